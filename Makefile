@@ -1,0 +1,69 @@
+# A fresh machine needs make and Python 3.11 or newer with pip. Everything else comes into .venv,
+# pinned and checked against its hash.
+
+PYTHON ?= python3
+
+venv := .venv
+bin  := $(venv)/bin
+log  := $(venv)/setup.log
+# Debian keeps ensurepip in a package apart, so the venv is made without a pip of its own and
+# that of $(PYTHON) installs into it, where no "externally managed" mark stands in the way.
+pip  := $(PYTHON) -m pip --python $(bin)/python --disable-pip-version-check
+
+# command $(call or_stop,what failed,next step)
+or_stop = || { echo 'make: $(1)' >&2; echo '  next: $(2)' >&2; exit 1; }
+# $(call logged,command,what failed): nothing is shown when all is well
+logged  = $(1) >$(log) 2>&1 || { tail -n 15 $(log) >&2; false; } \
+	$(call or_stop,$(2),read above or in $(log). Then run make again; "make clean" starts afresh)
+
+.PHONY: help demo test lint bench setup clean
+.DELETE_ON_ERROR:
+
+help:
+	@echo 'make demo    explain the bundled examples'
+	@echo 'make test    lint, then all tests'
+	@echo 'make lint    style, types and import contracts'
+	@echo 'make bench   measure'
+	@echo 'make clean   remove everything make made'
+
+demo: $(venv)/.stamp
+	$(bin)/memqos explain examples/ide.yaml --node examples/node.yaml --why
+
+test: lint
+	@$(bin)/python -m pytest -n auto --dist worksteal
+
+lint: $(venv)/.stamp-dev
+	@$(bin)/ruff check
+	@$(bin)/ruff format --check
+	@$(bin)/mypy
+	@$(bin)/lint-imports --no-logo
+
+bench: $(venv)/.stamp
+	@$(bin)/python bench/run.py
+
+setup: $(venv)/.stamp-dev
+
+clean:
+	@rm -rf $(venv) build dist src/memqos.egg-info
+	@rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The command alone: what the demo needs.
+$(venv)/.stamp: requirements.txt requirements-build.txt pyproject.toml | $(bin)/python
+	@$(call logged,$(pip) install --require-hashes -r requirements.txt -r requirements-build.txt,the pinned packages could not be installed)
+	@$(call logged,$(pip) install --no-build-isolation --no-deps --editable .,memqos itself could not be installed)
+	@touch $@
+
+# The tools on top: what the tests need.
+$(venv)/.stamp-dev: requirements-dev.txt $(venv)/.stamp
+	@$(call logged,$(pip) install --require-hashes -r requirements-dev.txt,the pinned tools could not be installed)
+	@touch $@
+
+$(bin)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		$(call or_stop,$(PYTHON) is missing or older than Python 3.11,make PYTHON=/path/to/python3.11)
+	@$(PYTHON) -c 'import pip, sys; sys.exit([int(n) for n in pip.__version__.split(".")[:2]] < [22, 3])' 2>/dev/null \
+		$(call or_stop,$(PYTHON) has no pip or one older than 22.3,install or upgrade it (python3-pip on Debian))
+	@echo 'Setting up $(venv), once.'
+	@$(PYTHON) -m venv --without-pip $(venv) \
+		$(call or_stop,no virtual environment could be made in $(venv),see why above and run make again)

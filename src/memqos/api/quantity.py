@@ -1,0 +1,212 @@
+"""Quantities: Kubernetes' numbers with units, held exactly.
+
+A quantity is a whole number of nanos (Kubernetes keeps nothing finer), the suffix family it is
+printed in, and the spelling that was typed for as long as Kubernetes would keep it.
+"""
+
+import re
+from functools import lru_cache
+from typing import Final, Literal, Self
+
+import msgspec
+
+from memqos.errors import InputError
+
+Format = Literal["BinarySI", "DecimalSI", "DecimalExponent"]
+Raw = str | int | float | None
+"""A quantity as JSON or YAML carries it; null is zero."""
+
+NANOS: Final = 1_000_000_000
+MILLI: Final = 1_000_000
+MAX_INT64: Final = (1 << 63) - 1
+
+_DECIMAL: Final = {
+    "n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18,
+}  # fmt: skip
+_BINARY: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
+_DECIMAL_SUFFIX: Final = {exponent: suffix for suffix, exponent in _DECIMAL.items()}
+_BINARY_SUFFIX: Final = {exponent: suffix for suffix, exponent in _BINARY.items()}
+_SHAPE: Final = re.compile(
+    r"([+-]?)0*([0-9]*)(\.([0-9]*))?(?:([eEinumkKMGTP]*)([+-]?)([0-9]*))", re.ASCII
+)
+_FAST_DIGITS: Final = 18
+"""Digits Kubernetes holds in an int64; longer numbers lose the spelling that was typed."""
+_LARGEST_EXPONENT: Final = 1000
+"""Kubernetes has no bound here and answers nonsense; a bound keeps `1e999999999` from hanging."""
+
+
+class Quantity(msgspec.Struct, frozen=True, eq=False, gc=False):
+    """An exact amount. Equality and order are by value; `str()` is Kubernetes' spelling."""
+
+    nano: int
+    format: Format = "DecimalSI"
+    spelling: str | None = None
+
+    @classmethod
+    def parse(cls, raw: Raw) -> Self:
+        """Read a quantity as the API server reads it from JSON, where spaces are trimmed."""
+        if raw is None:
+            return cls(0)
+        # A JSON number arrives as its own text; repr() gives Python's shortest text for it.
+        return cls.parse_bare(raw.strip(" ") if isinstance(raw, str) else repr(raw))
+
+    @classmethod
+    def parse_bare(cls, text: str) -> Self:
+        """Read a quantity text as it stands."""
+        shape = _SHAPE.fullmatch(text) if text else None
+        if shape is None:
+            raise _refused(text)
+        sign, number, dot, fraction, letters, exponent_sign, exponent_digits = shape.groups()
+        if dot is None and not number and not exponent_digits and not letters and not exponent_sign:
+            return cls(0, "DecimalSI", "0" if text == "0" else None)
+        fraction = fraction or ""
+        suffix = letters + exponent_sign + exponent_digits
+        family, exponent = _suffix(text, suffix)
+        if exponent > _LARGEST_EXPONENT:
+            raise _refused(text, hint=f"an exponent above {_LARGEST_EXPONENT} means nothing here")
+
+        digits = (number or "0") + fraction
+        magnitude = _whole(text, digits)
+        nano, exact = _to_nano(magnitude, len(fraction), family, exponent)
+        spelling = None
+        if family == "BinarySI":
+            room = 15 - len(number or "0") - int(exponent * 3 / 10) - 1
+            in_range = not fraction and room >= 0
+            if in_range:
+                if magnitude & 0x07:
+                    spelling = text
+            else:
+                nano = min(nano, MAX_INT64 * NANOS)
+                if 0 < nano < NANOS:
+                    family = "DecimalSI"
+        else:
+            scale = exponent - len(fraction)
+            in_range = len(digits) <= _FAST_DIGITS and scale >= -9 and exact
+            if in_range and scale % 3 == 0 and not digits.endswith("000") and digits[0] != "0":
+                spelling = text
+        return cls(-nano if sign == "-" else nano, family, spelling)
+
+    @classmethod
+    def of(cls, value: int, format: Format = "DecimalSI") -> Self:
+        """The quantity of a whole number."""
+        return cls(value * NANOS, format)
+
+    @classmethod
+    def of_milli(cls, milli: int, format: Format = "DecimalSI") -> Self:
+        """The quantity of a number of thousandths."""
+        return cls(milli * MILLI, format)
+
+    @property
+    def value(self) -> int:
+        """Whole units, rounded away from zero."""
+        return whole(self.nano, NANOS)
+
+    @property
+    def milli(self) -> int:
+        """Thousandths, rounded away from zero."""
+        return whole(self.nano, MILLI)
+
+    @property
+    def canonical(self) -> str:
+        """The canonical spelling, whatever was typed."""
+        if not self.nano:
+            return "0"
+        whole, rest = divmod(self.nano, NANOS)
+        if self.format == "BinarySI" and not rest and not -1024 < whole < 1024:
+            exponent = 0
+            while not whole % 1024:
+                whole //= 1024
+                exponent += 10
+            return f"{whole}{_BINARY_SUFFIX.get(exponent, '')}"
+        number, exponent = self.nano, -9
+        while not number % 10:
+            number //= 10
+            exponent += 1
+        number *= 10 ** (exponent % 3)
+        exponent -= exponent % 3
+        if self.format == "DecimalExponent":
+            return f"{number}e{exponent}" if exponent else str(number)
+        # Past E there is no suffix, and Kubernetes then prints none.
+        return f"{number}{_DECIMAL_SUFFIX.get(exponent, '')}"
+
+    def __str__(self) -> str:
+        return self.spelling or self.canonical
+
+    def __repr__(self) -> str:
+        return f"Quantity({str(self)!r})"
+
+    def __add__(self, other: "Quantity") -> "Quantity":
+        return Quantity(self.nano + other.nano, self.format if self.nano else other.format)
+
+    def __sub__(self, other: "Quantity") -> "Quantity":
+        return Quantity(self.nano - other.nano, self.format if self.nano else other.format)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Quantity) and self.nano == other.nano
+
+    def __lt__(self, other: "Quantity") -> bool:
+        return self.nano < other.nano
+
+    def __le__(self, other: "Quantity") -> bool:
+        return self.nano <= other.nano
+
+    def __hash__(self) -> int:
+        return hash(self.nano)
+
+
+@lru_cache(maxsize=1 << 16)
+def milli_of(raw: Raw) -> int:
+    """Thousandths of a quantity as written, rounded up: what the API server stores."""
+    return Quantity.parse(raw).milli
+
+
+@lru_cache(maxsize=1 << 16)
+def nano_of(raw: Raw) -> int:
+    """Nanos of a quantity as written: for the rules that add before they round."""
+    return Quantity.parse(raw).nano
+
+
+def whole(amount: int, unit: int = 1000) -> int:
+    """Whole units of an amount, by default one held in thousandths, rounded away from zero."""
+    return -(-amount // unit) if amount >= 0 else amount // unit
+
+
+def _suffix(text: str, suffix: str) -> tuple[Format, int]:
+    if suffix in _DECIMAL:
+        return "DecimalSI", _DECIMAL[suffix]
+    if suffix in _BINARY:
+        return "BinarySI", _BINARY[suffix]
+    if suffix[0] in "eE":
+        try:
+            return "DecimalExponent", int(suffix[1:])
+        except ValueError:
+            pass
+    raise _refused(text, hint="suffixes are n u m k M G T P E, Ki Mi Gi Ti Pi Ei, or an exponent")
+
+
+def _whole(text: str, digits: str) -> int:
+    try:
+        return int(digits)
+    except ValueError:  # more digits than Python converts
+        raise _refused(text[:20] + "…") from None
+
+
+def _to_nano(magnitude: int, decimals: int, family: Format, exponent: int) -> tuple[int, bool]:
+    """Nanos of `magnitude`, rounded away from zero, and whether nothing was lost."""
+    if family == "BinarySI":
+        magnitude <<= exponent
+        exponent = 0
+    scale = exponent - decimals + 9
+    if scale >= 0:
+        return magnitude * 10**scale, True
+    if -scale > len(str(magnitude)):
+        return (1 if magnitude else 0), not magnitude
+    nano, rest = divmod(magnitude, 10**-scale)
+    return nano + (1 if rest else 0), not rest
+
+
+def _refused(text: str, *, hint: str | None = None) -> InputError:
+    return InputError(
+        f"{text!r} is not a quantity",
+        hint=hint or "write a number with a unit, such as 500m or 1.5Gi",
+    )

@@ -1,0 +1,67 @@
+"""Which recorded area is replayed by what; a replay is imported only when its area comes up."""
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any, Final
+
+from memqos.errors import InputError
+
+Replay = Callable[[Mapping[str, Any]], dict[str, Any]]
+
+_BUILT: Final = {
+    "quantity": "quantities:quantity",
+    "quantity_arith": "quantities:quantity_arith",
+    "pod_semantics": "pods:pod_semantics",
+    "pod_semantics_qos_off": "pods:pod_semantics",
+    "pod_eras": "pods:pod_eras",
+    "cgroup_names": "names:cgroup_names_of",
+    "node_cgroups": "nodes:node_cgroups",
+    "node_eras": "nodes:node_eras",
+    "node_allocatable": "kubelet:node_allocatable",
+    "kubelet_config": "kubelet:kubelet_config",
+    "defaults": "kubelet:defaults",
+}
+_NOT_BUILT: Final = frozenset(
+    {
+        "eviction_rank",
+        "eviction_sync",
+        "eviction_thresholds",
+        "hpa_requests",
+        "limitrange",
+        "memory_manager",
+        "memory_state_checkpoint",
+        "pressure_admission",
+        "quota_admission",
+        "quota_usage",
+        "reserved_memory",
+        "resize",
+        "scheduler_fit",
+        "topology_config",
+        "topology_merge",
+    }
+)
+
+
+def area_of(file: str) -> str:
+    """The area a file records: its name up to the first dot."""
+    return file.rsplit("/", 1)[-1].split(".", 1)[0]
+
+
+def replay_of(file: str) -> Replay:
+    """What replays the cases of a file."""
+    area = area_of(file)
+    if area in _NOT_BUILT:
+        raise InputError(
+            f"the area {area!r} is not built yet",
+            file=file,
+            hint=f"this version replays {', '.join(_BUILT)}",
+        )
+    if area not in _BUILT:
+        raise InputError(
+            f"no area is called {area!r}",
+            file=file,
+            hint=f"the name up to the first dot is one of {', '.join(_BUILT)}",
+        )
+    module, function = _BUILT[area].split(":")
+    replay: Replay = getattr(import_module(f"memqos.cli.replay.{module}"), function)
+    return replay

@@ -1,0 +1,73 @@
+"""Where what memqos answers differs from what was recorded."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+from memqos.api.quantity import Quantity
+from memqos.errors import InputError
+
+_ABSENT: Final = "nothing"
+_UNRELIABLE: Final = {"value_unreliable": "value", "milli_unreliable": "milli_value"}
+"""A mark in a recorded case, and the number that overflowed in the recorder."""
+
+
+class Difference(NamedTuple):
+    """One value that is not as recorded."""
+
+    path: str
+    expected: Any
+    got: Any
+
+    def __str__(self) -> str:
+        return f"{self.path}: expected {_shown(self.expected)}, got {_shown(self.got)}"
+
+
+def differences(area: str, expect: Mapping[str, Any], actual: Mapping[str, Any]) -> list[Difference]:
+    """Every difference; quantities count by value, except where spelling is what was recorded."""
+    skipped = {number for mark, number in _UNRELIABLE.items() if expect.get(mark)}
+    expect = {
+        key: value
+        for key, value in expect.items()
+        if key not in _UNRELIABLE and key not in skipped
+    }
+    actual = {key: value for key, value in actual.items() if key not in skipped}
+    return list(_differ(expect, actual, "", by_value=not area.startswith("quantity")))
+
+
+def _differ(expect: Any, actual: Any, path: str, *, by_value: bool) -> Iterator[Difference]:
+    if isinstance(expect, Mapping) and isinstance(actual, Mapping):
+        for key in dict.fromkeys([*expect, *actual]):
+            below = f"{path}.{key}" if path else str(key)
+            if key not in expect:
+                yield Difference(below, _ABSENT, actual[key])
+            elif key not in actual:
+                yield Difference(below, expect[key], _ABSENT)
+            else:
+                yield from _differ(expect[key], actual[key], below, by_value=by_value)
+    elif isinstance(expect, list) and isinstance(actual, list) and len(expect) == len(actual):
+        if path.endswith("errors"):
+            expect, actual = _sorted(expect), _sorted(actual)
+        for index, (left, right) in enumerate(zip(expect, actual, strict=True)):
+            yield from _differ(left, right, f"{path}[{index}]", by_value=by_value)
+    elif not _same(expect, actual, by_value=by_value):
+        yield Difference(path, expect, actual)
+
+
+def _sorted(errors: list[Any]) -> list[Any]:
+    return sorted(errors, key=str)
+
+
+def _same(expect: Any, actual: Any, *, by_value: bool) -> bool:
+    if expect == actual:
+        return isinstance(expect, bool) == isinstance(actual, bool)
+    if not (by_value and isinstance(expect, str) and isinstance(actual, str)):
+        return False
+    try:
+        return Quantity.parse_bare(expect) == Quantity.parse_bare(actual)
+    except InputError:
+        return False
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 200 else text[:197] + "…"

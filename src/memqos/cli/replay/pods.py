@@ -1,0 +1,191 @@
+"""Replays recorded pods: defaulting, validation, class, sums, oom scores and cgroup values."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from memqos.api.aggregate import pod_limits, pod_requests
+from memqos.api.defaulting import defaulted
+from memqos.api.pod import Container, Pod
+from memqos.api.qos import computed_class
+from memqos.api.resources import Amounts, Resources, hugepage_size, spelled
+from memqos.api.shape import Part, Shape, containers_of, shape_of
+from memqos.api.validation import validate
+from memqos.plan.pod import PodPlan, plan_pod
+from memqos.plan.setting import MAX, Settings
+from memqos.plan.terms import Terms
+from memqos.release import Release
+
+Case = Mapping[str, Any]
+
+_UNIFIED = ("memory.min", "memory.low", "memory.high", "memory.oom.group")
+
+
+def release_of(case: Case) -> Release:
+    """The release a case was recorded under."""
+    return Release.of(case.get("release", "1.38"), case.get("gates") or {})
+
+
+def terms_of(case: Case) -> Terms:
+    """The kubelet and node a case was recorded under."""
+    kubelet, node = case.get("kubelet") or {}, case.get("node") or {}
+    return Terms(
+        release=release_of(case),
+        factor=kubelet.get("memory_throttling_factor"),
+        policy=kubelet.get("memory_reservation_policy", "None"),
+        single_process_oom_kill=kubelet.get("single_process_oom_kill", False),
+        memory_capacity=node.get("memory_capacity"),
+        memory_allocatable=node.get("memory_allocatable"),
+    )
+
+
+def pod_semantics(case: Case) -> dict[str, Any]:
+    """A pod from creation to cgroup values."""
+    terms = terms_of(case)
+    release = terms.release
+    pod = msgspec.convert(case["pod"], Pod)
+    shape = defaulted(pod, release)
+    errors = validate(pod, shape, release)
+    actual: dict[str, Any] = {
+        "defaulted": _defaulted(pod, shape),
+        "errors": [{"field": error.field, "type": error.type} for error in sorted(errors)],
+    }
+    if errors:
+        return actual
+    added = case.get("ephemeral_containers_added_later")
+    if added:
+        later = msgspec.convert(added, tuple[Container, ...])
+        pod = msgspec.structs.replace(
+            pod, spec=msgspec.structs.replace(pod.spec, ephemeral_containers=later)
+        )
+        shape = msgspec.structs.replace(
+            shape, ephemeral_containers=shape_of(pod, release).ephemeral_containers
+        )
+    actual |= {
+        "qos_class": computed_class(shape, release),
+        "requests": _spelled(pod_requests(shape, release)),
+        "requests_without_overhead": _spelled(pod_requests(shape, release, overhead=False)),
+        "requests_from_containers": _spelled(
+            pod_requests(msgspec.structs.replace(shape, pod=None), release)
+        ),
+        "limits": _spelled(pod_limits(shape, release)),
+    }
+    if shape.windows:
+        return actual
+    plan = plan_pod(shape, terms, computed_class(shape, release))
+    return actual | {
+        "oom_score_adj": _oom_scores(pod, plan),
+        "pod_cgroup": _pod_cgroup(plan),
+        "container_cgroups": _container_cgroups(pod, plan),
+    }
+
+
+def pod_eras(case: Case) -> dict[str, Any]:
+    """A valid, already defaulted pod under an older release: its memory files alone."""
+    terms = terms_of(case)
+    pod = msgspec.convert(case["pod"], Pod)
+    shape = shape_of(pod, terms.release)
+    plan = plan_pod(shape, terms, computed_class(shape, terms.release))
+    return {
+        "qos_class": plan.qos,
+        "oom_score_adj": _oom_scores(pod, plan),
+        "pod_cgroup": _only(_pod_cgroup(plan), "memory_max"),
+        "container_cgroups": {
+            name: _only(values, "memory_limit_in_bytes")
+            for name, values in _container_cgroups(pod, plan).items()
+        },
+    }
+
+
+def unified(settings: Settings) -> dict[str, str]:
+    """The memory files that are written, as texts."""
+    return {
+        name: str(settings[name].value)
+        for name in _UNIFIED
+        if name in settings and settings[name].value is not None
+    }
+
+
+def _defaulted(pod: Pod, shape: Shape) -> dict[str, Any]:
+    return {
+        "containers": _named(pod.spec.containers or (), shape.containers),
+        "init_containers": _named(pod.spec.init_containers or (), shape.init_containers),
+        "pod": None if shape.pod is None else _stanza(shape.pod),
+    }
+
+
+def _named(containers: Iterable[Container], parts: Iterable[Part]) -> list[dict[str, Any]]:
+    return [
+        {"name": container.name} | _stanza(part)
+        for container, part in zip(containers, parts, strict=True)
+    ]
+
+
+def _stanza(resources: Part | Resources) -> dict[str, Any]:
+    return {"requests": _spelled(resources.requests), "limits": _spelled(resources.limits)}
+
+
+def _spelled(amounts: Amounts) -> dict[str, str]:
+    return {name: spelled(name, amount) for name, amount in amounts.items()}
+
+
+def _oom_scores(pod: Pod, plan: PodPlan) -> dict[str, Any]:
+    return {
+        container.name: planned.settings["oom_score_adj"].value
+        for container, planned in zip(containers_of(pod), plan.containers, strict=True)
+    }
+
+
+def _pod_cgroup(plan: PodPlan) -> dict[str, Any]:
+    settings = plan.settings
+    quota, period = _cpu(settings)
+    return {
+        "cpu_shares": settings["cpu.shares"].value,
+        "cpu_quota": quota,
+        "cpu_period": period,
+        "memory_max": settings["memory.max"].value,
+        "hugepage_limits": {
+            str(hugepage_size("hugepages-" + page.replace("B", "i"))): amount
+            for page, amount in _hugepages(settings).items()
+        },
+        "unified": unified(settings),
+    }
+
+
+def _container_cgroups(pod: Pod, plan: PodPlan) -> dict[str, dict[str, Any]]:
+    cgroups = {}
+    for container, planned in zip(containers_of(pod), plan.containers, strict=True):
+        settings = planned.settings
+        quota, period = _cpu(settings)
+        limit = settings["memory.max"].value
+        cgroups[container.name] = {
+            "cpu_shares": settings["cpu.shares"].value,
+            "cpu_quota": quota,
+            "cpu_period": period,
+            "memory_limit_in_bytes": 0 if limit == MAX else limit,
+            "hugepage_limits": _hugepages(settings),
+            "oom_score_adj": settings["oom_score_adj"].value,
+            "unified": unified(settings),
+        }
+    return cgroups
+
+
+def _cpu(settings: Settings) -> tuple[int | None, int | None]:
+    value = settings["cpu.max"].value
+    if value is None:
+        return None, None
+    quota, period = str(value).split()
+    return 0 if quota == MAX else int(quota), int(period)
+
+
+def _hugepages(settings: Settings) -> dict[str, Any]:
+    return {
+        name.split(".")[1]: setting.value
+        for name, setting in settings.items()
+        if name.startswith("hugetlb.")
+    }
+
+
+def _only(values: dict[str, Any], key: str) -> dict[str, Any]:
+    return {key: values[key], "unified": values["unified"]}

@@ -1,0 +1,170 @@
+"""What a pod holds of its node while it may be resized: the most of asked, granted and actual.
+
+A container's status says what the kubelet granted it (`allocatedResources`) and what it runs with
+(`resources`); a resize that the node can never grant does not count as asked.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from memqos.api.aggregate import aggregate_requests, has_pod_level_requests
+from memqos.api.pod import ContainerStatus, Pod, ResourceList
+from memqos.api.quantity import milli_of
+from memqos.api.resources import POD_LEVEL, Amounts
+from memqos.api.shape import Part, Shape, containers_of
+from memqos.release import Release, Since
+
+NOTHING_MISSING: Final[Amounts] = {}
+
+
+def held_requests(
+    pod: Pod, shape: Shape, release: Release, missing: Amounts = NOTHING_MISSING
+) -> Amounts:
+    """Requests a pod is charged with; a container without a value counts the `missing` one."""
+    if pod.status is None or not release.enabled("InPlacePodVerticalScaling"):
+        result = _aggregate(shape, [part.requests for part in _parts(shape)], missing)
+    else:
+        result = _OF_CONTAINERS.at(release.minor)(pod, shape, release, missing)
+    if release.enabled("PodLevelResources") and has_pod_level_requests(shape, release):
+        result |= _of_pod_level(pod, shape, release)
+    for name, amount in shape.overhead.items():
+        result[name] = result.get(name, 0) + amount
+    return result
+
+
+def requests_with(shape: Shape, missing: Amounts) -> Amounts:
+    """What the containers request together, each counting the `missing` value where it has none."""
+    return _aggregate(shape, [part.requests for part in _parts(shape)], missing)
+
+
+def resize_is_infeasible(pod: Pod) -> bool:
+    """Whether the kubelet said that it can never grant the resize asked for."""
+    for condition in (pod.status and pod.status.conditions) or ():
+        if condition.type == "PodResizePending":
+            return condition.reason == "Infeasible"
+    return False
+
+
+def _as_asked(pod: Pod, shape: Shape, release: Release, missing: Amounts) -> Amounts:
+    """Before 1.33 resizing in place was alpha: the spec counts."""
+    return requests_with(shape, missing)
+
+
+def _most_of_each_container(
+    pod: Pod, shape: Shape, release: Release, missing: Amounts
+) -> Amounts:
+    asked_counts = not resize_is_infeasible(pod)
+    requests = []
+    for part, status in _with_status(pod, shape):
+        if status is None or status.resources is None or part.role == "init":
+            requests.append(part.requests)
+            continue
+        actual, granted = _amounts(status.resources.requests), _amounts(status.allocated_resources)
+        requests.append(_most(part.requests if asked_counts else {}, actual, granted))
+    return _aggregate(shape, requests, missing)
+
+
+def _most_of_each_sum(pod: Pod, shape: Shape, release: Release, missing: Amounts) -> Amounts:
+    infeasible = resize_is_infeasible(pod)
+    asked = {} if infeasible else requests_with(shape, missing)
+    status = pod.status
+    if (
+        release.enabled("InPlacePodLevelResourcesVerticalScaling")
+        and status is not None
+        and status.allocated_resources is not None
+        and status.resources is not None
+        and status.resources.requests is not None
+    ):
+        return _most(
+            asked, _amounts(status.resources.requests), _amounts(status.allocated_resources)
+        )
+    granted, actual = [], []
+    for part, reported in _with_status(pod, shape):
+        fallback = {} if infeasible else part.requests
+        if reported is not None and reported.allocated_resources is not None:
+            fallback = _amounts(reported.allocated_resources)
+        granted.append(fallback)
+        if (
+            reported is not None
+            and reported.resources is not None
+            and reported.resources.requests is not None
+        ):
+            fallback = _amounts(reported.resources.requests)
+        actual.append(fallback)
+    return _most(
+        asked, _aggregate(shape, actual, missing), _aggregate(shape, granted, missing)
+    )
+
+
+_OF_CONTAINERS: Final[Since[Callable[[Pod, Shape, Release, Amounts], Amounts]]] = Since(
+    {22: _as_asked, 33: _most_of_each_container, 37: _most_of_each_sum}
+)
+
+
+def _of_pod_level(pod: Pod, shape: Shape, release: Release) -> Amounts:
+    """The pod-level values that take the place of the containers' sum."""
+    assert shape.pod is not None
+    status, requests = pod.status, shape.pod.requests
+    if (
+        release.enabled("InPlacePodLevelResourcesVerticalScaling")
+        and status is not None
+        and status.resources is not None
+    ):
+        most = _most(
+            {} if resize_is_infeasible(pod) else requests,
+            _amounts(status.resources.requests),
+            _amounts(status.allocated_resources),
+        )
+        requests = _IN_STATUS.at(release.minor)(requests, most)
+    supported = POD_LEVEL.at(release.minor)
+    return {name: amount for name, amount in requests.items() if supported(name)}
+
+
+def _of_what_is_asked(asked: Amounts, most: Amounts) -> Amounts:
+    return {name: most.get(name, 0) for name in asked}
+
+
+def _of_all_reported(asked: Amounts, most: Amounts) -> Amounts:
+    return most
+
+
+_IN_STATUS: Final[Since[Callable[[Amounts, Amounts], Amounts]]] = Since(
+    {35: _of_what_is_asked, 37: _of_all_reported}
+)
+
+
+def _parts(shape: Shape) -> tuple[Part, ...]:
+    return shape.init_containers + shape.containers
+
+
+def _with_status(pod: Pod, shape: Shape) -> Iterable[tuple[Part, ContainerStatus | None]]:
+    assert pod.status is not None
+    reported = (pod.status.init_container_statuses or ()) + (pod.status.container_statuses or ())
+    by_name = {status.name: status for status in reported}
+    names = [container.name for container in containers_of(pod)]
+    # Ephemeral containers come last in both and ask for nothing.
+    return [
+        (part, by_name.get(name)) for part, name in zip(_parts(shape), names, strict=False)
+    ]
+
+
+def _aggregate(shape: Shape, requests: list[Amounts], missing: Amounts) -> Amounts:
+    parts = [
+        Part(part.role, {**missing, **amounts}, part.limits)
+        for part, amounts in zip(_parts(shape), requests, strict=True)
+    ]
+    init = len(shape.init_containers)
+    return aggregate_requests(Shape(tuple(parts[init:]), tuple(parts[:init])))
+
+
+def _amounts(written: ResourceList | None) -> Amounts:
+    return {name: milli_of(raw) for name, raw in written.items()} if written else {}
+
+
+def _most(*lists: Amounts) -> Amounts:
+    result: Amounts = {}
+    for amounts in lists:
+        for name, amount in amounts.items():
+            if name not in result or result[name] < amount:
+                result[name] = amount
+    return result

@@ -1,0 +1,1 @@
+"""Tables, SVG and text out of plans. Pure: values in, text out."""

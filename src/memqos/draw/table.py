@@ -1,0 +1,40 @@
+"""Plain tables for terminals."""
+
+from collections.abc import Sequence
+from unicodedata import combining, east_asian_width
+
+
+def width(text: str) -> int:
+    """Columns a text takes in a terminal."""
+    if text.isascii():
+        return len(text)
+    return sum(
+        0 if combining(char) else 2 if east_asian_width(char) in "WF" else 1 for char in text
+    )
+
+
+def table(rows: Sequence[Sequence[str]], *, left: int = 1, gap: str = "  ") -> list[str]:
+    """Lines of a table; the first `left` columns align left, numbers after them right."""
+    widths = [max(map(width, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        cells = []
+        for index, (cell, wide) in enumerate(zip(row, widths, strict=True)):
+            space = " " * (wide - width(cell))
+            cells.append(cell + space if index < left else space + cell)
+        lines.append(gap.join(cells).rstrip())
+    return lines
+
+
+def short(amount: int) -> str:
+    """Bytes for a column: the largest binary unit, one decimal where it does not come out even."""
+    for shift, unit in ((40, "Ti"), (30, "Gi"), (20, "Mi"), (10, "Ki")):
+        if amount >= 1 << shift:
+            if not amount & ((1 << shift) - 1):
+                return f"{amount >> shift}{unit}"
+            if amount >= 10 << shift or shift == 10:
+                return f"{amount / (1 << shift):.1f}{unit}"
+            # Below ten of a unit a decimal is too coarse unless the next unit is even.
+            lower = {40: "Gi", 30: "Mi", 20: "Ki"}[shift]
+            return f"{amount / (1 << (shift - 10)):.1f}{lower}".replace(".0", "")
+    return str(amount)

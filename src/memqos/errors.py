@@ -1,0 +1,80 @@
+"""The one exception tree of memqos.
+
+Exceptions are for broken input or a broken world. Expected outcomes (field errors, a denied
+admission, a pod that does not fit) are values and live beside the rule that yields them.
+
+    MemqosError
+    ├── InputError          a file, document or field that cannot be read as what it claims to be
+    ├── UnsupportedRelease  a Kubernetes release or feature gate memqos has no facts about
+    ├── WriteRefused        the kernel, systemd or the runtime refused a value
+    └── Unreachable         a socket, endpoint or file system that does not answer
+"""
+
+
+class MemqosError(Exception):
+    """What went wrong, where, and the next step."""
+
+    def __init__(self, what: str, *, hint: str | None = None) -> None:
+        super().__init__(what)
+        self.what = what
+        self.hint = hint
+
+    @property
+    def where(self) -> str | None:
+        """Where it went wrong, as a person would look it up; None where there is no place."""
+        return None
+
+    def __str__(self) -> str:
+        text = self.what if self.where is None else f"{self.where}: {self.what}"
+        return text if self.hint is None else f"{text} – {self.hint}"
+
+
+class InputError(MemqosError):
+    """Input that cannot be read as what it claims to be: `file:line:column: what – hint`."""
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        file: str | None = None,
+        line: int | None = None,
+        column: int | None = None,
+        field: str | None = None,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(what, hint=hint)
+        self.file = file
+        self.line = line
+        self.column = column
+        self.field = field
+
+    @property
+    def where(self) -> str | None:
+        places = [self.file, self.line, self.column]
+        position = ":".join(str(place) for place in places if place is not None)
+        parts = [part for part in (position, self.field) if part]
+        return ": ".join(parts) or None
+
+
+class UnsupportedRelease(MemqosError):
+    """A Kubernetes release, or a feature gate, that memqos has no facts about."""
+
+
+class WriteRefused(MemqosError):
+    """A value that its owner would not take."""
+
+    def __init__(
+        self, path: str, value: str, *, errno: int | None = None, hint: str | None = None
+    ) -> None:
+        super().__init__(f"cannot write {value!r}", hint=hint)
+        self.path = path
+        self.value = value
+        self.errno = errno
+
+    @property
+    def where(self) -> str:
+        return self.path
+
+
+class Unreachable(MemqosError):
+    """Something outside memqos that does not answer."""

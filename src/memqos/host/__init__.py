@@ -1,0 +1,1 @@
+"""The outside world, one file a client."""

@@ -1,0 +1,162 @@
+"""The values of one container's cgroup, and its oom_score_adj."""
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+import msgspec
+
+from memqos.api.oom import LOWEST_BURSTABLE, Score
+from memqos.api.pod import QosClass
+from memqos.api.quantity import whole
+from memqos.api.resources import CPU, MEMORY, Amounts
+from memqos.api.shape import Part, Role
+from memqos.plan import cpu, hugepages, memory
+from memqos.plan.setting import MAX, NEEDS_NODE, Rule, Setting, Settings, size
+from memqos.plan.terms import Terms
+from memqos.release import Release, Since
+
+
+class ContainerPlan(msgspec.Struct, frozen=True):
+    """The values of one container."""
+
+    role: Role
+    settings: Settings
+
+
+LIMIT: Final = Rule(
+    "max/limit", "killed past its limit", "kubelet", lambda limit: (f"limit = {size(limit)}",)
+)
+POD_LIMIT: Final = Rule(
+    "max/pod-limit",
+    "without a limit of its own the pod-level limit holds",
+    "KEP-2837",
+    lambda limit: (f"pod-level limit = {size(limit)}",),
+)
+NO_LIMIT: Final = Rule("max/none", "there is no limit", "kubelet")
+KILL_TOGETHER: Final = Rule(
+    "oom-group/together", "all processes of the container die together", "kubelet 1.28"
+)
+KILL_ONE: Final = Rule("oom-group/single", "not set: singleProcessOOMKill is on", "kubelet 1.32")
+BEFORE_OOM_GROUP: Final = Rule("oom-group/none", "not set before 1.28", "kubelet 1.28")
+SCORE_CLASS: Final = Rule(
+    "oom/class", "decided by the class of the pod alone", "kubelet", lambda why: (why,)
+)
+SCORE_NEEDS_NODE: Final = Rule(
+    "oom/needs-node", "the requested share of the node's memory, which is not known", "kubelet"
+)
+
+
+def _score_steps(score: Score, capacity: int) -> tuple[str, ...]:
+    steps = [f"request = {size(score.request)}, capacity = {size(capacity)}"]
+    counted = score.request
+    if score.smallest_regular is not None and score.smallest_regular > counted:
+        counted = score.smallest_regular
+        steps.append(f"a sidecar counts as the smallest regular container: {size(counted)}")
+    if score.share:
+        counted += score.share
+        steps.append(f"share of what the pod-level request leaves over = {size(score.share)}")
+    steps.append(f"1000 − 1000 × {counted:,} / {capacity:,}, between {LOWEST_BURSTABLE} and 999")
+    return tuple(steps)
+
+
+SCORE: Final = Rule(
+    "oom/burstable",
+    "Burstable: the more of the node is requested, the later it is killed",
+    "KEP-2837",
+    _score_steps,
+)
+
+
+def plan_container(
+    part: Part, score: Score, terms: Terms, qos: QosClass, pod_limits: Amounts
+) -> ContainerPlan:
+    """Every value of one container; `pod_limits` are the pod-level limits in force."""
+    rules = _rules(terms.release)
+    request = whole(part.requests.get(MEMORY, 0))
+    limit = whole(part.limits.get(MEMORY, 0))
+    cpu_limit = part.limits.get(CPU) or pod_limits.get(CPU, 0)
+    if rules.memory_qos:
+        ask = memory.Ask(qos, request, limit, bool(pod_limits.get(MEMORY)))
+        minimum, low = rules.protection(ask, terms)
+        high = rules.high(ask, terms)
+    else:
+        minimum, low, high = memory.OFF, memory.OFF, rules.high_off
+    settings: Settings = {
+        "memory.min": minimum,
+        "memory.low": low,
+        "memory.high": high,
+        "memory.max": _maximum(limit, pod_limits),
+        "memory.oom.group": rules.oom_group(terms),
+        "cpu.shares": rules.shares(part.requests, cpu_limit),
+        "cpu.max": cpu.quota(cpu_limit, terms.cpu_period, terms.cpu_quota),
+        "oom_score_adj": _oom_score_adj(score, qos, terms.memory_capacity),
+    }
+    huge = rules.hugepages(part.limits, pod_limits)
+    for page in terms.hugepage_sizes:
+        settings[f"hugetlb.{page}.max"] = (
+            Setting(huge[page], hugepages.HUGE, (huge[page],))
+            if page in huge
+            else hugepages.NO_HUGEPAGES
+        )
+    return ContainerPlan(part.role, settings)
+
+
+def _maximum(limit: int, pod_limits: Amounts) -> Setting:
+    if limit:
+        return Setting(limit, LIMIT, (limit,))
+    inherited = whole(pod_limits.get(MEMORY, 0))
+    if inherited:
+        return Setting(inherited, POD_LIMIT, (inherited,))
+    return Setting(MAX, NO_LIMIT)
+
+
+def _oom_score_adj(score: Score, qos: QosClass, capacity: int | None) -> Setting:
+    if score.value is None:
+        return Setting(NEEDS_NODE, SCORE_NEEDS_NODE)
+    if qos == "Burstable" and score.value >= LOWEST_BURSTABLE:
+        return Setting(score.value, SCORE, (score, capacity))
+    return Setting(
+        score.value, SCORE_CLASS, (qos if qos != "Burstable" else "system-node-critical",)
+    )
+
+
+def _no_oom_group(terms: Terms) -> Setting:
+    return Setting(None, BEFORE_OOM_GROUP)
+
+
+def _oom_group_always(terms: Terms) -> Setting:
+    return Setting(1, KILL_TOGETHER)
+
+
+def _oom_group_unless_single(terms: Terms) -> Setting:
+    return Setting(None, KILL_ONE) if terms.single_process_oom_kill else Setting(1, KILL_TOGETHER)
+
+
+_OOM_GROUP: Final = Since({22: _no_oom_group, 28: _oom_group_always, 32: _oom_group_unless_single})
+
+
+class _Rules(NamedTuple):
+    """The rules of one release, looked up once."""
+
+    memory_qos: bool
+    protection: Callable[[memory.Ask, Terms], memory.Protection]
+    high: Callable[[memory.Ask, Terms], Setting]
+    high_off: Setting
+    oom_group: Callable[[Terms], Setting]
+    shares: Callable[[Amounts, int], Setting]
+    hugepages: Callable[[Amounts, Amounts], hugepages.PageLimits]
+
+
+@lru_cache(maxsize=64)
+def _rules(release: Release) -> _Rules:
+    minor = release.minor
+    return _Rules(
+        memory_qos=release.enabled("MemoryQoS"),
+        protection=memory.CONTAINER_PROTECTION.at(minor),
+        high=memory.CONTAINER_HIGH.at(minor),
+        high_off=memory.CONTAINER_OFF.at(minor),
+        oom_group=_OOM_GROUP.at(minor),
+        shares=cpu.CONTAINER_SHARES.at(minor),
+        hugepages=hugepages.OF_CONTAINER.at(minor),
+    )

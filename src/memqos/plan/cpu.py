@@ -1,0 +1,69 @@
+"""cpu.shares and cpu.max: planned because they share the cgroups, compared and never written."""
+
+from typing import Final
+
+from memqos.api.resources import CPU, Amounts
+from memqos.plan.setting import MAX, Rule, Setting
+from memqos.release import Since
+
+MIN_SHARES: Final = 2
+MAX_SHARES: Final = 262_144
+MIN_QUOTA: Final = 1000
+
+
+def _shares_steps(milli: int, taken_from: str) -> tuple[str, ...]:
+    return (f"{taken_from} = {milli}m", f"{milli} × 1024 / 1000 shares, at least {MIN_SHARES}")
+
+
+SHARES: Final = Rule(
+    "cpu/shares", "weight against the siblings, by what is requested", "kubelet", _shares_steps
+)
+LEAST: Final = Rule("cpu/least", "BestEffort: the least weight there is", "kubelet")
+QUOTA: Final = Rule(
+    "cpu/quota",
+    "cpu time in each period, by the limit",
+    "kubelet",
+    lambda milli, period: (f"limit = {milli}m, period = {period} µs",),
+)
+UNLIMITED: Final = Rule("cpu/unlimited", "no cpu limit", "kubelet")
+NOT_ENFORCED: Final = Rule("cpu/not-enforced", "cpuCFSQuota is off", "kubelet configuration")
+NOT_ALL_LIMITED: Final = Rule(
+    "cpu/not-all-limited", "not set: a container has no cpu limit", "kubelet"
+)
+
+
+def shares_of(milli: int) -> int:
+    """CPU shares of a request in thousandths of a core."""
+    return min(max(milli * 1024 // 1000, MIN_SHARES), MAX_SHARES)
+
+
+def weight_of(shares: int) -> int:
+    """cpu.weight as the kubelet and runc before 1.3.2 make it of shares."""
+    return 1 + (shares - 2) * 9999 // 262_142 if shares else 0
+
+
+def quota(milli: int, period: int, enforced: bool) -> Setting:
+    """cpu.max of a limit in thousandths of a core; 0 is no limit."""
+    if not enforced:
+        return Setting(f"{MAX} {period}", NOT_ENFORCED)
+    if not milli:
+        return Setting(f"{MAX} {period}", UNLIMITED)
+    allowed = max(milli * period // 1000, MIN_QUOTA)
+    return Setting(f"{allowed} {period}", QUOTA, (milli, period))
+
+
+def _zero_request_takes_limit(requests: Amounts, limit: int) -> Setting:
+    request = requests.get(CPU, 0)
+    if not request and limit:
+        return Setting(shares_of(limit), SHARES, (limit, "limit"))
+    return Setting(shares_of(request), SHARES, (request, "request"))
+
+
+def _missing_request_takes_limit(requests: Amounts, limit: int) -> Setting:
+    request = requests.get(CPU)
+    if request is None:
+        return Setting(shares_of(limit), SHARES, (limit, "limit"))
+    return Setting(shares_of(request), SHARES, (request, "request"))
+
+
+CONTAINER_SHARES: Final = Since({22: _zero_request_takes_limit, 26: _missing_request_takes_limit})

@@ -1,0 +1,237 @@
+"""Effective protection: how much of memory.min and memory.low the kernel will really honour.
+
+A claim protects nothing by itself. When memory is reclaimed from the outside, the kernel walks
+from the reclaim target down, and each cgroup hands its children what it holds:
+
+- A cgroup asks for no more than it uses: the smaller of its claim and its usage.
+- Where children ask for more than their parent holds, each gets its part in proportion.
+- Where they ask for less, each gets what it asks for. The rest goes nowhere, unless the hierarchy
+  is mounted with memory_recursiveprot: then it is spread over the usage that no child claimed,
+  whether those cgroups asked for protection or not.
+
+The target's own protection is ignored, so its children hold their claims as they stand, even
+beyond their usage. When a whole node runs short the target is the root cgroup "/". A pod at its
+memory.max or memory.high is itself the target: its claims do not shield it from its own limit.
+
+The kernel counts in pages and divides towards zero (mm/memcontrol.c, mm/page_counter.c in newer
+releases), and so does this. Two accidents are left out: products that overflow 64 bits below a
+parent that claims "max", and the stale numbers of a cgroup that uses nothing.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Literal, NamedTuple
+
+from msgspec import Struct
+
+from memqos.errors import InputError
+
+Amount = int | Literal["max"]
+Knob = Literal["min", "low"]
+
+_KNOBS: tuple[Knob, ...] = ("min", "low")
+_MAX_BYTES = 2**63 - 1
+
+
+class Claim(Struct, frozen=True):
+    """What a cgroup has in memory.min and memory.low, and its memory.current, in bytes."""
+
+    min: Amount
+    low: Amount
+    usage: int
+
+
+class Share(Struct, frozen=True):
+    """What becomes of one claim, in bytes.
+
+    `effective` is the kernel's own number and may exceed the usage. `lost` and `unasked` speak of
+    memory in use: claimed but not protected, and protected but not claimed.
+    """
+
+    effective: int
+    lost: int
+    taken_by: str | None
+    unasked: int
+
+
+class Protection(Struct, frozen=True):
+    """What one cgroup really has: hard protection and best-effort protection."""
+
+    min: Share
+    low: Share
+
+
+class _Pages(NamedTuple):
+    claim: int
+    usage: int
+
+    @property
+    def asked(self) -> int:
+        return min(self.claim, self.usage)
+
+
+def effective(
+    claims: Mapping[str, Claim], *, recursive: bool, page_size: int, target: str = "/"
+) -> dict[str, Protection]:
+    """The protection of every cgroup below `target`, by path, when `target` is reclaimed.
+
+    `claims` maps a cgroup's path to its claim. Cgroups outside the target, and the target itself,
+    need not be there and play no part; every cgroup in between must be. `recursive` tells whether
+    the hierarchy is mounted with memory_recursiveprot. Children are expected to use no more than
+    their parent, which counts their usage as its own.
+    """
+    families = list(_families(claims, target))
+    min_shares, low_shares = (
+        _shares(
+            families,
+            _in_pages(claims, knob, page_size),
+            recursive=recursive,
+            page_size=page_size,
+        )
+        for knob in _KNOBS
+    )
+    return {path: Protection(share, low_shares[path]) for path, share in min_shares.items()}
+
+
+def because(
+    path: str,
+    knob: Knob,
+    claims: Mapping[str, Claim],
+    protections: Mapping[str, Protection],
+) -> str:
+    """Why the cgroup at `path` has the protection that `effective` found, in one sentence."""
+    share = _share(protections[path], knob)
+    claim = _claim(claims[path], knob)
+    parent = _parent(path)
+    if share.taken_by is not None:
+        return _because_taken(share, share.taken_by, knob, claims, protections)
+    if share.unasked:
+        return (
+            f"{parent} holds more memory.{knob} than its children claim, and memory_recursiveprot "
+            f"spreads it by usage: {share.unasked} bytes are protected here without a claim"
+        )
+    if claim == 0:
+        return f"{path} claims no memory.{knob}"
+    if parent not in protections:
+        return (
+            f"{path} is directly below the reclaim target, so its memory.{knob} of "
+            f"{_spoken(claim)} counts as it stands"
+        )
+    return f"every ancestor of {path} holds enough for its memory.{knob} of {_spoken(claim)}"
+
+
+def _because_taken(
+    share: Share,
+    taker: str,
+    knob: Knob,
+    claims: Mapping[str, Claim],
+    protections: Mapping[str, Protection],
+) -> str:
+    claim = _claim(claims[taker], knob)
+    if claim == 0 and _share(protections[taker], knob).effective == 0:
+        return f"{taker} claims no memory.{knob}, so nothing below it is protected"
+    return (
+        f"{taker} claims {_spoken(claim)} of memory.{knob}, less than is claimed below it, "
+        f"so {share.lost} bytes of this claim are lost"
+    )
+
+
+def _families(claims: Mapping[str, Claim], target: str) -> Iterator[tuple[str | None, list[str]]]:
+    """Parents with their children, from the target down; the target itself stands as None."""
+    children: dict[str, list[str]] = {}
+    for path in claims:
+        if path != "/":
+            children.setdefault(_parent(path), []).append(path)
+    reached = children.pop(target, [])
+    yield None, reached
+    while reached:
+        below: list[str] = []
+        for path in reached:
+            if family := children.pop(path, None):
+                yield path, family
+                below += family
+        reached = below
+    within = target.rstrip("/") + "/"
+    for parent in children:
+        if parent.startswith(within):
+            raise InputError(
+                f"cgroup {children[parent][0]} is given without its parent {parent}",
+                hint="give every cgroup between it and the reclaim target",
+            )
+
+
+def _shares(
+    families: list[tuple[str | None, list[str]]],
+    pages: Mapping[str, _Pages],
+    *,
+    recursive: bool,
+    page_size: int,
+) -> dict[str, Share]:
+    held: dict[str, int] = {}
+    shares: dict[str, Share] = {}
+    for parent, children in families:
+        siblings_ask = sum(pages[child].asked for child in children)
+        taker = None
+        if parent is not None and siblings_ask > held[parent]:
+            taker = _taker(parent, siblings_ask - pages[parent].asked, shares[parent], page_size)
+        for child in children:
+            own = pages[child]
+            if parent is None:
+                held[child] = own.claim
+            else:
+                held[child] = _handed_down(
+                    own, siblings_ask, held[parent], pages[parent].usage, recursive=recursive
+                )
+            lost = max(0, own.asked - held[child])
+            shares[child] = Share(
+                effective=held[child] * page_size,
+                lost=lost * page_size,
+                taken_by=taker if lost else None,
+                unasked=max(0, min(held[child], own.usage) - own.asked) * page_size,
+            )
+    return shares
+
+
+def _handed_down(
+    own: _Pages, siblings_ask: int, parent_holds: int, parent_uses: int, *, recursive: bool
+) -> int:
+    """The pages a cgroup gets of its parent's; `siblings_ask` counts the cgroup itself."""
+    if siblings_ask > parent_holds:
+        return own.asked * parent_holds // siblings_ask
+    left_over = parent_holds - siblings_ask
+    unclaimed_usage = parent_uses - siblings_ask
+    if not recursive or unclaimed_usage <= 0:
+        return own.asked
+    return own.asked + left_over * (own.usage - own.asked) // unclaimed_usage
+
+
+def _taker(parent: str, short_itself: int, parent_share: Share, page_size: int) -> str | None:
+    """The ancestor to blame for most of what a family lacks: its parent, or who took from that."""
+    short_above = parent_share.lost // page_size
+    return parent if short_itself >= short_above else parent_share.taken_by
+
+
+def _in_pages(claims: Mapping[str, Claim], knob: Knob, page_size: int) -> dict[str, _Pages]:
+    return {
+        path: _Pages(_bytes(_claim(claim, knob)) // page_size, claim.usage // page_size)
+        for path, claim in claims.items()
+    }
+
+
+def _claim(claim: Claim, knob: Knob) -> Amount:
+    return claim.min if knob == "min" else claim.low
+
+
+def _share(protection: Protection, knob: Knob) -> Share:
+    return protection.min if knob == "min" else protection.low
+
+
+def _bytes(amount: Amount) -> int:
+    return _MAX_BYTES if amount == "max" else min(amount, _MAX_BYTES)
+
+
+def _spoken(amount: Amount) -> str:
+    return "all its memory" if amount == "max" else f"{amount} bytes"
+
+
+def _parent(path: str) -> str:
+    return path.rpartition("/")[0] or "/"

@@ -1,0 +1,61 @@
+"""hugetlb.*.max: planned because it shares the cgroups, compared and never written."""
+
+from typing import Final
+
+from memqos.api.quantity import whole
+from memqos.api.resources import CPU, MEMORY, Amounts, hugepage_file_size, is_hugepages
+from memqos.api.shape import Shape
+from memqos.plan.setting import Rule, Setting, size
+from memqos.release import Since
+
+PageLimits = dict[str, int]
+"""Page size as cgroup files spell it → bytes."""
+
+HUGE: Final = Rule(
+    "hugetlb/limit",
+    "huge pages up to the limit, none without one",
+    "kubelet",
+    lambda limit: (f"limit = {size(limit)}",),
+)
+NO_HUGEPAGES: Final = Setting(0, HUGE, (0,))
+_WITHOUT_HUGEPAGES: Final = frozenset({CPU, MEMORY})
+
+
+def by_page_size(amounts: Amounts) -> PageLimits:
+    """The hugepage entries of a resource list."""
+    result: PageLimits = {}
+    if amounts.keys() <= _WITHOUT_HUGEPAGES:
+        return result
+    for name, amount in amounts.items():
+        if is_hugepages(name):
+            page = hugepage_file_size(name)
+            if page is not None:
+                result[page] = result.get(page, 0) + whole(amount)
+    return result
+
+
+def _own(limits: Amounts, pod_limits: Amounts) -> PageLimits:
+    return by_page_size(limits)
+
+
+def _own_else_pods(limits: Amounts, pod_limits: Amounts) -> PageLimits:
+    own = by_page_size(limits)
+    return {**by_page_size(pod_limits), **own} if pod_limits else own
+
+
+OF_CONTAINER: Final = Since({22: _own, 34: _own_else_pods})
+
+
+def _sum_of_regular(shape: Shape, requests: Amounts) -> PageLimits:
+    result: PageLimits = {}
+    for part in shape.containers:
+        for page, amount in by_page_size(part.requests).items():
+            result[page] = result.get(page, 0) + amount
+    return result
+
+
+def _requested(shape: Shape, requests: Amounts) -> PageLimits:
+    return by_page_size(requests)
+
+
+OF_POD: Final = Since({22: _sum_of_regular, 27: _requested})

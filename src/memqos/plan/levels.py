@@ -1,0 +1,174 @@
+"""The QoS levels: what kubepods, burstable and besteffort hold for the pods below them."""
+
+from collections.abc import Iterable
+from typing import Final, Literal
+
+import msgspec
+
+from memqos.api.quantity import whole
+from memqos.api.resources import CPU, MEMORY
+from memqos.plan import cpu
+from memqos.plan.memory import KEP, OFF
+from memqos.plan.pod import PodPlan
+from memqos.plan.setting import Rule, Setting, Settings, size
+from memqos.plan.terms import Policy, Terms
+from memqos.release import Since
+
+Phase = Literal["start", "steady"]
+"""Just after the kubelet has started, or once it has counted the pods."""
+
+
+class Demand(msgspec.Struct, frozen=True):
+    """What the pods of a node request, by class: memory in bytes, cpu in thousandths."""
+
+    guaranteed: int = 0
+    burstable: int = 0
+    burstable_cpu: int = 0
+
+
+class Levels(msgspec.Struct, frozen=True):
+    """Settings of the three cgroups above the pods."""
+
+    kubepods: Settings
+    burstable: Settings
+    besteffort: Settings
+
+
+def _sum_steps(guaranteed: int, burstable: int) -> tuple[str, ...]:
+    return (
+        f"requests of Guaranteed pods = {size(guaranteed)}",
+        f"requests of Burstable pods = {size(burstable)}",
+        f"together {size(guaranteed + burstable)}",
+    )
+
+
+def _burstable_steps(guaranteed: int, burstable: int) -> tuple[str, ...]:
+    return (f"requests of Burstable pods = {size(burstable)}",)
+
+
+ALL_MIN: Final = Rule(
+    "level/min-all",
+    "a child is protected only as far as its parent is: all requests together",
+    f"{KEP}, node",
+    _sum_steps,
+)
+BURSTABLE_MIN: Final = Rule(
+    "level/min-burstable",
+    "a child is protected only as far as its parent is: the requests of Burstable pods",
+    f"{KEP}, QoS",
+    _burstable_steps,
+)
+BURSTABLE_LOW: Final = Rule(
+    "level/low-burstable",
+    "TieredReservation: the requests of Burstable pods are reclaimed last",
+    "kubelet 1.36, memoryReservationPolicy",
+    _burstable_steps,
+)
+LEVEL_RESET: Final = Rule(
+    "level/reset",
+    "nothing is reserved on this node, so protection is taken back to 0",
+    "kubelet 1.36",
+    resets=True,
+)
+NOTHING_REQUESTED: Final = Rule("level/nothing", "not set: nothing is requested", KEP)
+NOT_COUNTED: Final = Rule(
+    "level/not-counted", "not set yet: the kubelet has just started and not counted pods", "kubelet"
+)
+NO_LEVEL_LOW: Final = Rule("level/low-unused", "not set by this release", "kubelet")
+CPU_SUM: Final = Rule(
+    "level/cpu",
+    "weight of all Burstable pods together",
+    "kubelet",
+    lambda milli: (f"requests of Burstable pods = {milli}m",),
+)
+
+
+def demand_of(plans: Iterable[PodPlan]) -> Demand:
+    """What the pods request, by class; BestEffort pods request nothing by definition."""
+    guaranteed = burstable = burstable_cpu = 0
+    for plan in plans:
+        if plan.qos == "Guaranteed":
+            guaranteed += whole(plan.requests.get(MEMORY, 0))
+        elif plan.qos == "Burstable":
+            burstable += whole(plan.requests.get(MEMORY, 0))
+            burstable_cpu += plan.requests.get(CPU, 0)
+    return Demand(guaranteed, burstable, burstable_cpu)
+
+
+def plan_levels(demand: Demand, terms: Terms, phase: Phase = "steady") -> Levels:
+    """What the kubelet writes on the three levels."""
+    minor = terms.release.minor
+    if terms.release.enabled("MemoryQoS"):
+        kubepods, burstable = _LEVELS.at(minor)(terms.policy, demand, phase)
+    else:
+        kubepods, burstable = _LEVELS_OFF.at(minor)
+    # Settings of the levels that are off may be shared: what is added here must be a copy.
+    burstable = burstable.copy()
+    if phase == "steady":
+        burstable["cpu.shares"] = Setting(
+            cpu.shares_of(demand.burstable_cpu), CPU_SUM, (demand.burstable_cpu,)
+        )
+    return Levels(kubepods, burstable, {"cpu.shares": Setting(cpu.MIN_SHARES, cpu.LEAST)})
+
+
+_Pair = tuple[Settings, Settings]
+"""kubepods and burstable."""
+
+
+def _hard(demand: Demand, phase: Phase) -> _Pair:
+    if phase == "start":
+        return {"memory.min": Setting(None, NOT_COUNTED)}, {
+            "memory.min": Setting(None, NOT_COUNTED)
+        }
+    inputs = (demand.guaranteed, demand.burstable)
+    together = sum(inputs)
+    return (
+        {
+            "memory.min": Setting(together, ALL_MIN, inputs)
+            if together
+            else Setting(None, NOTHING_REQUESTED),
+        },
+        {
+            "memory.min": Setting(demand.burstable, BURSTABLE_MIN, inputs)
+            if demand.burstable
+            else Setting(None, NOTHING_REQUESTED),
+        },
+    )
+
+
+def _always_hard(policy: Policy, demand: Demand, phase: Phase) -> _Pair:
+    return _hard(demand, phase)
+
+
+def _tiered_without_low(policy: Policy, demand: Demand, phase: Phase) -> _Pair:
+    kubepods, burstable = _tiered_with_low(policy, demand, phase)
+    if policy != "HardReservation":
+        kubepods["memory.low"] = Setting(None, NO_LEVEL_LOW)
+    return kubepods, burstable
+
+
+def _tiered_with_low(policy: Policy, demand: Demand, phase: Phase) -> _Pair:
+    if policy == "HardReservation":
+        return _hard(demand, phase)
+    if policy == "None":
+        reset = Setting(0, LEVEL_RESET)
+        return {"memory.min": reset, "memory.low": reset}, {"memory.low": reset}
+    if phase == "start":
+        waiting = Setting(None, NOT_COUNTED)
+        return {"memory.min": waiting, "memory.low": waiting}, {"memory.low": waiting}
+    inputs = (demand.guaranteed, demand.burstable)
+    low = Setting(demand.burstable, BURSTABLE_LOW, inputs)
+    return (
+        {"memory.min": Setting(sum(inputs), ALL_MIN, inputs), "memory.low": low},
+        {"memory.low": low},
+    )
+
+
+_LEVELS: Final = Since({22: _always_hard, 36: _tiered_without_low, 37: _tiered_with_low})
+
+_UNTOUCHED: Final[_Pair] = ({"memory.min": OFF}, {"memory.min": OFF})
+_TAKEN_BACK: Final[_Pair] = (
+    {"memory.min": Setting(0, LEVEL_RESET), "memory.low": Setting(0, LEVEL_RESET)},
+    {"memory.low": Setting(0, LEVEL_RESET)},
+)
+_LEVELS_OFF: Final = Since({22: _UNTOUCHED, 37: _TAKEN_BACK})

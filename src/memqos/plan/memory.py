@@ -1,0 +1,263 @@
+"""memory.min, memory.low and memory.high: what Memory QoS asks of the kernel, release by release.
+
+Each rule that changed is a table from minor version to a small function. The functions take bytes
+and give settings; a setting whose value is None says why nothing is written.
+"""
+
+from typing import Final, NamedTuple
+
+from memqos.api.pod import QosClass
+from memqos.plan.setting import MAX, NEEDS_NODE, Rule, Setting, size
+from memqos.plan.terms import Terms
+from memqos.release import Since
+
+KEP: Final = "KEP-2570"
+
+Protection = tuple[Setting, Setting]
+"""memory.min and memory.low."""
+
+
+class Ask(NamedTuple):
+    """What a container or a pod asks for, in bytes; 0 is nothing."""
+
+    qos: QosClass
+    request: int
+    limit: int
+    under_pod_level: bool
+    """For a container: the pod has a pod-level limit. For a pod: it has pod-level resources."""
+
+
+def _of_request(request: int) -> tuple[str, ...]:
+    return (f"request = {size(request)}",)
+
+
+REQUEST_IS_MIN: Final = Rule(
+    "min/request",
+    "what is requested is never reclaimed",
+    f"{KEP}, Alpha v1.22",
+    _of_request,
+)
+HARD: Final = Rule(
+    "min/hard",
+    "HardReservation: what is requested is never reclaimed",
+    f"{KEP}, memoryReservationPolicy",
+    _of_request,
+)
+TIERED_MIN: Final = Rule(
+    "min/tiered",
+    "TieredReservation: the request of a Guaranteed pod is never reclaimed",
+    "kubelet 1.36, memoryReservationPolicy",
+    _of_request,
+)
+TIERED_LOW: Final = Rule(
+    "low/tiered",
+    "TieredReservation: the request of a pod that is not Guaranteed is reclaimed last",
+    "kubelet 1.36, memoryReservationPolicy",
+    _of_request,
+)
+NO_REQUEST: Final = Rule(
+    "protection/no-request", "nothing is requested, so nothing is protected", f"{KEP}"
+)
+NOT_RESERVED: Final = Rule(
+    "protection/reset",
+    "nothing is reserved here, so protection is taken back to 0",
+    "kubelet 1.36, memoryReservationPolicy",
+    lambda policy, request: (f"policy = {policy}", f"request = {size(request)}"),
+    resets=True,
+)
+OTHER_TIER: Final = Rule(
+    "protection/other-tier", "the request is protected by the other file", "kubelet 1.36"
+)
+NO_LOW: Final = Rule("low/unused", "this release protects with memory.min alone", f"{KEP}")
+GATE_OFF: Final = Rule("gate-off", "MemoryQoS is off, and this release writes nothing then", KEP)
+
+
+def _min_is_request(ask: Ask, terms: Terms) -> Protection:
+    low = Setting(None, NO_LOW)
+    if not ask.request:
+        return Setting(None, NO_REQUEST), low
+    return Setting(ask.request, REQUEST_IS_MIN, (ask.request,)), low
+
+
+def _by_policy(ask: Ask, terms: Terms) -> Protection:
+    request = ask.request
+    if request:
+        if terms.policy == "TieredReservation":
+            if ask.qos == "Guaranteed":
+                return Setting(request, TIERED_MIN, (request,)), Setting(None, OTHER_TIER)
+            return Setting(None, OTHER_TIER), Setting(request, TIERED_LOW, (request,))
+        if terms.policy == "HardReservation":
+            return Setting(request, HARD, (request,)), Setting(None, NO_LOW)
+    reset = Setting(0, NOT_RESERVED, (terms.policy, request))
+    return reset, reset
+
+
+CONTAINER_PROTECTION: Final = Since({22: _min_is_request, 36: _by_policy})
+
+
+def _pod_by_policy(ask: Ask, terms: Terms) -> Protection:
+    if terms.policy == "None" or not ask.request:
+        nothing = Setting(None, NO_REQUEST if terms.policy != "None" else NOT_RESERVED_POD)
+        return nothing, nothing
+    return _by_policy(ask, terms)
+
+
+NOT_RESERVED_POD: Final = Rule(
+    "protection/none", "policy None: pod cgroups are left alone", "kubelet 1.36"
+)
+POD_PROTECTION: Final = Since({22: _min_is_request, 36: _pod_by_policy})
+
+
+# memory.high
+
+
+def _share_steps(base: int, base_is: str, factor: float) -> tuple[str, ...]:
+    return (
+        f"{base_is} = {size(base)}",
+        f"memory.high = {base_is} × factor = {size(base)} × {factor:g}",
+    )
+
+
+def _above_request_steps(
+    request: int, base: int, base_is: str, factor: float, page: int
+) -> tuple[str, ...]:
+    exact = request + (base - request) * factor
+    return (
+        f"request = {size(request)}, {base_is} = {size(base)}, factor = {factor:g}",
+        f"request + factor × ({base_is} − request) = {exact:,.0f}",
+        f"rounded down to a page of {page} bytes",
+    )
+
+
+SHARE_OF_LIMIT: Final = Rule(
+    "high/share-of-limit",
+    "throttled from a share of the limit on",
+    f"{KEP}, Alpha v1.22",
+    _share_steps,
+)
+ABOVE_REQUEST: Final = Rule(
+    "high/above-request",
+    "throttled from a share of what lies between request and limit on",
+    f"{KEP}, Alpha v1.27",
+    _above_request_steps,
+)
+HIGH_UNDER_REQUEST: Final = Rule(
+    "high/not-above-request",
+    "not set: it would not lie above the request",
+    KEP,
+    lambda high, request: (f"{size(high)} ≤ request {size(request)}",),
+)
+REQUEST_IS_LIMIT: Final = Rule(
+    "high/request-is-limit",
+    "not set: request = limit, so nothing is overcommitted",
+    f"{KEP}, Alpha v1.27",
+)
+NEITHER: Final = Rule(
+    "high/neither",
+    "not set: the container has neither request nor limit",
+    f"{KEP}, Alpha v1.27",
+)
+NO_FACTOR: Final = Rule(
+    "high/no-factor", "not set: no memoryThrottlingFactor is configured", "kubelet 1.37"
+)
+POD_LIMIT_INSTEAD: Final = Rule(
+    "high/pod-limit",
+    "not set: the container has no limit of its own and the pod-level limit governs",
+    "kubelet 1.37, KEP-2837",
+)
+NO_BASE: Final = Rule("high/no-base", "not set: there is no limit and nothing allocatable", KEP)
+BASE_NEEDS_NODE: Final = Rule(
+    "high/needs-node",
+    "there is no limit, so it depends on the node's allocatable memory",
+    KEP,
+    lambda request: (f"request = {size(request)}", "allocatable = unknown"),
+)
+HIGH_RESET: Final = Rule(
+    "high/reset", "MemoryQoS is off: throttling is taken back", "kubelet 1.37", resets=True
+)
+NO_POD_HIGH: Final = Rule(
+    "high/containers-only", "never set on a pod: one container would throttle the others", KEP
+)
+NOT_POD_LEVEL: Final = Rule(
+    "high/no-pod-level", "not set: the pod has no pod-level resources", "kubelet 1.37"
+)
+POD_UNLIMITED: Final = Rule("high/pod-unlimited", "not set: the pod has no limit", "kubelet 1.37")
+
+
+def _share_of_limit(ask: Ask, terms: Terms) -> Setting:
+    if terms.factor is None:
+        return Setting(None, NO_FACTOR)
+    base, base_is = _base(ask, terms)
+    if base is None:
+        return Setting(NEEDS_NODE, BASE_NEEDS_NODE, (ask.request,))
+    if not base:
+        return Setting(None, NO_BASE)
+    high = int(base * terms.factor)
+    if high > ask.request:
+        return Setting(high, SHARE_OF_LIMIT, (base, base_is, terms.factor))
+    return Setting(None, HIGH_UNDER_REQUEST, (high, ask.request))
+
+
+def _above_request(ask: Ask, terms: Terms) -> Setting:
+    if ask.request == ask.limit:
+        return Setting(None, REQUEST_IS_LIMIT if ask.request else NEITHER)
+    return _between(ask, terms)
+
+
+def _above_request_or_nothing(ask: Ask, terms: Terms) -> Setting:
+    if ask.request == ask.limit and ask.request:
+        return Setting(None, REQUEST_IS_LIMIT)
+    if ask.under_pod_level and not ask.limit:
+        return Setting(None, POD_LIMIT_INSTEAD)
+    return _between(ask, terms)
+
+
+def _between(ask: Ask, terms: Terms) -> Setting:
+    if terms.factor is None:
+        return Setting(None, NO_FACTOR)
+    base, base_is = _base(ask, terms)
+    if base is None:
+        return Setting(NEEDS_NODE, BASE_NEEDS_NODE, (ask.request,))
+    if base <= 0:
+        return Setting(None, NO_BASE)
+    # In double precision, as the kubelet computes it: its rounding is part of the rule.
+    exact = float(ask.request) + (float(base) - float(ask.request)) * terms.factor
+    high = int(exact // 1 / terms.page_size) * terms.page_size
+    if high > ask.request:
+        return Setting(
+            high, ABOVE_REQUEST, (ask.request, base, base_is, terms.factor, terms.page_size)
+        )
+    return Setting(None, HIGH_UNDER_REQUEST, (high, ask.request))
+
+
+def _base(ask: Ask, terms: Terms) -> tuple[int | None, str]:
+    return (ask.limit, "limit") if ask.limit else (terms.memory_allocatable, "allocatable")
+
+
+CONTAINER_HIGH: Final = Since(
+    {22: _share_of_limit, 27: _above_request, 37: _above_request_or_nothing}
+)
+
+
+def _never(ask: Ask, terms: Terms) -> Setting:
+    return Setting(None, NO_POD_HIGH)
+
+
+def _of_pod_level(ask: Ask, terms: Terms) -> Setting:
+    if not ask.under_pod_level:
+        return Setting(None, NOT_POD_LEVEL)
+    if not ask.limit:
+        return Setting(None, POD_UNLIMITED)
+    if ask.request == ask.limit:
+        return Setting(None, REQUEST_IS_LIMIT)
+    return _between(ask, terms)
+
+
+POD_HIGH: Final = Since({22: _never, 37: _of_pod_level})
+
+_UNTOUCHED: Final = Setting(None, GATE_OFF)
+
+CONTAINER_OFF: Final[Since[Setting]] = Since({22: _UNTOUCHED, 37: Setting(MAX, HIGH_RESET)})
+"""memory.high of a container while MemoryQoS is off."""
+OFF: Final = _UNTOUCHED
+"""Every other file while MemoryQoS is off."""

@@ -1,0 +1,209 @@
+"""Where a node keeps its pods' cgroups: names to paths, and paths back to names.
+
+Paths are those of the unified hierarchy as the kernel shows them, "/" being its mount point.
+
+    cgroupfs  /kubepods/burstable/pod<uid>/<container>
+    systemd   /kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod<uid>.slice/<container>
+
+A slice's name spells out all of its ancestors, joined by "-". The kubelet therefore turns every
+"-" of its own names into "_", which no name it makes itself may contain, so the way back is exact.
+
+Names out of manifests and runtimes reach a path only after a check: see `pod` and `container`.
+"""
+
+import re
+from typing import Literal
+
+from msgspec import Struct
+
+from memqos.errors import InputError
+
+Driver = Literal["cgroupfs", "systemd"]
+QosClass = Literal["Guaranteed", "Burstable", "BestEffort"]
+Runtime = Literal["containerd", "cri-o"]
+
+_MOST_NESTED_FIRST: tuple[QosClass, ...] = ("Burstable", "BestEffort", "Guaranteed")
+_SLICE = ".slice"
+_INNER = "/container"
+
+# Kubernetes does not validate UIDs. API servers make them of hexadecimal digits and "-", kubelets
+# of hexadecimal digits alone, and the kubelet itself stops at "/" and "_".
+_POD_UID = re.compile(r"[A-Za-z0-9-]+")
+_CONTAINER_ID = re.compile(r"[A-Za-z0-9]+")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_LONGEST_NAME = 255  # bytes; NAME_MAX, and systemd's unit names end there too
+
+_CONTAINER_FORMS: dict[Driver, dict[Runtime, tuple[str, str]]] = {
+    "cgroupfs": {"containerd": ("", ""), "cri-o": ("crio-", "")},
+    "systemd": {"containerd": ("cri-containerd-", ".scope"), "cri-o": ("crio-", ".scope")},
+}
+
+
+class Place(Struct, frozen=True):
+    """What a cgroup is to Kubernetes; what does not apply is None."""
+
+    kind: Literal["kubepods", "qos", "pod", "container", "inner"]
+    qos_class: QosClass | None = None
+    pod_uid: str | None = None
+    container_id: str | None = None
+    runtime: Runtime | None = None
+
+
+class CgroupNames(Struct, frozen=True):
+    """The cgroups of one node: its driver and the three parents of pods; see `cgroup_names`."""
+
+    driver: Driver
+    kubepods: str
+    burstable: str
+    besteffort: str
+
+    def qos(self, qos_class: QosClass) -> str:
+        """The parent of every pod of this class; Guaranteed pods live in kubepods itself."""
+        if qos_class == "Burstable":
+            return self.burstable
+        return self.besteffort if qos_class == "BestEffort" else self.kubepods
+
+    def pod(self, uid: str, qos_class: QosClass) -> str:
+        """The pod's cgroup; a UID with anything but letters, digits and "-" is refused."""
+        if not _POD_UID.fullmatch(uid):
+            raise InputError(
+                f"pod UID {uid[:80]!r} cannot name a cgroup",
+                hint='a UID is made of letters, digits and "-": correct it where it was written',
+            )
+        return _child(self.qos(qos_class), self._pod_name(uid, qos_class))
+
+    def container(self, pod: str, container_id: str, runtime: Runtime) -> str:
+        """The container's cgroup in its pod's; the ID is the bare one, without `containerd://`."""
+        if not _CONTAINER_ID.fullmatch(container_id):
+            raise InputError(
+                f"container ID {container_id[:80]!r} cannot name a cgroup",
+                hint="an ID is made of letters and digits; leave out what stands before `://`",
+            )
+        prefix, suffix = _CONTAINER_FORMS[self.driver][runtime]
+        return _child(pod, f"{prefix}{container_id}{suffix}")
+
+    def reserved(self, name: str) -> str:
+        """The cgroup meant by kubeReservedCgroup or systemReservedCgroup.
+
+        The name is absolute, not below the cgroup root. With systemd only its last part counts.
+        """
+        parts = _parts(name, field=None)
+        if not parts:
+            raise InputError(
+                f"reserved cgroup {name!r} names no cgroup",
+                hint="give an absolute name such as /podruntime, or /podruntime.slice for systemd",
+            )
+        if self.driver == "cgroupfs":
+            return _plain_path(parts)
+        return _slice_path(parts[-1].removesuffix(_SLICE).split("-"))
+
+    def recognise(self, path: str) -> Place | None:
+        """What the cgroup at `path` is; None where it is no part of Kubernetes' layout.
+
+        A pod's pause container has a name like any other's. CRI-O's conmon, and whatever a
+        container makes within its own cgroup, are None.
+        """
+        if path == self.kubepods:
+            return Place("kubepods")
+        for qos_class in _MOST_NESTED_FIRST:
+            parent = self.qos(qos_class)
+            if path == parent:
+                return Place("qos", qos_class)
+            if path.startswith(f"{parent}/"):
+                return self._recognise_below(path.removeprefix(f"{parent}/"), qos_class)
+        return None
+
+    def _recognise_below(self, rest: str, qos_class: QosClass) -> Place | None:
+        name, _, within = rest.partition("/")
+        uid = self._pod_uid(name, qos_class)
+        if uid is None:
+            return None
+        if not within:
+            return Place("pod", qos_class, uid) if rest == name else None
+        # crun keeps the processes one level down, in scopes only.
+        scope = within.removesuffix(_INNER) if self.driver == "systemd" else within
+        for runtime, (prefix, suffix) in _CONTAINER_FORMS[self.driver].items():
+            container_id = scope.removeprefix(prefix).removesuffix(suffix)
+            spelt = f"{prefix}{container_id}{suffix}" == scope
+            if spelt and _CONTAINER_ID.fullmatch(container_id):
+                kind: Literal["container", "inner"] = "container" if scope == within else "inner"
+                return Place(kind, qos_class, uid, container_id, runtime)
+        return None
+
+    def _pod_name(self, uid: str, qos_class: QosClass) -> str:
+        if self.driver == "cgroupfs":
+            return f"pod{uid}"
+        stem = self.qos(qos_class).rpartition("/")[2].removesuffix(_SLICE)
+        return f"{stem}-pod{_escaped(uid)}{_SLICE}"
+
+    def _pod_uid(self, name: str, qos_class: QosClass) -> str | None:
+        before, _, after = self._pod_name("", qos_class).rpartition("pod")
+        uid = name.removeprefix(f"{before}pod").removesuffix(after)
+        if self.driver == "systemd":
+            uid = uid.replace("_", "-")
+        # Spelling the name anew refuses whatever was not a UID in its place.
+        spelt = self._pod_name(uid, qos_class) == name
+        return uid if spelt and _POD_UID.fullmatch(uid) else None
+
+
+def cgroup_names(driver: Driver, cgroup_root: str = "/") -> CgroupNames:
+    """The cgroups of a node whose kubelet has this cgroupDriver and cgroupRoot ("" means "/").
+
+    The root is written as a cgroupfs path for both drivers: /a/b is a-b.slice to systemd.
+    """
+    parts = _parts(cgroup_root, field="cgroupRoot")
+    if driver == "cgroupfs":
+        kubepods = _plain_path([*parts, "kubepods"])
+        return CgroupNames(driver, kubepods, f"{kubepods}/burstable", f"{kubepods}/besteffort")
+    stem = [*(_escaped(part) for part in parts), "kubepods"]
+    burstable, besteffort = [*stem, "burstable"], [*stem, "besteffort"]
+    return CgroupNames(driver, _slice_path(stem), _slice_path(burstable), _slice_path(besteffort))
+
+
+def inner(container: str) -> str:
+    """The cgroup that crun makes within a container's scope, and where its processes are."""
+    return container + _INNER
+
+
+def _escaped(part: str) -> str:
+    return part.replace("-", "_")
+
+
+def _parts(path: str, *, field: str | None) -> list[str]:
+    parts = [part for part in path.split("/") if part]
+    if "." in parts or ".." in parts or _CONTROL.search(path):
+        raise InputError(
+            f"cgroup {path[:80]!r} is not a plain absolute path",
+            field=field,
+            hint='leave out ".", ".." and control characters',
+        )
+    return parts
+
+
+def _plain_path(parts: list[str]) -> str:
+    for part in parts:
+        _check_length(part)
+    return "/" + "/".join(parts)
+
+
+def _slice_path(stem: list[str]) -> str:
+    if "" in stem:
+        raise InputError(
+            f"{'-'.join(stem)}{_SLICE} is not a slice systemd knows",
+            hint='"-" separates a slice from its parent: it cannot come first, last or twice',
+        )
+    names = ["-".join(stem[: depth + 1]) + _SLICE for depth in range(len(stem))]
+    return _plain_path(names)
+
+
+def _child(parent: str, name: str) -> str:
+    _check_length(name)
+    return f"{parent}/{name}"
+
+
+def _check_length(name: str) -> None:
+    if len(name.encode(errors="surrogatepass")) > _LONGEST_NAME:
+        raise InputError(
+            f"cgroup name {name[:80]!r}… is longer than {_LONGEST_NAME} bytes",
+            hint="the kernel has no room for it: shorten the name it was made from",
+        )

@@ -1,0 +1,146 @@
+"""One pod: the values of its own cgroup and of its containers'.
+
+Everything here follows from the defaulted shape of the pod and the terms it is planned under.
+"""
+
+from typing import Final
+
+import msgspec
+
+from memqos.api.aggregate import (
+    aggregate_limits,
+    aggregate_requests,
+    has_pod_level,
+    limits_while_starting,
+    pod_limits,
+    pod_requests,
+)
+from memqos.api.oom import oom_scores
+from memqos.api.pod import QosClass
+from memqos.api.quantity import whole
+from memqos.api.resources import CPU, MEMORY, Amounts
+from memqos.api.shape import Shape
+from memqos.plan import cpu, hugepages, memory
+from memqos.plan.container import ContainerPlan, plan_container
+from memqos.plan.setting import Rule, Setting, Settings, size
+from memqos.plan.terms import Terms
+from memqos.release import Since
+
+
+class PodPlan(msgspec.Struct, frozen=True):
+    """The values of a pod's cgroup and of its containers', in the order of `Shape.parts`."""
+
+    qos: QosClass
+    requests: Amounts
+    limits: Amounts
+    settings: Settings
+    containers: tuple[ContainerPlan, ...]
+
+
+TOGETHER: Final = Rule(
+    "max/pod",
+    "all containers together are killed past the limit of the pod, overhead included",
+    "KEP-753, KEP-2837",
+    lambda limit: (f"pod limit = {size(limit)}",),
+)
+NOT_ALL_LIMITED: Final = Rule(
+    "max/not-all-limited",
+    "not set: a container has no limit, so the pod as a whole has none",
+    "kubelet",
+)
+BEST_EFFORT: Final = Rule("max/best-effort", "not set: a BestEffort pod is not limited", "kubelet")
+
+
+def plan_pod(shape: Shape, terms: Terms, qos: QosClass) -> PodPlan:
+    """Every value of a valid, defaulted pod."""
+    release = terms.release
+    of_containers = aggregate_requests(shape)
+    pod_level = release.enabled("PodLevelResources") and has_pod_level(shape, release)
+    level_limits = shape.pod.limits if shape.pod is not None and pod_level else {}
+    requests = pod_requests(shape, release, of_containers=of_containers)
+    limits = pod_limits(shape, release, of_containers=aggregate_limits(shape))
+    scores = oom_scores(shape, release, qos, terms.memory_capacity, of_containers=of_containers)
+    return PodPlan(
+        qos,
+        requests,
+        limits,
+        _settings(shape, terms, qos, requests, limits, pod_level, level_limits),
+        tuple(
+            [
+                plan_container(part, score, terms, qos, level_limits)
+                for part, score in zip(shape.parts, scores, strict=True)
+            ]
+        ),
+    )
+
+
+def _settings(
+    shape: Shape,
+    terms: Terms,
+    qos: QosClass,
+    requests: Amounts,
+    limits: Amounts,
+    pod_level: bool,
+    level_limits: Amounts,
+) -> Settings:
+    minor = terms.release.minor
+    request, limit = whole(requests.get(MEMORY, 0)), whole(limits.get(MEMORY, 0))
+    limited = _LIMITED.at(minor)
+    memory_limited = bool(level_limits.get(MEMORY)) or limited(shape, MEMORY)
+    if terms.release.enabled("MemoryQoS"):
+        ask = memory.Ask(qos, request, limit if memory_limited else 0, pod_level)
+        minimum, low = memory.POD_PROTECTION.at(minor)(ask, terms)
+        high = memory.POD_HIGH.at(minor)(ask, terms)
+    else:
+        minimum = low = high = memory.OFF
+    if qos == "BestEffort":
+        maximum = Setting(None, BEST_EFFORT)
+        shares = Setting(cpu.MIN_SHARES, cpu.LEAST)
+        quota = Setting(None, cpu.UNLIMITED)
+    else:
+        every = qos == "Guaranteed"
+        cpu_request = requests.get(CPU, 0)
+        maximum = (
+            Setting(limit, TOGETHER, (limit,))
+            if every or memory_limited
+            else Setting(None, NOT_ALL_LIMITED)
+        )
+        shares = Setting(cpu.shares_of(cpu_request), cpu.SHARES, (cpu_request, "request"))
+        quota = (
+            cpu.quota(limits.get(CPU, 0), terms.cpu_period, terms.cpu_quota)
+            if every or level_limits.get(CPU) or limited(shape, CPU)
+            else Setting(None, cpu.NOT_ALL_LIMITED)
+        )
+    settings = {
+        "memory.min": minimum,
+        "memory.low": low,
+        "memory.high": high,
+        "memory.max": maximum,
+        "cpu.shares": shares,
+        "cpu.max": quota,
+    }
+    for page, amount in hugepages.OF_POD.at(minor)(shape, requests).items():
+        settings[f"hugetlb.{page}.max"] = Setting(amount, hugepages.HUGE, (amount,))
+    return settings
+
+
+# Whether a pod as a whole is limited: every container must be, and who counts has changed.
+
+
+def _regular_limited(shape: Shape, name: str) -> bool:
+    return all([part.limits.get(name) for part in shape.containers])
+
+
+def _limited_while_starting(shape: Shape, name: str) -> bool:
+    return _regular_limited(shape, name) and all(
+        [limits.get(name) for limits in limits_while_starting(shape.init_containers)]
+    )
+
+
+def _all_limited(shape: Shape, name: str) -> bool:
+    return _regular_limited(shape, name) and all(
+        [part.limits.get(name) for part in shape.init_containers]
+    )
+
+
+_LIMITED: Final = Since({22: _regular_limited, 27: _limited_while_starting, 37: _all_limited})

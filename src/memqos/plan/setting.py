@@ -1,0 +1,63 @@
+"""One planned value and the reason for it."""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+MAX: Final = "max"
+"""No limit, as cgroup files spell it."""
+NEEDS_NODE: Final = "needs node"
+"""A value that depends on the node's memory, planned without knowing the node."""
+
+Value = int | str | None
+"""Bytes or a count; a text for files that hold one; None where nothing is written."""
+
+
+class Reason(msgspec.Struct, frozen=True):
+    """Why a value is what it is: the rule, its derivation, and where the rule is specified."""
+
+    rule: str
+    says: str
+    steps: tuple[str, ...]
+    source: str
+
+
+class Rule(msgspec.Struct, frozen=True):
+    """A rule that decides a value. `steps` tells its derivation from the rule's inputs."""
+
+    id: str
+    says: str
+    source: str
+    steps: Callable[..., tuple[str, ...]] = lambda *_: ()
+    resets: bool = False
+    """Whether the rule takes a value back to the kernel's default."""
+
+
+class Setting(msgspec.Struct, frozen=True, gc=False):
+    """A value, the rule that decided it, and what the rule was given."""
+
+    value: Value
+    rule: Rule
+    inputs: tuple[Any, ...] = ()
+
+    @property
+    def because(self) -> Reason:
+        """The reason, put into words only now."""
+        rule = self.rule
+        return Reason(rule.id, rule.says, rule.steps(*self.inputs), rule.source)
+
+
+Settings = dict[str, Setting]
+"""File name → setting. `oom_score_adj` and `cpu.shares` stand for what is no cgroup v2 file."""
+
+
+def size(amount: int) -> str:
+    """Bytes for a person: binary units where exact, else plain bytes and about how much."""
+    for shift, unit in ((40, "Ti"), (30, "Gi"), (20, "Mi"), (10, "Ki")):
+        if amount >= 1 << shift and not amount & ((1 << shift) - 1):
+            return f"{amount >> shift}{unit}"
+    for shift, unit in ((40, "Ti"), (30, "Gi"), (20, "Mi"), (10, "Ki")):
+        if amount >= 1 << shift:
+            return f"{amount:,} ({amount / (1 << shift):.1f}{unit})"
+    return f"{amount:,}"

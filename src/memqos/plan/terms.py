@@ -1,0 +1,29 @@
+"""The terms under which a pod is planned: a release, a kubelet's settings, a node's memory."""
+
+from typing import Final, Literal
+
+import msgspec
+
+from memqos.release import Release
+
+Policy = Literal["None", "TieredReservation", "HardReservation"]
+
+PAGE_SIZE: Final = 4096
+HUGEPAGE_SIZES: Final = ("2MB", "1GB")
+
+
+class Terms(msgspec.Struct, frozen=True):
+    """What a plan depends on besides the pods. Memory is None where no node is given."""
+
+    release: Release
+    factor: float | None
+    policy: Policy = "None"
+    single_process_oom_kill: bool = False
+    memory_capacity: int | None = None
+    memory_allocatable: int | None = None
+    """Capacity less reservations, eviction thresholds not subtracted: the one memory.high uses."""
+    page_size: int = PAGE_SIZE
+    hugepage_sizes: tuple[str, ...] = HUGEPAGE_SIZES
+    cpu_quota: bool = True
+    cpu_period: int = 100_000
+    """Microseconds."""

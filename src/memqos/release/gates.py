@@ -1,0 +1,134 @@
+"""Feature gates: what a gate is in a release, and which gates a set of overrides leaves on."""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Literal, TypeVar
+
+import msgspec
+
+from memqos.errors import UnsupportedRelease
+from memqos.release._gate_facts import ALIASES, DEPENDENCIES, HISTORY
+
+T = TypeVar("T")
+
+Stage = Literal["alpha", "beta", "GA", "deprecated", "gone"]
+
+
+class State(msgspec.Struct, frozen=True):
+    """What a gate is in one release; a gone gate is on where its feature is there to stay."""
+
+    stage: Stage
+    on: bool
+    locked: bool = False
+
+
+_STATES = {
+    "alpha off": State("alpha", on=False),
+    "alpha on": State("alpha", on=True),
+    "beta off": State("beta", on=False),
+    "beta on": State("beta", on=True),
+    "GA on": State("GA", on=True),
+    "GA on locked": State("GA", on=True, locked=True),
+    "deprecated off": State("deprecated", on=False),
+    "deprecated off locked": State("deprecated", on=False, locked=True),
+    "deprecated on": State("deprecated", on=True),
+    "deprecated on locked": State("deprecated", on=True, locked=True),
+    "gone off": State("gone", on=False, locked=True),
+    "gone on": State("gone", on=True, locked=True),
+}
+
+# Setting one of these sets every gate of its stage that is not set by name.
+_STAGE_SWITCHES: Mapping[str, Stage] = {"AllAlpha": "alpha", "AllBeta": "beta"}
+
+
+def canonical(name: str) -> str:
+    """The name Kubernetes knows a gate by; refuses one that no release has."""
+    if name in HISTORY:
+        return name
+    if name in ALIASES:
+        return ALIASES[name]
+    raise UnsupportedRelease(
+        f"no Kubernetes release has a feature gate {name!r}", hint=_suggestion(name)
+    )
+
+
+def state(name: str, minor: int) -> State | None:
+    """What the gate is in that release; None where it does not exist yet."""
+    words = _newest(HISTORY[canonical(name)], minor)
+    return None if words is None else _STATES[words]
+
+
+def stage(name: str, minor: int) -> Stage | None:
+    """The gate's stage in that release; None where it does not exist yet."""
+    found = state(name, minor)
+    return None if found is None else found.stage
+
+
+def default(name: str, minor: int) -> bool:
+    """Whether the gate is on in that release when nobody sets it."""
+    found = state(name, minor)
+    return found is not None and found.on
+
+
+def dependencies(name: str, minor: int) -> tuple[str, ...]:
+    """The gates that must be on for this one to be on."""
+    return _newest(DEPENDENCIES.get(canonical(name), {}), minor) or ()
+
+
+def settable(name: str, on: bool, minor: int) -> str:
+    """The canonical name of a gate that the release lets one set so; refuses any other."""
+    name = canonical(name)
+    found = state(name, minor)
+    if found is None or found.stage == "gone":
+        raise UnsupportedRelease(
+            f"Kubernetes 1.{minor} has no feature gate {name}", hint=_lifespan(name, minor)
+        )
+    if found.locked and found.on != on:
+        raise UnsupportedRelease(
+            f"feature gate {name} is locked {'on' if found.on else 'off'} in Kubernetes 1.{minor}",
+            hint="leave it unset",
+        )
+    return name
+
+
+@lru_cache
+def enabled_gates(minor: int, settings: tuple[tuple[str, bool], ...]) -> frozenset[str]:
+    """The gates that are on: a gate falls with any gate it depends on."""
+    overrides = dict(settings)
+    on = {name for name in HISTORY if default(name, minor)}
+    for switch, switched in _STAGE_SWITCHES.items():
+        if switch in overrides:
+            of_stage = {name for name in HISTORY if stage(name, minor) == switched}
+            on = on | of_stage if overrides[switch] else on - of_stage
+    on |= {name for name, wanted in settings if wanted}
+    on -= {name for name, wanted in settings if not wanted}
+    while fallen := {
+        name for name in DEPENDENCIES if name in on and not on.issuperset(dependencies(name, minor))
+    }:
+        on -= fallen
+    return frozenset(on)
+
+
+def _newest(entries: Mapping[int, T], minor: int) -> T | None:
+    newest = None
+    for since, value in entries.items():
+        if since > minor:
+            break
+        newest = value
+    return newest
+
+
+def _lifespan(name: str, minor: int) -> str:
+    history = HISTORY[name]
+    first, last_change = min(history), max(history)
+    return (
+        f"it exists since 1.{first}" if minor < first else f"it existed until 1.{last_change - 1}"
+    )
+
+
+def _suggestion(name: str) -> str:
+    from difflib import get_close_matches
+
+    spelled = {known.casefold(): known for known in (*HISTORY, *ALIASES)}
+    close = get_close_matches(name.casefold(), spelled, n=1)
+    return f"did you mean {spelled[close[0]]}?" if close else "check the spelling"
