@@ -1,8 +1,7 @@
 """Cut a file into documents, and read each into plain data whatever the others hold."""
 
 import re
-from collections.abc import Callable, Iterator
-from functools import cache, partial
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import msgspec
@@ -16,10 +15,13 @@ FAULT_LIMIT = 1000
 
 _UTF8_MARK = b"\xef\xbb\xbf"
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
-_JSON_AHEAD = re.compile(rb"(?:---(?=\s))?\s*+(?=[{[])")
-_NOTHING = re.compile(rb"(?:---(?=\s|\Z))?(?:\s++|#[^\n]*+)*+\Z")
-_DIRECTIVE_AHEAD = re.compile(rb"(?:\s++|#[^\n]*+)*+%")
-_SEPARATOR = re.compile(rb"\n(?:---(?=\s|\Z)|\.\.\.(?=\s|\Z))")
+_SEPARATOR = re.compile(rb"\n(?:---|\.\.\.)(?=\s|\Z)")
+# JSON values need no separator: an object that starts a line starts a document.
+_SEPARATOR_OR_JSON = re.compile(rb"\n(?:(?:---|\.\.\.)(?=\s|\Z)|\{)")
+_IDLE_LINES = re.compile(
+    rb"(?:(?:(?:---|\.\.\.)(?=\s|\Z))?(?:\s*\n|[^\S\n]*+(?:#[^\n]*+)?(?:\n|\Z)))*+"
+)
+_JSON_AHEAD = re.compile(rb"\s*+(?=[{[])")
 _MEANT_AS_JSON = re.compile(rb'\{\s*+["}]|\[\s*+[]["{]')
 
 
@@ -29,7 +31,7 @@ class Document(msgspec.Struct, frozen=True):
     file: str
     index: int
     data: dict[str, Any]
-    spots: Callable[[], Spot]
+    root: Spot
 
     @property
     def kind(self) -> str:
@@ -44,7 +46,7 @@ class Document(msgspec.Struct, frozen=True):
 
     def position(self, field: Path | str) -> Place:
         """Find a field, or the nearest one around it that exists."""
-        return nearest(self.spots(), steps(field) if isinstance(field, str) else field)
+        return nearest(self.root, steps(field) if isinstance(field, str) else field)
 
     def refused(self, what: str, field: Path | str = (), hint: str | None = None) -> InputError:
         """Say what is wrong with a field, and where it stands."""
@@ -73,13 +75,13 @@ def read(data: bytes, file: str) -> Iterator[Document | InputError]:
 
 class _Found(NamedTuple):
     value: Any
-    spots: Callable[[], Spot]
+    root: Spot
 
 
 def _document(found: _Found, file: str, index: int) -> Document | InputError:
     if isinstance(found.value, dict):
-        return Document(file, index, found.value, found.spots)
-    line, column = found.spots().place
+        return Document(file, index, found.value, found.root)
+    line, column = found.root.place
     is_list = isinstance(found.value, list)
     what = f"the document is {'a list' if is_list else 'a single value'}, not an object"
     hint = "make it the items of a List" if is_list else "it needs apiVersion, kind and metadata"
@@ -91,62 +93,67 @@ def _found(data: bytes, file: str) -> Iterator[_Found | InputError]:
         yield InputError("the file is UTF-16", file=file, hint="save it as UTF-8")
         return
     lines = Lines(data.removeprefix(_UTF8_MARK))
-    rest = Text(file, lines, 0, len(lines.data))
-    after_json = False
+    rest = Text(file, lines, _after_idle_lines(lines.data, 0), len(lines.data))
+    json_met = False
     while rest.start < rest.end:
-        if json := _JSON_AHEAD.match(lines.data, rest.start):
-            item, start = _read_json(rest._replace(start=json.end()))
-            after_json = True
+        if ahead := _JSON_AHEAD.match(lines.data, rest.start):
+            rest = rest._replace(start=ahead.end())
+            item, start = _read_json(rest, json_met)
+            json_met = True
         else:
-            text, start, after_json = _cut(rest, after_json)
-            item = None if _NOTHING.match(lines.data, text.start, text.end) else _read_yaml(text)
-        if isinstance(item, InputError) or (item is not None and item.value is not None):
+            text = _cut(rest, json_met)
+            item, start = _read_yaml(text), text.end
+        if isinstance(item, InputError) or item.value is not None:
             yield item
-        rest = rest._replace(start=start)
+        rest = rest._replace(start=_after_idle_lines(lines.data, start))
 
 
-def _cut(rest: Text, after_json: bool) -> tuple[Text, int, bool]:
-    """Cut off a text up to the next document; tell where that starts, and if it may be JSON."""
+def _cut(rest: Text, json_met: bool) -> Text:
+    """Cut off the text up to where the next document may start."""
     data = rest.lines.data
-    separator = _SEPARATOR.search(data, rest.start)
-    if separator and _DIRECTIVE_AHEAD.match(data, rest.start, separator.start()):
-        separator = _SEPARATOR.search(data, separator.end())
-    end, start = rest.end, rest.end
-    if separator:
-        end = separator.start() + 1
-        start = end if separator[0] == b"\n---" else separator.end()
-    if after_json:
-        # JSON values need no separator: an object that starts a line starts a document.
-        brace = data.find(b"\n{", rest.start, end)
-        if brace >= 0:
-            return rest._replace(end=brace + 1), brace + 1, True
-    return rest._replace(end=end), start, False
+    boundary = _SEPARATOR_OR_JSON if json_met else _SEPARATOR
+    found = boundary.search(data, rest.start)
+    if found and data.startswith(b"%", rest.start):
+        # Directives belong to the document behind the separator that ends them.
+        found = boundary.search(data, found.end())
+    return rest._replace(end=found.start() + 1) if found else rest
 
 
-def _read_json(rest: Text) -> tuple[_Found | InputError, int]:
+def _after_idle_lines(data: bytes, start: int) -> int:
+    """Skip lines that hold nothing but space, a comment or a separator."""
+    idle = _IDLE_LINES.match(data, start)
+    return idle.end() if idle else start
+
+
+def _read_json(rest: Text, json_met: bool) -> tuple[_Found | InputError, int]:
     """Read the JSON value at the start of a text; tell where to read on."""
     try:
         value, text = jsontext.read(rest)
     except InputError as error:
-        return error, _cut(rest, after_json=True)[1]
+        return error, _cut(rest, json_met=True).end
     except jsontext.Malformed as error:
-        broken_at = rest._replace(start=max(rest.start, error.offset - 1))
-        cut, start, _ = _cut(broken_at, after_json=True)
-        return _read_malformed_json(rest._replace(end=cut.end), error), start
+        is_json = _MEANT_AS_JSON.match(rest.lines.data, rest.start) is not None
+        broken_line = rest.lines.data.rfind(b"\n", rest.start, error.offset)
+        broken = rest._replace(start=max(rest.start, broken_line))
+        text = rest._replace(end=_cut(broken, is_json or json_met).end)
+        return _read_malformed(text, error if is_json else None), text.end
     try:
         jsontext.check(value, text)
     except InputError as error:
         return error, text.end
-    return _Found(value, cache(partial(jsontext.JsonSpot, text))), text.end
+    return _Found(value, jsontext.JsonSpot(text)), text.end
 
 
-def _read_malformed_json(text: Text, malformed: jsontext.Malformed) -> _Found | InputError:
+def _read_malformed(text: Text, as_json: jsontext.Malformed | None) -> _Found | InputError:
+    """Read as YAML what could not be read as JSON; if that fails too, tell what is wrong."""
     fault = _not_text(text)
-    if fault is None and not isinstance(malformed, jsontext.Truncated):
+    if fault is not None:
+        return fault
+    if not isinstance(as_json, jsontext.Truncated):
         item = _read_yaml(text)
-        if isinstance(item, _Found) or not _MEANT_AS_JSON.match(text.lines.data, text.start):
+        if isinstance(item, _Found) or as_json is None:
             return item
-    return fault or text.refused(malformed.what, text.place(malformed.offset), malformed.hint)
+    return text.refused(as_json.what, text.place(as_json.offset), as_json.hint)
 
 
 def _read_yaml(text: Text) -> _Found | InputError:
@@ -157,7 +164,7 @@ def _read_yaml(text: Text) -> _Found | InputError:
     if fault is not None:
         return fault
     try:
-        return _Found(yamltext.read(text), cache(partial(yamltext.spots, text)))
+        return _Found(*yamltext.read(text))
     except InputError as error:
         return error
 

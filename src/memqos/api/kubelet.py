@@ -15,6 +15,7 @@ Policy = Literal["None", "TieredReservation", "HardReservation"]
 Driver = Literal["cgroupfs", "systemd"]
 
 UNLIMITED_PIDS: Final = -1
+DEFAULT_CPU_PERIOD: Final = SECOND // 10
 
 
 class Fault(msgspec.Struct, frozen=True):
@@ -28,7 +29,8 @@ class Fault(msgspec.Struct, frozen=True):
     hint: str | None = None
 
     def __str__(self) -> str:
-        return f"{self.field}: {self.what}" + (f" – {self.hint}" if self.hint else "")
+        where = f"{self.field}: " if self.field else ""
+        return where + self.what + (f" – {self.hint}" if self.hint else "")
 
 
 class MemorySwapConfiguration(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -51,7 +53,7 @@ class KubeletConfiguration(msgspec.Struct, frozen=True, rename="camel", kw_only=
     cgroup_root: str = ""
     cgroups_per_qos: bool = msgspec.field(default=True, name="cgroupsPerQOS")
     cpu_cfs_quota: bool = msgspec.field(default=True, name="cpuCFSQuota")
-    cpu_cfs_quota_period: int = msgspec.field(default=SECOND // 10, name="cpuCFSQuotaPeriod")
+    cpu_cfs_quota_period: int = msgspec.field(default=DEFAULT_CPU_PERIOD, name="cpuCFSQuotaPeriod")
     enforce_node_allocatable: tuple[str, ...] = (PODS,)
     eviction_hard: dict[str, str]
     eviction_max_pod_grace_period: int = 0
@@ -71,9 +73,7 @@ class KubeletConfiguration(msgspec.Struct, frozen=True, rename="camel", kw_only=
     pod_pids_limit: int = UNLIMITED_PIDS
     reserved_memory: tuple[MemoryReservation, ...] = ()
     reserved_system_cpus: str = msgspec.field(default="", name="reservedSystemCPUs")
-    single_process_oom_kill: bool | None = msgspec.field(
-        default=None, name="singleProcessOOMKill"
-    )
+    single_process_oom_kill: bool | None = msgspec.field(default=None, name="singleProcessOOMKill")
     system_reserved: dict[str, str] = {}
     system_reserved_cgroup: str = ""
     topology_manager_policy: str = "none"
@@ -98,9 +98,13 @@ _POLICIES: Final[Mapping[str, Policy]] = {
 
 DEFAULT_THROTTLING_FACTOR: Final[Since[float | None]] = Since({22: 0.8, 27: 0.9, 37: None})
 
-ATTRIBUTES: Final[Mapping[str, str]] = {
-    field.encode_name: field.name for field in msgspec.structs.fields(KubeletConfiguration)
-}
+ATTRIBUTES: Final[Mapping[str, str]] = dict(
+    zip(
+        KubeletConfiguration.__struct_encode_fields__,
+        KubeletConfiguration.__struct_fields__,
+        strict=True,
+    )
+)
 """A field's name in the configuration → in the struct."""
 
 
@@ -113,7 +117,5 @@ def configured(written: Mapping[str, Any], minor: int) -> KubeletConfiguration:
         minor=minor,
     )
     settings.setdefault("memory_throttling_factor", DEFAULT_THROTTLING_FACTOR.at(minor))
-    settings["pod_pids_limit"] = max(
-        settings.get("pod_pids_limit", UNLIMITED_PIDS), UNLIMITED_PIDS
-    )
+    settings["pod_pids_limit"] = max(settings.get("pod_pids_limit", UNLIMITED_PIDS), UNLIMITED_PIDS)
     return KubeletConfiguration(**settings)

@@ -29,7 +29,7 @@ class Decoded(msgspec.Struct, frozen=True):
 
 
 def decode(data: object, minor: int) -> Decoded:
-    """Read what a document says. A field set to null or, unless it can be unset, zero is left out."""
+    """Read what a document says; what counts as not set, such as null, is left out."""
     if not isinstance(data, Mapping):
         return Decoded({}, faults=(_fault(_mismatch(data, "", "an object")),))
     written: dict[str, Any] = {}
@@ -85,9 +85,8 @@ def _type_meta(value: object, field: str) -> None:
 def _string(value: Any, field: str) -> str:
     if value is None or isinstance(value, str):
         return value or ""
-    raise InputError(
-        f"{_shown(value)} is not a text", field=field, hint=f'write it in quotes: "{value}"'
-    )
+    quoted = f'write it in quotes: "{_shown(value)}"' if isinstance(value, int | float) else None
+    raise InputError(f"{_shown(value)} is not a text", field=field, hint=quoted)
 
 
 def _bool(value: Any, field: str) -> bool:

@@ -72,22 +72,15 @@ def kubelet_from(
     if reading.config is None or reading.faults:
         first, *others = reading.faults
         more = f" (and {len(others)} more)" if others else ""
-        raise InputError(first.what + more, file=file, field=first.field, hint=first.hint)
+        raise InputError(first.what + more, file=file, field=first.field or None, hint=first.hint)
     return Kubelet(reading.config, reading.release, reading.notes)
 
 
 def _unknown(field: str, release: Release) -> Note:
     if field in SINCE:
-        return Note(
-            field,
-            f"ignored by Kubernetes {release}",
-            f"it exists since 1.{SINCE[field]}",
-        )
+        return Note(field, f"ignored by Kubernetes {release}", f"it exists since 1.{SINCE[field]}")
     from difflib import get_close_matches
 
-    close = get_close_matches(field, KINDS, n=1)
-    return Note(
-        field,
-        "ignored: there is no such field",
-        f"did you mean {close[0]}?" if close else None,
-    )
+    close = get_close_matches(field, KINDS, n=1) if "." not in field else []
+    hint = f"did you mean {close[0]}?" if close else None
+    return Note(field, "ignored: there is no such field", hint)

@@ -8,20 +8,23 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, Literal
 
 from memqos.api.duration import SECOND, duration_text
-from memqos.api.kubelet import Fault, KubeletConfiguration, Stage
-from memqos.api.reservations import cpu_count, read_reservations
+from memqos.api.kubelet import DEFAULT_CPU_PERIOD, Fault, KubeletConfiguration, Stage
+from memqos.api.reservations import (
+    COMPRESSIBLE,
+    KUBE_RESERVED,
+    SYSTEM_RESERVED,
+    cpu_count,
+    read_reservations,
+)
 from memqos.api.resources import MEMORY, is_hugepages
 from memqos.api.thresholds import PODS, read_thresholds
 from memqos.errors import UnsupportedRelease
-from memqos.release import Release, Since, dependencies
+from memqos.release import Release, Since, dependencies, stage
 
 Profile = Literal["kubelet", "memqos"]
 """Whose reading it is: the release's own kubelet, or memqos, which knows more policies."""
 
 NONE: Final = "none"
-KUBE_RESERVED: Final = "kube-reserved"
-SYSTEM_RESERVED: Final = "system-reserved"
-COMPRESSIBLE: Final = "-compressible"
 
 POLICIES: Final[Mapping[Profile, tuple[str, ...]]] = {
     "kubelet": ("None", "TieredReservation"),
@@ -32,7 +35,6 @@ TOPOLOGY_SCOPES: Final = ("container", "pod")
 MEMORY_MANAGER_POLICIES: Final = ("None", "Static")
 SWAP_BEHAVIORS: Final = Since({22: ("LimitedSwap", "UnlimitedSwap"), 30: ("NoSwap", "LimitedSwap")})
 SHORTEST_CPU_PERIOD: Final = Since({22: 1_000, 26: SECOND // 1000})
-DEFAULT_CPU_PERIOD: Final = SECOND // 10
 FORMER_DEFAULT_FACTOR: Final = 0.9
 
 _CGROUP_OF: Final = {KUBE_RESERVED: "kubeReservedCgroup", SYSTEM_RESERVED: "systemReservedCgroup"}
@@ -46,14 +48,14 @@ Check = Callable[[KubeletConfiguration, Release], Iterator[Fault]]
 
 def gate_faults(config: KubeletConfiguration, release: Release) -> list[Fault]:
     """Gates the release does not have or does not let one set so, or that need others."""
-    stage = _GATES_NOTICED.at(release.minor)
+    noticed_at = _GATES_NOTICED.at(release.minor)
     faults = []
     for name, on in config.feature_gates.items():
         try:
             release.with_gates({name: on})
         except UnsupportedRelease as error:
             field = f"featureGates[{name}]"
-            faults.append(Fault(stage, field, error.what, hint=error.hint))
+            faults.append(Fault(noticed_at, field, error.what, hint=error.hint))
     return faults or _GATE_CONFLICTS.at(release.minor)(config, release)
 
 
@@ -62,7 +64,7 @@ def validation_faults(
 ) -> list[Fault]:
     """What is refused before anything runs; `release` has the configuration's gates set."""
     faults = [fault for check in _CHECKS for fault in check(config, release)]
-    return faults + [*_reservation_policy(config, release, profile)]
+    return [*faults, *_reservation_policy(config, release, profile)]
 
 
 def start_faults(config: KubeletConfiguration, release: Release) -> list[Fault]:
@@ -99,6 +101,9 @@ def _refused(field: str, what: str, *involves: str, hint: str | None = None) -> 
 _GATES_NOTICED: Final[Since[Stage]] = Since({22: "validate", 32: "decode"})
 
 
+_STAGE_SWITCHES: Final[Mapping[str | None, str]] = {"alpha": "AllAlpha", "beta": "AllBeta"}
+
+
 def _no_conflicts(config: KubeletConfiguration, release: Release) -> list[Fault]:
     return []
 
@@ -109,7 +114,8 @@ def _gate_conflicts(config: KubeletConfiguration, release: Release) -> list[Faul
     wanted = dict(release.with_gates(config.feature_gates).gates)
 
     def on(name: str) -> bool:
-        return wanted.get(name, name in usual)
+        switch = _STAGE_SWITCHES.get(stage(name, release.minor), "")
+        return wanted.get(name, wanted.get(switch, name in usual))
 
     candidates = {name for name, wish in wanted.items() if wish} | usual
     conflicts = {
@@ -186,7 +192,8 @@ def _enforced_together(config: KubeletConfiguration, known: tuple[str, ...]) -> 
 def _enforced_one_by_one(config: KubeletConfiguration, known: tuple[str, ...]) -> Iterator[Fault]:
     enforced = config.enforce_node_allocatable
     for reserved in (SYSTEM_RESERVED, KUBE_RESERVED):
-        if reserved in enforced and reserved + COMPRESSIBLE in enforced and len(known) > 4:
+        both = {reserved, reserved + COMPRESSIBLE}
+        if both.issubset(enforced) and both.issubset(known):
             yield _refused(_ENFORCED, f"{reserved} and {reserved}{COMPRESSIBLE} exclude each other")
     seen: set[str] = set()
     for value in enforced:
@@ -256,7 +263,7 @@ def _throttling(config: KubeletConfiguration, release: Release) -> Iterator[Faul
             "memoryThrottlingFactor", "must not be set while the feature gate MemoryQoS is off"
         )
     if not 0 < factor <= 1:
-        yield _refused("memoryThrottlingFactor", f"{factor:g} is not above 0 and at most 1")
+        yield _refused("memoryThrottlingFactor", f"{factor} is not above 0 and at most 1")
 
 
 _IGNORED_WHILE_OFF: Final[Since[Callable[[float], bool]]] = Since(

@@ -146,7 +146,6 @@ class PodStatus(_Object, frozen=True):
     conditions: tuple[PodCondition, ...] | None = None
     resources: ResourceRequirements | None = None
     allocated_resources: ResourceList | None = None
-    resize: str | None = None
 
 
 class ObjectMeta(_Object, frozen=True):

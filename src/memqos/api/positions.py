@@ -15,6 +15,7 @@ DEPTH_LIMIT = 100
 # A step of `spec.containers[0].resources.limits[memory]`: what brackets hold, or a bare name.
 _STEP = re.compile(r"\[([^\]]*)\]|([^.\[\]]+)")
 _BARE_NAME = re.compile(r"[\w-]+")
+_LONGEST_QUOTE = 60
 _INDEX = re.compile(r"[0-9]{1,9}")
 
 
@@ -62,22 +63,31 @@ def shown(path: Path) -> str:
     return "".join(parts).removeprefix(".")
 
 
+def brief(text: str) -> str:
+    """Quote a text from the file, cut to what fits into a message."""
+    return repr(text if len(text) <= _LONGEST_QUOTE else f"{text[:_LONGEST_QUOTE]}…")
+
+
 class Lines:
     """The lines of a file; places asked for in rising order cost one pass over it altogether."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
         self._offset = 0
-        self._line = 1
+        self._place = Place(1, 1)
 
     def place(self, offset: int) -> Place:
         """Turn a byte offset into a place."""
         if offset < self._offset:
-            self._offset, self._line = 0, 1
-        self._line += self.data.count(b"\n", self._offset, offset)
+            self._offset, self._place = 0, Place(1, 1)
+        line, column = self._place
+        start = self.data.rfind(b"\n", self._offset, offset) + 1
+        if start > 0:
+            line, column = line + self.data.count(b"\n", self._offset, offset), 1
+        passed = self.data[max(start, self._offset) : offset]
+        self._place = Place(line, column + len(passed.decode("utf-8", "replace")))
         self._offset = offset
-        before = self.data[self.data.rfind(b"\n", 0, offset) + 1 : offset]
-        return Place(self._line, len(before.decode("utf-8", "replace")) + 1)
+        return self._place
 
 
 class Text(NamedTuple):
@@ -108,5 +118,7 @@ class Text(NamedTuple):
     def duplicate(self, key: str, first: Place, second: Place) -> InputError:
         """Refuse a key of which Kubernetes would silently drop one value."""
         return self.refused(
-            f"the key {key!r} is already given in line {first.line}", second, "keep one of the two"
+            f"the key {brief(key)} is already given in line {first.line}",
+            second,
+            "keep one of the two",
         )

@@ -12,6 +12,11 @@ from memqos.api.resources import CPU, MEMORY
 from memqos.errors import InputError
 from memqos.release import Since
 
+KUBE_RESERVED: Final = "kube-reserved"
+SYSTEM_RESERVED: Final = "system-reserved"
+COMPRESSIBLE: Final = "-compressible"
+"""The three of enforceNodeAllocatable; the last, appended to either, leaves all but cpu free."""
+
 PIDS: Final = "pid"
 RESERVABLE: Final = (CPU, MEMORY, "ephemeral-storage", PIDS)
 

@@ -22,7 +22,7 @@ Amounts = dict[str, int]
 """Resource name → thousandths."""
 
 
-class Resources(msgspec.Struct, frozen=True):
+class Resources(msgspec.Struct, frozen=True, gc=False):
     """Requests and limits of one container, or of a pod."""
 
     requests: Amounts
@@ -79,6 +79,7 @@ def is_native(name: str) -> bool:
     return "/" not in name or "kubernetes.io/" in name
 
 
+@lru_cache(maxsize=1024)
 def is_extended(name: str) -> bool:
     """Resources of device plugins and the like."""
     if is_native(name) or name.startswith("requests."):

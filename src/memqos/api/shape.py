@@ -23,7 +23,7 @@ _STATIC_SOURCE: Final = "kubernetes.io/config.source"
 _MIRROR: Final = "kubernetes.io/config.mirror"
 
 
-class Part(msgspec.Struct, frozen=True):
+class Part(msgspec.Struct, frozen=True, gc=False):
     """One container of a shape."""
 
     role: Role
@@ -31,7 +31,7 @@ class Part(msgspec.Struct, frozen=True):
     limits: Amounts
 
 
-class Shape(msgspec.Struct, frozen=True):
+class Shape(msgspec.Struct, frozen=True, gc=False):
     """Resources of a pod and what else decides about them.
 
     `pod` is None where the pod has no `spec.resources` at all; an empty stanza is not the same.

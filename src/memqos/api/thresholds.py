@@ -13,8 +13,6 @@ from memqos.api.quantity import Quantity
 from memqos.errors import InputError
 from memqos.release import Since
 
-T = TypeVar("T")
-
 MEMORY_AVAILABLE: Final = "memory.available"
 ALLOCATABLE_MEMORY: Final = "allocatableMemory.available"
 PODS: Final = "pods"
@@ -76,7 +74,7 @@ _NEXT_STEP: Final[Mapping[Problem, str]] = {
     "missing_grace_period": "a soft threshold needs a grace period, such as 1m30s",
 }
 
-_FLOAT: Final = re.compile(r"[+-]?(?:[0-9_]*\.?[0-9_]*(?:e[+-]?[0-9_]+)?|inf(?:inity)?)", re.I)
+_FLOAT: Final = re.compile(r"[+-]?[0-9_]*\.?[0-9_]*(?:e[+-]?[0-9_]+)?", re.I)
 _HEX_FLOAT: Final = re.compile(r"[+-]?0x[0-9a-f]*\.?[0-9a-f]*p[+-]?[0-9]+", re.I)
 
 
@@ -145,6 +143,9 @@ class Thresholds(msgspec.Struct, frozen=True):
 
     thresholds: tuple[Threshold, ...]
     faults: tuple[ThresholdFault, ...] = ()
+
+
+T = TypeVar("T", Amount, Amount | None, int)
 
 
 def hard_with_defaults(
@@ -255,7 +256,7 @@ def _quantity(text: str) -> Quantity | None:
 
 
 def _percentage(text: str) -> float | None:
-    """The share in single precision. `nan`, which the kubelet takes, is refused: it means nothing."""
+    """The share in single precision; None where the text is no number that fits it."""
     digits = text.rstrip("%")
     try:
         if _HEX_FLOAT.fullmatch(digits):
@@ -264,11 +265,10 @@ def _percentage(text: str) -> float | None:
             number = float(digits)
         else:
             return None
-        # Packing overflows where the kubelet finds the number out of range.
-        return _single(_single(number) / 100) if math.isfinite(number) else number
+        return _single(_single(number) / 100) if math.isfinite(number) else None
     except (ValueError, OverflowError):
         return None
 
 
 def _single(number: float) -> float:
-    return float(struct.unpack("f", struct.pack("f", number))[0])
+    return float(struct.unpack("<f", struct.pack("<f", number))[0])

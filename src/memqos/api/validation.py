@@ -1,6 +1,7 @@
 """Field errors: what the API server refuses about the resources of a new pod."""
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
 from typing import Final, Literal
 
 import msgspec
@@ -53,11 +54,14 @@ class FieldError(msgspec.Struct, frozen=True, order=True):
     detail: str = ""
     value: str | None = None
 
+    @property
+    def message(self) -> str:
+        """The error without its field, as Kubernetes words it."""
+        value = "" if self.value is None else f' "{self.value}":'
+        return f"{_SAYS[self.type]}:{value} {self.detail}"
+
     def __str__(self) -> str:
-        value = "" if self.value is None else f' "{self.value}"'
-        return (
-            f"{self.field}: {_SAYS[self.type]}:{value or ''}{': ' if value else ' '}{self.detail}"
-        )
+        return f"{self.field}: {self.message}"
 
 
 NameRule = Callable[[str, str], Iterator[FieldError]]
@@ -194,9 +198,9 @@ def _container_name(field: str, name: str) -> Iterator[FieldError]:
     faults = _name_faults(name)
     if "/" not in name:
         if not is_of_containers(name):
-            faults = [*faults, "must be a standard resource for containers"]
+            faults = (*faults, "must be a standard resource for containers")
     elif not is_native(name) and not is_extended(name):
-        faults = [*faults, "is not the name of an extended resource"]
+        faults = (*faults, "is not the name of an extended resource")
     for fault in faults:
         yield FieldError(field, "FieldValueInvalid", fault, name)
 
@@ -208,7 +212,8 @@ def _pod_level(shape: Shape, release: Release) -> Iterator[FieldError]:
         yield FieldError(field, "FieldValueForbidden", "may not be set for a windows pod")
         return
     requests, limits = shape.pod.requests, shape.pod.limits
-    yield from _requirements(field, requests, limits, _pod_level_name(release))
+    if not _plainly_valid(requests, limits):
+        yield from _requirements(field, requests, limits, _pod_level_name(release))
     yield from _covers(f"{field}.requests", requests, aggregate_requests(shape), "requests")
     huge = {name: limit for name, limit in aggregate_limits(shape).items() if is_hugepages(name)}
     yield from _covers(f"{field}.limits", limits, huge, "limits")
@@ -251,8 +256,9 @@ def _pod_level_name(release: Release) -> NameRule:
     return faults_of
 
 
-def _name_faults(name: str) -> list[str]:
+@lru_cache(maxsize=1024)
+def _name_faults(name: str) -> tuple[str, ...]:
     faults = qualified_name_faults(name)
     if not faults and "/" not in name and not is_standard(name):
-        return ["must be a standard resource type or fully qualified"]
-    return faults
+        return ("must be a standard resource type or fully qualified",)
+    return tuple(faults)

@@ -34,6 +34,7 @@ _WORDINGS = {
         "a list item ('- ') is expected here", "check the indentation"
     ),
     "did not find expected key": _Wording("a key is expected here", "check the indentation"),
+    "did not find expected node content": _Wording("a value is expected here"),
     "found a tab character that violates indentation": _TAB,
     "found a tab character where an indentation space is expected": _TAB,
     "found undefined tag handle": _Wording("unknown tag", "remove the tag"),
@@ -46,6 +47,7 @@ _WORDINGS = {
         "a ':' is not expected here", "check the indentation, and quote text that holds ': '"
     ),
 }
+_IN_BRACKETS = ("while parsing a flow sequence", "while parsing a flow mapping")
 _STRAY_CHARACTER = "found character that cannot start any token"
 _LINE_BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
 
@@ -82,7 +84,13 @@ def _wording(error: yaml.MarkedYAMLError, text: Text) -> _Wording:
         return _Wording(f"text cannot start with {character!r}", "put it in quotes")
     if problem in _WORDINGS:
         return _WORDINGS[problem]
-    return _Wording(problem.replace("did not find expected", "expected"))
+    return _Wording(problem.replace("did not find expected", "expected"), _bracket(error, text))
+
+
+def _bracket(error: yaml.MarkedYAMLError, text: Text) -> str | None:
+    if error.context_mark is None or error.context not in _IN_BRACKETS:
+        return None
+    return f"check the bracket opened in line {place_of(error.context_mark, text).line}"
 
 
 def _line(mark: yaml.Mark, text: Text) -> str:

@@ -7,6 +7,8 @@ too, while `12:30` and `2024-01-01` are text, and a number without a fraction is
 
 import re
 
+from memqos.api.positions import brief
+
 Scalar = str | int | float | bool | None
 
 _WORDS: dict[str, bool | None] = {
@@ -62,10 +64,10 @@ def tagged(tag: str, text: str) -> Scalar:
         return text
     name = tag.removeprefix(_TAG_PREFIX)
     if name not in _TAGGED or name == tag:
-        raise Meaningless(f"the tag {short(tag)} is not allowed")
+        raise Meaningless(f"the tag {brief(short(tag))} is not allowed")
     value = resolved(text)
     if type(value) not in _TAGGED[name]:
-        raise Meaningless(f"{text!r} is not of its tag {short(tag)}")
+        raise Meaningless(f"{brief(text)} is not of its tag {brief(short(tag))}")
     return value
 
 

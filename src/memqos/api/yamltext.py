@@ -1,6 +1,7 @@
 """Read one YAML document into plain data, and find the places of its fields."""
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import msgspec
@@ -13,7 +14,7 @@ from yaml.events import (
     SequenceStartEvent,
 )
 
-from memqos.api.positions import DEPTH_LIMIT, Place, Step, Text
+from memqos.api.positions import DEPTH_LIMIT, Place, Step, Text, brief
 from memqos.api.yamlfaults import at_mark, in_plain_words, place_of
 from memqos.api.yamlscalars import Meaningless, resolved, short, tagged
 
@@ -36,38 +37,55 @@ class YamlSpot(NamedTuple):
     children: "dict[Step, YamlSpot]"
 
 
-def read(text: Text) -> Any:
+def read(text: Text) -> "tuple[Any, YamlRoot]":
     """Give the data of the one document in a text, None if there is none; raise InputError."""
-    return _Reading(text, with_places=False).value
+    reading = _Reading(text, with_places=False)
+    return reading.value, YamlRoot(text, reading.mark)
 
 
-def spots(text: Text) -> YamlSpot:
-    """Read a document again, this time for its places."""
-    root = _Reading(text, with_places=True)
-    return YamlSpot(root.place, root.children)
+class YamlRoot:
+    """A whole document, read again for its places when one inside it is asked for."""
+
+    def __init__(self, text: Text, mark: Any) -> None:
+        self._text = text
+        self._mark = mark
+
+    @property
+    def place(self) -> Place:
+        """Where the content begins."""
+        return place_of(self._mark, self._text)
+
+    @cached_property
+    def children(self) -> dict[Step, YamlSpot]:
+        """The values inside, by key or index."""
+        return _Reading(self._text, with_places=True).children
 
 
 _NO_CHILDREN: dict[Step, YamlSpot] = {}
 
 
 class _Anchored(NamedTuple):
-    """What an alias stands for, and how many values that is."""
+    """What an alias stands for; how many values that is, and how many levels of them."""
 
     value: Any
     children: dict[Step, YamlSpot]
     size: int
+    height: int
 
 
 class _Open:
     """A mapping or list whose end is still to come."""
 
-    __slots__ = ("anchor", "before", "children", "is_merge", "key", "keys", "mark", "value")
+    __slots__ = (
+        "anchor", "before", "children", "height", "is_merge", "key", "keys", "mark", "value"
+    )  # fmt: skip
 
     def __init__(self, event: Any, before: int) -> None:
         self.value: Any = {} if event.__class__ is MappingStartEvent else []
         self.mark = event.start_mark
         self.anchor = event.anchor
         self.before = before
+        self.height = 1
         self.key: str | None = None
         self.is_merge = False
         self.keys: dict[str, Any] = {}
@@ -81,7 +99,7 @@ class _Reading:
         self.text = text
         self.with_places = with_places
         self.value: Any = None
-        self.place = Place(1, 1)
+        self.mark: Any = None
         self.children = _NO_CHILDREN
         self.anchors: dict[str, _Anchored | None] = {}
         self.values = 0
@@ -101,6 +119,7 @@ class _Reading:
 
     def _document(self, next_event: Callable[[], Any]) -> None:
         stack: list[_Open] = []
+        anchors = self.anchors
         while True:
             event = next_event()
             kind = event.__class__
@@ -108,26 +127,24 @@ class _Reading:
             if kind is ScalarEvent:
                 value = self._scalar(event)
             elif kind is AliasEvent:
-                value, children = self._alias(event)
+                value, children = self._alias(event, stack)
             elif kind in _COLLECTION_TAGS:
-                self._check_start(event, depth=len(stack) + 1)
+                if event.tag or event.anchor or len(stack) == DEPTH_LIMIT:
+                    self._check_start(event, len(stack))
                 stack.append(_Open(event, self.values))
                 continue
             else:
                 done = stack.pop()
                 value, mark, children = done.value, done.mark, done.children
-                if done.anchor is not None:
-                    size = self.values - done.before + 1
-                    self.anchors[done.anchor] = _Anchored(value, children, size)
+                if anchors:
+                    self._close(done, stack)
             self.values += 1
             if not stack:
                 break
             self._put(stack[-1], event, value, mark, children)
-        self.value, self.children = value, children
-        if self.with_places:
-            self.place = place_of(mark, self.text)
+        self.value, self.mark, self.children = value, mark, children
 
-    def _scalar(self, event: ScalarEvent) -> Any:
+    def _scalar(self, event: Any) -> Any:
         value: Any = event.value
         try:
             if event.tag is not None:
@@ -138,29 +155,38 @@ class _Reading:
             hint = "put it in quotes" if event.tag is None else "remove the tag"
             raise at_mark(str(error), event.start_mark, self.text, hint) from None
         if event.anchor is not None:
-            self.anchors[event.anchor] = _Anchored(value, _NO_CHILDREN, 1)
+            self.anchors[event.anchor] = _Anchored(value, _NO_CHILDREN, 1, 0)
         return value
 
-    def _alias(self, event: AliasEvent) -> tuple[Any, dict[Step, YamlSpot]]:
-        name = event.anchor
-        anchored = self.anchors.get(name)
+    def _alias(self, event: Any, stack: list[_Open]) -> tuple[Any, dict[Step, YamlSpot]]:
+        anchored = self.anchors.get(event.anchor)
         if anchored is None:
-            what = f"the anchor &{name} contains itself"
-            if name not in self.anchors:
-                what = f"the alias *{name} has no anchor &{name} before it in this document"
+            name = brief(event.anchor)
+            what = f"the alias {name} has no anchor before it in this document"
+            if event.anchor in self.anchors:
+                what = f"the alias {name} stands inside what it stands for"
             raise at_mark(what, event.start_mark, self.text)
         self.values += anchored.size - 1
         self.aliased += anchored.size
         if self.aliased > ALIASED_LIMIT:
             what = f"aliases stand for more than {ALIASED_LIMIT:,} values"
             raise at_mark(what, event.start_mark, self.text)
+        if len(stack) + anchored.height > DEPTH_LIMIT:
+            raise self.text.too_deep(place_of(event.start_mark, self.text))
+        _raise_height(stack, anchored.height)
         return anchored.value, anchored.children
+
+    def _close(self, done: _Open, stack: list[_Open]) -> None:
+        if done.anchor is not None:
+            size = self.values - done.before + 1
+            self.anchors[done.anchor] = _Anchored(done.value, done.children, size, done.height)
+        _raise_height(stack, done.height)
 
     def _check_start(self, event: Any, depth: int) -> None:
         if event.tag not in _COLLECTION_TAGS[event.__class__]:
-            what = f"the tag {short(event.tag)} is not allowed"
+            what = f"the tag {brief(short(event.tag))} is not allowed"
             raise at_mark(what, event.start_mark, self.text, "remove the tag")
-        if depth > DEPTH_LIMIT:
+        if depth == DEPTH_LIMIT:
             raise self.text.too_deep(place_of(event.start_mark, self.text))
         if event.anchor is not None:
             self.anchors[event.anchor] = None
@@ -184,8 +210,8 @@ class _Reading:
             parent.key = None
         if self.with_places:
             # A collection, or nothing at all, is best shown by the key it belongs to.
-            is_shown = event.__class__ is AliasEvent or getattr(event, "value", "")
-            shown = mark if is_shown else parent.keys.get(step, mark)
+            is_shown = event.__class__ is AliasEvent or getattr(event, "value", None)
+            shown = mark if is_shown else parent.keys.get(str(step), mark)
             parent.children[step] = YamlSpot(place_of(shown, self.text), children)
 
     def _begin(self, parent: _Open, event: Any, value: Any, mark: Any) -> None:
@@ -204,9 +230,8 @@ class _Reading:
         parent.keys[value] = mark
         parent.key = value
 
-    def _merge(
-        self, parent: _Open, value: Any, mark: Any, children: dict[Step, YamlSpot]
-    ) -> None:
+    def _merge(self, parent: _Open, value: Any, mark: Any, children: dict[Step, YamlSpot]) -> None:
+        # go-yaml 2, and so Kubernetes, lets << win over the keys written before it.
         sources = [(value, children)]
         if isinstance(value, list):
             # The first of several wins.
@@ -218,3 +243,8 @@ class _Reading:
             parent.value.update(mapping)
             parent.children.update(inner)
         parent.key, parent.is_merge = None, False
+
+
+def _raise_height(stack: list[_Open], inner: int) -> None:
+    if stack and stack[-1].height <= inner:
+        stack[-1].height = inner + 1

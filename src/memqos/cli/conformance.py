@@ -74,9 +74,7 @@ def _cases(file: str) -> Iterator[_Case]:
         raise InputError(str(error.strerror), file=file, hint="is the path right?") from None
 
 
-def _decoded(
-    decoder: "msgspec.json.Decoder[_Case]", line: bytes, file: str, number: int
-) -> _Case:
+def _decoded(decoder: "msgspec.json.Decoder[_Case]", line: bytes, file: str, number: int) -> _Case:
     try:
         return decoder.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

@@ -5,8 +5,6 @@ from typing import Any, Literal
 
 import msgspec
 
-Format = Literal["table", "json", "yaml", "svg"]
-
 
 def emit(data: Any, form: Literal["json", "yaml"]) -> None:
     """Print data in the form asked for."""

@@ -1,17 +1,17 @@
 """What a pod holds of its node while it may be resized: the most of asked, granted and actual.
 
 A container's status says what the kubelet granted it (`allocatedResources`) and what it runs with
-(`resources`); a resize that the node can never grant does not count as asked.
+(`resources`); a resize that the node can never grant does not count as asked. An empty list in a
+status says no more than a missing one: the API server stores neither.
 """
 
 from collections.abc import Callable, Iterable
 from typing import Final
 
 from memqos.api.aggregate import aggregate_requests, has_pod_level_requests
-from memqos.api.pod import ContainerStatus, Pod, ResourceList
-from memqos.api.quantity import milli_of
+from memqos.api.pod import ContainerStatus, Pod
 from memqos.api.resources import POD_LEVEL, Amounts
-from memqos.api.shape import Part, Shape, containers_of
+from memqos.api.shape import Part, Shape, amounts_of, containers_of
 from memqos.release import Release, Since
 
 NOTHING_MISSING: Final[Amounts] = {}
@@ -22,7 +22,7 @@ def held_requests(
 ) -> Amounts:
     """Requests a pod is charged with; a container without a value counts the `missing` one."""
     if pod.status is None or not release.enabled("InPlacePodVerticalScaling"):
-        result = _aggregate(shape, [part.requests for part in _parts(shape)], missing)
+        result = requests_with(shape, missing)
     else:
         result = _OF_CONTAINERS.at(release.minor)(pod, shape, release, missing)
     if release.enabled("PodLevelResources") and has_pod_level_requests(shape, release):
@@ -50,50 +50,31 @@ def _as_asked(pod: Pod, shape: Shape, release: Release, missing: Amounts) -> Amo
     return requests_with(shape, missing)
 
 
-def _most_of_each_container(
-    pod: Pod, shape: Shape, release: Release, missing: Amounts
-) -> Amounts:
-    asked_counts = not resize_is_infeasible(pod)
+def _most_of_each_container(pod: Pod, shape: Shape, release: Release, missing: Amounts) -> Amounts:
+    infeasible = resize_is_infeasible(pod)
     requests = []
     for part, status in _with_status(pod, shape):
         if status is None or status.resources is None or part.role == "init":
             requests.append(part.requests)
-            continue
-        actual, granted = _amounts(status.resources.requests), _amounts(status.allocated_resources)
-        requests.append(_most(part.requests if asked_counts else {}, actual, granted))
+        else:
+            asked = {} if infeasible else part.requests
+            requests.append(_most(asked, _actual(status), _granted(status)))
     return _aggregate(shape, requests, missing)
 
 
 def _most_of_each_sum(pod: Pod, shape: Shape, release: Release, missing: Amounts) -> Amounts:
     infeasible = resize_is_infeasible(pod)
     asked = {} if infeasible else requests_with(shape, missing)
-    status = pod.status
-    if (
-        release.enabled("InPlacePodLevelResourcesVerticalScaling")
-        and status is not None
-        and status.allocated_resources is not None
-        and status.resources is not None
-        and status.resources.requests is not None
-    ):
-        return _most(
-            asked, _amounts(status.resources.requests), _amounts(status.allocated_resources)
-        )
+    if release.enabled("InPlacePodLevelResourcesVerticalScaling"):
+        actual_of_pod, granted_of_pod = _of_pod_status(pod)
+        if actual_of_pod and granted_of_pod:
+            return _most(asked, actual_of_pod, granted_of_pod)
     granted, actual = [], []
-    for part, reported in _with_status(pod, shape):
+    for part, status in _with_status(pod, shape):
         fallback = {} if infeasible else part.requests
-        if reported is not None and reported.allocated_resources is not None:
-            fallback = _amounts(reported.allocated_resources)
-        granted.append(fallback)
-        if (
-            reported is not None
-            and reported.resources is not None
-            and reported.resources.requests is not None
-        ):
-            fallback = _amounts(reported.resources.requests)
-        actual.append(fallback)
-    return _most(
-        asked, _aggregate(shape, actual, missing), _aggregate(shape, granted, missing)
-    )
+        granted.append((status and _granted(status)) or fallback)
+        actual.append((status and _actual(status)) or granted[-1])
+    return _most(asked, _aggregate(shape, actual, missing), _aggregate(shape, granted, missing))
 
 
 _OF_CONTAINERS: Final[Since[Callable[[Pod, Shape, Release, Amounts], Amounts]]] = Since(
@@ -104,18 +85,14 @@ _OF_CONTAINERS: Final[Since[Callable[[Pod, Shape, Release, Amounts], Amounts]]] 
 def _of_pod_level(pod: Pod, shape: Shape, release: Release) -> Amounts:
     """The pod-level values that take the place of the containers' sum."""
     assert shape.pod is not None
-    status, requests = pod.status, shape.pod.requests
+    requests = shape.pod.requests
     if (
         release.enabled("InPlacePodLevelResourcesVerticalScaling")
-        and status is not None
-        and status.resources is not None
+        and pod.status is not None
+        and pod.status.resources is not None
     ):
-        most = _most(
-            {} if resize_is_infeasible(pod) else requests,
-            _amounts(status.resources.requests),
-            _amounts(status.allocated_resources),
-        )
-        requests = _IN_STATUS.at(release.minor)(requests, most)
+        asked = {} if resize_is_infeasible(pod) else requests
+        requests = _IN_STATUS.at(release.minor)(requests, _most(asked, *_of_pod_status(pod)))
     supported = POD_LEVEL.at(release.minor)
     return {name: amount for name, amount in requests.items() if supported(name)}
 
@@ -141,11 +118,30 @@ def _with_status(pod: Pod, shape: Shape) -> Iterable[tuple[Part, ContainerStatus
     assert pod.status is not None
     reported = (pod.status.init_container_statuses or ()) + (pod.status.container_statuses or ())
     by_name = {status.name: status for status in reported}
-    names = [container.name for container in containers_of(pod)]
     # Ephemeral containers come last in both and ask for nothing.
-    return [
-        (part, by_name.get(name)) for part, name in zip(_parts(shape), names, strict=False)
-    ]
+    pairs = zip(_parts(shape), containers_of(pod), strict=False)
+    return [(part, by_name.get(container.name)) for part, container in pairs]
+
+
+def _actual(status: ContainerStatus) -> Amounts:
+    requests = status.resources and status.resources.requests
+    return amounts_of(requests, f"status of {status.name}: requests") if requests else {}
+
+
+def _granted(status: ContainerStatus) -> Amounts:
+    granted = status.allocated_resources
+    return amounts_of(granted, f"status of {status.name}: allocatedResources") if granted else {}
+
+
+def _of_pod_status(pod: Pod) -> tuple[Amounts, Amounts]:
+    """What is reported for the pod as a whole: actual requests, and granted ones."""
+    status = pod.status
+    if status is None or status.resources is None:
+        return {}, {}
+    return (
+        amounts_of(status.resources.requests, "status.resources.requests"),
+        amounts_of(status.allocated_resources, "status.allocatedResources"),
+    )
 
 
 def _aggregate(shape: Shape, requests: list[Amounts], missing: Amounts) -> Amounts:
@@ -155,10 +151,6 @@ def _aggregate(shape: Shape, requests: list[Amounts], missing: Amounts) -> Amoun
     ]
     init = len(shape.init_containers)
     return aggregate_requests(Shape(tuple(parts[init:]), tuple(parts[:init])))
-
-
-def _amounts(written: ResourceList | None) -> Amounts:
-    return {name: milli_of(raw) for name, raw in written.items()} if written else {}
 
 
 def _most(*lists: Amounts) -> Amounts:

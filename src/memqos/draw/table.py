@@ -1,13 +1,17 @@
 """Plain tables for terminals."""
 
 from collections.abc import Sequence
-from unicodedata import combining, east_asian_width
+from typing import Final
+
+_OUR_SIGNS: Final = str.maketrans("", "", "├└–≠…·×−≤µ")
 
 
 def width(text: str) -> int:
     """Columns a text takes in a terminal."""
-    if text.isascii():
+    if text.isascii() or text.translate(_OUR_SIGNS).isascii():
         return len(text)
+    from unicodedata import combining, east_asian_width
+
     return sum(
         0 if combining(char) else 2 if east_asian_width(char) in "WF" else 1 for char in text
     )

@@ -1,1 +1,1 @@
-"""Pods, a node and a release in; the cgroup values they should have, with reasons, out. Pure: no I/O."""
+"""Pods, a node and a release in; cgroup values with their reasons out. Pure: no I/O."""

@@ -17,7 +17,7 @@ from memqos.plan.terms import Terms
 from memqos.release import Release, Since
 
 
-class ContainerPlan(msgspec.Struct, frozen=True):
+class ContainerPlan(msgspec.Struct, frozen=True, gc=False):
     """The values of one container."""
 
     role: Role
@@ -39,6 +39,10 @@ KILL_TOGETHER: Final = Rule(
 )
 KILL_ONE: Final = Rule("oom-group/single", "not set: singleProcessOOMKill is on", "kubelet 1.32")
 BEFORE_OOM_GROUP: Final = Rule("oom-group/none", "not set before 1.28", "kubelet 1.28")
+_NO_LIMIT: Final = Setting(MAX, NO_LIMIT)
+_KILL_TOGETHER: Final = Setting(1, KILL_TOGETHER)
+_KILL_ONE: Final = Setting(None, KILL_ONE)
+_BEFORE_OOM_GROUP: Final = Setting(None, BEFORE_OOM_GROUP)
 SCORE_CLASS: Final = Rule(
     "oom/class", "decided by the class of the pod alone", "kubelet", lambda why: (why,)
 )
@@ -68,11 +72,27 @@ SCORE: Final = Rule(
 )
 
 
+class ContainerRules(NamedTuple):
+    """What decides a container's values in one release, looked up once."""
+
+    memory_qos: bool
+    protection: Callable[[memory.Ask, Terms], memory.Protection]
+    high: Callable[[memory.Ask, Terms], Setting]
+    high_off: Setting
+    oom_group: Callable[[Terms], Setting]
+    shares: Callable[[Amounts, int], Setting]
+    hugepages: Callable[[Amounts, Amounts], hugepages.PageLimits]
+
+
 def plan_container(
-    part: Part, score: Score, terms: Terms, qos: QosClass, pod_limits: Amounts
+    part: Part,
+    score: Score,
+    terms: Terms,
+    rules: ContainerRules,
+    qos: QosClass,
+    pod_limits: Amounts,
 ) -> ContainerPlan:
     """Every value of one container; `pod_limits` are the pod-level limits in force."""
-    rules = _rules(terms.release)
     request = whole(part.requests.get(MEMORY, 0))
     limit = whole(part.limits.get(MEMORY, 0))
     cpu_limit = part.limits.get(CPU) or pod_limits.get(CPU, 0)
@@ -92,13 +112,10 @@ def plan_container(
         "cpu.max": cpu.quota(cpu_limit, terms.cpu_period, terms.cpu_quota),
         "oom_score_adj": _oom_score_adj(score, qos, terms.memory_capacity),
     }
-    huge = rules.hugepages(part.limits, pod_limits)
-    for page in terms.hugepage_sizes:
-        settings[f"hugetlb.{page}.max"] = (
-            Setting(huge[page], hugepages.HUGE, (huge[page],))
-            if page in huge
-            else hugepages.NO_HUGEPAGES
-        )
+    settings.update(hugepages.none_of(terms.hugepage_sizes))
+    for page, amount in rules.hugepages(part.limits, pod_limits).items():
+        if page in terms.hugepage_sizes:
+            settings[f"hugetlb.{page}.max"] = Setting(amount, hugepages.HUGE, (amount,))
     return ContainerPlan(part.role, settings)
 
 
@@ -108,7 +125,7 @@ def _maximum(limit: int, pod_limits: Amounts) -> Setting:
     inherited = whole(pod_limits.get(MEMORY, 0))
     if inherited:
         return Setting(inherited, POD_LIMIT, (inherited,))
-    return Setting(MAX, NO_LIMIT)
+    return _NO_LIMIT
 
 
 def _oom_score_adj(score: Score, qos: QosClass, capacity: int | None) -> Setting:
@@ -122,36 +139,25 @@ def _oom_score_adj(score: Score, qos: QosClass, capacity: int | None) -> Setting
 
 
 def _no_oom_group(terms: Terms) -> Setting:
-    return Setting(None, BEFORE_OOM_GROUP)
+    return _BEFORE_OOM_GROUP
 
 
 def _oom_group_always(terms: Terms) -> Setting:
-    return Setting(1, KILL_TOGETHER)
+    return _KILL_TOGETHER
 
 
 def _oom_group_unless_single(terms: Terms) -> Setting:
-    return Setting(None, KILL_ONE) if terms.single_process_oom_kill else Setting(1, KILL_TOGETHER)
+    return _KILL_ONE if terms.single_process_oom_kill else _KILL_TOGETHER
 
 
 _OOM_GROUP: Final = Since({22: _no_oom_group, 28: _oom_group_always, 32: _oom_group_unless_single})
 
 
-class _Rules(NamedTuple):
-    """The rules of one release, looked up once."""
-
-    memory_qos: bool
-    protection: Callable[[memory.Ask, Terms], memory.Protection]
-    high: Callable[[memory.Ask, Terms], Setting]
-    high_off: Setting
-    oom_group: Callable[[Terms], Setting]
-    shares: Callable[[Amounts, int], Setting]
-    hugepages: Callable[[Amounts, Amounts], hugepages.PageLimits]
-
-
 @lru_cache(maxsize=64)
-def _rules(release: Release) -> _Rules:
+def container_rules(release: Release) -> ContainerRules:
+    """The rules of a release."""
     minor = release.minor
-    return _Rules(
+    return ContainerRules(
         memory_qos=release.enabled("MemoryQoS"),
         protection=memory.CONTAINER_PROTECTION.at(minor),
         high=memory.CONTAINER_HIGH.at(minor),

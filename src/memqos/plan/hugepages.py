@@ -1,11 +1,12 @@
 """hugetlb.*.max: planned because it shares the cgroups, compared and never written."""
 
+from functools import lru_cache
 from typing import Final
 
 from memqos.api.quantity import whole
 from memqos.api.resources import CPU, MEMORY, Amounts, hugepage_file_size, is_hugepages
 from memqos.api.shape import Shape
-from memqos.plan.setting import Rule, Setting, size
+from memqos.plan.setting import Rule, Setting, Settings, size
 from memqos.release import Since
 
 PageLimits = dict[str, int]
@@ -17,8 +18,14 @@ HUGE: Final = Rule(
     "kubelet",
     lambda limit: (f"limit = {size(limit)}",),
 )
-NO_HUGEPAGES: Final = Setting(0, HUGE, (0,))
 _WITHOUT_HUGEPAGES: Final = frozenset({CPU, MEMORY})
+
+
+@lru_cache(maxsize=64)
+def none_of(page_sizes: tuple[str, ...]) -> Settings:
+    """No huge pages of these sizes. The result is shared: copy it to add to it."""
+    nothing = Setting(0, HUGE, (0,))
+    return {f"hugetlb.{page}.max": nothing for page in page_sizes}
 
 
 def by_page_size(amounts: Amounts) -> PageLimits:

@@ -72,10 +72,16 @@ NO_LOW: Final = Rule("low/unused", "this release protects with memory.min alone"
 GATE_OFF: Final = Rule("gate-off", "MemoryQoS is off, and this release writes nothing then", KEP)
 
 
+# Settings that say why nothing is written are the same for every container.
+_NO_REQUEST: Final = Setting(None, NO_REQUEST)
+_OTHER_TIER: Final = Setting(None, OTHER_TIER)
+_NO_LOW: Final = Setting(None, NO_LOW)
+
+
 def _min_is_request(ask: Ask, terms: Terms) -> Protection:
-    low = Setting(None, NO_LOW)
+    low = _NO_LOW
     if not ask.request:
-        return Setting(None, NO_REQUEST), low
+        return _NO_REQUEST, low
     return Setting(ask.request, REQUEST_IS_MIN, (ask.request,)), low
 
 
@@ -84,10 +90,10 @@ def _by_policy(ask: Ask, terms: Terms) -> Protection:
     if request:
         if terms.policy == "TieredReservation":
             if ask.qos == "Guaranteed":
-                return Setting(request, TIERED_MIN, (request,)), Setting(None, OTHER_TIER)
-            return Setting(None, OTHER_TIER), Setting(request, TIERED_LOW, (request,))
+                return Setting(request, TIERED_MIN, (request,)), _OTHER_TIER
+            return _OTHER_TIER, Setting(request, TIERED_LOW, (request,))
         if terms.policy == "HardReservation":
-            return Setting(request, HARD, (request,)), Setting(None, NO_LOW)
+            return Setting(request, HARD, (request,)), _NO_LOW
     reset = Setting(0, NOT_RESERVED, (terms.policy, request))
     return reset, reset
 
@@ -97,7 +103,7 @@ CONTAINER_PROTECTION: Final = Since({22: _min_is_request, 36: _by_policy})
 
 def _pod_by_policy(ask: Ask, terms: Terms) -> Protection:
     if terms.policy == "None" or not ask.request:
-        nothing = Setting(None, NO_REQUEST if terms.policy != "None" else NOT_RESERVED_POD)
+        nothing = _NOT_RESERVED_POD if terms.policy == "None" else _NO_REQUEST
         return nothing, nothing
     return _by_policy(ask, terms)
 
@@ -105,6 +111,7 @@ def _pod_by_policy(ask: Ask, terms: Terms) -> Protection:
 NOT_RESERVED_POD: Final = Rule(
     "protection/none", "policy None: pod cgroups are left alone", "kubelet 1.36"
 )
+_NOT_RESERVED_POD: Final = Setting(None, NOT_RESERVED_POD)
 POD_PROTECTION: Final = Since({22: _min_is_request, 36: _pod_by_policy})
 
 
@@ -184,14 +191,24 @@ NOT_POD_LEVEL: Final = Rule(
 POD_UNLIMITED: Final = Rule("high/pod-unlimited", "not set: the pod has no limit", "kubelet 1.37")
 
 
+_REQUEST_IS_LIMIT: Final = Setting(None, REQUEST_IS_LIMIT)
+_NEITHER: Final = Setting(None, NEITHER)
+_NO_FACTOR: Final = Setting(None, NO_FACTOR)
+_POD_LIMIT_INSTEAD: Final = Setting(None, POD_LIMIT_INSTEAD)
+_NO_BASE: Final = Setting(None, NO_BASE)
+_NO_POD_HIGH: Final = Setting(None, NO_POD_HIGH)
+_NOT_POD_LEVEL: Final = Setting(None, NOT_POD_LEVEL)
+_POD_UNLIMITED: Final = Setting(None, POD_UNLIMITED)
+
+
 def _share_of_limit(ask: Ask, terms: Terms) -> Setting:
     if terms.factor is None:
-        return Setting(None, NO_FACTOR)
+        return _NO_FACTOR
     base, base_is = _base(ask, terms)
     if base is None:
         return Setting(NEEDS_NODE, BASE_NEEDS_NODE, (ask.request,))
     if not base:
-        return Setting(None, NO_BASE)
+        return _NO_BASE
     high = int(base * terms.factor)
     if high > ask.request:
         return Setting(high, SHARE_OF_LIMIT, (base, base_is, terms.factor))
@@ -200,26 +217,26 @@ def _share_of_limit(ask: Ask, terms: Terms) -> Setting:
 
 def _above_request(ask: Ask, terms: Terms) -> Setting:
     if ask.request == ask.limit:
-        return Setting(None, REQUEST_IS_LIMIT if ask.request else NEITHER)
+        return _REQUEST_IS_LIMIT if ask.request else _NEITHER
     return _between(ask, terms)
 
 
 def _above_request_or_nothing(ask: Ask, terms: Terms) -> Setting:
     if ask.request == ask.limit and ask.request:
-        return Setting(None, REQUEST_IS_LIMIT)
+        return _REQUEST_IS_LIMIT
     if ask.under_pod_level and not ask.limit:
-        return Setting(None, POD_LIMIT_INSTEAD)
+        return _POD_LIMIT_INSTEAD
     return _between(ask, terms)
 
 
 def _between(ask: Ask, terms: Terms) -> Setting:
     if terms.factor is None:
-        return Setting(None, NO_FACTOR)
+        return _NO_FACTOR
     base, base_is = _base(ask, terms)
     if base is None:
         return Setting(NEEDS_NODE, BASE_NEEDS_NODE, (ask.request,))
     if base <= 0:
-        return Setting(None, NO_BASE)
+        return _NO_BASE
     # In double precision, as the kubelet computes it: its rounding is part of the rule.
     exact = float(ask.request) + (float(base) - float(ask.request)) * terms.factor
     high = int(exact // 1 / terms.page_size) * terms.page_size
@@ -240,16 +257,16 @@ CONTAINER_HIGH: Final = Since(
 
 
 def _never(ask: Ask, terms: Terms) -> Setting:
-    return Setting(None, NO_POD_HIGH)
+    return _NO_POD_HIGH
 
 
 def _of_pod_level(ask: Ask, terms: Terms) -> Setting:
     if not ask.under_pod_level:
-        return Setting(None, NOT_POD_LEVEL)
+        return _NOT_POD_LEVEL
     if not ask.limit:
-        return Setting(None, POD_UNLIMITED)
+        return _POD_UNLIMITED
     if ask.request == ask.limit:
-        return Setting(None, REQUEST_IS_LIMIT)
+        return _REQUEST_IS_LIMIT
     return _between(ask, terms)
 
 

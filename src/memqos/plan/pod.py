@@ -21,13 +21,13 @@ from memqos.api.quantity import whole
 from memqos.api.resources import CPU, MEMORY, Amounts
 from memqos.api.shape import Shape
 from memqos.plan import cpu, hugepages, memory
-from memqos.plan.container import ContainerPlan, plan_container
+from memqos.plan.container import ContainerPlan, container_rules, plan_container
 from memqos.plan.setting import Rule, Setting, Settings, size
 from memqos.plan.terms import Terms
 from memqos.release import Since
 
 
-class PodPlan(msgspec.Struct, frozen=True):
+class PodPlan(msgspec.Struct, frozen=True, gc=False):
     """The values of a pod's cgroup and of its containers', in the order of `Shape.parts`."""
 
     qos: QosClass
@@ -60,6 +60,7 @@ def plan_pod(shape: Shape, terms: Terms, qos: QosClass) -> PodPlan:
     requests = pod_requests(shape, release, of_containers=of_containers)
     limits = pod_limits(shape, release, of_containers=aggregate_limits(shape))
     scores = oom_scores(shape, release, qos, terms.memory_capacity, of_containers=of_containers)
+    rules = container_rules(release)
     return PodPlan(
         qos,
         requests,
@@ -67,7 +68,7 @@ def plan_pod(shape: Shape, terms: Terms, qos: QosClass) -> PodPlan:
         _settings(shape, terms, qos, requests, limits, pod_level, level_limits),
         tuple(
             [
-                plan_container(part, score, terms, qos, level_limits)
+                plan_container(part, score, terms, rules, qos, level_limits)
                 for part, score in zip(shape.parts, scores, strict=True)
             ]
         ),

@@ -5,9 +5,10 @@ from typing import Final
 import msgspec
 
 from memqos.api.defaulting import defaulted
+from memqos.api.in_force import in_force
 from memqos.api.pod import Pod
 from memqos.api.qos import qos_class
-from memqos.api.shape import Shape, shape_key
+from memqos.api.shape import Shape, shape_key, shape_of
 from memqos.api.validation import FieldError, container_errors, shape_errors
 from memqos.plan.pod import PodPlan, plan_pod
 from memqos.plan.terms import Terms
@@ -16,7 +17,7 @@ REMEMBERED: Final = 100_000
 """Shapes kept; past that the memory starts afresh, which bounds it without bookkeeping."""
 
 
-class Semantics(msgspec.Struct, frozen=True):
+class Semantics(msgspec.Struct, frozen=True, gc=False):
     """A pod after defaulting, what is wrong with it, and its values if nothing is."""
 
     shape: Shape
@@ -32,7 +33,9 @@ class Planner:
         self._known: dict[bytes, Semantics] = {}
 
     def semantics(self, pod: Pod) -> Semantics:
-        """What Kubernetes makes of a newly created pod."""
+        """What Kubernetes makes of a pod: a new one is defaulted and validated first."""
+        if is_stored(pod):
+            return semantics_of_stored(pod, self.terms)
         key = shape_key(pod)
         known = self._known.get(key)
         if known is None:
@@ -46,8 +49,19 @@ class Planner:
 
 
 def semantics(pod: Pod, terms: Terms) -> Semantics:
-    """What Kubernetes makes of a newly created pod."""
+    """What Kubernetes makes of a pod; see `Planner` for many of them."""
     return Planner(terms).semantics(pod)
+
+
+def is_stored(pod: Pod) -> bool:
+    """Whether the pod comes from a cluster, which has defaulted and accepted it already."""
+    return pod.metadata.uid is not None and pod.status is not None
+
+
+def semantics_of_stored(pod: Pod, terms: Terms) -> Semantics:
+    """What a node makes of a pod that a cluster holds: nothing is defaulted or refused again."""
+    shape = shape_of(in_force(pod), terms.release)
+    return Semantics(shape, (), plan_pod(shape, terms, qos_class(shape, terms.release)))
 
 
 def semantics_of_shape(pod: Pod, terms: Terms) -> Semantics:

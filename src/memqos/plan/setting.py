@@ -55,7 +55,7 @@ Settings = dict[str, Setting]
 def size(amount: int) -> str:
     """Bytes for a person: binary units where exact, else plain bytes and about how much."""
     for shift, unit in ((40, "Ti"), (30, "Gi"), (20, "Mi"), (10, "Ki")):
-        if amount >= 1 << shift and not amount & ((1 << shift) - 1):
+        if 1 << shift <= amount < 10_000 << shift and not amount & ((1 << shift) - 1):
             return f"{amount >> shift}{unit}"
     for shift, unit in ((40, "Ti"), (30, "Gi"), (20, "Mi"), (10, "Ki")):
         if amount >= 1 << shift:

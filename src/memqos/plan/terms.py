@@ -4,9 +4,12 @@ from typing import Final, Literal
 
 import msgspec
 
-from memqos.release import Release
+from memqos.release import Release, Since
 
 Policy = Literal["None", "TieredReservation", "HardReservation"]
+
+KNOWS_POLICY: Final = Since({22: False, 36: True})
+"""Whether the release has a memoryReservationPolicy; before it, requests are always reserved."""
 
 PAGE_SIZE: Final = 4096
 HUGEPAGE_SIZES: Final = ("2MB", "1GB")

@@ -22,13 +22,13 @@ class Difference(NamedTuple):
         return f"{self.path}: expected {_shown(self.expected)}, got {_shown(self.got)}"
 
 
-def differences(area: str, expect: Mapping[str, Any], actual: Mapping[str, Any]) -> list[Difference]:
+def differences(
+    area: str, expect: Mapping[str, Any], actual: Mapping[str, Any]
+) -> list[Difference]:
     """Every difference; quantities count by value, except where spelling is what was recorded."""
     skipped = {number for mark, number in _UNRELIABLE.items() if expect.get(mark)}
     expect = {
-        key: value
-        for key, value in expect.items()
-        if key not in _UNRELIABLE and key not in skipped
+        key: value for key, value in expect.items() if key not in _UNRELIABLE and key not in skipped
     }
     actual = {key: value for key, value in actual.items() if key not in skipped}
     return list(_differ(expect, actual, "", by_value=not area.startswith("quantity")))

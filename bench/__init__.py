@@ -1,0 +1,1 @@
+"""Benches: each module measures one thing and reports it as lines of text."""

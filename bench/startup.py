@@ -1,0 +1,28 @@
+"""How long a command takes to start, beside the interpreter that runs it."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+ROUNDS = 15
+ASKED = 10.0
+COMMANDS = {
+    "memqos --help": ["-m", "memqos.cli.main", "--help"],
+    "memqos explain examples/one.yaml": ["-m", "memqos.cli.main", "explain", "examples/one.yaml"],
+}
+
+
+def report() -> Iterator[str]:
+    """The best of several rounds, taken in turns so that all see the same machine."""
+    best = {"python -c pass": float("inf")} | dict.fromkeys(COMMANDS, float("inf"))
+    arguments = {"python -c pass": ["-c", "pass"]} | COMMANDS
+    for _ in range(ROUNDS):
+        for name, argument in arguments.items():
+            start = time.perf_counter()
+            subprocess.run([sys.executable, *argument], stdout=subprocess.DEVNULL, check=True)
+            best[name] = min(best[name], time.perf_counter() - start)
+    base = best["python -c pass"]
+    for name, seconds in best.items():
+        asked = "" if name not in COMMANDS else f"  (at most {ASKED:g})"
+        yield f"{name:<36} {seconds * 1000:7.1f} ms  {seconds / base:5.1f} ×{asked}"

@@ -1,0 +1,184 @@
+"""`memqos explain`: what Kubernetes makes of a Pod, with the reason for every number."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Literal
+
+import click
+import msgspec
+
+from memqos.api.pod import Pod
+from memqos.api.shape import Shape, containers_of, shape_of
+from memqos.api.workloads import Template
+from memqos.cli.output import emit
+from memqos.cli.reading import Reader
+from memqos.cli.terms import InForce, asked, in_force, options_of, terms_options
+from memqos.draw.explained import Explained, terms_line
+from memqos.errors import InputError
+from memqos.plan.semantics import Planner, is_stored
+from memqos.release import Release, default, stage
+
+Row = list[Explained]
+"""One pod, under each of the releases asked for."""
+
+
+@click.command()
+@click.argument("files", nargs=-1, required=True, metavar="FILE…")
+@click.option("--why", is_flag=True, help="Show the derivation of every number.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json", "yaml", "svg"]),
+    default="table",
+    help="What to print.  [default: table]",
+)
+@click.option(
+    "--compare",
+    metavar="VERSION,…",
+    help="A column for each of these releases, differences marked.",
+)
+@terms_options
+def command(
+    files: tuple[str, ...],
+    why: bool,
+    output: Literal["table", "json", "yaml", "svg"],
+    compare: str | None,
+    **options: Any,
+) -> int:
+    """Show what a node will do with the Pods in FILE… and why.
+
+    FILE is a manifest in YAML or JSON with any number of documents, a folder of them, or - for
+    standard input: Pods, Lists, and the templates inside Deployment, StatefulSet, DaemonSet,
+    ReplicaSet, Job and CronJob.
+
+    Exit code 1 if anything could not be read or is invalid; the rest is explained all the same.
+    """
+    wanted = asked(**options_of(options))
+    releases = [part.strip() for part in compare.split(",")] if compare else [None]
+    under = [in_force(wanted, release) for release in releases]
+    reader = Reader()
+    rows = _rows(reader, files, under)
+    if output == "svg":
+        _print_svg(rows, under)
+    elif output != "table":
+        emit(_data(rows, under, why=why, compared=compare is not None), output)
+    elif compare:
+        _print_comparison(rows, under)
+    else:
+        _print(rows, under[0], why=why)
+    return 1 if reader.faults else 0
+
+
+def _rows(reader: Reader, files: Sequence[str], under: Sequence[InForce]) -> Iterator[Row]:
+    planners = [Planner(each.terms) for each in under]
+    for template, pod in reader.pods(files):
+        try:
+            row = [_explained(planner, pod, template) for planner in planners]
+        except InputError as error:
+            reader.refuse(template.located(error))
+            continue
+        for fault in dict.fromkeys(fault for each in row for fault in each.semantics.errors):
+            reader.refuse(template.field_error(fault.field, fault.message))
+        yield row
+
+
+def _explained(planner: Planner, pod: Pod, template: Template) -> Explained:
+    release = planner.terms.release
+    written, semantics = shape_of(pod, release), planner.semantics(pod)
+    line, _ = template.document.position(template.path)
+    notes = list(_dropped(written, semantics.shape, release))
+    if is_stored(pod):
+        notes.append("taken as the cluster holds it: defaulted and accepted already")
+    return Explained(
+        origin=f"{template.document.file}:{line}",
+        label=template.label,
+        namespace=template.namespace,
+        names=tuple(container.name for container in containers_of(pod)),
+        written=written,
+        semantics=semantics,
+        notes=tuple(notes),
+    )
+
+
+def _dropped(written: Shape, shape: Shape, release: Release) -> Iterator[str]:
+    if written.pod is None or shape.pod is not None:
+        return
+    gate = "PodLevelResources"
+    since = stage(gate, release.minor)
+    if since is None:
+        yield f"spec.resources is dropped: Kubernetes {release} does not know it"
+    elif default(gate, release.minor):
+        yield f"spec.resources is dropped: {gate} is off"
+    else:
+        yield f"spec.resources is dropped: {gate} is {since} and off by default in {release}"
+
+
+def _print(rows: Iterable[Row], under: InForce, *, why: bool) -> None:
+    from memqos.draw.overview import overview
+
+    for index, (pod,) in enumerate(row for row in rows if row[0].semantics.plan is not None):
+        if not index:
+            _print_terms([under])
+        print("\n" + "\n".join(overview(pod)))
+        if why:
+            from memqos.draw.derivation import derivation
+
+            print("\n".join(derivation(pod, under.terms)))
+
+
+def _print_comparison(rows: Iterable[Row], under: Sequence[InForce]) -> None:
+    from memqos.draw.comparison import comparison
+
+    titles = [str(each.terms.release) for each in under]
+    valid = (row for row in rows if any(each.semantics.plan is not None for each in row))
+    for index, row in enumerate(valid):
+        if not index:
+            _print_terms(under)
+        print("\n" + "\n".join(comparison(list(zip(titles, row, strict=True)))))
+
+
+def _print_terms(under: Sequence[InForce]) -> None:
+    for each in under:
+        print(terms_line(each.terms))
+    for note in dict.fromkeys(note for each in under for note in each.notes):
+        print(f"note: {note}")
+
+
+def _print_svg(rows: Iterable[Row], under: Sequence[InForce]) -> None:
+    from memqos.draw.levels import levels_svg
+    from memqos.draw.picture import picture
+
+    charts = [
+        picture(pod, each.terms)
+        for row in rows
+        for pod, each in zip(row, under, strict=True)
+        if pod.semantics.plan is not None
+    ]
+    if charts:
+        print(levels_svg(charts))
+
+
+def _data(
+    rows: Iterable[Row], under: Sequence[InForce], *, why: bool, compared: bool
+) -> dict[str, Any]:
+    terms = [_terms_data(each) for each in under]
+    if compared:
+        from memqos.draw.comparison import comparison_data
+
+        titles = [str(each.terms.release) for each in under]
+        pods = [comparison_data(list(zip(titles, row, strict=True))) for row in rows]
+        return {"terms": dict(zip(titles, terms, strict=True)), "pods": pods}
+    from memqos.draw.data import explained_data
+
+    return {
+        "terms": terms[0],
+        "pods": [explained_data(row[0], under[0].terms, why=why) for row in rows],
+    }
+
+
+def _terms_data(under: InForce) -> dict[str, Any]:
+    return {
+        **msgspec.to_builtins(under.terms),
+        "release": str(under.terms.release),
+        "gates": dict(under.terms.release.gates),
+        "notes": list(under.notes),
+    }

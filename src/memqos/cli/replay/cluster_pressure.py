@@ -1,0 +1,290 @@
+"""Replays recorded verdicts under pressure: eviction, admission, scheduler fit."""
+
+import struct
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from memqos.api.duration import SECOND
+from memqos.api.pod import Pod
+from memqos.api.qos import qos_class
+from memqos.api.quantity import milli_of, whole
+from memqos.api.resources import CPU, MEMORY, Amounts, spelled
+from memqos.api.shape import is_critical, shape_of
+from memqos.api.thresholds import (
+    MEMORY_AVAILABLE,
+    Amount,
+    Threshold,
+    Thresholds,
+    read_thresholds,
+)
+from memqos.cli.replay.pods import Case, release_of
+from memqos.cluster.eviction_blame import Blame, blame
+from memqos.cluster.eviction_loop import (
+    EvictionSettings,
+    EvictionState,
+    EvictionStep,
+    evict_once,
+)
+from memqos.cluster.eviction_rank import (
+    PodUsage,
+    Ranked,
+    eviction_order,
+    first_to_go,
+    tie_groups,
+)
+from memqos.cluster.eviction_signals import Observation, Reading, conditions_of, readings
+from memqos.cluster.fit import judge
+from memqos.cluster.fit_demand import STORAGE, Demand, demand_of, is_scalar, room_of
+from memqos.cluster.fit_scores import DEFAULT_PROFILE, Profile
+from memqos.cluster.pressure import admission
+from memqos.release import Release
+
+
+def eviction_rank(case: Case) -> dict[str, Any]:
+    """The order of eviction and who the event blames."""
+    release = release_of(case)
+    usage = _usage(case["stats"])
+    pods = msgspec.convert(case["pods"], tuple[Pod, ...])
+    order = eviction_order([(pod, usage.get(_name(pod))) for pod in pods], release)
+    first = first_to_go(order)
+    return {
+        "order": [_name(ranked.pod) for ranked in order],
+        "tie_groups": [[_name(ranked.pod) for ranked in group] for group in tie_groups(order)],
+        "first_evicted": None if first is None else _name(first.pod),
+        "offending": None
+        if first is None
+        else _blame(first.pod, blame(first.pod, usage.get(_name(first.pod)), release)),
+        "details": {_name(ranked.pod): _details(ranked, release) for ranked in order},
+    }
+
+
+def eviction_thresholds(case: Case) -> dict[str, Any]:
+    """What is read, and which thresholds are met."""
+    read = _read_thresholds(case)
+    keys = ("thresholds", "met", "met_with_min_reclaim", "node_conditions")
+    if read.faults:
+        return {"error": read.faults[0].problem, **dict.fromkeys(keys)}
+    observations = {
+        signal: Observation(*[whole(milli_of(seen[key])) for key in ("available", "capacity")])
+        for signal, seen in case["observations"].items()
+    }
+    found = readings(read.thresholds, observations)
+    met = [reading.threshold for reading in found if reading.met]
+    return {
+        "error": None,
+        "thresholds": sorted(map(_reading, found), key=_by_signal),
+        "met": sorted(map(_label, met)),
+        "met_with_min_reclaim": sorted(
+            [_label(reading.threshold) for reading in found if reading.met_until_reclaimed]
+        ),
+        "node_conditions": sorted(conditions_of(met)),
+    }
+
+
+def eviction_sync(case: Case) -> dict[str, Any]:
+    """The eviction loop, stepped; an evicted pod is gone in the next step."""
+    release = release_of(case)
+    settings = EvictionSettings(
+        thresholds=_read_thresholds(case).thresholds,
+        transition_period=int(case["pressure_transition_period_seconds"] * SECOND),
+        max_pod_grace_period=case["max_pod_grace_period_seconds"],
+    )
+    pods = list(msgspec.convert(case["pods"], tuple[Pod, ...]))
+    state, steps = EvictionState(), []
+    for given in case["steps"]:
+        available = given["node_available_bytes"]
+        now = int(given["at_seconds"] * SECOND)
+        node = Observation(available, available + given["node_working_set_bytes"], now)
+        usage = _usage(given["stats"])
+        running = [(pod, usage.get(_name(pod))) for pod in pods]
+        step, state = evict_once(state, now, {MEMORY_AVAILABLE: node}, running, settings, release)
+        if step.evicted is not None:
+            pods.remove(step.evicted.pod)
+        steps.append(_step(step))
+    return {"steps": steps}
+
+
+def pressure_admission(case: Case) -> dict[str, Any]:
+    """Admission to a node under pressure."""
+    release = release_of(case)
+    pod = msgspec.convert(case["pod"], Pod)
+    answer = admission(pod, shape_of(pod, release), case["node_conditions"], release)
+    return {
+        "admit": answer.admitted,
+        "critical": answer.critical,
+        "qos": answer.qos,
+        "reason": answer.reason,
+    }
+
+
+def scheduler_fit(case: Case) -> dict[str, Any]:
+    """A pod against one node: the filter, the scores and the requests each sees."""
+    release = release_of(case)
+    demand = _demand(msgspec.convert(case["pod"], Pod), release)
+    existing = msgspec.convert(case["existing_pods"], tuple[Pod, ...])
+    allocatable = {name: milli_of(raw) for name, raw in case["node"]["allocatable"].items()}
+    room = room_of("node", allocatable, [_demand(pod, release) for pod in existing])
+    profile = _profile(case)
+    verdict = judge(demand, room, release, profile)
+    return {
+        "insufficient": [
+            {
+                "resource": shortage.resource,
+                "requested": shortage.requested,
+                "used": shortage.used,
+                "capacity": shortage.capacity,
+                "unresolvable": shortage.unresolvable,
+            }
+            for shortage in sorted(verdict.shortages)
+        ],
+        "filter_code": verdict.code,
+        "pod_requests": _requests(demand.filtered),
+        "pod_cached_requests": _requests(demand.held),
+        "pod_non_zero": _non_zero(demand.held_non_zero),
+        "node_requested": _requests(room.requested),
+        "node_non_zero_requested": _non_zero(room.non_zero),
+        "fit_score_pod_requests": _scored(demand.spread, profile),
+        "balanced_pod_requests": _scored(demand.held, profile),
+        "scores": {
+            "least_allocated": verdict.scores.least_allocated,
+            "most_allocated": verdict.scores.most_allocated,
+            "balanced_allocation": verdict.scores.balanced,
+        },
+    }
+
+
+def _name(pod: Pod) -> str:
+    return pod.metadata.name or ""
+
+
+def _usage(stats: Mapping[str, Any]) -> dict[str, PodUsage]:
+    return {
+        name: PodUsage(of_pod.get("working_set_bytes"), of_pod.get("containers") or {})
+        for name, of_pod in stats.items()
+    }
+
+
+def _details(ranked: Ranked, release: Release) -> dict[str, Any]:
+    return {
+        "has_stats": ranked.usage is not None,
+        "usage_bytes": ranked.usage,
+        "request": spelled(MEMORY, ranked.request),
+        "request_bytes": whole(ranked.request),
+        "exceeds_request": ranked.over_request,
+        "above_request_bytes": ranked.excess,
+        "priority": ranked.priority,
+        "critical": is_critical(ranked.pod),
+        "qos": qos_class(shape_of(ranked.pod, release), release),
+    }
+
+
+def _blame(pod: Pod, blamed: Blame | None) -> dict[str, Any] | None:
+    if blamed is None:
+        return None
+    return {
+        "containers": [name for name, _ in blamed.containers],
+        "containers_usage": [spelled(MEMORY, used * 1000) for _, used in blamed.containers],
+        "pod": None if blamed.pod is None else _name(pod),
+        "pod_usage": None if blamed.pod is None else spelled(MEMORY, blamed.pod * 1000),
+    }
+
+
+def _read_thresholds(case: Case) -> Thresholds:
+    return read_thresholds(
+        case["eviction_hard"],
+        case["eviction_soft"],
+        case["eviction_soft_grace_period"],
+        case["eviction_minimum_reclaim"],
+        case["enforce_node_allocatable"],
+    )
+
+
+def _reading(reading: Reading) -> dict[str, Any]:
+    threshold = reading.threshold
+    limit, reclaimed = reading.limit, reading.limit_reclaimed
+    return {
+        "signal": threshold.signal,
+        "operator": "LessThan",
+        "kind": _kind(threshold),
+        "grace_period_seconds": _seconds(threshold.grace_period),
+        "value": _amount(threshold.value),
+        "min_reclaim": None if threshold.min_reclaim is None else _amount(threshold.min_reclaim),
+        "observed": reading.observation is not None,
+        "threshold": None if limit is None else limit.value,
+        "threshold_plus_min_reclaim": None if reclaimed is None else reclaimed.value,
+        "met": reading.met,
+        "met_with_min_reclaim": reading.met_until_reclaimed,
+    }
+
+
+def _by_signal(reading: dict[str, Any]) -> tuple[str, str, bytes]:
+    """Thresholds of one signal and kind are recorded in the order of their texts."""
+    return reading["signal"], reading["kind"], msgspec.json.encode(reading, order="sorted")
+
+
+def _seconds(nanoseconds: int) -> int | float:
+    whole_seconds, rest = divmod(nanoseconds, SECOND)
+    return nanoseconds / SECOND if rest else whole_seconds
+
+
+def _amount(amount: Amount) -> dict[str, Any]:
+    return {
+        "quantity": None if amount.quantity is None else amount.quantity.canonical,
+        "percentage": None if amount.percentage is None else _shortest(amount.percentage),
+    }
+
+
+def _shortest(single: float) -> float:
+    """The shortest number that single precision holds as this one."""
+    packed = struct.pack("f", single)
+    texts = [float(f"{single:.{digits}g}") for digits in range(1, 10)]
+    return next(number for number in texts if struct.pack("f", number) == packed)
+
+
+def _kind(threshold: Threshold) -> str:
+    return "hard" if threshold.hard else "soft"
+
+
+def _label(threshold: Threshold) -> str:
+    return f"{_kind(threshold)}/{threshold.signal}"
+
+
+def _step(step: EvictionStep) -> dict[str, Any]:
+    return {
+        "node_conditions": sorted(step.conditions),
+        "thresholds_met": sorted(map(_label, step.met)),
+        "evicted": None if step.evicted is None else _name(step.evicted.pod),
+        "grace_period_override_seconds": step.grace_period,
+    }
+
+
+def _demand(pod: Pod, release: Release) -> Demand:
+    return demand_of(pod, shape_of(pod, release), release)
+
+
+def _profile(case: Case) -> Profile:
+    weights = [(each["name"], each["weight"]) for each in case.get("score_resources") or ()]
+    return Profile(
+        weights=tuple(weights) or DEFAULT_PROFILE.weights,
+        ignored_resources=frozenset(case.get("ignored_resources") or ()),
+        ignored_groups=frozenset(case.get("ignored_resource_groups") or ()),
+    )
+
+
+def _requests(amounts: Amounts) -> dict[str, Any]:
+    return {
+        "milli_cpu": amounts.get(CPU, 0),
+        "memory": amounts.get(MEMORY, 0),
+        "ephemeral_storage": amounts.get(STORAGE, 0),
+        "scalar": {name: amount for name, amount in amounts.items() if is_scalar(name)},
+    }
+
+
+def _non_zero(amounts: Amounts) -> dict[str, Any]:
+    return {"milli_cpu": amounts[CPU], "memory": amounts[MEMORY]}
+
+
+def _scored(amounts: Amounts, profile: Profile) -> dict[str, Any]:
+    return {resource: amounts.get(resource, 0) for resource, _ in profile.weights}

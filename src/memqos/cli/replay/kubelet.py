@@ -1,0 +1,173 @@
+"""Replays recorded kubelets: their configuration, its defaults, what is left for pods."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from memqos.api.duration import duration_text
+from memqos.api.kubelet import Fault, KubeletConfiguration, configured
+from memqos.api.kubelet_reading import read_kubelet
+from memqos.api.node import Capacity, NodeCgroup, allocatable, node_cgroups
+from memqos.api.quantity import Quantity
+from memqos.api.resources import hugepage_size
+from memqos.cli.replay.pods import Case, release_of
+from memqos.errors import InputError
+from memqos.plan.cpu import shares_of, weight_of
+from memqos.plan.names import cgroup_names
+
+_CHECKED_TOGETHER = {
+    "evictionSoftGracePeriod": "evictionSoft",
+    "evictionMinimumReclaim": "evictionSoft",
+}
+"""At start the kubelet reads these as one, and stops at the first fault."""
+
+
+def kubelet_config(case: Case) -> dict[str, Any]:
+    """Whether a configuration is refused, how far it gets, and which fields are blamed."""
+    reading = read_kubelet(case["config"], release_of(case))
+    stage = reading.refused_at
+    if stage == "decode":
+        count, mentions = 1, set()
+    elif stage == "start":
+        mentions = {_CHECKED_TOGETHER.get(name, name) for name in map(_top_field, reading.faults)}
+        count = len(mentions)
+    else:
+        mentions = {
+            name for fault in reading.faults for name in (_top_field(fault), *fault.involves)
+        }
+        count = len(reading.faults)
+    actual = {
+        "valid": stage is None,
+        "stage": stage,
+        "error_count": count,
+        "mentions": sorted(mentions),
+    }
+    if reading.unknown and stage != "decode":
+        actual["unknown_fields_ignored"] = True
+    return actual
+
+
+def defaults(case: Case) -> dict[str, Any]:
+    """A configuration with its defaults; what is empty is not written out."""
+    reading = read_kubelet(case["config"], release_of(case))
+    config = reading.config
+    if config is None:
+        raise InputError(f"what cannot be decoded has no defaults: {reading.faults[0]}")
+    return {
+        "cgroupDriver": config.cgroup_driver,
+        "cgroupRoot": config.cgroup_root or None,
+        "cgroupsPerQOS": config.cgroups_per_qos,
+        "cpuCFSQuota": config.cpu_cfs_quota,
+        "cpuCFSQuotaPeriod": duration_text(config.cpu_cfs_quota_period),
+        "enforceNodeAllocatable": [*config.enforce_node_allocatable] or None,
+        "evictionHard": config.eviction_hard or None,
+        "evictionMinimumReclaim": config.eviction_minimum_reclaim or None,
+        "evictionPressureTransitionPeriod": duration_text(
+            config.eviction_pressure_transition_period
+        ),
+        "evictionSoft": config.eviction_soft or None,
+        "evictionSoftGracePeriod": config.eviction_soft_grace_period or None,
+        "failSwapOn": config.fail_swap_on,
+        "kubeReserved": config.kube_reserved or None,
+        "kubeReservedCgroup": config.kube_reserved_cgroup or None,
+        "memoryManagerPolicy": config.memory_manager_policy,
+        "memoryReservationPolicy": config.memory_reservation_policy,
+        "memorySwap": {"swapBehavior": config.memory_swap.swap_behavior}
+        if config.memory_swap.swap_behavior
+        else {},
+        "memoryThrottlingFactor": config.memory_throttling_factor,
+        "mergeDefaultEvictionSettings": config.merge_default_eviction_settings,
+        "podPidsLimit": config.pod_pids_limit,
+        "reservedMemory": _reserved_memory(config),
+        "singleProcessOOMKill": config.single_process_oom_kill,
+        "systemReserved": config.system_reserved or None,
+        "systemReservedCgroup": config.system_reserved_cgroup or None,
+        "topologyManagerPolicy": config.topology_manager_policy,
+        "topologyManagerPolicyOptions": config.topology_manager_policy_options or None,
+        "topologyManagerScope": config.topology_manager_scope,
+    }
+
+
+def node_allocatable(case: Case) -> dict[str, Any]:
+    """What a node keeps back, what is left, and the cgroups that hold it to that."""
+    release = release_of(case)
+    config = configured(
+        {
+            "cgroup_driver": case["cgroupDriver"],
+            "cgroup_root": case["cgroupRoot"],
+            "enforce_node_allocatable": tuple(case["enforceNodeAllocatable"]),
+            "eviction_hard": case["evictionHard"],
+            "kube_reserved": case["kubeReserved"],
+            "kube_reserved_cgroup": case["kubeReservedCgroup"],
+            "system_reserved": case["systemReserved"],
+            "system_reserved_cgroup": case["systemReservedCgroup"],
+        },
+        release.minor,
+    )
+    stated = case["capacity"]
+    capacity = Capacity(
+        cpu=stated["cpu"] * 1000,
+        memory=stated["memory"],
+        hugepages={
+            name: pages * (hugepage_size(name) or 0) for name, pages in stated["hugepages"].items()
+        },
+        pids=stated["pid"],
+    )
+    left = allocatable(capacity, config, release)
+    enforced = node_cgroups(capacity, config, release)
+    names = cgroup_names(config.driver, config.cgroup_root)
+    actual = {
+        "cgroups": {
+            names.kubepods if cgroup.kind == "kubepods" else names.reserved(cgroup.name): _cgroup(
+                cgroup
+            )
+            for cgroup in enforced.cgroups
+        },
+        "config_valid": not left.over_reserved,
+        "enforced_allocatable": _spelled(left.enforced),
+        "enforced_allocatable_memory": left.enforced_memory,
+        "reservation": _spelled(left.reservation),
+        "status_allocatable": _spelled(left.published),
+        "status_allocatable_memory": left.published_memory,
+    }
+    return actual | {"enforce_error": True} if enforced.failed else actual
+
+
+def _top_field(fault: Fault) -> str:
+    return fault.field.partition(".")[0].partition("[")[0]
+
+
+def _reserved_memory(config: KubeletConfiguration) -> list[dict[str, Any]] | None:
+    return [
+        {
+            "numaNode": entry.numa_node,
+            "limits": None if entry.limits is None else _spelled(entry.limits),
+        }
+        for entry in config.reserved_memory
+    ] or None
+
+
+def _spelled(amounts: Mapping[str, Quantity]) -> dict[str, str]:
+    return {name: str(amount) for name, amount in amounts.items()}
+
+
+def _cgroup(cgroup: NodeCgroup) -> dict[str, Any]:
+    values: dict[str, Any] = {
+        "unified": {
+            name: str(value)
+            for name, value in (
+                ("memory.min", cgroup.memory_min),
+                ("memory.low", cgroup.memory_low),
+            )
+            if value is not None
+        }
+    }
+    if cgroup.memory_max is not None:
+        values["memory_max"] = cgroup.memory_max
+    if cgroup.cpu is not None:
+        shares = shares_of(cgroup.cpu)
+        values |= {"cpu_shares": shares, "cpu_weight": weight_of(shares)}
+    if cgroup.pids_max is not None:
+        values["pids_max"] = cgroup.pids_max
+    if cgroup.hugepages:
+        values["hugepage_limits"] = {str(page): size for page, size in cgroup.hugepages.items()}
+    return values

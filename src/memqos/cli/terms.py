@@ -1,0 +1,283 @@
+"""The options that say under which terms a pod is looked at, and what they come to."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar, get_args
+
+import click
+import msgspec
+
+from memqos.api.documents import Document, read
+from memqos.api.kubelet import KubeletConfiguration, configured
+from memqos.api.node import Capacity, Node, allocatable, capacity_of, eviction_reserve
+from memqos.api.quantity import Quantity
+from memqos.api.refusals import refusal
+from memqos.api.resources import MEMORY
+from memqos.errors import InputError
+from memqos.host.manifests import load
+from memqos.plan.terms import KNOWS_POLICY, PAGE_SIZE, Policy, Terms
+from memqos.release import DEFAULT_MINOR, Release, default, stage
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_POLICIES: Final[tuple[str, ...]] = (*get_args(Policy), "Disabled")
+_LARGEST_PAGE: Final = 1 << 30
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """What the options say, as they were given."""
+
+    release: str | None
+    gates: dict[str, bool]
+    kubelet: str | None
+    node: str | None
+    capacity: int | None
+    allocatable: int | None
+    factor: float | None
+    policy: str | None
+    page_size: int
+
+
+class InForce(msgspec.Struct, frozen=True):
+    """The terms, the kubelet's configuration behind them, and what a person should know."""
+
+    terms: Terms
+    config: KubeletConfiguration
+    notes: tuple[str, ...]
+
+
+class _Bytes(click.ParamType[int]):
+    name = "QUANTITY"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        try:
+            amount = Quantity.parse(value).value
+        except InputError as error:
+            self.fail(str(error), param, ctx)
+        if amount <= 0:
+            self.fail(f"{value!r} is not a positive amount", param, ctx)
+        return amount
+
+
+class _Factor(click.ParamType[float]):
+    name = "FACTOR"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        try:
+            factor = float(value)
+        except ValueError:
+            factor = 0.0
+        if not 0 < factor <= 1:
+            self.fail(f"{value!r} is not a factor above 0 and up to 1", param, ctx)
+        return factor
+
+
+def terms_options(command: F) -> F:
+    """The options shared by every command that asks what a release would do."""
+    for option in (
+        click.option(
+            "--page-size",
+            type=_Bytes(),
+            default=PAGE_SIZE,
+            metavar="BYTES",
+            help="Page size of the node.  [default: 4096]",
+        ),
+        click.option(
+            "--policy",
+            type=click.Choice(_POLICIES),
+            help="memoryReservationPolicy.  [default: the kubelet's, else None]",
+        ),
+        click.option(
+            "--factor",
+            type=_Factor(),
+            help="memoryThrottlingFactor.  [default: the kubelet's, else the release's]",
+        ),
+        click.option(
+            "--allocatable",
+            type=_Bytes(),
+            help="Memory not reserved for the system, before eviction thresholds.",
+        ),
+        click.option("--capacity", type=_Bytes(), help="Memory of the node."),
+        click.option("--node", metavar="FILE", help="A Node object, for its memory."),
+        click.option("--kubelet", metavar="FILE", help="A KubeletConfiguration."),
+        click.option(
+            "--gate",
+            "gates",
+            multiple=True,
+            metavar="NAME=BOOL",
+            help="Set a feature gate; may be repeated.",
+        ),
+        click.option(
+            "--release",
+            metavar="VERSION",
+            help=f"Kubernetes release.  [default: the Node's, else 1.{DEFAULT_MINOR}]",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def asked(**options: Any) -> Asked:
+    """The options of `terms_options`, checked on their own."""
+    if options["page_size"] & (options["page_size"] - 1) or options["page_size"] > _LARGEST_PAGE:
+        raise click.BadParameter("a page size is a power of two", param_hint="--page-size")
+    return Asked(**{**options, "gates": dict(map(_gate, options["gates"]))})
+
+
+def _gate(text: str) -> tuple[str, bool]:
+    name, _, value = text.partition("=")
+    if value.lower() not in ("true", "false"):
+        raise click.BadParameter(f"{text!r} is not NAME=true or NAME=false", param_hint="--gate")
+    return name, value.lower() == "true"
+
+
+def in_force(asked: Asked, release: str | None = None) -> InForce:
+    """What the options come to under a release, by default the one they name.
+
+    MemoryQoS is looked at as if it were on, unless somebody turned it off by name.
+    """
+    notes: list[str] = []
+    node = None if asked.node is None else _node(asked.node)
+    version = release or asked.release or _version_of(node, notes) or DEFAULT_MINOR
+    requested = Release.of(version, asked.gates)
+    explained = requested.with_gates({"MemoryQoS": True, **asked.gates})
+    config, explained = _kubelet(asked, explained, notes)
+    if explained.enabled("MemoryQoS") and not default("MemoryQoS", requested.minor):
+        notes.append(
+            f"MemoryQoS is {stage('MemoryQoS', requested.minor)} and off by default in "
+            f"{requested}: shown as if it were on"
+        )
+    capacity, unreserved = _memory(asked, node, config, explained, notes)
+    return InForce(
+        Terms(
+            release=explained,
+            factor=config.memory_throttling_factor if asked.factor is None else asked.factor,
+            policy=_policy(asked.policy or config.policy, explained, notes),
+            single_process_oom_kill=bool(config.single_process_oom_kill),
+            memory_capacity=capacity,
+            memory_allocatable=unreserved,
+            page_size=asked.page_size,
+            cpu_quota=config.cpu_cfs_quota,
+            cpu_period=config.cpu_cfs_quota_period // 1000,
+        ),
+        config,
+        tuple(notes),
+    )
+
+
+def _policy(policy: str, release: Release, notes: list[str]) -> Policy:
+    if policy == "Disabled":
+        notes.append("policy Disabled is read as None")
+        return "None"
+    if policy != "None" and not KNOWS_POLICY.at(release.minor):
+        notes.append(f"policy {policy} is ignored: Kubernetes {release} always reserves requests")
+    assert policy in get_args(Policy)
+    known: Policy = policy  # type: ignore[assignment]
+    return known
+
+
+def _kubelet(
+    asked: Asked, release: Release, notes: list[str]
+) -> tuple[KubeletConfiguration, Release]:
+    """The kubelet's configuration, and the release with the gates it sets."""
+    if asked.kubelet is None:
+        return configured({}, release.minor), release
+    from memqos.api.kubelet_reading import kubelet_from
+
+    document = _only_document(asked.kubelet, "KubeletConfiguration")
+    try:
+        kubelet = kubelet_from(document.data, release, file=asked.kubelet)
+    except InputError as error:
+        raise document.refused(error.what, error.field or (), error.hint) from None
+    notes += [f"{asked.kubelet}: {note}" for note in kubelet.notes]
+    return kubelet.config, kubelet.release
+
+
+class _Given(msgspec.Struct, frozen=True):
+    """What a Node says of itself."""
+
+    capacity: Capacity
+    published: int | None
+    version: str | None
+
+
+def _node(file: str) -> _Given:
+    document = _only_document(file, "Node")
+    try:
+        node = msgspec.convert(document.data, Node)
+        published = (node.status.allocatable or {}).get(MEMORY)
+        info = node.status.node_info
+        return _Given(
+            capacity_of(node),
+            None if published is None else Quantity.parse(published).value,
+            None if info is None else info.kubelet_version,
+        )
+    except msgspec.ValidationError as error:
+        raise refusal(error, document.data, document) from None
+    except InputError as error:
+        raise document.refused(error.what, error.field or (), error.hint) from None
+
+
+def _version_of(node: _Given | None, notes: list[str]) -> str | None:
+    if node is None or node.version is None:
+        return None
+    notes.append(f"the release is that of the Node's kubelet, {node.version}")
+    return node.version
+
+
+def _memory(
+    asked: Asked,
+    node: _Given | None,
+    config: KubeletConfiguration,
+    release: Release,
+    notes: list[str],
+) -> tuple[int | None, int | None]:
+    """The node's memory, and what of it is not reserved."""
+    capacity = None if node is None else node.capacity
+    if asked.capacity is not None:
+        capacity = Capacity(cpu=0, memory=asked.capacity)
+    if capacity is None or asked.allocatable is not None:
+        return None if capacity is None else capacity.memory, asked.allocatable
+    if asked.kubelet is None and node is not None and node.published is not None:
+        return capacity.memory, _before_eviction(capacity, node.published, config, notes)
+    return capacity.memory, allocatable(capacity, config, release).enforced_memory
+
+
+def _before_eviction(
+    capacity: Capacity, published: int, config: KubeletConfiguration, notes: list[str]
+) -> int:
+    """A Node publishes what is left after the eviction threshold and hugepages, too."""
+    threshold = eviction_reserve(capacity, config).value
+    notes.append(
+        "allocatable is the Node's plus an eviction threshold of "
+        f"{Quantity.of(threshold, 'BinarySI')}, the default: --kubelet makes it exact"
+    )
+    return min(capacity.memory, published + threshold + sum(capacity.hugepages.values()))
+
+
+def _only_document(file: str, kind: str) -> Document:
+    for name, data in load([file]):
+        if isinstance(data, InputError):
+            raise data
+        documents: list[Document] = []
+        for found in read(data, name):
+            if isinstance(found, InputError):
+                raise found
+            documents.append(found)
+        for document in documents:
+            if document.kind == kind:
+                return document
+        raise documents[0].refused(
+            f"the file holds a {documents[0].kind or 'nameless kind'}, not a {kind}",
+            ("kind",),
+            f"give a file with a {kind}",
+        )
+    raise InputError("nothing to read", file=file)
+
+
+def options_of(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of a command's options that `terms_options` added."""
+    return {field: values[field] for field in Asked.__struct_fields__}

@@ -1,0 +1,151 @@
+"""The kubelet's eviction loop under memory pressure, one step at a time.
+
+A step is told the time, what was observed and which pods run; it gives the state to take the next
+step with. Signals of disks and process numbers put the node into their conditions, but whom they
+evict depends on more than memory and is not told here.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+import msgspec
+
+from memqos.api.pod import Pod
+from memqos.api.thresholds import ALLOCATABLE_MEMORY, MEMORY_AVAILABLE, NodeCondition, Threshold
+from memqos.cluster.eviction_rank import PodUsage, Ranked, eviction_order, first_to_go
+from memqos.cluster.eviction_signals import Observations, conditions_of, readings
+from memqos.release import Release, Since
+
+_OF_MEMORY: Final = frozenset({MEMORY_AVAILABLE, ALLOCATABLE_MEMORY})
+
+
+class EvictionSettings(msgspec.Struct, frozen=True):
+    """How a kubelet evicts."""
+
+    thresholds: tuple[Threshold, ...]
+    transition_period: int = 5 * 60 * 1_000_000_000
+    """Nanoseconds a node stays in a condition after it was last observed."""
+    max_pod_grace_period: int = 0
+    """Seconds a pod gets to end after a soft threshold."""
+
+
+class EvictionState(msgspec.Struct, frozen=True):
+    """What the loop remembers from one step to the next; times in nanoseconds."""
+
+    first_met: Mapping[Threshold, int] = {}
+    condition_last_seen: Mapping[NodeCondition, int] = {}
+    acting: tuple[Threshold, ...] = ()
+    """Thresholds whose grace period had passed."""
+    last_observations: Observations = {}
+
+
+class EvictionStep(msgspec.Struct, frozen=True):
+    """What one step decided."""
+
+    conditions: tuple[NodeCondition, ...]
+    """Reported of the node: observed less than the transition period ago."""
+    met: tuple[Threshold, ...]
+    """Met, by now or not yet reclaimed, and past their grace period."""
+    waiting: tuple[Threshold, ...]
+    """Met, but still within their grace period."""
+    reclaiming: Threshold | None = None
+    """The threshold a pod is evicted for."""
+    order: tuple[Ranked, ...] = ()
+    evicted: Ranked | None = None
+    grace_period: int | None = None
+    """Seconds the evicted pod gets to end."""
+
+
+def evict_once(
+    state: EvictionState,
+    now: int,
+    observations: Observations,
+    pods: Iterable[tuple[Pod, PodUsage | None]],
+    settings: EvictionSettings,
+    release: Release,
+) -> tuple[EvictionStep, EvictionState]:
+    """One step: at most one pod goes."""
+    met = [
+        reading.threshold for reading in readings(settings.thresholds, observations) if reading.met
+    ]
+    for reading in readings(state.acting, observations):
+        if reading.met_until_reclaimed and reading.threshold not in met:
+            met.append(reading.threshold)
+    first_met = {threshold: state.first_met.get(threshold, now) for threshold in met}
+    last_seen = {**state.condition_last_seen, **dict.fromkeys(conditions_of(met), now)}
+    acting = [
+        threshold for threshold, since in first_met.items() if now - since >= threshold.grace_period
+    ]
+    step = EvictionStep(
+        conditions=tuple(
+            [name for name, seen in last_seen.items() if now - seen < settings.transition_period]
+        ),
+        met=tuple(acting),
+        waiting=tuple([threshold for threshold in met if threshold not in acting]),
+    )
+    fresh = [threshold for threshold in acting if _is_news(threshold, observations, state)]
+    reclaiming = _most_urgent(fresh)
+    if reclaiming is not None and reclaiming.signal in _OF_MEMORY:
+        step = _with_eviction(step, reclaiming, pods, settings, release)
+    return step, EvictionState(first_met, last_seen, tuple(acting), observations)
+
+
+def _is_news(threshold: Threshold, observations: Observations, state: EvictionState) -> bool:
+    """Whether the signal was measured again since the last step."""
+    seen = observations.get(threshold.signal)
+    if seen is None:
+        return False
+    last = state.last_observations.get(threshold.signal)
+    return last is None or seen.at is None or last.at is None or seen.at > last.at
+
+
+def _most_urgent(acting: list[Threshold]) -> Threshold | None:
+    """Memory goes before all else, and of several thresholds on memory the last in order.
+
+    The kubelet sorts with a comparison in which each threshold on memory precedes any other, which
+    turns their order round. It also passes them through a map, so that one time in eight another
+    comes out first.
+    """
+    of_memory = [threshold for threshold in acting if threshold.signal in _OF_MEMORY]
+    return of_memory[-1] if of_memory else acting[0] if acting else None
+
+
+def _with_eviction(
+    step: EvictionStep,
+    reclaiming: Threshold,
+    pods: Iterable[tuple[Pod, PodUsage | None]],
+    settings: EvictionSettings,
+    release: Release,
+) -> EvictionStep:
+    order = eviction_order(pods, release)
+    evicted = first_to_go(order)
+    grace_period = None
+    if evicted is not None:
+        hard, soft = _HARD_GRACE.at(release.minor), _SOFT_GRACE.at(release.minor)
+        grace_period = (
+            hard if reclaiming.hard else soft(settings.max_pod_grace_period, evicted.pod, release)
+        )
+    return msgspec.structs.replace(
+        step,
+        reclaiming=reclaiming,
+        order=tuple(order),
+        evicted=evicted,
+        grace_period=grace_period,
+    )
+
+
+def _the_most(most: int, pod: Pod, release: Release) -> int:
+    return most
+
+
+def _no_more_than_its_own(most: int, pod: Pod, release: Release) -> int:
+    own = pod.spec.termination_grace_period_seconds
+    if own is None or release.enabled("AllowOverwriteTerminationGracePeriodSeconds"):
+        return most
+    return min(most, own)
+
+
+_HARD_GRACE: Final = Since({22: 0, 31: 1})
+_SOFT_GRACE: Final[Since[Callable[[int, Pod, Release], int]]] = Since(
+    {22: _the_most, 32: _no_more_than_its_own}
+)

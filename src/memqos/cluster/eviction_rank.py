@@ -1,0 +1,131 @@
+"""Whom the kubelet evicts first when memory runs short.
+
+Pods without statistics come first, then pods that use more than they request, then those of lower
+priority, then those that use the most above their request. The QoS class is no key.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import Final, Literal
+
+import msgspec
+
+from memqos.api.aggregate import aggregate_requests, has_pod_level
+from memqos.api.pod import Pod
+from memqos.api.quantity import whole
+from memqos.api.resources import MEMORY
+from memqos.api.shape import Shape, is_critical, shape_of
+from memqos.release import Release, Since
+
+Key = Literal["no stats", "over request", "priority", "excess", "input order"]
+KEYS: Final[tuple[Key, ...]] = ("no stats", "over request", "priority", "excess")
+
+
+class PodUsage(msgspec.Struct, frozen=True):
+    """Working sets in bytes, as the kubelet's summary has them; None where it has no number."""
+
+    working_set: int | None = None
+    containers: Mapping[str, int | None] = {}
+
+
+class Ranked(msgspec.Struct, frozen=True):
+    """One pod in the order of eviction; `usage` is None where there are no statistics of it."""
+
+    pod: Pod
+    priority: int
+    critical: bool
+    """Keeps its place, but is never evicted."""
+    request: int
+    """Thousandths of a byte."""
+    usage: int | None
+    ahead_by: Key | None = None
+    """What puts it ahead of the next pod; None for the last."""
+
+    @property
+    def excess(self) -> int | None:
+        """Bytes used above the request; negative where there is room left."""
+        return None if self.usage is None else whole(self.usage * 1000 - self.request)
+
+    @property
+    def over_request(self) -> bool | None:
+        return None if self.usage is None else self.usage * 1000 > self.request
+
+
+def eviction_order(pods: Iterable[tuple[Pod, PodUsage | None]], release: Release) -> list[Ranked]:
+    """All pods, the first to go first; pods that no key tells apart keep their order."""
+    order = sorted([_ranked(pod, usage, release) for pod, usage in pods], key=_place)
+    return [
+        msgspec.structs.replace(this, ahead_by=_first_difference(this, following))
+        for this, following in pairwise(order)
+    ] + order[-1:]
+
+
+def tie_groups(order: Sequence[Ranked]) -> list[list[Ranked]]:
+    """The order, pods that no key tells apart taken together."""
+    groups: list[list[Ranked]] = []
+    joins = False
+    for ranked in order:
+        if joins:
+            groups[-1].append(ranked)
+        else:
+            groups.append([ranked])
+        joins = ranked.ahead_by == "input order"
+    return groups
+
+
+def first_to_go(order: Iterable[Ranked]) -> Ranked | None:
+    """The first pod that may be evicted at all."""
+    return next((ranked for ranked in order if not ranked.critical), None)
+
+
+def memory_request(shape: Shape, release: Release) -> int:
+    """What ranking takes for the pod's request, in thousandths of a byte.
+
+    Overhead counts only on top of a request.
+    """
+    request = _REQUEST.at(release.minor)(shape, release)
+    return request + shape.overhead.get(MEMORY, 0) if request else 0
+
+
+def _of_containers_alone(shape: Shape, release: Release) -> int:
+    """Sidecars count as init containers did: by the largest, not by their sum."""
+    regular = sum([part.requests.get(MEMORY, 0) for part in shape.containers])
+    return max([regular, *[part.requests.get(MEMORY, 0) for part in shape.init_containers]])
+
+
+def _of_pod_level_alone_where_set(shape: Shape, release: Release) -> int:
+    """A pod-level request counts even with the gate off; the gate only discards the containers'."""
+    if shape.pod is not None:
+        if MEMORY in shape.pod.requests:
+            return shape.pod.requests[MEMORY]
+        if release.enabled("PodLevelResources") and has_pod_level(shape, release):
+            return 0
+    return aggregate_requests(shape).get(MEMORY, 0)
+
+
+_REQUEST: Final[Since[Callable[[Shape, Release], int]]] = Since(
+    {22: _of_containers_alone, 34: _of_pod_level_alone_where_set}
+)
+
+
+def _ranked(pod: Pod, usage: PodUsage | None, release: Release) -> Ranked:
+    return Ranked(
+        pod=pod,
+        priority=pod.spec.priority or 0,
+        critical=is_critical(pod),
+        request=memory_request(shape_of(pod, release), release),
+        usage=None if usage is None else usage.working_set or 0,
+    )
+
+
+def _place(ranked: Ranked) -> tuple[bool, bool, int, int]:
+    """One number for each of KEYS, smaller goes first."""
+    if ranked.usage is None:
+        return False, False, ranked.priority, 0
+    above = ranked.usage * 1000 - ranked.request
+    return True, above <= 0, ranked.priority, -above
+
+
+def _first_difference(this: Ranked, following: Ranked) -> Key:
+    pairs = zip(KEYS, _place(this), _place(following), strict=True)
+    return next((key for key, one, other in pairs if one != other), "input order")

@@ -1,0 +1,64 @@
+"""Which eviction thresholds are met by what was observed on a node."""
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from memqos.api.quantity import Quantity
+from memqos.api.thresholds import NodeCondition, Threshold
+
+
+class Observation(NamedTuple):
+    """What a signal read: what is available, and of how much."""
+
+    available: int
+    capacity: int
+    at: int | None = None
+    """When it was measured, in nanoseconds; None where nobody said."""
+
+
+Observations = Mapping[str, Observation]
+"""By signal."""
+
+
+class Reading(NamedTuple):
+    """A threshold against its signal; nothing is met by a signal that was not observed."""
+
+    threshold: Threshold
+    observation: Observation | None
+    limit: Quantity | None
+    """Less than this meets it."""
+    limit_reclaimed: Quantity | None
+    """Less than this keeps it met once it was: the limit and the minimum reclaim."""
+
+    @property
+    def met(self) -> bool:
+        return _is_below(self.observation, self.limit)
+
+    @property
+    def met_until_reclaimed(self) -> bool:
+        return _is_below(self.observation, self.limit_reclaimed)
+
+
+def readings(thresholds: Iterable[Threshold], observations: Observations) -> list[Reading]:
+    """Every threshold with the numbers that decide about it."""
+    return [_reading(threshold, observations.get(threshold.signal)) for threshold in thresholds]
+
+
+def conditions_of(met: Iterable[Threshold]) -> list[NodeCondition]:
+    """The conditions that thresholds put a node into, in their order."""
+    return list(dict.fromkeys([threshold.condition for threshold in met]))
+
+
+def _reading(threshold: Threshold, seen: Observation | None) -> Reading:
+    if seen is None:
+        return Reading(threshold, None, None, None)
+    return Reading(
+        threshold,
+        seen,
+        threshold.limit(seen.capacity),
+        threshold.limit(seen.capacity, reclaimed=True),
+    )
+
+
+def _is_below(seen: Observation | None, limit: Quantity | None) -> bool:
+    return seen is not None and limit is not None and Quantity.of(seen.available) < limit

@@ -1,0 +1,147 @@
+"""What a pod asks of a node, as each part of the scheduler sees it."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
+
+import msgspec
+
+from memqos.api.aggregate import has_pod_level_requests, pod_requests
+from memqos.api.pod import Pod
+from memqos.api.resources import CPU, MEMORY, Amounts, is_extended, is_hugepages, whole
+from memqos.api.shape import Shape, containers_of, shape_key, shape_of
+from memqos.cluster.held import held_requests, requests_with, resize_is_infeasible
+from memqos.release import Release
+
+STORAGE: Final = "ephemeral-storage"
+PODS: Final = "pods"
+_BASIC: Final = (CPU, MEMORY, STORAGE)
+
+DEFAULT_REQUESTS: Final[Amounts] = {CPU: 100, MEMORY: 200 * (1 << 20) * 1000}
+"""What scoring assumes of a container that asks for nothing, in thousandths."""
+
+_TERMINAL: Final = frozenset({"Succeeded", "Failed"})
+
+
+class Demand(msgspec.Struct, frozen=True):
+    """Requests of one pod: cpu in thousandths, everything else in whole units."""
+
+    filtered: Amounts
+    """What must be free on a node: the spec alone."""
+    held: Amounts
+    """What the node is charged with once the pod is on it; BalancedAllocation sees it as well."""
+    held_non_zero: Amounts
+    """The same of cpu and memory, with defaults for containers that ask for nothing."""
+    spread: Amounts
+    """What LeastAllocated and MostAllocated add to the node: defaults, and no pod-level values."""
+
+
+class Room(msgspec.Struct, frozen=True):
+    """A node as the scheduler counts it, in the units of Demand."""
+
+    name: str
+    allocatable: Amounts
+    requested: Amounts
+    non_zero: Amounts
+    pods: int
+
+    def free(self, resource: str) -> int:
+        """What is left; below 0 where the node is overcommitted."""
+        if resource == PODS:
+            return self.allocatable.get(PODS, 0) - self.pods
+        return self.allocatable.get(resource, 0) - self.requested.get(resource, 0)
+
+    def left_non_zero(self, resource: str) -> int:
+        """The same, with defaults for containers that ask for nothing."""
+        used = self.non_zero.get(resource, self.requested.get(resource, 0))
+        return self.allocatable.get(resource, 0) - used
+
+
+def demand_of(pod: Pod, shape: Shape, release: Release) -> Demand:
+    """The demand of a pod; `shape` is that of the pod, as written or after defaulting."""
+    held = held_requests(pod, shape, release)
+    missing = DEFAULT_REQUESTS
+    if release.enabled("PodLevelResources") and has_pod_level_requests(shape, release):
+        missing = {name: amount for name, amount in missing.items() if name not in held}
+    non_zero = held_requests(pod, shape, release, missing) if missing else held
+    spread = requests_with(shape, DEFAULT_REQUESTS)
+    for name, amount in shape.overhead.items():
+        spread[name] = spread.get(name, 0) + amount
+    return Demand(
+        filtered=_counted(pod_requests(shape, release)),
+        held=_counted(held),
+        held_non_zero=_counted({CPU: non_zero.get(CPU, 0), MEMORY: non_zero.get(MEMORY, 0)}),
+        spread=_counted(spread),
+    )
+
+
+def demands_of(
+    pods: Iterable[Pod],
+    release: Release,
+    shape: Callable[[Pod, Release], Shape] = shape_of,
+) -> Iterator[Demand]:
+    """The demand of each pod; `shape` says how to take one. Pods that are alike share theirs."""
+    known: dict[bytes, Demand] = {}
+    for pod in pods:
+        key = shape_key(pod) + _status_key(pod)
+        if key not in known:
+            known[key] = demand_of(pod, shape(pod, release), release)
+        yield known[key]
+
+
+def room_of(name: str, allocatable: Amounts, assigned: Iterable[Demand]) -> Room:
+    """A node with what it has, in thousandths, and the demands of the pods it runs."""
+    counted = _counted(allocatable)
+    if PODS in allocatable:
+        counted[PODS] = whole(allocatable[PODS])
+    requested: Amounts = dict.fromkeys(_BASIC, 0)
+    cpu = memory = pods = 0
+    for demand in assigned:
+        pods += 1
+        for resource, amount in demand.held.items():
+            requested[resource] = requested.get(resource, 0) + amount
+        cpu += demand.held_non_zero[CPU]
+        memory += demand.held_non_zero[MEMORY]
+    return Room(name, counted, requested, {CPU: cpu, MEMORY: memory}, pods)
+
+
+def occupies_node(pod: Pod) -> bool:
+    """Whether the scheduler counts a pod that is bound to a node: until it has come to its end."""
+    return pod.status is None or pod.status.phase not in _TERMINAL
+
+
+def is_scalar(resource: str) -> bool:
+    """Resources the scheduler counts by name: extended ones, hugepages, attachable volumes."""
+    return (
+        is_hugepages(resource)
+        or "kubernetes.io/" in resource
+        or resource.startswith("attachable-volumes-")
+        or is_extended(resource)
+    )
+
+
+_encoder: Final = msgspec.msgpack.Encoder()
+
+
+def _status_key(pod: Pod) -> bytes:
+    """All of a pod, beside its shape, that decides what it holds."""
+    status = pod.status
+    if status is None:
+        return b""
+    reported = (status.init_container_statuses or ()) + (status.container_statuses or ())
+    return _encoder.encode(
+        (
+            [container.name for container in containers_of(pod)],
+            [(each.name, each.resources, each.allocated_resources) for each in reported],
+            status.resources,
+            status.allocated_resources,
+            resize_is_infeasible(pod),
+        )
+    )
+
+
+def _counted(amounts: Amounts) -> Amounts:
+    return {
+        name: amount if name == CPU else whole(amount)
+        for name, amount in amounts.items()
+        if name in _BASIC or is_scalar(name)
+    }

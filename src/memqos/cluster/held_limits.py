@@ -1,0 +1,95 @@
+"""What limits a pod holds while it may be resized: the most of those asked for and the actual ones.
+
+Only what containers report counts, not what is reported for the pod as a whole.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import msgspec
+
+from memqos.api.aggregate import aggregate_limits, pod_limits
+from memqos.api.pod import ContainerStatus, Pod
+from memqos.api.resources import Amounts
+from memqos.api.shape import Part, Shape, amounts_of
+from memqos.cluster.held import resize_is_infeasible
+from memqos.release import Release, Since
+
+
+def held_limits(pod: Pod, shape: Shape, release: Release) -> Amounts:
+    """Limits a pod is charged with, pod-level values and overhead included."""
+    if pod.status is None or not release.enabled("InPlacePodVerticalScaling"):
+        return pod_limits(shape, release)
+    of_containers: Amounts = {}
+    for view in _VIEWS.at(release.minor)(pod, shape):
+        of_containers = _most(of_containers, aggregate_limits(view))
+    return pod_limits(shape, release, of_containers=of_containers)
+
+
+def _as_asked(pod: Pod, shape: Shape) -> Iterator[Shape]:
+    """Before 1.33 resizing in place was alpha: the spec counts."""
+    yield shape
+
+
+def _most_of_each_container(pod: Pod, shape: Shape) -> Iterator[Shape]:
+    infeasible = resize_is_infeasible(pod)
+
+    def in_force(part: Part, status: ContainerStatus | None) -> Amounts:
+        if status is None or status.resources is None or part.role == "init":
+            return part.limits
+        actual = amounts_of(status.resources.limits, f"status of {status.name}: limits")
+        return actual if infeasible else _most(part.limits, actual)
+
+    yield _with_limits(pod, shape, in_force)
+
+
+def _most_of_each_sum(pod: Pod, shape: Shape) -> Iterator[Shape]:
+    infeasible = resize_is_infeasible(pod)
+
+    def actual(part: Part, status: ContainerStatus | None) -> Amounts:
+        if status is not None and status.resources and status.resources.limits is not None:
+            return amounts_of(status.resources.limits, f"status of {status.name}: limits")
+        return {} if infeasible else part.limits
+
+    yield _with_limits(pod, shape, actual)
+    if not infeasible:
+        yield shape
+
+
+_VIEWS: Final[Since[Callable[[Pod, Shape], Iterator[Shape]]]] = Since(
+    {22: _as_asked, 33: _most_of_each_container, 37: _most_of_each_sum}
+)
+"""The shapes whose sums compete: the most of them is in force."""
+
+
+def _with_limits(
+    pod: Pod, shape: Shape, limits: Callable[[Part, ContainerStatus | None], Amounts]
+) -> Shape:
+    status = pod.status
+    assert status is not None
+    reported = (status.init_container_statuses or ()) + (status.container_statuses or ())
+    statuses = {container.name: container for container in reported}
+
+    def changed(names: list[str], parts: tuple[Part, ...]) -> tuple[Part, ...]:
+        return tuple(
+            [
+                Part(part.role, part.requests, limits(part, statuses.get(name)))
+                for name, part in zip(names, parts, strict=True)
+            ]
+        )
+
+    spec = pod.spec
+    return msgspec.structs.replace(
+        shape,
+        containers=changed([c.name for c in spec.containers or ()], shape.containers),
+        init_containers=changed(
+            [c.name for c in spec.init_containers or ()], shape.init_containers
+        ),
+    )
+
+
+def _most(first: Amounts, second: Amounts) -> Amounts:
+    result = dict(first)
+    for name, amount in second.items():
+        result[name] = max(amount, result.get(name, amount))
+    return result

@@ -1,0 +1,108 @@
+"""The requests autoscalers see: what utilization is divided by, what nodes are added for."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, Literal, NamedTuple
+
+import msgspec
+
+from memqos.api.aggregate import has_pod_level_requests, pod_requests
+from memqos.api.pod import Pod
+from memqos.api.resources import Amounts
+from memqos.api.shape import Part, Shape, shape_of
+from memqos.release import Release, Since
+
+Failure = Literal["missing_container_request", "missing_pod_level_request", "container_not_found"]
+
+
+class Unknown(msgspec.Struct, frozen=True):
+    """Why the horizontal autoscaler cannot tell what a pod requests."""
+
+    failure: Failure
+    pod: str
+    resource: str
+    container: str | None = None
+
+
+class _Sees(NamedTuple):
+    """What the horizontal autoscaler takes into account."""
+
+    sidecars: bool
+    pod_level: bool
+    missing_containers: bool
+
+
+_HPA: Final = Since(
+    {
+        22: _Sees(sidecars=False, pod_level=False, missing_containers=False),
+        29: _Sees(sidecars=True, pod_level=False, missing_containers=False),
+        34: _Sees(sidecars=True, pod_level=True, missing_containers=False),
+        35: _Sees(sidecars=True, pod_level=True, missing_containers=True),
+    }
+)
+
+
+def hpa_requests(
+    pods: Iterable[Pod], resource: str, release: Release, container: str = ""
+) -> dict[str, int] | Unknown:
+    """What each pod requests, by its name, in thousandths; one unknown pod spoils them all."""
+    requests = {}
+    for pod in pods:
+        request = hpa_request(pod, resource, release, container)
+        if isinstance(request, Unknown):
+            return request
+        requests[pod.metadata.name or ""] = request
+    return requests
+
+
+def hpa_request(pod: Pod, resource: str, release: Release, container: str = "") -> int | Unknown:
+    """What the horizontal autoscaler divides the usage of a pod by, in thousandths.
+
+    Pod-level requests stand for the whole pod, with init containers and overhead. Otherwise, and
+    for a container that is named, the containers that keep running are summed, without overhead.
+    """
+    sees = _HPA.at(release.minor)
+    shape = shape_of(pod, release)
+    name = pod.metadata.name or ""
+    if (
+        not container
+        and sees.pod_level
+        and release.enabled("PodLevelResources")
+        and has_pod_level_requests(shape, release)
+    ):
+        request = pod_requests(shape, release).get(resource)
+        return Unknown("missing_pod_level_request", name, resource) if request is None else request
+    measured = [
+        (part_name, part)
+        for part_name, part in _running(pod, shape, sees)
+        if container in ("", part_name)
+    ]
+    if container and not measured and sees.missing_containers:
+        return Unknown("container_not_found", name, resource, container)
+    for part_name, part in measured:
+        if resource not in part.requests:
+            return Unknown("missing_container_request", name, resource, part_name)
+    return sum(part.requests[resource] for _, part in measured)
+
+
+def cluster_autoscaler_requests(pod: Pod, release: Release) -> Amounts:
+    """What the cluster autoscaler looks for a node for: the spec alone, overhead included."""
+    return _CLUSTER_AUTOSCALER.at(release.minor)(shape_of(pod, release), release)
+
+
+def _of_containers_alone(shape: Shape, release: Release) -> Amounts:
+    return pod_requests(msgspec.structs.replace(shape, pod=None), release)
+
+
+_CLUSTER_AUTOSCALER: Final[Since[Callable[[Shape, Release], Amounts]]] = Since(
+    {22: _of_containers_alone, 33: pod_requests}
+)
+
+
+def _running(pod: Pod, shape: Shape, sees: _Sees) -> Iterator[tuple[str, Part]]:
+    """The containers that keep running, by name."""
+    for spec, part in zip(pod.spec.containers or (), shape.containers, strict=True):
+        yield spec.name, part
+    if sees.sidecars:
+        for spec, part in zip(pod.spec.init_containers or (), shape.init_containers, strict=True):
+            if part.role == "sidecar":
+                yield spec.name, part

@@ -1,0 +1,160 @@
+"""Limit ranges, and what they fill into a new pod.
+
+Ranges apply in the order given. The first range that has a default for a resource wins; inside one
+range the later item does. Ranges of type PersistentVolumeClaim say nothing about pods.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from memqos.api.defaulting import decoded, prepared
+from memqos.api.pod import ObjectMeta, Pod, ResourceList
+from memqos.api.resources import POD_LEVEL, Amounts, Resources
+from memqos.api.shape import Part, Shape, amounts_of
+from memqos.release import Release
+
+CONTAINER: Final = "Container"
+POD: Final = "Pod"
+
+
+class LimitRangeItem(msgspec.Struct, frozen=True, rename="camel"):
+    """One entry of `spec.limits`."""
+
+    type: str = ""
+    min: ResourceList | None = None
+    max: ResourceList | None = None
+    default: ResourceList | None = None
+    default_request: ResourceList | None = None
+    max_limit_request_ratio: ResourceList | None = None
+
+
+class LimitRangeSpec(msgspec.Struct, frozen=True):
+    """`spec` of a limit range."""
+
+    limits: tuple[LimitRangeItem, ...] | None = None
+
+
+class LimitRange(msgspec.Struct, frozen=True):
+    """A LimitRange."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: LimitRangeSpec = LimitRangeSpec()
+
+
+class Bounds(msgspec.Struct, frozen=True):
+    """One entry of a limit range as numbers."""
+
+    type: str
+    min: Amounts
+    max: Amounts
+    ratio: Amounts
+    default: Amounts
+    default_request: Amounts
+
+
+class Range(msgspec.Struct, frozen=True):
+    """A limit range as numbers."""
+
+    name: str
+    bounds: tuple[Bounds, ...]
+
+
+def range_of(limit_range: LimitRange) -> Range:
+    """A limit range as numbers, as it is written."""
+    return Range(
+        limit_range.metadata.name or "",
+        tuple(
+            _bounds(item, f"spec.limits[{index}]")
+            for index, item in enumerate(limit_range.spec.limits or ())
+        ),
+    )
+
+
+def completed(limits: Range) -> Range:
+    """What the API server makes of a new limit range.
+
+    A container's default limit is its max; its default request is the default limit, else min.
+    """
+    return Range(limits.name, tuple(_completed(bounds) for bounds in limits.bounds))
+
+
+def created(
+    pod: Pod, ranges: Iterable[Range], release: Release, *, pod_defaults: bool = False
+) -> Shape:
+    """The shape of a newly created pod after all defaulting, that of limit ranges included."""
+    changed = mutated(decoded(pod, release), ranges, release, pod_defaults=pod_defaults)
+    return prepared(changed, release)
+
+
+def mutated(
+    shape: Shape, ranges: Iterable[Range], release: Release, *, pod_defaults: bool = False
+) -> Shape:
+    """A pod with the defaults of limit ranges filled in, into init containers too.
+
+    `pod_defaults` turns on what KEP-2837 proposes and no release does: default and defaultRequest
+    of type Pod, for the pod level.
+    """
+    for limits in ranges:
+        shape = _with_container_defaults(shape, _defaults(limits, CONTAINER))
+        if pod_defaults and release.enabled("PodLevelResources"):
+            shape = _with_pod_defaults(shape, _defaults(limits, POD), release)
+    return shape
+
+
+def _bounds(item: LimitRangeItem, field: str) -> Bounds:
+    return Bounds(
+        item.type,
+        min=amounts_of(item.min, f"{field}.min"),
+        max=amounts_of(item.max, f"{field}.max"),
+        ratio=amounts_of(item.max_limit_request_ratio, f"{field}.maxLimitRequestRatio"),
+        default=amounts_of(item.default, f"{field}.default"),
+        default_request=amounts_of(item.default_request, f"{field}.defaultRequest"),
+    )
+
+
+def _completed(bounds: Bounds) -> Bounds:
+    if bounds.type != CONTAINER:
+        return bounds
+    default = {**bounds.max, **bounds.default}
+    return msgspec.structs.replace(
+        bounds,
+        default=default,
+        default_request={**bounds.min, **default, **bounds.default_request},
+    )
+
+
+def _defaults(limits: Range, type: str) -> Resources:
+    requests: Amounts = {}
+    default_limits: Amounts = {}
+    for bounds in limits.bounds:
+        if bounds.type == type:
+            requests |= bounds.default_request
+            default_limits |= bounds.default
+    return Resources(requests, default_limits)
+
+
+def _with_container_defaults(shape: Shape, defaults: Resources) -> Shape:
+    def filled(part: Part) -> Part:
+        return Part(
+            part.role, {**defaults.requests, **part.requests}, {**defaults.limits, **part.limits}
+        )
+
+    return msgspec.structs.replace(
+        shape,
+        containers=tuple(map(filled, shape.containers)),
+        init_containers=tuple(map(filled, shape.init_containers)),
+    )
+
+
+def _with_pod_defaults(shape: Shape, defaults: Resources, release: Release) -> Shape:
+    supported = POD_LEVEL.at(release.minor)
+    requests = {name: value for name, value in defaults.requests.items() if supported(name)}
+    limits = {name: value for name, value in defaults.limits.items() if supported(name)}
+    if not requests and not limits:
+        return shape
+    if shape.pod is not None:
+        requests |= shape.pod.requests
+        limits |= shape.pod.limits
+    return msgspec.structs.replace(shape, pod=Resources(requests, limits))

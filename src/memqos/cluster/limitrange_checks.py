@@ -1,0 +1,150 @@
+"""What limit ranges refuse about a pod: a min, a max or a limit-to-request ratio not kept."""
+
+from collections.abc import Iterator, Sequence
+from typing import Final, Literal
+
+import msgspec
+
+from memqos.api.aggregate import aggregate_limits, aggregate_requests
+from memqos.api.quantity import MAX_INT64
+from memqos.api.resources import CPU, MEMORY, Amounts, Resources, whole
+from memqos.api.shape import Part, Shape
+from memqos.cluster.limitrange import CONTAINER, POD, Bounds, Range
+from memqos.release import Release
+
+Constraint = Literal["min", "max", "ratio"]
+Which = Literal["request", "limit", "ratio"]
+
+_CHECKED_AT_POD_LEVEL: Final = frozenset({CPU, MEMORY})
+"""Unlike everywhere else, hugepages of the pod level do not count here."""
+_LARGEST_IN_THOUSANDTHS: Final = MAX_INT64 // 1000
+
+
+class Violation(msgspec.Struct, frozen=True):
+    """One constraint that is not kept: by what, and by how much.
+
+    `asked` and `allowed` are thousandths, of the resource or of the ratio; `asked` is None where
+    the value is missing, or is a zero that no ratio can be taken of.
+    """
+
+    range: str
+    where: str
+    type: str
+    resource: str
+    constraint: Constraint
+    which: Which
+    asked: float | None
+    allowed: int
+
+
+class Denial(msgspec.Struct, frozen=True):
+    """The first limit range that refuses a pod, by its place in the order, and all it refuses."""
+
+    index: int
+    violations: tuple[Violation, ...]
+
+
+def denial(shape: Shape, ranges: Sequence[Range], release: Release) -> Denial | None:
+    """Which limit range refuses a pod, and why; None where all admit it."""
+    for index, limits in enumerate(ranges):
+        found = tuple(violations(shape, limits, release))
+        if found:
+            return Denial(index, found)
+    return None
+
+
+def violations(shape: Shape, limits: Range, release: Release) -> Iterator[Violation]:
+    """Everything one limit range refuses about a pod."""
+    for bounds in limits.bounds:
+        if bounds.type == CONTAINER:
+            for where, part in _containers(shape):
+                yield from _checked(limits.name, where, bounds, part.requests, part.limits)
+        elif bounds.type == POD:
+            whole_pod = compared(shape, release)
+            yield from _checked(limits.name, "spec", bounds, whole_pod.requests, whole_pod.limits)
+
+
+def compared(shape: Shape, release: Release) -> Resources:
+    """What type Pod compares: the containers' sums, or pod-level cpu and memory; no overhead."""
+    requests, limits = aggregate_requests(shape), aggregate_limits(shape)
+    if shape.pod is not None and release.enabled("PodLevelResources"):
+        for name in _CHECKED_AT_POD_LEVEL & shape.pod.requests.keys():
+            requests[name] = shape.pod.requests[name]
+        for name in _CHECKED_AT_POD_LEVEL & shape.pod.limits.keys():
+            limits[name] = shape.pod.limits[name]
+    return Resources(requests, limits)
+
+
+def _containers(shape: Shape) -> Iterator[tuple[str, Part]]:
+    for index, part in enumerate(shape.containers):
+        yield f"spec.containers[{index}]", part
+    for index, part in enumerate(shape.init_containers):
+        yield f"spec.initContainers[{index}]", part
+
+
+def _checked(
+    name: str, where: str, bounds: Bounds, requests: Amounts, limits: Amounts
+) -> Iterator[Violation]:
+    checks: tuple[tuple[Constraint, Amounts], ...] = (
+        ("min", bounds.min),
+        ("max", bounds.max),
+        ("ratio", bounds.ratio),
+    )
+    for constraint, enforced in checks:
+        for resource, allowed in enforced.items():
+            fault = _CHECKS[constraint](requests.get(resource), limits.get(resource), allowed)
+            if fault is not None:
+                which, asked = fault
+                yield Violation(
+                    name, where, bounds.type, resource, constraint, which, asked, allowed
+                )
+
+
+Fault = tuple[Which, float | None]
+"""Which value breaks a constraint, and what it is."""
+
+
+def _min_fault(request: int | None, limit: int | None, allowed: int) -> Fault | None:
+    if request is None:
+        return "request", None
+    comparable_request, comparable_limit, least = _comparable(request, limit or 0, allowed)
+    if comparable_request < least:
+        return "request", request
+    if limit is not None and comparable_limit < least:
+        return "limit", limit
+    return None
+
+
+def _max_fault(request: int | None, limit: int | None, allowed: int) -> Fault | None:
+    if limit is None:
+        return "limit", None
+    comparable_request, comparable_limit, most = _comparable(request or 0, limit, allowed)
+    if comparable_limit > most:
+        return "limit", limit
+    if request is not None and comparable_request > most:
+        return "request", request
+    return None
+
+
+def _ratio_fault(request: int | None, limit: int | None, allowed: int) -> Fault | None:
+    if not request:
+        return "request", None
+    if not limit:
+        return "limit", None
+    comparable_request, comparable_limit, _ = _comparable(request, limit, allowed)
+    # Kubernetes compares ratios as floating point numbers, so this does too.
+    ratio = float(comparable_limit) / float(comparable_request)
+    if whole(allowed) > _LARGEST_IN_THOUSANDTHS:
+        exceeded = ratio > float(whole(allowed))
+    else:
+        exceeded = ratio * 1000 > float(allowed)
+    return ("ratio", ratio * 1000) if exceeded else None
+
+
+_CHECKS: Final = {"min": _min_fault, "max": _max_fault, "ratio": _ratio_fault}
+
+
+def _comparable(request: int, limit: int, enforced: int) -> tuple[int, int, int]:
+    """Thousandths, unless one of them is too large for that: then all in whole units."""
+    wholes = whole(request), whole(limit), whole(enforced)
+    return wholes if max(wholes) > _LARGEST_IN_THOUSANDTHS else (request, limit, enforced)

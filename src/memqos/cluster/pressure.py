@@ -1,0 +1,78 @@
+"""Whether a kubelet takes a pod while its node is under pressure."""
+
+from collections.abc import Collection
+from typing import Final, Literal, NamedTuple
+
+from memqos.api.pod import Pod, QosClass, Toleration
+from memqos.api.qos import qos_class
+from memqos.api.shape import Shape, is_critical
+from memqos.api.thresholds import NodeCondition
+from memqos.release import Release
+
+REFUSED: Final = "Evicted"
+"""The reason a refused pod is given in its status."""
+
+_MEMORY_PRESSURE: Final = "node.kubernetes.io/memory-pressure"
+
+Because = Literal[
+    "no pressure",
+    "critical",
+    "not BestEffort",
+    "tolerates memory pressure",
+    "BestEffort under memory pressure",
+    "pressure other than memory",
+]
+_ADMITS: Final[frozenset[Because]] = frozenset(
+    {"no pressure", "critical", "not BestEffort", "tolerates memory pressure"}
+)
+
+
+class Admission(NamedTuple):
+    """The kubelet's answer and what decided it."""
+
+    because: Because
+    qos: QosClass
+    critical: bool
+
+    @property
+    def admitted(self) -> bool:
+        return self.because in _ADMITS
+
+    @property
+    def reason(self) -> str | None:
+        return None if self.admitted else REFUSED
+
+
+def admission(
+    pod: Pod, shape: Shape, conditions: Collection[NodeCondition], release: Release
+) -> Admission:
+    """The answer to a pod that was bound to a node in these conditions."""
+    qos, critical = qos_class(shape, release), is_critical(pod)
+    return Admission(_decided_by(pod, qos, critical, frozenset(conditions)), qos, critical)
+
+
+def _decided_by(
+    pod: Pod, qos: QosClass, critical: bool, conditions: frozenset[NodeCondition]
+) -> Because:
+    if not conditions:
+        return "no pressure"
+    if critical:
+        return "critical"
+    if conditions != {"MemoryPressure"}:
+        return "pressure other than memory"
+    if qos != "BestEffort":
+        return "not BestEffort"
+    if any(map(_tolerates_memory_pressure, pod.spec.tolerations or ())):
+        return "tolerates memory pressure"
+    return "BestEffort under memory pressure"
+
+
+def _tolerates_memory_pressure(toleration: Toleration) -> bool:
+    """The taint has the effect NoSchedule and no value, so neither Lt nor Gt ever match it."""
+    if toleration.effect and toleration.effect != "NoSchedule":
+        return False
+    if toleration.key and toleration.key != _MEMORY_PRESSURE:
+        return False
+    if toleration.operator in (None, "", "Equal"):
+        return not toleration.value
+    return toleration.operator == "Exists"

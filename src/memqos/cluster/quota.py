@@ -1,0 +1,150 @@
+"""Resource quotas, and which of them apply to a pod."""
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import msgspec
+
+from memqos.api.pod import Affinity, ObjectMeta, Pod, PodAffinityTerm, ResourceList
+from memqos.api.qos import qos_class
+from memqos.api.resources import Amounts
+from memqos.api.shape import amounts_of, shape_of
+from memqos.cluster.quota_usage import charges_pods
+from memqos.errors import InputError
+from memqos.release import Release
+
+
+class ScopeSelectorTerm(msgspec.Struct, frozen=True, rename="camel"):
+    """One entry of `spec.scopeSelector.matchExpressions`."""
+
+    scope_name: str = ""
+    operator: str = "Exists"
+    values: tuple[str, ...] | None = None
+
+
+class ScopeSelector(msgspec.Struct, frozen=True, rename="camel"):
+    """`spec.scopeSelector`."""
+
+    match_expressions: tuple[ScopeSelectorTerm, ...] | None = None
+
+
+class ResourceQuotaSpec(msgspec.Struct, frozen=True, rename="camel"):
+    """`spec` of a quota."""
+
+    hard: ResourceList | None = None
+    scopes: tuple[str, ...] | None = None
+    scope_selector: ScopeSelector | None = None
+
+
+class ResourceQuotaStatus(msgspec.Struct, frozen=True):
+    """`status` of a quota: the bounds in force, and what is used of them."""
+
+    hard: ResourceList | None = None
+    used: ResourceList | None = None
+
+
+class ResourceQuota(msgspec.Struct, frozen=True):
+    """A ResourceQuota."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: ResourceQuotaSpec = ResourceQuotaSpec()
+    status: ResourceQuotaStatus = ResourceQuotaStatus()
+
+
+class Quota(msgspec.Struct, frozen=True):
+    """A quota as numbers: what admission compares."""
+
+    name: str
+    hard: Amounts
+    used: Amounts
+    terms: tuple[ScopeSelectorTerm, ...] = ()
+
+
+def quota_of(quota: ResourceQuota) -> Quota:
+    """A quota as numbers. Admission goes by its status, which a controller keeps."""
+    spec, selector = quota.spec, quota.spec.scope_selector
+    return Quota(
+        quota.metadata.name or "",
+        hard=amounts_of(quota.status.hard, "status.hard"),
+        used=amounts_of(quota.status.used, "status.used"),
+        terms=tuple(ScopeSelectorTerm(scope) for scope in spec.scopes or ())
+        + ((selector.match_expressions or ()) if selector is not None else ()),
+    )
+
+
+def applies(quota: Quota, pod: Pod, release: Release) -> bool:
+    """Whether a quota counts a pod: it bounds what pods charge, and all its scopes match."""
+    return any(map(charges_pods, quota.hard)) and all(
+        [in_scope(term, pod, release) for term in quota.terms]
+    )
+
+
+def in_scope(term: ScopeSelectorTerm, pod: Pod, release: Release) -> bool:
+    """Whether a pod is in a scope; no pod is in a scope that is not about pods."""
+    matches = _SCOPES.get(term.scope_name)
+    return matches is not None and matches(term, pod, release)
+
+
+def _terminating(_: ScopeSelectorTerm, pod: Pod, __: Release) -> bool:
+    deadline = pod.spec.active_deadline_seconds
+    return deadline is not None and deadline >= 0
+
+
+def _not_terminating(term: ScopeSelectorTerm, pod: Pod, release: Release) -> bool:
+    return not _terminating(term, pod, release)
+
+
+def _best_effort(_: ScopeSelectorTerm, pod: Pod, release: Release) -> bool:
+    return qos_class(shape_of(pod, release), release) == "BestEffort"
+
+
+def _not_best_effort(term: ScopeSelectorTerm, pod: Pod, release: Release) -> bool:
+    return not _best_effort(term, pod, release)
+
+
+def _priority_class(term: ScopeSelectorTerm, pod: Pod, _: Release) -> bool:
+    matches = _OPERATORS.get(term.operator)
+    if matches is None:
+        raise InputError(
+            f"{term.operator!r} is not an operator of a scope selector",
+            field="spec.scopeSelector.matchExpressions",
+            hint=f"the operators are {', '.join(_OPERATORS)}",
+        )
+    return matches(pod.spec.priority_class_name or None, term.values or ())
+
+
+def _cross_namespace_affinity(_: ScopeSelectorTerm, pod: Pod, __: Release) -> bool:
+    affinity = pod.spec.affinity
+    # A selector counts even if it is empty, which selects every namespace.
+    return affinity is not None and any(
+        term.namespaces or term.namespace_selector is not None for term in _affinity_terms(affinity)
+    )
+
+
+def _affinity_terms(affinity: Affinity) -> Iterator[PodAffinityTerm]:
+    for side in (affinity.pod_affinity, affinity.pod_anti_affinity):
+        if side is not None:
+            yield from side.required_during_scheduling_ignored_during_execution or ()
+            for weighted in side.preferred_during_scheduling_ignored_during_execution or ():
+                yield weighted.pod_affinity_term
+
+
+Matcher = Callable[[ScopeSelectorTerm, Pod, Release], bool]
+
+_SCOPES: Final[dict[str, Matcher]] = {
+    "Terminating": _terminating,
+    "NotTerminating": _not_terminating,
+    "BestEffort": _best_effort,
+    "NotBestEffort": _not_best_effort,
+    "PriorityClass": _priority_class,
+    "CrossNamespacePodAffinity": _cross_namespace_affinity,
+}
+SCOPES: Final = tuple(_SCOPES)
+"""The scopes that are about pods. Only PriorityClass looks at the operator."""
+
+_OPERATORS: Final[dict[str, Callable[[str | None, tuple[str, ...]], bool]]] = {
+    "In": lambda name, values: name in values,
+    "NotIn": lambda name, values: name not in values,
+    "Exists": lambda name, values: name is not None,
+    "DoesNotExist": lambda name, values: name is None,
+}

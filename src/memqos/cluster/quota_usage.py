@@ -1,0 +1,101 @@
+"""What a pod charges to resource quotas."""
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Final
+
+import msgspec
+
+from memqos.api.pod import Pod
+from memqos.api.resources import HUGEPAGES, Amounts, is_extended, is_hugepages, is_native
+from memqos.api.shape import shape_of
+from memqos.cluster.held import held_requests
+from memqos.cluster.held_limits import held_limits
+from memqos.errors import InputError
+from memqos.release import Release, Since
+
+ONE: Final = 1000
+COMPUTE: Final = ("cpu", "memory", "ephemeral-storage")
+REQUESTS: Final = "requests."
+LIMITS: Final = "limits."
+DEVICE_CLASS: Final = "deviceclass.resource.kubernetes.io/"
+_ENDED: Final = frozenset({"Failed", "Succeeded"})
+
+
+def usage(pod: Pod, release: Release, now: datetime) -> Amounts:
+    """What a pod, as it is stored, charges; a pod that has ended counts only as an object."""
+    charged = {"count/pods": ONE}
+    if has_ended(pod, now):
+        return charged
+    shape = shape_of(pod, release)
+    requests = held_requests(_reporting_containers_alone(pod), shape, release)
+    return charged | charge(requests, held_limits(pod, shape, release), release)
+
+
+def charge(requests: Amounts, limits: Amounts, release: Release) -> Amounts:
+    """How quotas name requests and limits: of a pod, or of one container."""
+    charged = {"pods": ONE}
+    for name in COMPUTE:
+        if name in requests:
+            charged[name] = charged[REQUESTS + name] = requests[name]
+        if name in limits:
+            charged[LIMITS + name] = limits[name]
+    by_request_alone = _BY_REQUEST_ALONE.at(release.minor)
+    for name, amount in requests.items():
+        if is_hugepages(name):
+            charged[name] = charged[REQUESTS + name] = amount
+        elif by_request_alone(name):
+            charged[REQUESTS + name] = amount
+    return charged
+
+
+def charges_pods(name: str) -> bool:
+    """Whether a resource of a quota is one that pods are charged for."""
+    if name in _OF_PODS or name.startswith((HUGEPAGES, REQUESTS + HUGEPAGES)):
+        return True
+    return name.startswith(REQUESTS) and (
+        not is_native(name) or name.startswith(REQUESTS + DEVICE_CLASS)
+    )
+
+
+def has_ended(pod: Pod, now: datetime) -> bool:
+    """Whether a pod ran to its end, or should have been gone by now."""
+    if pod.status is not None and pod.status.phase in _ENDED:
+        return True
+    deleted, grace = pod.metadata.deletion_timestamp, pod.metadata.deletion_grace_period_seconds
+    if deleted is None or grace is None:
+        return False
+    try:
+        since = datetime.fromisoformat(deleted)
+    except ValueError:
+        raise InputError(
+            f"{deleted!r} is not a time",
+            field="metadata.deletionTimestamp",
+            hint="write it like 2026-01-01T00:00:00Z",
+        ) from None
+    return now > since + timedelta(seconds=grace)
+
+
+def _is_device(name: str) -> bool:
+    return is_extended(name) or name.startswith(DEVICE_CLASS)
+
+
+_BY_REQUEST_ALONE: Final[Since[Callable[[str], bool]]] = Since({22: is_extended, 35: _is_device})
+"""Resources that cannot be overcommitted: only `requests.` of them is ever charged."""
+_OF_PODS: Final = frozenset(
+    {
+        "count/pods",
+        "pods",
+        *COMPUTE,
+        *(REQUESTS + name for name in COMPUTE),
+        *(LIMITS + name for name in COMPUTE),
+    }
+)
+
+
+def _reporting_containers_alone(pod: Pod) -> Pod:
+    """Quotas look at what containers report, never at what is reported for the whole pod."""
+    if pod.status is None:
+        return pod
+    status = msgspec.structs.replace(pod.status, resources=None, allocated_resources=None)
+    return msgspec.structs.replace(pod, status=status)

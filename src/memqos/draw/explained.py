@@ -1,0 +1,46 @@
+"""A pod that was read and explained: what the other modules here put into words or pictures."""
+
+import msgspec
+
+from memqos.api.shape import Shape
+from memqos.draw.table import short
+from memqos.plan.pod import PodPlan
+from memqos.plan.semantics import Semantics
+from memqos.plan.terms import KNOWS_POLICY, Terms
+
+
+class Explained(msgspec.Struct, frozen=True):
+    """A pod that was read, and what Kubernetes makes of it."""
+
+    origin: str
+    """file:line of the object it comes from."""
+    label: str
+    """`pod/web`, `deployment/web`, …"""
+    namespace: str | None
+    names: tuple[str, ...]
+    """Of the containers, in the order of `Shape.parts`."""
+    written: Shape
+    semantics: Semantics
+    notes: tuple[str, ...] = ()
+
+    @property
+    def plan(self) -> PodPlan:
+        """The plan of a valid pod."""
+        assert self.semantics.plan is not None
+        return self.semantics.plan
+
+
+def terms_line(terms: Terms) -> str:
+    """The terms everything below holds under."""
+    factor = "no throttling factor" if terms.factor is None else f"factor {terms.factor:g}"
+    node = (
+        "no node given"
+        if terms.memory_capacity is None
+        else f"node of {short(terms.memory_capacity)}"
+    )
+    if terms.memory_allocatable is not None:
+        node += f", {short(terms.memory_allocatable)} allocatable"
+    policy = (
+        f"policy {terms.policy}" if KNOWS_POLICY.at(terms.release.minor) else "hard reservation"
+    )
+    return f"Kubernetes {terms.release} · {policy} · {factor} · {node}"

@@ -1,0 +1,91 @@
+"""Load manifests: files, folders of files, and standard input."""
+
+import errno
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from typing import BinaryIO
+
+from memqos.errors import InputError
+
+SIZE_LIMIT = 512 << 20
+
+_STDIN = "-"
+_SUFFIXES = (".yaml", ".yml", ".json")
+_CHUNK = 1 << 20
+_HINTS = {
+    errno.ENOENT: "check the path",
+    errno.EACCES: "reading it takes other rights",
+}
+
+Loaded = tuple[str, bytes | InputError]
+"""The name to show for a file, and its content or why there is none."""
+
+
+def load(paths: Iterable[str]) -> Iterator[Loaded]:
+    """Load what each path stands for, one file at a time; `-` is standard input."""
+    for path in paths:
+        if path == _STDIN:
+            yield _loaded("<stdin>", sys.stdin.buffer)
+        elif os.path.isdir(path):
+            yield from _folder(path)
+        else:
+            yield _file(path)
+
+
+def _folder(folder: str) -> Iterator[Loaded]:
+    unreadable: list[OSError] = []
+    is_empty = True
+    for parent, folders, files in os.walk(folder, onerror=unreadable.append):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(files):
+            path = os.path.join(parent, name)
+            if _is_manifest(path):
+                is_empty = False
+                yield _file(path)
+    for error in unreadable:
+        yield _refused(_shown(error.filename), error)
+    if is_empty and not unreadable:
+        what = "no manifest in this folder"
+        hint = f"files must end in {', '.join(_SUFFIXES)}"
+        yield _shown(folder), InputError(what, file=_shown(folder), hint=hint)
+
+
+def _is_manifest(path: str) -> bool:
+    name = os.path.basename(path)
+    # A pipe or a device would block, and nobody asked for it by name.
+    return name.endswith(_SUFFIXES) and not name.startswith(".") and os.path.isfile(path)
+
+
+def _file(path: str) -> Loaded:
+    name = _shown(path)
+    try:
+        with open(path, "rb") as file:
+            return _loaded(name, file)
+    except OSError as error:
+        return _refused(name, error)
+
+
+def _loaded(name: str, file: BinaryIO) -> Loaded:
+    chunks = []
+    size = 0
+    try:
+        while chunk := file.read(_CHUNK):
+            chunks.append(chunk)
+            size += len(chunk)
+            if size > SIZE_LIMIT:
+                what = f"larger than {SIZE_LIMIT >> 20} MiB"
+                return name, InputError(what, file=name, hint="split it into smaller files")
+    except OSError as error:
+        return _refused(name, error)
+    return name, b"".join(chunks)
+
+
+def _refused(name: str, error: OSError) -> Loaded:
+    what = (error.strerror or str(error)).lower()
+    return name, InputError(what, file=name, hint=_HINTS.get(error.errno or 0))
+
+
+def _shown(path: str) -> str:
+    """Make a name printable that is not in the encoding of the system."""
+    return os.fsencode(path).decode("utf-8", "replace")

@@ -1,0 +1,156 @@
+"""The node map: what memory each NUMA node has, how much of it is taken, and by which groups."""
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from memqos.api.resources import MEMORY
+
+Sizes = Mapping[str, int]
+"""Memory resource (memory, hugepages-2Mi, …) → bytes."""
+
+
+class NumaMemory(msgspec.Struct, frozen=True):
+    """The memory of one NUMA node of a machine: all bytes, and those set aside as hugepages."""
+
+    id: int
+    memory: int
+    hugepages: dict[str, int] = {}
+
+
+Machine = tuple[NumaMemory, ...]
+
+
+class MemoryTable(msgspec.Struct, frozen=True):
+    """One memory resource of one node, in bytes."""
+
+    total: int
+    system_reserved: int = 0
+    allocatable: int = 0
+    reserved: int = 0
+    free: int = 0
+
+
+_ABSENT = MemoryTable(0)
+
+
+class NumaNode(msgspec.Struct, frozen=True):
+    """One node: its tables, how many assignments use it, and the group of nodes it is used with."""
+
+    assignments: int
+    memory: dict[str, MemoryTable]
+    cells: tuple[int, ...]
+
+    def table(self, resource: str) -> MemoryTable:
+        """The table of a resource; the kubelet crashes over one that the node does not have."""
+        return self.memory.get(resource, _ABSENT)
+
+
+NodeMap = Mapping[int, NumaNode]
+
+
+class Block(msgspec.Struct, frozen=True, order=True):
+    """Memory of one resource assigned from some nodes."""
+
+    type: str
+    nodes: tuple[int, ...]
+    size: int
+
+
+Blocks = tuple[Block, ...]
+
+
+def empty_nodes(machine: Machine, reserved: Mapping[int, Sizes]) -> dict[int, NumaNode]:
+    """The node map of a machine on which nothing is assigned."""
+    nodes = {}
+    for numa in machine:
+        kept = reserved.get(numa.id, {})
+        tables = {
+            name: _table(size, kept.get(name, 0), size) for name, size in numa.hugepages.items()
+        }
+        usable = numa.memory - sum(numa.hugepages.values())
+        tables[MEMORY] = _table(numa.memory, kept.get(MEMORY, 0), usable)
+        nodes[numa.id] = NumaNode(0, tables, (numa.id,))
+    return nodes
+
+
+def over_reserved(nodes: NodeMap) -> list[tuple[int, str]]:
+    """Nodes and resources of which more is reserved than there is."""
+    return [
+        (node, name)
+        for node, of_node in nodes.items()
+        for name, table in of_node.memory.items()
+        if table.allocatable < 0
+    ]
+
+
+def free_in(nodes: NodeMap, members: Iterable[int], resource: str) -> int:
+    """What is free of a resource on some nodes together."""
+    return sum([nodes[i].table(resource).free for i in members])
+
+
+def allocatable_blocks(nodes: NodeMap) -> Blocks:
+    """What each node has to give, as the kubelet reports it to monitoring."""
+    return tuple(
+        [
+            Block(name, (node,), table.allocatable)
+            for node, of_node in sorted(nodes.items())
+            for name, table in sorted(of_node.memory.items())
+            if table.allocatable
+        ]
+    )
+
+
+def taken(nodes: NodeMap, block: Block, size: int | None = None) -> dict[int, NumaNode]:
+    """The node map once a block is assigned, filling its nodes in ascending order.
+
+    Every node of the block counts the assignment, also where nothing is taken from it. `size` is
+    what to take if the block holds memory that was taken before.
+    """
+    left = block.size if size is None else size
+    result = dict(nodes)
+    for i in block.nodes:
+        node = nodes[i]
+        part = min(left, node.table(block.type).free)
+        left -= part
+        result[i] = NumaNode(
+            node.assignments + 1, _moved(node.memory, block.type, part), block.nodes
+        )
+    return result
+
+
+def released(nodes: NodeMap, blocks: Blocks) -> dict[int, NumaNode]:
+    """The node map once blocks are given back, emptying their nodes in ascending order."""
+    result = dict(nodes)
+    for block in blocks:
+        left = block.size
+        for i in block.nodes:
+            node = result[i]
+            part = min(left, node.table(block.type).reserved)
+            left -= part
+            count = node.assignments - 1
+            result[i] = NumaNode(
+                count, _moved(node.memory, block.type, -part), node.cells if count else (i,)
+            )
+    return result
+
+
+def _table(total: int, system_reserved: int, usable: int) -> MemoryTable:
+    allocatable = usable - system_reserved
+    return MemoryTable(total, system_reserved, allocatable, 0, allocatable)
+
+
+def _moved(tables: dict[str, MemoryTable], resource: str, size: int) -> dict[str, MemoryTable]:
+    if not size:
+        return tables
+    table = tables[resource]
+    return {
+        **tables,
+        resource: MemoryTable(
+            table.total,
+            table.system_reserved,
+            table.allocatable,
+            table.reserved + size,
+            table.free - size,
+        ),
+    }

@@ -1,0 +1,164 @@
+"""Merging: the one hint that serves the hints of all providers best.
+
+A merge takes one hint of every list; its mask is what they have in common. It is preferred if all
+are, and are for the same nodes. A preferred result beats any other, then fewer nodes do, then
+nodes closer together, where that counts, then a lower mask. Among results that are not preferred
+the best size is that of the most demanding list: smaller is better than larger, and closer to it
+better still.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+import msgspec
+
+from memqos.numa.hints import Hint, Hints, Listed
+from memqos.numa.masks import Mask, lowest_of
+from memqos.numa.offers import Offer
+from memqos.numa.subsets import Distances, spread
+
+Key = tuple[int, ...]
+Obstacle = Literal["nowhere", "not_preferred", "more_than_one_node", "no_common_nodes"]
+
+
+class Terms(msgspec.Struct, frozen=True):
+    """What a merge knows of the machine; distances only where closer nodes are better."""
+
+    nodes: Mask
+    distances: Distances | None = None
+
+    def key(self, mask: Mask, target: int | None = None) -> Key:
+        """The rank of a result; given a target size, that of one which is not preferred."""
+        size = mask.bit_count()
+        apart = 0 if self.distances is None else spread(mask, self.distances)
+        if target is None:
+            return size, apart, mask
+        return size > target, size if size > target else -size, apart, mask
+
+
+class Obstruction(msgspec.Struct, frozen=True):
+    """Why no result is preferred, and the lists that are to blame."""
+
+    obstacle: Obstacle
+    lists: tuple[Listed, ...]
+
+
+def merged(lists: Sequence[Listed], terms: Terms) -> Hint:
+    """The best hint of all that taking one hint of every list can give."""
+    lines = _Lines(lists)
+    preferred = _best_preferred(lines, terms)
+    if preferred is not None:
+        return Hint(preferred, True)
+    other = _best_other(lines, terms)
+    return Hint(terms.nodes if other is None else other, False)
+
+
+def obstruction(lists: Sequence[Listed], usable: Sequence[Listed]) -> Obstruction:
+    """Why merging gives no preferred hint; `usable` is what the policy leaves of the lists."""
+    if blamed := tuple([line for line in lists if not _has_nodes(line.hints)]):
+        return Obstruction("nowhere", blamed)
+    if blamed := tuple([line for line in lists if not _has_preferred(line.hints)]):
+        return Obstruction("not_preferred", blamed)
+    pairs = zip(lists, usable, strict=True)
+    if blamed := tuple([line for line, left in pairs if not _has_preferred(left.hints)]):
+        return Obstruction("more_than_one_node", blamed)
+    return Obstruction(
+        "no_common_nodes", tuple([line for line in lists if not _takes_any(line.hints)])
+    )
+
+
+class _Lines:
+    """Lists sorted by kind: those written out, and how often the one offer occurs."""
+
+    __slots__ = ("copies", "explicit", "offer")
+
+    def __init__(self, lists: Iterable[Listed]) -> None:
+        self.explicit: list[Hints] = []
+        self.offer: Offer | None = None
+        self.copies = 0
+        for line in lists:
+            if isinstance(line.hints, Offer):
+                assert self.offer in (None, line.hints), "the Memory Manager makes one offer a call"
+                self.offer = line.hints
+                self.copies += 1
+            else:
+                self.explicit.append(line.hints)
+
+
+def _best_preferred(lines: _Lines, terms: Terms) -> Mask | None:
+    allowed: set[Mask] | None = None
+    for hints in lines.explicit:
+        if not _takes_any(hints):
+            own = {hint.mask for hint in hints if hint.preferred and hint.mask is not None}
+            allowed = own if allowed is None else allowed & own
+    offer = lines.offer
+    if allowed is not None:
+        if offer is not None:
+            allowed = {mask for mask in allowed if offer.prefers(mask) and mask in offer}
+    elif offer is not None:
+        allowed = set(offer.best_preferred(terms.distances))
+    else:
+        # Every list takes any nodes; some may name nodes besides, which are narrower.
+        named = {hint.mask for hints in lines.explicit for hint in hints if hint.preferred}
+        allowed = {terms.nodes if mask is None else mask for mask in named} or {terms.nodes}
+    results = {mask & terms.nodes for mask in allowed} - {0}
+    return min(results, key=terms.key, default=None)
+
+
+def _best_other(lines: _Lines, terms: Terms) -> Mask | None:
+    offer = lines.offer
+    target = max(map(_narrowest_size, [*lines.explicit, *([] if offer is None else [offer])]))
+    common = {terms.nodes}
+    for hints in lines.explicit:
+        masks = {terms.nodes if hint.mask is None else hint.mask for hint in hints}
+        common = _in_common(common, masks)
+    if offer is None:
+        return min(common, key=lambda mask: terms.key(mask, target), default=None)
+
+    # Of the copies of the offer some give an explicit mask, the others one of idle nodes.
+    layers = [common]
+    for _ in range(lines.copies):
+        layers.append(_in_common(layers[-1], offer.explicit))
+    best = min(layers[-1], key=lambda mask: terms.key(mask, target), default=None)
+    best_key = None if best is None else terms.key(best, target)
+    idle = sum([1 << node for node in offer.idle.nodes])
+    for copies in range(1, lines.copies + 1):
+        for mask in layers[lines.copies - copies]:
+            size = min(target, (mask & idle).bit_count())
+            at_best = (False, -size, 0, lowest_of(mask & idle, size))
+            if best_key is not None and at_best >= best_key:
+                continue
+            met = offer.meet(mask, copies, target, terms.distances)
+            if met is not None and (best_key is None or terms.key(met, target) < best_key):
+                best, best_key = met, terms.key(met, target)
+    return best
+
+
+def _in_common(masks: set[Mask], others: Iterable[Mask]) -> set[Mask]:
+    return {mask & other for other in others for mask in masks} - {0}
+
+
+def _narrowest_size(hints: Hints | Offer) -> int:
+    if isinstance(hints, Offer):
+        narrowest = hints.narrowest()
+        return 0 if narrowest is None else narrowest.bit_count()
+    return min([hint.mask.bit_count() for hint in hints if hint.mask is not None], default=0)
+
+
+def _takes_any(hints: Hints | Offer) -> bool:
+    return not isinstance(hints, Offer) and any(
+        [hint.mask is None and hint.preferred for hint in hints]
+    )
+
+
+def _has_nodes(hints: Hints | Offer) -> bool:
+    return isinstance(hints, Offer) or any(
+        [hint.preferred or hint.mask is not None for hint in hints]
+    )
+
+
+def _has_preferred(hints: Hints | Offer) -> bool:
+    if isinstance(hints, Offer):
+        narrowest = hints.narrowest()
+        return narrowest is not None and hints.prefers(narrowest)
+    return any([hint.preferred for hint in hints])

@@ -1,0 +1,202 @@
+"""Offers: the masks that could hold a memory request, described instead of listed.
+
+A mask may hold a request if its nodes have enough memory, allocatable and free, and if none of them
+is bound otherwise: a node in use belongs to one group of nodes, which is used whole or not at all.
+So, whatever the number of nodes, the masks are
+
+- a few explicit ones: single nodes, the groups in use, masks with memory of init containers that
+  the pod may use again;
+- any two or more idle nodes that are large enough together. Adding an idle node to such a mask
+  gives another one, and this is what makes questions about all of them easy to answer.
+"""
+
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from memqos.numa.masks import Mask, mask_of, masks_of, nodes_of
+from memqos.numa.memory import NodeMap, Sizes, free_in
+from memqos.numa.subsets import Distances, Pool, Vector, lowest, narrowest
+
+Reusable = Mapping[Mask, Sizes]
+"""Mask → what the pod's finished init containers leave there."""
+
+
+class Offer(msgspec.Struct, frozen=True):
+    """The masks that could hold a request, and how many nodes an empty machine would need."""
+
+    nodes: tuple[int, ...]
+    minimum: int
+    explicit: tuple[Mask, ...]
+    idle: Pool
+    needs: Vector
+
+    def __bool__(self) -> bool:
+        return bool(self.explicit) or _reach(self.idle, self.needs)
+
+    def __iter__(self) -> Iterator[Mask]:
+        return filter(self.__contains__, masks_of(self.nodes))
+
+    def __contains__(self, mask: object) -> bool:
+        if mask in self.explicit:
+            return True
+        assert isinstance(mask, int)
+        chosen = self.idle.within(mask)
+        return len(chosen.nodes) == mask.bit_count() and _reach(chosen, self.needs)
+
+    def prefers(self, mask: Mask) -> bool:
+        """Whether no mask could be smaller, were the machine empty."""
+        return mask.bit_count() == self.minimum
+
+    def narrowest(self, *, including: Mask = 0) -> Mask | None:
+        """The mask of the fewest nodes, then the lowest, among those that include some nodes."""
+        found = [mask for mask in self.explicit if mask & including == including]
+        base = self.idle.within(including)
+        if len(base.nodes) == including.bit_count():
+            others = self.idle.within(~including)
+            added = narrowest(others, _left(self.needs, base))
+            if added is not None:
+                found.append(including | added)
+        return min(found, key=lambda mask: (mask.bit_count(), mask), default=None)
+
+    def best_preferred(self, distances: Distances | None) -> tuple[Mask, ...]:
+        """Among preferred masks of idle nodes the best one, and all explicit ones."""
+        best = lowest(self.idle, self.needs, self.minimum, distances=distances)
+        return (
+            *[mask for mask in self.explicit if self.prefers(mask)],
+            *([] if best is None else [best]),
+        )
+
+    def meet(
+        self, mask: Mask, copies: int, target: int, distances: Distances | None
+    ) -> Mask | None:
+        """What `mask` and `copies` of our masks of idle nodes can best have in common.
+
+        The nodes of `mask` not in common are shared out, each to a copy that does without it, and no
+        copy can do without more than it has to spare. The best size is `target`, else the next
+        smaller that there is, else the smallest.
+        """
+        common = self.idle.within(mask)
+        if not common.nodes or not _reach(self.idle, self.needs):
+            return None
+        spare = tuple(
+            [total - need for total, need in zip(self.idle.total, self.needs, strict=True)]
+        )
+        fixed = mask_of(
+            [
+                node
+                for node, weight in zip(common.nodes, common.weights, strict=True)
+                if any([own > most for own, most in zip(weight, spare, strict=True)])
+            ]
+        )
+        choice = common.within(~fixed)
+        missing = tuple(
+            [total - copies * most for total, most in zip(choice.total, spare, strict=True)]
+            if choice.nodes
+            else ()
+        )
+
+        def shared_out(kept: Mask) -> bool:
+            return _packs(choice.within(~kept).weights, (spare,) * copies)
+
+        least = max(1, min(target, len(common.nodes))) - fixed.bit_count()
+        found = narrowest(
+            choice,
+            missing,
+            least=max(least, 0),
+            beside=fixed,
+            distances=distances,
+            accept=shared_out if copies > 1 else None,
+        )
+        if found is None or not fixed | found:
+            return None
+        return fixed | found
+
+
+def offer_of(nodes: NodeMap, sizes: Sizes, reusable: Reusable) -> Offer:
+    """What a node map offers for some sizes, given what the pod may use again."""
+    ids = tuple(sorted(nodes))
+    needs = tuple(sizes.values())
+    allocatable = Pool(
+        ids, tuple([tuple([nodes[i].table(name).allocatable for name in sizes]) for i in ids])
+    )
+    smallest = narrowest(allocatable, needs, least=1)
+    idle = tuple([i for i in ids if nodes[i].assignments <= 0])
+    candidates = {
+        *[1 << i for i in ids],
+        *[mask_of(nodes[i].cells) for i in ids if len(nodes[i].cells) > 1],
+        *reusable,
+    }
+
+    def suffices(mask: Mask) -> bool:
+        members = nodes_of(mask)
+        if not _reach(allocatable.within(mask), needs):
+            return False
+        if len(members) == 1:
+            if len(nodes[members[0]].cells) > 1:
+                return False
+        elif any(
+            [
+                nodes[i].assignments > 0
+                and (len(nodes[i].cells) == 1 or mask_of(nodes[i].cells) != mask)
+                for i in members
+            ]
+        ):
+            return False
+        again = reusable.get(mask, {})
+        return all(
+            [
+                free_in(nodes, members, name) + again.get(name, 0) >= size
+                for name, size in sizes.items()
+            ]
+        )
+
+    columns = dict.fromkeys(
+        [
+            ((1,) * len(idle), 2),
+            *[(tuple([nodes[i].table(name).allocatable for i in idle]), sizes[name]) for name in sizes],
+            *[(tuple([nodes[i].table(name).free for i in idle]), sizes[name]) for name in sizes],
+        ]
+    )
+    return Offer(
+        nodes=ids,
+        minimum=len(ids) if smallest is None else smallest.bit_count(),
+        explicit=tuple(sorted(filter(suffices, candidates))),
+        idle=Pool(idle, tuple(zip(*[column for column, _ in columns], strict=True))),
+        needs=tuple([need for _, need in columns]),
+    )
+
+
+def _reach(pool: Pool, needs: Vector) -> bool:
+    return bool(pool.nodes) and all(
+        [total >= need for total, need in zip(pool.total, needs, strict=True)]
+    )
+
+
+def _left(needs: Vector, pool: Pool) -> Vector:
+    if not pool.nodes:
+        return needs
+    return tuple([need - total for need, total in zip(needs, pool.total, strict=True)])
+
+
+def _packs(items: tuple[Vector, ...], bins: tuple[Vector, ...]) -> bool:
+    """Whether the items fit into the bins."""
+    items = tuple(sorted(items, reverse=True))
+    dead_ends: set[tuple[int, tuple[Vector, ...]]] = set()
+
+    def pack(index: int, bins: tuple[Vector, ...]) -> bool:
+        if index == len(items):
+            return True
+        if (index, bins) in dead_ends:
+            return False
+        for bin_ in sorted(set(bins)):
+            rest = tuple([room - own for room, own in zip(bin_, items[index], strict=True)])
+            if min(rest) >= 0:
+                others = list(bins)
+                others.remove(bin_)
+                if pack(index + 1, tuple(sorted([*others, rest]))):
+                    return True
+        dead_ends.add((index, bins))
+        return False
+
+    return pack(0, bins)

@@ -1,0 +1,151 @@
+"""What memory a pod asks the Memory Manager for, container by container and as a whole."""
+
+import re
+from typing import Final
+
+import msgspec
+
+from memqos.api.aggregate import has_pod_level
+from memqos.api.pod import Pod, ResourceRequirements
+from memqos.api.qos import qos_class
+from memqos.api.quantity import MAX_INT64, Raw
+from memqos.api.resources import CPU, MEMORY, is_hugepages
+from memqos.api.shape import Part, Role, shape_of
+from memqos.numa.memory import Sizes
+from memqos.release import Release
+
+_DECIMAL: Final = {"": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_BINARY: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
+_NUMBER: Final = re.compile(r"([+-]?)0*([0-9]*)(?:\.([0-9]*))?([a-zA-Z]*[+-]?[0-9]*)", re.ASCII)
+_EXPONENT: Final = re.compile(r"[eE]([+-]?[0-9]+)", re.ASCII)
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """What one container wants; `sizes` is None where the kubelet cannot read it as bytes."""
+
+    name: str
+    role: Role
+    sizes: Sizes | None
+
+
+class PodWants(msgspec.Struct, frozen=True):
+    """What a pod wants: its init containers and containers in the order in which they start.
+
+    `pooled` means that the pod level says what the pod gets as a whole; `unmanaged` that it does but
+    that this kubelet does not manage such pods.
+    """
+
+    uid: str
+    guaranteed: bool
+    containers: tuple[Wanted, ...]
+    total: Sizes | None
+    pooled: bool = False
+    unmanaged: bool = False
+
+
+def wants_of(pod: Pod, release: Release) -> PodWants:
+    """What a pod wants from the Memory Manager of a release."""
+    shape = shape_of(pod, release)
+    leveled = has_pod_level(shape, release)
+    pooled = leveled and release.enabled("PodLevelResourceManagers")
+    specs = (*(pod.spec.init_containers or ()), *(pod.spec.containers or ()))
+    containers = tuple(
+        [
+            Wanted(
+                spec.name,
+                part.role,
+                _sizes(spec.resources) if not pooled or is_exclusive(part) else {},
+            )
+            for spec, part in zip(specs, shape.init_containers + shape.containers, strict=True)
+        ]
+    )
+    return PodWants(
+        uid=pod.metadata.uid or "",
+        guaranteed=qos_class(shape, release) == "Guaranteed",
+        containers=containers,
+        total=_pooled_total(pod) if pooled else _total(containers),
+        pooled=pooled,
+        unmanaged=leveled and not pooled,
+    )
+
+
+def is_exclusive(part: Part) -> bool:
+    """Whether a container of a pod with a pool of its own gets memory for itself alone."""
+    return all(
+        [
+            part.requests.get(name, 0) and part.requests[name] == part.limits.get(name)
+            for name in (CPU, MEMORY)
+        ]
+    )
+
+
+def as_int64(raw: Raw) -> int | None:
+    """A quantity as the kubelet's managers read it: in bytes if it is held as an integer.
+
+    Kubernetes holds a quantity as an integer by its spelling, not by its value: `1.5G` is one, but
+    `1.0Gi`, `1000m` and `100000Gi` are not.
+    """
+    text = "0" if raw is None else raw.strip() if isinstance(raw, str) else repr(raw)
+    shape = _NUMBER.fullmatch(text)
+    if shape is None:
+        return None
+    sign, digits, decimals, suffix = shape.groups()
+    digits, decimals = digits or "0", decimals or ""
+    if suffix in _BINARY:
+        exponent = _BINARY[suffix]
+        if decimals or 14 - len(digits) - exponent * 3 // 10 < 0:
+            return None
+        value = int(digits) << exponent
+    else:
+        power = _power(suffix)
+        if power is None or power < len(decimals) or len(digits) + len(decimals) > 18:
+            return None
+        value = int(digits + decimals) * 10 ** min(power - len(decimals), 19)
+    if value > MAX_INT64:
+        return None
+    return -value if sign == "-" else value
+
+
+def _power(suffix: str) -> int | None:
+    if suffix in _DECIMAL:
+        return _DECIMAL[suffix]
+    exponent = _EXPONENT.fullmatch(suffix)
+    return None if exponent is None else int(exponent[1])
+
+
+def _sizes(resources: ResourceRequirements | None) -> Sizes | None:
+    sizes = {}
+    for name, raw in ((resources and resources.requests) or {}).items():
+        if name == MEMORY or is_hugepages(name):
+            size = as_int64(raw)
+            if size is None:
+                return None
+            sizes[name] = size
+    return dict(sorted(sizes.items()))
+
+
+def _pooled_total(pod: Pod) -> Sizes | None:
+    sizes = _sizes(pod.spec.resources)
+    return None if sizes is None else {name: size for name, size in sizes.items() if size > 0}
+
+
+def _total(containers: tuple[Wanted, ...]) -> Sizes | None:
+    """The most that runs at a time; a resource only init containers ask for is overlooked."""
+    starting: dict[str, int] = {}
+    sidecars: dict[str, int] = {}
+    running: dict[str, int] = {}
+    for container in containers:
+        if container.sizes is None:
+            return None
+        for name, size in container.sizes.items():
+            if container.role == "regular":
+                running[name] = running.get(name, 0) + size
+            elif container.role == "sidecar":
+                sidecars[name] = sidecars.get(name, 0) + size
+            else:
+                starting[name] = max(starting.get(name, 0), sidecars.get(name, 0) + size)
+    return {
+        name: max(size + sidecars.get(name, 0), starting.get(name, 0))
+        for name, size in running.items()
+    }
+

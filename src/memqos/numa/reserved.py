@@ -1,0 +1,198 @@
+"""reservedMemory: reading it, judging it, and a split that satisfies the kubelet.
+
+The kubelet wants, for memory and each hugepage size,
+
+    Σ reservedMemory[i] = kubeReserved + systemReserved + evictionHard memory.available
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, Literal
+
+import msgspec
+
+from memqos.api.pod import ResourceList
+from memqos.api.quantity import Quantity
+from memqos.api.resources import MEMORY, is_hugepages, spelled
+from memqos.errors import InputError
+from memqos.numa.memory import NodeMap, Sizes
+from memqos.numa.requests import as_int64
+
+ReservedFault = Literal["numa_node_not_found", "total_mismatch", "not_an_integer"]
+ConfigFault = Literal["duplicate", "unsupported_resource", "zero_value"]
+
+_NODE: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
+_MIB: Final = 1 << 20
+
+
+class Reservation(msgspec.Struct, frozen=True, rename="camel"):
+    """One entry of the configuration's list."""
+
+    numa_node: int
+    limits: ResourceList = {}
+
+
+Reservations = tuple[Reservation, ...]
+
+
+class Mismatch(msgspec.Struct, frozen=True):
+    """A resource whose reservations do not add up: what they are, and what they must be."""
+
+    resource: str
+    reserved: Quantity
+    required: Quantity
+
+
+class Unreservable(msgspec.Struct, frozen=True):
+    """Reservations with which a Memory Manager does not start."""
+
+    kind: ReservedFault
+    nodes: tuple[int, ...] = ()
+    mismatches: tuple[Mismatch, ...] = ()
+    resource: str | None = None
+
+
+def parse_flag(text: str) -> Reservations:
+    """Read the flag's spelling: `0:memory=1Gi,hugepages-2Mi=64Mi;1:memory=2Gi`."""
+    return tuple([_parse_node(part) for part in text.split(";")]) if text else ()
+
+
+def config_faults(reservations: Iterable[Reservation]) -> tuple[ConfigFault, ...]:
+    """What the kubelet refuses in the list before it looks at the machine, sorted."""
+    faults: set[ConfigFault] = set()
+    seen = set()
+    for entry in reservations:
+        for name, raw in entry.limits.items():
+            if not _is_memory(name):
+                faults.add("unsupported_resource")
+            if not Quantity.parse(raw).nano:
+                faults.add("zero_value")
+            if (entry.numa_node, name) in seen:
+                faults.add("duplicate")
+            seen.add((entry.numa_node, name))
+    return tuple(sorted(faults))
+
+
+def required(*parts: ResourceList) -> dict[str, Quantity]:
+    """What reservations must add up to, given kubeReserved, systemReserved and the threshold.
+
+    The threshold is the hard one of memory.available, in bytes: `{"memory": 104857600}`.
+    """
+    totals: dict[str, Quantity] = {}
+    for part in parts:
+        for name, raw in part.items():
+            if _is_memory(name):
+                totals[name] = totals.get(name, Quantity(0)) + Quantity.parse(raw)
+    return totals
+
+
+def system_reserved(
+    nodes: Sequence[int], reservations: Iterable[Reservation], required: Mapping[str, Quantity]
+) -> dict[int, dict[str, int]] | Unreservable:
+    """What each node keeps for the system, in bytes, or why the Memory Manager refuses it."""
+    entries = tuple(reservations)
+    unknown = tuple([entry.numa_node for entry in entries if entry.numa_node not in nodes])
+    if unknown:
+        return Unreservable("numa_node_not_found", nodes=unknown)
+    mismatches = tuple(_mismatches(reserved_in(entries), required))
+    if mismatches:
+        return Unreservable("total_mismatch", mismatches=mismatches)
+    sizes: dict[int, dict[str, int]] = {node: {} for node in nodes}
+    for entry in entries:
+        for name, raw in entry.limits.items():
+            size = as_int64(raw)
+            if size is None:
+                return Unreservable("not_an_integer", nodes=(entry.numa_node,), resource=name)
+            sizes[entry.numa_node][name] = size
+    return sizes
+
+
+def reserved_in(reservations: Iterable[Reservation]) -> dict[str, Quantity]:
+    """What reservations add up to."""
+    totals: dict[str, Quantity] = {}
+    for entry in reservations:
+        for name, raw in entry.limits.items():
+            totals[name] = totals.get(name, Quantity(0)) + Quantity.parse(raw)
+    return totals
+
+
+def is_empty(reserved: Mapping[int, Sizes]) -> bool:
+    """Whether no memory is reserved at all, which the Static policy refuses."""
+    return not any(sizes.get(MEMORY, 0) for sizes in reserved.values())
+
+
+def even_split(nodes: NodeMap, required: Mapping[str, Quantity]) -> Reservations | None:
+    """Reservations that satisfy the kubelet, as even as the nodes' sizes allow.
+
+    Memory is split in whole MiB as far as possible, hugepages in whole pages. None if the machine
+    is too small. The node map is that of the machine with nothing reserved.
+    """
+    parts: dict[int, ResourceList] = {node: {} for node in sorted(nodes)}
+    for name, quantity in required.items():
+        if not quantity.nano:
+            continue
+        room = {node: nodes[node].table(name).allocatable for node in parts}
+        unit = _MIB if name == MEMORY else Quantity.parse_bare(name.split("-", 1)[1]).value
+        shares = _shares(quantity.value, room, unit)
+        if shares is None:
+            return None
+        for node, share in shares.items():
+            if share:
+                parts[node][name] = spelled(name, share * 1000)
+    return tuple([Reservation(node, limits) for node, limits in parts.items() if limits])
+
+
+def flag_of(reservations: Iterable[Reservation]) -> str:
+    """The flag's spelling of reservations."""
+    return ";".join(
+        [
+            f"{entry.numa_node}:"
+            + ",".join([f"{name}={raw}" for name, raw in sorted(entry.limits.items())])
+            for entry in reservations
+        ]
+    )
+
+
+def _shares(total: int, room: Mapping[int, int], unit: int) -> dict[int, int] | None:
+    """Shares of a total, each within its room; the smallest room is served first."""
+    shares = {}
+    left = total
+    order = sorted(room, key=lambda node: (room[node], -node))
+    for index, node in enumerate(order):
+        others = len(order) - index
+        even = left if others == 1 else left // others // unit * unit
+        shares[node] = min(even, room[node] if others == 1 else room[node] // unit * unit)
+        left -= shares[node]
+    return None if left else shares
+
+
+def _mismatches(
+    reserved: Mapping[str, Quantity], required: Mapping[str, Quantity]
+) -> Iterable[Mismatch]:
+    none = Quantity(0)
+    for name in sorted({*reserved, *filter(_is_memory, required)}):
+        own, wanted = reserved.get(name, none), required.get(name, none)
+        if own.nano != wanted.nano:
+            yield Mismatch(name, own, wanted)
+
+
+def _parse_node(text: str) -> Reservation:
+    node, colon, limits = text.partition(":")
+    if not colon or ":" in limits or not _NODE.fullmatch(node):
+        raise InputError(
+            f"{text!r} is not a memory reservation", hint="write it like 0:memory=1Gi"
+        )
+    entries: ResourceList = {}
+    for limit in limits.split(","):
+        name, equals, quantity = limit.partition("=")
+        if not equals or "=" in quantity or not _is_memory(name):
+            raise InputError(
+                f"{limit!r} reserves no memory", hint="write it like memory=1Gi or hugepages-2Mi=64Mi"
+            )
+        Quantity.parse_bare(quantity)
+        entries[name] = quantity
+    return Reservation(int(node), entries)
+
+
+def _is_memory(name: str) -> bool:
+    return name == MEMORY or is_hugepages(name)

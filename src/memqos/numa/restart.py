@@ -1,0 +1,143 @@
+"""Restart: whether a kubelet starts over the state it left, and if not, what differs."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+import msgspec
+
+from memqos.numa.memory import Block, Blocks, NodeMap, NumaNode, free_in, taken
+from memqos.numa.state import State
+
+StateFault = Literal[
+    "state_policy_mismatch",
+    "empty_machine_state_with_assignments",
+    "assignment_numa_node_not_found",
+    "assignment_resource_not_found",
+    "machine_state_mismatch",
+]
+Field = Literal[
+    "node", "assignments", "cells", "resource", "total", "system_reserved", "allocatable", "free",
+    "reserved",
+]  # fmt: skip
+
+
+class Difference(msgspec.Struct, frozen=True):
+    """One thing the state says otherwise than the machine; `free` and `reserved` of whole groups."""
+
+    node: int
+    field: Field
+    stored: int | tuple[int, ...] | None
+    found: int | tuple[int, ...] | None
+    resource: str | None = None
+
+
+class Unplaced(msgspec.Struct, frozen=True):
+    """Memory that a container, or with None a pod's pool, holds and the machine has no room for."""
+
+    uid: str
+    container: str | None
+    block: Block
+
+
+class Unfit(msgspec.Struct, frozen=True):
+    """A state over which the kubelet does not start.
+
+    `rebuilt` is the node map the same assignments give on the machine as it is; where everything is
+    placed, a state with this map lets the kubelet start.
+    """
+
+    kind: StateFault
+    differences: tuple[Difference, ...] = ()
+    rebuilt: NodeMap | None = None
+    unplaced: tuple[Unplaced, ...] = ()
+
+
+def resumed(state: State, machine: NodeMap) -> State | Unfit:
+    """The state a Static kubelet goes on with, given the empty node map of its machine."""
+    if not state.nodes:
+        if state.assignments:
+            return Unfit("empty_machine_state_with_assignments")
+        return state.with_nodes(machine)
+    rebuilt: Mapping[int, NumaNode] = machine
+    unplaced = []
+    for uid, container, blocks in _holders(state):
+        for block in blocks:
+            lost = [node for node in block.nodes if node not in machine]
+            if lost:
+                return Unfit(
+                    "assignment_numa_node_not_found",
+                    tuple([Difference(node, "node", node, None) for node in lost]),
+                )
+            for node in block.nodes:
+                if block.type not in machine[node].memory:
+                    lack = Difference(node, "resource", block.size, None, block.type)
+                    return Unfit("assignment_resource_not_found", (lack,))
+            short = block.size - free_in(rebuilt, block.nodes, block.type)
+            if short > 0:
+                unplaced.append(Unplaced(uid, container, Block(block.type, block.nodes, short)))
+            rebuilt = taken(rebuilt, block)
+    differences = tuple(_differences(state.nodes, rebuilt))
+    if differences:
+        return Unfit("machine_state_mismatch", differences, rebuilt, tuple(unplaced))
+    return state
+
+
+def _holders(state: State) -> list[tuple[str, str | None, Blocks]]:
+    """Whose blocks make up the node map: pools where there are some, else containers."""
+    holders: list[tuple[str, str | None, Blocks]] = []
+    for uid, containers in state.assignments.items():
+        if state.pools.get(uid):
+            holders.append((uid, None, state.pools[uid]))
+        else:
+            holders += [(uid, name, blocks) for name, blocks in containers.items()]
+    return holders
+
+
+def _differences(stored: NodeMap, found: NodeMap) -> list[Difference]:
+    differences = [
+        Difference(node, "node", node if node in stored else None, node if node in found else None)
+        for node in sorted(stored.keys() ^ found.keys())
+    ]
+    for i in sorted(stored.keys() & found.keys()):
+        one, other = stored[i], found[i]
+        if one.assignments != other.assignments:
+            differences.append(Difference(i, "assignments", one.assignments, other.assignments))
+        if sorted(one.cells) != sorted(other.cells):
+            differences.append(Difference(i, "cells", one.cells, other.cells))
+        differences += [
+            Difference(
+                i,
+                "resource",
+                one.memory[name].total if name in one.memory else None,
+                other.memory[name].total if name in other.memory else None,
+                name,
+            )
+            for name in sorted(one.memory.keys() ^ other.memory.keys())
+        ]
+        for name in sorted(one.memory.keys() & other.memory.keys()):
+            differences += _table_differences(i, name, stored, found)
+    return differences
+
+
+def _table_differences(
+    node: int, resource: str, stored: NodeMap, found: NodeMap
+) -> list[Difference]:
+    one, other = stored[node].table(resource), found[node].table(resource)
+    # How a group's memory is spread over its nodes depends on the order of events.
+    group = [i for i in stored[node].cells if i in stored and i in found]
+    fields: tuple[tuple[Field, int, int], ...] = (
+        ("total", one.total, other.total),
+        ("system_reserved", one.system_reserved, other.system_reserved),
+        ("allocatable", one.allocatable, other.allocatable),
+        ("free", free_in(stored, group, resource), free_in(found, group, resource)),
+        (
+            "reserved",
+            sum([stored[i].table(resource).reserved for i in group]),
+            sum([found[i].table(resource).reserved for i in group]),
+        ),
+    )
+    return [
+        Difference(node, field, before, now, resource)
+        for field, before, now in fields
+        if before != now
+    ]

@@ -1,0 +1,242 @@
+"""The best subset of nodes that is heavy enough, found without walking all 2ⁿ of them.
+
+Subsets are built from the highest node down, leaving a node out before taking it, so that they come
+up in the order of their masks. Two things keep the search short:
+
+- a bound: the heaviest nodes still to come must be able to make up what is missing;
+- twins: of nodes that weigh the same (and lie at the same distances) the lower is taken first.
+
+The result is exact, with one exception: where distances count, and nodes are many and all unlike,
+the search for a closer subset ends after as many steps as 16 nodes have subsets.
+"""
+
+from bisect import insort
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from itertools import accumulate
+from typing import Final
+
+import msgspec
+
+from memqos.numa.masks import Mask
+
+Vector = tuple[int, ...]
+Distances = Mapping[int, Mapping[int, int]]
+"""Node → node → distance, each node to itself included."""
+Accept = Callable[[Mask], bool]
+
+
+class Pool(msgspec.Struct, frozen=True):
+    """Ascending nodes to choose from, and what each of them weighs in every respect that counts."""
+
+    nodes: tuple[int, ...]
+    weights: tuple[Vector, ...]
+
+    @property
+    def total(self) -> Vector:
+        return tuple(map(sum, zip(*self.weights, strict=True)))
+
+    def within(self, mask: Mask) -> "Pool":
+        """The same pool of these nodes only."""
+        kept = [
+            (node, weight)
+            for node, weight in zip(self.nodes, self.weights, strict=True)
+            if mask >> node & 1
+        ]
+        return Pool(tuple([node for node, _ in kept]), tuple([weight for _, weight in kept]))
+
+
+def narrowest(
+    pool: Pool,
+    needs: Vector,
+    *,
+    least: int = 0,
+    beside: Mask = 0,
+    distances: Distances | None = None,
+    accept: Accept | None = None,
+) -> Mask | None:
+    """The best subset of the fewest nodes that weighs at least `needs`."""
+    best_sums = _best_sums(pool)[-1] if pool.nodes else ()
+    for need, sums in zip(needs, best_sums, strict=False):
+        least = max(least, next((k for k, sum_ in enumerate(sums) if sum_ >= need), len(sums)))
+    for size in range(least, len(pool.nodes) + 1):
+        found = lowest(
+            pool, needs, size, beside=beside, distances=distances, accept=accept
+        )
+        if found is not None:
+            return found
+    return None
+
+
+def lowest(
+    pool: Pool,
+    needs: Vector,
+    size: int,
+    *,
+    beside: Mask = 0,
+    distances: Distances | None = None,
+    accept: Accept | None = None,
+) -> Mask | None:
+    """The best subset of exactly `size` nodes that weighs at least `needs`.
+
+    Best is nearest together, where distances count, and to the nodes `beside` it, which are not in
+    the pool; then of the lowest mask. `accept` is asked last; it may judge by nothing but the
+    weights of the nodes.
+    """
+    search = _Search(pool, beside, distances, accept)
+    search.descend(len(pool.nodes), size, needs, 0, 0, 0, search.prices)
+    return search.found
+
+
+def spread(mask: Mask, distances: Distances) -> int:
+    """The sum of distances over all ordered pairs; for masks of one size it orders as the mean."""
+    nodes = [node for node in distances if mask >> node & 1]
+    return sum([distances[a][b] for a in nodes for b in nodes])
+
+
+class _Search:
+    """One search from the highest node down."""
+
+    __slots__ = (
+        "accept", "apart", "best_sums", "cost", "found", "kinds", "nearest", "pool", "prices",
+        "steps",
+    )  # fmt: skip
+
+    def __init__(
+        self, pool: Pool, beside: Mask, distances: Distances | None, accept: Accept | None
+    ) -> None:
+        self.pool = pool
+        self.accept = accept
+        self.best_sums = _best_sums(pool)
+        self.kinds = _kinds(pool, distances)
+        self.apart: list[list[int]] = []
+        self.nearest: list[list[int]] = []
+        self.prices: list[int] = []
+        if distances is not None:
+            self.apart = [[_both_ways(a, b, distances) for b in pool.nodes] for a in pool.nodes]
+            self.nearest = [_nearest(a, pool, distances) for a in pool.nodes]
+            self.prices = [_price(node, beside, distances) for node in pool.nodes]
+        self.found: Mask | None = None
+        self.cost = 0
+        self.steps = 0
+
+    def descend(
+        self,
+        index: int,
+        size: int,
+        needs: Vector,
+        chosen: Mask,
+        full: int,
+        cost: int,
+        prices: list[int],
+    ) -> None:
+        """Choose `size` of the lowest `index` nodes on top of `chosen`.
+
+        `full` marks the kinds of which a node was taken: all lower ones of the kind follow it.
+        `cost` is the spread so far, and `prices` what each node would add to it.
+        """
+        if not size:
+            if (
+                (self.found is None or cost < self.cost)
+                and all([need <= 0 for need in needs])
+                and (self.accept is None or self.accept(chosen))
+            ):
+                self.found, self.cost = chosen, cost
+            return
+        if index < size:
+            return
+        for sums, need in zip(self.best_sums[index], needs, strict=True):
+            if sums[size] < need:
+                return
+        if self.found is not None and self._futile(index, size, cost, prices):
+            return
+        index -= 1
+        kind = self.kinds[index]
+        if not full >> kind & 1:
+            self.descend(index, size, needs, chosen, full, cost, prices)
+            if self.found is not None and not prices:
+                return
+        node, weight = self.pool.nodes[index], self.pool.weights[index]
+        left = tuple([need - own for need, own in zip(needs, weight, strict=True)])
+        if prices:
+            cost += prices[index]
+            prices = [
+                price + more
+                for price, more in zip(prices[:index], self.apart[index], strict=False)
+            ]
+        self.descend(index, size - 1, left, chosen | 1 << node, full | 1 << kind, cost, prices)
+
+    def _futile(self, index: int, size: int, cost: int, prices: list[int]) -> bool:
+        """Whether nothing closer than what was found can come of this choice."""
+        self.steps += 1
+        if self.steps > _MOST_STEPS:
+            return True
+        others = size - 1
+        least = sorted(
+            [price + self.nearest[i][others] for i, price in enumerate(prices[:index])]
+        )
+        return cost + sum(least[:size]) >= self.cost
+
+
+_MOST_STEPS: Final = 1 << 16
+_CACHED: Final = 64
+
+
+@lru_cache(maxsize=_CACHED)
+def _best_sums(pool: Pool) -> tuple[tuple[tuple[int, ...], ...], ...]:
+    """For the lowest i nodes, in every respect: the most that 0, 1, 2 … of them weigh together."""
+    columns: list[list[int]] = [[] for _ in (pool.weights[0] if pool.weights else ())]
+    result = [tuple([(0,) for _ in columns])]
+    for weight in pool.weights:
+        for column, own in zip(columns, weight, strict=True):
+            insort(column, own)
+        result.append(tuple([tuple(accumulate(column[::-1], initial=0)) for column in columns]))
+    return tuple(result)
+
+
+def _kinds(pool: Pool, distances: Distances | None) -> list[int]:
+    """Numbers the nodes so that twins, and only twins, share a number."""
+    firsts: list[int] = []
+    kinds = []
+    for index, node in enumerate(pool.nodes):
+        for kind, first in enumerate(firsts):
+            if pool.weights[first] == pool.weights[index] and (
+                distances is None or _alike(pool.nodes[first], node, distances)
+            ):
+                kinds.append(kind)
+                break
+        else:
+            kinds.append(len(firsts))
+            firsts.append(index)
+    return kinds
+
+
+def _alike(a: int, b: int, distances: Distances) -> bool:
+    """Whether changing places with each other changes nobody's distance."""
+    return (
+        distances[a][a] == distances[b][b]
+        and distances[a][b] == distances[b][a]
+        and all(
+            distances[a][other] == distances[b][other]
+            and distances[other][a] == distances[other][b]
+            for other in distances
+            if other not in (a, b)
+        )
+    )
+
+
+def _both_ways(a: int, b: int, distances: Distances) -> int:
+    return distances[a][b] + distances[b][a]
+
+
+def _price(node: int, beside: Mask, distances: Distances) -> int:
+    """What taking the node adds to the spread of those beside it."""
+    return distances[node][node] + sum(
+        [_both_ways(node, other, distances) for other in distances if beside >> other & 1]
+    )
+
+
+def _nearest(node: int, pool: Pool, distances: Distances) -> list[int]:
+    """How far the 0, 1, 2 … nearest others are away together."""
+    others = sorted([distances[node][other] for other in pool.nodes if other != node])
+    return list(accumulate(others, initial=0))

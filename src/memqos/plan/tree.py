@@ -1,0 +1,212 @@
+"""The desired cgroup tree of a node: every cgroup that Kubernetes keeps, and its values.
+
+Paths are those of the unified hierarchy, parents before children. A container whose cgroup cannot
+be named is listed as unresolved, never guessed.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final, Literal
+
+import msgspec
+
+from memqos.api.in_force import in_force, is_terminal
+from memqos.api.kubelet import KubeletConfiguration
+from memqos.api.node import Capacity, NodeCgroup, node_cgroups
+from memqos.api.pod import ContainerStatus, Pod
+from memqos.api.qos import qos_class
+from memqos.api.shape import containers_of, shape_of
+from memqos.errors import InputError
+from memqos.plan import cpu
+from memqos.plan.levels import demand_of, plan_levels
+from memqos.plan.memory import KEP
+from memqos.plan.names import CgroupNames, Runtime, cgroup_names
+from memqos.plan.pod import PodPlan, plan_pod
+from memqos.plan.setting import Rule, Setting, Settings, size
+from memqos.plan.terms import Terms
+
+Level = Literal["reserved", "kubepods", "qos", "pod", "container"]
+
+_CONFIG_HASH: Final = "kubernetes.io/config.hash"
+_RUNTIMES: Final[dict[str, Runtime]] = {"containerd": "containerd", "cri-o": "cri-o"}
+
+RESERVED_MIN: Final = Rule(
+    "reserved/min",
+    "what is reserved for the system is never reclaimed, whatever the policy",
+    f"{KEP}, node",
+    lambda amount: (f"reservation = {size(amount)}",),
+)
+RESERVED_MAX: Final = Rule(
+    "reserved/max",
+    "the reservation is enforced as a limit",
+    "kubelet, enforceNodeAllocatable",
+    lambda amount: (f"reservation = {size(amount)}",),
+)
+ALLOCATABLE_MAX: Final = Rule(
+    "node/allocatable",
+    "all pods together may use what is not reserved",
+    "kubelet, enforceNodeAllocatable",
+    lambda amount: (f"allocatable, eviction thresholds not subtracted = {size(amount)}",),
+)
+GIVEN_MEMS: Final = Rule("numa/given", "the NUMA nodes the Memory Manager chose", "KEP-1769")
+
+
+class Cgroup(msgspec.Struct, frozen=True):
+    """One cgroup and the values it should have, by file; what is not written has the value None."""
+
+    path: str
+    level: Level
+    settings: Settings
+    pod: str | None = None
+    """namespace/name."""
+    container: str | None = None
+
+
+class Unresolved(msgspec.Struct, frozen=True):
+    """A pod or container whose cgroup cannot be named."""
+
+    pod: str
+    container: str | None
+    why: str
+
+
+class Tree(msgspec.Struct, frozen=True):
+    """All cgroups by path, parents before children, and what could not be placed."""
+
+    cgroups: dict[str, Cgroup]
+    unresolved: tuple[Unresolved, ...] = ()
+
+
+def plan_node(
+    pods: Iterable[Pod],
+    terms: Terms,
+    config: KubeletConfiguration,
+    capacity: Capacity,
+    mems: Mapping[tuple[str, str], str] | None = None,
+) -> Tree:
+    """The tree of a node that runs these pods.
+
+    `mems` holds NUMA assignments: (pod UID, container name) → cpuset.mems.
+    """
+    if not config.cgroups_per_qos:
+        raise InputError(
+            "without cgroupsPerQOS the kubelet keeps no cgroups for pods",
+            field="cgroupsPerQOS",
+            hint="memqos needs it on, which is the kubelet's default",
+        )
+    names = cgroup_names(config.driver, config.cgroup_root)
+    running = [pod for pod in pods if not is_terminal(pod)]
+    plans = [_planned(pod, terms) for pod in running]
+    cgroups = {cgroup.path: cgroup for cgroup in _above_pods(names, plans, terms, config, capacity)}
+    unresolved: list[Unresolved] = []
+    for pod, plan in zip(running, plans, strict=True):
+        for found in _of_pod(pod, plan, names, mems or {}):
+            if isinstance(found, Unresolved):
+                unresolved.append(found)
+            else:
+                cgroups[found.path] = found
+    return Tree(cgroups, tuple(unresolved))
+
+
+def pod_key(pod: Pod) -> str:
+    """namespace/name, as a person would say it."""
+    return f"{pod.metadata.namespace or 'default'}/{pod.metadata.name or '?'}"
+
+
+def cgroup_uid(pod: Pod) -> str | None:
+    """The UID in the cgroup's name: that of the manifest for static and mirror pods."""
+    annotations = pod.metadata.annotations or {}
+    return annotations.get(_CONFIG_HASH) or pod.metadata.uid
+
+
+def _planned(pod: Pod, terms: Terms) -> PodPlan:
+    shape = shape_of(in_force(pod), terms.release)
+    return plan_pod(shape, terms, qos_class(shape, terms.release))
+
+
+def _above_pods(
+    names: CgroupNames,
+    plans: list[PodPlan],
+    terms: Terms,
+    config: KubeletConfiguration,
+    capacity: Capacity,
+) -> Iterator[Cgroup]:
+    levels = plan_levels(demand_of(plans), terms)
+    for node in node_cgroups(capacity, config, terms.release).cgroups:
+        if node.kind == "kubepods":
+            settings = _node_settings(node, ALLOCATABLE_MAX) | _files(levels.kubepods)
+            yield Cgroup(names.kubepods, "kubepods", settings)
+        elif node.name:
+            yield Cgroup(names.reserved(node.name), "reserved", _node_settings(node, RESERVED_MAX))
+    yield Cgroup(names.burstable, "qos", _files(levels.burstable))
+    yield Cgroup(names.besteffort, "qos", _files(levels.besteffort))
+
+
+def _node_settings(node: NodeCgroup, limit: Rule) -> Settings:
+    settings: Settings = {}
+    if node.memory_min is not None:
+        settings["memory.min"] = Setting(node.memory_min, RESERVED_MIN, (node.memory_min,))
+    if node.memory_max is not None:
+        settings["memory.max"] = Setting(node.memory_max, limit, (node.memory_max,))
+    if node.cpu is not None:
+        shares = cpu.shares_of(node.cpu)
+        settings["cpu.weight"] = Setting(cpu.weight_of(shares), cpu.SHARES, (node.cpu, "cpu"))
+    return settings
+
+
+def _of_pod(
+    pod: Pod, plan: PodPlan, names: CgroupNames, mems: Mapping[tuple[str, str], str]
+) -> Iterator[Cgroup | Unresolved]:
+    key, uid = pod_key(pod), cgroup_uid(pod)
+    if uid is None:
+        yield Unresolved(key, None, "the pod has no UID: it has not been created yet")
+        return
+    path = names.pod(uid, plan.qos)
+    yield Cgroup(path, "pod", _files(plan.settings), key)
+    ids = _container_ids(pod)
+    for container, planned in zip(containers_of(pod), plan.containers, strict=True):
+        runtime, _, container_id = ids.get(container.name, "").partition("://")
+        if not container_id:
+            yield Unresolved(key, container.name, "its status has no container ID")
+        elif runtime not in _RUNTIMES:
+            yield Unresolved(key, container.name, f"the runtime {runtime!r} is not known")
+        else:
+            settings = _files(planned.settings)
+            given = mems.get((uid, container.name))
+            if given is not None:
+                settings["cpuset.mems"] = Setting(given, GIVEN_MEMS)
+            yield Cgroup(
+                names.container(path, container_id, _RUNTIMES[runtime]),
+                "container",
+                settings,
+                key,
+                container.name,
+            )
+
+
+def _container_ids(pod: Pod) -> dict[str, str]:
+    status = pod.status
+    if status is None:
+        return {}
+    groups: tuple[tuple[ContainerStatus, ...] | None, ...] = (
+        status.container_statuses,
+        status.init_container_statuses,
+        status.ephemeral_container_statuses,
+    )
+    return {
+        each.name: each.container_id
+        for group in groups
+        for each in group or ()
+        if each.container_id
+    }
+
+
+def _files(settings: Settings) -> Settings:
+    """Settings by the files of cgroup v2, where shares have become a weight."""
+    files: Settings = {}
+    for name, setting in settings.items():
+        if name == "cpu.shares" and isinstance(setting.value, int):
+            weight = cpu.weight_of(setting.value)
+            files["cpu.weight"] = Setting(weight, setting.rule, setting.inputs)
+        else:
+            files[name] = setting
+    return files

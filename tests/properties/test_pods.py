@@ -1,0 +1,305 @@
+"""What holds for every pod, release and node."""
+
+from collections.abc import Iterator
+
+import msgspec
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from memqos.api.aggregate import aggregate_limits, aggregate_requests, has_pod_level, pod_requests
+from memqos.api.defaulting import defaulted
+from memqos.api.oom import BEST_EFFORT, GUARANTEED, LOWEST_BURSTABLE
+from memqos.api.pod import Container, Pod
+from memqos.api.qos import computed_class, qos_class
+from memqos.api.quantity import whole
+from memqos.api.resources import MEMORY, Amounts
+from memqos.api.shape import Part, Shape, containers_of, shape_of, written
+from memqos.api.validation import validate
+from memqos.api.why import why_class, why_defaulted, why_total
+from memqos.plan.levels import demand_of, plan_levels
+from memqos.plan.pod import PodPlan, plan_pod
+from memqos.plan.semantics import Planner, semantics
+from memqos.plan.setting import MAX, NEEDS_NODE, Settings
+from memqos.plan.terms import Terms
+from memqos.release import Release
+from tests.builders import Json
+from tests.properties.strategies import LARGEST, all_terms, containers, odd_pods, pods, releases
+
+
+def valid(pod: Pod, terms: Terms) -> tuple[Shape, PodPlan]:
+    """Shape and plan of a valid pod; others are not looked at."""
+    found = semantics(pod, terms)
+    assume(found.plan is not None)
+    assert found.plan is not None
+    return found.shape, found.plan
+
+
+def cgroups(plan: PodPlan) -> Iterator[Settings]:
+    yield plan.settings
+    for container in plan.containers:
+        yield container.settings
+
+
+def memory_of(amounts: Amounts) -> int:
+    return whole(amounts.get(MEMORY, 0))
+
+
+class TestMemoryHigh:
+    @given(pods(), all_terms(node=True))
+    def test_a_container_is_throttled_above_its_request_and_within_its_limit(
+        self, pod: Pod, terms: Terms
+    ) -> None:
+        """Its limit is its own, else what the node has to give."""
+        shape, plan = valid(pod, terms)
+        for part, container in zip(shape.parts, plan.containers, strict=True):
+            high = container.settings["memory.high"].value
+            if high is not None:
+                assert isinstance(high, int)
+                most = memory_of(part.limits) or terms.memory_allocatable
+                assert most is not None
+                assert memory_of(part.requests) < high <= most
+
+    @given(pods(), all_terms(oldest=27, node=True))
+    def test_from_1_27_on_at_a_whole_page(self, pod: Pod, terms: Terms) -> None:
+        _, plan = valid(pod, terms)
+        for settings in cgroups(plan):
+            high = settings["memory.high"].value
+            assert high is None or isinstance(high, int)
+            assert not (high or 0) % terms.page_size
+
+    @given(pods(), all_terms(oldest=37))
+    def test_a_pod_is_throttled_above_its_request_and_within_its_limit(
+        self, pod: Pod, terms: Terms
+    ) -> None:
+        _, plan = valid(pod, terms)
+        high = plan.settings["memory.high"].value
+        if high is not None:
+            assert isinstance(high, int)
+            assert memory_of(plan.requests) < high <= memory_of(plan.limits)
+            assert high <= int(plan.settings["memory.max"].value or LARGEST**2)
+
+    @given(pods(), all_terms())
+    def test_a_pod_guaranteed_by_its_containers_is_never_throttled(
+        self, pod: Pod, terms: Terms
+    ) -> None:
+        shape, plan = valid(pod, terms)
+        if plan.qos == "Guaranteed" and not has_pod_level(shape, terms.release):
+            assert all(settings["memory.high"].value is None for settings in cgroups(plan))
+
+
+class TestProtection:
+    @given(pods(), all_terms())
+    def test_nobody_is_protected_twice(self, pod: Pod, terms: Terms) -> None:
+        _, plan = valid(pod, terms)
+        for settings in cgroups(plan):
+            assert not (settings["memory.min"].value and settings["memory.low"].value)
+
+    @given(pods(), all_terms(oldest=36))
+    def test_policy_none_protects_nobody(self, pod: Pod, terms: Terms) -> None:
+        _, plan = valid(pod, msgspec.structs.replace(terms, policy="None"))
+        for settings in cgroups(plan):
+            assert not settings["memory.min"].value
+            assert not settings["memory.low"].value
+
+    @given(pods(), all_terms())
+    def test_a_pod_claims_all_that_its_running_containers_claim(
+        self, pod: Pod, terms: Terms
+    ) -> None:
+        """A cgroup is never protected further than its parent is."""
+        _, plan = valid(pod, terms)
+        for name in ("memory.min", "memory.low"):
+            claims = [int(each.settings[name].value or 0) for each in plan.containers]
+            running = sum(
+                claim
+                for claim, each in zip(claims, plan.containers, strict=True)
+                if each.role != "init"
+            )
+            # Each container's part of a byte was rounded up on its own.
+            claimed = int(plan.settings[name].value or 0) + len(claims)
+            assert max(running, *claims) <= claimed
+
+    @given(st.lists(pods(), max_size=4), all_terms())
+    def test_the_levels_claim_all_that_their_pods_claim(
+        self, several: list[Pod], terms: Terms
+    ) -> None:
+        plans = [plan for pod in several if (plan := semantics(pod, terms).plan) is not None]
+        levels = plan_levels(demand_of(plans), terms)
+        burstable = [plan for plan in plans if plan.qos == "Burstable"]
+        for level, below in ((levels.kubepods, plans), (levels.burstable, burstable)):
+            for name in ("memory.min", "memory.low"):
+                if name in level and level[name].value is not None:
+                    claimed = [int(plan.settings[name].value or 0) for plan in below]
+                    assert sum(claimed) <= int(level[name].value or 0)
+
+
+class TestLimits:
+    @given(pods(), all_terms())
+    def test_no_running_container_may_use_more_than_its_pod(self, pod: Pod, terms: Terms) -> None:
+        _, plan = valid(pod, terms)
+        most = plan.settings["memory.max"].value
+        if most is not None:
+            for container in plan.containers:
+                if container.role == "regular":
+                    assert container.settings["memory.max"].value != MAX
+                    assert int(container.settings["memory.max"].value or 0) <= int(most)
+
+
+class TestScores:
+    @given(pods(), all_terms(node=True))
+    def test_burstable_lies_between_guaranteed_and_best_effort(
+        self, pod: Pod, terms: Terms
+    ) -> None:
+        shape, plan = valid(pod, terms)
+        for container in plan.containers:
+            score = container.settings["oom_score_adj"].value
+            assert isinstance(score, int)
+            if shape.node_critical or plan.qos == "Guaranteed":
+                assert score == GUARANTEED
+            elif plan.qos == "BestEffort":
+                assert score == BEST_EFFORT
+            else:
+                assert LOWEST_BURSTABLE <= score < BEST_EFFORT
+
+
+class TestWithoutANode:
+    @given(pods(), all_terms(node=False), st.integers(1, LARGEST), st.integers(0, LARGEST))
+    def test_what_is_told_holds_on_every_node(
+        self, pod: Pod, terms: Terms, capacity: int, allocatable: int
+    ) -> None:
+        _, plan = valid(pod, terms)
+        somewhere = msgspec.structs.replace(
+            terms, memory_capacity=capacity, memory_allocatable=allocatable
+        )
+        _, there = valid(pod, somewhere)
+        for here_settings, there_settings in zip(cgroups(plan), cgroups(there), strict=True):
+            assert here_settings.keys() == there_settings.keys()
+            for name, setting in here_settings.items():
+                found = there_settings[name].value
+                assert found != NEEDS_NODE
+                assert setting.value in (NEEDS_NODE, found)
+
+
+class TestDefaulting:
+    @given(pods(), releases())
+    def test_defaulting_twice_is_defaulting_once(self, pod: Pod, release: Release) -> None:
+        once = defaulted(pod, release)
+        again = written(pod, once)
+        assert shape_of(again, release) == once
+        assert defaulted(again, release) == once
+
+    @given(pods(), releases())
+    def test_what_is_written_stays(self, pod: Pod, release: Release) -> None:
+        before, after = shape_of(pod, release), defaulted(pod, release)
+        sides = [(old.requests, new.requests) for old, new in pairs(before, after)]
+        sides += [(old.limits, new.limits) for old, new in pairs(before, after)]
+        if before.pod is not None and after.pod is not None:
+            sides.append((before.pod.requests, after.pod.requests))
+            sides.append((before.pod.limits, after.pod.limits))
+        for old, new in sides:
+            assert old.items() <= new.items()
+
+    @given(pods(), releases())
+    def test_a_limited_container_requests_something(self, pod: Pod, release: Release) -> None:
+        for part in defaulted(pod, release).parts:
+            assert part.limits.keys() <= part.requests.keys()
+
+    @given(pods(), releases())
+    def test_the_class_is_that_of_the_pod_as_stored(self, pod: Pod, release: Release) -> None:
+        once = defaulted(pod, release)
+        qos = computed_class(once, release)
+        stored = msgspec.structs.replace(once, stored_class=qos)
+        assert qos_class(once, release) == qos_class(stored, release) == qos
+        assert computed_class(defaulted(written(pod, once), release), release) == qos
+
+
+def pairs(before: Shape, after: Shape) -> Iterator[tuple[Part, Part]]:
+    yield from zip(before.parts, after.parts, strict=True)
+
+
+class TestAggregate:
+    @given(pods(), releases())
+    def test_it_is_never_below_any_part(self, pod: Pod, release: Release) -> None:
+        shape = defaulted(pod, release)
+        requests, limits = aggregate_requests(shape), aggregate_limits(shape)
+        for part in shape.parts:
+            for name, amount in part.requests.items():
+                assert requests[name] >= amount
+            for name, amount in part.limits.items():
+                assert limits[name] >= amount
+
+    @given(pods(), releases())
+    def test_nor_below_all_that_runs_together(self, pod: Pod, release: Release) -> None:
+        shape = defaulted(pod, release)
+        together = [part for part in shape.parts if part.role in ("regular", "sidecar")]
+        requests = aggregate_requests(shape)
+        for name, total in requests.items():
+            assert total >= sum(part.requests.get(name, 0) for part in together)
+
+    @given(pods(), containers(), st.sampled_from(["containers", "init_containers"]), releases())
+    def test_another_container_never_lowers_it(
+        self, pod: Pod, container: Json, group: str, release: Release
+    ) -> None:
+        added = msgspec.convert({"name": "added", "image": "image", **container}, Container)
+        larger = msgspec.structs.replace(
+            pod,
+            spec=msgspec.structs.replace(
+                pod.spec, **{group: (*(getattr(pod.spec, group) or ()), added)}
+            ),
+        )
+        before, after = defaulted(pod, release), defaulted(larger, release)
+        assert aggregate_requests(before).items() <= aggregate_requests(after).items() or all(
+            aggregate_requests(after)[name] >= amount
+            for name, amount in aggregate_requests(before).items()
+        )
+        if before.pod is None:
+            total = pod_requests(after, release)
+            assert all(
+                total[name] >= amount for name, amount in pod_requests(before, release).items()
+            )
+
+
+class TestValidation:
+    @given(odd_pods(), releases())
+    def test_it_never_fails_whatever_the_resources(self, pod: Pod, release: Release) -> None:
+        assume(pod.spec.containers)
+        for error in validate(pod, defaulted(pod, release), release):
+            assert error.field.startswith("spec.")
+            assert error.field in str(error)
+
+    @given(odd_pods(), all_terms())
+    def test_a_pod_is_planned_or_refused(self, pod: Pod, terms: Terms) -> None:
+        assume(pod.spec.containers)
+        found = semantics(pod, terms)
+        assert (found.plan is None) == bool(found.errors)
+
+
+class TestPlanner:
+    @given(st.lists(st.one_of(pods(), odd_pods()), max_size=6), all_terms())
+    def test_what_is_remembered_is_what_would_be_worked_out(
+        self, several: list[Pod], terms: Terms
+    ) -> None:
+        planner = Planner(terms)
+        for pod in [*several, *several]:
+            assume(pod.spec.containers)
+            found = planner.semantics(pod)
+            shape = defaulted(pod, terms.release)
+            assert found.shape == shape
+            assert list(found.errors) == validate(pod, shape, terms.release)
+            if found.plan is not None:
+                assert found.plan == plan_pod(shape, terms, qos_class(shape, terms.release))
+
+
+class TestReasons:
+    @given(pods(), all_terms())
+    def test_every_value_can_be_explained(self, pod: Pod, terms: Terms) -> None:
+        shape, plan = valid(pod, terms)
+        for settings in cgroups(plan):
+            for setting in settings.values():
+                assert setting.because.says
+        release = terms.release
+        names = [container.name for container in containers_of(pod)]
+        assert why_class(shape, names, release)
+        assert all(why_defaulted(shape_of(pod, release), shape, names, release))
+        for side, totals in (("requests", plan.requests), ("limits", plan.limits)):
+            for name in totals:
+                assert why_total(shape, totals, name, side, release)

@@ -1,0 +1,77 @@
+"""What holds for every quantity."""
+
+from fractions import Fraction
+
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from memqos.api.quantity import MAX_INT64, NANOS, Quantity, milli_of, whole
+from memqos.api.resources import spelled
+from memqos.errors import InputError
+from tests.properties.strategies import quantities, quantity_texts
+
+BEYOND_SUFFIXES = 10**21 * NANOS
+"""From here on Kubernetes prints a decimal quantity without the suffix it would need."""
+
+@given(quantity_texts)
+def test_a_quantity_survives_print_and_parse(text: str) -> None:
+    quantity = Quantity.parse(text)
+    assume(abs(quantity.nano) < BEYOND_SUFFIXES)
+    assert Quantity.parse(str(quantity)) == quantity
+    assert Quantity.parse(quantity.canonical) == quantity
+
+
+@given(quantity_texts)
+def test_a_canonical_spelling_is_its_own(text: str) -> None:
+    quantity = Quantity.parse(text)
+    assume(abs(quantity.nano) < BEYOND_SUFFIXES)
+    again = Quantity.parse(quantity.canonical)
+    assert again.canonical == quantity.canonical
+    assert str(again) == quantity.canonical
+
+
+@given(quantities, quantities)
+def test_adding_and_taking_away_leaves_the_amount(left: Quantity, right: Quantity) -> None:
+    assert left + right == right + left
+    assert left + right - right == left
+
+
+@given(quantities, quantities)
+def test_order_is_that_of_the_difference(left: Quantity, right: Quantity) -> None:
+    assert (left < right) == ((left - right).nano < 0)
+    assert (left <= right) == (not right < left)
+    assert (left == right) == ((left - right).nano == 0)
+    assert left != right or hash(left) == hash(right)
+
+
+@given(quantities)
+def test_rounding_is_away_from_zero_and_by_less_than_a_unit(quantity: Quantity) -> None:
+    for rounded, unit in ((quantity.value, 1), (quantity.milli, 1000)):
+        exact = Fraction(quantity.nano * unit, NANOS)
+        assert abs(rounded) >= abs(exact)
+        assert abs(rounded - exact) < 1
+        assert rounded * quantity.nano >= 0
+
+
+@given(st.integers(-(10**12), 10**12), st.integers(1, 10**9))
+def test_whole_units_are_those_of_exact_division(amount: int, unit: int) -> None:
+    exact = Fraction(amount, unit)
+    found = whole(amount, unit)
+    assert abs(exact) <= abs(found) < abs(exact) + 1
+
+
+@given(st.integers(0, MAX_INT64), st.sampled_from(["memory", "cpu", "hugepages-2Mi"]))
+def test_an_amount_is_spelled_so_that_it_is_read_back(milli: int, name: str) -> None:
+    assert milli_of(spelled(name, milli)) == milli
+
+
+@given(st.text("0123456789-+.eEinumkKMGTP", max_size=9) | st.text())
+def test_any_text_is_a_quantity_or_refused(text: str) -> None:
+    try:
+        quantity = Quantity.parse(text)
+    except InputError as refused:
+        assert refused.hint
+    else:
+        assert quantity.canonical
+
+

@@ -1,0 +1,34 @@
+"""What Kubernetes was recorded to answer about pressure and fit is what memqos answers."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from memqos.cli.replay import cluster_pressure
+from memqos.cli.replay.differences import differences
+
+CASES = Path(__file__).parents[1] / "conformance" / "cases"
+
+
+@pytest.mark.parametrize(
+    "area",
+    [
+        "eviction_rank",
+        "eviction_thresholds",
+        "eviction_sync",
+        "pressure_admission",
+        "scheduler_fit",
+    ],
+)
+def test_every_recorded_verdict_is_answered_alike(area: str) -> None:
+    replay = getattr(cluster_pressure, area)
+    lines = (CASES / f"{area}.jsonl").read_text().splitlines()
+    different = {}
+    for line in lines:
+        case = json.loads(line)
+        found = differences(area, case["expect"], replay(case["input"]))
+        if found:
+            different[case["id"]] = [str(difference) for difference in found]
+    assert len(lines) > 100
+    assert different == {}
