@@ -49,7 +49,9 @@ def pod(
     ephemeral: Iterable[Json] = (),
     resources: Json | None = None,
     overhead: Json | None = None,
+    uid: str | None = None,
     qos_class: str | None = None,
+    status: Json | None = None,
     annotations: dict[str, str] | None = None,
     **spec: Any,
 ) -> Pod:
@@ -60,11 +62,11 @@ def pod(
         "ephemeralContainers": _named("e", ephemeral),
     }
     data: Json = {
-        "metadata": {"name": "pod", "annotations": annotations},
+        "metadata": {"name": "pod", "uid": uid, "annotations": annotations},
         "spec": {"resources": resources, "overhead": overhead, **groups, **spec},
     }
-    if qos_class is not None:
-        data["status"] = {"qosClass": qos_class}
+    if qos_class is not None or status is not None:
+        data["status"] = {"qosClass": qos_class, **(status or {})}
     return msgspec.convert(data, Pod)
 
 

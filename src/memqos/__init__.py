@@ -1,0 +1,97 @@
+"""Memory quality of service for Kubernetes nodes.
+
+The names below are the library's public ones; each is imported when it is first used, so that
+`import memqos` costs next to nothing.
+
+    >>> import memqos, msgspec
+    >>> pod = msgspec.convert({"spec": {"containers": [{"name": "c", "image": "i"}]}}, memqos.Pod)
+    >>> terms = memqos.Terms(memqos.Release.of("1.36"), factor=0.9)
+    >>> memqos.semantics(pod, terms).plan.qos
+    'BestEffort'
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from memqos.api.defaulting import defaulted as defaulted
+    from memqos.api.kubelet import KubeletConfiguration as KubeletConfiguration
+    from memqos.api.kubelet_reading import kubelet_from as kubelet_from
+    from memqos.api.kubelet_reading import read_kubelet as read_kubelet
+    from memqos.api.node import Capacity as Capacity
+    from memqos.api.node import Node as Node
+    from memqos.api.node import allocatable as allocatable
+    from memqos.api.pod import Pod as Pod
+    from memqos.api.qos import qos_class as qos_class
+    from memqos.api.quantity import Quantity as Quantity
+    from memqos.api.shape import Shape as Shape
+    from memqos.api.validation import FieldError as FieldError
+    from memqos.api.validation import validate as validate
+    from memqos.errors import InputError as InputError
+    from memqos.errors import MemqosError as MemqosError
+    from memqos.errors import Unreachable as Unreachable
+    from memqos.errors import UnsupportedRelease as UnsupportedRelease
+    from memqos.errors import WriteRefused as WriteRefused
+    from memqos.plan.effective import Claim as Claim
+    from memqos.plan.effective import Protection as Protection
+    from memqos.plan.effective import effective as effective
+    from memqos.plan.names import cgroup_names as cgroup_names
+    from memqos.plan.pod import PodPlan as PodPlan
+    from memqos.plan.semantics import Planner as Planner
+    from memqos.plan.semantics import Semantics as Semantics
+    from memqos.plan.semantics import semantics as semantics
+    from memqos.plan.setting import Reason as Reason
+    from memqos.plan.setting import Setting as Setting
+    from memqos.plan.terms import Terms as Terms
+    from memqos.plan.tree import Cgroup as Cgroup
+    from memqos.plan.tree import Tree as Tree
+    from memqos.plan.tree import plan_node as plan_node
+    from memqos.release import Release as Release
+
+_HOME: Final = {
+    "Capacity": "api.node",
+    "Cgroup": "plan.tree",
+    "Claim": "plan.effective",
+    "FieldError": "api.validation",
+    "InputError": "errors",
+    "KubeletConfiguration": "api.kubelet",
+    "MemqosError": "errors",
+    "Node": "api.node",
+    "Planner": "plan.semantics",
+    "Pod": "api.pod",
+    "PodPlan": "plan.pod",
+    "Protection": "plan.effective",
+    "Quantity": "api.quantity",
+    "Reason": "plan.setting",
+    "Release": "release",
+    "Semantics": "plan.semantics",
+    "Setting": "plan.setting",
+    "Shape": "api.shape",
+    "Terms": "plan.terms",
+    "Tree": "plan.tree",
+    "Unreachable": "errors",
+    "UnsupportedRelease": "errors",
+    "WriteRefused": "errors",
+    "allocatable": "api.node",
+    "cgroup_names": "plan.names",
+    "defaulted": "api.defaulting",
+    "effective": "plan.effective",
+    "kubelet_from": "api.kubelet_reading",
+    "plan_node": "plan.tree",
+    "qos_class": "api.qos",
+    "read_kubelet": "api.kubelet_reading",
+    "semantics": "plan.semantics",
+    "validate": "api.validation",
+}
+
+__all__ = sorted(_HOME)  # noqa: PLE0605
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'memqos' has no attribute {name!r}")
+    return getattr(import_module(f"memqos.{_HOME[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOME])

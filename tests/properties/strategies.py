@@ -4,175 +4,182 @@ Pods are mostly valid: requests stay within limits, and a pod level mostly cover
 Those that are not are for the properties of validation.
 """
 
+from itertools import combinations_with_replacement, product
 from typing import Final
 
 from hypothesis import strategies as st
+from tests.builders import GI, MI, Json, pod, stanza, terms
 
-from memqos.api.pod import Pod
 from memqos.api.quantity import Quantity
 from memqos.plan.terms import Policy, Terms
 from memqos.release import NEWEST, OLDEST, Release
-from tests.builders import GI, MI, Json, pod, terms
 
 LARGEST: Final = 1 << 50
 """Bytes. Doubles hold every whole number up to here, pages and factors included."""
 
-GATES: Final = (
-    "MemoryQoS",
-    "PodLevelResources",
-    "PodLevelResourcesFixDefaulting",
-    "PodLevelResourcesFixKubeletQOSClass",
-)
-
-BYTES: Final = st.one_of(
-    st.just(0),
-    st.integers(1, 8192),
-    st.integers(0, 64).map(lambda pages: pages * 4096),
-    st.integers(0, 64).map(lambda size: size * MI),
-    st.integers(0, LARGEST),
-)
-MILLI_CPU: Final = st.integers(0, 64_000)
 HUGE: Final = "hugepages-2Mi"
+
+# Quantities
 
 _DIGITS: Final = st.text("0123456789", min_size=1, max_size=12)
 _NUMBERS: Final = st.builds(
-    "{}{}{}".format, st.sampled_from(["", "-", "+"]), _DIGITS, st.just("") | _DIGITS.map(".{}".format)
+    "{}{}{}".format,
+    st.sampled_from(["", "-", "+"]),
+    _DIGITS,
+    st.just("") | _DIGITS.map(".{}".format),
 )
-_SUFFIXES: Final = st.sampled_from([*"numkMGTP", "", "E", *"Ki Mi Gi Ti Pi Ei".split()])
-_EXPONENTS: Final = st.integers(-12, 12).map(lambda exponent: f"e{exponent}")
+_SUFFIXES: Final = st.sampled_from([*"numkMGTPE", "", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"])
+_EXPONENTS: Final = st.integers(-12, 12).map("e{}".format)
 
-quantity_texts: Final = st.builds(str.__add__, _NUMBERS, st.one_of(_SUFFIXES, _EXPONENTS))
+quantity_texts: Final = st.builds("{}{}".format, _NUMBERS, _SUFFIXES | _EXPONENTS)
 """Texts that are quantities."""
 
 quantities: Final = quantity_texts.map(Quantity.parse_bare)
 
+# Pods. Tables of likely values keep the draws few, and few draws keep the search quick.
 
-@st.composite
-def _amounts(draw: st.DrawFn) -> tuple[Json, Json]:
-    """Requests and limits, each resource on either side, both or none; limits cover requests."""
-    requests: Json = {}
-    limits: Json = {}
-    # Parts of a byte are rare but lawful, and rounding them is part of the rules.
-    for name, units, values in (("memory", ["", "", "m", "u"], BYTES), ("cpu", ["m"], MILLI_CPU)):
-        request, limit = sorted((draw(values), draw(values)))
-        unit = draw(st.sampled_from(units))
-        sides = draw(st.sampled_from(["", "request", "limit", "both", "equal"]))
-        if sides in ("request", "both", "equal"):
-            requests[name] = f"{request}{unit}"
-        if sides in ("limit", "both"):
-            limits[name] = f"{limit}{unit}"
-        if sides == "equal":
-            limits[name] = requests[name]
-    if (requests or limits) and draw(st.integers(0, 5)) == 0:
-        limits[HUGE] = f"{2 * draw(st.integers(0, 8))}Mi"
-    return requests, limits
+_BYTES: Final = ["0", "400u", "1500m", "1", "4096", "8191", "100M", "1Gi", "1048577Ki", "3Gi"]
+_CPU: Final = ["0", "1m", "250m", "2"]
 
 
-@st.composite
-def containers(draw: st.DrawFn) -> Json:
-    requests, limits = draw(_amounts())
-    return {"resources": {"requests": requests, "limits": limits}} if requests or limits else {}
+def _sides(values: list[str]) -> list[tuple[str | None, str | None]]:
+    """Nothing, a request, a limit, or both with the request not above the limit."""
+    return [
+        (None, None),
+        *[(value, None) for value in values],
+        *[(None, value) for value in values],
+        *combinations_with_replacement(values, 2),
+    ]
 
 
-@st.composite
-def _init_containers(draw: st.DrawFn) -> Json:
-    container: Json = draw(containers())
-    return container | {"restartPolicy": "Always"} if draw(st.booleans()) else container
+_MEMORY_SIDES: Final = st.one_of(
+    st.sampled_from(_sides(_BYTES)),
+    st.tuples(st.integers(0, LARGEST), st.integers(0, LARGEST)).map(sorted).map(tuple),
+)
+_CPU_SIDES: Final = st.sampled_from(_sides(_CPU))
+_STANZAS: Final = st.builds(
+    lambda memory, cpu, huge: stanza(*memory, cpu=cpu, limits={HUGE: huge}),
+    _MEMORY_SIDES,
+    _CPU_SIDES,
+    st.sampled_from([None, None, None, None, "4Mi", "0"]),
+)
+
+containers: Final = _STANZAS.map(lambda resources: {"resources": resources})
+"""Containers as plain data, still without a name."""
+
+_INIT_CONTAINERS: Final = st.builds(
+    lambda container, kind: container | kind,
+    containers,
+    st.sampled_from([{}, {"restartPolicy": "Always"}]),
+)
+_ROOMY: Final = {"memory": 8 * LARGEST, "cpu": 100, HUGE: 8 * GI}
 
 
-@st.composite
-def _pod_level(draw: st.DrawFn) -> Json | None:
-    """None, an empty stanza, or one that is mostly large enough for any container."""
-    kind = draw(st.sampled_from(["none", "none", "empty", "any", "roomy", "roomy"]))
-    if kind == "none":
-        return None
-    if kind == "empty":
-        return {}
-    requests, limits = draw(_amounts())
-    if kind == "roomy":
-        roomy = {"memory": 16 * LARGEST, "cpu": 1000, HUGE: 8 * GI}
-        requests = {name: roomy[name] for name in requests}
-        limits = {name: roomy[name] for name in limits}
-    return {"requests": requests, "limits": limits}
+def _roomy(resources: Json) -> Json:
+    """The same resources, but as much of each as any containers here may need."""
+    return {side: {name: _ROOMY[name] for name in amounts} for side, amounts in resources.items()}
 
 
-@st.composite
-def pods(draw: st.DrawFn) -> Pod:
-    """Pods with init containers, sidecars, pod-level resources and overhead."""
-    overhead = draw(
-        st.one_of(
-            st.none(), st.fixed_dictionaries({"memory": BYTES}, optional={"cpu": st.just("250m")})
-        )
-    )
-    return pod(
-        draw(st.lists(containers(), min_size=1, max_size=3)),
-        init=draw(st.lists(_init_containers(), max_size=3)),
-        resources=draw(_pod_level()),
-        overhead=overhead,
-        priorityClassName=draw(st.sampled_from([None, None, None, "system-node-critical"])),
-    )
+_POD_LEVELS: Final[st.SearchStrategy[Json | None]] = st.one_of(
+    st.none(), st.just({}), _STANZAS.map(_roomy), _STANZAS.map(_roomy), _STANZAS
+)
+_OVERHEADS: Final = st.sampled_from([None, None, {"memory": "120Mi", "cpu": "250m"}, {"memory": 1}])
+_PRIORITIES: Final = st.sampled_from([None, None, None, "system-node-critical"])
+
+pods: Final = st.builds(
+    pod,
+    st.lists(containers, min_size=1, max_size=2),
+    init=st.lists(_INIT_CONTAINERS, max_size=2),
+    resources=_POD_LEVELS,
+    overhead=_OVERHEADS,
+    priorityClassName=_PRIORITIES,
+)
+"""Pods with init containers, sidecars, pod-level resources and overhead."""
+
+# Terms
+
+_SETTABLE: Final = {
+    OLDEST: (),
+    28: ("SidecarContainers",),
+    32: ("PodLevelResources",),
+    37: (
+        "PodLevelResources",
+        "PodLevelResourcesFixDefaulting",
+        "PodLevelResourcesFixKubeletQOSClass",
+    ),
+}
+"""Gates that change what a pod is, where a release lets one set them."""
 
 
-@st.composite
-def releases(draw: st.DrawFn, oldest: int = OLDEST) -> Release:
-    """Any release, with the gates that matter set where the release lets one."""
-    minor = draw(st.integers(oldest, NEWEST))
-    known = GATES if minor >= 37 else GATES[:2] if minor >= 32 else GATES[:1]
-    gates = {name: draw(st.booleans()) for name in known}
-    return Release.of(minor, gates | {"MemoryQoS": True})
+def _with_gates(minor: int) -> list[Release]:
+    gates = _SETTABLE[max(since for since in _SETTABLE if since <= minor)]
+    return [
+        Release.of(minor, {"MemoryQoS": True, **dict(zip(gates, choice, strict=True))})
+        for choice in product((True, False), repeat=len(gates))
+    ]
 
 
-@st.composite
-def all_terms(draw: st.DrawFn, oldest: int = OLDEST, *, node: bool | None = None) -> Terms:
+def releases(oldest: int = OLDEST) -> st.SearchStrategy[Release]:
+    """Any release from the oldest on, its gates set in any way, MemoryQoS on."""
+    minors = range(NEWEST, oldest - 1, -1)
+    return st.sampled_from([release for minor in minors for release in _with_gates(minor)])
+
+
+_POLICIES: Final[list[Policy]] = ["None", "TieredReservation", "HardReservation"]
+_FACTORS: Final = st.sampled_from([0.9, None, 0.1, 0.8, 1.0]) | st.floats(0.01, 1)
+_MEMORY: Final = st.sampled_from([64 * GI, 5 * GI, 100 * MI, 4097]) | st.integers(1, LARGEST)
+
+
+def all_terms(oldest: int = OLDEST, *, node: bool | None = None) -> st.SearchStrategy[Terms]:
     """Terms with MemoryQoS on; a node's facts are there or not, unless `node` says which."""
-    release = draw(releases(oldest))
-    policies: list[Policy] = ["None", "TieredReservation", "HardReservation"]
-    has_node = draw(st.booleans()) if node is None else node
-    return terms(
-        str(release),
-        gates=dict(release.gates),
-        factor=draw(st.one_of(st.none(), st.sampled_from([0.1, 0.8, 0.9, 1.0]), st.floats(0.01, 1))),
-        policy=draw(st.sampled_from(policies)),
-        capacity=draw(st.integers(1, LARGEST)) if has_node else None,
-        allocatable=draw(st.integers(0, LARGEST)) if has_node else None,
-        page_size=draw(st.sampled_from([4096, 65536])),
+    facts = {True: _MEMORY, False: st.none(), None: st.none() | _MEMORY}[node]
+    return st.builds(
+        lambda release, **more: terms(str(release), gates=dict(release.gates), **more),
+        releases(oldest),
+        factor=_FACTORS,
+        policy=st.sampled_from(_POLICIES),
+        capacity=facts,
+        allocatable=facts,
+        page_size=st.sampled_from([4096, 65536]),
     )
 
+
+# Pods of any readable quantity under any name: what validation has to bear
 
 _ODD_QUANTITIES: Final = st.one_of(
-    quantity_texts, st.none(), st.integers(), st.floats(allow_nan=False, allow_infinity=False)
+    quantity_texts,
+    st.none(),
+    st.integers(-(1 << 63), (1 << 64) - 1),
+    st.floats(allow_nan=False, allow_infinity=False),
 )
 _ODD_NAMES: Final = st.one_of(
-    st.sampled_from(["cpu", "memory", HUGE, "hugepages-1Gi", "hugepages-0", "ephemeral-storage"]),
-    st.sampled_from(["example.com/gpu", "kubernetes.io/x", "requests.memory", "pods", "", "/", "a/b/c"]),
-    st.text(max_size=12),
-    st.text(min_size=60, max_size=70, alphabet="ab/.-").map(lambda text: f"x/{text}"),
-)
-_ODD_LISTS: Final = st.one_of(st.none(), st.dictionaries(_ODD_NAMES, _ODD_QUANTITIES, max_size=4))
-_ODD_STANZAS: Final = st.one_of(
-    st.none(), st.fixed_dictionaries({}, optional={"requests": _ODD_LISTS, "limits": _ODD_LISTS})
-)
-_ODD_CONTAINERS: Final = st.lists(
-    st.fixed_dictionaries(
-        {"resources": _ODD_STANZAS},
-        optional={
-            "name": st.sampled_from(["", "a", "b"]),
-            "image": st.none(),
-            "restartPolicy": st.sampled_from(["Always", "Never", ""]),
-        },
+    st.sampled_from(
+        [
+            *("cpu", "memory", HUGE, "hugepages-1Gi", "hugepages-0", "ephemeral-storage"),
+            *("pods", "requests.memory", "kubernetes.io/x", "example.com/gpu"),
+            *("", "/", "a/b/c", f"x/{'y' * 64}"),
+        ]
     ),
-    max_size=3,
+    st.text(max_size=8),
+)
+_ODD_LISTS: Final = st.none() | st.dictionaries(_ODD_NAMES, _ODD_QUANTITIES, max_size=3)
+_ODD_STANZAS: Final = st.none() | st.fixed_dictionaries(
+    {}, optional={"requests": _ODD_LISTS, "limits": _ODD_LISTS}
+)
+_ODD_CONTAINERS: Final = st.builds(
+    lambda resources, more: {"resources": resources, **more},
+    _ODD_STANZAS,
+    st.sampled_from(
+        [{}, {"restartPolicy": "Always"}, {"name": ""}, {"name": "a"}, {"image": None}]
+    ),
 )
 
-
-@st.composite
-def odd_pods(draw: st.DrawFn) -> Pod:
-    """Pods of any readable quantity under any name: what validation has to bear."""
-    return pod(
-        draw(_ODD_CONTAINERS),
-        init=draw(_ODD_CONTAINERS),
-        ephemeral=draw(_ODD_CONTAINERS),
-        resources=draw(_ODD_STANZAS),
-        overhead=draw(_ODD_LISTS),
-        os=draw(st.sampled_from([None, {"name": "linux"}, {"name": "windows"}])),
-    )
+odd_pods: Final = st.builds(
+    pod,
+    st.lists(_ODD_CONTAINERS, min_size=1, max_size=2),
+    init=st.lists(_ODD_CONTAINERS, max_size=2),
+    ephemeral=st.lists(_ODD_CONTAINERS, max_size=1),
+    resources=_ODD_STANZAS,
+    overhead=_ODD_LISTS,
+    os=st.sampled_from([None, {"name": "linux"}, {"name": "windows"}]),
+)

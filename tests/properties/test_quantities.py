@@ -4,14 +4,15 @@ from fractions import Fraction
 
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from tests.properties.strategies import quantities, quantity_texts
 
 from memqos.api.quantity import MAX_INT64, NANOS, Quantity, milli_of, whole
 from memqos.api.resources import spelled
 from memqos.errors import InputError
-from tests.properties.strategies import quantities, quantity_texts
 
 BEYOND_SUFFIXES = 10**21 * NANOS
 """From here on Kubernetes prints a decimal quantity without the suffix it would need."""
+
 
 @given(quantity_texts)
 def test_a_quantity_survives_print_and_parse(text: str) -> None:
@@ -68,10 +69,7 @@ def test_an_amount_is_spelled_so_that_it_is_read_back(milli: int, name: str) -> 
 @given(st.text("0123456789-+.eEinumkKMGTP", max_size=9) | st.text())
 def test_any_text_is_a_quantity_or_refused(text: str) -> None:
     try:
-        quantity = Quantity.parse(text)
+        assert Quantity.parse(text).canonical
     except InputError as refused:
-        assert refused.hint
-    else:
-        assert quantity.canonical
-
-
+        hint = refused.hint
+        assert hint is not None

@@ -1,6 +1,7 @@
 """What the API server fills in when a pod is created, and the sentences that say so."""
 
 import pytest
+from tests.builders import Json, box, pod, stanza
 
 from memqos.api.defaulting import decoded, defaulted, prepared
 from memqos.api.pod import Pod
@@ -9,7 +10,6 @@ from memqos.api.shape import Shape, containers_of, shape_of, written
 from memqos.api.validation import validate
 from memqos.api.why import why_defaulted
 from memqos.release import Release
-from tests.builders import Json, box, pod, stanza
 
 FIXED = Release.of("1.38")
 UNFIXED = Release.of("1.38", {"PodLevelResourcesFixDefaulting": False})
@@ -49,7 +49,9 @@ class TestContainers:
         shape = defaulted(pod([box()], ephemeral=[box(None, "1Gi")]), FIXED)
         assert shape.ephemeral_containers[0].requests == {}
 
-    @pytest.mark.parametrize(("text", "milli"), [("1.0001", 1001), ("1u", 1), ("1n", 1), (1.5, 1500)])
+    @pytest.mark.parametrize(
+        ("text", "milli"), [("1.0001", 1001), ("1u", 1), ("1n", 1), (1.5, 1500)]
+    )
     def test_quantities_are_rounded_up_to_thousandths(self, text: object, milli: int) -> None:
         (part,) = defaulted(pod([box(None, text)]), FIXED).containers
         assert part.limits == part.requests == {"memory": milli}
@@ -66,7 +68,7 @@ class TestPodLevel:
         self, resources: Json | None
     ) -> None:
         full = box("1Gi", "2Gi", cpu=("1", "2"))
-        expected = None if resources is None else ({}, {})
+        expected: tuple[Json, Json] | None = None if resources is None else ({}, {})
         assert pod_level(pod([full], resources=resources)) == expected
 
     def test_one_value_brings_all_requests_of_the_containers_along(self) -> None:

@@ -175,8 +175,8 @@ found = list(read(b'{"a": 1}\\n{"b": 2}', "f"))
 found[0].position("a")
 sys.exit(len(found) != 2 or "yaml" in sys.modules)
 """
-    path = ":".join(sys.path)
-    assert subprocess.run([sys.executable, "-c", script], env={"PYTHONPATH": path}).returncode == 0
+    environment = {"PYTHONPATH": ":".join(sys.path)}
+    subprocess.run([sys.executable, "-c", script], env=environment, check=True)
 
 
 # --- what a document may be
@@ -356,10 +356,12 @@ def test_only_mappings_can_be_merged() -> None:
 
 
 def bomb(levels: int, width: int = 10) -> str:
-    lines = [f"l0: &l0 [{', '.join(['x'] * width)}]"]
-    for level in range(1, levels):
-        lines.append(f"l{level}: &l{level} [{', '.join([f'*l{level - 1}'] * width)}]")
-    return "\n".join(lines) + "\n"
+    first = f"l0: &l0 [{', '.join(['x'] * width)}]\n"
+    others = (
+        f"l{level}: &l{level} [{', '.join([f'*l{level - 1}'] * width)}]\n"
+        for level in range(1, levels)
+    )
+    return first + "".join(others)
 
 
 def test_an_alias_bomb_is_refused() -> None:
@@ -434,8 +436,7 @@ def test_a_message_never_repeats_more_than_a_few_words_of_the_file() -> None:
         ("a: 1\nb\nc: 2\n", "2:1: a ':' is missing after this key – check the indentation"),
         (
             'a: "\\d"\n',
-            "1:5: unknown escape in double quotes"
-            " – double the backslash, or use single quotes",
+            "1:5: unknown escape in double quotes – double the backslash, or use single quotes",
         ),
         ("{a: 1}\n{b: 2}\n", "2:1: text after the end of the document – put --- between documents"),
         ("? [a]\n: b\n", "1:3: a key must be text"),
@@ -537,7 +538,7 @@ def test_a_field_behind_an_alias_or_a_merge_is_found_where_it_is_written() -> No
 def test_a_field_without_a_value_is_shown_by_its_key() -> None:
     (document,) = documents("a:\n  b:\n  c: ''\n")
     assert document.position("a.b") == (2, 3)
-    assert document.position("a.c") == (3, 3)
+    assert document.position("a.c") == (3, 6)
 
 
 def test_columns_count_on_when_documents_share_a_line() -> None:

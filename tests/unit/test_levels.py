@@ -1,10 +1,10 @@
 """kubepods, burstable and besteffort: what the levels hold for the pods below them."""
 
 import pytest
+from tests.builders import GI, Json, box, planned, pod, stanza, terms, written
 
 from memqos.plan.levels import Demand, Levels, Phase, demand_of, plan_levels
 from memqos.plan.terms import Policy
-from tests.builders import GI, Json, box, planned, pod, stanza, terms, written
 
 BEFORE_POLICIES = [f"1.{minor}" for minor in range(22, 36)]
 WITH_POLICIES = ["1.36", "1.37", "1.38"]

@@ -1,11 +1,13 @@
 """memory.high: the tables of KEP-2570, and who is throttled in which release."""
 
+from typing import Any
+
 import pytest
+from tests.builders import GI, MI, Json, box, of_containers, planned, pod, stanza, terms
 
 from memqos.api.defaulting import defaulted
 from memqos.plan.pod import plan_pod
 from memqos.plan.setting import MAX, NEEDS_NODE, Value
-from tests.builders import GI, MI, Json, box, of_containers, planned, pod, stanza, terms
 
 ALL_RELEASES = [f"1.{minor}" for minor in range(22, 39)]
 SINCE_1_27 = ALL_RELEASES[5:]
@@ -13,9 +15,10 @@ BEFORE_1_37 = ALL_RELEASES[:15]
 
 NOT_WRITTEN = None
 POD_LEVEL = {"PodLevelResources": True}
+OFF = {"MemoryQoS": False}
 
 
-def high_of(container: Json, release: str, factor: float | None = 0.9, **node: int) -> Value:
+def high_of(container: Json, release: str, factor: float | None = 0.9, **node: Any) -> Value:
     """memory.high of a pod's only container."""
     plan = planned(pod([container]), terms(release, factor=factor, **node))
     return plan.containers[0].settings["memory.high"].value
@@ -182,7 +185,8 @@ class TestPodLevel:
         assert of_containers(plan, "memory.high") == [1536 * MI]
 
     def test_a_pod_without_pod_level_resources_is_not(self) -> None:
-        for resources in (None, {}, {"requests": {}, "limits": {}}):
+        nothing: list[Json | None] = [None, {}, {"requests": {}, "limits": {}}]
+        for resources in nothing:
             plan = planned(pod([box("1Gi", "2Gi")], resources=resources), terms())
             assert plan.settings["memory.high"].value is NOT_WRITTEN
 
@@ -214,12 +218,10 @@ class TestPodLevel:
 
 
 class TestGateOff:
-    OFF = {"MemoryQoS": False}
-
     @pytest.mark.parametrize("release", BEFORE_1_37)
     def test_nothing_is_written_before_1_37(self, release: str) -> None:
         plan = planned(
-            pod([box("1Gi", "2Gi")]), terms(release, gates=self.OFF, policy="TieredReservation")
+            pod([box("1Gi", "2Gi")]), terms(release, gates=OFF, policy="TieredReservation")
         )
         for settings in (plan.settings, plan.containers[0].settings):
             for name in ("memory.min", "memory.low", "memory.high"):
@@ -229,7 +231,7 @@ class TestGateOff:
     def test_throttling_of_containers_is_taken_back_from_1_37_on(self, release: str) -> None:
         plan = planned(
             pod([box("1Gi", "2Gi"), box()], resources=stanza("2Gi", "4Gi")),
-            terms(release, gates=self.OFF, policy="TieredReservation"),
+            terms(release, gates=OFF, policy="TieredReservation"),
         )
         assert of_containers(plan, "memory.high") == [MAX, MAX]
         assert plan.containers[0].settings["memory.high"].rule.resets

@@ -3,12 +3,12 @@
 from typing import Any
 
 import pytest
+from tests.builders import GI, Json, box, of_containers, planned, pod, stanza, terms
 
 from memqos.api.defaulting import defaulted
 from memqos.api.oom import oom_scores
 from memqos.plan.pod import plan_pod
 from memqos.plan.setting import NEEDS_NODE, Value
-from tests.builders import GI, Json, box, of_containers, planned, pod, stanza, terms
 
 CAPACITY = 1000 * GI
 ALL_RELEASES = [f"1.{minor}" for minor in range(22, 39)]

@@ -7,13 +7,13 @@ the cgroups None is "not written", which leaves the kernel's own "max".
 from typing import NamedTuple
 
 import pytest
+from tests.builders import GI, Json, box, of_containers, planned, pod, stanza, terms
 
 from memqos.api.defaulting import defaulted
 from memqos.api.resources import spelled
 from memqos.api.validation import validate
 from memqos.plan.setting import MAX, Value
 from memqos.release import Release
-from tests.builders import GI, Json, box, of_containers, planned, pod, stanza, terms
 
 FIXED = "1.38"
 BEFORE_THE_FIX = "1.36"
@@ -249,4 +249,4 @@ class TestTrickyCases:
         assert fixed is not None
         assert unfixed is not None
         assert (fixed.requests["cpu"], fixed.limits) == (2000, {"cpu": 4000})
-        assert (unfixed.requests.keys(), unfixed.limits) == ({"memory"}, {})
+        assert (set(unfixed.requests), unfixed.limits) == ({"memory"}, {})

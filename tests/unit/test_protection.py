@@ -3,12 +3,12 @@
 from typing import Any
 
 import pytest
+from tests.builders import GI, MI, Json, box, of_containers, planned, pod, stanza, terms, written
 
 from memqos.api.shape import shape_of
 from memqos.plan.pod import plan_pod
 from memqos.plan.setting import Value
 from memqos.plan.terms import Policy, Terms
-from tests.builders import GI, MI, Json, box, of_containers, planned, pod, stanza, terms, written
 
 BEFORE_POLICIES = [f"1.{minor}" for minor in range(22, 36)]
 WITH_POLICIES = ["1.36", "1.37", "1.38"]

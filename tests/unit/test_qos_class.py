@@ -1,6 +1,7 @@
 """The QoS class of a pod, and what made it."""
 
 import pytest
+from tests.builders import Json, box, pod, stanza
 
 from memqos.api.defaulting import defaulted
 from memqos.api.pod import Pod, QosClass
@@ -8,7 +9,6 @@ from memqos.api.qos import CLASSES, computed_class, qos_class
 from memqos.api.shape import containers_of, shape_of
 from memqos.api.why import why_class
 from memqos.release import Release
-from tests.builders import Json, box, pod, stanza
 
 FIXED = Release.of("1.38")
 UNFIXED = Release.of("1.38", {"PodLevelResourcesFixKubeletQOSClass": False})
@@ -160,7 +160,10 @@ class TestWhy:
                 pod([NOTHING], resources=stanza("0")),
                 "the pod level sets neither cpu nor memory, and only it counts",
             ),
-            (pod([FULL], resources={}), "request = limit for both cpu and memory in every container"),
+            (
+                pod([FULL], resources={}),
+                "request = limit for both cpu and memory in every container",
+            ),
             (
                 pod([FULL], qos_class="Burstable"),
                 "given at creation and kept, though requests and limits would now give Guaranteed",

@@ -83,7 +83,7 @@ class TestReading:
             "1_000",
             "inf",
             "NaN",
-            "١",  # digits of other scripts are no digits here  # noqa: RUF001
+            "١",  # digits of other scripts are no digits here
             "1Gi\n",
             "1mi",
             "1Zi",

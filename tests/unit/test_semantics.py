@@ -4,6 +4,7 @@ from itertools import product
 from typing import Any
 
 import pytest
+from tests.builders import GI, MI, Json, box, of_containers, planned, pod, stanza, terms, written
 
 from memqos.api.aggregate import pod_limits, pod_requests
 from memqos.api.defaulting import defaulted
@@ -16,11 +17,10 @@ from memqos.api.why import why_total
 from memqos.plan import semantics as semantics_module
 from memqos.plan.cpu import shares_of, weight_of
 from memqos.plan.pod import PodPlan, plan_pod
-from memqos.plan.semantics import Planner, semantics
+from memqos.plan.semantics import Planner, is_stored, semantics
 from memqos.plan.setting import MAX, NEEDS_NODE, Setting, Settings, Value, size
 from memqos.plan.terms import Policy, Terms
 from memqos.release import Release
-from tests.builders import GI, MI, Json, box, of_containers, planned, pod, stanza, terms, written
 
 ALL_RELEASES = [f"1.{minor}" for minor in range(22, 39)]
 HUGE = "hugepages-2Mi"
@@ -155,7 +155,9 @@ class TestTotals:
 class TestMemoryMax:
     @pytest.mark.parametrize("release", ALL_RELEASES)
     def test_a_container_is_killed_past_its_limit(self, release: str) -> None:
-        plan = planned(pod([box("1Gi", "2Gi"), box("1Gi")], init=[box(None, "3Gi")]), terms(release))
+        plan = planned(
+            pod([box("1Gi", "2Gi"), box("1Gi")], init=[box(None, "3Gi")]), terms(release)
+        )
         assert of_containers(plan, "memory.max") == [3 * GI, 2 * GI, MAX]
 
     @pytest.mark.parametrize("release", ALL_RELEASES)
@@ -277,7 +279,9 @@ class TestCpu:
         assert half.settings["cpu.max"].value is None
 
     def test_a_pod_level_limit_suffices_and_reaches_the_containers(self) -> None:
-        plan = planned(pod([box(), box(cpu=("500m", "1"))], resources=stanza(cpu=("1", "2"))), terms())
+        plan = planned(
+            pod([box(), box(cpu=("500m", "1"))], resources=stanza(cpu=("1", "2"))), terms()
+        )
         assert plan.settings["cpu.max"].value == "200000 100000"
         assert of_containers(plan, "cpu.max") == ["200000 100000", "100000 100000"]
         assert of_containers(plan, "cpu.shares") == [2048, 512]
@@ -364,10 +368,16 @@ class TestValidity:
         assert [error.field for error in found.errors] == ["spec.containers"]
         assert found.plan is None
 
+    @pytest.mark.xfail(reason="such a number has no 64 bits", raises=OverflowError)
+    def test_a_number_of_any_length_is_refused_or_planned(self) -> None:
+        found = semantics(pod([box(1 << 64)]), terms())
+        assert (found.plan is None) == bool(found.errors)
+
     @pytest.mark.xfail(reason="such a number has no double", raises=OverflowError)
     @pytest.mark.parametrize("release", ["1.26", "1.36", "1.38"])
     def test_an_absurd_limit_is_planned_all_the_same(self, release: str) -> None:
-        assert semantics(pod([box("1", "1e900")]), terms(release))
+        found = semantics(pod([box("1", "1e900")]), terms(release))
+        assert (found.plan is None) == bool(found.errors)
 
 
 class TestPlanner:
@@ -424,6 +434,46 @@ class TestPlanner:
         again = planner.semantics(many[0])
         assert again == found[0]
         assert again is not found[0]
+
+
+class TestStored:
+    """A pod that a cluster holds was defaulted and accepted when it was created."""
+
+    def test_it_is_not_defaulted_again(self) -> None:
+        as_new = pod([box(None, "2Gi")], resources=stanza(None, "4Gi"))
+        as_held = pod([box(None, "2Gi")], resources=stanza(None, "4Gi"), uid="1", status={})
+        assert planned(as_new, terms()).requests == {"memory": 2 * GI * 1000}
+        assert planned(as_held, terms()).requests == {}
+
+    def test_it_is_not_refused_again(self) -> None:
+        held = pod([box("1Gi")], ephemeral=[box()], uid="1", status={})
+        assert [part.role for part in planned(held, terms()).containers] == ["regular", "ephemeral"]
+        assert semantics(pod([box("1Gi")], ephemeral=[box()]), terms()).plan is None
+
+    def test_it_takes_both_a_uid_and_a_status(self) -> None:
+        for new in (pod([box()], uid="1"), pod([box()], status={}), pod([box()])):
+            assert not is_stored(new)
+        assert is_stored(pod([box()], uid="1", status={}))
+
+    def test_its_class_is_the_one_it_was_given(self) -> None:
+        held = pod([box("1Gi")], uid="1", qos_class="Guaranteed")
+        assert planned(held, terms()).qos == "Guaranteed"
+
+    def test_what_its_status_reports_is_in_force(self) -> None:
+        status = {"containerStatuses": [{"name": "c0", "resources": stanza("1Gi", "2Gi")}]}
+        resizing = pod([box("3Gi", "4Gi")], uid="1", status=status)
+        plan = planned(resizing, terms(policy="HardReservation"))
+        assert of_containers(plan, "memory.min") == [GI]
+        assert of_containers(plan, "memory.max") == [2 * GI]
+        assert plan.settings["memory.max"].value == 2 * GI
+
+    def test_a_planner_remembers_none_of_them(self) -> None:
+        planner = Planner(terms())
+        for limit in ("1Gi", "2Gi"):
+            status = {"containerStatuses": [{"name": "c0", "resources": stanza("1Mi", limit)}]}
+            found = planner.semantics(pod([box("1Mi", "4Gi")], uid="1", status=status)).plan
+            assert found is not None
+            assert of_containers(found, "memory.max") == [{"1Gi": GI, "2Gi": 2 * GI}[limit]]
 
 
 class TestWithoutANode:
@@ -558,9 +608,9 @@ class TestReasons:
         assert sidecar.value == 700
 
     def test_nothing_written_has_a_reason_too(self) -> None:
-        setting: Setting = planned(pod([box("1Gi", "1Gi")]), terms()).containers[0].settings[
-            "memory.high"
-        ]
+        setting: Setting = (
+            planned(pod([box("1Gi", "1Gi")]), terms()).containers[0].settings["memory.high"]
+        )
         assert setting.value is None
         assert setting.because.rule == "high/request-is-limit"
 

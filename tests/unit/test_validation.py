@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from tests.builders import Json, box, pod, stanza
 
 from memqos.api.admission import node_refuses
 from memqos.api.defaulting import defaulted
@@ -11,7 +12,6 @@ from memqos.api.shape import shape_of
 from memqos.api.validation import FieldError, validate
 from memqos.errors import InputError
 from memqos.release import Release
-from tests.builders import Json, box, pod, stanza
 
 INVALID = "FieldValueInvalid"
 REQUIRED = "FieldValueRequired"
@@ -272,7 +272,10 @@ class TestSentences:
     @pytest.mark.parametrize(
         ("error", "sentence"),
         [
-            (FieldError("spec.a", "FieldValueForbidden", "not here"), "spec.a: Forbidden: not here"),
+            (
+                FieldError("spec.a", "FieldValueForbidden", "not here"),
+                "spec.a: Forbidden: not here",
+            ),
             (
                 FieldError("spec.a", "FieldValueRequired", "is the key"),
                 "spec.a: Required value: is the key",
@@ -330,7 +333,7 @@ class TestNodes:
     WITH = pod([box()], resources=stanza("1Gi"))
 
     def refusal(self, pod: Pod, release: Release = NEWEST, **node: Any) -> str | None:
-        facts = {"cgroup_version": 2, "os": "linux"} | node
+        facts: Json = {"cgroup_version": 2, "os": "linux"} | node
         return node_refuses(shape_of(pod, release), release, **facts)
 
     def test_a_node_that_can_admits(self) -> None:

@@ -1,7 +1,7 @@
 """Say in plain words, and in the right place, why a value is not what its field takes."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
@@ -19,7 +19,7 @@ _NAMES = {
     "str": "a string",
     "int": "an integer",
     "float": "a number",
-    "bool": "true or false",
+    "bool": "a boolean",
     "object": "a mapping",
     "array": "a list",
     "null": "null",
@@ -42,18 +42,17 @@ def refusal(
     """Turn what decoding `data`, found at `prefix` in a document, has raised into an error."""
     complaint = _COMPLAINT.fullmatch(str(error))
     assert complaint is not None
-    what = complaint["what"]
-    hint: str | None = None
-    got: str | None = None
-    path = steps(complaint["path"] or "")
+    path, what = steps(complaint["path"] or ""), complaint["what"]
     if wrong := _WRONG_TYPE.match(what):
         got = wrong["got"]
         what, hint = _wrong_type(wrong["expected"].split(" | "), got)
-    elif missing := _MISSING.match(what):
-        what, path = "required, but missing", (*path, missing["name"])
-    else:
-        what = what[:1].lower() + what[1:].replace("`", "")
-    return document.refused(what, prefix + _with_key(path, data, got), hint)
+        found = _with_keys(path, data, lambda value: _TYPES.get(type(value)) == got)
+        return document.refused(what, prefix + found, hint)
+    if missing := _MISSING.match(what):
+        name = missing["name"]
+        found = _with_keys(path, data, lambda value: isinstance(value, dict) and name not in value)
+        return document.refused("required, but missing", (*prefix, *found, name))
+    return document.refused(what[:1].lower() + what[1:].replace("`", ""), prefix + path)
 
 
 def unlike(value: object, expected: type) -> tuple[str, str | None]:
@@ -73,23 +72,22 @@ def _any_of(expected: Iterable[str]) -> str:
     return " or ".join(_NAMES.get(name, name) for name in types)
 
 
-def _with_key(path: Path, data: Any, got: str | None) -> Path:
-    """Find the key that msgspec leaves out of the path of a value in a dict."""
+def _with_keys(path: Path, data: Any, is_guilty: Callable[[Any], bool]) -> Path:
+    """Find the keys that msgspec leaves out of the path of a value inside a dict."""
     if _ANY_KEY not in path:
         return path
-    found = _first_of_type(path, data, got) if got else None
+    found = _first_guilty(path, data, is_guilty)
     return path[: path.index(_ANY_KEY)] if found is None else found
 
 
-def _first_of_type(path: Path, data: Any, got: str) -> Path | None:
+def _first_guilty(path: Path, data: Any, is_guilty: Callable[[Any], bool]) -> Path | None:
     if not path:
-        return () if _TYPES.get(type(data)) == got else None
-    step, rest = path[0], path[1:]
-    for candidate, value in _members(data):
-        if step in (_ANY_KEY, candidate):
-            found = _first_of_type(rest, value, got)
-            if found is not None:
-                return (candidate, *found)
+        return () if is_guilty(data) else None
+    for step, value in _members(data):
+        if path[0] in (_ANY_KEY, step):
+            rest = _first_guilty(path[1:], value, is_guilty)
+            if rest is not None:
+                return (step, *rest)
     return None
 
 

@@ -209,9 +209,7 @@ class _Reading:
             container[step] = value
             parent.key = None
         if self.with_places:
-            # A collection, or nothing at all, is best shown by the key it belongs to.
-            is_shown = event.__class__ is AliasEvent or getattr(event, "value", None)
-            shown = mark if is_shown else parent.keys.get(str(step), mark)
+            shown = mark if _is_seen(event) else parent.keys.get(str(step), mark)
             parent.children[step] = YamlSpot(place_of(shown, self.text), children)
 
     def _begin(self, parent: _Open, event: Any, value: Any, mark: Any) -> None:
@@ -243,6 +241,13 @@ class _Reading:
             parent.value.update(mapping)
             parent.children.update(inner)
         parent.key, parent.is_merge = None, False
+
+
+def _is_seen(event: Any) -> bool:
+    """Tell if a value has a text of its own; another is best shown by the key it belongs to."""
+    if event.__class__ is ScalarEvent:
+        return bool(event.value or event.style)
+    return event.__class__ is AliasEvent
 
 
 def _raise_height(stack: list[_Open], inner: int) -> None:

@@ -46,8 +46,8 @@ class Admitted(msgspec.Struct, frozen=True):
 class Refused(msgspec.Struct, frozen=True):
     """A pod the kubelet fails, with all that led to it.
 
-    `obstruction` says why the policy did not like the merged hint, `cause` why an allocation failed:
-    one of them is there. `nodes` are those the allocation was to come from; None means any.
+    `obstruction` says why the policy did not like the merged hint, `cause` why an allocation
+    failed: one of them is there. `nodes` are those to allocate from; None means any.
     """
 
     reason: Reason
@@ -67,8 +67,8 @@ Outcome = Admitted | Refused
 class Terms(msgspec.Struct, frozen=True):
     """What the managers of a kubelet admit by.
 
-    `as_kubelet` repeats what upstream gets wrong: a pod with a pool that is admitted again, as after
-    a restart, takes its memory a second time.
+    `as_kubelet` repeats what upstream gets wrong: a pod with a pool that is admitted again, as
+    after a restart, takes its memory a second time.
     """
 
     policy: MemoryPolicy
@@ -100,9 +100,7 @@ def admit(
 class _Admission:
     """One admission under way."""
 
-    def __init__(
-        self, terms: Terms, state: State, leftovers: Leftovers, attempt: Attempt
-    ) -> None:
+    def __init__(self, terms: Terms, state: State, leftovers: Leftovers, attempt: Attempt) -> None:
         self.terms = terms
         self.state = state
         self.leftovers = leftovers
@@ -194,9 +192,7 @@ class _Admission:
         follows = self.terms.policy == "BestEffort" and bool(followed)
         if follows:
             hint = Hint(mask_of(followed), hint.preferred)
-        done = allocate(
-            self.state, self.leftovers, self.wants, container, hint, extend=not follows
-        )
+        done = allocate(self.state, self.leftovers, self.wants, container, hint, extend=not follows)
         if isinstance(done, Denied):
             return done
         self.state, self.leftovers = done
@@ -214,11 +210,12 @@ class _Admission:
         return None
 
     def _admitted(self) -> Admitted:
+        unmanaged = self.wants.unmanaged and self.terms.policy != "None"
         return Admitted(
             tuple(self.calls),
             self.affinity,
             self.state.assignments.get(self.wants.uid, {}),
-            ("pod_level_unmanaged",) if self.wants.unmanaged and self.terms.policy != "None" else (),
+            ("pod_level_unmanaged",) if unmanaged else (),
         )
 
     def _misaligned(
@@ -253,4 +250,3 @@ def _as_before(blocks: Blocks, sizes: Sizes) -> Mapping[str, Hints] | None:
     if {block.type: block.size for block in blocks} != sizes or len(blocks) != len(sizes):
         return None
     return {block.type: (Hint(mask_of(block.nodes), True),) for block in blocks}
-

@@ -76,7 +76,7 @@ def allocate(
     *,
     extend: bool = True,
 ) -> tuple[State, Leftovers] | Denied:
-    """Give a container the memory it wants from the nodes of a hint; a repeated call changes nothing.
+    """Give a container the memory it wants from the nodes of a hint; done twice, it is done once.
 
     Without `extend` the hint stands even if its nodes lack memory.
     """
@@ -148,9 +148,7 @@ def _scarcest(nodes: NodeMap, members: tuple[int, ...], sizes: Sizes) -> str:
     )
 
 
-def _without_used_again(
-    state: State, wants: PodWants, container: Wanted, blocks: Blocks
-) -> State:
+def _without_used_again(state: State, wants: PodWants, container: Wanted, blocks: Blocks) -> State:
     """Take what a container uses again off the init containers before it.
 
     Thus the blocks of all containers add up to what the pod really took.

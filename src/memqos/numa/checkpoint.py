@@ -76,9 +76,7 @@ class Contents(_Data, frozen=True):
     @property
     def v1_text(self) -> str:
         """What the checksum of the first format is the hash of."""
-        return dumped(
-            self.policy_name, self.machine_state, self.entries, None, with_pools=False
-        )
+        return dumped(self.policy_name, self.machine_state, self.entries, None, with_pools=False)
 
     @property
     def v2_text(self) -> str:
@@ -175,8 +173,7 @@ def _state(found: _Data) -> State:
             for uid, containers in (found.entries or {}).items()
         },
         pools={
-            uid: _read_blocks(pool.memory_blocks)
-            for uid, pool in (found.pod_entries or {}).items()
+            uid: _read_blocks(pool.memory_blocks) for uid, pool in (found.pod_entries or {}).items()
         },
     )
 

@@ -1,4 +1,4 @@
-"""Hints: which NUMA nodes a provider could take a resource from, as the Topology Manager asks it."""
+"""Hints: which NUMA nodes could provide a resource, as the Topology Manager is told."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
@@ -46,12 +46,10 @@ def listed(providers: Sequence[Provider]) -> tuple[Listed, ...]:
         if not provider.answer:
             lists.append(Listed(provider.name, None, (ANY,)))
             continue
-        for resource, hints in provider.answer.items():
-            if hints is None:
-                hints = (ANY,)
-            elif hints == ():
-                hints = (NOWHERE,)
-            lists.append(Listed(provider.name, resource, hints))
+        lists += [
+            Listed(provider.name, resource, _spelled_out(hints))
+            for resource, hints in provider.answer.items()
+        ]
     return tuple(lists)
 
 
@@ -74,3 +72,9 @@ def one_node_only(hints: Hints | Offer) -> Hints:
             if hint.preferred and (hint.mask is None or hint.mask.bit_count() == 1)
         ]
     )
+
+
+def _spelled_out(hints: Hints | Offer | None) -> Hints | Offer:
+    if hints is None:
+        return (ANY,)
+    return (NOWHERE,) if hints == () else hints

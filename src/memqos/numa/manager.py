@@ -37,6 +37,7 @@ StartFault = (
         "gate_off",
         "no_system_reserved_memory",
         "reserved_more_than_there_is",
+        "state_policy_mismatch",
     ]
     | ReservedFault
     | StateFault
@@ -135,15 +136,17 @@ class Manager(msgspec.Struct, frozen=True):
         active = {other: wants for other, wants in self.active.items() if other != uid}
         return msgspec.structs.replace(self, active=active)
 
-    def restart(self, settings: Settings) -> "Manager | StartRefused":
-        """A new kubelet over the same state and the same pods."""
+    def restart(
+        self, settings: Settings, running: frozenset[tuple[str, str]] = frozenset()
+    ) -> "Manager | StartRefused":
+        """A new kubelet over the same state and pods; the runtime says what is still running."""
         successor = start(settings, self.state)
         if isinstance(successor, StartRefused):
             return successor
-        return msgspec.structs.replace(successor, active=self.active)
+        return msgspec.structs.replace(successor, active=self.active, started=running)
 
     def pinned_nodes(self, uid: str, container: str) -> tuple[int, ...]:
-        """The nodes of a container's cpuset.mems; none if it is not pinned, as always on Windows."""
+        """The nodes of a container's cpuset.mems: none where it is not pinned, as on Windows."""
         return () if self.settings.windows else self.state.held_nodes(uid, container)
 
     def hint_of(self, uid: str, container: str) -> Hint:
@@ -164,32 +167,25 @@ class Manager(msgspec.Struct, frozen=True):
 
     def _without(self, uid: str, container: str) -> "Manager":
         state = self.state if self.settings.policy == "None" else self.state.without(uid, container)
-        return msgspec.structs.replace(
-            self, state=state, started=self.started - {(uid, container)}
-        )
+        return msgspec.structs.replace(self, state=state, started=self.started - {(uid, container)})
 
 
 def start(settings: Settings, state: State | None = None) -> Manager | StartRefused:
     """Start a kubelet, over the state it left if there is one."""
-    policy = settings.policy
-    if policy not in POLICIES:
-        return StartRefused("unknown_policy")
+    fault = _policy_fault(settings)
+    if fault is not None:
+        return StartRefused(fault)
+    policy, reserved = settings.policy, settings.reserved
     before = State(policy) if state is None else state
-    if policy == "None":
-        if before.policy != policy:
-            return StartRefused("state_policy_mismatch", state=Unfit("state_policy_mismatch"))
-        return Manager(settings, before)
-    if settings.windows != (policy == "BestEffort"):
-        return StartRefused("policy_not_on_platform")
-    if settings.windows and not settings.release.enabled("WindowsCPUAndMemoryAffinity"):
-        return StartRefused("gate_off")
-    reserved = settings.reserved
-    if isinstance(reserved, Unreservable):
-        return StartRefused(reserved.kind, reservations=reserved)
-    if is_empty(reserved):
-        return StartRefused("no_system_reserved_memory")
+    if policy != "None":
+        if isinstance(reserved, Unreservable):
+            return StartRefused(reserved.kind, reservations=reserved)
+        if is_empty(reserved):
+            return StartRefused("no_system_reserved_memory")
     if before.policy != policy:
-        return StartRefused("state_policy_mismatch", state=Unfit("state_policy_mismatch"))
+        return StartRefused("state_policy_mismatch")
+    if policy == "None" or isinstance(reserved, Unreservable):
+        return Manager(settings, before)
     if not settings.release.enabled("PodLevelResourceManagers"):
         before = msgspec.structs.replace(before, pools={})
     machine = empty_nodes(settings.machine, reserved)
@@ -201,3 +197,17 @@ def start(settings: Settings, state: State | None = None) -> Manager | StartRefu
     if isinstance(after, Unfit):
         return StartRefused(after.kind, state=after)
     return Manager(settings, after)
+
+
+def _policy_fault(settings: Settings) -> StartFault | None:
+    policy = settings.policy
+    if policy not in POLICIES:
+        return "unknown_policy"
+    if policy == "None":
+        return None
+    if settings.windows != (policy == "BestEffort"):
+        return "policy_not_on_platform"
+    # Without the gate a kubelet on Windows starts, but has no Memory Manager at all.
+    if settings.windows and not settings.release.enabled("WindowsCPUAndMemoryAffinity"):
+        return "gate_off"
+    return None

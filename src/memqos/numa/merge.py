@@ -107,7 +107,8 @@ def _best_preferred(lines: _Lines, terms: Terms) -> Mask | None:
 
 def _best_other(lines: _Lines, terms: Terms) -> Mask | None:
     offer = lines.offer
-    target = max(map(_narrowest_size, [*lines.explicit, *([] if offer is None else [offer])]))
+    demanded = [_narrowest_size(hints) for hints in lines.explicit]
+    target = max([*demanded, 0 if offer is None else _narrowest_size(offer)])
     common = {terms.nodes}
     for hints in lines.explicit:
         masks = {terms.nodes if hint.mask is None else hint.mask for hint in hints}

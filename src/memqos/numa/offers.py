@@ -72,8 +72,8 @@ class Offer(msgspec.Struct, frozen=True):
     ) -> Mask | None:
         """What `mask` and `copies` of our masks of idle nodes can best have in common.
 
-        The nodes of `mask` not in common are shared out, each to a copy that does without it, and no
-        copy can do without more than it has to spare. The best size is `target`, else the next
+        The nodes of `mask` not in common are shared out, each to a copy that does without it, and
+        no copy can do without more than it has to spare. The best size is `target`, else the next
         smaller that there is, else the smallest.
         """
         common = self.idle.within(mask)
@@ -154,8 +154,14 @@ def offer_of(nodes: NodeMap, sizes: Sizes, reusable: Reusable) -> Offer:
     columns = dict.fromkeys(
         [
             ((1,) * len(idle), 2),
-            *[(tuple([nodes[i].table(name).allocatable for i in idle]), sizes[name]) for name in sizes],
-            *[(tuple([nodes[i].table(name).free for i in idle]), sizes[name]) for name in sizes],
+            *[
+                (tuple([nodes[i].table(name).allocatable for i in idle]), size)
+                for name, size in sizes.items()
+            ],
+            *[
+                (tuple([nodes[i].table(name).free for i in idle]), size)
+                for name, size in sizes.items()
+            ],
         ]
     )
     return Offer(

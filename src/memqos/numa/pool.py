@@ -71,7 +71,7 @@ def _parts(wants: PodWants, total: Sizes) -> dict[str, Sizes]:
                 left[name] = left.get(name, 0) - size
         else:
             sharing.append(container.name)
-    return parts | {name: left for name in sharing}
+    return parts | dict.fromkeys(sharing, left)
 
 
 def _used_up(total: Sizes, used: Sizes) -> str | None:

@@ -31,8 +31,8 @@ class Wanted(msgspec.Struct, frozen=True):
 class PodWants(msgspec.Struct, frozen=True):
     """What a pod wants: its init containers and containers in the order in which they start.
 
-    `pooled` means that the pod level says what the pod gets as a whole; `unmanaged` that it does but
-    that this kubelet does not manage such pods.
+    `pooled` means that the pod level says what the pod gets as a whole; `unmanaged` that it does
+    but that this kubelet does not manage such pods.
     """
 
     uid: str
@@ -148,4 +148,3 @@ def _total(containers: tuple[Wanted, ...]) -> Sizes | None:
         name: max(size + sidecars.get(name, 0), starting.get(name, 0))
         for name, size in running.items()
     }
-

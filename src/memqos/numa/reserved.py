@@ -11,9 +11,10 @@ from typing import Final, Literal
 
 import msgspec
 
+from memqos.api.kubelet import MemoryReservation
 from memqos.api.pod import ResourceList
-from memqos.api.quantity import Quantity
-from memqos.api.resources import MEMORY, is_hugepages, spelled
+from memqos.api.quantity import NANOS, Quantity
+from memqos.api.resources import MEMORY, hugepage_size, is_hugepages, spelled
 from memqos.errors import InputError
 from memqos.numa.memory import NodeMap, Sizes
 from memqos.numa.requests import as_int64
@@ -25,8 +26,8 @@ _NODE: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
 _MIB: Final = 1 << 20
 
 
-class Reservation(msgspec.Struct, frozen=True, rename="camel"):
-    """One entry of the configuration's list."""
+class Reservation(msgspec.Struct, frozen=True):
+    """What one node keeps, its quantities as written: the kubelet's verdict hangs on spelling."""
 
     numa_node: int
     limits: ResourceList = {}
@@ -52,6 +53,19 @@ class Unreservable(msgspec.Struct, frozen=True):
     resource: str | None = None
 
 
+def configured(entries: Iterable[MemoryReservation]) -> Reservations:
+    """The reservations of a KubeletConfiguration."""
+    return tuple(
+        [
+            Reservation(
+                entry.numa_node,
+                {name: str(amount) for name, amount in (entry.limits or {}).items()},
+            )
+            for entry in entries
+        ]
+    )
+
+
 def parse_flag(text: str) -> Reservations:
     """Read the flag's spelling: `0:memory=1Gi,hugepages-2Mi=64Mi;1:memory=2Gi`."""
     return tuple([_parse_node(part) for part in text.split(";")]) if text else ()
@@ -73,23 +87,13 @@ def config_faults(reservations: Iterable[Reservation]) -> tuple[ConfigFault, ...
     return tuple(sorted(faults))
 
 
-def required(*parts: ResourceList) -> dict[str, Quantity]:
-    """What reservations must add up to, given kubeReserved, systemReserved and the threshold.
-
-    The threshold is the hard one of memory.available, in bytes: `{"memory": 104857600}`.
-    """
-    totals: dict[str, Quantity] = {}
-    for part in parts:
-        for name, raw in part.items():
-            if _is_memory(name):
-                totals[name] = totals.get(name, Quantity(0)) + Quantity.parse(raw)
-    return totals
-
-
 def system_reserved(
     nodes: Sequence[int], reservations: Iterable[Reservation], required: Mapping[str, Quantity]
 ) -> dict[int, dict[str, int]] | Unreservable:
-    """What each node keeps for the system, in bytes, or why the Memory Manager refuses it."""
+    """What each node keeps for the system, in bytes, or why the Memory Manager refuses it.
+
+    `required` is what the node keeps back for system, kubelet and eviction together.
+    """
     entries = tuple(reservations)
     unknown = tuple([entry.numa_node for entry in entries if entry.numa_node not in nodes])
     if unknown:
@@ -125,15 +129,16 @@ def even_split(nodes: NodeMap, required: Mapping[str, Quantity]) -> Reservations
     """Reservations that satisfy the kubelet, as even as the nodes' sizes allow.
 
     Memory is split in whole MiB as far as possible, hugepages in whole pages. None if the machine
-    is too small. The node map is that of the machine with nothing reserved.
+    is too small, or if no whole number of bytes will do. The node map is that of the machine with
+    nothing reserved.
     """
     parts: dict[int, ResourceList] = {node: {} for node in sorted(nodes)}
     for name, quantity in required.items():
-        if not quantity.nano:
+        if not _is_memory(name):
             continue
         room = {node: nodes[node].table(name).allocatable for node in parts}
-        unit = _MIB if name == MEMORY else Quantity.parse_bare(name.split("-", 1)[1]).value
-        shares = _shares(quantity.value, room, unit)
+        unit = _MIB if name == MEMORY else hugepage_size(name) or 1
+        shares = None if quantity.nano % NANOS else _shares(quantity.value, room, unit)
         if shares is None:
             return None
         for node, share in shares.items():
@@ -154,15 +159,19 @@ def flag_of(reservations: Iterable[Reservation]) -> str:
 
 
 def _shares(total: int, room: Mapping[int, int], unit: int) -> dict[int, int] | None:
-    """Shares of a total, each within its room; the smallest room is served first."""
-    shares = {}
+    """Shares of a total, each within its room, in whole units as far as possible."""
+    shares = dict.fromkeys(room, 0)
     left = total
+    # What a small node cannot take is shared among the larger ones, which come later.
     order = sorted(room, key=lambda node: (room[node], -node))
     for index, node in enumerate(order):
-        others = len(order) - index
-        even = left if others == 1 else left // others // unit * unit
-        shares[node] = min(even, room[node] if others == 1 else room[node] // unit * unit)
+        even = left // (len(order) - index) // unit * unit
+        shares[node] = min(even, room[node] // unit * unit)
         left -= shares[node]
+    for node in reversed(order):
+        rest = min(left, room[node] - shares[node])
+        shares[node] += rest
+        left -= rest
     return None if left else shares
 
 
@@ -179,15 +188,14 @@ def _mismatches(
 def _parse_node(text: str) -> Reservation:
     node, colon, limits = text.partition(":")
     if not colon or ":" in limits or not _NODE.fullmatch(node):
-        raise InputError(
-            f"{text!r} is not a memory reservation", hint="write it like 0:memory=1Gi"
-        )
+        raise InputError(f"{text!r} is not a memory reservation", hint="write it like 0:memory=1Gi")
     entries: ResourceList = {}
     for limit in limits.split(","):
         name, equals, quantity = limit.partition("=")
         if not equals or "=" in quantity or not _is_memory(name):
             raise InputError(
-                f"{limit!r} reserves no memory", hint="write it like memory=1Gi or hugepages-2Mi=64Mi"
+                f"{limit!r} reserves no memory",
+                hint="write it like memory=1Gi or hugepages-2Mi=64Mi",
             )
         Quantity.parse_bare(quantity)
         entries[name] = quantity

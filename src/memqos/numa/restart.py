@@ -9,7 +9,6 @@ from memqos.numa.memory import Block, Blocks, NodeMap, NumaNode, free_in, taken
 from memqos.numa.state import State
 
 StateFault = Literal[
-    "state_policy_mismatch",
     "empty_machine_state_with_assignments",
     "assignment_numa_node_not_found",
     "assignment_resource_not_found",
@@ -22,7 +21,7 @@ Field = Literal[
 
 
 class Difference(msgspec.Struct, frozen=True):
-    """One thing the state says otherwise than the machine; `free` and `reserved` of whole groups."""
+    """What the state says otherwise than the machine; free and reserved are those of a group."""
 
     node: int
     field: Field

@@ -60,9 +60,7 @@ def narrowest(
     for need, sums in zip(needs, best_sums, strict=False):
         least = max(least, next((k for k, sum_ in enumerate(sums) if sum_ >= need), len(sums)))
     for size in range(least, len(pool.nodes) + 1):
-        found = lowest(
-            pool, needs, size, beside=beside, distances=distances, accept=accept
-        )
+        found = lowest(pool, needs, size, beside=beside, distances=distances, accept=accept)
         if found is not None:
             return found
     return None
@@ -161,8 +159,7 @@ class _Search:
         if prices:
             cost += prices[index]
             prices = [
-                price + more
-                for price, more in zip(prices[:index], self.apart[index], strict=False)
+                price + more for price, more in zip(prices[:index], self.apart[index], strict=False)
             ]
         self.descend(index, size - 1, left, chosen | 1 << node, full | 1 << kind, cost, prices)
 
@@ -172,9 +169,7 @@ class _Search:
         if self.steps > _MOST_STEPS:
             return True
         others = size - 1
-        least = sorted(
-            [price + self.nearest[i][others] for i, price in enumerate(prices[:index])]
-        )
+        least = sorted([price + self.nearest[i][others] for i, price in enumerate(prices[:index])])
         return cost + sum(least[:size]) >= self.cost
 
 
@@ -186,7 +181,7 @@ _CACHED: Final = 64
 def _best_sums(pool: Pool) -> tuple[tuple[tuple[int, ...], ...], ...]:
     """For the lowest i nodes, in every respect: the most that 0, 1, 2 … of them weigh together."""
     columns: list[list[int]] = [[] for _ in (pool.weights[0] if pool.weights else ())]
-    result = [tuple([(0,) for _ in columns])]
+    result: list[tuple[tuple[int, ...], ...]] = [((0,),) * len(columns)]
     for weight in pool.weights:
         for column, own in zip(columns, weight, strict=True):
             insort(column, own)

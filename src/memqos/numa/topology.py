@@ -71,22 +71,12 @@ def configure(
     """A Topology Manager of these settings on a machine; distances are rows in the nodes' order."""
     if policy == "none":
         return Topology("none", "none")
-    prefer_closest, most = False, DEFAULT_MAX_NODES
     for name, value in sorted(options.items()):
-        if name == PREFER_CLOSEST:
-            if value not in _BOOLEANS:
-                return Misconfigured("bad_bool", f"{name}={value!r} is neither true nor false")
-            prefer_closest = _BOOLEANS[value]
-        elif name == MAX_NODES:
-            if not _INTEGER.fullmatch(value) or abs(int(value)) > MAX_INT64:
-                return Misconfigured("bad_int", f"{name}={value!r} is not a whole number")
-            most = int(value)
-            if most < DEFAULT_MAX_NODES:
-                return Misconfigured(
-                    "max_numa_below_default", f"{name}={value} is less than {DEFAULT_MAX_NODES}"
-                )
-        else:
-            return Misconfigured("unknown_option", f"there is no option {name!r}")
+        fault = _option_fault(name, value)
+        if fault is not None:
+            return fault
+    prefer_closest = _BOOLEANS[options.get(PREFER_CLOSEST, "false")]
+    most = int(options.get(MAX_NODES, DEFAULT_MAX_NODES))
     if prefer_closest and distances is None:
         return Misconfigured("no_numa_distances", f"{PREFER_CLOSEST} needs the nodes' distances")
     if len(nodes) > most:
@@ -145,12 +135,25 @@ _DECIDE: Final = {
 }
 
 
-def _by_node(
-    nodes: Sequence[int], distances: Sequence[Sequence[int]] | None
-) -> Distances | None:
+def _option_fault(name: str, value: str) -> Misconfigured | None:
+    if name == PREFER_CLOSEST:
+        if value not in _BOOLEANS:
+            return Misconfigured("bad_bool", f"{name}={value!r} is neither true nor false")
+    elif name == MAX_NODES:
+        if not _INTEGER.fullmatch(value) or abs(int(value)) > MAX_INT64:
+            return Misconfigured("bad_int", f"{name}={value!r} is not a whole number")
+        if int(value) < DEFAULT_MAX_NODES:
+            return Misconfigured(
+                "max_numa_below_default", f"{name}={value} is less than {DEFAULT_MAX_NODES}"
+            )
+    else:
+        return Misconfigured("unknown_option", f"there is no option {name!r}")
+    return None
+
+
+def _by_node(nodes: Sequence[int], distances: Sequence[Sequence[int]] | None) -> Distances | None:
     if distances is None:
         return None
     return {
-        node: dict(zip(nodes, row, strict=True))
-        for node, row in zip(nodes, distances, strict=True)
+        node: dict(zip(nodes, row, strict=True)) for node, row in zip(nodes, distances, strict=True)
     }

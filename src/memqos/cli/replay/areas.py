@@ -20,22 +20,22 @@ _BUILT: Final = {
     "node_allocatable": "kubelet:node_allocatable",
     "kubelet_config": "kubelet:kubelet_config",
     "defaults": "kubelet:defaults",
+    "scheduler_fit": "cluster_pressure:scheduler_fit",
+    "pressure_admission": "cluster_pressure:pressure_admission",
+    "eviction_sync": "cluster_pressure:eviction_sync",
+    "eviction_thresholds": "cluster_pressure:eviction_thresholds",
+    "eviction_rank": "cluster_pressure:eviction_rank",
 }
 _NOT_BUILT: Final = frozenset(
     {
-        "eviction_rank",
-        "eviction_sync",
-        "eviction_thresholds",
         "hpa_requests",
         "limitrange",
         "memory_manager",
         "memory_state_checkpoint",
-        "pressure_admission",
         "quota_admission",
         "quota_usage",
         "reserved_memory",
         "resize",
-        "scheduler_fit",
         "topology_config",
         "topology_merge",
     }

@@ -11,7 +11,7 @@ from memqos.api.pod import Pod
 from memqos.api.qos import qos_class
 from memqos.api.quantity import milli_of, whole
 from memqos.api.resources import CPU, MEMORY, Amounts, spelled
-from memqos.api.shape import is_critical, shape_of
+from memqos.api.shape import shape_of
 from memqos.api.thresholds import (
     MEMORY_AVAILABLE,
     Amount,
@@ -45,7 +45,7 @@ from memqos.release import Release
 def eviction_rank(case: Case) -> dict[str, Any]:
     """The order of eviction and who the event blames."""
     release = release_of(case)
-    usage = _usage(case["stats"])
+    usage = _usage(case.get("stats") or {})
     pods = msgspec.convert(case["pods"], tuple[Pod, ...])
     order = eviction_order([(pod, usage.get(_name(pod))) for pod in pods], release)
     first = first_to_go(order)
@@ -68,7 +68,7 @@ def eviction_thresholds(case: Case) -> dict[str, Any]:
         return {"error": read.faults[0].problem, **dict.fromkeys(keys)}
     observations = {
         signal: Observation(*[whole(milli_of(seen[key])) for key in ("available", "capacity")])
-        for signal, seen in case["observations"].items()
+        for signal, seen in (case.get("observations") or {}).items()
     }
     found = readings(read.thresholds, observations)
     met = [reading.threshold for reading in found if reading.met]
@@ -97,7 +97,7 @@ def eviction_sync(case: Case) -> dict[str, Any]:
         available = given["node_available_bytes"]
         now = int(given["at_seconds"] * SECOND)
         node = Observation(available, available + given["node_working_set_bytes"], now)
-        usage = _usage(given["stats"])
+        usage = _usage(given.get("stats") or {})
         running = [(pod, usage.get(_name(pod))) for pod in pods]
         step, state = evict_once(state, now, {MEMORY_AVAILABLE: node}, running, settings, release)
         if step.evicted is not None:
@@ -110,7 +110,7 @@ def pressure_admission(case: Case) -> dict[str, Any]:
     """Admission to a node under pressure."""
     release = release_of(case)
     pod = msgspec.convert(case["pod"], Pod)
-    answer = admission(pod, shape_of(pod, release), case["node_conditions"], release)
+    answer = admission(pod, shape_of(pod, release), case.get("node_conditions") or (), release)
     return {
         "admit": answer.admitted,
         "critical": answer.critical,
@@ -123,7 +123,7 @@ def scheduler_fit(case: Case) -> dict[str, Any]:
     """A pod against one node: the filter, the scores and the requests each sees."""
     release = release_of(case)
     demand = _demand(msgspec.convert(case["pod"], Pod), release)
-    existing = msgspec.convert(case["existing_pods"], tuple[Pod, ...])
+    existing = msgspec.convert(case.get("existing_pods") or (), tuple[Pod, ...])
     allocatable = {name: milli_of(raw) for name, raw in case["node"]["allocatable"].items()}
     room = room_of("node", allocatable, [_demand(pod, release) for pod in existing])
     profile = _profile(case)
@@ -175,7 +175,7 @@ def _details(ranked: Ranked, release: Release) -> dict[str, Any]:
         "exceeds_request": ranked.over_request,
         "above_request_bytes": ranked.excess,
         "priority": ranked.priority,
-        "critical": is_critical(ranked.pod),
+        "critical": ranked.critical,
         "qos": qos_class(shape_of(ranked.pod, release), release),
     }
 
@@ -193,11 +193,11 @@ def _blame(pod: Pod, blamed: Blame | None) -> dict[str, Any] | None:
 
 def _read_thresholds(case: Case) -> Thresholds:
     return read_thresholds(
-        case["eviction_hard"],
-        case["eviction_soft"],
-        case["eviction_soft_grace_period"],
-        case["eviction_minimum_reclaim"],
-        case["enforce_node_allocatable"],
+        case.get("eviction_hard") or {},
+        case.get("eviction_soft"),
+        case.get("eviction_soft_grace_period"),
+        case.get("eviction_minimum_reclaim"),
+        case.get("enforce_node_allocatable") or (),
     )
 
 

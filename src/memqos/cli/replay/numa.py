@@ -143,16 +143,12 @@ def _settings(case: Case, changed: Mapping[str, Any] | None = None) -> Settings:
     )
 
 
-def _step(
-    manager: Manager, case: Case, step: Mapping[str, Any]
-) -> tuple[Manager | None, Seen]:
+def _step(manager: Manager, case: Case, step: Mapping[str, Any]) -> tuple[Manager | None, Seen]:
     if step["op"] == "admit":
         pod = msgspec.convert(step["pod"], Pod)
         extra = step.get("extra_hints")
         others = () if extra is None else (Provider("extra", _answer(extra)),)
-        manager, outcome = manager.admit(
-            pod, operation=step.get("operation", "add"), others=others
-        )
+        manager, outcome = manager.admit(pod, operation=step.get("operation", "add"), others=others)
         return manager, _admission(manager, pod, outcome)
     if step["op"] == "restart":
         begun = manager.restart(_settings(case, step))

@@ -1,0 +1,110 @@
+"""Which nodes could hold a request depends on their memory and on who uses them already."""
+
+import time
+
+from memqos.numa.hints import Hint, Listed, hints_of
+from memqos.numa.masks import mask_of, nodes_of
+from memqos.numa.memory import MemoryTable, NodeMap, NumaNode
+from memqos.numa.merge import Terms, merged
+from memqos.numa.offers import Offer, offer_of
+from memqos.numa.room import room_for
+
+
+def node(*cells: int, size: int = 10, used: int = 0, count: int = 0, pages: int = 0) -> NumaNode:
+    tables = {
+        "memory": MemoryTable(size, 0, size, used, size - used),
+        "hugepages-2Mi": MemoryTable(pages, 0, pages, 0, pages),
+    }
+    return NumaNode(count, tables, cells)
+
+
+def offered(nodes: NodeMap, memory: int, pages: int | None = None) -> Offer:
+    sizes = {"memory": memory} if pages is None else {"hugepages-2Mi": pages, "memory": memory}
+    return offer_of(nodes, sizes, {})
+
+
+def masks(offer: Offer) -> list[tuple[int, ...]]:
+    return [nodes_of(mask) for mask in offer]
+
+
+IDLE = {i: node(i) for i in range(3)}
+
+
+def test_on_an_idle_machine_every_mask_that_is_large_enough_is_offered() -> None:
+    assert masks(offered(IDLE, 5)) == [(0,), (1,), (2,), (0, 1), (0, 2), (1, 2), (0, 1, 2)]
+    assert masks(offered(IDLE, 15)) == [(0, 1), (0, 2), (1, 2), (0, 1, 2)]
+    assert not offered(IDLE, 31)
+
+
+def test_preferred_is_what_an_empty_machine_would_need() -> None:
+    full = {0: node(0, used=10, count=1), 1: node(1, used=10, count=1), 2: node(2), 3: node(3)}
+    crowded = {**full, 2: node(2, used=6, count=1)}
+    assert list(hints_of(offered(full, 5)))[0] == Hint(mask_of([2]), True)
+    assert list(hints_of(offered(crowded, 8))) == [Hint(mask_of([3]), True)]
+    # Two idle nodes hold what one could on an empty machine: offered, but not preferred.
+    small = {0: node(0, size=20, used=20, count=1), 1: node(1), 2: node(2)}
+    assert list(hints_of(offered(small, 15))) == [Hint(mask_of([1, 2]), False)]
+
+
+def test_a_node_in_use_alone_is_not_used_with_others() -> None:
+    nodes = {**IDLE, 0: node(0, used=2, count=1)}
+    assert masks(offered(nodes, 5)) == [(0,), (1,), (2,), (1, 2)]
+
+
+def test_a_group_in_use_is_used_whole_or_not_at_all() -> None:
+    nodes = {
+        0: node(0, 1, used=6, count=1),
+        1: node(0, 1, used=5, count=1),
+        2: node(2),
+        3: node(3),
+    }
+    assert masks(offered(nodes, 4)) == [(2,), (3,), (0, 1), (2, 3)]
+    assert masks(offered(nodes, 10)) == [(2,), (3,), (2, 3)]
+
+
+def test_every_resource_must_fit() -> None:
+    nodes = {0: node(0, pages=4), 1: node(1), 2: node(2, pages=2)}
+    assert masks(offered(nodes, 5, 3)) == [(0,), (0, 1), (0, 2), (0, 1, 2)]
+    assert masks(offered(nodes, 15, 5)) == [(0, 2), (0, 1, 2)]
+
+
+def test_memory_the_pod_may_use_again_counts_for_its_mask_alone() -> None:
+    full = {i: node(i, used=10, count=1) for i in range(2)}
+    offer = offer_of(full, {"memory": 4}, {mask_of([1]): {"memory": 4}})
+    assert masks(offer) == [(1,)]
+
+
+def test_a_wider_mask_is_the_narrowest_that_includes_the_given_nodes() -> None:
+    offer = offered({i: node(i, size=10 + i) for i in range(4)}, 25)
+    assert offer.narrowest() == mask_of([2, 3])
+    assert offer.narrowest(including=mask_of([0])) == mask_of([0, 1, 2])
+    assert offered(IDLE, 31).narrowest() is None
+
+
+def test_a_resource_no_node_has_is_not_offered() -> None:
+    assert not offer_of(IDLE, {"memory": 1, "hugepages-1Gi": 1}, {})
+
+
+def test_34_nodes_are_no_harder_than_two() -> None:
+    nodes = {i: node(i, size=100 + i, pages=i % 3) for i in range(34)}
+    began = time.perf_counter()
+    for memory in (50, 1000, 2000, 3900):
+        offer = offered(nodes, memory, 5)
+        lists = [Listed("memory", name, offer) for name in ("memory", "hugepages-2Mi")]
+        assert merged(lists, Terms(mask_of(range(34)))).preferred
+    assert time.perf_counter() - began < 5
+
+
+def test_the_room_there_is_is_told_by_resource() -> None:
+    nodes = {
+        0: node(0, used=7, count=1, pages=4),
+        1: node(1, 2, used=9, count=1),
+        2: node(1, 2, used=8, count=1, pages=9),
+        3: node(3, pages=1),
+        4: node(4, size=8),
+    }
+    pages, memory = room_for(nodes, {"hugepages-2Mi": 2, "memory": 9})
+    assert (memory.on_one, memory.one) == (3, (0,))
+    assert (memory.on_several, memory.several) == (3, (1, 2))
+    assert (pages.on_one, pages.one) == (1, (3,))
+    assert (pages.on_several, pages.several) == (1, (3, 4))

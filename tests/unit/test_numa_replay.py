@@ -1,0 +1,57 @@
+"""What Kubernetes was recorded to decide about NUMA nodes is what memqos decides."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memqos.cli.replay import numa
+from memqos.cli.replay.differences import differences
+from memqos.numa.checkpoint import Loaded, read, write
+from memqos.release import Release
+
+CASES = Path(__file__).parents[1] / "conformance" / "cases"
+RECORDED = {
+    "topology_merge": 500,
+    "topology_config": 60,
+    "memory_manager": 324,
+    "reserved_memory": 150,
+    "memory_state_checkpoint": 80,
+}
+
+
+def cases(area: str) -> Iterator[dict[str, Any]]:
+    for line in (CASES / f"{area}.jsonl").read_text().splitlines():
+        yield json.loads(line)
+
+
+@pytest.mark.parametrize("area", sorted(RECORDED))
+def test_every_recorded_decision_is_decided_alike(area: str) -> None:
+    replay = getattr(numa, area)
+    different, replayed = {}, 0
+    for case in cases(area):
+        replayed += 1
+        expect, actual = case["expect"], replay(case["input"])
+        # The hashed text is an explanation, which only some cases were recorded with.
+        if "legacy_hash_input" not in expect:
+            actual.pop("legacy_hash_input", None)
+        found = differences(area, expect, actual)
+        if found:
+            different[case["id"]] = [str(difference) for difference in found]
+    assert replayed == RECORDED[area]
+    assert different == {}
+
+
+def test_a_state_file_is_written_to_the_letter_as_the_kubelet_wrote_it() -> None:
+    compared = 0
+    for case in cases("memory_state_checkpoint"):
+        if "legacy_hash_input" not in case["expect"]:
+            continue
+        text = case["input"]["file"]
+        loaded = read(text)
+        assert isinstance(loaded, Loaded)
+        assert write(loaded.state, Release.of("1.38", case["input"]["feature_gates"])) == text
+        compared += 1
+    assert compared == 40

@@ -1,0 +1,193 @@
+"""The desired tree of a node, held against nodes that a real kubelet kept."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+
+from memqos.api.kubelet import configured
+from memqos.api.kubelet_reading import kubelet_from
+from memqos.api.node import Capacity, allocatable
+from memqos.api.pod import ObjectMeta, Pod
+from memqos.errors import InputError
+from memqos.plan.terms import Terms
+from memqos.plan.tree import Tree, plan_node
+from memqos.release import Release
+
+NODES = Path(__file__).parents[1] / "nodes"
+PAGE = 4096
+
+
+def recorded(name: str) -> dict[str, Any]:
+    node: dict[str, Any] = json.loads((NODES / f"{name}.json").read_text())
+    return node
+
+
+def tree_of(node: dict[str, Any]) -> Tree:
+    kubelet = kubelet_from(yaml.safe_load(node["kubelet_configuration"]), Release.of("1.38"))
+    memory = int(str(node["meminfo"]).split("MemTotal:")[1].split()[0]) * 1024
+    capacity = Capacity(cpu=2000, memory=memory)
+    terms = Terms(
+        kubelet.release,
+        kubelet.config.memory_throttling_factor,
+        kubelet.config.policy,
+        memory_capacity=memory,
+        memory_allocatable=allocatable(capacity, kubelet.config, kubelet.release).enforced_memory,
+    )
+    pods = msgspec.convert(node["pods"]["items"], tuple[Pod, ...])
+    return plan_node(pods, terms, kubelet.config, capacity)
+
+
+@pytest.mark.parametrize("name", ["cgroupfs", "systemd", "numa"])
+def test_a_node_kept_by_a_real_kubelet_holds_the_planned_memory_and_cpu_values(name: str) -> None:
+    node = recorded(name)
+    compared = 0
+    for path, cgroup in tree_of(node).cgroups.items():
+        live = node["cgroups"].get(path, {})
+        for file, setting in cgroup.settings.items():
+            # The runtime of these nodes leaves hugetlb of containers alone.
+            if setting.value is None or file not in live or file.startswith("hugetlb."):
+                continue
+            value = setting.value
+            if isinstance(value, int) and file in ("memory.min", "memory.low", "memory.high"):
+                value = value // PAGE * PAGE
+            if isinstance(value, int) and file == "memory.max":
+                value = value // PAGE * PAGE
+            assert live[file].strip() == str(value), (path, file, setting.because)
+            compared += 1
+    assert compared > 90
+
+
+@pytest.mark.parametrize("name", ["cgroupfs", "systemd", "numa"])
+def test_every_running_container_of_a_recorded_node_is_placed(name: str) -> None:
+    node = recorded(name)
+    tree = tree_of(node)
+    assert tree.unresolved == ()
+    for pod in node["pods"]["items"]:
+        for status in pod["status"]["containerStatuses"]:
+            container_id = status["containerID"].removeprefix("containerd://")
+            (path,) = (path for path in tree.cgroups if container_id in path)
+            assert path in node["cgroups"]
+
+
+def test_parents_come_before_children() -> None:
+    seen: set[str] = set()
+    for path in tree_of(recorded("systemd")).cgroups:
+        parent = path.rpartition("/")[0]
+        assert not parent or parent in seen
+        seen.add(path)
+
+
+def small_node(**status: Any) -> Tree:
+    pod = {
+        "metadata": {"name": "p", "namespace": "n", "uid": "u-1"},
+        "spec": {"containers": [{"name": "c", "image": "i"}]},
+        "status": {"phase": "Running", "qosClass": "BestEffort", **status},
+    }
+    release = Release.of("1.38")
+    return plan_node(
+        [msgspec.convert(pod, Pod)],
+        Terms(release, None, memory_capacity=1 << 34, memory_allocatable=1 << 34),
+        configured({}, 38),
+        Capacity(cpu=1000, memory=1 << 34),
+    )
+
+
+def test_a_container_without_an_id_is_unresolved_and_said_so() -> None:
+    (unresolved,) = small_node().unresolved
+    assert (unresolved.pod, unresolved.container) == ("n/p", "c")
+    assert "no container ID" in unresolved.why
+
+
+def test_a_runtime_nobody_knows_is_unresolved() -> None:
+    statuses = [{"name": "c", "containerID": "docker://abc"}]
+    (unresolved,) = small_node(containerStatuses=statuses).unresolved
+    assert "docker" in unresolved.why
+
+
+def test_a_pod_that_has_ended_owns_nothing() -> None:
+    tree = small_node(phase="Succeeded")
+    assert not tree.unresolved
+    assert all(cgroup.pod is None for cgroup in tree.cgroups.values())
+
+
+def test_a_uid_that_would_leave_the_tree_is_refused() -> None:
+    pod = Pod(ObjectMeta(name="p", uid="../../x"))
+    with pytest.raises(InputError, match="cannot name a cgroup"):
+        plan_node(
+            [pod],
+            Terms(Release.of("1.38"), None),
+            configured({}, 38),
+            Capacity(cpu=1000, memory=1 << 34),
+        )
+
+
+def test_without_cgroups_per_qos_there_is_nothing_to_plan() -> None:
+    with pytest.raises(InputError, match="cgroupsPerQOS"):
+        plan_node(
+            [],
+            Terms(Release.of("1.38"), None),
+            configured({"cgroups_per_qos": False}, 38),
+            Capacity(cpu=1000, memory=1 << 34),
+        )
+
+
+def test_given_numa_nodes_are_planned() -> None:
+    statuses = [{"name": "c", "containerID": "containerd://abc"}]
+    pod = {
+        "metadata": {"name": "p", "uid": "u-1"},
+        "spec": {"containers": [{"name": "c", "image": "i"}]},
+        "status": {"phase": "Running", "containerStatuses": statuses},
+    }
+    tree = plan_node(
+        [msgspec.convert(pod, Pod)],
+        Terms(Release.of("1.38"), None),
+        configured({}, 38),
+        Capacity(cpu=1000, memory=1 << 34),
+        mems={("u-1", "c"): "0-1"},
+    )
+    assert tree.cgroups["/kubepods/besteffort/podu-1/abc"].settings["cpuset.mems"].value == "0-1"
+
+
+def test_a_reserved_cgroup_is_protected_whatever_the_policy() -> None:
+    config = configured(
+        {
+            "enforce_node_allocatable": ("pods", "kube-reserved"),
+            "kube_reserved": {"memory": "1Gi"},
+            "kube_reserved_cgroup": "/podruntime",
+        },
+        38,
+    )
+    tree = plan_node([], Terms(Release.of("1.38"), None), config, Capacity(1000, 1 << 34))
+    assert tree.cgroups["/podruntime"].settings["memory.min"].value == 1 << 30
+    assert tree.cgroups["/kubepods"].settings["memory.max"].value == (1 << 34) - (1 << 30)
+
+
+def test_a_resize_that_is_pending_is_not_in_force() -> None:
+    pod = {
+        "metadata": {"name": "p", "uid": "u-1"},
+        "spec": {
+            "containers": [{"name": "c", "image": "i", "resources": {"limits": {"memory": "2Gi"}}}]
+        },
+        "status": {
+            "phase": "Running",
+            "qosClass": "Burstable",
+            "containerStatuses": [
+                {
+                    "name": "c",
+                    "containerID": "containerd://abc",
+                    "resources": {"limits": {"memory": "1Gi"}},
+                }
+            ],
+        },
+    }
+    tree = plan_node(
+        [msgspec.convert(pod, Pod)],
+        Terms(Release.of("1.38"), None),
+        configured({}, 38),
+        Capacity(cpu=1000, memory=1 << 34),
+    )
+    assert tree.cgroups["/kubepods/burstable/podu-1/abc"].settings["memory.max"].value == 1 << 30
