@@ -1,7 +1,7 @@
 """Find the pods of a document: Pods, lists of objects, and the pod templates of workloads."""
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -13,7 +13,7 @@ from memqos.errors import InputError
 _Decoded = TypeVar("_Decoded")
 
 
-class _Workload(NamedTuple):
+class _Workload(msgspec.Struct, frozen=True):
     """Where a kind belongs to, and where it holds its pod."""
 
     group: str
@@ -77,7 +77,7 @@ class Template(msgspec.Struct, frozen=True):
         return self.refused(error.what, error.field or "", error.hint)
 
 
-class _Identity(NamedTuple):
+class _Identity(msgspec.Struct, frozen=True):
     kind: str
     api_version: str
 
@@ -89,7 +89,7 @@ class _Identity(NamedTuple):
 _NO_IDENTITY = _Identity("", "")
 
 
-class _Object(NamedTuple):
+class _Object(msgspec.Struct, frozen=True):
     """A mapping somewhere in a document."""
 
     document: Document
