@@ -52,6 +52,7 @@ clean:
 $(venv)/.stamp: requirements.txt requirements-build.txt pyproject.toml | $(bin)/python
 	@$(call logged,$(pip) install --require-hashes -r requirements.txt -r requirements-build.txt,the pinned packages could not be installed)
 	@$(call logged,$(pip) install --no-build-isolation --no-deps --editable .,memqos itself could not be installed)
+	@$(bin)/python -m compileall -q src
 	@touch $@
 
 # The tools on top: what the tests need.

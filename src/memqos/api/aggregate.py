@@ -15,18 +15,22 @@ from memqos.release import Release
 
 def aggregate_requests(shape: Shape) -> Amounts:
     """What the containers request together, whatever the pod level says."""
-    return _aggregate(
-        [part.requests for part in shape.containers],
-        [(part.requests, part.role == "sidecar") for part in shape.init_containers],
-    )
+    running = _sum([part.requests for part in shape.containers])
+    if shape.init_containers:
+        _with_init(
+            running, [(part.requests, part.role == "sidecar") for part in shape.init_containers]
+        )
+    return running
 
 
 def aggregate_limits(shape: Shape) -> Amounts:
     """What the containers may use together, whatever the pod level says."""
-    return _aggregate(
-        [part.limits for part in shape.containers],
-        [(part.limits, part.role == "sidecar") for part in shape.init_containers],
-    )
+    running = _sum([part.limits for part in shape.containers])
+    if shape.init_containers:
+        _with_init(
+            running, [(part.limits, part.role == "sidecar") for part in shape.init_containers]
+        )
+    return running
 
 
 def pod_requests(
@@ -77,23 +81,25 @@ def limits_while_starting(init_containers: Iterable[Part]) -> Iterable[Amounts]:
         yield together
 
 
-def _aggregate(regular: list[Amounts], init: list[tuple[Amounts, bool]]) -> Amounts:
-    result: Amounts = {}
-    for amounts in regular:
-        _add(result, amounts)
-    if not init:
-        return result
+def _sum(each: list[Amounts]) -> Amounts:
+    total = each[0].copy() if each else {}
+    for amounts in each[1:]:
+        _add(total, amounts)
+    return total
+
+
+def _with_init(running: Amounts, init: list[tuple[Amounts, bool]]) -> None:
+    """Add the sidecars to what runs, and raise it to the peak while starting."""
     peak: Amounts = {}
     sidecars: Amounts = {}
     for amounts, is_sidecar in init:
         together = sidecars.copy()
         _add(together, amounts)
         if is_sidecar:
-            _add(result, amounts)
+            _add(running, amounts)
             sidecars = together
         _raise(peak, together)
-    _raise(result, peak)
-    return result
+    _raise(running, peak)
 
 
 def _add(total: Amounts, amounts: Amounts) -> None:

@@ -3,7 +3,9 @@
 Division is that of integers, truncating, as the kubelet does it.
 """
 
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from memqos.api.aggregate import aggregate_requests, has_pod_level_requests
 from memqos.api.pod import QosClass
@@ -19,7 +21,7 @@ SANDBOX: Final = -998
 """The pause container of every pod."""
 
 
-class Score(NamedTuple):
+class Score(msgspec.Struct, frozen=True, gc=False):
     """A score and what it was computed from; None where the node's memory is not known."""
 
     value: int | None

@@ -46,7 +46,7 @@ _PLAIN: Final = frozenset({CPU, MEMORY})
 """Names that need no look: valid in any stanza."""
 
 
-class FieldError(msgspec.Struct, frozen=True, order=True):
+class FieldError(msgspec.Struct, frozen=True):
     """One thing the API server refuses: where, what kind, and why."""
 
     field: str

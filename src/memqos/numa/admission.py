@@ -67,8 +67,8 @@ Outcome = Admitted | Refused
 class Terms(msgspec.Struct, frozen=True):
     """What the managers of a kubelet admit by.
 
-    `as_kubelet` repeats what upstream gets wrong: a pod with a pool that is admitted again, as
-    after a restart, takes its memory a second time.
+    `as_kubelet` repeats what upstream gets wrong when a pod is admitted again, as after a restart:
+    a pool is taken a second time.
     """
 
     policy: MemoryPolicy

@@ -167,7 +167,14 @@ class Manager(msgspec.Struct, frozen=True):
 
     def _without(self, uid: str, container: str) -> "Manager":
         state = self.state if self.settings.policy == "None" else self.state.without(uid, container)
-        return msgspec.structs.replace(self, state=state, started=self.started - {(uid, container)})
+        # Upstream goes on offering a pod memory that its init containers have given back since.
+        forget = self.leftovers.uid == uid and not self.settings.as_kubelet
+        return msgspec.structs.replace(
+            self,
+            state=state,
+            leftovers=Leftovers() if forget else self.leftovers,
+            started=self.started - {(uid, container)},
+        )
 
 
 def start(settings: Settings, state: State | None = None) -> Manager | StartRefused:

@@ -1,5 +1,6 @@
 """cpu.shares and cpu.max: planned because they share the cgroups, compared and never written."""
 
+from functools import lru_cache
 from typing import Final
 
 from memqos.api.resources import CPU, Amounts
@@ -37,11 +38,18 @@ def shares_of(milli: int) -> int:
     return min(max(milli * 1024 // 1000, MIN_SHARES), MAX_SHARES)
 
 
+@lru_cache(maxsize=4096)
+def shares(milli: int, taken_from: str) -> Setting:
+    """cpu.shares of thousandths of a core, and which of the pod's numbers they are."""
+    return Setting(shares_of(milli), SHARES, (milli, taken_from))
+
+
 def weight_of(shares: int) -> int:
     """cpu.weight as the kubelet and runc before 1.3.2 make it of shares."""
     return 1 + (shares - 2) * 9999 // 262_142 if shares else 0
 
 
+@lru_cache(maxsize=4096)
 def quota(milli: int, period: int, enforced: bool) -> Setting:
     """cpu.max of a limit in thousandths of a core; 0 is no limit."""
     if not enforced:
@@ -54,16 +62,12 @@ def quota(milli: int, period: int, enforced: bool) -> Setting:
 
 def _zero_request_takes_limit(requests: Amounts, limit: int) -> Setting:
     request = requests.get(CPU, 0)
-    if not request and limit:
-        return Setting(shares_of(limit), SHARES, (limit, "limit"))
-    return Setting(shares_of(request), SHARES, (request, "request"))
+    return shares(limit, "limit") if not request and limit else shares(request, "request")
 
 
 def _missing_request_takes_limit(requests: Amounts, limit: int) -> Setting:
     request = requests.get(CPU)
-    if request is None:
-        return Setting(shares_of(limit), SHARES, (limit, "limit"))
-    return Setting(shares_of(request), SHARES, (request, "request"))
+    return shares(limit, "limit") if request is None else shares(request, "request")
 
 
 CONTAINER_SHARES: Final = Since({22: _zero_request_takes_limit, 26: _missing_request_takes_limit})

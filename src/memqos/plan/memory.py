@@ -4,7 +4,9 @@ Each rule that changed is a table from minor version to a small function. The fu
 and give settings; a setting whose value is None says why nothing is written.
 """
 
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from memqos.api.pod import QosClass
 from memqos.plan.setting import MAX, NEEDS_NODE, Rule, Setting, size
@@ -17,7 +19,7 @@ Protection = tuple[Setting, Setting]
 """memory.min and memory.low."""
 
 
-class Ask(NamedTuple):
+class Ask(msgspec.Struct, frozen=True, gc=False):
     """What a container or a pod asks for, in bytes; 0 is nothing."""
 
     qos: QosClass
@@ -230,21 +232,19 @@ def _above_request_or_nothing(ask: Ask, terms: Terms) -> Setting:
 
 
 def _between(ask: Ask, terms: Terms) -> Setting:
-    if terms.factor is None:
+    request, factor, page = ask.request, terms.factor, terms.page_size
+    if factor is None:
         return _NO_FACTOR
     base, base_is = _base(ask, terms)
     if base is None:
-        return Setting(NEEDS_NODE, BASE_NEEDS_NODE, (ask.request,))
+        return Setting(NEEDS_NODE, BASE_NEEDS_NODE, (request,))
     if base <= 0:
         return _NO_BASE
     # In double precision, as the kubelet computes it: its rounding is part of the rule.
-    exact = float(ask.request) + (float(base) - float(ask.request)) * terms.factor
-    high = int(exact // 1 / terms.page_size) * terms.page_size
-    if high > ask.request:
-        return Setting(
-            high, ABOVE_REQUEST, (ask.request, base, base_is, terms.factor, terms.page_size)
-        )
-    return Setting(None, HIGH_UNDER_REQUEST, (high, ask.request))
+    high = int((float(request) + (float(base) - float(request)) * factor) // 1 / page) * page
+    if high > request:
+        return Setting(high, ABOVE_REQUEST, (request, base, base_is, factor, page))
+    return Setting(None, HIGH_UNDER_REQUEST, (high, request))
 
 
 def _base(ask: Ask, terms: Terms) -> tuple[int | None, str]:

@@ -106,7 +106,7 @@ def _settings(
             if every or memory_limited
             else Setting(None, NOT_ALL_LIMITED)
         )
-        shares = Setting(cpu.shares_of(cpu_request), cpu.SHARES, (cpu_request, "request"))
+        shares = cpu.shares(cpu_request, "request")
         quota = (
             cpu.quota(limits.get(CPU, 0), terms.cpu_period, terms.cpu_quota)
             if every or level_limits.get(CPU) or limited(shape, CPU)

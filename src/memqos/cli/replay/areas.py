@@ -20,6 +20,11 @@ _BUILT: Final = {
     "node_allocatable": "kubelet:node_allocatable",
     "kubelet_config": "kubelet:kubelet_config",
     "defaults": "kubelet:defaults",
+    "limitrange": "cluster_admission:limitrange",
+    "quota_usage": "cluster_admission:quota_usage",
+    "quota_admission": "cluster_admission:quota_admission",
+    "resize": "cluster_admission:resize",
+    "hpa_requests": "cluster_admission:hpa_requests",
     "scheduler_fit": "cluster_pressure:scheduler_fit",
     "pressure_admission": "cluster_pressure:pressure_admission",
     "eviction_sync": "cluster_pressure:eviction_sync",
@@ -28,14 +33,9 @@ _BUILT: Final = {
 }
 _NOT_BUILT: Final = frozenset(
     {
-        "hpa_requests",
-        "limitrange",
         "memory_manager",
         "memory_state_checkpoint",
-        "quota_admission",
-        "quota_usage",
         "reserved_memory",
-        "resize",
         "topology_config",
         "topology_merge",
     }

@@ -49,7 +49,10 @@ def pod_semantics(case: Case) -> dict[str, Any]:
     errors = validate(pod, shape, release)
     actual: dict[str, Any] = {
         "defaulted": _defaulted(pod, shape),
-        "errors": [{"field": error.field, "type": error.type} for error in sorted(errors)],
+        "errors": sorted(
+            [{"field": error.field, "type": error.type} for error in errors],
+            key=lambda error: (error["field"], error["type"]),
+        ),
     }
     if errors:
         return actual

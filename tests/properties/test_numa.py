@@ -1,0 +1,304 @@
+"""Whatever pods come and go, memory of NUMA nodes is given out once and found again."""
+
+from collections.abc import Callable
+from itertools import combinations, product
+from typing import Any
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memqos.api.pod import Pod
+from memqos.api.quantity import Quantity
+from memqos.numa.checkpoint import Loaded, read, write
+from memqos.numa.hints import Hint, Hints, Listed, hints_of
+from memqos.numa.manager import Manager, Settings, start
+from memqos.numa.masks import Mask, mask_of
+from memqos.numa.memory import MemoryTable, NodeMap, NumaMemory, NumaNode, Sizes, empty_nodes
+from memqos.numa.merge import Terms, merged
+from memqos.numa.offers import Reusable, offer_of
+from memqos.numa.reserved import even_split, reserved_in, system_reserved
+from memqos.numa.subsets import Distances, spread
+from memqos.numa.topology import POLICIES, Topology, configure
+from memqos.release import Release
+from tests.builders import Json, box, pod, stanza
+
+RESOURCES = ("hugepages-2Mi", "memory")
+
+# Brute force: the rules as they are told, mask by mask and hint by hint
+
+
+def listed_masks(nodes: NodeMap, sizes: Sizes, reusable: Reusable) -> list[Hint]:
+    minimum, found = len(nodes), []
+    for size in range(1, len(nodes) + 1):
+        for members in combinations(sorted(nodes), size):
+            total = {
+                name: sum(nodes[i].table(name).allocatable for i in members) for name in sizes
+            }
+            if any(total[name] < wanted for name, wanted in sizes.items()):
+                continue
+            minimum = min(minimum, size)
+            if size == 1 and len(nodes[members[0]].cells) > 1:
+                continue
+            if size > 1 and any(
+                nodes[i].assignments and nodes[i].cells != members for i in members
+            ):
+                continue
+            again = reusable.get(mask_of(members), {})
+            if all(
+                sum(nodes[i].table(name).free for i in members) + again.get(name, 0) >= wanted
+                for name, wanted in sizes.items()
+            ):
+                found.append(mask_of(members))
+    return [Hint(mask, mask.bit_count() == minimum) for mask in found]
+
+
+def best_of_all(lists: list[Hints], nodes: Mask, distances: Distances | None) -> Hint:
+    sizes = [[hint.mask.bit_count() for hint in hints if hint.mask is not None] for hints in lists]
+    target = max([min(of_list) for of_list in sizes if of_list], default=0)
+
+    def rank(hint: Hint) -> tuple[Any, ...]:
+        assert hint.mask is not None
+        size = hint.mask.bit_count()
+        apart = 0 if distances is None else spread(hint.mask, distances)
+        if hint.preferred:
+            return (0, 0, size, apart, hint.mask)
+        return (1, size > target, size if size > target else -size, apart, hint.mask)
+
+    candidates = []
+    for chosen in product(*lists):
+        masks = [hint.mask for hint in chosen if hint.mask is not None]
+        common = nodes
+        for mask in masks:
+            common &= mask
+        if common:
+            preferred = all(hint.preferred for hint in chosen) and len(set(masks)) <= 1
+            candidates.append(Hint(common, preferred))
+    return min(candidates, key=rank, default=Hint(nodes, False))
+
+
+@st.composite
+def node_maps(draw: st.DrawFn) -> dict[int, NumaNode]:
+    """Up to four nodes of small sizes, some used alone, some in groups."""
+    ids = sorted(draw(st.sets(st.integers(0, 6), min_size=1, max_size=4)))
+    cells = {i: (i,) for i in ids}
+    used = draw(st.sets(st.sampled_from(ids)))
+    if len(used) > 1 and draw(st.booleans()):
+        cells |= dict.fromkeys(used, tuple(sorted(used)))
+    nodes = {}
+    for i in ids:
+        tables = {}
+        for name in RESOURCES:
+            size = draw(st.integers(0, 8))
+            taken = draw(st.integers(0, size)) if i in used else 0
+            tables[name] = MemoryTable(size, 0, size, taken, size - taken)
+        nodes[i] = NumaNode(draw(st.integers(1, 3)) if i in used else 0, tables, cells[i])
+    return nodes
+
+
+@st.composite
+def requests(draw: st.DrawFn) -> dict[str, int]:
+    names = draw(st.sampled_from([("memory",), RESOURCES]))
+    return {name: draw(st.integers(0, 20)) for name in names}
+
+
+def masks_in(nodes: NodeMap) -> st.SearchStrategy[Mask]:
+    return st.sets(st.sampled_from(sorted(nodes)), min_size=1).map(mask_of)
+
+
+def hint_lists(nodes: NodeMap) -> st.SearchStrategy[Hints]:
+    hint = st.builds(Hint, st.one_of(st.none(), masks_in(nodes)), st.booleans())
+    return st.lists(hint, min_size=1, max_size=4).map(tuple)
+
+
+@given(node_maps(), requests(), st.data())
+def test_an_offer_is_the_list_of_all_masks_that_hold_the_request(
+    nodes: dict[int, NumaNode], sizes: dict[str, int], data: st.DataObject
+) -> None:
+    amounts = st.fixed_dictionaries({name: st.integers(0, 8) for name in RESOURCES})
+    reusable = data.draw(st.dictionaries(masks_in(nodes), amounts, max_size=2))
+    offer = offer_of(nodes, sizes, reusable)
+    wanted = listed_masks(nodes, sizes, reusable)
+    assert list(hints_of(offer)) == wanted
+    assert bool(offer) == bool(wanted)
+    including = data.draw(masks_in(nodes) | st.just(0))
+    wide = [hint.mask for hint in wanted if hint.mask is not None]
+    wide = [mask for mask in wide if mask & including == including]
+    narrowest = min(wide, key=lambda mask: (mask.bit_count(), mask), default=None)
+    assert offer.narrowest(including=including) == narrowest
+
+
+@given(node_maps(), requests(), st.data())
+def test_a_merge_is_the_best_of_all(
+    nodes: dict[int, NumaNode], sizes: dict[str, int], data: st.DataObject
+) -> None:
+    offer = offer_of(nodes, sizes, {})
+    others = data.draw(st.lists(hint_lists(nodes), max_size=2))
+    row = st.fixed_dictionaries({i: st.sampled_from([10, 12, 20, 32]) for i in nodes})
+    matrix = st.fixed_dictionaries(dict.fromkeys(nodes, row))
+    distances = data.draw(st.one_of(st.none(), matrix))
+    lists = [Listed("other", str(index), hints) for index, hints in enumerate(others)]
+    plain = list(others)
+    if offer:
+        lists += [Listed("memory", name, offer) for name in sizes]
+        plain += [tuple(hints_of(offer))] * len(sizes)
+    terms = Terms(mask_of(nodes), distances)
+    assert merged(lists, terms) == best_of_all(plain, terms.nodes, distances)
+
+
+# Lives of a kubelet
+
+Step = Callable[[Manager], Manager]
+
+
+@st.composite
+def containers(draw: st.DrawFn, *, init: bool = False) -> Json:
+    size = str(draw(st.integers(1, 12)))
+    pages = draw(st.one_of(st.none(), st.integers(0, 4)))
+    more = {} if pages is None else {"hugepages-2Mi": str(pages)}
+    kind = draw(st.sampled_from(["full", "full", "full", "empty"]))
+    sidecar = init and draw(st.booleans())
+    if kind == "empty":
+        return box(sidecar=sidecar)
+    return box(size, size, cpu=("1", "1"), requests=more, limits=more, sidecar=sidecar)
+
+
+@st.composite
+def new_pods(draw: st.DrawFn, uid: str) -> Pod:
+    pooled = draw(st.integers(0, 3)) == 0
+    size = str(draw(st.integers(1, 20)))
+    made = pod(
+        draw(st.lists(containers(), min_size=1, max_size=2)),
+        init=draw(st.lists(containers(init=True), max_size=2)),
+        resources=stanza(size, size, cpu=("4", "4")) if pooled else None,
+    )
+    return msgspec.structs.replace(
+        made, metadata=msgspec.structs.replace(made.metadata, uid=uid)
+    )
+
+
+@st.composite
+def lives(draw: st.DrawFn) -> list[Step]:
+    """Pods that come, maybe more than once, and go, and containers that start and end."""
+    pods = [draw(new_pods(f"pod-{number}")) for number in range(draw(st.integers(1, 4)))]
+
+    def step() -> Step:
+        kind = draw(st.sampled_from(["admit", "admit", "admit", "start", "remove", "delete"]))
+        chosen = draw(st.sampled_from(pods))
+        uid = chosen.metadata.uid or ""
+        container = draw(st.sampled_from(["i0", "i1", "c0", "c1"]))
+        if kind == "admit":
+            return lambda manager: manager.admit(chosen)[0]
+        if kind == "start":
+            return lambda manager: manager.start(uid, container)
+        if kind == "remove":
+            return lambda manager: manager.remove(uid, container)
+        return lambda manager: manager.delete(uid)
+
+    return [step() for _ in range(draw(st.integers(0, 8)))]
+
+
+@st.composite
+def kubelets(draw: st.DrawFn) -> Manager:
+    sizes = draw(st.lists(st.integers(8, 16), min_size=1, max_size=4))
+    machine = tuple(
+        NumaMemory(i, size, {"hugepages-2Mi": draw(st.integers(0, 5))})
+        for i, size in enumerate(sizes)
+    )
+    scope = draw(st.sampled_from(["container", "pod"]))
+    topology = configure(draw(st.sampled_from(POLICIES)), scope, {}, range(len(sizes)), None)
+    assert isinstance(topology, Topology)
+    gates = {"PodLevelResourceManagers": draw(st.booleans())}
+    settings = Settings(
+        machine, "Static", topology, Release.of("1.38", gates), {0: {"memory": 1}}
+    )
+    manager = start(settings)
+    assert isinstance(manager, Manager)
+    return manager
+
+
+def lived(manager: Manager, life: list[Step]) -> Manager:
+    for step in life:
+        manager = step(manager)
+    return manager
+
+
+def held(manager: Manager, resource: str) -> int:
+    """What containers and pools hold; the containers of a pool hold parts of it."""
+    state = manager.state
+    blocks = [block for pool in state.pools.values() for block in pool]
+    for uid, of_pod in state.assignments.items():
+        if uid not in state.pools:
+            blocks += [block for own in of_pod.values() for block in own]
+    return sum(block.size for block in blocks if block.type == resource)
+
+
+@given(kubelets(), lives())
+def test_no_memory_is_handed_out_twice(manager: Manager, life: list[Step]) -> None:
+    for step in life:
+        manager = step(manager)
+        nodes = manager.state.nodes.values()
+        for name in RESOURCES:
+            tables = [node.table(name) for node in nodes]
+            assert all(table.free >= 0 and table.reserved >= 0 for table in tables)
+            assert all(table.free + table.reserved == table.allocatable for table in tables)
+            assert sum(table.reserved for table in tables) == held(manager, name)
+
+
+@given(kubelets(), lives())
+def test_when_all_pods_are_gone_the_machine_is_as_new(manager: Manager, life: list[Step]) -> None:
+    fresh = manager.state
+    manager = lived(manager, life)
+    for uid in list(manager.active):
+        manager = manager.delete(uid)
+    nothing = msgspec.structs.replace(pod([box()]), status=None)
+    assert manager.admit(nothing)[0].state == fresh
+
+
+@given(kubelets(), lives())
+def test_a_kubelet_goes_on_from_the_file_it_wrote(manager: Manager, life: list[Step]) -> None:
+    manager = lived(manager, life)
+    loaded = read(write(manager.state, manager.settings.release))
+    assert loaded == Loaded(manager.state, "v3")
+    again = start(manager.settings, loaded.state)
+    assert isinstance(again, Manager)
+    assert again.state == manager.state
+
+
+@given(kubelets(), lives(), new_pods("new"))
+def test_admitting_a_running_pod_again_takes_nothing_more(
+    manager: Manager, life: list[Step], new: Pod
+) -> None:
+    once = lived(manager, life).admit(new)[0]
+    if new.metadata.uid in once.active:
+        assert once.admit(new)[0].state.nodes == once.state.nodes
+
+
+# Reservations
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 1 << 40), st.integers(0, 512)), min_size=1, max_size=8),
+    st.integers(0, 1 << 41),
+    st.integers(0, 1024),
+)
+def test_a_split_adds_up_to_what_the_kubelet_wants_and_fits_the_nodes(
+    sizes: list[tuple[int, int]], memory: int, pages: int
+) -> None:
+    page = 1 << 21
+    machine = tuple(
+        NumaMemory(i, size + count * page, {"hugepages-2Mi": count * page})
+        for i, (size, count) in enumerate(sizes)
+    )
+    required = {"memory": Quantity.of(memory), "hugepages-2Mi": Quantity.of(pages * page)}
+    split = even_split(empty_nodes(machine, {}), required)
+    if memory > sum(size for size, _ in sizes) or pages > sum(count for _, count in sizes):
+        assert split is None
+        return
+    assert split is not None
+    total = reserved_in(split)
+    assert all(total.get(name, Quantity(0)) == amount for name, amount in required.items())
+    reserved = system_reserved(range(len(sizes)), split, required)
+    assert isinstance(reserved, dict)
+    nodes = empty_nodes(machine, reserved)
+    assert all(table.free >= 0 for node in nodes.values() for table in node.memory.values())
