@@ -8,9 +8,11 @@ from collections.abc import Iterator
 
 ROUNDS = 15
 ASKED = 10.0
+ENTRY = "from memqos.cli.main import main; main()"
+"""What the installed script runs."""
 COMMANDS = {
-    "memqos --help": ["-m", "memqos.cli.main", "--help"],
-    "memqos explain examples/one.yaml": ["-m", "memqos.cli.main", "explain", "examples/one.yaml"],
+    "memqos --help": ["-c", ENTRY, "--help"],
+    "memqos explain examples/one.yaml": ["-c", ENTRY, "explain", "examples/one.yaml"],
 }
 
 

@@ -32,9 +32,7 @@ def listed_masks(nodes: NodeMap, sizes: Sizes, reusable: Reusable) -> list[Hint]
     minimum, found = len(nodes), []
     for size in range(1, len(nodes) + 1):
         for members in combinations(sorted(nodes), size):
-            total = {
-                name: sum(nodes[i].table(name).allocatable for i in members) for name in sizes
-            }
+            total = {name: sum(nodes[i].table(name).allocatable for i in members) for name in sizes}
             if any(total[name] < wanted for name, wanted in sizes.items()):
                 continue
             minimum = min(minimum, size)
@@ -172,9 +170,7 @@ def new_pods(draw: st.DrawFn, uid: str) -> Pod:
         init=draw(st.lists(containers(init=True), max_size=2)),
         resources=stanza(size, size, cpu=("4", "4")) if pooled else None,
     )
-    return msgspec.structs.replace(
-        made, metadata=msgspec.structs.replace(made.metadata, uid=uid)
-    )
+    return msgspec.structs.replace(made, metadata=msgspec.structs.replace(made.metadata, uid=uid))
 
 
 @st.composite
@@ -209,9 +205,7 @@ def kubelets(draw: st.DrawFn) -> Manager:
     topology = configure(draw(st.sampled_from(POLICIES)), scope, {}, range(len(sizes)), None)
     assert isinstance(topology, Topology)
     gates = {"PodLevelResourceManagers": draw(st.booleans())}
-    settings = Settings(
-        machine, "Static", topology, Release.of("1.38", gates), {0: {"memory": 1}}
-    )
+    settings = Settings(machine, "Static", topology, Release.of("1.38", gates), {0: {"memory": 1}})
     manager = start(settings)
     assert isinstance(manager, Manager)
     return manager

@@ -12,9 +12,7 @@ from memqos.release import Release
 BLOCK = Block("memory", (0, 10), 6)
 STATE = State(
     policy="Static",
-    nodes={
-        i: NumaNode(1, {"memory": MemoryTable(9, 1, 8, 3, 5)}, (0, 10)) for i in (0, 2, 10)
-    },
+    nodes={i: NumaNode(1, {"memory": MemoryTable(9, 1, 8, 3, 5)}, (0, 10)) for i in (0, 2, 10)},
     assignments={"uid": {"c0": (BLOCK,), "c1": ()}},
     pools={"uid": (BLOCK,)},
 )

@@ -37,9 +37,7 @@ def settings(
     found = configure(topology, scope, options, range(len(sizes)), None)
     assert isinstance(found, Topology)
     return Settings(
-        machine=tuple(
-            NumaMemory(i, size * GI, {HUGE: pages * GI}) for i, size in enumerate(sizes)
-        ),
+        machine=tuple(NumaMemory(i, size * GI, {HUGE: pages * GI}) for i, size in enumerate(sizes)),
         policy=policy,
         topology=found,
         release=Release.of("1.38", gates or {}),
@@ -186,6 +184,14 @@ def test_a_deleted_pods_memory_returns_with_the_next_admission() -> None:
 def test_admitting_a_pod_again_changes_nothing() -> None:
     once = admitted(kubelet(9, 8), named("a", full("3Gi"), init=[full("4Gi")]))
     assert admitted(once, named("a", full("3Gi"), init=[full("4Gi")])).state == once.state
+
+
+def test_memory_that_was_given_back_is_not_used_again_by_a_pod_admitted_anew() -> None:
+    again = named("a", full("1Gi"), init=[full("5Gi")])
+    for as_kubelet, left in ((False, [2]), (True, [7])):
+        manager = admitted(kubelet(9, as_kubelet=as_kubelet), again).start("a", "c0")
+        assert free(manager) == [7]
+        assert free(admitted(manager, again)) == left
 
 
 def test_a_resize_neither_asks_nor_allocates() -> None:

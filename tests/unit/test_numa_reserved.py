@@ -113,7 +113,9 @@ def test_a_split_spares_nodes_without_memory_and_keeps_pages_whole() -> None:
     assert sorted([by_node[2]["hugepages-1Gi"], by_node[3]["hugepages-1Gi"]], key=str) == [
         "1Gi", "2Gi",
     ]  # fmt: skip
-    assert isinstance(system_reserved(list(nodes), split, quantities(memory="6Gi", hugepages_1Gi="3Gi")), dict)
+    assert isinstance(
+        system_reserved(list(nodes), split, quantities(memory="6Gi", hugepages_1Gi="3Gi")), dict
+    )
 
 
 def test_a_machine_too_small_for_its_reservations_cannot_be_split() -> None:

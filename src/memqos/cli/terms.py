@@ -1,14 +1,13 @@
 """The options that say under which terms a pod is looked at, and what they come to."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, get_args
 
 import click
 import msgspec
 
 from memqos.api.documents import Document, read
 from memqos.api.kubelet import KubeletConfiguration, configured
-from memqos.api.node import Capacity, Node, allocatable, capacity_of, eviction_reserve
 from memqos.api.quantity import Quantity
 from memqos.api.refusals import refusal
 from memqos.api.resources import MEMORY
@@ -16,6 +15,9 @@ from memqos.errors import InputError
 from memqos.host.manifests import load
 from memqos.plan.terms import KNOWS_POLICY, PAGE_SIZE, Policy, Terms
 from memqos.release import DEFAULT_MINOR, Release, default, stage
+
+if TYPE_CHECKING:
+    from memqos.api.node import Capacity
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -196,15 +198,17 @@ def _kubelet(
     return kubelet.config, kubelet.release
 
 
-class _Given(msgspec.Struct, frozen=True):
+class _Given(NamedTuple):
     """What a Node says of itself."""
 
-    capacity: Capacity
+    capacity: "Capacity"
     published: int | None
     version: str | None
 
 
 def _node(file: str) -> _Given:
+    from memqos.api.node import Node, capacity_of
+
     document = _only_document(file, "Node")
     try:
         node = msgspec.convert(document.data, Node)
@@ -236,20 +240,27 @@ def _memory(
     notes: list[str],
 ) -> tuple[int | None, int | None]:
     """The node's memory, and what of it is not reserved."""
+    if node is None and asked.capacity is None:
+        return None, asked.allocatable
+    from memqos.api.node import Capacity, allocatable
+
     capacity = None if node is None else node.capacity
     if asked.capacity is not None:
         capacity = Capacity(cpu=0, memory=asked.capacity)
-    if capacity is None or asked.allocatable is not None:
-        return None if capacity is None else capacity.memory, asked.allocatable
+    assert capacity is not None
+    if asked.allocatable is not None:
+        return capacity.memory, asked.allocatable
     if asked.kubelet is None and node is not None and node.published is not None:
         return capacity.memory, _before_eviction(capacity, node.published, config, notes)
     return capacity.memory, allocatable(capacity, config, release).enforced_memory
 
 
 def _before_eviction(
-    capacity: Capacity, published: int, config: KubeletConfiguration, notes: list[str]
+    capacity: "Capacity", published: int, config: KubeletConfiguration, notes: list[str]
 ) -> int:
     """A Node publishes what is left after the eviction threshold and hugepages, too."""
+    from memqos.api.node import eviction_reserve
+
     threshold = eviction_reserve(capacity, config).value
     notes.append(
         "allocatable is the Node's plus an eviction threshold of "

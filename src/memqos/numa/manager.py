@@ -48,7 +48,8 @@ POLICIES: Final[tuple[MemoryPolicy, ...]] = get_args(MemoryPolicy)
 class Settings(msgspec.Struct, frozen=True):
     """What a kubelet is started with.
 
-    `reserved` is what `reserved.system_reserved` makes of the reservations.
+    `reserved` is what `reserved.system_reserved` makes of the reservations. `as_kubelet` is for
+    foretelling a real kubelet, whose mistakes are then made as well.
     """
 
     machine: Machine

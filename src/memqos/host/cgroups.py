@@ -1,0 +1,106 @@
+"""The cgroup v2 files of a machine, or of any folder that looks like them.
+
+Cgroups are named by their path in the hierarchy, "/" being its root. A cgroup may vanish between
+any two calls: reading one that is gone gives None, writing to it is refused with ENOENT or ENODEV.
+"""
+
+import errno
+import os
+from collections.abc import Iterator
+from typing import Final
+
+from memqos.errors import InputError, WriteRefused
+
+SYSTEM_ROOT: Final = "/sys/fs/cgroup"
+GONE: Final = frozenset({errno.ENOENT, errno.ENODEV})
+"""What the kernel answers for a cgroup that has vanished."""
+
+_HINTS: Final = {
+    errno.EACCES: "run as root, or with CAP_DAC_OVERRIDE",
+    errno.EPERM: "run as root",
+    errno.EROFS: "the cgroup file system is mounted read-only here: mount it writable",
+    errno.EBUSY: "the kernel is using it: try again",
+    errno.EINVAL: "the kernel does not take this value",
+    errno.ENOENT: "the cgroup has vanished, or its parent does not enable the controller",
+    errno.ENODEV: "the cgroup has vanished",
+}
+
+
+class CgroupFs:
+    """Reads and writes cgroup files below a root folder."""
+
+    def __init__(self, root: str = SYSTEM_ROOT) -> None:
+        self.root = root.rstrip("/") or "/"
+
+    def paths(self, below: str = "/") -> Iterator[str]:
+        """Every cgroup from `below` down, parents before children, siblings by name."""
+        yield below
+        try:
+            with os.scandir(self._folder(below)) as entries:
+                names = sorted(
+                    entry.name for entry in entries if entry.is_dir(follow_symlinks=False)
+                )
+        except OSError as error:
+            if error.errno in GONE:
+                return
+            raise
+        for name in names:
+            yield from self.paths(f"{'' if below == '/' else below}/{name}")
+
+    def read(self, path: str, file: str) -> str | None:
+        """A file's content without its last newline; None where cgroup or file is not there."""
+        try:
+            # One open, one read, one close: cgroup files are small and made when read.
+            handle = os.open(self._file(path, file), os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            if error.errno in GONE or error.errno == errno.ENOTDIR:
+                return None
+            raise
+        try:
+            content = os.read(handle, 1 << 16)
+            if len(content) == 1 << 16:
+                while more := os.read(handle, 1 << 16):
+                    content += more
+        except OSError as error:
+            if error.errno in GONE:
+                return None
+            raise
+        finally:
+            os.close(handle)
+        return content.decode("utf-8", "replace").removesuffix("\n")
+
+    def write(self, path: str, file: str, value: str) -> None:
+        """Write a value in one call, as cgroup files want it; raise WriteRefused if not taken."""
+        try:
+            handle = os.open(self._file(path, file), os.O_WRONLY | os.O_CLOEXEC)
+            try:
+                os.write(handle, value.encode())
+            finally:
+                os.close(handle)
+        except OSError as error:
+            code = error.errno
+            raise WriteRefused(
+                f"{path}/{file}".replace("//", "/"),
+                value,
+                errno=code,
+                hint=_HINTS.get(code or 0, error.strerror),
+            ) from None
+
+    def identity(self, path: str) -> int | None:
+        """The inode of a cgroup: another cgroup of the same name has another one."""
+        try:
+            return os.stat(self._folder(path)).st_ino
+        except OSError as error:
+            if error.errno in GONE:
+                return None
+            raise
+
+    def _folder(self, path: str) -> str:
+        if not path.startswith("/") or "\0" in path or ".." in path.split("/"):
+            raise InputError(f"{path!r} is not the path of a cgroup", hint="it starts with /")
+        return self.root + path if path != "/" else self.root
+
+    def _file(self, path: str, file: str) -> str:
+        if "/" in file or file in ("", ".", ".."):
+            raise InputError(f"{file!r} is not the name of a cgroup file")
+        return f"{self._folder(path)}/{file}"

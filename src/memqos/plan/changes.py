@@ -1,0 +1,159 @@
+"""What would have to change for a node to be as planned, in the order that is safe.
+
+Values are compared as the kernel stores them: rounded down to pages. What is not planned for a
+file that Kubernetes keeps is expected to have the kernel's default, so a stale value shows up.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Final, Literal
+
+import msgspec
+
+from memqos.plan.names import CgroupNames
+from memqos.plan.setting import MAX, NEEDS_NODE, Rule, Setting, Value
+from memqos.plan.tree import Cgroup, Level, Tree
+
+Files = Mapping[str, str]
+"""File name → content, as read."""
+Kind = Literal["+", "~", "-"]
+"""Default → set, changed, set → default."""
+
+MANAGED: Final = ("memory.min", "memory.low", "memory.high", "cpuset.mems")
+"""What memqos writes; everything else is compared and shown."""
+DEFAULTS: Final[dict[str, str]] = {
+    "memory.min": "0",
+    "memory.low": "0",
+    "memory.high": MAX,
+    "memory.max": MAX,
+    "memory.oom.group": "0",
+    "cpu.max": f"{MAX} 100000",
+}
+"""What the kernel gives a new cgroup."""
+_ROUNDED: Final = frozenset({"memory.min", "memory.low", "memory.high", "memory.max"})
+_ALWAYS_COMPARED: Final = ("memory.min", "memory.low", "memory.high")
+_LARGEST: Final = 1 << 63
+
+NOT_PLANNED: Final = Rule(
+    "default/not-planned", "Kubernetes sets nothing here, so the kernel's default holds", "kernel"
+)
+SANDBOX: Final = Rule(
+    "default/sandbox",
+    "the pause container, or one no pod names: nothing is set on it",
+    "kubelet",
+)
+
+
+class Change(msgspec.Struct, frozen=True):
+    """One file whose value is not as planned."""
+
+    path: str
+    file: str
+    old: str
+    new: str
+    """As the kernel will store it."""
+    level: Level
+    setting: Setting
+    pod: str | None = None
+    container: str | None = None
+
+    @property
+    def kind(self) -> Kind:
+        """Whether a value is set, changed or taken back."""
+        default = DEFAULTS.get(self.file)
+        if self.old == default:
+            return "+"
+        return "-" if self.new == default else "~"
+
+    @property
+    def raises(self) -> bool:
+        """Whether the new value is larger."""
+        return number(self.new) > number(self.old)
+
+
+class Comparison(msgspec.Struct, frozen=True):
+    """A node held against its plan."""
+
+    changes: tuple[Change, ...]
+    """What memqos would write, in order; empty means converged."""
+    foreign: tuple[Change, ...]
+    """What differs and belongs to the kubelet or the runtime."""
+    missing: tuple[Cgroup, ...]
+    """Planned cgroups that are not there: containers that have not started or have ended."""
+
+
+def compare(
+    tree: Tree, observed: Mapping[str, Files], names: CgroupNames, page_size: int
+) -> Comparison:
+    """Hold what is observed, path → file → content, against the plan."""
+    managed: list[Change] = []
+    foreign: list[Change] = []
+    missing: list[Cgroup] = []
+    for path, cgroup in {**tree.cgroups, **dict(_unnamed(tree, observed, names))}.items():
+        files = observed.get(path)
+        if files is None:
+            missing.append(cgroup)
+            continue
+        for change in _differing(cgroup, files, page_size):
+            (managed if change.file in MANAGED else foreign).append(change)
+    return Comparison(tuple(ordered(managed)), tuple(foreign), tuple(missing))
+
+
+def ordered(changes: list[Change]) -> list[Change]:
+    """Raise parents before their children, then lower children before their parents.
+
+    A child is protected only as far as its parent is, and a limit may not fall below what is
+    below it still holds. memory.high is a limit too: it is raised before protection is lowered.
+    """
+    raising = sorted((c for c in changes if c.raises), key=_depth)
+    lowering = sorted((c for c in changes if not c.raises), key=_depth, reverse=True)
+    return raising + lowering
+
+
+def _depth(change: Change) -> int:
+    return change.path.count("/")
+
+
+def stored(file: str, value: Value, page_size: int) -> str:
+    """A planned value as the kernel will show it."""
+    if value is None:
+        return DEFAULTS.get(file, "")
+    if isinstance(value, int) and file in _ROUNDED:
+        return MAX if value >= _LARGEST - page_size else str(value // page_size * page_size)
+    return str(value)
+
+
+def number(content: str) -> int:
+    """The size of a value, for ordering; `max` is larger than any."""
+    if content == MAX:
+        return _LARGEST
+    return int(content) if content.isdigit() else 0
+
+
+def _differing(cgroup: Cgroup, files: Files, page_size: int) -> Iterator[Change]:
+    settings = {
+        **{file: Setting(None, NOT_PLANNED) for file in _ALWAYS_COMPARED},
+        **cgroup.settings,
+    }
+    for file, setting in settings.items():
+        if file not in files or setting.value == NEEDS_NODE:
+            continue
+        if setting.value is None and file not in DEFAULTS:
+            continue
+        old, new = files[file].strip(), stored(file, setting.value, page_size)
+        if old != new:
+            yield Change(
+                cgroup.path, file, old, new, cgroup.level, setting, cgroup.pod, cgroup.container
+            )
+
+
+def _unnamed(
+    tree: Tree, observed: Mapping[str, Files], names: CgroupNames
+) -> Iterator[tuple[str, Cgroup]]:
+    """Containers inside planned pods that no status names."""
+    for path in observed:
+        parent = tree.cgroups.get(path.rpartition("/")[0])
+        if path in tree.cgroups or parent is None or parent.level != "pod":
+            continue
+        if names.recognise(path) is not None:
+            nothing = {file: Setting(None, SANDBOX) for file in _ALWAYS_COMPARED}
+            yield path, Cgroup(path, "container", nothing, parent.pod)
