@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.builders import Json, box, pod, stanza
 
 from memqos.api.pod import Pod
 from memqos.api.quantity import Quantity
@@ -21,7 +22,6 @@ from memqos.numa.reserved import even_split, reserved_in, system_reserved
 from memqos.numa.subsets import Distances, spread
 from memqos.numa.topology import POLICIES, Topology, configure
 from memqos.release import Release
-from tests.builders import Json, box, pod, stanza
 
 RESOURCES = ("hugepages-2Mi", "memory")
 
@@ -79,7 +79,7 @@ def best_of_all(lists: list[Hints], nodes: Mask, distances: Distances | None) ->
 def node_maps(draw: st.DrawFn) -> dict[int, NumaNode]:
     """Up to four nodes of small sizes, some used alone, some in groups."""
     ids = sorted(draw(st.sets(st.integers(0, 6), min_size=1, max_size=4)))
-    cells = {i: (i,) for i in ids}
+    cells: dict[int, tuple[int, ...]] = {i: (i,) for i in ids}
     used = draw(st.sets(st.sampled_from(ids)))
     if len(used) > 1 and draw(st.booleans()):
         cells |= dict.fromkeys(used, tuple(sorted(used)))

@@ -39,7 +39,7 @@ def test_on_an_idle_machine_every_mask_that_is_large_enough_is_offered() -> None
 def test_preferred_is_what_an_empty_machine_would_need() -> None:
     full = {0: node(0, used=10, count=1), 1: node(1, used=10, count=1), 2: node(2), 3: node(3)}
     crowded = {**full, 2: node(2, used=6, count=1)}
-    assert list(hints_of(offered(full, 5)))[0] == Hint(mask_of([2]), True)
+    assert next(hints_of(offered(full, 5))) == Hint(mask_of([2]), True)
     assert list(hints_of(offered(crowded, 8))) == [Hint(mask_of([3]), True)]
     # Two idle nodes hold what one could on an empty machine: offered, but not preferred.
     small = {0: node(0, size=20, used=20, count=1), 1: node(1), 2: node(2)}

@@ -1,6 +1,7 @@
 """reservedMemory must add up to what the node keeps back, and memqos says to what."""
 
 import pytest
+from tests.builders import GI, MI
 
 from memqos.api.kubelet import MemoryReservation
 from memqos.api.quantity import Quantity
@@ -17,7 +18,6 @@ from memqos.numa.reserved import (
     parse_flag,
     system_reserved,
 )
-from tests.builders import GI, MI
 
 FLAG = "0:hugepages-2Mi=64Mi,memory=1Gi;1:memory=2Gi"
 LIST = (

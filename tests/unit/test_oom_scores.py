@@ -6,7 +6,7 @@ import pytest
 from tests.builders import GI, Json, box, of_containers, planned, pod, stanza, terms
 
 from memqos.api.defaulting import defaulted
-from memqos.api.oom import oom_scores
+from memqos.api.oom import Score, oom_scores
 from memqos.plan.pod import plan_pod
 from memqos.plan.setting import NEEDS_NODE, Value
 
@@ -201,7 +201,7 @@ class TestWithoutANode:
         at = terms()
         written = pod([box("1Gi")], init=[box(sidecar=True)], resources=stanza("5Gi"))
         found = oom_scores(defaulted(written, at.release), at.release, "Burstable", None)
-        assert [tuple(score) for score in found] == [
-            (None, 0, 2 * GI, GI),
-            (None, GI, 2 * GI, None),
+        assert found == [
+            Score(None, request=0, share=2 * GI, smallest_regular=GI),
+            Score(None, request=GI, share=2 * GI),
         ]

@@ -1,0 +1,56 @@
+"""What the pages show is what the commands print."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "commands").glob("*.md"))]
+BLOCK = re.compile(r"```console\n(.*?)```", re.DOTALL)
+ELSEWHERE = re.compile(r"jq|<!-- |sudo|kubectl")
+
+
+def shown() -> Iterator[tuple[str, str, list[str]]]:
+    for page in PAGES:
+        for block in BLOCK.findall(page.read_text()):
+            commands = re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]
+            for command in commands:
+                line, _, output = command.partition("\n")
+                if line.startswith("memqos ") and not ELSEWHERE.search(line):
+                    yield page.name, line, output.splitlines()
+
+
+@pytest.mark.parametrize(("page", "command", "output"), list(shown()))
+def test_a_page_shows_what_the_command_prints(
+    page: str, command: str, output: list[str], tmp_path: Path
+) -> None:
+    # The installed script, whatever else is on the path.
+    script = tmp_path / "memqos"
+    script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m memqos.cli.main "$@"\n')
+    script.chmod(0o755)
+    done = subprocess.run(
+        [shutil.which("bash") or "sh", "-c", f"{command} 2>&1"],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"},
+        check=False,
+    )
+    printed = done.stdout.splitlines()
+    if "…" in output:
+        start = output.index("…")
+        assert printed[:start] == output[:start]
+    elif output and output[0].startswith("  "):
+        assert "\n".join(output) in done.stdout
+    else:
+        assert printed == output
+
+
+def test_the_pages_show_commands() -> None:
+    assert sum(1 for _ in shown()) > 8
