@@ -16,7 +16,7 @@ from memqos.numa.hints import Hint, Hints, Listed, hints_of
 from memqos.numa.manager import Manager, Settings, start
 from memqos.numa.masks import Mask, mask_of
 from memqos.numa.memory import MemoryTable, NodeMap, NumaMemory, NumaNode, Sizes, empty_nodes
-from memqos.numa.merge import Terms, merged
+from memqos.numa.merge import Layout, merged
 from memqos.numa.offers import Reusable, offer_of
 from memqos.numa.reserved import even_split, reserved_in, system_reserved
 from memqos.numa.subsets import Distances, spread
@@ -140,8 +140,8 @@ def test_a_merge_is_the_best_of_all(
     if offer:
         lists += [Listed("memory", name, offer) for name in sizes]
         plain += [tuple(hints_of(offer))] * len(sizes)
-    terms = Terms(mask_of(nodes), distances)
-    assert merged(lists, terms) == best_of_all(plain, terms.nodes, distances)
+    layout = Layout(mask_of(nodes), distances)
+    assert merged(lists, layout) == best_of_all(plain, layout.nodes, distances)
 
 
 # Lives of a kubelet

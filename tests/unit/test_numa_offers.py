@@ -5,7 +5,7 @@ import time
 from memqos.numa.hints import Hint, Listed, hints_of
 from memqos.numa.masks import mask_of, nodes_of
 from memqos.numa.memory import MemoryTable, NodeMap, NumaNode
-from memqos.numa.merge import Terms, merged
+from memqos.numa.merge import Layout, merged
 from memqos.numa.offers import Offer, offer_of
 from memqos.numa.room import room_for
 
@@ -91,7 +91,7 @@ def test_34_nodes_are_no_harder_than_two() -> None:
     for memory in (50, 1000, 2000, 3900):
         offer = offered(nodes, memory, 5)
         lists = [Listed("memory", name, offer) for name in ("memory", "hugepages-2Mi")]
-        assert merged(lists, Terms(mask_of(range(34)))).preferred
+        assert merged(lists, Layout(mask_of(range(34)))).preferred
     assert time.perf_counter() - began < 5
 
 

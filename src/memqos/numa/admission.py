@@ -64,7 +64,7 @@ class Refused(msgspec.Struct, frozen=True):
 Outcome = Admitted | Refused
 
 
-class Terms(msgspec.Struct, frozen=True):
+class Rules(msgspec.Struct, frozen=True):
     """What the managers of a kubelet admit by.
 
     `as_kubelet` repeats what upstream gets wrong when a pod is admitted again, as after a restart:
@@ -89,10 +89,10 @@ class Attempt(msgspec.Struct, frozen=True):
 
 
 def admit(
-    terms: Terms, state: State, leftovers: Leftovers, attempt: Attempt
+    rules: Rules, state: State, leftovers: Leftovers, attempt: Attempt
 ) -> tuple[State, Leftovers, Outcome]:
     """Admit a pod or refuse it; a refused pod keeps what it got until then."""
-    admission = _Admission(terms, state, leftovers, attempt)
+    admission = _Admission(rules, state, leftovers, attempt)
     outcome = admission.run()
     return admission.state, admission.leftovers, outcome
 
@@ -100,8 +100,8 @@ def admit(
 class _Admission:
     """One admission under way."""
 
-    def __init__(self, terms: Terms, state: State, leftovers: Leftovers, attempt: Attempt) -> None:
-        self.terms = terms
+    def __init__(self, rules: Rules, state: State, leftovers: Leftovers, attempt: Attempt) -> None:
+        self.rules = rules
         self.state = state
         self.leftovers = leftovers
         self.attempt = attempt
@@ -110,7 +110,7 @@ class _Admission:
         self.affinity: dict[str, Hint] = {}
 
     def run(self) -> Outcome:
-        scope = self.terms.topology.scope
+        scope = self.rules.topology.scope
         if scope == "pod":
             return self._as_a_whole()
         for container in self.wants.containers:
@@ -141,13 +141,13 @@ class _Admission:
 
     def _ask(self, container: str | None, answer: Answer) -> Decision:
         providers = (Provider(MEMORY_MANAGER, answer), *self.attempt.others)
-        decision = decide(self.terms.topology, providers)
+        decision = decide(self.rules.topology, providers)
         self.calls.append(Call(container, providers, decision))
         return decision
 
     def _managed(self) -> bool:
         return (
-            self.terms.policy != "None"
+            self.rules.policy != "None"
             and self.attempt.operation == "add"
             and self.wants.guaranteed
             and not self.wants.unmanaged
@@ -164,14 +164,14 @@ class _Admission:
     def _pod_answer(self) -> Answer:
         wants = self.wants
         # On Windows pods are not served as a whole.
-        if not self._managed() or self.terms.policy == "BestEffort" or wants.total is None:
+        if not self._managed() or self.rules.policy == "BestEffort" or wants.total is None:
             return None
         if wants.pooled and pool_fault(wants) is not None:
             return dict.fromkeys(wants.total, ())
         if not wants.total:
             return None
         pool = self.state.pools.get(wants.uid)
-        if pool is not None and not self.terms.as_kubelet:
+        if pool is not None and not self.rules.as_kubelet:
             return _as_before(pool, wants.total)
         for container in wants.containers:
             present = self.state.blocks(wants.uid, container.name)
@@ -189,7 +189,7 @@ class _Admission:
             return None
         hint = self.affinity.get(container.name, UNSET)
         followed = self.attempt.cpu_nodes.get(container.name, ())
-        follows = self.terms.policy == "BestEffort" and bool(followed)
+        follows = self.rules.policy == "BestEffort" and bool(followed)
         if follows:
             hint = Hint(mask_of(followed), hint.preferred)
         done = allocate(self.state, self.leftovers, self.wants, container, hint, extend=not follows)
@@ -199,9 +199,9 @@ class _Admission:
         return None
 
     def _allocate_pool(self, hint: Hint) -> Denied | None:
-        if not self._managed() or self.terms.policy == "BestEffort":
+        if not self._managed() or self.rules.policy == "BestEffort":
             return None
-        if self.wants.uid in self.state.pools and not self.terms.as_kubelet:
+        if self.wants.uid in self.state.pools and not self.rules.as_kubelet:
             return None
         done = allocate_pool(self.state, self.wants, hint)
         if isinstance(done, Denied):
@@ -210,7 +210,7 @@ class _Admission:
         return None
 
     def _admitted(self) -> Admitted:
-        unmanaged = self.wants.unmanaged and self.terms.policy != "None"
+        unmanaged = self.wants.unmanaged and self.rules.policy != "None"
         return Admitted(
             tuple(self.calls),
             self.affinity,

@@ -17,7 +17,7 @@ from memqos.numa.admission import (
     MemoryPolicy,
     Operation,
     Outcome,
-    Terms,
+    Rules,
     admit,
 )
 from memqos.numa.allocation import Leftovers
@@ -93,7 +93,7 @@ class Manager(msgspec.Struct, frozen=True):
         wants = wants_of(pod, settings.release)
         manager = msgspec.structs.replace(self, active={**self.active, wants.uid: wants})._swept()
         state, leftovers, outcome = admit(
-            Terms(cast(MemoryPolicy, settings.policy), settings.topology, settings.as_kubelet),
+            Rules(cast(MemoryPolicy, settings.policy), settings.topology, settings.as_kubelet),
             manager.state,
             manager.leftovers,
             Attempt(wants, operation, others, cpu_nodes or {}),

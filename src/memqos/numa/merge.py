@@ -21,7 +21,7 @@ Key = tuple[int, ...]
 Obstacle = Literal["nowhere", "not_preferred", "more_than_one_node", "no_common_nodes"]
 
 
-class Terms(msgspec.Struct, frozen=True):
+class Layout(msgspec.Struct, frozen=True):
     """What a merge knows of the machine; distances only where closer nodes are better."""
 
     nodes: Mask
@@ -43,14 +43,14 @@ class Obstruction(msgspec.Struct, frozen=True):
     lists: tuple[Listed, ...]
 
 
-def merged(lists: Sequence[Listed], terms: Terms) -> Hint:
+def merged(lists: Sequence[Listed], layout: Layout) -> Hint:
     """The best hint of all that taking one hint of every list can give."""
     lines = _Lines(lists)
-    preferred = _best_preferred(lines, terms)
+    preferred = _best_preferred(lines, layout)
     if preferred is not None:
         return Hint(preferred, True)
-    other = _best_other(lines, terms)
-    return Hint(terms.nodes if other is None else other, False)
+    other = _best_other(lines, layout)
+    return Hint(layout.nodes if other is None else other, False)
 
 
 def obstruction(lists: Sequence[Listed], usable: Sequence[Listed]) -> Obstruction:
@@ -85,7 +85,7 @@ class _Lines:
                 self.explicit.append(line.hints)
 
 
-def _best_preferred(lines: _Lines, terms: Terms) -> Mask | None:
+def _best_preferred(lines: _Lines, layout: Layout) -> Mask | None:
     allowed: set[Mask] | None = None
     for hints in lines.explicit:
         if not _takes_any(hints):
@@ -96,32 +96,32 @@ def _best_preferred(lines: _Lines, terms: Terms) -> Mask | None:
         if offer is not None:
             allowed = {mask for mask in allowed if offer.prefers(mask) and mask in offer}
     elif offer is not None:
-        allowed = set(offer.best_preferred(terms.distances))
+        allowed = set(offer.best_preferred(layout.distances))
     else:
         # Every list takes any nodes; some may name nodes besides, which are narrower.
         named = {hint.mask for hints in lines.explicit for hint in hints if hint.preferred}
-        allowed = {terms.nodes if mask is None else mask for mask in named} or {terms.nodes}
-    results = {mask & terms.nodes for mask in allowed} - {0}
-    return min(results, key=terms.key, default=None)
+        allowed = {layout.nodes if mask is None else mask for mask in named} or {layout.nodes}
+    results = {mask & layout.nodes for mask in allowed} - {0}
+    return min(results, key=layout.key, default=None)
 
 
-def _best_other(lines: _Lines, terms: Terms) -> Mask | None:
+def _best_other(lines: _Lines, layout: Layout) -> Mask | None:
     offer = lines.offer
     demanded = [_narrowest_size(hints) for hints in lines.explicit]
     target = max([*demanded, 0 if offer is None else _narrowest_size(offer)])
-    common = {terms.nodes}
+    common = {layout.nodes}
     for hints in lines.explicit:
-        masks = {terms.nodes if hint.mask is None else hint.mask for hint in hints}
+        masks = {layout.nodes if hint.mask is None else hint.mask for hint in hints}
         common = _in_common(common, masks)
     if offer is None:
-        return min(common, key=lambda mask: terms.key(mask, target), default=None)
+        return min(common, key=lambda mask: layout.key(mask, target), default=None)
 
     # Of the copies of the offer some give an explicit mask, the others one of idle nodes.
     layers = [common]
     for _ in range(lines.copies):
         layers.append(_in_common(layers[-1], offer.explicit))
-    best = min(layers[-1], key=lambda mask: terms.key(mask, target), default=None)
-    best_key = None if best is None else terms.key(best, target)
+    best = min(layers[-1], key=lambda mask: layout.key(mask, target), default=None)
+    best_key = None if best is None else layout.key(best, target)
     idle = sum([1 << node for node in offer.idle.nodes])
     for copies in range(1, lines.copies + 1):
         for mask in layers[lines.copies - copies]:
@@ -129,9 +129,9 @@ def _best_other(lines: _Lines, terms: Terms) -> Mask | None:
             at_best = (False, -size, 0, lowest_of(mask & idle, size))
             if best_key is not None and at_best >= best_key:
                 continue
-            met = offer.meet(mask, copies, target, terms.distances)
-            if met is not None and (best_key is None or terms.key(met, target) < best_key):
-                best, best_key = met, terms.key(met, target)
+            met = offer.meet(mask, copies, target, layout.distances)
+            if met is not None and (best_key is None or layout.key(met, target) < best_key):
+                best, best_key = met, layout.key(met, target)
     return best
 
 

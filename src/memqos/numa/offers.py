@@ -73,8 +73,8 @@ class Offer(msgspec.Struct, frozen=True):
         """What `mask` and `copies` of our masks of idle nodes can best have in common.
 
         The nodes of `mask` not in common are shared out, each to a copy that does without it, and
-        no copy can do without more than it has to spare. The best size is `target`, else the next
-        smaller that there is, else the smallest.
+        no copy can do without more than it has to spare. The best size is `target`, or all nodes
+        there are if they are fewer; where that cannot be had, the smallest larger one.
         """
         common = self.idle.within(mask)
         if not common.nodes or not _reach(self.idle, self.needs):

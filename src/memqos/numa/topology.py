@@ -9,7 +9,7 @@ import msgspec
 from memqos.api.quantity import MAX_INT64
 from memqos.numa.hints import Hint, Listed, Provider, listed, one_node_only
 from memqos.numa.masks import Mask, mask_of
-from memqos.numa.merge import Obstruction, Terms, merged, obstruction
+from memqos.numa.merge import Layout, Obstruction, merged, obstruction
 from memqos.numa.subsets import Distances
 
 PolicyName = Literal["none", "best-effort", "restricted", "single-numa-node"]
@@ -103,19 +103,19 @@ def _admit_anything(_topology: Topology, _providers: Sequence[Provider]) -> Deci
 
 
 def _admit_best(topology: Topology, providers: Sequence[Provider]) -> Decision:
-    hint = merged(listed(providers), Terms(topology.nodes, topology.distances))
+    hint = merged(listed(providers), Layout(topology.nodes, topology.distances))
     return Decision(hint, True)
 
 
 def _admit_preferred(topology: Topology, providers: Sequence[Provider]) -> Decision:
     lists = listed(providers)
-    return _if_preferred(merged(lists, Terms(topology.nodes, topology.distances)), lists, lists)
+    return _if_preferred(merged(lists, Layout(topology.nodes, topology.distances)), lists, lists)
 
 
 def _admit_one_node(topology: Topology, providers: Sequence[Provider]) -> Decision:
     lists = listed(providers)
     usable = [Listed(line.provider, line.resource, one_node_only(line.hints)) for line in lists]
-    hint = merged(usable, Terms(topology.nodes))
+    hint = merged(usable, Layout(topology.nodes))
     if hint.mask == topology.nodes:
         hint = Hint(None, hint.preferred)
     return _if_preferred(hint, lists, usable)
