@@ -160,7 +160,7 @@ def test_a_pod_out_of_a_cluster_is_taken_as_it_is_held() -> None:
     assert "debug (ephemeral)" in done.stdout
 
 
-BAD = {
+BAD: dict[str, tuple[str | bytes, str]] = {
     "duplicate keys": ("kind: Pod\nkind: Pod\n", ":2:1: "),
     "tabs": ("kind: Pod\nspec:\n\tcontainers: []\n", ":3:1: "),
     "a wrong type": (

@@ -191,12 +191,15 @@ class TestPodLevel:
             assert plan.settings["memory.high"].value is NOT_WRITTEN
 
     def test_a_pod_that_is_not_limited_as_a_whole_is_not(self) -> None:
-        plan = planned(pod([box("1Gi")], resources=stanza("2Gi")), terms(allocatable=10 * GI))
-        assert plan.settings["memory.high"].value is NOT_WRITTEN
+        for containers in ([box("1Gi")], [box("1Gi", "8Gi"), box()]):
+            at = terms(allocatable=10 * GI)
+            plan = planned(pod(containers, resources=stanza("2Gi")), at)
+            assert plan.settings["memory.high"].value is NOT_WRITTEN
 
     def test_a_pod_whose_request_is_its_limit_is_not(self) -> None:
         plan = planned(pod([box()], resources=stanza("2Gi", "2Gi")), terms())
         assert plan.settings["memory.high"].value is NOT_WRITTEN
+        assert plan.settings["memory.high"].because.rule == "high/request-is-limit"
 
     def test_pod_level_cpu_alone_lets_the_containers_memory_count(self) -> None:
         plan = planned(

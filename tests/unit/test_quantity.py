@@ -180,7 +180,7 @@ class TestPrinting:
     ) -> None:
         assert parse(text).canonical == canonical
 
-    @pytest.mark.parametrize("text", ["1.500", "+1", "1.234567k", "1e3", "01Mi", "0"])
+    @pytest.mark.parametrize("text", ["1.500", "+1", "1.234567k", "1e3", "01Mi", "04Mi", "0"])
     def test_the_spelling_is_kept_where_kubernetes_keeps_it(self, text: str) -> None:
         assert str(parse(text)) == text
 
@@ -240,6 +240,12 @@ class TestArithmetic:
         assert str(parse("0") + parse("2Mi")) == "2Mi"
         assert str(parse("0") - parse("2Mi")) == "-2Mi"
         assert str(parse("1Mi") - parse("1Mi") + parse("1k")) == "1k"
+
+    def test_less_than_one_is_decimal_whatever_its_suffix(self) -> None:
+        half = parse("0.00048828125Ki")
+        assert half == parse("0.5")
+        assert str(half + parse("2047.5")) == "2048"
+        assert str(parse("0.0009765625Ki") + parse("2047")) == "2Ki"
 
     def test_a_sum_forgets_the_spelling(self) -> None:
         assert str(parse("1.500") + parse("0")) == "1500m"

@@ -173,9 +173,13 @@ class TestMemoryMax:
 
     @pytest.mark.parametrize("release", ALL_RELEASES)
     def test_a_best_effort_pod_is_never_limited(self, release: str) -> None:
-        plan = planned(pod([box()], overhead={"memory": "1Gi"}), terms(release))
+        plan = planned(pod([box()], overhead={"memory": "1Gi", "cpu": "1"}), terms(release))
         assert {"memory.max", "cpu.max"}.isdisjoint(written(plan.settings))
         assert plan.settings["cpu.shares"].value == 2
+        of_class = plan_pod(
+            defaulted(pod([box("1Gi", "1Gi")]), NEWEST), terms(release), "BestEffort"
+        )
+        assert of_class.settings["memory.max"].value is None
 
     @pytest.mark.parametrize("release", ALL_RELEASES)
     def test_a_guaranteed_pod_always_is(self, release: str) -> None:

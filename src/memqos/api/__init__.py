@@ -1,1 +1,1 @@
-"""Kubernetes objects as frozen values, and the rules the API server applies to them. Pure: no I/O."""
+"""Kubernetes objects as frozen values, and what the API server does to them. Pure: no I/O."""
