@@ -16,6 +16,9 @@ or_stop = || { echo 'make: $(1)' >&2; echo '  next: $(2)' >&2; exit 1; }
 logged  = $(1) >$(log) 2>&1 || { tail -n 15 $(log) >&2; false; } \
 	$(call or_stop,$(2),read above or in $(log). Then run make again; "make clean" starts afresh)
 
+on_node := --node examples/node/node.yaml --kubelet examples/node/kubelet.yaml
+comma   := ,
+
 .PHONY: help demo test lint bench setup clean
 .DELETE_ON_ERROR:
 
@@ -26,8 +29,15 @@ help:
 	@echo 'make bench   measure'
 	@echo 'make clean   remove everything make made'
 
+# $(call show,arguments): a command as one would type it, and what it prints
+show = @printf '\n\033[1m$$ memqos %s\033[0m\n' '$(1)' && $(bin)/memqos $(1)
+
 demo: $(venv)/.stamp
-	$(bin)/memqos explain examples/ide.yaml --node examples/node.yaml --why
+	$(call show,explain examples/shop.yaml $(on_node))
+	$(call show,explain examples/one.yaml --capacity 16Gi --why)
+	$(call show,explain examples/one.yaml --capacity 16Gi --compare 1.22$(comma)1.27$(comma)1.36$(comma)1.37)
+	@$(bin)/memqos explain examples/ide.yaml $(on_node) -o svg > $(venv)/ide.svg
+	@printf '\nThe picture of a pod is in $(venv)/ide.svg; made with explain -o svg.\n'
 
 test: lint
 	@$(bin)/python -m pytest -n auto --dist worksteal
