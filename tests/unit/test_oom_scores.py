@@ -118,12 +118,7 @@ class TestCritical:
         "container",
         [
             box("1Gi"),
-            pytest.param(
-                box(),
-                marks=pytest.mark.xfail(
-                    reason="a BestEffort pod is said to score by its class", strict=True
-                ),
-            ),
+            box(),
         ],
     )
     def test_and_the_reason_says_so(self, container: Json) -> None:

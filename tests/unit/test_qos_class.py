@@ -182,6 +182,5 @@ class TestWhy:
             "an empty pod-level stanza counts as asking for nothing in this release"
         )
 
-    @pytest.mark.xfail(reason="a class that is none is told as kept")
     def test_a_class_that_is_none_was_not_kept(self) -> None:
         assert self.reason(pod([FULL], qos_class="")) == self.reason(pod([FULL]))

@@ -143,10 +143,7 @@ class TestNamesAndImages:
     @pytest.mark.parametrize(
         "resources",
         [
-            pytest.param(
-                stanza("1Gi"),
-                marks=pytest.mark.xfail(reason="limits are completed from nobody", raises=KeyError),
-            ),
+            stanza("1Gi"),
             stanza(None, "1Gi"),
             stanza("1Gi", "1Gi"),
             {},

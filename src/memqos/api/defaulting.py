@@ -71,7 +71,7 @@ def with_pod_level(shape: Shape, release: Release) -> Shape:
     for name, amount in requests.items():
         if name in limits or not supported(name):
             continue
-        if all([name in part.limits for part in shape.parts]):
+        if name in of_limits and all([name in part.limits for part in shape.parts]):
             limits[name] = max(amount, of_limits[name])
     return msgspec.structs.replace(shape, pod=Resources(requests, limits))
 

@@ -95,22 +95,24 @@ def shape_of(pod: Pod, release: Release, amount: Callable[[Raw], int] = milli_of
 def shape_key(pod: Pod) -> bytes:
     """A key that two pods share only if they have the same shape under every release."""
     spec = pod.spec
-    return _key.encode(
-        (
-            [container.resources for container in spec.containers or ()],
-            [(container.resources, container.restart_policy) for container in spec.init_containers]
-            if spec.init_containers
-            else None,
-            [container.resources for container in spec.ephemeral_containers]
-            if spec.ephemeral_containers
-            else None,
-            spec.resources,
-            spec.overhead,
-            spec.os,
-            spec.priority_class_name == NODE_CRITICAL and is_critical(pod),
-            pod.status.qos_class if pod.status is not None else None,
-        )
+    parts = (
+        [container.resources for container in spec.containers or ()],
+        [(container.resources, container.restart_policy) for container in spec.init_containers]
+        if spec.init_containers
+        else None,
+        [container.resources for container in spec.ephemeral_containers]
+        if spec.ephemeral_containers
+        else None,
+        spec.resources,
+        spec.overhead,
+        spec.os,
+        spec.priority_class_name == NODE_CRITICAL and is_critical(pod),
+        pod.status.qos_class if pod.status is not None else None,
     )
+    try:
+        return _key.encode(parts)
+    except OverflowError:  # a number of more than 64 bits
+        return repr(parts).encode()
 
 
 def is_critical(pod: Pod) -> bool:

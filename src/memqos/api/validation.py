@@ -76,6 +76,9 @@ def validate(pod: Pod, shape: Shape, release: Release) -> list[FieldError]:
 def shape_errors(shape: Shape, release: Release) -> list[FieldError]:
     """Field errors that follow from the resources alone."""
     errors: list[FieldError] = []
+    if not shape.containers:
+        missing = "a pod has at least one"
+        errors.append(FieldError("spec.containers", "FieldValueRequired", missing))
     for group, parts in (
         ("containers", shape.containers),
         ("initContainers", shape.init_containers),
@@ -102,8 +105,6 @@ def shape_errors(shape: Shape, release: Release) -> list[FieldError]:
 def container_errors(pod: Pod) -> Iterator[FieldError]:
     """Field errors of what every container must have besides resources."""
     spec = pod.spec
-    if not spec.containers:
-        yield FieldError("spec.containers", "FieldValueRequired", "a pod has at least one")
     seen: set[str] = set()
     groups: tuple[tuple[str, Iterable[Container]], ...] = (
         ("initContainers", spec.init_containers or ()),

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from memqos.api.aggregate import aggregate_limits, aggregate_requests, has_pod_level
-from memqos.api.qos import computed_class
+from memqos.api.qos import CLASSES, computed_class
 from memqos.api.resources import CPU, MEMORY, Amounts, is_overcommitable, spelled
 from memqos.api.shape import Part, Shape
 from memqos.release import Release
@@ -12,7 +12,7 @@ from memqos.release import Release
 def why_class(shape: Shape, names: list[str], release: Release) -> str:
     """What made the QoS class."""
     qos = computed_class(shape, release)
-    if shape.stored_class is not None and shape.stored_class != qos:
+    if shape.stored_class in CLASSES and shape.stored_class != qos:
         return f"given at creation and kept, though requests and limits would now give {qos}"
     if shape.pod is not None and release.enabled("PodLevelResources"):
         if has_pod_level(shape, release):
@@ -109,7 +109,7 @@ def why_total(shape: Shape, total: Amounts, resource: str, side: str, release: R
             f" it, more than {together} later"
         )
     overhead = shape.overhead.get(resource)
-    if overhead and resource in total:
+    if overhead and total.get(resource):
         text += f"; overhead {spelled(resource, overhead)} on top"
     return text
 

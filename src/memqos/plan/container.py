@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from memqos.api.oom import LOWEST_BURSTABLE, Score
+from memqos.api.oom import GUARANTEED, LOWEST_BURSTABLE, Score
 from memqos.api.pod import QosClass
 from memqos.api.quantity import whole
 from memqos.api.resources import CPU, MEMORY, Amounts
@@ -133,9 +133,8 @@ def _oom_score_adj(score: Score, qos: QosClass, capacity: int | None) -> Setting
         return Setting(NEEDS_NODE, SCORE_NEEDS_NODE)
     if qos == "Burstable" and score.value >= LOWEST_BURSTABLE:
         return Setting(score.value, SCORE, (score, capacity))
-    return Setting(
-        score.value, SCORE_CLASS, (qos if qos != "Burstable" else "system-node-critical",)
-    )
+    critical = score.value == GUARANTEED and qos != "Guaranteed"
+    return Setting(score.value, SCORE_CLASS, ("system-node-critical" if critical else qos,))
 
 
 def _no_oom_group(terms: Terms) -> Setting:

@@ -65,4 +65,4 @@ def _requested(shape: Shape, requests: Amounts) -> PageLimits:
     return by_page_size(requests)
 
 
-OF_POD: Final = Since({22: _sum_of_regular, 27: _requested})
+OF_POD: Final = Since({22: _sum_of_regular, 23: _requested})

@@ -144,4 +144,4 @@ def _all_limited(shape: Shape, name: str) -> bool:
     )
 
 
-_LIMITED: Final = Since({22: _regular_limited, 27: _limited_while_starting, 37: _all_limited})
+_LIMITED: Final = Since({22: _regular_limited, 23: _limited_while_starting, 37: _all_limited})

@@ -1,0 +1,19 @@
+"""Processes of a machine, as far as running out of memory depends on them."""
+
+import msgspec
+
+
+class Process(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One process. Memory is in bytes; `rss` is None where nobody measured it."""
+
+    comm: str
+    oom_score_adj: int
+    pid: int | None = None
+    rss: int | None = None
+    swap: int = 0
+    page_tables: int = 0
+    kernel_thread: bool = False
+    cgroup: str | None = None
+    """Its path in the unified hierarchy."""
+    oom_group: str | None = None
+    """The cgroup whose processes are all killed with it: the highest with memory.oom.group."""

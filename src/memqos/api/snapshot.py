@@ -1,0 +1,120 @@
+"""Snapshots: a whole node in one JSON object, with its pods, cgroups and processes."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, Literal
+
+import msgspec
+
+from memqos.api.documents import Document, read
+from memqos.api.meminfo import memory_of
+from memqos.api.pod import Pod
+from memqos.api.process import Process
+from memqos.api.refusals import refusal
+from memqos.errors import InputError
+
+
+class PodList(msgspec.Struct, frozen=True):
+    """What a kubelet's pods endpoint answers."""
+
+    items: tuple[Pod, ...] | None = None
+
+
+class NumaNode(msgspec.Struct, frozen=True):
+    """One NUMA node: its meminfo, and its distance to each of them."""
+
+    meminfo: str
+    distance: str
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """A node at one moment. Keys that are not listed here are passed over."""
+
+    driver: Literal["cgroupfs", "systemd"]
+    kernel: str
+    runtime: str
+    kubelet: str
+    """Its version."""
+    meminfo: str
+    """/proc/meminfo."""
+    numa: dict[str, NumaNode]
+    mount: tuple[str, ...]
+    """The cgroup mounts with their options."""
+    kubelet_configuration: str
+    """A KubeletConfiguration in YAML."""
+    pods: PodList
+    cgroups: dict[str, dict[str, str]]
+    """Path → file → content."""
+    processes: dict[str, tuple[Process, ...]]
+    """Path → the processes there."""
+    memory_manager_state: str | None
+    """The kubelet's checkpoint."""
+    metrics: tuple[str, ...]
+    version: int | str | None = None
+
+    @property
+    def running(self) -> tuple[Pod, ...]:
+        return self.pods.items or ()
+
+    @property
+    def memory(self) -> int:
+        """Bytes of RAM."""
+        return memory_of(self.meminfo, "MemTotal")
+
+    @property
+    def swap(self) -> int:
+        return memory_of(self.meminfo, "SwapTotal")
+
+    @property
+    def all_processes(self) -> Iterator[Process]:
+        """Every process, told its cgroup and the one that dies with it."""
+        for path, processes in self.processes.items():
+            group = self._oom_group(path)
+            for process in processes:
+                yield msgspec.structs.replace(process, cgroup=path, oom_group=group)
+
+    def _oom_group(self, path: str) -> str | None:
+        parts = path.strip("/").split("/")
+        for depth in range(1, len(parts) + 1):
+            above = "/" + "/".join(parts[:depth])
+            if self.cgroups.get(above, {}).get("memory.oom.group") == "1":
+                return above
+        return None
+
+
+_TOLD_BY: Final = frozenset({"driver", "cgroups", "pods", "processes"})
+_decoder: Final = msgspec.json.Decoder(Snapshot)
+
+
+def is_snapshot(data: Mapping[str, Any]) -> bool:
+    """Whether an object without a kind is meant as a snapshot."""
+    return "kind" not in data and data.keys() >= _TOLD_BY
+
+
+def read_snapshot(data: bytes, file: str) -> Snapshot:
+    """The snapshot in a file."""
+    try:
+        return _decoder.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        # Read again for the place of what is wrong.
+        document = next(iter(read(data, file)))
+    if isinstance(document, InputError):
+        raise document
+    if not is_snapshot(document.data):
+        kind = f"a {document.kind}" if document.kind else "something else"
+        raise document.refused(
+            f"the file holds {kind}, not a snapshot of a node",
+            hint=f"a snapshot has {', '.join(Snapshot.__struct_fields__[:-1])}",
+        )
+    try:
+        return msgspec.convert(document.data, Snapshot)
+    except msgspec.ValidationError as error:
+        raise refusal(error, document.data, document) from None
+
+
+def pods_in(document: Document) -> Document:
+    """The pods of a snapshot as a document of their own; any other document is left as it is."""
+    if not is_snapshot(document.data) or not isinstance(document.data["pods"], dict):
+        return document
+    return Document(
+        document.file, document.index, document.data["pods"], document.root.children["pods"]
+    )
