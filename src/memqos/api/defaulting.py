@@ -29,10 +29,9 @@ def decoded(pod: Pod, release: Release) -> Shape:
         or not release.enabled("PodLevelResources")
         or release.enabled("PodLevelResourcesFixDefaulting")
     ):
-        return requests_from_limits(shape_of(pod, release))
-    return _rounded(
-        _with_pod_level_unfixed(requests_from_limits(shape_of(pod, release, nano_of)), release)
-    )
+        return shape_of(pod, release, as_created=True)
+    unrounded = shape_of(pod, release, nano_of, as_created=True)
+    return _rounded(_with_pod_level_unfixed(unrounded, release))
 
 
 def prepared(shape: Shape, release: Release) -> Shape:
@@ -44,19 +43,6 @@ def prepared(shape: Shape, release: Release) -> Shape:
     if release.enabled("PodLevelResourcesFixDefaulting"):
         return with_pod_level(shape, release)
     return shape
-
-
-def requests_from_limits(shape: Shape) -> Shape:
-    """Every missing request of a container takes the container's limit."""
-    if not any([part.limits for part in shape.containers]) and not any(
-        [part.limits for part in shape.init_containers]
-    ):
-        return shape
-    return msgspec.structs.replace(
-        shape,
-        containers=tuple([_request_from_limit(part) for part in shape.containers]),
-        init_containers=tuple([_request_from_limit(part) for part in shape.init_containers]),
-    )
 
 
 def with_pod_level(shape: Shape, release: Release) -> Shape:
@@ -85,12 +71,6 @@ def _with_pod_level_unfixed(shape: Shape, release: Release) -> Shape:
     if limits:
         requests = _requests(requests, limits, aggregate_requests(shape), release)
     return msgspec.structs.replace(shape, pod=Resources(requests, limits))
-
-
-def _request_from_limit(part: Part) -> Part:
-    if not part.limits:
-        return part
-    return Part(part.role, {**part.limits, **part.requests}, part.limits)
 
 
 def _hugepage_limits(pod: Resources, of_containers: Amounts, release: Release) -> Amounts:

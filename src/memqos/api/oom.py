@@ -58,7 +58,9 @@ def _with_pod_level_share(
     shape: Shape, release: Release, of_containers: Amounts | None
 ) -> tuple[int, int | None]:
     """What each container gets of the pod-level request, and the floor of sidecars."""
-    smallest = min([whole(part.requests.get(MEMORY, 0)) for part in shape.containers], default=None)
+    smallest = None
+    if any([part.role == "sidecar" for part in shape.init_containers]):
+        smallest = min([whole(part.requests.get(MEMORY, 0)) for part in shape.containers])
     if (
         shape.pod is None
         or not release.enabled("PodLevelResources")

@@ -52,14 +52,26 @@ class Shape(msgspec.Struct, frozen=True, gc=False):
         return self.init_containers + self.containers + self.ephemeral_containers
 
 
-def shape_of(pod: Pod, release: Release, amount: Callable[[Raw], int] = milli_of) -> Shape:
-    """The shape of a pod as written; `amount` says in which unit quantities are held."""
+def shape_of(
+    pod: Pod,
+    release: Release,
+    amount: Callable[[Raw], int] = milli_of,
+    *,
+    as_created: bool = False,
+) -> Shape:
+    """The shape of a pod as written; `amount` says in which unit quantities are held.
+
+    With `as_created` every missing request of a container takes the container's limit.
+    """
     spec = pod.spec
     has_sidecars = release.enabled("SidecarContainers")
     return Shape(
         containers=tuple(
             [
-                Part("regular", *_amounts(container.resources, amount, "containers", index))
+                Part(
+                    "regular",
+                    *_amounts(container.resources, amount, "containers", index, as_created),
+                )
                 for index, container in enumerate(spec.containers or ())
             ]
         ),
@@ -67,7 +79,7 @@ def shape_of(pod: Pod, release: Release, amount: Callable[[Raw], int] = milli_of
             [
                 Part(
                     "sidecar" if has_sidecars and container.restart_policy == "Always" else "init",
-                    *_amounts(container.resources, amount, "initContainers", index),
+                    *_amounts(container.resources, amount, "initContainers", index, as_created),
                 )
                 for index, container in enumerate(spec.init_containers)
             ]
@@ -169,16 +181,21 @@ _key: Final = msgspec.msgpack.Encoder()
 
 
 def _amounts(
-    resources: ResourceRequirements | None, amount: Callable[[Raw], int], group: str, index: int
+    resources: ResourceRequirements | None,
+    amount: Callable[[Raw], int],
+    group: str,
+    index: int,
+    as_created: bool = False,
 ) -> tuple[Amounts, Amounts]:
     if resources is None:
         return NOTHING.requests, NOTHING.limits
     requests, limits = resources.requests, resources.limits
     try:
-        return (
-            {name: amount(raw) for name, raw in requests.items()} if requests else {},
-            {name: amount(raw) for name, raw in limits.items()} if limits else {},
-        )
+        requested = {name: amount(raw) for name, raw in requests.items()} if requests else {}
+        if not limits:
+            return requested, {}
+        limited = {name: amount(raw) for name, raw in limits.items()}
+        return {**limited, **requested} if as_created else requested, limited
     except InputError:
         stanza = f"spec.{group}[{index}].resources" if group else "spec.resources"
         amounts_of(requests, f"{stanza}.requests", amount)
