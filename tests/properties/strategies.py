@@ -22,41 +22,46 @@ HUGE: Final = "hugepages-2Mi"
 # Quantities
 
 _DIGITS: Final = st.text("0123456789", min_size=1, max_size=12)
-_NUMBERS: Final = st.builds(
+numbers: Final = st.builds(
     "{}{}{}".format,
     st.sampled_from(["", "-", "+"]),
     _DIGITS,
     st.just("") | _DIGITS.map(".{}".format),
 )
+"""Numbers of a quantity, still without a suffix."""
+
 _SUFFIXES: Final = st.sampled_from([*"numkMGTPE", "", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"])
 _EXPONENTS: Final = st.integers(-12, 12).map("e{}".format)
 
-quantity_texts: Final = st.builds("{}{}".format, _NUMBERS, _SUFFIXES | _EXPONENTS)
+quantity_texts: Final = st.builds("{}{}".format, numbers, _SUFFIXES | _EXPONENTS)
 """Texts that are quantities."""
 
 quantities: Final = quantity_texts.map(Quantity.parse_bare)
 
 # Pods. Tables of likely values keep the draws few, and few draws keep the search quick.
 
-_BYTES: Final = ["0", "400u", "1500m", "1", "4096", "8191", "100M", "1Gi", "1048577Ki", "3Gi"]
+_BYTES: Final = ["0", "400u", "1", "1500m", "4096", "8191", "100M", "1Gi", "1048577Ki", "3Gi"]
 _CPU: Final = ["0", "1m", "250m", "2"]
 
 
-def _sides(values: list[str]) -> list[tuple[str | None, str | None]]:
+Sides = tuple[object, object]
+"""A request and a limit of one resource, None where there is none."""
+
+
+def _sides(values: list[str]) -> st.SearchStrategy[Sides]:
     """Nothing, a request, a limit, or both with the request not above the limit."""
-    return [
-        (None, None),
-        *[(value, None) for value in values],
-        *[(None, value) for value in values],
-        *combinations_with_replacement(values, 2),
-    ]
+    return st.one_of(
+        st.just((None, None)),
+        st.sampled_from([(value, None) for value in values]),
+        st.sampled_from([(None, value) for value in values]),
+        st.sampled_from(list(combinations_with_replacement(values, 2))),
+    )
 
 
-_MEMORY_SIDES: Final = st.one_of(
-    st.sampled_from(_sides(_BYTES)),
-    st.tuples(st.integers(0, LARGEST), st.integers(0, LARGEST)).map(sorted).map(tuple),
-)
-_CPU_SIDES: Final = st.sampled_from(_sides(_CPU))
+_MEMORY_SIDES: Final = _sides(_BYTES) | st.lists(
+    st.integers(0, LARGEST), min_size=2, max_size=2
+).map(lambda pair: (min(pair), max(pair)))
+_CPU_SIDES: Final = _sides(_CPU)
 _STANZAS: Final = st.builds(
     lambda memory, cpu, huge: stanza(*memory, cpu=cpu, limits={HUGE: huge}),
     _MEMORY_SIDES,
@@ -64,7 +69,11 @@ _STANZAS: Final = st.builds(
     st.sampled_from([None, None, None, None, "4Mi", "0"]),
 )
 
-containers: Final = _STANZAS.map(lambda resources: {"resources": resources})
+_GUARANTEED: Final = stanza("1Gi", "1Gi", cpu=("2", "2"))
+
+containers: Final = (_STANZAS | _STANZAS | st.just(_GUARANTEED)).map(
+    lambda resources: {"resources": resources}
+)
 """Containers as plain data, still without a name."""
 
 _INIT_CONTAINERS: Final = st.builds(
@@ -81,7 +90,11 @@ def _roomy(resources: Json) -> Json:
 
 
 _POD_LEVELS: Final[st.SearchStrategy[Json | None]] = st.one_of(
-    st.none(), st.just({}), _STANZAS.map(_roomy), _STANZAS.map(_roomy), _STANZAS
+    st.none(),
+    st.just({}),
+    _STANZAS.map(_roomy),
+    st.just(stanza(6 * LARGEST, 8 * LARGEST)),
+    _STANZAS,
 )
 _OVERHEADS: Final = st.sampled_from([None, None, {"memory": "120Mi", "cpu": "250m"}, {"memory": 1}])
 _PRIORITIES: Final = st.sampled_from([None, None, None, "system-node-critical"])

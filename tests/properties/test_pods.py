@@ -11,7 +11,7 @@ from tests.properties.strategies import LARGEST, all_terms, containers, odd_pods
 from memqos.api.aggregate import aggregate_limits, aggregate_requests, has_pod_level, pod_requests
 from memqos.api.defaulting import defaulted
 from memqos.api.oom import BEST_EFFORT, GUARANTEED, LOWEST_BURSTABLE
-from memqos.api.pod import Container, Pod
+from memqos.api.pod import Container, Pod, PodOS, PodStatus, ResourceRequirements
 from memqos.api.qos import computed_class, qos_class
 from memqos.api.quantity import whole
 from memqos.api.resources import MEMORY, Amounts
@@ -201,6 +201,15 @@ class TestDefaulting:
             assert old.items() <= new.items()
 
     @given(pods, releases())
+    def test_a_pod_limit_that_is_completed_covers_the_request(
+        self, pod: Pod, release: Release
+    ) -> None:
+        before, after = shape_of(pod, release), defaulted(pod, release)
+        if before.pod is not None and after.pod is not None:
+            for name in after.pod.limits.keys() - before.pod.limits.keys():
+                assert after.pod.limits[name] >= after.pod.requests[name]
+
+    @given(pods, releases())
     def test_a_limited_container_requests_something(self, pod: Pod, release: Release) -> None:
         for part in defaulted(pod, release).parts:
             assert part.limits.keys() <= part.requests.keys()
@@ -228,6 +237,19 @@ class TestAggregate:
                 assert requests[name] >= amount
             for name, amount in part.limits.items():
                 assert limits[name] >= amount
+
+    @given(pods, releases())
+    def test_nor_below_what_starts_beside_the_sidecars_before_it(
+        self, pod: Pod, release: Release
+    ) -> None:
+        # Without regular containers nothing hides what starting takes.
+        shape = msgspec.structs.replace(defaulted(pod, release), containers=())
+        requests = aggregate_requests(shape)
+        for index, part in enumerate(shape.init_containers):
+            before = [each for each in shape.init_containers[:index] if each.role == "sidecar"]
+            for name, amount in part.requests.items():
+                beside = sum(each.requests.get(name, 0) for each in before)
+                assert requests[name] >= amount + beside
 
     @given(pods, releases())
     def test_nor_below_all_that_runs_together(self, pod: Pod, release: Release) -> None:
@@ -271,17 +293,39 @@ class TestValidation:
         assert (found.plan is None) == bool(found.errors)
 
 
+def variants(pod: Pod) -> Iterator[Pod]:
+    """The pod, and pods that differ from it in one respect."""
+    spec = pod.spec
+    others = [
+        msgspec.structs.replace(container, restart_policy="Always")
+        for container in spec.init_containers or ()
+    ]
+    changes: list[Json] = [
+        {},
+        {"init_containers": tuple(others)},
+        {"init_containers": None},
+        {"resources": None},
+        {"resources": ResourceRequirements()},
+        {"overhead": None},
+        {"os": PodOS("windows")},
+        {"priority_class_name": "system-node-critical"},
+        {"containers": (spec.containers or ())[:1]},
+    ]
+    for change in changes:
+        yield msgspec.structs.replace(pod, spec=msgspec.structs.replace(spec, **change))
+    yield msgspec.structs.replace(pod, status=PodStatus(qos_class="BestEffort"))
+
+
 class TestPlanner:
-    @given(st.lists(st.one_of(pods, odd_pods), max_size=6), all_terms())
-    def test_what_is_remembered_is_what_would_be_worked_out(
-        self, several: list[Pod], terms: Terms
-    ) -> None:
+    @given(pods | odd_pods, all_terms())
+    def test_what_is_remembered_is_what_would_be_worked_out(self, pod: Pod, terms: Terms) -> None:
         planner = Planner(terms)
-        for pod in [*several, *several]:
-            found = planner.semantics(pod)
-            shape = defaulted(pod, terms.release)
+        several = list(variants(pod))
+        for each in several + several:
+            found = planner.semantics(each)
+            shape = defaulted(each, terms.release)
             assert found.shape == shape
-            assert list(found.errors) == validate(pod, shape, terms.release)
+            assert list(found.errors) == validate(each, shape, terms.release)
             if found.plan is not None:
                 assert found.plan == plan_pod(shape, terms, qos_class(shape, terms.release))
 

@@ -4,11 +4,16 @@ from fractions import Fraction
 
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from tests.properties.strategies import quantities, quantity_texts
+from tests.properties.strategies import numbers, quantities, quantity_texts
 
 from memqos.api.quantity import MAX_INT64, NANOS, Quantity, milli_of, whole
 from memqos.api.resources import spelled
 from memqos.errors import InputError
+
+DECIMAL = enumerate(["n", "u", "m", "", *"kMGTPE"], start=-3)
+BINARY = enumerate(["Ki", "Mi", "Gi", "Ti", "Pi", "Ei"], start=1)
+UNITS = {suffix: Fraction(1000) ** power for power, suffix in DECIMAL}
+UNITS |= {suffix: Fraction(1024) ** power for power, suffix in BINARY}
 
 BEYOND_SUFFIXES = 10**21 * NANOS
 """From here on Kubernetes prints a decimal quantity without the suffix it would need."""
@@ -29,6 +34,16 @@ def test_a_canonical_spelling_is_its_own(text: str) -> None:
     again = Quantity.parse(quantity.canonical)
     assert again.canonical == quantity.canonical
     assert str(again) == quantity.canonical
+
+
+@given(numbers, st.sampled_from(sorted(UNITS)))
+def test_a_quantity_is_its_number_times_its_unit(number: str, suffix: str) -> None:
+    """Rounded away from zero to whole nanos, and in binary units no further than an int64."""
+    exact = Fraction(number) * UNITS[suffix] * NANOS
+    assume("i" not in suffix or abs(exact) <= MAX_INT64 * NANOS)
+    nano = Quantity.parse(number + suffix).nano
+    assert abs(exact) <= abs(nano) < abs(exact) + 1
+    assert nano * exact >= 0
 
 
 @given(quantities, quantities)

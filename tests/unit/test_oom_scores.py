@@ -138,6 +138,8 @@ class TestSidecars:
 
     def test_a_plain_init_container_is_on_its_own(self) -> None:
         assert scores([box("300Gi")], init=[box("10Gi")]) == [990, 700]
+        beside = [box("10Gi"), box("10Gi", sidecar=True)]
+        assert scores([box("300Gi")], init=beside) == [990, 700, 700]
 
     @pytest.mark.parametrize("release", ["1.29", "1.30", "1.31"])
     def test_so_is_a_sidecar_before_1_32(self, release: str) -> None:

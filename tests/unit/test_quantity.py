@@ -96,6 +96,11 @@ class TestReading:
         assert refused.value.hint
         assert refused.value.what.startswith(repr(text.strip(" ")))
 
+    @pytest.mark.parametrize("text", ["Pi", "Ei", "-Ei", ".Ei", "e-10", "-e-10"])
+    def test_a_missing_number_is_refused_where_an_int64_would_not_do(self, text: str) -> None:
+        with pytest.raises(InputError):
+            parse(text)
+
     def test_spaces_are_trimmed_in_documents_only(self) -> None:
         assert parse(" 1Gi ") == parse("1Gi")
         with pytest.raises(InputError):

@@ -353,6 +353,16 @@ class TestValidity:
         found = semantics(pod([box("1", "1e900")]), terms(release))
         assert (found.plan is None) == bool(found.errors)
 
+    @pytest.mark.parametrize("release", ["1.27", "1.36", "1.38"])
+    def test_so_is_an_absurd_request(self, release: str) -> None:
+        found = semantics(pod([box("1e900")]), terms(release, allocatable=10 * GI))
+        assert (found.plan is None) == bool(found.errors)
+
+    def test_and_explained(self) -> None:
+        found = semantics(pod([box("1", "1e900")]), terms())
+        if found.plan is not None:
+            assert found.plan.settings["memory.max"].because.steps
+
 
 class TestPlanner:
     PODS = (
@@ -428,6 +438,13 @@ class TestStored:
         for new in (pod([box()], uid="1"), pod([box()], status={}), pod([box()])):
             assert not is_stored(new)
         assert is_stored(pod([box()], uid="1", status={}))
+
+    def test_one_without_containers_has_a_plan_without_any(self) -> None:
+        at = terms(capacity=10 * GI)
+        shared = pod([], resources=stanza("1Gi", "2Gi"), uid="1", status={})
+        assert planned(shared, at).containers == ()
+        alone = pod([], init=[box("1Gi", sidecar=True)], uid="1", status={})
+        assert of_containers(planned(alone, at), "oom_score_adj") == [900]
 
     def test_its_class_is_the_one_it_was_given(self) -> None:
         held = pod([box("1Gi")], uid="1", qos_class="Guaranteed")

@@ -9,8 +9,7 @@ import msgspec
 
 from memqos.api.aggregate import aggregate_requests, has_pod_level_requests
 from memqos.api.pod import QosClass
-from memqos.api.quantity import whole
-from memqos.api.resources import MEMORY, Amounts
+from memqos.api.resources import MEMORY, Amounts, memory_in
 from memqos.api.shape import Part, Shape
 from memqos.release import Release, Since
 
@@ -60,7 +59,7 @@ def _with_pod_level_share(
     """What each container gets of the pod-level request, and the floor of sidecars."""
     smallest = None
     if any([part.role == "sidecar" for part in shape.init_containers]):
-        smallest = min([whole(part.requests.get(MEMORY, 0)) for part in shape.containers])
+        smallest = min([memory_in(part.requests) for part in shape.containers], default=None)
     if (
         shape.pod is None
         or not release.enabled("PodLevelResources")
@@ -69,15 +68,16 @@ def _with_pod_level_share(
     ):
         return 0, smallest
     claimed = aggregate_requests(shape) if of_containers is None else of_containers
-    left = whole(shape.pod.requests[MEMORY]) - whole(claimed.get(MEMORY, 0))
-    return max(0, left) // (len(shape.containers) + len(shape.init_containers)), smallest
+    left = memory_in(shape.pod.requests) - memory_in(claimed)
+    sharing = len(shape.containers) + len(shape.init_containers)
+    return max(0, left) // max(1, sharing), smallest
 
 
 _BURSTABLE: Final = Since({22: _request_alone, 32: _with_pod_level_share})
 
 
 def _burstable(part: Part, share: int, smallest: int | None, capacity: int | None) -> Score:
-    request = whole(part.requests.get(MEMORY, 0))
+    request = memory_in(part.requests)
     floor = smallest if part.role == "sidecar" else None
     if not capacity:
         return Score(None, request, share, floor)

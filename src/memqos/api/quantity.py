@@ -84,6 +84,9 @@ class Quantity(msgspec.Struct, frozen=True, eq=False, gc=False):
             in_range = len(digits) <= _FAST_DIGITS and scale >= -9 and exact
             if in_range and scale % 3 == 0 and not digits.endswith("000") and digits[0] != "0":
                 spelling = text
+        # Kubernetes reads small numbers itself and takes a missing one for 0; others need a digit.
+        if not in_range and not any(map(str.isdigit, text[: shape.start(5)])):
+            raise _refused(text)
         return cls(-nano if sign == "-" else nano, family, spelling)
 
     @classmethod

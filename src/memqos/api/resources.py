@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from memqos.api.quantity import MILLI, Quantity, whole
+from memqos.api.quantity import MAX_INT64, MILLI, Quantity, whole
 from memqos.errors import InputError
 from memqos.release import Since
 
@@ -55,6 +55,12 @@ _NAME_PART: Final = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]", re.A
 _SUBDOMAIN: Final = re.compile(
     r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", re.ASCII
 )
+
+
+def memory_in(amounts: Amounts) -> int:
+    """Bytes of memory in a resource list; what is past the largest the kubelet holds is that."""
+    amount = whole(amounts.get(MEMORY, 0))
+    return amount if amount < MAX_INT64 else MAX_INT64
 
 
 def is_hugepages(name: str) -> bool:
@@ -179,6 +185,7 @@ __all__ = [
     "is_of_containers",
     "is_overcommitable",
     "is_standard",
+    "memory_in",
     "qualified_name_faults",
     "spelled",
     "whole",

@@ -8,8 +8,7 @@ import msgspec
 
 from memqos.api.oom import GUARANTEED, LOWEST_BURSTABLE, Score
 from memqos.api.pod import QosClass
-from memqos.api.quantity import whole
-from memqos.api.resources import CPU, MEMORY, Amounts
+from memqos.api.resources import CPU, MEMORY, Amounts, memory_in
 from memqos.api.shape import Part, Role
 from memqos.plan import cpu, hugepages, memory
 from memqos.plan.setting import MAX, NEEDS_NODE, Rule, Setting, Settings, size
@@ -93,8 +92,8 @@ def plan_container(
     pod_limits: Amounts,
 ) -> ContainerPlan:
     """Every value of one container; `pod_limits` are the pod-level limits in force."""
-    request = whole(part.requests.get(MEMORY, 0))
-    limit = whole(part.limits.get(MEMORY, 0))
+    request = memory_in(part.requests)
+    limit = memory_in(part.limits)
     cpu_limit = part.limits.get(CPU) or pod_limits.get(CPU, 0)
     if rules.memory_qos:
         ask = memory.Ask(qos, request, limit, bool(pod_limits.get(MEMORY)))
@@ -122,7 +121,7 @@ def plan_container(
 def _maximum(limit: int, pod_limits: Amounts) -> Setting:
     if limit:
         return Setting(limit, LIMIT, (limit,))
-    inherited = whole(pod_limits.get(MEMORY, 0))
+    inherited = memory_in(pod_limits)
     if inherited:
         return Setting(inherited, POD_LIMIT, (inherited,))
     return _NO_LIMIT

@@ -5,8 +5,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from memqos.api.quantity import whole
-from memqos.api.resources import CPU, MEMORY
+from memqos.api.resources import CPU, memory_in
 from memqos.plan import cpu
 from memqos.plan.memory import KEP, OFF
 from memqos.plan.pod import PodPlan
@@ -83,14 +82,17 @@ CPU_SUM: Final = Rule(
 )
 
 
+NO_LOW: Final = Setting(None, NO_LEVEL_LOW)
+
+
 def demand_of(plans: Iterable[PodPlan]) -> Demand:
     """What the pods request, by class; BestEffort pods request nothing by definition."""
     guaranteed = burstable = burstable_cpu = 0
     for plan in plans:
         if plan.qos == "Guaranteed":
-            guaranteed += whole(plan.requests.get(MEMORY, 0))
+            guaranteed += memory_in(plan.requests)
         elif plan.qos == "Burstable":
-            burstable += whole(plan.requests.get(MEMORY, 0))
+            burstable += memory_in(plan.requests)
             burstable_cpu += plan.requests.get(CPU, 0)
     return Demand(guaranteed, burstable, burstable_cpu)
 
@@ -141,9 +143,13 @@ def _always_hard(policy: Policy, demand: Demand, phase: Phase) -> _Pair:
 
 
 def _tiered_without_low(policy: Policy, demand: Demand, phase: Phase) -> _Pair:
+    if policy == "HardReservation":
+        return _hard(demand, phase)
+    if phase == "start":
+        waiting = Setting(None, NOT_COUNTED)
+        return {"memory.min": waiting, "memory.low": NO_LOW}, {"memory.low": waiting}
     kubepods, burstable = _tiered_with_low(policy, demand, phase)
-    if policy != "HardReservation":
-        kubepods["memory.low"] = Setting(None, NO_LEVEL_LOW)
+    kubepods["memory.low"] = NO_LOW
     return kubepods, burstable
 
 

@@ -9,7 +9,6 @@ from typing import Final
 import msgspec
 
 from memqos.api.pod import QosClass
-from memqos.api.quantity import MAX_INT64
 from memqos.plan.setting import MAX, NEEDS_NODE, Rule, Setting, size
 from memqos.plan.terms import Terms
 from memqos.release import Since
@@ -212,7 +211,7 @@ def _share_of_limit(ask: Ask, terms: Terms) -> Setting:
         return Setting(NEEDS_NODE, BASE_NEEDS_NODE, (ask.request,))
     if not base:
         return _NO_BASE
-    high = int(min(base, MAX_INT64) * terms.factor)
+    high = int(base * terms.factor)
     if high > ask.request:
         return Setting(high, SHARE_OF_LIMIT, (base, base_is, terms.factor))
     return Setting(None, HIGH_UNDER_REQUEST, (high, ask.request))
@@ -241,8 +240,6 @@ def _between(ask: Ask, terms: Terms) -> Setting:
         return Setting(NEEDS_NODE, BASE_NEEDS_NODE, (request,))
     if base <= 0:
         return _NO_BASE
-    if base > MAX_INT64:
-        base, request = MAX_INT64, min(request, MAX_INT64)
     # In double precision, as the kubelet computes it: its rounding is part of the rule.
     high = int((float(request) + (float(base) - float(request)) * factor) // 1 / page) * page
     if high > request:

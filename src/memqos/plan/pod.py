@@ -17,8 +17,7 @@ from memqos.api.aggregate import (
 )
 from memqos.api.oom import oom_scores
 from memqos.api.pod import QosClass
-from memqos.api.quantity import whole
-from memqos.api.resources import CPU, MEMORY, Amounts
+from memqos.api.resources import CPU, MEMORY, Amounts, memory_in
 from memqos.api.shape import Shape
 from memqos.plan import cpu, hugepages, memory
 from memqos.plan.container import ContainerPlan, container_rules, plan_container
@@ -85,7 +84,7 @@ def _settings(
     level_limits: Amounts,
 ) -> Settings:
     minor = terms.release.minor
-    request, limit = whole(requests.get(MEMORY, 0)), whole(limits.get(MEMORY, 0))
+    request, limit = memory_in(requests), memory_in(limits)
     limited = _LIMITED.at(minor)
     memory_limited = bool(level_limits.get(MEMORY)) or limited(shape, MEMORY)
     if terms.release.enabled("MemoryQoS"):
