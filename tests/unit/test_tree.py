@@ -11,7 +11,7 @@ import yaml
 from memqos.api.kubelet import configured
 from memqos.api.kubelet_reading import kubelet_from
 from memqos.api.node import Capacity, allocatable
-from memqos.api.pod import ObjectMeta, Pod
+from memqos.api.pod import Container, ObjectMeta, Pod, PodSpec
 from memqos.errors import InputError
 from memqos.plan.terms import Terms
 from memqos.plan.tree import Tree, plan_node
@@ -115,7 +115,9 @@ def test_a_pod_that_has_ended_owns_nothing() -> None:
 
 
 def test_a_uid_that_would_leave_the_tree_is_refused() -> None:
-    pod = Pod(ObjectMeta(name="p", uid="../../x"))
+    pod = Pod(
+        ObjectMeta(name="p", uid="../../x"), PodSpec(containers=(Container(name="c", image="i"),))
+    )
     with pytest.raises(InputError, match="cannot name a cgroup"):
         plan_node(
             [pod],

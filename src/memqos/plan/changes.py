@@ -137,6 +137,9 @@ def _differing(cgroup: Cgroup, files: Files, page_size: int) -> Iterator[Change]
     for file, setting in settings.items():
         if file not in files or setting.value == NEEDS_NODE:
             continue
+        # A runtime that leaves hugetlb alone (containerd's default) gives no huge page away by it.
+        if file.startswith("hugetlb.") and setting.value == 0 and cgroup.level == "container":
+            continue
         if setting.value is None and file not in DEFAULTS:
             continue
         old, new = files[file].strip(), stored(file, setting.value, page_size)

@@ -9,18 +9,18 @@ from typing import Final, Literal
 
 import msgspec
 
-from memqos.api.in_force import in_force, is_terminal
+from memqos.api.in_force import is_terminal
 from memqos.api.kubelet import KubeletConfiguration
 from memqos.api.node import Capacity, NodeCgroup, node_cgroups
 from memqos.api.pod import ContainerStatus, Pod
-from memqos.api.qos import qos_class
-from memqos.api.shape import containers_of, shape_of
+from memqos.api.shape import containers_of
 from memqos.errors import InputError
 from memqos.plan import cpu
 from memqos.plan.levels import demand_of, plan_levels
 from memqos.plan.memory import KEP
 from memqos.plan.names import CgroupNames, Runtime, cgroup_names
-from memqos.plan.pod import PodPlan, plan_pod
+from memqos.plan.pod import PodPlan
+from memqos.plan.semantics import Planner
 from memqos.plan.setting import Rule, Setting, Settings, size
 from memqos.plan.terms import Terms
 
@@ -94,10 +94,20 @@ def plan_node(
             hint="memqos needs it on, which is the kubelet's default",
         )
     names = cgroup_names(config.driver, config.cgroup_root)
-    running = [pod for pod in pods if not is_terminal(pod)]
-    plans = [_planned(pod, terms) for pod in running]
-    cgroups = {cgroup.path: cgroup for cgroup in _above_pods(names, plans, terms, config, capacity)}
+    planner = Planner(terms)
     unresolved: list[Unresolved] = []
+    running: list[Pod] = []
+    plans: list[PodPlan] = []
+    for pod in pods:
+        if is_terminal(pod):
+            continue
+        judged = planner.semantics(pod)
+        if judged.plan is None:
+            unresolved.append(Unresolved(pod_key(pod), None, f"invalid: {judged.errors[0]}"))
+        else:
+            running.append(pod)
+            plans.append(judged.plan)
+    cgroups = {cgroup.path: cgroup for cgroup in _above_pods(names, plans, terms, config, capacity)}
     for pod, plan in zip(running, plans, strict=True):
         for found in _of_pod(pod, plan, names, mems or {}):
             if isinstance(found, Unresolved):
@@ -116,11 +126,6 @@ def cgroup_uid(pod: Pod) -> str | None:
     """The UID in the cgroup's name: that of the manifest for static and mirror pods."""
     annotations = pod.metadata.annotations or {}
     return annotations.get(_CONFIG_HASH) or pod.metadata.uid
-
-
-def _planned(pod: Pod, terms: Terms) -> PodPlan:
-    shape = shape_of(in_force(pod), terms.release)
-    return plan_pod(shape, terms, qos_class(shape, terms.release))
 
 
 def _above_pods(
@@ -147,7 +152,7 @@ def _node_settings(node: NodeCgroup, limit: Rule) -> Settings:
         settings["memory.min"] = Setting(node.memory_min, RESERVED_MIN, (node.memory_min,))
     if node.memory_max is not None:
         settings["memory.max"] = Setting(node.memory_max, limit, (node.memory_max,))
-    if node.cpu is not None:
+    if node.cpu:
         shares = cpu.shares_of(node.cpu)
         settings["cpu.weight"] = Setting(cpu.weight_of(shares), cpu.SHARES, (node.cpu, "cpu"))
     return settings
@@ -162,7 +167,7 @@ def _of_pod(
         return
     path = names.pod(uid, plan.qos)
     yield Cgroup(path, "pod", _files(plan.settings), key)
-    ids = _container_ids(pod)
+    ids = container_ids(pod)
     for container, planned in zip(containers_of(pod), plan.containers, strict=True):
         runtime, _, container_id = ids.get(container.name, "").partition("://")
         if not container_id:
@@ -183,7 +188,8 @@ def _of_pod(
             )
 
 
-def _container_ids(pod: Pod) -> dict[str, str]:
+def container_ids(pod: Pod) -> dict[str, str]:
+    """Container name → `runtime://id`, of those the pod's status names."""
     status = pod.status
     if status is None:
         return {}

@@ -1,0 +1,172 @@
+"""`memqos plan`: what would change on a node, and why."""
+
+from typing import Any, Literal, get_args
+
+import click
+
+from memqos.cli.output import complain, emit
+from memqos.cli.releases import gates_of, release_options
+from memqos.cli.terms import FactorType
+from memqos.converge.observing import Configuration, Observation, observe_live, observe_snapshot
+from memqos.converge.planning import FILES, NodePlan, Wanted, plan_of
+from memqos.draw.changes import changes_data, changes_text, summary
+from memqos.draw.explained import terms_line
+from memqos.errors import InputError
+from memqos.host.cgroups import SYSTEM_ROOT
+from memqos.host.machine import Roots
+from memqos.plan.terms import Policy
+
+CHANGES_PENDING = 2
+
+
+def node_options(command: Any) -> Any:
+    """Where a node is looked at, and under which terms it is planned."""
+    for option in (
+        click.option("--factor", type=FactorType(), help="memoryThrottlingFactor."),
+        click.option("--policy", type=click.Choice(get_args(Policy)), help="Reservation policy."),
+        click.option("--kubelet", metavar="FILE", help="A KubeletConfiguration."),
+        click.option(
+            "--pods",
+            metavar="SOURCE",
+            help="Manifests, a PodList, or the kubelet's own endpoint (https://127.0.0.1:10250).",
+        ),
+        click.option(
+            "--cgroup-root",
+            default=SYSTEM_ROOT,
+            metavar="DIR",
+            help=f"Where the cgroups are.  [default: {SYSTEM_ROOT}]",
+        ),
+        release_options,
+    ):
+        command = option(command)
+    return command
+
+
+@click.command()
+@node_options
+@click.option("--snapshot", metavar="FILE", help="Plan the node of a snapshot, not this one.")
+@click.option("--why", is_flag=True, help="Show the derivation of every change.")
+@click.option("--out", metavar="FILE", help="Save the plan, for memqos apply FILE.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json", "yaml"]),
+    default="table",
+    help="What to print.  [default: table]",
+)
+def command(
+    snapshot: str | None,
+    why: bool,
+    out: str | None,
+    output: Literal["table", "json", "yaml"],
+    **options: Any,
+) -> int:
+    """Hold this node, or that of a snapshot, against what Kubernetes would have it be.
+
+    \b
+    +  a value to set      ~  a value to change      -  a value to take back to the default
+
+    Exit code 0: converged, 2: changes pending, 1: error.
+    """
+    if snapshot is not None and out is not None:
+        raise click.UsageError("a plan of a snapshot cannot be applied, so it is not saved")
+    observation = (
+        observed(**options) if snapshot is None else _of_snapshot(snapshot, options["kubelet"])
+    )
+    plan = plan_of(observation, wanted(**options))
+    if out is not None:
+        save(out, plan, observation, options["cgroup_root"])
+    if output == "table":
+        _print(plan, why=why)
+    else:
+        emit(_data(plan), output)
+    return CHANGES_PENDING if plan.comparison.changes else 0
+
+
+def wanted(**options: Any) -> Wanted:
+    """The terms that `node_options` gave."""
+    return Wanted(
+        options["release"], gates_of(options["gates"]), options["policy"], options["factor"]
+    )
+
+
+def observed(**options: Any) -> Observation:
+    """This machine, with its pods from where the options say."""
+    from memqos.converge.sources import source_of
+
+    source = None if options["pods"] is None else source_of(options["pods"])
+    return observe_live(
+        source,
+        FILES,
+        roots=Roots(cgroup=options["cgroup_root"]),
+        configuration=_configuration(options["kubelet"]),
+    )
+
+
+def _of_snapshot(file: str, kubelet: str | None) -> Observation:
+    import msgspec
+
+    from memqos.api.snapshot import read_snapshot
+    from memqos.host.manifests import load
+
+    (_, data), *_ = load([file])
+    if isinstance(data, InputError):
+        raise data
+    observation = observe_snapshot(read_snapshot(data, file), file)
+    if kubelet is None:
+        return observation
+    return msgspec.structs.replace(observation, configuration=_configuration(kubelet))
+
+
+def _configuration(file: str | None) -> Configuration | None:
+    from memqos.host.manifests import load
+
+    if file is None:
+        return None
+    (name, data), *_ = load([file])
+    if isinstance(data, InputError):
+        raise data
+    return Configuration(name, data)
+
+
+def save(file: str, plan: NodePlan, observation: Observation, root: str) -> None:
+    """Write the plan to a file."""
+    from importlib.metadata import version
+
+    from memqos.converge.saved import encode, saved_plan
+    from memqos.converge.steps import steps_of
+
+    steps = steps_of(plan.comparison.changes, observation.identities)
+    saved = saved_plan(steps, observation.machine.boot_id or "", root, version("memqos"))
+    with open(file, "wb") as opened:
+        opened.write(encode(saved))
+
+
+def _print(plan: NodePlan, *, why: bool) -> None:
+    print(terms_line(plan.terms))
+    for note in plan.notes:
+        complain(f"note: {note}")
+    for missing in plan.tree.unresolved:
+        who = f"{missing.pod} {missing.container}" if missing.container else missing.pod
+        complain(f"unresolved: {who}: {missing.why}")
+    lines = changes_text(plan.comparison, plan.protections, why=why)
+    if lines:
+        print("\n" + "\n".join(lines))
+    print("\n" + summary(plan.comparison))
+
+
+def _data(plan: NodePlan) -> dict[str, Any]:
+    return {
+        "release": str(plan.terms.release),
+        "policy": plan.terms.policy,
+        "factor": plan.terms.factor,
+        "converged": not plan.comparison.changes,
+        "changes": changes_data(plan.comparison.changes, plan.protections),
+        "foreign": changes_data(plan.comparison.foreign, {}),
+        "missing": [cgroup.path for cgroup in plan.comparison.missing],
+        "unresolved": [
+            {"pod": each.pod, "container": each.container, "why": each.why}
+            for each in plan.tree.unresolved
+        ],
+        "notes": list(plan.notes),
+    }

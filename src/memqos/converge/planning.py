@@ -1,0 +1,148 @@
+"""A node as it should be, held against the node as it is."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from memqos.api.documents import read
+from memqos.api.kubelet import KubeletConfiguration, configured
+from memqos.api.kubelet_reading import kubelet_from
+from memqos.api.node import Capacity, allocatable
+from memqos.errors import InputError
+from memqos.plan.changes import Comparison, compare, stored
+from memqos.plan.effective import Claim, Protection, effective
+from memqos.plan.names import cgroup_names
+from memqos.plan.setting import Settings
+from memqos.plan.terms import PAGE_SIZE, Policy, Terms
+from memqos.plan.tree import Tree, plan_node
+from memqos.release import DEFAULT_MINOR, Release
+
+if TYPE_CHECKING:
+    from memqos.converge.observing import Configuration, Observation
+
+FILES = (
+    "memory.min",
+    "memory.low",
+    "memory.high",
+    "memory.max",
+    "memory.oom.group",
+    "memory.current",
+    "cpu.weight",
+    "cpu.max",
+    "cpuset.mems",
+)
+"""What is read of every cgroup to plan it."""
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """What a person says about the plan; what is None follows from the node."""
+
+    release: str | None = None
+    gates: dict[str, bool] = {}
+    policy: Policy | None = None
+    factor: float | None = None
+
+
+class NodePlan(msgspec.Struct, frozen=True):
+    """A node's plan and how far the node is from it."""
+
+    terms: Terms
+    config: KubeletConfiguration
+    tree: Tree
+    comparison: Comparison
+    protections: dict[str, Protection]
+    """What the kernel will honour once the plan is applied; empty where usage is not known."""
+    notes: tuple[str, ...]
+
+
+def plan_of(observation: "Observation", wanted: Wanted) -> NodePlan:
+    """Plan the node that was observed."""
+    notes = list(observation.notes)
+    machine = observation.machine
+    if machine.layout is not None and machine.layout != "v2":
+        raise InputError(
+            "this machine has no cgroup v2 hierarchy, and memqos plans nothing else",
+            hint="boot with systemd.unified_cgroup_hierarchy=1",
+        )
+    if machine.memory is None:
+        raise InputError("the node's memory is not known", field="meminfo")
+    version = wanted.release or machine.kubelet or DEFAULT_MINOR
+    config, release = _configuration(
+        observation.configuration, Release.of(version, wanted.gates), notes
+    )
+    if observation.driver is not None and observation.driver != config.driver:
+        notes.append(
+            f"the cgroups are named by the {observation.driver} driver, though the kubelet is "
+            f"configured for {config.driver}: planned as they are named"
+        )
+        config = msgspec.structs.replace(config, cgroup_driver=observation.driver)
+    capacity = Capacity(cpu=0, memory=machine.memory)
+    terms = Terms(
+        release=release,
+        factor=config.memory_throttling_factor if wanted.factor is None else wanted.factor,
+        policy=wanted.policy or config.policy,
+        single_process_oom_kill=bool(config.single_process_oom_kill),
+        memory_capacity=machine.memory,
+        memory_allocatable=allocatable(capacity, config, release).enforced_memory,
+        page_size=machine.page_size or PAGE_SIZE,
+        cpu_quota=config.cpu_cfs_quota,
+        cpu_period=config.cpu_cfs_quota_period // 1000,
+    )
+    tree = plan_node(observation.pods, terms, config, capacity)
+    names = cgroup_names(config.driver, config.cgroup_root)
+    comparison = compare(tree, observation.cgroups, names, terms.page_size)
+    return NodePlan(
+        terms,
+        config,
+        tree,
+        comparison,
+        _protections(observation, tree, terms.page_size),
+        tuple(notes),
+    )
+
+
+def _configuration(
+    found: "Configuration | None", release: Release, notes: list[str]
+) -> tuple[KubeletConfiguration, Release]:
+    if found is None:
+        notes.append("no kubelet configuration is known: the kubelet's defaults are assumed")
+        return configured({}, release.minor), release
+    for document in read(found.data, found.name):
+        if isinstance(document, InputError):
+            raise document
+        try:
+            kubelet = kubelet_from(document.data, release, file=found.name)
+        except InputError as error:
+            raise document.refused(error.what, error.field or (), error.hint) from None
+        notes += [f"{found.name}: {note}" for note in kubelet.notes]
+        return kubelet.config, kubelet.release
+    raise InputError("no document", file=found.name)
+
+
+def _protections(observation: "Observation", tree: Tree, page_size: int) -> dict[str, Protection]:
+    """Effective protection of the tree as planned, by what is in use now."""
+    claims: dict[str, Claim] = {}
+    for path, files in observation.cgroups.items():
+        usage = files.get("memory.current")
+        if path == "/":
+            continue
+        if usage is None:
+            return {}
+        planned = tree.cgroups.get(path)
+        claims[path] = Claim(
+            min=_claimed(planned.settings if planned else {}, "memory.min", files, page_size),
+            low=_claimed(planned.settings if planned else {}, "memory.low", files, page_size),
+            usage=int(usage),
+        )
+    recursive = bool(observation.machine.recursive_protection)
+    return effective(claims, recursive=recursive, page_size=page_size) if claims else {}
+
+
+def _claimed(
+    settings: Settings, file: str, files: Mapping[str, str], page_size: int
+) -> int | Literal["max"]:
+    value = stored(file, settings[file].value, page_size) if file in settings else files.get(file)
+    if value == "max":
+        return "max"
+    return int(value) if value and value.isdigit() else 0

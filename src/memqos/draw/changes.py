@@ -1,0 +1,113 @@
+"""A node held against its plan: what would change, and what is not memqos's to change."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from memqos.draw.table import short, table
+from memqos.plan.changes import Change, Comparison
+from memqos.plan.effective import Protection
+from memqos.plan.setting import Reason
+
+_KNOB = {"memory.min": "min", "memory.low": "low"}
+
+
+def changes_text(
+    comparison: Comparison, protections: Mapping[str, Protection], *, why: bool
+) -> list[str]:
+    """The changes a person would read before writing them."""
+    lines: list[str] = []
+    if comparison.changes:
+        rows = [["", "cgroup", "file", "now", "", "planned", "honoured"]]
+        rows += [_row(change, protections) for change in comparison.changes]
+        lines += table(rows, left=7)
+        if why:
+            for change in comparison.changes:
+                lines += ["", *_why(change, change.setting.because)]
+    if comparison.foreign:
+        lines += ["", "not memqos's to write, and not as the kubelet would have it:"]
+        rows = [[" ", _where(c), c.file, c.old, "≠", c.new] for c in comparison.foreign]
+        lines += table(rows, left=6)
+    return lines
+
+
+def summary(comparison: Comparison) -> str:
+    """One line."""
+    if not comparison.changes:
+        return "converged: nothing to change"
+    kinds = {"+": "to set", "~": "to change", "-": "to take back"}
+    counts = [
+        f"{sum(change.kind == kind for change in comparison.changes)} {words}"
+        for kind, words in kinds.items()
+        if any(change.kind == kind for change in comparison.changes)
+    ]
+    return ", ".join(counts)
+
+
+def _row(change: Change, protections: Mapping[str, Protection]) -> list[str]:
+    return [
+        change.kind,
+        _where(change),
+        change.file,
+        _size(change.old),
+        "→",
+        _size(change.new),
+        _honoured(change, protections),
+    ]
+
+
+def _where(change: Change) -> str:
+    if change.container is not None:
+        return f"{change.pod} {change.container}"
+    if change.level == "container":
+        return f"{change.pod} (sandbox)"
+    return change.pod or change.path
+
+
+def _size(content: str) -> str:
+    return short(int(content)) if content.isdigit() else content or "(empty)"
+
+
+def _honoured(change: Change, protections: Mapping[str, Protection]) -> str:
+    knob = _KNOB.get(change.file)
+    protection = protections.get(change.path)
+    if knob is None or protection is None:
+        return ""
+    share = protection.min if knob == "min" else protection.low
+    text = short(share.effective)
+    return f"{text}, {share.taken_by} takes {short(share.lost)}" if share.lost else text
+
+
+def _why(change: Change, reason: Reason) -> list[str]:
+    lines = [f"{change.path}/{change.file}: {change.old} → {change.new}", f"  {reason.says}"]
+    lines += [f"  {step}" for step in reason.steps]
+    return [*lines, f"  rule {reason.rule} ({reason.source})"]
+
+
+def changes_data(
+    changes: Iterable[Change], protections: Mapping[str, Protection]
+) -> list[dict[str, Any]]:
+    """Changes as plain data."""
+    return [
+        {
+            "kind": change.kind,
+            "path": change.path,
+            "file": change.file,
+            "old": change.old,
+            "new": change.new,
+            "level": change.level,
+            "pod": change.pod,
+            "container": change.container,
+            "honoured": _honoured_bytes(change, protections),
+            "because": msgspec.to_builtins(change.setting.because),
+        }
+        for change in changes
+    ]
+
+
+def _honoured_bytes(change: Change, protections: Mapping[str, Protection]) -> int | None:
+    knob, protection = _KNOB.get(change.file), protections.get(change.path)
+    if knob is None or protection is None:
+        return None
+    return protection.min.effective if knob == "min" else protection.low.effective

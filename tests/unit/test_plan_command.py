@@ -1,0 +1,136 @@
+"""`memqos plan`: a node held against what Kubernetes would have it be."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memqos.api.snapshot import read_snapshot
+from memqos.converge.observing import observe_snapshot
+from memqos.converge.planning import Wanted, plan_of
+
+ROOT = Path(__file__).parents[2]
+NODES = ROOT / "tests" / "nodes"
+RECORDED = sorted(path.stem for path in NODES.glob("*.json"))
+
+
+def memqos(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-m", "memqos.cli.main", *arguments],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        check=False,
+    )
+
+
+def recorded(name: str) -> dict[str, Any]:
+    node: dict[str, Any] = json.loads((NODES / f"{name}.json").read_text())
+    return node
+
+
+def changed(node: dict[str, Any]) -> list[tuple[str, str]]:
+    observation = observe_snapshot(read_snapshot(json.dumps(node).encode(), "node"), "node")
+    plan = plan_of(observation, Wanted(release="1.38"))
+    return [(change.path, change.file) for change in plan.comparison.changes]
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_a_node_kept_by_a_real_kubelet_is_converged(name: str) -> None:
+    done = memqos("plan", "--snapshot", f"tests/nodes/{name}.json", "--release", "1.38")
+    assert done.returncode == 0
+    assert done.stdout.endswith("converged: nothing to change\n")
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_after_altering_any_value_exactly_that_one_shows_up(name: str) -> None:
+    node = recorded(name)
+    altered = 0
+    for path, files in node["cgroups"].items():
+        if not path.startswith("/kubepods"):
+            continue
+        for file in ("memory.min", "memory.low", "memory.high"):
+            if file not in files:
+                continue
+            kept = files[file]
+            files[file] = "1048576\n" if kept.strip() != "1048576" else "2097152\n"
+            assert changed(node) == [(path, file)]
+            files[file] = kept
+            altered += 1
+    assert altered > 60
+
+
+@pytest.mark.parametrize("file", ["memory.max", "cpu.max", "memory.oom.group", "cpu.weight"])
+def test_what_is_not_memqoss_is_shown_apart_and_changes_nothing(file: str) -> None:
+    node = recorded("systemd")
+    path = next(
+        path
+        for path, files in node["cgroups"].items()
+        if path.endswith(".scope")
+        and "kubepods-burstable" in path
+        and files["memory.oom.group"].strip() == "1"
+    )
+    node["cgroups"][path][file] = "77 100000\n" if file == "cpu.max" else "77\n"
+    observation = observe_snapshot(read_snapshot(json.dumps(node).encode(), "node"), "node")
+    plan = plan_of(observation, Wanted(release="1.38"))
+    assert plan.comparison.changes == ()
+    assert [(change.path, change.file) for change in plan.comparison.foreign] == [(path, file)]
+
+
+def test_a_value_that_is_set_changed_or_taken_back_is_told_as_such(tmp_path: Path) -> None:
+    node = recorded("cgroupfs")
+    burstable = node["cgroups"]["/kubepods/burstable"]
+    planned = burstable["memory.low"].strip()
+    file = tmp_path / "node.json"
+    for content, kind in (("0", "+"), ("4096", "~")):
+        burstable["memory.low"] = content
+        file.write_text(json.dumps(node))
+        done = memqos("plan", "--snapshot", str(file), "--release", "1.38", "-o", "json")
+        assert done.returncode == 2
+        (change,) = json.loads(done.stdout)["changes"]
+        assert (change["kind"], change["old"], change["new"]) == (kind, content, planned)
+        assert change["because"]["rule"] == "level/low-burstable"
+    burstable["memory.low"] = planned
+    burstable["memory.high"] = "4096"
+    file.write_text(json.dumps(node))
+    done = memqos("plan", "--snapshot", str(file), "--release", "1.38", "--why")
+    assert "-  /kubepods/burstable  memory.high" in done.stdout
+    assert "1 to take back" in done.stdout
+
+
+def test_a_policy_is_planned_as_asked() -> None:
+    done = memqos(
+        "plan", "--snapshot", "tests/nodes/cgroupfs.json", "--policy", "None", "-o", "json"
+    )
+    assert done.returncode == 2
+    changes = json.loads(done.stdout)["changes"]
+    assert all(change["new"] == "0" for change in changes)
+    assert {change["kind"] for change in changes} == {"-"}
+
+
+def test_protection_is_lowered_from_the_leaves_and_raised_from_the_root() -> None:
+    done = memqos(
+        "plan", "--snapshot", "tests/nodes/cgroupfs.json", "--policy", "None", "-o", "json"
+    )
+    depths = [change["path"].count("/") for change in json.loads(done.stdout)["changes"]]
+    assert depths == sorted(depths, reverse=True)
+    node = recorded("cgroupfs")
+    for path, files in node["cgroups"].items():
+        if path.startswith("/kubepods"):
+            files["memory.min"] = files["memory.low"] = "0"
+    depths = [path.count("/") for path, _ in changed(node)]
+    assert depths == sorted(depths)
+
+
+def test_a_file_that_is_no_snapshot_is_refused() -> None:
+    done = memqos("plan", "--snapshot", "examples/one.yaml")
+    assert done.returncode == 1
+    assert "not a snapshot" in done.stderr
+
+
+def test_a_plan_of_a_snapshot_is_not_saved() -> None:
+    done = memqos("plan", "--snapshot", "tests/nodes/numa.json", "--out", "x")
+    assert done.returncode == 64
