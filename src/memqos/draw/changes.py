@@ -21,7 +21,9 @@ def changes_text(
     if comparison.changes:
         rows = [["", "cgroup", "file", "now", "", "planned", "honoured"]]
         rows += [_row(change, protections) for change in comparison.changes]
-        lines += table(rows, left=7)
+        if not protections:
+            rows = [row[:-1] for row in rows]
+        lines += table(rows, left=len(rows[0]))
         if why:
             for change in comparison.changes:
                 lines += ["", *_why(change, change.setting.because)]
