@@ -181,6 +181,10 @@ BAD: dict[str, tuple[str | bytes, str]] = {
         ":",
     ),
     "endless nesting": ("[" * 10_000_000, ":1:"),
+    "a UID that leaves the tree": (
+        GOOD.replace("name: good", "name: good, uid: ../../etc"),
+        ":4:29: metadata.uid: pod UID '../../etc' cannot name a cgroup",
+    ),
     "a scalar": ("just words\n", ":1:1: "),
 }
 

@@ -34,7 +34,7 @@ def test_both_spellings_say_the_same() -> None:
     assert parse_flag(FLAG) == LIST
     assert flag_of(LIST) == FLAG
     assert parse_flag("") == ()
-    entries = [MemoryReservation(1, quantities(memory="2Gi")), MemoryReservation(0)]
+    entries = [MemoryReservation(1, {"memory": "2Gi"}), MemoryReservation(0)]
     assert configured(entries) == (Reservation(1, {"memory": "2Gi"}), Reservation(0))
 
 

@@ -6,7 +6,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from memqos.api.duration import SECOND
-from memqos.api.quantity import Quantity
+from memqos.api.pod import ResourceList
 from memqos.api.thresholds import PODS, hard_with_defaults
 from memqos.release import Since
 
@@ -40,10 +40,10 @@ class MemorySwapConfiguration(msgspec.Struct, frozen=True, rename="camel", omit_
 
 
 class MemoryReservation(msgspec.Struct, frozen=True, rename="camel"):
-    """One entry of `reservedMemory`."""
+    """One entry of `reservedMemory`, its quantities as written: some spellings are refused."""
 
     numa_node: int = 0
-    limits: dict[str, Quantity] | None = None
+    limits: ResourceList | None = None
 
 
 class KubeletConfiguration(msgspec.Struct, frozen=True, rename="camel", kw_only=True):

@@ -9,7 +9,7 @@ import msgspec
 from memqos.api._kubelet_facts import KINDS, SINCE
 from memqos.api.duration import parse_duration
 from memqos.api.kubelet import ATTRIBUTES, Fault, MemoryReservation, MemorySwapConfiguration
-from memqos.api.quantity import Quantity
+from memqos.api.quantity import Quantity, Raw
 from memqos.errors import InputError
 
 API_VERSION: Final = "kubelet.config.k8s.io/v1beta1"
@@ -151,13 +151,15 @@ def _map(item: Reader) -> Reader:
     return read
 
 
-def _quantity(value: Any, field: str) -> Quantity:
+def _quantity(value: Any, field: str) -> Raw:
+    """A quantity as written, once it is known to be one."""
     if isinstance(value, bool) or not (value is None or isinstance(value, str | int | float)):
         raise _mismatch(value, field, "a quantity")
     try:
-        return Quantity.parse(value)
+        Quantity.parse(value)
     except InputError as error:
         raise InputError(error.what, field=field, hint=error.hint) from None
+    return value
 
 
 def _memory_swap(value: Any, field: str) -> MemorySwapConfiguration:

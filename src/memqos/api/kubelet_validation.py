@@ -9,6 +9,7 @@ from typing import Final, Literal
 
 from memqos.api.duration import SECOND, duration_text
 from memqos.api.kubelet import DEFAULT_CPU_PERIOD, Fault, KubeletConfiguration, Stage
+from memqos.api.quantity import Quantity
 from memqos.api.reservations import (
     COMPRESSIBLE,
     KUBE_RESERVED,
@@ -247,7 +248,7 @@ def _reserved_memory(config: KubeletConfiguration, release: Release) -> Iterator
             field = f"reservedMemory[{index}].limits[{name}]"
             if name != MEMORY and not is_hugepages(name):
                 yield _refused(field, "cannot be reserved: only memory and hugepages-* can")
-            if not amount.nano:
+            if not Quantity.parse(amount).nano:
                 yield _refused(field, "is zero", hint="leave it out")
             if (entry.numa_node, name) in seen:
                 yield _refused(field, f"NUMA node {entry.numa_node} has {name} reserved already")

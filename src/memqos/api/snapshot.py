@@ -6,6 +6,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from memqos.api.documents import Document, read
+from memqos.api.machine import Layout, Machine, NumaTexts, layout_of, mounts_of
 from memqos.api.meminfo import memory_of
 from memqos.api.pod import Pod
 from memqos.api.process import Process
@@ -19,15 +20,11 @@ class PodList(msgspec.Struct, frozen=True):
     items: tuple[Pod, ...] | None = None
 
 
-class NumaNode(msgspec.Struct, frozen=True):
-    """One NUMA node: its meminfo, and its distance to each of them."""
-
-    meminfo: str
-    distance: str
-
-
 class Snapshot(msgspec.Struct, frozen=True):
-    """A node at one moment. Keys that are not listed here are passed over."""
+    """A node at one moment. Keys that are not listed here are passed over.
+
+    A text that was not to be had is empty, and `notes` says why.
+    """
 
     driver: Literal["cgroupfs", "systemd"]
     kernel: str
@@ -36,7 +33,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     """Its version."""
     meminfo: str
     """/proc/meminfo."""
-    numa: dict[str, NumaNode]
+    numa: dict[str, NumaTexts]
     mount: tuple[str, ...]
     """The cgroup mounts with their options."""
     kubelet_configuration: str
@@ -50,6 +47,36 @@ class Snapshot(msgspec.Struct, frozen=True):
     """The kubelet's checkpoint."""
     metrics: tuple[str, ...]
     version: int | str | None = None
+    memqos: str | None = None
+    """The version that took it."""
+    taken_at: str | None = None
+    boot_id: str | None = None
+    page_size: int | None = None
+    hugepages: dict[str, dict[str, str]] = {}
+    """hugepages-2048kB → file → content."""
+    pressure: dict[str, str] = {}
+    """memory, cpu, io → content of /proc/pressure."""
+    layout: Layout | None = None
+    """How cgroups are mounted."""
+    notes: tuple[str, ...] = ()
+    """What is missing, and why."""
+
+    @property
+    def machine(self) -> Machine:
+        """The machine alone."""
+        return Machine(
+            kernel=self.kernel or None,
+            page_size=self.page_size,
+            meminfo=self.meminfo or None,
+            numa=self.numa,
+            mount=self.mount,
+            hugepages=self.hugepages,
+            pressure=self.pressure,
+            layout=self.layout or layout_of(mounts_of(self.mount)),
+            boot_id=self.boot_id,
+            runtime=self.runtime or None,
+            kubelet=self.kubelet or None,
+        )
 
     @property
     def running(self) -> tuple[Pod, ...]:
@@ -103,7 +130,7 @@ def read_snapshot(data: bytes, file: str) -> Snapshot:
         kind = f"a {document.kind}" if document.kind else "something else"
         raise document.refused(
             f"the file holds {kind}, not a snapshot of a node",
-            hint=f"a snapshot has {', '.join(Snapshot.__struct_fields__[:-1])}",
+            hint=f"a snapshot has {', '.join(sorted(_TOLD_BY))} and more",
         )
     try:
         return msgspec.convert(document.data, Snapshot)

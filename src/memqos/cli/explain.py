@@ -4,14 +4,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal
 
 import click
-import msgspec
 
 from memqos.api.pod import Pod
 from memqos.api.shape import Shape, containers_of, shape_of
 from memqos.api.workloads import Template
 from memqos.cli.output import emit
 from memqos.cli.reading import Reader
-from memqos.cli.terms import InForce, asked, in_force, options_of, terms_options
+from memqos.cli.terms import InForce, asked, in_force, options_of, terms_data, terms_options
 from memqos.draw.explained import Explained, terms_line
 from memqos.errors import InputError
 from memqos.plan.semantics import Planner, is_stored
@@ -160,7 +159,7 @@ def _print_svg(rows: Iterable[Row], under: Sequence[InForce]) -> None:
 def _data(
     rows: Iterable[Row], under: Sequence[InForce], *, why: bool, compared: bool
 ) -> dict[str, Any]:
-    terms = [_terms_data(each) for each in under]
+    terms = [terms_data(each) for each in under]
     if compared:
         from memqos.draw.comparison import comparison_data
 
@@ -172,13 +171,4 @@ def _data(
     return {
         "terms": terms[0],
         "pods": [explained_data(row[0], under[0].terms, why=why) for row in rows],
-    }
-
-
-def _terms_data(under: InForce) -> dict[str, Any]:
-    return {
-        **msgspec.to_builtins(under.terms),
-        "release": str(under.terms.release),
-        "gates": dict(under.terms.release.gates),
-        "notes": list(under.notes),
     }

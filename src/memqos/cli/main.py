@@ -17,6 +17,14 @@ INTERRUPTED: Final = 130
 
 _COMMANDS: Final = {
     "explain": "What Kubernetes makes of a Pod, with the reason for every number.",
+    "plan": "What would change on a node, and why.",
+    "doctor": "What is wrong with a node, what tells so, and what helps.",
+    "admit": "What limit ranges and quotas make of new pods.",
+    "fit": "Which nodes have room for a pod, and what the others lack.",
+    "rank": "Who is evicted, and who is killed, first.",
+    "resize": "Whether a running pod can be resized in place, and what changes.",
+    "numa": "NUMA memory: who holds it, who would be refused, and what would fit.",
+    "snapshot": "Write all that is known of this node into one file, without secrets.",
     "conformance": "Replay recorded cases and show every difference.",
     "completion": "Print the shell code that completes memqos's commands.",
 }

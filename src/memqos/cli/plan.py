@@ -71,7 +71,7 @@ def command(
     if snapshot is not None and out is not None:
         raise click.UsageError("a plan of a snapshot cannot be applied, so it is not saved")
     observation = (
-        observed(**options) if snapshot is None else _of_snapshot(snapshot, options["kubelet"])
+        observed(**options) if snapshot is None else of_snapshot(snapshot, options["kubelet"])
     )
     plan = plan_of(observation, wanted(**options))
     if out is not None:
@@ -99,11 +99,12 @@ def observed(**options: Any) -> Observation:
         source,
         FILES,
         roots=Roots(cgroup=options["cgroup_root"]),
-        configuration=_configuration(options["kubelet"]),
+        configuration=configuration_in(options["kubelet"]),
     )
 
 
-def _of_snapshot(file: str, kubelet: str | None) -> Observation:
+def of_snapshot(file: str, kubelet: str | None) -> Observation:
+    """The node of a snapshot, with another configuration where one is given."""
     import msgspec
 
     from memqos.api.snapshot import read_snapshot
@@ -115,10 +116,11 @@ def _of_snapshot(file: str, kubelet: str | None) -> Observation:
     observation = observe_snapshot(read_snapshot(data, file), file)
     if kubelet is None:
         return observation
-    return msgspec.structs.replace(observation, configuration=_configuration(kubelet))
+    return msgspec.structs.replace(observation, configuration=configuration_in(kubelet))
 
 
-def _configuration(file: str | None) -> Configuration | None:
+def configuration_in(file: str | None) -> Configuration | None:
+    """The configuration a file holds, still to be decoded; None where no file is given."""
     from memqos.host.manifests import load
 
     if file is None:

@@ -1,15 +1,20 @@
-"""Pods out of files, for commands: what cannot be read is said at once, and the rest goes on."""
+"""Objects out of files, for commands: what cannot be read is said at once, the rest goes on."""
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from memqos.api.documents import Document, read
 from memqos.api.pod import Pod
+from memqos.api.positions import brief
 from memqos.api.workloads import KINDS, Template, pods
 from memqos.cli.output import complain
 from memqos.errors import InputError
 from memqos.host.manifests import load
+
+if TYPE_CHECKING:
+    from memqos.api.objects import Item
 
 
 class Reader:
@@ -25,6 +30,41 @@ class Reader:
 
     def pods(self, paths: Sequence[str]) -> Iterator[tuple[Template, Pod]]:
         """Every pod that could be read, and where it comes from."""
+        for document, from_folder in self._documents(paths):
+            if from_folder and document.kind and document.kind not in KINDS:
+                self._passed_over[document.kind] += 1
+            else:
+                yield from self._decoded(_pods_of(document))
+        self._tell_passed_over("as they hold no pods")
+
+    def objects(self, paths: Sequence[str], kinds: Collection[str]) -> Iterator["Item"]:
+        """Every object of these kinds, and where it comes from."""
+        from memqos.api.objects import objects
+
+        for document, from_folder in self._documents(paths):
+            for item in objects(document):
+                if isinstance(item, InputError):
+                    self.refuse(item)
+                elif item.kind in kinds:
+                    yield item
+                elif from_folder and item.kind:
+                    self._passed_over[item.kind] += 1
+                else:
+                    self.refuse(_unwanted(item, kinds))
+        self._tell_passed_over(f"as only {' and '.join(kinds)} count here")
+
+    def refuse(self, error: InputError) -> None:
+        """Count a fault and say it."""
+        self.faults += 1
+        complain(error)
+
+    def insist(self, file: str) -> None:
+        """Go on only if nothing was wrong so far with a file that all answers rest on."""
+        if self.faults:
+            raise InputError("no answer without all of it", file=file, hint="see above")
+
+    def _documents(self, paths: Sequence[str]) -> Iterator[tuple[Document, bool]]:
+        """Every document that could be read, and whether it comes from a folder."""
         for path in paths:
             from_folder = os.path.isdir(path)
             for file, data in load([path]):
@@ -34,18 +74,14 @@ class Reader:
                 for document in read(data, file):
                     if isinstance(document, InputError):
                         self.refuse(document)
-                    elif from_folder and document.kind and document.kind not in KINDS:
-                        self._passed_over[document.kind] += 1
                     else:
-                        yield from self._decoded(document)
+                        yield document, from_folder
+
+    def _tell_passed_over(self, why: str) -> None:
         if self._passed_over:
             kinds = ", ".join(f"{count} {kind}" for kind, count in self._passed_over.items())
-            complain(f"passed over, as they hold no pods: {kinds}")
-
-    def refuse(self, error: InputError) -> None:
-        """Count a fault and say it."""
-        self.faults += 1
-        complain(error)
+            complain(f"passed over, {why}: {kinds}")
+            self._passed_over.clear()
 
     def _decoded(self, document: Document) -> Iterator[tuple[Template, Pod]]:
         for template in pods(document):
@@ -53,6 +89,37 @@ class Reader:
                 self.refuse(template)
                 continue
             try:
-                yield template, template.decode(Pod)
+                pod = template.decode(Pod)
+                _check_uid(template, pod)
             except InputError as error:
                 self.refuse(error)
+            else:
+                yield template, pod
+
+
+def _check_uid(template: Template, pod: Pod) -> None:
+    """A UID becomes part of a path sooner or later: one that could leave it is refused here."""
+    if pod.metadata.uid is None:
+        return
+    from memqos.plan.names import check_uid
+
+    try:
+        check_uid(pod.metadata.uid)
+    except InputError as error:
+        raise template.refused(error.what, "metadata.uid", error.hint) from None
+
+
+def _pods_of(document: Document) -> Document:
+    """A snapshot stands for the pods it holds."""
+    if document.kind:
+        return document
+    from memqos.api.snapshot import pods_in
+
+    return pods_in(document)
+
+
+def _unwanted(item: "Item", kinds: Collection[str]) -> InputError:
+    wanted = " or ".join(kinds)
+    if not item.kind:
+        return item.refused("required, but missing", "kind", f"expected {wanted}")
+    return item.refused(f"{brief(item.kind)} is of no use here", "kind", f"expected {wanted}")

@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, get_args
 import click
 import msgspec
 
-from memqos.api.documents import Document, read
 from memqos.api.kubelet import KubeletConfiguration, configured
 from memqos.api.quantity import Quantity
 from memqos.api.refusals import refusal
 from memqos.api.resources import MEMORY
+from memqos.cli.amounts import Bytes
+from memqos.cli.kubelets import kubelet_in, only_document
+from memqos.cli.releases import gates_of, release_options
 from memqos.errors import InputError
-from memqos.host.manifests import load
 from memqos.plan.terms import KNOWS_POLICY, PAGE_SIZE, Policy, Terms
 from memqos.release import DEFAULT_MINOR, Release, default, stage
 
@@ -47,22 +48,9 @@ class InForce(msgspec.Struct, frozen=True):
     notes: tuple[str, ...]
 
 
-class _Bytes(click.ParamType[int]):
-    name = "QUANTITY"
+class FactorType(click.ParamType[float]):
+    """A throttling factor."""
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        if isinstance(value, int):
-            return value
-        try:
-            amount = Quantity.parse(value).value
-        except InputError as error:
-            self.fail(str(error), param, ctx)
-        if amount <= 0:
-            self.fail(f"{value!r} is not a positive amount", param, ctx)
-        return amount
-
-
-class _Factor(click.ParamType[float]):
     name = "FACTOR"
 
     def convert(
@@ -82,7 +70,7 @@ def terms_options(command: F) -> F:
     for option in (
         click.option(
             "--page-size",
-            type=_Bytes(),
+            type=Bytes(),
             default=PAGE_SIZE,
             metavar="BYTES",
             help="Page size of the node.  [default: 4096]",
@@ -94,46 +82,27 @@ def terms_options(command: F) -> F:
         ),
         click.option(
             "--factor",
-            type=_Factor(),
+            type=FactorType(),
             help="memoryThrottlingFactor.  [default: the kubelet's, else the release's]",
         ),
         click.option(
             "--allocatable",
-            type=_Bytes(),
+            type=Bytes(),
             help="Memory not reserved for the system, before eviction thresholds.",
         ),
-        click.option("--capacity", type=_Bytes(), help="Memory of the node."),
+        click.option("--capacity", type=Bytes(), help="Memory of the node."),
         click.option("--node", metavar="FILE", help="A Node object, for its memory."),
         click.option("--kubelet", metavar="FILE", help="A KubeletConfiguration."),
-        click.option(
-            "--gate",
-            "gates",
-            multiple=True,
-            metavar="NAME=BOOL",
-            help="Set a feature gate; may be repeated.",
-        ),
-        click.option(
-            "--release",
-            metavar="VERSION",
-            help=f"Kubernetes release.  [default: the Node's, else 1.{DEFAULT_MINOR}]",
-        ),
     ):
         command = option(command)
-    return command
+    return release_options(command)
 
 
 def asked(**options: Any) -> Asked:
     """The options of `terms_options`, checked on their own."""
     if options["page_size"] & (options["page_size"] - 1) or options["page_size"] > _LARGEST_PAGE:
         raise click.BadParameter("a page size is a power of two", param_hint="--page-size")
-    return Asked(**{**options, "gates": dict(map(_gate, options["gates"]))})
-
-
-def _gate(text: str) -> tuple[str, bool]:
-    name, _, value = text.partition("=")
-    if value.lower() not in ("true", "false"):
-        raise click.BadParameter(f"{text!r} is not NAME=true or NAME=false", param_hint="--gate")
-    return name, value.lower() == "true"
+    return Asked(**{**options, "gates": gates_of(options["gates"])})
 
 
 def in_force(asked: Asked, release: str | None = None) -> InForce:
@@ -187,13 +156,7 @@ def _kubelet(
     """The kubelet's configuration, and the release with the gates it sets."""
     if asked.kubelet is None:
         return configured({}, release.minor), release
-    from memqos.api.kubelet_reading import kubelet_from
-
-    document = _only_document(asked.kubelet, "KubeletConfiguration")
-    try:
-        kubelet = kubelet_from(document.data, release, file=asked.kubelet)
-    except InputError as error:
-        raise document.refused(error.what, error.field or (), error.hint) from None
+    kubelet = kubelet_in(only_document(asked.kubelet, "KubeletConfiguration"), release)
     notes += [f"{asked.kubelet}: {note}" for note in kubelet.notes]
     return kubelet.config, kubelet.release
 
@@ -209,7 +172,7 @@ class _Given(NamedTuple):
 def _node(file: str) -> _Given:
     from memqos.api.node import Node, capacity_of
 
-    document = _only_document(file, "Node")
+    document = only_document(file, "Node")
     try:
         node = msgspec.convert(document.data, Node)
         published = (node.status.allocatable or {}).get(MEMORY)
@@ -269,26 +232,16 @@ def _before_eviction(
     return min(capacity.memory, published + threshold + sum(capacity.hugepages.values()))
 
 
-def _only_document(file: str, kind: str) -> Document:
-    for name, data in load([file]):
-        if isinstance(data, InputError):
-            raise data
-        documents: list[Document] = []
-        for found in read(data, name):
-            if isinstance(found, InputError):
-                raise found
-            documents.append(found)
-        for document in documents:
-            if document.kind == kind:
-                return document
-        raise documents[0].refused(
-            f"the file holds a {documents[0].kind or 'nameless kind'}, not a {kind}",
-            ("kind",),
-            f"give a file with a {kind}",
-        )
-    raise InputError("nothing to read", file=file)
-
-
 def options_of(values: Mapping[str, Any]) -> dict[str, Any]:
     """Those of a command's options that `terms_options` added."""
     return {field: values[field] for field in Asked.__struct_fields__}
+
+
+def terms_data(under: InForce) -> dict[str, Any]:
+    """The terms as plain data."""
+    return {
+        **msgspec.to_builtins(under.terms),
+        "release": str(under.terms.release),
+        "gates": dict(under.terms.release.gates),
+        "notes": list(under.notes),
+    }

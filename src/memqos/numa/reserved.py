@@ -55,15 +55,7 @@ class Unreservable(msgspec.Struct, frozen=True):
 
 def configured(entries: Iterable[MemoryReservation]) -> Reservations:
     """The reservations of a KubeletConfiguration."""
-    return tuple(
-        [
-            Reservation(
-                entry.numa_node,
-                {name: str(amount) for name, amount in (entry.limits or {}).items()},
-            )
-            for entry in entries
-        ]
-    )
+    return tuple([Reservation(entry.numa_node, entry.limits or {}) for entry in entries])
 
 
 def parse_flag(text: str) -> Reservations:

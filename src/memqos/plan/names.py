@@ -65,11 +65,7 @@ class CgroupNames(Struct, frozen=True):
 
     def pod(self, uid: str, qos_class: QosClass) -> str:
         """The pod's cgroup; a UID with anything but letters, digits and "-" is refused."""
-        if not _POD_UID.fullmatch(uid):
-            raise InputError(
-                f"pod UID {uid[:80]!r} cannot name a cgroup",
-                hint='a UID is made of letters, digits and "-": correct it where it was written',
-            )
+        check_uid(uid)
         return _child(self.qos(qos_class), self._pod_name(uid, qos_class))
 
     def container(self, pod: str, container_id: str, runtime: Runtime) -> str:
@@ -144,6 +140,15 @@ class CgroupNames(Struct, frozen=True):
         # Spelling the name anew refuses whatever was not a UID in its place.
         spelt = self._pod_name(uid, qos_class) == name
         return uid if spelt and _POD_UID.fullmatch(uid) else None
+
+
+def check_uid(uid: str) -> None:
+    """Refuse a pod UID that could not be part of a path."""
+    if not _POD_UID.fullmatch(uid):
+        raise InputError(
+            f"pod UID {uid[:80]!r} cannot name a cgroup",
+            hint='a UID is made of letters, digits and "-": correct it where it was written',
+        )
 
 
 def cgroup_names(driver: Driver, cgroup_root: str = "/") -> CgroupNames:

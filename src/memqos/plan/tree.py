@@ -138,12 +138,12 @@ def _above_pods(
     levels = plan_levels(demand_of(plans), terms)
     for node in node_cgroups(capacity, config, terms.release).cgroups:
         if node.kind == "kubepods":
-            settings = _node_settings(node, ALLOCATABLE_MAX) | _files(levels.kubepods)
+            settings = _node_settings(node, ALLOCATABLE_MAX) | by_file(levels.kubepods)
             yield Cgroup(names.kubepods, "kubepods", settings)
         elif node.name:
             yield Cgroup(names.reserved(node.name), "reserved", _node_settings(node, RESERVED_MAX))
-    yield Cgroup(names.burstable, "qos", _files(levels.burstable))
-    yield Cgroup(names.besteffort, "qos", _files(levels.besteffort))
+    yield Cgroup(names.burstable, "qos", by_file(levels.burstable))
+    yield Cgroup(names.besteffort, "qos", by_file(levels.besteffort))
 
 
 def _node_settings(node: NodeCgroup, limit: Rule) -> Settings:
@@ -166,7 +166,7 @@ def _of_pod(
         yield Unresolved(key, None, "the pod has no UID: it has not been created yet")
         return
     path = names.pod(uid, plan.qos)
-    yield Cgroup(path, "pod", _files(plan.settings), key)
+    yield Cgroup(path, "pod", by_file(plan.settings), key)
     ids = container_ids(pod)
     for container, planned in zip(containers_of(pod), plan.containers, strict=True):
         runtime, _, container_id = ids.get(container.name, "").partition("://")
@@ -175,7 +175,7 @@ def _of_pod(
         elif runtime not in _RUNTIMES:
             yield Unresolved(key, container.name, f"the runtime {runtime!r} is not known")
         else:
-            settings = _files(planned.settings)
+            settings = by_file(planned.settings)
             given = mems.get((uid, container.name))
             if given is not None:
                 settings["cpuset.mems"] = Setting(given, GIVEN_MEMS)
@@ -206,7 +206,7 @@ def container_ids(pod: Pod) -> dict[str, str]:
     }
 
 
-def _files(settings: Settings) -> Settings:
+def by_file(settings: Settings) -> Settings:
     """Settings by the files of cgroup v2, where shares have become a weight."""
     files: Settings = {}
     for name, setting in settings.items():

@@ -140,7 +140,9 @@ def _reserved_memory(config: KubeletConfiguration) -> list[dict[str, Any]] | Non
     return [
         {
             "numaNode": entry.numa_node,
-            "limits": None if entry.limits is None else _spelled(entry.limits),
+            "limits": None
+            if entry.limits is None
+            else _spelled({name: Quantity.parse(raw) for name, raw in entry.limits.items()}),
         }
         for entry in config.reserved_memory
     ] or None

@@ -1,0 +1,45 @@
+"""How long it takes to find the nodes that fit pods, and how that grows with either."""
+
+import time
+from collections.abc import Iterator, Sequence
+
+from bench import cluster
+from memqos.api.pod import Pod
+from memqos.cluster.fit_demand import Room, demands_of
+from memqos.cluster.fit_survey import survey
+from memqos.release import Release
+
+PODS, NODES = 1_000, 5_000
+ROUNDS = 3
+LINEAR = 2.0
+"""What doubling may cost."""
+
+
+def report() -> Iterator[str]:
+    """Seconds of one processor, the best of several rounds in turns, and how they grow."""
+    release = Release.of()
+    pods, rooms = cluster.pods(2 * PODS), cluster.rooms(2 * NODES, release)
+    sizes = {
+        "both": (pods[:PODS], rooms[:NODES]),
+        "twice the pods": (pods, rooms[:NODES]),
+        "twice the nodes": (pods[:PODS], rooms),
+    }
+    best = dict.fromkeys(sizes, float("inf"))
+    for _ in range(ROUNDS):
+        for name, size in sizes.items():
+            best[name] = min(best[name], _seconds(*size, release))
+    base = best.pop("both")
+    pairs = PODS * NODES
+    yield (
+        f"{PODS:,} pods on {NODES:,} nodes     {base:6.2f} s  {base / pairs * 1e9:5.0f} ns a pair"
+    )
+    for name, seconds in best.items():
+        growth = f"{seconds / base:5.2f} ×  (linear is {LINEAR:g})"
+        yield f"{name:<26} {seconds:6.2f} s  {growth}"
+
+
+def _seconds(pods: Sequence[Pod], rooms: Sequence[Room], release: Release) -> float:
+    start = time.process_time()
+    for _ in survey(demands_of(pods, release), rooms, release):
+        pass
+    return time.process_time() - start

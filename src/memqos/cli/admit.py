@@ -1,0 +1,200 @@
+"""`memqos admit`: what limit ranges and quotas of a namespace make of new pods."""
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+import click
+
+from memqos.api.pod import Pod
+from memqos.api.shape import containers_of
+from memqos.api.workloads import Template
+from memqos.cli.namespaces import Namespaces, read_namespaces
+from memqos.cli.output import emit
+from memqos.cli.reading import Reader
+from memqos.cli.releases import release_asked, release_options
+from memqos.cluster.creation import LIMIT_RANGE, Creation, create
+from memqos.draw.admission import Admitted
+from memqos.errors import InputError
+from memqos.release import Release
+
+REFUSED = 2
+
+
+@click.command()
+@click.argument("files", nargs=-1, required=True, metavar="FILE…")
+@click.option(
+    "--namespace-state",
+    required=True,
+    metavar="FILE",
+    help="LimitRanges and ResourceQuotas: kubectl get limitrange,resourcequota -o yaml",
+)
+@click.option(
+    "--pod-defaults",
+    is_flag=True,
+    help="Let limit ranges of type Pod have defaults, as KEP-2837 proposes.",
+)
+@click.option("--why", is_flag=True, help="Show every check with its numbers.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json", "yaml"]),
+    default="table",
+    help="What to print.  [default: table]",
+)
+@release_options
+def command(
+    files: tuple[str, ...],
+    namespace_state: str,
+    pod_defaults: bool,
+    why: bool,
+    output: Literal["table", "json", "yaml"],
+    release: str | None,
+    gates: tuple[str, ...],
+) -> int:
+    """Create the Pods in FILE… in a namespace with these limit ranges and quotas.
+
+    Shows each pod as it would be stored, who refuses it, and by how much. Pods are admitted one
+    after another, in the order given and with all replicas of a workload, and each adds to what
+    the quotas have used.
+
+    FILE is a manifest, a folder, a snapshot, or - for standard input. Exit code 2 if a pod is
+    refused, 1 if anything could not be read or is invalid.
+    """
+    asked, notes = release_asked(release, gates)
+    if pod_defaults and not asked.enabled("PodLevelResources"):
+        notes.append(f"--pod-defaults changes nothing: PodLevelResources is off in {asked}")
+    reader = Reader()
+    state = read_namespaces(reader, namespace_state, asked, pod_defaults=pod_defaults)
+    reader.insist(namespace_state)
+    notes += state.notes
+    refused = False
+    pods: list[dict[str, Any]] = []
+    is_first = True
+    for admitted in _admitted(reader, files, state, asked, pod_defaults):
+        refused |= admitted.refused_by is not None
+        if output != "table":
+            from memqos.draw.admission_reasons import admission_data
+
+            pods.append(admission_data(admitted, why=why))
+        elif not admitted.creation.errors:
+            if is_first:
+                _print_head(asked, state, notes)
+            _print(admitted, why=why)
+            is_first = False
+    if output != "table":
+        emit(_data(asked, state, notes, pods), output)
+    return 1 if reader.faults else REFUSED if refused else 0
+
+
+def _admitted(
+    reader: Reader,
+    files: Sequence[str],
+    state: Namespaces,
+    release: Release,
+    pod_defaults: bool,
+) -> Iterator[Admitted]:
+    """Every pod that could be read and is valid; what is not is said at once."""
+    now = datetime.now(UTC)
+    for template, pod in reader.pods(files):
+        namespace = state.of_pod(template.namespace)
+        ranges = state.ranges_in(namespace)
+        before = met = state.quotas_in(namespace)
+        wanted, count = _replicas(template), 0
+        try:
+            while True:
+                met = state.quotas_in(namespace)
+                creation = create(pod, ranges, met, release, now, pod_defaults=pod_defaults)
+                if creation.quotas is None or not creation.quotas.allowed:
+                    break
+                count += 1
+                state.charge(namespace, creation.quotas.new_used)
+                if count >= wanted:
+                    break
+        except InputError as error:
+            reader.refuse(template.located(error))
+            continue
+        for fault in creation.errors:
+            hint = _filled_by_ranges(creation)
+            reader.refuse(template.field_error(fault.field, fault.message + hint))
+        line, _ = template.document.position(template.path)
+        yield Admitted(
+            origin=f"{template.document.file}:{line}",
+            label=template.label,
+            namespace=namespace,
+            names=tuple(container.name for container in containers_of(pod)),
+            release=release,
+            wanted=wanted,
+            admitted=count,
+            creation=creation,
+            ranges=tuple(ranges),
+            quotas=tuple(before if count == wanted else met),
+            notes=tuple(_notes(pod, creation, state, namespace)),
+        )
+
+
+def _replicas(template: Template) -> int:
+    """How many pods a workload makes at once; one where it does not say."""
+    workload: Any = template.document.data
+    for step in template.path[:-1]:
+        workload = workload[step]
+    replicas = workload.get("replicas") if isinstance(workload, dict) else None
+    return replicas if isinstance(replicas, int) and replicas > 0 else 1
+
+
+def _filled_by_ranges(creation: Creation) -> str:
+    """What an error may be about that is not in the manifest."""
+    fields = [
+        f"{each.side}.{each.resource} of {each.container or 'the pod'}"
+        for each in creation.filled
+        if each.source.startswith(LIMIT_RANGE)
+    ]
+    return f" – limit ranges filled in {', '.join(fields)}" if fields else ""
+
+
+def _notes(pod: Pod, creation: Creation, state: Namespaces, namespace: str) -> Iterator[str]:
+    if not state.ranges_in(namespace) and not state.quotas_in(namespace):
+        yield f"neither limit range nor quota is given for namespace {namespace}"
+    if creation.written.pod is not None and creation.stored.pod is None:
+        yield "spec.resources is dropped: PodLevelResources is off"
+    if pod.status is not None:
+        yield "it has been created already: this is the verdict on a new one like it"
+
+
+def _print_head(release: Release, state: Namespaces, notes: Sequence[str]) -> None:
+    from memqos.draw.amounts import counted
+
+    ranges = sum(map(len, state.ranges.values()))
+    quotas = sum(map(len, state.quotas.values()))
+    print(
+        f"Kubernetes {release} · {counted(ranges, 'limit range')}, {counted(quotas, 'quota')} · "
+        "one after another"
+    )
+    for note in notes:
+        print(f"note: {note}")
+
+
+def _print(admitted: Admitted, *, why: bool) -> None:
+    from memqos.draw.admission import admission
+
+    print("\n" + "\n".join(admission(admitted)))
+    if why:
+        from memqos.draw.admission_reasons import admission_reasons
+
+        print("\n".join(admission_reasons(admitted)))
+
+
+def _data(
+    release: Release, state: Namespaces, notes: Sequence[str], pods: list[dict[str, Any]]
+) -> dict[str, Any]:
+    from memqos.draw.admission_reasons import quotas_data
+
+    return {
+        "release": str(release),
+        "gates": dict(release.gates),
+        "notes": list(notes),
+        "pods": pods,
+        "quotas": {
+            namespace or "*": quotas_data(quotas) for namespace, quotas in state.quotas.items()
+        },
+    }

@@ -1,0 +1,158 @@
+"""`memqos doctor`: what is wrong with a node, what tells so, and what helps."""
+
+import time
+from typing import Any, Literal
+
+import click
+import msgspec
+
+from memqos.api.documents import read
+from memqos.api.kubelet import Driver
+from memqos.cli.output import complain, emit
+from memqos.cli.plan import configuration_in, node_options, of_snapshot, wanted
+from memqos.converge.observing import Observation, observe_live
+from memqos.converge.planning import FILES, plan_of
+from memqos.draw.findings import findings_data, findings_text
+from memqos.errors import InputError, UnsupportedRelease
+from memqos.findings.facts import Facts, Later, Planned
+from memqos.findings.node import judge
+from memqos.host.machine import Roots, read_machine
+from memqos.host.tree import read_tree
+from memqos.host.versions import kubelet_version, runtime_version
+from memqos.plan.names import cgroup_names
+
+FINDINGS = 2
+
+_GIVEN = ("kubelet", "release", "gates", "pods")
+_SAMPLED = ("memory.events", "memory.events.local", "memory.pressure")
+_FILES = (
+    *FILES,
+    *_SAMPLED,
+    "memory.stat",
+    "memory.swap.max",
+    "cgroup.controllers",
+    "cgroup.subtree_control",
+)
+
+
+@click.command()
+@node_options
+@click.option("--snapshot", metavar="FILE", help="Judge the node of a snapshot, not this one.")
+@click.option(
+    "--seconds",
+    type=click.FloatRange(0.1, 3600),
+    default=3,
+    help="How long to watch who is throttled.  [default: 3]",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json", "yaml"]),
+    default="table",
+    help="What to print.  [default: table]",
+)
+def command(
+    snapshot: str | None,
+    seconds: float,
+    output: Literal["table", "json", "yaml"],
+    **options: Any,
+) -> int:
+    """Judge this node, or that of a snapshot: whether Memory QoS works here, and for whom not.
+
+    Exit code 0: nothing above info, 2: warnings or errors were found, 1: error.
+    """
+    if snapshot is None:
+        observation = _observed(options)
+        later = _later(observation, options["cgroup_root"], seconds)
+    else:
+        observation, later = of_snapshot(snapshot, options["kubelet"]), None
+    findings = judge(_facts(observation, later, options))
+    if output == "table":
+        for note in observation.notes:
+            complain(f"note: {note}")
+        print("\n".join(findings_text(findings)))
+    else:
+        data = {
+            "node": observation.origin,
+            "findings": findings_data(findings),
+            "notes": list(observation.notes),
+        }
+        emit(data, output)
+    return FINDINGS if any(finding.severity != "info" for finding in findings) else 0
+
+
+def _observed(options: dict[str, Any]) -> Observation:
+    from memqos.converge.sources import source_of
+
+    roots = Roots(cgroup=options["cgroup_root"])
+    machine = msgspec.structs.replace(
+        read_machine(roots), runtime=runtime_version(), kubelet=kubelet_version()
+    )
+    return observe_live(
+        None if options["pods"] is None else source_of(options["pods"]),
+        _FILES,
+        roots=roots,
+        configuration=configuration_in(options["kubelet"]),
+        machine=machine,
+    )
+
+
+def _later(observation: Observation, root: str, seconds: float) -> Later | None:
+    """The counters once more, where there is anything that counts."""
+    if not any("memory.events" in files for files in observation.cgroups.values()):
+        return None
+    start = time.monotonic()
+    time.sleep(seconds)
+    tree = read_tree(root, _SAMPLED)
+    same = {
+        path: files
+        for path, files in tree.cgroups.items()
+        if tree.identities[path] == observation.identities.get(path)
+    }
+    return Later(time.monotonic() - start, same)
+
+
+def _facts(observation: Observation, later: Later | None, options: dict[str, Any]) -> Facts:
+    planned, refused = None, None
+    if observation.machine.layout in ("v2", None):
+        try:
+            planned = _planned(observation, options)
+        except (InputError, UnsupportedRelease) as error:
+            # What was given is refused; what was found on the node is a finding.
+            if any(options[given] for given in _GIVEN):
+                raise
+            refused = str(error)
+    return Facts(
+        machine=observation.machine,
+        cgroups=observation.cgroups,
+        later=later,
+        configured_driver=_configured_driver(observation) if planned else None,
+        planned=planned,
+        not_planned=refused,
+        pods=len(observation.pods),
+    )
+
+
+def _planned(observation: Observation, options: dict[str, Any]) -> Planned:
+    plan = plan_of(observation, wanted(**options))
+    release, asked = plan.terms.release, wanted(**options)
+    is_known = bool(asked.release or observation.machine.kubelet) and (
+        observation.configuration is not None or "MemoryQoS" in asked.gates
+    )
+    return Planned(
+        cgroup_names(plan.config.driver, plan.config.cgroup_root),
+        plan.tree,
+        plan.comparison,
+        release.enabled("MemoryQoS") if is_known else None,
+    )
+
+
+def _configured_driver(observation: Observation) -> Driver | None:
+    """What the configuration itself says: the plan goes by the names of the cgroups instead."""
+    if observation.configuration is None:
+        return None
+    document = next(iter(read(observation.configuration.data, observation.configuration.name)))
+    if isinstance(document, InputError):
+        raise document
+    driver = document.data.get("cgroupDriver")
+    return driver if driver in ("cgroupfs", "systemd") else None

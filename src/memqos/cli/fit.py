@@ -1,0 +1,175 @@
+"""`memqos fit`: which nodes have room for a pod, and what the others lack."""
+
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, Literal
+
+import click
+
+from memqos.api.validation import validate
+from memqos.cli.nodes import Found, demands, read_nodes, rooms, shape
+from memqos.cli.output import emit
+from memqos.cli.reading import Reader
+from memqos.cli.releases import release_asked, release_options
+from memqos.cluster.fit import judge
+from memqos.cluster.fit_demand import Demand, Room
+from memqos.cluster.fit_survey import Survey, survey
+from memqos.draw.fitting import Fitted, fitting
+from memqos.errors import InputError
+from memqos.release import Release
+
+FITS_NOWHERE: Final = 2
+LISTED: Final = 20
+"""More nodes than this are counted, not listed, unless --why asks for each."""
+LONG: Final = 200_000
+"""Pairs of pod and node from which on a person at a terminal is shown how far it got."""
+
+
+@click.command()
+@click.argument("files", nargs=-1, required=True, metavar="FILE…")
+@click.option(
+    "--nodes",
+    "nodes_file",
+    required=True,
+    metavar="FILE",
+    help="Nodes, and Pods if they stand there too: kubectl get nodes,pods -A -o yaml",
+)
+@click.option("--pods", "pods_file", metavar="FILE", help="The Pods on the nodes.")
+@click.option("--why", is_flag=True, help="Show the arithmetic of every node.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json", "yaml"]),
+    default="table",
+    help="What to print.  [default: table]",
+)
+@release_options
+def command(
+    files: tuple[str, ...],
+    nodes_file: str,
+    pods_file: str | None,
+    why: bool,
+    output: Literal["table", "json", "yaml"],
+    release: str | None,
+    gates: tuple[str, ...],
+) -> int:
+    """Show which nodes have room for each Pod in FILE…, as the scheduler counts.
+
+    Pods with a spec.nodeName count on their node. Each pod of FILE… is looked at on its own, and
+    for resources alone: taints, selectors and affinity are not looked at. More than 20 nodes are
+    counted; --why lists each of them.
+
+    FILE is a manifest, a folder, a snapshot, or - for standard input; --nodes takes a snapshot too.
+    Exit code 2 if a pod fits no node, 1 if anything could not be read or is invalid.
+    """
+    reader = Reader()
+    nodes = read_nodes(reader, nodes_file)
+    reader.insist(nodes_file)
+    more = [] if pods_file is None else list(reader.pods([pods_file]))
+    reader.insist(pods_file or nodes_file)
+    asked, notes = release_asked(
+        release, gates, None if release is not None else nodes.newest_kubelet
+    )
+    cluster, about_pods = rooms(nodes, more, asked)
+    notes += about_pods
+    pods = list(_valid(reader, files, asked))
+    results = _fitted(pods, cluster, asked, listed=why or len(cluster) <= LISTED)
+    if output == "table":
+        _print(results, cluster, asked, notes, why=why)
+    else:
+        emit(_data(results, cluster, asked, notes, why=why), output)
+    if reader.faults:
+        return 1
+    return FITS_NOWHERE if any(not each.survey.fitting for each in results) else 0
+
+
+def _valid(reader: Reader, files: Sequence[str], release: Release) -> Iterator[Found]:
+    """The pods that a cluster would take; what is wrong with the others is said at once."""
+    for template, pod in reader.pods(files):
+        try:
+            faults = [] if pod.status else validate(pod, shape(pod, release), release)
+        except InputError as error:
+            reader.refuse(template.located(error))
+            continue
+        for fault in faults:
+            reader.refuse(template.field_error(fault.field, fault.message))
+        if not faults:
+            yield template, pod
+
+
+def _fitted(
+    pods: Sequence[Found], cluster: Sequence[Room], release: Release, *, listed: bool
+) -> list[Fitted]:
+    asks = demands(pods, release)
+    found = _surveyed(asks, cluster, release)
+    return [
+        Fitted(
+            origin=f"{template.document.file}:{template.document.position(template.path)[0]}",
+            label=template.label,
+            namespace=template.namespace,
+            demand=demand,
+            survey=survey,
+            rooms=tuple(cluster) if listed else (),
+            verdicts=tuple(judge(demand, room, release) for room in cluster) if listed else (),
+            notes=(f"it is bound to {pod.spec.node_name} already",) if pod.spec.node_name else (),
+        )
+        for (template, pod), demand, survey in zip(pods, asks, found, strict=True)
+    ]
+
+
+def _surveyed(asks: Sequence[Demand], cluster: Sequence[Room], release: Release) -> list[Survey]:
+    found = survey(asks, cluster, release)
+    if len(asks) * len(cluster) < LONG or not _at_a_terminal():
+        return list(found)
+    with click.progressbar(found, length=len(asks), label="fitting", file=sys.stderr) as bar:
+        return list(bar)
+
+
+def _at_a_terminal() -> bool:
+    return sys.stderr.isatty()
+
+
+def _print(
+    results: Sequence[Fitted],
+    cluster: Sequence[Room],
+    release: Release,
+    notes: Sequence[str],
+    *,
+    why: bool,
+) -> None:
+    from memqos.draw.amounts import counted
+
+    if not results:
+        return
+    on_nodes = counted(sum(room.pods for room in cluster), "pod")
+    print(
+        f"Kubernetes {release} · {counted(len(cluster), 'node')} with {on_nodes} · "
+        "resources alone, without taints and affinity"
+    )
+    for note in notes:
+        print(f"note: {note}")
+    for result in results:
+        print("\n" + "\n".join(fitting(result)))
+        if why:
+            from memqos.draw.fitting_reasons import fitting_reasons
+
+            print("\n".join(fitting_reasons(result, release)))
+
+
+def _data(
+    results: Sequence[Fitted],
+    cluster: Sequence[Room],
+    release: Release,
+    notes: Sequence[str],
+    *,
+    why: bool,
+) -> dict[str, Any]:
+    from memqos.draw.fitting_reasons import fitting_data
+
+    return {
+        "release": str(release),
+        "gates": dict(release.gates),
+        "nodes": len(cluster),
+        "notes": list(notes),
+        "pods": [fitting_data(result, release, why=why) for result in results],
+    }

@@ -1,0 +1,47 @@
+"""`memqos numa`: a node's NUMA memory, who holds it, and who would be refused.
+
+One file a subcommand, imported only to run it.
+"""
+
+from importlib import import_module
+from typing import Final
+
+import click
+
+_COMMANDS: Final = {
+    "show": "NUMA nodes, their memory, and who holds it.",
+    "admit": "Would a pod be admitted; if not, why, and what would fit.",
+    "reserve": "Print a reservedMemory that the kubelet accepts.",
+    "check": "Say what is wrong with a reservedMemory, and by how much.",
+    "checkpoint": "Verify, repair and compare the kubelet's memory_manager_state.",
+}
+
+
+class _Lazy(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return None
+        command = import_module(f"memqos.cli.numa.{cmd_name}").command
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(_COMMANDS.items()))
+
+
+@click.group("numa", cls=_Lazy)
+def command() -> None:
+    """Look into the NUMA memory of a node as its kubelet does.
+
+    The machine is the one this runs on, unless --machine or --snapshot names another.
+
+    \b
+    memqos numa show                              who holds what where
+    memqos numa admit pod.yaml                    would this pod be admitted
+    memqos numa reserve --kube-reserved 1Gi       a reservedMemory that adds up
+    memqos numa checkpoint verify                 would the kubelet start again
+    """

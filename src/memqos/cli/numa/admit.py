@@ -1,0 +1,272 @@
+"""`memqos numa admit`: would a pod be admitted; if not, why, and what would fit."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal, get_args
+
+import click
+import msgspec
+
+from memqos.api.defaulting import defaulted
+from memqos.api.pod import Pod
+from memqos.api.qos import qos_class
+from memqos.api.shape import containers_of, shape_of
+from memqos.api.validation import container_errors, shape_errors
+from memqos.api.workloads import Template
+from memqos.cli.numa.sources import (
+    Site,
+    machine_option,
+    site_of,
+    snapshot_option,
+    state_option,
+)
+from memqos.cli.numa.terms import kubelet_of, kubelet_option, reserved_option, settings_of
+from memqos.cli.output import complain, emit
+from memqos.cli.reading import Reader
+from memqos.cli.releases import release_options
+from memqos.draw.amounts import counted
+from memqos.draw.numa_refusals import misconfigured_sentence, start_sentences
+from memqos.draw.numa_verdicts import NOTES, Verdict, verdict_data, verdict_lines
+from memqos.errors import InputError
+from memqos.numa.admission import Admitted, MemoryPolicy
+from memqos.numa.advice import advise
+from memqos.numa.arriving import arriving
+from memqos.numa.manager import Manager, StartRefused, start
+from memqos.numa.running import running_in
+from memqos.numa.topology import POLICIES, SCOPES, Misconfigured
+from memqos.release import Release
+
+REFUSED = 2
+
+
+@click.command("admit")
+@click.argument("files", nargs=-1, required=True, metavar="FILE…")
+@click.option("--policy", type=click.Choice(get_args(MemoryPolicy)), help="memoryManagerPolicy.")
+@click.option("--topology-policy", type=click.Choice(POLICIES), help="topologyManagerPolicy.")
+@click.option("--scope", type=click.Choice(SCOPES), help="topologyManagerScope.")
+@click.option(
+    "--option",
+    "options",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="One of topologyManagerPolicyOptions; may be repeated.",
+)
+@click.option("--static", is_flag=True, help="The pods are static: nobody respells their sizes.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json", "yaml"]),
+    default="table",
+    help="What to print.  [default: table]",
+)
+@reserved_option
+@kubelet_option
+@snapshot_option
+@machine_option
+@state_option
+@release_options
+def command(
+    files: tuple[str, ...],
+    state: str | None,
+    machine: str | None,
+    snapshot: str | None,
+    kubelet: str | None,
+    reserved: str | None,
+    policy: str | None,
+    topology_policy: str | None,
+    scope: str | None,
+    options: tuple[str, ...],
+    static: bool,
+    release: str | None,
+    gates: tuple[str, ...],
+    output: Literal["table", "json", "yaml"],
+) -> int:
+    """Say whether the Pods in FILE… would be admitted, one after the other.
+
+    A state file tells who holds memory already; alone it also tells of the machine. Settings are
+    those of --kubelet; without it Static, on the kubelet's defaults. Each admitted pod has its
+    memory when the next one comes.
+
+    Only memory is looked at: CPUs and devices may narrow the choice of nodes further.
+
+    Exit code 2 if a pod is refused, or the kubelet would not start.
+    """
+    site = site_of(machine, state, snapshot)
+    running = kubelet_of(site, kubelet, release, gates)
+    settings, notes = settings_of(
+        site,
+        running,
+        policy=policy,
+        topology_policy=topology_policy,
+        scope=scope,
+        options=dict(map(_option, options)),
+        reserved=reserved,
+    )
+    begun: Manager | StartRefused | Misconfigured = (
+        settings
+        if isinstance(settings, Misconfigured)
+        else start(settings, None if site.loaded is None else site.loaded.state)
+    )
+    if not isinstance(begun, Manager):
+        _print_refused_start(begun, output)
+        return REFUSED
+    if site.loaded is not None:
+        pods = running_in(begun.state, site.pods, begun.settings.release)
+        begun = msgspec.structs.replace(begun, active=pods)
+    reader = Reader()
+    names = dict(site.names)
+    verdicts = _verdicts(reader, files, begun, names, static=static)
+    topology = begun.settings.topology
+    if output == "table":
+        refused = _print(verdicts, begun, site, notes, names)
+    else:
+        data = []
+        refused = False
+        for verdict in verdicts:
+            refused = refused or not isinstance(verdict.outcome, Admitted)
+            data.append(verdict_data(verdict, topology, names))
+        emit({"terms": _terms_data(begun, site, notes), "pods": data}, output)
+    return 1 if reader.faults else REFUSED if refused else 0
+
+
+def _verdicts(
+    reader: Reader, files: Sequence[str], manager: Manager, names: dict[str, str], *, static: bool
+) -> Iterator[Verdict]:
+    release = manager.settings.release
+    for template, pod in reader.pods(files):
+        try:
+            arrived = _arrived(reader, template, pod, release, static=static)
+        except InputError as error:
+            reader.refuse(template.located(error))
+            continue
+        if arrived is None:
+            continue
+        arrived = _identified(arrived, template, names)
+        after, outcome = manager.admit(arrived)
+        qos = qos_class(shape_of(arrived, release), release)
+        line, _ = template.document.position(template.path)
+        verdict = Verdict(
+            origin=f"{template.document.file}:{line}",
+            label=template.label,
+            namespace=template.namespace,
+            qos=qos,
+            outcome=outcome,
+            state=after.state,
+            pins=not manager.settings.windows,
+        )
+        if isinstance(outcome, Admitted):
+            notes = _notes(outcome, qos, manager.settings.policy)
+            yield msgspec.structs.replace(verdict, outcome=_in_order(outcome, arrived), notes=notes)
+        else:
+            yield msgspec.structs.replace(verdict, advice=advise(manager, arrived, outcome))
+        manager = after
+
+
+def _arrived(
+    reader: Reader, template: Template, pod: Pod, release: Release, *, static: bool
+) -> Pod | None:
+    """The pod as the node gets it; None where the API server would not take it."""
+    if pod.metadata.uid is not None and pod.status is not None:
+        return pod
+    errors = [*container_errors(pod), *shape_errors(defaulted(pod, release), release)]
+    for error in dict.fromkeys(errors):
+        reader.refuse(template.field_error(error.field, error.message))
+    return None if errors else arriving(pod, release, static=static)
+
+
+def _identified(pod: Pod, template: Template, names: dict[str, str]) -> Pod:
+    """The pod with a UID, and its name among the others."""
+    called = f"{template.namespace or 'default'}/{pod.metadata.name or template.label}"
+    uid, number = pod.metadata.uid, 1
+    if uid is None:
+        uid = called
+        while uid in names:
+            number += 1
+            uid = f"{called}#{number}"
+        called = uid
+    names.setdefault(uid, called)
+    metadata = msgspec.structs.replace(pod.metadata, uid=uid)
+    return msgspec.structs.replace(pod, metadata=metadata)
+
+
+def _in_order(outcome: Admitted, pod: Pod) -> Admitted:
+    """The blocks in the order in which the containers start."""
+    names = [container.name for container in containers_of(pod)]
+    blocks = dict(sorted(outcome.blocks.items(), key=lambda item: names.index(item[0])))
+    return msgspec.structs.replace(outcome, blocks=blocks)
+
+
+def _notes(outcome: Admitted, qos: str, policy: str) -> tuple[str, ...]:
+    notes = [NOTES[note] for note in outcome.notes]
+    if policy == "None":
+        notes.append("memoryManagerPolicy is None: no pod gets memory of its own")
+    elif qos != "Guaranteed":
+        notes.append(f"{qos}: only Guaranteed pods get memory of their own")
+    elif not outcome.blocks and not notes:
+        notes.append("no container asks for memory of its own")
+    return tuple(notes)
+
+
+def _print(
+    verdicts: Iterator[Verdict],
+    manager: Manager,
+    site: Site,
+    notes: Sequence[str],
+    names: dict[str, str],
+) -> bool:
+    refused = False
+    for index, verdict in enumerate(verdicts):
+        if not index:
+            print(_terms_line(manager, site))
+            for note in notes:
+                print(f"note: {note}")
+        print()
+        print("\n".join(verdict_lines(verdict, manager.settings.topology, names)))
+        refused = refused or not isinstance(verdict.outcome, Admitted)
+    return refused
+
+
+def _terms_line(manager: Manager, site: Site) -> str:
+    settings = manager.settings
+    topology = settings.topology
+    scope = "" if topology.policy == "none" else f", scope {topology.scope}"
+    return (
+        f"Kubernetes {settings.release} · Memory Manager {settings.policy} · "
+        f"topology {topology.policy}{scope} · {counted(len(settings.machine), 'NUMA node')}"
+    )
+
+
+def _terms_data(manager: Manager, site: Site, notes: Sequence[str]) -> dict[str, Any]:
+    settings = manager.settings
+    return {
+        "release": str(settings.release),
+        "gates": dict(settings.release.gates),
+        "policy": settings.policy,
+        "topologyPolicy": settings.topology.policy,
+        "scope": settings.topology.scope,
+        "preferClosest": settings.topology.distances is not None,
+        "machine": site.source,
+        "state": site.state_file,
+        "notes": list(notes),
+    }
+
+
+def _print_refused_start(
+    refused: StartRefused | Misconfigured, output: Literal["table", "json", "yaml"]
+) -> None:
+    sentences = (
+        [misconfigured_sentence(refused)]
+        if isinstance(refused, Misconfigured)
+        else list(start_sentences(refused))
+    )
+    if output != "table":
+        emit({"started": False, "kind": refused.kind, "why": sentences}, output)
+        return
+    for sentence in sentences:
+        complain(f"the kubelet does not start: {sentence}")
+
+
+def _option(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise click.BadParameter(f"{text!r} is not NAME=VALUE", param_hint="--option")
+    return name, value

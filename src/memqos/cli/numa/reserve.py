@@ -1,0 +1,146 @@
+"""`memqos numa reserve`: a reservedMemory that satisfies the kubelet's equation."""
+
+from typing import Any, Literal
+
+import click
+
+from memqos.api.quantity import NANOS, Quantity
+from memqos.api.resources import MEMORY
+from memqos.cli.numa.sources import machine_option, site_of, snapshot_option
+from memqos.cli.numa.terms import (
+    equation_in,
+    equation_options,
+    keeping_back,
+    kubelet_of,
+    kubelet_option,
+)
+from memqos.cli.output import complain, emit
+from memqos.cli.releases import release_options
+from memqos.draw.numa_reservations import equation_words, fragment
+from memqos.draw.numa_words import exact
+from memqos.errors import InputError
+from memqos.numa.equation import Equation, Shortfall, asked_split
+from memqos.numa.machines import NumaMachine
+from memqos.numa.memory import empty_nodes
+from memqos.numa.reserved import Reservations, flag_of, system_reserved
+
+IMPOSSIBLE = 2
+
+
+@click.command("reserve")
+@click.option(
+    "--node",
+    "shares",
+    multiple=True,
+    metavar="N=AMOUNT",
+    help="What NUMA node N reserves; may be repeated. The others share the rest evenly.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json", "yaml"]),
+    default="table",
+    help="What to print.  [default: table, which is YAML to paste, with comments]",
+)
+@equation_options
+@kubelet_option
+@snapshot_option
+@machine_option
+@release_options
+def command(
+    machine: str | None,
+    snapshot: str | None,
+    kubelet: str | None,
+    kube_reserved: str | None,
+    system_reserved: str | None,
+    eviction: str | None,
+    shares: tuple[str, ...],
+    release: str | None,
+    gates: tuple[str, ...],
+    output: Literal["table", "json", "yaml"],
+) -> int:
+    """Print a reservedMemory for this machine and these reservations.
+
+    The kubelet starts with the Static policy only if all nodes together reserve exactly
+    kubeReserved + systemReserved + evictionHard memory.available.
+
+    Exit code 2 if nothing is reserved, or the machine is too small.
+    """
+    site = site_of(machine, None, snapshot, with_state=False)
+    running = keeping_back(
+        kubelet_of(site, kubelet, release, gates), kube_reserved, system_reserved, eviction
+    )
+    equation = equation_in(running, site.machine)
+    if not equation.total.nano:
+        complain(
+            "nothing is kept back, and Static wants some reservedMemory – give --kube-reserved, "
+            "--system-reserved or --eviction"
+        )
+        return IMPOSSIBLE
+    split = _split(site.machine, equation, _asked(shares, site.machine))
+    if isinstance(split, Shortfall):
+        complain(_impossible(split, equation))
+        return IMPOSSIBLE
+    _prove(site.machine, split, equation)
+    if output == "table":
+        print("\n".join(fragment(split, equation)))
+    else:
+        emit(_data(split, equation), output)
+    return 0
+
+
+def _split(
+    machine: NumaMachine, equation: Equation, asked: dict[int, int]
+) -> Reservations | Shortfall:
+    if equation.total.nano % NANOS:
+        raise InputError(
+            f"{equation.total} is no whole number of bytes, so no reservedMemory can add up to it",
+            hint="write evictionHard as an amount instead of a percentage",
+        )
+    return asked_split(empty_nodes(machine.nodes, {}), equation.total.value, asked)
+
+
+def _asked(shares: tuple[str, ...], machine: NumaMachine) -> dict[int, int]:
+    asked: dict[int, int] = {}
+    for text in shares:
+        node, equals, amount = text.partition("=")
+        if not equals or not node.isdecimal():
+            raise click.BadParameter(f"{text!r} is not like 0=1Gi", param_hint="--node")
+        if int(node) not in machine.ids:
+            raise InputError(f"the machine has no node {node}", field="--node")
+        if int(node) in asked:
+            raise click.BadParameter(f"node {node} is given twice", param_hint="--node")
+        quantity = Quantity.parse(amount)
+        if quantity.nano < 0 or quantity.nano % NANOS:
+            raise InputError(f"{amount} is no amount of memory", field="--node")
+        asked[int(node)] = quantity.value
+    return asked
+
+
+def _impossible(shortfall: Shortfall, equation: Equation) -> str:
+    if shortfall.node is not None:
+        return f"node {shortfall.node} has {exact(shortfall.missing)} less than is asked of it"
+    if shortfall.missing < 0:
+        over = exact(-shortfall.missing)
+        return f"{over} more is asked of the nodes than {equation_words(equation)}"
+    return f"{exact(shortfall.missing)} of {equation_words(equation)} has no room on the nodes left"
+
+
+def _prove(machine: NumaMachine, split: Reservations, equation: Equation) -> None:
+    assert isinstance(system_reserved(machine.ids, split, equation.required), dict)
+
+
+def _data(split: Reservations, equation: Equation) -> dict[str, Any]:
+    return {
+        "equation": {
+            "kubeReserved": equation.kube.value,
+            "systemReserved": equation.system.value,
+            "evictionHard": equation.eviction.value,
+            "total": equation.total.value,
+        },
+        "reservedMemory": [
+            {"numaNode": entry.numa_node, "limits": {MEMORY: entry.limits[MEMORY]}}
+            for entry in split
+        ],
+        "flag": f"--reserved-memory={flag_of(split)}",
+    }

@@ -1,0 +1,105 @@
+"""`memqos numa show`: NUMA nodes, their memory, and who holds it."""
+
+from typing import Any, Literal
+
+import click
+
+from memqos.cli.numa.sources import (
+    Site,
+    machine_option,
+    site_of,
+    snapshot_option,
+    state_option,
+)
+from memqos.cli.output import emit
+from memqos.draw.numa_tables import (
+    drifted_totals,
+    holders_table,
+    machine_data,
+    machine_table,
+    state_data,
+    usage_table,
+)
+
+
+@click.command("show")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json", "yaml", "svg"]),
+    default="table",
+    help="What to print.  [default: table]",
+)
+@snapshot_option
+@machine_option
+@state_option
+def command(
+    state: str | None,
+    machine: str | None,
+    snapshot: str | None,
+    output: Literal["table", "json", "yaml", "svg"],
+) -> int:
+    """Show NUMA nodes and, from a kubelet's memory_manager_state, who holds what where.
+
+    Without options it is this machine, and its kubelet's state if that can be read. What -o yaml
+    prints is a machine file for --machine.
+    """
+    site = site_of(machine, state, snapshot)
+    if output == "svg":
+        from memqos.draw.numa_map import map_svg
+
+        print(map_svg(site.machine, _state(site), site.names, _title(site)))
+    elif output == "table":
+        _print(site)
+    else:
+        emit(_data(site), output)
+    return 0
+
+
+def _print(site: Site) -> None:
+    nodes = len(site.machine.nodes)
+    print(f"{nodes} NUMA node{'' if nodes == 1 else 's'} of {site.source}")
+    print("\n".join(machine_table(site.machine)))
+    for note in _notes(site):
+        print(f"note: {note}")
+    if site.loaded is None:
+        return
+    state = site.loaded.state
+    print(f"\n{site.state_file}: policy {state.policy}, format {site.loaded.version}")
+    if state.nodes:
+        print("\n".join(usage_table(state)))
+    print()
+    if state.assignments:
+        print("\n".join(holders_table(state, site.names)))
+    else:
+        print("nobody holds memory")
+
+
+def _data(site: Site) -> dict[str, Any]:
+    data: dict[str, Any] = {
+        "source": site.source,
+        "numa": machine_data(site.machine),
+        "notes": _notes(site),
+    }
+    if site.loaded is not None:
+        data["state"] = {
+            "file": site.state_file,
+            "version": site.loaded.version,
+            **state_data(site.loaded.state, site.names),
+        }
+    return data
+
+
+def _notes(site: Site) -> list[str]:
+    notes = list(site.notes)
+    if site.loaded is not None:
+        notes += drifted_totals(site.machine, site.loaded.state)
+    return notes
+
+
+def _title(site: Site) -> str:
+    return f"NUMA memory of {site.source}"
+
+
+def _state(site: Site) -> Any:
+    return None if site.loaded is None else site.loaded.state

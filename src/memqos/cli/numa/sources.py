@@ -1,0 +1,239 @@
+"""The node a `numa` command looks at: its machine, its state file, its pods and its kubelet."""
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar
+
+import click
+import msgspec
+
+from memqos.api.documents import Document, read
+from memqos.api.pod import Pod
+from memqos.api.snapshot import Snapshot, is_snapshot, read_snapshot
+from memqos.cli.kubelets import document_of
+from memqos.errors import InputError
+from memqos.host.machine import Roots, read_machine
+from memqos.host.manifests import load
+from memqos.host.podlogs import pod_names
+from memqos.numa.checkpoint import Loaded, Unreadable
+from memqos.numa.checkpoint import read as read_checkpoint
+from memqos.numa.machines import (
+    NumaMachine,
+    knowing_sizes_of,
+    machine_of_file,
+    machine_of_kernel,
+    machine_of_state,
+)
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+THIS_MACHINE: Final = "this machine"
+STATE_FILE: Final = "memory_manager_state"
+_BYTE: Final = re.compile(r"\(byte (\d+)\)")
+_VERIFY: Final = "memqos numa checkpoint verify says what it is worth"
+
+
+class Site(msgspec.Struct, frozen=True):
+    """What is known of the node that is looked at."""
+
+    machine: NumaMachine
+    source: str
+    """Where the machine was found, as a person would call it."""
+    loaded: Loaded | None = None
+    state_file: str | None = None
+    names: Mapping[str, str] = {}
+    """UID → namespace/name of a pod."""
+    pods: tuple[Pod, ...] = ()
+    kubelet: Document | None = None
+    version: str | None = None
+    notes: tuple[str, ...] = ()
+
+
+def machine_option(command: F) -> F:
+    """--machine."""
+    return click.option(
+        "--machine",
+        metavar="FILE",
+        help="NUMA nodes in a file, a snapshot, or a sysfs folder.  [default: this machine]",
+    )(command)
+
+
+def snapshot_option(command: F) -> F:
+    """--snapshot."""
+    return click.option(
+        "--snapshot", metavar="FILE", help="A snapshot of a node: machine, state, pods, kubelet."
+    )(command)
+
+
+def state_option(command: F) -> F:
+    """--state."""
+    return click.option(
+        "--state",
+        metavar="FILE",
+        help="The kubelet's memory_manager_state.  [default: this machine's, if there is one]",
+    )(command)
+
+
+def site_of(
+    machine: str | None, state: str | None, snapshot: str | None, *, with_state: bool = True
+) -> Site:
+    """The node that options name; a state file alone tells of the machine it was written on.
+
+    Without `with_state` no state is read, so that a broken one does not matter.
+    """
+    if snapshot is not None:
+        return _of_snapshot(snapshot, machine, state, with_state=with_state)
+    if machine is None and state is None:
+        return _live(with_state=with_state)
+    loaded = None if state is None else loaded_from(state)
+    if machine is not None:
+        return Site(machine_beside(machine, loaded), machine, loaded, state)
+    assert loaded is not None
+    assert state is not None
+    if not loaded.state.nodes:
+        raise InputError(
+            "the state knows no NUMA node", file=state, hint="name the machine with --machine"
+        )
+    return Site(machine_of_state(loaded.state), state, loaded, state)
+
+
+def machine_from(path: str) -> NumaMachine:
+    """The machine in a file, a snapshot or a sysfs folder."""
+    if os.path.isdir(path):
+        return _of_kernel(Roots(sys=path), path)
+    data, name = _bytes(path)
+    document = next(iter(read(data, name)))
+    if isinstance(document, InputError):
+        raise document
+    if is_snapshot(document.data):
+        return _of_snapshot(path, None, None, with_state=False).machine
+    if "numa" not in document.data:
+        what = f"the file holds a {document.kind}" if document.kind else "no numa in this file"
+        raise document.refused(what, hint="a machine file starts like numa: [{id: 0, memory: …")
+    return machine_of_file(document)
+
+
+def machine_beside(path: str, loaded: Loaded | None) -> NumaMachine:
+    """The same beside a state, which tells of page sizes that files leave out."""
+    found = machine_from(path)
+    if loaded is None or os.path.isdir(path):
+        return found
+    return knowing_sizes_of(found, loaded.state)
+
+
+def text_from(path: str) -> str:
+    """The text of a state file."""
+    data, name = _bytes(path)
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise InputError("not UTF-8", file=name, line=1, column=error.start + 1) from None
+
+
+def loaded_from(path: str) -> Loaded:
+    """The state in a file that a kubelet would take."""
+    return _loaded(text_from(path), path)
+
+
+def unreadable_error(found: Unreadable, path: str, hint: str | None = None) -> InputError:
+    """What is wrong with a state file, with its place."""
+    what, byte = unreadable_words(found)
+    if byte is None:
+        return InputError(what, file=path, hint=hint)
+    return InputError(what, file=path, line=1, column=byte + 1, hint=hint)
+
+
+def unreadable_words(found: Unreadable) -> tuple[str, int | None]:
+    """What is wrong with a state file, and at which byte, where that is known."""
+    if found.kind == "checkpoint_corrupt":
+        return f"corrupt: {found.detail}", None
+    byte = _BYTE.search(found.detail)
+    what = _BYTE.sub("", found.detail).replace("`", "").replace("$.", "").strip()
+    inside = what.startswith("data:")
+    return f"not a state file: {what}", None if byte is None or inside else int(byte[1])
+
+
+def state_path() -> str:
+    """Where this machine's kubelet keeps its state."""
+    return f"{Roots().kubelet}/{STATE_FILE}"
+
+
+def kubelet_text(snapshot: Snapshot, file: str) -> Document | None:
+    """The kubelet's configuration out of a snapshot."""
+    text = snapshot.kubelet_configuration
+    if not text:
+        return None
+    return document_of(text.encode(), f"{file} (kubelet_configuration)", "KubeletConfiguration")
+
+
+def _live(*, with_state: bool) -> Site:
+    machine = _of_kernel(Roots(), THIS_MACHINE)
+    path = state_path()
+    if not with_state:
+        return Site(machine, THIS_MACHINE)
+    notes: tuple[str, ...] = ()
+    loaded = None
+    if os.access(path, os.R_OK):
+        loaded = loaded_from(path)
+    elif os.path.exists(path):
+        notes = (f"{path} is there, but reading it takes other rights",)
+    names = {} if loaded is None else pod_names()
+    return Site(machine, THIS_MACHINE, loaded, None if loaded is None else path, names, notes=notes)
+
+
+def _of_kernel(roots: Roots, source: str) -> NumaMachine:
+    found = read_machine(roots)
+    machine = machine_of_kernel(found)
+    if machine is None:
+        raise InputError(
+            "no NUMA node to be seen",
+            file=source,
+            hint=found.missing.get("numa", "name a machine with --machine"),
+        )
+    return machine
+
+
+def _of_snapshot(file: str, machine: str | None, state: str | None, *, with_state: bool) -> Site:
+    data, name = _bytes(file)
+    snapshot = read_snapshot(data, name)
+    found = machine_of_kernel(snapshot.machine) if machine is None else machine_from(machine)
+    if found is None:
+        raise InputError("no NUMA node in this snapshot", file=name, field="numa")
+    loaded, state_file = None, f"{name} ({STATE_FILE})" if state is None else state
+    if state is not None:
+        loaded = loaded_from(state)
+    elif with_state and snapshot.memory_manager_state:
+        loaded = _loaded(snapshot.memory_manager_state, state_file)
+    if loaded is not None:
+        found = knowing_sizes_of(found, loaded.state)
+    pods = snapshot.running
+    return Site(
+        machine=found,
+        source=name if machine is None else machine,
+        loaded=loaded,
+        state_file=state_file if loaded is not None else None,
+        names={
+            pod.metadata.uid: f"{pod.metadata.namespace or 'default'}/{pod.metadata.name}"
+            for pod in pods
+            if pod.metadata.uid is not None
+        },
+        pods=pods,
+        kubelet=kubelet_text(snapshot, name),
+        version=snapshot.kubelet or None,
+    )
+
+
+def _loaded(text: str, file: str) -> Loaded:
+    found = read_checkpoint(text)
+    if isinstance(found, Unreadable):
+        raise unreadable_error(found, file, _VERIFY)
+    return found
+
+
+def _bytes(path: str) -> tuple[bytes, str]:
+    for name, data in load([path]):
+        if isinstance(data, InputError):
+            raise data
+        return data, name
+    raise InputError("nothing to read", file=path)

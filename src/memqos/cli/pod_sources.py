@@ -1,0 +1,45 @@
+"""The options that say where a node's pods come from, and what they come to."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import click
+
+from memqos.converge.sources import PodSource, is_url, source_of
+from memqos.host.kubelet import SECURE, Credentials
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def source_options(command: F) -> F:
+    """--pods, and what a kubelet wants to know before it answers."""
+    for option in (
+        click.option(
+            "--server-name", metavar="NAME", help="The name in the kubelet's certificate."
+        ),
+        click.option("--client-key", metavar="FILE", help="The key of --client-cert."),
+        click.option(
+            "--client-cert", metavar="FILE", help="A certificate to ask the kubelet with."
+        ),
+        click.option("--ca-file", metavar="FILE", help="Who signed the kubelet's certificate."),
+        click.option("--token-file", metavar="FILE", help="A token to ask the kubelet with."),
+        click.option(
+            "--pods",
+            metavar="SOURCE",
+            help=f"A file, a folder, or a kubelet's address such as {SECURE}.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def source_given(options: Mapping[str, Any]) -> PodSource | None:
+    """The source these options of `source_options` name; None where none is named."""
+    text = options["pods"]
+    given = {field: options[field] for field in Credentials.__struct_fields__}
+    named = [f"--{field.replace('_', '-')}" for field, value in given.items() if value is not None]
+    if named and (text is None or not is_url(text)):
+        raise click.UsageError(f"{named[0]} is for a kubelet: --pods names none")
+    if given["client_key"] and not given["client_cert"]:
+        raise click.UsageError("--client-key without --client-cert")
+    return None if text is None else source_of(text, Credentials(**given))

@@ -1,0 +1,298 @@
+"""`memqos rank eviction`: the order in which a kubelet would evict, and what that frees."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import click
+
+from memqos.api.in_force import is_terminal
+from memqos.api.pod import Pod
+from memqos.api.qos import qos_class
+from memqos.api.shape import shape_of
+from memqos.api.thresholds import ALLOCATABLE_MEMORY, MEMORY_AVAILABLE, Threshold
+from memqos.cli.amounts import Bytes
+from memqos.cli.output import emit
+from memqos.cli.reading import Reader
+from memqos.cli.releases import release_asked, release_options
+from memqos.cluster.eviction_blame import blame
+from memqos.cluster.eviction_rank import PodUsage, eviction_order, first_to_go
+from memqos.cluster.eviction_signals import Observation, Reading, readings
+from memqos.draw.evicting import Evicting, evicting, name_of
+from memqos.errors import InputError
+from memqos.release import Release
+
+if TYPE_CHECKING:
+    from memqos.api.documents import Document
+    from memqos.api.kubelet_reading import Kubelet
+    from memqos.api.snapshot import Snapshot
+    from memqos.cluster.usage_reading import Usages
+
+_MEMORY_SIGNALS = (MEMORY_AVAILABLE, ALLOCATABLE_MEMORY)
+_NAMED = 3
+
+
+@click.command()
+@click.option("--pods", "pods_file", metavar="FILE", help="The Pods of one node.")
+@click.option(
+    "--usage",
+    "usage_file",
+    metavar="FILE",
+    help="What they use: PodMetrics, a kubelet's /stats/summary, or a mapping.",
+)
+@click.option("--snapshot", "snapshot_file", metavar="FILE", help="Both, out of a snapshot.")
+@click.option(
+    "--kubelet",
+    "kubelet_file",
+    metavar="FILE",
+    help="A KubeletConfiguration, for its eviction thresholds.",
+)
+@click.option("--need", type=Bytes(), help="Memory to be freed.  [default: by the thresholds]")
+@click.option("--why", is_flag=True, help="Show every key of every pod.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json", "yaml"]),
+    default="table",
+    help="What to print.  [default: table]",
+)
+@release_options
+def command(
+    pods_file: str | None,
+    usage_file: str | None,
+    snapshot_file: str | None,
+    kubelet_file: str | None,
+    need: int | None,
+    why: bool,
+    output: Literal["table", "json", "yaml"],
+    release: str | None,
+    gates: tuple[str, ...],
+) -> int:
+    """Show in which order this node would evict pods if memory ran short, and what that frees.
+
+    \b
+    kubectl get pods -A --field-selector spec.nodeName=worker-1 -o yaml > pods.yaml
+    kubectl get --raw /api/v1/nodes/worker-1/proxy/stats/summary > usage.json
+    memqos rank eviction --pods pods.yaml --usage usage.json --kubelet kubelet.yaml
+
+    Pods without statistics go first, then those that use more than they request, then those of
+    lower priority, then those that use most above their request. Usage may also be given as
+    `namespace/name: 512Mi`, or `namespace/name: {container: 512Mi}`.
+    """
+    given = _given(pods_file, usage_file, snapshot_file)
+    asked, notes = release_asked(release, gates, given.version)
+    notes += given.notes
+    kubelet = _kubelet(kubelet_file, given, asked)
+    asked = asked if kubelet is None else kubelet.release
+    met = () if kubelet is None else _readings(kubelet, given, asked)
+    found = _found(given, asked, need, met, notes)
+    if output == "table":
+        _print(found, asked, why=why)
+    else:
+        from memqos.draw.evicting import evicting_data
+
+        head = {"release": str(asked), "gates": dict(asked.gates)}
+        emit(head | evicting_data(found, why=why), output)
+    return 0
+
+
+class _Given(NamedTuple):
+    """What the files say."""
+
+    pods: tuple[Pod, ...]
+    usage: Mapping[str, PodUsage]
+    observations: Mapping[str, Observation]
+    notes: tuple[str, ...]
+    version: str | None = None
+    snapshot: "Snapshot | None" = None
+    file: str = ""
+
+
+def _given(pods: str | None, usage: str | None, snapshot: str | None) -> _Given:
+    if (pods is None) == (snapshot is None):
+        raise click.UsageError("give --pods and --usage, or --snapshot")
+    if snapshot is not None:
+        given = _of_snapshot(snapshot, measured=usage is None)
+    elif usage is None:
+        raise click.UsageError("--pods needs --usage: what do they use?")
+    else:
+        assert pods is not None
+        given = _Given(_read_pods(pods), {}, {}, ())
+    if usage is not None:
+        used = _read_usage(usage)
+        given = given._replace(
+            usage=used.pods,
+            observations={**given.observations, **used.observations},
+            notes=given.notes + _about_sums(used),
+        )
+    nodes = sorted({pod.spec.node_name for pod in given.pods if pod.spec.node_name})
+    if len(nodes) > 1:
+        raise InputError(
+            f"pods of {len(nodes)} nodes: {', '.join(nodes[:_NAMED])}, and each evicts on its own",
+            file=pods or snapshot,
+            hint="take one: kubectl get pods -A --field-selector spec.nodeName=NAME -o yaml",
+        )
+    return given
+
+
+def _read_pods(file: str) -> tuple[Pod, ...]:
+    reader = Reader()
+    found = tuple(pod for _, pod in reader.pods([file]))
+    reader.insist(file)
+    return found
+
+
+def _read_usage(file: str) -> "Usages":
+    from memqos.api.documents import read
+    from memqos.cluster.usage_reading import usages_in
+    from memqos.host.manifests import load
+
+    for name, data in load([file]):
+        if isinstance(data, InputError):
+            raise data
+        document: Document | InputError
+        for document in read(data, name):
+            if isinstance(document, InputError):
+                raise document
+            return usages_in(document)
+    raise InputError("nothing to read", file=file)
+
+
+def _about_sums(used: "Usages") -> tuple[str, ...]:
+    if not used.summed:
+        return ()
+    return ("usage is summed over containers; the kubelet counts the pod's sandbox too",)
+
+
+def _of_snapshot(file: str, *, measured: bool) -> _Given:
+    from memqos.cli.snapshots import names_in, snapshot_from
+    from memqos.cluster.node_memory import node_observation, pods_observation, working_set
+    from memqos.plan.tree import cgroup_uid
+
+    snapshot = snapshot_from(file)
+    release = Release.of(snapshot.kubelet) if snapshot.kubelet else Release.of()
+    names = names_in(snapshot, file)
+    usage = {}
+    for pod in snapshot.running if measured else ():
+        uid = cgroup_uid(pod)
+        if uid is not None:
+            path = names.pod(uid, qos_class(shape_of(pod, release), release))
+            used = working_set(snapshot.cgroups.get(path, {}))
+            if used is not None:
+                usage[name_of(pod)] = PodUsage(used)
+    seen = {
+        MEMORY_AVAILABLE: node_observation(snapshot.meminfo, release),
+        ALLOCATABLE_MEMORY: pods_observation(snapshot.cgroups.get(names.kubepods, {})),
+    }
+    observations = {signal: each for signal, each in seen.items() if each is not None}
+    notes: tuple[str, ...] = ()
+    if measured and not usage:
+        notes = ("the snapshot holds no memory.current of pods: --usage says what they use",)
+    return _Given(
+        snapshot.running, usage, observations, notes, snapshot.kubelet or None, snapshot, file
+    )
+
+
+def _kubelet(file: str | None, given: _Given, release: Release) -> "Kubelet | None":
+    if file is not None:
+        from memqos.cli.kubelets import kubelet_in, only_document
+
+        return kubelet_in(only_document(file, "KubeletConfiguration"), release)
+    if given.snapshot is not None and given.snapshot.kubelet_configuration:
+        from memqos.cli.snapshots import kubelet_of
+
+        return kubelet_of(given.snapshot, given.file, release)
+    return None
+
+
+def _readings(kubelet: "Kubelet", given: _Given, release: Release) -> tuple[Reading, ...]:
+    from memqos.api.thresholds import read_thresholds
+
+    config = kubelet.config
+    found: Sequence[Threshold] = read_thresholds(
+        config.eviction_hard,
+        config.eviction_soft,
+        config.eviction_soft_grace_period,
+        config.eviction_minimum_reclaim,
+        config.enforce_node_allocatable,
+    ).thresholds
+    of_memory = [threshold for threshold in found if threshold.signal in _MEMORY_SIGNALS]
+    return tuple(readings(of_memory, given.observations))
+
+
+def _found(
+    given: _Given,
+    release: Release,
+    need: int | None,
+    met: tuple[Reading, ...],
+    notes: Sequence[str],
+) -> Evicting:
+    active = [pod for pod in given.pods if not is_terminal(pod)]
+    pairs = [(pod, given.usage.get(name_of(pod))) for pod in active]
+    order = eviction_order(pairs, release)
+    first = first_to_go(order)
+    return Evicting(
+        order=tuple(order),
+        classes=tuple(qos_class(shape_of(each.pod, release), release) for each in order),
+        need=_needed(met) if need is None else need,
+        readings=met,
+        blame=None
+        if first is None
+        else blame(first.pod, given.usage.get(name_of(first.pod)), release),
+        notes=(*notes, *_about_usage(given, active), *_about_thresholds(met, need)),
+    )
+
+
+def _needed(met: Sequence[Reading]) -> int | None:
+    """What is missing up to the thresholds that are met, with what is to be reclaimed at least."""
+    missing = [
+        each.limit_reclaimed.value - each.observation.available
+        for each in met
+        if each.met and each.limit_reclaimed is not None and each.observation is not None
+    ]
+    return max(missing, default=None)
+
+
+def _about_usage(given: _Given, active: Sequence[Pod]) -> list[str]:
+    notes = []
+    ended = len(given.pods) - len(active)
+    if ended:
+        notes.append(f"passed over: {ended} pods that have ended")
+    known = {name_of(pod) for pod in given.pods}
+    strangers = sorted(given.usage.keys() - known)
+    if strangers:
+        notes.append(f"usage of pods that are not given: {_some(strangers)}")
+    unknown = [name for pod in active if (name := name_of(pod)) not in given.usage]
+    if unknown and given.usage:
+        notes.append(f"no statistics of {_some(unknown)}: the kubelet evicts such pods first")
+    return notes
+
+
+def _about_thresholds(met: Sequence[Reading], need: int | None) -> list[str]:
+    if not met or need is not None:
+        return []
+    if all(each.observation is None for each in met):
+        return ["what is available is not known: a /stats/summary or a snapshot says it, or --need"]
+    if not any(each.met for each in met):
+        return ["no eviction threshold is met now: this is the order if one were"]
+    return []
+
+
+def _some(names: Sequence[str]) -> str:
+    more = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _print(found: Evicting, release: Release, *, why: bool) -> None:
+    from memqos.draw.amounts import counted
+    from memqos.draw.evicting import readings_lines
+
+    print(f"Kubernetes {release} · {counted(len(found.order), 'pod')} on one node")
+    for line in readings_lines(found.readings):
+        print(line)
+    for note in found.notes:
+        print(f"note: {note}")
+    print("\n" + "\n".join(evicting(found)))
+    if why:
+        from memqos.draw.evicting import evicting_reasons
+
+        print("\n".join(evicting_reasons(found)))

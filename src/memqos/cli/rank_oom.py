@@ -1,0 +1,223 @@
+"""`memqos rank oom`: the order in which the kernel would kill."""
+
+import os
+from typing import Final, Literal, NamedTuple
+
+import click
+import msgspec
+
+from memqos.api.meminfo import memory_of
+from memqos.api.pod import Pod
+from memqos.api.process import Process
+from memqos.cli.amounts import Bytes
+from memqos.cli.output import emit
+from memqos.cli.snapshots import names_in, snapshot_from
+from memqos.draw.killing import Killing, killing, killing_data
+from memqos.errors import InputError
+from memqos.host.manifests import load
+from memqos.plan.names import CgroupNames, cgroup_names
+from memqos.plan.oom_kill import kill_order
+from memqos.plan.owners import Owners
+from memqos.plan.terms import PAGE_SIZE
+
+SHOWN: Final = 20
+
+
+class _Machine(NamedTuple):
+    """What is ranked, wherever it comes from."""
+
+    processes: tuple[Process, ...]
+    memory: int | None
+    swap: int | None
+    page_size: int
+    layouts: tuple[CgroupNames, ...]
+    pods: tuple[Pod, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+class _File(msgspec.Struct, frozen=True):
+    """What -o json writes."""
+
+    processes: tuple[Process, ...]
+    memory: int | None = None
+    swap: int | None = None
+    page_size: int = PAGE_SIZE
+
+
+@click.command()
+@click.option(
+    "--from",
+    "file",
+    metavar="FILE",
+    help="Processes out of a file: a JSON list, or what -o json has written.",
+)
+@click.option("--snapshot", metavar="FILE", help="Processes out of a snapshot of a node.")
+@click.option("--pods", metavar="FILE", help="Pods, to name the owners of processes by.")
+@click.option("--total", type=Bytes(), help="RAM and swap of the machine together.")
+@click.option("--why", is_flag=True, help="Show the arithmetic behind every place.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json", "yaml"]),
+    default="table",
+    help="What to print.  [default: table]",
+)
+def command(
+    file: str | None,
+    snapshot: str | None,
+    pods: str | None,
+    total: int | None,
+    why: bool,
+    output: Literal["table", "json", "yaml"],
+) -> int:
+    """Show in which order the kernel would kill if this whole machine ran out of memory now.
+
+    A process counts as the memory it holds and as oom_score_adj thousandths of all RAM and swap;
+    the one that counts most is killed first. Processes of pods are named by their cgroups.
+
+    Reads /proc, unless --from or --snapshot is given. In a FILE memory is in bytes, and processes
+    stand in the order they were started:
+
+    \b
+    [{"comm": "java", "pid": 4242, "oom_score_adj": 985, "rss": 1288490188,
+      "swap": 0, "page_tables": 2621440, "cgroup": "/kubepods/…"}, …]
+    """
+    if file is not None and snapshot is not None:
+        raise click.UsageError("--from and --snapshot exclude each other")
+    machine = (
+        _of_file(file)
+        if file is not None
+        else _of_snapshot(snapshot)
+        if snapshot is not None
+        else _here()
+    )
+    if total is None:
+        if machine.memory is None:
+            raise InputError(
+                "nothing says how much memory the machine has",
+                file=file,
+                hint="give --total, its RAM and swap together",
+            )
+        total = machine.memory + (machine.swap or 0)
+    found = Killing(
+        order=kill_order(machine.processes, total, machine.page_size),
+        owners=Owners(machine.layouts, machine.pods if pods is None else _pods(pods)),
+        memory=machine.memory,
+        swap=machine.swap,
+        total=total,
+        page_size=machine.page_size,
+        notes=machine.notes + _unmeasured(machine.processes),
+    )
+    if output == "table":
+        _print(found, why=why)
+    else:
+        emit(killing_data(found), output)
+    return 0
+
+
+def _here() -> _Machine:
+    from memqos.host.processes import processes
+
+    seen = processes()
+    with open("/proc/meminfo", encoding="ascii") as file:
+        meminfo = file.read()
+    notes = []
+    if seen.unreadable:
+        notes.append(f"{seen.unreadable} processes may not be looked at: run as root to see them")
+    if not seen.complete:
+        notes.append(
+            "only the processes of this container, or of this user, can be seen: "
+            "run on the machine itself"
+        )
+    return _Machine(
+        seen.processes,
+        memory_of(meminfo, "MemTotal"),
+        memory_of(meminfo, "SwapTotal"),
+        os.sysconf("SC_PAGE_SIZE"),
+        (cgroup_names("systemd"), cgroup_names("cgroupfs")),
+        notes=tuple(notes),
+    )
+
+
+def _of_snapshot(file: str) -> _Machine:
+    snapshot = snapshot_from(file)
+    # Without a measure kernel threads look like any process, but they stay in the root cgroup.
+    processes = [
+        msgspec.structs.replace(each, kernel_thread=True)
+        if each.rss is None and each.cgroup == "/"
+        else each
+        for each in snapshot.all_processes
+    ]
+    return _Machine(
+        tuple(processes),
+        snapshot.memory,
+        snapshot.swap,
+        snapshot.page_size or PAGE_SIZE,
+        (names_in(snapshot, file),),
+        snapshot.running,
+    )
+
+
+def _of_file(file: str) -> _Machine:
+    for name, data in load([file]):
+        if isinstance(data, InputError):
+            raise data
+        try:
+            found = msgspec.json.decode(data, type=_File | tuple[Process, ...])
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise InputError(
+                f"not a list of processes: {error}",
+                file=name,
+                hint="each has at least comm and oom_score_adj: see memqos rank oom --help",
+            ) from None
+        if isinstance(found, tuple):
+            found = _File(found)
+        return _Machine(
+            found.processes,
+            found.memory,
+            found.swap,
+            found.page_size,
+            (cgroup_names("systemd"), cgroup_names("cgroupfs")),
+        )
+    raise InputError("nothing to read", file=file)
+
+
+def _pods(file: str) -> tuple[Pod, ...]:
+    from memqos.cli.reading import Reader
+
+    reader = Reader()
+    pods = tuple(pod for _, pod in reader.pods([file]))
+    reader.insist(file)
+    return pods
+
+
+def _unmeasured(processes: tuple[Process, ...]) -> tuple[str, ...]:
+    candidates = [each for each in processes if not each.kernel_thread]
+    unknown = sum(each.rss is None for each in candidates)
+    if not unknown:
+        return ()
+    if unknown == len(candidates):
+        return ("nobody measured what processes use: they stand in the order of oom_score_adj",)
+    return (f"nobody measured what {unknown} processes use: it counts as nothing",)
+
+
+def _print(found: Killing, *, why: bool) -> None:
+    from memqos.draw.amounts import counted
+    from memqos.draw.table import short
+
+    processes = sum(1 + len(kill.along) for kill in found.order.kills) + len(found.order.spared)
+    memory = (
+        f"{short(found.total)} of RAM and swap"
+        if found.memory is None
+        else f"{short(found.memory)} RAM, {short(found.swap) if found.swap else 'no'} swap"
+    )
+    print(
+        f"Linux, out of memory as a whole · {memory} · {counted(processes, 'process', 'processes')}"
+    )
+    for note in found.notes:
+        print(f"note: {note}")
+    print("\n" + "\n".join(killing(found, SHOWN)))
+    if why:
+        from memqos.draw.killing import killing_reasons
+
+        print("\n".join(killing_reasons(found, SHOWN)))

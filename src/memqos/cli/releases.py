@@ -1,0 +1,53 @@
+"""The options that say which Kubernetes release is asked about, and what they come to."""
+
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+import click
+
+from memqos.release import DEFAULT_MINOR, Release
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def release_options(command: F) -> F:
+    """--release and --gate."""
+    for option in (
+        click.option(
+            "--gate",
+            "gates",
+            multiple=True,
+            metavar="NAME=BOOL",
+            help="Set a feature gate; may be repeated.",
+        ),
+        click.option(
+            "--release",
+            metavar="VERSION",
+            help=f"Kubernetes release.  [default: the node's if one is given, else "
+            f"1.{DEFAULT_MINOR}]",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def gates_of(texts: Iterable[str]) -> dict[str, bool]:
+    """The gates set with --gate."""
+    return dict(map(_gate, texts))
+
+
+def release_asked(
+    release: str | None, gates: Iterable[str], of_node: str | None = None
+) -> tuple[Release, list[str]]:
+    """The release asked for, else that of the node, and what a person should know about it."""
+    notes = []
+    if release is None and of_node is not None:
+        notes.append(f"the release is that of the node's kubelet, {of_node}")
+    return Release.of(release or of_node or DEFAULT_MINOR, gates_of(gates)), notes
+
+
+def _gate(text: str) -> tuple[str, bool]:
+    name, _, value = text.partition("=")
+    if value.lower() not in ("true", "false"):
+        raise click.BadParameter(f"{text!r} is not NAME=true or NAME=false", param_hint="--gate")
+    return name, value.lower() == "true"

@@ -1,0 +1,101 @@
+"""`memqos snapshot`: everything memqos knows of this node, in one file without secrets."""
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import click
+
+from memqos.api.snapshot import Snapshot
+from memqos.cli.output import complain
+from memqos.cli.pod_sources import source_given, source_options
+from memqos.converge.observing import Configuration
+from memqos.converge.snapshots import take, written
+from memqos.converge.sources import KubeletPods
+from memqos.errors import InputError
+from memqos.host.cgroups import SYSTEM_ROOT
+from memqos.host.durable import replace
+from memqos.host.kubelet import READ_ONLY, KubeletEndpoint
+from memqos.host.machine import Roots
+from memqos.host.manifests import load
+
+
+@click.command()
+@click.option("--out", metavar="FILE", help="Where to write it.  [default: standard output]")
+@source_options
+@click.option("--kubelet", metavar="FILE", help="The kubelet's configuration.")
+@click.option(
+    "--cgroup-root",
+    metavar="FOLDER",
+    default=SYSTEM_ROOT,
+    help=f"Where cgroup v2 is mounted.  [default: {SYSTEM_ROOT}]",
+)
+@click.option("--without-images", is_flag=True, help="Leave the names of images out.")
+def command(**options: Any) -> int:
+    """Write everything memqos knows of this node into one JSON file.
+
+    Left out are all secrets: environments, commands, volumes and annotations of pods, and what
+    decides nothing about memory in the kubelet's configuration. The file can be given to any
+    reading command with --snapshot. What is missing is said, and listed in the file's `notes`.
+
+    \b
+    memqos snapshot --out node.json --pods https://127.0.0.1:10250 \\
+      --token-file token --ca-file /etc/kubernetes/pki/ca.crt
+    """
+    file = options["out"]
+    if file is not None and os.path.exists(file) and not os.path.isfile(file):
+        raise InputError("this is not a plain file", file=file, hint="give another name")
+    source = source_given(options)
+    with _progress() as step:
+        snapshot = take(
+            source or KubeletPods(KubeletEndpoint(READ_ONLY)),
+            may_be_silent=source is None,
+            roots=Roots(cgroup=options["cgroup_root"]),
+            configuration=_configuration(options["kubelet"]),
+            images=not options["without_images"],
+            step=step,
+        )
+    for note in snapshot.notes:
+        complain(f"note: {note}")
+    if file is None:
+        sys.stdout.buffer.write(written(snapshot))
+    else:
+        _write(file, snapshot)
+    return 0
+
+
+def _write(file: str, snapshot: Snapshot) -> None:
+    data = written(snapshot)
+    try:
+        replace(file, data)
+    except OSError as error:
+        raise InputError(
+            f"it cannot be written: {(error.strerror or str(error)).lower()}",
+            file=file,
+            hint="give another place with --out",
+        ) from None
+    pods, cgroups = len(snapshot.running), len(snapshot.cgroups)
+    print(f"{file}: {pods} pods and {cgroups} cgroups in {len(data) >> 10} KiB")
+
+
+def _configuration(file: str | None) -> Configuration | None:
+    if file is None:
+        return None
+    ((name, data),) = load([file])
+    if isinstance(data, InputError):
+        raise data
+    return Configuration(name, data)
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str], None]]:
+    """Shows on a terminal what is being done, and wipes it away in the end."""
+    if not sys.stderr.isatty():
+        yield lambda what: None
+        return
+    try:
+        yield lambda what: print(f"\r\033[K{what} …", end="", file=sys.stderr, flush=True)
+    finally:
+        print("\r\033[K", end="", file=sys.stderr, flush=True)

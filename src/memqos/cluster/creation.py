@@ -1,0 +1,129 @@
+"""Creating a pod in a namespace, from the manifest to the last admission check.
+
+The API server reads the pod and defaults it, limit ranges fill in what is missing, what is then to
+be stored is validated, and limit ranges and quotas have the last word, in this order.
+"""
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Final, Literal
+
+import msgspec
+
+from memqos.api.defaulting import decoded, prepared
+from memqos.api.pod import Pod, QosClass
+from memqos.api.qos import qos_class
+from memqos.api.resources import Amounts, Resources
+from memqos.api.shape import Part, Shape, containers_of, shape_of, written
+from memqos.api.validation import FieldError, validate
+from memqos.cluster.limitrange import Range, mutated
+from memqos.cluster.limitrange_checks import Denial, denial
+from memqos.cluster.quota import Quota
+from memqos.cluster.quota_admission import Verdict, admit
+from memqos.cluster.quota_usage import usage
+from memqos.release import Release
+
+Side = Literal["requests", "limits"]
+SIDES: Final[tuple[Side, ...]] = ("requests", "limits")
+
+LIMIT_RANGE: Final = "limit range"
+ITS_LIMIT: Final = "its limit"
+POD_LEVEL_COMPLETED: Final = "pod level completed"
+
+
+class Filled(msgspec.Struct, frozen=True):
+    """One value the manifest does not have: where it went and what it comes from."""
+
+    container: str | None
+    """None for the pod level."""
+    side: Side
+    resource: str
+    amount: int
+    source: str
+    """`limit range NAME`, or how the API server itself came to it."""
+
+
+class Creation(msgspec.Struct, frozen=True):
+    """What became of a new pod. Later steps are None where an earlier one stopped it."""
+
+    written: Shape
+    stored: Shape
+    qos: QosClass
+    filled: tuple[Filled, ...]
+    errors: tuple[FieldError, ...] = ()
+    denial: Denial | None = None
+    charged: Amounts = {}
+    """What it counts as, by the names quotas use."""
+    quotas: Verdict | None = None
+
+    @property
+    def admitted(self) -> bool:
+        return self.quotas is not None and self.quotas.allowed
+
+
+def create(
+    pod: Pod,
+    ranges: Sequence[Range],
+    quotas: Sequence[Quota],
+    release: Release,
+    now: datetime,
+    *,
+    pod_defaults: bool = False,
+) -> Creation:
+    """Create a pod where these limit ranges and quotas hold.
+
+    `pod_defaults` lets ranges of type Pod have defaults, as KEP-2837 proposes.
+    """
+    # A status that came with the manifest is dropped.
+    pod = msgspec.structs.replace(pod, status=None)
+    as_written, stored, filled = _stored(pod, ranges, release, pod_defaults=pod_defaults)
+    outcome = Creation(as_written, stored, qos_class(stored, release), filled)
+    errors = tuple(validate(pod, stored, release))
+    if errors:
+        return msgspec.structs.replace(outcome, errors=errors)
+    denied = denial(stored, ranges, release)
+    if denied is not None:
+        return msgspec.structs.replace(outcome, denial=denied)
+    to_store = written(pod, stored)
+    return msgspec.structs.replace(
+        outcome,
+        charged=usage(to_store, release, now),
+        quotas=admit(to_store, quotas, release, now),
+    )
+
+
+def _stored(
+    pod: Pod, ranges: Sequence[Range], release: Release, *, pod_defaults: bool
+) -> tuple[Shape, Shape, tuple[Filled, ...]]:
+    """The pod as written, as it would be stored, and how the one became the other."""
+    names = [container.name for container in containers_of(pod)]
+    before = shape_of(pod, release)
+    steps = [(ITS_LIMIT, decoded(pod, release))]
+    for limits in ranges:
+        changed = mutated(steps[-1][1], [limits], release, pod_defaults=pod_defaults)
+        steps.append((f"{LIMIT_RANGE} {limits.name}", changed))
+    steps.append((POD_LEVEL_COMPLETED, prepared(steps[-1][1], release)))
+    filled: list[Filled] = []
+    shape = before
+    for source, after in steps:
+        filled += _filled(source, names, shape, after)
+        shape = after
+    return before, shape, tuple(filled)
+
+
+def _filled(source: str, names: list[str], before: Shape, after: Shape) -> Iterator[Filled]:
+    for name, old, new in zip(names, before.parts, after.parts, strict=True):
+        yield from _added(source, name, old, new)
+    if after.pod is not None:
+        of_pod = POD_LEVEL_COMPLETED if source == ITS_LIMIT else source
+        yield from _added(of_pod, None, before.pod or Resources({}, {}), after.pod)
+
+
+def _added(
+    source: str, name: str | None, old: Part | Resources, new: Part | Resources
+) -> Iterator[Filled]:
+    for side in SIDES:
+        had, has = getattr(old, side), getattr(new, side)
+        for resource, amount in has.items():
+            if resource not in had:
+                yield Filled(name, side, resource, amount, source)

@@ -1,0 +1,1 @@
+"""Observe a node, plan it, write the plan, take it back."""

@@ -1,0 +1,61 @@
+"""The driver that writes cgroup files itself."""
+
+from typing import Final
+
+import msgspec
+
+from memqos.errors import WriteRefused
+from memqos.host.aside import aside
+from memqos.host.cgroups import CgroupFs
+from memqos.plan.changes import Change, number
+
+TIMEOUT: Final = 10.0
+"""Seconds a write may take."""
+_CLOSE: Final = 7 / 8
+"""Usage above this part of memory.high may have passed it by the time it is written."""
+
+
+class Direct:
+    """Writes files below a cgroup root; what may block is written aside and bounded."""
+
+    def __init__(self, fs: CgroupFs, timeout: float = TIMEOUT) -> None:
+        self.fs = fs
+        self.timeout = timeout
+
+    def write(self, change: Change) -> bool:
+        if not may_block(change, self.fs):
+            self._write(change)
+            return True
+        answer = aside(lambda: self._written(change), self.timeout)
+        if answer is None:
+            return False
+        if answer:
+            errno, hint = msgspec.json.decode(answer, type=tuple[int | None, str | None])
+            raise WriteRefused(f"{change.path}/{change.file}", change.new, errno=errno, hint=hint)
+        return True
+
+    def read(self, path: str, file: str) -> str | None:
+        return self.fs.read(path, file)
+
+    def _write(self, change: Change) -> None:
+        # A list that becomes empty is written as a line of its own, or nothing would be written.
+        self.fs.write(change.path, change.file, change.new or "\n")
+
+    def _written(self, change: Change) -> bytes:
+        try:
+            self._write(change)
+        except WriteRefused as error:
+            return msgspec.json.encode((error.errno, error.hint))
+        return b""
+
+
+def may_block(change: Change, fs: CgroupFs) -> bool:
+    """Whether the kernel may work for long before a write returns.
+
+    Below its usage memory.high makes the writer reclaim, and usage grows until the very write;
+    cpuset.mems makes the writer wait until pages have moved.
+    """
+    if change.file != "memory.high":
+        return change.file == "cpuset.mems"
+    usage = fs.read(change.path, "memory.current") or "0"
+    return number(usage) > number(change.new) * _CLOSE

@@ -1,0 +1,123 @@
+"""A node as it is now, from the live machine or from a snapshot: one struct for both."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from memqos.api.drivers import kubepods_in
+from memqos.api.kubelet import Driver
+from memqos.api.machine import LAYOUTS, Machine
+from memqos.api.pod import Pod
+from memqos.host.machine import SYSTEM, Roots, read_machine
+from memqos.host.tree import read_tree
+
+if TYPE_CHECKING:
+    from memqos.api.snapshot import Snapshot
+    from memqos.converge.sources import PodSource
+
+THIS_MACHINE: Final = "this machine"
+
+
+class Configuration(msgspec.Struct, frozen=True):
+    """A KubeletConfiguration as bytes, still to be decoded, and what errors call it."""
+
+    name: str
+    data: bytes
+
+
+class Observation(msgspec.Struct, frozen=True, kw_only=True):
+    """A node at one moment."""
+
+    origin: str
+    """`this machine`, or the snapshot's file."""
+    machine: Machine
+    pods: tuple[Pod, ...] = ()
+    cgroups: dict[str, dict[str, str]]
+    """Path → file → content; only the files that were asked for, as far as they are there."""
+    identities: dict[str, int] = {}
+    """Path → inode, of a live machine."""
+    driver: Driver | None
+    """As the tree's names tell it; None where no kubelet has been at work."""
+    configuration: Configuration | None = None
+    memory_manager_state: str | None = None
+    notes: tuple[str, ...] = ()
+    """What is missing or could not be read, in words."""
+
+    @property
+    def is_live(self) -> bool:
+        return self.origin == THIS_MACHINE
+
+
+def observe_live(
+    pods: "PodSource | None",
+    files: Iterable[str],
+    *,
+    below: Iterable[str] = ("/",),
+    roots: Roots = SYSTEM,
+    configuration: Configuration | None = None,
+    machine: Machine | None = None,
+) -> Observation:
+    """Read the machine: of every cgroup from `below` down, these files, each once.
+
+    Where the machine has no unified hierarchy there are no cgroups; `machine.layout` tells which
+    it has. A configuration that is not given is looked for where kubeadm puts it.
+    """
+    machine = read_machine(roots) if machine is None else machine
+    tree = read_tree(roots.cgroup, files, below if machine.layout == "v2" else ())
+    kubepods = kubepods_in(tree.cgroups)
+    notes = [f"no {field}: {why}" for field, why in machine.missing.items()]
+    if machine.layout is not None and machine.layout != "v2":
+        notes.append(f"no cgroups: {LAYOUTS[machine.layout]} at {roots.cgroup}, not cgroup v2")
+    if len(kubepods) > 1:
+        notes.append(f"pods in more than one place: {', '.join(each.path for each in kubepods)}")
+    notes += [f"{what}: {why.lower()}" for what, why in tree.refused.items()]
+    if configuration is None:
+        configuration = _configuration(f"{roots.kubelet}/config.yaml", notes)
+    state = _content(f"{roots.kubelet}/memory_manager_state", notes)
+    return Observation(
+        origin=THIS_MACHINE,
+        machine=machine,
+        pods=() if pods is None else tuple(pods.pods()),
+        cgroups=tree.cgroups,
+        identities=tree.identities,
+        driver=kubepods[0].driver if kubepods else None,
+        configuration=configuration,
+        memory_manager_state=None if state is None else state.decode("utf-8", "replace"),
+        notes=tuple(notes),
+    )
+
+
+def observe_snapshot(snapshot: "Snapshot", file: str) -> Observation:
+    """A node as it was when a snapshot was taken of it."""
+    kubepods = kubepods_in(snapshot.cgroups)
+    text = snapshot.kubelet_configuration
+    return Observation(
+        origin=file,
+        machine=snapshot.machine,
+        pods=snapshot.running,
+        cgroups=snapshot.cgroups,
+        driver=kubepods[0].driver if kubepods else None,
+        configuration=Configuration(f"{file}: kubelet_configuration", text.encode())
+        if text
+        else None,
+        memory_manager_state=snapshot.memory_manager_state,
+        notes=snapshot.notes,
+    )
+
+
+def _configuration(file: str, notes: list[str]) -> Configuration | None:
+    data = _content(file, notes)
+    return None if data is None else Configuration(file, data)
+
+
+def _content(file: str, notes: list[str]) -> bytes | None:
+    """What a file holds, if it is there; only root may read the kubelet's."""
+    try:
+        with open(file, "rb") as opened:
+            return opened.read()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        notes.append(f"{file}: {(error.strerror or str(error)).lower()}")
+        return None

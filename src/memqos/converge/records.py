@@ -1,0 +1,144 @@
+"""The journal's records: what each says, and how it is told from a damaged one.
+
+A record is a line: length of the payload, checksum, payload in JSON.
+
+    0000006b 5a7c09e1 {"type":"intent",…}
+
+The checksum covers the payload and the checksum before it, so that a record that is missing or
+out of place shows as well as one that is altered.
+"""
+
+import zlib
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from memqos.converge.values import place_fault, value_fault
+from memqos.plan.tree import Level
+
+FORMAT: Final = 1
+_HEAD: Final = len(b"00000000 00000000 ")
+_END: Final = b"\n"
+
+Key = tuple[str, str, int]
+"""Path, file and inode of the cgroup: a cgroup that comes back under its name is another one."""
+
+
+class Hierarchy(msgspec.Struct, frozen=True, tag="hierarchy", forbid_unknown_fields=True):
+    """The tree that a journal is about; always the first record."""
+
+    boot: str
+    root: str
+    """Where it was mounted, for people; the two numbers tell whether it is the same tree."""
+    device: int
+    inode: int
+    format: int = FORMAT
+
+    def is_same_tree(self, other: "Hierarchy") -> bool:
+        """Whether two mounts, perhaps in different places, show one tree."""
+        return (self.device, self.inode) == (other.device, other.inode)
+
+
+class Intent(msgspec.Struct, frozen=True, tag="intent", forbid_unknown_fields=True):
+    """A value is about to be written, and what was there before."""
+
+    path: str
+    file: str
+    cgroup: int
+    old: str
+    new: str
+    level: Level
+    pod: str | None = None
+    container: str | None = None
+
+    @property
+    def key(self) -> Key:
+        return self.path, self.file, self.cgroup
+
+
+class Outcome(msgspec.Struct, frozen=True, tag="outcome", forbid_unknown_fields=True):
+    """What became of the last intent about a file."""
+
+    path: str
+    file: str
+    cgroup: int
+    written: bool
+
+    @property
+    def key(self) -> Key:
+        return self.path, self.file, self.cgroup
+
+
+Record = Hierarchy | Intent | Outcome
+
+
+class Damage(msgspec.Struct, frozen=True):
+    """Where a journal stops making sense."""
+
+    record: int
+    """Counted from 1."""
+    torn: bool
+    """Whether only its end is missing, as when the writer was killed: nothing is lost then."""
+
+
+class Decoded(msgspec.Struct, frozen=True):
+    """The records up to the first that is damaged."""
+
+    records: tuple[Record, ...]
+    checksum: int
+    """Of the last good record: what the next one goes on from."""
+    damage: Damage | None
+
+
+_decoder: Final = msgspec.json.Decoder(Record)
+
+
+def encode(records: Iterable[Record], checksum: int = 0) -> tuple[bytes, int]:
+    """Lines for the records, going on from a checksum; and the last one's checksum."""
+    lines = bytearray()
+    for record in records:
+        payload = msgspec.json.encode(record)
+        checksum = zlib.crc32(payload, checksum)
+        lines += b"%08x %08x %s%s" % (len(payload), checksum, payload, _END)
+    return bytes(lines), checksum
+
+
+def decode(data: bytes) -> Decoded:
+    """All records before the first damaged one."""
+    records: list[Record] = []
+    position = checksum = 0
+    while position < len(data):
+        length = _number(data[position : position + 8])
+        start = position + _HEAD
+        end = start + (length or 0)
+        payload = data[start:end]
+        next_checksum = zlib.crc32(payload, checksum)
+        line = b"%08x %08x %s%s" % (length or 0, next_checksum, payload, _END)
+        record = _record(payload) if data[position : end + 1] == line else None
+        if record is None:
+            torn = _END not in data[position:]
+            return Decoded(tuple(records), checksum, Damage(len(records) + 1, torn))
+        records.append(record)
+        checksum, position = next_checksum, end + 1
+    return Decoded(tuple(records), checksum, None)
+
+
+def _number(digits: bytes) -> int | None:
+    try:
+        return int(digits, 16)
+    except ValueError:
+        return None
+
+
+def _record(payload: bytes) -> Record | None:
+    try:
+        record = _decoder.decode(payload)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    if isinstance(record, Hierarchy):
+        return record
+    fault = place_fault(record.path, record.file)
+    if fault is None and isinstance(record, Intent):
+        fault = value_fault(record.file, record.old) or value_fault(record.file, record.new)
+    return record if fault is None else None

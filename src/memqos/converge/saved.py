@@ -1,0 +1,136 @@
+"""A plan in a file: what was to be changed, and on which tree.
+
+The file may have been edited, or made by anyone: every name and value in it is checked.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from memqos.converge.records import Hierarchy
+from memqos.converge.steps import Step
+from memqos.converge.values import place_fault, value_fault
+from memqos.errors import InputError
+from memqos.plan.changes import Change
+from memqos.plan.setting import Rule, Setting
+from memqos.plan.tree import Level
+
+FORMAT: Final = 1
+_ANEW: Final = "make it anew with memqos plan --out"
+
+
+class SavedChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One change, the inode of its cgroup, and the rule that asked for it."""
+
+    path: str
+    file: str
+    old: str
+    new: str
+    cgroup: int
+    level: Level
+    rule: str
+    pod: str | None = None
+    container: str | None = None
+
+
+class SavedPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A plan of one tree in one boot."""
+
+    format: int
+    memqos: str
+    """The version that made it."""
+    boot: str
+    root: str
+    """Where the cgroups were."""
+    changes: tuple[SavedChange, ...]
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """What is to be done."""
+        return tuple(map(_step, self.changes))
+
+
+class _Versioned(msgspec.Struct, frozen=True):
+    format: int
+
+
+def saved_plan(steps: Iterable[Step], boot: str, root: str, version: str) -> SavedPlan:
+    """A plan to be saved."""
+    return SavedPlan(FORMAT, version, boot, root, tuple(map(_saved, steps)))
+
+
+def encode(plan: SavedPlan) -> bytes:
+    """The plan as a file, one line a field, for people to read too."""
+    return msgspec.json.format(msgspec.json.encode(plan), indent=2) + b"\n"
+
+
+def decode(data: bytes, file: str) -> SavedPlan:
+    """Read a saved plan; InputError says what is wrong with it."""
+    try:
+        found = msgspec.json.decode(data, type=_Versioned).format
+        if found != FORMAT:
+            raise InputError(
+                f"a plan in format {found}, and this memqos knows {FORMAT}", file=file, hint=_ANEW
+            )
+        plan = msgspec.json.decode(data, type=SavedPlan)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InputError(f"not a saved plan: {error}", file=file, hint=_ANEW) from None
+    seen: set[tuple[str, str]] = set()
+    for index, change in enumerate(plan.changes):
+        field = f"changes[{index}]"
+        fault = place_fault(change.path, change.file)
+        fault = fault or value_fault(change.file, change.old)
+        fault = fault or value_fault(change.file, change.new)
+        if fault is None and (change.path, change.file) in seen:
+            fault = f"{change.path}/{change.file} is changed twice"
+        if fault is not None:
+            raise InputError(fault, file=file, field=field, hint=_ANEW)
+        seen.add((change.path, change.file))
+    return plan
+
+
+def check_is_of(plan: SavedPlan, hierarchy: Hierarchy, file: str) -> None:
+    """Refuse a plan of another boot or another tree."""
+    if plan.boot != hierarchy.boot:
+        raise InputError(
+            "the machine was booted since this plan was made, or it is another machine's",
+            file=file,
+            hint=_ANEW,
+        )
+    if plan.root != hierarchy.root:
+        raise InputError(
+            f"a plan of the cgroups at {plan.root}, not at {hierarchy.root}",
+            file=file,
+            hint=f"--cgroup-root {plan.root}, if that is what is meant",
+        )
+
+
+def _saved(step: Step) -> SavedChange:
+    change = step.change
+    return SavedChange(
+        change.path,
+        change.file,
+        change.old,
+        change.new,
+        step.cgroup,
+        change.level,
+        change.setting.rule.id,
+        change.pod,
+        change.container,
+    )
+
+
+def _step(saved: SavedChange) -> Step:
+    rule = Rule(saved.rule, "as planned when the plan was saved", "saved plan")
+    change = Change(
+        saved.path,
+        saved.file,
+        saved.old,
+        saved.new,
+        saved.level,
+        Setting(saved.new, rule),
+        saved.pod,
+        saved.container,
+    )
+    return Step(change, saved.cgroup)

@@ -1,0 +1,227 @@
+"""Take a snapshot of a node, put it into JSON, and load one."""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from memqos.api.documents import Document, read
+from memqos.api.kubelet import Driver
+from memqos.api.kubelet_decoding import API_VERSION, KIND
+from memqos.api.pod import Pod
+from memqos.api.process import Process
+from memqos.api.snapshot import PodList, Snapshot, read_snapshot
+from memqos.converge.asking import Told, ask
+from memqos.converge.keeping import kept_of_cgroup, kept_of_configuration, kept_of_pod
+from memqos.converge.observing import Configuration, Observation, observe_live, observe_snapshot
+from memqos.converge.sources import KubeletPods, PodSource
+from memqos.errors import InputError, Unreachable
+from memqos.host.cgroups import CgroupFs
+from memqos.host.machine import SYSTEM, Roots, read_machine
+from memqos.host.manifests import load as load_files
+from memqos.host.processes import processes
+from memqos.host.versions import kubelet_version, runtime_version
+
+VERSION: Final = 1
+"""Of the form: a higher number is one that this memqos cannot read."""
+FILES: Final = (
+    "cgroup.controllers",
+    "cgroup.subtree_control",
+    "memory.min",
+    "memory.low",
+    "memory.high",
+    "memory.max",
+    "memory.oom.group",
+    "memory.swap.max",
+    "memory.current",
+    "memory.swap.current",
+    "memory.stat",
+    "memory.events",
+    "memory.events.local",
+    "memory.pressure",
+    "cpu.weight",
+    "cpu.max",
+    "cpuset.mems",
+    "cpuset.cpus",
+    "pids.max",
+)
+"""What is read of every cgroup, besides a limit for each size of huge pages."""
+
+
+def take(
+    source: PodSource,
+    *,
+    may_be_silent: bool = False,
+    roots: Roots = SYSTEM,
+    configuration: Configuration | None = None,
+    images: bool = True,
+    step: Callable[[str], None] = lambda what: None,
+) -> Snapshot:
+    """Everything memqos knows of this machine now, secrets left out; `step` is told what is next.
+
+    What is missing is said in its notes, and so is a source that `may_be_silent` and is. What else
+    was given and cannot be read is refused.
+    """
+    notes: list[str] = []
+    step(f"reading pods from {source.describe()}")
+    pods = _pods(source, notes, may_be_silent)
+    told = Told()
+    if pods is not None and isinstance(source, KubeletPods):
+        told = ask(source.endpoint)
+    step("reading the machine and its cgroups")
+    machine = read_machine(roots)
+    seen = observe_live(
+        None,
+        (*FILES, *(f"hugetlb.{pages.name}.max" for pages in machine.huge_pages)),
+        roots=roots,
+        configuration=configuration or told.configuration,
+        machine=machine,
+    )
+    step("reading processes")
+    notes += [*told.notes, *seen.notes]
+    running = _processes(roots, notes)
+    kept = _configuration(seen.configuration, notes, given=configuration is not None)
+    return Snapshot(
+        version=VERSION,
+        memqos=_own_version(),
+        taken_at=_now(),
+        boot_id=machine.boot_id,
+        driver=seen.driver or _driver_in(kept, notes),
+        kernel=machine.kernel or "",
+        runtime=_or_note(runtime_version(), "no runtime: neither containerd nor crio found", notes),
+        kubelet=_or_note(
+            told.version or kubelet_version(), "no kubelet: its version was not found", notes
+        ),
+        meminfo=machine.meminfo or "",
+        numa=machine.numa,
+        mount=machine.mount,
+        kubelet_configuration=_yaml(kept),
+        pods=PodList(tuple(kept_of_pod(pod, images=images) for pod in pods or ())),
+        cgroups={path: kept_of_cgroup(files) for path, files in seen.cgroups.items()},
+        processes=running,
+        memory_manager_state=seen.memory_manager_state,
+        metrics=told.metrics,
+        page_size=machine.page_size,
+        hugepages=machine.hugepages,
+        pressure=machine.pressure,
+        layout=machine.layout,
+        notes=tuple(notes),
+    )
+
+
+def written(snapshot: Snapshot) -> bytes:
+    """The snapshot in JSON, its pods as the list a kubelet answers with."""
+    data = msgspec.to_builtins(snapshot)
+    pods = {"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": data["pods"]["items"]}
+    ordered = {"version": data.pop("version"), **data, "pods": pods}
+    return msgspec.json.format(msgspec.json.encode(ordered), indent=1) + b"\n"
+
+
+def load(file: str) -> Observation:
+    """The node in a snapshot's file."""
+    return observe_snapshot(load_snapshot(file), file)
+
+
+def load_snapshot(file: str) -> Snapshot:
+    """The snapshot in a file; one of a form that is not known is refused."""
+    ((name, data),) = load_files([file])
+    if isinstance(data, InputError):
+        raise data
+    snapshot = read_snapshot(data, name)
+    if isinstance(snapshot.version, int) and snapshot.version > VERSION:
+        raise InputError(
+            f"this snapshot has the form {snapshot.version}, and {VERSION} is the newest known",
+            file=name,
+            field="version",
+            hint=f"read it with memqos {snapshot.memqos or 'of a newer version'}",
+        )
+    return snapshot
+
+
+def _pods(source: PodSource, notes: list[str], may_be_silent: bool) -> list[Pod] | None:
+    try:
+        return source.pods()
+    except Unreachable as error:
+        if not may_be_silent:
+            raise
+        notes.append(f"no pods: {error}")
+        return None
+
+
+def _processes(roots: Roots, notes: list[str]) -> dict[str, tuple[Process, ...]]:
+    """Path → the processes there."""
+    try:
+        seen = processes(roots.proc, CgroupFs(roots.cgroup))
+    except Unreachable as error:
+        notes.append(f"no processes: {error.what}")
+        return {}
+    if seen.unreadable:
+        notes.append(f"processes: {seen.unreadable} may not be looked at – run as root")
+    if not seen.complete:
+        notes.append("processes: only those of this PID namespace")
+    found: dict[str, list[Process]] = {}
+    for process in seen.processes:
+        # A snapshot tells the cgroup by where a process is listed, and its group by the tree.
+        alone = msgspec.structs.replace(process, cgroup=None, oom_group=None)
+        found.setdefault(process.cgroup or "/", []).append(alone)
+    return {path: tuple(found[path]) for path in sorted(found)}
+
+
+def _configuration(found: Configuration | None, notes: list[str], *, given: bool) -> dict[str, Any]:
+    """What is kept of the kubelet's configuration; nothing where it cannot be read."""
+    if found is None:
+        notes.append("no kubelet_configuration: none found – give one with --kubelet")
+        return {}
+    try:
+        data = _document(found).data
+    except InputError as error:
+        if given:
+            raise
+        # Its words may quote what it met, and that may be a secret.
+        notes.append(f"{found.name}: line {error.line}: not a configuration that can be read")
+        return {}
+    kept, others = kept_of_configuration(data)
+    if others:
+        notes.append(f"kubelet_configuration: left out, as of no use here: {', '.join(others)}")
+    return {"apiVersion": API_VERSION, "kind": KIND, **kept}
+
+
+def _document(found: Configuration) -> Document:
+    for document in read(found.data, found.name):
+        if isinstance(document, InputError):
+            raise document
+        if document.kind in (KIND, ""):
+            return document
+    raise InputError("there is no KubeletConfiguration in it", file=found.name)
+
+
+def _driver_in(configuration: dict[str, Any], notes: list[str]) -> Driver:
+    notes.append("driver: no kubelet has made cgroups here, so it is the configured one")
+    return "systemd" if configuration.get("cgroupDriver") == "systemd" else "cgroupfs"
+
+
+def _yaml(data: dict[str, Any]) -> str:
+    import yaml
+
+    return yaml.safe_dump(data, sort_keys=False) if data else ""
+
+
+def _or_note(found: str | None, note: str, notes: list[str]) -> str:
+    if found is None:
+        notes.append(note)
+    return found or ""
+
+
+def _now() -> str:
+    from datetime import UTC, datetime
+
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _own_version() -> str | None:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("memqos")
+    except PackageNotFoundError:
+        return None

@@ -1,0 +1,130 @@
+"""Where a node's pods come from: files and folders, a snapshot, or the kubelet itself."""
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+import msgspec
+
+from memqos.api.documents import Document, read
+from memqos.api.pod import Pod
+from memqos.api.snapshot import pods_in
+from memqos.api.workloads import KINDS, pods
+from memqos.errors import InputError
+from memqos.host.kubelet import NO_CREDENTIALS, Credentials, KubeletEndpoint
+from memqos.host.manifests import load
+
+
+class PodSource(Protocol):
+    """Something that knows the pods of a node."""
+
+    def pods(self) -> list[Pod]:
+        """All of them; what cannot be read raises, as a pod left out would be planned away."""
+        ...
+
+    def describe(self) -> str:
+        """What a person would call it."""
+        ...
+
+
+class FilePods:
+    """Pods out of files and folders: manifests, lists of pods, snapshots.
+
+    A folder holds whatever an application needs, so objects without pods are passed over there.
+    """
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        self._paths = paths
+
+    def pods(self) -> list[Pod]:
+        found = [
+            pod
+            for path in self._paths
+            for document in _documents(path)
+            for pod in _pods_of(document)
+        ]
+        return of_one_node(found, self.describe())
+
+    def describe(self) -> str:
+        return ", ".join(self._paths)
+
+
+class KubeletPods:
+    """The pods a kubelet says it has."""
+
+    def __init__(self, endpoint: KubeletEndpoint) -> None:
+        self.endpoint = endpoint
+
+    def pods(self) -> list[Pod]:
+        data, name = self.endpoint.get("/pods"), f"{self.endpoint.url}/pods"
+        try:
+            answer = msgspec.json.decode(data, type=_Answer)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise InputError(
+                f"the answer is not a list of pods ({error})",
+                file=name,
+                hint="is this the address of a kubelet?",
+            ) from None
+        if answer.kind != "PodList":
+            raise InputError(
+                "the answer is not a PodList", file=name, hint="is this the address of a kubelet?"
+            )
+        return list(answer.items or ())
+
+    def describe(self) -> str:
+        return f"the kubelet at {self.endpoint.url}"
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    kind: str = ""
+    items: tuple[Pod, ...] | None = None
+
+
+def source_of(text: str, credentials: Credentials = NO_CREDENTIALS) -> PodSource:
+    """The source a person means: a kubelet's URL, else a file or folder."""
+    return KubeletPods(KubeletEndpoint(text, credentials)) if is_url(text) else FilePods([text])
+
+
+def is_url(text: str) -> bool:
+    """Whether a source is an address rather than a file."""
+    return "://" in text
+
+
+def of_one_node(pods: Sequence[Pod], origin: str) -> list[Pod]:
+    """The pods of a node; those no scheduler has placed yet are on none.
+
+    Pods of several nodes would be planned as if they shared one, so they are refused.
+    """
+    nodes = sorted({pod.spec.node_name for pod in pods if pod.spec.node_name})
+    if len(nodes) > 1:
+        raise InputError(
+            f"these are pods of {len(nodes)} nodes: {', '.join(nodes[:3])}"
+            + (" …" if len(nodes) > 3 else ""),
+            file=origin,
+            hint="take those of one: kubectl get pods -A -o json "
+            "--field-selector spec.nodeName=NODE",
+        )
+    return [pod for pod in pods if pod.spec.node_name or not _is_stored(pod)]
+
+
+def _is_stored(pod: Pod) -> bool:
+    return pod.metadata.uid is not None and pod.status is not None
+
+
+def _documents(path: str) -> Iterator[Document]:
+    from_folder = os.path.isdir(path)
+    for file, data in load([path]):
+        if isinstance(data, InputError):
+            raise data
+        for document in read(data, file):
+            if isinstance(document, InputError):
+                raise document
+            if not (from_folder and document.kind and document.kind not in KINDS):
+                yield document
+
+
+def _pods_of(document: Document) -> Iterator[Pod]:
+    for template in pods(pods_in(document)):
+        if isinstance(template, InputError):
+            raise template
+        yield template.decode(Pod)

@@ -1,0 +1,66 @@
+"""Changes bound to the very cgroups they were planned for."""
+
+from collections.abc import Iterable, Mapping
+from typing import Literal
+
+import msgspec
+
+from memqos.converge.values import shown
+from memqos.host.cgroups import CgroupFs
+from memqos.plan.changes import Change
+
+
+class Step(msgspec.Struct, frozen=True):
+    """One change, and the inode of the cgroup it is meant for."""
+
+    change: Change
+    cgroup: int
+
+
+class Moved(msgspec.Struct, frozen=True):
+    """A step that no longer fits the tree."""
+
+    step: Step
+    found: str | None
+    """The value that is there instead; None where the cgroup is another one of the same name."""
+
+    def __str__(self) -> str:
+        change = self.step.change
+        place = f"{change.path}/{change.file}"
+        if self.found is None:
+            return f"{place}: the cgroup was made anew"
+        return f"{place}: {change.old or 'empty'} when planned, {self.found or 'empty'} now"
+
+
+Standing = Literal["ready", "done", "gone"] | Moved
+"""A cgroup that is gone has not moved, and a value that is already as planned has not either: so
+a plan whose writer was killed can be applied again."""
+
+
+def steps_of(changes: Iterable[Change], identities: Mapping[str, int]) -> tuple[Step, ...]:
+    """Bind changes to cgroups by path → inode; a change whose cgroup is not there is left out."""
+    return tuple(
+        Step(change, identities[change.path]) for change in changes if change.path in identities
+    )
+
+
+def standing(step: Step, fs: CgroupFs, page_size: int) -> Standing:
+    """Whether the tree is still the one that a step was planned for."""
+    change = step.change
+    identity = fs.identity(change.path)
+    if identity is None:
+        return "gone"
+    if identity != step.cgroup:
+        return Moved(step, None)
+    value = fs.read(change.path, change.file)
+    if value is None:
+        return "gone"
+    if value == change.old:
+        return "ready"
+    return "done" if value == shown(change.file, change.new, page_size) else Moved(step, value)
+
+
+def moved(steps: Iterable[Step], fs: CgroupFs, page_size: int) -> tuple[Moved, ...]:
+    """The steps whose cgroup or old value is another now."""
+    found = (standing(step, fs, page_size) for step in steps)
+    return tuple(each for each in found if isinstance(each, Moved))

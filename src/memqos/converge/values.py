@@ -1,0 +1,74 @@
+"""What a cgroup file may be given, and how the kernel shows it afterwards."""
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from memqos.plan.changes import MANAGED, stored
+
+_AMOUNT: Final = re.compile(r"max|[0-9]{1,19}")
+_LIST: Final = re.compile(r"(?:[0-9]{1,5}(?:-[0-9]{1,5})?(?:,[0-9]{1,5}(?:-[0-9]{1,5})?)*)?")
+_FORMS: Final = {
+    "memory.min": _AMOUNT,
+    "memory.low": _AMOUNT,
+    "memory.high": _AMOUNT,
+    "cpuset.mems": _LIST,
+}
+_LONGEST_NAME: Final = 255
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+
+
+def place_fault(path: str, file: str) -> str | None:
+    """Why memqos would never write to this place; None where it would."""
+    if file not in MANAGED:
+        return f"{file[:80]!r} is no file that memqos writes"
+    parts = path.split("/")
+    plain = all(part not in ("", ".", "..") and len(part.encode()) <= _LONGEST_NAME for part in parts[1:])
+    if parts[0] or len(parts) < 2 or not plain or _CONTROL.search(path):
+        return f"{path[:80]!r} is not the path of a cgroup"
+    return None
+
+
+def value_fault(file: str, value: str) -> str | None:
+    """Why a file cannot hold a value; None where it can."""
+    if _FORMS[file].fullmatch(value):
+        return None
+    return f"{value[:80]!r} is no value of {file}"
+
+
+def shown(file: str, value: str, page_size: int) -> str:
+    """A value as the kernel will show it once it is written."""
+    return _SHOWN[file](file, value, page_size)
+
+
+def _rounded(file: str, value: str, page_size: int) -> str:
+    return stored(file, int(value) if value.isdigit() else value, page_size)
+
+
+def _listed(_file: str, value: str, _page_size: int) -> str:
+    return ",".join(_ranges(sorted(_members(value))))
+
+
+def _members(value: str) -> set[int]:
+    members: set[int] = set()
+    for part in filter(None, value.split(",")):
+        first, _, last = part.partition("-")
+        members.update(range(int(first), int(last or first) + 1))
+    return members
+
+
+def _ranges(members: list[int]) -> Iterator[str]:
+    start = 0
+    for end in range(1, len(members) + 1):
+        if end == len(members) or members[end] != members[end - 1] + 1:
+            first, last = members[start], members[end - 1]
+            yield str(first) if first == last else f"{first}-{last}"
+            start = end
+
+
+_SHOWN: Final[dict[str, Callable[[str, str, int], str]]] = {
+    "memory.min": _rounded,
+    "memory.low": _rounded,
+    "memory.high": _rounded,
+    "cpuset.mems": _listed,
+}

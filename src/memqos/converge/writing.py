@@ -1,0 +1,128 @@
+"""Write one value with care: look before, read back after, and say what came of it."""
+
+from typing import Final, Literal
+
+import msgspec
+
+from memqos.api.machine import Machine
+from memqos.api.meminfo import meminfo_of
+from memqos.converge.driver import Driver
+from memqos.converge.steps import Step
+from memqos.converge.values import shown
+from memqos.errors import WriteRefused
+from memqos.host.cgroups import GONE, CgroupFs
+from memqos.plan.changes import Change
+from memqos.plan.setting import MAX, size
+
+End = Literal["written", "gone", "refused", "overtaken", "withheld", "stopped", "differs"]
+"""How a step ended:
+
+- written: it reads back as it should
+- gone: the cgroup has vanished, which is normal
+- refused: the kernel, or its owner, did not take the value
+- overtaken: somebody else has changed it since it was looked at
+- withheld: it would go below memory that cannot be reclaimed, and was not forced
+- stopped: the write took too long, and the value is not in place
+- differs: the write was taken, yet something else is read back
+"""
+PENDING: Final[frozenset[End]] = frozenset({"overtaken", "withheld"})
+"""Nothing failed, and something is left to do."""
+FAILED: Final[frozenset[End]] = frozenset({"refused", "stopped", "differs"})
+
+
+class Result(msgspec.Struct, frozen=True):
+    """One change and what came of it."""
+
+    change: Change
+    end: End
+    detail: str | None = None
+    """What a person should know of it."""
+
+
+class Cautions(msgspec.Struct, frozen=True):
+    """What a writer has to know of the machine, and whether it may be reckless."""
+
+    page_size: int
+    swap_free: int
+    force: bool = False
+
+
+def cautions_of(machine: Machine, *, force: bool) -> Cautions:
+    """Without a word about swap there is none."""
+    swap_free = meminfo_of(machine.meminfo or "").get("SwapFree", 0)
+    return Cautions(machine.page_size or 4096, swap_free, force)
+
+
+def write(step: Step, fs: CgroupFs, driver: Driver, cautions: Cautions) -> Result:
+    """Take one step, unless something speaks against it."""
+    change = step.change
+    try:
+        if fs.identity(change.path) != step.cgroup:
+            return Result(change, "gone")
+        before = driver.read(change.path, change.file)
+        if before is None:
+            return Result(change, "gone")
+        if before != change.old:
+            return Result(change, "overtaken", f"{before} was there, not {change.old}")
+        unreclaimable = None if cautions.force else _unreclaimable(change, fs, cautions.swap_free)
+        if unreclaimable is not None:
+            return Result(change, "withheld", unreclaimable)
+        return _written(change, driver, cautions.page_size)
+    except WriteRefused as error:
+        if error.errno in GONE and fs.identity(change.path) != step.cgroup:
+            return Result(change, "gone")
+        return Result(change, "refused", str(error))
+    except OSError as error:
+        return Result(change, "refused", f"{change.path}/{change.file}: {error.strerror}")
+
+
+def _written(change: Change, driver: Driver, page_size: int) -> Result:
+    finished = driver.write(change)
+    try:
+        after = driver.read(change.path, change.file)
+    except OSError as error:
+        return Result(change, "differs", f"{change.new} cannot be read back: {error.strerror}")
+    if after is None:
+        return Result(change, "gone")
+    if after == shown(change.file, change.new, page_size):
+        return Result(change, "written", None if finished else "in place, but still reclaiming")
+    if finished:
+        return Result(change, "differs", f"{change.new} was taken, but {after} is read back")
+    return Result(change, "stopped", f"the write took too long; {after} is still there")
+
+
+def _unreclaimable(change: Change, fs: CgroupFs, swap_free: int) -> str | None:
+    """Why memory.high may not go as low as this; None where it may.
+
+    Anonymous and shared memory can only leave for swap. Where there is no room, the processes
+    would be throttled for ever.
+    """
+    if change.file != "memory.high" or change.new == MAX or change.raises:
+        return None
+    high = int(change.new)
+    if _number(fs.read(change.path, "memory.current")) <= high:
+        return None
+    stat = fs.read(change.path, "memory.stat") or ""
+    counts = dict(line.split(" ", 1) for line in stat.splitlines() if " " in line)
+    held = _number(counts.get("anon")) + _number(counts.get("shmem"))
+    room = _swap_room(change.path, fs, swap_free)
+    if held <= high + room:
+        return None
+    swap = f"{size(room)} of swap" if room else "no swap"
+    return f"{size(held)} is anonymous or shared memory, and there is {swap} for it"
+
+
+def _swap_room(path: str, fs: CgroupFs, swap_free: int) -> int:
+    """What the cgroup can still swap out: each ancestor may allow less than the machine has."""
+    room = swap_free
+    while path and room:
+        limit = fs.read(path, "memory.swap.max")
+        if limit is not None and limit != MAX:
+            used = _number(fs.read(path, "memory.swap.current"))
+            room = min(room, max(0, _number(limit) - used))
+        path = path.rpartition("/")[0]
+    return room
+
+
+def _number(text: str | None) -> int:
+    return int(text) if text is not None and text.isdecimal() else 0

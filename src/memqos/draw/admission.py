@@ -1,0 +1,189 @@
+"""A pod that was to be created: what was filled in, and who refused it, by how much."""
+
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+
+import msgspec
+
+from memqos.api.resources import CPU, MEMORY, Resources
+from memqos.api.shape import Part
+from memqos.cluster.creation import SIDES, Creation, Side
+from memqos.cluster.limitrange import Range
+from memqos.cluster.limitrange_checks import Violation
+from memqos.cluster.quota import Quota
+from memqos.cluster.quota_admission import Verdict
+from memqos.draw.amounts import brief_amount
+from memqos.draw.table import table
+from memqos.release import Release
+
+
+class Admitted(msgspec.Struct, frozen=True):
+    """A pod, or the replicas of a workload, and what became of them one after another."""
+
+    origin: str
+    """file:line of the object it comes from."""
+    label: str
+    namespace: str
+    names: tuple[str, ...]
+    """Of the containers, in the order of `Shape.parts`."""
+    release: Release
+    wanted: int
+    admitted: int
+    creation: Creation
+    """Of the one that was refused, or of the last."""
+    ranges: tuple[Range, ...]
+    quotas: tuple[Quota, ...]
+    """As the refused one met them, or the first of those that were admitted."""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def refused_by(self) -> str | None:
+        """Who refused it: `limit range NAME` or `quota NAME`."""
+        denial, verdict = self.creation.denial, self.creation.quotas
+        if denial is not None:
+            return f"limit range {self.ranges[denial.index].name}"
+        return None if verdict is None or verdict.allowed else f"quota {verdict.quota}"
+
+    def owner(self, where: str) -> str:
+        """The container that a field of the spec belongs to, or else the pod."""
+        group, _, index = where.removeprefix("spec.").removesuffix("]").partition("[")
+        if not index:
+            return "pod"
+        before = len(self.creation.stored.init_containers) if group == "containers" else 0
+        return self.names[before + int(index)]
+
+
+def admission(admitted: Admitted) -> list[str]:
+    """The verdict, the pod as it would be stored, and what quotas count."""
+    lines = [f"{admitted.label} in {admitted.namespace}  {_verdict(admitted)}"]
+    lines += [f"  {line}" for line in _refusal(admitted)]
+    lines += _stored(admitted)
+    lines += _sources(admitted)
+    verdict = admitted.creation.quotas
+    if verdict is not None:
+        for quota in admitted.quotas:
+            if quota.name in verdict.matching:
+                lines += _quota(admitted, quota)
+    lines += [f"  note: {note}" for note in admitted.notes]
+    return lines
+
+
+def _verdict(admitted: Admitted) -> str:
+    refused_by, qos = admitted.refused_by, admitted.creation.qos
+    if admitted.wanted == 1:
+        return f"refused by {refused_by}" if refused_by else f"admitted as {qos}"
+    if refused_by is None:
+        return f"all {admitted.wanted} replicas admitted as {qos}"
+    return f"{admitted.admitted} of {admitted.wanted} replicas admitted, then {refused_by} refuses"
+
+
+def _refusal(admitted: Admitted) -> Iterator[str]:
+    denial, verdict = admitted.creation.denial, admitted.creation.quotas
+    for violation in denial.violations if denial is not None else ():
+        yield f"{admitted.owner(violation.where)}: {told(violation)}"
+    if verdict is not None:
+        yield from _quota_refusal(verdict)
+
+
+def _quota_refusal(verdict: Verdict) -> Iterator[str]:
+    for each in verdict.exceeded:
+        name, left = each.resource, each.hard - each.used
+        yield (
+            f"{name}: asks for {brief_amount(name, each.asked)}, "
+            f"{brief_amount(name, max(0, left))} of {brief_amount(name, each.hard)} is left: "
+            f"{brief_amount(name, each.asked - left)} too much"
+        )
+    for missing in verdict.missing:
+        yield (
+            f"{missing.resource} is bounded, so every container must declare it: "
+            f"{', '.join(missing.containers)} does not"
+        )
+    if verdict.unknown:
+        yield (
+            f"its status does not say how much is used of {', '.join(verdict.unknown)} – "
+            "a quota is counted soon after it was made: add status.used"
+        )
+
+
+def told(violation: Violation) -> str:
+    """What a limit range refuses, with both numbers."""
+    name, which, allowed = violation.resource, violation.which, violation.allowed
+    if violation.constraint == "ratio":
+        bound = f"maxLimitRequestRatio is {allowed / 1000:g}"
+        if violation.asked is None:
+            return f"{name} {which} is missing, and {bound}"
+        return f"{name} limit is {violation.asked / 1000:g} times the request, {bound}"
+    bound = f"{violation.constraint} of a {violation.type} is {brief_amount(name, allowed)}"
+    if violation.asked is None:
+        return f"{name} {which} is missing, and {bound}"
+    asked = int(violation.asked)
+    by = brief_amount(name, abs(asked - allowed))
+    return (
+        f"{name} {which} {brief_amount(name, asked)}, {bound}: "
+        f"{by} too {'little' if violation.constraint == 'min' else 'much'}"
+    )
+
+
+def _stored(admitted: Admitted) -> list[str]:
+    """A row for the pod level and each container; what was filled in has a +."""
+    shape = admitted.creation.stored
+    rows: list[tuple[str, str | None, Part | Resources]] = []
+    if shape.pod is not None:
+        rows.append(("pod", None, shape.pod))
+    last = len(admitted.names) - 1
+    for index, (name, part) in enumerate(zip(admitted.names, shape.parts, strict=True)):
+        role = "" if part.role == "regular" else f" ({part.role})"
+        rows.append((f"{'└' if index == last else '├'} {name}{role}", name, part))
+    columns: list[tuple[Side, str]] = [
+        (side, resource)
+        for side in SIDES
+        for resource in _in_order([name for *_, part in rows for name in getattr(part, side)])
+    ]
+    if not columns:
+        return ["  nothing is requested, nothing is limited"]
+    filled = {(each.container, each.side, each.resource) for each in admitted.creation.filled}
+    sides = ["", *[side for side, _ in columns]]
+    heads = [sides[0]] + ["" if before == side else side for before, side in pairwise(sides)]
+    lines = [heads, ["", *[resource for _, resource in columns]]]
+    for title, owner, resources in rows:
+        cells = [title]
+        for side, resource in columns:
+            amount = getattr(resources, side).get(resource)
+            mark = "+" if (owner, side, resource) in filled else ""
+            cells.append("–" if amount is None else mark + brief_amount(resource, amount))
+        lines.append(cells)
+    return table(lines)
+
+
+def _in_order(names: Iterable[str]) -> list[str]:
+    """cpu and memory first."""
+    return sorted(set(names), key=lambda name: (name != CPU, name != MEMORY, name))
+
+
+def _sources(admitted: Admitted) -> Iterator[str]:
+    fields: dict[str, list[str]] = {}
+    for each in admitted.creation.filled:
+        field = f"{each.container or 'pod'} {each.side}.{each.resource}"
+        fields.setdefault(each.source, []).append(field)
+    for source, of_source in fields.items():
+        yield f"  + {source}: {', '.join(of_source)}"
+
+
+def _quota(admitted: Admitted, quota: Quota) -> list[str]:
+    """What a quota has used before and after."""
+    times = 1 if admitted.refused_by else admitted.wanted
+    rows = [[f"quota {quota.name}", "used", "asked", "then", "hard"]]
+    for name, amount in sorted(admitted.creation.charged.items()):
+        if amount and name in quota.hard and name in quota.used:
+            then = quota.used[name] + times * amount
+            many = f"{times} × " if times > 1 else ""
+            rows.append(
+                [
+                    f"  {name}",
+                    brief_amount(name, quota.used[name]),
+                    many + brief_amount(name, amount),
+                    brief_amount(name, then),
+                    brief_amount(name, quota.hard[name]),
+                ]
+            )
+    return [f"  {line}" for line in table(rows)] if len(rows) > 1 else []

@@ -1,0 +1,28 @@
+"""Amounts of any resource, short enough for a column."""
+
+from typing import Final
+
+from memqos.api.resources import MEMORY, is_hugepages, spelled, whole
+from memqos.draw.table import short
+
+_SIDES: Final = ("requests.", "limits.")
+
+
+def brief_amount(resource: str, milli: int) -> str:
+    """An amount in thousandths; `resource` may be spelled as quotas do (`requests.memory`)."""
+    name = resource
+    for side in _SIDES:
+        name = name.removeprefix(side)
+    if name == MEMORY or is_hugepages(name) or name.endswith("storage"):
+        return brief_bytes(whole(milli))
+    return spelled(name, milli)
+
+
+def brief_bytes(amount: int) -> str:
+    """Bytes, which may be below nothing."""
+    return short(amount) if amount >= 0 else f"−{short(-amount)}"
+
+
+def counted(count: int, noun: str, many: str | None = None) -> str:
+    """`1 pod`, `2 pods`."""
+    return f"{count:,} {noun if count == 1 else many or noun + 's'}"

@@ -1,0 +1,154 @@
+"""The order in which the kernel kills, for people and for scripts."""
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import msgspec
+
+from memqos.draw.amounts import brief_bytes, counted
+from memqos.draw.table import short, table
+from memqos.plan.oom_kill import Candidate, Kill, KillOrder, Spared
+from memqos.plan.owners import Owner, Owners
+
+_NAMED_ALONG: Final = 3
+
+
+class Killing(msgspec.Struct, frozen=True):
+    """An order of killing, and what it rests on."""
+
+    order: KillOrder
+    owners: Owners
+    memory: int | None
+    """Bytes of RAM, and of swap; None where only their sum is known."""
+    swap: int | None
+    total: int
+    page_size: int
+    notes: tuple[str, ...] = ()
+
+
+def killing(found: Killing, shown: int) -> list[str]:
+    """The first to die, with what each counts as."""
+    kills = found.order.kills
+    rows = [
+        ["", "process", "belongs to", "pid", "adj", "uses", "adj adds", "counts as", "oom_score"],
+    ]
+    for place, kill in enumerate(kills[:shown], 1):
+        rows.append(_row(f"{place}", kill, found))
+    lines = table(rows, left=3) if kills else ["nothing can be killed"]
+    if len(kills) > shown:
+        lines.append(f"… {len(kills) - shown} more: -o json lists all")
+    counts: dict[Spared, int] = {}
+    for _, why in found.order.spared:
+        counts[why] = counts.get(why, 0) + 1
+    if counts:
+        told = [_TELLS_SPARED[why](count) for why, count in counts.items()]
+        lines.append(f"never killed: {', '.join(told)}")
+    return lines
+
+
+_TELLS_SPARED: Final[dict[Spared, Callable[[int], str]]] = {
+    "init": lambda count: "init",
+    "kernel thread": lambda count: counted(count, "kernel thread"),
+    "oom_score_adj -1000": lambda count: f"{count} with oom_score_adj −1000",
+}
+
+
+def _row(place: str, kill: Kill, found: Killing) -> list[str]:
+    victim = kill.victim
+    process, page = victim.process, found.page_size
+    owner = found.owners.of(process.cgroup)
+    belongs = str(owner) if owner is not None else process.cgroup or ""
+    if owner is not None and owner.qos is not None:
+        belongs += f" ({owner.qos})"
+    if kill.along:
+        belongs += f" + {len(kill.along)} with it"
+    return [
+        place,
+        process.comm,
+        belongs,
+        "–" if process.pid is None else str(process.pid),
+        str(process.oom_score_adj),
+        "?" if process.rss is None else short(victim.held * page),
+        brief_bytes(victim.adjustment * page),
+        brief_bytes(victim.points * page),
+        str(victim.score),
+    ]
+
+
+def killing_reasons(found: Killing, shown: int) -> list[str]:
+    """The arithmetic behind every place."""
+    page = found.page_size
+    pages = found.total // page
+    lines = ["", "why"]
+    lines.append(
+        f"  RAM and swap {short(found.total)} = {pages:,} pages of {page}; "
+        f"a thousandth is {pages // 1000:,} pages"
+    )
+    for place, kill in enumerate(found.order.kills[:shown], 1):
+        lines.append(
+            f"  {place}. {kill.victim.process.comm}{_pid(kill.victim)}: {_sum(kill, found)}"
+        )
+        lines += [f"     {line}" for line in _along(kill)]
+    return lines
+
+
+def _sum(kill: Kill, found: Killing) -> str:
+    victim, process = kill.victim, kill.victim.process
+    held = "not measured"
+    if process.rss is not None:
+        held = (
+            f"rss {short(process.rss)} + swap {short(process.swap)} + page tables "
+            f"{short(process.page_tables)} = {victim.held:,}"
+        )
+    adjustment = (
+        f"{process.oom_score_adj} × {found.total // found.page_size // 1000:,} = "
+        f"{victim.adjustment:,}"
+    )
+    return f"{held}; {adjustment}; together {victim.points:,} pages".replace("-", "−")
+
+
+def _along(kill: Kill) -> Iterator[str]:
+    if not kill.along:
+        return
+    names = [f"{each.process.comm}{_pid(each)}" for each in kill.along[:_NAMED_ALONG]]
+    more = len(kill.along) - len(names)
+    yield (
+        f"memory.oom.group of {kill.victim.process.oom_group}: with it "
+        f"{counted(len(kill.along), 'more process', 'more processes')}, {', '.join(names)}"
+        f"{', …' if more else ''}"
+    )
+
+
+def _pid(candidate: Candidate) -> str:
+    return "" if candidate.process.pid is None else f" ({candidate.process.pid})"
+
+
+def killing_data(found: Killing) -> dict[str, Any]:
+    """All of it as plain data, which `--from` reads again."""
+    processes = [
+        _data(place, candidate, found)
+        for place, kill in enumerate(found.order.kills, 1)
+        for candidate in (kill.victim, *kill.along)
+    ]
+    spared = [msgspec.to_builtins(process) | {"spared": why} for process, why in found.order.spared]
+    return {
+        "memory": found.memory,
+        "swap": found.swap,
+        "total": found.total,
+        "page_size": found.page_size,
+        "notes": list(found.notes),
+        "processes": processes + spared,
+    }
+
+
+def _data(place: int, candidate: Candidate, found: Killing) -> dict[str, Any]:
+    owner: Owner | None = found.owners.of(candidate.process.cgroup)
+    return {
+        "place": place,
+        **msgspec.to_builtins(candidate.process),
+        "points": candidate.points,
+        "oom_score": candidate.score,
+        "pod": None if owner is None else owner.pod,
+        "container": None if owner is None else owner.container,
+        "qosClass": None if owner is None else owner.qos,
+    }

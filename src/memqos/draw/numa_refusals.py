@@ -1,0 +1,112 @@
+"""Why a kubelet does not start: its reservations, its policies, the state it left behind."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from memqos.api.quantity import Quantity
+from memqos.draw.numa_words import by_so_much, exact, named_nodes, node_list
+from memqos.numa.manager import StartRefused
+from memqos.numa.reserved import Mismatch, Unreservable
+from memqos.numa.restart import Difference, Unfit, Unplaced
+from memqos.numa.topology import MAX_NODES, Misconfigured
+
+_PLAIN: Final = {
+    "unknown_policy": "there is no such Memory Manager policy",
+    "policy_not_on_platform": "this policy is not for this system: Static is for Linux, "
+    "BestEffort for Windows",
+    "gate_off": "BestEffort needs the feature gate WindowsCPUAndMemoryAffinity",
+    "no_system_reserved_memory": "nothing is reserved: Static wants some reservedMemory",
+    "state_policy_mismatch": "the state was written under another policy",
+    "empty_machine_state_with_assignments": "the state has holders, but no NUMA nodes",
+}
+_HINTS: Final = {
+    "too_many_numa_nodes": f"raise it with --option {MAX_NODES}=N",
+    "no_numa_distances": "give the machine's distances",
+}
+_FIELDS: Final = {"system_reserved": "systemReserved"}
+
+
+def misconfigured_sentence(found: Misconfigured) -> str:
+    """Why the Topology Manager does not start."""
+    hint = _HINTS.get(found.kind)
+    return found.detail if hint is None else f"{found.detail} – {hint}"
+
+
+def start_sentences(refused: StartRefused) -> Iterator[str]:
+    """Everything that keeps a kubelet from starting."""
+    if refused.reservations is not None:
+        yield from reservation_sentences(refused.reservations)
+    elif refused.state is not None:
+        yield from state_sentences(refused.state)
+    elif refused.kind == "reserved_more_than_there_is":
+        for node, resource in refused.places:
+            yield f"node {node}: more {resource} is reserved than it has"
+    else:
+        yield _PLAIN[refused.kind]
+
+
+def reservation_sentences(refused: Unreservable) -> Iterator[str]:
+    """What is wrong with reservedMemory, and by how much."""
+    if refused.kind == "numa_node_not_found":
+        yield f"the machine has no {named_nodes(dict.fromkeys(refused.nodes))}"
+    elif refused.kind == "not_an_integer":
+        yield (
+            f"node {node_list(refused.nodes)}: the kubelet cannot read the {refused.resource} as "
+            "whole bytes – write it without a decimal point, such as 1536Mi for 1.5Gi"
+        )
+    for mismatch in refused.mismatches:
+        yield mismatch_sentence(mismatch)
+
+
+def mismatch_sentence(mismatch: Mismatch) -> str:
+    """A sum that is not what it must be."""
+    own, wanted = mismatch.reserved, mismatch.required
+    off = Quantity(abs(own.nano - wanted.nano), "BinarySI")
+    return (
+        f"{mismatch.resource}: the nodes reserve {own} together, it must be {wanted}: "
+        f"{off} too {'much' if own > wanted else 'little'}"
+    )
+
+
+def state_sentences(unfit: Unfit) -> Iterator[str]:
+    """What a state says otherwise than the machine."""
+    if not unfit.differences:
+        yield _PLAIN[unfit.kind]
+    for difference in unfit.differences:
+        yield difference_sentence(difference)
+    for unplaced in unfit.unplaced:
+        yield unplaced_sentence(unplaced)
+
+
+def difference_sentence(difference: Difference) -> str:
+    """One value the state has otherwise."""
+    node, stored, found = difference.node, difference.stored, difference.found
+    if difference.field == "node":
+        known = "the state knows node" if found is None else "the machine has node"
+        return f"{known} {node}, " + ("the machine does not" if found is None else "the state not")
+    if difference.field == "cells":
+        assert isinstance(stored, tuple)
+        assert isinstance(found, tuple)
+        return f"node {node} used with: state {node_list(stored)}, machine {node_list(found)}"
+    if difference.field == "resource":
+        here = "the state" if found is None else "the machine"
+        return f"node {node} {difference.resource}: only {here} has it"
+    assert isinstance(stored, int)
+    assert isinstance(found, int)
+    if difference.field == "assignments":
+        return f"node {node} assignments: state {stored}, machine {found}"
+    field = _FIELDS.get(difference.field, difference.field)
+    return (
+        f"node {node} {difference.resource} {field}: state {exact(stored)}, machine "
+        f"{exact(found)} ({by_so_much(stored, found)})"
+    )
+
+
+def unplaced_sentence(unplaced: Unplaced) -> str:
+    """Memory that somebody holds and the machine has no room for."""
+    block = unplaced.block
+    who = f"container {unplaced.container} of " if unplaced.container is not None else ""
+    return (
+        f"{who}pod {unplaced.uid} holds {exact(block.size)} of {block.type} more than "
+        f"{named_nodes(block.nodes)} can give"
+    )

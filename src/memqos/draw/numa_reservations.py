@@ -1,0 +1,23 @@
+"""reservedMemory as a kubelet's configuration and its flag spell it, and the sum behind it."""
+
+from memqos.api.resources import MEMORY
+from memqos.numa.equation import Equation
+from memqos.numa.reserved import Reservations, flag_of
+
+
+def equation_words(equation: Equation) -> str:
+    """The sum, term by term."""
+    return (
+        f"kubeReserved {equation.kube} + systemReserved {equation.system} + evictionHard "
+        f"memory.available {equation.eviction} = {equation.total}"
+    )
+
+
+def fragment(reservations: Reservations, equation: Equation) -> list[str]:
+    """YAML to paste into a KubeletConfiguration, with the flag as a comment."""
+    lines = [f"# {equation_words(equation)}", "reservedMemory:"]
+    lines += [
+        f"- {{numaNode: {entry.numa_node}, limits: {{{MEMORY}: {entry.limits[MEMORY]}}}}}"
+        for entry in reservations
+    ]
+    return [*lines, f"# or --reserved-memory='{flag_of(reservations)}'"]

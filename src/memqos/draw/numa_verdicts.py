@@ -1,0 +1,277 @@
+"""What became of pods that asked for NUMA memory, and what would let a refused one in."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from memqos.api.quantity import Quantity
+from memqos.draw.amounts import brief_bytes, counted
+from memqos.draw.numa_hints import call_data, call_lines
+from memqos.draw.numa_words import exact, named_nodes, node_list
+from memqos.draw.scale import short_size
+from memqos.draw.table import table
+from memqos.numa.admission import MEMORY_MANAGER, Admitted, Note, Outcome, Refused
+from memqos.numa.advice import Advice, Change, Resized
+from memqos.numa.allocation import Cause
+from memqos.numa.hints import Listed
+from memqos.numa.masks import nodes_of
+from memqos.numa.memory import Blocks, Sizes
+from memqos.numa.merge import Obstruction
+from memqos.numa.offers import Offer
+from memqos.numa.room import Room, room_for
+from memqos.numa.state import State
+from memqos.numa.topology import Topology
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """A pod, what became of it, and the node as it was left."""
+
+    origin: str
+    label: str
+    namespace: str | None
+    qos: str
+    outcome: Outcome
+    state: State
+    pins: bool
+    """Whether containers are bound to the nodes they hold memory of."""
+    advice: Advice | None = None
+    notes: tuple[str, ...] = ()
+
+
+NOTES: Final[Mapping[Note, str]] = {
+    "pod_level_unmanaged": "resources are set at pod level: the memory of such a pod is not "
+    "aligned to NUMA nodes while PodLevelResourceManagers is off",
+}
+_CAUSES: Final[Mapping[Cause, str]] = {
+    "not_an_integer": "a size is written so that the kubelet cannot read it as whole bytes",
+    "no_room": "no nodes have enough {resource}",
+    "no_preferred_room": "{nodes} would do, but fewer nodes would on an empty machine",
+    "no_wider_room": "{nodes} lack {resource}, and no nodes added to them help",
+    "no_preferred_wider_room": "it would take {nodes}, but fewer nodes would do on an empty "
+    "machine",
+    "bound_otherwise": "{nodes} cannot be used together: some are in use alone, or with others",
+    "empty_pool": "containers with {resource} of their own leave nothing of the pod's for the rest",
+}
+
+
+def verdict_lines(verdict: Verdict, topology: Topology, names: Mapping[str, str]) -> list[str]:
+    """A pod and what became of it."""
+    outcome = verdict.outcome
+    namespace = f" in {verdict.namespace}" if verdict.namespace else ""
+    heading = f"{verdict.label}{namespace}  {verdict.qos}  "
+    if isinstance(outcome, Admitted):
+        lines = [f"{heading}admitted", *_indented(_holding_lines(outcome.blocks, verdict.pins))]
+    else:
+        lines = [f"{heading}refused: {outcome.reason}", *_indented(_why(outcome, verdict.state))]
+        for call in outcome.calls[-1:]:
+            whose = "the pod" if call.container is None else f"container {call.container}"
+            lines += ["", f"  hints for {whose}", *_indented(call_lines(call), 4)]
+        if verdict.advice is not None:
+            fitting = list(advice_lines(verdict.advice, topology, verdict.state, names))
+            lines += ["", "  what would fit, each tried out", *_indented(fitting, 4)]
+    return lines + [f"  note: {note}" for note in verdict.notes]
+
+
+def verdict_data(verdict: Verdict, topology: Topology, names: Mapping[str, str]) -> dict[str, Any]:
+    """The same for scripts."""
+    outcome = verdict.outcome
+    data: dict[str, Any] = {
+        "origin": verdict.origin,
+        "name": verdict.label,
+        "namespace": verdict.namespace,
+        "qosClass": verdict.qos,
+        "admitted": isinstance(outcome, Admitted),
+        "notes": list(verdict.notes),
+        "hints": [call_data(call) for call in outcome.calls],
+    }
+    if isinstance(outcome, Admitted):
+        data["containers"] = {
+            name: {
+                "cpusetMems": node_list(_members(blocks)) if verdict.pins else None,
+                "memory": [
+                    {"resource": b.type, "nodes": list(b.nodes), "size": b.size} for b in blocks
+                ],
+            }
+            for name, blocks in outcome.blocks.items()
+        }
+        return data
+    obstruction = outcome.obstruction
+    data |= {
+        "reason": outcome.reason,
+        "container": outcome.container,
+        "wanted": dict(outcome.sizes),
+        "cause": outcome.cause if obstruction is None else obstruction.obstacle,
+        "resource": outcome.resource,
+        "nodes": None if outcome.nodes is None else list(outcome.nodes),
+        "why": [*_why(outcome, verdict.state)],
+        "room": [
+            msgspec.to_builtins(room) for room in room_for(verdict.state.nodes, outcome.sizes)
+        ],
+    }
+    if verdict.advice is not None:
+        advice = verdict.advice
+        data["advice"] = {
+            "changes": [
+                {
+                    **msgspec.to_builtins(change),
+                    "words": change_words(change, topology, verdict.state, names),
+                }
+                for change in advice.changes
+            ],
+            "fitsEmptyMachine": advice.fits_empty,
+            "tried": advice.trials,
+            "gaveUp": advice.gave_up,
+        }
+    return data
+
+
+def advice_lines(
+    advice: Advice, topology: Topology, state: State, names: Mapping[str, str]
+) -> Iterator[str]:
+    """The changes, one a line."""
+    for change in advice.changes:
+        yield f"- {change_words(change, topology, state, names)}"
+    if not advice.changes:
+        yield "nothing that was tried"
+    if not advice.fits_empty:
+        yield "as it is, it would not be admitted to this machine if it were empty either"
+    if advice.gave_up:
+        yield f"gave up after {counted(advice.trials, 'trial')}: there may be more"
+
+
+def change_words(change: Change, topology: Topology, state: State, names: Mapping[str, str]) -> str:
+    """One change."""
+    if change.kind == "smaller":
+        return " and ".join([_smaller_words(each) for each in change.sizes])
+    if change.kind == "spelling":
+        written = [f"{each.text} for {_whose(each)}" for each in change.sizes]
+        return f"{change.sizes[0].resource} written as {', '.join(written)}"
+    if change.kind == "without":
+        return _without_words(change.uids, state, names)
+    if change.kind == "topology_policy":
+        return f"topologyManagerPolicy {change.value} instead of {topology.policy}"
+    if change.kind == "scope":
+        return f"topologyManagerScope {change.value} instead of {topology.scope}"
+    return f"memoryManagerPolicy {change.value}, which gives no pod memory of its own"
+
+
+def _smaller_words(size: Resized) -> str:
+    less = exact(size.before - size.after)
+    return (
+        f"{size.resource} {size.text} instead of {exact(size.before)} for {_whose(size)} "
+        f"({less} less)"
+    )
+
+
+def _whose(size: Resized) -> str:
+    return "the pod as a whole" if size.container is None else f"container {size.container}"
+
+
+def _without_words(uids: tuple[str, ...], state: State, names: Mapping[str, str]) -> str:
+    called = [names.get(uid, uid) for uid in uids]
+    held: dict[str, int] = {}
+    members: set[int] = set()
+    for uid in uids:
+        for block in state.pools.get(uid) or [
+            block for blocks in state.assignments.get(uid, {}).values() for block in blocks
+        ]:
+            held[block.type] = held.get(block.type, 0) + block.size
+            members.update(block.nodes)
+    what = ", ".join([f"{brief_bytes(size)} of {name}" for name, size in sorted(held.items())])
+    if len(called) == 1:
+        return f"without pod {called[0]}, which holds {what} on {named_nodes(sorted(members))}"
+    listed = f"{', '.join(called[:-1])} and {called[-1]}"
+    return f"without pods {listed}, which hold {what} on {named_nodes(sorted(members))}"
+
+
+def _holding_lines(blocks_of: Mapping[str, Blocks], pins: bool) -> list[str]:
+    rows = [["container", "resource", "size", "nodes", "cpuset.mems"]]
+    for name, blocks in blocks_of.items():
+        mems = node_list(_members(blocks)) if pins else "–"
+        rows += [
+            [name, block.type, exact(block.size), node_list(block.nodes), mems] for block in blocks
+        ]
+    return table(rows, left=5) if len(rows) > 1 else []
+
+
+def _members(blocks: Blocks) -> list[int]:
+    return sorted({node for block in blocks for node in block.nodes})
+
+
+def _why(refused: Refused, state: State) -> Iterator[str]:
+    whose = "the pod" if refused.container is None else f"container {refused.container}"
+    if refused.sizes:
+        yield f"{whose} wants {_amounts(refused.sizes)}"
+    else:
+        yield f"{whose} wants memory"
+    if refused.obstruction is not None:
+        yield from _obstruction_lines(refused.obstruction)
+    elif refused.cause is not None:
+        if refused.cause != "no_room" and _found_nothing(refused):
+            yield "no nodes have room for it as they are used now"
+        yield _CAUSES[refused.cause].format(
+            resource=refused.resource or "memory",
+            nodes="any nodes" if refused.nodes is None else named_nodes(refused.nodes),
+        )
+    nowhere = refused.obstruction is not None and refused.obstruction.obstacle == "nowhere"
+    if not nowhere and refused.cause not in ("not_an_integer", "empty_pool"):
+        yield from [_room_words(room) for room in room_for(state.nodes, refused.sizes)]
+
+
+def _found_nothing(refused: Refused) -> bool:
+    """Whether the Memory Manager had no nodes to offer, so that others decided where to look."""
+    return any(
+        [provider.answer == {} for call in refused.calls[-1:] for provider in call.providers]
+    )
+
+
+def _obstruction_lines(obstruction: Obstruction) -> Iterator[str]:
+    if obstruction.obstacle == "no_common_nodes":
+        listed = ", ".join([_list_name(line) for line in obstruction.lists])
+        yield f"no nodes are preferred by all of {listed}"
+        return
+    for line in obstruction.lists:
+        yield f"{_list_name(line)}: {_obstacle_words(obstruction, line)}"
+
+
+def _obstacle_words(obstruction: Obstruction, line: Listed) -> str:
+    if obstruction.obstacle == "nowhere" and line.provider == MEMORY_MANAGER:
+        return f"no nodes would do, as {_CAUSES['empty_pool'].format(resource=line.resource)}"
+    if not isinstance(line.hints, Offer):
+        return "no nodes would do"
+    narrowest = line.hints.narrowest()
+    assert narrowest is not None
+    best = named_nodes(nodes_of(narrowest))
+    if obstruction.obstacle == "more_than_one_node":
+        return f"it takes {line.hints.minimum} nodes, such as {best}; the policy allows one"
+    size = line.hints.minimum
+    return (
+        f"the fewest nodes with room are {best}; on an empty machine "
+        f"{counted(size, 'node')} would do, and the policy asks for no more"
+    )
+
+
+def _list_name(line: Listed) -> str:
+    return line.provider if line.resource is None else f"{line.resource} ({line.provider})"
+
+
+def _room_words(room: Room) -> str:
+    parts = []
+    if room.on_one:
+        parts.append(f"{short_size(room.on_one)} on {named_nodes(room.one)}")
+    if room.on_several:
+        parts.append(f"{short_size(room.on_several)} on {named_nodes(room.several)} together")
+    if not parts:
+        return f"room for {room.resource}: none where the other sizes have room"
+    return f"room for {room.resource}: at most {', or '.join(parts)}"
+
+
+def _amounts(sizes: Sizes) -> str:
+    return ", ".join(
+        [f"{name} {Quantity.of(size, 'BinarySI').canonical}" for name, size in sizes.items()]
+    )
+
+
+def _indented(lines: Iterable[str], by: int = 2) -> list[str]:
+    return [" " * by + line for line in lines]

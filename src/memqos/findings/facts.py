@@ -1,0 +1,67 @@
+"""The facts that rules judge: a machine, its cgroups at one or two moments, and its plan."""
+
+import msgspec
+
+from memqos.api.kubelet import Driver
+from memqos.api.machine import Machine
+from memqos.plan.changes import Comparison, Files
+from memqos.plan.names import CgroupNames
+from memqos.plan.terms import PAGE_SIZE
+from memqos.plan.tree import Tree
+
+
+class Later(msgspec.Struct, frozen=True):
+    """The cgroups once more, some seconds after."""
+
+    seconds: float
+    cgroups: dict[str, dict[str, str]]
+
+
+class Planned(msgspec.Struct, frozen=True):
+    """What Kubernetes would have the node be."""
+
+    names: CgroupNames
+    tree: Tree
+    comparison: Comparison
+    memory_qos: bool | None
+    """Whether the feature is on; None where the kubelet's release or configuration is not known."""
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """A node as far as it is known."""
+
+    machine: Machine
+    cgroups: dict[str, dict[str, str]] = {}
+    """Path → file → content."""
+    later: Later | None = None
+    configured_driver: Driver | None = None
+    """As the kubelet's configuration has it; None where it does not say."""
+    planned: Planned | None = None
+    not_planned: str | None = None
+    """Why there is no plan."""
+    pods: int = 0
+    """How many are known."""
+
+    @property
+    def page_size(self) -> int:
+        return self.machine.page_size or PAGE_SIZE
+
+    def called(self, path: str) -> str:
+        """A cgroup as a person would say it: by pod and container where they are known."""
+        cgroups = {} if self.planned is None else self.planned.tree.cgroups
+        cgroup, above = cgroups.get(path), cgroups.get(path.rpartition("/")[0])
+        if cgroup is not None and cgroup.pod is not None:
+            return f"{cgroup.pod} {cgroup.container}" if cgroup.container else cgroup.pod
+        is_unnamed = cgroup is None and above is not None and above.level == "pod"
+        return f"{above.pod} (sandbox)" if above is not None and is_unnamed else path
+
+    def is_pod(self, path: str) -> bool:
+        """Whether a cgroup is a pod's, by its name."""
+        place = None if self.planned is None else self.planned.names.recognise(path)
+        return place is not None and place.kind == "pod"
+
+
+def amount(files: Files, file: str) -> int | None:
+    """A file that holds one number; None where it is not known or holds `max`."""
+    content = files.get(file, "").strip()
+    return int(content) if content.isdigit() else None

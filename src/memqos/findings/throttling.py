@@ -1,0 +1,168 @@
+"""Rules about throttling: who is past memory.high now, and who will not get out of it.
+
+A task past memory.high reclaims, then sleeps for up to two seconds, whenever it has charged memory.
+Where nothing can be reclaimed it is neither killed nor does it get anywhere.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from memqos.api.keyed import keyed
+from memqos.api.stall import Stall, stall_of
+from memqos.findings.facts import Facts, amount
+from memqos.findings.finding import Finding
+from memqos.plan.changes import Files
+from memqos.plan.setting import size
+
+_FAST: Final = 5.0
+"""Events a second. A task that reclaims in vain tries sixteen times, then sleeps two seconds."""
+_STUCK: Final = 50.0
+"""Percent of the time in which no task of a cgroup got anywhere."""
+_MOSTLY: Final = 0.9
+_GROW: Final = (
+    "raise the container's memory limit, or memoryThrottlingFactor: memory.high follows from them"
+)
+
+
+class _Throttled(msgspec.Struct, frozen=True):
+    """A cgroup with a memory.high and how it fares."""
+
+    path: str
+    high: int
+    events: int
+    """Since it was made."""
+    rate: float | None
+    """Events a second; None where it was seen once only."""
+    some: float | None
+    full: float | None
+    """Percent of the time; None without PSI."""
+    usage: int | None
+    anon: int | None
+    may_swap: bool
+
+
+def throttled(facts: Facts) -> Iterator[Finding]:
+    """Containers slowed down at their memory.high."""
+    before: list[_Throttled] = []
+    for each in _limited(facts):
+        if each.rate is None:
+            before.append(each)
+        elif each.rate and not _is_stuck(each):
+            yield Finding(
+                "throttling/now",
+                "warning",
+                f"it is past its memory.high of {size(each.high)} and slowed down",
+                facts.called(each.path),
+                _evidence(each),
+                _GROW,
+            )
+    counted = [each for each in before if each.events]
+    if counted:
+        counted.sort(key=lambda each: -each.events)
+        yield Finding(
+            "throttling/before",
+            "info",
+            f"cgroups that have been past their memory.high: {len(counted)}; whether they are now, "
+            "one look cannot tell",
+            facts.called(counted[0].path),
+            tuple(f"{facts.called(each.path)}: {each.events} high events" for each in counted),
+            "run memqos doctor on the node: it looks twice",
+        )
+
+
+def livelock(facts: Facts) -> Iterator[Finding]:
+    """Containers that will not get below their memory.high again."""
+    for each in _limited(facts):
+        if _is_stuck(each):
+            yield Finding(
+                "throttling/livelock",
+                "error",
+                "it is stuck at its memory.high: what it holds cannot be reclaimed, and it is not "
+                "killed either",
+                facts.called(each.path),
+                _evidence(each),
+                f"{_GROW}; to let it go on now, write max to memory.high of {each.path}",
+            )
+        elif not each.may_swap and each.anon is not None and each.anon >= each.high:
+            yield Finding(
+                "throttling/unreclaimable",
+                "warning",
+                "its anonymous memory alone is past its memory.high, and it has no swap: it is "
+                "slowed down until it frees some",
+                facts.called(each.path),
+                _evidence(each),
+                _GROW,
+            )
+
+
+def _limited(facts: Facts) -> Iterator[_Throttled]:
+    for path, files in facts.cgroups.items():
+        high, events = amount(files, "memory.high"), _high_events(files)
+        if high is None or events is None:
+            continue
+        later = facts.later.cgroups.get(path) if facts.later else None
+        now = None if later is None else _high_events(later)
+        rate = None
+        if facts.later is not None and now is not None:
+            rate = max(0, now - events) / facts.later.seconds
+        some, full = _stalls(files, later, facts.later.seconds if facts.later else 0)
+        yield _Throttled(
+            path,
+            high,
+            events if now is None else now,
+            rate,
+            some,
+            full,
+            amount(files, "memory.current"),
+            keyed(files.get("memory.stat", "")).get("anon"),
+            may_swap=bool(facts.machine.swap) and amount(files, "memory.swap.max") != 0,
+        )
+
+
+def _is_stuck(each: _Throttled) -> bool:
+    grows = each.rate is not None and each.rate >= _FAST
+    waits = each.full is not None and each.full >= _STUCK
+    return grows and waits and not each.may_swap and _is_mostly_anonymous(each)
+
+
+def _is_mostly_anonymous(each: _Throttled) -> bool:
+    return bool(each.usage) and each.anon is not None and each.anon >= _MOSTLY * (each.usage or 0)
+
+
+def _high_events(files: Files) -> int | None:
+    """Of the cgroup itself: a container at its own limit is not one at its pod's."""
+    text = files.get("memory.events.local", files.get("memory.events", ""))
+    return keyed(text).get("high")
+
+
+def _stalls(files: Files, later: Files | None, seconds: float) -> tuple[float | None, float | None]:
+    if "memory.pressure" not in files:
+        return None, None
+    first = stall_of(files["memory.pressure"])
+    if later is None or "memory.pressure" not in later:
+        return first.some.avg10, first.full.avg10
+    return _between(first, stall_of(later["memory.pressure"]), seconds)
+
+
+def _between(first: Stall, second: Stall, seconds: float) -> tuple[float, float]:
+    """Microseconds waited, as percent of the time between."""
+    some, full = (
+        min(100.0, max(0, after.total - before.total) / (seconds * 10_000))
+        for before, after in ((first.some, second.some), (first.full, second.full))
+    )
+    return some, full
+
+
+def _evidence(each: _Throttled) -> tuple[str, ...]:
+    rate = "" if each.rate is None else f", {each.rate:.1f} a second now"
+    lines = [f"memory.events: high {each.events}{rate}"]
+    if each.some is not None and each.full is not None:
+        lines.append(f"memory.pressure: some {each.some:.0f}%, full {each.full:.0f}% of the time")
+    if each.usage is not None:
+        lines.append(f"memory.current: {size(each.usage)} of memory.high {size(each.high)}")
+    if each.anon is not None:
+        swap = "with swap" if each.may_swap else "without swap"
+        lines.append(f"anonymous: {size(each.anon)}, {swap}")
+    return tuple(lines)

@@ -1,0 +1,219 @@
+"""Rules about the tree of cgroups and how far it is from its plan."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from memqos.api.drivers import kubepods_in
+from memqos.api.keyed import controllers_of, withheld_at
+from memqos.findings.facts import Facts, amount
+from memqos.findings.finding import Finding
+from memqos.plan.changes import Change
+from memqos.plan.setting import MAX, size
+
+_KEPT_BY_KUBERNETES: Final = frozenset({"kubepods", "qos", "pod", "container"})
+_MEMORY_QOS: Final = frozenset({"memory.min", "memory.low", "memory.high"})
+_SPELT_FOR_SYSTEMD: Final = (":cri-containerd:", ":crio:")
+_NEARLY_ALL: Final = 0.9
+
+
+def controllers(facts: Facts) -> Iterator[Finding]:
+    """A cgroup has memory files only if all above it pass the controller on."""
+    known = {
+        path: files for path, files in facts.cgroups.items() if "cgroup.subtree_control" in files
+    }
+    root = facts.cgroups.get("/", {})
+    if not known:
+        yield Finding(
+            "tree/memory-controller",
+            "info",
+            "which controllers are enabled is not known",
+            "/",
+            ("no cgroup.subtree_control is known",),
+            "take a new snapshot with memqos snapshot",
+        )
+    elif "cgroup.controllers" in root and "memory" not in controllers_of(root).available:
+        yield Finding(
+            "tree/memory-controller",
+            "error",
+            "this kernel does not have the memory controller on cgroup v2",
+            "/",
+            (f"cgroup.controllers: {root['cgroup.controllers'] or '(empty)'}",),
+            "boot without cgroup_disable=memory, and with cgroup_no_v1=memory where v1 holds it",
+        )
+    elif facts.planned is not None:
+        names = facts.planned.names
+        places = ((path, names.recognise(path)) for path in facts.cgroups)
+        kept = [path for path, place in places if place and place.kind in _KEPT_BY_KUBERNETES]
+        withheld = dict.fromkeys(withheld_at(known, path, "memory") for path in kept)
+        for path in withheld:
+            if path is not None:
+                yield Finding(
+                    "tree/memory-controller",
+                    "error",
+                    "the memory controller is not passed on: nothing below has memory files",
+                    path,
+                    (f"cgroup.subtree_control: {known[path]['cgroup.subtree_control'] or '–'}",),
+                    f"write +memory to cgroup.subtree_control of {path}, or restart the kubelet",
+                )
+
+
+def driver(facts: Facts) -> Iterator[Finding]:
+    """Kubelet, runtime and tree should agree on who names cgroups."""
+    kubepods = kubepods_in(facts.cgroups)
+    places = tuple(f"{each.path}: {each.driver}, {each.below} cgroups below" for each in kubepods)
+    configured = facts.configured_driver
+    if kubepods and configured is not None and kubepods[0].driver != configured:
+        yield Finding(
+            "tree/driver",
+            "warning",
+            f"the kubelet is configured for the {configured} driver, but its pods are in cgroups "
+            f"of the {kubepods[0].driver} driver",
+            kubepods[0].path,
+            (f"cgroupDriver: {configured}", *places),
+            "set cgroupDriver to what the runtime uses, drain the node and restart the kubelet",
+        )
+    if len(kubepods) > 1:
+        yield Finding(
+            "tree/driver",
+            "warning",
+            "pods are in more than one place: one driver's cgroups were left behind",
+            kubepods[1].path,
+            places,
+            "drain the node and boot it",
+        )
+    stray = tuple(path for path in facts.cgroups if any(s in path for s in _SPELT_FOR_SYSTEMD))
+    if stray:
+        yield Finding(
+            "tree/driver",
+            "error",
+            "the kubelet uses the systemd driver and the runtime cgroupfs: containers are outside "
+            "of their pods",
+            stray[0],
+            stray,
+            "set SystemdCgroup = true in containerd, or cgroup_manager = systemd in CRI-O",
+        )
+
+
+def hard_protection(facts: Facts) -> Iterator[Finding]:
+    """What is in memory.min can be reclaimed from nobody; if that is all, the rest is killed."""
+    memory = facts.machine.memory
+    if memory is None:
+        return
+    claims = {
+        path: memory if files["memory.min"].strip() == MAX else amount(files, "memory.min") or 0
+        for path, files in facts.cgroups.items()
+        if path.count("/") == 1 and "memory.min" in files
+    }
+    total = sum(claims.values())
+    if total < memory * _NEARLY_ALL:
+        return
+    yield Finding(
+        "tree/memory-min",
+        "error" if total >= memory else "warning",
+        f"memory.min holds back {size(total)} of {size(memory)}: when memory runs short, there is "
+        "nothing left to reclaim and processes are killed",
+        "/",
+        tuple(f"{path}: {size(claim)}" for path, claim in claims.items() if claim),
+        "lower the requests of Guaranteed pods, or the reservations, or use memoryReservationPolicy"
+        ": None",
+    )
+
+
+def stale(facts: Facts) -> Iterator[Finding]:
+    """Running containers keep their values when the feature, or its policy, is turned off."""
+    if facts.planned is None or facts.planned.memory_qos is None or not facts.pods:
+        return
+    left = tuple(c for c in facts.planned.comparison.changes if _left_behind(c))
+    if left:
+        off = "" if facts.planned.memory_qos else "MemoryQoS is off, but "
+        yield Finding(
+            "tree/stale",
+            "warning",
+            f"{off}values that Kubernetes would no longer set are still in force: {len(left)}",
+            facts.called(left[0].path),
+            tuple(f"{facts.called(c.path)}: {c.file} is {c.old}, not {c.new}" for c in left),
+            "take them back with memqos apply, or restart these pods",
+        )
+
+
+def differing(facts: Facts) -> Iterator[Finding]:
+    """What else is not as planned."""
+    if facts.planned is None or facts.planned.memory_qos is None or not facts.pods:
+        return
+    changes = [c for c in facts.planned.comparison.changes if not _left_behind(c)]
+    if changes:
+        yield Finding(
+            "tree/differs",
+            "info",
+            f"values that are not what Kubernetes would set: {len(changes)}",
+            facts.called(changes[0].path),
+            tuple(f"{facts.called(c.path)}: {c.file} is {c.old}, not {c.new}" for c in changes),
+            "see memqos plan, and set them with memqos apply",
+        )
+
+
+def unplanned(facts: Facts) -> Iterator[Finding]:
+    """What could not be judged for want of a plan."""
+    if facts.not_planned is not None:
+        yield Finding(
+            "plan/refused",
+            "error",
+            "this node cannot be planned, so it is not held against a plan",
+            "node",
+            (facts.not_planned,),
+            "put right what is named here, or say it with --kubelet and --release",
+        )
+    if facts.planned is not None and facts.planned.memory_qos is None:
+        yield Finding(
+            "plan/terms",
+            "info",
+            "which Kubernetes runs here, or how its kubelet is configured, is not known, so values "
+            "are not held against a plan",
+            "kubelet",
+            (f"kubelet: {facts.machine.kubelet or 'no version'}",),
+            "give --release and --kubelet",
+        )
+    if not facts.pods:
+        yield Finding(
+            "plan/pods",
+            "info",
+            "no pods are known, so containers are not held against a plan",
+            "pods",
+            ("none were given",),
+            "name a source with --pods, such as https://127.0.0.1:10250",
+        )
+
+
+def unresolved(facts: Facts) -> Iterator[Finding]:
+    """Pods and containers without a cgroup to call theirs, and the other way round."""
+    if facts.planned is None or not facts.pods:
+        return
+    tree = facts.planned.tree
+    for missing in tree.unresolved:
+        # A container that has not started has no ID yet; a whole pod is another matter.
+        yield Finding(
+            "plan/unresolved",
+            "warning" if missing.container is None else "info",
+            "its cgroup cannot be named, so nothing is planned for it",
+            f"{missing.pod} {missing.container}" if missing.container else missing.pod,
+            (missing.why,),
+            "correct the pod where it is written"
+            if missing.container is None
+            else "look again once the container has started",
+        )
+    nobodys = tuple(
+        path for path in facts.cgroups if path not in tree.cgroups and facts.is_pod(path)
+    )
+    if nobodys:
+        yield Finding(
+            "plan/unnamed",
+            "info",
+            f"cgroups of pods that belong to no pod that is known: {len(nobodys)}",
+            nobodys[0],
+            nobodys,
+            "give all pods of the node with --pods; what remains was left behind",
+        )
+
+
+def _left_behind(change: Change) -> bool:
+    return change.kind == "-" and change.file in _MEMORY_QOS

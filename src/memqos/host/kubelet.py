@@ -1,0 +1,286 @@
+"""The kubelet's own endpoint on its node: pods, configuration and metrics, over HTTP or HTTPS.
+
+Never through the API server: its nodes/proxy would let whoever may read pods run commands in them.
+"""
+
+import os
+import re
+import time
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
+
+import msgspec
+
+from memqos.errors import InputError, Unreachable
+
+if TYPE_CHECKING:
+    import http.client
+    import socket
+    import ssl
+
+READ_ONLY: Final = "http://127.0.0.1:10255"
+SECURE: Final = "https://127.0.0.1:10250"
+SIZE_LIMIT: Final = 256 << 20
+
+_PORTS: Final = {"http": 10255, "https": 10250}
+_CHUNK: Final = 1 << 20
+_LONGEST_TOKEN: Final = 1 << 16
+_TOKEN: Final = re.compile(r"[\x21-\x7e]+")
+_LOOPBACK: Final = re.compile(r"127\.\d+\.\d+\.\d+|::1|localhost")
+_OTHER_NAME: Final = frozenset({62, 63, 64})
+"""OpenSSL's codes of a certificate that is good, but not for this name, mail or address."""
+_RIGHTS: Final = {
+    "/pods": "nodes/pods (from 1.33 on) or nodes/proxy",
+    "/configz": "nodes/configz (from 1.33 on) or nodes/proxy",
+    "/metrics": "nodes/metrics",
+}
+
+
+class Credentials(msgspec.Struct, frozen=True):
+    """Who asks, and whom to trust; all of them files, but for the name in the certificate."""
+
+    token_file: str | None = None
+    ca_file: str | None = None
+    client_cert: str | None = None
+    client_key: str | None = None
+    server_name: str | None = None
+
+
+NO_CREDENTIALS: Final = Credentials()
+
+
+class _Address(NamedTuple):
+    scheme: str
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.scheme}://{host}:{self.port}"
+
+
+class KubeletEndpoint:
+    """One kubelet, asked over its address; `timeout` bounds a whole answer, in seconds."""
+
+    def __init__(
+        self, url: str, credentials: Credentials = NO_CREDENTIALS, timeout: float = 10.0
+    ) -> None:
+        self._address = _address(url)
+        self._credentials = credentials
+        self._timeout = timeout
+        if credentials.token_file is not None and not self.is_secure:
+            raise InputError(
+                f"a token would cross {self._address} in clear text",
+                hint=f"give an https address such as {SECURE}, or leave the token out",
+            )
+
+    @property
+    def url(self) -> str:
+        """The address, without a path."""
+        return str(self._address)
+
+    @property
+    def is_secure(self) -> bool:
+        return self._address.scheme == "https"
+
+    def get(self, path: str) -> bytes:
+        """What the kubelet answers; raises Unreachable where that is not a plain success."""
+        import http.client
+
+        deadline = time.monotonic() + self._timeout
+        headers = {"Accept": "application/json, text/plain", "User-Agent": "memqos"}
+        if self._credentials.token_file is not None:
+            headers["Authorization"] = f"Bearer {_token(self._credentials.token_file)}"
+        connection = http.client.HTTPConnection(self._address.host, self._address.port)
+        try:
+            with self._connected() as connected:
+                connection.sock = connected
+                connection.request("GET", path, headers=headers)
+                with connection.getresponse() as answer:
+                    data = self._read(answer, connected, deadline)
+        except http.client.IncompleteRead:
+            raise self._broke_off() from None
+        except http.client.HTTPException as error:
+            raise self._unreachable(
+                f"the answer is not HTTP ({type(error).__name__})",
+                "is this the address of a kubelet?",
+            ) from None
+        except OSError as error:
+            self._refuse(error)
+        if answer.status != http.client.OK:
+            raise self._unreachable(*_complaint(answer.status, path, data))
+        return data
+
+    def _connected(self) -> "socket.socket":
+        if not self.is_secure:
+            return self._socket()
+        context = self._trust()
+        *others, last = self._names()
+        import ssl
+
+        for name in others:
+            try:
+                return context.wrap_socket(self._socket(), server_hostname=name)
+            except ssl.SSLCertVerificationError as error:
+                if error.verify_code not in _OTHER_NAME:
+                    raise
+        return context.wrap_socket(self._socket(), server_hostname=last)
+
+    def _socket(self) -> "socket.socket":
+        import socket
+
+        address = self._address.host, self._address.port
+        return socket.create_connection(address, timeout=self._timeout)
+
+    def _names(self) -> list[str]:
+        """The names its certificate may have: by default kubelets are given that of the node."""
+        if self._credentials.server_name is not None:
+            return [self._credentials.server_name]
+        if _LOOPBACK.fullmatch(self._address.host):
+            return [self._address.host, os.uname().nodename.lower()]
+        return [self._address.host]
+
+    def _trust(self) -> "ssl.SSLContext":
+        import ssl
+
+        given = self._credentials
+        try:
+            context = ssl.create_default_context(cafile=given.ca_file)
+        except OSError as error:
+            raise InputError(
+                f"no certificates could be read ({_words(error)})",
+                file=given.ca_file,
+                hint="give a file of certificates in PEM",
+            ) from None
+        if given.client_cert is not None:
+            try:
+                # A key under a passphrase is refused: nobody is there to be asked for it.
+                context.load_cert_chain(given.client_cert, given.client_key, password="")
+            except (OSError, ValueError) as error:
+                raise InputError(
+                    f"no certificate with its key could be read ({_words(error)})",
+                    file=given.client_cert,
+                    hint="give --client-cert and --client-key in PEM, the key without passphrase",
+                ) from None
+        return context
+
+    def _read(
+        self, answer: "http.client.HTTPResponse", connected: "socket.socket", deadline: float
+    ) -> bytes:
+        chunks, size = [], 0
+        while chunk := answer.read1(_CHUNK):
+            chunks.append(chunk)
+            size += len(chunk)
+            if size > SIZE_LIMIT:
+                raise self._unreachable(
+                    f"the answer is larger than {SIZE_LIMIT >> 20} MiB",
+                    "is this the address of a kubelet?",
+                )
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise TimeoutError
+            connected.settimeout(left)
+        if answer.length:
+            raise self._broke_off()
+        return b"".join(chunks)
+
+    def _refuse(self, error: OSError) -> NoReturn:
+        import socket
+        import ssl
+
+        if isinstance(error, ssl.SSLCertVerificationError):
+            raise self._unreachable(*self._distrust(error)) from None
+        if isinstance(error, ssl.SSLError):
+            what, hint = f"no secure connection ({_words(error)})", "is it an http address?"
+        elif isinstance(error, ConnectionRefusedError):
+            what = "nothing listens there"
+            hint = "is the kubelet running? Its read-only port is off by default; " + (
+                f"{SECURE} takes a token or a client certificate"
+            )
+        elif isinstance(error, TimeoutError):
+            what, hint = f"no answer within {self._timeout:g} s", "look at the kubelet's log"
+        elif isinstance(error, socket.gaierror):
+            what, hint = "the name of the host is not known", "check the address"
+        else:
+            what, hint = f"the connection failed ({_words(error)})", "check the address"
+        raise self._unreachable(what, hint) from None
+
+    def _distrust(self, error: "ssl.SSLCertVerificationError") -> tuple[str, str]:
+        if error.verify_code in _OTHER_NAME:
+            names = " or ".join(self._names())
+            return (
+                f"its certificate is not for {names}",
+                "give the node's name, as its certificate has it, with --server-name",
+            )
+        return (
+            f"its certificate is not trusted ({error.verify_message})",
+            "give the authority that signed it with --ca-file; one the kubelet made itself is "
+            "/var/lib/kubelet/pki/kubelet.crt",
+        )
+
+    def _broke_off(self) -> Unreachable:
+        return self._unreachable("the answer broke off", "try again")
+
+    def _unreachable(self, what: str, hint: str) -> Unreachable:
+        return Unreachable(f"{self.url}: {what}", hint=hint)
+
+
+def _address(url: str) -> _Address:
+    from urllib.parse import urlsplit
+
+    try:
+        parts = urlsplit(url)
+        scheme, host, port = parts.scheme, parts.hostname, parts.port
+    except ValueError:
+        raise _no_address("it is not a URL") from None
+    if scheme not in _PORTS or not host:
+        raise _no_address("it does not start with http:// or https:// and a host")
+    if parts.username is not None or parts.password is not None:
+        raise _no_address("it holds a user or a password, which everybody could read")
+    if parts.path not in ("", "/", "/pods", "/pods/") or parts.query or parts.fragment:
+        raise _no_address("it goes further than the kubelet's own /pods")
+    return _Address(scheme, host, port or _PORTS[scheme])
+
+
+def _no_address(why: str) -> InputError:
+    return InputError(
+        f"this is not the address of a kubelet: {why}",
+        hint=f"give one such as {SECURE}; the API server's proxy is not used",
+    )
+
+
+def _token(file: str) -> str:
+    # Read anew for each request: tokens given to pods are replaced every hour.
+    try:
+        with open(file, encoding="ascii", errors="replace") as opened:
+            token = opened.read(_LONGEST_TOKEN).strip()
+    except OSError as error:
+        raise InputError(
+            _words(error), file=file, hint="give a file that holds a token with --token-file"
+        ) from None
+    if not _TOKEN.fullmatch(token):
+        raise InputError("this is not a token", file=file, hint="a token is one word")
+    return token
+
+
+def _complaint(status: int, path: str, data: bytes) -> tuple[str, str]:
+    if status == 401:
+        return (
+            "it does not know who asks (401)",
+            "give --token-file, or --client-cert and --client-key",
+        )
+    if status == 403:
+        return (
+            f"whoever asks may not read {path} (403)",
+            f"grant the verb get on {_RIGHTS.get(path, 'nodes/proxy')} in a ClusterRole",
+        )
+    if status == 400 and b"HTTPS server" in data:
+        return "it speaks HTTPS", "write https://"
+    if status == 404:
+        return f"it has no {path} (404)", "is this the address of a kubelet?"
+    return f"it answered {status} for {path}", "look at the kubelet's log"
+
+
+def _words(error: Exception) -> str:
+    strerror = getattr(error, "strerror", None)
+    reason = getattr(error, "reason", None)
+    return str(reason or strerror or error).lower().replace("_", " ")

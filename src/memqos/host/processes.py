@@ -1,0 +1,133 @@
+"""The processes of this machine, out of /proc. Reading needs no rights beyond seeing them."""
+
+import os
+from typing import Final, NamedTuple
+
+import msgspec
+
+from memqos.api.process import Process
+from memqos.errors import Unreachable
+from memqos.host.cgroups import CgroupFs
+
+_GONE: Final = (FileNotFoundError, ProcessLookupError, NotADirectoryError)
+_KERNEL_THREAD: Final = 0x0020_0000
+"""PF_KTHREAD in the flags of /proc/PID/stat."""
+_ENDED: Final = "ZX"
+"""States in which a process holds no memory any more."""
+_KTHREADD: Final = 2
+# Places in /proc/PID/stat, counted from behind the name.
+_STATE, _FLAGS, _STARTED = 0, 6, 19
+
+
+class Seen(NamedTuple):
+    """What was seen, in the order in which processes were started."""
+
+    processes: tuple[Process, ...]
+    unreadable: int
+    """Processes that are there but may not be looked at."""
+    complete: bool
+    """Whether this is the machine's own list: within a container only its processes show."""
+
+
+def processes(proc: str = "/proc", cgroups: CgroupFs | None = None) -> Seen:
+    """Every process that can be seen; one that ends meanwhile is left out."""
+    groups = _OomGroups(cgroups or CgroupFs())
+    found: list[tuple[int, int, Process]] = []
+    unreadable = 0
+    complete = False
+    try:
+        names = os.listdir(proc)
+    except OSError as error:
+        raise Unreachable(
+            f"{proc} cannot be read: {error.strerror}", hint="give --from FILE or --snapshot FILE"
+        ) from None
+    for pid in [int(name) for name in names if name.isdigit()]:
+        try:
+            read = _read(f"{proc}/{pid}", pid, groups)
+        except _GONE:
+            continue
+        except PermissionError:
+            unreadable += 1
+            continue
+        if read is not None:
+            started, process = read
+            complete |= pid == _KTHREADD and process.kernel_thread
+            found.append((started, pid, process))
+    found.sort(key=lambda each: each[:2])
+    return Seen(tuple(process for *_, process in found), unreadable, complete)
+
+
+def _read(folder: str, pid: int, groups: "_OomGroups") -> tuple[int, Process] | None:
+    """When a process was started, and the process; None for one that has ended."""
+    name, _, rest = _text(f"{folder}/stat").rpartition(")")
+    fields = rest.split()
+    if fields[_STATE] in _ENDED:
+        return None
+    kernel_thread = bool(int(fields[_FLAGS]) & _KERNEL_THREAD)
+    process = Process(
+        comm=name.partition("(")[2],
+        oom_score_adj=int(_text(f"{folder}/oom_score_adj")),
+        pid=pid,
+        kernel_thread=kernel_thread,
+        cgroup=_cgroup(_text(f"{folder}/cgroup")),
+    )
+    if kernel_thread:
+        return int(fields[_STARTED]), process
+    status = _status(_text(f"{folder}/status"))
+    return int(fields[_STARTED]), msgspec.structs.replace(
+        process,
+        rss=status.get("VmRSS", 0),
+        swap=status.get("VmSwap", 0),
+        page_tables=status.get("VmPTE", 0),
+        oom_group=groups.of(process.cgroup),
+    )
+
+
+def _text(path: str) -> str:
+    with open(path, encoding="utf-8", errors="replace") as file:
+        return file.read()
+
+
+def _status(text: str) -> dict[str, int]:
+    """Bytes by name, of the lines that are amounts of memory."""
+    amounts = {}
+    for line in text.splitlines():
+        name, _, value = line.partition(":")
+        if value.endswith(" kB"):
+            amounts[name] = int(value.removesuffix(" kB")) << 10
+    return amounts
+
+
+def _cgroup(text: str) -> str | None:
+    """The path in the unified hierarchy, or where there is none that of the memory controller."""
+    unified = memory = None
+    for line in text.splitlines():
+        number, controllers, path = line.split(":", 2)
+        if number == "0":
+            unified = path
+        elif "memory" in controllers.split(","):
+            memory = path
+    return memory if memory is not None and unified in (None, "/") else unified
+
+
+class _OomGroups:
+    """Which cgroup dies as a whole with a process of a cgroup; each is read once."""
+
+    def __init__(self, cgroups: CgroupFs) -> None:
+        self._cgroups = cgroups
+        self._known: dict[str, str | None] = {}
+
+    def of(self, path: str | None) -> str | None:
+        if path is None or path == "/" or ".." in path:
+            return None
+        if path not in self._known:
+            parent = path.rpartition("/")[0] or "/"
+            above = self.of(parent)
+            self._known[path] = above or (path if self._is_set(path) else None)
+        return self._known[path]
+
+    def _is_set(self, path: str) -> bool:
+        try:
+            return self._cgroups.read(path, "memory.oom.group") == "1"
+        except OSError:
+            return False

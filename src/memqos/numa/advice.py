@@ -1,0 +1,299 @@
+"""Advice: the smallest changes with which a refused pod would be admitted, each one tried out.
+
+A change is tried by admitting the changed pod, or the pod on a changed node, and dropping the
+result. What is tried comes from the node map (what nodes, groups and idle nodes have free); where
+that is not exact, as with several containers or resources, a bisection closes in on the most that
+fits. Sizes are whole mebibytes, or pages.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import accumulate
+from typing import Final, Literal
+
+import msgspec
+
+from memqos.api.pod import Pod
+from memqos.api.shape import shape_of
+from memqos.api.validation import shape_errors
+from memqos.numa.admission import Admitted, Refused
+from memqos.numa.manager import Manager
+from memqos.numa.memory import NodeMap, empty_nodes, free_in
+from memqos.numa.resizing import Target, is_unread, resized, targets_in, text_of
+from memqos.numa.state import State
+from memqos.numa.topology import POLICIES, SCOPES, Topology
+
+Kind = Literal["smaller", "spelling", "without", "topology_policy", "scope", "memory_policy"]
+
+_MOST_TRIALS: Final = 2000
+_MOST_PODS: Final = 3
+"""How many pods are named of which one would have to go."""
+
+
+class Resized(msgspec.Struct, frozen=True):
+    """A size that would fit; `container` is None for that of the pod as a whole."""
+
+    container: str | None
+    resource: str
+    before: int
+    after: int
+    text: str
+    """The size as a manifest would spell it."""
+
+
+class Change(msgspec.Struct, frozen=True):
+    """One change after which the pod is admitted."""
+
+    kind: Kind
+    sizes: tuple[Resized, ...] = ()
+    uids: tuple[str, ...] = ()
+    """Pods that would have to go, all of them."""
+    value: str | None = None
+    """The policy or scope it would take."""
+
+
+class Advice(msgspec.Struct, frozen=True):
+    """All changes that were found, how many were tried, and whether there was no end to it."""
+
+    changes: tuple[Change, ...]
+    trials: int
+    gave_up: bool
+    fits_empty: bool
+    """Whether the pod would be admitted if no other pod had memory of this machine."""
+
+
+class _GaveUp(Exception):
+    """Too many changes were tried."""
+
+
+def advise(manager: Manager, pod: Pod, refused: Refused) -> Advice:
+    """What would let a pod in that a manager refuses."""
+    trials = _Trials(manager, pod)
+    changes: list[Change] = []
+    gave_up = False
+    try:
+        for find in (_spelled_out, _smaller, _without, _elsewise):
+            changes += find(trials, refused)
+    except _GaveUp:
+        gave_up = True
+    if not changes and trials.admits(_without_memory_manager(manager), pod, free=True):
+        changes.append(Change("memory_policy", value="None"))
+    empty = msgspec.structs.replace(manager, state=_emptied(manager), active={})
+    return Advice(tuple(changes), trials.count, gave_up, trials.admits(empty, pod, free=True))
+
+
+class _Trials:
+    """Tries changes, and counts them."""
+
+    def __init__(self, manager: Manager, pod: Pod) -> None:
+        self.manager = manager
+        self.pod = pod
+        self.count = 0
+
+    def admits(self, manager: Manager, pod: Pod, *, free: bool = False) -> bool:
+        if self.count >= _MOST_TRIALS and not free:
+            raise _GaveUp
+        self.count += 1
+        _, outcome = manager.admit(pod)
+        return isinstance(outcome, Admitted)
+
+    def fits(self, sizes: Mapping[Target, int]) -> bool:
+        release, pod = self.manager.settings.release, resized(self.pod, sizes)
+        # Sizes at pod level bound those of containers.
+        valid = not shape_errors(shape_of(pod, release), release)
+        return valid and self.admits(self.manager, pod)
+
+
+# Other sizes
+
+
+def _spelled_out(trials: _Trials, refused: Refused) -> Iterator[Change]:
+    """Sizes the kubelet cannot read, written so that it can."""
+    if refused.cause != "not_an_integer":
+        return
+    unread = [target for target in targets_in(trials.pod) if is_unread(trials.pod, target)]
+    if unread and trials.fits({target: target.size for target in unread}):
+        yield Change("spelling", tuple([_as_resized(each, each.size) for each in unread]))
+
+
+def _smaller(trials: _Trials, refused: Refused) -> Iterator[Change]:
+    targets = [target for target in targets_in(trials.pod) if target.resource in refused.sizes]
+    found = False
+    for resource in refused.sizes:
+        best: tuple[int, Target, int] | None = None
+        for target in targets:
+            if target.resource != resource:
+                continue
+            size = _most(trials, refused, target, {})
+            if size is not None and (best is None or target.size - size < best[0]):
+                best = target.size - size, target, size
+        if best is not None:
+            yield Change("smaller", (_as_resized(best[1], best[2]),))
+            found = True
+    if not found:
+        yield from _all_smaller(trials, refused, targets)
+
+
+def _all_smaller(trials: _Trials, refused: Refused, targets: Sequence[Target]) -> Iterator[Change]:
+    """Several sizes at once, each as large as the others leave it."""
+    sizes = {target: target.unit for target in targets}
+    if len(targets) < 2 or not trials.fits(sizes):
+        return
+    for target in targets:
+        others = {other: size for other, size in sizes.items() if other != target}
+        sizes[target] = (
+            target.size
+            if trials.fits({**others, target: target.size})
+            else _most(trials, refused, target, others) or target.unit
+        )
+    yield Change(
+        "smaller",
+        tuple([_as_resized(each, size) for each, size in sizes.items() if size != each.size]),
+    )
+
+
+def _most(
+    trials: _Trials, refused: Refused, target: Target, others: Mapping[Target, int]
+) -> int | None:
+    """The largest smaller size that fits while the others stay."""
+    unit = target.unit
+
+    def fits(size: int) -> bool:
+        return trials.fits({**others, target: size})
+
+    if target.size <= unit:
+        return None
+    tried = (*_candidates(trials.manager, refused, target), unit)
+    found = next(filter(fits, tried), None)
+    return None if found is None else _bisected(fits, found, target.size, unit)
+
+
+def _bisected(fits: Callable[[int], bool], fitting: int, failing: int, unit: int) -> int:
+    """The largest fitting size from one that fits up to one that does not."""
+    low, high = fitting // unit, -(-failing // unit)
+    while high - low > 1:
+        middle = (low + high) // 2
+        if fits(middle * unit):
+            low = middle
+        else:
+            high = middle
+    return max(low * unit, fitting)
+
+
+def _candidates(manager: Manager, refused: Refused, target: Target) -> list[int]:
+    """Sizes at which the answer may change, largest first.
+
+    Where the pod was looked at as a whole, what it lacks is taken off the one size.
+    """
+    lacking_of = refused.sizes[target.resource]
+    sizes = set()
+    for room in _rooms(manager.state.nodes, target.resource):
+        for size in (room, target.size - (lacking_of - room)):
+            whole = size // target.unit * target.unit
+            if target.unit <= whole < target.size:
+                sizes.add(whole)
+    return sorted(sizes, reverse=True)
+
+
+def _rooms(nodes: NodeMap, resource: str) -> set[int]:
+    """What single nodes, groups, and the 2, 3 … idle nodes with the most have free."""
+    idle = sorted(
+        [node.table(resource).free for node in nodes.values() if node.assignments <= 0],
+        reverse=True,
+    )
+    return {
+        *[node.table(resource).free for node in nodes.values()],
+        *[free_in(nodes, node.cells, resource) for node in nodes.values() if len(node.cells) > 1],
+        *accumulate(idle),
+    }
+
+
+# Another node
+
+
+def _without(trials: _Trials, refused: Refused) -> Iterator[Change]:
+    manager = trials.manager
+    own = trials.pod.metadata.uid or ""
+    held = {uid: _held(manager.state, uid) for uid in manager.state.assignments if uid != own}
+    order = sorted(held, key=lambda uid: (held[uid], uid))
+    found = 0
+    for uid in order:
+        if trials.admits(manager.delete(uid), trials.pod):
+            yield Change("without", uids=(uid,))
+            found += 1
+            if found == _MOST_PODS:
+                return
+    if not found:
+        yield from _without_several(trials, order)
+
+
+def _without_several(trials: _Trials, order: Sequence[str]) -> Iterator[Change]:
+    """The largest go until there is room; then those stay that need not have gone."""
+    gone: list[str] = []
+    for uid in reversed(order):
+        gone.append(uid)
+        if trials.admits(_less(trials.manager, gone), trials.pod):
+            break
+    else:
+        return
+    for uid in sorted(gone, key=order.index, reverse=True):
+        fewer = [other for other in gone if other != uid]
+        if fewer and trials.admits(_less(trials.manager, fewer), trials.pod):
+            gone = fewer
+    yield Change("without", uids=tuple(sorted(gone, key=order.index)))
+
+
+def _elsewise(trials: _Trials, refused: Refused) -> Iterator[Change]:
+    """The strictest of the laxer topology policies that lets the pod in; the other scope."""
+    topology = trials.manager.settings.topology
+    if topology.policy == "none":
+        return
+    for policy in reversed(POLICIES[: POLICIES.index(topology.policy)]):
+        laxer = (
+            Topology("none", "none")
+            if policy == "none"
+            else msgspec.structs.replace(topology, policy=policy)
+        )
+        if trials.admits(_under(trials.manager, laxer), trials.pod):
+            yield Change("topology_policy", value=policy)
+            break
+    for scope in SCOPES:
+        if scope != topology.scope and trials.admits(
+            _under(trials.manager, msgspec.structs.replace(topology, scope=scope)), trials.pod
+        ):
+            yield Change("scope", value=scope)
+
+
+def _under(manager: Manager, topology: Topology) -> Manager:
+    settings = msgspec.structs.replace(manager.settings, topology=topology)
+    return msgspec.structs.replace(manager, settings=settings)
+
+
+def _without_memory_manager(manager: Manager) -> Manager:
+    settings = msgspec.structs.replace(manager.settings, policy="None")
+    return msgspec.structs.replace(manager, settings=settings)
+
+
+def _less(manager: Manager, uids: Sequence[str]) -> Manager:
+    for uid in uids:
+        manager = manager.delete(uid)
+    return manager
+
+
+def _emptied(manager: Manager) -> State:
+    reserved = {
+        i: {name: table.system_reserved for name, table in node.memory.items()}
+        for i, node in manager.state.nodes.items()
+    }
+    return State(manager.state.policy, empty_nodes(manager.settings.machine, reserved))
+
+
+def _held(state: State, uid: str) -> int:
+    blocks = state.pools.get(uid) or [
+        block for blocks in state.assignments[uid].values() for block in blocks
+    ]
+    return sum([block.size for block in blocks])
+
+
+def _as_resized(target: Target, size: int) -> Resized:
+    text = text_of(target.resource, size)
+    return Resized(target.container, target.resource, target.size, size, text)

@@ -1,0 +1,76 @@
+"""The kubelet's equation: what reservedMemory must add up to, and a split of it as asked."""
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from memqos.api.kubelet import KubeletConfiguration
+from memqos.api.node import Capacity, eviction_reserve
+from memqos.api.quantity import NANOS, Quantity
+from memqos.api.reservations import read_reservations
+from memqos.api.resources import MEMORY, spelled
+from memqos.numa.memory import NodeMap
+from memqos.numa.reserved import Reservation, Reservations, even_split
+from memqos.release import Release
+
+_NOTHING: Final = Quantity(0)
+
+
+class Equation(msgspec.Struct, frozen=True):
+    """kubeReserved + systemReserved + evictionHard memory.available, of memory."""
+
+    kube: Quantity
+    system: Quantity
+    eviction: Quantity
+
+    @property
+    def total(self) -> Quantity:
+        return self.kube + self.system + self.eviction
+
+    @property
+    def required(self) -> dict[str, Quantity]:
+        """What must be reserved of each resource; hugepages cannot be kept back."""
+        return {MEMORY: self.total}
+
+
+class Shortfall(msgspec.Struct, frozen=True):
+    """A split that is not possible, and by how many bytes.
+
+    `node` cannot give what is asked of it; None means that the rest has no room, or, if `missing`
+    is negative, that more is asked for than must be reserved.
+    """
+
+    missing: int
+    node: int | None = None
+
+
+def equation_of(config: KubeletConfiguration, memory: int, release: Release) -> Equation:
+    """The equation of a kubelet on a machine with so many bytes of memory."""
+    reserved = read_reservations(config, release.minor)
+    return Equation(
+        kube=reserved.kube.get(MEMORY, _NOTHING),
+        system=reserved.system.get(MEMORY, _NOTHING),
+        eviction=eviction_reserve(Capacity(cpu=0, memory=memory), config),
+    )
+
+
+def asked_split(nodes: NodeMap, total: int, asked: Mapping[int, int]) -> Reservations | Shortfall:
+    """Reservations of so many bytes; nodes that were not asked for share the rest evenly."""
+    for node, size in sorted(asked.items()):
+        room = nodes[node].table(MEMORY).allocatable
+        if size > room:
+            return Shortfall(size - room, node)
+    rest = total - sum(asked.values())
+    others = {i: node for i, node in nodes.items() if i not in asked}
+    room = sum([node.table(MEMORY).allocatable for node in others.values()])
+    if rest < 0 or rest > room:
+        return Shortfall(rest if rest < 0 else rest - room)
+    split = even_split(others, {MEMORY: Quantity(rest * NANOS, "BinarySI")}) if rest else ()
+    assert split is not None
+    shares = [
+        Reservation(node, {MEMORY: spelled(MEMORY, size * 1000)})
+        for node, size in asked.items()
+        if size
+    ]
+    return tuple(sorted([*shares, *split], key=lambda entry: entry.numa_node))

@@ -1,0 +1,96 @@
+"""Sizes of memory in a pod, and the pod with other ones."""
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from memqos.api.pod import Container, Pod, ResourceRequirements
+from memqos.api.quantity import Quantity
+from memqos.api.resources import MEMORY, hugepage_size, is_hugepages, spelled
+from memqos.numa.requests import as_int64
+
+_MIB: Final = 1 << 20
+
+
+class Target(msgspec.Struct, frozen=True):
+    """A size in a pod that can be changed; `container` is None for that of the pod level."""
+
+    container: str | None
+    resource: str
+    size: int
+
+    @property
+    def unit(self) -> int:
+        """The steps in which a person would change it."""
+        if is_hugepages(self.resource):
+            return hugepage_size(self.resource) or _MIB
+        return _MIB if self.size > _MIB else 1
+
+
+def targets_in(pod: Pod) -> list[Target]:
+    """Every size of memory in a pod, containers first."""
+    stanzas: list[tuple[str | None, ResourceRequirements | None]] = [
+        (container.name, container.resources)
+        for container in (*(pod.spec.init_containers or ()), *(pod.spec.containers or ()))
+    ]
+    stanzas.append((None, pod.spec.resources))
+    return [
+        Target(name, resource, Quantity.parse(raw).value)
+        for name, resources in stanzas
+        for resource, raw in ((resources and resources.requests) or {}).items()
+        if resource == MEMORY or is_hugepages(resource)
+    ]
+
+
+def is_unread(pod: Pod, target: Target) -> bool:
+    """Whether the kubelet cannot read the size as bytes."""
+    resources = pod.spec.resources
+    for container in (*(pod.spec.init_containers or ()), *(pod.spec.containers or ())):
+        if container.name == target.container:
+            resources = container.resources
+    requests = (resources and resources.requests) or {}
+    return as_int64(requests.get(target.resource)) is None
+
+
+def resized(pod: Pod, sizes: Mapping[Target, int]) -> Pod:
+    """The pod with other sizes, requests and limits alike."""
+    spec = pod.spec
+
+    def changed(
+        name: str | None, resources: ResourceRequirements | None
+    ) -> ResourceRequirements | None:
+        texts = {
+            target.resource: text_of(target.resource, size)
+            for target, size in sizes.items()
+            if target.container == name
+        }
+        if resources is None or not texts:
+            return resources
+        return ResourceRequirements(
+            {**(resources.requests or {}), **texts}, {**(resources.limits or {}), **texts}
+        )
+
+    def all_changed(containers: tuple[Container, ...] | None) -> tuple[Container, ...]:
+        return tuple(
+            [
+                msgspec.structs.replace(each, resources=changed(each.name, each.resources))
+                for each in containers or ()
+            ]
+        )
+
+    return msgspec.structs.replace(
+        pod,
+        spec=msgspec.structs.replace(
+            spec,
+            init_containers=all_changed(spec.init_containers),
+            containers=all_changed(spec.containers),
+            resources=changed(None, spec.resources),
+        ),
+    )
+
+
+def text_of(resource: str, size: int) -> str:
+    """A spelling the kubelet reads as bytes: past a size binary units are no integers to it."""
+    text = spelled(resource, size * 1000)
+    return text if as_int64(text) is not None else str(size)

@@ -1,0 +1,116 @@
+"""A cgroup tree in a folder, whose files take values as the kernel does.
+
+Amounts are rounded down to pages, lists are written out in order, nonsense is refused, and a write
+either happens or does not. The folder stands for the kernel: it outlives whoever writes to it.
+"""
+
+import errno
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+from memqos.errors import WriteRefused
+from memqos.host.cgroups import CgroupFs
+
+PAGE: Final = 4096
+NUMA_NODES: Final = 8
+DEFAULTS: Final = {
+    "memory.min": "0",
+    "memory.low": "0",
+    "memory.high": "max",
+    "memory.current": "0",
+    "memory.stat": "anon 0\nfile 0\nshmem 0",
+    "memory.swap.max": "max",
+    "memory.swap.current": "0",
+    "cpuset.mems": "",
+}
+_LARGEST: Final = 1 << 63
+
+# Tests put others in their place to see what a writer does; the kernel goes on with its own.
+_replace = os.replace
+_open, _write, _close = os.open, os.write, os.close
+
+
+class FakeKernel(CgroupFs):
+    """The cgroup files below a folder, and the hand that takes what is written to them."""
+
+    def __init__(self, root: Path) -> None:
+        self.folder = root / "cgroup"
+        self.folder.mkdir(exist_ok=True)
+        self.scratch = str(root / "scratch")
+        self.refusals: dict[tuple[str, str], int] = {}
+        """(path, file) → what the kernel answers."""
+        self.before_write: Callable[[str, str], None] = lambda _path, _file: None
+        super().__init__(str(self.folder))
+
+    def make(self, path: str, files: Mapping[str, str] | None = None) -> None:
+        """A new cgroup; parents are made with it."""
+        folder = self.folder / path.removeprefix("/")
+        folder.mkdir(parents=True)
+        for file, content in {**DEFAULTS, **(files or {})}.items():
+            (folder / file).write_text(f"{content}\n")
+
+    def set(self, path: str, file: str, content: str) -> None:
+        """Somebody else's write."""
+        (self.folder / path.removeprefix("/") / file).write_text(f"{content}\n")
+
+    def remove(self, path: str) -> None:
+        """The cgroup vanishes."""
+        folder = self.folder / path.removeprefix("/")
+        for child in folder.iterdir():
+            if child.is_dir():
+                self.remove(f"{path}/{child.name}")
+            else:
+                child.unlink()
+        folder.rmdir()
+
+    def contents(self) -> dict[str, bytes]:
+        """Every file of the tree, byte for byte."""
+        return {
+            str(file.relative_to(self.folder)): file.read_bytes()
+            for file in sorted(self.folder.rglob("*"))
+            if file.is_file()
+        }
+
+    def write(self, path: str, file: str, value: str) -> None:
+        self.before_write(path, file)
+        target = self._file(path, file)
+        code = self.refusals.get((path, file), 0 if os.path.exists(target) else errno.ENOENT)
+        content = None if code else _taken(file, value.strip())
+        if content is None:
+            raise WriteRefused(f"{path}/{file}", value, errno=code or errno.EINVAL, hint="a fake")
+        handle = _open(self.scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+        _write(handle, f"{content}\n".encode())
+        _close(handle)
+        _replace(self.scratch, target)
+
+
+def _taken(file: str, value: str) -> str | None:
+    """What a file shows once a value was written to it; None where the value is nonsense."""
+    if file == "cpuset.mems":
+        return _nodes(value)
+    if value == "max":
+        return value
+    if not (value.isascii() and value.isdigit()):
+        return None
+    amount = int(value) // PAGE * PAGE
+    return "max" if amount >= _LARGEST - PAGE else str(amount)
+
+
+def _nodes(value: str) -> str | None:
+    nodes: set[int] = set()
+    for part in value.split(",") if value else ():
+        first, dash, last = part.partition("-")
+        if not first.isdigit() or (dash and not last.isdigit()):
+            return None
+        nodes |= set(range(int(first), int(last or first) + 1))
+    if any(node >= NUMA_NODES for node in nodes):
+        return None
+    runs: list[list[int]] = []
+    for node in sorted(nodes):
+        if runs and runs[-1][1] == node - 1:
+            runs[-1][1] = node
+        else:
+            runs.append([node, node])
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)

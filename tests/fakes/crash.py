@@ -1,0 +1,97 @@
+"""A writer that is killed at a moment of one's choice.
+
+Moments lie before and after every call by which a process changes the world outside of it, and in
+the middle of every write to a file. They are counted over the writer and the processes it forks.
+"""
+
+import fcntl
+import mmap
+import os
+import signal
+import struct
+from collections.abc import Callable
+from typing import Any, Final, Literal
+
+from memqos.host.cgroups import CgroupFs
+
+Victim = Literal["writer", "family"]
+"""Who is killed: the writer alone, or the processes it has forked with it."""
+
+_CALLS: Final = (
+    "fsync",
+    "replace",
+    "unlink",
+    "link",
+    "ftruncate",
+    "mkdir",
+    "pwrite",
+    "fork",
+    "open",
+)
+
+
+class Clock:
+    """Counts moments in memory that forked processes share, and kills when the time has come."""
+
+    def __init__(self, end: int, victim: Victim) -> None:
+        self._count = mmap.mmap(-1, 8)
+        self._end = end
+        self._victim = victim
+        self._writer = os.getpid()
+
+    def tick(self) -> None:
+        (now,) = struct.unpack("q", self._count[:])
+        self._count[:] = struct.pack("q", now + 1)
+        if now == self._end:
+            if self._victim == "family":
+                os.killpg(self._writer, signal.SIGKILL)
+            os.kill(self._writer, signal.SIGKILL)
+
+
+def is_killed(action: Callable[[], object], moment: int, victim: Victim, fs: CgroupFs) -> bool:
+    """Run an action in a process of its own, to be killed at a moment; False if it ended before."""
+    writer = os.fork()
+    if not writer:
+        code = 1
+        try:
+            os.setpgid(0, 0)
+            _wire(Clock(moment, victim), fs)
+            action()
+            code = 0
+        finally:
+            os._exit(code)
+    _, status = os.waitpid(writer, 0)
+    if os.WIFSIGNALED(status):
+        assert os.WTERMSIG(status) == signal.SIGKILL
+        return True
+    assert os.WEXITSTATUS(status) == 0
+    return False
+
+
+def _wire(clock: Clock, fs: CgroupFs) -> None:
+    """Have every call of this process, which has not long to live, tell the clock."""
+
+    def told(call: Callable[..., Any]) -> Callable[..., Any]:
+        def telling(*arguments: Any, **named: Any) -> Any:
+            clock.tick()
+            answer = call(*arguments, **named)
+            clock.tick()
+            return answer
+
+        return telling
+
+    write = os.write
+
+    def torn(handle: int, data: Any) -> int:
+        clock.tick()
+        done = write(handle, data[: len(data) // 2])
+        clock.tick()
+        done += write(handle, data[len(data) // 2 :])
+        clock.tick()
+        return done
+
+    os.write = torn
+    for name in _CALLS:
+        setattr(os, name, told(getattr(os, name)))
+    fcntl.flock = told(fcntl.flock)
+    fs.write = told(fs.write)  # type: ignore[method-assign]

@@ -1,0 +1,97 @@
+"""A node with a tree of its own, a journal, and plans to write and take back."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Final
+
+from memqos.converge.apply import Applied, apply
+from memqos.converge.direct import Direct
+from memqos.converge.journal import Reading, hierarchy_of, read, writing
+from memqos.converge.rollback import RolledBack, rollback
+from memqos.converge.steps import Step, steps_of
+from memqos.converge.writing import Cautions
+from memqos.plan.changes import Change
+from memqos.plan.setting import Rule, Setting
+from memqos.plan.tree import Level
+from tests.fakes.cgroups import PAGE, FakeKernel
+
+MI: Final = 1 << 20
+RULE: Final = Rule("test/rule", "because the test says so", "the test")
+
+CONTAINERS: Final = tuple(
+    f"/kubepods/burstable/pod{pod}/{name}" for pod in range(4) for name in ("a", "b")
+)
+BUSY: Final = CONTAINERS[0]
+"""A container with 400 Mi of page cache, so that memory.high below that makes its writer reclaim."""
+CGROUPS: Final[dict[str, Level]] = {
+    "/kubepods": "kubepods",
+    "/kubepods/burstable": "qos",
+    **{path.rpartition("/")[0]: "pod" for path in CONTAINERS},
+    **dict.fromkeys(CONTAINERS, "container"),
+}
+
+
+class Node:
+    """A fake kernel, and memqos at work on it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.kernel = FakeKernel(folder)
+        self.journal_folder = str(folder / "run")
+        self.boot = "this-boot"
+        self.timeout = 10.0
+        if not any(self.kernel.folder.iterdir()):
+            for path in CGROUPS:
+                self.kernel.make(path, {"memory.low": str(2 * MI), "memory.high": str(900 * MI)})
+            self.kernel.set(BUSY, "memory.current", str(400 * MI))
+
+    @property
+    def journal(self) -> Path:
+        return Path(self.journal_folder) / "journal"
+
+    def steps(self, wanted: Mapping[tuple[str, str], str]) -> tuple[Step, ...]:
+        """What it takes for these files to have these values."""
+        changes = []
+        for (path, file), new in wanted.items():
+            old = self.kernel.read(path, file)
+            assert old is not None
+            level = CGROUPS.get(path, "container")
+            changes.append(Change(path, file, old, new, level, Setting(new, RULE), "ns/pod"))
+        identities = {path: self.kernel.identity(path) for path, _ in wanted}
+        return steps_of(changes, {path: inode for path, inode in identities.items() if inode})
+
+    def apply(self, steps: Iterable[Step], *, force: bool = False, swap: int = 0) -> Applied:
+        with writing(self.journal_folder, hierarchy_of(self.kernel, self.boot)) as journal:
+            return apply(
+                steps,
+                self.kernel,
+                Direct(self.kernel, self.timeout),
+                journal,
+                Cautions(PAGE, swap, force),
+            )
+
+    def rollback(self, *, force: bool = False, swap: int = 0) -> RolledBack:
+        with writing(self.journal_folder, hierarchy_of(self.kernel, self.boot)) as journal:
+            return rollback(
+                self.kernel,
+                Direct(self.kernel, self.timeout),
+                journal,
+                Cautions(PAGE, swap, force),
+            )
+
+    def reading(self) -> Reading:
+        return read(self.journal_folder, hierarchy_of(self.kernel, self.boot))
+
+
+def a_plan(step: int = 1) -> dict[tuple[str, str], str]:
+    """Forty values: raised and lowered, set and taken back, some not a whole number of pages."""
+    wanted = {
+        ("/kubepods", "memory.high"): str((999 + step) * MI),
+    }
+    for index, path in enumerate(CGROUPS):
+        wanted[path, "memory.low"] = str((index + step) * MI + 17) if index % 3 else "0"
+        wanted[path, "memory.min"] = str((2 * index + step) * MI)
+    for index, path in enumerate(CONTAINERS):
+        wanted[path, "memory.high"] = "max" if index % 2 else str((200 - step) * MI)
+    for path in CONTAINERS[:3]:
+        wanted[path, "cpuset.mems"] = f"0,{step}"
+    return wanted

@@ -1,0 +1,357 @@
+"""What is found on a node, judged from facts alone."""
+
+import json
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from memqos.api.machine import Machine
+from memqos.api.snapshot import read_snapshot
+from memqos.converge.observing import observe_snapshot
+from memqos.converge.planning import Wanted, plan_of
+from memqos.findings.facts import Facts, Later, Planned
+from memqos.findings.finding import Finding
+from memqos.findings.node import judge
+from memqos.plan.names import cgroup_names
+
+NODES = Path(__file__).parents[1] / "nodes"
+MI = 1 << 20
+V2 = "cgroup2 /sys/fs/cgroup cgroup2 rw,relatime,memory_recursiveprot 0 0"
+PLAIN_V2 = "cgroup2 /sys/fs/cgroup cgroup2 rw,relatime 0 0"
+SOUND = Machine(
+    kernel="6.1.0",
+    page_size=4096,
+    meminfo="MemTotal: 4194304 kB\nSwapTotal: 1048576 kB\n",
+    mount=(V2,),
+    layout="v2",
+    pressure={"memory": "some avg10=0.00 avg60=0.00 avg300=0.00 total=0"},
+    runtime="containerd 1.7.1",
+    kubelet="v1.38.0",
+)
+ON, OFF = "memoryReservationPolicy: TieredReservation", "featureGates: {MemoryQoS: false}"
+CONTROLLERS = {"cgroup.controllers": "cpu memory", "cgroup.subtree_control": "cpu memory"}
+
+
+def cgroup(**files: object) -> dict[str, str]:
+    named = {f"memory.{file}": str(content) for file, content in files.items()}
+    return {**CONTROLLERS, "memory.min": "0", "memory.low": "0", "memory.high": "max", **named}
+
+
+def facts(cgroups: dict[str, dict[str, str]] | None = None, machine: Machine = SOUND) -> Facts:
+    return Facts(machine=machine, cgroups={"/": CONTROLLERS, **(cgroups or {})}, pods=1)
+
+
+def recorded(name: str, gate: str = ON) -> Facts:
+    data = (NODES / f"{name}.json").read_bytes().replace(ON.encode(), gate.encode())
+    observation = observe_snapshot(read_snapshot(data, name), name)
+    plan = plan_of(observation, Wanted(release="1.38"))
+    return Facts(
+        machine=observation.machine,
+        cgroups=observation.cgroups,
+        planned=Planned(
+            cgroup_names(plan.config.driver, plan.config.cgroup_root),
+            plan.tree,
+            plan.comparison,
+            plan.terms.release.enabled("MemoryQoS"),
+        ),
+        pods=len(observation.pods),
+    )
+
+
+def found(judged: Facts, rule: str) -> Finding:
+    (finding,) = [finding for finding in judge(judged) if finding.rule == rule]
+    return finding
+
+
+def rules(judged: Facts) -> list[str]:
+    return [finding.rule for finding in judge(judged)]
+
+
+def test_nothing_is_found_on_a_sound_node() -> None:
+    assert judge(facts({"/kubepods": cgroup(current=MI)})) == ()
+
+
+@pytest.mark.parametrize(
+    ("layout", "words"),
+    [
+        ("v1", "has cgroup v1, not cgroup v2"),
+        ("hybrid", "(hybrid)"),
+        ("none", "no cgroup file system"),
+    ],
+)
+def test_without_cgroup_v2_that_is_all_there_is_to_say(layout: str, words: str) -> None:
+    machine = replace(SOUND, layout=layout, mount=(), pressure={})
+    (finding,) = judge(facts({}, machine))
+    assert (finding.rule, finding.severity) == ("machine/cgroup-v2", "error")
+    assert words in finding.what
+
+
+@pytest.mark.parametrize(
+    ("kernel", "severity"),
+    [("5.8.18", "error"), ("5.9.0-rc1", None), ("6.1.0", None), ("", "info")],
+)
+def test_the_kernel_is_5_9_or_newer(kernel: str, severity: str | None) -> None:
+    judged = judge(facts({}, replace(SOUND, kernel=kernel)))
+    assert [finding.severity for finding in judged] == ([severity] if severity else [])
+
+
+@pytest.mark.parametrize(
+    ("runtime", "severity"),
+    [
+        ("containerd 1.5.18", "error"),
+        ("containerd 1.6.0", None),
+        ("containerd 2.0.1", None),
+        ("cri-o 1.21.9", "error"),
+        ("cri-o 1.22.0", None),
+        ("docker 20.10.7", "info"),
+        (None, "info"),
+    ],
+)
+def test_the_runtime_passes_values_on(runtime: str | None, severity: str | None) -> None:
+    judged = judge(facts({}, replace(SOUND, runtime=runtime)))
+    assert [finding.severity for finding in judged] == ([severity] if severity else [])
+
+
+def test_without_swap_memory_high_reclaims_page_cache_only() -> None:
+    machine = replace(SOUND, meminfo="MemTotal: 4194304 kB\nSwapTotal: 0 kB\n")
+    finding = found(facts({"/a": cgroup(high=MI)}, machine), "machine/swap")
+    assert finding.severity == "info"
+    assert "only page cache" in finding.what
+    assert "cgroups with a memory.high: 1" in finding.evidence
+
+
+def test_swap_that_containers_may_not_use_is_told() -> None:
+    finding = found(facts({"/a": cgroup(high=MI) | {"memory.swap.max": "0"}}), "machine/swap")
+    assert "memory.swap.max is 0 in 1 of 1" in finding.evidence
+
+
+def test_a_machine_without_psi_is_told_from_one_of_which_nothing_was_recorded() -> None:
+    silent = replace(SOUND, pressure={})
+    assert found(facts({}, silent), "machine/psi").severity == "info"
+    without = replace(silent, missing={"pressure": "/proc/pressure/memory: not supported"})
+    assert found(facts({}, without), "machine/psi").severity == "warning"
+    assert rules(facts({"/a": cgroup(pressure="some avg10=0.00")}, without)) == []
+
+
+def test_a_mount_without_recursive_protection_is_told() -> None:
+    assert rules(facts({}, replace(SOUND, mount=(PLAIN_V2,)))) == ["machine/recursive-protection"]
+
+
+def test_a_controller_withheld_on_the_way_to_a_pod_is_found_where_it_is_withheld() -> None:
+    node = recorded("systemd")
+    above = "/kubepods.slice/kubepods-burstable.slice"
+    files = node.cgroups[above] | {"cgroup.subtree_control": "cpu"}
+    finding = found(replace(node, cgroups=node.cgroups | {above: files}), "tree/memory-controller")
+    assert (finding.where, finding.severity) == (above, "error")
+
+
+def test_what_a_container_withholds_from_its_own_children_is_its_own_affair() -> None:
+    node = recorded("systemd")
+    inner = next(path for path in node.cgroups if path.endswith(".scope")) + "/inner"
+    changed = replace(node, cgroups=node.cgroups | {inner: {"cgroup.subtree_control": ""}})
+    assert "tree/memory-controller" not in rules(changed)
+
+
+def test_a_kernel_without_the_memory_controller_is_found() -> None:
+    root = {"cgroup.controllers": "cpu", "cgroup.subtree_control": "cpu"}
+    assert found(facts({"/": root}), "tree/memory-controller").severity == "error"
+
+
+def test_a_driver_other_than_the_configured_one_is_found() -> None:
+    node = facts({"/kubepods.slice": cgroup(current=0)})
+    assert rules(replace(node, configured_driver="systemd")) == []
+    finding = found(replace(node, configured_driver="cgroupfs"), "tree/driver")
+    assert (finding.severity, finding.where) == ("warning", "/kubepods.slice")
+
+
+def test_containers_outside_of_their_pods_show_that_runtime_and_kubelet_disagree() -> None:
+    stray = "/kubepods-podabc.slice:cri-containerd:0123"
+    finding = found(facts({stray: cgroup(current=0)}), "tree/driver")
+    assert (finding.severity, finding.where) == ("error", stray)
+
+
+@pytest.mark.parametrize(
+    ("share", "severity"), [(0.5, None), (0.95, "warning"), (1.0, "error"), (1.5, "error")]
+)
+def test_memory_min_leaves_memory_to_reclaim(share: float, severity: str | None) -> None:
+    half = int(share * 4096 * MI) // 2
+    judged = judge(facts({"/a": cgroup(min=half, current=0), "/b": cgroup(min=half, current=0)}))
+    assert [finding.severity for finding in judged] == ([severity] if severity else [])
+
+
+def test_protection_is_lost_at_the_ancestor_that_claims_too_little() -> None:
+    cgroups = {
+        "/kubepods": cgroup(low=100 * MI, current=300 * MI),
+        "/kubepods/burstable": cgroup(low=40 * MI, current=300 * MI),
+        "/kubepods/burstable/pod": cgroup(low=100 * MI, current=300 * MI),
+        "/kubepods/burstable/pod/app": cgroup(low=100 * MI, current=300 * MI),
+    }
+    finding = found(facts(cgroups, replace(SOUND, mount=(PLAIN_V2,))), "protection/lost-low")
+    assert (finding.severity, finding.where) == ("warning", "/kubepods/burstable")
+    assert "60Mi in use are unprotected" in finding.what
+    assert "/kubepods/burstable/pod/app claims 100Mi, loses 60Mi" in finding.evidence
+
+
+def test_a_page_lost_in_division_is_not_worth_telling() -> None:
+    cgroups = {
+        "/kubepods": cgroup(low=100 * MI - 4096, current=300 * MI),
+        "/kubepods/pod": cgroup(low=100 * MI, current=300 * MI),
+    }
+    assert rules(facts(cgroups)) == []
+
+
+def test_hard_protection_for_those_who_never_asked_is_found() -> None:
+    cgroups = {
+        "/kubepods": cgroup(min=100 * MI, current=300 * MI),
+        "/kubepods/besteffort": cgroup(current=300 * MI),
+    }
+    finding = found(facts(cgroups), "protection/unasked-min")
+    assert finding.severity == "warning"
+    assert "100Mi of memory.min" in finding.what
+    assert (finding.where, finding.evidence) == ("/kubepods", ("/kubepods/besteffort: 100Mi",))
+    assert rules(facts(cgroups, replace(SOUND, mount=(PLAIN_V2,)))) == [
+        "machine/recursive-protection"
+    ]
+
+
+def test_containers_that_live_by_the_claim_of_their_pod_have_asked() -> None:
+    pod = "/kubepods/burstable/pod0"
+    cgroups = {
+        "/kubepods": cgroup(low=100 * MI, current=300 * MI),
+        "/kubepods/burstable": cgroup(low=100 * MI, current=300 * MI),
+        pod: cgroup(low=100 * MI, current=100 * MI),
+        f"{pod}/abc": cgroup(current=100 * MI),
+        "/kubepods/burstable/pod1": cgroup(current=200 * MI),
+    }
+    node = facts(cgroups)
+    assert rules(node) == ["protection/unasked-low"]
+    planned = recorded("cgroupfs").planned
+    assert planned is not None
+    assert "protection/unasked-low" not in rules(replace(node, planned=planned))
+
+
+def test_a_cgroup_that_vanished_while_being_read_does_not_hide_the_others() -> None:
+    cgroups = {
+        "/kubepods": cgroup(min=100 * MI, current=300 * MI),
+        "/kubepods/gone": CONTROLLERS,
+        "/kubepods/gone/inner": cgroup(current=MI),
+        "/kubepods/besteffort": cgroup(current=300 * MI),
+    }
+    assert "protection/unasked-min" in rules(facts(cgroups))
+
+
+def test_protection_is_not_guessed_where_usage_is_not_known() -> None:
+    assert rules(facts({"/kubepods": cgroup(low=MI)})) == ["protection/unknown"]
+
+
+def watched(
+    later_events: int, full: int = 0, *, machine: Machine = SOUND, anon: int = 95 * MI
+) -> Facts:
+    now = cgroup(
+        high=100 * MI,
+        current=100 * MI,
+        events="low 0\nhigh 10",
+        stat=f"anon {anon}\nfile 0",
+        pressure="some avg10=0.00 total=0\nfull avg10=0.00 total=0",
+    )
+    then = {
+        "memory.events": f"low 0\nhigh {later_events}",
+        "memory.pressure": f"some avg10=0.00 total={full}\nfull avg10=0.00 total={full}",
+    }
+    return replace(facts({"/a": now}, machine), later=Later(2.0, {"/a": then}))
+
+
+NO_SWAP = replace(SOUND, meminfo="MemTotal: 4194304 kB\nSwapTotal: 0 kB\n")
+
+
+def test_a_container_whose_high_events_grow_is_throttled_now() -> None:
+    finding = found(watched(16, full=200_000), "throttling/now")
+    assert finding.severity == "warning"
+    assert "memory.events: high 16, 3.0 a second now" in finding.evidence
+    assert "memory.pressure: some 10%, full 10% of the time" in finding.evidence
+
+
+def test_a_container_that_was_throttled_once_is_not_throttled_now() -> None:
+    assert rules(watched(10)) == []
+
+
+def test_one_look_tells_only_that_a_container_was_throttled() -> None:
+    finding = found(replace(watched(16), later=None), "throttling/before")
+    assert finding.severity == "info"
+    assert finding.evidence == ("/a: 10 high events",)
+
+
+def test_a_container_that_cannot_get_below_its_memory_high_is_stuck() -> None:
+    stuck = watched(2000, full=1_900_000, machine=NO_SWAP)
+    assert found(stuck, "throttling/livelock").severity == "error"
+    assert "throttling/now" not in rules(stuck)
+
+
+@pytest.mark.parametrize(
+    "free",
+    [
+        watched(2000, full=1_900_000),
+        watched(2000, full=100_000, machine=NO_SWAP),
+        watched(11, full=1_900_000, machine=NO_SWAP),
+        watched(2000, full=1_900_000, machine=NO_SWAP, anon=10 * MI),
+    ],
+    ids=["swap", "hardly waiting", "few events", "page cache"],
+)
+def test_a_container_that_still_can_get_below_is_throttled_but_not_stuck(free: Facts) -> None:
+    assert "throttling/livelock" not in rules(free)
+    assert "throttling/now" in rules(free)
+
+
+def test_anonymous_memory_past_memory_high_without_swap_is_found_at_one_look() -> None:
+    once = replace(watched(10, machine=NO_SWAP, anon=101 * MI), later=None)
+    assert found(once, "throttling/unreclaimable").severity == "warning"
+
+
+def test_values_of_a_feature_turned_off_are_stale() -> None:
+    node = recorded("cgroupfs", OFF)
+    finding = found(node, "tree/stale")
+    assert finding.severity == "warning"
+    assert finding.what.startswith("MemoryQoS is off, but ")
+    set_there = sum(
+        files[file] != default
+        for path, files in node.cgroups.items()
+        if path.startswith("/kubepods")
+        for file, default in (("memory.min", "0"), ("memory.low", "0"), ("memory.high", "max"))
+    )
+    assert len(finding.evidence) == set_there
+
+
+@pytest.mark.parametrize("name", ["systemd", "cgroupfs", "numa"])
+def test_a_node_kept_by_a_real_kubelet_has_nothing_above_info(name: str) -> None:
+    assert {finding.severity for finding in judge(recorded(name))} == {"info"}
+
+
+def test_a_value_somebody_changed_is_told() -> None:
+    node = json.loads((NODES / "cgroupfs.json").read_bytes())
+    node["cgroups"]["/kubepods/burstable"]["memory.low"] = "4096"
+    observation = observe_snapshot(read_snapshot(json.dumps(node).encode(), "node"), "node")
+    base, plan = recorded("cgroupfs"), plan_of(observation, Wanted(release="1.38"))
+    assert base.planned is not None
+    changed = replace(base, planned=replace(base.planned, comparison=plan.comparison))
+    assert (
+        found(changed, "tree/differs")
+        .evidence[0]
+        .startswith("/kubepods/burstable: memory.low is 4096")
+    )
+
+
+def test_a_cgroup_no_pod_is_known_for_is_told() -> None:
+    node = recorded("cgroupfs")
+    left = "/kubepods/burstable/pod00000000-0000-0000-0000-000000000000"
+    changed = replace(node, cgroups=node.cgroups | {left: cgroup()})
+    assert found(changed, "plan/unnamed").where == left
+
+
+def test_what_a_node_without_pods_is_not_held_against_is_said() -> None:
+    assert rules(replace(facts(), pods=0)) == ["plan/pods"]
+
+
+def test_the_worst_comes_first() -> None:
+    node = facts({}, replace(SOUND, pressure={}, kernel="5.4.0"))
+    assert [finding.severity for finding in judge(node)] == ["error", "info"]

@@ -1,0 +1,291 @@
+"""The kubelet's own endpoint is asked as its operators allow, and every refusal says what to do."""
+
+import os
+import shutil
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.fakes.kubelet import FakeKubelet, Identity, fake_kubelet, self_signed
+
+from memqos.errors import InputError, MemqosError, Unreachable
+from memqos.host import kubelet as client
+from memqos.host.kubelet import Credentials, KubeletEndpoint
+
+PODS = {"kind": "PodList", "apiVersion": "v1", "items": []}
+with_openssl = pytest.mark.skipif(
+    shutil.which("openssl") is None, reason="certificates are made with openssl: install it"
+)
+
+
+@pytest.fixture
+def kubelet() -> Iterator[FakeKubelet]:
+    with fake_kubelet({"/pods": PODS}) as served:
+        yield served
+
+
+@pytest.fixture(scope="module")
+def identity(tmp_path_factory: pytest.TempPathFactory) -> Identity:
+    """That of a kubelet, which knows its node's name and no address."""
+    name = os.uname().nodename.lower()
+    return self_signed(tmp_path_factory.mktemp("pki"), "kubelet", f"DNS:{name}")
+
+
+def refusal(ask: Callable[[], object]) -> str:
+    with pytest.raises(MemqosError) as caught:
+        ask()
+    return str(caught.value)
+
+
+class TestPlain:
+    def test_an_answer_comes_as_it_was_sent(self, kubelet: FakeKubelet) -> None:
+        kubelet.answers["/pods"] = b'{"kind": \xff'
+        assert KubeletEndpoint(kubelet.url).get("/pods") == b'{"kind": \xff'
+
+    @pytest.mark.parametrize("path", ["", "/", "/pods", "/pods/"])
+    def test_the_address_may_name_the_pods(self, kubelet: FakeKubelet, path: str) -> None:
+        KubeletEndpoint(kubelet.url + path).get("/pods")
+        assert [path for path, _ in kubelet.asked] == ["/pods"]
+
+    def test_no_one_is_named_to_a_kubelet_that_does_not_ask(self, kubelet: FakeKubelet) -> None:
+        KubeletEndpoint(kubelet.url).get("/pods")
+        ((_, headers),) = kubelet.asked
+        assert "Authorization" not in headers
+
+    def test_a_token_never_crosses_a_plain_connection(
+        self, kubelet: FakeKubelet, tmp_path: Path
+    ) -> None:
+        token = tmp_path / "token"
+        token.write_text("secret")
+        text = refusal(lambda: KubeletEndpoint(kubelet.url, Credentials(token_file=str(token))))
+        assert "clear text" in text
+        assert kubelet.asked == []
+
+    def test_a_proxy_of_the_environment_is_not_used(
+        self, kubelet: FakeKubelet, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+        assert KubeletEndpoint(kubelet.url).get("/pods")
+
+
+class TestAddresses:
+    @pytest.mark.parametrize(
+        "url",
+        [
+            "ftp://127.0.0.1",
+            "https://",
+            "https://127.0.0.1:port",
+            "https://user:secret@127.0.0.1:10250",
+            "https://apiserver:6443/api/v1/nodes/node1/proxy/pods",
+            "https://127.0.0.1:10250/pods?watch=1",
+        ],
+    )
+    def test_what_is_no_kubelets_address_is_refused(self, url: str) -> None:
+        with pytest.raises(InputError) as caught:
+            KubeletEndpoint(url)
+        assert "secret" not in str(caught.value)
+
+    @pytest.mark.parametrize(
+        ("url", "full"),
+        [
+            ("https://node1", "https://node1:10250"),
+            ("http://node1/", "http://node1:10255"),
+            ("https://[::1]:7/pods", "https://[::1]:7"),
+        ],
+    )
+    def test_a_kubelets_ports_are_known(self, url: str, full: str) -> None:
+        assert KubeletEndpoint(url).url == full
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("status", "path", "hint"),
+        [
+            (401, "/pods", "--token-file"),
+            (403, "/pods", "nodes/pods (from 1.33 on) or nodes/proxy"),
+            (403, "/configz", "nodes/configz (from 1.33 on) or nodes/proxy"),
+            (403, "/metrics", "nodes/metrics"),
+            (404, "/pods", "the address of a kubelet?"),
+            (500, "/pods", "log"),
+            (302, "/pods", "log"),
+        ],
+    )
+    def test_each_says_what_to_do(
+        self, kubelet: FakeKubelet, status: int, path: str, hint: str
+    ) -> None:
+        kubelet.answers[path] = (status, b"no")
+        text = refusal(lambda: KubeletEndpoint(kubelet.url).get(path))
+        assert text.startswith(kubelet.url)
+        assert hint in text
+
+    def test_plain_http_to_the_secure_port(self, kubelet: FakeKubelet) -> None:
+        kubelet.answers["/pods"] = (400, b"Client sent an HTTP request to an HTTPS server.\n")
+        assert "write https://" in refusal(lambda: KubeletEndpoint(kubelet.url).get("/pods"))
+
+    def test_nobody_there(self) -> None:
+        with socket.socket() as reserved:
+            reserved.bind(("127.0.0.1", 0))
+            url = f"http://127.0.0.1:{reserved.getsockname()[1]}"
+            text = refusal(lambda: KubeletEndpoint(url).get("/pods"))
+        assert "nothing listens there" in text
+
+    def test_a_name_nobody_knows(self) -> None:
+        text = refusal(lambda: KubeletEndpoint("http://nowhere.invalid").get("/pods"))
+        assert "not known" in text
+
+    @pytest.mark.parametrize(
+        ("raw", "said"),
+        [
+            (b"SSH-2.0-OpenSSH_9.2\r\n", "not HTTP"),
+            (b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{", "broke off"),
+            (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{", "broke off"),
+        ],
+    )
+    def test_an_answer_that_is_none(self, kubelet: FakeKubelet, raw: bytes, said: str) -> None:
+        kubelet.raw = raw
+        assert said in refusal(lambda: KubeletEndpoint(kubelet.url).get("/pods"))
+
+    def test_an_answer_too_large_is_not_read_to_its_end(
+        self, kubelet: FakeKubelet, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(client, "SIZE_LIMIT", 1 << 20)
+        kubelet.answers["/pods"] = b" " * ((1 << 20) + 1)
+        assert "larger than 1 MiB" in refusal(lambda: KubeletEndpoint(kubelet.url).get("/pods"))
+
+    def test_silence_has_an_end(self) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+            text = refusal(lambda: KubeletEndpoint(url, timeout=0.2).get("/pods"))
+        assert "no answer within 0.2 s" in text
+
+    def test_so_has_an_answer_that_drips(self) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            dripping = threading.Thread(target=_drip, args=(server,))
+            dripping.start()
+            url = f"http://127.0.0.1:{server.getsockname()[1]}"
+            start = time.monotonic()
+            text = refusal(lambda: KubeletEndpoint(url, timeout=0.5).get("/pods"))
+            took = time.monotonic() - start
+            dripping.join()
+        assert "no answer within 0.5 s" in text
+        assert took < 3
+
+
+def _drip(server: socket.socket) -> None:
+    connected, _ = server.accept()
+    with connected:
+        connected.recv(1 << 16)
+        connected.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")
+        for _ in range(1000):
+            try:
+                connected.sendall(b" ")
+            except OSError:
+                return
+            time.sleep(0.02)
+
+
+@with_openssl
+class TestSecure:
+    def test_a_kubelets_own_certificate_is_good_on_loopback(self, identity: Identity) -> None:
+        with fake_kubelet({"/pods": PODS}, identity) as kubelet:
+            found = KubeletEndpoint(kubelet.url, Credentials(ca_file=str(identity.cert)))
+            assert b"PodList" in found.get("/pods")
+
+    def test_a_token_is_sent_and_read_anew_each_time(
+        self, identity: Identity, tmp_path: Path
+    ) -> None:
+        token = tmp_path / "token"
+        with fake_kubelet({"/pods": PODS}, identity) as kubelet:
+            credentials = Credentials(token_file=str(token), ca_file=str(identity.cert))
+            endpoint = KubeletEndpoint(kubelet.url, credentials)
+            for text in ("one\n", "two"):
+                token.write_text(text)
+                endpoint.get("/pods")
+            sent = [headers["Authorization"] for _, headers in kubelet.asked]
+        assert sent == ["Bearer one", "Bearer two"]
+
+    @pytest.mark.parametrize("text", ["", "two words", "ein\ntoken", "schlüssel"])
+    def test_what_is_no_token_is_refused_and_not_shown(
+        self, identity: Identity, tmp_path: Path, text: str
+    ) -> None:
+        token = tmp_path / "token"
+        token.write_text(text)
+        with fake_kubelet({"/pods": PODS}, identity) as kubelet:
+            endpoint = KubeletEndpoint(kubelet.url, Credentials(token_file=str(token)))
+            said = refusal(lambda: endpoint.get("/pods"))
+            assert kubelet.asked == []
+        assert "not a token" in said
+        assert not text or text not in said
+
+    def test_a_stranger_is_not_told_the_token(self, identity: Identity, tmp_path: Path) -> None:
+        token = tmp_path / "token"
+        token.write_text("secret")
+        with fake_kubelet({"/pods": PODS}, identity) as kubelet:
+            endpoint = KubeletEndpoint(kubelet.url, Credentials(token_file=str(token)))
+            text = refusal(lambda: endpoint.get("/pods"))
+            assert kubelet.asked == []
+        assert "not trusted" in text
+        assert "--ca-file" in text
+
+    def test_a_certificate_for_another_name_is_refused(self, tmp_path: Path) -> None:
+        other = self_signed(tmp_path, "other", "DNS:other.example")
+        with fake_kubelet({"/pods": PODS}, other) as kubelet:
+            credentials = Credentials(ca_file=str(other.cert))
+            text = refusal(lambda: KubeletEndpoint(kubelet.url, credentials).get("/pods"))
+            named = Credentials(ca_file=str(other.cert), server_name="other.example")
+            assert KubeletEndpoint(kubelet.url, named).get("/pods")
+        assert "--server-name" in text
+
+    def test_one_for_the_address_is_good(self, tmp_path: Path) -> None:
+        local = self_signed(tmp_path, "local", "IP:127.0.0.1")
+        with fake_kubelet({"/pods": PODS}, local) as kubelet:
+            assert KubeletEndpoint(kubelet.url, Credentials(ca_file=str(local.cert))).get("/pods")
+
+    def test_a_client_certificate_is_shown_where_it_is_asked_for(
+        self, identity: Identity, tmp_path: Path
+    ) -> None:
+        mine = self_signed(tmp_path, "me", "DNS:me")
+        with fake_kubelet({"/pods": PODS}, identity, clients=mine.cert) as kubelet:
+            trust = Credentials(ca_file=str(identity.cert))
+            with pytest.raises(Unreachable):
+                KubeletEndpoint(kubelet.url, trust).get("/pods")
+            known = Credentials(
+                ca_file=str(identity.cert),
+                client_cert=str(mine.cert),
+                client_key=str(mine.key),
+            )
+            assert KubeletEndpoint(kubelet.url, known).get("/pods")
+
+    @pytest.mark.parametrize("content", [None, b"", b"not a certificate"])
+    def test_files_that_hold_no_certificate_are_named(
+        self, identity: Identity, tmp_path: Path, content: bytes | None
+    ) -> None:
+        file = tmp_path / "file.pem"
+        if content is not None:
+            file.write_bytes(content)
+        for credentials in (
+            Credentials(ca_file=str(file)),
+            Credentials(ca_file=str(identity.cert), client_cert=str(file)),
+        ):
+            with pytest.raises(InputError) as caught:
+                KubeletEndpoint("https://127.0.0.1:1", credentials).get("/pods")
+            assert caught.value.file == str(file)
+
+    def test_a_key_under_a_passphrase_does_not_wait_for_one(
+        self, identity: Identity, tmp_path: Path
+    ) -> None:
+        mine = self_signed(tmp_path, "me", "DNS:me")
+        locked = tmp_path / "locked.key"
+        os.system(
+            f"openssl pkcs8 -topk8 -in {mine.key} -passout pass:word -out {locked} 2>/dev/null"
+        )
+        credentials = Credentials(client_cert=str(mine.cert), client_key=str(locked))
+        text = refusal(lambda: KubeletEndpoint("https://127.0.0.1:1", credentials).get("/pods"))
+        assert "without passphrase" in text
+
+    def test_https_to_the_plain_port(self, kubelet: FakeKubelet) -> None:
+        url = kubelet.url.replace("http", "https")
+        assert "is it an http address?" in refusal(lambda: KubeletEndpoint(url).get("/pods"))

@@ -1,0 +1,129 @@
+"""`memqos snapshot` as a person or a script meets it."""
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.fakes.kubelet import fake_kubelet
+from tests.fakes.machine import put_tree
+
+ROOT = Path(__file__).parents[2]
+NODES = ROOT / "tests" / "nodes"
+PODS = str(NODES / "systemd.json")
+
+
+def memqos(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-m", "memqos.cli.main", "snapshot", *arguments],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        check=False,
+    )
+
+
+def test_a_snapshot_goes_to_a_file_for_its_owner_alone(tmp_path: Path) -> None:
+    file = tmp_path / "node.json"
+    done = memqos("--pods", PODS, "--out", str(file))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"{file}: 12 pods and ")
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert os.listdir(tmp_path) == ["node.json"]
+
+
+def test_or_to_standard_output_its_notes_apart() -> None:
+    done = memqos("--pods", PODS)
+    data = json.loads(done.stdout)
+    assert len(data["pods"]["items"]) == 12
+    assert done.stderr.splitlines() == [f"note: {note}" for note in data["notes"]]
+
+
+def test_any_folder_can_be_the_cgroup_root(tmp_path: Path) -> None:
+    node = json.loads(Path(PODS).read_text())
+    tree = put_tree(tmp_path / "cgroup", node["cgroups"])
+    data = json.loads(memqos("--pods", PODS, "--cgroup-root", f"{tree}/").stdout)
+    assert data["cgroups"] == node["cgroups"]
+    assert data["driver"] == "systemd"
+
+
+def test_an_earlier_snapshot_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
+    file = tmp_path / "node.json"
+    file.write_text("earlier")
+    file.chmod(0o644)
+    assert memqos("--pods", f"{tmp_path}/none", "--out", str(file)).returncode == 1
+    assert file.read_text() == "earlier"
+    assert memqos("--pods", PODS, "--out", str(file)).returncode == 0
+    assert json.loads(file.read_text())["version"] == 1
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("place", ["", "none/node.json"])
+def test_where_it_cannot_be_written_is_said(tmp_path: Path, place: str) -> None:
+    done = memqos("--pods", PODS, "--out", str(tmp_path / place))
+    assert done.returncode == 1
+    assert str(tmp_path / place) in done.stderr
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_kubelet_is_asked_for_its_pods() -> None:
+    pods = json.loads(Path(PODS).read_text())["pods"]
+    with fake_kubelet({"/pods": pods, "/metrics": b""}) as kubelet:
+        done = memqos("--pods", kubelet.url)
+    assert len(json.loads(done.stdout)["pods"]["items"]) == 12
+
+
+def test_the_kubelets_configuration_may_be_given(tmp_path: Path) -> None:
+    file = tmp_path / "kubelet.yaml"
+    file.write_text("kind: KubeletConfiguration\ncgroupDriver: systemd\nlogging: {}\n")
+    data = json.loads(memqos("--pods", PODS, "--kubelet", str(file)).stdout)
+    assert "cgroupDriver: systemd" in data["kubelet_configuration"]
+    assert any(note.endswith("of no use here: logging") for note in data["notes"])
+    assert memqos("--pods", PODS, "--kubelet", f"{tmp_path}/none").returncode == 1
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--pods", PODS, "--token-file", "token"],
+        ["--ca-file", "ca.crt"],
+        ["--pods", "https://127.0.0.1", "--client-key", "key"],
+    ],
+)
+def test_credentials_are_for_a_kubelet(options: list[str]) -> None:
+    assert memqos(*options).returncode == 64
+
+
+def test_other_commands_read_it(tmp_path: Path) -> None:
+    file = tmp_path / "node.json"
+    memqos("--pods", PODS, "--out", str(file), "--without-images")
+    done = subprocess.run(
+        [sys.executable, "-m", "memqos.cli.main", "explain", str(file), "-o", "json"],
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 0
+    assert len(json.loads(done.stdout)["pods"]) == 12
+
+
+def test_a_terminal_is_shown_what_goes_on() -> None:
+    terminal, theirs = pty.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-m", "memqos.cli.main", "snapshot", "--pods", PODS],
+        stdout=subprocess.DEVNULL,
+        stderr=theirs,
+        cwd=ROOT,
+    ) as process:
+        os.close(theirs)
+        shown = b""
+        try:
+            while more := os.read(terminal, 1 << 16):
+                shown += more
+        except OSError:  # What a terminal answers when its last user has gone.
+            pass
+    os.close(terminal)
+    assert process.returncode == 0
+    assert b"reading processes" in shown

@@ -1,0 +1,122 @@
+"""The pods of a node, wherever they come from; a pod that cannot be read is never left out."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.fakes.kubelet import fake_kubelet
+
+from memqos.api.pod import Pod
+from memqos.converge.sources import FilePods, KubeletPods, PodSource, source_of
+from memqos.errors import InputError, Unreachable
+from memqos.host.kubelet import KubeletEndpoint
+
+NODES = Path(__file__).parents[1] / "nodes"
+
+
+def pod(name: str, node: str | None = "node1", **more: Any) -> dict[str, Any]:
+    return {
+        "metadata": {"name": name, "uid": f"uid-{name}"},
+        "spec": {"nodeName": node, "containers": [{"name": "c", "image": "i"}]},
+        "status": {"phase": "Running"},
+        **more,
+    }
+
+
+def pod_list(*pods: dict[str, Any]) -> dict[str, Any]:
+    return {"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": list(pods)}
+
+
+def names(pods: list[Pod]) -> list[str | None]:
+    return [each.metadata.name for each in pods]
+
+
+def put(path: Path, data: object) -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(data if isinstance(data, str) else json.dumps(data))
+    return str(path)
+
+
+class TestFiles:
+    def test_a_dump_of_pods(self, tmp_path: Path) -> None:
+        file = put(tmp_path / "pods.json", pod_list(pod("a"), pod("b")))
+        assert names(source_of(file).pods()) == ["a", "b"]
+
+    def test_a_folder_of_manifests(self, tmp_path: Path) -> None:
+        put(tmp_path / "pods/b.yaml", {"apiVersion": "v1", "kind": "Pod", **pod("b")})
+        put(tmp_path / "pods/sub/c.json", pod_list(pod("c")))
+        put(tmp_path / "pods/a.yaml", "apiVersion: v1\nkind: Secret\n")
+        source = source_of(str(tmp_path / "pods"))
+        assert names(source.pods()) == ["b", "c"]
+        assert source.describe() == str(tmp_path / "pods")
+
+    def test_the_pods_of_a_snapshot(self) -> None:
+        found = source_of(str(NODES / "cgroupfs.json")).pods()
+        assert len(found) == 12
+        assert all(each.status is not None for each in found)
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "apiVersion: v1\nkind: Pod\nspec: {containers: 5}\n",
+            "apiVersion: v1\nkind: Secret\n",
+            "apiVersion: v1\nkind: Pod\n---\n{",
+        ],
+    )
+    def test_a_file_that_holds_anything_else_is_refused(self, tmp_path: Path, text: str) -> None:
+        with pytest.raises(InputError) as caught:
+            FilePods([put(tmp_path / "pods.yaml", text)]).pods()
+        assert caught.value.file == f"{tmp_path}/pods.yaml"
+
+    def test_so_is_one_that_is_not_there(self, tmp_path: Path) -> None:
+        with pytest.raises(InputError, match="no such file"):
+            FilePods([f"{tmp_path}/none"]).pods()
+
+    def test_pods_of_several_nodes_are_not_taken_for_one(self, tmp_path: Path) -> None:
+        file = put(tmp_path / "all.json", pod_list(*[pod(str(i), f"n{i}") for i in range(5)]))
+        with pytest.raises(InputError) as caught:
+            FilePods([file]).pods()
+        assert "pods of 5 nodes: n0, n1, n2 …" in str(caught.value)
+        assert "--field-selector spec.nodeName=" in str(caught.value)
+
+    def test_pods_on_no_node_yet_own_nothing_on_this_one(self, tmp_path: Path) -> None:
+        waiting = pod("waiting", None, status={"phase": "Pending"})
+        file = put(tmp_path / "all.json", pod_list(pod("a"), waiting))
+        assert names(FilePods([file]).pods()) == ["a"]
+
+    def test_a_manifest_names_no_node(self, tmp_path: Path) -> None:
+        manifest = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "new"}}
+        file = put(tmp_path / "new.json", {**manifest, "spec": {"containers": []}})
+        assert names(FilePods([file]).pods()) == ["new"]
+
+
+class TestKubelet:
+    def test_its_pods_are_what_it_answers(self) -> None:
+        node = json.loads((NODES / "systemd.json").read_text())
+        with fake_kubelet({"/pods": node["pods"]}) as kubelet:
+            source = source_of(kubelet.url)
+            assert isinstance(source, KubeletPods)
+            assert source.describe() == f"the kubelet at {kubelet.url}"
+            assert source.pods() == FilePods([str(NODES / "systemd.json")]).pods()
+
+    @pytest.mark.parametrize("answer", [pod_list(), {**pod_list(), "items": None}])
+    def test_it_may_have_none(self, answer: dict[str, Any]) -> None:
+        with fake_kubelet({"/pods": answer}) as kubelet:
+            assert source_of(kubelet.url).pods() == []
+
+    @pytest.mark.parametrize(
+        "answer",
+        [b"<html>", b"", b"\xff", b"[" * 100_000, {"kind": "Status"}, {"items": []},
+         {"kind": "PodList", "items": [{"spec": 5}]}],
+    )  # fmt: skip
+    def test_what_is_no_list_of_pods_is_refused(self, answer: object) -> None:
+        with fake_kubelet({"/pods": answer}) as kubelet:
+            with pytest.raises(InputError) as caught:
+                source_of(kubelet.url).pods()
+            assert caught.value.file == f"{kubelet.url}/pods"
+
+    def test_silence_is_no_empty_list(self) -> None:
+        source: PodSource = KubeletPods(KubeletEndpoint("http://127.0.0.1:1"))
+        with pytest.raises(Unreachable):
+            source.pods()

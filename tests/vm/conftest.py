@@ -1,0 +1,35 @@
+"""Machines for the tests of this folder, where they can be had."""
+
+from pathlib import Path
+
+import pytest
+from tests.vm.harness import image as images
+from tests.vm.harness import tools
+from tests.vm.harness.image import Image
+from tests.vm.harness.payload import payload as make_payload
+
+collect_ignore = ["guest"]
+"""Those tests are collected in the machine."""
+
+
+@pytest.fixture(scope="session")
+def image() -> Image:
+    if obstacle := tools.obstacle_to_booting():
+        pytest.skip(obstacle)
+    if ready := images.built():
+        return ready
+    if obstacle := tools.obstacle_to_building():
+        pytest.skip(obstacle)
+    return images.image()
+
+
+@pytest.fixture(scope="session")
+def payload(image: Image, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Asks for the image too, which is to say: only where there are machines."""
+    return make_payload(tmp_path_factory.mktemp("payload"))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Start with the machines: they take longest, and run beside the other tests."""
+    items.sort(key=lambda item: "image" not in getattr(item, "fixturenames", ()))

@@ -1,0 +1,167 @@
+"""Cgroups, workloads and patience, for the tests that run in the machine.
+
+The machine is slow and its speed means nothing: wait for what the kernel shows, never for a time.
+"""
+
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path("/sys/fs/cgroup")
+WORKLOAD: Final = Path(__file__).with_name("workload.py")
+CONTROLLERS: Final = ("cpuset", "cpu", "memory", "hugetlb", "pids")
+MI: Final = 1 << 20
+PATIENCE: Final = 100.0
+"""Seconds after which something that should happen is said not to."""
+
+
+def wait_until(what: str, holds: Callable[[], bool], seconds: float = PATIENCE) -> None:
+    """Return as soon as it holds; fail, saying what did not come, when patience is at its end."""
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end, f"waited {seconds:.0f} s, but not so: {what}"
+        time.sleep(0.05)
+
+
+def protection_is_recursive() -> bool:
+    """Whether the cgroups of this machine are mounted with memory_recursiveprot."""
+    mounts = (line.split() for line in Path("/proc/mounts").read_text().splitlines())
+    [options] = [mount[3] for mount in mounts if mount[2] == "cgroup2"]
+    return "memory_recursiveprot" in options.split(",")
+
+
+class Workload:
+    """A process in a cgroup that holds as much anonymous memory as it is told to."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+
+    def ask(self, size: int) -> None:
+        """Have it take more memory, which it may never finish."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{size}\n")
+        self._process.stdin.flush()
+
+    def hold(self, size: int) -> None:
+        """Have it take more memory; returns when it has touched all of it."""
+        self.ask(size)
+        wait_until(f"{size} bytes are held", self.answered)
+
+    def answered(self) -> bool:
+        """Whether it says that it holds what was asked for; each answer is heard once."""
+        assert self._process.stdout is not None
+        ready, _, _ = select.select([self._process.stdout], [], [], 0)
+        return bool(ready) and self._process.stdout.readline() == "held\n"
+
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    @property
+    def killed_by(self) -> int | None:
+        """The signal that ended it, if one did."""
+        code = self._process.poll()
+        return -code if code is not None and code < 0 else None
+
+    def end(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+
+class Cgroup:
+    """A cgroup of a test's own, and what was made in it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._children: list[Cgroup] = []
+        self._workloads: list[Workload] = []
+        path.mkdir()
+
+    @classmethod
+    def at_root(cls, name: str) -> "Cgroup":
+        """A cgroup directly below the root, with all controllers."""
+        _enable(ROOT)
+        return cls(ROOT / name)
+
+    def child(self, name: str, **files: int | str) -> "Cgroup":
+        """A cgroup in this one; memory_min=4096 writes to memory.min."""
+        _enable(self.path)
+        child = Cgroup(self.path / name)
+        self._children.append(child)
+        child.write(**files)
+        return child
+
+    @property
+    def name(self) -> str:
+        """Its path in the hierarchy."""
+        return f"/{self.path.relative_to(ROOT)}"
+
+    def write(self, **files: int | str) -> None:
+        for file, value in files.items():
+            (self.path / file.replace("_", ".")).write_text(str(value))
+
+    def read(self, file: str) -> str:
+        return (self.path / file).read_text().strip()
+
+    def number(self, file: str) -> int:
+        return int(self.read(file))
+
+    def counts(self, file: str) -> dict[str, int]:
+        """A file of names and numbers, such as memory.events and memory.stat."""
+        return {name: int(value) for name, value in map(str.split, self.read(file).splitlines())}
+
+    def events(self) -> dict[str, int]:
+        return self.counts("memory.events")
+
+    def run(self, *command: str) -> None:
+        """Run a command in the cgroup to its end."""
+        subprocess.run(self._inside(command), stdout=subprocess.DEVNULL, check=True)
+
+    def cache(self, file: Path, size: int) -> None:
+        """Fill the page cache on the cgroup's account, with a file that takes no disk."""
+        with file.open("wb") as sparse:
+            sparse.truncate(size)
+        self.run("busybox", "cat", str(file))
+
+    def workload(self, *, oom_score_adj: int = 0) -> Workload:
+        """Start a process that holds memory when told to."""
+        command = [sys.executable, "-I", "-S", "-u", str(WORKLOAD)]
+        workload = Workload(self._popen(command, oom_score_adj))
+        self._workloads.append(workload)
+        return workload
+
+    def burn(self) -> Workload:
+        """Start a process that keeps a processor busy."""
+        workload = Workload(self._popen(["busybox", "sh", "-c", "while :; do :; done"], 0))
+        self._workloads.append(workload)
+        return workload
+
+    def remove(self) -> None:
+        """Kill what is in it and take it away, children first."""
+        self.write(cgroup_kill=1)
+        for child in self._children:
+            child.remove()
+        for workload in self._workloads:
+            workload.end()
+        wait_until(f"{self.name} is empty", lambda: not self.read("cgroup.procs"))
+        self.path.rmdir()
+
+    def _popen(self, command: Iterable[str], oom_score_adj: int) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            self._inside(command, oom_score_adj),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def _inside(self, command: Iterable[str], oom_score_adj: int = 0) -> list[str]:
+        enter = f"echo $$ >{self.path}/cgroup.procs; echo {oom_score_adj} >/proc/$$/oom_score_adj"
+        return ["sh", "-ec", f'{enter}; exec "$@"', "sh", *command]
+
+
+def _enable(cgroup: Path) -> None:
+    (cgroup / "cgroup.subtree_control").write_text(" ".join(f"+{name}" for name in CONTROLLERS))

@@ -1,0 +1,44 @@
+"""Reads which machines a test module wants, without importing it."""
+
+import ast
+from pathlib import Path
+
+from tests.vm.harness.topology import Topology
+
+NAME = "MACHINES"
+
+
+class Undeclared(Exception):
+    """A module in tests/vm/guest that does not say which machines it runs on."""
+
+
+def machines_of(module: Path) -> dict[str, Topology]:
+    """The module's `MACHINES = {"name": Topology(...), ...}`, all of whose values are literals."""
+    for statement in ast.parse(module.read_bytes()).body:
+        match statement:
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Dict(keys, values)) if (
+                name == NAME
+            ):
+                return {
+                    _name(key, module): _topology(value, module)
+                    for key, value in zip(keys, values, strict=True)
+                }
+    raise Undeclared(f'{module.name} needs a line such as {NAME} = {{"small": Topology()}}')
+
+
+def _name(key: ast.expr | None, module: Path) -> str:
+    if isinstance(key, ast.Constant) and isinstance(key.value, str):
+        return key.value
+    raise Undeclared(f"{NAME} in {module.name}: the names are plain strings")
+
+
+def _topology(call: ast.expr, module: Path) -> Topology:
+    match call:
+        case ast.Call(func=ast.Name(id=Topology.__name__), args=[], keywords=keywords):
+            try:
+                return Topology(
+                    **{word.arg: ast.literal_eval(word.value) for word in keywords if word.arg}
+                )
+            except (TypeError, ValueError) as error:
+                raise Undeclared(f"{NAME} in {module.name}: {error}") from error
+    raise Undeclared(f"{NAME} in {module.name}: write each machine as Topology(name=value, ...)")

@@ -1,0 +1,208 @@
+"""Builds the machines' root disk, kernel and initramfs, once for each recipe."""
+
+import fcntl
+import hashlib
+import os
+import re
+import shlex
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.vm.harness import initrd, tools
+from tests.vm.harness.building import make_disk, run
+
+HERE = Path(__file__).parent
+BOOT = HERE / "boot"
+INIT = BOOT / "init"
+UNITS = (*sorted(BOOT.glob("*.service")), *sorted(BOOT.glob("*.target")))
+PROJECT = HERE.parents[2]
+
+GUEST_PACKAGES = (
+    "usr-is-merged",
+    "systemd-sysv",
+    "dbus",
+    "python3",
+    "containerd",
+    "runc",
+    "crun",
+    "busybox-static",
+)
+KERNEL = "linux-image-cloud-amd64"
+KERNEL_MODULES = (
+    "virtio_pci",
+    "virtio_blk",
+    "virtio_console",
+    "virtio_rng",
+    "overlay",
+    "loop",
+)
+GUEST_PYTHON = "3.11"
+SITE_PACKAGES = f"usr/local/lib/python{GUEST_PYTHON}/dist-packages"
+PYTEST = ("iniconfig", "packaging", "pluggy", "pygments", "pytest")
+"""What the tests need on top of memqos itself."""
+
+UNWANTED_UNITS = (
+    "systemd-journal-flush.service",
+    "systemd-machine-id-commit.service",
+    "systemd-random-seed.service",
+    "systemd-remount-fs.service",
+    "systemd-sysusers.service",
+    "systemd-tmpfiles-setup.service",
+    "systemd-tmpfiles-setup-dev.service",
+    "systemd-update-utmp.service",
+)
+UNWANTED_FILES = ("/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*")
+KEPT_IMAGES = 3
+BUILDING = "building-"
+
+
+class Image(NamedTuple):
+    """What a machine boots from."""
+
+    kernel: Path
+    initrd: Path
+    root: Path
+
+
+def cache() -> Path:
+    """Where images are kept, outside the work tree."""
+    if chosen := os.environ.get("MEMQOS_VM_CACHE"):
+        return Path(chosen)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "memqos-vm"
+
+
+def built() -> Image | None:
+    """The image of today's recipe, if there is one."""
+    image = _image_in(_folder())
+    return image if image.root.exists() else None
+
+
+def image() -> Image:
+    """The image of today's recipe; whoever comes first builds it, the others wait."""
+    folder = _folder()
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with _locked(folder.parent / "lock"):
+        if (ready := built()) is not None:
+            return ready
+        _remove_leftovers(folder.parent)
+        with tempfile.TemporaryDirectory(prefix=BUILDING, dir=folder.parent) as building:
+            _build(Path(building)).rename(folder)
+    return _image_in(folder)
+
+
+def requirements() -> str:
+    """The project's own pins and hashes of what goes into the guest."""
+    needed = {name for name, _ in _pins("requirements.txt")} | set(PYTEST)
+    return "".join(pin for name, pin in _pins("requirements-dev.txt") if name in needed)
+
+
+def _pins(file: str) -> Iterator[tuple[str, str]]:
+    text = (PROJECT / file).read_text()
+    for found in re.finditer(r"^([\w.-]+)==.*\\\n(?: +--hash=.*\n)+", text, re.MULTILINE):
+        yield found[1], found[0]
+
+
+def _folder() -> Path:
+    recipe = hashlib.sha256(requirements().encode())
+    for file in (Path(__file__), Path(initrd.__file__), INIT, *UNITS):
+        recipe.update(file.read_bytes())
+    return cache() / recipe.hexdigest()[:16]
+
+
+def _image_in(folder: Path) -> Image:
+    return Image(folder / "vmlinuz", folder / "initrd", folder / "root.ext4")
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with path.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _remove_leftovers(folder: Path) -> None:
+    """Builds that were killed, and the images of old recipes."""
+    folders = [path for path in folder.iterdir() if path.is_dir()]
+    killed = {path for path in folders if path.name.startswith(BUILDING)}
+    old = sorted(set(folders) - killed, key=lambda path: path.stat().st_mtime)
+    for path in [*killed, *old[: 1 - KEPT_IMAGES]]:
+        shutil.rmtree(path)
+
+
+def _build(folder: Path) -> Path:
+    """Build in a folder of its own; the subfolder to keep."""
+    root, kernel, kept = folder / "root", folder / "kernel", folder / "image"
+    kept.mkdir()
+    image = _image_in(kept)
+    _bootstrap(root, kernel_to=folder)
+    [package] = folder.glob("*.deb")
+    run("dpkg-deb", "--extract", str(package), str(kernel))
+    [vmlinuz] = kernel.glob("boot/vmlinuz-*")
+    shutil.copy(vmlinuz, image.kernel)
+    image.initrd.write_bytes(
+        initrd.initrd(
+            busybox=root / "bin/busybox",
+            init=INIT,
+            kernel_modules=kernel / "lib/modules",
+            wanted=KERNEL_MODULES,
+        )
+    )
+    _configure(root)
+    _install_python_packages(root, folder / "requirements.txt")
+    make_disk(image.root, root, size="2G")
+    return kept
+
+
+def _bootstrap(root: Path, *, kernel_to: Path) -> None:
+    # The kernel is downloaded by the same apt, from the same sources, but not installed: that
+    # would bring in the tools that make an initramfs.
+    download_kernel = f"""
+        export APT_CONFIG="$MMDEBSTRAP_APT_CONFIG"
+        cd {shlex.quote(str(kernel_to))}
+        apt-get -qq download "$(apt-cache depends --important {KERNEL} | sed -n 's/.*Depends: //p')"
+    """
+    run(
+        # mmdebstrap mounts the host's /dev and more in the root. In a namespace of its own those
+        # mounts end with it, however it ends, and are not there when the root is removed.
+        *("unshare", "--mount"),
+        *("mmdebstrap", "--quiet", "--mode=root", "--variant=essential", "--format=directory"),
+        "--hook-dir=/usr/share/mmdebstrap/hooks/merged-usr",
+        '--aptopt=Acquire::Languages "none"',
+        '--aptopt=APT::Install-Recommends "false"',
+        "--dpkgopt=force-unsafe-io",
+        *(f"--dpkgopt=path-exclude={pattern}" for pattern in UNWANTED_FILES),
+        f"--include={','.join(GUEST_PACKAGES)}",
+        f"--customize-hook={download_kernel}",
+        *(tools.SUITE, str(root)),
+        *map(str, tools.apt_sources()),
+    )
+
+
+def _configure(root: Path) -> None:
+    (root / "memqos").mkdir()
+    # Container runtimes want both.
+    (root / "etc/hosts").write_text("127.0.0.1 localhost guest\n")
+    (root / "etc/resolv.conf").write_text("")
+    (root / "etc/hostname").write_text("guest\n")
+    units = root / "etc/systemd/system"
+    for unit in UNITS:
+        shutil.copy(unit, units)
+    for name in UNWANTED_UNITS:
+        (units / name).symlink_to("/dev/null")
+
+
+def _install_python_packages(root: Path, list_at: Path) -> None:
+    list_at.write_text(requirements())
+    pip = tools.pip()
+    assert pip is not None
+    run(
+        *(*pip, "--disable-pip-version-check", "install", "--no-compile", "--require-hashes"),
+        *("--only-binary=:all:", "--implementation=cp", f"--python-version={GUEST_PYTHON}"),
+        *("--platform=manylinux2014_x86_64", "--platform=manylinux_2_28_x86_64"),
+        *("--target", str(root / SITE_PACKAGES), "--requirement", str(list_at)),
+    )
+    run("chroot", str(root), "python3", "-m", "compileall", "-q", f"/{SITE_PACKAGES}")

@@ -1,0 +1,192 @@
+"""Runs a test module in a machine that QEMU emulates, and brings back what came of it."""
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from tests.vm.harness.image import Image
+from tests.vm.harness.tools import program
+from tests.vm.harness.topology import Topology
+
+PORTS = ("progress", "output", "junit")
+TRIES = 2
+
+_INIT_ARGUMENTS = {
+    "tiny": (),
+    "systemd": (
+        "memqos.init=/lib/systemd/systemd",
+        "systemd.unit=memqos-tests.target",
+        "systemd.show_status=0",
+    ),
+}
+
+
+class Job(NamedTuple):
+    """What a machine is to run, and on what."""
+
+    module: str
+    """Relative to the project."""
+    topology: Topology
+    image: Image
+    payload: Path
+
+
+class Outcome(NamedTuple):
+    """What a machine sent before it ended, and how it ended."""
+
+    progress: list[str]
+    output: str
+    junit: bytes
+    console: str
+    emulator: str
+    timed_out: bool
+
+    @property
+    def exit_code(self) -> int | None:
+        """That of pytest; None where it was never heard of."""
+        return next((int(line.split()[1]) for line in self.progress if "exited" in line), None)
+
+    @property
+    def lost(self) -> bool:
+        """Whether the machine itself failed, and not a test that hangs."""
+        hangs = self.timed_out and "started" in self.progress
+        return self.exit_code is None and not hangs
+
+    def story(self) -> str:
+        """Everything there is to know about a run that left no report."""
+        ended = "was stopped: it took too long" if self.timed_out else "ended by itself"
+        parts = {
+            f"the machine {ended}; it told": "\n".join(self.progress),
+            "the tests' output": self.output,
+            "the kernel's console": self.console[-4000:],
+            "the emulator": self.emulator,
+        }
+        return "\n".join(f"--- {title}\n{text.strip()}" for title, text in parts.items())
+
+
+class VM:
+    """A machine that lives as long as its `with` block, or shorter.
+
+    It does not outlive the process that started it either, not even one that is killed.
+    """
+
+    def __init__(self, job: Job, folder: Path) -> None:
+        self._job = job
+        self._folder = folder
+
+    def __enter__(self) -> Self:
+        if self._job.topology.swap:
+            with self._swap.open("wb") as disk:
+                disk.truncate(self._job.topology.swap << 20)
+        with self._log("emulator").open("wb") as log:
+            self._process = subprocess.Popen(
+                ["setpriv", "--pdeathsig", "KILL", *self._command()],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                # Where QEMU keeps what the guest writes to its root.
+                env={**os.environ, "TMPDIR": str(self._folder)},
+                # Ctrl-C is for the tests, which then end the machine.
+                start_new_session=True,
+            )
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._swap.unlink(missing_ok=True)
+
+    def outcome(self) -> Outcome:
+        """Wait for the machine to power off; one that takes too long is ended."""
+        try:
+            self._process.wait(self._job.topology.seconds_in_all)
+            timed_out = False
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+            timed_out = True
+        return Outcome(
+            progress=self._text("progress").splitlines(),
+            output=self._text("output"),
+            junit=self._log("junit").read_bytes(),
+            console=self._text("console"),
+            emulator=self._text("emulator"),
+            timed_out=timed_out,
+        )
+
+    @property
+    def _swap(self) -> Path:
+        return self._folder / "swap"
+
+    def _log(self, name: str) -> Path:
+        return self._folder / f"{name}.log"
+
+    def _text(self, name: str) -> str:
+        log = self._log(name)
+        return log.read_text(errors="replace") if log.exists() else ""
+
+    def _command(self) -> Iterator[str]:
+        image, topology = self._job.image, self._job.topology
+        yield program("qemu-system-x86_64") or "qemu-system-x86_64"
+        # Emulated even where KVM could be had: a nested KVM may hang, and one way is enough.
+        yield from ("-accel", "tcg,thread=multi", "-machine", "q35", "-cpu", "max")
+        yield from ("-nodefaults", "-no-user-config", "-display", "none", "-no-reboot")
+        yield from ("-kernel", str(image.kernel), "-initrd", str(image.initrd))
+        yield from ("-append", " ".join(self._kernel_arguments()))
+        yield from ("-serial", f"file:{self._log('console')}", "-device", "virtio-rng-pci")
+        yield from ("-device", "virtio-serial-pci")
+        for port in PORTS:
+            yield from ("-chardev", f"file,id={port},path={self._log(port)}")
+            yield from ("-device", f"virtserialport,chardev={port},name=memqos.{port}")
+        yield from ("-drive", f"file={image.root},format=raw,if=virtio,snapshot=on,cache=unsafe")
+        yield from ("-drive", f"file={self._job.payload},format=raw,if=virtio,readonly=on")
+        if topology.swap:
+            yield from ("-drive", f"file={self._swap},format=raw,if=virtio,cache=unsafe")
+        yield from ("-m", f"{sum(topology.nodes)}M", "-smp", str(topology.cpus))
+        yield from _numa(topology)
+
+    def _kernel_arguments(self) -> Iterator[str]:
+        topology = self._job.topology
+        # A panic reboots at once, which for this machine is the end.
+        yield from ("console=ttyS0", "quiet", "panic=-1", "mitigations=off")
+        yield from _INIT_ARGUMENTS[topology.init]
+        yield f"memqos.tests={self._job.module}"
+        yield f"memqos.patience={topology.seconds_a_test}"
+        yield f"memqos.cgroup={','.join(_cgroup_options(topology))}"
+        yield from topology.kernel_arguments
+
+
+def _cgroup_options(topology: Topology) -> Iterator[str]:
+    yield from ("nosuid", "nodev", "noexec", "nsdelegate")
+    if topology.recursive_protection:
+        yield "memory_recursiveprot"
+
+
+def _numa(topology: Topology) -> Iterator[str]:
+    for node, memory in enumerate(topology.nodes):
+        cpus = "".join(f",cpus={cpu}" for cpu in range(node, topology.cpus, len(topology.nodes)))
+        yield from ("-object", f"memory-backend-ram,id=memory{node},size={memory}M")
+        yield from ("-numa", f"node,nodeid={node},memdev=memory{node}{cpus}")
+    for source, row in enumerate(topology.distances):
+        for target, distance in enumerate(row):
+            yield from ("-numa", f"dist,src={source},dst={target},val={distance}")
+
+
+def run(job: Job, folder: Path) -> Outcome:
+    """Run a module to its end. A machine that is lost is tried again, a test never."""
+    for attempt in range(1, TRIES + 1):
+        own_folder = folder / f"try-{attempt}"
+        own_folder.mkdir()
+        with VM(job, own_folder) as machine:
+            outcome = machine.outcome()
+        if not outcome.lost:
+            break
+    return outcome

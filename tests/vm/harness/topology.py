@@ -1,0 +1,31 @@
+"""What a virtual machine is made of, as data; part of the machine's own world too."""
+
+from typing import Literal
+
+from msgspec import Struct
+
+Init = Literal["tiny", "systemd"]
+
+
+class Topology(Struct, frozen=True, kw_only=True):
+    """One machine. Memory is in MiB, times are in seconds of the host.
+
+    Everything in the machine takes some twenty times as long as outside, so times are bounds
+    against hanging and say nothing about speed.
+    """
+
+    nodes: tuple[int, ...] = (1024,)
+    """The memory of each NUMA node; processors are dealt out over the nodes in turn."""
+
+    distances: tuple[tuple[int, ...], ...] = ()
+    """From each node to each, as /sys/devices/system/node/node*/distance shows them."""
+
+    cpus: int = 2
+    swap: int = 0
+    init: Init = "tiny"
+    recursive_protection: bool = True
+    """Whether cgroups are mounted with memory_recursiveprot."""
+
+    kernel_arguments: tuple[str, ...] = ()
+    seconds_a_test: int = 240
+    seconds_in_all: int = 900

@@ -1,0 +1,242 @@
+"""The promises of the harness itself."""
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.vm.harness import image as images
+from tests.vm.harness import tools
+from tests.vm.harness.declared import Undeclared, machines_of
+from tests.vm.harness.image import PROJECT, Image
+from tests.vm.harness.initrd import initrd
+from tests.vm.harness.junit import Case, cases
+from tests.vm.harness.machine import VM, Job, Outcome
+from tests.vm.harness.topology import Topology
+
+
+def module(folder: Path, text: str) -> Path:
+    path = folder / "test_it.py"
+    path.write_text(text)
+    return path
+
+
+def test_a_module_says_which_machines_it_wants_without_being_imported(tmp_path: Path) -> None:
+    declared = """
+raise SystemExit("imported")
+MACHINES = {"plain": Topology(), "swapping": Topology(nodes=(512, 256), swap=64)}
+"""
+    assert machines_of(module(tmp_path, declared)) == {
+        "plain": Topology(),
+        "swapping": Topology(nodes=(512, 256), swap=64),
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("", "MACHINES"),
+        ("MACHINES = {name: Topology()}", "plain strings"),
+        ('MACHINES = {"a": small}', r"Topology\("),
+        ('MACHINES = {"a": Topology(memory=1)}', "memory"),
+        ('MACHINES = {"a": Topology(swap=size)}', "malformed"),
+    ],
+)
+def test_a_module_that_does_not_say_so_is_refused_by_name(
+    text: str, complaint: str, tmp_path: Path
+) -> None:
+    with pytest.raises(Undeclared, match=rf"test_it\.py.*{complaint}|{complaint}.*test_it\.py"):
+        machines_of(module(tmp_path, text))
+
+
+def test_a_report_tells_what_failed_and_what_it_printed() -> None:
+    report = b"""<testsuites><testsuite>
+        <testcase name="good" />
+        <testcase name="bad"><failure message="short">long</failure><system-out>
+---- Captured Out ----
+printed</system-out><system-err>---- Captured Err ----
+</system-err></testcase>
+        <testcase name="broken"><error>at teardown</error></testcase>
+        <testcase name="unfit"><skipped message="why" /></testcase>
+    </testsuite></testsuites>"""
+    assert cases(report) == [
+        Case("good", "passed", ""),
+        Case("bad", "failed", "long\n---- Captured Out ----\nprinted"),
+        Case("broken", "failed", "at teardown"),
+        Case("unfit", "skipped", "why"),
+    ]
+
+
+def test_a_machine_that_never_reported_has_no_cases() -> None:
+    assert cases(b"") == []
+
+
+@pytest.mark.parametrize(
+    ("progress", "timed_out", "lost"),
+    [
+        ([], False, True),
+        ([], True, True),
+        (["started"], False, True),
+        (["started"], True, False),
+        (["started", "exited 1"], False, False),
+    ],
+)
+def test_only_a_machine_that_failed_itself_is_tried_again(
+    progress: list[str], timed_out: bool, lost: bool
+) -> None:
+    assert Outcome(progress, "", b"", "", "", timed_out).lost is lost
+
+
+def test_missing_tools_are_named_with_the_command_that_gets_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tools, "program", lambda name: None if name == "mke2fs" else name)
+    assert tools.missing() == ["e2fsprogs"]
+    obstacle = tools.obstacle_to_booting()
+    assert obstacle is not None
+    assert "e2fsprogs" in obstacle
+    assert "make vm-tools" in obstacle
+
+
+def test_the_guest_gets_the_pinned_packages_that_tests_need_and_no_more() -> None:
+    pins = images.requirements().splitlines()
+    names = {pin.partition("==")[0] for pin in pins if "==" in pin}
+    assert {"msgspec", "click", "pyyaml", "pytest"} <= names
+    assert "mypy" not in names
+    assert any("--hash=sha256:" in pin for pin in pins)
+
+
+def test_kernel_modules_load_after_those_they_need(tmp_path: Path) -> None:
+    for name, needs in {"disk": "ring,bus-lib", "ring": "", "bus-lib": "ring"}.items():
+        (tmp_path / f"{name}.ko").write_bytes(b"\0depends=%s\0" % needs.encode())
+    archive = initrd(
+        busybox=tmp_path / "ring.ko",
+        init=tmp_path / "ring.ko",
+        kernel_modules=tmp_path,
+        wanted=("disk", "ring"),
+    )
+    assert b"ring.ko\nbus-lib.ko\ndisk.ko\n" in archive
+
+
+@pytest.fixture
+def builds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Path]:
+    """A cache of its own, and a build that only leaves a trace."""
+    made: list[Path] = []
+
+    def build(folder: Path) -> Path:
+        made.append(folder)
+        time.sleep(0.05)
+        kept = folder / "image"
+        kept.mkdir()
+        (kept / "root.ext4").touch()
+        return kept
+
+    monkeypatch.setenv("MEMQOS_VM_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(images, "_build", build)
+    return made
+
+
+def test_two_who_ask_for_the_image_at_once_get_the_same_one(builds: list[Path]) -> None:
+    got: list[Image] = []
+    askers = [threading.Thread(target=lambda: got.append(images.image())) for _ in range(2)]
+    for asker in askers:
+        asker.start()
+    for asker in askers:
+        asker.join()
+    assert len(builds) == 1
+    assert got[0] == got[1]
+    assert got[0].root.exists()
+
+
+def test_a_build_that_fails_leaves_nothing_that_passes_for_an_image(
+    builds: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(folder: Path) -> Path:
+        (folder / "image").mkdir()
+        raise RuntimeError
+
+    with monkeypatch.context() as broken:
+        broken.setattr(images, "_build", fail)
+        with pytest.raises(RuntimeError):
+            images.image()
+    assert images.built() is None
+    assert images.image() == images.built()
+
+
+def test_images_of_old_recipes_and_killed_builds_are_removed(builds: list[Path]) -> None:
+    for name in ("old-1", "old-2", "old-3", "building-killed"):
+        (images.cache() / name / "image").mkdir(parents=True)
+    images.image()
+    left = [path for path in images.cache().iterdir() if path.is_dir()]
+    assert len(left) == images.KEPT_IMAGES
+    assert images.cache() / "building-killed" not in left
+
+
+IMPATIENT = Topology(nodes=(256,), cpus=1, seconds_in_all=1)
+
+
+def test_a_machine_that_takes_too_long_is_ended(
+    image: Image, payload: Path, tmp_path: Path
+) -> None:
+    with VM(Job("tests/vm/guest", IMPATIENT, image, payload), tmp_path) as machine:
+        wait_until(lambda: bool(emulators(tmp_path)))
+        outcome = machine.outcome()
+        assert not emulators(tmp_path)
+    assert outcome.timed_out
+    assert outcome.exit_code is None
+    assert "took too long" in outcome.story()
+
+
+def test_a_machine_ends_with_the_block_that_it_lives_in(
+    image: Image, payload: Path, tmp_path: Path
+) -> None:
+    with (
+        pytest.raises(KeyboardInterrupt),
+        VM(Job("tests/vm/guest", Topology(), image, payload), tmp_path),
+    ):
+        raise KeyboardInterrupt
+    assert not emulators(tmp_path)
+
+
+def test_a_machine_does_not_outlive_tests_that_are_killed(
+    image: Image, payload: Path, tmp_path: Path
+) -> None:
+    script = f"""
+from pathlib import PosixPath
+from tests.vm.harness.image import Image
+from tests.vm.harness.machine import VM, Job
+from tests.vm.harness.topology import Topology
+with VM(Job("tests/vm/guest", Topology(), {image!r}, {payload!r}), {tmp_path!r}) as machine:
+    print("started", flush=True)
+    machine.outcome()
+"""
+    command = [sys.executable, "-c", script]
+    with subprocess.Popen(command, cwd=PROJECT, stdout=subprocess.PIPE) as tests:
+        assert tests.stdout is not None
+        assert tests.stdout.readline() == b"started\n"
+        wait_until(lambda: bool(emulators(tmp_path)))
+        tests.kill()
+    wait_until(lambda: not emulators(tmp_path))
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    end = time.monotonic() + 20
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def emulators(folder: Path) -> list[Path]:
+    """The processes whose command line speaks of the folder's console."""
+    console = bytes(folder / "console.log")
+    return [path.parent for path in Path("/proc").glob("[0-9]*/cmdline") if console in read(path)]
+
+
+def read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:  # the process has just ended
+        return b""
