@@ -4,21 +4,18 @@ import time
 from typing import Any, Literal
 
 import click
-import msgspec
 
 from memqos.api.documents import read
 from memqos.api.kubelet import Driver
 from memqos.cli.output import complain, emit
-from memqos.cli.plan import configuration_in, node_options, of_snapshot, wanted
-from memqos.converge.observing import Observation, observe_live
+from memqos.cli.plan import node_options, observed, of_snapshot, wanted
+from memqos.converge.observing import Observation
 from memqos.converge.planning import FILES, plan_of
 from memqos.draw.findings import findings_data, findings_text
 from memqos.errors import InputError, UnsupportedRelease
 from memqos.findings.facts import Facts, Later, Planned
 from memqos.findings.node import judge
-from memqos.host.machine import Roots, read_machine
 from memqos.host.tree import read_tree
-from memqos.host.versions import kubelet_version, runtime_version
 from memqos.plan.names import cgroup_names
 
 FINDINGS = 2
@@ -62,7 +59,7 @@ def command(
     Exit code 0: nothing above info, 2: warnings or errors were found, 1: error.
     """
     if snapshot is None:
-        observation = _observed(options)
+        observation = observed(options, _FILES)
         later = _later(observation, options["cgroup_root"], seconds)
     else:
         observation, later = of_snapshot(snapshot, options["kubelet"]), None
@@ -79,22 +76,6 @@ def command(
         }
         emit(data, output)
     return FINDINGS if any(finding.severity != "info" for finding in findings) else 0
-
-
-def _observed(options: dict[str, Any]) -> Observation:
-    from memqos.converge.sources import source_of
-
-    roots = Roots(cgroup=options["cgroup_root"])
-    machine = msgspec.structs.replace(
-        read_machine(roots), runtime=runtime_version(), kubelet=kubelet_version()
-    )
-    return observe_live(
-        None if options["pods"] is None else source_of(options["pods"]),
-        _FILES,
-        roots=roots,
-        configuration=configuration_in(options["kubelet"]),
-        machine=machine,
-    )
 
 
 def _later(observation: Observation, root: str, seconds: float) -> Later | None:

@@ -1,19 +1,23 @@
 """`memqos plan`: what would change on a node, and why."""
 
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal, get_args
 
 import click
+import msgspec
 
 from memqos.cli.output import complain, emit
+from memqos.cli.pod_sources import source_given, source_options
 from memqos.cli.releases import gates_of, release_options
 from memqos.cli.terms import FactorType
-from memqos.converge.observing import Configuration, Observation, observe_live, observe_snapshot
+from memqos.converge.observing import Configuration, Observation, observe_live
 from memqos.converge.planning import FILES, NodePlan, Wanted, plan_of
 from memqos.draw.changes import changes_data, changes_text, summary
 from memqos.draw.explained import terms_line
 from memqos.errors import InputError
 from memqos.host.cgroups import SYSTEM_ROOT
-from memqos.host.machine import Roots
+from memqos.host.machine import Roots, read_machine
+from memqos.host.versions import kubelet_version, runtime_version
 from memqos.plan.terms import Policy
 
 CHANGES_PENDING = 2
@@ -25,11 +29,7 @@ def node_options(command: Any) -> Any:
         click.option("--factor", type=FactorType(), help="memoryThrottlingFactor."),
         click.option("--policy", type=click.Choice(get_args(Policy)), help="Reservation policy."),
         click.option("--kubelet", metavar="FILE", help="A KubeletConfiguration."),
-        click.option(
-            "--pods",
-            metavar="SOURCE",
-            help="Manifests, a PodList, or the kubelet's own endpoint (https://127.0.0.1:10250).",
-        ),
+        source_options,
         click.option(
             "--cgroup-root",
             default=SYSTEM_ROOT,
@@ -71,7 +71,7 @@ def command(
     if snapshot is not None and out is not None:
         raise click.UsageError("a plan of a snapshot cannot be applied, so it is not saved")
     observation = (
-        observed(**options) if snapshot is None else of_snapshot(snapshot, options["kubelet"])
+        observed(options) if snapshot is None else of_snapshot(snapshot, options["kubelet"])
     )
     plan = plan_of(observation, wanted(**options))
     if out is not None:
@@ -90,30 +90,26 @@ def wanted(**options: Any) -> Wanted:
     )
 
 
-def observed(**options: Any) -> Observation:
-    """This machine, with its pods from where the options say."""
-    from memqos.converge.sources import source_of
-
-    source = None if options["pods"] is None else source_of(options["pods"])
+def observed(options: Mapping[str, Any], files: Iterable[str] = FILES) -> Observation:
+    """This machine, with its pods from where the options of `node_options` say."""
+    roots = Roots(cgroup=options["cgroup_root"])
+    machine = msgspec.structs.replace(
+        read_machine(roots), runtime=runtime_version(), kubelet=kubelet_version()
+    )
     return observe_live(
-        source,
-        FILES,
-        roots=Roots(cgroup=options["cgroup_root"]),
+        source_given(options),
+        files,
+        roots=roots,
         configuration=configuration_in(options["kubelet"]),
+        machine=machine,
     )
 
 
 def of_snapshot(file: str, kubelet: str | None) -> Observation:
-    """The node of a snapshot, with another configuration where one is given."""
-    import msgspec
+    """The node of a snapshot, with another configuration if one is given."""
+    from memqos.converge.snapshots import load
 
-    from memqos.api.snapshot import read_snapshot
-    from memqos.host.manifests import load
-
-    (_, data), *_ = load([file])
-    if isinstance(data, InputError):
-        raise data
-    observation = observe_snapshot(read_snapshot(data, file), file)
+    observation = load(file)
     if kubelet is None:
         return observation
     return msgspec.structs.replace(observation, configuration=configuration_in(kubelet))
@@ -137,11 +133,14 @@ def save(file: str, plan: NodePlan, observation: Observation, root: str) -> None
 
     from memqos.converge.saved import encode, saved_plan
     from memqos.converge.steps import steps_of
+    from memqos.host.durable import replace
 
     steps = steps_of(plan.comparison.changes, observation.identities)
     saved = saved_plan(steps, observation.machine.boot_id or "", root, version("memqos"))
-    with open(file, "wb") as opened:
-        opened.write(encode(saved))
+    try:
+        replace(file, encode(saved))
+    except OSError as error:
+        raise InputError(f"the plan could not be saved: {error.strerror}", file=file) from None
 
 
 def _print(plan: NodePlan, *, why: bool) -> None:
