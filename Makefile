@@ -27,12 +27,12 @@ ci_tools := $(if $(filter true,$(CI)),$(shell [ `id -u` = 0 ] && command -v apt-
 .DELETE_ON_ERROR:
 
 help:
-	@echo 'make demo    explain the bundled examples'
-	@echo 'make test    lint, then all tests'
-	@echo 'make vm-tools   as root: what the tests on a real kernel need'
-	@echo 'make lint    style, types and import contracts'
-	@echo 'make bench   measure'
-	@echo 'make clean   remove everything make made'
+	@echo 'make demo      explain the bundled examples'
+	@echo 'make test      lint, then all tests'
+	@echo 'make vm-tools  as root: what the tests on a real kernel need'
+	@echo 'make lint      style, types and import contracts'
+	@echo 'make bench     measure'
+	@echo 'make clean     remove everything make made'
 
 # $(call show,arguments): a command as one would type it, and what it prints
 show = @printf '\n\033[1m$$ memqos %s\033[0m\n' '$(1)' && $(bin)/memqos $(1)

@@ -37,8 +37,8 @@ def memqos(*arguments: str, stdin: str = "") -> Done:
         try:
             main()
         except SystemExit as ended:
-            assert isinstance(ended.code, int)
             code = ended.code
+    assert isinstance(code, int)
     return Done(code, out.getvalue(), err.getvalue())
 
 

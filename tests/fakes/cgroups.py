@@ -6,6 +6,7 @@ either happens or does not. The folder stands for the kernel: it outlives whoeve
 
 import errno
 import os
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
@@ -42,6 +43,8 @@ class FakeKernel(CgroupFs):
         self.refusals: dict[tuple[str, str], int] = {}
         """(path, file) → what the kernel answers."""
         self.before_write: Callable[[str, str], None] = lambda _path, _file: None
+        self.reclaims_for: dict[str, float] = {}
+        """Path → seconds that lowering memory.high below usage takes."""
         super().__init__(str(self.folder))
 
     def make(self, path: str, files: Mapping[str, str] | None = None) -> None:
@@ -84,6 +87,10 @@ class FakeKernel(CgroupFs):
         _write(handle, f"{content}\n".encode())
         _close(handle)
         _replace(self.scratch, target)
+        # The value holds from now on; then the writer is made to reclaim.
+        if file == "memory.high" and content != "max":
+            usage = int(self.read(path, "memory.current") or "0")
+            time.sleep(self.reclaims_for.get(path, 0) if usage > int(content) else 0)
 
 
 def _taken(file: str, value: str) -> str | None:

@@ -1,7 +1,7 @@
 """A writer that is killed at a moment of one's choice.
 
-Moments lie before and after every call by which a process changes the world outside of it, and in
-the middle of every write to a file. They are counted over the writer and the processes it forks.
+Moments lie before every call by which a process changes the world outside of it, in the middle of
+every write to a file, and after all. They are counted over the writer and the processes it forks.
 """
 
 import fcntl
@@ -26,7 +26,6 @@ _CALLS: Final = (
     "mkdir",
     "pwrite",
     "fork",
-    "open",
 )
 
 
@@ -55,8 +54,10 @@ def is_killed(action: Callable[[], object], moment: int, victim: Victim, fs: Cgr
         code = 1
         try:
             os.setpgid(0, 0)
-            _wire(Clock(moment, victim), fs)
+            clock = Clock(moment, victim)
+            _wire(clock, fs)
             action()
+            clock.tick()
             code = 0
         finally:
             os._exit(code)
@@ -74,23 +75,25 @@ def _wire(clock: Clock, fs: CgroupFs) -> None:
     def told(call: Callable[..., Any]) -> Callable[..., Any]:
         def telling(*arguments: Any, **named: Any) -> Any:
             clock.tick()
-            answer = call(*arguments, **named)
-            clock.tick()
-            return answer
+            return call(*arguments, **named)
 
         return telling
 
-    write = os.write
+    write, open_ = os.write, os.open
 
     def torn(handle: int, data: Any) -> int:
         clock.tick()
         done = write(handle, data[: len(data) // 2])
         clock.tick()
-        done += write(handle, data[len(data) // 2 :])
-        clock.tick()
-        return done
+        return done + write(handle, data[len(data) // 2 :])
+
+    def opened(path: str, flags: int, *arguments: Any, **named: Any) -> int:
+        if flags & os.O_CREAT:
+            clock.tick()
+        return open_(path, flags, *arguments, **named)
 
     os.write = torn
+    os.open = opened  # type: ignore[assignment]
     for name in _CALLS:
         setattr(os, name, told(getattr(os, name)))
     fcntl.flock = told(fcntl.flock)

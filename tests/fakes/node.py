@@ -4,6 +4,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
+from tests.fakes.cgroups import PAGE, FakeKernel
+
 from memqos.converge.apply import Applied, apply
 from memqos.converge.direct import Direct
 from memqos.converge.journal import Reading, hierarchy_of, read, writing
@@ -13,7 +15,6 @@ from memqos.converge.writing import Cautions
 from memqos.plan.changes import Change
 from memqos.plan.setting import Rule, Setting
 from memqos.plan.tree import Level
-from tests.fakes.cgroups import PAGE, FakeKernel
 
 MI: Final = 1 << 20
 RULE: Final = Rule("test/rule", "because the test says so", "the test")
@@ -22,7 +23,7 @@ CONTAINERS: Final = tuple(
     f"/kubepods/burstable/pod{pod}/{name}" for pod in range(4) for name in ("a", "b")
 )
 BUSY: Final = CONTAINERS[0]
-"""A container with 400 Mi of page cache, so that memory.high below that makes its writer reclaim."""
+"""A container that uses 400 Mi: memory.high below that makes its writer reclaim."""
 CGROUPS: Final[dict[str, Level]] = {
     "/kubepods": "kubepods",
     "/kubepods/burstable": "qos",
@@ -88,7 +89,7 @@ def a_plan(step: int = 1) -> dict[tuple[str, str], str]:
         ("/kubepods", "memory.high"): str((999 + step) * MI),
     }
     for index, path in enumerate(CGROUPS):
-        wanted[path, "memory.low"] = str((index + step) * MI + 17) if index % 3 else "0"
+        wanted[path, "memory.low"] = str((index + step + 2) * MI + 17) if index % 3 else "0"
         wanted[path, "memory.min"] = str((2 * index + step) * MI)
     for index, path in enumerate(CONTAINERS):
         wanted[path, "memory.high"] = "max" if index % 2 else str((200 - step) * MI)

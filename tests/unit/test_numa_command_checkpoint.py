@@ -111,7 +111,7 @@ BROKEN: dict[str, tuple[str, str, str]] = {
     "trailing garbage": (
         text() + "garbage",
         "unreadable",
-        f"trailing characters at byte {len(text())}",
+        "trailing characters at byte",
     ),
     "no object": ("[1]", "unreadable", "Expected object, got array"),
     "wrong types": (

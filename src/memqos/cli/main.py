@@ -18,6 +18,8 @@ INTERRUPTED: Final = 130
 _COMMANDS: Final = {
     "explain": "What Kubernetes makes of a Pod, with the reason for every number.",
     "plan": "What would change on a node, and why.",
+    "apply": "Write what plan shows, and keep what was there before.",
+    "rollback": "Put back what was there before memqos wrote.",
     "doctor": "What is wrong with a node, what tells so, and what helps.",
     "admit": "What limit ranges and quotas make of new pods.",
     "fit": "Which nodes have room for a pod, and what the others lack.",

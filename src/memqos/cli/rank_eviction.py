@@ -17,6 +17,7 @@ from memqos.cli.releases import release_asked, release_options
 from memqos.cluster.eviction_blame import blame
 from memqos.cluster.eviction_rank import PodUsage, eviction_order, first_to_go
 from memqos.cluster.eviction_signals import Observation, Reading, readings
+from memqos.draw.amounts import counted
 from memqos.draw.evicting import Evicting, evicting, name_of
 from memqos.errors import InputError
 from memqos.release import Release
@@ -256,7 +257,7 @@ def _about_usage(given: _Given, active: Sequence[Pod]) -> list[str]:
     notes = []
     ended = len(given.pods) - len(active)
     if ended:
-        notes.append(f"passed over: {ended} pods that have ended")
+        notes.append(f"passed over: {counted(ended, 'pod that has', 'pods that have')} ended")
     known = {name_of(pod) for pod in given.pods}
     strangers = sorted(given.usage.keys() - known)
     if strangers:
@@ -283,7 +284,6 @@ def _some(names: Sequence[str]) -> str:
 
 
 def _print(found: Evicting, release: Release, *, why: bool) -> None:
-    from memqos.draw.amounts import counted
     from memqos.draw.evicting import readings_lines
 
     print(f"Kubernetes {release} · {counted(len(found.order), 'pod')} on one node")

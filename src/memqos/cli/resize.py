@@ -15,9 +15,9 @@ from memqos.cli.reading import Reader
 from memqos.cli.terms import InForce, asked, in_force, options_of, terms_data, terms_options
 from memqos.cluster.resize import Resize, resize
 from memqos.cluster.resize_checks import WHOLE_POD
-from memqos.draw.resizing import Resizing, changes, resizing, restarting
+from memqos.draw.resizing import Change, Resizing, changes, resizing, restarting
 from memqos.errors import InputError
-from memqos.plan.pod import plan_pod
+from memqos.plan.pod import PodPlan, plan_pod
 from memqos.plan.semantics import is_stored, semantics_of_stored
 from memqos.plan.terms import Terms
 from memqos.release import Release
@@ -72,22 +72,23 @@ def command(
 
 def _resized(reader: Reader, old: str, new: str, terms: Terms) -> Iterator[Resizing]:
     for before, after in _pairs(reader, old, new):
-        template, pod = before
+        template, sent = before[0], after[0]
         try:
-            stored, faults = _stored(pod, terms.release)
+            stored, faults = _stored(before[1], terms.release)
+            plan = None if faults else semantics_of_stored(stored, terms).plan
         except InputError as error:
             reader.refuse(template.located(error))
             continue
         for fault in faults:
             reader.refuse(template.field_error(fault.field, fault.message))
-        if faults:
+        if plan is None:
             continue
         try:
             result = resize(stored, after[1], terms.release)
         except InputError as error:
-            reader.refuse(after[0].located(error))
+            reader.refuse(sent.located(error))
             continue
-        yield _found(before, after, stored, result, terms)
+        yield _found(before, after, stored, plan, result, terms)
 
 
 def _stored(pod: Pod, release: Release) -> tuple[Pod, list[FieldError]]:
@@ -115,21 +116,17 @@ def _pairs(reader: Reader, old: str, new: str) -> Iterator[tuple[Found, Found]]:
             yield before, (template, pod)
 
 
-def _found(before: Found, after: Found, stored: Pod, result: Resize, terms: Terms) -> Resizing:
+def _found(
+    before: Found, after: Found, stored: Pod, plan: PodPlan, result: Resize, terms: Terms
+) -> Resizing:
     template, sent = before[0], after[0]
     names = tuple(container.name for container in containers_of(stored))
-    notes = []
-    if not is_stored(before[1]):
-        notes.append("OLD has no status: it is taken as if it had just been created")
-    if template.label != sent.label:
-        notes.append(f"NEW is {sent.label}: its resources are taken")
-    planned: dict[str, Any] = {}
+    changed: tuple[Change, ...] = ()
+    restarted: tuple[tuple[str, str], ...] = ()
     if result.valid:
-        plan = semantics_of_stored(stored, terms).plan
-        assert plan is not None
         becomes = plan_pod(result.after, terms, result.class_before)
-        planned["changes"] = tuple(changes(plan, becomes, names))
-        planned["restarting"] = tuple(restarting(stored, result.before, result.after))
+        changed = tuple(changes(plan, becomes, names))
+        restarted = tuple(restarting(stored, result.before, result.after))
     return Resizing(
         label=template.label,
         namespace=template.namespace,
@@ -138,9 +135,17 @@ def _found(before: Found, after: Found, stored: Pod, result: Resize, terms: Term
         release=terms.release,
         resize=result,
         refusals=tuple(_refusals(sent, result)),
-        notes=tuple(notes),
-        **planned,
+        changes=changed,
+        restarting=restarted,
+        notes=tuple(_notes(before, sent)),
     )
+
+
+def _notes(before: Found, sent: Template) -> Iterator[str]:
+    if not is_stored(before[1]):
+        yield "OLD has no status: it is taken as if it had just been created"
+    if before[0].label != sent.label:
+        yield f"NEW is {sent.label}: its resources are taken"
 
 
 def _origin(template: Template) -> str:

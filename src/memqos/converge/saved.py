@@ -57,7 +57,7 @@ class _Versioned(msgspec.Struct, frozen=True):
 
 def saved_plan(steps: Iterable[Step], boot: str, root: str, version: str) -> SavedPlan:
     """A plan to be saved."""
-    return SavedPlan(FORMAT, version, boot, root, tuple(map(_saved, steps)))
+    return SavedPlan(FORMAT, version, boot, root.rstrip("/") or "/", tuple(map(_saved, steps)))
 
 
 def encode(plan: SavedPlan) -> bytes:

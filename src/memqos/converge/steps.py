@@ -55,9 +55,9 @@ def standing(step: Step, fs: CgroupFs, page_size: int) -> Standing:
     value = fs.read(change.path, change.file)
     if value is None:
         return "gone"
-    if value == change.old:
-        return "ready"
-    return "done" if value == shown(change.file, change.new, page_size) else Moved(step, value)
+    if value == shown(change.file, change.new, page_size):
+        return "done"
+    return "ready" if value == change.old else Moved(step, value)
 
 
 def moved(steps: Iterable[Step], fs: CgroupFs, page_size: int) -> tuple[Moved, ...]:

@@ -23,7 +23,9 @@ def place_fault(path: str, file: str) -> str | None:
     if file not in MANAGED:
         return f"{file[:80]!r} is no file that memqos writes"
     parts = path.split("/")
-    plain = all(part not in ("", ".", "..") and len(part.encode()) <= _LONGEST_NAME for part in parts[1:])
+    plain = all(
+        part not in ("", ".", "..") and len(part.encode()) <= _LONGEST_NAME for part in parts[1:]
+    )
     if parts[0] or len(parts) < 2 or not plain or _CONTROL.search(path):
         return f"{path[:80]!r} is not the path of a cgroup"
     return None

@@ -14,6 +14,7 @@ from memqos.numa.offers import offer_of
 from memqos.numa.pool import allocate_pool, pool_fault
 from memqos.numa.requests import PodWants, Wanted
 from memqos.numa.state import State
+from memqos.numa.subsets import Effort
 from memqos.numa.topology import Decision, Topology, decide
 
 MemoryPolicy = Literal["None", "Static", "BestEffort"]
@@ -41,6 +42,8 @@ class Admitted(msgspec.Struct, frozen=True):
     affinity: Mapping[str, Hint]
     blocks: Mapping[str, Blocks]
     notes: tuple[Note, ...] = ()
+    gave_up: bool = False
+    """Whether a search ended early, so that there may be better nodes."""
 
 
 class Refused(msgspec.Struct, frozen=True):
@@ -59,6 +62,8 @@ class Refused(msgspec.Struct, frozen=True):
     resource: str | None = None
     nodes: tuple[int, ...] | None = None
     obstruction: Obstruction | None = None
+    gave_up: bool = False
+    """Whether a search ended early, so that there may be nodes after all."""
 
 
 Outcome = Admitted | Refused
@@ -108,6 +113,7 @@ class _Admission:
         self.wants = attempt.wants
         self.calls: list[Call] = []
         self.affinity: dict[str, Hint] = {}
+        self.effort = Effort()
 
     def run(self) -> Outcome:
         scope = self.rules.topology.scope
@@ -180,7 +186,7 @@ class _Admission:
         return self._offer(wants.total)
 
     def _offer(self, sizes: Sizes) -> Answer:
-        offer = offer_of(self.state.nodes, sizes, self.leftovers.of(self.wants.uid))
+        offer = offer_of(self.state.nodes, sizes, self.leftovers.of(self.wants.uid), self.effort)
         # Nothing that fits is an empty answer, which the merge takes for "any node will do".
         return dict.fromkeys(sizes, offer) if offer else {}
 
@@ -192,7 +198,15 @@ class _Admission:
         follows = self.rules.policy == "BestEffort" and bool(followed)
         if follows:
             hint = Hint(mask_of(followed), hint.preferred)
-        done = allocate(self.state, self.leftovers, self.wants, container, hint, extend=not follows)
+        done = allocate(
+            self.state,
+            self.leftovers,
+            self.wants,
+            container,
+            hint,
+            extend=not follows,
+            effort=self.effort,
+        )
         if isinstance(done, Denied):
             return done
         self.state, self.leftovers = done
@@ -203,7 +217,7 @@ class _Admission:
             return None
         if self.wants.uid in self.state.pools and not self.rules.as_kubelet:
             return None
-        done = allocate_pool(self.state, self.wants, hint)
+        done = allocate_pool(self.state, self.wants, hint, self.effort)
         if isinstance(done, Denied):
             return done
         self.state = done
@@ -216,6 +230,7 @@ class _Admission:
             self.affinity,
             self.state.assignments.get(self.wants.uid, {}),
             ("pod_level_unmanaged",) if unmanaged else (),
+            self.effort.gave_up,
         )
 
     def _misaligned(
@@ -228,6 +243,7 @@ class _Admission:
             container,
             sizes or {},
             obstruction=decision.obstruction,
+            gave_up=self.effort.gave_up,
         )
 
     def _denied(self, denied: Denied, container: str | None) -> Refused:
@@ -242,6 +258,7 @@ class _Admission:
             denied.cause,
             denied.resource,
             denied.nodes,
+            gave_up=self.effort.gave_up,
         )
 
 

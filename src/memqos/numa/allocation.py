@@ -12,6 +12,7 @@ from memqos.numa.memory import Block, Blocks, NodeMap, Sizes, free_in, taken
 from memqos.numa.offers import Offer, offer_of
 from memqos.numa.requests import PodWants, Wanted
 from memqos.numa.state import State
+from memqos.numa.subsets import Effort
 
 Cause = Literal[
     "not_an_integer",
@@ -75,6 +76,7 @@ def allocate(
     hint: Hint,
     *,
     extend: bool = True,
+    effort: Effort | None = None,
 ) -> tuple[State, Leftovers] | Denied:
     """Give a container the memory it wants from the nodes of a hint; done twice, it is done once.
 
@@ -89,7 +91,7 @@ def allocate(
     if present is not None:
         return state, leftovers.after(uid, container.role, present)
     again = leftovers.of(uid)
-    mask = settled(state.nodes, sizes, hint, again, extend=extend)
+    mask = settled(state.nodes, sizes, hint, again, extend=extend, effort=effort)
     if isinstance(mask, Denied):
         return mask
     nodes = state.nodes
@@ -105,13 +107,19 @@ def allocate(
 
 
 def settled(
-    nodes: NodeMap, sizes: Sizes, hint: Hint, again: Mapping[Mask, Sizes], *, extend: bool = True
+    nodes: NodeMap,
+    sizes: Sizes,
+    hint: Hint,
+    again: Mapping[Mask, Sizes],
+    *,
+    extend: bool = True,
+    effort: Effort | None = None,
 ) -> Mask | Denied:
     """The nodes to allocate from, given the hint the Topology Manager settled on."""
     mask, preferred = hint.mask, hint.preferred
     offer: Offer | None = None
     if mask is None:
-        offer = offer_of(nodes, sizes, again)
+        offer = offer_of(nodes, sizes, again, effort)
         mask = offer.narrowest()
         if mask is None:
             return Denied("no_room", sizes, resource=_scarcest(nodes, tuple(nodes), sizes))
@@ -121,7 +129,7 @@ def settled(
     members = nodes_of(mask)
     if extend and any([free_in(nodes, members, name) < size for name, size in sizes.items()]):
         if offer is None:
-            offer = offer_of(nodes, sizes, again)
+            offer = offer_of(nodes, sizes, again, effort)
         wider = offer.narrowest(including=mask)
         if wider is None:
             scarcest = _scarcest(nodes, members, sizes)

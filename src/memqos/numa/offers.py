@@ -16,7 +16,7 @@ import msgspec
 
 from memqos.numa.masks import Mask, mask_of, masks_of, nodes_of
 from memqos.numa.memory import NodeMap, Sizes, free_in
-from memqos.numa.subsets import Distances, Pool, Vector, lowest, narrowest
+from memqos.numa.subsets import Distances, Effort, Pool, Vector, lowest, narrowest
 
 Reusable = Mapping[Mask, Sizes]
 """Mask → what the pod's finished init containers leave there."""
@@ -30,6 +30,8 @@ class Offer(msgspec.Struct, frozen=True):
     explicit: tuple[Mask, ...]
     idle: Pool
     needs: Vector
+    effort: Effort = msgspec.field(default_factory=Effort)
+    """What questions about it have cost so far."""
 
     def __bool__(self) -> bool:
         return bool(self.explicit) or _reach(self.idle, self.needs)
@@ -54,14 +56,14 @@ class Offer(msgspec.Struct, frozen=True):
         base = self.idle.within(including)
         if len(base.nodes) == including.bit_count():
             others = self.idle.within(~including)
-            added = narrowest(others, _left(self.needs, base))
+            added = narrowest(others, _left(self.needs, base), effort=self.effort)
             if added is not None:
                 found.append(including | added)
         return min(found, key=lambda mask: (mask.bit_count(), mask), default=None)
 
     def best_preferred(self, distances: Distances | None) -> tuple[Mask, ...]:
         """Among preferred masks of idle nodes the best one, and all explicit ones."""
-        best = lowest(self.idle, self.needs, self.minimum, distances=distances)
+        best = lowest(self.idle, self.needs, self.minimum, distances=distances, effort=self.effort)
         return (
             *[mask for mask in self.explicit if self.prefers(mask)],
             *([] if best is None else [best]),
@@ -97,7 +99,7 @@ class Offer(msgspec.Struct, frozen=True):
         )
 
         def shared_out(kept: Mask) -> bool:
-            return _packs(choice.within(~kept).weights, (spare,) * copies)
+            return _packs(choice.within(~kept).weights, (spare,) * copies, self.effort)
 
         least = max(1, min(target, len(common.nodes))) - fixed.bit_count()
         found = narrowest(
@@ -107,20 +109,24 @@ class Offer(msgspec.Struct, frozen=True):
             beside=fixed,
             distances=distances,
             accept=shared_out if copies > 1 else None,
+            effort=self.effort,
         )
         if found is None or not fixed | found:
             return None
         return fixed | found
 
 
-def offer_of(nodes: NodeMap, sizes: Sizes, reusable: Reusable) -> Offer:
+def offer_of(
+    nodes: NodeMap, sizes: Sizes, reusable: Reusable, effort: Effort | None = None
+) -> Offer:
     """What a node map offers for some sizes, given what the pod may use again."""
+    effort = effort or Effort()
     ids = tuple(sorted(nodes))
     needs = tuple(sizes.values())
     allocatable = Pool(
         ids, tuple([tuple([nodes[i].table(name).allocatable for name in sizes]) for i in ids])
     )
-    smallest = narrowest(allocatable, needs, least=1)
+    smallest = narrowest(allocatable, needs, least=1, effort=effort)
     idle = tuple([i for i in ids if nodes[i].assignments <= 0])
     candidates = {
         *[1 << i for i in ids],
@@ -170,6 +176,7 @@ def offer_of(nodes: NodeMap, sizes: Sizes, reusable: Reusable) -> Offer:
         explicit=tuple(sorted(filter(suffices, candidates))),
         idle=Pool(idle, tuple(zip(*[column for column, _ in columns], strict=True))),
         needs=tuple([need for _, need in columns]),
+        effort=effort,
     )
 
 
@@ -185,7 +192,7 @@ def _left(needs: Vector, pool: Pool) -> Vector:
     return tuple([need - total for need, total in zip(needs, pool.total, strict=True)])
 
 
-def _packs(items: tuple[Vector, ...], bins: tuple[Vector, ...]) -> bool:
+def _packs(items: tuple[Vector, ...], bins: tuple[Vector, ...], effort: Effort) -> bool:
     """Whether the items fit into the bins."""
     items = tuple(sorted(items, reverse=True))
     dead_ends: set[tuple[int, tuple[Vector, ...]]] = set()
@@ -193,7 +200,7 @@ def _packs(items: tuple[Vector, ...], bins: tuple[Vector, ...]) -> bool:
     def pack(index: int, bins: tuple[Vector, ...]) -> bool:
         if index == len(items):
             return True
-        if (index, bins) in dead_ends:
+        if (index, bins) in dead_ends or effort.spent():
             return False
         for bin_ in sorted(set(bins)):
             rest = tuple([room - own for room, own in zip(bin_, items[index], strict=True)])

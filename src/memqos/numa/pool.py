@@ -11,6 +11,7 @@ from memqos.numa.masks import nodes_of
 from memqos.numa.memory import Sizes, taken
 from memqos.numa.requests import PodWants
 from memqos.numa.state import State
+from memqos.numa.subsets import Effort
 
 
 def pool_fault(wants: PodWants) -> Denied | None:
@@ -34,7 +35,9 @@ def pool_fault(wants: PodWants) -> Denied | None:
     return None
 
 
-def allocate_pool(state: State, wants: PodWants, hint: Hint) -> State | Denied:
+def allocate_pool(
+    state: State, wants: PodWants, hint: Hint, effort: Effort | None = None
+) -> State | Denied:
     """Give a pod its pool from the nodes of a hint, and each container its part of it."""
     total = wants.total
     if total is None:
@@ -43,7 +46,7 @@ def allocate_pool(state: State, wants: PodWants, hint: Hint) -> State | Denied:
     fault = pool_fault(wants)
     if fault is not None:
         return fault
-    mask = settled(state.nodes, total, hint, {})
+    mask = settled(state.nodes, total, hint, {}, effort=effort)
     if isinstance(mask, Denied):
         return mask
     members = nodes_of(mask)

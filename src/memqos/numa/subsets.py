@@ -6,8 +6,8 @@ up in the order of their masks. Two things keep the search short:
 - a bound: the heaviest nodes still to come must be able to make up what is missing;
 - twins: of nodes that weigh the same (and lie at the same distances) the lower is taken first.
 
-The result is exact, with one exception: where distances count, and nodes are many and all unlike,
-the search for a closer subset ends after as many steps as 16 nodes have subsets.
+The result is exact, unless nodes are many, all unlike, and either distances count or several
+respects do: then the search ends after so many steps, and its `Effort` says so.
 """
 
 from bisect import insort
@@ -24,6 +24,23 @@ Vector = tuple[int, ...]
 Distances = Mapping[int, Mapping[int, int]]
 """Node → node → distance, each node to itself included."""
 Accept = Callable[[Mask], bool]
+
+
+class Effort:
+    """The steps that searches for one answer took, and whether they ended before the end."""
+
+    __slots__ = ("gave_up", "steps")
+
+    def __init__(self) -> None:
+        self.steps = 0
+        self.gave_up = False
+
+    def spent(self) -> bool:
+        """Take a step; whether there were enough of them."""
+        self.steps += 1
+        if self.steps > _MOST_STEPS:
+            self.gave_up = True
+        return self.gave_up
 
 
 class Pool(msgspec.Struct, frozen=True):
@@ -54,13 +71,17 @@ def narrowest(
     beside: Mask = 0,
     distances: Distances | None = None,
     accept: Accept | None = None,
+    effort: Effort | None = None,
 ) -> Mask | None:
     """The best subset of the fewest nodes that weighs at least `needs`."""
     best_sums = _best_sums(pool)[-1] if pool.nodes else ()
     for need, sums in zip(needs, best_sums, strict=False):
         least = max(least, next((k for k, sum_ in enumerate(sums) if sum_ >= need), len(sums)))
+    effort = effort or Effort()
     for size in range(least, len(pool.nodes) + 1):
-        found = lowest(pool, needs, size, beside=beside, distances=distances, accept=accept)
+        found = lowest(
+            pool, needs, size, beside=beside, distances=distances, accept=accept, effort=effort
+        )
         if found is not None:
             return found
     return None
@@ -74,6 +95,7 @@ def lowest(
     beside: Mask = 0,
     distances: Distances | None = None,
     accept: Accept | None = None,
+    effort: Effort | None = None,
 ) -> Mask | None:
     """The best subset of exactly `size` nodes that weighs at least `needs`.
 
@@ -81,7 +103,7 @@ def lowest(
     the pool; then of the lowest mask. `accept` is asked last; it may judge by nothing but the
     weights of the nodes.
     """
-    search = _Search(pool, beside, distances, accept)
+    search = _Search(pool, beside, distances, accept, effort or Effort())
     search.descend(len(pool.nodes), size, needs, 0, 0, 0, search.prices)
     return search.found
 
@@ -96,15 +118,21 @@ class _Search:
     """One search from the highest node down."""
 
     __slots__ = (
-        "accept", "apart", "best_sums", "cost", "found", "kinds", "nearest", "pool", "prices",
-        "steps",
+        "accept", "apart", "best_sums", "closer", "cost", "effort", "found", "kinds", "nearest",
+        "pool", "prices",
     )  # fmt: skip
 
     def __init__(
-        self, pool: Pool, beside: Mask, distances: Distances | None, accept: Accept | None
+        self,
+        pool: Pool,
+        beside: Mask,
+        distances: Distances | None,
+        accept: Accept | None,
+        effort: Effort,
     ) -> None:
         self.pool = pool
         self.accept = accept
+        self.effort = effort
         self.best_sums = _best_sums(pool)
         self.kinds = _kinds(pool, distances)
         self.apart: list[list[int]] = []
@@ -116,7 +144,7 @@ class _Search:
             self.prices = [_price(node, beside, distances) for node in pool.nodes]
         self.found: Mask | None = None
         self.cost = 0
-        self.steps = 0
+        self.closer = 0
 
     def descend(
         self,
@@ -146,7 +174,7 @@ class _Search:
         for sums, need in zip(self.best_sums[index], needs, strict=True):
             if sums[size] < need:
                 return
-        if self.found is not None and self._futile(index, size, cost, prices):
+        if self.effort.spent() or self._futile(index, size, cost, prices):
             return
         index -= 1
         kind = self.kinds[index]
@@ -165,15 +193,20 @@ class _Search:
 
     def _futile(self, index: int, size: int, cost: int, prices: list[int]) -> bool:
         """Whether nothing closer than what was found can come of this choice."""
-        self.steps += 1
-        if self.steps > _MOST_STEPS:
+        if self.found is None:
+            return False
+        self.closer += 1
+        if self.closer > _MOST_CLOSER_STEPS:
+            self.effort.gave_up = True
             return True
         others = size - 1
         least = sorted([price + self.nearest[i][others] for i, price in enumerate(prices[:index])])
         return cost + sum(least[:size]) >= self.cost
 
 
-_MOST_STEPS: Final = 1 << 16
+_MOST_STEPS: Final = 1 << 17
+_MOST_CLOSER_STEPS: Final = 1 << 16
+"""In search of a subset that is closer together than one that was found."""
 _CACHED: Final = 64
 
 

@@ -1,0 +1,120 @@
+"""How long admitting a pod takes as NUMA nodes get more, beside plain enumeration of their sets.
+
+Machines have nodes of several sizes, some of them in use; the pod wants a third of the memory that
+is left, so that the answer is a set of many nodes: the case that is hard to enumerate.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from itertools import combinations
+
+from memqos.numa.admission import MEMORY_MANAGER, Attempt, Rules, admit
+from memqos.numa.allocation import Leftovers
+from memqos.numa.hints import Hint, Listed
+from memqos.numa.masks import mask_of
+from memqos.numa.memory import MemoryTable, NodeMap, NumaNode, Sizes
+from memqos.numa.merge import Layout, merged
+from memqos.numa.offers import offer_of
+from memqos.numa.requests import PodWants, Wanted
+from memqos.numa.state import State
+from memqos.numa.subsets import Distances
+from memqos.numa.topology import Topology
+
+COUNTS = (2, 4, 8, 12, 16, 20, 34, 48, 64)
+ENUMERATED = 20
+"""With one more node enumeration takes twice as long."""
+BRIEF = 16
+"""Up to so many nodes it is repeated."""
+ASKED_NODES, ASKED_MS = 34, 50.0
+ROUNDS = 5
+GI = 1 << 30
+HUGE = ("hugepages-2Mi", "hugepages-1Gi")
+
+
+def report() -> Iterator[str]:
+    """Milliseconds a pod, best of several rounds."""
+    yield "nodes   memory   enumerated   closest   3 resources"
+    for count in COUNTS:
+        nodes = _nodes(count, 1)
+        sizes = _third(nodes)
+        fast = _milliseconds(lambda n=nodes, s=sizes: _admitted(n, s, None))
+        listed = ""
+        if count <= ENUMERATED:
+            rounds = ROUNDS if count <= BRIEF else 1
+            listed = f"{_milliseconds(lambda n=nodes, s=sizes: _enumerated(n, s), rounds):.2f}"
+            assert _enumerated(nodes, sizes) == _searched(nodes, sizes) if count <= BRIEF else True
+        near = _milliseconds(lambda n=nodes, s=sizes: _admitted(n, s, _distances(n)), 1)
+        several = _nodes(count, 3)
+        many = _milliseconds(lambda n=several: _admitted(n, _third(n), None), 1)
+        asked = f"   (at most {ASKED_MS:g} asked)" if count == ASKED_NODES else ""
+        yield f"{count:5} {fast:8.2f} {listed:>12} {near:9.2f} {many:13.2f}{asked}"
+
+
+def _nodes(count: int, resources: int) -> dict[int, NumaNode]:
+    """Every fifth node is in use; sizes go round in sevens."""
+    names = ("memory", *HUGE)[:resources]
+    nodes = {}
+    for i in range(count):
+        tables = {}
+        for index, name in enumerate(names):
+            size = (16 + (i * (3 + 2 * index) + index) % 7) * GI
+            used = size // 3 if i % 5 == 4 else 0
+            tables[name] = MemoryTable(size, 0, size, used, size - used)
+        nodes[i] = NumaNode(1 if i % 5 == 4 else 0, tables, (i,))
+    return nodes
+
+
+def _third(nodes: NodeMap) -> Sizes:
+    idle = [node for node in nodes.values() if not node.assignments]
+    return {
+        name: sum([node.table(name).free for node in idle]) // 3 or GI for name in nodes[0].memory
+    }
+
+
+def _admitted(nodes: NodeMap, sizes: Sizes, distances: Distances | None) -> None:
+    topology = Topology("restricted", "container", mask_of(nodes), distances)
+    wants = PodWants("uid", True, (Wanted("c", "regular", sizes),), sizes)
+    admit(Rules("Static", topology), State("Static", nodes), Leftovers(), Attempt(wants))
+
+
+def _searched(nodes: NodeMap, sizes: Sizes) -> Hint:
+    lists = [Listed(MEMORY_MANAGER, name, offer_of(nodes, sizes, {})) for name in sizes]
+    return merged(lists, Layout(mask_of(nodes)))
+
+
+def _enumerated(nodes: NodeMap, sizes: Sizes) -> Hint:
+    """The same answer, mask by mask, as the kubelet finds it for one resource."""
+    (name,) = sizes
+    wanted = sizes[name]
+    smallest, fitting = len(nodes), []
+    for size in range(1, len(nodes) + 1):
+        for members in combinations(nodes, size):
+            if sum([nodes[i].table(name).allocatable for i in members]) < wanted:
+                continue
+            smallest = min(smallest, size)
+            if size > 1 and any([nodes[i].assignments for i in members]):
+                continue
+            if sum([nodes[i].table(name).free for i in members]) >= wanted:
+                fitting.append(mask_of(members))
+    preferred = [mask for mask in fitting if mask.bit_count() == smallest]
+    return Hint(min(preferred), True) if preferred else _searched(nodes, sizes)
+
+
+def _distances(nodes: NodeMap) -> Distances:
+    """Sockets of four nodes."""
+    return {
+        a: {
+            b: 10 if a == b else 12 if a // 4 == b // 4 else 20 + abs(a // 4 - b // 4)
+            for b in nodes
+        }
+        for a in nodes
+    }
+
+
+def _milliseconds(work: Callable[[], object], rounds: int = ROUNDS) -> float:
+    best = float("inf")
+    for _ in range(rounds):
+        start = time.perf_counter()
+        work()
+        best = min(best, time.perf_counter() - start)
+    return best * 1000

@@ -1,0 +1,159 @@
+"""`memqos apply`: writes a plan, and keeps what was there before."""
+
+import sys
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
+
+import click
+
+from memqos.cli.outcomes import (
+    ERROR,
+    FINE,
+    LEFT,
+    Hand,
+    end_progress,
+    exit_code,
+    hand,
+    journal_notes,
+    print_results,
+    progress,
+    results_data,
+    writer_options,
+)
+from memqos.cli.output import complain, emit
+from memqos.cli.plan import node_options, observed, wanted
+from memqos.converge.apply import Applied, apply
+from memqos.converge.journal import Reading, writing
+from memqos.converge.planning import plan_of
+from memqos.converge.saved import check_is_of, decode
+from memqos.converge.steps import Moved, Step, moved, steps_of
+from memqos.draw.changes import changes_text, summary
+from memqos.errors import InputError
+from memqos.host.manifests import load
+from memqos.plan.changes import Comparison
+from memqos.plan.effective import Protection
+
+
+class _Todo(NamedTuple):
+    """What is to be written, and what there is to say about it first."""
+
+    steps: tuple[Step, ...]
+    protections: dict[str, Protection]
+    notes: tuple[str, ...]
+
+
+@click.command()
+@click.argument("plan", required=False, metavar="[PLAN]")
+@click.option("-y", "--yes", is_flag=True, help="Write without asking.")
+@click.option(
+    "--force", is_flag=True, help="Set memory.high below memory that cannot be reclaimed, too."
+)
+@writer_options
+@node_options
+def command(
+    plan: str | None,
+    yes: bool,
+    force: bool,
+    output: Literal["table", "json", "yaml"],
+    timeout: float,
+    journal: str,
+    **options: Any,
+) -> int:
+    """Write what memqos plan shows, or a PLAN saved with its --out, to this node's cgroups.
+
+    What was there before is kept in a journal first: memqos rollback puts it back. Every value is
+    read back. A cgroup that vanishes meanwhile is no fault; a value that is refused does not hold
+    up the rest.
+
+    Exit code 0: all is as planned, 2: something is left to do, 1: something failed.
+    """
+    writer = hand(options["cgroup_root"], timeout, force=force)
+    todo = _planned(options) if plan is None else _saved(plan, writer, options)
+    comparison = Comparison(tuple(step.change for step in todo.steps), (), ())
+    differing = moved(todo.steps, writer.fs, writer.cautions.page_size)
+    if differing:
+        return _refuse(differing)
+    if output == "table":
+        for line in (*changes_text(comparison, todo.protections, why=False), summary(comparison)):
+            print(line)
+    for note in (*todo.notes, *_owner_notes(todo.steps)):
+        complain(f"note: {note}")
+    if todo.steps and not yes and not _agreed(len(todo.steps)):
+        return LEFT
+    reading, applied = _write(todo.steps, writer, journal)
+    if applied.moved:
+        return _refuse(applied.moved)
+    return _tell(applied, reading, output)
+
+
+def _planned(options: dict[str, Any]) -> _Todo:
+    if options["pods"] is None:
+        raise click.UsageError("which pods run here? Give their source with --pods, or a PLAN")
+    observation = observed(options)
+    plan = plan_of(observation, wanted(**options))
+    steps = steps_of(plan.comparison.changes, observation.identities)
+    return _Todo(steps, plan.protections, plan.notes)
+
+
+def _saved(file: str, writer: Hand, options: dict[str, Any]) -> _Todo:
+    given = [name for name, value in options.items() if value and name != "cgroup_root"]
+    if given:
+        raise click.UsageError(
+            f"a saved plan holds its terms already: leave out --{given[0].replace('_', '-')}"
+        )
+    ((name, data),) = load([file])
+    if isinstance(data, InputError):
+        raise data
+    plan = decode(data, name)
+    check_is_of(plan, writer.hierarchy, name)
+    return _Todo(plan.steps, {}, ())
+
+
+def _owner_notes(steps: Sequence[Step]) -> tuple[str, ...]:
+    if not any(".slice/" in f"{step.change.path}/" for step in steps):
+        return ()
+    return ("these cgroups are systemd's: it takes such values back on its next daemon-reload",)
+
+
+def _agreed(count: int) -> bool:
+    if not sys.stdin.isatty():
+        raise click.UsageError("there is nobody to ask: --yes writes without asking")
+    sys.stdout.flush()
+    values = "this value" if count == 1 else f"these {count} values"
+    return click.confirm(f"Write {values}?", err=True)
+
+
+def _write(steps: Sequence[Step], writer: Hand, folder: str) -> tuple[Reading, Applied]:
+    if not steps:
+        return Reading({}), Applied()
+    with writing(folder, writer.hierarchy) as journal:
+        try:
+            return journal.reading, apply(
+                steps, writer.fs, writer.driver, journal, writer.cautions, progress()
+            )
+        except KeyboardInterrupt:
+            complain("stopped midway: memqos rollback puts back what was written")
+            raise
+        finally:
+            end_progress()
+
+
+def _refuse(differing: Sequence[Moved]) -> int:
+    complain("the cgroups have changed since they were planned, so nothing is written:")
+    for each in differing:
+        complain(f"  {each}")
+    complain("next: plan again")
+    return ERROR
+
+
+def _tell(applied: Applied, reading: Reading, output: Literal["table", "json", "yaml"]) -> int:
+    notes = [*journal_notes(reading)]
+    if applied.unrecorded is not None:
+        notes.append(f"the journal could not be kept to the end: {applied.unrecorded}")
+    for note in notes:
+        complain(f"note: {note}")
+    if output != "table":
+        emit({"results": results_data(applied.results), "notes": notes}, output)
+    elif applied.results:
+        print_results(applied.results, "written")
+    return exit_code(applied.results) if applied.results else FINE

@@ -1,0 +1,165 @@
+"""`memqos rollback`: puts back what was there before memqos wrote."""
+
+import os
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, Final, Literal
+
+import click
+
+from memqos.cli.outcomes import (
+    ERROR,
+    FINE,
+    LEFT,
+    Hand,
+    end_progress,
+    exit_code,
+    hand,
+    journal_notes,
+    print_results,
+    progress,
+    results_data,
+    writer_options,
+)
+from memqos.cli.output import complain, emit
+from memqos.converge.journal import Reading, read, writing
+from memqos.converge.rollback import Found, RolledBack, State, rollback, survey
+from memqos.draw.table import table
+from memqos.host.cgroups import SYSTEM_ROOT
+
+Form = Literal["table", "json", "yaml"]
+
+_STATES: Final[dict[State, str]] = {
+    "ours": "to put back",
+    "conflict": "changed by others since",
+    "unreadable": "not to be read",
+    "restored": "as before already",
+    "gone": "gone with their cgroups",
+}
+
+
+@click.command()
+@click.option("--list", "only_list", is_flag=True, help="Show what would be put back.")
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Put back what others have changed since, and below memory that cannot be reclaimed.",
+)
+@click.option(
+    "--cgroup-root",
+    default=SYSTEM_ROOT,
+    metavar="DIR",
+    help=f"Where the cgroups are.  [default: {SYSTEM_ROOT}]",
+)
+@writer_options
+def command(
+    only_list: bool,
+    force: bool,
+    cgroup_root: str,
+    output: Form,
+    timeout: float,
+    journal: str,
+) -> int:
+    """Put back every value that memqos has written, as it was before.
+
+    A value that somebody else has changed since is left alone, and shown. Vanished cgroups are no
+    fault. To do it twice does no harm.
+
+    Exit code 0: all is as before, 2: something is left, 1: something failed.
+    """
+    writer = hand(cgroup_root, timeout, force=force)
+    if only_list:
+        return _list(read(journal, writer.hierarchy), writer, output)
+    if not os.path.isdir(journal):
+        return _tell(Reading({}), RolledBack((), ()), output)
+    with writing(journal, writer.hierarchy) as opened:
+        try:
+            done = rollback(writer.fs, writer.driver, opened, writer.cautions, progress())
+        finally:
+            end_progress()
+        return _tell(opened.reading, done, output)
+
+
+def _list(reading: Reading, writer: Hand, output: Form) -> int:
+    found = list(survey(reading.debts.values(), writer.fs))
+    notes = _notes(reading)
+    if output != "table":
+        emit({"values": _found_data(found), "notes": notes}, output)
+    else:
+        rows = [[each.state, *_row(each)] for each in found if each.state in ("ours", "conflict")]
+        if rows:
+            print("\n".join(table([["", "file", "before", "ours", "now"], *rows], left=2)) + "\n")
+        print(_summary(found) or "nothing to put back")
+    left = any(each.state in ("ours", "conflict", "unreadable") for each in found)
+    return _worst(reading, LEFT if left else FINE)
+
+
+def _tell(reading: Reading, done: RolledBack, output: Form) -> int:
+    notes = _notes(reading)
+    if done.unrecorded is not None:
+        notes.append(f"the journal still lists what was put back: {done.unrecorded}")
+        complain(f"note: {notes[-1]}")
+    if output != "table":
+        data = {"results": results_data(done.results), "values": _found_data(done.rest)}
+        emit({**data, "notes": notes}, output)
+    else:
+        _print(done)
+    left = any(each.state in ("conflict", "unreadable") for each in done.rest)
+    return _worst(reading, exit_code(done.results) or (LEFT if left else FINE))
+
+
+def _print(done: RolledBack) -> None:
+    for each in done.rest:
+        debt = each.debt
+        if each.state == "conflict":
+            complain(
+                f"conflict: {debt.path}/{debt.file}: {' or '.join(debt.ours)} was written, "
+                f"{each.value or 'empty'} is there now – --force puts back {debt.original}"
+            )
+        elif each.state == "unreadable":
+            complain(f"unreadable: {debt.path}/{debt.file} – run as root")
+    if done.results:
+        print_results(done.results, "put back")
+    rest = _summary(done.rest)
+    if rest or not done.results:
+        print(rest or "nothing to put back")
+
+
+def _notes(reading: Reading) -> list[str]:
+    notes = list(journal_notes(reading))
+    for note in notes:
+        complain(f"note: {note}")
+    return notes
+
+
+def _worst(reading: Reading, code: int) -> int:
+    """What stood in the damaged part of a journal may not have been put back."""
+    lost = reading.damage is not None and not reading.damage.torn
+    return ERROR if lost else code
+
+
+def _row(found: Found) -> list[str]:
+    debt = found.debt
+    values = (debt.original, " or ".join(debt.ours), found.value)
+    return [f"{debt.path}/{debt.file}", *(value or "empty" for value in values)]
+
+
+def _summary(found: Sequence[Found]) -> str:
+    counts = Counter(each.state for each in found)
+    return ", ".join(f"{counts[state]} {word}" for state, word in _STATES.items() if counts[state])
+
+
+def _found_data(found: Sequence[Found]) -> list[dict[str, Any]]:
+    return [
+        {
+            "path": each.debt.path,
+            "file": each.debt.file,
+            "before": each.debt.original,
+            "ours": list(each.debt.ours),
+            "now": each.value,
+            "pod": each.debt.pod,
+            "container": each.debt.container,
+            "state": each.state,
+        }
+        for each in found
+    ]

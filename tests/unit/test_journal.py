@@ -1,0 +1,304 @@
+"""The journal: what it keeps, what it survives, and what it refuses."""
+
+import errno
+import os
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from tests.fakes.node import CONTAINERS, MI, Node, a_plan
+
+from memqos.converge.owed import Owed, intents, owed
+from memqos.converge.records import (
+    Damage,
+    Hierarchy,
+    Intent,
+    Outcome,
+    Record,
+    decode,
+    encode,
+)
+from memqos.errors import MemqosError
+
+HEADER = Hierarchy("boot", "/sys/fs/cgroup", 1, 2)
+PLACE = ("/kubepods/pod1", "memory.low", 7)
+
+
+def intent(old: str, new: str, place: tuple[str, str, int] = PLACE) -> Intent:
+    return Intent(*place, old, new, "pod", "ns/pod")
+
+
+def outcome(written: bool) -> Outcome:
+    return Outcome(*PLACE, written)
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    return Node(tmp_path)
+
+
+class TestWhatIsOwed:
+    """Prior value, and the values that count as memqos's own."""
+
+    @pytest.mark.parametrize(
+        ("records", "original", "ours"),
+        [
+            pytest.param([intent("0", "4096")], "0", ("4096",), id="killed somewhere in a write"),
+            pytest.param([intent("0", "4096"), outcome(True)], "0", ("4096",), id="written"),
+            pytest.param(
+                [intent("0", "4096"), outcome(True), intent("4096", "8192"), outcome(True)],
+                "0",
+                ("8192",),
+                id="written twice: what was there before the first",
+            ),
+            pytest.param(
+                [intent("0", "4096"), outcome(True), intent("4096", "8192")],
+                "0",
+                ("4096", "8192"),
+                id="killed in the second write: either may be there",
+            ),
+            pytest.param(
+                [intent("0", "4096"), outcome(True), intent("4096", "8192"), outcome(False)],
+                "0",
+                ("4096",),
+                id="the second was refused",
+            ),
+            pytest.param(
+                [intent("0", "4096"), outcome(True), intent("max", "8192"), outcome(True)],
+                "max",
+                ("8192",),
+                id="somebody else wrote in between: theirs",
+            ),
+        ],
+    )
+    def test_is_the_value_before_memqos_wrote(
+        self, records: list[Record], original: str, ours: tuple[str, ...]
+    ) -> None:
+        debts = owed([HEADER, *records])
+        assert debts == {PLACE: Owed(*PLACE, original, ours, "pod", "ns/pod")}
+        # Fewer records, the same meaning.
+        assert owed(intents(debts.values())) == debts
+
+    def test_is_nothing_where_the_write_was_refused(self) -> None:
+        assert owed([HEADER, intent("0", "4096"), outcome(False)]) == {}
+
+    def test_is_kept_apart_for_a_cgroup_of_the_same_name(self) -> None:
+        again = (*PLACE[:2], 8)
+        debts = owed([intent("0", "4096"), intent("0", "8192", again)])
+        assert [debt.ours for debt in debts.values()] == [("4096",), ("8192",)]
+
+
+class TestRecords:
+    RECORDS = (HEADER, intent("0", "4096"), outcome(True), intent("4096", "max"))
+
+    def test_come_back_as_they_were_in_any_number_of_batches(self) -> None:
+        first, checksum = encode(self.RECORDS[:2])
+        second, _ = encode(self.RECORDS[2:], checksum)
+        decoded = decode(first + second)
+        assert decoded.records == self.RECORDS
+        assert decoded.damage is None
+
+    def test_cut_anywhere_are_used_as_far_as_they_are_whole(self) -> None:
+        data, _ = encode(self.RECORDS)
+        ends = [len(encode(self.RECORDS[:count])[0]) for count in range(len(self.RECORDS) + 1)]
+        for length in range(len(data)):
+            whole = sum(end <= length for end in ends) - 1
+            decoded = decode(data[:length])
+            assert decoded.records == self.RECORDS[:whole]
+            torn = None if length in ends else Damage(whole + 1, torn=True)
+            assert decoded.damage == torn
+
+    def test_altered_in_any_bit_are_used_up_to_there(self) -> None:
+        data, _ = encode(self.RECORDS)
+        ends = [len(encode(self.RECORDS[:count])[0]) for count in range(len(self.RECORDS) + 1)]
+        for position in range(len(data)):
+            whole = sum(end <= position for end in ends) - 1
+            for bit in range(8):
+                altered = bytearray(data)
+                altered[position] ^= 1 << bit
+                decoded = decode(bytes(altered))
+                assert decoded.records == self.RECORDS[:whole]
+                assert decoded.damage is not None
+                assert decoded.damage.record == whole + 1
+
+    def test_that_are_missing_or_out_of_place_are_noticed(self) -> None:
+        lines = encode(self.RECORDS)[0].splitlines(keepends=True)
+        assert decode(b"".join(lines[:1] + lines[2:])).damage == Damage(2, torn=False)
+        assert decode(b"".join([lines[0], lines[2], lines[1]])).damage == Damage(2, torn=False)
+        assert decode(b"".join([*lines[:2], lines[1], *lines[2:]])).damage is not None
+
+    @pytest.mark.parametrize(
+        "record",
+        [
+            intent("0", "4096", ("/kubepods/../../etc", "memory.low", 7)),
+            intent("0", "4096", ("/kubepods", "cgroup.procs", 7)),
+            intent("0", "1\n2"),
+            intent("0; rm", "0"),
+        ],
+    )
+    def test_that_ask_for_what_memqos_never_writes_are_damaged(self, record: Intent) -> None:
+        data, _ = encode([HEADER, record])
+        assert decode(data).damage == Damage(2, torn=False)
+
+
+@contextmanager
+def room_for(size: int) -> Iterator[None]:
+    """No file may grow beyond this, as on a disk that is full."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+class TestAFullDisk:
+    def test_lets_nothing_be_written_that_is_not_in_the_journal(self, node: Node) -> None:
+        before = node.kernel.contents()
+        steps = node.steps({(path, "memory.min"): str(MI) for path in CONTAINERS[:3]})
+        node.apply(steps)
+        (whole,) = (node.journal.stat().st_size,)
+        node.rollback()
+        refused = 0
+        for size in range(20, whole, 20):
+            complaint = ""
+            try:
+                with room_for(size):
+                    applied = node.apply(steps)
+            except MemqosError as error:
+                complaint = str(error)
+            if complaint:
+                assert "the journal cannot be written" in complaint
+                assert node.kernel.contents() == before
+                assert not node.journal.exists()
+                refused += 1
+            else:
+                assert {result.end for result in applied.results} == {"written"}
+                assert applied.unrecorded is not None
+            node.rollback()
+            assert node.kernel.contents() == before
+        assert 0 < refused < whole // 20 - 1
+
+    def test_under_a_journal_in_use_leaves_it_as_it_was(self, node: Node) -> None:
+        before = node.kernel.contents()
+        node.apply(node.steps(a_plan(1)))
+        applied, journal = node.kernel.contents(), node.journal.read_bytes()
+        steps = node.steps(a_plan(2))
+        for size in range(len(journal), len(journal) + 2000, 250):
+            with room_for(size), pytest.raises(MemqosError, match="journal cannot be written"):
+                node.apply(steps)
+            assert node.kernel.contents() == applied
+            assert node.journal.read_bytes() == journal
+        node.rollback()
+        assert node.kernel.contents() == before
+
+    def test_does_not_keep_rollback_from_restoring(self, node: Node) -> None:
+        before = node.kernel.contents()
+        node.apply(node.steps(a_plan()))
+        node.kernel.set(CONTAINERS[1], "memory.min", "12288")
+        with room_for(64):
+            done = node.rollback()
+        assert done.unrecorded == os.strerror(errno.EFBIG)
+        assert {result.end for result in done.results} == {"written"}
+        node.rollback(force=True)
+        assert node.kernel.contents() == before
+
+
+class TestAnotherJournal:
+    def test_of_an_earlier_boot_is_ignored_and_then_gone(self, node: Node) -> None:
+        node.apply(node.steps(a_plan()))
+        applied = node.kernel.contents()
+        node.boot = "the-next-boot"
+        assert node.reading().is_of_another_boot
+        assert node.rollback().results == ()
+        assert node.kernel.contents() == applied
+        assert not node.journal.exists()
+
+    def test_of_an_earlier_boot_makes_way_for_that_of_this_one(self, node: Node) -> None:
+        node.apply(node.steps(a_plan(1)))
+        node.boot = "the-next-boot"
+        before = node.kernel.contents()
+        node.apply(node.steps(a_plan(2)))
+        node.rollback()
+        assert node.kernel.contents() == before
+
+    def test_of_another_tree_is_refused(self, node: Node, tmp_path: Path) -> None:
+        node.apply(node.steps(a_plan()))
+        elsewhere = tmp_path / "elsewhere"
+        elsewhere.mkdir()
+        other = Node(elsewhere)
+        other.journal_folder = node.journal_folder
+        with pytest.raises(MemqosError, match="journal of another cgroup tree"):
+            other.rollback()
+
+    def test_of_the_same_tree_mounted_elsewhere_is_as_good(self, node: Node) -> None:
+        before = node.kernel.contents()
+        node.apply(node.steps(a_plan()))
+        link = Path(node.kernel.root).with_name("mounted-elsewhere")
+        link.symlink_to(node.kernel.root)
+        node.kernel.root = str(link)
+        node.rollback()
+        assert node.kernel.contents() == before
+
+    def test_in_a_format_to_come_is_refused(self, node: Node) -> None:
+        node.apply(node.steps(a_plan()))
+        header = decode(node.journal.read_bytes()).records[0]
+        assert isinstance(header, Hierarchy)
+        newer = Hierarchy(header.boot, header.root, header.device, header.inode, format=2)
+        node.journal.write_bytes(encode([newer])[0])
+        with pytest.raises(MemqosError, match="format 2"):
+            node.rollback()
+
+
+class TestADamagedJournal:
+    def test_is_used_up_to_the_damage_and_kept_for_a_look(self, node: Node) -> None:
+        before = node.kernel.contents()
+        node.apply(node.steps({(CONTAINERS[1], "memory.min"): str(MI)}))
+        size = node.journal.stat().st_size
+        node.apply(node.steps({(CONTAINERS[2], "memory.min"): str(MI)}))
+        damaged = bytearray(node.journal.read_bytes())
+        damaged[size + 30] ^= 1
+        node.journal.write_bytes(damaged)
+        assert node.reading().damage == Damage(4, torn=False)
+        assert len(node.rollback().results) == 1
+        assert node.kernel.contents()[f"{CONTAINERS[1][1:]}/memory.min"] == b"0\n"
+        assert node.kernel.contents() != before
+        assert not node.journal.exists()
+        (kept,) = node.journal.parent.glob("journal.damaged-*")
+        assert kept.read_bytes() == damaged
+
+    def test_does_not_take_away_what_the_next_apply_writes(self, node: Node) -> None:
+        node.apply(node.steps({(CONTAINERS[1], "memory.min"): str(MI)}))
+        node.journal.write_bytes(node.journal.read_bytes() + b"nonsense\n")
+        before_second = node.kernel.contents()
+        node.apply(node.steps({(CONTAINERS[2], "memory.min"): str(MI)}))
+        assert node.reading().damage is None
+        assert len(node.reading().debts) == 2
+        node.rollback()
+        assert node.kernel.contents() != before_second
+        assert {
+            value for name, value in node.kernel.contents().items() if "memory.min" in name
+        } == {b"0\n"}
+
+    def test_with_a_torn_end_goes_on_after_the_last_whole_record(self, node: Node) -> None:
+        before = node.kernel.contents()
+        node.apply(node.steps(a_plan(1)))
+        node.journal.write_bytes(node.journal.read_bytes()[:-5])
+        assert node.reading().damage is not None
+        node.apply(node.steps(a_plan(2)))
+        assert node.reading().damage is None
+        node.rollback()
+        assert node.kernel.contents() == before
+        assert not list(node.journal.parent.glob("journal.damaged-*"))
+
+    @pytest.mark.parametrize("data", [b"", b"\n", b"\0" * 4096, b"{}", b"ffffffff " * 9])
+    def test_that_is_nonsense_from_the_start_says_nothing(self, node: Node, data: bytes) -> None:
+        os.mkdir(node.journal_folder, 0o700)
+        node.journal.write_bytes(data)
+        before = node.kernel.contents()
+        assert node.rollback().results == ()
+        node.apply(node.steps(a_plan()))
+        node.rollback()
+        assert node.kernel.contents() == before

@@ -1,0 +1,196 @@
+"""`memqos resize`: a running pod resized in place."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tests.commands import Done, memqos
+
+ONE = {"requests": {"cpu": "250m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}}
+TWO = {"requests": {"cpu": "250m", "memory": "512Mi"}, "limits": {"memory": "2Gi"}}
+
+
+def pod(resources: dict[str, Any], name: str = "web", **container: Any) -> dict[str, Any]:
+    containers = [{"name": "app", "image": "i", "resources": resources, **container}]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name},
+        "spec": {"containers": containers},
+    }
+
+
+def resize(old: Any, new: Any, tmp_path: Path, *options: str) -> Done:
+    for file, documents in (("old.yaml", old), ("new.yaml", new)):
+        many = documents if isinstance(documents, list) else [documents]
+        (tmp_path / file).write_text(yaml.safe_dump_all(many))
+    return memqos("resize", str(tmp_path / "old.yaml"), str(tmp_path / "new.yaml"), *options)
+
+
+def test_every_value_that_changes_is_shown_before_and_after(tmp_path: Path) -> None:
+    done = resize(pod(ONE), pod(TWO), tmp_path, "--capacity", "16Gi")
+    assert done.code == 0
+    assert "pod/web  can be resized · stays Burstable" in done.out
+    rows = done.rows()
+    assert ["pod", "memory.max", "1Gi", "2Gi"] in rows
+    assert ["app", "memory.high", "947.2Mi", "1894.4Mi"] in rows
+    assert ["oom_score_adj", "985", "969"] in rows
+    assert not any("cpu.weight" in row for row in rows)
+
+
+def test_a_running_container_keeps_its_oom_score_until_it_is_restarted(tmp_path: Path) -> None:
+    done = resize(pod(ONE), pod(TWO), tmp_path, "--capacity", "16Gi")
+    assert "app keeps oom_score_adj 985 until it is restarted" in done.out
+    policy = [{"resourceName": "memory", "restartPolicy": "RestartContainer"}]
+    restarted = resize(
+        pod(ONE, resizePolicy=policy), pod(TWO, resizePolicy=policy), tmp_path, "--capacity", "16Gi"
+    )
+    assert "app is restarted: its resizePolicy for memory is RestartContainer" in restarted.out
+    assert "app keeps" not in restarted.out
+
+
+def test_a_policy_for_another_resource_restarts_nothing(tmp_path: Path) -> None:
+    policy = [{"resourceName": "cpu", "restartPolicy": "RestartContainer"}]
+    done = resize(pod(ONE, resizePolicy=policy), pod(TWO, resizePolicy=policy), tmp_path)
+    assert "is restarted" not in done.out
+
+
+def test_a_cpu_resize_changes_cpu_alone(tmp_path: Path) -> None:
+    more = {**ONE, "requests": {"cpu": "500m", "memory": "256Mi"}}
+    done = resize(pod(ONE), pod(more), tmp_path, "-o", "json")
+    (found,) = done.data["pods"]
+    assert {change["file"] for change in found["changes"]} == {"cpu.weight"}
+
+
+def test_the_class_may_not_change_and_the_place_is_told(tmp_path: Path) -> None:
+    guaranteed = {"cpu": "250m", "memory": "256Mi"}
+    done = resize(pod(ONE), pod({"requests": guaranteed, "limits": guaranteed}), tmp_path)
+    assert done.code == 2
+    assert "cannot be resized · Burstable would become Guaranteed" in done.out
+    assert "new.yaml:5:1: spec: Invalid value" in done.out
+    assert "memory.max" not in done.out
+
+
+def test_what_was_set_cannot_be_removed(tmp_path: Path) -> None:
+    done = resize(pod(ONE), pod({"requests": ONE["requests"]}), tmp_path)
+    assert done.code == 2
+    assert "spec.containers[0].resources.limits: Forbidden: memory cannot be removed" in done.out
+
+
+@pytest.mark.parametrize(
+    ("release", "code", "says"),
+    [
+        ("1.30", 2, "has no resize subresource"),
+        ("1.32", 2, "the gate InPlacePodVerticalScaling is off"),
+        ("1.33", 2, "was 1Gi and cannot become 512Mi"),
+        ("1.34", 0, "can be resized"),
+    ],
+)
+def test_lowering_a_memory_limit_is_a_matter_of_the_release(
+    release: str, code: int, says: str, tmp_path: Path
+) -> None:
+    less = {**ONE, "limits": {"memory": "512Mi"}}
+    done = resize(pod(ONE), pod(less), tmp_path, "--release", release)
+    assert done.code == code
+    assert says in done.out
+
+
+def test_a_gate_allows_what_the_release_does_not_by_default(tmp_path: Path) -> None:
+    gate = ("--release", "1.32", "--gate", "InPlacePodVerticalScaling=true")
+    assert resize(pod(ONE), pod(TWO), tmp_path, *gate).code == 0
+
+
+def test_why_derives_what_the_values_become(tmp_path: Path) -> None:
+    done = resize(pod(ONE), pod(TWO), tmp_path, "--why")
+    assert "app memory.high → 1986420736" in done.out
+    assert "rule high/above-request (KEP-2570, Alpha v1.27)" in done.out
+    assert "class Burstable after: container app: cpu request 250m ≠ limit unset" in done.out
+
+
+def test_data_has_exact_bytes_and_reasons(tmp_path: Path) -> None:
+    done = resize(pod(ONE), pod(TWO), tmp_path, "-o", "json", "--why")
+    (found,) = done.data["pods"]
+    assert found["allowed"]
+    assert found["qosClass"] == {"before": "Burstable", "after": "Burstable"}
+    high = next(each for each in found["changes"] if each["file"] == "memory.high")
+    assert (high["before"], high["after"]) == (993210368, 1986420736)
+    assert high["because"]["rule"] == "high/above-request"
+    assert done.data["terms"]["release"] == "1.36"
+
+
+def test_a_refusal_is_data_too(tmp_path: Path) -> None:
+    done = resize(pod(ONE), pod({"requests": ONE["requests"]}), tmp_path, "-o", "yaml")
+    (found,) = yaml.safe_load(done.out)["pods"]
+    assert not found["allowed"]
+    assert found["errors"][0]["field"] == "spec.containers[0].resources.limits"
+    assert found["changes"] == []
+
+
+def test_nothing_changes_where_nothing_was_asked(tmp_path: Path) -> None:
+    done = resize(pod(ONE), pod(ONE), tmp_path)
+    assert done.code == 0
+    assert "nothing changes on the node" in done.out
+
+
+def test_a_pod_from_a_cluster_is_taken_as_it_runs(tmp_path: Path) -> None:
+    running = pod(ONE)
+    running["metadata"]["uid"] = "11111111-2222-3333-4444-555555555555"
+    running["status"] = {
+        "phase": "Running",
+        "qosClass": "Burstable",
+        "containerStatuses": [
+            {
+                "name": "app",
+                "state": {"running": {}},
+                "resources": {**ONE, "limits": {"memory": "768Mi"}},
+            }
+        ],
+    }
+    done = resize(running, pod(TWO), tmp_path)
+    assert ["pod", "memory.max", "768Mi", "2Gi"] in done.rows()
+    assert "OLD has no status" not in done.out
+
+
+def test_several_pods_are_matched_by_name(tmp_path: Path) -> None:
+    old = [pod(ONE, "a"), pod(ONE, "b")]
+    done = resize(old, [pod(TWO, "b"), pod(ONE, "c")], tmp_path)
+    assert done.code == 1
+    assert "pod/b  can be resized" in done.out
+    assert "there is no pod/c in" in done.err
+
+
+def test_single_pods_need_not_have_the_same_name(tmp_path: Path) -> None:
+    done = resize(pod(ONE, "web"), pod(TWO, "web-new"), tmp_path)
+    assert done.code == 0
+    assert "NEW is pod/web-new" in done.out
+
+
+def test_pods_that_could_never_have_been_created_are_refused(tmp_path: Path) -> None:
+    done = resize(
+        pod({"requests": {"memory": "2Gi"}, "limits": {"memory": "1Gi"}}), pod(ONE), tmp_path
+    )
+    assert done.code == 1
+    assert done.out == ""
+    assert "must be less than or equal to memory limit of 1Gi" in done.err
+
+
+@pytest.mark.parametrize("broken", ["old.yaml", "new.yaml"])
+def test_a_quantity_that_is_none_is_found_in_either_file(broken: str, tmp_path: Path) -> None:
+    bad = {"requests": {"memory": "1.5.2Gi"}}
+    pair = (bad, ONE) if broken == "old.yaml" else (ONE, bad)
+    done = resize(pod(pair[0]), pod(pair[1]), tmp_path)
+    assert done.code == 1
+    assert done.out == ""
+    assert f"{broken}:11:17" in done.err
+
+
+def test_a_missing_file_is_told() -> None:
+    done = memqos("resize", "none.yaml", "examples/one.yaml")
+    assert done.code == 1
+    assert "none.yaml: no such file" in done.err
+
+
+@pytest.mark.parametrize("arguments", [[], ["a"], ["a", "b", "c"], ["a", "b", "--factor", "2"]])
+def test_wrong_usage_exits_with_64(arguments: list[str]) -> None:
+    assert memqos("resize", *arguments).code == 64

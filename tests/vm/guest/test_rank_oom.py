@@ -1,0 +1,119 @@
+"""The process that `memqos rank oom` names first is the one the kernel kills."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.vm.guest.support import MI, Cgroup, Workload, wait_until
+from tests.vm.harness.topology import Topology
+
+MACHINES = {"small": Topology(nodes=(512,)), "swapping": Topology(nodes=(512,), swap=96)}
+
+NEVER = -1000
+STEP = 8 * MI
+
+# oom_score_adj and MiB of each process. A hundred points are some 50 MiB here.
+ROUNDS = {
+    "the largest": {"a": (0, 40), "b": (0, 90), "c": (0, 60)},
+    "a small one with a high score": {"large": (0, 100), "small": (400, 8)},
+    "a large one, whatever the score of a small one": {"large": (0, 150), "small": (150, 8)},
+    "the one that is not excused": {"excused": (-150, 100), "plain": (0, 60)},
+    "the least negative": {"guaranteed": (-997, 100), "system": (-500, 30)},
+    "by the scores that kubelets set": {
+        "guaranteed": (-997, 80),
+        "burstable": (800, 60),
+        "burstable-2": (900, 40),
+        "sandbox": (-998, 0),
+    },
+    "besteffort, however small": {"burstable": (850, 50), "besteffort": (1000, 1)},
+}
+
+
+@pytest.fixture(autouse=True)
+def _this_process_is_spared() -> Iterator[None]:
+    score = Path("/proc/self/oom_score_adj")
+    before = score.read_text()
+    score.write_text(str(NEVER))
+    yield
+    score.write_text(before)
+
+
+@pytest.mark.parametrize("round", ROUNDS)
+def test_the_first_of_the_ranking_is_killed(round: str, cgroup: Cgroup) -> None:
+    workloads = {
+        name: _holding(cgroup.child(name), score, size)
+        for name, (score, size) in ROUNDS[round].items()
+    }
+    ranked = _ranked(cgroup)
+    assert set(ranked) == workloads.keys()
+    _run_out_of_memory(cgroup, workloads)
+    dead = [name for name, workload in workloads.items() if not workload.alive]
+    assert dead == ranked[:1]
+
+
+def test_the_rest_of_the_ranking_follows_in_its_order(cgroup: Cgroup) -> None:
+    sizes = {"first": (300, 30), "second": (0, 110), "third": (0, 60), "last": (-900, 60)}
+    workloads = {name: _holding(cgroup.child(name), *size) for name, size in sizes.items()}
+    ranked = _ranked(cgroup)
+    assert set(ranked) == workloads.keys()
+    hog = cgroup.child("hog").workload(oom_score_adj=NEVER)
+    died: list[str] = []
+    while len(died) < 3:
+        _take(hog)
+        died += [name for name in ranked if name not in died and not workloads[name].alive]
+    assert died == ranked[:3]
+
+
+def test_a_cgroup_with_oom_group_dies_as_the_ranking_says(cgroup: Cgroup) -> None:
+    container = cgroup.child("container", memory_oom_group=1)
+    workloads = {
+        "main": _holding(container, 500, 30),
+        "helper": _holding(container, -900, 5),
+        "other": _holding(cgroup.child("other"), 0, 100),
+    }
+    first, *_ = _of(cgroup)
+    along = [each for each in _of(cgroup) if each["place"] == first["place"]]
+    assert [each["cgroup"] for each in along] == [container.name] * 2
+    _run_out_of_memory(cgroup, workloads)
+    wait_until("the helper is dead", lambda: not workloads["helper"].alive)
+    assert not workloads["main"].alive
+    assert workloads["other"].alive
+
+
+def _holding(cgroup: Cgroup, oom_score_adj: int, size: int) -> Workload:
+    workload = cgroup.workload(oom_score_adj=oom_score_adj)
+    if size:
+        workload.hold(size * MI)
+    return workload
+
+
+def _of(cgroup: Cgroup) -> list[dict[str, Any]]:
+    """The ranking, as far as it is about processes of the test."""
+    command = [sys.executable, "-m", "memqos.cli.main", "rank", "oom", "-o", "json"]
+    data = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+    assert data["notes"] == []
+    killed = [each for each in data["processes"] if "place" in each]
+    found = [each for each in killed if str(each["cgroup"]).startswith(f"{cgroup.name}/")]
+    # Whatever else runs in the machine comes later than the first of the test.
+    assert killed[0] == found[0]
+    return found
+
+
+def _ranked(cgroup: Cgroup) -> list[str]:
+    return [str(each["cgroup"]).rpartition("/")[2] for each in _of(cgroup)]
+
+
+def _run_out_of_memory(cgroup: Cgroup, workloads: dict[str, Workload]) -> None:
+    hog = cgroup.child("hog").workload(oom_score_adj=NEVER)
+    while all(workload.alive for workload in workloads.values()):
+        _take(hog)
+
+
+def _take(hog: Workload) -> None:
+    """Take the machine's memory bit by bit, so that each shortage ends with its first death."""
+    hog.ask(STEP)
+    wait_until("the hog goes on", hog.answered)
