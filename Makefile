@@ -45,7 +45,7 @@ demo: $(venv)/.stamp
 	@printf '\nThe picture of a pod is in $(venv)/ide.svg; made with explain -o svg.\n'
 
 test: lint $(ci_tools)
-	@$(bin)/python -m pytest -n auto --dist worksteal -rs
+	@$(bin)/python -m pytest -n auto --dist worksteal -rfEs
 
 vm-tools:
 	@$(PYTHON) -m tests.vm.harness.tools

@@ -310,7 +310,7 @@ class TestOom:
         ]
         done = oom(processes, tmp_path, "--total", "16Gi", "--why")
         assert "+ 1 with it" in done.out
-        assert "with it 1 more process, helper (6)" in done.out
+        assert "memory.oom.group is set on pod abc c: helper (6) with it" in done.out
         data = oom(processes, tmp_path, "--total", "16Gi", "-o", "json").data
         assert [(each["place"], each["comm"]) for each in data["processes"]] == [
             (1, "main"),

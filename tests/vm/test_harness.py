@@ -101,6 +101,11 @@ def test_missing_tools_are_named_with_the_command_that_gets_them(
     assert "make vm-tools" in obstacle
 
 
+def test_who_may_not_build_the_image_is_told_who_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    assert "make test" in (tools.obstacle_to_building() or "")
+
+
 def test_the_guest_gets_the_pinned_packages_that_tests_need_and_no_more() -> None:
     pins = images.requirements().splitlines()
     names = {pin.partition("==")[0] for pin in pins if "==" in pin}

@@ -67,7 +67,7 @@ def _row(place: str, kill: Kill, found: Killing) -> list[str]:
         process.comm,
         belongs,
         "–" if process.pid is None else str(process.pid),
-        str(process.oom_score_adj),
+        str(process.oom_score_adj).replace("-", "−"),
         "?" if process.rss is None else short(victim.held * page),
         brief_bytes(victim.adjustment * page),
         brief_bytes(victim.points * page),
@@ -88,7 +88,7 @@ def killing_reasons(found: Killing, shown: int) -> list[str]:
         lines.append(
             f"  {place}. {kill.victim.process.comm}{_pid(kill.victim)}: {_sum(kill, found)}"
         )
-        lines += [f"     {line}" for line in _along(kill)]
+        lines += [f"     {line}" for line in _along(kill, found.owners)]
     return lines
 
 
@@ -107,15 +107,15 @@ def _sum(kill: Kill, found: Killing) -> str:
     return f"{held}; {adjustment}; together {victim.points:,} pages".replace("-", "−")
 
 
-def _along(kill: Kill) -> Iterator[str]:
+def _along(kill: Kill, owners: Owners) -> Iterator[str]:
     if not kill.along:
         return
     names = [f"{each.process.comm}{_pid(each)}" for each in kill.along[:_NAMED_ALONG]]
     more = len(kill.along) - len(names)
+    group = kill.victim.process.oom_group
     yield (
-        f"memory.oom.group of {kill.victim.process.oom_group}: with it "
-        f"{counted(len(kill.along), 'more process', 'more processes')}, {', '.join(names)}"
-        f"{', …' if more else ''}"
+        f"memory.oom.group is set on {owners.of(group) or group}: "
+        f"{', '.join(names)}{f' and {more} more' if more else ''} with it"
     )
 
 

@@ -43,6 +43,9 @@ NOTES: Final[Mapping[Note, str]] = {
     "pod_level_unmanaged": "resources are set at pod level: the memory of such a pod is not "
     "aligned to NUMA nodes while PodLevelResourceManagers is off",
 }
+GAVE_UP: Final = (
+    "the search for nodes was given up before its end: other nodes may be better, or do at all"
+)
 _CAUSES: Final[Mapping[Cause, str]] = {
     "not_an_integer": "a size is written so that the kubelet cannot read it as whole bytes",
     "no_room": "no nodes have enough {resource}",
@@ -70,7 +73,8 @@ def verdict_lines(verdict: Verdict, topology: Topology, names: Mapping[str, str]
         if verdict.advice is not None:
             fitting = list(advice_lines(verdict.advice, topology, verdict.state, names))
             lines += ["", "  what would fit, each tried out", *_indented(fitting, 4)]
-    return lines + [f"  note: {note}" for note in verdict.notes]
+    notes = [*verdict.notes, *([GAVE_UP] if outcome.gave_up else [])]
+    return lines + [f"  note: {note}" for note in notes]
 
 
 def verdict_data(verdict: Verdict, topology: Topology, names: Mapping[str, str]) -> dict[str, Any]:
@@ -83,6 +87,7 @@ def verdict_data(verdict: Verdict, topology: Topology, names: Mapping[str, str])
         "qosClass": verdict.qos,
         "admitted": isinstance(outcome, Admitted),
         "notes": list(verdict.notes),
+        "gaveUp": outcome.gave_up,
         "hints": [call_data(call) for call in outcome.calls],
     }
     if isinstance(outcome, Admitted):

@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 ROOT: Final = Path("/sys/fs/cgroup")
 WORKLOAD: Final = Path(__file__).with_name("workload.py")
@@ -82,7 +82,7 @@ class Cgroup:
         path.mkdir()
 
     @classmethod
-    def at_root(cls, name: str) -> "Cgroup":
+    def at_root(cls, name: str) -> Self:
         """A cgroup directly below the root, with all controllers."""
         _enable(ROOT)
         return cls(ROOT / name)

@@ -1,9 +1,9 @@
 """The process that `memqos rank oom` names first is the one the kernel kills."""
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +11,21 @@ import pytest
 from tests.vm.guest.support import MI, Cgroup, Workload, wait_until
 from tests.vm.harness.topology import Topology
 
-MACHINES = {"small": Topology(nodes=(512,)), "swapping": Topology(nodes=(512,), swap=96)}
+from memqos.api.meminfo import memory_of
+from memqos.cli.rank_oom import command
+
+MACHINES = {"small": Topology(nodes=(512,)), "swapping": Topology(nodes=(512,), swap=64)}
 
 NEVER = -1000
-STEP = 8 * MI
+STEP = 4 * MI
+"""Less than any death frees, so that each shortage ends with one."""
+NEARLY = 64 * MI
 
 # oom_score_adj and MiB of each process. A hundred points are some 50 MiB here.
 ROUNDS = {
     "the largest": {"a": (0, 40), "b": (0, 90), "c": (0, 60)},
-    "a small one with a high score": {"large": (0, 100), "small": (400, 8)},
-    "a large one, whatever the score of a small one": {"large": (0, 150), "small": (150, 8)},
+    "a small one with a high score": {"large": (0, 100), "small": (450, 16)},
+    "a large one, whatever the score of a small one": {"large": (0, 150), "small": (150, 16)},
     "the one that is not excused": {"excused": (-150, 100), "plain": (0, 60)},
     "the least negative": {"guaranteed": (-997, 100), "system": (-500, 30)},
     "by the scores that kubelets set": {
@@ -29,7 +34,7 @@ ROUNDS = {
         "burstable-2": (900, 40),
         "sandbox": (-998, 0),
     },
-    "besteffort, however small": {"burstable": (850, 50), "besteffort": (1000, 1)},
+    "besteffort, though it is smaller": {"burstable": (850, 50), "besteffort": (1000, 24)},
 }
 
 
@@ -60,7 +65,7 @@ def test_the_rest_of_the_ranking_follows_in_its_order(cgroup: Cgroup) -> None:
     workloads = {name: _holding(cgroup.child(name), *size) for name, size in sizes.items()}
     ranked = _ranked(cgroup)
     assert set(ranked) == workloads.keys()
-    hog = cgroup.child("hog").workload(oom_score_adj=NEVER)
+    hog = _hog(cgroup)
     died: list[str] = []
     while len(died) < 3:
         _take(hog)
@@ -93,8 +98,9 @@ def _holding(cgroup: Cgroup, oom_score_adj: int, size: int) -> Workload:
 
 def _of(cgroup: Cgroup) -> list[dict[str, Any]]:
     """The ranking, as far as it is about processes of the test."""
-    command = [sys.executable, "-m", "memqos.cli.main", "rank", "oom", "-o", "json"]
-    data = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+    with redirect_stdout(StringIO()) as printed:
+        command.main(["-o", "json"], "oom", standalone_mode=False)
+    data = json.loads(printed.getvalue())
     assert data["notes"] == []
     killed = [each for each in data["processes"] if "place" in each]
     found = [each for each in killed if str(each["cgroup"]).startswith(f"{cgroup.name}/")]
@@ -108,12 +114,19 @@ def _ranked(cgroup: Cgroup) -> list[str]:
 
 
 def _run_out_of_memory(cgroup: Cgroup, workloads: dict[str, Workload]) -> None:
-    hog = cgroup.child("hog").workload(oom_score_adj=NEVER)
+    hog = _hog(cgroup)
     while all(workload.alive for workload in workloads.values()):
         _take(hog)
 
 
+def _hog(cgroup: Cgroup) -> Workload:
+    """A process that is never killed, and has taken nearly all there is."""
+    hog = cgroup.child("hog").workload(oom_score_adj=NEVER)
+    available = memory_of(Path("/proc/meminfo").read_text(), "MemAvailable")
+    hog.hold(max(STEP, available - NEARLY))
+    return hog
+
+
 def _take(hog: Workload) -> None:
-    """Take the machine's memory bit by bit, so that each shortage ends with its first death."""
     hog.ask(STEP)
     wait_until("the hog goes on", hog.answered)
