@@ -27,20 +27,27 @@ Accept = Callable[[Mask], bool]
 
 
 class Effort:
-    """The steps that searches for one answer took, and whether they ended before the end."""
+    """What the searches for one answer have cost, and whether one of them ended early."""
 
-    __slots__ = ("gave_up", "steps")
+    __slots__ = ("gave_up", "left", "steps")
 
     def __init__(self) -> None:
         self.steps = 0
+        self.left = 0
         self.gave_up = False
 
+    def begin(self) -> None:
+        """Begin a search; once the others have taken many steps, it has few."""
+        self.left = max(_FEWEST_STEPS, min(_MOST_STEPS, _MOST_STEPS_IN_ALL - self.steps))
+
     def spent(self) -> bool:
-        """Take a step; whether there were enough of them."""
+        """Take a step; whether there are none left."""
         self.steps += 1
-        if self.steps > _MOST_STEPS:
+        self.left -= 1
+        if self.left < 0:
             self.gave_up = True
-        return self.gave_up
+            return True
+        return False
 
 
 class Pool(msgspec.Struct, frozen=True):
@@ -103,7 +110,9 @@ def lowest(
     the pool; then of the lowest mask. `accept` is asked last; it may judge by nothing but the
     weights of the nodes.
     """
-    search = _Search(pool, beside, distances, accept, effort or Effort())
+    effort = effort or Effort()
+    effort.begin()
+    search = _Search(pool, beside, distances, accept, effort)
     search.descend(len(pool.nodes), size, needs, 0, 0, 0, search.prices)
     return search.found
 
@@ -118,7 +127,7 @@ class _Search:
     """One search from the highest node down."""
 
     __slots__ = (
-        "accept", "apart", "best_sums", "closer", "cost", "effort", "found", "kinds", "nearest",
+        "accept", "apart", "best_sums", "cost", "effort", "found", "kinds", "nearest",
         "pool", "prices",
     )  # fmt: skip
 
@@ -144,7 +153,6 @@ class _Search:
             self.prices = [_price(node, beside, distances) for node in pool.nodes]
         self.found: Mask | None = None
         self.cost = 0
-        self.closer = 0
 
     def descend(
         self,
@@ -195,18 +203,15 @@ class _Search:
         """Whether nothing closer than what was found can come of this choice."""
         if self.found is None:
             return False
-        self.closer += 1
-        if self.closer > _MOST_CLOSER_STEPS:
-            self.effort.gave_up = True
-            return True
         others = size - 1
         least = sorted([price + self.nearest[i][others] for i, price in enumerate(prices[:index])])
         return cost + sum(least[:size]) >= self.cost
 
 
-_MOST_STEPS: Final = 1 << 17
-_MOST_CLOSER_STEPS: Final = 1 << 16
-"""In search of a subset that is closer together than one that was found."""
+_MOST_STEPS: Final = 1 << 16
+"""As many as 16 nodes have subsets."""
+_MOST_STEPS_IN_ALL: Final = 1 << 17
+_FEWEST_STEPS: Final = 1 << 10
 _CACHED: Final = 64
 
 

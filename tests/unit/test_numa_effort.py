@@ -1,0 +1,71 @@
+"""A search for nodes ends in time, and says when it ended before the end."""
+
+import time
+
+from memqos.numa.admission import Admitted, Attempt, Refused, Rules, admit
+from memqos.numa.allocation import Leftovers
+from memqos.numa.masks import mask_of
+from memqos.numa.memory import MemoryTable, NodeMap, NumaNode
+from memqos.numa.requests import PodWants, Wanted
+from memqos.numa.state import State
+from memqos.numa.subsets import Distances
+from memqos.numa.topology import Topology
+
+HUGE = "hugepages-2Mi"
+
+
+def nodes(count: int) -> dict[int, NumaNode]:
+    """All unlike: the more memory, the fewer hugepages."""
+    made = {}
+    for i in range(count):
+        size = (i * 7919) % 1009 + 1000
+        tables = {"memory": size, HUGE: 3000 - size}
+        made[i] = NumaNode(0, {k: MemoryTable(v, 0, v, 0, v) for k, v in tables.items()}, (i,))
+    return made
+
+
+def outcome(
+    on: NodeMap, sizes: dict[str, int], distances: Distances | None = None
+) -> Admitted | Refused:
+    topology = Topology("best-effort", "container", mask_of(on), distances)
+    wants = PodWants("uid", True, (Wanted("c", "regular", sizes),), sizes)
+    rules = Rules("Static", topology)
+    _, _, found = admit(rules, State("Static", on), Leftovers(), Attempt(wants))
+    return found
+
+
+def exactly(on: NodeMap, count: int) -> dict[str, int]:
+    """What some nodes have to the byte, so that only sets of the very same sums will do."""
+    memory = sum(sorted(node.table("memory").free for node in on.values())[8 : 8 + count])
+    return {"memory": memory, HUGE: 3000 * count - memory}
+
+
+def test_a_search_among_few_nodes_goes_to_its_end() -> None:
+    found = outcome(nodes(12), exactly(nodes(12), 4))
+    assert isinstance(found, Admitted)
+    assert not found.gave_up
+
+
+def test_a_search_that_is_given_up_says_so_and_still_finds_room() -> None:
+    on = nodes(34)
+    began = time.perf_counter()
+    found = outcome(on, exactly(on, 17))
+    assert time.perf_counter() - began < 15
+    assert found.gave_up
+    assert isinstance(found, Admitted)
+    assert len(found.blocks["c"][0].nodes) in (17, 18)
+
+
+def test_a_search_for_close_nodes_ends_too() -> None:
+    on = nodes(64)
+    far: Distances = {a: {b: 10 if a == b else 11 + (a * b + a + b) % 97 for b in on} for a in on}
+    found = outcome(on, {"memory": 40_000}, far)
+    assert isinstance(found, Admitted)
+    assert found.gave_up
+
+
+def test_memory_alone_never_needs_to_be_given_up() -> None:
+    on = nodes(64)
+    for share in range(1, 10):
+        total = sum(node.table("memory").free for node in on.values())
+        assert not outcome(on, {"memory": total * share // 10}).gave_up
