@@ -70,11 +70,12 @@ class FakeKernel(CgroupFs):
 
     def contents(self) -> dict[str, bytes]:
         """Every file of the tree, byte for byte."""
-        return {
-            str(file.relative_to(self.folder)): file.read_bytes()
-            for file in sorted(self.folder.rglob("*"))
-            if file.is_file()
-        }
+        found: dict[str, bytes] = {}
+        for folder, _, files in os.walk(self.root):
+            for file in files:
+                with open(f"{folder}/{file}", "rb") as opened:
+                    found[f"{folder}/{file}".removeprefix(f"{self.root}/")] = opened.read()
+        return found
 
     def write(self, path: str, file: str, value: str) -> None:
         self.before_write(path, file)

@@ -1,6 +1,9 @@
 """A node with a tree of its own, a journal, and plans to write and take back."""
 
-from collections.abc import Iterable, Mapping
+import os
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -32,6 +35,15 @@ CGROUPS: Final[dict[str, Level]] = {
 }
 
 
+@contextmanager
+def memory_folder() -> Iterator[Path]:
+    """A folder in memory, as a runtime directory is, where that can be had: tests sync a lot."""
+    memory = "/dev/shm"
+    inside = memory if os.access(memory, os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix="memqos-", dir=inside) as name:
+        yield Path(name)
+
+
 class Node:
     """A fake kernel, and memqos at work on it."""
 
@@ -56,7 +68,8 @@ class Node:
             old = self.kernel.read(path, file)
             assert old is not None
             level = CGROUPS.get(path, "container")
-            changes.append(Change(path, file, old, new, level, Setting(new, RULE), "ns/pod"))
+            pod = "ns/pod" if level in ("pod", "container") else None
+            changes.append(Change(path, file, old, new, level, Setting(new, RULE), pod))
         identities = {path: self.kernel.identity(path) for path, _ in wanted}
         return steps_of(changes, {path: inode for path, inode in identities.items() if inode})
 
@@ -89,10 +102,12 @@ def a_plan(step: int = 1) -> dict[tuple[str, str], str]:
         ("/kubepods", "memory.high"): str((999 + step) * MI),
     }
     for index, path in enumerate(CGROUPS):
-        wanted[path, "memory.low"] = str((index + step + 2) * MI + 17) if index % 3 else "0"
+        wanted[path, "memory.low"] = (
+            str((index + step + 2) * MI + 17) if (index + step) % 3 else "0"
+        )
         wanted[path, "memory.min"] = str((2 * index + step) * MI)
     for index, path in enumerate(CONTAINERS):
-        wanted[path, "memory.high"] = "max" if index % 2 else str((200 - step) * MI)
+        wanted[path, "memory.high"] = "max" if (index + step) % 2 else str((200 - step) * MI)
     for path in CONTAINERS[:3]:
         wanted[path, "cpuset.mems"] = f"0,{step}"
     return wanted

@@ -1,44 +1,33 @@
 """A writer killed at any moment leaves nothing that rollback cannot take back."""
 
 import itertools
-import os
 import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
-from tests.fakes.crash import Victim, is_killed
-from tests.fakes.node import Node, a_plan
+from tests.fakes.crash import VICTIMS, Victim, is_killed
+from tests.fakes.node import Node, a_plan, memory_folder
 
 from memqos.host.lock import Locked
 
-pytestmark = pytest.mark.skipif(
-    os.environ.get("MEMQOS_CRASHES") != "1",
-    reason="thousands of killed writers take minutes: run with MEMQOS_CRASHES=1",
-)
-
-VICTIMS: tuple[Victim, ...] = ("writer", "family")
+Found = TypeVar("Found")
 PATIENCE = 30.0
 """Seconds; a process that a killed writer has left behind holds the lock until it is done."""
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
-    """In memory where that can be had, as a runtime directory is: there are thousands of fsyncs."""
-    memory = "/dev/shm"
-    inside = memory if os.access(memory, os.W_OK) else tmp_path
-    with tempfile.TemporaryDirectory(prefix="memqos-", dir=inside) as name:
-        yield Path(name)
+def folder() -> Iterator[Path]:
+    with memory_folder() as folder:
+        yield folder
 
 
 class Stage:
     """A node that is put back to where it was before every performance."""
 
-    def __init__(
-        self, folder: Path, prepare: Callable[[Node], object] = lambda _node: None
-    ) -> None:
+    def __init__(self, folder: Path, prepare: Callable[[Node], object] = Node.reading) -> None:
         self.folder = folder / "node"
         self.folder.mkdir()
         node = Node(self.folder)
@@ -49,8 +38,9 @@ class Stage:
 
     def set(self) -> Node:
         node = Node(self.folder)
-        for name, content in self.prepared.items():
-            (node.kernel.folder / name).write_bytes(content)
+        for name, content in node.kernel.contents().items():
+            if content != self.prepared[name]:
+                (node.kernel.folder / name).write_bytes(self.prepared[name])
         shutil.rmtree(node.journal_folder, ignore_errors=True)
         if self.journal is not None:
             Path(node.journal_folder).mkdir(mode=0o700)
@@ -58,19 +48,21 @@ class Stage:
         return node
 
 
-def rolled_back(node: Node) -> None:
-    """Roll back as soon as nobody writes any more."""
+def alone(action: Callable[[], Found]) -> Found:
+    """Act as soon as nobody writes any more."""
     end = time.monotonic() + PATIENCE
     while True:
         try:
-            found = node.rollback()
+            return action()
         except Locked:
             assert time.monotonic() < end
             time.sleep(0.002)
-        else:
-            assert {result.end for result in found.results} <= {"written"}
-            assert {each.state for each in found.rest} <= {"restored"}
-            return
+
+
+def rolled_back(node: Node) -> None:
+    done = alone(node.rollback)
+    assert {result.end for result in done.results} <= {"written"}
+    assert {each.state for each in done.rest} <= {"restored"}
 
 
 def kill_at_every_moment(
@@ -128,13 +120,26 @@ def test_rollback_killed_after_apply_was_killed_is_ended_by_the_next(folder: Pat
         assert kill_at_every_moment(stage, lambda node: node.rollback(), "family", every=7)
 
 
-def test_apply_killed_and_begun_again_is_taken_back_to_before_the_first(folder: Path) -> None:
+def test_another_plan_after_apply_was_killed_is_taken_back_to_before_the_first(
+    folder: Path,
+) -> None:
     stage = Stage(folder)
-    steps = stage.set().steps(a_plan())
-    for moment in range(5, 130, 13):
+    steps = stage.set().steps(a_plan(1))
+    for moment in range(8, 130, 10):
         node = stage.set()
         assert is_killed(lambda node=node: node.apply(steps), moment, "family", node.kernel)  # type: ignore[misc]
-        applied = node.apply(steps)
-        assert not applied.moved
+        alone(lambda node=node: node.apply(node.steps(a_plan(2))))  # type: ignore[misc]
         rolled_back(node)
         assert node.kernel.contents() == stage.original
+
+
+def test_apply_killed_can_be_ended_with_the_same_plan(folder: Path) -> None:
+    stage = Stage(folder)
+    steps = stage.set().steps(a_plan())
+    stage.set().apply(steps)
+    ended = Node(stage.folder).kernel.contents()
+    for moment in range(8, 130, 30):
+        node = stage.set()
+        assert is_killed(lambda node=node: node.apply(steps), moment, "family", node.kernel)  # type: ignore[misc]
+        assert not alone(lambda node=node: node.apply(steps)).moved  # type: ignore[misc]
+        assert node.kernel.contents() == ended

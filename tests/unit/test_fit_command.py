@@ -7,7 +7,12 @@ from typing import Any
 import click
 import pytest
 import yaml
+from bench import cluster
 from tests.commands import Done, memqos
+
+from memqos.cluster.fit_demand import demands_of
+from memqos.cluster.fit_survey import Survey, survey
+from memqos.release import Release
 
 NODES = "examples/cluster/nodes.yaml"
 PODS = "examples/cluster/pods.yaml"
@@ -218,3 +223,35 @@ def test_progress_is_shown_on_a_terminal_alone_and_never_on_standard_output(
     done = fit(pod(), node("one"), tmp_path)
     assert shown == ["fitting"]
     assert done.out == quiet.out
+
+
+def test_the_answer_does_not_depend_on_how_nodes_and_pods_are_grouped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    release = Release.of()
+    pods, nodes = cluster.pods(20), cluster.rooms(30, release)
+
+    def surveyed() -> list[Survey]:
+        return list(survey(demands_of(pods, release), nodes, release))
+
+    at_once = surveyed()
+    monkeypatch.setattr("memqos.cluster.fit_scores.BLOCK", 7)
+    monkeypatch.setattr("memqos.cluster.fit_survey.BATCH", 3)
+    in_parts = surveyed()
+    for one, other in zip(at_once, in_parts, strict=True):
+        assert (one.fitting, one.scarce) == (other.fitting, other.scarce)
+        # Of nodes that score the same any may be named.
+        assert _liked(one) == _liked(other)
+
+
+def _liked(found: Survey) -> int | None:
+    scores = found.scores
+    return None if scores is None else scores.least_allocated + (scores.balanced or 0)
+
+
+def test_absurd_numbers_are_answered_too(tmp_path: Path) -> None:
+    huge = str(10**30)
+    state = "---\n".join([node("one"), pod("old", node="one", phase="Running", memory=huge)])
+    done = fit(pod(memory=huge), state, tmp_path, "-o", "json")
+    assert done.code == 2
+    assert done.data["pods"][0]["fitting"] == 0

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.fakes.node import CONTAINERS, MI, Node, a_plan
+from tests.fakes.node import CONTAINERS, MI, Node, a_plan, memory_folder
 
 from memqos.converge.owed import Owed, intents, owed
 from memqos.converge.records import (
@@ -35,8 +35,9 @@ def outcome(written: bool) -> Outcome:
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> Node:
-    return Node(tmp_path)
+def node() -> Iterator[Node]:
+    with memory_folder() as folder:
+        yield Node(folder)
 
 
 class TestWhatIsOwed:
@@ -159,7 +160,7 @@ class TestAFullDisk:
         before = node.kernel.contents()
         steps = node.steps({(path, "memory.min"): str(MI) for path in CONTAINERS[:3]})
         node.apply(steps)
-        (whole,) = (node.journal.stat().st_size,)
+        whole = node.journal.stat().st_size
         node.rollback()
         refused = 0
         for size in range(20, whole, 20):
@@ -270,17 +271,14 @@ class TestADamagedJournal:
         assert kept.read_bytes() == damaged
 
     def test_does_not_take_away_what_the_next_apply_writes(self, node: Node) -> None:
+        before = node.kernel.contents()
         node.apply(node.steps({(CONTAINERS[1], "memory.min"): str(MI)}))
         node.journal.write_bytes(node.journal.read_bytes() + b"nonsense\n")
-        before_second = node.kernel.contents()
         node.apply(node.steps({(CONTAINERS[2], "memory.min"): str(MI)}))
         assert node.reading().damage is None
         assert len(node.reading().debts) == 2
         node.rollback()
-        assert node.kernel.contents() != before_second
-        assert {
-            value for name, value in node.kernel.contents().items() if "memory.min" in name
-        } == {b"0\n"}
+        assert node.kernel.contents() == before
 
     def test_with_a_torn_end_goes_on_after_the_last_whole_record(self, node: Node) -> None:
         before = node.kernel.contents()

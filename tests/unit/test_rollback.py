@@ -1,17 +1,18 @@
 """Rollback: every value memqos wrote is as it was, and nobody else's is touched."""
 
 import errno
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
-from tests.fakes.node import BUSY, CONTAINERS, MI, Node, a_plan
+from tests.fakes.node import BUSY, CONTAINERS, MI, Node, a_plan, memory_folder
 
 MIN = "memory.min"
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> Node:
-    return Node(tmp_path)
+def node() -> Iterator[Node]:
+    with memory_folder() as folder:
+        yield Node(folder)
 
 
 def test_the_tree_is_byte_for_byte_as_before(node: Node) -> None:

@@ -1,6 +1,5 @@
 """Machines for the tests of this folder, where they can be had."""
 
-import os
 from pathlib import Path
 
 import pytest
@@ -15,8 +14,6 @@ collect_ignore = ["guest"]
 
 @pytest.fixture(scope="session")
 def image() -> Image:
-    if os.environ.get("MEMQOS_VM") != "1":
-        pytest.skip("machines are booted only where MEMQOS_VM=1")
     if obstacle := tools.obstacle_to_booting():
         pytest.skip(obstacle)
     if ready := images.built():

@@ -2,13 +2,12 @@
 
 import sys
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import click
 
 from memqos.cli.outcomes import (
     ERROR,
-    FINE,
     LEFT,
     Hand,
     end_progress,
@@ -22,16 +21,18 @@ from memqos.cli.outcomes import (
 )
 from memqos.cli.output import complain, emit
 from memqos.cli.plan import node_options, observed, wanted
-from memqos.converge.apply import Applied, apply
+from memqos.converge.apply import Applied, apply, in_order
 from memqos.converge.journal import Reading, writing
 from memqos.converge.planning import plan_of
 from memqos.converge.saved import check_is_of, decode
-from memqos.converge.steps import Moved, Step, moved, steps_of
+from memqos.converge.steps import Moved, Step, standing, steps_of
 from memqos.draw.changes import changes_text, summary
 from memqos.errors import InputError
 from memqos.host.manifests import load
 from memqos.plan.changes import Comparison
 from memqos.plan.effective import Protection
+
+_NOTHING: Final = Reading({}), Applied()
 
 
 class _Todo(NamedTuple):
@@ -69,21 +70,27 @@ def command(
     """
     writer = hand(options["cgroup_root"], timeout, force=force)
     todo = _planned(options) if plan is None else _saved(plan, writer, options)
-    comparison = Comparison(tuple(step.change for step in todo.steps), (), ())
-    differing = moved(todo.steps, writer.fs, writer.cautions.page_size)
+    now = [standing(step, writer.fs, writer.cautions.page_size) for step in todo.steps]
+    differing = [found for found in now if isinstance(found, Moved)]
     if differing:
         return _refuse(differing)
-    if output == "table":
-        for line in (*changes_text(comparison, todo.protections, why=False), summary(comparison)):
-            print(line)
-    for note in (*todo.notes, *_owner_notes(todo.steps)):
+    ready = [step for step, found in zip(todo.steps, now, strict=True) if found == "ready"]
+    for note in (*todo.notes, *_owner_notes(ready)):
         complain(f"note: {note}")
-    if todo.steps and not yes and not _agreed(len(todo.steps)):
+    if output == "table":
+        _show(ready, todo.protections)
+    if ready and not yes and not _agreed(len(ready)):
         return LEFT
-    reading, applied = _write(todo.steps, writer, journal)
+    reading, applied = _write(todo.steps, writer, journal) if ready else _NOTHING
     if applied.moved:
         return _refuse(applied.moved)
     return _tell(applied, reading, output)
+
+
+def _show(steps: Sequence[Step], protections: dict[str, Protection]) -> None:
+    comparison = Comparison(tuple(step.change for step in in_order(steps)), (), ())
+    lines = changes_text(comparison, protections, why=False)
+    print("\n".join([*lines, *([""] if lines else []), summary(comparison)]))
 
 
 def _planned(options: dict[str, Any]) -> _Todo:
@@ -124,8 +131,6 @@ def _agreed(count: int) -> bool:
 
 
 def _write(steps: Sequence[Step], writer: Hand, folder: str) -> tuple[Reading, Applied]:
-    if not steps:
-        return Reading({}), Applied()
     with writing(folder, writer.hierarchy) as journal:
         try:
             return journal.reading, apply(
@@ -156,4 +161,4 @@ def _tell(applied: Applied, reading: Reading, output: Literal["table", "json", "
         emit({"results": results_data(applied.results), "notes": notes}, output)
     elif applied.results:
         print_results(applied.results, "written")
-    return exit_code(applied.results) if applied.results else FINE
+    return exit_code(applied.results)

@@ -8,7 +8,7 @@ import click
 from memqos.api.in_force import is_terminal
 from memqos.api.pod import Pod
 from memqos.api.qos import qos_class
-from memqos.api.shape import shape_of
+from memqos.api.shape import Shape, shape_of
 from memqos.api.thresholds import ALLOCATABLE_MEMORY, MEMORY_AVAILABLE, Threshold
 from memqos.cli.amounts import Bytes
 from memqos.cli.output import emit
@@ -83,7 +83,9 @@ def command(
     asked, notes = release_asked(release, gates, given.version)
     notes += given.notes
     kubelet = _kubelet(kubelet_file, given, asked)
-    asked = asked if kubelet is None else kubelet.release
+    if kubelet is not None:
+        asked = kubelet.release
+        notes += [f"{kubelet_file or snapshot_file}: {note}" for note in kubelet.notes]
     met = () if kubelet is None else _readings(kubelet, given, asked)
     found = _found(given, asked, need, met, notes)
     if output == "table":
@@ -137,9 +139,15 @@ def _given(pods: str | None, usage: str | None, snapshot: str | None) -> _Given:
 
 def _read_pods(file: str) -> tuple[Pod, ...]:
     reader = Reader()
-    found = tuple(pod for _, pod in reader.pods([file]))
+    found: list[Pod] = []
+    for template, pod in reader.pods([file]):
+        try:
+            shape_of(pod, Release.of())
+            found.append(pod)
+        except InputError as error:
+            reader.refuse(template.located(error))
     reader.insist(file)
-    return found
+    return tuple(found)
 
 
 def _read_usage(file: str) -> "Usages":
@@ -173,15 +181,15 @@ def _of_snapshot(file: str, *, measured: bool) -> _Given:
     release = Release.of(snapshot.kubelet) if snapshot.kubelet else Release.of()
     names = names_in(snapshot, file)
     usage = {}
-    for pod in snapshot.running if measured else ():
-        uid = cgroup_uid(pod)
-        if uid is not None:
-            path = names.pod(uid, qos_class(shape_of(pod, release), release))
-            used = working_set(snapshot.cgroups.get(path, {}))
+    for pod in snapshot.running:
+        uid, shape = cgroup_uid(pod), _shape_in(file, pod, release)
+        if uid is not None and measured:
+            used = working_set(snapshot.cgroups.get(names.pod(uid, qos_class(shape, release)), {}))
             if used is not None:
                 usage[name_of(pod)] = PodUsage(used)
+    meminfo = snapshot.meminfo
     seen = {
-        MEMORY_AVAILABLE: node_observation(snapshot.meminfo, release),
+        MEMORY_AVAILABLE: node_observation(meminfo, release) if meminfo else None,
         ALLOCATABLE_MEMORY: pods_observation(snapshot.cgroups.get(names.kubepods, {})),
     }
     observations = {signal: each for signal, each in seen.items() if each is not None}
@@ -191,6 +199,14 @@ def _of_snapshot(file: str, *, measured: bool) -> _Given:
     return _Given(
         snapshot.running, usage, observations, notes, snapshot.kubelet or None, snapshot, file
     )
+
+
+def _shape_in(file: str, pod: Pod, release: Release) -> Shape:
+    try:
+        return shape_of(pod, release)
+    except InputError as error:
+        what = f"{name_of(pod)}: {error.what}"
+        raise InputError(what, file=file, field=error.field, hint=error.hint) from None
 
 
 def _kubelet(file: str | None, given: _Given, release: Release) -> "Kubelet | None":

@@ -95,7 +95,7 @@ def command(
         if machine.memory is None:
             raise InputError(
                 "nothing says how much memory the machine has",
-                file=file,
+                file=file or snapshot,
                 hint="give --total, its RAM and swap together",
             )
         total = machine.memory + (machine.swap or 0)
@@ -150,8 +150,8 @@ def _of_snapshot(file: str) -> _Machine:
     ]
     return _Machine(
         tuple(processes),
-        snapshot.memory,
-        snapshot.swap,
+        snapshot.memory if snapshot.meminfo else None,
+        snapshot.swap if snapshot.meminfo else None,
         snapshot.page_size or PAGE_SIZE,
         (names_in(snapshot, file),),
         snapshot.running,

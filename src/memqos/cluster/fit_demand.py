@@ -122,13 +122,21 @@ def is_scalar(resource: str) -> bool:
 _encoder: Final = msgspec.msgpack.Encoder()
 
 
+def key_of(parts: object) -> bytes:
+    """A key that only equals share."""
+    try:
+        return _encoder.encode(parts)
+    except OverflowError:  # a number of more than 64 bits
+        return repr(parts).encode()
+
+
 def _status_key(pod: Pod) -> bytes:
     """All of a pod, beside its shape, that decides what it holds."""
     status = pod.status
     if status is None:
         return b""
     reported = (status.init_container_statuses or ()) + (status.container_statuses or ())
-    return _encoder.encode(
+    return key_of(
         (
             [container.name for container in containers_of(pod)],
             [(each.name, each.resources, each.allocated_resources) for each in reported],

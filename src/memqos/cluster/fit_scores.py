@@ -15,6 +15,8 @@ from memqos.cluster.fit_demand import Demand, Room, is_scalar
 from memqos.release import Release, Since
 
 BEST: Final = 100
+BLOCK: Final = 2048
+"""Nodes that are scored together: no more than a processor's cache holds."""
 
 
 class Profile(msgspec.Struct, frozen=True):
@@ -78,8 +80,9 @@ def loads_of(rooms: Sequence[Room], profile: Profile) -> list[Loads]:
         scored = tuple([term for term in profile.weights if room.allocatable.get(term[0])])
         alike.setdefault(scored, []).append(room)
     return [
-        Loads(group, [_load(resource, weight, group) for resource, weight in scored])
+        Loads(block, [_load(resource, weight, block) for resource, weight in scored])
         for scored, group in alike.items()
+        for block in [group[start : start + BLOCK] for start in range(0, len(group), BLOCK)]
     ]
 
 

@@ -2,14 +2,14 @@
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
+from itertools import chain, islice
 from operator import add
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
 from memqos.cluster.fit import TELLS_TOO_SMALL, Scores, needs_of, scores_of
-from memqos.cluster.fit_demand import PODS, Demand, Room
+from memqos.cluster.fit_demand import PODS, Demand, Room, key_of
 from memqos.cluster.fit_scores import (
     DEFAULT_PROFILE,
     Loads,
@@ -20,6 +20,9 @@ from memqos.cluster.fit_scores import (
     loads_of,
 )
 from memqos.release import Release
+
+BATCH: Final = 64
+"""Pods that are looked at together."""
 
 
 class Scarcity(NamedTuple):
@@ -54,11 +57,13 @@ def survey(
     """
     cluster = _Cluster(rooms, profile)
     known: dict[bytes, Survey] = {}
-    for demand in demands:
-        key = msgspec.msgpack.encode(demand)
-        if key not in known:
-            known[key] = _survey_one(demand, cluster, release, profile)
-        yield known[key]
+    ahead = iter(demands)
+    while batch := [(key_of(demand), demand) for demand in islice(ahead, BATCH)]:
+        unknown = {key: demand for key, demand in batch if key not in known}
+        found = _surveyed(list(unknown.values()), cluster, release, profile)
+        known.update(zip(unknown, found, strict=True))
+        for key, _ in batch:
+            yield known[key]
 
 
 class _Cluster:
@@ -91,33 +96,53 @@ class _Cluster:
         return Scarcity(short, unresolvable, amount - free[-1])
 
 
-def _survey_one(demand: Demand, cluster: _Cluster, release: Release, profile: Profile) -> Survey:
-    too_small = TELLS_TOO_SMALL.at(release.minor)
-    scarce: dict[str, Scarcity] = {}
-    needs = []
-    for resource, amount in needs_of(demand, release, profile):
-        scarcity = cluster.scarcity(resource, amount, too_small=too_small)
-        if scarcity is not None:
-            scarce[resource] = scarcity
-            needs.append((cluster.free(resource), amount))
-    fits, best, highest = 0, None, -1
-    for index, group in enumerate(cluster.groups):
+class _Tally:
+    """What is known of one pod so far."""
+
+    def __init__(self, demand: Demand, cluster: _Cluster, release: Release, profile: Profile):
+        too_small = TELLS_TOO_SMALL.at(release.minor)
+        self.demand = demand
+        self.scarce: dict[str, Scarcity] = {}
+        self.needs: list[tuple[list[list[int]], int]] = []
+        for resource, amount in needs_of(demand, release, profile):
+            scarcity = cluster.scarcity(resource, amount, too_small=too_small)
+            if scarcity is not None:
+                self.scarce[resource] = scarcity
+                self.needs.append((cluster.free(resource), amount))
+        self.fitting = 0
+        self.best: Room | None = None
+        self.highest = -1
+
+    def add(self, index: int, group: Loads, release: Release, profile: Profile) -> None:
+        """Take one group of nodes into account."""
         fitting: Sequence[int] = range(len(group.rooms))
-        for free, amount in needs:
+        for free, amount in self.needs:
             of_group = free[index]
             fitting = [node for node in fitting if of_group[node] >= amount]
         if fitting:
-            fits += len(fitting)
-            room, liked = _best(demand, group, fitting, release, profile)
-            if liked > highest:
-                best, highest = room, liked
-    return Survey(
-        nodes=len(cluster.rooms),
-        fitting=fits,
-        scarce=scarce,
-        best=None if best is None else best.name,
-        scores=None if best is None else scores_of(demand, best, release, profile),
-    )
+            self.fitting += len(fitting)
+            room, liked = _best(self.demand, group, fitting, release, profile)
+            if liked > self.highest:
+                self.best, self.highest = room, liked
+
+
+def _surveyed(
+    demands: Sequence[Demand], cluster: _Cluster, release: Release, profile: Profile
+) -> Iterator[Survey]:
+    """All pods against one group of nodes, then against the next, while it is in the cache."""
+    tallies = [_Tally(demand, cluster, release, profile) for demand in demands]
+    for index, group in enumerate(cluster.groups):
+        for tally in tallies:
+            tally.add(index, group, release, profile)
+    for tally in tallies:
+        best = tally.best
+        yield Survey(
+            nodes=len(cluster.rooms),
+            fitting=tally.fitting,
+            scarce=tally.scarce,
+            best=None if best is None else best.name,
+            scores=None if best is None else scores_of(tally.demand, best, release, profile),
+        )
 
 
 def _best(

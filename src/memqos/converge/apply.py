@@ -71,6 +71,8 @@ def apply(
         progress(done, len(ready), step.change)
         result = write(step, fs, driver, cautions)
         results.append(result)
+        if result.lingers:
+            journal.leave_behind()
         if result.end in _WAS_WRITTEN:
             outcome = Outcome(*_place(step), _WAS_WRITTEN[result.end])
             journal.settle(outcome)

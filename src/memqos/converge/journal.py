@@ -25,8 +25,9 @@ from memqos.converge.records import (
     encode,
 )
 from memqos.errors import MemqosError
-from memqos.host import durable, lock
+from memqos.host import durable
 from memqos.host.cgroups import CgroupFs
+from memqos.host.lock import Lock
 
 FOLDER: Final = "/run/memqos"
 _JOURNAL: Final = "journal"
@@ -83,8 +84,9 @@ def read(folder: str, hierarchy: Hierarchy) -> Reading:
 class Journal:
     """A journal in the hands of the only writer; see `writing`."""
 
-    def __init__(self, folder: str, hierarchy: Hierarchy) -> None:
+    def __init__(self, folder: str, hierarchy: Hierarchy, lock: Lock) -> None:
         self.path = os.path.join(folder, _JOURNAL)
+        self.lock = lock
         self.hierarchy = hierarchy
         self.reading = read(folder, hierarchy)
         self.failure: OSError | None = None
@@ -111,6 +113,13 @@ class Journal:
                 self._append([outcome], self._handle)
             except OSError as error:
                 self.failure = error
+
+    def leave_behind(self) -> None:
+        """Do not keep others out for a write that holds already and has yet to return."""
+        try:
+            self.lock.renew()
+        except OSError as error:
+            self.failure = error
 
     def keep(self, debts: Iterable[Owed]) -> None:
         """Forget everything but these, in one step. To forget later is no harm: it is noted."""
@@ -175,17 +184,17 @@ def writing(folder: str, hierarchy: Hierarchy) -> Iterator[Journal]:
     """The journal, locked: one writer at a time, or Locked is raised."""
     try:
         durable.private_folder(folder)
-        handle = lock.take(os.path.join(folder, _LOCK))
+        lock = Lock(os.path.join(folder, _LOCK))
     except OSError as error:
         raise _failed("written", folder, error) from None
     try:
-        journal = Journal(folder, hierarchy)
+        journal = Journal(folder, hierarchy, lock)
         try:
             yield journal
         finally:
             journal.close()
     finally:
-        os.close(handle)
+        lock.release()
 
 
 def _check_is_ours(path: str, about: Hierarchy, hierarchy: Hierarchy) -> None:

@@ -72,6 +72,8 @@ def rollback(
         progress(done, len(todo), step.change)
         result = write(step, fs, driver, cautions)
         results.append(result)
+        if result.lingers:
+            journal.leave_behind()
         if result.end not in ("written", "gone"):
             left.append(todo[step.change.path, step.change.file])
     journal.keep(each.debt for each in left)

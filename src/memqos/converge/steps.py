@@ -58,9 +58,3 @@ def standing(step: Step, fs: CgroupFs, page_size: int) -> Standing:
     if value == shown(change.file, change.new, page_size):
         return "done"
     return "ready" if value == change.old else Moved(step, value)
-
-
-def moved(steps: Iterable[Step], fs: CgroupFs, page_size: int) -> tuple[Moved, ...]:
-    """The steps whose cgroup or old value is another now."""
-    found = (standing(step, fs, page_size) for step in steps)
-    return tuple(each for each in found if isinstance(each, Moved))

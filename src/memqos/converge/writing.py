@@ -37,6 +37,8 @@ class Result(msgspec.Struct, frozen=True):
     end: End
     detail: str | None = None
     """What a person should know of it."""
+    lingers: bool = False
+    """Whether the value holds though the kernel has not let go of its writer."""
 
 
 class Cautions(msgspec.Struct, frozen=True):
@@ -85,7 +87,9 @@ def _written(change: Change, driver: Driver, page_size: int) -> Result:
     if after is None:
         return Result(change, "gone")
     if after == shown(change.file, change.new, page_size):
-        return Result(change, "written", None if finished else "in place, but still reclaiming")
+        if finished:
+            return Result(change, "written")
+        return Result(change, "written", "in place, but the kernel was still at it", lingers=True)
     if finished:
         return Result(change, "differs", f"{change.new} was taken, but {after} is read back")
     return Result(change, "stopped", f"the write took too long; {after} is still there")

@@ -11,12 +11,33 @@ class Locked(MemqosError):
     """Another process holds the lock."""
 
 
-def take(path: str) -> int:
-    """A handle that holds the lock until it is closed; Locked is raised where another has it.
+class Lock:
+    """A lock that is held until it is released; Locked is raised where another process has it.
 
-    A process that is forked meanwhile holds it too, for as long as it lives: a write that goes
-    on after its writer was killed still keeps others out.
+    A process that is forked meanwhile holds it too, for as long as it lives: a write that is
+    still to come from there, after its writer was killed, keeps others out.
     """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._handle = _taken(path)
+        while not _is_at(self._handle, path):
+            # Renewed by its holder between the two.
+            os.close(self._handle)
+            self._handle = _taken(path)
+
+    def renew(self) -> None:
+        """Hold it anew, and alone: what was forked before no longer counts."""
+        fresh = f"{self.path}.new"
+        old, self._handle = self._handle, _taken(fresh)
+        os.replace(fresh, self.path)
+        os.close(old)
+
+    def release(self) -> None:
+        os.close(self._handle)
+
+
+def _taken(path: str) -> int:
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         try:
@@ -31,6 +52,13 @@ def take(path: str) -> int:
         os.close(handle)
         raise
     return handle
+
+
+def _is_at(handle: int, path: str) -> bool:
+    try:
+        return os.path.samestat(os.fstat(handle), os.stat(path))
+    except FileNotFoundError:
+        return False
 
 
 def _locked(holder: str) -> Locked:

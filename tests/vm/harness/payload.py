@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.vm.harness.building import make_disk
 from tests.vm.harness.image import PROJECT
 
-CONTENT = ("pyproject.toml", "src", "tests/builders.py", "tests/vm")
+CONTENT = ("pyproject.toml", "src", "tests/builders.py", "tests/fakes", "tests/vm")
 
 
 def payload(folder: Path) -> Path:

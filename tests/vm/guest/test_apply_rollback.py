@@ -1,0 +1,274 @@
+"""Plans written to a real kernel, and taken back."""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.fakes.crash import VICTIMS, is_killed
+from tests.vm.guest.support import MI, Cgroup, wait_until
+from tests.vm.harness.topology import Topology
+
+from memqos.converge.apply import Applied, apply
+from memqos.converge.direct import Direct
+from memqos.converge.journal import hierarchy_of, writing
+from memqos.converge.observing import Configuration, observe_live
+from memqos.converge.planning import FILES, NodePlan, Wanted, plan_of
+from memqos.converge.rollback import RolledBack, rollback
+from memqos.converge.sources import FilePods
+from memqos.converge.steps import Step, steps_of
+from memqos.converge.writing import cautions_of
+from memqos.host.cgroups import CgroupFs
+from memqos.host.lock import Locked
+from memqos.host.machine import read_machine
+from memqos.plan.changes import MANAGED, Change
+from memqos.plan.setting import Rule, Setting
+
+MACHINES = {"two-nodes": Topology(nodes=(512, 512), distances=((10, 21), (21, 10)), swap=512)}
+
+SETTING = Setting(None, Rule("test", "because the test says so", "the test"))
+CONTAINERS = 6
+
+
+class Writer:
+    """memqos at work on the cgroups of this machine."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = str(folder / "journal")
+        self.fs = CgroupFs()
+        self.machine = read_machine()
+        assert self.machine.boot_id
+        self.hierarchy = hierarchy_of(self.fs, self.machine.boot_id)
+
+    def step(self, cgroup: Path, file: str, new: str) -> Step:
+        old = (cgroup / file).read_text().strip()
+        path = str(cgroup).removeprefix(self.fs.root)
+        return Step(Change(path, file, old, new, "container", SETTING), cgroup.stat().st_ino)
+
+    def apply(self, *steps: Step, timeout: float = 60, force: bool = False) -> Applied:
+        cautions = cautions_of(self.machine, force=force)
+        with writing(self.folder, self.hierarchy) as journal:
+            return apply(steps, self.fs, Direct(self.fs, timeout), journal, cautions)
+
+    def rollback(self) -> RolledBack:
+        cautions = cautions_of(self.machine, force=False)
+        with writing(self.folder, self.hierarchy) as journal:
+            return rollback(self.fs, Direct(self.fs, 60), journal, cautions)
+
+    def has_rolled_back(self) -> bool:
+        """False while a process that was left behind still writes."""
+        try:
+            self.rollback()
+        except Locked:
+            return False
+        return True
+
+    def files(self, below: str) -> dict[str, str | None]:
+        return {
+            f"{path}/{file}": self.fs.read(path, file)
+            for path in self.fs.paths(below)
+            for file in MANAGED
+        }
+
+
+@pytest.fixture
+def writer(tmp_path: Path) -> Writer:
+    return Writer(tmp_path)
+
+
+@pytest.fixture
+def kubepods() -> Iterator[Cgroup]:
+    made = Cgroup.at_root("kubepods")
+    try:
+        yield made
+    finally:
+        made.remove()
+
+
+def a_pod(uid: str, containers: Mapping[str, tuple[int, int]]) -> dict[str, Any]:
+    """A pod whose containers run, by name: memory request and limit."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": uid, "namespace": "default", "uid": uid},
+        "spec": {
+            "nodeName": "node",
+            "containers": [
+                {
+                    "name": name,
+                    "image": "image",
+                    "resources": {
+                        "requests": {"memory": str(request)},
+                        "limits": {"memory": str(limit)},
+                    },
+                }
+                for name, (request, limit) in containers.items()
+            ],
+        },
+        "status": {
+            "phase": "Running",
+            "containerStatuses": [
+                {"name": name, "containerID": f"containerd://{uid}{name}"} for name in containers
+            ],
+        },
+    }
+
+
+def ends(applied: Applied) -> dict[str, str]:
+    """Path/file → how it ended."""
+    return {f"{r.change.path}/{r.change.file}": r.end for r in applied.results}
+
+
+class TestAPlannedNode:
+    """Requests and limits that are no whole number of pages, on containers that run."""
+
+    @pytest.fixture
+    def pods(self, kubepods: Cgroup, tmp_path: Path) -> Path:
+        burstable = kubepods.child("burstable")
+        kubepods.child("besteffort")
+        manifests = []
+        for index in range(3):
+            uid = f"u{index}"
+            sizes = {"a": (4_000_001 + index, 50_000_003), "b": (9_000_017, 77_777_777 + index)}
+            manifests.append(a_pod(uid, sizes))
+            pod = burstable.child(f"pod{uid}")
+            for name in sizes:
+                pod.child(f"{uid}{name}").workload().hold(MI)
+        file = tmp_path / "pods.json"
+        file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": manifests}))
+        return file
+
+    def plan(self, pods: Path) -> tuple[NodePlan, tuple[Step, ...]]:
+        configuration = {
+            "apiVersion": "kubelet.config.k8s.io/v1beta1",
+            "kind": "KubeletConfiguration",
+            "cgroupDriver": "cgroupfs",
+            "featureGates": {"MemoryQoS": True},
+            "memoryThrottlingFactor": 0.9,
+            "memoryReservationPolicy": "TieredReservation",
+        }
+        observation = observe_live(
+            FilePods((str(pods),)),
+            FILES,
+            configuration=Configuration("kubelet", json.dumps(configuration).encode()),
+        )
+        plan = plan_of(observation, Wanted(release="1.38"))
+        return plan, steps_of(plan.comparison.changes, observation.identities)
+
+    def test_is_converged_after_apply_and_as_before_after_rollback(
+        self, writer: Writer, pods: Path
+    ) -> None:
+        before = writer.files("/kubepods")
+        plan, steps = self.plan(pods)
+        assert len(steps) == len(plan.comparison.changes) > CONTAINERS
+        assert set(ends(writer.apply(*steps)).values()) == {"written"}
+        plan, _ = self.plan(pods)
+        assert plan.comparison.changes == ()
+        assert writer.files("/kubepods") != before
+        writer.rollback()
+        assert writer.files("/kubepods") == before
+
+    def test_is_as_before_after_its_writer_was_killed(self, writer: Writer, pods: Path) -> None:
+        before = writer.files("/kubepods")
+        _, steps = self.plan(pods)
+        killed = 0
+        for moment in range(0, 4 * len(steps), 5):
+            victim = VICTIMS[moment % 2]
+            killed += is_killed(lambda: writer.apply(*steps), moment, victim, writer.fs)
+            wait_until("nobody writes", writer.has_rolled_back)
+            assert writer.files("/kubepods") == before
+        assert killed > len(steps) / 2
+
+
+class TestAWrite:
+    def test_that_is_refused_is_told_and_the_rest_goes_on(
+        self, writer: Writer, cgroup: Cgroup
+    ) -> None:
+        one, two = cgroup.child("one"), cgroup.child("two")
+        applied = writer.apply(
+            writer.step(one.path, "cpuset.mems", "7"),
+            writer.step(two.path, "cpuset.mems", "0,1"),
+            writer.step(one.path, "memory.min", "5000"),
+        )
+        assert ends(applied) == {
+            f"{one.name}/cpuset.mems": "refused",
+            f"{two.name}/cpuset.mems": "written",
+            f"{one.name}/memory.min": "written",
+        }
+        (refused,) = [result for result in applied.results if result.end == "refused"]
+        assert refused.detail == (
+            f"{one.name}/cpuset.mems: cannot write '7' – the kernel does not take this value"
+        )
+        assert (two.read("cpuset.mems"), one.read("memory.min")) == ("0-1", "4096")
+        writer.rollback()
+        assert (two.read("cpuset.mems"), one.read("memory.min")) == ("", "0")
+
+    def test_to_a_cgroup_that_has_vanished_is_no_fault(
+        self, writer: Writer, cgroup: Cgroup
+    ) -> None:
+        stays = cgroup.child("stays")
+        leaves = cgroup.path / "leaves"
+        leaves.mkdir()
+        steps = [writer.step(path, "memory.low", "8192") for path in (stays.path, leaves)]
+        leaves.rmdir()
+        assert ends(writer.apply(*steps)) == {
+            f"{stays.name}/memory.low": "written",
+            f"{cgroup.name}/leaves/memory.low": "gone",
+        }
+
+    def test_to_another_cgroup_of_the_same_name_is_never_made(
+        self, writer: Writer, cgroup: Cgroup
+    ) -> None:
+        child = cgroup.child("child")
+        step = writer.step(child.path, "memory.low", "8192")
+        child.path.rmdir()
+        child.path.mkdir()
+        assert len(writer.apply(step).moved) == 1
+        assert child.read("memory.low") == "0"
+
+
+class TestMemoryHighBelowUsage:
+    def test_is_stopped_in_time_and_holds_all_the_same(
+        self, writer: Writer, cgroup: Cgroup
+    ) -> None:
+        child = cgroup.child("child")
+        child.workload().hold(400 * MI)
+        step = writer.step(child.path, "memory.high", str(16 * MI))
+        (result,) = writer.apply(step, timeout=0.5).results
+        assert (result.end, result.lingers) == ("written", True)
+        assert child.number("memory.high") == 16 * MI
+        writer.rollback()
+        assert child.read("memory.high") == "max"
+
+    def test_reclaims_to_swap_when_there_is_time(self, writer: Writer, cgroup: Cgroup) -> None:
+        child = cgroup.child("child")
+        child.workload().hold(64 * MI)
+        (result,) = writer.apply(writer.step(child.path, "memory.high", str(32 * MI))).results
+        assert (result.end, result.detail) == ("written", None)
+        assert child.number("memory.current") <= 32 * MI
+        assert child.number("memory.swap.current") > 24 * MI
+
+    def test_is_withheld_where_memory_cannot_leave(self, writer: Writer, cgroup: Cgroup) -> None:
+        child = cgroup.child("child")
+        (child.path / "memory.swap.max").write_text("0")
+        child.workload().hold(64 * MI)
+        step = writer.step(child.path, "memory.high", str(32 * MI))
+        assert set(ends(writer.apply(step)).values()) == {"withheld"}
+        assert child.read("memory.high") == "max"
+        assert child.events()["high"] == 0
+        assert set(ends(writer.apply(step, force=True)).values()) == {"written"}
+        assert child.number("memory.high") == 32 * MI
+        writer.rollback()
+
+    def test_is_written_where_only_page_cache_has_to_go(
+        self, writer: Writer, cgroup: Cgroup, tmp_path: Path
+    ) -> None:
+        child = cgroup.child("child")
+        (child.path / "memory.swap.max").write_text("0")
+        child.cache(tmp_path / "file", 64 * MI)
+        assert child.number("memory.current") > 48 * MI
+        assert set(
+            ends(writer.apply(writer.step(child.path, "memory.high", str(16 * MI)))).values()
+        ) == {"written"}
+        assert child.number("memory.current") <= 16 * MI
