@@ -23,7 +23,7 @@ comma   := ,
 # missing, and say how to get it.
 ci_tools := $(if $(filter true,$(CI)),$(shell [ `id -u` = 0 ] && command -v apt-get >/dev/null && echo vm-tools))
 
-.PHONY: help demo test vm-tools lint bench setup clean
+.PHONY: help demo test vm-tools lint image bench setup clean
 .DELETE_ON_ERROR:
 
 help:
@@ -31,6 +31,7 @@ help:
 	@echo 'make test      lint, then all tests'
 	@echo 'make vm-tools  as root: what the tests on a real kernel need'
 	@echo 'make lint      style, types and import contracts'
+	@echo 'make image     as root: an OCI image, for containerd or any other runtime to import'
 	@echo 'make bench     measure'
 	@echo 'make clean     remove everything make made'
 
@@ -55,6 +56,9 @@ lint: $(venv)/.stamp-dev
 	@$(bin)/ruff format --check
 	@$(bin)/mypy
 	@$(bin)/lint-imports --no-logo
+
+image: $(venv)/.stamp
+	@$(PYTHON) -m deploy.image.build --setuptools-of $(bin)/python build/memqos-image.tar
 
 bench: $(venv)/.stamp
 	@$(bin)/python bench/run.py
