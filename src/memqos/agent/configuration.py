@@ -20,9 +20,8 @@ KIND: Final = "AgentConfiguration"
 Mode = Literal["observe", "enforce"]
 LogFormat = Literal["text", "json"]
 
-# Python's $ would let a line break pass at the end.
-_LABEL: Final = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$(?!\n)"
-_ONE_LINE: Final = r"^(?![\s\S]*[\x00-\x1f])"
+_LABEL: Final = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
+_ONE_LINE: Final = r"^[^\x00-\x1f]+$"
 _DURATION: Final = {"duration": True}
 
 
@@ -40,8 +39,8 @@ Resync = Annotated[
 ]
 Interval = Annotated[float, Meta(gt=0, extra={"words": "a duration above 0", **_DURATION})]
 Namespace = Annotated[str, Meta(pattern=_LABEL, extra={"words": "the name of a namespace"})]
-Path = Annotated[str, Meta(min_length=1, pattern=_ONE_LINE, extra={"words": "a path"})]
-Text = Annotated[str, Meta(min_length=1, pattern=_ONE_LINE, extra={"words": "a text"})]
+Path = Annotated[str, Meta(pattern=_ONE_LINE, extra={"words": "a path"})]
+Text = Annotated[str, Meta(pattern=_ONE_LINE, extra={"words": "a text"})]
 
 
 class Section(
@@ -91,7 +90,10 @@ class Ramp(Section, frozen=True):
 
     step: Annotated[Share, _says("How far a step goes, as a share of what is in use.")] = 0.1
     interval: Annotated[Interval, _says("How long to wait between two steps.")] = 10.0
-    off: Annotated[bool, _says("Set memory.high under what is in use in one step.")] = False
+    # YAML reads the word off as false, even as a key.
+    off: Annotated[bool, _says("Set memory.high under what is in use in one step.")] = (
+        msgspec.field(default=False, name="disabled")
+    )
 
 
 class Fight(Section, frozen=True):

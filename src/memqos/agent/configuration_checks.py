@@ -121,23 +121,27 @@ def _canary(settings: Settings) -> Iterator[InputError]:
 
 
 def _ramp(settings: Settings) -> Iterator[InputError]:
-    off = settings.get(("ramp", "off"))
+    off = settings.get(("ramp", "disabled"))
     if off is None or not off.value:
         return
     for path in (("ramp", "step"), ("ramp", "interval")):
         given = settings.get(path)
         if given is not None and given.rank >= off.rank:
-            yield given.refused("has no meaning where ramp.off is true", "leave one of them out")
+            yield given.refused(
+                "has no meaning where the ramp is disabled", "leave one of them out"
+            )
 
 
 def _source(settings: Settings) -> Iterator[InputError]:
-    kubelet = settings.get(_KUBELET)
+    files, kubelet = settings.get(_FILES), settings.get(_KUBELET)
     given = {name: settings[path] for name, path in _CREDENTIALS.items() if path in settings}
     if kubelet is None:
+        if files is not None and not files.value:
+            yield files.refused("no pods would be known", "name a file, a folder or a kubelet")
         for credential in given.values():
             yield credential.refused("is for a kubelet, and none is asked", "give its address")
         return
-    if settings[_FILES].value:
+    if files is not None and files.value:
         yield kubelet.refused("pods come from files or from the kubelet", "keep one of the two")
     if "client_key" in given and "client_cert" not in given:
         yield given["client_key"].refused("a key without its certificate", "give clientCert too")

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterator, Mapping
 from difflib import get_close_matches
+from math import inf
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -69,8 +70,13 @@ def read_configuration(
     settings = settled(settings)
     faults += contradictions(settings)
     if faults:
-        return Reading(None, tuple(faults))
+        return Reading(None, tuple(sorted(faults, key=_place)))
     return Reading(_built(settings))
+
+
+def _place(fault: InputError) -> tuple[float, int]:
+    """Faults of a file come in its order, then the others."""
+    return inf if fault.line is None else fault.line, fault.column or 0
 
 
 def _in_file(file: str, faults: list[InputError]) -> Settings:

@@ -43,15 +43,11 @@ def value_of_text(field: Field, text: object) -> Any:
     return value_in_file(field, text)
 
 
-def _items(text: object) -> list[str]:
-    texts = [text] if isinstance(text, str) else [str(each) for each in _iterated(text)]
-    items = [item.strip() for each in texts for item in each.split(",")]
-    return [item for item in items if item]
-
-
-def _iterated(value: object) -> list[object] | tuple[object, ...]:
-    assert isinstance(value, list | tuple)
-    return value
+def _items(text: object) -> list[Any]:
+    """The items of a list: a text is cut at its commas, what is a list already is not."""
+    if isinstance(text, list | tuple):
+        return list(text)
+    return [item.strip() for item in str(text).split(",") if item.strip()]
 
 
 def _gate(text: str) -> tuple[str, bool]:
@@ -96,8 +92,8 @@ def _converted(
 ) -> Any:
     field = None if index is None else str(index)
     hint = None
-    # NaN is within no bounds, though it fails no comparison that msgspec makes.
-    if value == value:
+    # The $ of a pattern stands before a line break at the end, too.
+    if not (isinstance(value, str) and value.endswith("\n")):
         try:
             return msgspec.convert(value, kind)
         except msgspec.ValidationError as error:
