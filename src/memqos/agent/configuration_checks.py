@@ -25,6 +25,9 @@ FLAG: Final = 3
 _LONGEST_SOCKET: Final = 107
 """Bytes the kernel takes for the path of a unix socket."""
 
+EVERY_POD: Final = "picks every pod", "say which by namespaces or labels, or leave it out"
+"""What is wrong with an empty canary, and what to do."""
+
 
 class Given(NamedTuple):
     """A value, how late its source comes, and how to refuse it where it stands."""
@@ -112,12 +115,15 @@ def _selectors(settings: Settings) -> Iterator[InputError]:
 
 
 def _canary(settings: Settings) -> Iterator[InputError]:
+    canary = [given for path, given in settings.items() if path[0] == "canary"]
+    if canary and not any(given.value for given in canary):
+        yield canary[0].refused(*EVERY_POD)
     mode = settings.get(("mode",))
     if mode is not None and mode.value == "enforce":
         return
-    idle = [given for path, given in settings.items() if path[0] == "canary"]
-    if idle and max(given.rank for given in idle) >= (DEFAULT if mode is None else mode.rank):
-        yield idle[0].refused("nothing is written in mode observe", "set mode: enforce as well")
+    overruled = DEFAULT if mode is None else mode.rank
+    if canary and max(given.rank for given in canary) >= overruled:
+        yield canary[0].refused("nothing is written in mode observe", "set mode: enforce as well")
 
 
 def _ramp(settings: Settings) -> Iterator[InputError]:

@@ -10,6 +10,7 @@ import msgspec
 
 from memqos.agent.configuration import API_VERSION, KIND, Configuration, Section
 from memqos.agent.configuration_checks import (
+    EVERY_POD,
     FILE,
     FLAG,
     VARIABLE,
@@ -133,10 +134,9 @@ def _leaves(
         elif not isinstance(value, Mapping):
             faults.append(document.refused("expected a mapping", path))
         elif path == GATES:
-            yield from ((((*GATES, str(gate)), on) for gate, on in value.items()))
+            yield from [((*GATES, str(gate)), on) for gate, on in value.items()]
         elif not value and name == "canary":
-            hint = "say which by namespaces or labels, or leave it out"
-            faults.append(document.refused("picks no pods and spares none", path, hint))
+            faults.append(document.refused(EVERY_POD[0], path, EVERY_POD[1]))
         else:
             yield from _leaves(fields[name].plain, value, path, document, faults)
 
