@@ -116,6 +116,15 @@ def test_metrics_are_named_as_prometheus_wants_them() -> None:
         assert found.help.endswith(".")
 
 
+def test_the_page_of_metrics_has_them_all() -> None:
+    page = (ROOT / "docs" / "metrics.md").read_text()
+    listed = [line for line in page.splitlines() if line.startswith("| `")]
+    assert listed == [
+        f"| `{name}` | {kind} | {', '.join(named)} | {text} |"
+        for name, kind, named, text in METRICS.values()
+    ]
+
+
 def test_the_panels_have_names_of_their_own_and_do_not_overlap() -> None:
     held = dashboard()["panels"]
     assert len({panel["id"] for panel in held}) == len(held)
