@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from memqos.agent.configuration import Configuration, Ramp, Selector, Source
+from memqos.agent.configuration import Configuration, Ramp, Source
 from memqos.agent.configuration_data import configuration_data
 from memqos.agent.configuration_fields import FIELDS, Field
 from memqos.agent.configuration_reading import Reading, configuration_from, read_configuration
 from memqos.api.pod import ObjectMeta, Pod
+from memqos.api.selector import Selector
 from memqos.errors import InputError
 
 HEAD = "apiVersion: memqos.io/v1alpha1\nkind: AgentConfiguration\n"

@@ -7,6 +7,7 @@ import msgspec
 from msgspec import Meta
 
 from memqos.api.label_selection import matches
+from memqos.api.pod import Pod
 
 Namespace = Annotated[
     str,
@@ -16,17 +17,31 @@ Namespace = Annotated[
 ]
 
 
-class Selector(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+class Selector(
+    msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True
+):
     """Pods by namespace and label; one that says nothing picks all."""
 
-    namespaces: tuple[Namespace, ...] = ()
-    not_namespaces: tuple[Namespace, ...] = ()
-    labels: str = ""
+    namespaces: Annotated[
+        tuple[Namespace, ...], Meta(description="Only pods of these namespaces.")
+    ] = ()
+    not_namespaces: Annotated[
+        tuple[Namespace, ...], Meta(description="No pods of these namespaces.")
+    ] = ()
+    labels: Annotated[
+        str,
+        Meta(
+            description="Only pods with such labels: "
+            "tier in (web, db), team=a, stage!=test, gpu, !batch."
+        ),
+    ] = ""
 
-    def picks(self, namespace: str, labels: Mapping[str, str]) -> bool:
-        """Whether a pod is meant."""
+    def picks(self, pod: Pod, namespace: str | None = None) -> bool:
+        """Whether a pod is meant, which may not yet say which namespace it goes to."""
+        where = namespace or pod.metadata.namespace or "default"
+        labels: Mapping[str, str] = pod.metadata.labels or {}
         return (
-            (not self.namespaces or namespace in self.namespaces)
-            and namespace not in self.not_namespaces
+            (not self.namespaces or where in self.namespaces)
+            and where not in self.not_namespaces
             and matches(self.labels, labels)
         )

@@ -111,11 +111,10 @@ def breaches(
     policy: Policy, pod: Pod, shape: Shape, namespace: str, release: Release
 ) -> list[Breach]:
     """All rules that a pod does not keep, in the policy's order."""
-    labels = pod.metadata.labels or {}
     return [
         Breach(rule.id, rule.mode or policy.mode, what, rule.hint)
         for rule in policy.rules
-        if rule.only.picks(namespace, labels)
+        if rule.only.picks(pod, namespace)
         for what in _JUDGES[type(rule)](rule, pod, shape, release)
     ]
 
