@@ -8,8 +8,10 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.fakes.reviews import UID, container, review
 
 from memqos.api.patch import pointer
+from memqos.api.review import Response, answered
 from memqos.cluster.limitrange import LimitRange, Range, range_of
 from memqos.errors import InputError
 from memqos.findings.policy import ForbidClass, LimitRatio, Policy
@@ -25,36 +27,11 @@ def door(policy: Policy = OPEN, **ranges: Range) -> Door:
     return Door(policy, RELEASE, {name: [each] for name, each in ranges.items()})
 
 
-def container(**resources: Any) -> dict[str, Any]:
-    return {"name": "app", "image": "app", "resources": resources}
-
-
-def review(spec: Any, **request: Any) -> bytes:
-    sent = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"}, "spec": spec}
-    return json.dumps(
-        {
-            "apiVersion": "admission.k8s.io/v1",
-            "kind": "AdmissionReview",
-            "request": {
-                "uid": "705ab4f5",
-                "kind": {"group": "", "version": "v1", "kind": "Pod"},
-                "resource": {"group": "", "version": "v1", "resource": "pods"},
-                "namespace": "shop",
-                "operation": "CREATE",
-                "object": sent,
-                "oldObject": None,
-                "options": {"kind": "CreateOptions"},
-                **request,
-            },
-        }
-    ).encode()
-
-
-def answer(body: bytes) -> dict[str, Any]:
-    found = json.loads(body)
+def answer(given: Response) -> dict[str, Any]:
+    found = json.loads(answered(given))
     assert (found["apiVersion"], found["kind"]) == ("admission.k8s.io/v1", "AdmissionReview")
     response: dict[str, Any] = found["response"]
-    assert response["uid"] == "705ab4f5"
+    assert response["uid"] == UID
     return response
 
 
@@ -106,7 +83,7 @@ class TestMutating:
     def test_changes_nothing_where_pod_level_resources_are_off(self) -> None:
         spec = {"containers": [container()], "resources": {"limits": {"memory": "4Gi"}}}
         old = Door(OPEN, Release.of("1.31"))
-        assert answer(old.mutate(review(spec))) == {"uid": "705ab4f5", "allowed": True}
+        assert answer(old.mutate(review(spec))) == {"uid": UID, "allowed": True}
 
     def test_changes_nothing_twice(self) -> None:
         spec = {

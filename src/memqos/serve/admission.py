@@ -13,7 +13,7 @@ import msgspec
 from memqos.api.defaulting import decoded, prepared
 from memqos.api.patch import encoded, pod_level_patch
 from memqos.api.pod import Pod
-from memqos.api.review import Request, Response, Status, answered, asked
+from memqos.api.review import Request, Response, Status, asked
 from memqos.api.shape import Shape
 from memqos.api.validation import validate
 from memqos.cluster.limitrange import Range, mutated
@@ -36,21 +36,20 @@ class Door(msgspec.Struct, frozen=True):
     ranges: Mapping[str, Sequence[Range]] = {}
     """Namespace → limit ranges with defaults for the pod level."""
 
-    def mutate(self, body: bytes) -> bytes:
+    def mutate(self, body: bytes) -> Response:
         """Answer a review with what the pod lacks at the pod level; InputError if it is none."""
         return self._answer(body, self._completed)
 
-    def validate(self, body: bytes) -> bytes:
+    def validate(self, body: bytes) -> Response:
         """Answer a review with a verdict; InputError if it is none."""
         return self._answer(body, self._judged)
 
-    def _answer(self, body: bytes, judge: Callable[[Request], Response]) -> bytes:
+    def _answer(self, body: bytes, judge: Callable[[Request], Response]) -> Response:
         request = asked(body)
         try:
-            response = judge(request) if _is_about_a_pod(request) else Response(request.uid, True)
+            return judge(request) if _is_about_a_pod(request) else Response(request.uid, True)
         except (MemqosError, msgspec.ValidationError, RecursionError) as error:
-            response = self._unjudged(request, str(error))
-        return answered(response)
+            return self._unjudged(request, str(error))
 
     def _unjudged(self, request: Request, why: str) -> Response:
         what = f"memqos cannot judge this pod: {why}"
