@@ -52,7 +52,12 @@ TEXTS = st.sampled_from(
         "\x00",
         "\n",
     ]
-) | st.text(max_size=8)
+) | st.builds(
+    "{}{}{}".format,
+    st.sampled_from(["", "1.", "https://", "127.0.0.1:", "/"]),
+    st.text(max_size=8) | st.sampled_from(["9" * 5000, "a" * 200]),
+    st.sampled_from(["", "s"]),
+)
 VALUES = st.recursive(
     st.none()
     | st.booleans()

@@ -239,7 +239,7 @@ def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     [
         ({"MEMQOS_MOED": "x"}, "environment: MEMQOS_MOED: there is no such setting – did you mean"),
         ({"MEMQOS_FACTOR": "2"}, "environment: MEMQOS_FACTOR: 2.0 is not a factor above 0"),
-        ({"MEMQOS_FACTOR": "nan"}, "MEMQOS_FACTOR: nan is not a factor above 0"),
+        ({"MEMQOS_FACTOR": "nan"}, "MEMQOS_FACTOR: 'nan' is not a factor above 0"),
         ({"MEMQOS_FACTOR": ""}, "MEMQOS_FACTOR: '' is not a factor above 0"),
         ({"MEMQOS_KEP_METRICS": "on"}, "MEMQOS_KEP_METRICS: 'on' is not true or false"),
         ({"MEMQOS_FIGHT_TIMES": "1.5"}, "MEMQOS_FIGHT_TIMES: '1.5' is not a whole number"),

@@ -29,6 +29,7 @@ ANSWER_SECONDS: Final = 10.0
 """How long a client may take to read."""
 IDLE_SECONDS: Final = 120.0
 """How long a connection is kept between two requests: Prometheus asks once or twice a minute."""
+CHUNK: Final = 64 << 10
 LINGER_READS: Final = 16
 LINGER_SECONDS: Final = 1.0
 """How much of a refused request is still taken, and how long is waited for each piece of it."""
@@ -201,8 +202,12 @@ async def _body(
 
 
 async def _told(writer: asyncio.StreamWriter, message: bytes) -> None:
-    writer.write(message)
-    await asyncio.wait_for(writer.drain(), ANSWER_SECONDS)
+    view = memoryview(message)
+    async with asyncio.timeout(ANSWER_SECONDS):
+        for start in range(0, len(view), CHUNK):
+            # Of an answer to a slow client only the piece on its way is held twice.
+            writer.write(view[start : start + CHUNK])
+            await writer.drain()
 
 
 async def _lingered(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
