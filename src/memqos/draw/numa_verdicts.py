@@ -5,10 +5,11 @@ from typing import Any, Final
 
 import msgspec
 
+from memqos.api.nodelists import node_list
 from memqos.api.quantity import Quantity
 from memqos.draw.amounts import brief_bytes, counted
 from memqos.draw.numa_hints import call_data, call_lines
-from memqos.draw.numa_words import exact, named_nodes, node_list
+from memqos.draw.numa_words import exact, named_nodes
 from memqos.draw.scale import short_size
 from memqos.draw.table import table
 from memqos.numa.admission import MEMORY_MANAGER, Admitted, Note, Outcome, Refused

@@ -2,18 +2,8 @@
 
 from collections.abc import Iterable
 
+from memqos.api.nodelists import node_list
 from memqos.api.quantity import Quantity
-
-
-def node_list(nodes: Iterable[int]) -> str:
-    """Nodes as the kernel lists them: 0-3,8."""
-    runs: list[list[int]] = []
-    for node in sorted(nodes):
-        if runs and node == runs[-1][-1] + 1:
-            runs[-1].append(node)
-        else:
-            runs.append([node])
-    return ",".join([str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs])
 
 
 def named_nodes(nodes: Iterable[int]) -> str:

@@ -5,9 +5,10 @@ from typing import Literal
 import click
 import msgspec
 
+from memqos.api.nodelists import node_list
 from memqos.cli.numa.sources import text_from, unreadable_error
 from memqos.cli.output import complain, emit
-from memqos.draw.numa_words import by_so_much, exact, node_list
+from memqos.draw.numa_words import by_so_much, exact
 from memqos.draw.table import table
 from memqos.numa.checkpoint import Unreadable
 from memqos.numa.diffs import Differing, Value, differing
