@@ -5,7 +5,7 @@ from typing import Final
 
 import click
 
-from memqos.cli.numa.sources import machine_option, text_from, unreadable_error
+from memqos.cli.numa.sources import machine_option, text_from
 from memqos.cli.numa.standing import Ground, ground_of, settings_under, site_under, standing
 from memqos.cli.numa.terms import kubelet_option, reserved_option
 from memqos.cli.releases import release_asked, release_options
@@ -18,6 +18,7 @@ from memqos.numa.repair import Rebuilt, Salvage, Salvaged, rebuilt, salvaged, wr
 from memqos.numa.reserved import Unreservable
 from memqos.numa.restart import Unfit
 from memqos.numa.state import State
+from memqos.numa.unreadable import unreadable_error
 
 _HOPELESS: Final = "it cannot be repaired: remove it, and the kubelet admits its pods anew"
 SUFFIX: Final = ".repaired"
