@@ -277,7 +277,7 @@ def pod_level(total: str, own: str) -> str:
 def test_a_pod_with_resources_at_pod_level_is_told_that_it_is_not_aligned() -> None:
     done = admit(pod_level("10Gi", "4Gi"), "--machine", MACHINE, "--release", "1.37")
     assert done.returncode == 0
-    assert "not aligned to NUMA nodes while PodLevelResourceManagers is off" in done.stdout
+    assert "note: its pod-level resources are ignored for memory alignment" in done.stdout
 
 
 def test_with_the_gate_on_a_pod_shares_out_what_it_has() -> None:

@@ -3,12 +3,11 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from memqos.api.nodelists import node_list
+from memqos.api.nodelists import named_nodes, node_list
 from memqos.api.resources import MEMORY
 from memqos.draw.look import BOLD, ROOT, SMALL, TITLE, filled, patterns, style
 from memqos.draw.numa_segments import Holder, Kind, NodeBar, Segment, holders_of, node_bars
 from memqos.draw.numa_tables import POOL
-from memqos.draw.numa_words import named_nodes
 from memqos.draw.scale import LEFT, RIGHT, Axis, axis_to, short_size
 from memqos.draw.svg import NAMESPACE, Markup, el, number, shortened, text_width
 from memqos.numa.machines import NumaMachine

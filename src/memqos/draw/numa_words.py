@@ -1,15 +1,6 @@
-"""NUMA nodes, sizes and verdicts in words."""
+"""Sizes of NUMA memory in words."""
 
-from collections.abc import Iterable
-
-from memqos.api.nodelists import node_list
 from memqos.api.quantity import Quantity
-
-
-def named_nodes(nodes: Iterable[int]) -> str:
-    """`node 0`, `nodes 0-3,8`."""
-    members = list(nodes)
-    return f"node {members[0]}" if len(members) == 1 else f"nodes {node_list(members)}"
 
 
 def exact(size: int) -> str:

@@ -1,6 +1,6 @@
 """A machine's NUMA nodes: out of a machine file, of what the kernel shows, or of a state file."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -134,6 +134,16 @@ def knowing_sizes_of(machine: NumaMachine, state: State) -> NumaMachine:
         known = {name: 0 for name in listed if name != MEMORY} | node.hugepages
         nodes.append(NumaMemory(node.id, node.memory, known))
     return NumaMachine(tuple(nodes), machine.distances)
+
+
+def machine_within(machine: NumaMachine, allowed: Collection[int]) -> NumaMachine:
+    """The machine as somebody sees it who may use some of its nodes only."""
+    kept = [index for index, node in enumerate(machine.nodes) if node.id in allowed]
+    rows = machine.distances
+    return NumaMachine(
+        tuple([machine.nodes[index] for index in kept]),
+        None if rows is None else tuple([tuple([rows[i][j] for j in kept]) for i in kept]),
+    )
 
 
 def as_file(machine: NumaMachine) -> list[dict[str, Any]]:

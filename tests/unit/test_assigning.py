@@ -1,0 +1,360 @@
+"""Containers are bound to the NUMA nodes that the kubelet, or memqos itself, has assigned."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import pytest
+from tests.builders import GI, Json, box, stanza
+
+from memqos.api.machine import Machine, NumaTexts
+from memqos.api.pod import Pod
+from memqos.api.snapshot import read_snapshot
+from memqos.converge.observing import Configuration, Observation, observe_snapshot
+from memqos.converge.planning import NodePlan, Numa, Wanted, plan_of
+from memqos.errors import InputError
+
+NODES: Final = Path(__file__).parents[1] / "nodes"
+MEMS: Final = "cpuset.mems"
+POOLS: Final = {"PodLevelResourceManagers": True}
+
+
+def recorded() -> Json:
+    node: Json = json.loads((NODES / "numa.json").read_text())
+    return node
+
+
+def observed(node: Json) -> Observation:
+    return observe_snapshot(read_snapshot(json.dumps(node).encode(), "node"), "node")
+
+
+def bound_in(node: Json) -> list[str]:
+    return [path for path, files in node["cgroups"].items() if files.get(MEMS, "").strip()]
+
+
+def without_memory_manager(node: Json) -> Json:
+    """The same node, had its kubelet no Memory Manager."""
+    node["memory_manager_state"] = '{"policyName":"None","machineState":{},"checksum":0}'
+    text = node["kubelet_configuration"]
+    node["kubelet_configuration"] = text.replace("Policy: Static", "Policy: None")
+    return node
+
+
+def changes(plan: NodePlan) -> dict[str, str]:
+    """Path → the nodes a container is to be bound to."""
+    return {change.path: change.new for change in plan.comparison.changes if change.file == MEMS}
+
+
+class Site:
+    """A small node: NUMA nodes of 10 Gi, 1 Gi in all kept back, and Guaranteed pods."""
+
+    def __init__(self, nodes: int = 2, **config: object) -> None:
+        self.config = {
+            "apiVersion": "kubelet.config.k8s.io/v1beta1",
+            "kind": "KubeletConfiguration",
+            "evictionHard": {"memory.available": "24Mi"},
+            "kubeReserved": {"memory": "1000Mi"},
+            "reservedMemory": [{"numaNode": 0, "limits": {"memory": "1Gi"}}],
+            "topologyManagerPolicy": "restricted",
+            **config,
+        }
+        self.nodes = nodes
+        self.pods: list[Pod] = []
+        self.cgroups: dict[str, dict[str, str]] = {"/kubepods": {MEMS: ""}}
+        self.state: str | None = None
+
+    def runs(
+        self,
+        name: str,
+        *containers: Json,
+        mems: Mapping[str, str] | None = None,
+        init: tuple[Json, ...] = (),
+        resources: Json | None = None,
+    ) -> None:
+        """A pod whose containers c0, c1 … have started; `mems` says what they are bound to."""
+        named = [{"name": f"c{i}", "image": "i", **each} for i, each in enumerate(containers)]
+        first = [{"name": f"i{i}", "image": "i", **each} for i, each in enumerate(init)]
+        ids = [{"name": c["name"], "containerID": f"containerd://{name}{c['name']}"} for c in named]
+        data = {
+            "metadata": {"name": name, "uid": name, "creationTimestamp": f"{len(self.pods):04}"},
+            "spec": {"containers": named, "initContainers": first, "resources": resources},
+            "status": {"phase": "Running", "containerStatuses": ids},
+        }
+        self.pods.append(msgspec.convert(data, Pod))
+        self.cgroups[f"/kubepods/pod{name}"] = {MEMS: ""}
+        for c in named:
+            held = (mems or {}).get(c["name"], "")
+            self.cgroups[f"/kubepods/pod{name}/{name}{c['name']}"] = {MEMS: held}
+
+    def plan(self, numa: Numa = "allocate", gates: dict[str, bool] | None = None) -> NodePlan:
+        kib = 10 * GI >> 10
+        texts = {
+            f"node{i}": NumaTexts(
+                f"Node {i} MemTotal: {kib} kB\n",
+                " ".join("10" if i == j else "20" for j in range(self.nodes)),
+            )
+            for i in range(self.nodes)
+        }
+        observation = Observation(
+            origin="node",
+            machine=Machine(meminfo=f"MemTotal: {kib * self.nodes} kB\n", numa=texts),
+            pods=tuple(self.pods),
+            cgroups=self.cgroups,
+            driver="cgroupfs",
+            configuration=Configuration("kubelet", json.dumps(self.config).encode()),
+            memory_manager_state=self.state,
+        )
+        return plan_of(observation, Wanted("1.38", gates or {}, numa=numa))
+
+    def bound(self, plan: NodePlan) -> dict[str, str]:
+        """Container → what it is bound to once the plan is written."""
+        now = {path: files[MEMS] for path, files in self.cgroups.items()} | changes(plan)
+        return {path.rpartition("/")[2]: nodes for path, nodes in now.items() if nodes}
+
+    def write(self, plan: NodePlan) -> None:
+        for path, nodes in changes(plan).items():
+            self.cgroups[path][MEMS] = nodes
+
+
+def full(size: str) -> Json:
+    return box(size, size, cpu=("1", "1"))
+
+
+class TestTheRecordedNode:
+    def test_is_converged_with_its_own_state(self) -> None:
+        plan = plan_of(observed(recorded()), Wanted(numa="state"))
+        assert plan.comparison.changes == ()
+        assert plan.notes == ()
+        planned = {
+            path
+            for path, cgroup in plan.tree.cgroups.items()
+            if MEMS in cgroup.settings and cgroup.settings[MEMS].value
+        }
+        assert planned == set(bound_in(recorded()))
+
+    def test_shows_exactly_the_container_that_is_bound_otherwise(self) -> None:
+        node = recorded()
+        for path in bound_in(node):
+            for wrong, kind in (("1", "~"), ("0-1", "~"), ("", "+")):
+                node["cgroups"][path][MEMS] = wrong
+                (change,) = plan_of(observed(node), Wanted(numa="state")).comparison.changes
+                assert (change.path, change.new, change.kind) == (path, "0", kind)
+                assert change.setting.because.rule == "numa/kubelet"
+            node["cgroups"][path][MEMS] = "0"
+
+    def test_sets_free_what_the_kubelet_would_not_bind(self) -> None:
+        node = recorded()
+        path = "/kubepods/burstable/pod568fb4db-df45-acdf-1e62-150d7d3650f7/"
+        (path,) = [
+            each
+            for each in node["cgroups"]
+            if each.startswith(path) and node["cgroups"][each]["memory.low"].strip() != "0"
+        ]
+        node["cgroups"][path][MEMS] = "1\n"
+        (change,) = plan_of(observed(node), Wanted(numa="state")).comparison.changes
+        assert (change.path, change.old, change.new, change.kind) == (path, "1", "", "-")
+        assert change.setting.because.rule == "numa/unassigned"
+
+    def test_is_not_asked_about_numa_by_itself(self) -> None:
+        node = recorded()
+        for path in bound_in(node):
+            node["cgroups"][path][MEMS] = "1"
+        assert plan_of(observed(node), Wanted()).comparison.changes == ()
+
+    def test_is_allocated_by_memqos_as_its_kubelet_did(self) -> None:
+        node = without_memory_manager(recorded())
+        bound = bound_in(node)
+        for path in bound:
+            node["cgroups"][path][MEMS] = ""
+        plan = plan_of(observed(node), Wanted(numa="allocate"))
+        assert changes(plan) == dict.fromkeys(bound, "0")
+        assert {change.setting.because.rule for change in plan.comparison.changes} == {
+            "numa/memqos"
+        }
+
+    def test_keeps_what_it_has_when_memqos_takes_over(self) -> None:
+        node = without_memory_manager(recorded())
+        assert plan_of(observed(node), Wanted(numa="allocate")).comparison.changes == ()
+
+    def test_is_left_to_a_kubelet_that_assigns_memory_itself(self) -> None:
+        with pytest.raises(InputError, match=r"assigns NUMA memory itself.*--numa state"):
+            plan_of(observed(recorded()), Wanted(numa="allocate"))
+
+
+class TestTheStateOfAKubelet:
+    def test_has_to_be_there(self) -> None:
+        node = recorded()
+        node["memory_manager_state"] = ""
+        with pytest.raises(InputError, match="no memory_manager_state is known"):
+            plan_of(observed(node), Wanted(numa="state"))
+
+    @pytest.mark.parametrize("numa", ["state", "allocate"])
+    def test_has_to_be_sound(self, numa: Numa) -> None:
+        node = recorded()
+        node["memory_manager_state"] = node["memory_manager_state"][:-40]
+        with pytest.raises(InputError, match=r"not a state file.*checkpoint verify"):
+            plan_of(observed(node), Wanted(numa=numa))
+
+    def test_of_a_kubelet_without_memory_manager_binds_and_frees_nobody(self) -> None:
+        node = recorded()
+        node["memory_manager_state"] = '{"policyName":"None","machineState":{},"checksum":0}'
+        plan = plan_of(observed(node), Wanted(numa="state"))
+        assert plan.comparison.changes == ()
+        assert "the kubelet's policy is None" in plan.notes[-1]
+
+    def test_that_does_not_know_a_container_leaves_it_alone(self) -> None:
+        site = Site()
+        site.runs("late", full("2Gi"), mems={"c0": "1"})
+        site.state = recorded()["memory_manager_state"]
+        plan = site.plan("state")
+        assert plan.comparison.changes == ()
+        assert plan.notes[-1] == (
+            "default/late c0: Guaranteed, but not in the memory_manager_state: left as it is"
+        )
+
+
+class TestMemqossOwnAllocation:
+    def test_fills_the_nodes_in_turn_and_stays_as_it_is(self) -> None:
+        site = Site()
+        for name in ("a", "b", "c"):
+            site.runs(name, full("6Gi"))
+        plan = site.plan()
+        assert site.bound(plan) == {"ac0": "0", "bc0": "1"}
+        (note,) = plan.notes
+        assert note.startswith("default/c: left as it is: container c0 wants memory 6Gi; no nodes")
+        site.write(plan)
+        assert site.plan().comparison.changes == ()
+
+    def test_leaves_a_container_where_it_is(self) -> None:
+        site = Site()
+        site.runs("old", full("2Gi"))
+        site.runs("new", full("2Gi"), mems={"c0": "1"})
+        assert site.bound(site.plan()) == {"oldc0": "0", "newc0": "1"}
+
+    def test_moves_who_has_no_room_where_he_is(self) -> None:
+        site = Site()
+        site.runs("a", full("6Gi"), mems={"c0": "1"})
+        site.runs("b", full("6Gi"), mems={"c0": "1"})
+        assert site.bound(site.plan()) == {"ac0": "1", "bc0": "0"}
+
+    def test_narrows_what_is_bound_to_more_nodes_than_the_policy_allows(self) -> None:
+        site = Site()
+        site.runs("a", full("6Gi"), mems={"c0": "0-1"})
+        assert site.bound(site.plan()) == {"ac0": "0"}
+        lax = Site(topologyManagerPolicy="best-effort")
+        lax.runs("a", full("6Gi"), mems={"c0": "0-1"})
+        assert lax.bound(lax.plan()) == {"ac0": "0-1"}
+
+    def test_brings_a_restarted_container_to_the_others_of_its_pod(self) -> None:
+        site = Site(topologyManagerScope="pod")
+        site.runs("a", full("2Gi"), full("2Gi"), mems={"c0": "1"})
+        assert site.bound(site.plan()) == {"ac0": "1", "ac1": "1"}
+
+    def test_does_not_keep_memory_for_init_containers_that_are_done(self) -> None:
+        site = Site(nodes=1)
+        site.runs("a", full("2Gi"), init=(full("9Gi"),))
+        site.runs("b", full("6Gi"), init=(full("9Gi"),))
+        assert site.bound(site.plan()) == {"ac0": "0", "bc0": "0"}
+
+    def test_sets_others_than_guaranteed_pods_free(self) -> None:
+        site = Site()
+        site.runs("burst", box("1Gi", "2Gi"), mems={"c0": "1"})
+        site.cgroups = {
+            path.replace("/kubepods/podburst", "/kubepods/burstable/podburst"): files
+            for path, files in site.cgroups.items()
+        }
+        assert site.bound(site.plan()) == {}
+
+    def test_counts_a_pool_once_however_often_it_looks(self) -> None:
+        site = Site(nodes=1, topologyManagerScope="pod")
+        whole = stanza("4Gi", "4Gi", cpu=("2", "2"))
+        site.runs("a", full("1Gi"), box(), resources=whole)
+        plan = site.plan(gates=POOLS)
+        assert site.bound(plan) == {"ac0": "0", "ac1": "0"}
+        site.write(plan)
+        # 9 Gi can be held: counted twice, the pool would leave no room.
+        site.runs("b", full("5Gi"))
+        plan = site.plan(gates=POOLS)
+        assert (site.bound(plan)["bc0"], plan.notes) == ("0", ())
+        site.write(plan)
+        assert site.plan(gates=POOLS).comparison.changes == ()
+
+    def test_uses_only_nodes_that_pods_may_use(self) -> None:
+        site = Site(reservedMemory=[{"numaNode": 1, "limits": {"memory": "1Gi"}}])
+        site.cgroups["/kubepods"][MEMS] = "1"
+        site.runs("a", full("6Gi"))
+        site.runs("b", full("6Gi"))
+        plan = site.plan()
+        assert site.bound(plan) == {"kubepods": "1", "ac0": "1"}
+        assert "default/b: left as it is" in plan.notes[0]
+
+    def test_splits_evenly_what_nobody_said_how_to_reserve(self) -> None:
+        site = Site(reservedMemory=[])
+        site.runs("a", full("9728Mi"))
+        site.runs("b", full("9728Mi"))
+        assert site.bound(site.plan()) == {"ac0": "0", "bc0": "1"}
+
+    def test_is_not_bound_by_the_kubelets_number_of_nodes(self) -> None:
+        site = Site(nodes=64)
+        site.runs("a", full("600Gi"))
+        assert site.bound(site.plan()) == {"ac0": "1-60"}
+
+    @pytest.mark.parametrize(
+        ("config", "words"),
+        [
+            ({"reservedMemory": [{"numaNode": 7, "limits": {"memory": "1Gi"}}]}, "no node 7"),
+            ({"topologyManagerPolicyOptions": {"prefer-far-ones": "true"}}, "no option"),
+        ],
+    )
+    def test_says_what_keeps_it_from_choosing(self, config: Json, words: str) -> None:
+        with pytest.raises(InputError, match=words):
+            Site(**config).plan()
+
+    def test_needs_a_machine_whose_nodes_are_known(self) -> None:
+        with pytest.raises(InputError, match="no NUMA node is known"):
+            Site(nodes=0).plan()
+
+
+class TestACgroupAbove:
+    def test_that_does_not_have_the_node_is_named(self) -> None:
+        node = recorded()
+        node["cgroups"]["/kubepods"][MEMS] = "1\n"
+        plan = plan_of(observed(node), Wanted(numa="state"))
+        assert plan.comparison.changes == ()
+        assert (
+            "default/p1-node1 c0: belongs on node 0, but /kubepods is bound to node 1: "
+            "left as it is"
+        ) in plan.notes
+
+    def test_of_a_machine_without_the_node_is_the_machine(self) -> None:
+        node = recorded()
+        del node["numa"]["node0"]
+        notes = plan_of(observed(node), Wanted(numa="state")).notes
+        assert any("belongs on node 0, but the machine has node 1" in note for note in notes)
+
+    def test_that_does_not_pass_cpusets_on_is_told(self) -> None:
+        site = Site()
+        site.runs("a", full("2Gi"))
+        del site.cgroups["/kubepods/poda/ac0"][MEMS]
+        assert site.plan().notes == (
+            "no container has a cpuset.mems: the cpuset controller is not enabled for them",
+        )
+
+
+def pod_level(**config: Any) -> Site:
+    site = Site(**config)
+    site.runs("whole", box(), resources=stanza("4Gi", "4Gi", cpu=("2", "2")))
+    return site
+
+
+class TestAPodWithPodLevelResources:
+    def test_is_told_that_it_is_not_aligned(self) -> None:
+        assert pod_level(memoryManagerPolicy="Static").plan("off").unaligned == ("default/whole",)
+        assert pod_level().plan("allocate").unaligned == ("default/whole",)
+
+    def test_is_told_nothing_where_no_memory_is_aligned_or_the_pod_is(self) -> None:
+        assert pod_level().plan("off").unaligned == ()
+        aligned = pod_level(memoryManagerPolicy="Static", topologyManagerScope="pod")
+        assert aligned.plan("allocate", POOLS).unaligned == ()
