@@ -17,7 +17,7 @@ from memqos.draw.explained import terms_line
 from memqos.errors import InputError
 from memqos.host.cgroups import SYSTEM_ROOT
 from memqos.host.machine import Roots, read_machine
-from memqos.host.versions import kubelet_version, runtime_version
+from memqos.host.versions import kubelet_version, own_version, runtime_version
 from memqos.numa.unaligned import NOTICE
 from memqos.plan.terms import Policy
 
@@ -161,14 +161,12 @@ def configuration_in(file: str | None) -> Configuration | None:
 
 def save(file: str, plan: NodePlan, observation: Observation, root: str) -> None:
     """Write the plan to a file."""
-    from importlib.metadata import version
-
     from memqos.converge.saved import encode, saved_plan
     from memqos.converge.steps import steps_of
     from memqos.host.durable import replace
 
     steps = steps_of(plan.comparison.changes, observation.identities)
-    saved = saved_plan(steps, observation.machine.boot_id or "", root, version("memqos"))
+    saved = saved_plan(steps, observation.machine.boot_id or "", root, own_version() or "unknown")
     try:
         replace(file, encode(saved))
     except OSError as error:
