@@ -211,7 +211,7 @@ class TestTheStateOfAKubelet:
         plan = site.plan("state")
         assert plan.comparison.changes == ()
         assert plan.notes[-1] == (
-            "default/late c0: Guaranteed, but not in the memory_manager_state: left as it is"
+            "Guaranteed, but not in the memory_manager_state, so left as they are: default/late c0"
         )
 
 

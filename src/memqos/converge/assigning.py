@@ -79,7 +79,7 @@ def _of_state(
         return Allocated({}, (f"{_STATE}: {note}, and {MEMS} is left as it is",))
     wants = dict(_wants(observation.pods, tree, release))
     assignments: dict[Place, Assignment] = {}
-    notes = []
+    unknown = []
     for cgroup in tree.cgroups.values():
         place = place_of(cgroup)
         if place is None:
@@ -91,8 +91,9 @@ def _of_state(
         elif not _is_due(wants.get(place[0]), place[1]):
             assignments[place] = Assignment()
         elif cgroup.path in observation.cgroups:
-            notes.append(f"{_called(cgroup)}: Guaranteed, but not in the {_STATE}: left as it is")
-    return Allocated(assignments, tuple(notes))
+            unknown.append(_called(cgroup))
+    listed = f"Guaranteed, but not in the {_STATE}, so left as they are: {', '.join(unknown)}"
+    return Allocated(assignments, (listed,) if unknown else ())
 
 
 def _wants(pods: tuple[Pod, ...], tree: Tree, release: Release) -> Iterator[tuple[str, PodWants]]:

@@ -89,6 +89,8 @@ def machine_of_kernel(machine: KernelMachine) -> NumaMachine | None:
     nodes = machine.numa_nodes
     if not nodes:
         return None
+    if len({node.number for node in nodes}) < len(nodes):
+        raise InputError(f"NUMA nodes that share a number: {', '.join(machine.numa)}", field="numa")
     pages = meminfo_of(machine.meminfo or "").get("Hugepagesize", 0)
     complete = all([len(node.distances) == len(nodes) for node in nodes])
     return NumaMachine(
