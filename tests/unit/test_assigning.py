@@ -252,6 +252,30 @@ class TestMemqossOwnAllocation:
         site.runs("a", full("2Gi"), full("2Gi"), mems={"c0": "1"})
         assert site.bound(site.plan()) == {"ac0": "1", "ac1": "1"}
 
+    @pytest.mark.parametrize(
+        ("policy", "bound"),
+        [
+            ("single-numa-node", {"ac0": "0", "bc0": "1"}),
+            ("none", {"ac0": "0", "bc0": "1", "cc0": "0", "cc1": "1"}),
+        ],
+    )
+    def test_does_not_spread_a_pod_that_has_to_be_together(
+        self, policy: str, bound: dict[str, str]
+    ) -> None:
+        site = Site(topologyManagerScope="pod", topologyManagerPolicy=policy)
+        site.runs("a", full("5Gi"))
+        site.runs("b", full("5Gi"), mems={"c0": "1"})
+        site.runs("c", full("4Gi"), full("4Gi"))
+        plan = site.plan()
+        assert site.bound(plan) == bound
+        site.write(plan)
+        assert site.plan().comparison.changes == ()
+
+    def test_brings_a_spread_pod_together(self) -> None:
+        site = Site(topologyManagerScope="pod", topologyManagerPolicy="single-numa-node")
+        site.runs("a", full("4Gi"), full("4Gi"), mems={"c0": "0", "c1": "1"})
+        assert site.bound(site.plan()) == {"ac0": "0", "ac1": "0"}
+
     def test_does_not_keep_memory_for_init_containers_that_are_done(self) -> None:
         site = Site(nodes=1)
         site.runs("a", full("2Gi"), init=(full("9Gi"),))

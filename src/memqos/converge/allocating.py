@@ -16,8 +16,8 @@ from memqos.converge.cpusets import bound_nodes, permitted
 from memqos.draw.numa_refusals import reservation_sentences
 from memqos.draw.numa_verdicts import refusal_words
 from memqos.errors import InputError
-from memqos.numa.admission import Admitted
-from memqos.numa.adoption import adopted
+from memqos.numa.admission import Refused
+from memqos.numa.adoption import adopted, is_spread
 from memqos.numa.arriving import arriving
 from memqos.numa.equation import equation_of, evenly_reserved
 from memqos.numa.machines import NumaMachine, machine_of_kernel, machine_within
@@ -62,12 +62,15 @@ def allocate(
             manager = adopted(manager, wants, {name: mask for name, mask in own.items() if mask})
     refused: dict[str, str] = {}
     for pod in pods:
+        uid = pod.metadata.uid or ""
         after, outcome = manager.admit(pod)
-        if isinstance(outcome, Admitted):
-            manager = after
-        else:
+        if isinstance(outcome, Refused):
             why = "; ".join(refusal_words(outcome, after.state))
-            refused[pod.metadata.uid or ""] = f"{pod_key(pod)}: left as it is: {why}"
+            refused[uid] = f"{pod_key(pod)}: left as it is: {why}"
+        elif is_spread(after, uid):
+            refused[uid] = f"{pod_key(pod)}: left as it is: no nodes have room for all of it"
+        else:
+            manager = after
     return Allocated(
         {place: _assignment(manager.state, place) for place in bound if place[0] not in refused},
         tuple(refused.values()),
