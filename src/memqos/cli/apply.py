@@ -97,8 +97,9 @@ def _show(steps: Sequence[Step], protections: dict[str, Protection]) -> None:
 def _planned(options: dict[str, Any]) -> _Todo:
     if options["pods"] is None:
         raise click.UsageError("which pods run here? Give their source with --pods, or a PLAN")
+    asked = wanted(**options)
     observation = observed(options)
-    plan = plan_of(observation, wanted(**options))
+    plan = plan_of(observation, asked)
     steps = steps_of(plan.comparison.changes, observation.identities)
     unaligned = tuple(f"{pod}: {NOTICE}" for pod in plan.unaligned)
     return _Todo(steps, plan.protections, (*plan.notes, *unaligned))

@@ -83,7 +83,7 @@ def command(
     if snapshot is not None and out is not None:
         raise click.UsageError("a plan of a snapshot cannot be applied, so it is not saved")
     observation = observed(options) if snapshot is None else of_snapshot(snapshot, options)
-    plan = plan_of(observation, wanted(**options))
+    plan = plan_of(observation, asked)
     if out is not None:
         save(out, plan, observation, options["cgroup_root"])
     if output == "table":
