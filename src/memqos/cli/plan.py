@@ -82,6 +82,7 @@ def command(
     """
     if snapshot is not None and out is not None:
         raise click.UsageError("a plan of a snapshot cannot be applied, so it is not saved")
+    asked = wanted(**options)
     observation = observed(options) if snapshot is None else of_snapshot(snapshot, options)
     plan = plan_of(observation, asked)
     if out is not None:
