@@ -132,6 +132,15 @@ def test_the_map_is_a_picture_with_words() -> None:
     assert "kafka holds 32Gi of memory on node 3" in (spoken.text or "")
 
 
+def test_the_map_explains_what_it_shows_and_nothing_else() -> None:
+    told = memqos("show", "--snapshot", NODE, "-o", "svg").stdout
+    assert ">kept for the system</text>" in told
+    assert "hugepages</text>" not in told
+    untold = memqos("show", "--machine", MACHINE, "-o", "svg").stdout
+    assert ">4Gi hugepages-2Mi</text>" in untold
+    assert "free" not in untold
+
+
 def test_memory_of_a_group_is_drawn_on_all_its_nodes() -> None:
     machine = NumaMachine(tuple(NumaMemory(i, 10) for i in range(2)))
     block = Block("memory", (0, 1), 14)
