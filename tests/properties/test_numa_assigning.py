@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.builders import GI, Json, box, stanza
-from tests.unit.test_assigning import MEMS, POOLS, Site, full
+from tests.fakes.numa import MEMS, POOLS, Site, full
 
 from memqos.numa.topology import POLICIES
 

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from memqos.api.documents import read
-from memqos.api.in_force import is_terminal
 from memqos.api.kubelet import STATIC, KubeletConfiguration, configured
 from memqos.api.kubelet_reading import kubelet_from
 from memqos.api.node import Capacity, allocatable
@@ -16,7 +15,7 @@ from memqos.plan.effective import Claim, Protection, effective
 from memqos.plan.names import cgroup_names
 from memqos.plan.setting import Settings
 from memqos.plan.terms import PAGE_SIZE, Policy, Terms
-from memqos.plan.tree import Tree, plan_node, pod_key
+from memqos.plan.tree import Tree, cgroup_uid, plan_node, pod_key
 from memqos.release import DEFAULT_MINOR, Release
 
 if TYPE_CHECKING:
@@ -113,7 +112,7 @@ def plan_of(observation: "Observation", wanted: Wanted) -> NodePlan:
         comparison,
         _protections(observation, tree, terms.page_size),
         tuple(notes),
-        _unaligned(observation, wanted.numa, config, release),
+        _unaligned(observation, tree, wanted.numa, config, release),
     )
 
 
@@ -136,13 +135,19 @@ def _configuration(
 
 
 def _unaligned(
-    observation: "Observation", numa: Numa, config: KubeletConfiguration, release: Release
+    observation: "Observation",
+    tree: Tree,
+    numa: Numa,
+    config: KubeletConfiguration,
+    release: Release,
 ) -> tuple[str, ...]:
     if numa != "allocate" and config.memory_manager_policy != STATIC:
         return ()
+    from memqos.numa.arriving import arriving
     from memqos.numa.unaligned import unaligned
 
-    running = [pod for pod in observation.pods if not is_terminal(pod)]
+    planned = {cgroup.uid for cgroup in tree.cgroups.values()}
+    running = [arriving(pod, release) for pod in observation.pods if cgroup_uid(pod) in planned]
     return tuple(pod_key(pod) for pod in unaligned(running, release))
 
 
