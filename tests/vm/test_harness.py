@@ -90,20 +90,43 @@ def test_only_a_machine_that_failed_itself_is_tried_again(
     assert Outcome(progress, "", b"", "", "", timed_out).lost is lost
 
 
-def test_missing_tools_are_named_with_the_command_that_gets_them(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@pytest.fixture
+def without_mke2fs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tools, "program", lambda name: None if name == "mke2fs" else name)
+
+
+@pytest.mark.usefixtures("without_mke2fs")
+@pytest.mark.parametrize(
+    ("user", "told"),
+    [
+        (0, "get them with: make vm-tools"),
+        (1000, "only root may install packages. As root run: make vm-tools"),
+    ],
+)
+def test_missing_tools_are_named_with_the_command_that_gets_them(
+    user: int, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: user)
     assert tools.missing() == ["e2fsprogs"]
-    obstacle = tools.obstacle_to_booting()
-    assert obstacle is not None
-    assert "e2fsprogs" in obstacle
-    assert "make vm-tools" in obstacle
+    assert tools.obstacle_to_booting() == (f"the virtual machines need e2fsprogs; {told}")
+
+
+@pytest.mark.usefixtures("without_mke2fs")
+def test_who_may_not_install_them_is_told_who_may(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    assert tools.install() == 1
+    assert capsys.readouterr().err == (
+        "missing: e2fsprogs\n  next: only root may install packages. As root run: make vm-tools\n"
+    )
 
 
 def test_who_may_not_build_the_image_is_told_who_may(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 1000)
-    assert "make test" in (tools.obstacle_to_building() or "")
+    told = tools.obstacle_to_building(Path("/home/me/.cache/memqos-vm"))
+    assert told is not None
+    assert told.endswith("As root run, once: make test MEMQOS_VM_CACHE=/home/me/.cache/memqos-vm")
 
 
 def test_the_guest_gets_the_pinned_packages_that_tests_need_and_no_more() -> None:

@@ -20,7 +20,7 @@ from memqos.cli.outcomes import (
     writer_options,
 )
 from memqos.cli.output import complain, emit
-from memqos.cli.plan import node_options, observed, wanted
+from memqos.cli.plan import caveats, insist_on_pods, node_options, observed, wanted
 from memqos.converge.apply import Applied, apply, in_order
 from memqos.converge.journal import Reading, writing
 from memqos.converge.planning import plan_of
@@ -40,7 +40,7 @@ class _Todo(NamedTuple):
 
     steps: tuple[Step, ...]
     protections: dict[str, Protection]
-    notes: tuple[str, ...]
+    caveats: Sequence[str]
 
 
 @click.command()
@@ -75,8 +75,8 @@ def command(
     if differing:
         return _refuse(differing)
     ready = [step for step, found in zip(todo.steps, now, strict=True) if found == "ready"]
-    for note in (*todo.notes, *_owner_notes(ready)):
-        complain(f"note: {note}")
+    for line in (*todo.caveats, *_owner_notes(ready)):
+        complain(line)
     if output == "table":
         _show(ready, todo.protections)
     if ready and not yes and not _agreed(len(ready)):
@@ -94,12 +94,11 @@ def _show(steps: Sequence[Step], protections: dict[str, Protection]) -> None:
 
 
 def _planned(options: dict[str, Any]) -> _Todo:
-    if options["pods"] is None:
-        raise click.UsageError("which pods run here? Give their source with --pods, or a PLAN")
+    insist_on_pods(options)
     observation = observed(options)
     plan = plan_of(observation, wanted(**options))
     steps = steps_of(plan.comparison.changes, observation.identities)
-    return _Todo(steps, plan.protections, plan.notes)
+    return _Todo(steps, plan.protections, caveats(plan))
 
 
 def _saved(file: str, writer: Hand, options: dict[str, Any]) -> _Todo:
@@ -119,7 +118,9 @@ def _saved(file: str, writer: Hand, options: dict[str, Any]) -> _Todo:
 def _owner_notes(steps: Sequence[Step]) -> tuple[str, ...]:
     if not any(".slice/" in f"{step.change.path}/" for step in steps):
         return ()
-    return ("these cgroups are systemd's: it takes such values back on its next daemon-reload",)
+    return (
+        "note: these cgroups are systemd's: it takes such values back on its next daemon-reload",
+    )
 
 
 def _agreed(count: int) -> bool:

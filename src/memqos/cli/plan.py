@@ -12,12 +12,12 @@ from memqos.cli.releases import gates_of, release_options
 from memqos.cli.terms import FactorType
 from memqos.converge.observing import Configuration, Observation, observe_live
 from memqos.converge.planning import FILES, NodePlan, Wanted, plan_of
-from memqos.draw.changes import changes_data, changes_text, summary
+from memqos.draw.changes import changes_data, changes_text, gaps_text, summary
 from memqos.draw.explained import terms_line
 from memqos.errors import InputError
 from memqos.host.cgroups import SYSTEM_ROOT
 from memqos.host.machine import Roots, read_machine
-from memqos.host.versions import kubelet_version, runtime_version
+from memqos.host.versions import kubelet_version, own_version, runtime_version
 from memqos.plan.terms import Policy
 
 CHANGES_PENDING = 2
@@ -70,6 +70,8 @@ def command(
     """
     if snapshot is not None and out is not None:
         raise click.UsageError("a plan of a snapshot cannot be applied, so it is not saved")
+    if out is not None:
+        insist_on_pods(options)
     observation = (
         observed(options) if snapshot is None else of_snapshot(snapshot, options["kubelet"])
     )
@@ -81,6 +83,12 @@ def command(
     else:
         emit(_data(plan), output)
     return CHANGES_PENDING if plan.comparison.changes else 0
+
+
+def insist_on_pods(options: Mapping[str, Any]) -> None:
+    """Planned without its pods, a node would lose all its protection."""
+    if options["pods"] is None:
+        raise click.UsageError("which pods run here? Give their source with --pods")
 
 
 def wanted(**options: Any) -> Wanted:
@@ -129,27 +137,28 @@ def configuration_in(file: str | None) -> Configuration | None:
 
 def save(file: str, plan: NodePlan, observation: Observation, root: str) -> None:
     """Write the plan to a file."""
-    from importlib.metadata import version
-
     from memqos.converge.saved import encode, saved_plan
     from memqos.converge.steps import steps_of
     from memqos.host.durable import replace
 
     steps = steps_of(plan.comparison.changes, observation.identities)
-    saved = saved_plan(steps, observation.machine.boot_id or "", root, version("memqos"))
+    saved = saved_plan(steps, observation.machine.boot_id or "", root, own_version())
     try:
         replace(file, encode(saved))
     except OSError as error:
         raise InputError(f"the plan could not be saved: {error.strerror}", file=file) from None
 
 
+def caveats(plan: NodePlan) -> list[str]:
+    """What a person should know before believing a plan."""
+    gaps = gaps_text(plan.tree.unresolved, plan.comparison.nobodys)
+    return [*(f"note: {note}" for note in plan.notes), *gaps]
+
+
 def _print(plan: NodePlan, *, why: bool) -> None:
     print(terms_line(plan.terms))
-    for note in plan.notes:
-        complain(f"note: {note}")
-    for missing in plan.tree.unresolved:
-        who = f"{missing.pod} {missing.container}" if missing.container else missing.pod
-        complain(f"unresolved: {who}: {missing.why}")
+    for line in caveats(plan):
+        complain(line)
     lines = changes_text(plan.comparison, plan.protections, why=why)
     if lines:
         print("\n" + "\n".join(lines))
@@ -169,5 +178,6 @@ def _data(plan: NodePlan) -> dict[str, Any]:
             {"pod": each.pod, "container": each.container, "why": each.why}
             for each in plan.tree.unresolved
         ],
+        "unknown": list(plan.comparison.nobodys),
         "notes": list(plan.notes),
     }

@@ -13,3 +13,13 @@ def cgroup() -> Iterator[Cgroup]:
         yield made
     finally:
         made.remove()
+
+
+@pytest.fixture
+def kubepods() -> Iterator[Cgroup]:
+    """The cgroup that the cgroupfs driver keeps all pods in."""
+    made = Cgroup.at_root("kubepods")
+    try:
+        yield made
+    finally:
+        made.remove()
