@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Sequence
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import click
 
@@ -19,7 +19,7 @@ from memqos.cli.outcomes import (
     results_data,
     writer_options,
 )
-from memqos.cli.output import complain, emit
+from memqos.cli.output import Form, complain, emit
 from memqos.cli.plan import caveats, insist_on_pods, node_options, observed, wanted
 from memqos.converge.apply import Applied, apply, in_order
 from memqos.converge.journal import Reading, writing
@@ -27,8 +27,7 @@ from memqos.converge.planning import plan_of
 from memqos.converge.saved import check_is_of, decode
 from memqos.converge.steps import Moved, Step, standing, steps_of
 from memqos.draw.changes import changes_text, summary
-from memqos.errors import InputError
-from memqos.host.manifests import load
+from memqos.host.manifests import load_one
 from memqos.plan.changes import Comparison
 from memqos.plan.effective import Protection
 
@@ -55,7 +54,7 @@ def command(
     plan: str | None,
     yes: bool,
     force: bool,
-    output: Literal["table", "json", "yaml"],
+    output: Form,
     timeout: float,
     journal: str,
     **options: Any,
@@ -107,9 +106,7 @@ def _saved(file: str, writer: Hand, options: dict[str, Any]) -> _Todo:
         raise click.UsageError(
             f"a saved plan holds its terms already: leave out --{given[0].replace('_', '-')}"
         )
-    ((name, data),) = load([file])
-    if isinstance(data, InputError):
-        raise data
+    name, data = load_one(file)
     plan = decode(data, name)
     check_is_of(plan, writer.hierarchy, name)
     return _Todo(plan.steps, {}, ())
@@ -152,7 +149,7 @@ def _refuse(differing: Sequence[Moved]) -> int:
     return ERROR
 
 
-def _tell(applied: Applied, reading: Reading, output: Literal["table", "json", "yaml"]) -> int:
+def _tell(applied: Applied, reading: Reading, output: Form) -> int:
     notes = [*journal_notes(reading)]
     if applied.unrecorded is not None:
         notes.append(f"the journal could not be kept to the end: {applied.unrecorded}")

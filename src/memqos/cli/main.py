@@ -5,11 +5,11 @@ Exit codes: 0 fine, 1 error, 2 changes pending or findings, 64 wrong usage, 130 
 
 import os
 import sys
-from importlib import import_module
 from typing import Final, NoReturn
 
 import click
 
+from memqos.cli.lazy import LazyGroup
 from memqos.errors import MemqosError
 
 WRONG_USAGE: Final = 64
@@ -32,25 +32,12 @@ _COMMANDS: Final = {
 }
 
 
-class _Lazy(click.Group):
-    """Knows its commands' names and one line about each; imports a command only to run it."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(_COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in _COMMANDS:
-            return None
-        command = import_module(f"memqos.cli.{cmd_name}").command
-        assert isinstance(command, click.Command)
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(list(_COMMANDS.items()))
-
-
-@click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=LazyGroup,
+    prefix="memqos.cli.",
+    about=_COMMANDS,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(package_name="memqos")
 def cli() -> None:
     """Memory quality of service for Kubernetes nodes.

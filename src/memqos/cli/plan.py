@@ -1,16 +1,16 @@
 """`memqos plan`: what would change on a node, and why."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import click
 import msgspec
 
-from memqos.cli.output import complain, emit
+from memqos.cli.output import Form, complain, emit, output_option
 from memqos.cli.pod_sources import source_given, source_options
 from memqos.cli.releases import gates_of, release_options
 from memqos.cli.terms import FactorType
-from memqos.converge.observing import Configuration, Observation, observe_live
+from memqos.converge.observing import Observation, configuration_in, observe_live
 from memqos.converge.planning import FILES, NodePlan, Wanted, plan_of
 from memqos.draw.changes import changes_data, changes_text, gaps_text, summary
 from memqos.draw.explained import terms_line
@@ -47,18 +47,12 @@ def node_options(command: Any) -> Any:
 @click.option("--snapshot", metavar="FILE", help="Plan the node of a snapshot, not this one.")
 @click.option("--why", is_flag=True, help="Show the derivation of every change.")
 @click.option("--out", metavar="FILE", help="Save the plan, for memqos apply FILE.")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["table", "json", "yaml"]),
-    default="table",
-    help="What to print.  [default: table]",
-)
+@output_option()
 def command(
     snapshot: str | None,
     why: bool,
     out: str | None,
-    output: Literal["table", "json", "yaml"],
+    output: Form,
     **options: Any,
 ) -> int:
     """Hold this node, or that of a snapshot, against what Kubernetes would have it be.
@@ -121,18 +115,6 @@ def of_snapshot(file: str, kubelet: str | None) -> Observation:
     if kubelet is None:
         return observation
     return msgspec.structs.replace(observation, configuration=configuration_in(kubelet))
-
-
-def configuration_in(file: str | None) -> Configuration | None:
-    """The configuration a file holds, still to be decoded; None where no file is given."""
-    from memqos.host.manifests import load
-
-    if file is None:
-        return None
-    (name, data), *_ = load([file])
-    if isinstance(data, InputError):
-        raise data
-    return Configuration(name, data)
 
 
 def save(file: str, plan: NodePlan, observation: Observation, root: str) -> None:

@@ -3,7 +3,7 @@
 import os
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import click
 
@@ -21,13 +21,11 @@ from memqos.cli.outcomes import (
     results_data,
     writer_options,
 )
-from memqos.cli.output import complain, emit
+from memqos.cli.output import Form, complain, emit
 from memqos.converge.journal import Reading, read, writing
 from memqos.converge.rollback import Found, RolledBack, State, rollback, survey
 from memqos.draw.table import table
 from memqos.host.cgroups import SYSTEM_ROOT
-
-Form = Literal["table", "json", "yaml"]
 
 _STATES: Final[dict[State, str]] = {
     "ours": "to put back",

@@ -10,6 +10,7 @@ from memqos.api.kubelet import Driver
 from memqos.api.machine import LAYOUTS, Machine
 from memqos.api.pod import Pod
 from memqos.host.machine import SYSTEM, Roots, read_machine
+from memqos.host.manifests import load_one
 from memqos.host.tree import read_tree
 
 if TYPE_CHECKING:
@@ -104,6 +105,11 @@ def observe_snapshot(snapshot: "Snapshot", file: str) -> Observation:
         memory_manager_state=snapshot.memory_manager_state,
         notes=snapshot.notes,
     )
+
+
+def configuration_in(file: str | None) -> Configuration | None:
+    """The configuration a file holds, still to be decoded; None where no file is given."""
+    return None if file is None else Configuration(*load_one(file))
 
 
 def _configuration(file: str, notes: list[str]) -> Configuration | None:
