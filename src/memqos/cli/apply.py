@@ -20,7 +20,14 @@ from memqos.cli.outcomes import (
     writer_options,
 )
 from memqos.cli.output import Form, complain, emit
-from memqos.cli.plan import caveats, insist_on_pods, node_options, observed, wanted
+from memqos.cli.plan import (
+    caveats_of,
+    insist_on_all,
+    insist_on_pods,
+    node_options,
+    observed,
+    wanted,
+)
 from memqos.converge.apply import Applied, apply, in_order
 from memqos.converge.journal import Reading, writing
 from memqos.converge.planning import plan_of
@@ -67,14 +74,17 @@ def command(
 
     Exit code 0: all is as planned, 2: something is left to do, 1: something failed.
     """
+    if output != "table" and not yes:
+        raise click.UsageError(f"-o {output} asks nobody: --yes writes without asking")
     writer = hand(options["cgroup_root"], timeout, force=force)
     todo = _planned(options) if plan is None else _saved(plan, writer, options)
     now = [standing(step, writer.fs, writer.cautions.page_size) for step in todo.steps]
     differing = [found for found in now if isinstance(found, Moved)]
     if differing:
-        return _refuse(differing)
+        return _refuse(differing, output)
     ready = [step for step, found in zip(todo.steps, now, strict=True) if found == "ready"]
-    for line in (*todo.caveats, *_owner_notes(ready)):
+    caveats = (*todo.caveats, *_owner_notes(ready))
+    for line in caveats:
         complain(line)
     if output == "table":
         _show(ready, todo.protections)
@@ -82,8 +92,8 @@ def command(
         return LEFT
     reading, applied = _write(todo.steps, writer, journal) if ready else _NOTHING
     if applied.moved:
-        return _refuse(applied.moved)
-    return _tell(applied, reading, output)
+        return _refuse(applied.moved, output)
+    return _tell(applied, reading, caveats, output)
 
 
 def _show(steps: Sequence[Step], protections: dict[str, Protection]) -> None:
@@ -96,8 +106,9 @@ def _planned(options: dict[str, Any]) -> _Todo:
     insist_on_pods(options)
     observation = observed(options)
     plan = plan_of(observation, wanted(**options))
+    insist_on_all(plan)
     steps = steps_of(plan.comparison.changes, observation.identities)
-    return _Todo(steps, plan.protections, caveats(plan))
+    return _Todo(steps, plan.protections, caveats_of(plan))
 
 
 def _saved(file: str, writer: Hand, options: dict[str, Any]) -> _Todo:
@@ -135,28 +146,34 @@ def _write(steps: Sequence[Step], writer: Hand, folder: str) -> tuple[Reading, A
                 steps, writer.fs, writer.driver, journal, writer.cautions, progress()
             )
         except KeyboardInterrupt:
-            complain("stopped midway: memqos rollback puts back what was written")
+            complain(
+                "stopped midway: memqos apply goes on from here, memqos rollback puts back what "
+                "was written"
+            )
             raise
         finally:
             end_progress()
 
 
-def _refuse(differing: Sequence[Moved]) -> int:
+def _refuse(differing: Sequence[Moved], output: Form) -> int:
     complain("the cgroups have changed since they were planned, so nothing is written:")
     for each in differing:
         complain(f"  {each}")
     complain("next: plan again")
+    if output != "table":
+        emit({"results": [], "moved": [str(each) for each in differing], "notes": []}, output)
     return ERROR
 
 
-def _tell(applied: Applied, reading: Reading, output: Form) -> int:
+def _tell(applied: Applied, reading: Reading, caveats: Sequence[str], output: Form) -> int:
     notes = [*journal_notes(reading)]
     if applied.unrecorded is not None:
         notes.append(f"the journal could not be kept to the end: {applied.unrecorded}")
     for note in notes:
         complain(f"note: {note}")
     if output != "table":
-        emit({"results": results_data(applied.results), "notes": notes}, output)
+        results = results_data(applied.results)
+        emit({"results": results, "moved": [], "notes": [*caveats, *notes]}, output)
     elif applied.results:
         print_results(applied.results, "written")
     return exit_code(applied.results)

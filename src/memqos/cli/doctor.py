@@ -7,6 +7,7 @@ import click
 
 from memqos.api.documents import read
 from memqos.api.kubelet import Driver
+from memqos.cli.amounts import Seconds
 from memqos.cli.output import Form, complain, emit, output_option
 from memqos.cli.plan import node_options, observed, of_snapshot, wanted
 from memqos.converge.observing import Observation
@@ -37,7 +38,7 @@ _FILES = (
 @click.option("--snapshot", metavar="FILE", help="Judge the node of a snapshot, not this one.")
 @click.option(
     "--seconds",
-    type=click.FloatRange(0.1, 3600),
+    type=Seconds(0.1, 3600),
     default=3,
     help="How long to watch who is throttled.  [default: 3]",
 )

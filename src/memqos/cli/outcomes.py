@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import click
 
+from memqos.cli.amounts import Seconds
 from memqos.cli.output import complain, output_option
 from memqos.converge.apply import Progress, quiet
 from memqos.converge.direct import TIMEOUT, Direct
@@ -51,7 +52,7 @@ def writer_options(command: F) -> F:
         output_option(),
         click.option(
             "--timeout",
-            type=click.FloatRange(min=0, min_open=True),
+            type=Seconds(0, 3600, min_open=True),
             default=TIMEOUT,
             metavar="SECONDS",
             help=f"How long a write may take.  [default: {TIMEOUT:g}]",

@@ -1,5 +1,6 @@
 """`memqos plan`: what would change on a node, and why."""
 
+import os
 from collections.abc import Iterable, Mapping
 from typing import Any, get_args
 
@@ -9,6 +10,7 @@ import msgspec
 from memqos.cli.output import Form, complain, emit, output_option
 from memqos.cli.pod_sources import source_given, source_options
 from memqos.cli.releases import gates_of, release_options
+from memqos.cli.roots import cgroup_root_option
 from memqos.cli.terms import FactorType
 from memqos.converge.observing import Observation, configuration_in, observe_live
 from memqos.converge.planning import FILES, NodePlan, Wanted, plan_of
@@ -20,6 +22,7 @@ from memqos.host.machine import Roots, read_machine
 from memqos.host.versions import kubelet_version, own_version, runtime_version
 from memqos.plan.terms import Policy
 
+ERROR = 1
 CHANGES_PENDING = 2
 
 
@@ -30,12 +33,7 @@ def node_options(command: Any) -> Any:
         click.option("--policy", type=click.Choice(get_args(Policy)), help="Reservation policy."),
         click.option("--kubelet", metavar="FILE", help="A KubeletConfiguration."),
         source_options,
-        click.option(
-            "--cgroup-root",
-            default=SYSTEM_ROOT,
-            metavar="DIR",
-            help=f"Where the cgroups are.  [default: {SYSTEM_ROOT}]",
-        ),
+        cgroup_root_option,
         release_options,
     ):
         command = option(command)
@@ -71,11 +69,15 @@ def command(
     )
     plan = plan_of(observation, wanted(**options))
     if out is not None:
+        insist_on_all(plan)
         save(out, plan, observation, options["cgroup_root"])
     if output == "table":
         _print(plan, why=why)
     else:
         emit(_data(plan), output)
+    if plan.unread:
+        complain("some cgroups could not be read, so this is not all – run as root")
+        return ERROR
     return CHANGES_PENDING if plan.comparison.changes else 0
 
 
@@ -83,6 +85,15 @@ def insist_on_pods(options: Mapping[str, Any]) -> None:
     """Planned without its pods, a node would lose all its protection."""
     if options["pods"] is None:
         raise click.UsageError("which pods run here? Give their source with --pods")
+
+
+def insist_on_all(plan: NodePlan) -> None:
+    """What could be seen in part only is not written."""
+    if plan.unread:
+        raise InputError(
+            f"{plan.unread[0]} cannot be read, so there is no plan to be applied",
+            hint="run as root",
+        )
 
 
 def wanted(**options: Any) -> Wanted:
@@ -95,6 +106,12 @@ def wanted(**options: Any) -> Wanted:
 def observed(options: Mapping[str, Any], files: Iterable[str] = FILES) -> Observation:
     """This machine, with its pods from where the options of `node_options` say."""
     roots = Roots(cgroup=options["cgroup_root"])
+    if roots.cgroup != SYSTEM_ROOT and not os.path.isdir(roots.cgroup):
+        raise InputError(
+            "there is no such folder",
+            file=roots.cgroup,
+            hint="--cgroup-root says where the cgroups are",
+        )
     machine = msgspec.structs.replace(
         read_machine(roots), runtime=runtime_version(), kubelet=kubelet_version()
     )
@@ -131,20 +148,22 @@ def save(file: str, plan: NodePlan, observation: Observation, root: str) -> None
         raise InputError(f"the plan could not be saved: {error.strerror}", file=file) from None
 
 
-def caveats(plan: NodePlan) -> list[str]:
+def caveats_of(plan: NodePlan) -> list[str]:
     """What a person should know before believing a plan."""
-    gaps = gaps_text(plan.tree.unresolved, plan.comparison.nobodys)
+    comparison = plan.comparison
+    gaps = gaps_text(plan.tree.unresolved, comparison.nobodys, comparison.missing)
     return [*(f"note: {note}" for note in plan.notes), *gaps]
 
 
 def _print(plan: NodePlan, *, why: bool) -> None:
     print(terms_line(plan.terms))
-    for line in caveats(plan):
+    for line in caveats_of(plan):
         complain(line)
     lines = changes_text(plan.comparison, plan.protections, why=why)
     if lines:
         print("\n" + "\n".join(lines))
-    print("\n" + summary(plan.comparison))
+    if plan.comparison.changes or not plan.unread:
+        print("\n" + summary(plan.comparison))
 
 
 def _data(plan: NodePlan) -> dict[str, Any]:
@@ -152,7 +171,7 @@ def _data(plan: NodePlan) -> dict[str, Any]:
         "release": str(plan.terms.release),
         "policy": plan.terms.policy,
         "factor": plan.terms.factor,
-        "converged": not plan.comparison.changes,
+        "converged": not plan.comparison.changes and not plan.unread,
         "changes": changes_data(plan.comparison.changes, plan.protections),
         "foreign": changes_data(plan.comparison.foreign, {}),
         "missing": [cgroup.path for cgroup in plan.comparison.missing],
@@ -161,5 +180,6 @@ def _data(plan: NodePlan) -> dict[str, Any]:
             for each in plan.tree.unresolved
         ],
         "unknown": list(plan.comparison.nobodys),
+        "unread": list(plan.unread),
         "notes": list(plan.notes),
     }

@@ -11,11 +11,11 @@ import click
 from memqos.api.snapshot import Snapshot
 from memqos.cli.output import complain
 from memqos.cli.pod_sources import source_given, source_options
+from memqos.cli.roots import cgroup_root_option
 from memqos.converge.observing import configuration_in
 from memqos.converge.snapshots import take, written
 from memqos.converge.sources import KubeletPods
 from memqos.errors import InputError
-from memqos.host.cgroups import SYSTEM_ROOT
 from memqos.host.durable import replace
 from memqos.host.kubelet import READ_ONLY, KubeletEndpoint
 from memqos.host.machine import Roots
@@ -25,12 +25,7 @@ from memqos.host.machine import Roots
 @click.option("--out", metavar="FILE", help="Where to write it.  [default: standard output]")
 @source_options
 @click.option("--kubelet", metavar="FILE", help="The kubelet's configuration.")
-@click.option(
-    "--cgroup-root",
-    metavar="FOLDER",
-    default=SYSTEM_ROOT,
-    help=f"Where cgroup v2 is mounted.  [default: {SYSTEM_ROOT}]",
-)
+@cgroup_root_option
 @click.option("--without-images", is_flag=True, help="Leave the names of images out.")
 def command(**options: Any) -> int:
     """Write everything memqos knows of this node into one JSON file.

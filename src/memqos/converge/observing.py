@@ -42,6 +42,8 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
     """As the tree's names tell it; None where no kubelet has been at work."""
     configuration: Configuration | None = None
     memory_manager_state: str | None = None
+    refused: tuple[str, ...] = ()
+    """Cgroups, and files of cgroups, that are there and could not be read."""
     notes: tuple[str, ...] = ()
     """What is missing or could not be read, in words."""
 
@@ -85,6 +87,7 @@ def observe_live(
         driver=kubepods[0].driver if kubepods else None,
         configuration=configuration,
         memory_manager_state=None if state is None else state.decode("utf-8", "replace"),
+        refused=tuple(tree.refused),
         notes=tuple(notes),
     )
 

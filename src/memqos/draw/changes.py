@@ -9,7 +9,7 @@ from memqos.draw.table import short, table
 from memqos.plan.changes import Change, Comparison
 from memqos.plan.effective import Protection
 from memqos.plan.setting import Reason
-from memqos.plan.tree import Unresolved
+from memqos.plan.tree import Cgroup, Unresolved
 
 _KNOB = {"memory.min": "min", "memory.low": "low"}
 _SHOWN: Final = 5
@@ -49,11 +49,21 @@ def summary(comparison: Comparison) -> str:
     return ", ".join(counts)
 
 
-def gaps_text(unresolved: Iterable[Unresolved], nobodys: Sequence[str]) -> list[str]:
-    """Pods without a cgroup, and cgroups without a pod."""
+def gaps_text(
+    unresolved: Iterable[Unresolved], nobodys: Sequence[str], missing: Iterable[Cgroup]
+) -> list[str]:
+    """Pods without a cgroup, and cgroups without a pod.
+
+    That a container's cgroup is missing is no news: it has not started, or has ended.
+    """
     lines = [
         f"unresolved: {f'{each.pod} {each.container}' if each.container else each.pod}: {each.why}"
         for each in unresolved
+    ]
+    lines += [
+        f"missing: {each.path}: planned for {each.pod or 'all pods'}, but not there"
+        for each in missing
+        if each.level != "container"
     ]
     if nobodys:
         shown = ", ".join(nobodys[:_SHOWN]) + (" …" if len(nobodys) > _SHOWN else "")

@@ -165,7 +165,11 @@ def _of_pod(
     if uid is None:
         yield Unresolved(key, None, "the pod has no UID: it has not been created yet")
         return
-    path = names.pod(uid, plan.qos)
+    try:
+        path = names.pod(uid, plan.qos)
+    except InputError as error:
+        yield Unresolved(key, None, error.what)
+        return
     yield Cgroup(path, "pod", by_file(plan.settings), key)
     ids = container_ids(pod)
     for container, planned in zip(containers_of(pod), plan.containers, strict=True):
@@ -175,17 +179,16 @@ def _of_pod(
         elif runtime not in _RUNTIMES:
             yield Unresolved(key, container.name, f"the runtime {runtime!r} is not known")
         else:
+            try:
+                own_path = names.container(path, container_id, _RUNTIMES[runtime])
+            except InputError as error:
+                yield Unresolved(key, container.name, error.what)
+                continue
             settings = by_file(planned.settings)
             given = mems.get((uid, container.name))
             if given is not None:
                 settings["cpuset.mems"] = Setting(given, GIVEN_MEMS)
-            yield Cgroup(
-                names.container(path, container_id, _RUNTIMES[runtime]),
-                "container",
-                settings,
-                key,
-                container.name,
-            )
+            yield Cgroup(own_path, "container", settings, key, container.name)
 
 
 def container_ids(pod: Pod) -> dict[str, str]:
