@@ -3,6 +3,7 @@
 Exit codes: 0 fine, 1 error, 2 changes pending or findings, 64 wrong usage, 130 interrupted.
 """
 
+import errno
 import os
 import sys
 from typing import Final, NoReturn
@@ -14,6 +15,11 @@ from memqos.errors import MemqosError
 
 WRONG_USAGE: Final = 64
 INTERRUPTED: Final = 130
+_HINTS: Final = {
+    errno.ENOSPC: "is the disk full?",
+    errno.EACCES: "run as root",
+    errno.EPERM: "run as root",
+}
 
 _COMMANDS: Final = {
     "explain": "What Kubernetes makes of a Pod, with the reason for every number.",
@@ -72,8 +78,14 @@ def main() -> NoReturn:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except OSError as error:
-        print(f"memqos: {error.strerror or error} – is the disk full?", file=sys.stderr)
+        print(f"memqos: {_told(error)}", file=sys.stderr)
         sys.exit(1)
+
+
+def _told(error: OSError) -> str:
+    place = f"{error.filename}: " if error.filename else ""
+    hint = _HINTS.get(error.errno or 0)
+    return f"{place}{error.strerror or error}" + (f" – {hint}" if hint else "")
 
 
 if __name__ == "__main__":
