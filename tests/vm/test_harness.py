@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.vm.harness import image as images
 from tests.vm.harness import tools
-from tests.vm.harness.declared import Undeclared, machines_of
+from tests.vm.harness.declared import Undeclared, machines_of, shared
 from tests.vm.harness.image import PROJECT, Image
 from tests.vm.harness.initrd import initrd
 from tests.vm.harness.junit import Case, cases
@@ -50,6 +50,27 @@ def test_a_module_that_does_not_say_so_is_refused_by_name(
 ) -> None:
     with pytest.raises(Undeclared, match=rf"test_it\.py.*{complaint}|{complaint}.*test_it\.py"):
         machines_of(module(tmp_path, text))
+
+
+def test_modules_that_want_the_same_machine_share_one(tmp_path: Path) -> None:
+    wanted = {
+        "test_a.py": 'MACHINES = {"one": Topology(), "two": Topology(swap=64)}',
+        "test_b.py": 'MACHINES = {"other": Topology()}',
+        "test_c.py": 'MACHINES = {"systemd": Topology(init="systemd")}',
+        "test_d.py": 'MACHINES = {"systemd": Topology(init="systemd")}',
+    }
+    for name, text in wanted.items():
+        (tmp_path / name).write_text(text)
+    found = [
+        ([module.stem for module in modules], topology)
+        for modules, topology in shared(sorted(tmp_path.iterdir()))
+    ]
+    assert found == [
+        (["test_a", "test_b"], Topology()),
+        (["test_a"], Topology(swap=64)),
+        (["test_c"], Topology(init="systemd")),
+        (["test_d"], Topology(init="systemd")),
+    ]
 
 
 def test_a_report_tells_what_failed_and_what_it_printed() -> None:
@@ -209,7 +230,7 @@ IMPATIENT = Topology(nodes=(256,), cpus=1, seconds_in_all=1)
 def test_a_machine_that_takes_too_long_is_ended(
     image: Image, payload: Path, tmp_path: Path
 ) -> None:
-    with VM(Job("tests/vm/guest", IMPATIENT, image, payload), tmp_path) as machine:
+    with VM(Job(("tests/vm/guest",), IMPATIENT, image, payload), tmp_path) as machine:
         wait_until(lambda: bool(emulators(tmp_path)))
         outcome = machine.outcome()
         assert not emulators(tmp_path)
@@ -223,7 +244,7 @@ def test_a_machine_ends_with_the_block_that_it_lives_in(
 ) -> None:
     with (
         pytest.raises(KeyboardInterrupt),
-        VM(Job("tests/vm/guest", Topology(), image, payload), tmp_path),
+        VM(Job(("tests/vm/guest",), Topology(), image, payload), tmp_path),
     ):
         raise KeyboardInterrupt
     assert not emulators(tmp_path)
@@ -237,7 +258,7 @@ from pathlib import PosixPath
 from tests.vm.harness.image import Image
 from tests.vm.harness.machine import VM, Job
 from tests.vm.harness.topology import Topology
-with VM(Job("tests/vm/guest", Topology(), {image!r}, {payload!r}), {tmp_path!r}) as machine:
+with VM(Job(("tests/vm/guest",), Topology(), {image!r}, {payload!r}), {tmp_path!r}) as machine:
     print("started", flush=True)
     machine.outcome()
 """

@@ -18,7 +18,7 @@ from memqos.host.machine import read_machine
 from memqos.host.tree import read_tree
 
 MACHINES = {
-    "two-nodes": Topology(nodes=(512, 512), distances=((10, 21), (21, 10)), swap=64),
+    "two-nodes": Topology(nodes=(512, 512), distances=((10, 21), (21, 10)), swap=512),
     "not-recursive": Topology(recursive_protection=False),
 }
 COMPARED = ("memory.min", "memory.low", "memory.high", "memory.max", "memory.oom.group", "cpu.max")
@@ -48,7 +48,7 @@ class TestMachine:
         if len(numbers) == 2:
             assert [node.distances for node in machine.numa_nodes] == [(10, 21), (21, 10)]
             assert machine.swap
-            assert 63 * MI <= machine.swap <= 64 * MI
+            assert 511 * MI <= machine.swap <= 512 * MI
         else:
             assert machine.swap == 0
 
