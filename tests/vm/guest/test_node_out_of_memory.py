@@ -2,9 +2,12 @@
 
 from pathlib import Path
 
+import pytest
 from tests.builders import box, of_containers, planned, pod, terms
 from tests.vm.guest.support import MI, Cgroup, Workload, killed_in_order, wait_until
 from tests.vm.harness.topology import Topology
+
+pytestmark = pytest.mark.usefixtures("spared")
 
 MACHINES = {"small": Topology(nodes=(512,))}
 

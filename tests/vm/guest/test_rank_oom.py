@@ -1,7 +1,6 @@
 """The process that `memqos rank oom` names first is the one the kernel kills."""
 
 import json
-from collections.abc import Iterator
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
@@ -13,6 +12,8 @@ from tests.vm.harness.topology import Topology
 
 from memqos.api.meminfo import memory_of
 from memqos.cli.rank_oom import command
+
+pytestmark = pytest.mark.usefixtures("spared")
 
 MACHINES = {"small": Topology(nodes=(512,)), "swapping": Topology(nodes=(512,), swap=64)}
 
@@ -36,15 +37,6 @@ ROUNDS = {
     },
     "besteffort, though it is smaller": {"burstable": (850, 50), "besteffort": (1000, 24)},
 }
-
-
-@pytest.fixture(autouse=True)
-def _this_process_is_spared() -> Iterator[None]:
-    score = Path("/proc/self/oom_score_adj")
-    before = score.read_text()
-    score.write_text(str(NEVER))
-    yield
-    score.write_text(before)
 
 
 @pytest.mark.parametrize("round", ROUNDS)
