@@ -1,18 +1,20 @@
 """`memqos plan`: what would change on a node, and why."""
 
+import os
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import click
 import msgspec
 
-from memqos.cli.output import complain, emit
+from memqos.cli.output import Form, complain, emit, output_option
 from memqos.cli.pod_sources import source_given, source_options
 from memqos.cli.releases import gates_of, release_options
+from memqos.cli.roots import cgroup_root_option
 from memqos.cli.terms import FactorType
-from memqos.converge.observing import Configuration, Observation, observe_live
+from memqos.converge.observing import Observation, configuration_in, observe_live
 from memqos.converge.planning import FILES, NodePlan, Numa, Wanted, plan_of
-from memqos.draw.changes import changes_data, changes_text, summary
+from memqos.draw.changes import changes_data, changes_text, gaps_text, summary
 from memqos.draw.explained import terms_line
 from memqos.errors import InputError
 from memqos.host.cgroups import SYSTEM_ROOT
@@ -21,6 +23,7 @@ from memqos.host.versions import kubelet_version, own_version, runtime_version
 from memqos.numa.unaligned import NOTICE
 from memqos.plan.terms import Policy
 
+ERROR = 1
 CHANGES_PENDING = 2
 
 
@@ -42,12 +45,7 @@ def node_options(command: Any) -> Any:
         click.option("--policy", type=click.Choice(get_args(Policy)), help="Reservation policy."),
         click.option("--kubelet", metavar="FILE", help="A KubeletConfiguration."),
         source_options,
-        click.option(
-            "--cgroup-root",
-            default=SYSTEM_ROOT,
-            metavar="DIR",
-            help=f"Where the cgroups are.  [default: {SYSTEM_ROOT}]",
-        ),
+        cgroup_root_option,
         release_options,
     ):
         command = option(command)
@@ -59,18 +57,12 @@ def node_options(command: Any) -> Any:
 @click.option("--snapshot", metavar="FILE", help="Plan the node of a snapshot, not this one.")
 @click.option("--why", is_flag=True, help="Show the derivation of every change.")
 @click.option("--out", metavar="FILE", help="Save the plan, for memqos apply FILE.")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["table", "json", "yaml"]),
-    default="table",
-    help="What to print.  [default: table]",
-)
+@output_option()
 def command(
     snapshot: str | None,
     why: bool,
     out: str | None,
-    output: Literal["table", "json", "yaml"],
+    output: Form,
     **options: Any,
 ) -> int:
     """Hold this node, or that of a snapshot, against what Kubernetes would have it be.
@@ -82,16 +74,37 @@ def command(
     """
     if snapshot is not None and out is not None:
         raise click.UsageError("a plan of a snapshot cannot be applied, so it is not saved")
+    if out is not None:
+        insist_on_pods(options)
     asked = wanted(**options)
     observation = observed(options) if snapshot is None else of_snapshot(snapshot, options)
     plan = plan_of(observation, asked)
     if out is not None:
+        insist_on_all(plan)
         save(out, plan, observation, options["cgroup_root"])
     if output == "table":
         _print(plan, why=why)
     else:
         emit(_data(plan), output)
+    if plan.unread:
+        complain("some cgroups could not be read, so this is not all – run as root")
+        return ERROR
     return CHANGES_PENDING if plan.comparison.changes else 0
+
+
+def insist_on_pods(options: Mapping[str, Any]) -> None:
+    """Planned without its pods, a node would lose all its protection."""
+    if options["pods"] is None:
+        raise click.UsageError("which pods run here? Give their source with --pods")
+
+
+def insist_on_all(plan: NodePlan) -> None:
+    """What could be seen in part only is not written."""
+    if plan.unread:
+        raise InputError(
+            f"{plan.unread[0]} cannot be read, so there is no plan to be applied",
+            hint="run as root",
+        )
 
 
 def wanted(**options: Any) -> Wanted:
@@ -114,6 +127,12 @@ def _numa(asked: Numa | None, state: str | None) -> Numa:
 def observed(options: Mapping[str, Any], files: Iterable[str] = FILES) -> Observation:
     """This machine, with its pods from where the options of `node_options` say."""
     roots = Roots(cgroup=options["cgroup_root"])
+    if roots.cgroup != SYSTEM_ROOT and not os.path.isdir(roots.cgroup):
+        raise InputError(
+            "there is no such folder",
+            file=roots.cgroup,
+            hint="--cgroup-root says where the cgroups are",
+        )
     machine = msgspec.structs.replace(
         read_machine(roots), runtime=runtime_version(), kubelet=kubelet_version()
     )
@@ -148,18 +167,6 @@ def _with_state(observation: Observation, file: str | None) -> Observation:
     return msgspec.structs.replace(observation, memory_manager_state=text)
 
 
-def configuration_in(file: str | None) -> Configuration | None:
-    """The configuration a file holds, still to be decoded; None where no file is given."""
-    from memqos.host.manifests import load
-
-    if file is None:
-        return None
-    (name, data), *_ = load([file])
-    if isinstance(data, InputError):
-        raise data
-    return Configuration(name, data)
-
-
 def save(file: str, plan: NodePlan, observation: Observation, root: str) -> None:
     """Write the plan to a file."""
     from memqos.converge.saved import encode, saved_plan
@@ -167,26 +174,30 @@ def save(file: str, plan: NodePlan, observation: Observation, root: str) -> None
     from memqos.host.durable import replace
 
     steps = steps_of(plan.comparison.changes, observation.identities)
-    saved = saved_plan(steps, observation.machine.boot_id or "", root, own_version() or "unknown")
+    saved = saved_plan(steps, observation.machine.boot_id or "", root, own_version())
     try:
         replace(file, encode(saved))
     except OSError as error:
         raise InputError(f"the plan could not be saved: {error.strerror}", file=file) from None
 
 
+def caveats_of(plan: NodePlan) -> list[str]:
+    """What a person should know before believing a plan."""
+    comparison = plan.comparison
+    gaps = gaps_text(plan.tree.unresolved, comparison.nobodys, comparison.missing)
+    notes = [*plan.notes, *(f"{pod}: {NOTICE}" for pod in plan.unaligned)]
+    return [*(f"note: {note}" for note in notes), *gaps]
+
+
 def _print(plan: NodePlan, *, why: bool) -> None:
     print(terms_line(plan.terms))
-    for note in plan.notes:
-        complain(f"note: {note}")
-    for pod in plan.unaligned:
-        complain(f"note: {pod}: {NOTICE}")
-    for missing in plan.tree.unresolved:
-        who = f"{missing.pod} {missing.container}" if missing.container else missing.pod
-        complain(f"unresolved: {who}: {missing.why}")
+    for line in caveats_of(plan):
+        complain(line)
     lines = changes_text(plan.comparison, plan.protections, why=why)
     if lines:
         print("\n" + "\n".join(lines))
-    print("\n" + summary(plan.comparison))
+    if plan.comparison.changes or not plan.unread:
+        print("\n" + summary(plan.comparison))
 
 
 def _data(plan: NodePlan) -> dict[str, Any]:
@@ -194,7 +205,7 @@ def _data(plan: NodePlan) -> dict[str, Any]:
         "release": str(plan.terms.release),
         "policy": plan.terms.policy,
         "factor": plan.terms.factor,
-        "converged": not plan.comparison.changes,
+        "converged": not plan.comparison.changes and not plan.unread,
         "changes": changes_data(plan.comparison.changes, plan.protections),
         "foreign": changes_data(plan.comparison.foreign, {}),
         "missing": [cgroup.path for cgroup in plan.comparison.missing],
@@ -203,5 +214,7 @@ def _data(plan: NodePlan) -> dict[str, Any]:
             for each in plan.tree.unresolved
         ],
         "unaligned": list(plan.unaligned),
+        "unknown": list(plan.comparison.nobodys),
+        "unread": list(plan.unread),
         "notes": list(plan.notes),
     }

@@ -4,16 +4,13 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from memqos.converge.records import Intent, Key, Outcome, Record
+from memqos.converge.records import Intent, Key, Outcome, Place, Record
 from memqos.plan.tree import Level
 
 
-class Owed(msgspec.Struct, frozen=True):
+class Owed(Place, frozen=True):
     """One file that memqos has written, or was about to write."""
 
-    path: str
-    file: str
-    cgroup: int
     original: str
     """What was there before memqos first wrote."""
     ours: tuple[str, ...]
@@ -21,10 +18,6 @@ class Owed(msgspec.Struct, frozen=True):
     level: Level
     pod: str | None = None
     container: str | None = None
-
-    @property
-    def key(self) -> Key:
-        return self.path, self.file, self.cgroup
 
 
 Debts = dict[Key, Owed]

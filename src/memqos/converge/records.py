@@ -40,34 +40,32 @@ class Hierarchy(msgspec.Struct, frozen=True, tag="hierarchy", forbid_unknown_fie
         return (self.device, self.inode) == (other.device, other.inode)
 
 
-class Intent(msgspec.Struct, frozen=True, tag="intent", forbid_unknown_fields=True):
-    """A value is about to be written, and what was there before."""
+class Place(msgspec.Struct, frozen=True):
+    """One file of one cgroup."""
 
     path: str
     file: str
     cgroup: int
+
+    @property
+    def key(self) -> Key:
+        return self.path, self.file, self.cgroup
+
+
+class Intent(Place, frozen=True, tag="intent", forbid_unknown_fields=True):
+    """A value is about to be written, and what was there before."""
+
     old: str
     new: str
     level: Level
     pod: str | None = None
     container: str | None = None
 
-    @property
-    def key(self) -> Key:
-        return self.path, self.file, self.cgroup
 
-
-class Outcome(msgspec.Struct, frozen=True, tag="outcome", forbid_unknown_fields=True):
+class Outcome(Place, frozen=True, tag="outcome", forbid_unknown_fields=True):
     """What became of the last intent about a file."""
 
-    path: str
-    file: str
-    cgroup: int
     written: bool
-
-    @property
-    def key(self) -> Key:
-        return self.path, self.file, self.cgroup
 
 
 Record = Hierarchy | Intent | Outcome
