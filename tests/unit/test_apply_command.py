@@ -171,7 +171,7 @@ class TestApply:
         self, shell: Shell, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(
-            "memqos.cli.outcomes.reach", lambda *_args, **_options: Reach(has_systemd=True)
+            "memqos.cli.outcomes.reach", lambda *_args, **_options: Reach(systemd="/run")
         )
         shell.node.kernel.make("/kubepods.slice")
         file = shell.saved({("/kubepods.slice", MIN): str(MI), (BUSY, MIN): str(MI)})

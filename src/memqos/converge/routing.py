@@ -10,7 +10,7 @@ from memqos.converge.records import Holding, Owner
 from memqos.errors import Unreachable
 from memqos.host.cgroups import CgroupFs
 from memqos.host.reach import Reach
-from memqos.host.systemd_dropins import DropIns
+from memqos.host.systemd_dropins import RUN, DropIns
 from memqos.plan.changes import Change
 from memqos.plan.names import container_of, inner
 from memqos.plan.terms import PAGE_SIZE
@@ -44,11 +44,11 @@ def route(change: Change, reach: Reach, *, has_inner: bool) -> Route:
         )
     if not change.path.endswith(_UNITS):
         return Route("direct", _nobody(container is not None, reach))
-    if not reach.has_systemd:
+    if reach.systemd is None:
         return Route("direct", "named as a unit, but systemd does not run here")
     if change.file == "cpuset.mems":
         return Route("direct", "systemd leaves it alone unless it is told of it")
-    if not reach.has_bus:
+    if reach.bus is None:
         return Route("direct", "systemd's, but the bus does not answer: a reload takes it back")
     return Route("systemd", "a unit of systemd's, which puts back what it knows at every reload")
 
@@ -132,9 +132,10 @@ class Router:
         from memqos.converge.units import Units
         from memqos.host.systemd_bus import Manager
 
-        manager = Manager(self.timeout)
+        manager = Manager(self.reach.bus or "", self.timeout)
         self._connections.append(manager)
-        return Units(self.fs, manager, DropIns(), self.timeout)
+        dropins = DropIns(self.reach.systemd or RUN)
+        return Units(self.fs, manager, dropins, self.timeout)
 
     def _containers(self, socket: str) -> Driver:
         from memqos.converge.containers import Containers

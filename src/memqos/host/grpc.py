@@ -20,8 +20,10 @@ SIZE_LIMIT: Final = 16 << 20
 _CHUNK: Final = 1 << 16
 _PREFIX: Final = struct.Struct(">BI")
 """Whether a message is compressed, and its length."""
-OK: Final = "0"
-UNAVAILABLE: Final = "14"
+_OK: Final = "0"
+_DEADLINE_EXCEEDED: Final = "4"
+_AWAY: Final = frozenset({"1", "14"})
+"""Cancelled and unavailable: what a server says that is about to end, or has yet to begin."""
 
 
 class Refused(MemqosError):
@@ -151,9 +153,11 @@ def _message(answer: Answer) -> bytes:
     if code is None:
         raise ConnectionError("this is no gRPC server")
     message = answer.headers.get("grpc-message", "")
-    if code == UNAVAILABLE:
+    if code == _DEADLINE_EXCEEDED:
+        raise TimeoutError
+    if code in _AWAY:
         raise ConnectionError(message or "unavailable")
-    if code != OK:
+    if code != _OK:
         raise Refused(code, message)
     data = bytes(answer.data)
     if len(data) < _PREFIX.size or _PREFIX.unpack_from(data)[0]:

@@ -1,17 +1,18 @@
 """Which owners of cgroups can be reached on this machine: the bus, and the runtimes' sockets."""
 
 import os
+import re
 import socket
 from typing import Final
 
 import msgspec
 
 from memqos.errors import Unreachable
+from memqos.host.systemd_dropins import RUN
 from memqos.plan.names import Runtime
 
-SYSTEMD_RUNS: Final = "/run/systemd/system"
-"""Where systemd is the first process, this folder is there."""
-BUS: Final = "/run/dbus/system_bus_socket"
+_BUS: Final = "/run/dbus/system_bus_socket"
+_ADDRESS: Final = re.compile(r"unix:path=([^,;]+)")
 SOCKETS: Final[dict[Runtime, tuple[str, ...]]] = {
     "containerd": (
         "/run/containerd/containerd.sock",
@@ -30,9 +31,12 @@ class Reach(msgspec.Struct, frozen=True):
     """Whether the tree is no kernel's: then it has no owners."""
     is_direct: bool = False
     """Whether somebody asked for values to be written past their owners."""
-    has_systemd: bool = False
-    has_bus: bool = False
+    systemd: str | None = None
+    """Where systemd keeps what it knows until the next boot, if it runs here."""
+    bus: str | None = None
+    """The socket of the system bus."""
     sockets: dict[Runtime, str] = {}
+    """Those of container runtimes."""
 
 
 def reach(root: str, cri_socket: str | None = None, *, direct: bool = False) -> Reach:
@@ -40,10 +44,13 @@ def reach(root: str, cri_socket: str | None = None, *, direct: bool = False) -> 
     is_copy = not _is_of_kernel(root)
     if is_copy or direct:
         return Reach(is_copy=is_copy, is_direct=direct)
-    has_systemd = os.path.isdir(SYSTEMD_RUNS)
+    # Only where systemd is the first process is this folder there.
+    systemd = RUN if os.path.isdir(f"{RUN}/system") else None
+    named = _ADDRESS.search(os.environ.get("DBUS_SYSTEM_BUS_ADDRESS", ""))
+    bus = named[1] if named else _BUS
     return Reach(
-        has_systemd=has_systemd,
-        has_bus=has_systemd and _is_answered(BUS),
+        systemd=systemd,
+        bus=bus if systemd is not None and _is_answered(bus) else None,
         sockets=_sockets() if cri_socket is None else _named(cri_socket),
     )
 
