@@ -75,8 +75,9 @@ class Units:
         return True
 
     def release(self, path: str, holding: Holding, files: Collection[str]) -> None:
-        for file in files:
-            self.dropins.restore(holding.name, PROPERTIES[file], holding.values[file])
+        for file, name in PROPERTIES.items():
+            if file in files:
+                self.dropins.restore(holding.name, name, holding.values[file])
 
     def read(self, path: str, file: str) -> str | None:
         return self.fs.read(path, file)

@@ -23,11 +23,12 @@ from memqos.converge.writing import cautions_of
 from memqos.host.cgroups import CgroupFs
 from memqos.host.machine import read_machine
 from memqos.host.reach import reach
-from memqos.plan.changes import MANAGED, Change
+from memqos.plan.changes import Change
 from memqos.plan.setting import Rule, Setting
 from memqos.plan.tree import Level
 
 SETTING: Final = Setting(None, Rule("test", "because the test says so", "the test"))
+MEMORY: Final = ("memory.min", "memory.low", "memory.high", "memory.max", "memory.oom.group")
 ENTER: Final = 'echo $$ >{}/cgroup.procs; exec "$@"'
 
 
@@ -100,11 +101,11 @@ class Memqos:
         return plan, steps_of(plan.comparison.changes, observation.identities)
 
     def files(self, below: str) -> dict[str, str | None]:
-        """All that memqos may write."""
+        """All that memqos may write there, and what it must not change."""
         return {
             f"{path}/{file}": self.fs.read(path, file)
             for path in self.fs.paths(below)
-            for file in (*MANAGED, "memory.max", "memory.oom.group", "cpu.weight")
+            for file in MEMORY
         }
 
 

@@ -61,14 +61,13 @@ def test_values_outlive_all_that_undoes_a_direct_write(memqos: Memqos, pod: Path
     undoing = {
         "a reload": ("daemon-reload",),
         "systemd started anew": ("daemon-reexec",),
-        "another property": ("set-property", "--runtime", pod.name, "CPUWeight=150"),
+        "another property": ("set-property", "--runtime", pod.name, "TasksMax=500"),
     }
     for what, command in undoing.items():
         (pod / MIN).write_text(str(4 * MI))
         systemctl(*command)
         wait_until(f"{what} undoes a direct write", lambda: text(pod, MIN) == "0")
         assert (number(pod, LOW), number(pod.parent, LOW)) == (8 * MI, 16 * MI), what
-    systemctl("set-property", "--runtime", pod.name, "CPUWeight=100")
     assert memqos.rollback().unreleased == ()
     assert (memqos.files(NAMES.kubepods), dropins()) == before
     systemctl("daemon-reload")
