@@ -12,7 +12,7 @@ from memqos.converge.apply import apply
 from memqos.converge.containers import Containers
 from memqos.converge.driver import Driver
 from memqos.converge.journal import hierarchy_of, writing
-from memqos.converge.routing import Hand, Router
+from memqos.converge.routing import Router, Through
 from memqos.converge.steps import Step, steps_of
 from memqos.converge.units import PROPERTIES, Units
 from memqos.converge.writing import Cautions
@@ -75,13 +75,13 @@ class _Router(Router):
         owners = Reach(systemd=root, bus="/", sockets={"containerd": "/"})
         super().__init__(CgroupFs(root), owners)
         self.manager, self.runtime = _Manager(root), _Runtime(root)
-        self._counting: dict[Hand, Driver] = {
+        self._counting: dict[Through, Driver] = {
             "systemd": Units(self.fs, self.manager, DropIns(f"{root}/run"), 1),
             "runtime": Containers(self.fs, self.runtime, 4096, 1),
         }
 
-    def _driver(self, hand: Hand, socket: str | None) -> Driver:
-        return self._counting[hand]
+    def _driver(self, through: Through, socket: str | None) -> Driver:
+        return self._counting[through]
 
 
 def report() -> Iterator[str]:

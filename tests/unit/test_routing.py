@@ -7,7 +7,7 @@ import pytest
 from tests.fakes.node import RULE
 
 from memqos.converge.batches import batches
-from memqos.converge.routing import Hand, Router, route, tally
+from memqos.converge.routing import Router, Through, route, tally
 from memqos.converge.steps import Step
 from memqos.errors import Unreachable
 from memqos.host.cgroups import CgroupFs
@@ -41,7 +41,7 @@ def change(
 
 
 @pytest.mark.parametrize(
-    ("path", "level", "owners", "hand", "because"),
+    ("path", "level", "owners", "through", "because"),
     [
         (SLICE, "pod", ALL, "systemd", "a unit of systemd's"),
         (SCOPE, "container", ALL, "runtime", "the runtime puts back what it stored"),
@@ -58,25 +58,25 @@ def change(
     ],
 )
 def test_a_value_is_written_by_whoever_would_undo_it(
-    path: str, level: Level, owners: Reach, hand: Hand, because: str
+    path: str, level: Level, owners: Reach, through: Through, because: str
 ) -> None:
     found = route(change(path, level=level), owners, has_inner=False)
-    assert found.hand == hand
+    assert found.through == through
     assert because in found.because
 
 
 def test_the_scope_around_crun_s_own_cgroup_is_systemd_s() -> None:
-    assert route(change(SCOPE), ALL, has_inner=True).hand == "systemd"
+    assert route(change(SCOPE), ALL, has_inner=True).through == "systemd"
 
 
 def test_the_pause_container_is_not_known_to_the_runtime_as_a_container() -> None:
-    assert route(change(SCOPE, container=None), ALL, has_inner=False).hand == "systemd"
-    assert route(change(BARE, container=None), ALL, has_inner=False).hand == "direct"
+    assert route(change(SCOPE, container=None), ALL, has_inner=False).through == "systemd"
+    assert route(change(BARE, container=None), ALL, has_inner=False).through == "direct"
 
 
 def test_numa_nodes_of_a_unit_are_written_directly() -> None:
     found = route(change(SLICE, "cpuset.mems", level="pod"), ALL, has_inner=False)
-    assert found.hand == "direct"
+    assert found.through == "direct"
 
 
 def test_each_runtime_has_its_own_socket() -> None:
@@ -89,13 +89,13 @@ def test_each_runtime_has_its_own_socket() -> None:
 def test_crun_is_recognised_by_the_cgroup_it_makes(tmp_path: Path) -> None:
     router = Router(CgroupFs(str(tmp_path)), ALL)
     (tmp_path / INNER.removeprefix("/")).mkdir(parents=True)
-    assert router.route(change(SCOPE)).hand == "systemd"
-    assert router.route(change(INNER)).hand == "runtime"
+    assert router.route(change(SCOPE)).through == "systemd"
+    assert router.route(change(INNER)).through == "runtime"
 
 
 def test_routes_are_counted_most_first() -> None:
     routes = [route(change(path), ALL, has_inner=False) for path in (SCOPE, BARE, SLICE)]
-    assert [(found.hand, count) for found, count in tally(routes)] == [
+    assert [(found.through, count) for found, count in tally(routes)] == [
         ("runtime", 2),
         ("systemd", 1),
     ]

@@ -8,11 +8,11 @@ import click
 from memqos.plan.changes import Change
 
 if TYPE_CHECKING:
-    from memqos.converge.routing import Hand, Route, Router
+    from memqos.converge.routing import Route, Router, Through
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_HANDS: Final[dict["Hand", str]] = {
+_WORDS: Final[dict["Through", str]] = {
     "systemd": "through systemd",
     "runtime": "through the runtime",
     "direct": "directly",
@@ -43,9 +43,9 @@ def route_lines(changes: Iterable[Change], router: "Router") -> Iterator[str]:
         return
     for route, count in tally(map(router.route, changes)):
         values = "1 value" if count == 1 else f"{count} values"
-        yield f"{_HANDS[route.hand]}: {values} – {route.because}"
+        yield f"{_WORDS[route.through]}: {values} – {route.because}"
 
 
 def with_route(data: dict[str, Any], route: "Route") -> dict[str, Any]:
     """A change as plain data, and who would write it."""
-    return {**data, "through": route.hand, "through_because": route.because}
+    return {**data, "through": route.through, "through_because": route.because}

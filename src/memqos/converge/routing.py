@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
-from typing import Literal, NamedTuple, Protocol
+from typing import Final, Literal, NamedTuple, Protocol
 
 from memqos.converge.direct import TIMEOUT, Direct
 from memqos.converge.driver import Driver
@@ -15,15 +15,16 @@ from memqos.plan.changes import Change
 from memqos.plan.names import container_of, inner
 from memqos.plan.terms import PAGE_SIZE
 
-Hand = Literal["direct"] | Owner
+Through = Literal["direct"] | Owner
 
-_UNITS = (".slice", ".scope", ".service")
+_SCOPE: Final = ".scope"
+_UNITS: Final = (".slice", _SCOPE, ".service")
 
 
 class Route(NamedTuple):
     """Who writes a change."""
 
-    hand: Hand
+    through: Through
     because: str
     socket: str | None = None
     """The runtime's."""
@@ -75,14 +76,15 @@ class Router:
         self.reach = reach
         self.page_size = page_size
         self.timeout = timeout
-        self._drivers: dict[tuple[Hand, str | None], Driver] = {
+        self._drivers: dict[tuple[Through, str | None], Driver] = {
             ("direct", None): Direct(fs, timeout)
         }
         self._connections: list[Connection] = []
 
     def route(self, change: Change) -> Route:
         """Who writes this, and why."""
-        has_inner = self.fs.identity(inner(change.path)) is not None
+        is_scope = change.path.endswith(_SCOPE)
+        has_inner = is_scope and self.fs.identity(inner(change.path)) is not None
         return route(change, self.reach, has_inner=has_inner)
 
     def batch(self, change: Change) -> str:
@@ -119,14 +121,14 @@ class Router:
 
     def _for(self, change: Change) -> Driver:
         found = self.route(change)
-        return self._driver(found.hand, found.socket)
+        return self._driver(found.through, found.socket)
 
-    def _driver(self, hand: Hand, socket: str | None) -> Driver:
-        if (hand, socket) not in self._drivers:
-            self._drivers[hand, socket] = (
+    def _driver(self, through: Through, socket: str | None) -> Driver:
+        if (through, socket) not in self._drivers:
+            self._drivers[through, socket] = (
                 self._units() if socket is None else self._containers(socket)
             )
-        return self._drivers[hand, socket]
+        return self._drivers[through, socket]
 
     def _units(self) -> Driver:
         from memqos.converge.units import Units
