@@ -67,9 +67,8 @@ def apply(
             results.append(Result(change, "refused" if fault else "gone", fault))
     if differing:
         return Applied(moved=tuple(differing))
-    held, kept_back = _held(ready, driver, journal.reading)
-    results += kept_back
-    ready = [step for step in ready if step.change not in {each.change for each in kept_back}]
+    held, ready, without_owner = _held(ready, fs, driver, journal.reading)
+    results += without_owner
     if ready:
         journal.intend([*held, *(_intent(step, cautions.page_size) for step in ready)])
     done = 0
@@ -100,23 +99,35 @@ def in_order(steps: Iterable[Step]) -> list[Step]:
 
 
 def _held(
-    steps: Sequence[Step], driver: Driver, reading: Reading
-) -> tuple[list[Held], list[Result]]:
-    """What the owners keep that the journal does not know yet; and whose owner does not say."""
+    steps: Sequence[Step], fs: CgroupFs, driver: Driver, reading: Reading
+) -> tuple[list[Held], list[Step], list[Result]]:
+    """What owners keep that the journal does not know yet, and which steps go on.
+
+    Those whose owner does not say are at their end.
+    """
     together: dict[str, Batch] = {}
     for step in steps:
         together.setdefault(driver.batch(step.change), []).append(step)
     held: list[Held] = []
-    results: list[Result] = []
+    going_on: list[Step] = []
+    ended: list[Result] = []
     for batch in together.values():
         try:
             found = _kept(batch, driver, reading)
         except MemqosError as error:
-            end: End = "unreachable" if isinstance(error, Unreachable) else "refused"
-            results += [Result(step.change, end, str(error)) for step in batch]
+            ended += [_unheld(step, error, fs) for step in batch]
         else:
             held += () if found is None else (found,)
-    return held, results
+            going_on += batch
+    return held, going_on, ended
+
+
+def _unheld(step: Step, error: MemqosError, fs: CgroupFs) -> Result:
+    change = step.change
+    if fs.identity(change.path) != step.cgroup:
+        return Result(change, "gone")
+    end: End = "unreachable" if isinstance(error, Unreachable) else "refused"
+    return Result(change, end, str(error))
 
 
 def _kept(batch: Batch, driver: Driver, reading: Reading) -> Held | None:
