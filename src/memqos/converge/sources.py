@@ -9,7 +9,7 @@ import msgspec
 from memqos.api.documents import Document, read
 from memqos.api.pod import Pod
 from memqos.api.snapshot import pods_in
-from memqos.api.workloads import KINDS, pods
+from memqos.api.workloads import NoPods, pods
 from memqos.errors import InputError
 from memqos.host.kubelet import NO_CREDENTIALS, Credentials, KubeletEndpoint
 from memqos.host.manifests import load
@@ -37,12 +37,7 @@ class FilePods:
         self._paths = paths
 
     def pods(self) -> list[Pod]:
-        found = [
-            pod
-            for path in self._paths
-            for document in _documents(path)
-            for pod in _pods_of(document)
-        ]
+        found = [pod for path in self._paths for pod in _pods_in(path)]
         return of_one_node(found, self.describe())
 
     def describe(self) -> str:
@@ -111,20 +106,23 @@ def _is_stored(pod: Pod) -> bool:
     return pod.metadata.uid is not None and pod.status is not None
 
 
-def _documents(path: str) -> Iterator[Document]:
+def _pods_in(path: str) -> Iterator[Pod]:
     from_folder = os.path.isdir(path)
+    for document in _documents(path):
+        for found in pods(pods_in(document)):
+            if isinstance(found, InputError):
+                raise found
+            if not isinstance(found, NoPods):
+                yield found.decode(Pod)
+            elif not from_folder:
+                raise found.fault
+
+
+def _documents(path: str) -> Iterator[Document]:
     for file, data in load([path]):
         if isinstance(data, InputError):
             raise data
         for document in read(data, file):
             if isinstance(document, InputError):
                 raise document
-            if not (from_folder and document.kind and document.kind not in KINDS):
-                yield document
-
-
-def _pods_of(document: Document) -> Iterator[Pod]:
-    for template in pods(pods_in(document)):
-        if isinstance(template, InputError):
-            raise template
-        yield template.decode(Pod)
+            yield document

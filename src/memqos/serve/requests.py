@@ -1,0 +1,170 @@
+"""HTTP/1.1 requests and answers as bytes: GET, HEAD, and POST where bodies are taken."""
+
+import zlib
+from http import HTTPStatus
+from typing import Final, NamedTuple
+
+from memqos.serve.endpoints import PLAIN, Answer, Posts, Routes
+
+HEAD_LIMIT: Final = 16 << 10
+"""Bytes of a request up to the empty line that ends it."""
+_GZIP_FROM: Final = 1 << 10
+_GZIP_LEVEL: Final = 1
+_GZIP_WINDOW: Final = 31  # zlib's way to ask for a gzip header
+_KEPT: Final = b"HTTP/1.1"
+_VERSIONS: Final = (b"HTTP/1.0", _KEPT)
+_READING: Final = (b"GET", b"HEAD")
+_POST: Final = b"POST"
+_ALLOWED: Final = {True: b"GET, HEAD, POST", False: b"GET, HEAD"}
+
+
+class Request(NamedTuple):
+    """What is asked, and how it wants to be told."""
+
+    path: str
+    is_head: bool
+    takes_gzip: bool
+    keeps: bool
+    is_post: bool = False
+    length: int = 0
+    """Bytes of the body that follows."""
+    waits: bool = False
+    """Whether the body is only sent once it was asked for."""
+
+
+class Refused(Exception):
+    """A request that cannot be answered; the connection ends with it."""
+
+    def __init__(self, status: HTTPStatus, why: str, *, allow: bytes = b"") -> None:
+        super().__init__(why)
+        self.status = status
+        self.why = why
+        self.allow = allow
+
+
+def request_of(head: bytes, body_limit: int = 0) -> Request:
+    """Read the head of a request, without the empty line that ends it.
+
+    Where bodies may have some bytes, a POST is taken too.
+    """
+    line, *fields = head.lstrip(b"\r\n").split(b"\r\n")
+    parts = line.split(b" ")
+    if len(parts) != 3 or not parts[2].startswith(b"HTTP/"):
+        raise Refused(HTTPStatus.BAD_REQUEST, "this is not an HTTP request")
+    method, target, version = parts
+    if version not in _VERSIONS:
+        raise Refused(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "HTTP/1.1 is spoken here")
+    is_post = method == _POST and body_limit > 0
+    if method not in _READING and not is_post:
+        allow = _ALLOWED[body_limit > 0]
+        raise Refused(HTTPStatus.METHOD_NOT_ALLOWED, f"answered are {allow.decode()}", allow=allow)
+    headers = _headers(fields)
+    return Request(
+        _path(target),
+        method == b"HEAD",
+        _takes_gzip(headers.get(b"accept-encoding", b"")),
+        version == _KEPT and b"close" not in _words(headers.get(b"connection", b"")),
+        is_post,
+        _length(headers, body_limit if is_post else 0, needed=is_post),
+        headers.get(b"expect", b"").lower() == b"100-continue",
+    )
+
+
+def answer_to(request: Request, body: bytes, routes: Routes, posts: Posts) -> Answer:
+    """The answer of the route that was asked for."""
+    if request.path in (routes if request.is_post else posts):
+        return Answer(405, PLAIN, b"not by this method\n")
+    if request.is_post and request.path in posts:
+        return posts[request.path](body)
+    if not request.is_post and request.path in routes:
+        return routes[request.path]()
+    known = "\n".join(sorted([*routes, *posts]))
+    return Answer(404, PLAIN, f"not here; there is\n{known}\n".encode())
+
+
+def answered(answer: Answer, request: Request) -> bytes:
+    """An answer as it goes out."""
+    body = answer.body
+    fields = [b"Content-Type: " + answer.type.encode("latin-1", "replace")]
+    if len(body) >= _GZIP_FROM:
+        fields.append(b"Vary: Accept-Encoding")
+        if request.takes_gzip:
+            fields.append(b"Content-Encoding: gzip")
+            body = _compressed(body)
+    if not request.keeps:
+        fields.append(b"Connection: close")
+    return _message(answer.status, fields, body, with_body=not request.is_head)
+
+
+def refusal(error: Refused) -> bytes:
+    """The answer to what was no request."""
+    fields = [b"Content-Type: " + PLAIN.encode(), b"Connection: close"]
+    if error.allow:
+        fields.append(b"Allow: " + error.allow)
+    return _message(error.status, fields, f"{error.why}\n".encode(), with_body=True)
+
+
+def _message(status: int, fields: list[bytes], body: bytes, *, with_body: bool) -> bytes:
+    phrase = HTTPStatus(status).phrase.encode()
+    head = [
+        b"HTTP/1.1 %d %b" % (status, phrase),
+        *fields,
+        b"X-Content-Type-Options: nosniff",
+        b"Cache-Control: no-store",
+        b"Content-Length: %d" % len(body),
+        b"\r\n",
+    ]
+    return b"\r\n".join(head) + (body if with_body else b"")
+
+
+def _headers(fields: list[bytes]) -> dict[bytes, bytes]:
+    found: dict[bytes, bytes] = {}
+    for field in fields:
+        name, colon, value = field.partition(b":")
+        if not colon or not name or name != name.strip():
+            raise Refused(HTTPStatus.BAD_REQUEST, "a header cannot be read")
+        name = name.lower()
+        found[name] = found[name] + b"," + value.strip() if name in found else value.strip()
+    return found
+
+
+def _length(headers: dict[bytes, bytes], limit: int, *, needed: bool) -> int:
+    given = headers.get(b"content-length")
+    if b"transfer-encoding" in headers or (given is None and needed):
+        if limit:
+            raise Refused(HTTPStatus.LENGTH_REQUIRED, "say how long the body is")
+        raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "a request has no body here")
+    if given is None:
+        return 0
+    if not given.isdigit():
+        raise Refused(HTTPStatus.BAD_REQUEST, "the length of the body cannot be read")
+    if len(given) > 18 or int(given) > limit:
+        told = f"a body has at most {limit} bytes here" if limit else "a request has no body here"
+        raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, told)
+    return int(given)
+
+
+def _path(target: bytes) -> str:
+    if not target.startswith(b"/"):
+        # A proxy is asked by the whole address.
+        _, scheme, rest = target.partition(b"://")
+        target = b"/" + rest.partition(b"/")[2] if scheme else target
+    return target.partition(b"?")[0].decode("ascii", "replace")
+
+
+def _takes_gzip(value: bytes) -> bool:
+    for part in value.lower().split(b","):
+        name, _, parameter = part.partition(b";")
+        if name.strip() in (b"gzip", b"*"):
+            weight = parameter.replace(b" ", b"").removeprefix(b"q=")
+            return not parameter or weight.strip(b"0.") != b""
+    return False
+
+
+def _words(value: bytes) -> set[bytes]:
+    return {word.strip() for word in value.lower().split(b",")}
+
+
+def _compressed(body: bytes) -> bytes:
+    compressor = zlib.compressobj(_GZIP_LEVEL, zlib.DEFLATED, _GZIP_WINDOW)
+    return compressor.compress(body) + compressor.flush()
