@@ -20,6 +20,7 @@ from memqos.cli.outcomes import (
     writer_options,
 )
 from memqos.cli.output import Form, complain, emit
+from memqos.cli.owners import owner_options, route_lines
 from memqos.cli.plan import (
     caveats_of,
     insist_on_all,
@@ -55,6 +56,7 @@ class _Todo(NamedTuple):
 @click.option(
     "--force", is_flag=True, help="Set memory.high below memory that cannot be reclaimed, too."
 )
+@owner_options
 @writer_options
 @node_options
 def command(
@@ -64,30 +66,35 @@ def command(
     output: Form,
     timeout: float,
     journal: str,
+    direct: bool,
+    cri_socket: str | None,
     **options: Any,
 ) -> int:
     """Write what memqos plan shows, or a PLAN saved with its --out, to this node's cgroups.
 
     What was there before is kept in a journal first: memqos rollback puts it back. Every value is
-    read back. A cgroup that vanishes meanwhile is no fault; a value that is refused does not hold
-    up the rest.
+    read back. Values go through systemd and the container runtime where those own the cgroups, as
+    they would put back what they were not told. A cgroup that vanishes meanwhile is no fault; a
+    value that is refused does not hold up the rest.
 
     Exit code 0: all is as planned, 2: something is left to do, 1: something failed.
     """
     if output != "table" and not yes:
         raise click.UsageError(f"-o {output} asks nobody: --yes writes without asking")
-    writer = hand(options["cgroup_root"], timeout, force=force)
+    writer = hand(
+        options["cgroup_root"], timeout, force=force, direct=direct, cri_socket=cri_socket
+    )
     todo = _planned(options) if plan is None else _saved(plan, writer, options)
     now = [standing(step, writer.fs, writer.cautions.page_size) for step in todo.steps]
     differing = [found for found in now if isinstance(found, Moved)]
     if differing:
         return _refuse(differing, output)
     ready = [step for step, found in zip(todo.steps, now, strict=True) if found == "ready"]
-    caveats = (*todo.caveats, *_owner_notes(ready))
+    caveats = todo.caveats
     for line in caveats:
         complain(line)
     if output == "table":
-        _show(ready, todo.protections)
+        _show(ready, todo.protections, writer)
     if ready and not yes and not _agreed(len(ready)):
         return LEFT
     reading, applied = _write(todo.steps, writer, journal) if ready else _NOTHING
@@ -96,10 +103,11 @@ def command(
     return _tell(applied, reading, caveats, output)
 
 
-def _show(steps: Sequence[Step], protections: dict[str, Protection]) -> None:
+def _show(steps: Sequence[Step], protections: dict[str, Protection], writer: Hand) -> None:
     comparison = Comparison(tuple(step.change for step in in_order(steps)), (), ())
     lines = changes_text(comparison, protections, why=False)
-    print("\n".join([*lines, *([""] if lines else []), summary(comparison)]))
+    lines += [""] if lines else []
+    print("\n".join([*lines, summary(comparison), *route_lines(comparison.changes, writer.driver)]))
 
 
 def _planned(options: dict[str, Any]) -> _Todo:
@@ -124,14 +132,6 @@ def _saved(file: str, writer: Hand, options: dict[str, Any]) -> _Todo:
     return _Todo(plan.steps, {}, ())
 
 
-def _owner_notes(steps: Sequence[Step]) -> tuple[str, ...]:
-    if not any(".slice/" in f"{step.change.path}/" for step in steps):
-        return ()
-    return (
-        "note: these cgroups are systemd's: it takes such values back on its next daemon-reload",
-    )
-
-
 def _agreed(count: int) -> bool:
     if not sys.stdin.isatty():
         raise click.UsageError("there is nobody to ask: --yes writes without asking")
@@ -154,6 +154,7 @@ def _write(steps: Sequence[Step], writer: Hand, folder: str) -> tuple[Reading, A
             raise
         finally:
             end_progress()
+            writer.driver.close()
 
 
 def _refuse(differing: Sequence[Moved], output: Form) -> int:

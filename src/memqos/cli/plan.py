@@ -2,12 +2,13 @@
 
 import os
 from collections.abc import Iterable, Mapping
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 import msgspec
 
 from memqos.cli.output import Form, complain, emit, output_option
+from memqos.cli.owners import owner_options, route_lines, with_route
 from memqos.cli.pod_sources import source_given, source_options
 from memqos.cli.releases import gates_of, release_options
 from memqos.cli.roots import cgroup_root_option
@@ -22,6 +23,9 @@ from memqos.host.machine import Roots, read_machine
 from memqos.host.versions import kubelet_version, own_version, runtime_version
 from memqos.numa.unaligned import NOTICE
 from memqos.plan.terms import Policy
+
+if TYPE_CHECKING:
+    from memqos.converge.routing import Router
 
 ERROR = 1
 CHANGES_PENDING = 2
@@ -54,6 +58,7 @@ def node_options(command: Any) -> Any:
 
 @click.command()
 @node_options
+@owner_options
 @click.option("--snapshot", metavar="FILE", help="Plan the node of a snapshot, not this one.")
 @click.option("--why", is_flag=True, help="Show the derivation of every change.")
 @click.option("--out", metavar="FILE", help="Save the plan, for memqos apply FILE.")
@@ -63,6 +68,8 @@ def command(
     why: bool,
     out: str | None,
     output: Form,
+    direct: bool,
+    cri_socket: str | None,
     **options: Any,
 ) -> int:
     """Hold this node, or that of a snapshot, against what Kubernetes would have it be.
@@ -82,10 +89,13 @@ def command(
     if out is not None:
         insist_on_all(plan)
         save(out, plan, observation, options["cgroup_root"])
+    router = None
+    if snapshot is None:
+        router = _router(options["cgroup_root"], cri_socket, direct=direct)
     if output == "table":
-        _print(plan, why=why)
+        _print(plan, router, why=why)
     else:
-        emit(_data(plan), output)
+        emit(_data(plan, router), output)
     if plan.unread:
         complain("some cgroups could not be read, so this is not all – run as root")
         return ERROR
@@ -189,7 +199,15 @@ def caveats_of(plan: NodePlan) -> list[str]:
     return [*(f"note: {note}" for note in notes), *gaps]
 
 
-def _print(plan: NodePlan, *, why: bool) -> None:
+def _router(root: str, cri_socket: str | None, *, direct: bool) -> "Router":
+    from memqos.converge.routing import Router
+    from memqos.host.cgroups import CgroupFs
+    from memqos.host.reach import reach
+
+    return Router(CgroupFs(root), reach(root, cri_socket, direct=direct))
+
+
+def _print(plan: NodePlan, router: "Router | None", *, why: bool) -> None:
     print(terms_line(plan.terms))
     for line in caveats_of(plan):
         complain(line)
@@ -198,15 +216,21 @@ def _print(plan: NodePlan, *, why: bool) -> None:
         print("\n" + "\n".join(lines))
     if plan.comparison.changes or not plan.unread:
         print("\n" + summary(plan.comparison))
+    for line in route_lines(plan.comparison.changes, router) if router is not None else ():
+        print(line)
 
 
-def _data(plan: NodePlan) -> dict[str, Any]:
+def _data(plan: NodePlan, router: "Router | None") -> dict[str, Any]:
+    changes = changes_data(plan.comparison.changes, plan.protections)
+    if router is not None:
+        routes = map(router.route, plan.comparison.changes)
+        changes = [with_route(data, route) for data, route in zip(changes, routes, strict=True)]
     return {
         "release": str(plan.terms.release),
         "policy": plan.terms.policy,
         "factor": plan.terms.factor,
         "converged": not plan.comparison.changes and not plan.unread,
-        "changes": changes_data(plan.comparison.changes, plan.protections),
+        "changes": changes,
         "foreign": changes_data(plan.comparison.foreign, {}),
         "missing": [cgroup.path for cgroup in plan.comparison.missing],
         "unresolved": [

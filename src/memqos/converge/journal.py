@@ -13,10 +13,11 @@ from typing import Final
 
 import msgspec
 
-from memqos.converge.owed import Debts, Owed, intents, owed
+from memqos.converge.owed import Debts, Holdings, Owed, held, intents, owed
 from memqos.converge.records import (
     FORMAT,
     Damage,
+    Held,
     Hierarchy,
     Intent,
     Outcome,
@@ -42,6 +43,8 @@ class Reading(msgspec.Struct, frozen=True):
     """What a journal says."""
 
     debts: Debts
+    held: Holdings = {}
+    """What the owners of those cgroups kept before."""
     checksum: int = 0
     is_open: bool = False
     """Whether there is a journal that can be appended to."""
@@ -78,7 +81,13 @@ def read(folder: str, hierarchy: Hierarchy) -> Reading:
     if about.boot != hierarchy.boot:
         return Reading({}, is_of_another_boot=True)
     _check_is_ours(path, about, hierarchy)
-    return Reading(owed(decoded.records), decoded.checksum, decoded.damage is None, decoded.damage)
+    return Reading(
+        owed(decoded.records),
+        held(decoded.records),
+        decoded.checksum,
+        decoded.damage is None,
+        decoded.damage,
+    )
 
 
 class Journal:
@@ -95,11 +104,11 @@ class Journal:
         self._checksum = self.reading.checksum
         self._is_damaged = self.reading.damage is not None and not self.reading.damage.torn
 
-    def intend(self, intended: Iterable[Intent]) -> None:
+    def intend(self, intended: Iterable[Held | Intent]) -> None:
         """Have the prior values on the disk when this returns, or raise and leave no trace."""
         try:
             if self._handle is None and not self.reading.is_open:
-                self._replace([*intents(self.reading.debts.values()), *intended])
+                self._replace([*self._about(self.reading.debts.values()), *intended])
                 self._open()
             else:
                 self._append(intended, self._handle or self._open(), os.fsync)
@@ -123,7 +132,7 @@ class Journal:
 
     def keep(self, debts: Iterable[Owed]) -> None:
         """Forget everything but these, in one step. To forget later is no harm: it is noted."""
-        remaining = list(intents(debts))
+        remaining = list(self._about(debts))
         try:
             if remaining:
                 self._replace(remaining)
@@ -144,6 +153,15 @@ class Journal:
             self.failure = error
         finally:
             os.close(handle)
+
+    def _about(self, debts: Iterable[Owed]) -> Iterator[Held | Intent]:
+        """All that there is to know to settle these."""
+        owing = list(debts)
+        for path, cgroup in dict.fromkeys(debt.place for debt in owing):
+            holding = self.reading.held.get((path, cgroup))
+            if holding is not None:
+                yield Held(path, cgroup, holding)
+        yield from intents(owing)
 
     def _open(self) -> int:
         self._handle = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)

@@ -4,11 +4,11 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from memqos.converge.records import Intent, Key, Outcome, Place, Record
+from memqos.converge.records import Held, Holding, Intent, Key, OfFile, Outcome, Place, Record
 from memqos.plan.tree import Level
 
 
-class Owed(Place, frozen=True):
+class Owed(OfFile, frozen=True):
     """One file that memqos has written, or was about to write."""
 
     original: str
@@ -19,8 +19,13 @@ class Owed(Place, frozen=True):
     pod: str | None = None
     container: str | None = None
 
+    @property
+    def place(self) -> Place:
+        return self.path, self.cgroup
+
 
 Debts = dict[Key, Owed]
+Holdings = dict[Place, Holding]
 
 
 def owed(records: Iterable[Record]) -> Debts:
@@ -32,6 +37,11 @@ def owed(records: Iterable[Record]) -> Debts:
         elif isinstance(record, Outcome) and record.key in debts:
             _settle(debts, record)
     return debts
+
+
+def held(records: Iterable[Record]) -> Holdings:
+    """What owners kept of cgroups; of several words about one the last holds."""
+    return {record.key: record.holding for record in records if isinstance(record, Held)}
 
 
 def intents(debts: Iterable[Owed]) -> Iterator[Intent]:
