@@ -129,6 +129,33 @@ def test_protection_is_lowered_from_the_leaves_and_raised_from_the_root() -> Non
     assert depths == sorted(depths)
 
 
+def test_pod_cgroups_that_no_known_pod_has_are_shown_as_such(tmp_path: Path) -> None:
+    node = recorded("systemd")
+    forgotten = node["pods"]["items"].pop()
+    uid = forgotten["metadata"]["uid"].replace("-", "_")
+    (path,) = [path for path in node["cgroups"] if path.endswith(f"pod{uid}.slice")]
+    file = tmp_path / "node.json"
+    file.write_text(json.dumps(node))
+    done = memqos("plan", "--snapshot", str(file), "--release", "1.38")
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("unknown: ")]
+    assert line.startswith(f"unknown: pod cgroups that no known pod has: 1 ({path}) – ")
+    done = memqos("plan", "--snapshot", str(file), "--release", "1.38", "-o", "json")
+    data = json.loads(done.stdout)
+    assert data["unknown"] == [path]
+    assert not any(change["path"].startswith(path) for change in data["changes"])
+
+
+def test_a_node_whose_pods_are_all_known_has_no_unknown_cgroups() -> None:
+    done = memqos("plan", "--snapshot", "tests/nodes/systemd.json", "-o", "json")
+    assert json.loads(done.stdout)["unknown"] == []
+
+
+def test_a_plan_without_pods_is_not_saved(tmp_path: Path) -> None:
+    done = memqos("plan", "--out", str(tmp_path / "plan.json"))
+    assert done.returncode == 64
+    assert "--pods" in done.stderr
+
+
 def test_a_file_that_is_no_snapshot_is_refused() -> None:
     done = memqos("plan", "--snapshot", "examples/one.yaml")
     assert done.returncode == 1
@@ -232,3 +259,58 @@ def test_a_plan_of_a_machine_says_who_would_write_each_change(
     assert hands == {"slice": "systemd", "scope": "runtime"}
     assert all(because for _, because in routes.values())
     assert "\nthrough the runtime: " in said()
+
+
+def test_numa_assignments_are_planned_when_asked_for(tmp_path: Path) -> None:
+    node = recorded("numa")
+    state = tmp_path / "memory_manager_state"
+    state.write_text(node["memory_manager_state"])
+    node["memory_manager_state"] = ""
+    for files in node["cgroups"].values():
+        if "cpuset.mems" in files:
+            files["cpuset.mems"] = "\n"
+    file = tmp_path / "node.json"
+    file.write_text(json.dumps(node))
+    done = memqos("plan", "--snapshot", str(file), "--state", str(state), "--why")
+    assert done.returncode == 2
+    assert "+  default/p1-node1 c0  cpuset.mems  (empty)  →  0" in done.stdout
+    assert "  memory 17Mi of node 0\n  rule numa/kubelet (memory_manager_state" in done.stdout
+    assert done.stdout.endswith("6 to set\n")
+    assert memqos("plan", "--snapshot", str(file)).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["--numa", "allocate", "--state", "x"], 64, "not with --numa allocate"),
+        (["--numa", "nearby"], 64, "Usage: memqos"),
+        (["--state", "examples/none"], 1, "no such file"),
+        (["--state", "examples/numa/machine.yaml"], 1, "not a state file"),
+        (["--numa", "allocate"], 1, "assigns NUMA memory itself"),
+    ],
+)
+def test_numa_assignments_that_cannot_be_had_are_refused(
+    arguments: list[str], code: int, says: str
+) -> None:
+    done = memqos("plan", "--snapshot", "tests/nodes/numa.json", *arguments)
+    assert done.returncode == code
+    assert says in done.stderr
+    assert done.stdout == ""
+
+
+def test_pods_whose_pod_level_resources_are_ignored_are_named(tmp_path: Path) -> None:
+    node = recorded("cgroupfs")
+    # Its kubelet aligns no memory, so there is nothing to say.
+    assert "alignment" not in memqos("plan", "--snapshot", "tests/nodes/cgroupfs.json").stderr
+    node["kubelet_configuration"] += "memoryManagerPolicy: Static\n"
+    file = tmp_path / "node.json"
+    file.write_text(json.dumps(node))
+    says = "its pod-level resources are ignored for memory alignment"
+    done = memqos("plan", "--snapshot", str(file))
+    assert f"note: default/p5-node1: {says}" in done.stderr
+    assert json.loads(memqos("plan", "--snapshot", str(file), "-o", "json").stdout)[
+        "unaligned"
+    ] == ["default/p5-node1"]
+    judged = memqos("doctor", "--snapshot", str(file))
+    assert judged.returncode == 2
+    assert "warning  numa/pod-level  default/p5-node1" in judged.stdout

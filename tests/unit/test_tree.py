@@ -13,6 +13,7 @@ from memqos.api.kubelet_reading import kubelet_from
 from memqos.api.node import Capacity, allocatable
 from memqos.api.pod import Container, ObjectMeta, Pod, PodSpec
 from memqos.errors import InputError
+from memqos.plan.mems import Assignment, with_mems
 from memqos.plan.terms import Terms
 from memqos.plan.tree import Tree, plan_node
 from memqos.release import Release
@@ -114,17 +115,28 @@ def test_a_pod_that_has_ended_owns_nothing() -> None:
     assert all(cgroup.pod is None for cgroup in tree.cgroups.values())
 
 
-def test_a_uid_that_would_leave_the_tree_is_refused() -> None:
-    pod = Pod(
-        ObjectMeta(name="p", uid="../../x"), PodSpec(containers=(Container(name="c", image="i"),))
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        ObjectMeta(name="p", uid="../../x"),
+        ObjectMeta(name="p", uid="u", annotations={"kubernetes.io/config.hash": "../../x"}),
+    ],
+)
+def test_a_pod_whose_uid_would_leave_the_tree_is_unresolved(metadata: ObjectMeta) -> None:
+    tree = plan_node(
+        [Pod(metadata, PodSpec(containers=(Container(name="c", image="i"),)))],
+        Terms(Release.of("1.38"), None),
+        configured({}, 38),
+        Capacity(cpu=1000, memory=1 << 34),
     )
-    with pytest.raises(InputError, match="cannot name a cgroup"):
-        plan_node(
-            [pod],
-            Terms(Release.of("1.38"), None),
-            configured({}, 38),
-            Capacity(cpu=1000, memory=1 << 34),
-        )
+    assert [each.why for each in tree.unresolved] == ["pod UID '../../x' cannot name a cgroup"]
+    assert not any(".." in path for path in tree.cgroups)
+
+
+def test_a_container_whose_id_would_leave_the_tree_is_unresolved() -> None:
+    tree = small_node(containerStatuses=[{"name": "c", "containerID": "containerd://../../x"}])
+    assert "container ID '../../x' cannot name a cgroup" in {each.why for each in tree.unresolved}
+    assert not any(".." in path for path in tree.cgroups)
 
 
 def test_without_cgroups_per_qos_there_is_nothing_to_plan() -> None:
@@ -149,9 +161,14 @@ def test_given_numa_nodes_are_planned() -> None:
         Terms(Release.of("1.38"), None),
         configured({}, 38),
         Capacity(cpu=1000, memory=1 << 34),
-        mems={("u-1", "c"): "0-1"},
     )
-    assert tree.cgroups["/kubepods/besteffort/podu-1/abc"].settings["cpuset.mems"].value == "0-1"
+    given = Assignment((0, 1), (("memory", 3 << 30),), "memqos")
+    bound = with_mems(tree, {("u-1", "c"): given}).cgroups["/kubepods/besteffort/podu-1/abc"]
+    setting = bound.settings["cpuset.mems"]
+    assert setting.value == "0-1"
+    assert setting.because.rule == "numa/memqos"
+    assert setting.because.steps == ("memory 3Gi of nodes 0-1",)
+    assert with_mems(tree, {}) == tree
 
 
 def test_a_reserved_cgroup_is_protected_whatever_the_policy() -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from memqos.api.documents import read
-from memqos.api.kubelet import KubeletConfiguration, configured
+from memqos.api.kubelet import STATIC, KubeletConfiguration, configured
 from memqos.api.kubelet_reading import kubelet_from
 from memqos.api.node import Capacity, allocatable
 from memqos.errors import InputError
@@ -15,7 +15,7 @@ from memqos.plan.effective import Claim, Protection, effective
 from memqos.plan.names import cgroup_names, outer
 from memqos.plan.setting import Settings
 from memqos.plan.terms import PAGE_SIZE, Policy, Terms
-from memqos.plan.tree import Tree, plan_node
+from memqos.plan.tree import Tree, cgroup_uid, plan_node, pod_key
 from memqos.release import DEFAULT_MINOR, Release
 
 if TYPE_CHECKING:
@@ -35,6 +35,10 @@ FILES = (
 """What is read of every cgroup to plan it."""
 
 
+Numa = Literal["off", "state", "allocate"]
+"""Who assigns NUMA nodes: nobody, the kubelet by its memory_manager_state, or memqos."""
+
+
 class Wanted(msgspec.Struct, frozen=True):
     """What a person says about the plan; what is None follows from the node."""
 
@@ -42,6 +46,7 @@ class Wanted(msgspec.Struct, frozen=True):
     gates: dict[str, bool] = {}
     policy: Policy | None = None
     factor: float | None = None
+    numa: Numa = "off"
 
 
 class NodePlan(msgspec.Struct, frozen=True):
@@ -54,6 +59,10 @@ class NodePlan(msgspec.Struct, frozen=True):
     protections: dict[str, Protection]
     """What the kernel will honour once the plan is applied; empty where usage is not known."""
     notes: tuple[str, ...]
+    unaligned: tuple[str, ...] = ()
+    """Pods whose pod-level resources the Memory Manager ignores."""
+    unread: tuple[str, ...] = ()
+    """What could not be read of the cgroups that are planned: they may differ all the same."""
 
 
 def plan_of(observation: "Observation", wanted: Wanted) -> NodePlan:
@@ -62,7 +71,7 @@ def plan_of(observation: "Observation", wanted: Wanted) -> NodePlan:
     machine = observation.machine
     if machine.layout is not None and machine.layout != "v2":
         raise InputError(
-            "this machine has no cgroup v2 hierarchy, and memqos plans nothing else",
+            "there is no cgroup v2 hierarchy here, and memqos plans nothing else",
             hint="boot with systemd.unified_cgroup_hierarchy=1",
         )
     if machine.memory is None:
@@ -90,6 +99,12 @@ def plan_of(observation: "Observation", wanted: Wanted) -> NodePlan:
         cpu_period=config.cpu_cfs_quota_period // 1000,
     )
     tree = plan_node(observation.pods, terms, config, capacity)
+    if wanted.numa != "off":
+        from memqos.converge.assigning import assign
+
+        assigned = assign(observation, tree, wanted.numa, config, release)
+        tree = assigned.tree
+        notes += assigned.notes
     names = cgroup_names(config.driver, config.cgroup_root)
     comparison = compare(tree, observation.cgroups, names, terms.page_size)
     return NodePlan(
@@ -99,7 +114,15 @@ def plan_of(observation: "Observation", wanted: Wanted) -> NodePlan:
         comparison,
         _protections(observation, tree, terms.page_size),
         tuple(notes),
+        _unaligned(observation, tree, wanted.numa, config, release),
+        tuple(what for what in observation.refused if _is_about(what, names.kubepods)),
     )
+
+
+def _is_about(what: str, kubepods: str) -> bool:
+    """Whether what could not be read is kubepods, or lies above or below it."""
+    above = what == "/" or kubepods.startswith(f"{what}/")
+    return above or f"{what}/".startswith(f"{kubepods}/")
 
 
 def _configuration(
@@ -118,6 +141,23 @@ def _configuration(
         notes += [f"{found.name}: {note}" for note in kubelet.notes]
         return kubelet.config, kubelet.release
     raise InputError("no document", file=found.name)
+
+
+def _unaligned(
+    observation: "Observation",
+    tree: Tree,
+    numa: Numa,
+    config: KubeletConfiguration,
+    release: Release,
+) -> tuple[str, ...]:
+    if numa != "allocate" and config.memory_manager_policy != STATIC:
+        return ()
+    from memqos.numa.arriving import arriving
+    from memqos.numa.unaligned import unaligned
+
+    planned = {cgroup.uid for cgroup in tree.cgroups.values()}
+    running = [arriving(pod, release) for pod in observation.pods if cgroup_uid(pod) in planned]
+    return tuple(pod_key(pod) for pod in unaligned(running, release))
 
 
 def _protections(observation: "Observation", tree: Tree, page_size: int) -> dict[str, Protection]:

@@ -1,4 +1,4 @@
-"""Ask programs on this machine for their version."""
+"""Versions: of programs on this machine, and of memqos itself."""
 
 import re
 import shutil
@@ -32,6 +32,16 @@ def runtime_version() -> str | None:
 def kubelet_version() -> str | None:
     """The version of the kubelet on the path; the one that runs may still be older."""
     return _version(_KUBELET)
+
+
+def own_version() -> str | None:
+    """That of memqos; None where it runs from its sources and is not installed."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("memqos")
+    except PackageNotFoundError:
+        return None
 
 
 def _version(program: _Program) -> str | None:

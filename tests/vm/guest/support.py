@@ -3,11 +3,13 @@
 The machine is slow and its speed means nothing: wait for what the kernel shows, never for a time.
 """
 
+import os
+import re
 import select
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Final, Self
 
@@ -34,21 +36,50 @@ def protection_is_recursive() -> bool:
     return "memory_recursiveprot" in options.split(",")
 
 
+def killed_in_order(workloads: Mapping[str, "Workload"]) -> list[str]:
+    """Those the kernel has killed for want of memory, in its own order.
+
+    One death may follow the other before a test has looked, so the kernel's log is asked.
+    """
+    names = {workload.pid: name for name, workload in workloads.items()}
+    killed = (int(pid) for pid in re.findall(r"Killed process (\d+) ", _kernel_log()))
+    return list(dict.fromkeys(names[pid] for pid in killed if pid in names))
+
+
+def _kernel_log() -> str:
+    records = []
+    log = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        while True:
+            try:
+                records.append(os.read(log, 1 << 13).decode("utf-8", "replace"))
+            except BrokenPipeError:  # overwritten by newer records
+                continue
+    except BlockingIOError:
+        return "".join(records)
+    finally:
+        os.close(log)
+
+
 class Workload:
-    """A process in a cgroup that holds as much anonymous memory as it is told to."""
+    """A process in a cgroup that holds as much memory of its own as it is told to."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
 
-    def ask(self, size: int) -> None:
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def ask(self, size: int, *, huge: bool = False) -> None:
         """Have it take more memory, which it may never finish."""
         assert self._process.stdin is not None
-        self._process.stdin.write(f"{size}\n")
+        self._process.stdin.write(f"{size} huge\n" if huge else f"{size}\n")
         self._process.stdin.flush()
 
-    def hold(self, size: int) -> None:
+    def hold(self, size: int, *, huge: bool = False) -> None:
         """Have it take more memory; returns when it has touched all of it."""
-        self.ask(size)
+        self.ask(size, huge=huge)
         wait_until(f"{size} bytes are held", self.answered)
 
     def answered(self) -> bool:
@@ -113,6 +144,12 @@ class Cgroup:
     def counts(self, file: str) -> dict[str, int]:
         """A file of names and numbers, such as memory.events and memory.stat."""
         return {name: int(value) for name, value in map(str.split, self.read(file).splitlines())}
+
+    def by_node(self, file: str, name: str) -> dict[int, int]:
+        """A line of a file about NUMA nodes, such as memory.numa_stat: node → bytes, if any."""
+        (line,) = [each for each in self.read(file).splitlines() if each.split()[0] == name]
+        parts = [part.partition("=") for part in line.split()[1:]]
+        return {int(node[1:]): int(size) for node, _, size in parts if node[1:] and int(size)}
 
     def events(self) -> dict[str, int]:
         return self.counts("memory.events")

@@ -1,7 +1,7 @@
 """`memqos numa admit`: would a pod be admitted; if not, why, and what would fit."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import click
 import msgspec
@@ -20,12 +20,12 @@ from memqos.cli.numa.sources import (
     state_option,
 )
 from memqos.cli.numa.terms import kubelet_of, kubelet_option, reserved_option, settings_of
-from memqos.cli.output import complain, emit
+from memqos.cli.output import Form, complain, emit, output_option
 from memqos.cli.reading import Reader
 from memqos.cli.releases import release_options
 from memqos.draw.amounts import counted
 from memqos.draw.numa_refusals import misconfigured_sentence, start_sentences
-from memqos.draw.numa_verdicts import NOTES, Verdict, verdict_data, verdict_lines
+from memqos.draw.numa_verdicts import Verdict, verdict_data, verdict_lines
 from memqos.errors import InputError
 from memqos.numa.admission import Admitted, MemoryPolicy
 from memqos.numa.advice import advise
@@ -33,6 +33,7 @@ from memqos.numa.arriving import arriving
 from memqos.numa.manager import Manager, StartRefused, start
 from memqos.numa.running import running_in
 from memqos.numa.topology import POLICIES, SCOPES, Misconfigured
+from memqos.numa.unaligned import NOTICE
 from memqos.release import Release
 
 REFUSED = 2
@@ -51,13 +52,7 @@ REFUSED = 2
     help="One of topologyManagerPolicyOptions; may be repeated.",
 )
 @click.option("--static", is_flag=True, help="The pods are static: nobody respells their sizes.")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["table", "json", "yaml"]),
-    default="table",
-    help="What to print.  [default: table]",
-)
+@output_option()
 @reserved_option
 @kubelet_option
 @snapshot_option
@@ -78,7 +73,7 @@ def command(
     static: bool,
     release: str | None,
     gates: tuple[str, ...],
-    output: Literal["table", "json", "yaml"],
+    output: Form,
 ) -> int:
     """Say whether the Pods in FILE… would be admitted, one after the other.
 
@@ -196,7 +191,7 @@ def _in_order(outcome: Admitted, pod: Pod) -> Admitted:
 
 
 def _notes(outcome: Admitted, qos: str, policy: str) -> tuple[str, ...]:
-    notes = [NOTES[note] for note in outcome.notes]
+    notes = [NOTICE] if outcome.unaligned else []
     if policy == "None":
         notes.append("memoryManagerPolicy is None: no pod gets memory of its own")
     elif qos != "Guaranteed":
@@ -250,9 +245,7 @@ def _terms_data(manager: Manager, site: Site, notes: Sequence[str]) -> dict[str,
     }
 
 
-def _print_refused_start(
-    refused: StartRefused | Misconfigured, output: Literal["table", "json", "yaml"]
-) -> None:
+def _print_refused_start(refused: StartRefused | Misconfigured, output: Form) -> None:
     sentences = (
         [misconfigured_sentence(refused)]
         if isinstance(refused, Misconfigured)
