@@ -90,8 +90,7 @@ def command(
     if differing:
         return _refuse(differing, output)
     ready = [step for step, found in zip(todo.steps, now, strict=True) if found == "ready"]
-    caveats = todo.caveats
-    for line in caveats:
+    for line in todo.caveats:
         complain(line)
     if output == "table":
         _show(ready, todo.protections, writer)
@@ -100,7 +99,7 @@ def command(
     reading, applied = _write(todo.steps, writer, journal) if ready else _NOTHING
     if applied.moved:
         return _refuse(applied.moved, output)
-    return _tell(applied, reading, caveats, output)
+    return _tell(applied, reading, todo.caveats, output)
 
 
 def _show(steps: Sequence[Step], protections: dict[str, Protection], writer: Hand) -> None:

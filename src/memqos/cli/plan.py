@@ -191,20 +191,20 @@ def save(file: str, plan: NodePlan, observation: Observation, root: str) -> None
         raise InputError(f"the plan could not be saved: {error.strerror}", file=file) from None
 
 
-def caveats_of(plan: NodePlan) -> list[str]:
-    """What a person should know before believing a plan."""
-    comparison = plan.comparison
-    gaps = gaps_text(plan.tree.unresolved, comparison.nobodys, comparison.missing)
-    notes = [*plan.notes, *(f"{pod}: {NOTICE}" for pod in plan.unaligned)]
-    return [*(f"note: {note}" for note in notes), *gaps]
-
-
 def _router(root: str, cri_socket: str | None, *, direct: bool) -> "Router":
     from memqos.converge.routing import Router
     from memqos.host.cgroups import CgroupFs
     from memqos.host.reach import reach
 
     return Router(CgroupFs(root), reach(root, cri_socket, direct=direct))
+
+
+def caveats_of(plan: NodePlan) -> list[str]:
+    """What a person should know before believing a plan."""
+    comparison = plan.comparison
+    gaps = gaps_text(plan.tree.unresolved, comparison.nobodys, comparison.missing)
+    notes = [*plan.notes, *(f"{pod}: {NOTICE}" for pod in plan.unaligned)]
+    return [*(f"note: {note}" for note in notes), *gaps]
 
 
 def _print(plan: NodePlan, router: "Router | None", *, why: bool) -> None:

@@ -4,11 +4,20 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from memqos.converge.records import Held, Holding, Intent, Key, OfFile, Outcome, Place, Record
+from memqos.converge.records import (
+    CgroupKey,
+    Held,
+    Holding,
+    Intent,
+    Key,
+    Outcome,
+    Place,
+    Record,
+)
 from memqos.plan.tree import Level
 
 
-class Owed(OfFile, frozen=True):
+class Owed(Place, frozen=True):
     """One file that memqos has written, or was about to write."""
 
     original: str
@@ -20,12 +29,12 @@ class Owed(OfFile, frozen=True):
     container: str | None = None
 
     @property
-    def place(self) -> Place:
+    def place(self) -> CgroupKey:
         return self.path, self.cgroup
 
 
 Debts = dict[Key, Owed]
-Holdings = dict[Place, Holding]
+Holdings = dict[CgroupKey, Holding]
 
 
 def owed(records: Iterable[Record]) -> Debts:
