@@ -69,13 +69,13 @@ class _Tokens:
 
     def take(self) -> str:
         token = self.ahead
-        self._next += not self.at_end
+        self._next += 1
         return token
 
     def expect(self, sign: str) -> None:
-        if self.take() != sign:
-            self._next -= 1
+        if self.ahead != sign:
             raise self.refused(f"expected {sign!r}")
+        self.take()
 
     def refused(self, what: str) -> InputError:
         met = repr(self.ahead) if self.ahead else "the end"

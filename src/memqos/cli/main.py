@@ -26,6 +26,7 @@ _COMMANDS: Final = {
     "rank": "Who is evicted, and who is killed, first.",
     "resize": "Whether a running pod can be resized in place, and what changes.",
     "numa": "NUMA memory: who holds it, who would be refused, and what would fit.",
+    "config": "Check the configuration of an agent, and print its schema.",
     "snapshot": "Write all that is known of this node into one file, without secrets.",
     "conformance": "Replay recorded cases and show every difference.",
     "completion": "Print the shell code that completes memqos's commands.",
