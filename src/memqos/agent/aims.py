@@ -35,6 +35,7 @@ class Aims:
         """Whether any pod is written to."""
         self._cgroups = cgroups
         self._above: tuple[Cgroup, ...] | None = None
+        self._above_last: tuple[Cgroup, ...] = ()
 
     def accept(self, pods: Iterable[Pod]) -> list[Wish]:
         """Take in all the pods of the node; those that are new, other than before, or gone."""
@@ -72,7 +73,7 @@ class Aims:
             [self._cgroups.number(path, "memory.min") for path in there if path not in mine]
         )
         before, self.left_out = self.left_out, left_out(ours, taken, self.limit)
-        self._above = levels(self._claims(), self.desires.names)
+        self._above = self._above_last = levels(self._claims(), self.desires.names)
         return before ^ self.left_out
 
     @property
@@ -81,6 +82,11 @@ class Aims:
         self.reconsider()
         assert self._above is not None
         return self._above
+
+    @property
+    def above_now(self) -> tuple[Cgroup, ...]:
+        """The same as they were last worked out: for those who only look."""
+        return self._above_last
 
     def of(self, pod: str) -> tuple[Cgroup, ...]:
         """The cgroups of a pod, as they should be."""

@@ -101,7 +101,9 @@ class Hand:
         self._open = ExitStack()
         self._journal: Journal | None = None
         self._recorded = 0
-        self._instance = self._alone()
+        instance = self._alone()
+        self._open.callback(instance.release)
+        self._instance = instance
         try:
             self.configure(configuration)
         except BaseException:
@@ -121,9 +123,8 @@ class Hand:
             self._forget_gone(journal)
 
     def close(self) -> None:
-        """Let others write."""
+        """Let others write. To do it twice does no harm."""
         self._open.close()
-        self._instance.release()
 
     # Reading.
 

@@ -57,7 +57,9 @@ class Forwarding(logging.Handler):
         self._log = log
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._log.say("error" if record.levelno >= logging.ERROR else "warning", record.getMessage())
+        self._log.say(
+            "error" if record.levelno >= logging.ERROR else "warning", record.getMessage()
+        )
 
 
 def _plain(text: str) -> str:

@@ -41,7 +41,10 @@ def follow(core: Reconciler, hand: Hand, now: float) -> None:
 def run_pass(
     core: Reconciler, hand: Hand, clock: Clock, random: Callable[[], float] = lambda: 0.5
 ) -> bool:
-    """Do what is due; whether it was about the whole node, pods included."""
+    """Do what is due; whether it was about the whole node, pods included.
+
+    Where it raises, what was to be looked at has not been: the whole node has to be.
+    """
     begun = time.perf_counter()
     now = clock()
     due = core.take(now, random())
@@ -54,13 +57,8 @@ def run_pass(
         except MemqosError as error:
             core.tally.fail("source", error)
             complete = False
-    try:
-        steps = core.judge(hand.look(core.scope(now)), now)
-        results, moved = hand.write(steps, core.tally) if steps else ([], [])
-    except BaseException:
-        # Whatever was to be looked at has not been.
-        core.resync(now + 1.0)
-        raise
+    steps = core.judge(hand.look(core.scope(now)), now)
+    results, moved = hand.write(steps, core.tally) if steps else ([], [])
     core.settle(results, moved, clock())
     trigger = "resync" if due.whole else "event"
     core.tally.reconcile_seconds[trigger].observe(time.perf_counter() - begun)
