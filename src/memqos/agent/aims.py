@@ -97,6 +97,13 @@ class Aims:
             return wish.cgroups
         return tuple(without_reservation(each, wish.claims[0], self.limit) for each in wish.cgroups)
 
+    def names(self, path: str, pod: str) -> bool:
+        """Whether the source has told of a cgroup of a pod; what is not selected needs no names."""
+        wish = self.by_path.get(pod)
+        if wish is None:
+            return False
+        return path == pod or wish.mode is None or any(path == each.path for each in wish.cgroups)
+
     def is_enforced(self, cgroup: Cgroup, pod: str | None) -> bool:
         """Whether memqos writes to a cgroup, of a pod if it is of one."""
         if pod is not None:

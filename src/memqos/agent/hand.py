@@ -96,6 +96,7 @@ class Hand:
         self.source = source_of(configuration)
         self._driver = driver_of(self.fs) if driver is None else driver
         self._kubelet = kubelet_version()
+        self._ground: Ground | None = None
         self._ground_mark: object = None
         self._cgroup_root = ""
         self._open = ExitStack()
@@ -115,7 +116,7 @@ class Hand:
         if configuration.pods != self.configuration.pods:
             self.source = source_of(configuration)
         self.configuration = configuration
-        self._ground_mark = None
+        self._ground = None
         if configuration.mode == "enforce" and self._journal is None:
             hierarchy = hierarchy_of(self.fs, self._boot())
             journal = self._open.enter_context(writing(configuration.journal, hierarchy))
@@ -128,12 +129,12 @@ class Hand:
 
     # Reading.
 
-    def ground(self) -> Ground | None:
-        """What the node's plans rest on; None where that is as it was the last time."""
+    def ground(self) -> Ground:
+        """What the node's plans rest on; the same as before where nothing has changed."""
         config = self._kubelet_config()
         mark = config, self._driver_there(self._cgroup_root)
-        if mark == self._ground_mark:
-            return None
+        if self._ground is not None and mark == self._ground_mark:
+            return self._ground
         told = self.configuration
         machine = msgspec.structs.replace(read_machine(self.roots), kubelet=self._kubelet)
         wanted = Wanted(told.release, told.gates, told.policy, told.factor)
@@ -142,7 +143,7 @@ class Hand:
         driver = self._driver_there(self._cgroup_root)
         if driver is not None and driver != ground.config.driver:
             ground = ground_of(machine, config, driver, wanted)
-        self._ground_mark = config, driver
+        self._ground, self._ground_mark = ground, (config, driver)
         return ground
 
     def own_cgroup(self) -> str | None:

@@ -19,7 +19,6 @@ class Clock(Protocol):
 def started(hand: Hand, now: float) -> Reconciler:
     """The core for this machine; raises where the machine cannot be planned."""
     ground = hand.ground()
-    assert ground is not None
     core = Reconciler(Desires(hand.configuration, ground, hand.own_cgroup()), now)
     for note in ground.notes:
         core.tally.say("info", note)
@@ -34,8 +33,7 @@ def started(hand: Hand, now: float) -> Reconciler:
 
 def follow(core: Reconciler, hand: Hand, now: float) -> None:
     """Work under what the hand's configuration and the machine say now."""
-    ground = hand.ground() or core.desires.ground
-    core.follow(Desires(hand.configuration, ground, hand.own_cgroup()), now)
+    core.follow(Desires(hand.configuration, hand.ground(), hand.own_cgroup()), now)
 
 
 def run_pass(
@@ -71,7 +69,7 @@ def _regrounded(core: Reconciler, hand: Hand, now: float) -> bool:
     except MemqosError as error:
         core.tally.fail("configuration", error)
         return False
-    if ground is not None and ground != core.desires.ground:
+    if ground != core.desires.ground:
         core.tally.say("info", "the node's own configuration has changed")
         core.follow(Desires(hand.configuration, ground, hand.own_cgroup()), now)
         core.take(now)

@@ -25,6 +25,8 @@ from memqos.plan.tree import Cgroup, Level, Tree
 
 READ: Final = (*FILES, "memory.max", "memory.current")
 """What is read of every cgroup."""
+_ASKED_FOR: Final = 15.0
+"""Seconds in which the source is asked for a new cgroup. No source tells of pause containers."""
 
 
 class Scope(NamedTuple):
@@ -50,7 +52,7 @@ class Reconciler:
         self._due = Due()
         self._pods: frozenset[str] = frozenset()
         self._choice = Choice()
-        self._unnamed: set[str] = set()
+        self._unnamed: dict[str, float] = {}
         self._want(desires, now)
 
     def follow(self, desires: Desires, now: float) -> None:
@@ -85,6 +87,8 @@ class Reconciler:
         pod = self.cgroups.pod_of(path)
         if pod is not None:
             self.schedule.look_at(pod, now)
+            if not self.aims.names(path, pod):
+                self.schedule.ask(now)
         elif self.desires.names.recognise(path) is not None:
             self.schedule.resync_at = now
 
@@ -173,7 +177,11 @@ class Reconciler:
             self._arrived(path, now)
         for each in changed:
             self._drifted(each, now)
-        self._unnamed = {path for path in self._unnamed if not self._is_settled(path)}
+        self._unnamed = {
+            path: since
+            for path, since in self._unnamed.items()
+            if now - since < _ASKED_FOR and not self._is_named(path)
+        }
         if self._unnamed:
             self.schedule.ask_again(now)
         if new or self._due.whole or any(pod not in self.aims.by_path for pod in looked):
@@ -186,21 +194,15 @@ class Reconciler:
             return
         if not self._due.whole:
             self.schedule.look_at(pod, now + AGAIN)
-        if not self._is_settled(path):
-            self._unnamed.add(path)
+        if not self._is_named(path):
+            self._unnamed[path] = now
             if not self._due.asks:
                 self.schedule.ask(now)
 
-    def _is_settled(self, path: str) -> bool:
+    def _is_named(self, path: str) -> bool:
         """Whether the source has told of a cgroup, or it is gone."""
         known = self.cgroups.by_path.get(path)
-        if known is None or known.pod is None:
-            return True
-        wish = self.aims.by_path.get(known.pod)
-        if wish is None:
-            return False
-        # No source tells of a pause container: it is the one left where all others are known.
-        return path == known.pod or not wish.unresolved
+        return known is None or known.pod is None or self.aims.names(path, known.pod)
 
     def _drifted(self, changed: Changed, now: float) -> None:
         known = changed.cgroup
