@@ -32,7 +32,6 @@ def command(config: str | None, **options: Any) -> int:
     configuration = load()
     # The loop costs a fifth of a second to import: what is wrong is said before.
     import asyncio
-    from importlib.metadata import version
 
     from memqos.agent.hand import Hand
     from memqos.agent.log import Log
@@ -43,9 +42,18 @@ def command(config: str | None, **options: Any) -> int:
     hand = Hand(configuration)
 
     async def run() -> int:
-        return await Agent(hand, load, log, Service(), version("memqos")).run()
+        return await Agent(hand, load, log, Service(), _version()).run()
 
     try:
         return asyncio.run(run())
     finally:
         hand.close()
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("memqos")
+    except PackageNotFoundError:
+        return "unknown"
