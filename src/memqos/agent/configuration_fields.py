@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from functools import cache
 from types import NoneType
 from typing import Annotated, Any, Final, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
@@ -62,6 +63,7 @@ class Field(NamedTuple):
         )
 
 
+@cache
 def fields_of(section: type[Section], above: Path = ()) -> dict[str, Field]:
     """The fields of a section, by their names in a file."""
     hints = get_type_hints(section, include_extras=True)

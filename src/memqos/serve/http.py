@@ -28,6 +28,10 @@ ANSWER_SECONDS: Final = 10.0
 """How long a client may take to read."""
 IDLE_SECONDS: Final = 120.0
 """How long a connection is kept between two requests: Prometheus asks once or twice a minute."""
+CHUNK: Final = 64 << 10
+LINGER_READS: Final = 16
+LINGER_SECONDS: Final = 1.0
+"""How much of a refused request is still taken, and how long is waited for each piece of it."""
 
 _log = logging.getLogger("memqos.serve")
 
@@ -63,15 +67,14 @@ class Listener:
             if _inode(path) == inode:
                 os.unlink(path)
 
-    async def _on_tcp(self, host: str, port: int) -> None:
-        self._server = await asyncio.start_server(self._connected, host, port, limit=HEAD_LIMIT)
-
-    async def _on_socket(self, path: str) -> None:
-        listening = _bound(path)
-        self._server = await asyncio.start_unix_server(
-            self._connected, sock=listening, limit=HEAD_LIMIT
+    async def _start(self, bound: socket.socket) -> None:
+        start = (
+            asyncio.start_unix_server if bound.family == socket.AF_UNIX else asyncio.start_server
         )
-        self._socket = path, _inode(path)
+        self._server = await start(self._connected, sock=bound, limit=HEAD_LIMIT)
+        if bound.family == socket.AF_UNIX:
+            path = bound.getsockname()
+            self._socket = path, _inode(path)
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -79,68 +82,70 @@ class Listener:
         if len(self._clients) >= CONNECTIONS:
             self._clients.pop(next(iter(self._clients))).transport.abort()
         self._clients[task] = writer
+        writer.transport.set_write_buffer_limits(high=0)
         try:
-            await self._serve(reader, writer)
+            await self._serve(reader, writer, task)
+            writer.close()
         except (OSError, EOFError, TimeoutError, asyncio.CancelledError):
-            pass  # the client has gone, or is told to
+            writer.transport.abort()  # the client has gone, or has to
         finally:
             self._clients.pop(task, None)
-            writer.transport.abort() if writer.transport.get_write_buffer_size() else writer.close()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        task: asyncio.Task[None],
+    ) -> None:
         patience = REQUEST_SECONDS
         while True:
             try:
                 request = await _asked(reader, patience)
             except Refused as error:
                 await _told(writer, refusal(error))
+                await _lingered(reader, writer)
                 return
-            self._moved_back()
-            await _told(writer, answered(self._answer(request), request))
+            if task in self._clients:  # whoever asks has waited the least
+                self._clients[task] = self._clients.pop(task)
+            await _told(writer, self._answer(request))
             if not request.keeps:
                 return
             patience = IDLE_SECONDS
 
-    def _moved_back(self) -> None:
-        """Whoever asks has waited the least."""
-        task = asyncio.current_task()
-        assert task is not None
-        if task in self._clients:
-            self._clients[task] = self._clients.pop(task)
-
-    def _answer(self, request: Request) -> Answer:
+    def _answer(self, request: Request) -> bytes:
         try:
-            return answer_to(request, self._routes)
+            return answered(answer_to(request, self._routes), request)
         except Exception as error:
-            _log.error(
-                "%s could not be answered: %s: %s", request.path, type(error).__name__, error
-            )
-            return Answer(500, PLAIN, b"this could not be answered; the log says why\n")
+            _log.error("no answer to %s: %s: %s", request.path, type(error).__name__, error)
+            return answered(Answer(500, PLAIN, b"no answer; the log says why\n"), request)
 
 
 async def listen(routes: Routes, host: str, port: int) -> Listener:
     """Answer on an address; port 0 takes any that is free."""
-    listener = Listener(routes)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        await listener._on_tcp(host, port)
+        bound = socket.create_server((host, port), family=family, dualstack_ipv6=host == "::")
     except OSError as error:
         raise Unreachable(
-            f"cannot listen on {host}:{port}: {error.strerror or error}",
+            f"cannot listen on {host}:{port}: {os.strerror(error.errno or 0)}",
             hint="is another agent running? Choose another address with listen",
         ) from None
+    listener = Listener(routes)
+    await listener._start(bound)
     return listener
 
 
 async def listen_on_socket(routes: Routes, path: str) -> Listener:
     """Answer on a unix socket that only its owner may open."""
-    listener = Listener(routes)
     try:
-        await listener._on_socket(path)
+        bound = _bound(path)
     except OSError as error:
         raise Unreachable(
             f"cannot listen on {path}: {error.strerror or error}",
             hint="choose another path with stateSocket",
         ) from None
+    listener = Listener(routes)
+    await listener._start(bound)
     return listener
 
 
@@ -155,8 +160,20 @@ async def _asked(reader: asyncio.StreamReader, patience: float) -> Request:
 
 
 async def _told(writer: asyncio.StreamWriter, message: bytes) -> None:
-    writer.write(message)
-    await asyncio.wait_for(writer.drain(), ANSWER_SECONDS)
+    view = memoryview(message)
+    async with asyncio.timeout(ANSWER_SECONDS):
+        for start in range(0, len(view), CHUNK):
+            # Of an answer to a slow client only the piece on its way is held twice.
+            writer.write(view[start : start + CHUNK])
+            await writer.drain()
+
+
+async def _lingered(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Take some of what still comes: closed over it, the answer would be lost on its way."""
+    writer.write_eof()
+    for _ in range(LINGER_READS):
+        if not await asyncio.wait_for(reader.read(HEAD_LIMIT), LINGER_SECONDS):
+            return
 
 
 def _bound(path: str) -> socket.socket:

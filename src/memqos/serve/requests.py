@@ -11,8 +11,8 @@ HEAD_LIMIT: Final = 16 << 10
 _GZIP_FROM: Final = 1 << 10
 _GZIP_LEVEL: Final = 1
 _GZIP_WINDOW: Final = 31  # zlib's way to ask for a gzip header
-_VERSIONS: Final = {b"HTTP/1.0": False, b"HTTP/1.1": True}
-"""Version → whether the connection is kept unless somebody says otherwise."""
+_KEPT: Final = b"HTTP/1.1"
+_VERSIONS: Final = (b"HTTP/1.0", _KEPT)
 _METHODS: Final = (b"GET", b"HEAD")
 
 
@@ -46,15 +46,13 @@ def request_of(head: bytes) -> Request:
     if method not in _METHODS:
         raise Refused(HTTPStatus.METHOD_NOT_ALLOWED, "only GET and HEAD are answered")
     headers = _headers(fields)
-    if b"content-length" in headers and headers[b"content-length"] != b"0":
-        raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "a request has no body here")
-    if b"transfer-encoding" in headers:
+    if headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in headers:
         raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "a request has no body here")
     return Request(
         _path(target),
         method == b"HEAD",
         _takes_gzip(headers.get(b"accept-encoding", b"")),
-        _keeps(headers.get(b"connection", b""), _VERSIONS[version]),
+        version == _KEPT and b"close" not in _words(headers.get(b"connection", b"")),
     )
 
 
@@ -130,9 +128,8 @@ def _takes_gzip(value: bytes) -> bool:
     return False
 
 
-def _keeps(value: bytes, unless_said: bool) -> bool:
-    words = {word.strip() for word in value.lower().split(b",")}
-    return b"close" not in words and (unless_said or b"keep-alive" in words)
+def _words(value: bytes) -> set[bytes]:
+    return {word.strip() for word in value.lower().split(b",")}
 
 
 def _compressed(body: bytes) -> bytes:
