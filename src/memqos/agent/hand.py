@@ -27,7 +27,7 @@ from memqos.converge.routing import Router
 from memqos.converge.sources import KubeletPods, PodSource
 from memqos.converge.steps import Moved, Step
 from memqos.converge.writing import Cautions, Result
-from memqos.errors import InputError, Unreachable
+from memqos.errors import InputError, MemqosError, Unreachable
 from memqos.host.cgroups import CgroupFs
 from memqos.host.durable import private_folder
 from memqos.host.kubelet import Credentials, KubeletEndpoint
@@ -241,12 +241,23 @@ class Hand:
 
     def _forget_gone(self, journal: Journal) -> None:
         """Keep the journal as short as the node allows, however long the agent runs."""
-        there = [
-            debt for debt in journal.debts.values() if self.fs.identity(debt.path) == debt.cgroup
-        ]
-        if journal.debts:
-            journal.keep(there)
         self._recorded = 0
+        if not journal.debts:
+            return
+        kept = set()
+        for (path, cgroup), holding in journal.held.items():
+            if self.fs.identity(path) is None:
+                try:
+                    self._driver.release(path, holding, list(holding.values))
+                except (MemqosError, OSError):
+                    kept.add((path, cgroup))
+        journal.keep(
+            [
+                debt
+                for debt in journal.debts.values()
+                if debt.place in kept or self.fs.identity(debt.path) == debt.cgroup
+            ]
+        )
 
     def _alone(self) -> Lock:
         folder = self.configuration.journal

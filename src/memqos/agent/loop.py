@@ -165,10 +165,10 @@ class Agent:
             self._cover()
 
     def _cover(self) -> None:
-        try:
-            self._watches.cover(self.status.core.desires.names, self._manifests())
-        except MemqosError as error:
-            self.status.core.tally.fail("read", error)
+        before = self._watches.failure
+        self._watches.cover(self.status.core.desires.names, self._manifests())
+        if self._watches.failure not in (None, before):
+            self._log.say("warning", f"not all is watched: {self._watches.failure}")
 
     def _watch_over(self, stack: AsyncExitStack) -> None:
         if self._service.watchdog is not None:

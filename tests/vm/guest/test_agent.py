@@ -10,12 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.vm.guest.support import MI, Cgroup, wait_until
+from tests.vm.guest.owned import dropins, number, scope, systemctl, text
+from tests.vm.guest.runtime import make_cgroups, remove_cgroup
+from tests.vm.guest.support import MI, ROOT, Cgroup, wait_until
 from tests.vm.harness.topology import Topology
 
 from memqos.agent.sampling import sampled
+from memqos.plan.names import cgroup_names
 
-MACHINES = {"plain": Topology(nodes=(1024,), swap=256)}
+MACHINES = {"systemd": Topology(init="systemd")}
 
 PODS = 60
 LOW, HIGH = "memory.low", "memory.high"
@@ -44,20 +47,16 @@ def a_pod(uid: str) -> dict[str, Any]:
     }
 
 
-class Node:
-    """Bare cgroups laid out as a kubelet does, and an agent that keeps them."""
+class Agent:
+    """The command at work, its pods from a folder."""
 
-    def __init__(self, folder: Path, kubepods: Cgroup) -> None:
+    def __init__(self, folder: Path, driver: str) -> None:
         self.folder = folder
-        self.kubepods = kubepods
-        self.burstable = kubepods.child("burstable")
-        kubepods.child("besteffort")
-        self.pods: dict[str, tuple[Cgroup, list[Cgroup]]] = {}
         (folder / "pods").mkdir()
         (folder / "kubelet.yaml").write_text(
             "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
             "featureGates: {MemoryQoS: true}\nmemoryReservationPolicy: TieredReservation\n"
-            "memoryThrottlingFactor: 0.5\n"
+            f"memoryThrottlingFactor: 0.5\ncgroupDriver: {driver}\n"
         )
         self.agent: subprocess.Popen[str] | None = None
 
@@ -102,16 +101,34 @@ class Node:
         found: dict[str, Any] = json.loads(answer.partition(b"\r\n\r\n")[2])
         return found
 
+    def tell(self, uid: str) -> None:
+        fresh = self.folder / "pods" / f"{uid}.tmp"
+        fresh.write_text(json.dumps(a_pod(uid)))
+        fresh.rename(fresh.with_suffix(".json"))
+
+    def roll_back(self) -> None:
+        command = [sys.executable, "-m", "memqos.cli.main", "rollback", "--journal"]
+        subprocess.run([*command, str(self.folder / "run")], check=True, stdout=subprocess.DEVNULL)
+
+
+class Node(Agent):
+    """Bare cgroups laid out as a kubelet does."""
+
+    def __init__(self, folder: Path, kubepods: Cgroup) -> None:
+        super().__init__(folder, "cgroupfs")
+        self.kubepods = kubepods
+        self.burstable = kubepods.child("burstable")
+        kubepods.child("besteffort")
+        self.pods: dict[str, tuple[Cgroup, list[Cgroup]]] = {}
+
     def run_pods(self, numbers: range) -> None:
-        for uid in (f"u{number}" for number in numbers):
-            fresh = self.folder / "pods" / f"{uid}.tmp"
-            fresh.write_text(json.dumps(a_pod(uid)))
-            fresh.rename(fresh.with_suffix(".json"))
+        for uid in (f"u{each}" for each in numbers):
+            self.tell(uid)
             pod = self.burstable.child(f"pod{uid}")
             self.pods[uid] = pod, [pod.child(f"{uid}{name}") for name in ("a", "b")]
 
     def end_pods(self, numbers: range) -> None:
-        for uid in (f"u{number}" for number in numbers):
+        for uid in (f"u{each}" for each in numbers):
             pod, containers = self.pods.pop(uid)
             for cgroup in (*containers, pod):
                 cgroup.path.rmdir()
@@ -168,10 +185,45 @@ def test_pods_come_and_go_while_others_write_and_the_agent_is_killed(node: Node)
     assert causes == {"kubelet-restart"}
     assert node.end(signal.SIGTERM) == 0
     assert node.is_converged()
-    command = [sys.executable, "-m", "memqos.cli.main", "rollback", "--journal"]
     # What others wrote was 0 as well, so all of it is as it was.
-    subprocess.run([*command, str(node.folder / "run")], check=True, stdout=subprocess.DEVNULL)
+    node.roll_back()
     assert node.is_as_before()
+
+
+def test_systemd_knows_of_the_values_and_keeps_them(tmp_path: Path) -> None:
+    names = cgroup_names("systemd")
+    pod = names.pod("u0", "Burstable")
+    make_cgroups(names, pod)
+    slice_ = ROOT / pod.removeprefix("/")
+    before = dropins()
+    agent = Agent(tmp_path, "systemd")
+    agent.tell("u0")
+    agent.start()
+    container, process = scope("cri-containerd-u0a.scope", slice_.name)
+    try:
+
+        def is_converged() -> bool:
+            levels = [number(each, LOW) for each in (slice_, slice_.parent, slice_.parent.parent)]
+            own = number(container, LOW), text(container, HIGH)
+            return levels == [2 * REQUEST] * 3 and own == (REQUEST, str(THROTTLED_AT))
+
+        wait_until("the pod is as planned", is_converged)
+        systemctl("daemon-reload")
+        assert is_converged()
+        # Somebody writes past systemd and the agent.
+        (slice_.parent / LOW).write_text("0")
+        wait_until("it is put back", is_converged)
+        assert agent.end(signal.SIGTERM) == 0
+        agent.roll_back()
+        assert (number(slice_, LOW), text(container, HIGH)) == (0, "max")
+        assert dropins() == before
+    finally:
+        if agent.agent is not None:
+            agent.end(signal.SIGKILL)
+        process.kill()
+        process.wait()
+        wait_until("the scope is gone", lambda: not container.exists())
+        remove_cgroup(pod)
 
 
 def test_the_kernel_counts_what_is_sampled(node: Node) -> None:
