@@ -14,8 +14,8 @@ from memqos.agent.configuration_data import configuration_data
 from memqos.agent.configuration_fields import FIELDS
 from memqos.agent.configuration_fields import Path as FieldPath
 from memqos.agent.configuration_reading import read_configuration
-from memqos.agent.label_selection import matches, requirements
 from memqos.agent.overrides import overrides_of
+from memqos.api.label_selection import matches, requirements
 from memqos.api.pod import ObjectMeta, Pod
 from memqos.errors import InputError
 

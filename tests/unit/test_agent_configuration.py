@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from memqos.agent.configuration import Configuration, Ramp, Selector, Source
+from memqos.agent.configuration import Configuration, Ramp, Source
 from memqos.agent.configuration_data import configuration_data
 from memqos.agent.configuration_fields import FIELDS, Field
 from memqos.agent.configuration_reading import Reading, configuration_from, read_configuration
 from memqos.api.pod import ObjectMeta, Pod
+from memqos.api.selector import Selector
 from memqos.errors import InputError
 
 HEAD = "apiVersion: memqos.io/v1alpha1\nkind: AgentConfiguration\n"
@@ -238,7 +239,7 @@ def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     [
         ({"MEMQOS_MOED": "x"}, "environment: MEMQOS_MOED: there is no such setting – did you mean"),
         ({"MEMQOS_FACTOR": "2"}, "environment: MEMQOS_FACTOR: 2.0 is not a factor above 0"),
-        ({"MEMQOS_FACTOR": "nan"}, "MEMQOS_FACTOR: nan is not a factor above 0"),
+        ({"MEMQOS_FACTOR": "nan"}, "MEMQOS_FACTOR: 'nan' is not a factor above 0"),
         ({"MEMQOS_FACTOR": ""}, "MEMQOS_FACTOR: '' is not a factor above 0"),
         ({"MEMQOS_KEP_METRICS": "on"}, "MEMQOS_KEP_METRICS: 'on' is not true or false"),
         ({"MEMQOS_FIGHT_TIMES": "1.5"}, "MEMQOS_FIGHT_TIMES: '1.5' is not a whole number"),

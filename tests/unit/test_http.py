@@ -234,10 +234,10 @@ def test_a_client_that_never_reads_is_let_go(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_many_idle_clients_keep_nobody_out() -> None:
     async def test(listener: Listener) -> None:
-        idle = [await connected(listener) for _ in range(3 * http.CONNECTIONS)]
+        idle = [await connected(listener) for _ in range(3 * http.NO_BODIES.connections)]
         for _ in range(10):
             assert status(await asked(listener, "/healthz")) == 200
-        assert len(listener._clients) <= http.CONNECTIONS
+        assert len(listener._clients) <= http.NO_BODIES.connections
         for _, writer in idle:
             writer.close()
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from memqos.agent.label_selection import Requirement, matches, requirements
+from memqos.api.label_selection import Requirement, matches, requirements
 from memqos.errors import InputError
 
 WEB = {"tier": "web", "team": "a", "empty": ""}

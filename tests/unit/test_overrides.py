@@ -3,9 +3,10 @@
 import pytest
 from tests.builders import terms
 
-from memqos.agent.configuration import Configuration, Selector
+from memqos.agent.configuration import Configuration
 from memqos.agent.overrides import Overrides, may_be_throttled, overrides_of
 from memqos.api.pod import ObjectMeta, Pod, PodSpec
+from memqos.api.selector import Selector
 
 MODE, FACTOR, RESERVATION = (
     "memqos.io/mode",
@@ -83,13 +84,16 @@ def test_a_release_without_policies_reserves_all_or_nothing() -> None:
 @pytest.mark.parametrize(
     ("name", "text", "complaint"),
     [
-        ("mode", "enfroce", "is no mode – expected observe or enforce"),
-        ("mode", "", "is no mode"),
+        ("mode", "enfroce", "is not observe or enforce"),
+        ("mode", "", "is not observe or enforce"),
         ("throttling_factor", "0", "is not a factor above 0 and up to 1"),
         ("throttling_factor", "1.01", "is not a factor"),
         ("throttling_factor", "nan", "is not a factor"),
         ("throttling_factor", "ninety", "is not a factor"),
-        ("reservation", "none", "is no policy – expected None or TieredReservation"),
+        ("throttling_factor", "0.9_5", "is not a factor"),
+        ("throttling_factor", "٠.٩", "is not a factor"),
+        ("throttling_factor", " 0.9", "is not a factor"),
+        ("reservation", "none", "is not None or TieredReservation or HardReservation"),
         ("factor", "0.9", "there is no such annotation"),
         ("throtling_factor", "1", "did you mean memqos.io/throttling-factor?"),
     ],

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
 from memqos.agent.configuration_fields import GATES, Path
-from memqos.agent.label_selection import requirements
+from memqos.api.label_selection import requirements
 from memqos.errors import InputError, UnsupportedRelease
 from memqos.host.kubelet import Credentials, KubeletEndpoint
 from memqos.plan.terms import KNOWS_POLICY

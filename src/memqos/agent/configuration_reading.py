@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from memqos.agent.configuration import API_VERSION, KIND, Configuration, Section
+from memqos.agent.configuration import API_VERSION, KIND, Configuration
 from memqos.agent.configuration_checks import (
     EVERY_POD,
     FILE,
@@ -118,7 +118,7 @@ def _in_document(document: Document, faults: list[InputError]) -> Settings:
 
 
 def _leaves(
-    section: type[Section],
+    section: type[msgspec.Struct],
     data: Mapping[str, Any],
     above: Path,
     document: Document,

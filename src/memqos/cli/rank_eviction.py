@@ -72,7 +72,7 @@ def command(
 
     \b
     kubectl get pods -A --field-selector spec.nodeName=worker-1 -o yaml > pods.yaml
-    kubectl get --raw /api/v1/nodes/worker-1/proxy/stats/summary > usage.json
+    kubectl get --raw /apis/metrics.k8s.io/v1beta1/pods > usage.json
     memqos rank eviction --pods pods.yaml --usage usage.json --kubelet kubelet.yaml
 
     Pods without statistics go first, then those that use more than they request, then those of

@@ -6,10 +6,10 @@ import os
 import socket
 import stat
 from http import HTTPStatus
-from typing import Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from memqos.errors import InputError, Unreachable
-from memqos.serve.endpoints import PLAIN, Answer, Routes
+from memqos.serve.endpoints import PLAIN, Answer, Posts, Routes
 from memqos.serve.requests import (
     HEAD_LIMIT,
     Refused,
@@ -20,8 +20,9 @@ from memqos.serve.requests import (
     request_of,
 )
 
-CONNECTIONS: Final = 16
-"""So many at a time: of more, the one that has waited the longest is closed."""
+if TYPE_CHECKING:
+    from ssl import SSLContext
+
 REQUEST_SECONDS: Final = 10.0
 """How long a client may take to ask."""
 ANSWER_SECONDS: Final = 10.0
@@ -33,14 +34,30 @@ LINGER_READS: Final = 16
 LINGER_SECONDS: Final = 1.0
 """How much of a refused request is still taken, and how long is waited for each piece of it."""
 
+_CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+
 _log = logging.getLogger("memqos.serve")
+
+
+class Bounds(NamedTuple):
+    """How much is taken from clients."""
+
+    connections: int = 16
+    """So many at a time: of more, the one that has waited the longest is closed."""
+    body: int = 0
+    """Bytes of a request's body; with none nothing but GET and HEAD is answered."""
+
+
+NO_BODIES: Final = Bounds()
 
 
 class Listener:
     """Answers requests until it is closed."""
 
-    def __init__(self, routes: Routes) -> None:
+    def __init__(self, routes: Routes, posts: Posts, bounds: Bounds) -> None:
         self._routes = routes
+        self._posts = posts
+        self._bounds = bounds
         self._server: asyncio.Server | None = None
         self._clients: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
         self._socket: tuple[str, int] | None = None
@@ -67,11 +84,19 @@ class Listener:
             if _inode(path) == inode:
                 os.unlink(path)
 
-    async def _start(self, bound: socket.socket) -> None:
+    async def _start(self, bound: socket.socket, tls: "SSLContext | None" = None) -> None:
         start = (
             asyncio.start_unix_server if bound.family == socket.AF_UNIX else asyncio.start_server
         )
-        self._server = await start(self._connected, sock=bound, limit=HEAD_LIMIT)
+        patience = None if tls is None else REQUEST_SECONDS
+        self._server = await start(
+            self._connected,
+            sock=bound,
+            limit=HEAD_LIMIT,
+            ssl=tls,
+            ssl_handshake_timeout=patience,
+            ssl_shutdown_timeout=patience,
+        )
         if bound.family == socket.AF_UNIX:
             path = bound.getsockname()
             self._socket = path, _inode(path)
@@ -79,7 +104,7 @@ class Listener:
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
-        if len(self._clients) >= CONNECTIONS:
+        if len(self._clients) >= self._bounds.connections:
             self._clients.pop(next(iter(self._clients))).transport.abort()
         self._clients[task] = writer
         writer.transport.set_write_buffer_limits(high=0)
@@ -100,27 +125,36 @@ class Listener:
         patience = REQUEST_SECONDS
         while True:
             try:
-                request = await _asked(reader, patience)
+                request = await _asked(reader, patience, self._bounds.body)
+                body = await _body(reader, writer, request) if request.length else b""
             except Refused as error:
                 await _told(writer, refusal(error))
                 await _lingered(reader, writer)
                 return
             if task in self._clients:  # whoever asks has waited the least
                 self._clients[task] = self._clients.pop(task)
-            await _told(writer, self._answer(request))
+            await _told(writer, self._answer(request, body))
             if not request.keeps:
                 return
             patience = IDLE_SECONDS
 
-    def _answer(self, request: Request) -> bytes:
+    def _answer(self, request: Request, body: bytes) -> bytes:
         try:
-            return answered(answer_to(request, self._routes), request)
+            return answered(answer_to(request, body, self._routes, self._posts), request)
         except Exception as error:
             _log.error("no answer to %s: %s: %s", request.path, type(error).__name__, error)
             return answered(Answer(500, PLAIN, b"no answer; the log says why\n"), request)
 
 
-async def listen(routes: Routes, host: str, port: int) -> Listener:
+async def listen(
+    routes: Routes,
+    host: str,
+    port: int,
+    *,
+    posts: Posts | None = None,
+    bounds: Bounds = NO_BODIES,
+    tls: "SSLContext | None" = None,
+) -> Listener:
     """Answer on an address; port 0 takes any that is free."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
@@ -130,8 +164,8 @@ async def listen(routes: Routes, host: str, port: int) -> Listener:
             f"cannot listen on {host}:{port}: {os.strerror(error.errno or 0)}",
             hint="is another agent running? Choose another address with listen",
         ) from None
-    listener = Listener(routes)
-    await listener._start(bound)
+    listener = Listener(routes, posts or {}, bounds)
+    await listener._start(bound, tls)
     return listener
 
 
@@ -144,19 +178,27 @@ async def listen_on_socket(routes: Routes, path: str) -> Listener:
             f"cannot listen on {path}: {error.strerror or error}",
             hint="choose another path with stateSocket",
         ) from None
-    listener = Listener(routes)
+    listener = Listener(routes, {}, NO_BODIES)
     await listener._start(bound)
     return listener
 
 
-async def _asked(reader: asyncio.StreamReader, patience: float) -> Request:
+async def _asked(reader: asyncio.StreamReader, patience: float, body_limit: int) -> Request:
     try:
         head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), patience)
     except asyncio.LimitOverrunError:
         raise Refused(
             HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "the request's head is too large"
         ) from None
-    return request_of(head[:-4])
+    return request_of(head[:-4], body_limit)
+
+
+async def _body(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: Request
+) -> bytes:
+    if request.waits:
+        await _told(writer, _CONTINUE)
+    return await asyncio.wait_for(reader.readexactly(request.length), REQUEST_SECONDS)
 
 
 async def _told(writer: asyncio.StreamWriter, message: bytes) -> None:
@@ -170,7 +212,8 @@ async def _told(writer: asyncio.StreamWriter, message: bytes) -> None:
 
 async def _lingered(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Take some of what still comes: closed over it, the answer would be lost on its way."""
-    writer.write_eof()
+    if writer.can_write_eof():
+        writer.write_eof()
     for _ in range(LINGER_READS):
         if not await asyncio.wait_for(reader.read(HEAD_LIMIT), LINGER_SECONDS):
             return
