@@ -120,6 +120,7 @@ class Containerd:
 
     def kill(self) -> None:
         """Containers go on without it."""
+        self.close()
         assert self._process is not None
         self._process.kill()
         self._process.wait()
@@ -144,13 +145,24 @@ class Containerd:
 
     def stored(self, container: str) -> dict[str, str]:
         """The unified values that containerd has stored."""
-        return cri.Runtime(SOCKET, 120).kept(container).unified
+        runtime = cri.Runtime(SOCKET, 120)
+        try:
+            return runtime.kept(container).unified
+        finally:
+            runtime.close()
+
+    def close(self) -> None:
+        """It and its containers go on until the machine ends."""
+        self._channel.close()
 
     def _answers(self) -> bool:
+        channel = grpc.Channel(SOCKET, 20)
         try:
-            grpc.Channel(SOCKET, 20).call(f"{cri.SERVICE}/Version", b"")
+            channel.call(f"{cri.SERVICE}/Version", b"")
         except (Unreachable, grpc.Refused):
             return False
+        finally:
+            channel.close()
         return True
 
 
