@@ -18,9 +18,9 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 from tests.fakes.agent import LEVELS, Bed, a_pod, container_paths, pod_path
 
 from memqos.agent.configuration import Source
-from memqos.agent.hand import source_of
 from memqos.agent.log import Log
 from memqos.agent.loop import Agent
+from memqos.agent.pod_source import source_of
 from memqos.agent.reconciler import READ
 from memqos.host.service import Service
 
@@ -140,7 +140,7 @@ def serve(folder: Path) -> None:
         state_socket=str(folder / "state.sock"),
         jitter=0.1,
     )
-    bed.hand.source = source_of(bed.configuration)
+    bed.hand.source = source_of(bed.configuration.pods)
 
     class Quiet(Log):
         def write(self, events: Any) -> None:
