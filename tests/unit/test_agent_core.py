@@ -129,6 +129,18 @@ class TestWhomItReaches:
         assert not (folder / "run" / "journal").exists()
         assert {change.new for change in bed.core.pending[pod_path(pod)]} == {str(64 * MI)}
 
+    def test_nobody_while_it_observes_even_if_asked_by_those_who_may(self, folder: Path) -> None:
+        bed = Bed(folder, mode="observe", allow_namespaces=("default",))
+        pod = bed.run_pod(a_pod("u1", annotations={"memqos.io/mode": "enforce"}))
+        bed.wait(70)
+        assert bed.mi(pod_path(pod), LOW) == 0
+
+    def test_those_beside_the_canary_who_may_ask_for_it(self, folder: Path) -> None:
+        bed = Bed(folder, canary=Selector(labels="canary=yes"), allow_namespaces=("default",))
+        pod = bed.run_pod(a_pod("u1", annotations={"memqos.io/mode": "enforce"}))
+        bed.settle()
+        assert bed.mi(pod_path(pod), LOW) == 64
+
     def test_only_those_selected(self, folder: Path) -> None:
         bed = Bed(folder, select=Selector(not_namespaces=("kube-system",)))
         pod = bed.run_pod(a_pod("u1"))

@@ -38,7 +38,7 @@ from memqos.host.versions import kubelet_version
 from memqos.plan.changes import Change
 from memqos.plan.names import cgroup_names
 
-_TIMEOUT: Final = 2.0
+_TIMEOUT: Final = 5.0
 """Seconds a write may take: one that is stopped holds all the same, and others wait."""
 _INSTANCE: Final = "agent.lock"
 _UNITS_LOADED: Final = "/run/systemd/systemd-units-load"
