@@ -38,11 +38,17 @@ def agent(tmp_path: Path) -> Iterator[Agent]:
         made.end(signal.SIGKILL)
 
 
+@pytest.fixture
+def containerd() -> Iterator[Containerd]:
+    """Its pods end with the machine."""
+    made = Containerd("systemd")
+    yield made
+    made.kill()
+
+
 def test_pods_that_are_manifests_alone_are_found_written_and_kept(
-    agent: Agent, tmp_path: Path
+    agent: Agent, containerd: Containerd, tmp_path: Path
 ) -> None:
-    # It and its pods end with the machine.
-    containerd = Containerd("systemd")
     pods = [RunningPod(containerd, f"u{each}", "Burstable") for each in range(PODS)]
     cgroups = [pods[0].container("main", memory_limit_in_bytes=LIMIT)]
     kubepods = pods[0].names.kubepods
