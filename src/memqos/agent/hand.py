@@ -88,6 +88,7 @@ class Hand:
         self._ground_mark: object = None
         self._cgroup_root = ""
         self._open = ExitStack()
+        self._writing = ExitStack()
         self._journal: Journal | None = None
         self._recorded = 0
         instance = self._alone()
@@ -100,19 +101,20 @@ class Hand:
             raise
 
     def configure(self, configuration: Configuration) -> None:
-        """Work under another configuration; the journal is opened with the first that enforces."""
+        """Work under another configuration; while it only observes, others may write."""
         if configuration.pods != self.configuration.pods:
             self.source = source_of(configuration.pods, self._listed)
         self.configuration = configuration
         self._ground = None
-        if configuration.mode == "enforce" and self._journal is None:
-            hierarchy = hierarchy_of(self.fs, self._boot())
-            journal = self._open.enter_context(writing(configuration.journal, hierarchy))
-            self._journal = journal
-            self._forget_gone(journal)
+        if configuration.mode == "enforce":
+            self._opened()
+        else:
+            self._writing.close()
+            self._journal = None
 
     def close(self) -> None:
         """Let others write. To do it twice does no harm."""
+        self._writing.close()
         self._open.close()
         if self._router is not None:
             self._router.close()
@@ -215,11 +217,17 @@ class Hand:
             self._router = Router(self.fs, reach(self.fs.root), page_size, _TIMEOUT)
         return self._router
 
-    def roll_back(self) -> RolledBack | None:
-        """Put back all that was there before; None where nothing was ever written."""
+    def roll_back(self) -> RolledBack:
+        """Put back all that was there before."""
+        return rollback(self.fs, self._driver, self._opened(), self._cautions())
+
+    def _opened(self) -> Journal:
         if self._journal is None:
-            return None
-        return rollback(self.fs, self._driver, self._journal, self._cautions())
+            hierarchy = hierarchy_of(self.fs, self._boot())
+            journal = self._writing.enter_context(writing(self.configuration.journal, hierarchy))
+            self._forget_gone(journal)
+            self._journal = journal
+        return self._journal
 
     def _listed(self) -> Containers:
         return listed_below(self.fs.root)
