@@ -17,6 +17,7 @@ BENCHES = (
     "scrape",
     "webhook",
     "crash",
+    "agent",
 )
 """A module each, with a function `report` that yields lines."""
 

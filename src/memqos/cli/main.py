@@ -26,6 +26,7 @@ _COMMANDS: Final = {
     "plan": "What would change on a node, and why.",
     "apply": "Write what plan shows, and keep what was there before.",
     "rollback": "Put back what was there before memqos wrote.",
+    "agent": "Keep a node as planned while pods come and go.",
     "doctor": "What is wrong with a node, what tells so, and what helps.",
     "admit": "What limit ranges and quotas make of new pods.",
     "fit": "Which nodes have room for a pod, and what the others lack.",

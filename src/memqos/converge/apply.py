@@ -8,7 +8,7 @@ import msgspec
 from memqos.converge.batches import Batch, batches
 from memqos.converge.cpusets import beyond_parent
 from memqos.converge.driver import Driver
-from memqos.converge.journal import Journal, Reading
+from memqos.converge.journal import Journal
 from memqos.converge.records import Held, Intent, Outcome
 from memqos.converge.steps import Moved, Step, standing
 from memqos.converge.values import place_fault, shown, value_fault
@@ -16,6 +16,7 @@ from memqos.converge.writing import Cautions, End, Result, write
 from memqos.errors import MemqosError, Unreachable
 from memqos.host.cgroups import CgroupFs
 from memqos.plan.changes import Change, ordered
+from memqos.plan.setting import MAX
 
 Progress = Callable[[int, int, Change], None]
 """Told before each write: how many are done, of how many, and which comes now."""
@@ -68,7 +69,7 @@ def apply(
             results.append(Result(change, "refused" if fault else "gone", fault))
     if differing:
         return Applied(moved=tuple(differing))
-    held, ready, without_owner = _held(ready, fs, driver, journal.reading)
+    held, ready, without_owner = _held(ready, fs, driver, journal)
     results += without_owner
     if ready:
         journal.intend([*held, *(_intent(step, cautions.page_size) for step in ready)])
@@ -100,7 +101,7 @@ def in_order(steps: Iterable[Step]) -> list[Step]:
 
 
 def _held(
-    steps: Sequence[Step], fs: CgroupFs, driver: Driver, reading: Reading
+    steps: Sequence[Step], fs: CgroupFs, driver: Driver, journal: Journal
 ) -> tuple[list[Held], list[Step], list[Result]]:
     """What owners keep that the journal does not know yet, and which steps go on.
 
@@ -114,7 +115,7 @@ def _held(
     ended: list[Result] = []
     for batch in together.values():
         try:
-            found = _kept(batch, driver, reading)
+            found = _kept(batch, driver, journal)
         except MemqosError as error:
             ended += [_unheld(step, error, fs) for step in batch]
         else:
@@ -131,13 +132,13 @@ def _unheld(step: Step, error: MemqosError, fs: CgroupFs) -> Result:
     return Result(change, end, str(error))
 
 
-def _kept(batch: Batch, driver: Driver, reading: Reading) -> Held | None:
+def _kept(batch: Batch, driver: Driver, journal: Journal) -> Held | None:
     path, _, cgroup = _place(batch[0])
-    before = reading.held.get((path, cgroup))
+    before = journal.held.get((path, cgroup))
     theirs = {
         step.change.file
         for step in batch
-        if (debt := reading.debts.get(_place(step))) and step.change.old not in debt.ours
+        if (debt := journal.debts.get(_place(step))) and step.change.old not in debt.ours
     }
     if before is not None and not theirs:
         return None
@@ -145,10 +146,22 @@ def _kept(batch: Batch, driver: Driver, reading: Reading) -> Held | None:
     if holding is None:
         return None
     if before is not None:
-        # Only of what somebody else has changed since is the owner's word not memqos's own.
-        own = {file: value for file, value in before.values.items() if file not in theirs}
+        # Only of what somebody else has changed since is the owner's word not memqos's own; nor
+        # of that, if it was changed past the owner.
+        own = {
+            file: value
+            for file, value in before.values.items()
+            if file not in theirs
+            or _says(holding.values.get(file), journal.debts[path, file, cgroup].ours)
+        }
         holding = msgspec.structs.replace(holding, values={**holding.values, **own})
     return Held(path, cgroup, holding)
+
+
+def _says(kept: str | None, values: Iterable[str]) -> bool:
+    """Whether an owner keeps one of these: as a plain value, or in the line of a drop-in."""
+    word = (kept or "").strip().rpartition("=")[2]
+    return (MAX if word == "infinity" else word) in values
 
 
 def _fault(change: Change) -> str | None:

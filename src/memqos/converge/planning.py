@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from memqos.api.documents import read
-from memqos.api.kubelet import STATIC, KubeletConfiguration, configured
+from memqos.api.kubelet import STATIC, Driver, KubeletConfiguration, configured
 from memqos.api.kubelet_reading import kubelet_from
+from memqos.api.machine import Machine
 from memqos.api.node import Capacity, allocatable
 from memqos.errors import InputError
 from memqos.plan.changes import Comparison, compare, stored
 from memqos.plan.effective import Claim, Protection, effective
-from memqos.plan.names import cgroup_names, outer
+from memqos.plan.names import CgroupNames, cgroup_names, outer
 from memqos.plan.setting import Settings
 from memqos.plan.terms import PAGE_SIZE, Policy, Terms
 from memqos.plan.tree import Tree, cgroup_uid, plan_node, pod_key
@@ -65,10 +66,52 @@ class NodePlan(msgspec.Struct, frozen=True):
     """What could not be read of the cgroups that are planned: they may differ all the same."""
 
 
+class Ground(msgspec.Struct, frozen=True):
+    """What every plan of a node rests on, whatever pods it runs."""
+
+    terms: Terms
+    config: KubeletConfiguration
+    capacity: Capacity
+    notes: tuple[str, ...]
+
+    @property
+    def names(self) -> CgroupNames:
+        return cgroup_names(self.config.driver, self.config.cgroup_root)
+
+
 def plan_of(observation: "Observation", wanted: Wanted) -> NodePlan:
     """Plan the node that was observed."""
-    notes = list(observation.notes)
-    machine = observation.machine
+    ground = ground_of(observation.machine, observation.configuration, observation.driver, wanted)
+    terms = ground.terms
+    notes = [*observation.notes, *ground.notes]
+    tree = plan_node(observation.pods, terms, ground.config, ground.capacity)
+    if wanted.numa != "off":
+        from memqos.converge.assigning import assign
+
+        assigned = assign(observation, tree, wanted.numa, ground.config, terms.release)
+        tree = assigned.tree
+        notes += assigned.notes
+    comparison = compare(tree, observation.cgroups, ground.names, terms.page_size)
+    return NodePlan(
+        terms,
+        ground.config,
+        tree,
+        comparison,
+        _protections(observation, tree, terms.page_size),
+        tuple(notes),
+        _unaligned(observation, tree, wanted.numa, ground.config, terms.release),
+        tuple(what for what in observation.refused if _is_about(what, ground.names.kubepods)),
+    )
+
+
+def ground_of(
+    machine: Machine,
+    configuration: "Configuration | None",
+    driver: Driver | None,
+    wanted: Wanted,
+) -> Ground:
+    """The terms of a machine whose cgroups are named by a driver; None where none are there yet."""
+    notes: list[str] = []
     if machine.layout is not None and machine.layout != "v2":
         raise InputError(
             "there is no cgroup v2 hierarchy here, and memqos plans nothing else",
@@ -77,15 +120,13 @@ def plan_of(observation: "Observation", wanted: Wanted) -> NodePlan:
     if machine.memory is None:
         raise InputError("the node's memory is not known", field="meminfo")
     version = wanted.release or machine.kubelet or DEFAULT_MINOR
-    config, release = _configuration(
-        observation.configuration, Release.of(version, wanted.gates), notes
-    )
-    if observation.driver is not None and observation.driver != config.driver:
+    config, release = _configuration(configuration, Release.of(version, wanted.gates), notes)
+    if driver is not None and driver != config.driver:
         notes.append(
-            f"the cgroups are named by the {observation.driver} driver, though the kubelet is "
+            f"the cgroups are named by the {driver} driver, though the kubelet is "
             f"configured for {config.driver}: planned as they are named"
         )
-        config = msgspec.structs.replace(config, cgroup_driver=observation.driver)
+        config = msgspec.structs.replace(config, cgroup_driver=driver)
     capacity = Capacity(cpu=0, memory=machine.memory)
     terms = Terms(
         release=release,
@@ -98,25 +139,7 @@ def plan_of(observation: "Observation", wanted: Wanted) -> NodePlan:
         cpu_quota=config.cpu_cfs_quota,
         cpu_period=config.cpu_cfs_quota_period // 1000,
     )
-    tree = plan_node(observation.pods, terms, config, capacity)
-    if wanted.numa != "off":
-        from memqos.converge.assigning import assign
-
-        assigned = assign(observation, tree, wanted.numa, config, release)
-        tree = assigned.tree
-        notes += assigned.notes
-    names = cgroup_names(config.driver, config.cgroup_root)
-    comparison = compare(tree, observation.cgroups, names, terms.page_size)
-    return NodePlan(
-        terms,
-        config,
-        tree,
-        comparison,
-        _protections(observation, tree, terms.page_size),
-        tuple(notes),
-        _unaligned(observation, tree, wanted.numa, config, release),
-        tuple(what for what in observation.refused if _is_about(what, names.kubepods)),
-    )
+    return Ground(terms, config, capacity, tuple(notes))
 
 
 def _is_about(what: str, kubepods: str) -> bool:

@@ -68,7 +68,7 @@ def rollback(
     progress: Progress = quiet,
 ) -> RolledBack:
     """Restore what is still ours, or with force all of it; then forget what is settled."""
-    found = list(survey(journal.reading.debts.values(), fs))
+    found = list(survey(journal.debts.values(), fs))
     wanted = ("ours", "conflict") if cautions.force else ("ours",)
     todo = {(each.debt.path, each.debt.file): each for each in found if each.state in wanted}
     left = [each for each in found if each.state in _OWED and each.state not in wanted]
@@ -86,9 +86,7 @@ def rollback(
     unreleased = _release(journal, fs, driver, left)
     owing = {each.debt.key for each in left}
     journal.keep(
-        debt
-        for debt in journal.reading.debts.values()
-        if debt.key in owing or debt.place in unreleased
+        debt for debt in journal.debts.values() if debt.key in owing or debt.place in unreleased
     )
     failure = journal.failure
     return RolledBack(
@@ -105,7 +103,7 @@ def _release(
     """Have owners forget what memqos told them; those that do not, and why."""
     owing = {each.debt.key for each in left}
     failed: dict[CgroupKey, str] = {}
-    for (path, cgroup), holding in journal.reading.held.items():
+    for (path, cgroup), holding in journal.held.items():
         files = [file for file in holding.values if (path, file, cgroup) not in owing]
         try:
             if fs.identity(path) in (cgroup, None):

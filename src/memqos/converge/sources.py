@@ -37,7 +37,12 @@ class FilePods:
         self._paths = paths
 
     def pods(self) -> list[Pod]:
-        found = [pod for path in self._paths for pod in _pods_in(path)]
+        found = [
+            pod
+            for path in self._paths
+            for name, data in load([path])
+            for pod in _pods_in(name, data, from_folder=os.path.isdir(path))
+        ]
         return of_one_node(found, self.describe())
 
     def describe(self) -> str:
@@ -106,23 +111,28 @@ def _is_stored(pod: Pod) -> bool:
     return pod.metadata.uid is not None and pod.status is not None
 
 
-def _pods_in(path: str) -> Iterator[Pod]:
-    from_folder = os.path.isdir(path)
-    for document in _documents(path):
-        for found in pods(pods_in(document)):
-            if isinstance(found, InputError):
-                raise found
-            if not isinstance(found, NoPods):
-                yield found.decode(Pod)
-            elif not from_folder:
-                raise found.fault
+def pods_in_file(path: str, *, from_folder: bool) -> list[Pod]:
+    """The pods one file holds."""
+    ((name, data),) = load([path])
+    return _pods_in(name, data, from_folder=from_folder)
 
 
-def _documents(path: str) -> Iterator[Document]:
-    for file, data in load([path]):
-        if isinstance(data, InputError):
-            raise data
-        for document in read(data, file):
-            if isinstance(document, InputError):
-                raise document
-            yield document
+def _pods_in(name: str, data: bytes | InputError, *, from_folder: bool) -> list[Pod]:
+    if isinstance(data, InputError):
+        raise data
+    found: list[Pod] = []
+    for document in read(data, name):
+        if isinstance(document, InputError):
+            raise document
+        found += _pods_of(document, from_folder=from_folder)
+    return found
+
+
+def _pods_of(document: Document, *, from_folder: bool) -> Iterator[Pod]:
+    for found in pods(pods_in(document)):
+        if isinstance(found, InputError):
+            raise found
+        if not isinstance(found, NoPods):
+            yield found.decode(Pod)
+        elif not from_folder:
+            raise found.fault

@@ -94,7 +94,7 @@ def compare(
     foreign: list[Change] = []
     missing: list[Cgroup] = []
     planned = [*tree.cgroups.values(), *_unnamed(tree, observed, names)]
-    for cgroup in (part for whole in planned for part in _parts(whole, observed, names)):
+    for cgroup in (part for whole in planned for part in parts(whole, observed, names)):
         files = observed.get(cgroup.path)
         if files is None:
             missing.append(cgroup)
@@ -174,7 +174,7 @@ def _unnamed(tree: Tree, observed: Mapping[str, Files], names: CgroupNames) -> I
             yield Cgroup(path, "container", nothing, parent.pod)
 
 
-def _parts(cgroup: Cgroup, observed: Mapping[str, Files], names: CgroupNames) -> Iterator[Cgroup]:
+def parts(cgroup: Cgroup, observed: Mapping[str, Files], names: CgroupNames) -> Iterator[Cgroup]:
     """A container that crun runs in a scope is two cgroups.
 
     crun writes all values to the one within. Protection ends at the scope above unless it has as

@@ -71,6 +71,7 @@ CONTAINER: Final[Message] = {
     "metadata": Field(1, {"name": Field(1, "text")}),
     "image": Field(2, {"image": Field(1, "text")}),
     "command": Field(3, "texts"),
+    "labels": Field(9, "map"),
     "linux": Field(
         15,
         {
@@ -198,6 +199,12 @@ class RunningPod:
             "metadata": {"name": name},
             "image": {"image": IMAGE},
             "command": command or ("/bin/sleep", "2147483647"),
+            "labels": {
+                "io.kubernetes.pod.namespace": "default",
+                "io.kubernetes.pod.name": self.uid,
+                "io.kubernetes.pod.uid": self.uid,
+                "io.kubernetes.container.name": name,
+            },
             "linux": {
                 "resources": resources,
                 "security_context": {"namespace_options": {"network": NODE_NETWORK}},

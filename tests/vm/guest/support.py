@@ -187,6 +187,10 @@ class Cgroup:
         wait_until(f"{self.name} is empty", lambda: not self.read("cgroup.procs"))
         self.path.rmdir()
 
+    def forget(self, child: "Cgroup") -> None:
+        """A child was taken away by its path."""
+        self._children.remove(child)
+
     def _popen(self, command: Iterable[str], oom_score_adj: int) -> subprocess.Popen[str]:
         return subprocess.Popen(
             self._inside(command, oom_score_adj),

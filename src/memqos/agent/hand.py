@@ -1,0 +1,260 @@
+"""The outside world of an agent: what it reads, and the one hand it writes with."""
+
+import os
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from typing import Final
+
+import msgspec
+
+from memqos.agent.configuration import Configuration
+from memqos.agent.drift import Signs
+from memqos.agent.grounding import Grounds
+from memqos.agent.known import Seen
+from memqos.agent.pod_source import listed_below, source_of
+from memqos.agent.reconciler import READ, Scope
+from memqos.agent.tally import Tally
+from memqos.api.meminfo import meminfo_of
+from memqos.api.pod import Pod
+from memqos.converge.apply import apply
+from memqos.converge.driver import Driver
+from memqos.converge.journal import Journal, hierarchy_of, writing
+from memqos.converge.labelled import Containers
+from memqos.converge.planning import Ground
+from memqos.converge.rollback import RolledBack, rollback
+from memqos.converge.routing import Router
+from memqos.converge.steps import Moved, Step
+from memqos.converge.writing import Cautions, Result
+from memqos.errors import InputError, MemqosError, Unreachable
+from memqos.host.cgroups import CgroupFs
+from memqos.host.durable import private_folder
+from memqos.host.lock import Lock
+from memqos.host.machine import SYSTEM, Roots, read_machine
+from memqos.host.reach import reach
+from memqos.host.tree import read_tree
+from memqos.plan.changes import Change
+
+_TIMEOUT: Final = 5.0
+"""Seconds a write may take: one that is stopped holds all the same, and others wait."""
+_INSTANCE: Final = "agent.lock"
+_UNITS_LOADED: Final = "/run/systemd/systemd-units-load"
+_KUBELET: Final = "/system.slice/kubelet.service"
+_FORGETS_FROM: Final = 5000
+"""Records after which a journal is rid of cgroups that are gone."""
+
+
+class Timed:
+    """A driver whose writes are timed."""
+
+    def __init__(self, driver: Driver, tally: Tally) -> None:
+        self._driver = driver
+        self._tally = tally
+        self.batch = driver.batch
+        self.holding = driver.holding
+        self.release = driver.release
+        self.read = driver.read
+
+    def write(self, changes: Sequence[Change]) -> bool:
+        start = time.perf_counter()
+        try:
+            return self._driver.write(changes)
+        finally:
+            self._tally.write_seconds.observe(time.perf_counter() - start)
+
+
+class Hand:
+    """Reads this machine, and writes to its cgroups with a journal. No other may meanwhile."""
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        roots: Roots = SYSTEM,
+        fs: CgroupFs | None = None,
+        driver: Driver | None = None,
+    ) -> None:
+        self.fs = CgroupFs(configuration.cgroup_root) if fs is None else fs
+        self.roots = msgspec.structs.replace(roots, cgroup=self.fs.root)
+        self.configuration = configuration
+        self.source = source_of(configuration.pods, self._listed)
+        self._given = driver
+        self._router: Router | None = None
+        self._grounds = Grounds(self.fs, self.roots)
+        self._open = ExitStack()
+        self._writing = ExitStack()
+        self._journal: Journal | None = None
+        self._recorded = 0
+        instance = self._alone()
+        self._open.callback(instance.release)
+        self._instance = instance
+        try:
+            self.configure(configuration)
+        except BaseException:
+            self.close()
+            raise
+
+    def configure(self, configuration: Configuration) -> None:
+        """Work under another configuration; while it only observes, others may write."""
+        if configuration.pods != self.configuration.pods:
+            self.source = source_of(configuration.pods, self._listed)
+        self.configuration = configuration
+        if configuration.mode == "enforce":
+            self._opened()
+        else:
+            self._writing.close()
+            self._journal = None
+
+    def close(self) -> None:
+        """Let others write. To do it twice does no harm."""
+        self._writing.close()
+        self._open.close()
+        if self._router is not None:
+            self._router.close()
+
+    # Reading.
+
+    def ground(self) -> Ground:
+        """What the node's plans rest on; the same as before where nothing has changed."""
+        return self._grounds.under(self.configuration)
+
+    def own_cgroup(self) -> str | None:
+        """Where this process lives, as far as its own namespace tells."""
+        try:
+            with open(f"{self.roots.proc}/self/cgroup", encoding="utf-8") as file:
+                lines = file.read().splitlines()
+        except OSError:
+            return None
+        return next(
+            (line[3:] for line in lines if line.startswith("0::/") and line != "0::/"), None
+        )
+
+    def pods(self) -> list[Pod]:
+        """All pods of the node."""
+        return self.source.pods()
+
+    def look(self, scope: Scope) -> Seen:
+        """Read what is asked for."""
+        tree = read_tree(self.fs.root, READ, scope.below)
+        for path in scope.alone:
+            identity = self.fs.identity(path)
+            if identity is not None:
+                files = ((file, self.fs.read(path, file)) for file in READ)
+                tree.cgroups[path] = {name: text for name, text in files if text is not None}
+                tree.identities[path] = identity
+        return Seen(tree.cgroups, tree.identities, tree.refused, self.signs())
+
+    def signs(self) -> Signs:
+        """Marks that systemd and the kubelet leave behind."""
+        try:
+            loaded = os.stat(_UNITS_LOADED).st_mtime_ns
+        except OSError:
+            loaded = None
+        return Signs(loaded, self.fs.identity(_KUBELET))
+
+    # Writing.
+
+    def write(self, steps: Sequence[Step], tally: Tally) -> tuple[list[Result], list[Moved]]:
+        """Take the steps; those that no longer fit the tree are told apart, and hold up none."""
+        assert self._journal is not None
+        results: list[Result] = []
+        moved: list[Moved] = []
+        rest: Iterable[Step] = steps
+        while True:
+            applied = apply(
+                rest, self.fs, Timed(self._driver, tally), self._journal, self._cautions()
+            )
+            results += applied.results
+            if applied.unrecorded is not None:
+                tally.fail("journal", f"the journal could not be kept: {applied.unrecorded}")
+                self._journal.failure = None
+            if not applied.moved:
+                break
+            moved += applied.moved
+            stale = {(each.step.change.path, each.step.change.file) for each in moved}
+            rest = [step for step in steps if (step.change.path, step.change.file) not in stale]
+        if any(result.lingers for result in results):
+            self._instance.renew()
+        self._recorded += 2 * len(results)
+        if self._recorded > _FORGETS_FROM:
+            self._forget_gone(self._journal)
+        return results, moved
+
+    def seek_owners(self) -> None:
+        """Find out anew who owns the cgroups here: runtimes come and go."""
+        router = self._router
+        if router is not None and router.reach != reach(self.fs.root):
+            self._router = None
+            router.close()
+
+    @property
+    def _driver(self) -> Driver:
+        """The driver an agent writes through."""
+        if self._given is not None:
+            return self._given
+        if self._router is None:
+            page_size = os.sysconf("SC_PAGE_SIZE")
+            self._router = Router(self.fs, reach(self.fs.root), page_size, _TIMEOUT)
+        return self._router
+
+    def roll_back(self) -> RolledBack:
+        """Put back all that was there before."""
+        return rollback(self.fs, self._driver, self._opened(), self._cautions())
+
+    def _opened(self) -> Journal:
+        if self._journal is None:
+            hierarchy = hierarchy_of(self.fs, self._boot())
+            journal = self._writing.enter_context(writing(self.configuration.journal, hierarchy))
+            self._forget_gone(journal)
+            self._journal = journal
+        return self._journal
+
+    def _listed(self) -> Containers:
+        return listed_below(self.fs.root)
+
+    def _cautions(self) -> Cautions:
+        try:
+            with open(f"{self.roots.proc}/meminfo", encoding="ascii") as file:
+                swap_free = meminfo_of(file.read()).get("SwapFree", 0)
+        except OSError:
+            swap_free = 0
+        return Cautions(os.sysconf("SC_PAGE_SIZE"), swap_free)
+
+    def _forget_gone(self, journal: Journal) -> None:
+        """Keep the journal as short as the node allows, however long the agent runs."""
+        self._recorded = 0
+        if not journal.debts:
+            return
+        kept = set()
+        for (path, cgroup), holding in journal.held.items():
+            if self.fs.identity(path) is None:
+                try:
+                    self._driver.release(path, holding, list(holding.values))
+                except (MemqosError, OSError):
+                    kept.add((path, cgroup))
+        journal.keep(
+            [
+                debt
+                for debt in journal.debts.values()
+                if debt.place in kept or self.fs.identity(debt.path) == debt.cgroup
+            ]
+        )
+
+    def _alone(self) -> Lock:
+        folder = self.configuration.journal
+        try:
+            private_folder(folder)
+            return Lock(os.path.join(folder, _INSTANCE))
+        except OSError as error:
+            raise InputError(
+                f"no lock can be taken here: {error.strerror}",
+                file=folder,
+                hint="run as root, or name another folder with --journal",
+            ) from None
+
+    def _boot(self) -> str:
+        boot = read_machine(self.roots).boot_id
+        if boot is None:
+            raise Unreachable(
+                "the kernel does not say which boot this is", hint="is /proc mounted?"
+            )
+        return boot
