@@ -76,7 +76,7 @@ class Recorder:
         self._lock = threading.Lock()
         self._waiting: dict[str, _Waiting] = {}
         self._bytes = 0
-        self._failed_at = 0.0
+        self._failed_at = self._tried_at = 0.0
         self._lost_since = 0
         self._pruned_at = float("-inf")
 
@@ -97,8 +97,9 @@ class Recorder:
     def flush(self) -> None:
         """Have all that was noted on the disk, or say in `fault` why not."""
         now = self._clock()
-        if self.fault is not None and now - self._failed_at < _RETRY:
+        if self.fault is not None and now - self._tried_at < _RETRY:
             return
+        self._tried_at = now
         with self._lock:
             waiting, self._waiting, self._bytes = self._waiting, {}, 0
         try:
