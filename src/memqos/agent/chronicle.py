@@ -17,7 +17,7 @@ from memqos.agent.record_format import (
     brief,
 )
 from memqos.agent.recorder import Recorder
-from memqos.agent.recording import Memory, Pace, guarded, killed, notice, reading_of
+from memqos.agent.recording import Memory, Pace, ending, guarded, killed, notice, reading_of
 from memqos.api.in_force import in_force
 from memqos.api.oom_report import OomReport
 from memqos.api.pod import Pod, ResourceList, ResourceRequirements
@@ -78,7 +78,7 @@ class Chronicle:
         """A container's cgroup is gone. What was last known of it is written down."""
         who, memory = self._whose.pop(path, None), self._memories.pop(path, None)
         if who is not None and memory is not None:
-            self.recorder.note(who, Lived(at, "vanished", brief(path)))
+            self.recorder.note(who, *ending(memory), Lived(at, "vanished", brief(path)))
 
     def keep_only(self, paths: Collection[str], at: int) -> None:
         """All other cgroups are gone."""

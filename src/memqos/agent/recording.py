@@ -148,6 +148,17 @@ def notice(memory: Memory, reading: Reading, pace: Pace) -> tuple[Memory, list[R
     return Memory(reading, memory.told, episode), records
 
 
+def ending(memory: Memory) -> list[Record]:
+    """What is still to be recorded of a container whose cgroup is gone."""
+    last, told = memory.last, memory.told
+    if last is None or told is None:
+        return []
+    records: list[Record] = [] if last is told else [_level(told, last)]
+    if memory.episode is not None:
+        records.append(_throttled(memory.episode, last, is_over=True))
+    return records
+
+
 def guarded(decision: Decision, old: int | None, steps: int, at: int) -> Guarded:
     """A step of the guard as a record."""
     assert decision.kind != "keep"
