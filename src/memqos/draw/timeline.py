@@ -155,7 +155,7 @@ def _timeline(timeline: Timeline, top: float, *, key: bool) -> tuple[Markup, flo
 
 def _below(timeline: Timeline, frame: _Frame) -> Iterator[Markup]:
     """What lies behind the lines: protected memory, episodes, gaps."""
-    for kind, of in (("low", lambda p: max(p.low, p.min)), ("min", lambda p: p.min)):
+    for kind, of in (("low", lambda p: p.low if p.low > p.min else 0), ("min", lambda p: p.min)):
         outline = _area(timeline.points, frame, of)
         if outline:
             says = "never reclaimed" if kind == "min" else "reclaimed last"
