@@ -89,25 +89,31 @@ class Journal:
         self.lock = lock
         self.hierarchy = hierarchy
         self.reading = read(folder, hierarchy)
+        self.debts = dict(self.reading.debts)
+        """All that is owed back, kept up to date."""
         self.failure: OSError | None = None
         """Why what came of the intents is not recorded."""
         self._handle: int | None = None
+        self._is_open = self.reading.is_open
         self._checksum = self.reading.checksum
         self._is_damaged = self.reading.damage is not None and not self.reading.damage.torn
 
     def intend(self, intended: Iterable[Intent]) -> None:
         """Have the prior values on the disk when this returns, or raise and leave no trace."""
+        new = list(intended)
         try:
-            if self._handle is None and not self.reading.is_open:
-                self._replace([*intents(self.reading.debts.values()), *intended])
-                self._open()
+            if self._is_open:
+                self._append(new, self._handle or self._open(), os.fsync)
             else:
-                self._append(intended, self._handle or self._open(), os.fsync)
+                self._replace([*intents(self.debts.values()), *new])
+                self._open()
         except OSError as error:
             raise _failed("written", self.path, error) from None
+        owed(new, self.debts)
 
     def settle(self, outcome: Outcome) -> None:
         """Record what became of an intent. Rollback can do without, so a failure is only noted."""
+        owed([outcome], self.debts)
         if self.failure is None and self._handle is not None:
             try:
                 self._append([outcome], self._handle)
@@ -123,15 +129,19 @@ class Journal:
 
     def keep(self, debts: Iterable[Owed]) -> None:
         """Forget everything but these, in one step. To forget later is no harm: it is noted."""
-        remaining = list(intents(debts))
+        kept = list(debts)
+        self.close()
         try:
-            if remaining:
-                self._replace(remaining)
+            if kept:
+                self._replace(list(intents(kept)))
             else:
                 self._keep_damaged()
                 durable.remove(self.path)
+                self._is_open = False
         except OSError as error:
             self.failure = error
+        else:
+            self.debts = {debt.key: debt for debt in kept}
 
     def close(self) -> None:
         """End the batch, with what has been recorded on the disk."""
@@ -171,6 +181,7 @@ class Journal:
         self._keep_damaged()
         durable.replace(self.path, data)
         self._checksum = checksum
+        self._is_open = True
 
     def _keep_damaged(self) -> None:
         """What cannot be read is kept for a person to look at."""

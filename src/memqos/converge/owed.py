@@ -30,9 +30,9 @@ class Owed(msgspec.Struct, frozen=True):
 Debts = dict[Key, Owed]
 
 
-def owed(records: Iterable[Record]) -> Debts:
-    """Every file whose value memqos would have to put back."""
-    debts: Debts = {}
+def owed(records: Iterable[Record], debts: Debts | None = None) -> Debts:
+    """Every file whose value memqos would have to put back; earlier debts are brought on."""
+    debts = {} if debts is None else debts
     for record in records:
         if isinstance(record, Intent):
             debts[record.key] = _intended(debts.get(record.key), record)

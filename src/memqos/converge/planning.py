@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from memqos.api.documents import read
-from memqos.api.kubelet import KubeletConfiguration, configured
+from memqos.api.kubelet import Driver, KubeletConfiguration, configured
 from memqos.api.kubelet_reading import kubelet_from
+from memqos.api.machine import Machine
 from memqos.api.node import Capacity, allocatable
 from memqos.errors import InputError
 from memqos.plan.changes import Comparison, compare, stored
 from memqos.plan.effective import Claim, Protection, effective
-from memqos.plan.names import cgroup_names
+from memqos.plan.names import CgroupNames, cgroup_names
 from memqos.plan.setting import Settings
 from memqos.plan.terms import PAGE_SIZE, Policy, Terms
 from memqos.plan.tree import Tree, plan_node
@@ -56,10 +57,43 @@ class NodePlan(msgspec.Struct, frozen=True):
     notes: tuple[str, ...]
 
 
+class Ground(msgspec.Struct, frozen=True):
+    """What every plan of a node rests on, whatever pods it runs."""
+
+    terms: Terms
+    config: KubeletConfiguration
+    capacity: Capacity
+    notes: tuple[str, ...]
+
+    @property
+    def names(self) -> CgroupNames:
+        return cgroup_names(self.config.driver, self.config.cgroup_root)
+
+
 def plan_of(observation: "Observation", wanted: Wanted) -> NodePlan:
     """Plan the node that was observed."""
-    notes = list(observation.notes)
-    machine = observation.machine
+    ground = ground_of(observation.machine, observation.configuration, observation.driver, wanted)
+    terms = ground.terms
+    tree = plan_node(observation.pods, terms, ground.config, ground.capacity)
+    comparison = compare(tree, observation.cgroups, ground.names, terms.page_size)
+    return NodePlan(
+        terms,
+        ground.config,
+        tree,
+        comparison,
+        _protections(observation, tree, terms.page_size),
+        (*observation.notes, *ground.notes),
+    )
+
+
+def ground_of(
+    machine: Machine,
+    configuration: "Configuration | None",
+    driver: Driver | None,
+    wanted: Wanted,
+) -> Ground:
+    """The terms of a machine whose cgroups are named by a driver; None where none are there yet."""
+    notes: list[str] = []
     if machine.layout is not None and machine.layout != "v2":
         raise InputError(
             "this machine has no cgroup v2 hierarchy, and memqos plans nothing else",
@@ -68,15 +102,13 @@ def plan_of(observation: "Observation", wanted: Wanted) -> NodePlan:
     if machine.memory is None:
         raise InputError("the node's memory is not known", field="meminfo")
     version = wanted.release or machine.kubelet or DEFAULT_MINOR
-    config, release = _configuration(
-        observation.configuration, Release.of(version, wanted.gates), notes
-    )
-    if observation.driver is not None and observation.driver != config.driver:
+    config, release = _configuration(configuration, Release.of(version, wanted.gates), notes)
+    if driver is not None and driver != config.driver:
         notes.append(
-            f"the cgroups are named by the {observation.driver} driver, though the kubelet is "
+            f"the cgroups are named by the {driver} driver, though the kubelet is "
             f"configured for {config.driver}: planned as they are named"
         )
-        config = msgspec.structs.replace(config, cgroup_driver=observation.driver)
+        config = msgspec.structs.replace(config, cgroup_driver=driver)
     capacity = Capacity(cpu=0, memory=machine.memory)
     terms = Terms(
         release=release,
@@ -89,17 +121,7 @@ def plan_of(observation: "Observation", wanted: Wanted) -> NodePlan:
         cpu_quota=config.cpu_cfs_quota,
         cpu_period=config.cpu_cfs_quota_period // 1000,
     )
-    tree = plan_node(observation.pods, terms, config, capacity)
-    names = cgroup_names(config.driver, config.cgroup_root)
-    comparison = compare(tree, observation.cgroups, names, terms.page_size)
-    return NodePlan(
-        terms,
-        config,
-        tree,
-        comparison,
-        _protections(observation, tree, terms.page_size),
-        tuple(notes),
-    )
+    return Ground(terms, config, capacity, tuple(notes))
 
 
 def _configuration(

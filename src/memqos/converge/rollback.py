@@ -63,7 +63,7 @@ def rollback(
     progress: Progress = quiet,
 ) -> RolledBack:
     """Restore what is still ours, or with force all of it; then forget what is settled."""
-    found = list(survey(journal.reading.debts.values(), fs))
+    found = list(survey(journal.debts.values(), fs))
     wanted = ("ours", "conflict") if cautions.force else ("ours",)
     todo = {(each.debt.path, each.debt.file): each for each in found if each.state in wanted}
     left = [each for each in found if each.state in _OWED and each.state not in wanted]

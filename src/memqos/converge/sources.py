@@ -40,8 +40,8 @@ class FilePods:
         found = [
             pod
             for path in self._paths
-            for document in _documents(path)
-            for pod in _pods_of(document)
+            for name, data in load([path])
+            for pod in _pods_in(name, data, from_folder=os.path.isdir(path))
         ]
         return of_one_node(found, self.describe())
 
@@ -111,16 +111,22 @@ def _is_stored(pod: Pod) -> bool:
     return pod.metadata.uid is not None and pod.status is not None
 
 
-def _documents(path: str) -> Iterator[Document]:
-    from_folder = os.path.isdir(path)
-    for file, data in load([path]):
-        if isinstance(data, InputError):
-            raise data
-        for document in read(data, file):
-            if isinstance(document, InputError):
-                raise document
-            if not (from_folder and document.kind and document.kind not in KINDS):
-                yield document
+def pods_in_file(path: str, *, from_folder: bool) -> list[Pod]:
+    """The pods one file holds."""
+    ((name, data),) = load([path])
+    return _pods_in(name, data, from_folder=from_folder)
+
+
+def _pods_in(name: str, data: bytes | InputError, *, from_folder: bool) -> list[Pod]:
+    if isinstance(data, InputError):
+        raise data
+    found: list[Pod] = []
+    for document in read(data, name):
+        if isinstance(document, InputError):
+            raise document
+        if not (from_folder and document.kind and document.kind not in KINDS):
+            found += _pods_of(document)
+    return found
 
 
 def _pods_of(document: Document) -> Iterator[Pod]:

@@ -33,19 +33,27 @@ def load(paths: Iterable[str]) -> Iterator[Loaded]:
             yield _file(path)
 
 
-def _folder(folder: str) -> Iterator[Loaded]:
+def files_in(folder: str) -> Iterator[str | OSError]:
+    """The manifests in a folder and below, in order; where it cannot be looked into, why."""
     unreadable: list[OSError] = []
-    is_empty = True
     for parent, folders, files in os.walk(folder, onerror=unreadable.append):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(files):
             path = os.path.join(parent, name)
             if _is_manifest(path):
-                is_empty = False
-                yield _file(path)
-    for error in unreadable:
-        yield _refused(_shown(error.filename), error)
-    if is_empty and not unreadable:
+                yield path
+    yield from unreadable
+
+
+def _folder(folder: str) -> Iterator[Loaded]:
+    is_empty = True
+    for found in files_in(folder):
+        is_empty = False
+        if isinstance(found, OSError):
+            yield _refused(_shown(found.filename), found)
+        else:
+            yield _file(found)
+    if is_empty:
         what = "no manifest in this folder"
         hint = f"files must end in {', '.join(_SUFFIXES)}"
         yield _shown(folder), InputError(what, file=_shown(folder), hint=hint)

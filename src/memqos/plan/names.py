@@ -57,6 +57,11 @@ class CgroupNames(Struct, frozen=True):
     burstable: str
     besteffort: str
 
+    @property
+    def levels(self) -> tuple[str, str, str]:
+        """The cgroups above pods."""
+        return self.kubepods, self.burstable, self.besteffort
+
     def qos(self, qos_class: QosClass) -> str:
         """The parent of every pod of this class; Guaranteed pods live in kubepods itself."""
         if qos_class == "Burstable":

@@ -109,7 +109,7 @@ def plan_node(
             plans.append(judged.plan)
     cgroups = {cgroup.path: cgroup for cgroup in _above_pods(names, plans, terms, config, capacity)}
     for pod, plan in zip(running, plans, strict=True):
-        for found in _of_pod(pod, plan, names, mems or {}):
+        for found in pod_cgroups(pod, plan, names, mems or {}):
             if isinstance(found, Unresolved):
                 unresolved.append(found)
             else:
@@ -140,10 +140,18 @@ def _above_pods(
         if node.kind == "kubepods":
             settings = _node_settings(node, ALLOCATABLE_MAX) | by_file(levels.kubepods)
             yield Cgroup(names.kubepods, "kubepods", settings)
-        elif node.name:
-            yield Cgroup(names.reserved(node.name), "reserved", _node_settings(node, RESERVED_MAX))
+    yield from reserved_cgroups(names, terms, config, capacity)
     yield Cgroup(names.burstable, "qos", by_file(levels.burstable))
     yield Cgroup(names.besteffort, "qos", by_file(levels.besteffort))
+
+
+def reserved_cgroups(
+    names: CgroupNames, terms: Terms, config: KubeletConfiguration, capacity: Capacity
+) -> Iterator[Cgroup]:
+    """The cgroups of the system itself, where their reservations are enforced."""
+    for node in node_cgroups(capacity, config, terms.release).cgroups:
+        if node.kind != "kubepods" and node.name:
+            yield Cgroup(names.reserved(node.name), "reserved", _node_settings(node, RESERVED_MAX))
 
 
 def _node_settings(node: NodeCgroup, limit: Rule) -> Settings:
@@ -158,9 +166,10 @@ def _node_settings(node: NodeCgroup, limit: Rule) -> Settings:
     return settings
 
 
-def _of_pod(
+def pod_cgroups(
     pod: Pod, plan: PodPlan, names: CgroupNames, mems: Mapping[tuple[str, str], str]
 ) -> Iterator[Cgroup | Unresolved]:
+    """The cgroups of one pod, its own first."""
     key, uid = pod_key(pod), cgroup_uid(pod)
     if uid is None:
         yield Unresolved(key, None, "the pod has no UID: it has not been created yet")

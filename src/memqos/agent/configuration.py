@@ -1,0 +1,166 @@
+"""What an agent is told: the terms of its plan, whom it reaches, how carefully it goes.
+
+The words beside a field are those of the schema, of `--help` and of refusals.
+"""
+
+from typing import Annotated, Final, Literal
+
+import msgspec
+from msgspec import Meta
+
+from memqos.agent.label_selection import matches
+from memqos.api.pod import Pod
+from memqos.converge.journal import FOLDER
+from memqos.host.cgroups import SYSTEM_ROOT
+from memqos.plan.terms import Policy
+
+API_VERSION: Final = "memqos.io/v1alpha1"
+KIND: Final = "AgentConfiguration"
+
+Mode = Literal["observe", "enforce"]
+LogFormat = Literal["text", "json"]
+
+_LABEL: Final = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
+_ONE_LINE: Final = r"^[^\x00-\x1f]+$"
+_DURATION: Final = {"duration": True}
+
+
+def _says(description: str) -> Meta:
+    return Meta(description=description)
+
+
+Factor = Annotated[float, Meta(gt=0, le=1, extra={"words": "a factor above 0 and up to 1"})]
+Share = Annotated[float, Meta(gt=0, le=1, extra={"words": "a share above 0 and up to 1"})]
+Jitter = Annotated[float, Meta(ge=0, lt=1, extra={"words": "a share from 0 to below 1"})]
+Count = Annotated[int, Meta(ge=1, extra={"words": "a whole number from 1 on"})]
+Minutes = Annotated[float, Meta(gt=0, le=1e6, extra={"words": "a number of minutes above 0"})]
+Resync = Annotated[
+    float, Meta(ge=1, extra={"words": "a duration of a second or more", **_DURATION})
+]
+Interval = Annotated[float, Meta(gt=0, extra={"words": "a duration above 0", **_DURATION})]
+Namespace = Annotated[str, Meta(pattern=_LABEL, extra={"words": "the name of a namespace"})]
+Path = Annotated[str, Meta(pattern=_ONE_LINE, extra={"words": "a path"})]
+Text = Annotated[str, Meta(pattern=_ONE_LINE, extra={"words": "a text"})]
+
+
+class Section(
+    msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True
+):
+    """A part of the configuration: camelCase in files, everything optional."""
+
+
+class Selector(Section, frozen=True):
+    """Pods by namespace and label; one that says nothing picks all."""
+
+    namespaces: Annotated[tuple[Namespace, ...], _says("Only pods of these namespaces.")] = ()
+    not_namespaces: Annotated[tuple[Namespace, ...], _says("No pods of these namespaces.")] = ()
+    labels: Annotated[
+        str,
+        _says("Only pods with such labels: tier in (web, db), team=a, stage!=test, gpu, !batch."),
+    ] = ""
+
+    def picks(self, pod: Pod) -> bool:
+        """Whether a pod is meant."""
+        namespace = pod.metadata.namespace or "default"
+        return (
+            (not self.namespaces or namespace in self.namespaces)
+            and namespace not in self.not_namespaces
+            and matches(self.labels, pod.metadata.labels or {})
+        )
+
+
+class Source(Section, frozen=True):
+    """Where the node's pods come from: files and folders, or the kubelet's own endpoint."""
+
+    files: Annotated[
+        tuple[Path, ...], _says("Files and folders of manifests; none where a kubelet is asked.")
+    ] = ("/etc/memqos/pods",)
+    kubelet: Annotated[
+        Text | None, _says("The kubelet's address, such as https://127.0.0.1:10250.")
+    ] = None
+    token_file: Annotated[Path | None, _says("A token to ask the kubelet with.")] = None
+    ca_file: Annotated[Path | None, _says("Who signed the kubelet's certificate.")] = None
+    client_cert: Annotated[Path | None, _says("A certificate to ask the kubelet with.")] = None
+    client_key: Annotated[Path | None, _says("The key of the client certificate.")] = None
+    server_name: Annotated[Text | None, _says("The name in the kubelet's certificate.")] = None
+
+
+class Ramp(Section, frozen=True):
+    """How memory.high is brought under what is in use: step by step, never at once."""
+
+    step: Annotated[Share, _says("How far a step goes, as a share of what is in use.")] = 0.1
+    interval: Annotated[Interval, _says("How long to wait between two steps.")] = 10.0
+    # YAML reads the word off as false, even as a key.
+    off: Annotated[bool, _says("Set memory.high under what is in use in one step.")] = (
+        msgspec.field(default=False, name="disabled")
+    )
+
+
+class Fight(Section, frozen=True):
+    """When a value that somebody else keeps changing is left alone."""
+
+    times: Annotated[Count, _says("So often a value is put back within that time.")] = 5
+    minutes: Annotated[Minutes, _says("How far back changes of a value count.")] = 10.0
+
+
+class Configuration(Section, frozen=True):
+    """What a memqos agent is told. What is left out follows from the node."""
+
+    release: Annotated[
+        Text | None, _says('Kubernetes release, such as "1.37". By default the node\'s.')
+    ] = None
+    gates: Annotated[dict[str, bool], _says("Feature gates, set on top of the kubelet's.")] = {}
+    policy: Annotated[
+        Policy | None, _says("Memory reservation policy. By default the kubelet's.")
+    ] = None
+    factor: Annotated[
+        Factor | None,
+        _says("Memory throttling factor, above 0 and up to 1. By default the kubelet's."),
+    ] = None
+    mode: Annotated[
+        Mode, _says("observe computes and reports, and writes nothing; enforce writes.")
+    ] = "observe"
+    select: Annotated[Selector, _says("The pods that are looked after.")] = Selector()
+    canary: Annotated[
+        Selector | None, _says("Only these pods are written to; the others are observed.")
+    ] = None
+    allow_namespaces: Annotated[
+        tuple[Namespace, ...],
+        _says("Whose pods may ask for more than the policy gives with their annotations."),
+    ] = ()
+    pods: Annotated[Source, _says("Where the node's pods come from.")] = Source()
+    resync: Annotated[Resync, _says("How often the whole node is looked at.")] = 60.0
+    jitter: Annotated[
+        Jitter, _says("How far a resync may come early or late, as a share of its interval.")
+    ] = 0.1
+    min_share: Annotated[
+        Share, _says("The largest sum of memory.min, as a share of the node's memory.")
+    ] = 0.8
+    ramp: Annotated[Ramp, _says("How memory.high is brought under what is in use.")] = Ramp()
+    fight: Annotated[Fight, _says("When a value others keep changing is left alone.")] = Fight()
+    listen: Annotated[str, _says("Where /metrics, /healthz and /readyz are: ADDRESS:PORT.")] = (
+        "127.0.0.1:9177"
+    )
+    state_socket: Annotated[Path, _says("The unix socket that answers /state.")] = (
+        "/run/memqos/state.sock"
+    )
+    kep_metrics: Annotated[
+        bool, _says("Export the KEP's metric names as well, where the kubelet does not.")
+    ] = False
+    log_format: Annotated[LogFormat, _says("How the log is written.")] = "text"
+    rollback_on_exit: Annotated[
+        bool, _says("Put back what was there before when the agent stops.")
+    ] = False
+    journal: Annotated[Path, _says("The folder that keeps prior values.")] = FOLDER
+    cgroup_root: Annotated[Path, _says("Where the cgroups are.")] = SYSTEM_ROOT
+    kubelet_config: Annotated[
+        Path | None, _says("A KubeletConfiguration. By default what the node has.")
+    ] = None
+
+    def mode_of(self, pod: Pod) -> Mode | None:
+        """How a pod is treated before it is asked itself; None where it is not selected."""
+        if not self.select.picks(pod):
+            return None
+        if self.canary is not None and not self.canary.picks(pod):
+            return "observe"
+        return self.mode

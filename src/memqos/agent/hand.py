@@ -1,0 +1,273 @@
+"""The outside world of an agent: what it reads, and the one hand it writes with."""
+
+import os
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from typing import Final
+
+import msgspec
+
+from memqos.agent.configuration import Configuration
+from memqos.agent.drift import Signs
+from memqos.agent.known import Seen
+from memqos.agent.reconciler import READ, Scope
+from memqos.agent.tally import Tally
+from memqos.api.kubelet import Driver as CgroupDriver
+from memqos.api.meminfo import meminfo_of
+from memqos.api.pod import Pod
+from memqos.converge.apply import apply
+from memqos.converge.direct import Direct
+from memqos.converge.driver import Driver
+from memqos.converge.journal import Journal, hierarchy_of, writing
+from memqos.converge.kept_files import KeptFilePods
+from memqos.converge.observing import Configuration as KubeletFile
+from memqos.converge.planning import Ground, Wanted, ground_of
+from memqos.converge.rollback import RolledBack, rollback
+from memqos.converge.sources import KubeletPods, PodSource
+from memqos.converge.steps import Moved, Step
+from memqos.converge.writing import Cautions, Result
+from memqos.errors import InputError, Unreachable
+from memqos.host.cgroups import CgroupFs
+from memqos.host.durable import private_folder
+from memqos.host.kubelet import Credentials, KubeletEndpoint
+from memqos.host.lock import Lock
+from memqos.host.machine import SYSTEM, Roots, read_machine
+from memqos.host.tree import read_tree
+from memqos.host.versions import kubelet_version
+from memqos.plan.changes import Change
+from memqos.plan.names import cgroup_names
+
+_TIMEOUT: Final = 2.0
+"""Seconds a write may take: one that is stopped holds all the same, and others wait."""
+_INSTANCE: Final = "agent.lock"
+_UNITS_LOADED: Final = "/run/systemd/systemd-units-load"
+_KUBELET: Final = "/system.slice/kubelet.service"
+_KUBELET_CONFIG: Final = "config.yaml"
+_FORGETS_FROM: Final = 5000
+"""Records after which a journal is rid of cgroups that are gone."""
+
+
+class Timed:
+    """A driver whose writes are timed."""
+
+    def __init__(self, driver: Driver, tally: Tally) -> None:
+        self._driver = driver
+        self._tally = tally
+
+    def write(self, change: Change) -> bool:
+        start = time.perf_counter()
+        try:
+            return self._driver.write(change)
+        finally:
+            self._tally.write_seconds.observe(time.perf_counter() - start)
+
+    def read(self, path: str, file: str) -> str | None:
+        return self._driver.read(path, file)
+
+
+def driver_of(fs: CgroupFs) -> Driver:
+    """The driver an agent writes through."""
+    return Direct(fs, _TIMEOUT)
+
+
+def source_of(configuration: Configuration) -> PodSource:
+    """Where the pods come from."""
+    given = configuration.pods
+    if given.kubelet is None:
+        return KeptFilePods(given.files)
+    credentials = {name: getattr(given, name) for name in Credentials.__struct_fields__}
+    return KubeletPods(KubeletEndpoint(given.kubelet, Credentials(**credentials)))
+
+
+class Hand:
+    """Reads this machine, and writes to its cgroups with a journal. No other may meanwhile."""
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        roots: Roots = SYSTEM,
+        fs: CgroupFs | None = None,
+        driver: Driver | None = None,
+    ) -> None:
+        self.fs = CgroupFs(configuration.cgroup_root) if fs is None else fs
+        self.roots = msgspec.structs.replace(roots, cgroup=self.fs.root)
+        self.configuration = configuration
+        self.source = source_of(configuration)
+        self._driver = driver_of(self.fs) if driver is None else driver
+        self._kubelet = kubelet_version()
+        self._ground: Ground | None = None
+        self._ground_mark: object = None
+        self._cgroup_root = ""
+        self._open = ExitStack()
+        self._journal: Journal | None = None
+        self._recorded = 0
+        instance = self._alone()
+        self._open.callback(instance.release)
+        self._instance = instance
+        try:
+            self.configure(configuration)
+        except BaseException:
+            self.close()
+            raise
+
+    def configure(self, configuration: Configuration) -> None:
+        """Work under another configuration; the journal is opened with the first that enforces."""
+        if configuration.pods != self.configuration.pods:
+            self.source = source_of(configuration)
+        self.configuration = configuration
+        self._ground = None
+        if configuration.mode == "enforce" and self._journal is None:
+            hierarchy = hierarchy_of(self.fs, self._boot())
+            journal = self._open.enter_context(writing(configuration.journal, hierarchy))
+            self._journal = journal
+            self._forget_gone(journal)
+
+    def close(self) -> None:
+        """Let others write. To do it twice does no harm."""
+        self._open.close()
+
+    # Reading.
+
+    def ground(self) -> Ground:
+        """What the node's plans rest on; the same as before where nothing has changed."""
+        config = self._kubelet_config()
+        mark = config, self._driver_there(self._cgroup_root)
+        if self._ground is not None and mark == self._ground_mark:
+            return self._ground
+        told = self.configuration
+        machine = msgspec.structs.replace(read_machine(self.roots), kubelet=self._kubelet)
+        wanted = Wanted(told.release, told.gates, told.policy, told.factor)
+        ground = ground_of(machine, config, None, wanted)
+        self._cgroup_root = ground.config.cgroup_root
+        driver = self._driver_there(self._cgroup_root)
+        if driver is not None and driver != ground.config.driver:
+            ground = ground_of(machine, config, driver, wanted)
+        self._ground, self._ground_mark = ground, (config, driver)
+        return ground
+
+    def own_cgroup(self) -> str | None:
+        """Where this process lives, as far as its own namespace tells."""
+        try:
+            with open(f"{self.roots.proc}/self/cgroup", encoding="utf-8") as file:
+                lines = file.read().splitlines()
+        except OSError:
+            return None
+        return next(
+            (line[3:] for line in lines if line.startswith("0::/") and line != "0::/"), None
+        )
+
+    def pods(self) -> list[Pod]:
+        """All pods of the node."""
+        return self.source.pods()
+
+    def look(self, scope: Scope) -> Seen:
+        """Read what is asked for."""
+        tree = read_tree(self.fs.root, READ, scope.below)
+        for path in scope.alone:
+            identity = self.fs.identity(path)
+            if identity is not None:
+                files = ((file, self.fs.read(path, file)) for file in READ)
+                tree.cgroups[path] = {name: text for name, text in files if text is not None}
+                tree.identities[path] = identity
+        return Seen(tree.cgroups, tree.identities, tree.refused, self.signs())
+
+    def signs(self) -> Signs:
+        """Marks that systemd and the kubelet leave behind."""
+        try:
+            loaded = os.stat(_UNITS_LOADED).st_mtime_ns
+        except OSError:
+            loaded = None
+        return Signs(loaded, self.fs.identity(_KUBELET))
+
+    # Writing.
+
+    def write(self, steps: Sequence[Step], tally: Tally) -> tuple[list[Result], list[Moved]]:
+        """Take the steps; those that no longer fit the tree are told apart, and hold up none."""
+        assert self._journal is not None
+        results: list[Result] = []
+        moved: list[Moved] = []
+        rest: Iterable[Step] = steps
+        while True:
+            applied = apply(
+                rest, self.fs, Timed(self._driver, tally), self._journal, self._cautions()
+            )
+            results += applied.results
+            if applied.unrecorded is not None:
+                tally.fail("journal", f"the journal could not be kept: {applied.unrecorded}")
+                self._journal.failure = None
+            if not applied.moved:
+                break
+            moved += applied.moved
+            stale = {(each.step.change.path, each.step.change.file) for each in moved}
+            rest = [step for step in steps if (step.change.path, step.change.file) not in stale]
+        if any(result.lingers for result in results):
+            self._instance.renew()
+        self._recorded += 2 * len(results)
+        if self._recorded > _FORGETS_FROM:
+            self._forget_gone(self._journal)
+        return results, moved
+
+    def roll_back(self) -> RolledBack | None:
+        """Put back all that was there before; None where nothing was ever written."""
+        if self._journal is None:
+            return None
+        return rollback(self.fs, self._driver, self._journal, self._cautions())
+
+    def _cautions(self) -> Cautions:
+        try:
+            with open(f"{self.roots.proc}/meminfo", encoding="ascii") as file:
+                swap_free = meminfo_of(file.read()).get("SwapFree", 0)
+        except OSError:
+            swap_free = 0
+        return Cautions(os.sysconf("SC_PAGE_SIZE"), swap_free)
+
+    def _forget_gone(self, journal: Journal) -> None:
+        """Keep the journal as short as the node allows, however long the agent runs."""
+        there = [
+            debt for debt in journal.debts.values() if self.fs.identity(debt.path) == debt.cgroup
+        ]
+        if journal.debts:
+            journal.keep(there)
+        self._recorded = 0
+
+    def _alone(self) -> Lock:
+        folder = self.configuration.journal
+        try:
+            private_folder(folder)
+            return Lock(os.path.join(folder, _INSTANCE))
+        except OSError as error:
+            raise InputError(
+                f"no lock can be taken here: {error.strerror}",
+                file=folder,
+                hint="run as root, or name another folder with --journal",
+            ) from None
+
+    def _boot(self) -> str:
+        boot = read_machine(self.roots).boot_id
+        if boot is None:
+            raise Unreachable(
+                "the kernel does not say which boot this is", hint="is /proc mounted?"
+            )
+        return boot
+
+    def _driver_there(self, root: str) -> CgroupDriver | None:
+        """The driver that made the cgroups below a root; None where there are none yet."""
+        drivers: tuple[CgroupDriver, ...] = ("systemd", "cgroupfs")
+        found = [
+            driver
+            for driver in drivers
+            if self.fs.identity(cgroup_names(driver, root).kubepods) is not None
+        ]
+        return found[0] if len(found) == 1 else None
+
+    def _kubelet_config(self) -> KubeletFile | None:
+        given = self.configuration.kubelet_config
+        file = given or f"{self.roots.kubelet}/{_KUBELET_CONFIG}"
+        try:
+            with open(file, "rb") as opened:
+                return KubeletFile(file, opened.read())
+        except OSError as error:
+            if given is None and isinstance(error, FileNotFoundError):
+                return None
+            raise InputError((error.strerror or str(error)).lower(), file=file) from None

@@ -1,0 +1,175 @@
+"""Every metric an agent may export: name, kind, labels, and what it means."""
+
+from typing import Final, NamedTuple
+
+from memqos.serve.exposition import Kind
+
+
+class Metric(NamedTuple):
+    """What is promised of a name."""
+
+    name: str
+    kind: Kind
+    labels: tuple[str, ...]
+    help: str
+
+
+_OF_CGROUP: Final = ("namespace", "pod", "container")
+"""container is empty for the pod's own cgroup."""
+_OF_FILE: Final = (*_OF_CGROUP, "file")
+
+AGENT_INFO: Final = Metric(
+    "memqos_agent_info",
+    "gauge",
+    ("version", "release", "mode", "policy"),
+    "Always 1: the agent's version, the release and policy it plans for, and its mode.",
+)
+CONVERGED: Final = Metric(
+    "memqos_converged", "gauge", (), "1 where nothing was left to write at the last look."
+)
+PENDING_CHANGES: Final = Metric(
+    "memqos_pending_changes", "gauge", ("file",), "Values that are not as planned."
+)
+PODS: Final = Metric("memqos_pods", "gauge", ("mode",), "Pods of the node by how they are treated.")
+UNRESOLVED: Final = Metric(
+    "memqos_unresolved", "gauge", (), "Pods and containers that no cgroup could be found for."
+)
+DESIRED: Final = Metric(
+    "memqos_desired_bytes", "gauge", _OF_FILE, "What a cgroup file should hold; max is +Inf."
+)
+ACTUAL: Final = Metric(
+    "memqos_actual_bytes", "gauge", _OF_FILE, "What a cgroup file holds; max is +Inf."
+)
+LEVEL_DESIRED: Final = Metric(
+    "memqos_level_desired_bytes",
+    "gauge",
+    ("level", "file"),
+    "What a cgroup above the pods (node, burstable, besteffort) should hold; max is +Inf.",
+)
+LEVEL_ACTUAL: Final = Metric(
+    "memqos_level_actual_bytes",
+    "gauge",
+    ("level", "file"),
+    "What a cgroup above the pods (node, burstable, besteffort) holds; max is +Inf.",
+)
+CURRENT: Final = Metric("memqos_memory_current_bytes", "gauge", _OF_CGROUP, "Memory in use.")
+EVENTS: Final = Metric(
+    "memqos_memory_events_total",
+    "counter",
+    (*_OF_CGROUP, "event"),
+    "The kernel's counts of memory.events.",
+)
+PRESSURE: Final = Metric(
+    "memqos_memory_pressure_seconds_total",
+    "counter",
+    (*_OF_CGROUP, "kind"),
+    "Time in which some or all of the tasks waited for memory.",
+)
+NODE_PRESSURE: Final = Metric(
+    "memqos_node_memory_pressure_seconds_total",
+    "counter",
+    ("kind",),
+    "Time in which some or all of the node's tasks waited for memory.",
+)
+RESERVED: Final = Metric(
+    "memqos_reserved_bytes", "gauge", (), "The sum of memory.min over the node's pods."
+)
+RESERVABLE: Final = Metric(
+    "memqos_reservable_bytes", "gauge", (), "What that sum may come to at most."
+)
+LEFT_OUT: Final = Metric(
+    "memqos_left_out_bytes",
+    "gauge",
+    ("namespace", "pod"),
+    "Requests not reserved because the sum would have come to too much.",
+)
+RAMPING: Final = Metric(
+    "memqos_ramping", "gauge", (), "Values of memory.high on their way down, step by step."
+)
+BACKING_OFF: Final = Metric(
+    "memqos_backing_off", "gauge", (), "Cgroups left for a while because writing to them failed."
+)
+DRIFT: Final = Metric(
+    "memqos_drift_total",
+    "counter",
+    ("file", "cause"),
+    "Values found changed by somebody else, by what the evidence points to.",
+)
+LEFT_ALONE: Final = Metric(
+    "memqos_left_alone",
+    "gauge",
+    _OF_FILE,
+    "1 for a value that somebody else changed too often: it is no longer put back.",
+)
+WRITES: Final = Metric(
+    "memqos_writes_total", "counter", ("file", "end"), "Values written, and how that ended."
+)
+WRITE_SECONDS: Final = Metric("memqos_write_seconds", "histogram", (), "How long a write took.")
+RECONCILE_SECONDS: Final = Metric(
+    "memqos_reconcile_seconds",
+    "histogram",
+    ("trigger",),
+    "How long it took to look, plan and write, by what set it off: an event or a resync.",
+)
+ERRORS: Final = Metric(
+    "memqos_errors_total",
+    "counter",
+    ("kind",),
+    "What went wrong: source, read, write, journal, configuration or other.",
+)
+ANNOTATIONS_REFUSED: Final = Metric(
+    "memqos_annotations_refused",
+    "gauge",
+    ("namespace", "pod"),
+    "Annotations of a pod that are ignored because they are wrong or ask for too much.",
+)
+LAST_RESYNC: Final = Metric(
+    "memqos_last_resync_timestamp_seconds",
+    "gauge",
+    (),
+    "When the whole node was last looked at with success.",
+)
+RELOAD_SUCCESSFUL: Final = Metric(
+    "memqos_configuration_last_reload_successful",
+    "gauge",
+    (),
+    "1 where the configuration could be read the last time, 0 where an older one is in force.",
+)
+RELOAD_TIME: Final = Metric(
+    "memqos_configuration_last_reload_success_timestamp_seconds",
+    "gauge",
+    (),
+    "When the configuration in force was read.",
+)
+CPU: Final = Metric(
+    "memqos_process_cpu_seconds_total", "counter", (), "Processor time of the agent itself."
+)
+RESIDENT: Final = Metric(
+    "memqos_process_resident_memory_bytes", "gauge", (), "Memory of the agent itself."
+)
+
+KEP_MIN: Final = Metric(
+    "kubelet_memory_qos_memory_min_bytes", "gauge", _OF_CGROUP, "memory.min of a container."
+)
+KEP_HIGH: Final = Metric(
+    "kubelet_memory_qos_memory_high_bytes", "gauge", _OF_CGROUP, "memory.high of a container."
+)
+KEP_THROTTLED: Final = Metric(
+    "kubelet_memory_qos_memory_throttle_events_total",
+    "counter",
+    _OF_CGROUP,
+    "How often a container was throttled at memory.high.",
+)
+KEP_NODE_MIN: Final = Metric(
+    "kubelet_memory_qos_node_memory_min_bytes", "gauge", (), "memory.min of all pods together."
+)
+KEP_NODE_LOW: Final = Metric(
+    "kubelet_memory_qos_node_memory_low_bytes", "gauge", (), "memory.low of all pods together."
+)
+
+KEP: Final = (KEP_MIN, KEP_HIGH, KEP_THROTTLED, KEP_NODE_MIN, KEP_NODE_LOW)
+"""Exported by option alone, since a kubelet may export them too."""
+
+METRICS: Final[dict[str, Metric]] = {
+    value.name: value for value in list(globals().values()) if isinstance(value, Metric)
+}

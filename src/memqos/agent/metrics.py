@@ -1,0 +1,282 @@
+"""An agent's state as metrics: desired and actual, the kernel's counts, and its own doing."""
+
+import os
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from typing import Final
+
+from memqos.agent import metric_names as names
+from memqos.agent.desires import FILES
+from memqos.agent.metric_names import Metric
+from memqos.agent.reconciler import Reconciler
+from memqos.agent.sampling import Sample as Counts
+from memqos.agent.sampling import pressure_of
+from memqos.agent.status import Status
+from memqos.plan.changes import stored
+from memqos.plan.setting import MAX, NEEDS_NODE
+from memqos.plan.tree import Cgroup
+from memqos.serve.exposition import Family, Sample, and_labels, histograms, labels
+
+_INFINITE: Final = float("inf")
+_LEVELS: Final = ("node", "burstable", "besteffort")
+
+
+def families(status: Status, proc: str = "/proc") -> Iterator[Family]:
+    """Everything that is exported, out of what is known now."""
+    core = status.core
+    cgroups = _cgroups(core)
+    yield from _about_agent(status)
+    yield from _about_values(core, cgroups)
+    yield from _about_kernel(status, cgroups, proc)
+    yield from _about_work(core)
+    if core.configuration.kep_metrics:
+        yield from _of_kep(status, cgroups)
+
+
+def _family(metric: Metric, samples: Iterable[Sample]) -> Family:
+    return Family(metric.name, metric.kind, metric.help, samples)
+
+
+def _one(metric: Metric, value: float, labelled: str = "") -> Family:
+    return _family(metric, [Sample(labelled, value)])
+
+
+def _about_agent(status: Status) -> Iterator[Family]:
+    core = status.core
+    terms = core.desires.ground.terms
+    info = labels(
+        version=status.version,
+        release=str(terms.release),
+        mode=core.configuration.mode,
+        policy=terms.policy,
+    )
+    yield _one(names.AGENT_INFO, 1, info)
+    if status.resynced is not None:
+        yield _one(names.LAST_RESYNC, status.resynced)
+    yield _one(names.RELOAD_SUCCESSFUL, int(status.reload_refused is None))
+    yield _one(names.RELOAD_TIME, status.reloaded)
+    yield _one(names.CPU, time.process_time())
+    yield _one(names.RESIDENT, _resident())
+
+
+def _cgroups(core: Reconciler) -> list[tuple[str, Cgroup]]:
+    """The pods' cgroups that are there, each with its labels."""
+    known = core.cgroups
+    return [
+        (_labels(cgroup.pod or "", cgroup.container or ""), cgroup)
+        for pod in tuple(known.pods)
+        for cgroup in core.aims.of(pod)
+        if cgroup.path in known
+    ]
+
+
+def _about_values(core: Reconciler, cgroups: list[tuple[str, Cgroup]]) -> Iterator[Family]:
+    page, known = core.desires.page_size, core.cgroups.by_path
+    above = list(zip(_LEVELS, core.aims.above_now, strict=False))
+    pending = [change for changes in tuple(core.pending.values()) for change in changes]
+    counts = Counter(change.file for change in pending)
+    yield _one(names.CONVERGED, int(not pending))
+    yield _family(
+        names.PENDING_CHANGES, [Sample(labels(file=file), counts[file]) for file in FILES]
+    )
+    yield _family(
+        names.DESIRED,
+        [
+            Sample(*each)
+            for labelled, cgroup in cgroups
+            for each in _desired(labelled, cgroup, page)
+        ],
+    )
+    yield _family(
+        names.ACTUAL,
+        [
+            Sample(_with_file(labelled, file), _bytes(content))
+            for labelled, cgroup in cgroups
+            if (found := known.get(cgroup.path)) is not None
+            for file in FILES
+            if (content := found.files.get(file)) is not None
+        ],
+    )
+    levelled = [(labels(level=level), cgroup) for level, cgroup in above]
+    yield _family(
+        names.LEVEL_DESIRED,
+        [
+            Sample(*each)
+            for labelled, cgroup in levelled
+            for each in _desired(labelled, cgroup, page)
+        ],
+    )
+    yield _family(
+        names.LEVEL_ACTUAL,
+        [
+            Sample(_with_file(labelled, file), _bytes(content))
+            for labelled, cgroup in levelled
+            if (found := known.get(cgroup.path)) is not None
+            for file in FILES
+            if (content := found.files.get(file)) is not None
+        ],
+    )
+
+
+def _desired(labelled: str, cgroup: Cgroup, page: int) -> Iterator[tuple[str, float]]:
+    for file in FILES:
+        setting = cgroup.settings.get(file)
+        if setting is not None and setting.value != NEEDS_NODE:
+            yield _with_file(labelled, file), _bytes(stored(file, setting.value, page))
+
+
+def _about_kernel(status: Status, cgroups: list[tuple[str, Cgroup]], proc: str) -> Iterator[Family]:
+    samples = status.samples
+    found: list[tuple[str, Counts]] = [
+        (labelled, samples[cgroup.path]) for labelled, cgroup in cgroups if cgroup.path in samples
+    ]
+    yield _family(
+        names.CURRENT,
+        [Sample(labelled, each.current) for labelled, each in found if each.current is not None],
+    )
+    yield _family(
+        names.EVENTS,
+        [
+            Sample(_with(labelled, "event", event), count)
+            for labelled, each in found
+            for event, count in each.events.items()
+        ],
+    )
+    yield _family(
+        names.PRESSURE,
+        [
+            Sample(_with(labelled, "kind", kind), seconds)
+            for labelled, each in found
+            for kind, seconds in each.pressure.items()
+        ],
+    )
+    yield _family(
+        names.NODE_PRESSURE,
+        [
+            Sample(labels(kind=kind), seconds)
+            for kind, seconds in pressure_of(_text(f"{proc}/pressure/memory")).items()
+        ],
+    )
+
+
+def _about_work(core: Reconciler) -> Iterator[Family]:
+    tally, aims, schedule = core.tally, core.aims, core.schedule
+    wishes = tuple(aims.wishes.values())
+    modes = Counter(wish.mode or "unselected" for wish in wishes)
+    pods = tuple(core.cgroups.pods)
+    out = [wish for path in aims.left_out if (wish := aims.by_path.get(path)) is not None]
+    yield _family(names.PODS, [Sample(labels(mode=mode), n) for mode, n in sorted(modes.items())])
+    yield _one(names.UNRESOLVED, sum(len(wish.unresolved) for wish in wishes))
+    yield _one(names.RESERVED, sum(core.cgroups.number(path, "memory.min") for path in pods))
+    yield _one(names.RESERVABLE, aims.limit)
+    yield _family(names.LEFT_OUT, [Sample(_pod_labels(wish.key), wish.claims[0]) for wish in out])
+    yield _one(names.RAMPING, len(schedule.ramps))
+    yield _one(names.BACKING_OFF, len(schedule.backoff.until))
+    yield _family(
+        names.DRIFT,
+        [
+            Sample(labels(file=file, cause=cause), count)
+            for (file, cause), count in sorted(tally.drifts.items())
+        ],
+    )
+    yield _family(
+        names.LEFT_ALONE,
+        [
+            Sample(_with_file(_labels_at(core, path), file), 1)
+            for path, file in tuple(core.fights.left_alone)
+        ],
+    )
+    yield _family(
+        names.WRITES,
+        [
+            Sample(labels(file=file, end=end), count)
+            for (file, end), count in sorted(tally.writes.items())
+        ],
+    )
+    yield _family(names.WRITE_SECONDS, tally.write_seconds.samples())
+    yield _family(
+        names.RECONCILE_SECONDS,
+        histograms({labels(trigger=name): each for name, each in tally.reconcile_seconds.items()}),
+    )
+    yield _family(
+        names.ERRORS,
+        [Sample(labels(kind=kind), n) for kind, n in sorted(tally.errors.items())],
+    )
+    yield _family(
+        names.ANNOTATIONS_REFUSED,
+        [Sample(_pod_labels(wish.key), len(wish.refused)) for wish in wishes if wish.refused],
+    )
+
+
+def _of_kep(status: Status, cgroups: list[tuple[str, Cgroup]]) -> Iterator[Family]:
+    known = status.core.cgroups
+    containers = [(labelled, each.path) for labelled, each in cgroups if each.container]
+    for metric, file in ((names.KEP_MIN, "memory.min"), (names.KEP_HIGH, "memory.high")):
+        yield _family(
+            metric,
+            [
+                Sample(labelled, _bytes(found.files[file]))
+                for labelled, path in containers
+                if (found := known.by_path.get(path)) is not None and file in found.files
+            ],
+        )
+    yield _family(
+        names.KEP_THROTTLED,
+        [
+            Sample(labelled, status.samples[path].events["high"])
+            for labelled, path in containers
+            if path in status.samples and "high" in status.samples[path].events
+        ],
+    )
+    kubepods = status.core.desires.names.kubepods
+    yield _one(names.KEP_NODE_MIN, known.number(kubepods, "memory.min"))
+    yield _one(names.KEP_NODE_LOW, known.number(kubepods, "memory.low"))
+
+
+@lru_cache(maxsize=1 << 14)
+def _labels(key: str, container: str) -> str:
+    namespace, _, pod = key.partition("/")
+    return labels(namespace=namespace, pod=pod, container=container)
+
+
+def _pod_labels(key: str) -> str:
+    namespace, _, pod = key.partition("/")
+    return labels(namespace=namespace, pod=pod)
+
+
+def _labels_at(core: Reconciler, path: str) -> str:
+    """Those of a cgroup; one above the pods goes by its path in the place of a container's name."""
+    pod = core.cgroups.pod_of(path)
+    for cgroup in core.aims.of(pod) if pod is not None else ():
+        if cgroup.path == path:
+            return _labels(cgroup.pod or "", cgroup.container or "")
+    return labels(namespace="", pod="", container=path)
+
+
+def _with(labelled: str, name: str, value: str) -> str:
+    return and_labels(labelled, **{name: value})
+
+
+def _with_file(labelled: str, file: str) -> str:
+    return f'{labelled},file="{file}"'
+
+
+def _bytes(content: str) -> float:
+    if content == MAX:
+        return _INFINITE
+    return int(content) if content.isdigit() else 0
+
+
+def _text(file: str) -> str:
+    try:
+        with open(file, encoding="ascii") as opened:
+            return opened.read()
+    except OSError:
+        return ""
+
+
+def _resident() -> int:
+    fields = _text("/proc/self/statm").split()
+    return int(fields[1]) * os.sysconf("SC_PAGE_SIZE") if len(fields) > 1 else 0

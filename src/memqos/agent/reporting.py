@@ -1,0 +1,95 @@
+"""An agent's state for a person on the node: the last plan, with the reason for every value."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from memqos.agent.desires import FILES, Wish
+from memqos.agent.reconciler import Reconciler
+from memqos.agent.status import Status
+from memqos.plan.changes import stored
+from memqos.plan.tree import Cgroup
+
+
+def state(status: Status, now: float) -> dict[str, Any]:
+    """All of it as plain data; ages and waits are in seconds."""
+    core = status.core
+    terms = core.desires.ground.terms
+    return {
+        "version": status.version,
+        "mode": core.configuration.mode,
+        "release": str(terms.release),
+        "policy": terms.policy,
+        "factor": terms.factor,
+        "converged": not core.pending,
+        "failing": status.failing,
+        "configurationRefused": status.reload_refused,
+        "reservable": core.aims.limit,
+        "levels": [_cgroup(core, each) for each in core.aims.above_now],
+        "pods": [_pod(core, wish) for wish in tuple(core.aims.wishes.values())],
+        "waiting": {
+            "ramps": _waits(core.schedule.ramps, now),
+            "backoff": _waits(core.schedule.backoff.until, now),
+        },
+        "drift": [
+            {
+                "path": each.path,
+                "file": each.file,
+                "held": each.held,
+                "found": each.found,
+                "cause": each.cause,
+                "evidence": each.evidence,
+                "age": round(now - each.at, 1),
+            }
+            for each in tuple(core.drifts.values())
+        ],
+        "leftAlone": [
+            {"path": path, "file": file, "cause": each.cause}
+            for (path, file), each in tuple(core.fights.left_alone.items())
+        ],
+    }
+
+
+def _pod(core: Reconciler, wish: Wish) -> dict[str, Any]:
+    cgroups = core.aims.of(wish.path) if wish.path is not None else ()
+    return {
+        "pod": wish.key,
+        "mode": wish.mode or "unselected",
+        "leftOut": wish.path in core.aims.left_out,
+        "annotationsRefused": list(wish.refused),
+        "unresolved": [{"container": each.container, "why": each.why} for each in wish.unresolved],
+        "cgroups": [_cgroup(core, each) for each in cgroups],
+    }
+
+
+def _cgroup(core: Reconciler, cgroup: Cgroup) -> dict[str, Any]:
+    known = core.cgroups.by_path.get(cgroup.path)
+    return {
+        "path": cgroup.path,
+        "container": cgroup.container,
+        "present": known is not None,
+        "files": dict(_files(cgroup, {} if known is None else known.files, core.desires.page_size)),
+    }
+
+
+def _files(
+    cgroup: Cgroup, actual: dict[str, str], page_size: int
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    for file in FILES:
+        setting = cgroup.settings.get(file)
+        if setting is None:
+            continue
+        because = setting.because
+        yield (
+            file,
+            {
+                "desired": stored(file, setting.value, page_size),
+                "actual": actual.get(file),
+                "rule": because.rule,
+                "because": because.says,
+                "steps": because.steps,
+            },
+        )
+
+
+def _waits(times: dict[str, float], now: float) -> dict[str, float]:
+    return {path: round(max(0.0, at - now), 1) for path, at in tuple(times.items())}

@@ -1,0 +1,78 @@
+"""What an agent has done, counted, and what it has to say."""
+
+from collections import Counter
+from typing import Final, Literal, NamedTuple
+
+from memqos.agent.configuration import Fight
+from memqos.agent.drift import Drift
+from memqos.serve.exposition import Histogram
+
+Severity = Literal["debug", "info", "warning", "error"]
+ErrorKind = Literal["source", "read", "write", "journal", "configuration", "other"]
+
+_WRITE_BOUNDS: Final = (0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0)
+_RECONCILE_BOUNDS: Final = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0)
+_UNHEARD: Final = 1000
+"""Events kept while nobody takes them."""
+
+
+class Event(NamedTuple):
+    """Something a person may want to know."""
+
+    severity: Severity
+    what: str
+    fields: dict[str, str | int | float]
+
+
+class Tally:
+    """Counts since the start, and events since they were last taken."""
+
+    def __init__(self) -> None:
+        self.drifts: Counter[tuple[str, str]] = Counter()
+        """(file, cause) → how often."""
+        self.writes: Counter[tuple[str, str]] = Counter()
+        """(file, end) → how often."""
+        self.errors: Counter[ErrorKind] = Counter()
+        self.write_seconds = Histogram(_WRITE_BOUNDS)
+        self.reconcile_seconds = {
+            trigger: Histogram(_RECONCILE_BOUNDS) for trigger in ("event", "resync")
+        }
+        self._events: list[Event] = []
+
+    def say(self, severity: Severity, what: str, **fields: str | int | float) -> None:
+        """Have something told."""
+        if len(self._events) < _UNHEARD:
+            self._events.append(Event(severity, what, fields))
+
+    def fail(self, kind: ErrorKind, error: object) -> None:
+        """Count an error, and have it told."""
+        self.errors[kind] += 1
+        self.say("error", str(error), kind=kind)
+
+    def drifted(self, drift: Drift) -> None:
+        """Count a value that somebody else has changed, and have it told."""
+        self.drifts[drift.file, drift.cause] += 1
+        self.say("warning", "changed by others", **_told(drift), evidence=drift.evidence)
+
+    def gave_in(self, drift: Drift, rule: Fight) -> None:
+        """Have it told that a value is not put back any more."""
+        self.say(
+            "error",
+            f"changed by others more than {rule.times} times in {rule.minutes:g} minutes: "
+            "left alone from now on",
+            **_told(drift),
+        )
+
+    def taken(self) -> list[Event]:
+        """All events so far, once."""
+        events, self._events = self._events, []
+        return events
+
+
+def _told(drift: Drift) -> dict[str, str]:
+    return {
+        "place": f"{drift.path}/{drift.file}",
+        "held": drift.held,
+        "found": drift.found,
+        "cause": drift.cause,
+    }

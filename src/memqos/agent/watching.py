@@ -1,0 +1,95 @@
+"""The folders an agent watches: cgroups that come and go, and manifests that change."""
+
+import os
+from collections.abc import Iterable, Iterator
+from typing import Literal, NamedTuple
+
+from memqos.host.inotify import FILES, FOLDERS, Inotify
+from memqos.plan.names import CgroupNames
+
+
+class News(NamedTuple):
+    """What a watch has shown: a cgroup by its path, pods that may have changed, or a gap."""
+
+    kind: Literal["appeared", "vanished", "pods", "missed"]
+    path: str = ""
+
+
+class Watches:
+    """Watches the cgroups above pods, those of pods, and the folders of manifests."""
+
+    def __init__(self, root: str, manifests: Iterable[str]) -> None:
+        self._inotify = Inotify()
+        self._root = root
+        self._manifests = frozenset(manifests)
+        self._names: CgroupNames | None = None
+
+    def fileno(self) -> int:
+        return self._inotify.fileno()
+
+    def close(self) -> None:
+        self._inotify.close()
+
+    def cover(self, names: CgroupNames, manifests: Iterable[str]) -> None:
+        """Watch all that is there; what is watched already stays so."""
+        self._names = names
+        self._manifests = frozenset(_folders_of(manifests))
+        for folder in self._manifests:
+            for parent, folders, _ in os.walk(folder):
+                folders[:] = [name for name in folders if not name.startswith(".")]
+                self._inotify.watch(parent, FILES)
+        for level in names.levels:
+            self._cover_level(level)
+
+    def news(self) -> Iterator[News]:
+        """What has happened since the last time."""
+        for event in self._inotify.read():
+            if event.folder is None:
+                yield News("missed")
+            elif not f"{event.folder}/".startswith(f"{self._root}/"):
+                if event.is_folder and not event.is_gone:
+                    self._inotify.watch(f"{event.folder}/{event.name}", FILES)
+                yield News("pods")
+            elif event.is_folder:
+                path = f"{event.folder.removeprefix(self._root)}/{event.name}"
+                if not event.is_gone:
+                    self._cover_new(path)
+                yield News("vanished" if event.is_gone else "appeared", path)
+
+    def _cover_level(self, path: str) -> None:
+        """Watch a cgroup above pods and the pods in it, or else where it will be made."""
+        while path and not self._watch(path):
+            path = path.rpartition("/")[0]
+        if not path:
+            self._watch("")
+        if self._names is None or path not in self._names.levels:
+            return
+        try:
+            with os.scandir(self._root + path) as entries:
+                found = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+        except OSError:
+            return
+        for name in found:
+            self._cover_new(f"{path}/{name}")
+
+    def _cover_new(self, path: str) -> None:
+        """What is in a container is not watched: its cgroups are its own."""
+        names = self._names
+        assert names is not None
+        place = names.recognise(path)
+        if place is not None and place.kind == "pod":
+            self._watch(path)
+        elif path in names.levels or any(level.startswith(f"{path}/") for level in names.levels):
+            for level in names.levels:
+                if f"{level}/".startswith(f"{path}/"):
+                    self._cover_level(level)
+
+    def _watch(self, path: str) -> bool:
+        folder = self._root + path
+        return self._inotify.is_watched(folder) or self._inotify.watch(folder, FOLDERS)
+
+
+def _folders_of(paths: Iterable[str]) -> Iterator[str]:
+    """A file is watched in its folder: most programs put another in its place."""
+    for path in paths:
+        yield path if os.path.isdir(path) else os.path.dirname(path) or "."

@@ -1,0 +1,66 @@
+"""`memqos config check`: all that is wrong with a configuration, and where."""
+
+from typing import Any, Literal
+
+import click
+
+from memqos.agent.configuration_data import configuration_data
+from memqos.agent.configuration_reading import Reading, read_configuration
+from memqos.cli.output import complain, emit
+from memqos.errors import InputError
+
+REFUSED = 2
+
+
+@click.command("check")
+@click.argument("files", nargs=-1, required=True, metavar="FILE…")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json", "yaml"]),
+    default="table",
+    help="What to print; json and yaml show what is in force.  [default: table]",
+)
+def command(files: tuple[str, ...], output: Literal["table", "json", "yaml"]) -> int:
+    """Check configurations of memqos agent, each on its own; - is standard input.
+
+    The environment and flags of an agent are not looked at.
+
+    Exit code 0: an agent would take them all, 2: something is wrong.
+    """
+    readings = {file: read_configuration(file, {}, {}) for file in files}
+    if output == "table":
+        for file, reading in readings.items():
+            _print(file, reading)
+    else:
+        emit([_data(file, reading) for file, reading in readings.items()], output)
+    return REFUSED if any(reading.faults for reading in readings.values()) else 0
+
+
+def _print(file: str, reading: Reading) -> None:
+    for fault in reading.faults:
+        complain(fault)
+    configuration = reading.configuration
+    if configuration is not None:
+        source = configuration.pods.kubelet or ", ".join(configuration.pods.files)
+        print(f"{file}: fine: mode {configuration.mode}, pods from {source}")
+
+
+def _data(file: str, reading: Reading) -> dict[str, Any]:
+    configuration = reading.configuration
+    return {
+        "file": file,
+        "valid": configuration is not None,
+        "faults": [_fault(fault) for fault in reading.faults],
+        "configuration": None if configuration is None else configuration_data(configuration),
+    }
+
+
+def _fault(fault: InputError) -> dict[str, Any]:
+    return {
+        "what": fault.what,
+        "line": fault.line,
+        "column": fault.column,
+        "field": fault.field,
+        "hint": fault.hint,
+    }

@@ -1,0 +1,103 @@
+"""Metrics as Prometheus reads them: the text format 0.0.4."""
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final, Literal, NamedTuple
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+Kind = Literal["counter", "gauge", "histogram"]
+
+_INFINITE: Final = {float("inf"): "+Inf", float("-inf"): "-Inf"}
+_IN_LABEL: Final = str.maketrans({"\\": "\\\\", "\n": "\\n", '"': '\\"'})
+_IN_HELP: Final = str.maketrans({"\\": "\\\\", "\n": "\\n"})
+
+
+class Sample(NamedTuple):
+    """One series: its labels as `labels` writes them, and its value."""
+
+    labels: str
+    value: float
+    suffix: str = ""
+    """What a histogram's series append to the family's name."""
+
+
+class Family(NamedTuple):
+    """All series of one name."""
+
+    name: str
+    kind: Kind
+    help: str
+    samples: Iterable[Sample]
+
+
+def labels(**pairs: str) -> str:
+    """Labels as they stand between braces; whoever keeps them saves writing them again."""
+    return ",".join([f'{name}="{value.translate(_IN_LABEL)}"' for name, value in pairs.items()])
+
+
+def and_labels(first: str, **pairs: str) -> str:
+    """Labels that were written already, and more behind them."""
+    return f"{first},{labels(**pairs)}" if first and pairs else first or labels(**pairs)
+
+
+def exposition(families: Iterable[Family]) -> bytes:
+    """The answer to a scrape; a family without series is left out."""
+    lines: list[str] = []
+    for name, kind, text, samples in families:
+        start = len(lines)
+        lines += [
+            f"{name}{suffix}{{{labelled}}} {number(value)}"
+            if labelled
+            else f"{name}{suffix} {number(value)}"
+            for labelled, value, suffix in samples
+        ]
+        if len(lines) > start:
+            lines[start:start] = [
+                f"# HELP {name} {text.translate(_IN_HELP)}",
+                f"# TYPE {name} {kind}",
+            ]
+    lines.append("")
+    # Label values come from outside: what UTF-8 cannot say must not stop a scrape.
+    return "\n".join(lines).encode("utf-8", "replace")
+
+
+def number(value: float) -> str:
+    """A value as Go reads it; whole numbers keep every digit."""
+    if value != value:
+        return "NaN"
+    return _INFINITE.get(value) or repr(value)
+
+
+class Histogram:
+    """Counts how often values fell up to each of some bounds."""
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self._bounds = tuple(bounds)
+        self._counts = [0] * (len(self._bounds) + 1)
+        self._sum = 0.0
+
+    def observe(self, value: float) -> None:
+        """Count a value."""
+        self._counts[bisect_left(self._bounds, value)] += 1
+        self._sum += value
+
+    @property
+    def count(self) -> int:
+        """How many values were counted."""
+        return sum(self._counts)
+
+    def samples(self, labelled: str = "") -> Iterator[Sample]:
+        """Its series, for a family of kind histogram."""
+        total = 0
+        for bound, count in zip((*self._bounds, float("inf")), self._counts, strict=True):
+            total += count
+            yield Sample(and_labels(labelled, le=number(bound)), total, "_bucket")
+        yield Sample(labelled, self._sum, "_sum")
+        yield Sample(labelled, total, "_count")
+
+
+def histograms(by_labels: Mapping[str, Histogram]) -> Iterator[Sample]:
+    """The series of several histograms of one family."""
+    for labelled, histogram in by_labels.items():
+        yield from histogram.samples(labelled)

@@ -1,0 +1,224 @@
+"""A node with pods, and an agent's core at work on it under a clock of one's own."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from tests.fakes.cgroups import FakeKernel
+from tests.fakes.machine import put
+
+from memqos.agent.configuration import Configuration
+from memqos.agent.hand import Hand
+from memqos.agent.passing import follow, run_pass, started
+from memqos.agent.tally import Event
+from memqos.api.pod import Pod
+from memqos.converge.direct import Direct
+from memqos.host.machine import Roots
+
+MI: Final = 1 << 20
+MEMORY: Final = 4096 * MI
+KUBEPODS: Final = "/kubepods"
+LEVELS: Final = (KUBEPODS, f"{KUBEPODS}/burstable", f"{KUBEPODS}/besteffort")
+KUBELET: Final = """
+kind: KubeletConfiguration
+apiVersion: kubelet.config.k8s.io/v1beta1
+featureGates: {MemoryQoS: true}
+memoryReservationPolicy: TieredReservation
+memoryThrottlingFactor: 0.5
+"""
+PROC: Final = {
+    "meminfo": f"MemTotal: {MEMORY // 1024} kB\nSwapTotal: 0 kB\nSwapFree: 0 kB\n",
+    "mounts": "",
+    "self": {"cgroup": "0::/system.slice/memqos.service\n"},
+    "sys": {"kernel": {"osrelease": "6.1\n", "random": {"boot_id": "this-boot\n"}}},
+}
+
+
+def a_pod(
+    uid: str,
+    request: int = 64,
+    limit: int = 128,
+    *,
+    containers: tuple[str, ...] = ("a",),
+    namespace: str = "default",
+    labels: Mapping[str, str] | None = None,
+    annotations: Mapping[str, str] | None = None,
+    priority: int | None = None,
+    created: str | None = None,
+) -> dict[str, Any]:
+    """A running pod; each container asks for so many Mi."""
+    stanza = {"requests": {"memory": f"{request}Mi"}, "limits": {"memory": f"{limit}Mi"}}
+    if request == limit:
+        stanza = {name: {**each, "cpu": "1"} for name, each in stanza.items()}
+    if not request:
+        stanza = {}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": uid,
+            "namespace": namespace,
+            "uid": uid,
+            "labels": dict(labels or {}),
+            "annotations": dict(annotations or {}),
+            "creationTimestamp": created,
+        },
+        "spec": {
+            "nodeName": "node",
+            "priority": priority,
+            "containers": [
+                {"name": name, "image": "i", "resources": stanza} for name in containers
+            ],
+        },
+        "status": {
+            "phase": "Running",
+            "containerStatuses": [
+                {"name": name, "containerID": f"containerd://{uid}{name}"} for name in containers
+            ],
+        },
+    }
+
+
+def pod_path(manifest: Mapping[str, Any]) -> str:
+    """Where the pod's cgroup is."""
+    resources = manifest["spec"]["containers"][0]["resources"]
+    parent = LEVELS[1]
+    if not resources:
+        parent = LEVELS[2]
+    elif "cpu" in resources["limits"]:
+        parent = KUBEPODS
+    return f"{parent}/pod{manifest['metadata']['uid']}"
+
+
+def container_paths(manifest: Mapping[str, Any]) -> list[str]:
+    """Where its containers' cgroups are."""
+    statuses = manifest["status"]["containerStatuses"]
+    ids = [each["containerID"].partition("://")[2] for each in statuses]
+    return [f"{pod_path(manifest)}/{id}" for id in ids]
+
+
+class Pods:
+    """A source that tells what it is told to."""
+
+    def __init__(self) -> None:
+        self.manifests: dict[str, dict[str, Any]] = {}
+        self.asked = 0
+        self.failure: Exception | None = None
+        self._decoded: dict[str, tuple[dict[str, Any], Pod]] = {}
+
+    def pods(self) -> list[Pod]:
+        self.asked += 1
+        if self.failure is not None:
+            raise self.failure
+        return [self._pod(uid, manifest) for uid, manifest in self.manifests.items()]
+
+    def describe(self) -> str:
+        return "the test"
+
+    def _pod(self, uid: str, manifest: dict[str, Any]) -> Pod:
+        kept = self._decoded.get(uid)
+        if kept is None or kept[0] is not manifest:
+            kept = self._decoded[uid] = manifest, msgspec.convert(manifest, Pod)
+        return kept[1]
+
+
+class Bed:
+    """A node under an agent that is stepped by hand."""
+
+    def __init__(self, folder: Path, **told: Any) -> None:
+        self.folder = folder
+        self.kernel = FakeKernel(folder)
+        self.now = 1000.0
+        self.pods = Pods()
+        self.events: list[Event] = []
+        if not (self.kernel.folder / "kubepods").exists():
+            (self.kernel.folder / "cgroup.controllers").write_text("cpuset cpu memory\n")
+            for path in LEVELS:
+                self.kernel.make(path)
+        put(folder / "proc", PROC)
+        put(folder / "kubelet", {"config.yaml": KUBELET})
+        self.start(**told)
+
+    def start(self, **told: Any) -> None:
+        """Start an agent, as after a crash."""
+        told = {"release": "1.38", "mode": "enforce", "jitter": 0.0, **told}
+        self.configuration = Configuration(
+            cgroup_root=self.kernel.root, journal=str(self.folder / "run"), **told
+        )
+        self.hand = Hand(
+            self.configuration,
+            Roots(proc=str(self.folder / "proc"), kubelet=str(self.folder / "kubelet")),
+            self.kernel,
+            Direct(self.kernel, 10),
+        )
+        self.hand.source = self.pods
+        self.core = started(self.hand, self.now)
+
+    def reload(self, **told: Any) -> None:
+        self.configuration = msgspec.structs.replace(self.configuration, **told)
+        source = self.hand.source
+        self.hand.configure(self.configuration)
+        self.hand.source = source
+        follow(self.core, self.hand, self.now)
+
+    def crash(self) -> None:
+        """The agent is gone, and its locks with it."""
+        self.hand.close()
+
+    # The node's own doing.
+
+    def run_pod(self, manifest: dict[str, Any], *, told: bool = True) -> dict[str, Any]:
+        """A pod's cgroups are made, and the source tells of it."""
+        if told:
+            self.pods.manifests[manifest["metadata"]["uid"]] = manifest
+        for path in (pod_path(manifest), *container_paths(manifest)):
+            self.kernel.make(path, {"memory.max": "max"})
+            self.core.appeared(path, self.now)
+        return manifest
+
+    def end_pod(self, manifest: dict[str, Any]) -> None:
+        """Its cgroups vanish; of a folder with children only the last rmdir counts."""
+        for path in (*container_paths(manifest), pod_path(manifest)):
+            self.kernel.remove(path)
+            self.core.vanished(path, self.now)
+        self.pods.manifests.pop(manifest["metadata"]["uid"], None)
+
+    # Time.
+
+    def turn(self) -> bool:
+        """One pass, if something is due."""
+        if self.core.schedule.due_at > self.now:
+            return False
+        run_pass(self.core, self.hand, lambda: self.now)
+        self.events += self.core.tally.taken()
+        return True
+
+    def settle(self, at_most: int = 50) -> None:
+        """Passes until nothing is due now."""
+        for _ in range(at_most):
+            if not self.turn():
+                return
+        raise AssertionError("there is always something to do")
+
+    def wait(self, seconds: float) -> None:
+        """Let time go by; what falls due on the way is done in time."""
+        end = self.now + seconds
+        while self.core.schedule.due_at <= end:
+            self.now = max(self.now, self.core.schedule.due_at)
+            self.settle()
+        self.now = end
+
+    # What is there.
+
+    def read(self, path: str, file: str) -> str:
+        content = self.kernel.read(path, file)
+        assert content is not None
+        return content
+
+    def mi(self, path: str, file: str) -> float | str:
+        content = self.read(path, file)
+        return content if content == "max" else int(content) / MI
+
+    def said(self, words: str) -> list[Event]:
+        return [event for event in self.events if words in event.what]

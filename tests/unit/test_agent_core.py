@@ -1,0 +1,398 @@
+"""A node under an agent: what becomes of pods that come and go."""
+
+import errno
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.fakes.agent import KUBEPODS, LEVELS, MI, Bed, a_pod, container_paths, pod_path
+from tests.fakes.node import memory_folder
+
+from memqos.agent.configuration import Selector
+from memqos.agent.reconciler import READ
+from memqos.agent.schedule import POLL
+from memqos.errors import InputError
+from memqos.host.lock import Locked
+
+MIN, LOW, HIGH = "memory.min", "memory.low", "memory.high"
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    with memory_folder() as made:
+        yield made
+
+
+@pytest.fixture
+def bed(folder: Path) -> Bed:
+    return Bed(folder)
+
+
+class TestAPodThatStarts:
+    def test_gets_its_values_and_so_does_what_is_above_it(self, bed: Bed) -> None:
+        pod = bed.run_pod(a_pod("u1", 64, 128, containers=("a", "b")))
+        bed.settle()
+        assert [bed.mi(path, LOW) for path in container_paths(pod)] == [64, 64]
+        assert [bed.mi(path, HIGH) for path in container_paths(pod)] == [96, 96]
+        assert bed.mi(pod_path(pod), LOW) == 128
+        assert [bed.mi(path, LOW) for path in LEVELS] == [128, 128, 0]
+
+    def test_is_found_by_its_cgroup_before_the_source_tells_of_it(self, bed: Bed) -> None:
+        bed.settle()
+        pod = bed.run_pod(a_pod("u1"), told=False)
+        bed.settle()
+        assert bed.mi(pod_path(pod), LOW) == 0
+        bed.pods.manifests["u1"] = pod
+        bed.wait(3)
+        assert bed.mi(container_paths(pod)[0], LOW) == 64
+
+    def test_is_left_as_it_is_while_its_containers_are_not_known(self, bed: Bed) -> None:
+        """What a kubelet has set on a new container must not be taken for something stale."""
+        pod = a_pod("u1", containers=("a", "b"))
+        statuses = pod["status"]["containerStatuses"]
+        pod["status"]["containerStatuses"] = statuses[:1]
+        bed.run_pod(pod)
+        late = f"{pod_path(pod)}/u1b"
+        bed.kernel.make(late, {LOW: str(64 * MI), HIGH: str(77 * MI)})
+        bed.core.appeared(late, bed.now)
+        bed.wait(5)
+        assert (bed.mi(late, LOW), bed.mi(late, HIGH)) == (64, 77)
+
+    def test_counts_above_it_only_once_it_is_there(self, bed: Bed) -> None:
+        bed.pods.manifests["u1"] = a_pod("u1")
+        bed.wait(70)
+        assert bed.mi(KUBEPODS, LOW) == 0
+
+    def test_leaves_nothing_behind_when_it_ends(self, bed: Bed) -> None:
+        pods = [bed.run_pod(a_pod("u1")), bed.run_pod(a_pod("u2", 10, 20))]
+        bed.settle()
+        bed.end_pod(pods[0])
+        bed.settle()
+        assert [bed.mi(path, LOW) for path in LEVELS] == [10, 10, 0]
+        assert not any("u1" in path for path in bed.core.cgroups.by_path)
+
+    def test_is_followed_when_it_is_resized(self, bed: Bed) -> None:
+        pod = bed.run_pod(a_pod("u1", 64, 128))
+        bed.settle()
+        bed.pods.manifests["u1"] = a_pod("u1", 32, 256)
+        bed.wait(61)
+        (container,) = container_paths(pod)
+        assert (bed.mi(container, LOW), bed.mi(container, HIGH)) == (32, 144)
+        assert bed.mi(KUBEPODS, LOW) == 32
+
+    def test_that_is_broken_does_not_keep_the_others_from_theirs(self, bed: Bed) -> None:
+        broken = a_pod("u/../1")
+        bed.pods.manifests["broken"] = broken
+        pod = bed.run_pod(a_pod("u2"))
+        bed.settle()
+        assert bed.mi(pod_path(pod), LOW) == 64
+        (wish,) = [each for each in bed.core.aims.wishes.values() if each.unresolved]
+        assert "cannot name a cgroup" in wish.unresolved[0].why
+
+
+class TestWhomItReaches:
+    def test_nobody_while_it_observes(self, folder: Path) -> None:
+        bed = Bed(folder, mode="observe")
+        before = bed.kernel.contents()
+        pod = bed.run_pod(a_pod("u1"))
+        made = bed.kernel.contents()
+        bed.wait(130)
+        assert bed.kernel.contents() == made != before
+        assert not (folder / "run" / "journal").exists()
+        assert {change.new for change in bed.core.pending[pod_path(pod)]} == {str(64 * MI)}
+
+    def test_only_those_selected(self, folder: Path) -> None:
+        bed = Bed(folder, select=Selector(not_namespaces=("kube-system",)))
+        pod = bed.run_pod(a_pod("u1"))
+        other = bed.run_pod(a_pod("u2", namespace="kube-system"))
+        bed.kernel.set(pod_path(other), LOW, str(5 * MI))
+        bed.settle()
+        assert bed.mi(pod_path(pod), LOW) == 64
+        assert bed.mi(pod_path(other), LOW) == 5
+        # What the other claims is not taken from it either.
+        assert bed.mi(KUBEPODS, LOW) == 69
+
+    def test_only_the_canary(self, folder: Path) -> None:
+        bed = Bed(folder, canary=Selector(labels="canary=yes"))
+        canary = bed.run_pod(a_pod("u1", labels={"canary": "yes"}))
+        other = bed.run_pod(a_pod("u2"))
+        bed.settle()
+        assert bed.mi(container_paths(canary)[0], HIGH) == 96
+        assert bed.mi(container_paths(other)[0], HIGH) == "max"
+        assert container_paths(other)[0] in bed.core.pending
+
+    def test_not_those_who_ask_to_be_observed(self, bed: Bed) -> None:
+        pod = bed.run_pod(a_pod("u1", annotations={"memqos.io/mode": "observe"}))
+        bed.settle()
+        assert bed.mi(pod_path(pod), LOW) == 0
+
+    def test_less_hard_those_who_ask_for_it(self, bed: Bed) -> None:
+        annotations = {"memqos.io/throttling-factor": "0.75", "memqos.io/reservation": "None"}
+        pod = bed.run_pod(a_pod("u1", annotations=annotations))
+        bed.settle()
+        (container,) = container_paths(pod)
+        assert (bed.mi(container, LOW), bed.mi(container, HIGH)) == (0, 112)
+
+    def test_not_harder_those_who_ask_for_more(self, bed: Bed) -> None:
+        pod = bed.run_pod(a_pod("u1", annotations={"memqos.io/throttling-factor": "0.1"}))
+        bed.settle()
+        assert bed.mi(container_paths(pod)[0], HIGH) == 96
+        assert bed.said("annotation ignored")
+
+    def test_a_release_without_policies_can_be_opted_out_of_too(self, folder: Path) -> None:
+        bed = Bed(folder, release="1.32", gates={"MemoryQoS": True})
+        (folder / "kubelet" / "config.yaml").write_text(
+            "kind: KubeletConfiguration\napiVersion: kubelet.config.k8s.io/v1beta1\n"
+            "featureGates: {MemoryQoS: true}\n"
+        )
+        bed.reload()
+        pods = [
+            bed.run_pod(a_pod("u1", annotations={"memqos.io/reservation": "None"})),
+            bed.run_pod(a_pod("u2")),
+        ]
+        bed.settle()
+        assert [bed.mi(pod_path(pod), MIN) for pod in pods] == [0, 64]
+        assert bed.mi(KUBEPODS, MIN) == 64
+
+    @pytest.mark.parametrize(
+        "critical", [{"priority": 2_000_000_000}, {"labels": {"app.kubernetes.io/name": "memqos"}}]
+    )
+    def test_the_critical_and_itself_are_never_throttled(
+        self, bed: Bed, critical: dict[str, Any]
+    ) -> None:
+        pod = bed.run_pod(a_pod("u1", **critical))
+        (container,) = container_paths(pod)
+        bed.kernel.set(container, HIGH, str(96 * MI))
+        bed.settle()
+        assert (bed.mi(container, LOW), bed.mi(container, HIGH)) == (64, "max")
+
+    def test_its_own_pod_is_known_by_its_own_cgroup(self, folder: Path) -> None:
+        pod = a_pod("u1")
+        bed = Bed(folder)
+        cgroup = folder / "proc" / "self" / "cgroup"
+        cgroup.write_text(f"0::{container_paths(pod)[0]}\n")
+        bed.reload()
+        bed.run_pod(pod)
+        bed.settle()
+        assert bed.mi(container_paths(pod)[0], HIGH) == "max"
+
+
+class Counted:
+    """Opened files of a fake kernel, by an audit hook that stays for good."""
+
+    def __init__(self) -> None:
+        self.root: str | None = None
+        self.opened: list[str] = []
+        self._folders: list[str] = []
+        sys.addaudithook(self._hear)
+
+    def _hear(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "open" and self.root is not None and isinstance(arguments[0], str):
+            self.opened.append(arguments[0])
+
+    def of(self, bed: Bed) -> list[str]:
+        """What the next passes open, by name."""
+        self.opened.clear()
+        self.root = bed.kernel.root
+        try:
+            bed.settle()
+        finally:
+            self.root = None
+        return [name for name in self.opened if name.rpartition("/")[2] in READ]
+
+
+COUNTED = Counted()
+
+
+class TestWork:
+    def test_a_pod_event_reads_and_writes_only_its_own_and_what_is_above(self, bed: Bed) -> None:
+        pods = [bed.run_pod(a_pod(f"u{number}")) for number in range(20)]
+        bed.wait(10)
+        written: list[str] = []
+        bed.kernel.before_write = lambda path, file: written.append(f"{path}/{file}")
+        new = bed.run_pod(a_pod("new", 10, 20))
+        opened = COUNTED.of(bed)
+        mine = {pod_path(new), *container_paths(new)}
+        above = set(LEVELS[:2])
+        assert {each.rpartition("/")[0] for each in written} == mine | above
+        assert len(written) == len(set(written)) == 5
+        # The pod's two cgroups and the three above are read; what is written is looked at before,
+        # in the moment, and after.
+        assert len(opened) <= (len(mine) + len(LEVELS)) * len(READ) + 5 * len(written)
+        for pod in pods:
+            assert not any(pod_path(pod) in name for name in opened)
+
+    def test_a_converged_resync_writes_nothing(self, bed: Bed) -> None:
+        for number in range(20):
+            bed.run_pod(a_pod(f"u{number}"))
+        bed.wait(10)
+        written: list[str] = []
+        bed.kernel.before_write = lambda path, _file: written.append(path)
+        before = bed.kernel.contents()
+        bed.wait(130)
+        assert written == []
+        assert bed.kernel.contents() == before
+        assert bed.core.tally.reconcile_seconds["resync"].count >= 3
+
+    def test_between_resyncs_only_what_is_above_the_pods_is_looked_at(self, bed: Bed) -> None:
+        for number in range(20):
+            bed.run_pod(a_pod(f"u{number}"))
+        bed.wait(10)
+        bed.now += POLL
+        assert len(COUNTED.of(bed)) == len(LEVELS) * len(READ)
+
+    def test_a_burst_is_one_pass(self, bed: Bed) -> None:
+        bed.wait(0.5)
+        for number in range(50):
+            bed.run_pod(a_pod(f"u{number}"))
+        before = bed.core.tally.reconcile_seconds["event"].count
+        bed.pods.asked = 0
+        bed.settle()
+        assert bed.core.tally.reconcile_seconds["event"].count - before == 1
+        assert bed.pods.asked == 1
+        assert bed.mi(KUBEPODS, LOW) == 50 * 64
+
+    def test_pods_that_have_not_changed_are_not_planned_again(self, bed: Bed) -> None:
+        bed.run_pod(a_pod("u1"))
+        bed.settle()
+        before = dict(bed.core.aims.wishes)
+        bed.wait(61)
+        after = bed.core.aims.wishes
+        assert all(after[key] is wish for key, wish in before.items())
+
+
+class TestFailures:
+    def test_a_source_that_fails_changes_nothing(self, bed: Bed) -> None:
+        pod = bed.run_pod(a_pod("u1"))
+        bed.settle()
+        bed.pods.failure = InputError("no such luck")
+        bed.wait(130)
+        assert bed.mi(pod_path(pod), LOW) == 64
+        assert bed.core.tally.errors["source"] >= 2
+
+    def test_a_source_that_knows_no_pods_has_nothing_taken_back(self, bed: Bed) -> None:
+        pod = bed.run_pod(a_pod("u1"))
+        bed.settle()
+        bed.pods.manifests.clear()
+        bed.wait(130)
+        assert bed.mi(pod_path(pod), LOW) == 64
+        assert bed.mi(KUBEPODS, LOW) == 64
+
+    def test_a_write_that_is_refused_is_tried_again_later_and_later(self, bed: Bed) -> None:
+        pod = bed.run_pod(a_pod("u1"))
+        bed.kernel.refusals[pod_path(pod), LOW] = errno.EBUSY
+        tried: list[float] = []
+
+        def note(path: str, _file: str) -> None:
+            if path == pod_path(pod):
+                tried.append(bed.now)
+
+        bed.kernel.before_write = note
+        bed.wait(40)
+        gaps = [round(b - a) for a, b in zip(tried, tried[1:], strict=False)]
+        assert gaps[:4] == [1, 2, 4, 8]
+        # The others do not wait for it.
+        assert bed.mi(container_paths(pod)[0], LOW) == 64
+        bed.kernel.refusals.clear()
+        bed.wait(40)
+        assert bed.mi(pod_path(pod), LOW) == 64
+        assert not bed.core.schedule.backoff.until
+
+    def test_a_cgroup_that_vanishes_before_the_write_is_no_fault(self, bed: Bed) -> None:
+        pod = bed.run_pod(a_pod("u1"))
+        (container,) = container_paths(pod)
+
+        def vanish(path: str, _file: str) -> None:
+            if path == pod_path(pod) and (bed.kernel.folder / container[1:]).exists():
+                bed.kernel.remove(container)
+
+        bed.kernel.before_write = vanish
+        bed.wait(5)
+        assert bed.core.tally.errors["write"] == 0
+        assert bed.mi(pod_path(pod), LOW) == 64
+
+    def test_a_cgroup_made_anew_is_written_anew(self, bed: Bed) -> None:
+        pod = bed.run_pod(a_pod("u1"))
+        bed.settle()
+        (container,) = container_paths(pod)
+        bed.kernel.remove(container)
+        bed.kernel.make(container)
+        bed.core.vanished(container, bed.now)
+        bed.core.appeared(container, bed.now)
+        bed.settle()
+        assert bed.mi(container, HIGH) == 96
+
+    def test_a_node_without_pods_cgroups_is_waited_for(self, bed: Bed) -> None:
+        bed.kernel.remove(KUBEPODS)
+        bed.wait(61)
+        for path in LEVELS:
+            bed.kernel.make(path)
+            bed.core.appeared(path, bed.now)
+        pod = bed.run_pod(a_pod("u1"))
+        bed.settle()
+        assert bed.mi(pod_path(pod), LOW) == 64
+
+
+class TestItsLife:
+    def test_a_second_one_is_refused(self, bed: Bed) -> None:
+        with pytest.raises(Locked, match="another memqos"):
+            Bed(bed.folder)
+
+    def test_one_that_observes_is_no_reason_not_to_write_by_hand(self, folder: Path) -> None:
+        from memqos.converge.journal import hierarchy_of, writing
+
+        bed = Bed(folder, mode="observe")
+        with writing(str(folder / "run"), hierarchy_of(bed.kernel, "this-boot")):
+            pass
+
+    def test_values_stay_when_it_stops_and_are_taken_back_on_request(self, bed: Bed) -> None:
+        pod = bed.run_pod(a_pod("u1"))
+        before = bed.kernel.contents()
+        bed.settle()
+        after = bed.kernel.contents()
+        assert after != before
+        bed.crash()
+        assert bed.kernel.contents() == after
+        bed.start()
+        bed.settle()
+        assert bed.kernel.contents() == after
+        bed.hand.roll_back()
+        assert bed.kernel.contents() == before
+        assert bed.mi(pod_path(pod), LOW) == 0
+
+    def test_its_journal_does_not_grow_with_its_life(self, bed: Bed) -> None:
+        for number in range(400):
+            pod = bed.run_pod(a_pod(f"u{number}", containers=("a", "b", "c")))
+            bed.settle()
+            bed.end_pod(pod)
+            bed.settle()
+        stays = bed.run_pod(a_pod("stays"))
+        bed.settle()
+        journal = bed.folder / "run" / "journal"
+        assert journal.stat().st_size < 2_000_000
+        bed.hand.roll_back()
+        assert bed.mi(pod_path(stays), LOW) == 0
+        assert bed.mi(KUBEPODS, LOW) == 0
+
+    def test_a_reload_changes_what_is_wanted(self, bed: Bed) -> None:
+        pod = bed.run_pod(a_pod("u1"))
+        bed.settle()
+        bed.reload(factor=1.0, policy="None")
+        bed.settle()
+        (container,) = container_paths(pod)
+        assert (bed.mi(container, LOW), bed.mi(container, HIGH)) == (0, 128)
+        assert bed.mi(KUBEPODS, LOW) == 0
+
+    def test_another_configuration_of_the_kubelet_is_followed(self, bed: Bed) -> None:
+        pod = bed.run_pod(a_pod("u1"))
+        bed.settle()
+        config = bed.folder / "kubelet" / "config.yaml"
+        config.write_text(config.read_text().replace("0.5", "0.25"))
+        bed.wait(61)
+        assert bed.mi(container_paths(pod)[0], HIGH) == 80
+        config.write_text("kind: [")
+        bed.wait(61)
+        assert bed.mi(container_paths(pod)[0], HIGH) == 80
+        assert bed.core.tally.errors["configuration"] == 1

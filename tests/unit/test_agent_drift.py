@@ -1,0 +1,163 @@
+"""Values that others change are put back, counted, and given up when it comes to a fight."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.fakes.agent import KUBEPODS, LEVELS, MI, Bed, a_pod, container_paths, pod_path
+from tests.fakes.node import memory_folder
+
+from memqos.agent.configuration import Fight
+from memqos.agent.drift import Facts, Happened, Signs, attribute
+
+MIN, LOW, HIGH = "memory.min", "memory.low", "memory.high"
+
+
+class Watched(Bed):
+    """A node with a pod that has run for a while."""
+
+    signs = Signs(1, 1)
+
+    def __init__(self, folder: Path, **told: object) -> None:
+        super().__init__(folder, **told)
+        self.hand.signs = lambda: self.signs  # type: ignore[method-assign]
+        self.pod = self.run_pod(a_pod("u1"))
+        self.guaranteed = self.run_pod(a_pod("g1", 100, 100))
+        self.path = pod_path(self.pod)
+        (self.container,) = container_paths(self.pod)
+        self.wait(30)
+        self.events.clear()
+
+    def causes(self) -> dict[tuple[str, str], int]:
+        return dict(self.core.tally.drifts)
+
+
+@pytest.fixture
+def bed() -> Iterator[Watched]:
+    with memory_folder() as folder:
+        yield Watched(folder)
+
+
+class TestAValueChangedByOthers:
+    def test_is_put_back_at_the_next_look(self, bed: Watched) -> None:
+        bed.kernel.set(bed.container, HIGH, "max")
+        bed.wait(61)
+        assert bed.mi(bed.container, HIGH) == 96
+        assert bed.causes() == {(HIGH, "unknown"): 1}
+        (said,) = bed.said("changed by others")
+        assert said.fields["place"] == f"{bed.container}/{HIGH}"
+        assert (said.fields["held"], said.fields["found"]) == (str(96 * MI), "max")
+
+    def test_is_put_back_within_a_second_above_the_pods(self, bed: Watched) -> None:
+        for path in LEVELS[:2]:
+            bed.kernel.set(path, LOW, "0")
+        bed.kernel.set(KUBEPODS, MIN, "0")
+        bed.wait(1)
+        assert [bed.mi(path, LOW) for path in LEVELS[:2]] == [64, 64]
+        assert bed.mi(KUBEPODS, MIN) == 100
+        assert bed.causes() == {(LOW, "kubelet-restart"): 2, (MIN, "kubelet-restart"): 1}
+
+    def test_is_not_counted_while_its_cgroup_is_still_being_made(self, bed: Watched) -> None:
+        pod = bed.run_pod(a_pod("u2"))
+        bed.settle()
+        bed.kernel.set(container_paths(pod)[0], HIGH, "max")
+        bed.wait(2)
+        assert bed.mi(container_paths(pod)[0], HIGH) == 96
+        assert bed.causes() == {}
+
+    def test_is_not_one_that_is_planned_anew(self, bed: Watched) -> None:
+        bed.pods.manifests["u1"] = a_pod("u1", 32, 128)
+        bed.wait(61)
+        assert bed.mi(bed.container, LOW) == 32
+        assert bed.causes() == {}
+
+    def test_may_be_taken_back_to_what_the_others_wrote(self, bed: Watched) -> None:
+        bed.kernel.set(bed.container, HIGH, str(200 * MI))
+        bed.wait(61)
+        bed.hand.roll_back()
+        assert bed.mi(bed.container, HIGH) == 200
+
+
+class TestWhoItWas:
+    def test_systemd_if_it_has_loaded_its_units(self) -> None:
+        slices = "/kubepods.slice/kubepods-pod1.slice/cri-containerd-a.scope"
+        facts = Facts("container", slices, "max", 100.0, Happened(reload=101.0), None, True)
+        assert attribute(facts)[0] == "daemon-reload"
+        before = facts._replace(happened=Happened(reload=99.0))
+        assert attribute(before)[0] == "cri-update"
+        plain = facts._replace(path="/kubepods/pod1/a", limit_moved=False)
+        assert attribute(plain)[0] == "unknown"
+
+    def test_the_kubelet_if_its_service_was_started_anew(self, bed: Watched) -> None:
+        bed.signs = Signs(1, 2)
+        bed.kernel.set(KUBEPODS, MIN, str(MI))
+        bed.wait(1)
+        assert bed.causes() == {(MIN, "kubelet-restart"): 1}
+
+    def test_the_kubelet_if_it_is_the_value_it_keeps(self, bed: Watched) -> None:
+        bed.kernel.set(KUBEPODS, MIN, str(164 * MI))
+        bed.wait(1)
+        assert bed.causes() == {(MIN, "kubelet-resync"): 1}
+        assert bed.mi(KUBEPODS, MIN) == 100
+
+    def test_the_runtime_if_the_limit_has_moved_too(self, bed: Watched) -> None:
+        bed.kernel.set(bed.container, "memory.max", str(128 * MI))
+        bed.kernel.set(bed.container, LOW, "0")
+        bed.wait(61)
+        assert bed.causes() == {(LOW, "cri-update"): 1}
+
+    def test_nobody_in_particular_if_nothing_tells(self, bed: Watched) -> None:
+        bed.kernel.set(bed.path, LOW, str(3 * MI))
+        bed.wait(61)
+        assert bed.causes() == {(LOW, "unknown"): 1}
+
+
+class TestAFight:
+    def fight(self, bed: Watched, times: int) -> None:
+        for _ in range(times):
+            bed.kernel.set(KUBEPODS, LOW, str(MI))
+            bed.wait(1)
+
+    def test_ends_with_the_value_left_alone(self) -> None:
+        with memory_folder() as folder:
+            bed = Watched(folder, fight=Fight(times=3, minutes=1))
+            self.fight(bed, 3)
+            assert bed.mi(KUBEPODS, LOW) == 64
+            self.fight(bed, 1)
+            assert bed.mi(KUBEPODS, LOW) == 1
+            (alarm,) = bed.said("left alone")
+            assert alarm.severity == "error"
+            bed.wait(200)
+            assert bed.mi(KUBEPODS, LOW) == 1
+            # Everything else goes on.
+            bed.kernel.set(LEVELS[1], LOW, "0")
+            bed.wait(1)
+            assert bed.mi(LEVELS[1], LOW) == 64
+            bed.reload()
+            bed.settle()
+            assert bed.mi(KUBEPODS, LOW) == 64
+
+    def test_is_none_when_it_happens_now_and_then(self) -> None:
+        with memory_folder() as folder:
+            bed = Watched(folder, fight=Fight(times=3, minutes=1))
+            for _ in range(8):
+                self.fight(bed, 1)
+                bed.wait(25)
+            assert bed.mi(KUBEPODS, LOW) == 64
+
+
+@pytest.mark.parametrize(("driver", "at_once"), [("systemd", True), ("cgroupfs", False)])
+def test_systemd_taking_values_back_has_the_whole_node_looked_at(
+    driver: str, at_once: bool, tmp_path: Path
+) -> None:
+    bed = Watched(tmp_path)
+    bed.kernel.make("/kubepods.slice")
+    config = tmp_path / "kubelet" / "config.yaml"
+    config.write_text(f"{config.read_text()}cgroupDriver: {driver}\n")
+    bed.reload()
+    bed.wait(1)
+    resyncs = bed.core.tally.reconcile_seconds["resync"]
+    before = resyncs.count
+    bed.signs = Signs(2, 1)
+    bed.wait(1)
+    assert (resyncs.count > before) == at_once

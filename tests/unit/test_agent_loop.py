@@ -1,0 +1,363 @@
+"""An agent as it runs: events of a real kernel's folders, signals, HTTP, and its service manager."""
+
+import asyncio
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from tests.fakes.agent import LEVELS, MI, Bed, a_pod, container_paths, pod_path
+from tests.fakes.node import memory_folder
+
+from memqos.agent.configuration import Source
+from memqos.agent.hand import source_of
+from memqos.agent.log import Log
+from memqos.agent.loop import Agent
+from memqos.host.service import Service
+
+PATIENCE = 30.0
+LOW, HIGH = "memory.low", "memory.high"
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    with memory_folder() as made:
+        yield made
+
+
+class Running:
+    """An agent on a node, its pods from a folder of manifests."""
+
+    def __init__(self, folder: Path, **told: Any) -> None:
+        self.manifests = folder / "manifests"
+        self.manifests.mkdir(exist_ok=True)
+        self.bed = Bed(
+            folder,
+            pods=Source(files=(str(self.manifests),)),
+            listen="127.0.0.1:0",
+            state_socket=str(folder / "state.sock"),
+            **told,
+        )
+        self.bed.hand.source = source_of(self.bed.configuration)
+        self.wanted = self.bed.configuration
+        self.lines = folder / "log"
+        self.stream = self.lines.open("w", encoding="utf-8")
+        self.service = Service({"NOTIFY_SOCKET": str(folder / "notify")})
+        self.heard = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.heard.bind(str(folder / "notify"))
+        self.heard.setblocking(False)
+
+    def put(self, manifest: dict[str, Any]) -> None:
+        name = self.manifests / f"{manifest['metadata']['uid']}.json"
+        fresh = name.with_suffix(".new")
+        fresh.write_text(json.dumps(manifest))
+        fresh.rename(name)
+
+    def make(self, manifest: dict[str, Any]) -> None:
+        for path in (pod_path(manifest), *container_paths(manifest)):
+            self.bed.kernel.make(path)
+
+    def low(self, path: str) -> float | str:
+        return self.bed.mi(path, LOW)
+
+    def run(self, *script: Callable[[], bool]) -> int:
+        """Run until all of it has come true, one after the other; the exit code."""
+
+        async def main() -> int:
+            def load() -> Any:
+                if isinstance(self.wanted, Exception):
+                    raise self.wanted
+                return self.wanted
+
+            log = Log("json", stream=self.stream)
+            self.agent = Agent(self.bed.hand, load, log, self.service, "0.0")
+            running = asyncio.create_task(self.agent.run())
+            try:
+                for step in script:
+                    await _until(step, running)
+            finally:
+                self.agent.stop()
+            return await running
+
+        try:
+            return asyncio.run(main())
+        finally:
+            self.bed.crash()
+            self.heard.close()
+            self.stream.close()
+
+    def told(self) -> list[str]:
+        """What the service manager heard."""
+        heard = []
+        while True:
+            try:
+                heard.append(self.heard.recv(4096).decode())
+            except BlockingIOError:
+                return heard
+
+    def log(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.lines.read_text().splitlines()]
+
+
+async def _until(step: Callable[[], bool], running: "asyncio.Task[int]") -> None:
+    end = time.monotonic() + PATIENCE
+    while not step():
+        assert time.monotonic() < end
+        assert not running.done(), running.result()
+        await asyncio.sleep(0.02)
+
+
+class TestEvents:
+    def test_a_cgroup_that_appears_gets_its_values(self, folder: Path) -> None:
+        node = Running(folder, resync=3600.0)
+        pod = a_pod("u1")
+        node.put(pod)
+
+        def start() -> bool:
+            node.make(pod)
+            return True
+
+        node.run(
+            lambda: node.agent.status.is_complete,
+            start,
+            lambda: node.low(container_paths(pod)[0]) == 64,
+        )
+        assert node.low(LEVELS[0]) == 64
+
+    def test_a_manifest_that_changes_is_followed(self, folder: Path) -> None:
+        node = Running(folder, resync=3600.0)
+        pod = a_pod("u1", 64, 128)
+        node.put(pod)
+        node.make(pod)
+
+        def change() -> bool:
+            node.put(a_pod("u1", 32, 128))
+            return True
+
+        def leave() -> bool:
+            (node.manifests / "u1.json").unlink()
+            return True
+
+        node.run(
+            lambda: node.low(LEVELS[0]) == 64,
+            change,
+            lambda: node.low(LEVELS[0]) == 32,
+            leave,
+            lambda: not node.agent.status.core.aims.wishes,
+        )
+        # What is no longer told of is left as it is.
+        assert node.low(pod_path(pod)) == 32
+
+    def test_cgroups_above_the_pods_may_come_later(self, folder: Path) -> None:
+        node = Running(folder, resync=3600.0)
+        node.bed.kernel.remove(LEVELS[0])
+        pod = a_pod("u1")
+        node.put(pod)
+
+        def start() -> bool:
+            for path in LEVELS:
+                node.bed.kernel.make(path)
+            node.make(pod)
+            return True
+
+        node.run(
+            lambda: node.agent.status.is_complete,
+            start,
+            lambda: node.bed.kernel.read(container_paths(pod)[0], LOW) == str(64 * MI),
+        )
+
+
+class TestItsLife:
+    def test_the_service_manager_hears_of_it(self, folder: Path) -> None:
+        node = Running(folder)
+        node.service.watchdog = 0.1
+        heard: list[str] = []
+
+        def alive() -> bool:
+            heard.extend(node.told())
+            return "WATCHDOG=1" in heard
+
+        node_ready = lambda: node.agent.status.is_complete  # noqa: E731
+        assert node.run(node_ready, alive) == 0
+        assert any(each.startswith("READY=1") for each in heard)
+
+    def test_a_bad_reload_keeps_the_running_configuration(self, folder: Path) -> None:
+        from memqos.errors import InputError
+
+        node = Running(folder)
+        good = node.bed.configuration
+
+        def break_it() -> bool:
+            node.wanted = InputError("a factor above 1")  # type: ignore[assignment]
+            os.kill(os.getpid(), signal.SIGHUP)
+            return True
+
+        def mend_it() -> bool:
+            node.wanted = msgspec.structs.replace(good, factor=0.75, listen="127.0.0.1:1")
+            os.kill(os.getpid(), signal.SIGHUP)
+            return True
+
+        status = lambda: node.agent.status  # noqa: E731
+        pod = a_pod("u1")
+        node.put(pod)
+        node.make(pod)
+        node.run(
+            lambda: node.bed.mi(container_paths(pod)[0], HIGH) == 96,
+            break_it,
+            lambda: status().reload_refused is not None,
+            lambda: status().core.configuration == good,
+            mend_it,
+            lambda: node.bed.mi(container_paths(pod)[0], HIGH) == 112,
+            lambda: status().reload_refused is None,
+        )
+        said = [line["message"] for line in node.log()]
+        assert "the running configuration stays: a factor above 1" in said
+        assert "listen takes a restart to change" in said
+
+    def test_sigterm_stops_it_and_values_stay(self, folder: Path) -> None:
+        node = Running(folder)
+        pod = a_pod("u1")
+        node.put(pod)
+        node.make(pod)
+
+        def terminate() -> bool:
+            os.kill(os.getpid(), signal.SIGTERM)
+            return True
+
+        assert node.run(lambda: node.low(LEVELS[0]) == 64, terminate) == 0
+        assert node.low(LEVELS[0]) == 64
+
+    def test_or_are_taken_back(self, folder: Path) -> None:
+        node = Running(folder, rollback_on_exit=True)
+        pod = a_pod("u1")
+        node.put(pod)
+        node.make(pod)
+        assert node.run(lambda: node.low(LEVELS[0]) == 64) == 0
+        assert node.low(LEVELS[0]) == 0
+        assert node.low(container_paths(pod)[0]) == 0
+
+    def test_what_goes_wrong_is_told_once_and_it_goes_on(self, folder: Path) -> None:
+        node = Running(folder)
+        pod = a_pod("u1")
+        node.put(pod)
+        node.make(pod)
+        look = node.bed.hand.look
+
+        def fail(_scope: object) -> Any:
+            raise RuntimeError("a surprise")
+
+        node.bed.hand.look = fail  # type: ignore[assignment]
+
+        def mend() -> bool:
+            node.bed.hand.look = look  # type: ignore[method-assign]
+            return True
+
+        node.run(
+            lambda: node.agent.status.core.tally.errors["other"] >= 2,
+            lambda: node.agent.status.ready() == "RuntimeError: a surprise",
+            mend,
+            lambda: node.low(LEVELS[0]) == 64,
+            lambda: node.agent.status.ready() is None,
+        )
+        assert [line["message"] for line in node.log()].count("RuntimeError: a surprise") == 1
+
+
+class TestTheCommand:
+    """In a process of its own, on a folder that looks like cgroups, observing."""
+
+    @pytest.fixture
+    def agent(self, folder: Path) -> Iterator["Command"]:
+        bed = Bed(folder, mode="observe")
+        bed.run_pod(a_pod("u1"))
+        bed.crash()
+        with Command(folder) as command:
+            yield command
+
+    def test_answers_and_stops(self, agent: "Command") -> None:
+        status, metrics = agent.get("/metrics")
+        assert status == 200
+        assert 'memqos_desired_bytes{namespace="default",pod="u1",container="a",' in metrics
+        assert "memqos_converged 0\n" in metrics
+        assert agent.get("/healthz") == (200, "ok\n")
+        data = agent.state()
+        assert data["mode"] == "observe"
+        (pod,) = data["pods"]
+        files = pod["cgroups"][1]["files"]
+        assert files[HIGH]["desired"] == str(96 * MI)
+        assert files[HIGH]["actual"] == "max"
+        assert files[HIGH]["rule"] == "high/above-request"
+        second = agent.another()
+        assert second.returncode == 1
+        assert "another memqos" in second.stderr
+        agent.process.send_signal(signal.SIGTERM)
+        assert agent.process.wait(PATIENCE) == 0
+        assert not (agent.folder / "state.sock").exists()
+
+
+class Command:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        manifests = folder / "manifests"
+        manifests.mkdir()
+        (manifests / "u1.json").write_text(json.dumps(a_pod("u1")))
+        self.arguments = [sys.executable, "-m", "memqos.cli.main", "agent"]
+        for name, value in {
+            "pods": manifests,
+            "cgroup-root": folder / "cgroup",
+            "journal": folder / "run",
+            "kubelet": folder / "kubelet" / "config.yaml",
+            "listen": "127.0.0.1:0",
+            "state-socket": folder / "state.sock",
+            "release": "1.38",
+            "log-format": "json",
+        }.items():
+            self.arguments += [f"--{name}", str(value)]
+
+    def __enter__(self) -> "Command":
+        self.process = subprocess.Popen(self.arguments, stderr=subprocess.PIPE, text=True)
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            started = json.loads(line)
+            if started["message"] == "started":
+                self.address = started["metrics"]
+                break
+        end = time.monotonic() + PATIENCE
+        while self.get("/readyz")[0] != 200:
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+    def get(self, path: str) -> tuple[int, str]:
+        connection = http.client.HTTPConnection(self.address, timeout=PATIENCE)
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        try:
+            return answer.status, answer.read().decode()
+        finally:
+            connection.close()
+
+    def state(self) -> dict[str, Any]:
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(str(self.folder / "state.sock"))
+            client.sendall(b"GET /state HTTP/1.0\r\n\r\n")
+            answer = b""
+            while more := client.recv(1 << 16):
+                answer += more
+        found: dict[str, Any] = json.loads(answer.partition(b"\r\n\r\n")[2])
+        return found
+
+    def another(self) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(self.arguments, capture_output=True, text=True, check=False)
