@@ -9,7 +9,7 @@ import msgspec
 from memqos.cli.output import complain, emit
 from memqos.cli.pod_sources import source_given, source_options
 from memqos.cli.releases import gates_of, release_options
-from memqos.cli.terms import FactorType
+from memqos.cli.terms import FactorType, placement_option
 from memqos.converge.observing import Configuration, Observation, observe_live
 from memqos.converge.planning import FILES, NodePlan, Wanted, plan_of
 from memqos.draw.changes import changes_data, changes_text, summary
@@ -28,6 +28,7 @@ def node_options(command: Any) -> Any:
     for option in (
         click.option("--factor", type=FactorType(), help="memoryThrottlingFactor."),
         click.option("--policy", type=click.Choice(get_args(Policy)), help="Reservation policy."),
+        placement_option,
         click.option("--kubelet", metavar="FILE", help="A KubeletConfiguration."),
         source_options,
         click.option(
@@ -86,7 +87,11 @@ def command(
 def wanted(**options: Any) -> Wanted:
     """The terms that `node_options` gave."""
     return Wanted(
-        options["release"], gates_of(options["gates"]), options["policy"], options["factor"]
+        options["release"],
+        gates_of(options["gates"]),
+        options["policy"],
+        options["factor"],
+        options["placement"],
     )
 
 

@@ -15,7 +15,7 @@ from memqos.plan.changes import Comparison, compare, stored
 from memqos.plan.effective import Claim, Protection, effective
 from memqos.plan.names import CgroupNames, cgroup_names
 from memqos.plan.setting import Settings
-from memqos.plan.terms import PAGE_SIZE, Policy, Terms
+from memqos.plan.terms import PAGE_SIZE, Placement, Policy, Terms
 from memqos.plan.tree import Tree, plan_node
 from memqos.release import DEFAULT_MINOR, Release
 
@@ -43,6 +43,7 @@ class Wanted(msgspec.Struct, frozen=True):
     gates: dict[str, bool] = {}
     policy: Policy | None = None
     factor: float | None = None
+    placement: Placement = "containers"
 
 
 class NodePlan(msgspec.Struct, frozen=True):
@@ -120,6 +121,7 @@ def ground_of(
         page_size=machine.page_size or PAGE_SIZE,
         cpu_quota=config.cpu_cfs_quota,
         cpu_period=config.cpu_cfs_quota_period // 1000,
+        placement=wanted.placement,
     )
     return Ground(terms, config, capacity, tuple(notes))
 
