@@ -85,6 +85,10 @@ class Program:
         self._told = ""
 
     @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
     def steps(self) -> int:
         """How far it has come."""
         return self._heard().count("step\n")
