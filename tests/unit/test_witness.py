@@ -182,7 +182,7 @@ def test_a_kill_of_nobody_known_is_the_nodes(folder: Path) -> None:
 
 def _play(node: Watched, lines: list[str]) -> None:
     """A file hands out all of its bytes at once, a log record by record."""
-    from memqos.api.oom_report import Record as Line
+    from memqos.api.kernel_log import Record as Line
 
     log = node.witness._log
     assert log is not None
