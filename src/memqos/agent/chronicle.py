@@ -74,6 +74,13 @@ class Chronicle:
         if records:
             self.recorder.note(who, *records)
 
+    def unchanged(self, path: str, at: int) -> None:
+        """A container was looked at briefly, and is as it was."""
+        memory = self._memories.get(path)
+        if memory is not None and memory.last is not None:
+            last = msgspec.structs.replace(memory.last, at=at)
+            self._memories[path] = msgspec.structs.replace(memory, last=last)
+
     def vanished(self, path: str, at: int) -> None:
         """A container's cgroup is gone. What was last known of it is written down."""
         who, memory = self._whose.pop(path, None), self._memories.pop(path, None)

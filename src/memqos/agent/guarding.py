@@ -20,7 +20,7 @@ from memqos.agent.guard import (
     widened,
     would_stall,
 )
-from memqos.api.keyed import keyed
+from memqos.api.keyed import keyed, memory_kinds
 from memqos.api.stall import stall_of
 from memqos.plan.setting import Setting
 from memqos.plan.terms import PAGE_SIZE
@@ -118,6 +118,18 @@ class Guard:
             return None
         return Move(path, decision, sample.high, setting.value)
 
+    def unchanged(self, path: str, at: float) -> None:
+        """A container was looked at briefly: no high event has come."""
+        watch = self._watches.get(path)
+        if watch is not None and watch.last is not None:
+            last = msgspec.structs.replace(watch.last, at=at)
+            self._watches[path] = msgspec.structs.replace(watch, last=last)
+
+    def is_at_it(self, path: str) -> bool:
+        """Whether a container is widened, or about to be."""
+        watch = self._watches.get(path)
+        return watch is not None and bool(watch.step or watch.stuck_since is not None)
+
     def applied(self, cgroup: Cgroup) -> Cgroup:
         """A planned cgroup with the guard's memory.high, if it has one."""
         kept = self._kept.get(cgroup.path)
@@ -150,7 +162,7 @@ class Guard:
 def sample_of(files: Mapping[str, str], at: float, swap_free: int) -> Sample | None:
     """A container as its files show it; None where they do not."""
     current = files.get("memory.current", "")
-    statistics = keyed(files.get("memory.stat", ""))
+    statistics = memory_kinds(files.get("memory.stat", ""))
     # Its own events: a container below a limited cgroup counts that one's as well.
     events = keyed(files.get("memory.events.local", files.get("memory.events", "")))
     if not current.isdecimal() or "anon" not in statistics or "high" not in events:

@@ -19,7 +19,7 @@ from memqos.agent.record_format import (
     Throttled,
     brief,
 )
-from memqos.api.keyed import keyed
+from memqos.api.keyed import keyed, memory_kinds
 from memqos.api.oom_report import OomReport
 from memqos.api.stall import stall_of
 from memqos.plan.oom_kill import kill_order
@@ -95,7 +95,7 @@ def reading_of(files: Mapping[str, str], at: int, swap_free: int = 0) -> Reading
     current = files.get("memory.current", "")
     if not current.isdecimal():
         return None
-    statistics = keyed(files.get("memory.stat", ""))
+    statistics = memory_kinds(files.get("memory.stat", ""))
     events = keyed(files.get("memory.events", ""))
     own = keyed(files.get("memory.events.local", ""))
     stall = stall_of(files.get("memory.pressure", ""))

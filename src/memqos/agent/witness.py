@@ -1,7 +1,8 @@
 """Looks at what containers do: lets the guard judge, and has it recorded. Runs off the loop.
 
-Looking is cheap and never blocks for long: what is written to the disk is written by a thread of
-its own, so that a slow disk holds up nothing else.
+A container is looked at briefly every few seconds, at two of its files. Only where those have
+changed, or a minute has passed, the others are read as well. What is written to the disk is
+written by a thread of its own, so that a slow disk holds up nothing else.
 """
 
 import os
@@ -9,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Final
+from typing import Final, NamedTuple
 
 from memqos.agent.chronicle import Chronicle, who_is
 from memqos.agent.configuration import Configuration
@@ -29,7 +30,20 @@ from memqos.host.kmsg import KernelLog
 from memqos.plan.tree import Cgroup
 
 _PRUNE: Final = 3600.0
+_FULLY: Final = 60.0
+"""Seconds after which a container is looked at fully, whatever its files say."""
+_CHANGE: Final = 0.05
+"""Share of what was in use by which that must have changed to be worth a full look."""
 _KI: Final = 1024
+
+
+class _Brief(NamedTuple):
+    """What a brief look shows."""
+
+    events: str
+    current: int
+    full_at: float
+    """When the last full look was."""
 
 
 class Witness:
@@ -61,6 +75,7 @@ class Witness:
         self._log = log
         self._reports = OomReader()
         self._told: object = None
+        self._brief: dict[str, _Brief] = {}
         self._pruned_at: float | None = None
         self._writer = ThreadPoolExecutor(1, "memqos-records")
         self._writing: Future[None] | None = None
@@ -73,17 +88,46 @@ class Witness:
         swap_free = memory.get("SwapFree", 0)
         there: set[str] = set()
         for wish_pod, pod, cgroup in _containers(core):
-            files = self._files(cgroup.path)
-            if not files.get("memory.current"):
+            brief = self._looked_briefly(cgroup.path, now)
+            if brief is None:
                 continue
             there.add(cgroup.path)
+            if brief.full_at < now:
+                self._unchanged(cgroup.path, now, at)
+                continue
+            files = self._files(cgroup.path)
             if self._chronicle is not None:
                 who = who_is(wish_pod, cgroup.container or "")
                 self._chronicle.looked(cgroup.path, who, files, at, swap_free)
             self._guard(core, cgroup, pod, files, now, at, swap_free)
         if self.guard is not None:
             self.guard.keep_only(there)
+        self._brief = {path: brief for path, brief in self._brief.items() if path in there}
         self._record(core, memory, there, now, at)
+
+    def _looked_briefly(self, path: str, now: float) -> _Brief | None:
+        """What has become of a container since; `full_at` is now if it is to be looked at fully."""
+        current = self._fs.read(path, "memory.current")
+        events = self._fs.read(path, "memory.events")
+        if current is None or not current.isdecimal():
+            return None
+        last = self._brief.get(path)
+        changed = (
+            last is None
+            or events != last.events
+            or now - last.full_at >= _FULLY
+            or abs(int(current) - last.current) > _CHANGE * last.current
+            or (self.guard is not None and self.guard.is_at_it(path))
+        )
+        if changed or last is None:
+            last = self._brief[path] = _Brief(events or "", int(current), now)
+        return last
+
+    def _unchanged(self, path: str, now: float, at: int) -> None:
+        if self.guard is not None:
+            self.guard.unchanged(path, now)
+        if self._chronicle is not None:
+            self._chronicle.unchanged(path, at)
 
     def close(self) -> None:
         """Have all that was seen on the disk."""
