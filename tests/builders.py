@@ -53,6 +53,7 @@ def pod(
     qos_class: str | None = None,
     status: Json | None = None,
     annotations: dict[str, str] | None = None,
+    labels: dict[str, str] | None = None,
     **spec: Any,
 ) -> Pod:
     """A pod as the API server would decode it; containers are named c0, i0, e0 and so on."""
@@ -62,7 +63,7 @@ def pod(
         "ephemeralContainers": _named("e", ephemeral),
     }
     data: Json = {
-        "metadata": {"name": "pod", "uid": uid, "annotations": annotations},
+        "metadata": {"name": "pod", "uid": uid, "annotations": annotations, "labels": labels},
         "spec": {"resources": resources, "overhead": overhead, **groups, **spec},
     }
     if qos_class is not None or status is not None:

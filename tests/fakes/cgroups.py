@@ -84,10 +84,11 @@ class FakeKernel(CgroupFs):
         content = None if code else _taken(file, value.strip())
         if content is None:
             raise WriteRefused(f"{path}/{file}", value, errno=code or errno.EINVAL, hint="a fake")
-        handle = _open(self.scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+        scratch = f"{self.scratch}-{os.getpid()}"
+        handle = _open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
         _write(handle, f"{content}\n".encode())
         _close(handle)
-        _replace(self.scratch, target)
+        _replace(scratch, target)
         # The value holds from now on; then the writer is made to reclaim.
         if file == "memory.high" and content != "max":
             usage = int(self.read(path, "memory.current") or "0")
@@ -98,7 +99,7 @@ def _taken(file: str, value: str) -> str | None:
     """What a file shows once a value was written to it; None where the value is nonsense."""
     if file == "cpuset.mems":
         return _nodes(value)
-    if value == "max":
+    if value == "max" or file == "memory.oom.group":
         return value
     if not (value.isascii() and value.isdigit()):
         return None

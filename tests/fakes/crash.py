@@ -1,13 +1,15 @@
 """A writer that is killed at a moment of one's choice.
 
 Moments lie before every call by which a process changes the world outside of it, in the middle of
-every write to a file, and after all. They are counted over the writer and the processes it forks.
+every write to a file, between what it asks of another and the answer, and after all. They are
+counted over the writer and the processes it forks.
 """
 
 import fcntl
 import mmap
 import os
 import signal
+import socket
 import struct
 from collections.abc import Callable
 from typing import Any, Final, Literal
@@ -101,4 +103,6 @@ def _wire(clock: Clock, fs: CgroupFs) -> None:
     for name in _CALLS:
         setattr(os, name, told(getattr(os, name)))
     fcntl.flock = told(fcntl.flock)
+    for name in ("sendall", "recv"):
+        setattr(socket.socket, name, told(getattr(socket.socket, name)))
     fs.write = told(fs.write)  # type: ignore[method-assign]

@@ -11,6 +11,7 @@ from tests.fakes.cgroups import PAGE, FakeKernel
 
 from memqos.converge.apply import Applied, apply
 from memqos.converge.direct import Direct
+from memqos.converge.driver import Driver
 from memqos.converge.journal import Reading, hierarchy_of, read, writing
 from memqos.converge.rollback import RolledBack, rollback
 from memqos.converge.steps import Step, steps_of
@@ -73,24 +74,25 @@ class Node:
         identities = {path: self.kernel.identity(path) for path, _ in wanted}
         return steps_of(changes, {path: inode for path, inode in identities.items() if inode})
 
+    @contextmanager
+    def driver(self) -> Iterator[Driver]:
+        yield Direct(self.kernel, self.timeout)
+
     def apply(self, steps: Iterable[Step], *, force: bool = False, swap: int = 0) -> Applied:
-        with writing(self.journal_folder, hierarchy_of(self.kernel, self.boot)) as journal:
-            return apply(
-                steps,
-                self.kernel,
-                Direct(self.kernel, self.timeout),
-                journal,
-                Cautions(PAGE, swap, force),
-            )
+        cautions = Cautions(PAGE, swap, force)
+        with (
+            writing(self.journal_folder, hierarchy_of(self.kernel, self.boot)) as journal,
+            self.driver() as driver,
+        ):
+            return apply(steps, self.kernel, driver, journal, cautions)
 
     def rollback(self, *, force: bool = False, swap: int = 0) -> RolledBack:
-        with writing(self.journal_folder, hierarchy_of(self.kernel, self.boot)) as journal:
-            return rollback(
-                self.kernel,
-                Direct(self.kernel, self.timeout),
-                journal,
-                Cautions(PAGE, swap, force),
-            )
+        cautions = Cautions(PAGE, swap, force)
+        with (
+            writing(self.journal_folder, hierarchy_of(self.kernel, self.boot)) as journal,
+            self.driver() as driver,
+        ):
+            return rollback(self.kernel, driver, journal, cautions)
 
     def reading(self) -> Reading:
         return read(self.journal_folder, hierarchy_of(self.kernel, self.boot))

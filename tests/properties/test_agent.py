@@ -1,4 +1,4 @@
-"""Whatever happens on a node, an agent brings it where it should be, and can take all of it back."""
+"""Whatever happens on a node: an agent brings it where it should be, and can take it all back."""
 
 import contextlib
 import errno

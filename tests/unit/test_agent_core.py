@@ -3,6 +3,7 @@
 import errno
 import sys
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from tests.fakes.node import memory_folder
 from memqos.agent.configuration import Selector
 from memqos.agent.reconciler import READ
 from memqos.agent.schedule import POLL
+from memqos.converge.journal import hierarchy_of, writing
 from memqos.errors import InputError
 from memqos.host.lock import Locked
 
@@ -291,7 +293,7 @@ class TestFailures:
 
         bed.kernel.before_write = note
         bed.wait(40)
-        gaps = [round(b - a) for a, b in zip(tried, tried[1:], strict=False)]
+        gaps = [round(b - a) for a, b in pairwise(tried)]
         assert gaps[:4] == [1, 2, 4, 8]
         # The others do not wait for it.
         assert bed.mi(container_paths(pod)[0], LOW) == 64
@@ -341,8 +343,6 @@ class TestItsLife:
             Bed(bed.folder)
 
     def test_one_that_observes_is_no_reason_not_to_write_by_hand(self, folder: Path) -> None:
-        from memqos.converge.journal import hierarchy_of, writing
-
         bed = Bed(folder, mode="observe")
         with writing(str(folder / "run"), hierarchy_of(bed.kernel, "this-boot")):
             pass

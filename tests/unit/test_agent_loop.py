@@ -1,4 +1,4 @@
-"""An agent as it runs: events of a real kernel's folders, signals, HTTP, and its service manager."""
+"""An agent as it runs: events of real folders, signals, HTTP, and its service manager."""
 
 import asyncio
 import http.client
@@ -22,6 +22,7 @@ from memqos.agent.configuration import Source
 from memqos.agent.hand import source_of
 from memqos.agent.log import Log
 from memqos.agent.loop import Agent
+from memqos.errors import InputError
 from memqos.host.service import Service
 
 PATIENCE = 30.0
@@ -186,13 +187,10 @@ class TestItsLife:
             heard.extend(node.told())
             return "WATCHDOG=1" in heard
 
-        node_ready = lambda: node.agent.status.is_complete  # noqa: E731
-        assert node.run(node_ready, alive) == 0
+        assert node.run(lambda: node.agent.status.is_complete, alive) == 0
         assert any(each.startswith("READY=1") for each in heard)
 
     def test_a_bad_reload_keeps_the_running_configuration(self, folder: Path) -> None:
-        from memqos.errors import InputError
-
         node = Running(folder)
         good = node.bed.configuration
 
@@ -206,18 +204,17 @@ class TestItsLife:
             os.kill(os.getpid(), signal.SIGHUP)
             return True
 
-        status = lambda: node.agent.status  # noqa: E731
         pod = a_pod("u1")
         node.put(pod)
         node.make(pod)
         node.run(
             lambda: node.bed.mi(container_paths(pod)[0], HIGH) == 96,
             break_it,
-            lambda: status().reload_refused is not None,
-            lambda: status().core.configuration == good,
+            lambda: node.agent.status.reload_refused is not None,
+            lambda: node.agent.status.core.configuration == good,
             mend_it,
             lambda: node.bed.mi(container_paths(pod)[0], HIGH) == 112,
-            lambda: status().reload_refused is None,
+            lambda: node.agent.status.reload_refused is None,
         )
         said = [line["message"] for line in node.log()]
         assert "the running configuration stays: a factor above 1" in said

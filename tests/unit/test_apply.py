@@ -387,5 +387,5 @@ def test_a_write_that_cannot_block_is_not_done_aside(node: Node) -> None:
         (BUSY, "memory.min"): str(MI),
     }
     for step in node.steps(wanted):
-        assert driver.write(step.change)
+        assert driver.write([step.change])
     assert writer == [os.getpid()] * 3

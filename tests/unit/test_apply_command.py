@@ -14,6 +14,7 @@ from tests.fakes.node import BUSY, CONTAINERS, MI, Node, a_plan, memory_folder
 from memqos.cli.main import cli
 from memqos.converge.saved import encode, saved_plan
 from memqos.host.machine import read_machine
+from memqos.host.reach import Reach
 
 NODES = Path(__file__).parents[1] / "nodes"
 MIN = "memory.min"
@@ -166,10 +167,19 @@ class TestApply:
             CONTAINERS[2]: "written",
         }
 
-    def test_says_that_systemd_takes_values_back(self, shell: Shell) -> None:
+    def test_says_by_whom_values_are_written_and_why(
+        self, shell: Shell, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(
+            "memqos.cli.outcomes.reach", lambda *_args, **_options: Reach(systemd="/run")
+        )
         shell.node.kernel.make("/kubepods.slice")
-        file = shell.saved({("/kubepods.slice", MIN): str(MI)})
-        assert "daemon-reload" in shell.memqos("apply", file, "--yes").err
+        file = shell.saved({("/kubepods.slice", MIN): str(MI), (BUSY, MIN): str(MI)})
+        lines = shell.memqos("apply", file, "--yes").out.splitlines()
+        assert lines[-3:-1] == [
+            "directly: 1 value – systemd's, but the bus does not answer: a reload takes it back",
+            "directly: 1 value – nobody puts back old values here",
+        ]
 
 
 class TestRollback:

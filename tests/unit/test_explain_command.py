@@ -223,12 +223,19 @@ def test_field_errors_are_those_of_kubernetes_with_their_place() -> None:
 
 
 def test_a_folder_may_hold_other_objects_but_a_named_file_may_not(tmp_path: Path) -> None:
-    (tmp_path / "service.yaml").write_text("apiVersion: v1\nkind: Service\n")
+    others = {
+        "list.yaml": "apiVersion: v1\nkind: List\nitems: [{apiVersion: v1, kind: ConfigMap}]\n",
+        "service.yaml": "apiVersion: v1\nkind: Service\n",
+        "values.yaml": "replicas: 3\n",
+    }
+    for name, content in others.items():
+        (tmp_path / name).write_text(content)
+        assert memqos("explain", str(tmp_path / name)).returncode == 1
     (tmp_path / "pod.yml").write_text(GOOD)
     folder = memqos("explain", str(tmp_path))
     assert folder.returncode == 0
-    assert "passed over, as they hold no pods: 1 Service" in folder.stderr
-    assert memqos("explain", str(tmp_path / "service.yaml")).returncode == 1
+    told = "passed over, as they hold no pods: 1 ConfigMap, 1 Service, 1 of no kind"
+    assert told in folder.stderr
 
 
 @pytest.mark.parametrize(

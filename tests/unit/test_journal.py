@@ -13,7 +13,9 @@ from tests.fakes.node import CONTAINERS, MI, Node, a_plan, memory_folder
 from memqos.converge.owed import Owed, intents, owed
 from memqos.converge.records import (
     Damage,
+    Held,
     Hierarchy,
+    Holding,
     Intent,
     Outcome,
     Record,
@@ -28,6 +30,10 @@ PLACE = ("/kubepods/pod1", "memory.low", 7)
 
 def intent(old: str, new: str, place: tuple[str, str, int] = PLACE) -> Intent:
     return Intent(*place, old, new, "pod", "ns/pod")
+
+
+def held(name: str, file: str = "memory.low") -> Held:
+    return Held("/kubepods", 7, Holding("systemd", name, {file: "[Slice]\nMemoryLow=1\n"}))
 
 
 def outcome(written: bool) -> Outcome:
@@ -92,7 +98,7 @@ class TestWhatIsOwed:
 
 
 class TestRecords:
-    RECORDS = (HEADER, intent("0", "4096"), outcome(True), intent("4096", "max"))
+    RECORDS = (HEADER, held("a.slice"), intent("0", "4096"), outcome(True), intent("4096", "max"))
 
     def test_come_back_as_they_were_in_any_number_of_batches(self) -> None:
         first, checksum = encode(self.RECORDS[:2])
@@ -137,9 +143,13 @@ class TestRecords:
             intent("0", "4096", ("/kubepods", "cgroup.procs", 7)),
             intent("0", "1\n2"),
             intent("0; rm", "0"),
+            held("../../etc/a.slice"),
+            held(".."),
+            held("a\n.slice"),
+            held("a.slice", "cgroup.procs"),
         ],
     )
-    def test_that_ask_for_what_memqos_never_writes_are_damaged(self, record: Intent) -> None:
+    def test_that_ask_for_what_memqos_never_writes_are_damaged(self, record: Intent | Held) -> None:
         data, _ = encode([HEADER, record])
         assert decode(data).damage == Damage(2, torn=False)
 

@@ -7,10 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
+from tests.fakes.machine import put_tree
 
 from memqos.api.snapshot import read_snapshot
+from memqos.cli.main import cli
 from memqos.converge.observing import observe_snapshot
 from memqos.converge.planning import Wanted, plan_of
+from memqos.host.reach import Reach
 
 ROOT = Path(__file__).parents[2]
 NODES = ROOT / "tests" / "nodes"
@@ -134,3 +138,97 @@ def test_a_file_that_is_no_snapshot_is_refused() -> None:
 def test_a_plan_of_a_snapshot_is_not_saved() -> None:
     done = memqos("plan", "--snapshot", "tests/nodes/numa.json", "--out", "x")
     assert done.returncode == 64
+
+
+class TestAContainerOfCrun:
+    """The recorded node, had crun run one of its containers: all values are one level down."""
+
+    VALUES = ("memory.min", "memory.low", "memory.high", "memory.max", "memory.oom.group")
+
+    @pytest.fixture
+    def node(self) -> dict[str, Any]:
+        return recorded("systemd")
+
+    @pytest.fixture
+    def scope(self, node: dict[str, Any]) -> str:
+        scope = next(
+            path
+            for path, files in node["cgroups"].items()
+            if path.endswith(".scope") and files["memory.low"].strip() != "0"
+        )
+        files = node["cgroups"][scope]
+        node["cgroups"][f"{scope}/container"] = {file: files[file] for file in self.VALUES}
+        defaults = ("0", "0", "max", "max", "0")
+        files |= {file: f"{value}\n" for file, value in zip(self.VALUES, defaults, strict=True)}
+        return str(scope)
+
+    def test_is_protected_only_once_its_scope_is_too(
+        self, node: dict[str, Any], scope: str
+    ) -> None:
+        assert {file for path, file in changed(node) if path == scope} >= {"memory.low"}
+        assert {path for path, _ in changed(node)} == {scope}
+
+    def test_has_no_fault_in_what_crun_does_not_write_to_the_scope(
+        self, node: dict[str, Any], scope: str
+    ) -> None:
+        observation = observe_snapshot(read_snapshot(json.dumps(node).encode(), "node"), "node")
+        assert plan_of(observation, Wanted(release="1.38")).comparison.foreign == ()
+
+    def test_has_its_values_planned_where_its_processes_are(
+        self, node: dict[str, Any], scope: str
+    ) -> None:
+        node["cgroups"][f"{scope}/container"]["memory.low"] = "0\n"
+        node["cgroups"][f"{scope}/container"]["memory.max"] = "4096\n"
+        assert (f"{scope}/container", "memory.low") in changed(node)
+        observation = observe_snapshot(read_snapshot(json.dumps(node).encode(), "node"), "node")
+        (foreign,) = plan_of(observation, Wanted(release="1.38")).comparison.foreign
+        assert (foreign.path, foreign.file) == (f"{scope}/container", "memory.max")
+
+
+def test_a_plan_of_a_snapshot_does_not_ask_for_owners() -> None:
+    code = (
+        "import sys; sys.argv = ['memqos', 'plan', '--snapshot', 'tests/nodes/systemd.json']\n"
+        "from memqos.cli.main import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "print(*sys.modules, file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True
+    )
+    loaded = set(done.stderr.split())
+    assert not loaded & {"asyncio", "socket", "h2", "jeepney", "memqos.converge.routing"}
+
+
+def test_a_plan_of_a_machine_says_who_would_write_each_change(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    node = recorded("systemd")
+    put_tree(
+        tmp_path / "cgroup",
+        {
+            path: {**files, "memory.low": "0"}
+            for path, files in node["cgroups"].items()
+            if path.startswith("/kubepods")
+        },
+    )
+    pods, kubelet = tmp_path / "pods.json", tmp_path / "kubelet.yaml"
+    pods.write_text(json.dumps(node["pods"]))
+    kubelet.write_text(node["kubelet_configuration"])
+    owners = Reach(systemd="/run/systemd", bus="/bus", sockets={"containerd": "/cri"})
+    monkeypatch.setattr("memqos.host.reach.reach", lambda *_args, **_options: owners)
+    arguments = ["plan", "--release", "1.38", "--cgroup-root", str(tmp_path / "cgroup")]
+    arguments += ["--pods", str(pods), "--kubelet", str(kubelet)]
+
+    def said(*more: str) -> str:
+        return CliRunner().invoke(cli, [*arguments, *more], catch_exceptions=False).stdout
+
+    routes = {
+        change["path"]: (change["through"], change["through_because"])
+        for change in json.loads(said("-o", "json"))["changes"]
+        if change["file"] == "memory.low"
+    }
+    hands = {path.rpartition(".")[2]: hand for path, (hand, _) in routes.items()}
+    assert hands == {"slice": "systemd", "scope": "runtime"}
+    assert all(because for _, because in routes.values())
+    assert "\nthrough the runtime: " in said()

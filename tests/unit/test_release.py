@@ -94,6 +94,7 @@ class TestNamingARelease:
             "1.36.4.5",
             "1.36+",
             "1.३६",
+            "1." + "9" * 5000,
         ],
     )
     def test_anything_else_is_not_a_version(self, version: str) -> None:

@@ -10,6 +10,7 @@ from memqos.api.pod import Pod
 from memqos.api.shape import containers_of
 from memqos.plan.changes import number, stored
 from memqos.plan.levels import demand_of, plan_levels
+from memqos.plan.names import outer
 from memqos.plan.setting import Settings
 from memqos.plan.tree import Cgroup, by_file, cgroup_uid, reserved_cgroups
 
@@ -107,7 +108,8 @@ class Aims:
         wish = self.by_path.get(pod)
         if wish is None:
             return False
-        return path == pod or wish.mode is None or any(path == each.path for each in wish.cgroups)
+        container = outer(path)
+        return path == pod or wish.mode is None or any(c.path == container for c in wish.cgroups)
 
     def is_enforced(self, cgroup: Cgroup, pod: str | None) -> bool:
         """Whether memqos writes to a cgroup, of a pod if it is of one."""
@@ -139,7 +141,7 @@ class Aims:
             return {}
         if path == pod:
             return by_file(wish.plan.settings)
-        name = next((each.container for each in wish.cgroups if each.path == path), None)
+        name = next((each.container for each in wish.cgroups if each.path == outer(path)), None)
         for container, planned in zip(containers_of(wish.pod), wish.plan.containers, strict=True):
             if container.name == name:
                 return planned.settings

@@ -8,8 +8,8 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta
 
-from memqos.agent.label_selection import matches
 from memqos.api.pod import Pod
+from memqos.api.selector import Namespace, Selector
 from memqos.converge.journal import FOLDER
 from memqos.host.cgroups import SYSTEM_ROOT
 from memqos.plan.terms import Placement, Policy
@@ -20,7 +20,6 @@ KIND: Final = "AgentConfiguration"
 Mode = Literal["observe", "enforce"]
 LogFormat = Literal["text", "json"]
 
-_LABEL: Final = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
 _ONE_LINE: Final = r"^[^\x00-\x1f]+$"
 _DURATION: Final = {"duration": True}
 
@@ -39,7 +38,6 @@ Resync = Annotated[
     float, Meta(ge=1, extra={"words": "a duration of a second or more", **_DURATION})
 ]
 Interval = Annotated[float, Meta(gt=0, extra={"words": "a duration above 0", **_DURATION})]
-Namespace = Annotated[str, Meta(pattern=_LABEL, extra={"words": "the name of a namespace"})]
 Path = Annotated[str, Meta(pattern=_ONE_LINE, extra={"words": "a path"})]
 Text = Annotated[str, Meta(pattern=_ONE_LINE, extra={"words": "a text"})]
 
@@ -48,26 +46,6 @@ class Section(
     msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True
 ):
     """A part of the configuration: camelCase in files, everything optional."""
-
-
-class Selector(Section, frozen=True):
-    """Pods by namespace and label; one that says nothing picks all."""
-
-    namespaces: Annotated[tuple[Namespace, ...], _says("Only pods of these namespaces.")] = ()
-    not_namespaces: Annotated[tuple[Namespace, ...], _says("No pods of these namespaces.")] = ()
-    labels: Annotated[
-        str,
-        _says("Only pods with such labels: tier in (web, db), team=a, stage!=test, gpu, !batch."),
-    ] = ""
-
-    def picks(self, pod: Pod) -> bool:
-        """Whether a pod is meant."""
-        namespace = pod.metadata.namespace or "default"
-        return (
-            (not self.namespaces or namespace in self.namespaces)
-            and namespace not in self.not_namespaces
-            and matches(self.labels, pod.metadata.labels or {})
-        )
 
 
 class Source(Section, frozen=True):

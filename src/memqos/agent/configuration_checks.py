@@ -1,4 +1,4 @@
-"""What the fields of an agent's configuration come to together: contradictions, with their place.
+"""Whether the values of an agent's configuration mean something, alone and together.
 
 A later source may overrule an earlier one, so that `--mode observe` always works. What one source
 says must not be idle by what the same, or an earlier one, says.
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
 from memqos.agent.configuration_fields import GATES, Path
-from memqos.agent.label_selection import requirements
+from memqos.api.label_selection import requirements
 from memqos.errors import InputError, UnsupportedRelease
 from memqos.host.kubelet import Credentials, KubeletEndpoint
 from memqos.plan.terms import KNOWS_POLICY
@@ -25,13 +25,20 @@ FLAG: Final = 3
 _LONGEST_SOCKET: Final = 107
 """Bytes the kernel takes for the path of a unix socket."""
 
+EVERY_POD: Final = "picks every pod", "say which by namespaces or labels, or leave it out"
+"""What is wrong with an empty canary, and what to do."""
+
+
+Refuse = Callable[[str, str | None], InputError]
+"""What is wrong and what to do → an error that says where."""
+
 
 class Given(NamedTuple):
     """A value, how late its source comes, and how to refuse it where it stands."""
 
     value: Any
     rank: int
-    refused: Callable[[str, str | None], InputError]
+    refused: Refuse
 
 
 Settings = dict[Path, Given]
@@ -64,9 +71,15 @@ def settled(settings: Settings) -> Settings:
     }
 
 
+def misfits(settings: Settings) -> Iterator[InputError]:
+    """Values that are of the right kind, and still mean nothing."""
+    for check in _ALONE:
+        yield from check(settings)
+
+
 def contradictions(settings: Settings) -> Iterator[InputError]:
-    """Everything wrong with the settings together."""
-    for check in _CHECKS:
+    """Values that do not go together; of use only where each is right by itself."""
+    for check in _TOGETHER:
         yield from check(settings)
 
 
@@ -112,12 +125,15 @@ def _selectors(settings: Settings) -> Iterator[InputError]:
 
 
 def _canary(settings: Settings) -> Iterator[InputError]:
+    canary = [given for path, given in settings.items() if path[0] == "canary"]
+    if canary and not any(given.value for given in canary):
+        yield canary[0].refused(*EVERY_POD)
     mode = settings.get(("mode",))
     if mode is not None and mode.value == "enforce":
         return
-    idle = [given for path, given in settings.items() if path[0] == "canary"]
-    if idle and max(given.rank for given in idle) >= (DEFAULT if mode is None else mode.rank):
-        yield idle[0].refused("nothing is written in mode observe", "set mode: enforce as well")
+    overruled = DEFAULT if mode is None else mode.rank
+    if canary and max(given.rank for given in canary) >= overruled:
+        yield canary[0].refused("nothing is written in mode observe", "set mode: enforce as well")
 
 
 def _ramp(settings: Settings) -> Iterator[InputError]:
@@ -164,11 +180,6 @@ def _addresses(settings: Settings) -> Iterator[InputError]:
         yield state.refused(f"longer than {_LONGEST_SOCKET} bytes", "choose a shorter path")
 
 
-_CHECKS: Final[tuple[Callable[[Settings], Iterator[InputError]], ...]] = (
-    _release,
-    _selectors,
-    _canary,
-    _ramp,
-    _source,
-    _addresses,
-)
+_Check = Callable[[Settings], Iterator[InputError]]
+_ALONE: Final[tuple[_Check, ...]] = (_release, _selectors, _addresses)
+_TOGETHER: Final[tuple[_Check, ...]] = (_canary, _ramp, _source)

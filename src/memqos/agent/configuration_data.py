@@ -2,7 +2,9 @@
 
 from typing import Any
 
-from memqos.agent.configuration import API_VERSION, KIND, Configuration, Section
+import msgspec
+
+from memqos.agent.configuration import API_VERSION, KIND, Configuration
 from memqos.agent.configuration_fields import fields_of
 from memqos.api.duration import SECOND, duration_text
 
@@ -12,12 +14,12 @@ def configuration_data(configuration: Configuration) -> dict[str, Any]:
     return {"apiVersion": API_VERSION, "kind": KIND, **_section(configuration)}
 
 
-def _section(section: Section, above: tuple[str, ...] = ()) -> dict[str, Any]:
+def _section(section: msgspec.Struct, above: tuple[str, ...] = ()) -> dict[str, Any]:
     data: dict[str, Any] = {}
     fields = fields_of(type(section), above).values()
     for field, attribute in zip(fields, section.__struct_fields__, strict=True):
         value = getattr(section, attribute)
-        if isinstance(value, Section):
+        if isinstance(value, msgspec.Struct):
             value = _section(value, field.path)
         elif isinstance(value, tuple):
             value = list(value)

@@ -2,12 +2,13 @@
 
 import re
 from collections.abc import Iterator
+from functools import cache
 from types import NoneType
 from typing import Annotated, Any, Final, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from memqos.agent.configuration import Configuration, Section
+from memqos.agent.configuration import Configuration
 
 Path = tuple[str, ...]
 
@@ -46,7 +47,7 @@ class Field(NamedTuple):
 
     @property
     def is_section(self) -> bool:
-        return isinstance(self.plain, type) and issubclass(self.plain, Section)
+        return isinstance(self.plain, type) and issubclass(self.plain, msgspec.Struct)
 
     @property
     def variable(self) -> str:
@@ -62,7 +63,8 @@ class Field(NamedTuple):
         )
 
 
-def fields_of(section: type[Section], above: Path = ()) -> dict[str, Field]:
+@cache
+def fields_of(section: type[msgspec.Struct], above: Path = ()) -> dict[str, Field]:
     """The fields of a section, by their names in a file."""
     hints = get_type_hints(section, include_extras=True)
     return {
@@ -71,7 +73,7 @@ def fields_of(section: type[Section], above: Path = ()) -> dict[str, Field]:
     }
 
 
-def _all(section: type[Section], above: Path = ()) -> Iterator[Field]:
+def _all(section: type[msgspec.Struct], above: Path = ()) -> Iterator[Field]:
     for field in fields_of(section, above).values():
         if field.is_section:
             yield from _all(field.plain, field.path)

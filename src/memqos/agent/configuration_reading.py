@@ -1,21 +1,24 @@
 """Read an agent's configuration: a file, then the environment, then flags; the later wins."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from math import inf
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from memqos.agent.configuration import API_VERSION, KIND, Configuration, Section
+from memqos.agent.configuration import API_VERSION, KIND, Configuration
 from memqos.agent.configuration_checks import (
+    EVERY_POD,
     FILE,
     FLAG,
     VARIABLE,
     Given,
+    Refuse,
     Settings,
     contradictions,
+    misfits,
     settled,
 )
 from memqos.agent.configuration_fields import FIELDS, GATES, Field, Path, fields_of
@@ -68,7 +71,8 @@ def read_configuration(
     settings |= _in_environment(environ, faults)
     settings |= _in_flags(flags, faults)
     settings = settled(settings)
-    faults += contradictions(settings)
+    faults += misfits(settings)
+    faults += [] if faults else contradictions(settings)
     if faults:
         return Reading(None, tuple(sorted(faults, key=_place)))
     return Reading(_built(settings))
@@ -105,7 +109,7 @@ def _in_document(document: Document, faults: list[InputError]) -> Settings:
             if name == "kind" and found is not None:
                 return {}  # whatever it is, its fields are not ours
     for path, value in _leaves(Configuration, data, (), document, faults):
-        given = Given(value, FILE, _refuser(document, path))
+        given = Given(value, FILE, _written(document, path))
         try:
             settings[path] = given._replace(value=value_in_file(_field_at(path), value))
         except InputError as error:
@@ -114,7 +118,7 @@ def _in_document(document: Document, faults: list[InputError]) -> Settings:
 
 
 def _leaves(
-    section: type[Section],
+    section: type[msgspec.Struct],
     data: Mapping[str, Any],
     above: Path,
     document: Document,
@@ -133,10 +137,9 @@ def _leaves(
         elif not isinstance(value, Mapping):
             faults.append(document.refused("expected a mapping", path))
         elif path == GATES:
-            yield from ((((*GATES, str(gate)), on) for gate, on in value.items()))
+            yield from [((*GATES, str(gate)), on) for gate, on in value.items()]
         elif not value and name == "canary":
-            hint = "say which by namespaces or labels, or leave it out"
-            faults.append(document.refused("picks no pods and spares none", path, hint))
+            faults.append(document.refused(EVERY_POD[0], path, EVERY_POD[1]))
         else:
             yield from _leaves(fields[name].plain, value, path, document, faults)
 
@@ -151,15 +154,12 @@ def _in_environment(environ: Mapping[str, str], faults: list[InputError]) -> Set
     for name in sorted(environ):
         if not name.startswith(_PREFIX) or name == CONFIG_VARIABLE or _OF_SERVICE.fullmatch(name):
             continue
-
-        def refuse(what: str, hint: str | None = None, name: str = name) -> InputError:
-            return InputError(what, file="environment", field=name, hint=hint)
-
-        if name not in _VARIABLES:
+        refuse = _named(name, "environment")
+        if name in _VARIABLES:
+            settings |= _texts(_VARIABLES[name], environ[name], VARIABLE, refuse, faults)
+        else:
             hint = _suggestion(name, list(_VARIABLES))
             faults.append(refuse("there is no such setting", hint))
-        else:
-            settings |= _texts(_VARIABLES[name], environ[name], VARIABLE, refuse, faults)
     return settings
 
 
@@ -167,12 +167,8 @@ def _in_flags(flags: Mapping[str, object], faults: list[InputError]) -> Settings
     settings: Settings = {}
     for name, value in flags.items():
         field = FIELDS[tuple(name.split("."))]
-
-        def refuse(what: str, hint: str | None = None, flag: str = field.flag) -> InputError:
-            return InputError(what, field=flag, hint=hint)
-
         if value is not None:
-            settings |= _texts(field, value, FLAG, refuse, faults)
+            settings |= _texts(field, value, FLAG, _named(field.flag), faults)
     return settings
 
 
@@ -180,7 +176,7 @@ def _texts(
     field: Field,
     value: object,
     rank: int,
-    refuse: Callable[[str, str | None], InputError],
+    refuse: Refuse,
     faults: list[InputError],
 ) -> Settings:
     try:
@@ -193,11 +189,12 @@ def _texts(
         return {}
 
 
-def _refuser(document: Document, path: Path) -> Callable[[str, str | None], InputError]:
-    def refuse(what: str, hint: str | None) -> InputError:
-        return document.refused(what, path, hint)
+def _written(document: Document, path: Path) -> Refuse:
+    return lambda what, hint: document.refused(what, path, hint)
 
-    return refuse
+
+def _named(field: str, file: str | None = None) -> Refuse:
+    return lambda what, hint: InputError(what, file=file, field=field, hint=hint)
 
 
 def _field_at(path: Path) -> Field:

@@ -41,11 +41,16 @@ def _inlined(part: dict[str, Any], parts: dict[str, Any], path: Path) -> dict[st
 
 def _property(held: dict[str, Any], parts: dict[str, Any], path: Path) -> dict[str, Any]:
     if path in FIELDS:
-        return _duration(held, FIELDS[path]) if FIELDS[path].is_duration else held
+        return _duration(held, FIELDS[path]) if FIELDS[path].is_duration else _value(held)
     # A section, or one that may be left out as null.
     options = held.get("anyOf", [held])
     name = next(option["$ref"] for option in options if "$ref" in option)
     return {**_inlined(parts[name], parts, path), "description": held["description"]}
+
+
+def _value(held: dict[str, Any]) -> dict[str, Any]:
+    default = held["default"]
+    return {**held, "default": list(default) if isinstance(default, tuple) else default}
 
 
 def _duration(held: dict[str, Any], field: Field) -> dict[str, Any]:

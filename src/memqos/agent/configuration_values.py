@@ -1,5 +1,6 @@
 """One value of an agent's configuration, out of a file or out of a text."""
 
+import re
 from collections.abc import Callable
 from typing import Any, Final, get_args, get_origin
 
@@ -11,6 +12,7 @@ from memqos.api.positions import brief
 from memqos.errors import InputError
 
 _BOOLEANS: Final = {"true": True, "false": False}
+_NUMBER: Final = re.compile(r"[+-]?[0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?", re.ASCII)
 _DURATION_HINT: Final = "write a number with a unit, such as 90s or 1m30s"
 
 
@@ -66,9 +68,11 @@ def _bool(text: str, words: str) -> bool:
 def _number(kind: Callable[[str], float]) -> Callable[[str, str], float]:
     def read(text: str, words: str) -> float:
         try:
-            return kind(text)
+            if _NUMBER.fullmatch(text):
+                return kind(text)
         except ValueError:
-            raise InputError(f"{brief(text)} is not {words}") from None
+            pass  # too many digits, or a point where none belongs
+        raise InputError(f"{brief(text)} is not {words}")
 
     return read
 

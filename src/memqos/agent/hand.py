@@ -17,22 +17,23 @@ from memqos.api.kubelet import Driver as CgroupDriver
 from memqos.api.meminfo import meminfo_of
 from memqos.api.pod import Pod
 from memqos.converge.apply import apply
-from memqos.converge.direct import Direct
 from memqos.converge.driver import Driver
 from memqos.converge.journal import Journal, hierarchy_of, writing
 from memqos.converge.kept_files import KeptFilePods
 from memqos.converge.observing import Configuration as KubeletFile
 from memqos.converge.planning import Ground, Wanted, ground_of
 from memqos.converge.rollback import RolledBack, rollback
+from memqos.converge.routing import Router
 from memqos.converge.sources import KubeletPods, PodSource
 from memqos.converge.steps import Moved, Step
 from memqos.converge.writing import Cautions, Result
-from memqos.errors import InputError, Unreachable
+from memqos.errors import InputError, MemqosError, Unreachable
 from memqos.host.cgroups import CgroupFs
 from memqos.host.durable import private_folder
 from memqos.host.kubelet import Credentials, KubeletEndpoint
 from memqos.host.lock import Lock
 from memqos.host.machine import SYSTEM, Roots, read_machine
+from memqos.host.reach import reach
 from memqos.host.tree import read_tree
 from memqos.host.versions import kubelet_version
 from memqos.plan.changes import Change
@@ -54,21 +55,17 @@ class Timed:
     def __init__(self, driver: Driver, tally: Tally) -> None:
         self._driver = driver
         self._tally = tally
+        self.batch = driver.batch
+        self.holding = driver.holding
+        self.release = driver.release
+        self.read = driver.read
 
-    def write(self, change: Change) -> bool:
+    def write(self, changes: Sequence[Change]) -> bool:
         start = time.perf_counter()
         try:
-            return self._driver.write(change)
+            return self._driver.write(changes)
         finally:
             self._tally.write_seconds.observe(time.perf_counter() - start)
-
-    def read(self, path: str, file: str) -> str | None:
-        return self._driver.read(path, file)
-
-
-def driver_of(fs: CgroupFs) -> Driver:
-    """The driver an agent writes through."""
-    return Direct(fs, _TIMEOUT)
 
 
 def source_of(configuration: Configuration) -> PodSource:
@@ -94,7 +91,8 @@ class Hand:
         self.roots = msgspec.structs.replace(roots, cgroup=self.fs.root)
         self.configuration = configuration
         self.source = source_of(configuration)
-        self._driver = driver_of(self.fs) if driver is None else driver
+        self._given = driver
+        self._router: Router | None = None
         self._kubelet = kubelet_version()
         self._ground: Ground | None = None
         self._ground_mark: object = None
@@ -126,6 +124,8 @@ class Hand:
     def close(self) -> None:
         """Let others write. To do it twice does no harm."""
         self._open.close()
+        if self._router is not None:
+            self._router.close()
 
     # Reading.
 
@@ -208,6 +208,23 @@ class Hand:
             self._forget_gone(self._journal)
         return results, moved
 
+    def seek_owners(self) -> None:
+        """Find out anew who owns the cgroups here: runtimes come and go."""
+        router = self._router
+        if router is not None and router.reach != reach(self.fs.root):
+            self._router = None
+            router.close()
+
+    @property
+    def _driver(self) -> Driver:
+        """The driver an agent writes through."""
+        if self._given is not None:
+            return self._given
+        if self._router is None:
+            page_size = os.sysconf("SC_PAGE_SIZE")
+            self._router = Router(self.fs, reach(self.fs.root), page_size, _TIMEOUT)
+        return self._router
+
     def roll_back(self) -> RolledBack | None:
         """Put back all that was there before; None where nothing was ever written."""
         if self._journal is None:
@@ -224,12 +241,23 @@ class Hand:
 
     def _forget_gone(self, journal: Journal) -> None:
         """Keep the journal as short as the node allows, however long the agent runs."""
-        there = [
-            debt for debt in journal.debts.values() if self.fs.identity(debt.path) == debt.cgroup
-        ]
-        if journal.debts:
-            journal.keep(there)
         self._recorded = 0
+        if not journal.debts:
+            return
+        kept = set()
+        for (path, cgroup), holding in journal.held.items():
+            if self.fs.identity(path) is None:
+                try:
+                    self._driver.release(path, holding, list(holding.values))
+                except (MemqosError, OSError):
+                    kept.add((path, cgroup))
+        journal.keep(
+            [
+                debt
+                for debt in journal.debts.values()
+                if debt.place in kept or self.fs.identity(debt.path) == debt.cgroup
+            ]
+        )
 
     def _alone(self) -> Lock:
         folder = self.configuration.journal

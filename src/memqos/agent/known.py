@@ -6,7 +6,7 @@ from typing import NamedTuple
 import msgspec
 
 from memqos.agent.drift import Signs
-from memqos.plan.names import CgroupNames
+from memqos.plan.names import CgroupNames, outer
 
 
 class Known(msgspec.Struct):
@@ -64,9 +64,9 @@ class Cgroups:
         if known is not None:
             return known.pod
         place = self.names.recognise(path)
-        if place is None or place.kind not in ("pod", "container"):
+        if place is None or place.kind not in ("pod", "container", "inner"):
             return None
-        return path if place.kind == "pod" else path.rpartition("/")[0]
+        return path if place.kind == "pod" else outer(path).rpartition("/")[0]
 
     def family(self, pod: str) -> Iterator[str]:
         """What is known of a pod: its own cgroup and its containers'."""

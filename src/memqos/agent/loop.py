@@ -81,6 +81,7 @@ class Agent:
         self._stopping = False
         self._reloading = False
         self._has_gaps = False
+        self._is_announced = False
         self._retries = Backoff()
         self._sample_at = now
 
@@ -101,7 +102,8 @@ class Agent:
             while not self._stopping:
                 await self._wait()
                 if not self._stopping:
-                    await loop.run_in_executor(worker, self._turn)
+                    news, self._news = self._news, []
+                    await loop.run_in_executor(worker, self._turn, news)
                     self._told()
             self._service.tell(STOPPING=1, STATUS="stopping")
             return await loop.run_in_executor(worker, self._end)
@@ -186,10 +188,10 @@ class Agent:
             self._cover()
 
     def _cover(self) -> None:
-        try:
-            self._watches.cover(self.status.core.desires.names, self._manifests())
-        except MemqosError as error:
-            self.status.core.tally.fail("read", error)
+        before = self._watches.failure
+        self._watches.cover(self.status.core.desires.names, self._manifests())
+        if self._watches.failure not in (None, before):
+            self._log.say("warning", f"not all is watched: {self._watches.failure}")
 
     def _watch_over(self, stack: AsyncExitStack) -> None:
         if self._service.watchdog is not None:
@@ -204,19 +206,10 @@ class Agent:
 
     # Off the loop.
 
-    def _turn(self) -> None:
-        """Reload if asked to, take in the news, do what is due, and sample."""
-        core = self.status.core
-        now = self._clock()
-        if self._reloading:
-            self._reloading = False
-            self._reload(now)
-        news, self._news = self._news, []
-        for each in news:
-            self._take_in(each, now)
+    def _turn(self, news: list[News]) -> None:
+        """Do what is to be done; nothing that goes wrong ends the agent."""
         try:
-            if core.schedule.due_at <= now:
-                self._pass()
+            self._do(news, self._clock())
             self.status.passed_at = self._clock()
             self.status.failing = None
             self._retries.clear(_PASS)
@@ -225,6 +218,17 @@ class Agent:
         except Exception as error:
             # One that nobody thought of must not take the protection of a whole node with it.
             self._failed("other", f"{type(error).__name__}: {error}")
+
+    def _do(self, news: list[News], now: float) -> None:
+        """Reload if asked to, take in the news, do what is due, and sample."""
+        core = self.status.core
+        if self._reloading:
+            self._reloading = False
+            self._reload(now)
+        for each in news:
+            self._take_in(each, now)
+        if core.schedule.due_at <= now:
+            self._pass()
         self._look_on(now)
         if self._samples_wanted() and self._sample_at <= now:
             self._sample_at = now + _SAMPLE
@@ -252,13 +256,16 @@ class Agent:
 
     def _pass(self) -> None:
         complete = run_pass(self.status.core, self._hand, self._clock, random.random)
-        if not complete:
-            return
-        self._has_gaps = True
-        self.status.resynced = time.time()
-        if not self.status.is_complete:
-            self.status.is_complete = True
-            self._service.tell(READY=1, STATUS="keeping the node converged")
+        if not self._is_announced:
+            # It runs, even if nobody tells of pods yet: a kubelet may be started after it.
+            self._is_announced = True
+            self._service.tell(READY=1)
+        if complete:
+            self._has_gaps = True
+            self.status.resynced = time.time()
+            if not self.status.is_complete:
+                self.status.is_complete = True
+                self._service.tell(STATUS="keeping the node converged")
 
     def _failed(self, kind: ErrorKind, why: str) -> None:
         core = self.status.core

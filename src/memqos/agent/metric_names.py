@@ -182,7 +182,7 @@ KEP_HIGH: Final = Metric(
     "kubelet_memory_qos_memory_high_bytes", "gauge", _OF_CGROUP, "memory.high of a container."
 )
 KEP_THROTTLED: Final = Metric(
-    "kubelet_memory_qos_memory_throttle_events_total",
+    "kubelet_memory_qos_throttle_events_total",
     "counter",
     _OF_CGROUP,
     "How often a container was throttled at memory.high.",

@@ -19,7 +19,7 @@ from memqos.agent.witness import Witness
 from memqos.plan.changes import stored
 from memqos.plan.setting import MAX, NEEDS_NODE
 from memqos.plan.tree import Cgroup
-from memqos.serve.exposition import Family, Sample, and_labels, histograms, labels
+from memqos.serve.exposition import Family, Sample, histograms, labels
 
 _INFINITE: Final = float("inf")
 _MOVES: Final[tuple[Step, ...]] = ("widen", "narrow")
@@ -285,8 +285,9 @@ def _labels_at(core: Reconciler, path: str) -> str:
     return labels(namespace="", pod="", container=path)
 
 
-def _with(labelled: str, name: str, value: str) -> str:
-    return and_labels(labelled, **{name: value})
+def _with(labelled: str, name: str, word: str) -> str:
+    """One more label, with one of the kernel's own words: those need no escapes."""
+    return f'{labelled},{name}="{word}"'
 
 
 def _with_file(labelled: str, file: str) -> str:

@@ -8,8 +8,9 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple, get_args
 
 from memqos.agent.configuration import Configuration, Mode
+from memqos.agent.configuration_fields import FIELDS, Path
+from memqos.agent.configuration_values import value_of_text
 from memqos.api.pod import Pod
-from memqos.api.positions import brief
 from memqos.api.shape import is_critical
 from memqos.errors import InputError
 from memqos.plan.terms import KNOWS_POLICY, Policy, Terms
@@ -19,7 +20,6 @@ MODE: Final = "memqos.io/mode"
 FACTOR: Final = "memqos.io/throttling-factor"
 RESERVATION: Final = "memqos.io/reservation"
 
-_MODES: Final = get_args(Mode)
 _POLICIES: Final = get_args(Policy)
 _CRITICAL: Final = frozenset({"system-node-critical", "system-cluster-critical"})
 _ITSELF: Final = ("app.kubernetes.io/name", "memqos")
@@ -40,23 +40,17 @@ class Overrides(NamedTuple):
 def overrides_of(pod: Pod, configuration: Configuration, terms: Terms | None = None) -> Overrides:
     """What a selected pod is granted, under the terms in force; without, those configured."""
     annotations = pod.metadata.annotations or {}
-    given = _Given(configuration, terms)
-    allowed = (pod.metadata.namespace or "default") in configuration.allow_namespaces
-    node_mode = configuration.mode_of(pod) or "observe"
-    granted: dict[str, Any] = {"mode": node_mode}
+    given = _Given(
+        configuration.mode_of(pod) or "observe",
+        configuration,
+        terms,
+        (pod.metadata.namespace or "default") in configuration.allow_namespaces,
+    )
+    granted: dict[str, Any] = {"mode": given.mode}
     refused: list[str] = []
     for name in sorted(name for name in annotations if name.startswith(PREFIX)):
         try:
-            if name not in _ANNOTATIONS:
-                raise InputError("there is no such annotation", hint=_suggestion(name))
-            field, read, is_weaker = _ANNOTATIONS[name]
-            asked = read(annotations[name], given)
-            if not allowed and not is_weaker(asked, given, node_mode):
-                raise InputError(
-                    f"{annotations[name]} is more than the node's policy gives",
-                    hint="allowNamespaces of the agent's configuration may grant it",
-                )
-            granted[field] = asked
+            granted |= _granted(name, annotations[name], given)
         except InputError as error:
             refused.append(f"{name}: {error}")
     return Overrides(**granted, throttled=may_be_throttled(pod), refused=tuple(refused))
@@ -73,10 +67,12 @@ def may_be_throttled(pod: Pod) -> bool:
 
 
 class _Given(NamedTuple):
-    """What the node gives."""
+    """What the node gives a pod, and whether the pod may have more."""
 
+    mode: Mode
     configuration: Configuration
     terms: Terms | None
+    may_have_more: bool
 
     @property
     def factor(self) -> float | None:
@@ -93,51 +89,41 @@ class _Given(NamedTuple):
         return (self.configuration.policy if self.terms is None else self.terms.policy) or "None"
 
 
-def _read_mode(text: str, given: _Given) -> str:
-    if text not in _MODES:
-        raise InputError(f"{brief(text)} is no mode", hint="expected observe or enforce")
-    return text
-
-
-def _read_factor(text: str, given: _Given) -> float:
-    try:
-        factor = float(text)
-    except ValueError:
-        factor = 0.0
-    if not 0 < factor <= 1:
-        raise InputError(f"{brief(text)} is not a factor above 0 and up to 1")
-    return factor
-
-
-def _read_reservation(text: str, given: _Given) -> str:
-    if text not in _POLICIES:
-        raise InputError(f"{brief(text)} is no policy", hint=f"expected {' or '.join(_POLICIES)}")
-    if text != "None" and not given.knows_policy:
+def _granted(name: str, text: str, given: _Given) -> dict[str, Any]:
+    if name not in _ANNOTATIONS:
+        raise InputError("there is no such annotation", hint=_suggestion(name))
+    field, path, is_weaker = _ANNOTATIONS[name]
+    asked = value_of_text(FIELDS[path], text)
+    if field == "reservation" and asked != "None" and not given.knows_policy:
         assert given.terms is not None
         raise InputError(f"Kubernetes {given.terms.release} knows only None beside its own")
-    return text
+    if not given.may_have_more and not is_weaker(asked, given):
+        raise InputError(
+            f"{text} is more than the node's policy gives",
+            hint="allowNamespaces of the agent's configuration may grant it",
+        )
+    return {field: asked}
 
 
-def _observes(asked: str, given: _Given, node_mode: Mode) -> bool:
-    return asked in ("observe", node_mode)
+def _observes(asked: str, given: _Given) -> bool:
+    return asked in ("observe", given.mode)
 
 
-def _throttles_later(asked: float, given: _Given, node_mode: Mode) -> bool:
+def _throttles_later(asked: float, given: _Given) -> bool:
     # Without a factor nothing is throttled, so any factor is more; 1 never is.
     return asked == 1 or (given.factor is not None and asked >= given.factor)
 
 
-def _reserves_less(asked: str, given: _Given, node_mode: Mode) -> bool:
+def _reserves_less(asked: str, given: _Given) -> bool:
     return _POLICIES.index(asked) <= _POLICIES.index(given.policy)
 
 
-_ANNOTATIONS: Final[
-    dict[str, tuple[str, Callable[[str, _Given], Any], Callable[[Any, _Given, Mode], bool]]]
-] = {
-    MODE: ("mode", _read_mode, _observes),
-    FACTOR: ("factor", _read_factor, _throttles_later),
-    RESERVATION: ("reservation", _read_reservation, _reserves_less),
+_ANNOTATIONS: Final[dict[str, tuple[str, Path, Callable[[Any, _Given], bool]]]] = {
+    MODE: ("mode", ("mode",), _observes),
+    FACTOR: ("factor", ("factor",), _throttles_later),
+    RESERVATION: ("reservation", ("policy",), _reserves_less),
 }
+"""Annotation → what it overrides, the field of the configuration it is read as, what is weaker."""
 
 
 def _suggestion(name: str) -> str:

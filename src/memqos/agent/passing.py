@@ -49,6 +49,7 @@ def run_pass(
     due = core.take(now, random())
     complete = due.whole
     if due.whole:
+        hand.seek_owners()
         complete = _regrounded(core, hand, now)
     if due.asks:
         try:

@@ -21,7 +21,8 @@ from memqos.api.pod import Pod
 from memqos.converge.steps import Moved, Step
 from memqos.converge.values import shown
 from memqos.converge.writing import FAILED, Result
-from memqos.plan.changes import Change, compare
+from memqos.plan.changes import Change, compare, parts
+from memqos.plan.names import inner
 from memqos.plan.tree import Cgroup, Level, Tree
 
 READ: Final = (*FILES, "memory.max", "memory.current")
@@ -141,10 +142,13 @@ class Reconciler:
         tree |= {each.path: each for each in self.aims.above}
         if self._due.whole:
             tree |= {each.path: each for each in self.aims.reserved}
-        known = self.cgroups.by_path
-        there = {path: known[path].files for path in tree if path in known}
-        changes = compare(Tree(tree), there, self.desires.names, self.desires.page_size).changes
-        self._note(tree, changes, now)
+        known, names = self.cgroups.by_path, self.desires.names
+        paths = [each for path in tree for each in (path, inner(path))]
+        there = {path: known[path].files for path in paths if path in known}
+        changes = compare(Tree(tree), there, names, self.desires.page_size).changes
+        self._note(
+            [part for each in tree.values() for part in parts(each, there, names)], changes, now
+        )
         self._choice = choose(changes, self.aims, self.cgroups, self.schedule, self.fights, now)
         return tuple(Step(change, known[change.path].identity) for change in self._choice.changes)
 
@@ -230,12 +234,13 @@ class Reconciler:
         if self.fights.changed(drift):
             self.tally.gave_in(drift, self.configuration.fight)
 
-    def _note(self, tree: dict[str, Cgroup], changes: Sequence[Change], now: float) -> None:
+    def _note(self, tree: Sequence[Cgroup], changes: Sequence[Change], now: float) -> None:
         """Hold what is as it should be, and remember what is not."""
         differing: dict[str, list[Change]] = {}
         for change in changes:
             differing.setdefault(change.path, []).append(change)
-        for path, cgroup in tree.items():
+        for cgroup in tree:
+            path = cgroup.path
             known = self.cgroups.by_path.get(path)
             if known is None:
                 continue

@@ -42,7 +42,9 @@ class Status:
     def healthy(self, now: float) -> str | None:
         """Why the agent should be started anew; None where it should not."""
         silent = now - self.passed_at
-        limit = max(STUCK_AFTER, 2.5 * self.core.configuration.resync)
+        # One that observes has nothing to do from one resync to the next.
+        idle = 0 if self.core.schedule.polls else 2 * self.core.configuration.resync
+        limit = STUCK_AFTER + idle
         if silent <= limit:
             return None
         return f"no pass has ended well for {silent:.0f} s" + (

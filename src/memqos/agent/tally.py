@@ -13,7 +13,7 @@ ErrorKind = Literal["source", "read", "write", "journal", "configuration", "othe
 
 _WRITE_BOUNDS: Final = (0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0)
 _RECONCILE_BOUNDS: Final = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0)
-_UNHEARD: Final = 1000
+_UNHEARD: Final = 10_000
 """Events kept while nobody takes them."""
 
 

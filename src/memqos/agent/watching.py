@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterable, Iterator
 from typing import Literal, NamedTuple
 
+from memqos.errors import MemqosError
 from memqos.host.inotify import FILES, FOLDERS, Inotify
 from memqos.plan.names import CgroupNames
 
@@ -23,6 +24,8 @@ class Watches:
         self._root = root
         self._manifests = frozenset(manifests)
         self._names: CgroupNames | None = None
+        self.failure: str | None = None
+        """Why not all is watched: then only the resync finds what is not."""
 
     def fileno(self) -> int:
         return self._inotify.fileno()
@@ -33,11 +36,12 @@ class Watches:
     def cover(self, names: CgroupNames, manifests: Iterable[str]) -> None:
         """Watch all that is there; what is watched already stays so."""
         self._names = names
+        self.failure = None
         self._manifests = frozenset(_folders_of(manifests))
         for folder in self._manifests:
             for parent, folders, _ in os.walk(folder):
                 folders[:] = [name for name in folders if not name.startswith(".")]
-                self._inotify.watch(parent, FILES)
+                self._watch_folder(parent, FILES)
         for level in names.levels:
             self._cover_level(level)
 
@@ -48,7 +52,7 @@ class Watches:
                 yield News("missed")
             elif not f"{event.folder}/".startswith(f"{self._root}/"):
                 if event.is_folder and not event.is_gone:
-                    self._inotify.watch(f"{event.folder}/{event.name}", FILES)
+                    self._watch_folder(f"{event.folder}/{event.name}", FILES)
                 yield News("pods")
             elif event.is_folder:
                 path = f"{event.folder.removeprefix(self._root)}/{event.name}"
@@ -86,7 +90,14 @@ class Watches:
 
     def _watch(self, path: str) -> bool:
         folder = self._root + path
-        return self._inotify.is_watched(folder) or self._inotify.watch(folder, FOLDERS)
+        return self._inotify.is_watched(folder) or self._watch_folder(folder, FOLDERS)
+
+    def _watch_folder(self, folder: str, mask: int) -> bool:
+        try:
+            return self._inotify.watch(folder, mask)
+        except MemqosError as error:
+            self.failure = str(error)
+            return False
 
 
 def _folders_of(paths: Iterable[str]) -> Iterator[str]:

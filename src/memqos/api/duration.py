@@ -5,6 +5,8 @@ from typing import Final
 
 SECOND: Final = 1_000_000_000
 _LONGEST: Final = (1 << 63) - 1
+_DIGITS: Final = 20
+"""More are past the longest duration before the point, and below a nanosecond behind it."""
 _UNITS: Final = {
     "ns": 1,
     "us": 1_000,
@@ -29,8 +31,11 @@ def parse_duration(text: str) -> int | None:
         part = _PART.match(rest, position)
         if part is None or not (part[1] or part[2]):
             return None
-        unit, decimals = _UNITS[part[3]], part[2] or ""
-        total += int(part[1] or 0) * unit + int(decimals or 0) * unit // 10 ** len(decimals)
+        unit, decimals = _UNITS[part[3]], (part[2] or "")[:_DIGITS]
+        whole = part[1].lstrip("0")
+        if len(whole) > _DIGITS:
+            return None
+        total += int(whole or 0) * unit + int(decimals or 0) * unit // 10 ** len(decimals)
         position = part.end()
     if not position or total > _LONGEST + negative:
         return None

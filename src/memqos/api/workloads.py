@@ -37,8 +37,6 @@ _GROUPS = {
     **{kind + _LIST: workload.group for kind, workload in _WORKLOADS.items()},
     _LIST: "",
 }
-KINDS = frozenset(_GROUPS)
-"""The kinds that hold pods."""
 _MISSING = "required, but missing"
 _SUPPORTED = f"supported: {', '.join(_WORKLOADS)}, and lists of them"
 
@@ -75,6 +73,15 @@ class Template(msgspec.Struct, frozen=True):
         if error.file is not None:
             return error
         return self.refused(error.what, error.field or "", error.hint)
+
+
+class NoPods(msgspec.Struct, frozen=True):
+    """An object of a kind that holds no pods."""
+
+    kind: str
+    """Empty where it does not say."""
+    fault: InputError
+    """What to say of it where there should have been pods."""
 
 
 class _Identity(msgspec.Struct, frozen=True):
@@ -118,14 +125,18 @@ class _Object(msgspec.Struct, frozen=True):
         return here
 
 
-def pods(document: Document) -> Iterator[Template | InputError]:
-    """Give the pods of a document in order; for an object that has none, why."""
+def pods(document: Document) -> Iterator[Template | NoPods | InputError]:
+    """Give the pods of a document in order; for an object that has none, or a broken one, why."""
     return _pods(_Object(document, (), document.data), _NO_IDENTITY)
 
 
-def _pods(here: _Object, unless_given: _Identity) -> Iterator[Template | InputError]:
+def _pods(here: _Object, unless_given: _Identity) -> Iterator[Template | NoPods | InputError]:
     try:
-        identity = _identity(here, unless_given)
+        kind = here.get("kind", str) or unless_given.kind
+        if kind not in _GROUPS:
+            yield NoPods(kind, here.refused("kind", *_unknown(kind)))
+            return
+        identity = _identity(here, kind, unless_given)
         if not identity.kind.endswith(_LIST):
             yield _template(here, identity)
             return
@@ -143,10 +154,7 @@ def _pods(here: _Object, unless_given: _Identity) -> Iterator[Template | InputEr
             yield here.document.refused(unlike(item, dict)[0], path)
 
 
-def _identity(here: _Object, unless_given: _Identity) -> _Identity:
-    kind = here.get("kind", str) or unless_given.kind
-    if kind not in _GROUPS:
-        raise here.refused("kind", *_unknown(kind))
+def _identity(here: _Object, kind: str, unless_given: _Identity) -> _Identity:
     group = _GROUPS[kind]
     api_version = here.get("apiVersion", str) or unless_given.api_version
     if not api_version:

@@ -32,7 +32,6 @@ def command(config: str | None, **options: Any) -> int:
     configuration = load()
     # The loop costs a fifth of a second to import: what is wrong is said before.
     import asyncio
-    from importlib.metadata import version
 
     from memqos.agent.hand import Hand
     from memqos.agent.log import Log
@@ -48,9 +47,18 @@ def command(config: str | None, **options: Any) -> int:
         log.say("info", f"the kernel's log is not read: {unread}")
 
     async def run() -> int:
-        return await Agent(hand, load, log, Service(), version("memqos"), witness).run()
+        return await Agent(hand, load, log, Service(), _version(), witness).run()
 
     try:
         return asyncio.run(run())
     finally:
         hand.close()
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("memqos")
+    except PackageNotFoundError:
+        return "unknown"

@@ -20,6 +20,7 @@ from memqos.cli.outcomes import (
     writer_options,
 )
 from memqos.cli.output import complain, emit
+from memqos.cli.owners import owner_options, route_lines
 from memqos.cli.plan import node_options, observed, wanted
 from memqos.converge.apply import Applied, apply, in_order
 from memqos.converge.journal import Reading, writing
@@ -49,6 +50,7 @@ class _Todo(NamedTuple):
 @click.option(
     "--force", is_flag=True, help="Set memory.high below memory that cannot be reclaimed, too."
 )
+@owner_options
 @writer_options
 @node_options
 def command(
@@ -58,27 +60,32 @@ def command(
     output: Literal["table", "json", "yaml"],
     timeout: float,
     journal: str,
+    direct: bool,
+    cri_socket: str | None,
     **options: Any,
 ) -> int:
     """Write what memqos plan shows, or a PLAN saved with its --out, to this node's cgroups.
 
     What was there before is kept in a journal first: memqos rollback puts it back. Every value is
-    read back. A cgroup that vanishes meanwhile is no fault; a value that is refused does not hold
-    up the rest.
+    read back. Values go through systemd and the container runtime where those own the cgroups, as
+    they would put back what they were not told. A cgroup that vanishes meanwhile is no fault; a
+    value that is refused does not hold up the rest.
 
     Exit code 0: all is as planned, 2: something is left to do, 1: something failed.
     """
-    writer = hand(options["cgroup_root"], timeout, force=force)
+    writer = hand(
+        options["cgroup_root"], timeout, force=force, direct=direct, cri_socket=cri_socket
+    )
     todo = _planned(options) if plan is None else _saved(plan, writer, options)
     now = [standing(step, writer.fs, writer.cautions.page_size) for step in todo.steps]
     differing = [found for found in now if isinstance(found, Moved)]
     if differing:
         return _refuse(differing)
     ready = [step for step, found in zip(todo.steps, now, strict=True) if found == "ready"]
-    for note in (*todo.notes, *_owner_notes(ready)):
+    for note in todo.notes:
         complain(f"note: {note}")
     if output == "table":
-        _show(ready, todo.protections)
+        _show(ready, todo.protections, writer)
     if ready and not yes and not _agreed(len(ready)):
         return LEFT
     reading, applied = _write(todo.steps, writer, journal) if ready else _NOTHING
@@ -87,10 +94,11 @@ def command(
     return _tell(applied, reading, output)
 
 
-def _show(steps: Sequence[Step], protections: dict[str, Protection]) -> None:
+def _show(steps: Sequence[Step], protections: dict[str, Protection], writer: Hand) -> None:
     comparison = Comparison(tuple(step.change for step in in_order(steps)), (), ())
     lines = changes_text(comparison, protections, why=False)
-    print("\n".join([*lines, *([""] if lines else []), summary(comparison)]))
+    lines += [""] if lines else []
+    print("\n".join([*lines, summary(comparison), *route_lines(comparison.changes, writer.driver)]))
 
 
 def _planned(options: dict[str, Any]) -> _Todo:
@@ -116,12 +124,6 @@ def _saved(file: str, writer: Hand, options: dict[str, Any]) -> _Todo:
     return _Todo(plan.steps, {}, ())
 
 
-def _owner_notes(steps: Sequence[Step]) -> tuple[str, ...]:
-    if not any(".slice/" in f"{step.change.path}/" for step in steps):
-        return ()
-    return ("these cgroups are systemd's: it takes such values back on its next daemon-reload",)
-
-
 def _agreed(count: int) -> bool:
     if not sys.stdin.isatty():
         raise click.UsageError("there is nobody to ask: --yes writes without asking")
@@ -141,6 +143,7 @@ def _write(steps: Sequence[Step], writer: Hand, folder: str) -> tuple[Reading, A
             raise
         finally:
             end_progress()
+            writer.driver.close()
 
 
 def _refuse(differing: Sequence[Moved]) -> int:

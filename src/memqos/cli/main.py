@@ -29,6 +29,7 @@ _COMMANDS: Final = {
     "resize": "Whether a running pod can be resized in place, and what changes.",
     "numa": "NUMA memory: who holds it, who would be refused, and what would fit.",
     "config": "Check the configuration of an agent, and print its schema.",
+    "webhook": "Complete and judge new pods as an admission server.",
     "snapshot": "Write all that is known of this node into one file, without secrets.",
     "conformance": "Replay recorded cases and show every difference.",
     "completion": "Print the shell code that completes memqos's commands.",

@@ -9,13 +9,15 @@ import click
 
 from memqos.cli.output import complain
 from memqos.converge.apply import Progress, quiet
-from memqos.converge.direct import TIMEOUT, Direct
+from memqos.converge.direct import TIMEOUT
 from memqos.converge.journal import FOLDER, Reading, hierarchy_of
 from memqos.converge.records import Hierarchy
+from memqos.converge.routing import Router
 from memqos.converge.writing import FAILED, PENDING, Cautions, End, Result, cautions_of
 from memqos.errors import Unreachable
 from memqos.host.cgroups import CgroupFs
 from memqos.host.machine import Roots, read_machine
+from memqos.host.reach import reach
 from memqos.plan.changes import Change
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -29,6 +31,7 @@ _WORDS: Final[dict[End, str]] = {
     "written": "written",
     "gone": "gone with their cgroups",
     "refused": "refused",
+    "unreachable": "not written, as their owner does not answer",
     "overtaken": "changed by others meanwhile",
     "withheld": "withheld",
     "stopped": "stopped",
@@ -40,7 +43,7 @@ class Hand(NamedTuple):
     """All that it takes to write to this machine's cgroups."""
 
     fs: CgroupFs
-    driver: Direct
+    driver: Router
     cautions: Cautions
     hierarchy: Hierarchy
 
@@ -73,16 +76,25 @@ def writer_options(command: F) -> F:
     return command
 
 
-def hand(root: str, timeout: float, *, force: bool) -> Hand:
-    """The machine's cgroups below a root, and what a writer has to mind there."""
+def hand(
+    root: str,
+    timeout: float,
+    *,
+    force: bool,
+    direct: bool = False,
+    cri_socket: str | None = None,
+) -> Hand:
+    """The machine's cgroups below a root, their owners, and what a writer has to mind there."""
     fs = CgroupFs(root)
     machine = read_machine(Roots(cgroup=fs.root))
     if machine.boot_id is None:
         raise Unreachable("the kernel does not say which boot this is", hint="is /proc mounted?")
+    cautions = cautions_of(machine, force=force)
+    owners = reach(fs.root, cri_socket, direct=direct)
     return Hand(
         fs,
-        Direct(fs, timeout),
-        cautions_of(machine, force=force),
+        Router(fs, owners, cautions.page_size, timeout),
+        cautions,
         hierarchy_of(fs, machine.boot_id),
     )
 
@@ -155,8 +167,8 @@ def _show(done: int, of: int, change: Change) -> None:
 
 
 def _line(result: Result) -> str:
-    if result.end == "refused":
-        return f"refused: {result.detail}"
+    if result.end in ("refused", "unreachable"):
+        return f"{result.end}: {result.detail}"
     change = result.change
     hint = " – --force writes it all the same" if result.end == "withheld" else ""
     place = f"{change.path}/{change.file}: {change.old or 'empty'} → {change.new or 'empty'}"

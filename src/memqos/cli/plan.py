@@ -1,12 +1,13 @@
 """`memqos plan`: what would change on a node, and why."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import click
 import msgspec
 
 from memqos.cli.output import complain, emit
+from memqos.cli.owners import owner_options, route_lines, with_route
 from memqos.cli.pod_sources import source_given, source_options
 from memqos.cli.releases import gates_of, release_options
 from memqos.cli.terms import FactorType, placement_option
@@ -19,6 +20,9 @@ from memqos.host.cgroups import SYSTEM_ROOT
 from memqos.host.machine import Roots, read_machine
 from memqos.host.versions import kubelet_version, runtime_version
 from memqos.plan.terms import Policy
+
+if TYPE_CHECKING:
+    from memqos.converge.routing import Router
 
 CHANGES_PENDING = 2
 
@@ -45,6 +49,7 @@ def node_options(command: Any) -> Any:
 
 @click.command()
 @node_options
+@owner_options
 @click.option("--snapshot", metavar="FILE", help="Plan the node of a snapshot, not this one.")
 @click.option("--why", is_flag=True, help="Show the derivation of every change.")
 @click.option("--out", metavar="FILE", help="Save the plan, for memqos apply FILE.")
@@ -60,6 +65,8 @@ def command(
     why: bool,
     out: str | None,
     output: Literal["table", "json", "yaml"],
+    direct: bool,
+    cri_socket: str | None,
     **options: Any,
 ) -> int:
     """Hold this node, or that of a snapshot, against what Kubernetes would have it be.
@@ -77,10 +84,13 @@ def command(
     plan = plan_of(observation, wanted(**options))
     if out is not None:
         save(out, plan, observation, options["cgroup_root"])
+    router = None
+    if snapshot is None:
+        router = _router(options["cgroup_root"], cri_socket, direct=direct)
     if output == "table":
-        _print(plan, why=why)
+        _print(plan, router, why=why)
     else:
-        emit(_data(plan), output)
+        emit(_data(plan, router), output)
     return CHANGES_PENDING if plan.comparison.changes else 0
 
 
@@ -148,7 +158,15 @@ def save(file: str, plan: NodePlan, observation: Observation, root: str) -> None
         raise InputError(f"the plan could not be saved: {error.strerror}", file=file) from None
 
 
-def _print(plan: NodePlan, *, why: bool) -> None:
+def _router(root: str, cri_socket: str | None, *, direct: bool) -> "Router":
+    from memqos.converge.routing import Router
+    from memqos.host.cgroups import CgroupFs
+    from memqos.host.reach import reach
+
+    return Router(CgroupFs(root), reach(root, cri_socket, direct=direct))
+
+
+def _print(plan: NodePlan, router: "Router | None", *, why: bool) -> None:
     print(terms_line(plan.terms))
     for note in plan.notes:
         complain(f"note: {note}")
@@ -159,15 +177,21 @@ def _print(plan: NodePlan, *, why: bool) -> None:
     if lines:
         print("\n" + "\n".join(lines))
     print("\n" + summary(plan.comparison))
+    for line in route_lines(plan.comparison.changes, router) if router is not None else ():
+        print(line)
 
 
-def _data(plan: NodePlan) -> dict[str, Any]:
+def _data(plan: NodePlan, router: "Router | None") -> dict[str, Any]:
+    changes = changes_data(plan.comparison.changes, plan.protections)
+    if router is not None:
+        routes = map(router.route, plan.comparison.changes)
+        changes = [with_route(data, route) for data, route in zip(changes, routes, strict=True)]
     return {
         "release": str(plan.terms.release),
         "policy": plan.terms.policy,
         "factor": plan.terms.factor,
         "converged": not plan.comparison.changes,
-        "changes": changes_data(plan.comparison.changes, plan.protections),
+        "changes": changes,
         "foreign": changes_data(plan.comparison.foreign, {}),
         "missing": [cgroup.path for cgroup in plan.comparison.missing],
         "unresolved": [

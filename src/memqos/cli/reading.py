@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from memqos.api.documents import Document, read
 from memqos.api.pod import Pod
 from memqos.api.positions import brief
-from memqos.api.workloads import KINDS, Template, pods
+from memqos.api.workloads import NoPods, Template, pods
 from memqos.cli.output import complain
 from memqos.errors import InputError
 from memqos.host.manifests import load
@@ -31,10 +31,13 @@ class Reader:
     def pods(self, paths: Sequence[str]) -> Iterator[tuple[Template, Pod]]:
         """Every pod that could be read, and where it comes from."""
         for document, from_folder in self._documents(paths):
-            if from_folder and document.kind and document.kind not in KINDS:
-                self._passed_over[document.kind] += 1
-            else:
-                yield from self._decoded(_pods_of(document))
+            for found in pods(_pods_of(document)):
+                if isinstance(found, NoPods) and from_folder:
+                    self._passed_over[found.kind or "of no kind"] += 1
+                elif isinstance(found, Template):
+                    yield from self._decoded(found)
+                else:
+                    self.refuse(found.fault if isinstance(found, NoPods) else found)
         self._tell_passed_over("as they hold no pods")
 
     def objects(self, paths: Sequence[str], kinds: Collection[str]) -> Iterator["Item"]:
@@ -47,8 +50,8 @@ class Reader:
                     self.refuse(item)
                 elif item.kind in kinds:
                     yield item
-                elif from_folder and item.kind:
-                    self._passed_over[item.kind] += 1
+                elif from_folder:
+                    self._passed_over[item.kind or "of no kind"] += 1
                 else:
                     self.refuse(_unwanted(item, kinds))
         self._tell_passed_over(f"as only {' and '.join(kinds)} count here")
@@ -83,18 +86,14 @@ class Reader:
             complain(f"passed over, {why}: {kinds}")
             self._passed_over.clear()
 
-    def _decoded(self, document: Document) -> Iterator[tuple[Template, Pod]]:
-        for template in pods(document):
-            if isinstance(template, InputError):
-                self.refuse(template)
-                continue
-            try:
-                pod = template.decode(Pod)
-                _check_uid(template, pod)
-            except InputError as error:
-                self.refuse(error)
-            else:
-                yield template, pod
+    def _decoded(self, template: Template) -> Iterator[tuple[Template, Pod]]:
+        try:
+            pod = template.decode(Pod)
+            _check_uid(template, pod)
+        except InputError as error:
+            self.refuse(error)
+        else:
+            yield template, pod
 
 
 def _check_uid(template: Template, pod: Pod) -> None:

@@ -22,6 +22,7 @@ from memqos.cli.outcomes import (
     writer_options,
 )
 from memqos.cli.output import complain, emit
+from memqos.cli.owners import owner_options
 from memqos.converge.journal import Reading, read, writing
 from memqos.converge.rollback import Found, RolledBack, State, rollback, survey
 from memqos.draw.table import table
@@ -51,6 +52,7 @@ _STATES: Final[dict[State, str]] = {
     metavar="DIR",
     help=f"Where the cgroups are.  [default: {SYSTEM_ROOT}]",
 )
+@owner_options
 @writer_options
 def command(
     only_list: bool,
@@ -59,15 +61,18 @@ def command(
     output: Form,
     timeout: float,
     journal: str,
+    direct: bool,
+    cri_socket: str | None,
 ) -> int:
     """Put back every value that memqos has written, as it was before.
 
-    A value that somebody else has changed since is left alone, and shown. Vanished cgroups are no
-    fault. To do it twice does no harm.
+    systemd and the container runtime are left with what they knew before, too. A value that
+    somebody else has changed since is left alone, and shown. Vanished cgroups are no fault. To do
+    it twice does no harm.
 
     Exit code 0: all is as before, 2: something is left, 1: something failed.
     """
-    writer = hand(cgroup_root, timeout, force=force)
+    writer = hand(cgroup_root, timeout, force=force, direct=direct, cri_socket=cri_socket)
     if only_list:
         return _list(read(journal, writer.hierarchy), writer, output)
     if not os.path.isdir(journal):
@@ -77,6 +82,7 @@ def command(
             done = rollback(writer.fs, writer.driver, opened, writer.cautions, progress())
         finally:
             end_progress()
+            writer.driver.close()
         return _tell(opened.reading, done, output)
 
 
@@ -99,12 +105,17 @@ def _tell(reading: Reading, done: RolledBack, output: Form) -> int:
     if done.unrecorded is not None:
         notes.append(f"the journal still lists what was put back: {done.unrecorded}")
         complain(f"note: {notes[-1]}")
+    for why in done.unreleased:
+        notes.append(f"an owner still keeps what memqos told it: {why}")
+        complain(f"note: {notes[-1]}")
     if output != "table":
         data = {"results": results_data(done.results), "values": _found_data(done.rest)}
         emit({**data, "notes": notes}, output)
     else:
         _print(done)
-    left = any(each.state in ("conflict", "unreadable") for each in done.rest)
+    left = bool(done.unreleased) or any(
+        each.state in ("conflict", "unreadable") for each in done.rest
+    )
     return _worst(reading, exit_code(done.results) or (LEFT if left else FINE))
 
 

@@ -1,16 +1,18 @@
 """Write a plan: prior values first into the journal, then each change in its order."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 import msgspec
 
+from memqos.converge.batches import Batch, batches
 from memqos.converge.driver import Driver
 from memqos.converge.journal import Journal
-from memqos.converge.records import Intent, Outcome
+from memqos.converge.records import Held, Intent, Outcome
 from memqos.converge.steps import Moved, Step, standing
 from memqos.converge.values import place_fault, shown, value_fault
 from memqos.converge.writing import Cautions, End, Result, write
+from memqos.errors import MemqosError, Unreachable
 from memqos.host.cgroups import CgroupFs
 from memqos.plan.changes import Change, ordered
 
@@ -65,20 +67,29 @@ def apply(
             results.append(Result(change, "refused" if fault else "gone", fault))
     if differing:
         return Applied(moved=tuple(differing))
+    held, kept_back = _held(ready, driver, journal)
+    results += kept_back
+    ready = [step for step in ready if step.change not in {each.change for each in kept_back}]
     if ready:
-        journal.intend(_intent(step, cautions.page_size) for step in ready)
-    for done, step in enumerate(in_order(ready)):
-        progress(done, len(ready), step.change)
-        result = write(step, fs, driver, cautions)
-        results.append(result)
-        if result.lingers:
-            journal.leave_behind()
-        if result.end in _WAS_WRITTEN:
-            outcome = Outcome(*_place(step), _WAS_WRITTEN[result.end])
-            journal.settle(outcome)
+        journal.intend([*held, *(_intent(step, cautions.page_size) for step in ready)])
+    done = 0
+    for batch in batches(ready, driver.batch):
+        progress(done, len(ready), batch[0].change)
+        done += len(batch)
+        results += _taken(batch, write(batch, fs, driver, cautions), journal)
     journal.close()
     failure = journal.failure
     return Applied(tuple(results), unrecorded=None if failure is None else failure.strerror)
+
+
+def _taken(batch: Batch, results: list[Result], journal: Journal) -> list[Result]:
+    """Have the journal know what came of a batch."""
+    for step, result in zip(batch, results, strict=True):
+        if result.lingers:
+            journal.leave_behind()
+        if result.end in _WAS_WRITTEN:
+            journal.settle(Outcome(*_place(step), _WAS_WRITTEN[result.end]))
+    return results
 
 
 def in_order(steps: Iterable[Step]) -> list[Step]:
@@ -86,6 +97,46 @@ def in_order(steps: Iterable[Step]) -> list[Step]:
     places = {(step.change.path, step.change.file): step for step in steps}
     changes = ordered([step.change for step in places.values()])
     return [places[change.path, change.file] for change in changes]
+
+
+def _held(
+    steps: Sequence[Step], driver: Driver, journal: Journal
+) -> tuple[list[Held], list[Result]]:
+    """What the owners keep that the journal does not know yet; and whose owner does not say."""
+    together: dict[str, Batch] = {}
+    for step in steps:
+        together.setdefault(driver.batch(step.change), []).append(step)
+    held: list[Held] = []
+    results: list[Result] = []
+    for batch in together.values():
+        try:
+            found = _kept(batch, driver, journal)
+        except MemqosError as error:
+            end: End = "unreachable" if isinstance(error, Unreachable) else "refused"
+            results += [Result(step.change, end, str(error)) for step in batch]
+        else:
+            held += () if found is None else (found,)
+    return held, results
+
+
+def _kept(batch: Batch, driver: Driver, journal: Journal) -> Held | None:
+    path, _, cgroup = _place(batch[0])
+    before = journal.held.get((path, cgroup))
+    theirs = {
+        step.change.file
+        for step in batch
+        if (debt := journal.debts.get(_place(step))) and step.change.old not in debt.ours
+    }
+    if before is not None and not theirs:
+        return None
+    holding = driver.holding(batch[0].change)
+    if holding is None:
+        return None
+    if before is not None:
+        # Only of what somebody else has changed since is the owner's word not memqos's own.
+        own = {file: value for file, value in before.values.items() if file not in theirs}
+        holding = msgspec.structs.replace(holding, values={**holding.values, **own})
+    return Held(path, cgroup, holding)
 
 
 def _fault(change: Change) -> str | None:

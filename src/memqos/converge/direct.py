@@ -1,9 +1,11 @@
 """The driver that writes cgroup files itself."""
 
+from collections.abc import Collection, Sequence
 from typing import Final
 
 import msgspec
 
+from memqos.converge.records import Holding
 from memqos.errors import WriteRefused
 from memqos.host.aside import aside
 from memqos.host.cgroups import CgroupFs
@@ -22,7 +24,23 @@ class Direct:
         self.fs = fs
         self.timeout = timeout
 
-    def write(self, change: Change) -> bool:
+    def batch(self, change: Change) -> str:
+        return f"{change.path}/{change.file}"
+
+    def holding(self, change: Change) -> None:
+        return None
+
+    def write(self, changes: Sequence[Change]) -> bool:
+        finished = [self._write_bounded(change) for change in changes]
+        return all(finished)
+
+    def release(self, path: str, holding: Holding, files: Collection[str]) -> None:
+        """Files have nobody who keeps their values."""
+
+    def read(self, path: str, file: str) -> str | None:
+        return self.fs.read(path, file)
+
+    def _write_bounded(self, change: Change) -> bool:
         if not may_block(change, self.fs):
             self._write(change)
             return True
@@ -33,9 +51,6 @@ class Direct:
             errno, hint = msgspec.json.decode(answer, type=tuple[int | None, str | None])
             raise WriteRefused(f"{change.path}/{change.file}", change.new, errno=errno, hint=hint)
         return True
-
-    def read(self, path: str, file: str) -> str | None:
-        return self.fs.read(path, file)
 
     def _write(self, change: Change) -> None:
         # A list that becomes empty is written as a line of its own, or nothing would be written.

@@ -1,18 +1,32 @@
 """The seam between what is to be written and who writes it."""
 
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
+from memqos.converge.records import Holding
 from memqos.plan.changes import Change
 
 
 class Driver(Protocol):
-    """Writes values where their owner will not undo them."""
+    """Writes values where their owner will not undo them.
 
-    def write(self, change: Change) -> bool:
-        """Write one value; False where that took too long and was stopped.
+    An owner that does not answer raises Unreachable.
+    """
+
+    def batch(self, change: Change) -> str:
+        """A name; changes that share it are of one owner, and written in one call."""
+
+    def holding(self, change: Change) -> Holding | None:
+        """What the owner keeps about the change's cgroup; None where nobody keeps anything."""
+
+    def write(self, changes: Sequence[Change]) -> bool:
+        """Write the values of one batch; False where that took too long and was stopped.
 
         A value that is not taken raises WriteRefused. Writing it again does no harm.
         """
+
+    def release(self, path: str, holding: Holding, files: Collection[str]) -> None:
+        """Have the owner keep what it kept before, once those files are as they were."""
 
     def read(self, path: str, file: str) -> str | None:
         """What is there now; None where the cgroup or the file is gone."""

@@ -13,10 +13,11 @@ from typing import Final
 
 import msgspec
 
-from memqos.converge.owed import Debts, Owed, intents, owed
+from memqos.converge.owed import Debts, Holdings, Owed, held, intents, owed
 from memqos.converge.records import (
     FORMAT,
     Damage,
+    Held,
     Hierarchy,
     Intent,
     Outcome,
@@ -42,6 +43,8 @@ class Reading(msgspec.Struct, frozen=True):
     """What a journal says."""
 
     debts: Debts
+    held: Holdings = {}
+    """What the owners of those cgroups kept before."""
     checksum: int = 0
     is_open: bool = False
     """Whether there is a journal that can be appended to."""
@@ -78,7 +81,13 @@ def read(folder: str, hierarchy: Hierarchy) -> Reading:
     if about.boot != hierarchy.boot:
         return Reading({}, is_of_another_boot=True)
     _check_is_ours(path, about, hierarchy)
-    return Reading(owed(decoded.records), decoded.checksum, decoded.damage is None, decoded.damage)
+    return Reading(
+        owed(decoded.records),
+        held(decoded.records),
+        decoded.checksum,
+        decoded.damage is None,
+        decoded.damage,
+    )
 
 
 class Journal:
@@ -91,6 +100,8 @@ class Journal:
         self.reading = read(folder, hierarchy)
         self.debts = dict(self.reading.debts)
         """All that is owed back, kept up to date."""
+        self.held = dict(self.reading.held)
+        """What the owners of those cgroups kept before, likewise."""
         self.failure: OSError | None = None
         """Why what came of the intents is not recorded."""
         self._handle: int | None = None
@@ -98,18 +109,19 @@ class Journal:
         self._checksum = self.reading.checksum
         self._is_damaged = self.reading.damage is not None and not self.reading.damage.torn
 
-    def intend(self, intended: Iterable[Intent]) -> None:
+    def intend(self, intended: Iterable[Held | Intent]) -> None:
         """Have the prior values on the disk when this returns, or raise and leave no trace."""
         new = list(intended)
         try:
             if self._is_open:
                 self._append(new, self._handle or self._open(), os.fsync)
             else:
-                self._replace([*intents(self.debts.values()), *new])
+                self._replace([*self._about(self.debts.values()), *new])
                 self._open()
         except OSError as error:
             raise _failed("written", self.path, error) from None
         owed(new, self.debts)
+        self.held |= held(new)
 
     def settle(self, outcome: Outcome) -> None:
         """Record what became of an intent. Rollback can do without, so a failure is only noted."""
@@ -133,7 +145,7 @@ class Journal:
         self.close()
         try:
             if kept:
-                self._replace(list(intents(kept)))
+                self._replace(self._about(kept))
             else:
                 self._keep_damaged()
                 durable.remove(self.path)
@@ -142,6 +154,8 @@ class Journal:
             self.failure = error
         else:
             self.debts = {debt.key: debt for debt in kept}
+            places = {debt.place for debt in kept}
+            self.held = {place: kept for place, kept in self.held.items() if place in places}
 
     def close(self) -> None:
         """End the batch, with what has been recorded on the disk."""
@@ -154,6 +168,15 @@ class Journal:
             self.failure = error
         finally:
             os.close(handle)
+
+    def _about(self, debts: Iterable[Owed]) -> Iterator[Held | Intent]:
+        """All that there is to know to settle these."""
+        owing = list(debts)
+        for path, cgroup in dict.fromkeys(debt.place for debt in owing):
+            holding = self.held.get((path, cgroup))
+            if holding is not None:
+                yield Held(path, cgroup, holding)
+        yield from intents(owing)
 
     def _open(self) -> int:
         self._handle = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)

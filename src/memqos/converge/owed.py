@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from memqos.converge.records import Intent, Key, Outcome, Record
+from memqos.converge.records import Held, Holding, Intent, Key, Outcome, Place, Record
 from memqos.plan.tree import Level
 
 
@@ -26,8 +26,13 @@ class Owed(msgspec.Struct, frozen=True):
     def key(self) -> Key:
         return self.path, self.file, self.cgroup
 
+    @property
+    def place(self) -> Place:
+        return self.path, self.cgroup
+
 
 Debts = dict[Key, Owed]
+Holdings = dict[Place, Holding]
 
 
 def owed(records: Iterable[Record], debts: Debts | None = None) -> Debts:
@@ -39,6 +44,11 @@ def owed(records: Iterable[Record], debts: Debts | None = None) -> Debts:
         elif isinstance(record, Outcome) and record.key in debts:
             _settle(debts, record)
     return debts
+
+
+def held(records: Iterable[Record]) -> Holdings:
+    """What owners kept of cgroups; of several words about one the last holds."""
+    return {record.key: record.holding for record in records if isinstance(record, Held)}
 
 
 def intents(debts: Iterable[Owed]) -> Iterator[Intent]:

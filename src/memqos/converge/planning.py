@@ -13,7 +13,7 @@ from memqos.api.node import Capacity, allocatable
 from memqos.errors import InputError
 from memqos.plan.changes import Comparison, compare, stored
 from memqos.plan.effective import Claim, Protection, effective
-from memqos.plan.names import CgroupNames, cgroup_names
+from memqos.plan.names import CgroupNames, cgroup_names, outer
 from memqos.plan.setting import Settings
 from memqos.plan.terms import PAGE_SIZE, Placement, Policy, Terms
 from memqos.plan.tree import Tree, plan_node
@@ -153,7 +153,7 @@ def _protections(observation: "Observation", tree: Tree, page_size: int) -> dict
             continue
         if usage is None:
             return {}
-        planned = tree.cgroups.get(path)
+        planned = tree.cgroups.get(outer(path))
         claims[path] = Claim(
             min=_claimed(planned.settings if planned else {}, "memory.min", files, page_size),
             low=_claimed(planned.settings if planned else {}, "memory.low", files, page_size),

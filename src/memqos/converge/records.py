@@ -8,9 +8,10 @@ The checksum covers the payload and the checksum before it, so that a record tha
 out of place shows as well as one that is altered.
 """
 
+import re
 import zlib
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
@@ -20,9 +21,13 @@ from memqos.plan.tree import Level
 FORMAT: Final = 1
 _HEAD: Final = len(b"00000000 00000000 ")
 _END: Final = b"\n"
+_SEPARATORS: Final = re.compile(r"[/\x00-\x1f\x7f]")
 
 Key = tuple[str, str, int]
 """Path, file and inode of the cgroup: a cgroup that comes back under its name is another one."""
+Place = tuple[str, int]
+"""Path and inode of a cgroup."""
+Owner = Literal["systemd", "runtime"]
 
 
 class Hierarchy(msgspec.Struct, frozen=True, tag="hierarchy", forbid_unknown_fields=True):
@@ -70,7 +75,29 @@ class Outcome(msgspec.Struct, frozen=True, tag="outcome", forbid_unknown_fields=
         return self.path, self.file, self.cgroup
 
 
-Record = Hierarchy | Intent | Outcome
+class Holding(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What an owner keeps about a cgroup, and would put back of itself."""
+
+    owner: Owner
+    name: str
+    """The unit, or the container's ID."""
+    values: dict[str, str | None]
+    """File → systemd's drop-in, or the value the runtime has stored; None where there is none."""
+
+
+class Held(msgspec.Struct, frozen=True, tag="held", forbid_unknown_fields=True):
+    """What the owner of a cgroup kept about it before memqos told it otherwise."""
+
+    path: str
+    cgroup: int
+    holding: Holding
+
+    @property
+    def key(self) -> "Place":
+        return self.path, self.cgroup
+
+
+Record = Hierarchy | Intent | Outcome | Held
 
 
 class Damage(msgspec.Struct, frozen=True):
@@ -138,7 +165,19 @@ def _record(payload: bytes) -> Record | None:
         return None
     if isinstance(record, Hierarchy):
         return record
+    if isinstance(record, Held):
+        return record if _is_sound(record) else None
     fault = place_fault(record.path, record.file)
     if fault is None and isinstance(record, Intent):
         fault = value_fault(record.file, record.old) or value_fault(record.file, record.new)
     return record if fault is None else None
+
+
+def _is_sound(held: Held) -> bool:
+    """Whether what it says could be put back: files and units are named by it."""
+    holding = held.holding
+    return (
+        not any(place_fault(held.path, file) for file in holding.values)
+        and holding.name not in (".", "..")
+        and not _SEPARATORS.search(holding.name)
+    )

@@ -5,12 +5,15 @@ from typing import Final, Literal
 
 import msgspec
 
-from memqos.converge.apply import Progress, in_order, quiet
+from memqos.converge.apply import Progress, quiet
+from memqos.converge.batches import batches
 from memqos.converge.driver import Driver
 from memqos.converge.journal import Journal
 from memqos.converge.owed import Owed
+from memqos.converge.records import Place
 from memqos.converge.steps import Step
 from memqos.converge.writing import Cautions, Result, write
+from memqos.errors import MemqosError
 from memqos.host.cgroups import CgroupFs
 from memqos.plan.changes import Change
 from memqos.plan.setting import Rule, Setting
@@ -41,6 +44,8 @@ class RolledBack(msgspec.Struct, frozen=True):
     """What nothing was written to; conflicts and what cannot be read are still owed."""
     unrecorded: str | None = None
     """Why the journal still lists what is settled, which does no harm."""
+    unreleased: tuple[str, ...] = ()
+    """Owners that still keep what memqos told them, and why; the journal keeps that, too."""
 
 
 def survey(debts: Iterable[Owed], fs: CgroupFs) -> Iterator[Found]:
@@ -68,21 +73,46 @@ def rollback(
     todo = {(each.debt.path, each.debt.file): each for each in found if each.state in wanted}
     left = [each for each in found if each.state in _OWED and each.state not in wanted]
     results: list[Result] = []
-    for done, step in enumerate(in_order(map(_step, todo.values()))):
-        progress(done, len(todo), step.change)
-        result = write(step, fs, driver, cautions)
-        results.append(result)
-        if result.lingers:
-            journal.leave_behind()
-        if result.end not in ("written", "gone"):
-            left.append(todo[step.change.path, step.change.file])
-    journal.keep(each.debt for each in left)
+    done = 0
+    for batch in batches(map(_step, todo.values()), driver.batch):
+        progress(done, len(todo), batch[0].change)
+        done += len(batch)
+        for step, result in zip(batch, write(batch, fs, driver, cautions), strict=True):
+            results.append(result)
+            if result.lingers:
+                journal.leave_behind()
+            if result.end not in ("written", "gone"):
+                left.append(todo[step.change.path, step.change.file])
+    unreleased = _release(journal, fs, driver, left)
+    owing = {each.debt.key for each in left}
+    journal.keep(
+        debt for debt in journal.debts.values() if debt.key in owing or debt.place in unreleased
+    )
     failure = journal.failure
     return RolledBack(
         tuple(results),
         tuple(each for each in found if each.state not in wanted),
         None if failure is None else failure.strerror,
+        tuple(unreleased.values()),
     )
+
+
+def _release(
+    journal: Journal, fs: CgroupFs, driver: Driver, left: Iterable[Found]
+) -> dict[Place, str]:
+    """Have owners forget what memqos told them; those that do not, and why."""
+    owing = {each.debt.key for each in left}
+    failed: dict[Place, str] = {}
+    for (path, cgroup), holding in journal.held.items():
+        files = [file for file in holding.values if (path, file, cgroup) not in owing]
+        try:
+            if fs.identity(path) in (cgroup, None):
+                driver.release(path, holding, files)
+        except MemqosError as error:
+            failed[path, cgroup] = str(error)
+        except OSError as error:
+            failed[path, cgroup] = f"{error.filename or path}: {error.strerror}"
+    return failed
 
 
 def _state(debt: Owed, value: str | None) -> State:

@@ -9,7 +9,7 @@ import msgspec
 from memqos.api.documents import Document, read
 from memqos.api.pod import Pod
 from memqos.api.snapshot import pods_in
-from memqos.api.workloads import KINDS, pods
+from memqos.api.workloads import NoPods, pods
 from memqos.errors import InputError
 from memqos.host.kubelet import NO_CREDENTIALS, Credentials, KubeletEndpoint
 from memqos.host.manifests import load
@@ -124,13 +124,15 @@ def _pods_in(name: str, data: bytes | InputError, *, from_folder: bool) -> list[
     for document in read(data, name):
         if isinstance(document, InputError):
             raise document
-        if not (from_folder and document.kind and document.kind not in KINDS):
-            found += _pods_of(document)
+        found += _pods_of(document, from_folder=from_folder)
     return found
 
 
-def _pods_of(document: Document) -> Iterator[Pod]:
-    for template in pods(pods_in(document)):
-        if isinstance(template, InputError):
-            raise template
-        yield template.decode(Pod)
+def _pods_of(document: Document, *, from_folder: bool) -> Iterator[Pod]:
+    for found in pods(pods_in(document)):
+        if isinstance(found, InputError):
+            raise found
+        if not isinstance(found, NoPods):
+            yield found.decode(Pod)
+        elif not from_folder:
+            raise found.fault

@@ -1,5 +1,6 @@
-"""Write one value with care: look before, read back after, and say what came of it."""
+"""Write one owner's values with care: look before, read back after, say what came of each."""
 
+from collections.abc import Sequence
 from typing import Final, Literal
 
 import msgspec
@@ -9,17 +10,20 @@ from memqos.api.meminfo import meminfo_of
 from memqos.converge.driver import Driver
 from memqos.converge.steps import Step
 from memqos.converge.values import shown
-from memqos.errors import WriteRefused
-from memqos.host.cgroups import GONE, CgroupFs
+from memqos.errors import Unreachable, WriteRefused
+from memqos.host.cgroups import CgroupFs
 from memqos.plan.changes import Change
 from memqos.plan.setting import MAX, size
 
-End = Literal["written", "gone", "refused", "overtaken", "withheld", "stopped", "differs"]
+End = Literal[
+    "written", "gone", "refused", "unreachable", "overtaken", "withheld", "stopped", "differs"
+]
 """How a step ended:
 
 - written: it reads back as it should
 - gone: the cgroup has vanished, which is normal
 - refused: the kernel, or its owner, did not take the value
+- unreachable: the owner does not answer, and the value is not in place
 - overtaken: somebody else has changed it since it was looked at
 - withheld: it would go below memory that cannot be reclaimed, and was not forced
 - stopped: the write took too long, and the value is not in place
@@ -27,7 +31,7 @@ End = Literal["written", "gone", "refused", "overtaken", "withheld", "stopped", 
 """
 PENDING: Final[frozenset[End]] = frozenset({"overtaken", "withheld"})
 """Nothing failed, and something is left to do."""
-FAILED: Final[frozenset[End]] = frozenset({"refused", "stopped", "differs"})
+FAILED: Final[frozenset[End]] = frozenset({"refused", "unreachable", "stopped", "differs"})
 
 
 class Result(msgspec.Struct, frozen=True):
@@ -55,8 +59,15 @@ def cautions_of(machine: Machine, *, force: bool) -> Cautions:
     return Cautions(machine.page_size or 4096, swap_free, force)
 
 
-def write(step: Step, fs: CgroupFs, driver: Driver, cautions: Cautions) -> Result:
-    """Take one step, unless something speaks against it."""
+def write(steps: Sequence[Step], fs: CgroupFs, driver: Driver, cautions: Cautions) -> list[Result]:
+    """Take the steps of one batch, but for those that something speaks against."""
+    against = [_against(step, fs, driver, cautions) for step in steps]
+    taken = [step for step, found in zip(steps, against, strict=True) if found is None]
+    written = iter(_written(taken, fs, driver, cautions.page_size) if taken else ())
+    return [next(written) if found is None else found for found in against]
+
+
+def _against(step: Step, fs: CgroupFs, driver: Driver, cautions: Cautions) -> Result | None:
     change = step.change
     try:
         if fs.identity(change.path) != step.cgroup:
@@ -67,19 +78,38 @@ def write(step: Step, fs: CgroupFs, driver: Driver, cautions: Cautions) -> Resul
         if before != change.old:
             return Result(change, "overtaken", f"{before} was there, not {change.old}")
         unreclaimable = None if cautions.force else _unreclaimable(change, fs, cautions.swap_free)
-        if unreclaimable is not None:
-            return Result(change, "withheld", unreclaimable)
-        return _written(change, driver, cautions.page_size)
-    except WriteRefused as error:
-        if error.errno in GONE and fs.identity(change.path) != step.cgroup:
-            return Result(change, "gone")
-        return Result(change, "refused", str(error))
     except OSError as error:
         return Result(change, "refused", f"{change.path}/{change.file}: {error.strerror}")
+    return None if unreclaimable is None else Result(change, "withheld", unreclaimable)
 
 
-def _written(change: Change, driver: Driver, page_size: int) -> Result:
-    finished = driver.write(change)
+def _written(steps: Sequence[Step], fs: CgroupFs, driver: Driver, page_size: int) -> list[Result]:
+    changes = [step.change for step in steps]
+    try:
+        finished = driver.write(changes)
+    except (WriteRefused, Unreachable) as error:
+        return [_after_failure(step, error, fs, driver, page_size) for step in steps]
+    return [_read_back(change, driver, page_size, finished=finished) for change in changes]
+
+
+def _after_failure(
+    step: Step, error: WriteRefused | Unreachable, fs: CgroupFs, driver: Driver, page_size: int
+) -> Result:
+    """A call may fail after a part of it was done, or after all of it."""
+    change = step.change
+    try:
+        if fs.identity(change.path) != step.cgroup:
+            return Result(change, "gone")
+        if driver.read(change.path, change.file) == shown(change.file, change.new, page_size):
+            return Result(change, "written")
+    except OSError:
+        return Result(change, "refused", str(error))
+    return Result(
+        change, "unreachable" if isinstance(error, Unreachable) else "refused", str(error)
+    )
+
+
+def _read_back(change: Change, driver: Driver, page_size: int, *, finished: bool) -> Result:
     try:
         after = driver.read(change.path, change.file)
     except OSError as error:

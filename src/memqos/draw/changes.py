@@ -8,6 +8,7 @@ import msgspec
 from memqos.draw.table import short, table
 from memqos.plan.changes import Change, Comparison
 from memqos.plan.effective import Protection
+from memqos.plan.names import outer
 from memqos.plan.setting import Reason
 
 _KNOB = {"memory.min": "min", "memory.low": "low"}
@@ -60,10 +61,11 @@ def _row(change: Change, protections: Mapping[str, Protection]) -> list[str]:
 
 
 def _where(change: Change) -> str:
+    within = "" if outer(change.path) == change.path else ", within"
     if change.container is not None:
-        return f"{change.pod} {change.container}"
+        return f"{change.pod} {change.container}{within}"
     if change.level == "container":
-        return f"{change.pod} (sandbox)"
+        return f"{change.pod} (sandbox){within}"
     return change.pod or change.path
 
 

@@ -22,8 +22,8 @@ _IGNORED: Final = 0x8000
 _ONLYDIR: Final = 0x1000000
 _ISDIR: Final = 0x40000000
 
-FOLDERS: Final = _CREATE | _DELETE
-"""Folders made and removed."""
+FOLDERS: Final = _CREATE | _DELETE | _MOVED_FROM | _MOVED_TO
+"""Folders made and removed, here or elsewhere."""
 FILES: Final = _CLOSE_WRITE | _MOVED_FROM | _MOVED_TO | _DELETE | _CREATE
 """Files written, moved and removed."""
 

@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from memqos.plan.names import CgroupNames
+from memqos.plan.names import CgroupNames, inner
 from memqos.plan.setting import MAX, NEEDS_NODE, Rule, Setting, Value
 from memqos.plan.tree import Cgroup, Level, Tree
 
@@ -31,6 +31,8 @@ DEFAULTS: Final[dict[str, str]] = {
 """What the kernel gives a new cgroup."""
 _ROUNDED: Final = frozenset({"memory.min", "memory.low", "memory.high", "memory.max"})
 _ALWAYS_COMPARED: Final = ("memory.min", "memory.low", "memory.high")
+_WITHIN: Final = ("memory.", "cpuset.")
+"""What crun is known to write within the scope, and not to the scope."""
 _LARGEST: Final = 1 << 63
 
 NOT_PLANNED: Final = Rule(
@@ -88,8 +90,9 @@ def compare(
     managed: list[Change] = []
     foreign: list[Change] = []
     missing: list[Cgroup] = []
-    for path, cgroup in {**tree.cgroups, **dict(_unnamed(tree, observed, names))}.items():
-        files = observed.get(path)
+    planned = [*tree.cgroups.values(), *_unnamed(tree, observed, names)]
+    for cgroup in (part for whole in planned for part in parts(whole, observed, names)):
+        files = observed.get(cgroup.path)
         if files is None:
             missing.append(cgroup)
             continue
@@ -149,9 +152,7 @@ def _differing(cgroup: Cgroup, files: Files, page_size: int) -> Iterator[Change]
             )
 
 
-def _unnamed(
-    tree: Tree, observed: Mapping[str, Files], names: CgroupNames
-) -> Iterator[tuple[str, Cgroup]]:
+def _unnamed(tree: Tree, observed: Mapping[str, Files], names: CgroupNames) -> Iterator[Cgroup]:
     """Containers inside planned pods that no status names."""
     for path in observed:
         parent = tree.cgroups.get(path.rpartition("/")[0])
@@ -159,4 +160,25 @@ def _unnamed(
             continue
         if names.recognise(path) is not None:
             nothing = {file: Setting(None, SANDBOX) for file in _ALWAYS_COMPARED}
-            yield path, Cgroup(path, "container", nothing, parent.pod)
+            yield Cgroup(path, "container", nothing, parent.pod)
+
+
+def parts(cgroup: Cgroup, observed: Mapping[str, Files], names: CgroupNames) -> Iterator[Cgroup]:
+    """A container that crun runs in a scope is two cgroups.
+
+    crun writes all values to the one within. Protection ends at the scope above unless it has as
+    much, so memqos plans both.
+    """
+    within = inner(cgroup.path)
+    if cgroup.level != "container" or names.driver != "systemd" or within not in observed:
+        yield cgroup
+        return
+    settings = cgroup.settings
+    yield msgspec.structs.replace(
+        cgroup, settings={file: settings[file] for file in settings if file in _ALWAYS_COMPARED}
+    )
+    yield msgspec.structs.replace(
+        cgroup,
+        path=within,
+        settings={file: settings[file] for file in settings if file.startswith(_WITHIN)},
+    )

@@ -12,7 +12,7 @@ Names out of manifests and runtimes reach a path only after a check: see `pod` a
 """
 
 import re
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from msgspec import Struct
 
@@ -173,6 +173,34 @@ def cgroup_names(driver: Driver, cgroup_root: str = "/") -> CgroupNames:
 def inner(container: str) -> str:
     """The cgroup that crun makes within a container's scope, and where its processes are."""
     return container + _INNER
+
+
+def outer(path: str) -> str:
+    """The scope around a cgroup that crun made; any other cgroup is its own."""
+    return path.removesuffix(_INNER) if path.endswith(f".scope{_INNER}") else path
+
+
+class ContainerName(NamedTuple):
+    """What the name of a container's cgroup says."""
+
+    container_id: str
+    runtime: Runtime
+    is_inner: bool
+    """Whether this is the cgroup that crun makes within the scope."""
+
+
+def container_of(path: str) -> ContainerName | None:
+    """Whose container a cgroup is, told by its name alone; None where it names none."""
+    name = path.removesuffix(_INNER).rpartition("/")[2]
+    for driver, forms in _CONTAINER_FORMS.items():
+        for runtime, (prefix, suffix) in reversed(forms.items()):
+            if not (name.startswith(prefix) and name.endswith(suffix)):
+                continue
+            container_id = name.removeprefix(prefix).removesuffix(suffix)
+            is_inner = driver == "systemd" and path.endswith(_INNER)
+            if _CONTAINER_ID.fullmatch(container_id):
+                return ContainerName(container_id, runtime, is_inner)
+    return None
 
 
 def _escaped(part: str) -> str:

@@ -14,7 +14,7 @@ NEWEST = 38
 DEFAULT_MINOR = 36
 
 # Distributions append to the patch: v1.29.3-eks-ae9a62a, v1.28.5+k3s1.
-_VERSION = re.compile(r"v?(\d+)\.(\d+)(?:\.\d+(?:[-+].+)?)?", re.ASCII)
+_VERSION = re.compile(r"v?(\d{1,9})\.(\d{1,9})(?:\.\d+(?:[-+].+)?)?", re.ASCII)
 
 
 class Release(msgspec.Struct, frozen=True):

@@ -7,7 +7,9 @@ from typing import Final, NamedTuple
 from memqos.api.positions import brief
 from memqos.errors import InputError
 
-_ADDRESS: Final = re.compile(r"(?P<host>\[[^\[\]]*\]|[^:\[\]]*):(?P<port>[0-9]{1,5})", re.ASCII)
+_ADDRESS: Final = re.compile(
+    r"(?P<host>\[[0-9A-Fa-f:.]*\]|[^:\[\]]*):(?P<port>[0-9]{1,5})", re.ASCII
+)
 _HIGHEST_PORT: Final = 65535
 
 

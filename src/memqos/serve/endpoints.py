@@ -24,6 +24,8 @@ class Answer(NamedTuple):
 
 Routes = Mapping[str, Callable[[], Answer]]
 """Path → answer."""
+Posts = Mapping[str, Callable[[bytes], Answer]]
+"""Path → answer to a body."""
 
 
 def watched(

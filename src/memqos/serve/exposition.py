@@ -8,7 +8,8 @@ CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 Kind = Literal["counter", "gauge", "histogram"]
 
-_INFINITE: Final = {float("inf"): "+Inf", float("-inf"): "-Inf"}
+# Where Python's spelling of a number is not that of Go.
+_GO: Final = {"inf": "+Inf", "-inf": "-Inf", "nan": "NaN", "True": "1", "False": "0"}
 _IN_LABEL: Final = str.maketrans({"\\": "\\\\", "\n": "\\n", '"': '\\"'})
 _IN_HELP: Final = str.maketrans({"\\": "\\\\", "\n": "\\n"})
 
@@ -44,12 +45,14 @@ def and_labels(first: str, **pairs: str) -> str:
 def exposition(families: Iterable[Family]) -> bytes:
     """The answer to a scrape; a family without series is left out."""
     lines: list[str] = []
+    spelled = _GO.get
     for name, kind, text, samples in families:
         start = len(lines)
+        # `number`, written out: there are tens of thousands of series.
         lines += [
-            f"{name}{suffix}{{{labelled}}} {number(value)}"
+            f"{name}{suffix}{{{labelled}}} {spelled(digits := repr(value), digits)}"
             if labelled
-            else f"{name}{suffix} {number(value)}"
+            else f"{name}{suffix} {spelled(digits := repr(value), digits)}"
             for labelled, value, suffix in samples
         ]
         if len(lines) > start:
@@ -64,9 +67,8 @@ def exposition(families: Iterable[Family]) -> bytes:
 
 def number(value: float) -> str:
     """A value as Go reads it; whole numbers keep every digit."""
-    if value != value:
-        return "NaN"
-    return _INFINITE.get(value) or repr(value)
+    digits = repr(value)
+    return _GO.get(digits, digits)
 
 
 class Histogram:

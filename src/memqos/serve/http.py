@@ -6,10 +6,10 @@ import os
 import socket
 import stat
 from http import HTTPStatus
-from typing import Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from memqos.errors import InputError, Unreachable
-from memqos.serve.endpoints import PLAIN, Answer, Routes
+from memqos.serve.endpoints import PLAIN, Answer, Posts, Routes
 from memqos.serve.requests import (
     HEAD_LIMIT,
     Refused,
@@ -20,23 +20,44 @@ from memqos.serve.requests import (
     request_of,
 )
 
-CONNECTIONS: Final = 16
-"""So many at a time: of more, the one that has waited the longest is closed."""
+if TYPE_CHECKING:
+    from ssl import SSLContext
+
 REQUEST_SECONDS: Final = 10.0
 """How long a client may take to ask."""
 ANSWER_SECONDS: Final = 10.0
 """How long a client may take to read."""
 IDLE_SECONDS: Final = 120.0
 """How long a connection is kept between two requests: Prometheus asks once or twice a minute."""
+CHUNK: Final = 64 << 10
+LINGER_READS: Final = 16
+LINGER_SECONDS: Final = 1.0
+"""How much of a refused request is still taken, and how long is waited for each piece of it."""
+
+_CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 _log = logging.getLogger("memqos.serve")
+
+
+class Bounds(NamedTuple):
+    """How much is taken from clients."""
+
+    connections: int = 16
+    """So many at a time: of more, the one that has waited the longest is closed."""
+    body: int = 0
+    """Bytes of a request's body; with none nothing but GET and HEAD is answered."""
+
+
+NO_BODIES: Final = Bounds()
 
 
 class Listener:
     """Answers requests until it is closed."""
 
-    def __init__(self, routes: Routes) -> None:
+    def __init__(self, routes: Routes, posts: Posts, bounds: Bounds) -> None:
         self._routes = routes
+        self._posts = posts
+        self._bounds = bounds
         self._server: asyncio.Server | None = None
         self._clients: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
         self._socket: tuple[str, int] | None = None
@@ -63,100 +84,139 @@ class Listener:
             if _inode(path) == inode:
                 os.unlink(path)
 
-    async def _on_tcp(self, host: str, port: int) -> None:
-        self._server = await asyncio.start_server(self._connected, host, port, limit=HEAD_LIMIT)
-
-    async def _on_socket(self, path: str) -> None:
-        listening = _bound(path)
-        self._server = await asyncio.start_unix_server(
-            self._connected, sock=listening, limit=HEAD_LIMIT
+    async def _start(self, bound: socket.socket, tls: "SSLContext | None" = None) -> None:
+        start = (
+            asyncio.start_unix_server if bound.family == socket.AF_UNIX else asyncio.start_server
         )
-        self._socket = path, _inode(path)
+        patience = None if tls is None else REQUEST_SECONDS
+        self._server = await start(
+            self._connected,
+            sock=bound,
+            limit=HEAD_LIMIT,
+            ssl=tls,
+            ssl_handshake_timeout=patience,
+            ssl_shutdown_timeout=patience,
+        )
+        if bound.family == socket.AF_UNIX:
+            path = bound.getsockname()
+            self._socket = path, _inode(path)
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
-        if len(self._clients) >= CONNECTIONS:
+        if len(self._clients) >= self._bounds.connections:
             self._clients.pop(next(iter(self._clients))).transport.abort()
         self._clients[task] = writer
+        writer.transport.set_write_buffer_limits(high=0)
         try:
-            await self._serve(reader, writer)
+            await self._serve(reader, writer, task)
+            writer.close()
         except (OSError, EOFError, TimeoutError, asyncio.CancelledError):
-            pass  # the client has gone, or is told to
+            writer.transport.abort()  # the client has gone, or has to
         finally:
             self._clients.pop(task, None)
-            writer.transport.abort() if writer.transport.get_write_buffer_size() else writer.close()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        task: asyncio.Task[None],
+    ) -> None:
         patience = REQUEST_SECONDS
         while True:
             try:
-                request = await _asked(reader, patience)
+                request = await _asked(reader, patience, self._bounds.body)
+                body = await _body(reader, writer, request) if request.length else b""
             except Refused as error:
                 await _told(writer, refusal(error))
+                await _lingered(reader, writer)
                 return
-            self._moved_back()
-            await _told(writer, answered(self._answer(request), request))
+            if task in self._clients:  # whoever asks has waited the least
+                self._clients[task] = self._clients.pop(task)
+            await _told(writer, self._answer(request, body))
             if not request.keeps:
                 return
             patience = IDLE_SECONDS
 
-    def _moved_back(self) -> None:
-        """Whoever asks has waited the least."""
-        task = asyncio.current_task()
-        assert task is not None
-        if task in self._clients:
-            self._clients[task] = self._clients.pop(task)
-
-    def _answer(self, request: Request) -> Answer:
+    def _answer(self, request: Request, body: bytes) -> bytes:
         try:
-            return answer_to(request, self._routes)
+            return answered(answer_to(request, body, self._routes, self._posts), request)
         except Exception as error:
-            _log.error(
-                "%s could not be answered: %s: %s", request.path, type(error).__name__, error
-            )
-            return Answer(500, PLAIN, b"this could not be answered; the log says why\n")
+            _log.error("no answer to %s: %s: %s", request.path, type(error).__name__, error)
+            return answered(Answer(500, PLAIN, b"no answer; the log says why\n"), request)
 
 
-async def listen(routes: Routes, host: str, port: int) -> Listener:
+async def listen(
+    routes: Routes,
+    host: str,
+    port: int,
+    *,
+    posts: Posts | None = None,
+    bounds: Bounds = NO_BODIES,
+    tls: "SSLContext | None" = None,
+) -> Listener:
     """Answer on an address; port 0 takes any that is free."""
-    listener = Listener(routes)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        await listener._on_tcp(host, port)
+        bound = socket.create_server((host, port), family=family, dualstack_ipv6=host == "::")
     except OSError as error:
         raise Unreachable(
-            f"cannot listen on {host}:{port}: {error.strerror or error}",
+            f"cannot listen on {host}:{port}: {os.strerror(error.errno or 0)}",
             hint="is another agent running? Choose another address with listen",
         ) from None
+    listener = Listener(routes, posts or {}, bounds)
+    await listener._start(bound, tls)
     return listener
 
 
 async def listen_on_socket(routes: Routes, path: str) -> Listener:
     """Answer on a unix socket that only its owner may open."""
-    listener = Listener(routes)
     try:
-        await listener._on_socket(path)
+        bound = _bound(path)
     except OSError as error:
         raise Unreachable(
             f"cannot listen on {path}: {error.strerror or error}",
             hint="choose another path with stateSocket",
         ) from None
+    listener = Listener(routes, {}, NO_BODIES)
+    await listener._start(bound)
     return listener
 
 
-async def _asked(reader: asyncio.StreamReader, patience: float) -> Request:
+async def _asked(reader: asyncio.StreamReader, patience: float, body_limit: int) -> Request:
     try:
         head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), patience)
     except asyncio.LimitOverrunError:
         raise Refused(
             HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "the request's head is too large"
         ) from None
-    return request_of(head[:-4])
+    return request_of(head[:-4], body_limit)
+
+
+async def _body(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: Request
+) -> bytes:
+    if request.waits:
+        await _told(writer, _CONTINUE)
+    return await asyncio.wait_for(reader.readexactly(request.length), REQUEST_SECONDS)
 
 
 async def _told(writer: asyncio.StreamWriter, message: bytes) -> None:
-    writer.write(message)
-    await asyncio.wait_for(writer.drain(), ANSWER_SECONDS)
+    view = memoryview(message)
+    async with asyncio.timeout(ANSWER_SECONDS):
+        for start in range(0, len(view), CHUNK):
+            # Of an answer to a slow client only the piece on its way is held twice.
+            writer.write(view[start : start + CHUNK])
+            await writer.drain()
+
+
+async def _lingered(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Take some of what still comes: closed over it, the answer would be lost on its way."""
+    if writer.can_write_eof():
+        writer.write_eof()
+    for _ in range(LINGER_READS):
+        if not await asyncio.wait_for(reader.read(HEAD_LIMIT), LINGER_SECONDS):
+            return
 
 
 def _bound(path: str) -> socket.socket:

@@ -1,19 +1,21 @@
-"""HTTP/1.1 requests and answers as bytes: GET and HEAD, and nothing that has a body."""
+"""HTTP/1.1 requests and answers as bytes: GET, HEAD, and POST where bodies are taken."""
 
 import zlib
 from http import HTTPStatus
 from typing import Final, NamedTuple
 
-from memqos.serve.endpoints import PLAIN, Answer, Routes
+from memqos.serve.endpoints import PLAIN, Answer, Posts, Routes
 
 HEAD_LIMIT: Final = 16 << 10
 """Bytes of a request up to the empty line that ends it."""
 _GZIP_FROM: Final = 1 << 10
 _GZIP_LEVEL: Final = 1
 _GZIP_WINDOW: Final = 31  # zlib's way to ask for a gzip header
-_VERSIONS: Final = {b"HTTP/1.0": False, b"HTTP/1.1": True}
-"""Version → whether the connection is kept unless somebody says otherwise."""
-_METHODS: Final = (b"GET", b"HEAD")
+_KEPT: Final = b"HTTP/1.1"
+_VERSIONS: Final = (b"HTTP/1.0", _KEPT)
+_READING: Final = (b"GET", b"HEAD")
+_POST: Final = b"POST"
+_ALLOWED: Final = {True: b"GET, HEAD, POST", False: b"GET, HEAD"}
 
 
 class Request(NamedTuple):
@@ -23,19 +25,28 @@ class Request(NamedTuple):
     is_head: bool
     takes_gzip: bool
     keeps: bool
+    is_post: bool = False
+    length: int = 0
+    """Bytes of the body that follows."""
+    waits: bool = False
+    """Whether the body is only sent once it was asked for."""
 
 
 class Refused(Exception):
     """A request that cannot be answered; the connection ends with it."""
 
-    def __init__(self, status: HTTPStatus, why: str) -> None:
+    def __init__(self, status: HTTPStatus, why: str, *, allow: bytes = b"") -> None:
         super().__init__(why)
         self.status = status
         self.why = why
+        self.allow = allow
 
 
-def request_of(head: bytes) -> Request:
-    """Read the head of a request, without the empty line that ends it."""
+def request_of(head: bytes, body_limit: int = 0) -> Request:
+    """Read the head of a request, without the empty line that ends it.
+
+    Where bodies may have some bytes, a POST is taken too.
+    """
     line, *fields = head.lstrip(b"\r\n").split(b"\r\n")
     parts = line.split(b" ")
     if len(parts) != 3 or not parts[2].startswith(b"HTTP/"):
@@ -43,28 +54,32 @@ def request_of(head: bytes) -> Request:
     method, target, version = parts
     if version not in _VERSIONS:
         raise Refused(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "HTTP/1.1 is spoken here")
-    if method not in _METHODS:
-        raise Refused(HTTPStatus.METHOD_NOT_ALLOWED, "only GET and HEAD are answered")
+    is_post = method == _POST and body_limit > 0
+    if method not in _READING and not is_post:
+        allow = _ALLOWED[body_limit > 0]
+        raise Refused(HTTPStatus.METHOD_NOT_ALLOWED, f"answered are {allow.decode()}", allow=allow)
     headers = _headers(fields)
-    if b"content-length" in headers and headers[b"content-length"] != b"0":
-        raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "a request has no body here")
-    if b"transfer-encoding" in headers:
-        raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "a request has no body here")
     return Request(
         _path(target),
         method == b"HEAD",
         _takes_gzip(headers.get(b"accept-encoding", b"")),
-        _keeps(headers.get(b"connection", b""), _VERSIONS[version]),
+        version == _KEPT and b"close" not in _words(headers.get(b"connection", b"")),
+        is_post,
+        _length(headers, body_limit if is_post else 0, needed=is_post),
+        headers.get(b"expect", b"").lower() == b"100-continue",
     )
 
 
-def answer_to(request: Request, routes: Routes) -> Answer:
+def answer_to(request: Request, body: bytes, routes: Routes, posts: Posts) -> Answer:
     """The answer of the route that was asked for."""
-    route = routes.get(request.path)
-    if route is None:
-        known = "\n".join(sorted(routes))
-        return Answer(404, PLAIN, f"not here; there is\n{known}\n".encode())
-    return route()
+    if request.path in (routes if request.is_post else posts):
+        return Answer(405, PLAIN, b"not by this method\n")
+    if request.is_post and request.path in posts:
+        return posts[request.path](body)
+    if not request.is_post and request.path in routes:
+        return routes[request.path]()
+    known = "\n".join(sorted([*routes, *posts]))
+    return Answer(404, PLAIN, f"not here; there is\n{known}\n".encode())
 
 
 def answered(answer: Answer, request: Request) -> bytes:
@@ -84,8 +99,8 @@ def answered(answer: Answer, request: Request) -> bytes:
 def refusal(error: Refused) -> bytes:
     """The answer to what was no request."""
     fields = [b"Content-Type: " + PLAIN.encode(), b"Connection: close"]
-    if error.status == HTTPStatus.METHOD_NOT_ALLOWED:
-        fields.append(b"Allow: GET, HEAD")
+    if error.allow:
+        fields.append(b"Allow: " + error.allow)
     return _message(error.status, fields, f"{error.why}\n".encode(), with_body=True)
 
 
@@ -113,6 +128,22 @@ def _headers(fields: list[bytes]) -> dict[bytes, bytes]:
     return found
 
 
+def _length(headers: dict[bytes, bytes], limit: int, *, needed: bool) -> int:
+    given = headers.get(b"content-length")
+    if b"transfer-encoding" in headers or (given is None and needed):
+        if limit:
+            raise Refused(HTTPStatus.LENGTH_REQUIRED, "say how long the body is")
+        raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "a request has no body here")
+    if given is None:
+        return 0
+    if not given.isdigit():
+        raise Refused(HTTPStatus.BAD_REQUEST, "the length of the body cannot be read")
+    if len(given) > 18 or int(given) > limit:
+        told = f"a body has at most {limit} bytes here" if limit else "a request has no body here"
+        raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, told)
+    return int(given)
+
+
 def _path(target: bytes) -> str:
     if not target.startswith(b"/"):
         # A proxy is asked by the whole address.
@@ -130,9 +161,8 @@ def _takes_gzip(value: bytes) -> bool:
     return False
 
 
-def _keeps(value: bytes, unless_said: bool) -> bool:
-    words = {word.strip() for word in value.lower().split(b",")}
-    return b"close" not in words and (unless_said or b"keep-alive" in words)
+def _words(value: bytes) -> set[bytes]:
+    return {word.strip() for word in value.lower().split(b",")}
 
 
 def _compressed(body: bytes) -> bytes:

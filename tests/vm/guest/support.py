@@ -213,6 +213,10 @@ class Cgroup:
         wait_until(f"{self.name} is empty", lambda: not self.read("cgroup.procs"))
         self.path.rmdir()
 
+    def forget(self, child: "Cgroup") -> None:
+        """A child was taken away by its path."""
+        self._children.remove(child)
+
     def _popen(
         self, command: Iterable[str], oom_score_adj: int, stdin: int = subprocess.PIPE
     ) -> subprocess.Popen[str]:

@@ -47,3 +47,10 @@ def test_a_property_set_later_survives_a_reload(memory_low: Path) -> None:
     run("systemctl", "set-property", "--runtime", UNIT, f"MemoryLow={32 * MI}")
     run("systemctl", "daemon-reload")
     assert int(memory_low.read_text()) == 32 * MI
+
+
+def test_systemd_leaves_a_mark_when_it_loads_its_units() -> None:
+    mark = Path("/run/systemd/systemd-units-load")
+    before = mark.stat().st_mtime_ns
+    run("systemctl", "daemon-reload")
+    wait_until("the mark is a new one", lambda: mark.stat().st_mtime_ns != before)

@@ -8,6 +8,7 @@ import platform
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 SUITE = "bookworm"
@@ -19,6 +20,8 @@ PACKAGES = {
     "setpriv": "util-linux",
     "unshare": "util-linux",
 }
+CHECKERS = {"promtool": "prometheus"}
+"""What checks the files for Prometheus: installed with the others, though no machine needs it."""
 GET_THEM = "make vm-tools (as root)"
 
 
@@ -27,9 +30,9 @@ def program(name: str) -> str | None:
     return shutil.which(name, path=os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin")
 
 
-def missing() -> list[str]:
+def missing(packages: Mapping[str, str] = PACKAGES) -> list[str]:
     """The packages to install, each once."""
-    return sorted({package for name, package in PACKAGES.items() if not program(name)})
+    return sorted({package for name, package in packages.items() if not program(name)})
 
 
 def apt_sources() -> list[Path]:
@@ -76,7 +79,7 @@ def obstacle_to_building() -> str | None:
 
 def install() -> int:
     """Install what is missing; an exit code."""
-    packages = missing()
+    packages = missing({**PACKAGES, **CHECKERS})
     if not packages:
         return 0
     if os.geteuid() != 0 or not program("apt-get"):

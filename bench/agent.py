@@ -1,0 +1,242 @@
+"""An agent on a fake tree: processor, memory, reads and writes, how soon values are in place."""
+
+import asyncio
+import http.client
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+from tests.fakes.agent import LEVELS, Bed, a_pod, container_paths, pod_path
+
+from memqos.agent.configuration import Source
+from memqos.agent.hand import source_of
+from memqos.agent.log import Log
+from memqos.agent.loop import Agent
+from memqos.agent.reconciler import READ
+from memqos.host.service import Service
+
+PODS = 250
+SIZES = (50, 250, 1000)
+SECONDS = 120
+SCRAPE = 30
+NEW_PODS = 200
+ASKED_CPU, ASKED_MB = 1.0, 60
+KERNEL = {
+    "memory.max": "max",
+    "memory.events": "low 0\nhigh 3\nmax 0\noom 0\noom_kill 0\noom_group_kill 0",
+    "memory.pressure": "some avg10=0.00 avg60=0.00 avg300=0.00 total=17\n"
+    "full avg10=0.00 avg60=0.00 avg300=0.00 total=11",
+}
+
+
+def report() -> Iterator[str]:
+    """Takes some three minutes: figures are averages over two."""
+    yield from _counts()
+    for size in SIZES:
+        with _Node(size) as node, _Child(node) as child:
+            if size == PODS:
+                yield _steady(child)
+                yield _latency(node)
+            else:
+                yield _growth(size, child)
+
+
+class _Node:
+    """A folder with a tree of so many pods of two containers, and their manifests."""
+
+    def __init__(self, pods: int) -> None:
+        self.pods = pods
+
+    def __enter__(self) -> "_Node":
+        memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+        self._folder = tempfile.TemporaryDirectory(prefix="memqos-bench-", dir=memory)
+        self.folder = Path(self._folder.name)
+        (self.folder / "manifests").mkdir()
+        self.bed = Bed(self.folder, mode="observe")
+        self.bed.crash()
+        for number in range(self.pods):
+            pod = self.manifest(f"p{number}")
+            self.told(pod)
+            self.make(pod)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._folder.cleanup()
+
+    def manifest(self, uid: str) -> dict[str, Any]:
+        return a_pod(uid, 1, 2, containers=("a", "b"))
+
+    def told(self, pod: dict[str, Any]) -> None:
+        file = self.folder / "manifests" / f"{pod['metadata']['uid']}.json"
+        file.with_suffix(".new").write_text(json.dumps(pod))
+        file.with_suffix(".new").rename(file)
+
+    def make(self, pod: dict[str, Any]) -> None:
+        """As a kernel makes cgroups: with all of their files at once."""
+        for path in (pod_path(pod), *container_paths(pod)):
+            self.bed.kernel.make("/staged", KERNEL)
+            os.rename(f"{self.bed.kernel.root}/staged", f"{self.bed.kernel.root}{path}")
+
+
+class _Child:
+    """The agent in a process of its own."""
+
+    def __init__(self, node: _Node) -> None:
+        self._folder = node.folder
+
+    def __enter__(self) -> "_Child":
+        command = [sys.executable, os.path.abspath(__file__), str(self._folder)]
+        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            said = json.loads(line)
+            if said["message"] == "started":
+                self.address = said["metrics"]
+                break
+        while self.get("/readyz") != 200:
+            time.sleep(0.1)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.send_signal(signal.SIGTERM)
+        self.process.communicate()
+
+    def get(self, path: str) -> int:
+        connection = http.client.HTTPConnection(self.address, timeout=60)
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        answer.read()
+        connection.close()
+        return answer.status
+
+    @property
+    def cpu(self) -> float:
+        """Seconds of processor time."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    @property
+    def resident(self) -> float:
+        """Mega (not mebi) bytes."""
+        text = Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(text.partition("VmRSS:")[2].split()[0]) * 1024 / 1e6
+
+
+def serve(folder: Path) -> None:
+    """The agent, on the fake tree of a folder."""
+    bed = Bed(
+        folder,
+        pods=Source(files=(str(folder / "manifests"),)),
+        listen="127.0.0.1:0",
+        state_socket=str(folder / "state.sock"),
+        jitter=0.1,
+    )
+    bed.hand.source = source_of(bed.configuration)
+
+    class Quiet(Log):
+        def write(self, events: Any) -> None:
+            super().write([event for event in events if event.what == "started"])
+
+    async def run() -> int:
+        return await Agent(
+            bed.hand, lambda: bed.configuration, Quiet("json"), Service({}), "bench"
+        ).run()
+
+    asyncio.run(run())
+
+
+def _steady(child: _Child) -> str:
+    """Averaged over two minutes, which hold two resyncs, with a scrape every thirty seconds."""
+    child.get("/metrics")
+    before, begun = child.cpu, time.monotonic()
+    for _ in range(SECONDS // SCRAPE):
+        time.sleep(SCRAPE)
+        child.get("/metrics")
+    share = (child.cpu - before) / (time.monotonic() - begun) * 100
+    return (
+        f"{PODS} pods × 2 containers, {SECONDS} s, a scrape every {SCRAPE} s: "
+        f"{share:.2f} % of a core (at most {ASKED_CPU:g}), "
+        f"{child.resident:.0f} MB resident (at most {ASKED_MB})"
+    )
+
+
+def _growth(pods: int, child: _Child) -> str:
+    child.get("/metrics")
+    start = child.cpu
+    for _ in range(5):
+        child.get("/metrics")
+    scrape = (child.cpu - start) / 5
+    return f"{pods} pods: {scrape * 1000:.0f} ms a scrape, {child.resident:.0f} MB resident"
+
+
+def _latency(node: _Node) -> str:
+    """From the moment a container's cgroup is there to its memory.high, one pod at a time."""
+    pods = [node.manifest(f"n{number}") for number in range(NEW_PODS)]
+    for pod in pods:
+        node.told(pod)
+    time.sleep(3)
+    times = []
+    for pod in pods:
+        node.make(pod)
+        made = time.perf_counter()
+        paths = container_paths(pod)
+        while any(node.bed.kernel.read(path, "memory.high") == "max" for path in paths):
+            time.sleep(0.0005)
+        times.append(time.perf_counter() - made)
+    times.sort()
+    p50, p99 = times[len(times) // 2], times[len(times) * 99 // 100]
+    return (
+        f"from cgroup to values, {NEW_PODS} pods beside {PODS}: "
+        f"p50 {p50 * 1000:.0f} ms, p99 {p99 * 1000:.0f} ms"
+    )
+
+
+def _counts() -> Iterator[str]:
+    """Opened files and writes of a converged resync and of one pod's start."""
+    with _Node(PODS) as node:
+        bed = Bed(node.folder)
+        bed.pods.manifests = {f"p{number}": node.manifest(f"p{number}") for number in range(PODS)}
+        bed.wait(10)
+        writes: list[str] = []
+        bed.kernel.before_write = lambda path, _file: writes.append(path)
+        opened: list[str] = []
+        is_on = [False]
+
+        def hear(event: str, arguments: tuple[Any, ...]) -> None:
+            if is_on[0] and event == "open" and str(arguments[0]).rpartition("/")[2] in READ:
+                opened.append(str(arguments[0]))
+
+        sys.addaudithook(hear)
+        cgroups = len(LEVELS) + 3 * PODS
+        for what in ("a converged resync", "one pod of 2 containers starts"):
+            if what.startswith("one"):
+                pod = node.manifest("new")
+                bed.run_pod(pod)
+                bed.now += 1
+            else:
+                bed.core.resync(bed.now)
+            opened.clear()
+            writes.clear()
+            is_on[0] = True
+            start = time.process_time()
+            bed.settle()
+            spent = time.process_time() - start
+            is_on[0] = False
+            yield (
+                f"{what}, {cgroups} cgroups: {len(opened)} files opened, "
+                f"{len(writes)} written, {spent * 1000:.1f} ms of processor"
+            )
+        bed.crash()
+
+
+if __name__ == "__main__":
+    serve(Path(sys.argv[1]))

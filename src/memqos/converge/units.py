@@ -1,0 +1,96 @@
+"""The driver that has systemd write: memory values as properties of its units.
+
+systemd writes all it knows of a unit whenever one property changes and on every reload, so values
+that it was not told are lost; memory.oom.group, which no property of 252 sets, is put back.
+"""
+
+from collections.abc import Collection, Sequence
+from errno import ENOENT
+from typing import TYPE_CHECKING, Final
+
+from memqos.converge.reclaiming import make_room
+from memqos.converge.records import Holding
+from memqos.errors import WriteRefused
+from memqos.host.cgroups import CgroupFs
+from memqos.host.systemd_dropins import DropIns
+from memqos.plan.changes import Change
+from memqos.plan.setting import MAX
+
+if TYPE_CHECKING:
+    from memqos.host.systemd_bus import Manager
+
+PROPERTIES: Final = {
+    "memory.min": "MemoryMin",
+    "memory.low": "MemoryLow",
+    "memory.high": "MemoryHigh",
+}
+_INFINITY: Final = (1 << 64) - 1
+_BESIDE: Final = "memory.oom.group"
+_HINTS: Final = {
+    "org.freedesktop.DBus.Error.AccessDenied": "run as root",
+    "org.freedesktop.DBus.Error.InteractiveAuthorizationRequired": "run as root",
+}
+
+
+class Units:
+    """Sets all memory values of a unit in one call, until the next boot."""
+
+    def __init__(self, fs: CgroupFs, manager: "Manager", dropins: DropIns, timeout: float) -> None:
+        self.fs = fs
+        self.manager = manager
+        self.dropins = dropins
+        self.timeout = timeout
+
+    def batch(self, change: Change) -> str:
+        return f"systemd {change.path}"
+
+    def holding(self, change: Change) -> Holding:
+        unit = unit_of(change.path)
+        values = {file: self.dropins.read(unit, name) for file, name in PROPERTIES.items()}
+        return Holding("systemd", unit, values)
+
+    def write(self, changes: Sequence[Change]) -> bool:
+        from memqos.host.systemd_bus import NO_SUCH_UNIT, Refused
+
+        path = changes[0].path
+        if not all([make_room(change, self.fs, self.timeout) for change in changes]):
+            return False
+        new = {change.file: change.new for change in changes}
+        beside = self.fs.read(path, _BESIDE)
+        try:
+            self.manager.set_properties(unit_of(path), self._properties(path, new))
+        except Refused as error:
+            raise WriteRefused(
+                f"{path}/{', '.join(new)}",
+                ", ".join(new.values()),
+                errno=ENOENT if error.name == NO_SUCH_UNIT else None,
+                hint=f"systemd: {_HINTS.get(error.name, error.what)}",
+            ) from None
+        if self.fs.identity(path) is None:
+            # A slice that has just gone is no less a slice to systemd, which now remembers it.
+            for name in PROPERTIES.values():
+                self.dropins.restore(unit_of(path), name, None)
+        elif beside is not None and self.fs.read(path, _BESIDE) not in (beside, None):
+            self.fs.write(path, _BESIDE, beside)
+        return True
+
+    def release(self, path: str, holding: Holding, files: Collection[str]) -> None:
+        for file, name in PROPERTIES.items():
+            if file in files:
+                self.dropins.restore(holding.name, name, holding.values[file])
+
+    def read(self, path: str, file: str) -> str | None:
+        return self.fs.read(path, file)
+
+    def _properties(self, path: str, new: dict[str, str]) -> dict[str, int]:
+        values = {file: new.get(file) or self.fs.read(path, file) for file in PROPERTIES}
+        return {
+            PROPERTIES[file]: _INFINITY if value == MAX else int(value)
+            for file, value in values.items()
+            if value is not None
+        }
+
+
+def unit_of(path: str) -> str:
+    """The unit whose cgroup this is."""
+    return path.rpartition("/")[2]

@@ -1,0 +1,190 @@
+"""A policy: rules of a platform that every new pod must keep, or is warned about."""
+
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+from msgspec import Meta
+
+from memqos.api.aggregate import has_pod_level
+from memqos.api.pod import Pod, QosClass
+from memqos.api.qos import qos_class
+from memqos.api.quantity import Quantity
+from memqos.api.resources import MEMORY, Resources, spelled
+from memqos.api.selector import Selector
+from memqos.api.shape import Part, Shape, containers_of
+from memqos.release import Release
+
+API_VERSION: Final = "memqos.io/v1alpha1"
+KIND: Final = "AdmissionPolicy"
+
+Mode = Literal["refuse", "warn"]
+Side = Literal["requests", "limits"]
+SIDES: Final[tuple[Side, ...]] = ("requests", "limits")
+
+Id = Annotated[
+    str,
+    Meta(
+        pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$",
+        extra={"words": "an id of small letters, digits and dashes"},
+    ),
+]
+Ratio = Annotated[float, Meta(ge=1, extra={"words": "a number from 1 on"})]
+
+
+class Rule(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    rename="camel",
+    tag_field="check",
+    forbid_unknown_fields=True,
+):
+    """What all rules have."""
+
+    id: Id
+    only: Selector = Selector()
+    """The pods it is about."""
+    mode: Mode | None = None
+    """None: as the policy says."""
+    hint: str | None = None
+    """A sentence of the platform's own, such as whom to ask."""
+
+
+class ForbidClass(Rule, frozen=True, kw_only=True, tag="class"):
+    """Pods of these QoS classes are not wanted."""
+
+    forbid: tuple[QosClass, ...]
+
+
+class Required(Rule, frozen=True, kw_only=True, tag="required"):
+    """Every container, or the pod as a whole, says how much it requests or may use."""
+
+    resource: str = MEMORY
+    of: tuple[Side, ...] = SIDES
+
+
+class LimitRatio(Rule, frozen=True, kw_only=True, tag="limit-ratio"):
+    """A limit is at most so many times the request."""
+
+    resource: str = MEMORY
+    most: Ratio
+
+
+class Bounds(Rule, frozen=True, kw_only=True, tag="bounds"):
+    """The request or the limit of a container lies between these amounts."""
+
+    resource: str = MEMORY
+    of: Side = "limits"
+    least: str | None = None
+    most: str | None = None
+
+
+AnyRule = ForbidClass | Required | LimitRatio | Bounds
+
+
+class Policy(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """Rules, and what is done where they are broken or cannot be judged."""
+
+    api_version: Literal["memqos.io/v1alpha1"]
+    kind: Literal["AdmissionPolicy"]
+    mode: Mode = "refuse"
+    on_error: Literal["allow", "refuse"] = "allow"
+    """What happens to a pod that memqos itself cannot judge: fail open or closed."""
+    rules: tuple[AnyRule, ...] = ()
+
+
+class Breach(msgspec.Struct, frozen=True):
+    """A rule that a pod does not keep."""
+
+    rule: str
+    mode: Mode
+    what: str
+    hint: str | None = None
+
+    def __str__(self) -> str:
+        text = f"{self.rule}: {self.what}"
+        return text if self.hint is None else f"{text} – {self.hint}"
+
+
+def breaches(
+    policy: Policy, pod: Pod, shape: Shape, namespace: str, release: Release
+) -> list[Breach]:
+    """All rules that a pod does not keep, in the policy's order."""
+    return [
+        Breach(rule.id, rule.mode or policy.mode, what, rule.hint)
+        for rule in policy.rules
+        if rule.only.picks(pod, namespace)
+        for what in _JUDGES[type(rule)](rule, pod, shape, release)
+    ]
+
+
+def _forbidden_class(rule: ForbidClass, pod: Pod, shape: Shape, release: Release) -> Iterator[str]:
+    found = qos_class(shape, release)
+    if found in rule.forbid:
+        yield f"the pod is {found}"
+
+
+def _missing(rule: Required, pod: Pod, shape: Shape, release: Release) -> Iterator[str]:
+    for side in rule.of:
+        for where, stanza in _stanzas(pod, shape, rule.resource, (side,), release):
+            if not _amount(stanza, side, rule.resource):
+                yield f"{where} has no {rule.resource} in its {side}"
+
+
+def _ratio(rule: LimitRatio, pod: Pod, shape: Shape, release: Release) -> Iterator[str]:
+    for where, stanza in _stanzas(pod, shape, rule.resource, SIDES, release):
+        request, limit = (_amount(stanza, side, rule.resource) for side in SIDES)
+        if request and limit and limit > rule.most * request:
+            yield (
+                f"{where} has a {rule.resource} limit of {spelled(rule.resource, limit)}, "
+                f"{limit / request:.3g} times its request of {spelled(rule.resource, request)}; "
+                f"at most {rule.most:g} times is allowed"
+            )
+
+
+def _outside(rule: Bounds, pod: Pod, shape: Shape, release: Release) -> Iterator[str]:
+    least, most = _milli(rule.least), _milli(rule.most)
+    for where, stanza in _stanzas(pod, shape, rule.resource, (rule.of,), release):
+        amount = _amount(stanza, rule.of, rule.resource)
+        if amount is None:
+            continue
+        name = f"{where} has {spelled(rule.resource, amount)} of {rule.resource} in its {rule.of}"
+        if least is not None and amount < least:
+            yield f"{name}; at least {rule.least} is wanted"
+        if most is not None and amount > most:
+            yield f"{name}; at most {rule.most} is allowed"
+
+
+_JUDGES: Final[dict[type[Rule], Callable[[Any, Pod, Shape, Release], Iterator[str]]]] = {
+    ForbidClass: _forbidden_class,
+    Required: _missing,
+    LimitRatio: _ratio,
+    Bounds: _outside,
+}
+CHECKS: Final = tuple(str(rule.__struct_config__.tag) for rule in _JUDGES)
+"""What a rule may check, as files name it."""
+
+
+def _milli(quantity: str | None) -> int | None:
+    return None if quantity is None else Quantity.parse(quantity).milli
+
+
+def _amount(stanza: Part | Resources, side: Side, resource: str) -> int | None:
+    return (stanza.requests if side == "requests" else stanza.limits).get(resource)
+
+
+def _stanzas(
+    pod: Pod, shape: Shape, resource: str, sides: tuple[Side, ...], release: Release
+) -> Iterator[tuple[str, Part | Resources]]:
+    """Where a pod says how much it wants: at the pod level if it says all there, else everywhere.
+
+    Ephemeral containers have no resources, so nothing is asked of them.
+    """
+    of_pod = shape.pod if has_pod_level(shape, release) else None
+    if of_pod is not None and all(_amount(of_pod, side, resource) for side in sides):
+        yield "the pod", of_pod
+        return
+    for container, part in zip(containers_of(pod), shape.parts, strict=True):
+        if part.role != "ephemeral":
+            yield f"container {container.name}", part

@@ -1,0 +1,133 @@
+"""Protocol Buffers on the wire: messages as plain mappings, by a table of their fields.
+
+Only what a container runtime is asked and answers: text, whole numbers, flags, lists of text, maps
+from text to text, and messages in messages. A field that the table does not have is passed over,
+which is how the format grows.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, Literal, NamedTuple
+
+Kind = Literal["text", "number", "flag", "texts", "map"]
+
+_VARINT: Final = 0
+_FIXED64: Final = 1
+_BYTES: Final = 2
+_FIXED32: Final = 5
+_LONGEST_VARINT: Final = 10
+_WRAP: Final = 1 << 64
+_SIGN: Final = 1 << 63
+
+
+class Malformed(Exception):
+    """Bytes that are no message."""
+
+
+class Field(NamedTuple):
+    """A field's number, and what it holds."""
+
+    number: int
+    kind: "Kind | Message"
+
+
+Message = Mapping[str, Field]
+"""The fields of a message by name."""
+
+_ENTRY: Final[Message] = {"key": Field(1, "text"), "value": Field(2, "text")}
+
+
+def encode(message: Message, values: Mapping[str, Any]) -> bytes:
+    """A message with these values; as the format has it, an empty one is the same as none."""
+    return b"".join(
+        part for name, value in values.items() for part in _parts(message[name], value) if value
+    )
+
+
+def decode(message: Message, data: bytes) -> dict[str, Any]:
+    """The values of a message, as far as it has them."""
+    by_number = {field.number: (name, field.kind) for name, field in message.items()}
+    values: dict[str, Any] = {}
+    for number, value in _fields(data):
+        if number in by_number:
+            name, kind = by_number[number]
+            _take(values, name, kind, value)
+    return values
+
+
+def _parts(field: Field, value: Any) -> Iterator[bytes]:
+    number, kind = field
+    if kind == "text":
+        yield _delimited(number, value.encode())
+    elif kind == "texts":
+        yield from (_delimited(number, each.encode()) for each in value)
+    elif kind == "map":
+        for key, each in value.items():
+            yield _delimited(number, encode(_ENTRY, {"key": key, "value": each}))
+    elif isinstance(kind, str):
+        yield _varint(number << 3 | _VARINT) + _varint(int(value) % _WRAP)
+    else:
+        yield _delimited(number, encode(kind, value))
+
+
+def _take(values: dict[str, Any], name: str, kind: Kind | Message, value: int | bytes) -> None:
+    if isinstance(value, int):
+        if kind not in ("number", "flag"):
+            raise Malformed(f"{name} is a number")
+        signed = value - _WRAP if value >= _SIGN else value
+        values[name] = bool(value) if kind == "flag" else signed
+    elif kind == "text":
+        values[name] = _text(value)
+    elif kind == "texts":
+        values.setdefault(name, []).append(_text(value))
+    elif kind == "map":
+        entry = decode(_ENTRY, value)
+        values.setdefault(name, {})[entry.get("key", "")] = entry.get("value", "")
+    elif isinstance(kind, str):
+        raise Malformed(f"{name} is no number")
+    else:
+        values[name] = decode(kind, value)
+
+
+def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
+    position = 0
+    while position < len(data):
+        tag, position = _read_varint(data, position)
+        wire = tag & 7
+        if wire == _VARINT:
+            number, position = _read_varint(data, position)
+            yield tag >> 3, number
+            continue
+        size = {_FIXED64: 8, _FIXED32: 4}.get(wire)
+        if size is None:
+            if wire != _BYTES:
+                raise Malformed(f"wire type {wire}")
+            size, position = _read_varint(data, position)
+        if position + size > len(data):
+            raise Malformed("it ends within a field")
+        yield tag >> 3, data[position : position + size]
+        position += size
+
+
+def _read_varint(data: bytes, position: int) -> tuple[int, int]:
+    number = 0
+    for index, byte in enumerate(data[position : position + _LONGEST_VARINT]):
+        number |= (byte & 0x7F) << 7 * index
+        if byte < 0x80:
+            return number % _WRAP, position + index + 1
+    raise Malformed("it ends within a number")
+
+
+def _varint(number: int) -> bytes:
+    encoded = bytearray()
+    while number >= 0x80:
+        encoded.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes((*encoded, number))
+
+
+def _delimited(number: int, data: bytes) -> bytes:
+    return _varint(number << 3 | _BYTES) + _varint(len(data)) + data
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "replace")

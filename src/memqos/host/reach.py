@@ -1,0 +1,96 @@
+"""Which owners of cgroups can be reached on this machine: the bus, and the runtimes' sockets."""
+
+import os
+import re
+import socket
+from typing import Final
+
+import msgspec
+
+from memqos.errors import Unreachable
+from memqos.host.systemd_dropins import RUN
+from memqos.plan.names import Runtime
+
+_BUS: Final = "/run/dbus/system_bus_socket"
+_ADDRESS: Final = re.compile(r"unix:path=([^,;]+)")
+SOCKETS: Final[dict[Runtime, tuple[str, ...]]] = {
+    "containerd": (
+        "/run/containerd/containerd.sock",
+        "/run/k3s/containerd/containerd.sock",
+    ),
+    "cri-o": ("/run/crio/crio.sock",),
+}
+_MOUNTS: Final = "/proc/self/mountinfo"
+_PATIENCE: Final = 2.0
+
+
+class Reach(msgspec.Struct, frozen=True):
+    """Who keeps values of this machine's cgroups, and answers."""
+
+    is_copy: bool = False
+    """Whether the tree is no kernel's: then it has no owners."""
+    is_direct: bool = False
+    """Whether somebody asked for values to be written past their owners."""
+    systemd: str | None = None
+    """Where systemd keeps what it knows until the next boot, if it runs here."""
+    bus: str | None = None
+    """The socket of the system bus."""
+    sockets: dict[Runtime, str] = {}
+    """Those of container runtimes."""
+
+
+def reach(root: str, cri_socket: str | None = None, *, direct: bool = False) -> Reach:
+    """Look who is there; a socket that was named has to answer."""
+    is_copy = not _is_of_kernel(root)
+    if is_copy or direct:
+        return Reach(is_copy=is_copy, is_direct=direct)
+    # Only where systemd is the first process is this folder there.
+    systemd = RUN if os.path.isdir(f"{RUN}/system") else None
+    named = _ADDRESS.search(os.environ.get("DBUS_SYSTEM_BUS_ADDRESS", ""))
+    bus = named[1] if named else _BUS
+    return Reach(
+        systemd=systemd,
+        bus=bus if systemd is not None and _is_answered(bus) else None,
+        sockets=_sockets() if cri_socket is None else _named(cri_socket),
+    )
+
+
+def _sockets() -> dict[Runtime, str]:
+    found: dict[Runtime, str] = {}
+    for runtime, paths in SOCKETS.items():
+        answering = next(filter(_is_answered, paths), None)
+        if answering is not None:
+            found[runtime] = answering
+    return found
+
+
+def _named(path: str) -> dict[Runtime, str]:
+    path = path.removeprefix("unix://")
+    if not _is_answered(path):
+        raise Unreachable(
+            f"{path}: no container runtime answers here",
+            hint="--cri-socket names its socket, such as /run/containerd/containerd.sock",
+        )
+    return dict.fromkeys(SOCKETS, path)
+
+
+def _is_answered(path: str) -> bool:
+    with socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(_PATIENCE)
+        try:
+            client.connect(path)
+        except OSError:
+            return False
+    return True
+
+
+def _is_of_kernel(root: str) -> bool:
+    """Whether a folder is on a file system of cgroups, wherever that is mounted."""
+    try:
+        device = os.stat(root).st_dev
+        with open(_MOUNTS, encoding="utf-8", errors="replace") as mounts:
+            lines = [line.split() for line in mounts]
+    except OSError:
+        return False
+    number = f"{os.major(device)}:{os.minor(device)}"
+    return any(line[2] == number and "cgroup2" in line for line in lines)

@@ -1,0 +1,147 @@
+"""systemd's manager over the system bus: the properties of a unit, all in one call."""
+
+import socket
+import time
+from collections.abc import Mapping
+from typing import Any, Final
+
+from jeepney import DBusAddress, HeaderFields, MessageType, Parser, new_method_call
+from jeepney.auth import AuthenticationError
+from jeepney.bus_messages import message_bus
+from jeepney.io.blocking import prep_socket
+
+from memqos.errors import MemqosError, Unreachable
+
+MANAGER: Final = DBusAddress(
+    "/org/freedesktop/systemd1", "org.freedesktop.systemd1", "org.freedesktop.systemd1.Manager"
+)
+NO_SUCH_UNIT: Final = "org.freedesktop.systemd1.NoSuchUnit"
+_AWAY: Final = frozenset(
+    f"org.freedesktop.DBus.Error.{name}"
+    for name in (
+        "Disconnected",
+        "NameHasNoOwner",
+        "NoReply",
+        "NoServer",
+        "ServiceUnknown",
+        "Spawn.ChildExited",
+        "Spawn.ChildSignaled",
+        "TimedOut",
+        "Timeout",
+    )
+)
+"""What the bus answers while systemd is not on it, as when it executes itself anew."""
+_CHUNK: Final = 4096
+
+
+class Refused(MemqosError):
+    """systemd answered, and the answer is no."""
+
+    def __init__(self, name: str, message: str) -> None:
+        super().__init__(message or name)
+        self.name = name
+
+
+class Manager:
+    """systemd; connected to when it is first asked, and anew when the bus was restarted.
+
+    A bus or a systemd that does not answer in time is not asked again: whoever has much to write
+    would wait as often.
+    """
+
+    def __init__(self, bus: str, timeout: float) -> None:
+        self.bus = bus
+        self.timeout = timeout
+        self._connection: _Connection | None = None
+        self._silence: Unreachable | None = None
+
+    def set_properties(self, unit: str, properties: Mapping[str, int]) -> None:
+        """Set properties of a unit until the next boot; all of them or none is taken."""
+        values = [(name, ("t", value)) for name, value in properties.items()]
+        self._ask(new_method_call(MANAGER, "SetUnitProperties", "sba(sv)", (unit, True, values)))
+
+    def close(self) -> None:
+        """Hang up; the next call connects anew."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _ask(self, call: Any) -> None:
+        if self._silence is not None:
+            raise self._silence
+        is_used = self._connection is not None
+        try:
+            if self._connection is None:
+                self._connection = _Connection(self.bus, self.timeout)
+            reply = self._connection.answer(call)
+        except TimeoutError:
+            self.close()
+            self._silence = Unreachable(
+                f"systemd: no answer over the bus within {self.timeout:g} s",
+                hint="see whether it is well: systemctl status; --timeout waits longer",
+            )
+            raise self._silence from None
+        except (OSError, AuthenticationError) as error:
+            self.close()
+            if is_used:
+                self._ask(call)
+                return
+            raise _away(getattr(error, "strerror", None) or str(error)) from None
+        _check(reply)
+
+
+class _Connection:
+    """One client of the bus, that asks and waits for the answer, for so long and no longer."""
+
+    def __init__(self, bus: str, timeout: float) -> None:
+        self._timeout = timeout
+        self._socket: socket.socket = prep_socket(bus, timeout=timeout)
+        self._parser = Parser()
+        self._serial = 0
+        try:
+            self.answer(message_bus.Hello())
+        except BaseException:
+            self.close()
+            raise
+
+    def answer(self, call: Any) -> Any:
+        deadline = time.monotonic() + self._timeout
+        self._serial += 1
+        self._socket.settimeout(self._timeout)
+        self._socket.sendall(call.serialise(serial=self._serial))
+        while True:
+            message = self._parser.get_next_message()
+            if message is None:
+                self._receive(deadline)
+            elif message.header.fields.get(HeaderFields.reply_serial) == self._serial:
+                return message
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def _receive(self, deadline: float) -> None:
+        remaining = deadline - time.monotonic()
+        if remaining <= 0:
+            raise TimeoutError
+        self._socket.settimeout(remaining)
+        received = self._socket.recv(_CHUNK)
+        if not received:
+            raise ConnectionResetError("the connection was closed")
+        self._parser.add_data(received)
+
+
+def _check(reply: Any) -> None:
+    if reply.header.message_type is not MessageType.error:
+        return
+    name = reply.header.fields.get(HeaderFields.error_name, "")
+    message = str(reply.body[0]) if reply.body else ""
+    if name in _AWAY:
+        raise _away(message or name)
+    raise Refused(name, message)
+
+
+def _away(why: str) -> Unreachable:
+    return Unreachable(
+        f"systemd cannot be reached over the bus: {why}",
+        hint="apply again when the bus is back: systemctl status dbus",
+    )

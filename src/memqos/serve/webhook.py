@@ -1,0 +1,81 @@
+"""The admission server: reviews over TLS, counted, by a door that can be changed while it runs."""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Final
+
+from memqos.api.review import Response, answered
+from memqos.errors import InputError
+from memqos.serve.admission import Door
+from memqos.serve.endpoints import JSON, PLAIN, Answer, watched
+from memqos.serve.exposition import Family, Histogram, Sample, histograms, labels
+from memqos.serve.http import Bounds, Listener, listen
+
+if TYPE_CHECKING:
+    from memqos.serve.addresses import Address
+    from memqos.serve.certificates import Certificate
+
+MUTATE: Final = "/mutate"
+VALIDATE: Final = "/validate"
+BODY: Final = 8 << 20
+"""Bytes of a review. The API server takes objects of 3 MiB, and sends an old one along."""
+CONNECTIONS: Final = 256
+_SECONDS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25)
+
+
+class Webhook:
+    """Answers the API server."""
+
+    def __init__(self, door: Door) -> None:
+        self.door = door
+        """Reviews that come from now on are held against it."""
+        self._verdicts: Counter[tuple[str, str]] = Counter()
+        self._seconds = {path: Histogram(_SECONDS) for path in (MUTATE, VALIDATE)}
+
+    async def listen(self, address: "Address", certificate: "Certificate") -> Listener:
+        """Start to answer."""
+        return await listen(
+            watched(self._families, lambda: None, lambda: None),
+            *address,
+            posts={
+                MUTATE: lambda body: self._answer(MUTATE, body, self.door.mutate),
+                VALIDATE: lambda body: self._answer(VALIDATE, body, self.door.validate),
+            },
+            bounds=Bounds(CONNECTIONS, BODY),
+            tls=certificate.context,
+        )
+
+    def _answer(self, path: str, body: bytes, judge: Callable[[bytes], Response]) -> Answer:
+        started = time.perf_counter()
+        try:
+            response = judge(body)
+        except InputError as error:
+            self._verdicts[path, "malformed"] += 1
+            return Answer(400, PLAIN, f"{error}\n".encode("utf-8", "replace"))
+        self._verdicts[path, _verdict(response)] += 1
+        self._seconds[path].observe(time.perf_counter() - started)
+        return Answer(200, JSON, answered(response))
+
+    def _families(self) -> Iterator[Family]:
+        yield Family(
+            "memqos_webhook_reviews_total",
+            "counter",
+            "Reviews by path and verdict.",
+            [
+                Sample(labels(path=path, verdict=verdict), count)
+                for (path, verdict), count in sorted(self._verdicts.items())
+            ],
+        )
+        yield Family(
+            "memqos_webhook_review_seconds",
+            "histogram",
+            "Time to judge a review.",
+            histograms({labels(path=path): each for path, each in self._seconds.items()}),
+        )
+
+
+def _verdict(response: Response) -> str:
+    if not response.allowed:
+        return "refused"
+    return "patched" if response.patch else "warned" if response.warnings else "allowed"

@@ -1,0 +1,102 @@
+"""A node whose cgroups have owners: systemd its slices and scopes, a runtime its containers."""
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+from tests.fakes.cgroups import PAGE, FakeKernel
+from tests.fakes.node import RULE, Node
+from tests.fakes.runtime import FakeRuntime
+from tests.fakes.systemd import FakeSystemd
+
+from memqos.converge.driver import Driver
+from memqos.converge.routing import Router
+from memqos.converge.steps import Step, steps_of
+from memqos.host.reach import Reach
+from memqos.plan.changes import Change
+from memqos.plan.names import container_of
+from memqos.plan.setting import Setting
+from memqos.plan.tree import Level
+
+KUBEPODS: Final = "/kubepods.slice"
+BURSTABLE: Final = f"{KUBEPODS}/kubepods-burstable.slice"
+PODS: Final = tuple(f"{BURSTABLE}/kubepods-burstable-pod{uid}.slice" for uid in "ab")
+CONTAINERS: Final = {
+    f"{uid}{name}": f"{pod}/cri-containerd-{uid}{name}.scope"
+    for uid, pod in zip("ab", PODS, strict=True)
+    for name in "12"
+}
+SLICES: Final[dict[str, Level]] = {
+    KUBEPODS: "kubepods",
+    BURSTABLE: "qos",
+    **dict.fromkeys(PODS, "pod"),
+}
+
+
+class OwnedNode(Node):
+    """The peers are made with it; they serve while the test lets them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.kernel = FakeKernel(folder)
+        self.journal_folder = str(folder / "run")
+        self.boot = "this-boot"
+        self.timeout = 5.0
+        self.systemd = FakeSystemd(folder, self.kernel)
+        self.runtime = FakeRuntime(folder, self.kernel)
+        self.is_direct = False
+        if not any(self.kernel.folder.iterdir()):
+            for path in (*SLICES, *CONTAINERS.values()):
+                self.kernel.make(path, {"memory.oom.group": "0", "cpuset.mems.effective": "0-7"})
+                self.systemd.start_unit(path)
+            for container, path in CONTAINERS.items():
+                self.runtime.start(container, path, {"memory.low": "0", "memory.oom.group": "1"})
+
+    @property
+    def reach(self) -> Reach:
+        return Reach(
+            is_direct=self.is_direct,
+            systemd=str(self.systemd.run),
+            bus=str(self.systemd.socket),
+            sockets={"containerd": str(self.runtime.socket)},
+        )
+
+    @contextlib.contextmanager
+    def driver(self) -> Iterator[Driver]:
+        router = Router(self.kernel, self.reach, PAGE, self.timeout)
+        try:
+            yield router
+        finally:
+            router.close()
+
+    @contextlib.contextmanager
+    def owners(self) -> Iterator[None]:
+        """While systemd and the runtime are up."""
+        with self.systemd.serving(), self.runtime.serving():
+            yield
+
+    def steps(self, wanted: Mapping[tuple[str, str], str]) -> tuple[Step, ...]:
+        return steps_of(
+            [self.change(path, file, new) for (path, file), new in wanted.items()],
+            {path: self.kernel.identity(path) or 0 for path, _ in wanted},
+        )
+
+    def change(self, path: str, file: str, new: str) -> Change:
+        old = self.kernel.read(path, file)
+        assert old is not None
+        level = SLICES.get(path, "container")
+        container = container_of(path) if level == "container" else None
+        name = None if container is None else container.container_id
+        return Change(path, file, old, new, level, Setting(new, RULE), "ns/pod", name)
+
+
+def a_plan(size: int = 1 << 20) -> dict[tuple[str, str], str]:
+    """As Kubernetes has it: slices protect, containers protect and throttle."""
+    wanted: dict[tuple[str, str], str] = {}
+    for path in SLICES:
+        wanted[path, "memory.low"] = str(8 * size)
+    wanted[KUBEPODS, "memory.min"] = str(8 * size)
+    for path in CONTAINERS.values():
+        wanted[path, "memory.low"] = str(4 * size)
+        wanted[path, "memory.high"] = str(100 * size)
+    return wanted

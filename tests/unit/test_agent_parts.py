@@ -1,0 +1,314 @@
+"""The parts an agent is made of: watches, its log, its service manager, what it tells."""
+
+import io
+import json
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.fakes.agent import LEVELS, MI, Bed, a_pod, container_paths, pod_path
+from tests.fakes.node import Node, memory_folder
+
+from memqos.agent.configuration import Ramp
+from memqos.agent.log import Log
+from memqos.agent.metric_names import METRICS
+from memqos.agent.metrics import families
+from memqos.agent.pacing import Backoff, rung
+from memqos.agent.reporting import state
+from memqos.agent.sampling import Sample, pressure_of
+from memqos.agent.status import Status
+from memqos.agent.tally import Tally
+from memqos.agent.watching import News, Watches
+from memqos.converge.kept_files import KeptFilePods
+from memqos.converge.rollback import rollback
+from memqos.errors import InputError
+from memqos.host.inotify import FILES, FOLDERS, Happening, Inotify
+from memqos.host.service import Service
+from memqos.plan.changes import Change
+from memqos.plan.names import cgroup_names
+from memqos.plan.setting import Rule, Setting
+from memqos.serve.exposition import exposition
+
+HIGH = "memory.high"
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    with memory_folder() as made:
+        yield made
+
+
+class TestInotify:
+    def test_tells_of_folders_made_and_removed(self, folder: Path) -> None:
+        watching = Inotify()
+        assert watching.watch(str(folder), FOLDERS)
+        (folder / "a").mkdir()
+        (folder / "a").rmdir()
+        assert list(watching.read()) == [
+            Happening(str(folder), "a", is_folder=True),
+            Happening(str(folder), "a", is_folder=True, is_gone=True),
+        ]
+        assert list(watching.read()) == []
+        watching.close()
+
+    def test_tells_of_files_put_in_the_place_of_others(self, folder: Path) -> None:
+        (folder / "new").write_text("")
+        watching = Inotify()
+        watching.watch(str(folder), FILES)
+        (folder / "new").rename(folder / "file")
+        assert {event.name for event in watching.read()} == {"new", "file"}
+        watching.close()
+
+    def test_forgets_a_folder_that_is_gone(self, folder: Path) -> None:
+        watching = Inotify()
+        (folder / "a").mkdir()
+        watching.watch(str(folder / "a"), FOLDERS)
+        (folder / "a").rmdir()
+        assert list(watching.read()) == []
+        assert not watching.is_watched(str(folder / "a"))
+        assert not watching.watch(str(folder / "a"), FOLDERS)
+        watching.close()
+
+
+class TestWatches:
+    @pytest.fixture
+    def watches(self, folder: Path) -> Iterator[Watches]:
+        (folder / "pods").mkdir()
+        made = Watches(str(folder / "cgroup"), [])
+        (folder / "cgroup").mkdir()
+        made.cover(cgroup_names("cgroupfs"), [str(folder / "pods")])
+        yield made
+        made.close()
+
+    def test_follow_cgroups_as_they_are_made(self, watches: Watches, folder: Path) -> None:
+        seen: list[News] = []
+        for path in ("kubepods", "kubepods/burstable", "kubepods/burstable/podu1"):
+            (folder / "cgroup" / path).mkdir()
+            seen += watches.news()
+        (folder / "cgroup/kubepods/burstable/podu1/c1").mkdir()
+        (folder / "cgroup/kubepods/burstable/podu1/c1/own").mkdir()
+        seen += watches.news()
+        assert [each.path for each in seen] == [
+            "/kubepods",
+            "/kubepods/burstable",
+            "/kubepods/burstable/podu1",
+            "/kubepods/burstable/podu1/c1",
+        ]
+
+    def test_miss_nothing_that_is_made_at_once(self, watches: Watches, folder: Path) -> None:
+        os.makedirs(folder / "cgroup/kubepods/burstable/podu1/c1")
+        assert next(iter(watches.news())) == News("appeared", "/kubepods")
+        (folder / "cgroup/kubepods/burstable/podu1/c2").mkdir()
+        assert News("appeared", "/kubepods/burstable/podu1/c2") in watches.news()
+
+    def test_tell_of_manifests_in_new_folders_too(self, watches: Watches, folder: Path) -> None:
+        (folder / "pods" / "more").mkdir()
+        assert list(watches.news()) == [News("pods")]
+        (folder / "pods" / "more" / "pod.json").write_text("{}")
+        assert News("pods") in watches.news()
+
+
+class TestTheServiceManager:
+    def test_hears_at_a_path_and_in_the_abstract_namespace(self, folder: Path) -> None:
+        for address in (str(folder / "notify"), f"@memqos-test-{os.getpid()}"):
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as heard:
+                heard.bind(address.replace("@", "\0"))
+                Service({"NOTIFY_SOCKET": address}).tell(READY=1, STATUS="fine")
+                assert heard.recv(100) == b"READY=1\nSTATUS=fine"
+
+    def test_need_not_be_there(self, folder: Path) -> None:
+        Service({}).tell(READY=1)
+        Service({"NOTIFY_SOCKET": str(folder / "nobody")}).tell(READY=1)
+
+    def test_says_how_often_it_wants_to_hear(self) -> None:
+        mine = str(os.getpid())
+        assert Service({"WATCHDOG_USEC": "3000000", "WATCHDOG_PID": mine}).watchdog == 3
+        assert Service({"WATCHDOG_USEC": "3000000", "WATCHDOG_PID": "1"}).watchdog is None
+        assert Service({}).watchdog is None
+
+
+class TestTheLog:
+    def test_is_a_line_an_event_whatever_the_event_holds(self) -> None:
+        stream = io.StringIO()
+        log = Log("text", stream=stream)
+        log.say("error", "a\nb", place="x y", count=3)
+        (line,) = stream.getvalue().splitlines()
+        assert line.endswith(' error: a�b place="x y" count=3')
+
+    def test_can_be_read_by_programs(self) -> None:
+        stream = io.StringIO()
+        Log("json", stream=stream).say("warning", "a\nb", place="x")
+        record = json.loads(stream.getvalue())
+        assert (record["level"], record["message"], record["place"]) == ("warning", "a\nb", "x")
+
+    def test_has_no_time_of_its_own_in_the_journal(self) -> None:
+        stream = io.StringIO()
+        Log("text", to_journal=True, stream=stream).say("warning", "hello")
+        assert stream.getvalue() == "<4>warning: hello\n"
+
+    def test_is_not_flooded(self) -> None:
+        tally = Tally()
+        for number in range(50_000):
+            tally.say("info", str(number))
+        assert len(tally.taken()) == 10_000
+        assert tally.taken() == []
+
+
+class TestPacing:
+    @pytest.mark.parametrize(
+        ("old", "usage", "expected"),
+        [
+            ("max", 50, "100"),  # below the target: at once
+            ("max", 200, "180"),  # a step below usage
+            ("150", 200, None),  # further down than a step already
+            ("max", 105, "100"),  # the step reaches the target
+        ],
+    )
+    def test_memory_high_goes_down_by_steps(
+        self, old: str, usage: int, expected: str | None
+    ) -> None:
+        setting = Setting(100, Rule("r", "s", "t"))
+        change = Change("/p", HIGH, old, "100", "container", setting)
+        assert rung(change, usage, Ramp(step=0.1), 1) == expected
+
+    def test_waits_double_up_to_a_limit(self) -> None:
+        backoff = Backoff(1, 10)
+        assert [backoff.failed("a", 0) for _ in range(6)] == [1, 2, 4, 8, 10, 10]
+        assert backoff.failed("b", 0) == 1
+        assert backoff.holds("a", 9.9)
+        assert not backoff.holds("a", 10)
+        backoff.clear("a")
+        assert backoff.failed("a", 0) == 1
+
+
+class TestKeptFiles:
+    def write(self, file: Path, uid: str) -> None:
+        file.write_text(json.dumps(a_pod(uid)))
+        os.utime(file, (1, 1))
+
+    def test_are_decoded_only_when_they_have_changed(self, folder: Path) -> None:
+        self.write(folder / "a.json", "u1")
+        source = KeptFilePods([str(folder)])
+        (first,) = source.pods()
+        self.write(folder / "b.json", "u2")
+        again, other = source.pods()
+        assert again is first
+        assert other.metadata.uid == "u2"
+        (folder / "a.json").unlink()
+        assert source.pods() == [other]
+
+    def test_are_decoded_again_when_they_were_just_written(self, folder: Path) -> None:
+        file = folder / "a.json"
+        self.write(file, "u1")
+        os.utime(file)
+        source = KeptFilePods([str(folder)])
+        source.pods()
+        file.write_text(json.dumps(a_pod("u2")))
+        (pod,) = source.pods()
+        assert pod.metadata.uid == "u2"
+
+    def test_may_be_none_but_not_broken(self, folder: Path) -> None:
+        source = KeptFilePods([str(folder)])
+        assert source.pods() == []
+        (folder / "a.json").write_text("{")
+        with pytest.raises(InputError):
+            source.pods()
+        with pytest.raises(InputError, match="no such file"):
+            KeptFilePods([str(folder / "nowhere")]).pods()
+
+
+class TestAJournalOverManyBatches:
+    def test_restores_what_was_there_before_the_first(self, folder: Path) -> None:
+        from memqos.converge.apply import apply
+        from memqos.converge.direct import Direct
+        from memqos.converge.journal import hierarchy_of, writing
+        from memqos.converge.writing import Cautions
+
+        node = Node(folder)
+        before = node.kernel.contents()
+        driver, cautions = Direct(node.kernel), Cautions(4096, 0)
+        place = "/kubepods", "memory.min"
+        with writing(node.journal_folder, hierarchy_of(node.kernel, node.boot)) as journal:
+            for amount in (1, 2, 3):
+                steps = node.steps({place: str(amount * MI)})
+                apply(steps, node.kernel, driver, journal, cautions)
+            assert len(journal.debts) == len(node.reading().debts) == 1
+            rollback(node.kernel, driver, journal, cautions)
+            assert node.kernel.contents() == before
+            # And goes on afterwards.
+            apply(node.steps({place: str(MI)}), node.kernel, driver, journal, cautions)
+            assert node.reading().debts == journal.debts
+        node.rollback()
+        assert node.kernel.contents() == before
+
+
+class TestWhatItTells:
+    @pytest.fixture
+    def status(self, folder: Path) -> Status:
+        bed = Bed(folder, kep_metrics=True, min_share=0.01)
+        pod = bed.run_pod(a_pod("u1", annotations={"memqos.io/mode": "nonsense"}))
+        out = bed.run_pod(a_pod("g1", 100, 100))
+        bed.wait(10)
+        bed.kernel.set(LEVELS[0], "memory.low", "0")
+        bed.wait(1)
+        bed.kernel.set(pod_path(out), "memory.low", str(MI))
+        status = Status(bed.core, "1.0", bed.now, 1.7e9)
+        status.resynced = 1.7e9
+        (container,) = container_paths(pod)
+        status.samples = {container: Sample(5, {"high": 7, "oom": 0}, {"some": 1.5, "full": 0.5})}
+        return status
+
+    def text(self, status: Status) -> str:
+        return exposition(families(status)).decode()
+
+    def test_are_metrics_that_are_promised(self, status: Status) -> None:
+        found = list(families(status))
+        for family in found:
+            metric = METRICS[family.name]
+            assert (family.kind, family.help) == (metric.kind, metric.help)
+            for sample in family.samples:
+                for label in metric.labels:
+                    assert f'{label}="' in sample.labels, family.name
+        assert {family.name for family in found} == set(METRICS)
+
+    def test_are_the_values_wanted_and_found(self, status: Status) -> None:
+        text = self.text(status)
+        labels = 'namespace="default",pod="u1",container="a"'
+        assert f'memqos_desired_bytes{{{labels},file="memory.high"}} {96 * MI}\n' in text
+        assert f'memqos_actual_bytes{{{labels},file="memory.low"}} {64 * MI}\n' in text
+        assert f'memqos_level_actual_bytes{{level="node",file="memory.low"}} {64 * MI}\n' in text
+        assert f"kubelet_memory_qos_memory_high_bytes{{{labels}}} {96 * MI}\n" in text
+        assert f"kubelet_memory_qos_node_memory_low_bytes {64 * MI}\n" in text
+
+    def test_are_what_the_kernel_counts_and_what_others_do(self, status: Status) -> None:
+        text = self.text(status)
+        labels = 'namespace="default",pod="u1",container="a"'
+        assert f'memqos_memory_events_total{{{labels},event="high"}} 7\n' in text
+        assert f'memqos_memory_pressure_seconds_total{{{labels},kind="some"}} 1.5\n' in text
+        assert 'memqos_drift_total{file="memory.low",cause="kubelet-restart"} 1\n' in text
+        assert f'memqos_left_out_bytes{{namespace="default",pod="g1"}} {100 * MI}\n' in text
+        assert 'memqos_annotations_refused{namespace="default",pod="u1"} 1\n' in text
+
+    def test_are_reasons(self, status: Status) -> None:
+        data = json.loads(json.dumps(state(status, status.passed_at)))
+        pods = {pod["pod"]: pod for pod in data["pods"]}
+        assert pods["default/g1"]["leftOut"]
+        own = pods["default/g1"]["cgroups"][0]["files"]["memory.min"]
+        assert (own["desired"], own["actual"], own["rule"]) == ("0", "0", "memqos/left-out")
+        assert own["steps"][0] == "claim = 100Mi"
+        assert data["levels"][0]["files"]["memory.low"]["steps"] == [
+            "claimed by 2 pods together = 64Mi"
+        ]
+        assert data["drift"][0]["cause"] == "kubelet-restart"
+
+    def test_is_whether_it_does_its_work(self, status: Status) -> None:
+        assert status.ready() == "the node has not been looked at yet"
+        assert status.healthy(status.passed_at + 60) is None
+        assert status.healthy(status.passed_at + 600) == "no pass has ended well for 600 s"
+
+
+def test_pressure_is_told_in_seconds() -> None:
+    text = "some avg10=0.00 avg60=0.00 avg300=0.00 total=1500000\nfull avg10=0.00 total=2\n"
+    assert pressure_of(text) == {"some": 1.5, "full": 2e-06}

@@ -1,0 +1,114 @@
+"""The client of container runtimes, against a server that others have written."""
+
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.fakes.node import memory_folder
+from tests.fakes.owned import CONTAINERS, OwnedNode
+
+from memqos.errors import Unreachable
+from memqos.host.cri import Kept, Runtime, _kept
+from memqos.host.grpc import Refused
+
+A1 = CONTAINERS["a1"]
+
+
+@pytest.fixture
+def node() -> Iterator[OwnedNode]:
+    with memory_folder() as folder:
+        yield OwnedNode(folder)
+
+
+@pytest.fixture
+def runtime(node: OwnedNode) -> Iterator[Runtime]:
+    client = Runtime(str(node.runtime.socket), 5)
+    yield client
+    client.close()
+
+
+def test_what_a_runtime_has_stored_is_in_its_verbose_status(
+    node: OwnedNode, runtime: Runtime
+) -> None:
+    # The answer is longer than a window of HTTP/2, so it also has to be acknowledged.
+    with node.runtime.serving():
+        assert runtime.kept("a1") == Kept({"memory.low": "0", "memory.oom.group": "1"})
+        runtime.update("a1", {"memory.low": "8192"}, "0-1")
+        assert runtime.kept("a1") == Kept({"memory.low": "8192", "memory.oom.group": "1"}, "0-1")
+    assert node.kernel.read(A1, "memory.low") == "8192"
+
+
+def test_many_calls_go_over_one_connection(node: OwnedNode, runtime: Runtime) -> None:
+    with node.runtime.serving():
+        for size in range(1, 60):
+            runtime.update("a1", {"memory.low": str(size << 12)})
+            assert runtime.kept("a1").unified["memory.low"] == str(size << 12)
+
+
+def test_a_runtime_without_a_verbose_status_is_taken_by_its_plain_one() -> None:
+    plain = {"status": {"resources": {"linux": {"unified": {"memory.low": "1"}}}}}
+    assert _kept(plain) == Kept({"memory.low": "1"})
+    assert _kept({**plain, "info": {"info": "no JSON"}}) == Kept({"memory.low": "1"})
+    assert _kept({}) == Kept()
+
+
+def test_a_refusal_has_the_runtime_s_words(node: OwnedNode, runtime: Runtime) -> None:
+    with node.runtime.serving():
+        node.runtime.mood = "refuses"
+        with pytest.raises(Refused, match="runc did not like it"):
+            runtime.update("a1", {"memory.low": "0"})
+        with pytest.raises(Refused, match="no such container") as refused:
+            runtime.kept("other")
+    assert refused.value.code == "5"
+
+
+def test_a_runtime_that_is_not_there_is_unreachable_by_name(
+    node: OwnedNode, runtime: Runtime
+) -> None:
+    with pytest.raises(Unreachable, match=r"runtime\.sock: No such file or directory – is the run"):
+        runtime.kept("a1")
+
+
+def test_a_runtime_that_ends_within_a_call_is_unreachable_and_asked_again_later(
+    node: OwnedNode, runtime: Runtime
+) -> None:
+    node.runtime.mood = "hangs up"
+    with node.runtime.serving(), pytest.raises(Unreachable):
+        runtime.update("a1", {"memory.low": "8192"})
+    node.runtime.mood = "well"
+    with node.runtime.serving():
+        runtime.update("a1", {"memory.low": "8192"})
+
+
+def test_a_runtime_that_does_not_answer_is_given_up(node: OwnedNode) -> None:
+    client = Runtime(str(node.runtime.socket), 0.2)
+    node.runtime.mood = "hangs"
+    with node.runtime.serving():
+        for _ in range(2):
+            with pytest.raises(Unreachable, match=r"no answer within 0\.2 s"):
+                client.update("a1", {"memory.low": "8192"})
+    assert node.runtime.calls == []
+
+
+@pytest.mark.parametrize("said", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\0" * 64])
+def test_a_socket_where_something_else_listens_is_unreachable(said: bytes, tmp_path: Path) -> None:
+    path = str(tmp_path / "other.sock")
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(path)
+        server.listen()
+
+        def answer() -> None:
+            client, _ = server.accept()
+            with client:
+                client.recv(1 << 16)
+                client.sendall(said)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        try:
+            with pytest.raises(Unreachable, match=r"other\.sock"):
+                Runtime(path, 2).kept("a1")
+        finally:
+            thread.join()

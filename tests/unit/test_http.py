@@ -1,0 +1,379 @@
+"""The server answers those who ask properly, and outlives those who do not."""
+
+import asyncio
+import gzip
+import logging
+import os
+import socket
+import stat
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from memqos.errors import InputError, Unreachable
+from memqos.serve import http
+from memqos.serve.addresses import address_of
+from memqos.serve.endpoints import JSON, PLAIN, Answer, Routes, stated, watched
+from memqos.serve.exposition import Family, Sample
+from memqos.serve.http import Listener, listen, listen_on_socket
+
+LARGE = 20_000
+
+
+def failing() -> Answer:
+    raise ValueError("secret")
+
+
+ROUTES: Routes = {
+    **watched(
+        lambda: [Family("memqos_converged", "gauge", "Whether.", [Sample("", 1)])],
+        lambda: None,
+        lambda: "pods are not known yet",
+    ),
+    "/large": lambda: Answer(200, PLAIN, b"x" * LARGE),
+    "/huge": lambda: Answer(200, PLAIN, os.urandom(1 << 24)),
+    "/failing": failing,
+    "/odd": lambda: Answer(999, PLAIN, b""),
+}
+
+
+def serving(test: Callable[[Listener], Awaitable[None]], routes: Routes = ROUTES) -> None:
+    async def run() -> None:
+        listener = await listen(routes, "127.0.0.1", 0)
+        try:
+            async with asyncio.timeout(30):
+                await test(listener)
+        finally:
+            await listener.close()
+
+    asyncio.run(run())
+
+
+async def connected(listener: Listener) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    return await asyncio.open_connection(*address_of(listener.address))
+
+
+async def sent(listener: Listener, data: bytes) -> bytes:
+    """All that comes back until the server ends the connection."""
+    reader, writer = await connected(listener)
+    writer.write(data)
+    try:
+        return await reader.read()
+    finally:
+        writer.close()
+
+
+async def asked(listener: Listener, path: str, *headers: str, method: str = "GET") -> bytes:
+    head = [f"{method} {path} HTTP/1.1", "Host: x", *headers, "Connection: close"]
+    return await sent(listener, "\r\n".join([*head, "\r\n"]).encode())
+
+
+def status(answer: bytes) -> int:
+    return int(answer.split(b" ", 2)[1])
+
+
+def head_of(answer: bytes) -> bytes:
+    return answer.partition(b"\r\n\r\n")[0]
+
+
+def body_of(answer: bytes) -> bytes:
+    return answer.partition(b"\r\n\r\n")[2]
+
+
+def test_metrics_health_and_readiness_are_answered() -> None:
+    async def test(listener: Listener) -> None:
+        metrics = await asked(listener, "/metrics?name=x")
+        assert metrics.startswith(b"HTTP/1.1 200 OK\r\n")
+        assert b"Content-Type: text/plain; version=0.0.4; charset=utf-8\r\n" in metrics
+        assert body_of(metrics).endswith(b"memqos_converged 1\n")
+        assert status(await asked(listener, "/healthz")) == 200
+        unready = await asked(listener, "/readyz")
+        assert status(unready) == 503
+        assert body_of(unready) == b"pods are not known yet\n"
+
+    serving(test)
+
+
+def test_what_is_not_here_says_what_is() -> None:
+    async def test(listener: Listener) -> None:
+        answer = await asked(listener, "/")
+        assert status(answer) == 404
+        assert b"/metrics\n" in body_of(answer)
+
+    serving(test)
+
+
+def test_a_head_is_an_answer_without_its_body() -> None:
+    async def test(listener: Listener) -> None:
+        answer = await asked(listener, "/large", method="HEAD")
+        assert b"Content-Length: 20000\r\n" in answer
+        assert body_of(answer) == b""
+
+    serving(test)
+
+
+@pytest.mark.parametrize("accepted", ["gzip", "deflate, gzip;q=0.5", "*"])
+def test_who_takes_gzip_gets_gzip(accepted: str) -> None:
+    async def test(listener: Listener) -> None:
+        answer = await asked(listener, "/large", f"Accept-Encoding: {accepted}")
+        assert b"Content-Encoding: gzip" in head_of(answer)
+        assert len(body_of(answer)) < LARGE // 10
+        assert gzip.decompress(body_of(answer)) == b"x" * LARGE
+
+    serving(test)
+
+
+@pytest.mark.parametrize("accepted", ["identity", "gzip;q=0", "gzip; q=0.0", "br", "gzipped"])
+def test_who_does_not_take_gzip_gets_none(accepted: str) -> None:
+    async def test(listener: Listener) -> None:
+        answer = await asked(listener, "/large", f"Accept-Encoding: {accepted}")
+        assert b"Content-Encoding" not in head_of(answer)
+        assert body_of(answer) == b"x" * LARGE
+
+    serving(test)
+
+
+def test_a_connection_is_kept_for_more_than_one_request() -> None:
+    async def test(listener: Listener) -> None:
+        twice = b"GET /healthz HTTP/1.1\r\n\r\n" * 2
+        answer = await sent(listener, twice + b"GET /healthz HTTP/1.0\r\n\r\n")
+        assert answer.count(b"200 OK") == 3
+        assert answer.count(b"Connection: close") == 1
+
+    serving(test)
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "TRACE", "get"])
+def test_only_get_and_head_are_answered(method: str) -> None:
+    async def test(listener: Listener) -> None:
+        answer = await asked(listener, "/metrics", method=method)
+        assert status(answer) == 405
+        assert b"Allow: GET, HEAD\r\n" in answer
+
+    serving(test)
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (b"hello\r\n\r\n", 400),
+        (b"\r\n\r\n", 400),
+        (b"GET /metrics\r\n\r\n", 400),
+        (b"GET  /metrics HTTP/1.1\r\n\r\n", 400),
+        (b"GET /metrics HTTP/1.1\r\nno colon\r\n\r\n", 400),
+        (b"GET /metrics HTTP/1.1\r\nHost : x\r\n\r\n", 400),
+        (b"GET /metrics HTTP/1.1\r\n folded: x\r\n\r\n", 400),
+        (b"GET /metrics HTTP/2.0\r\n\r\n", 505),
+        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", 400),
+        (b"GET /metrics HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello", 413),
+        (b"GET /metrics HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 413),
+        (b"POST / HTTP/1.1\r\nContent-Length: 200000\r\n\r\n" + b"x" * 200_000, 405),
+        (b"GET /\xff\xfe HTTP/1.1\r\nConnection: close\r\n\r\n", 404),
+        (b"GET http://x/healthz HTTP/1.1\r\nConnection: close\r\n\r\n", 200),
+        (b"GET * HTTP/1.1\r\nConnection: close\r\n\r\n", 404),
+        (b"GET /" + b"a" * 20_000 + b" HTTP/1.1\r\n\r\n", 431),
+        (b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 100_000, 431),
+    ],
+)
+def test_what_is_no_request_is_refused_and_the_connection_ends(data: bytes, expected: int) -> None:
+    async def test(listener: Listener) -> None:
+        assert status(await sent(listener, data)) == expected
+        assert status(await asked(listener, "/healthz")) == 200
+
+    serving(test)
+
+
+@pytest.mark.parametrize("path", ["/failing", "/odd"])
+def test_a_failure_inside_is_logged_and_not_told(
+    path: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test(listener: Listener) -> None:
+        answer = await asked(listener, path)
+        assert status(answer) == 500
+        assert b"secret" not in answer
+        assert b"Traceback" not in answer
+
+    with caplog.at_level(logging.ERROR):
+        serving(test)
+    (record,) = caplog.records
+    assert path in record.getMessage()
+    assert record.exc_info is None
+
+
+def test_a_client_that_never_asks_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "REQUEST_SECONDS", 0.1)
+
+    async def test(listener: Listener) -> None:
+        reader, writer = await connected(listener)
+        writer.write(b"GET /healthz HT")
+        with suppress(ConnectionResetError):
+            assert await reader.read() == b""
+        writer.close()
+
+    serving(test)
+
+
+def test_a_client_that_never_reads_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "ANSWER_SECONDS", 0.2)
+
+    async def test(listener: Listener) -> None:
+        slow = socket.create_connection(address_of(listener.address))
+        slow.sendall(b"GET /huge HTTP/1.1\r\n\r\n")
+        while not listener._clients:
+            await asyncio.sleep(0.01)
+        while listener._clients:
+            await asyncio.sleep(0.01)
+        slow.close()
+        assert status(await asked(listener, "/healthz")) == 200
+
+    serving(test)
+
+
+def test_many_idle_clients_keep_nobody_out() -> None:
+    async def test(listener: Listener) -> None:
+        idle = [await connected(listener) for _ in range(3 * http.NO_BODIES.connections)]
+        for _ in range(10):
+            assert status(await asked(listener, "/healthz")) == 200
+        assert len(listener._clients) <= http.NO_BODIES.connections
+        for _, writer in idle:
+            writer.close()
+
+    serving(test)
+
+
+def test_many_ask_at_once() -> None:
+    async def test(listener: Listener) -> None:
+        answers = await asyncio.gather(*[asked(listener, "/large") for _ in range(10)])
+        assert {body_of(answer) for answer in answers} == {b"x" * LARGE}
+
+    serving(test)
+
+
+def test_a_client_that_leaves_midway_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    async def test(listener: Listener) -> None:
+        for data in (b"", b"GET /huge HTTP/1.1\r\n\r\n", b"GET"):
+            _, writer = await connected(listener)
+            writer.write(data)
+            await asyncio.sleep(0.05)
+            writer.transport.abort()
+        assert status(await asked(listener, "/healthz")) == 200
+
+    serving(test)
+    assert not caplog.records
+
+
+def test_an_address_that_is_taken_is_refused_with_a_hint() -> None:
+    async def test(listener: Listener) -> None:
+        with pytest.raises(Unreachable, match=r"cannot listen on .*is another agent running"):
+            await listen(ROUTES, *address_of(listener.address))
+
+    serving(test)
+
+
+def test_the_state_is_for_its_owner_alone(tmp_path: Path) -> None:
+    path = tmp_path / "run" / "state.sock"
+
+    async def test() -> None:
+        listener = await listen_on_socket(stated(lambda: {"pods": 2}), str(path))
+        assert listener.address == str(path)
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        reader, writer = await asyncio.open_unix_connection(str(path))
+        writer.write(b"GET /state HTTP/1.0\r\n\r\n")
+        answer = await reader.read()
+        assert f"Content-Type: {JSON}".encode() in answer
+        assert body_of(answer) == b'{"pods":2}\n'
+        writer.close()
+        with pytest.raises(Unreachable, match="somebody listens"):
+            await listen_on_socket({}, str(path))
+        await listener.close()
+
+    asyncio.run(test())
+    assert not path.exists()
+
+
+def test_the_socket_of_a_killed_agent_is_replaced_and_nothing_else(tmp_path: Path) -> None:
+    left, other = tmp_path / "left.sock", tmp_path / "notes"
+    with socket.socket(socket.AF_UNIX) as killed:
+        killed.bind(str(left))
+    other.write_text("mine")
+
+    async def test() -> None:
+        listener = await listen_on_socket({}, str(left))
+        await listener.close()
+        with pytest.raises(InputError, match="no socket"):
+            await listen_on_socket({}, str(other))
+
+    asyncio.run(test())
+    assert other.read_text() == "mine"
+
+
+def test_a_listener_does_not_take_away_the_socket_of_its_successor(tmp_path: Path) -> None:
+    path = tmp_path / "state.sock"
+
+    async def test() -> None:
+        first = await listen_on_socket({}, str(path))
+        path.unlink()
+        second = await listen_on_socket({}, str(path))
+        await first.close()
+        assert path.exists()
+        await second.close()
+
+    asyncio.run(test())
+
+
+def test_every_address_is_reached_over_both_protocols_if_asked_for() -> None:
+    async def test() -> None:
+        try:
+            listener = await listen(ROUTES, "::", 0)
+        except Unreachable:
+            pytest.skip("there is no IPv6 here")
+        port = address_of(listener.address).port
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET /healthz HTTP/1.0\r\n\r\n")
+        assert status(await reader.read()) == 200
+        writer.close()
+        await listener.close()
+
+    asyncio.run(test())
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "port"),
+    [
+        ("127.0.0.1:9177", "127.0.0.1", 9177),
+        ("0.0.0.0:0", "0.0.0.0", 0),
+        ("[::1]:65535", "::1", 65535),
+        ("localhost:80", "localhost", 80),
+    ],
+)
+def test_an_address_is_a_host_and_a_port(text: str, host: str, port: int) -> None:
+    assert address_of(text) == (host, port)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "9177",
+        ":9177",
+        "127.0.0.1",
+        "127.0.0.1:",
+        "127.0.0.1:65536",
+        "::1:80",
+        "[127.0.0.1]:80",
+        "node:80",
+        "[]:80",
+        "256.0.0.1:80",
+        "127.0.0.1:٣",
+        "127.0.0.1:-1",
+        "[fe80::1%eth0]:80",
+        "[::1]80",
+        "127.0.0.1:80:80",
+    ],
+)
+def test_what_is_no_address_is_refused(text: str) -> None:
+    with pytest.raises(InputError) as caught:
+        address_of(text)
+    assert caught.value.hint

@@ -1,0 +1,187 @@
+"""Who writes a value, and why."""
+
+import socket
+from pathlib import Path
+
+import pytest
+from tests.fakes.node import RULE
+
+from memqos.converge.batches import batches
+from memqos.converge.routing import Router, Through, route, tally
+from memqos.converge.steps import Step
+from memqos.errors import Unreachable
+from memqos.host.cgroups import CgroupFs
+from memqos.host.reach import Reach, reach
+from memqos.plan.changes import Change
+from memqos.plan.names import container_of
+from memqos.plan.setting import Setting
+from memqos.plan.tree import Level
+
+SLICE = "/kubepods.slice/kubepods-pod1.slice"
+SCOPE = f"{SLICE}/cri-containerd-abc.scope"
+INNER = f"{SCOPE}/container"
+FOLDER = "/kubepods/burstable/pod1"
+BARE = f"{FOLDER}/abc"
+ALL = Reach(systemd="/run/systemd", bus="/bus", sockets={"containerd": "/cri"})
+NO_RUNTIME = Reach(systemd="/run/systemd", bus="/bus")
+NO_BUS = Reach(systemd="/run/systemd")
+
+
+def change(
+    path: str,
+    file: str = "memory.low",
+    new: str = "4096",
+    old: str = "0",
+    *,
+    level: Level = "container",
+    container: str | None = "main",
+) -> Change:
+    name = container if level == "container" else None
+    return Change(path, file, old, new, level, Setting(new, RULE), "ns/pod", name)
+
+
+@pytest.mark.parametrize(
+    ("path", "level", "owners", "through", "because"),
+    [
+        (SLICE, "pod", ALL, "systemd", "a unit of systemd's"),
+        (SCOPE, "container", ALL, "runtime", "the runtime puts back what it stored"),
+        (INNER, "container", ALL, "runtime", "crun keeps them in a cgroup of its own"),
+        (BARE, "container", ALL, "runtime", "the runtime puts back what it stored"),
+        (FOLDER, "pod", ALL, "direct", "nobody puts back old values"),
+        (SCOPE, "container", NO_RUNTIME, "systemd", "a unit of systemd's"),
+        (BARE, "container", NO_RUNTIME, "direct", "no runtime answers"),
+        (INNER, "container", NO_RUNTIME, "direct", "no runtime answers"),
+        (SLICE, "pod", NO_BUS, "direct", "the bus does not answer: a reload takes it back"),
+        (SLICE, "pod", Reach(), "direct", "systemd does not run here"),
+        (SLICE, "pod", Reach(is_copy=True), "direct", "nobody owns"),
+        (SCOPE, "container", Reach(is_direct=True), "direct", "asked for"),
+    ],
+)
+def test_a_value_is_written_by_whoever_would_undo_it(
+    path: str, level: Level, owners: Reach, through: Through, because: str
+) -> None:
+    found = route(change(path, level=level), owners, has_inner=False)
+    assert found.through == through
+    assert because in found.because
+
+
+def test_the_scope_around_crun_s_own_cgroup_is_systemd_s() -> None:
+    assert route(change(SCOPE), ALL, has_inner=True).through == "systemd"
+
+
+def test_the_pause_container_is_not_known_to_the_runtime_as_a_container() -> None:
+    assert route(change(SCOPE, container=None), ALL, has_inner=False).through == "systemd"
+    assert route(change(BARE, container=None), ALL, has_inner=False).through == "direct"
+
+
+def test_numa_nodes_of_a_unit_are_written_directly() -> None:
+    found = route(change(SLICE, "cpuset.mems", level="pod"), ALL, has_inner=False)
+    assert found.through == "direct"
+
+
+def test_each_runtime_has_its_own_socket() -> None:
+    both = Reach(sockets={"containerd": "/c", "cri-o": "/o"})
+    assert route(change(SCOPE), both, has_inner=False).socket == "/c"
+    crio = change(f"{SLICE}/crio-abc.scope")
+    assert route(crio, both, has_inner=False).socket == "/o"
+
+
+def test_crun_is_recognised_by_the_cgroup_it_makes(tmp_path: Path) -> None:
+    router = Router(CgroupFs(str(tmp_path)), ALL)
+    (tmp_path / INNER.removeprefix("/")).mkdir(parents=True)
+    assert router.route(change(SCOPE)).through == "systemd"
+    assert router.route(change(INNER)).through == "runtime"
+
+
+def test_routes_are_counted_most_first() -> None:
+    routes = [route(change(path), ALL, has_inner=False) for path in (SCOPE, BARE, SLICE)]
+    assert [(found.through, count) for found, count in tally(routes)] == [
+        ("runtime", 2),
+        ("systemd", 1),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("path", "container", "is_inner"),
+    [
+        (SCOPE, "abc", False),
+        (INNER, "abc", True),
+        (BARE, "abc", False),
+        ("/kubepods/pod1/crio-abc", "abc", False),
+    ],
+)
+def test_a_container_is_named_by_its_cgroup(path: str, container: str, is_inner: bool) -> None:
+    found = container_of(path)
+    assert found is not None
+    assert (found.container_id, found.is_inner) == (container, is_inner)
+
+
+@pytest.mark.parametrize("path", ["/kubepods.slice", SLICE, "/a/x.service", "/a/b_c"])
+def test_what_is_no_container_names_none(path: str) -> None:
+    assert container_of(path) is None
+
+
+class TestReach:
+    def test_a_folder_that_is_no_kernel_s_has_no_owners(self, tmp_path: Path) -> None:
+        assert reach(str(tmp_path)) == Reach(is_copy=True)
+
+    def test_a_socket_that_was_named_has_to_answer(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("memqos.host.reach._is_of_kernel", lambda _root: True)
+        path = tmp_path / "cri.sock"
+        with pytest.raises(Unreachable, match="no container runtime answers here"):
+            reach(str(tmp_path), str(path))
+        with socket.socket(socket.AF_UNIX) as server:
+            server.bind(str(path))
+            server.listen()
+            found = reach(str(tmp_path), f"unix://{path}")
+            assert found.sockets == {"containerd": str(path), "cri-o": str(path)}
+
+    def test_who_writes_directly_asks_nobody(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("memqos.host.reach._is_of_kernel", lambda _root: True)
+        assert reach(str(tmp_path), "/nowhere", direct=True) == Reach(is_direct=True)
+
+
+class TestBatches:
+    """Of a plan, by the cgroup a change is about."""
+
+    def order(self, *changes: Change) -> list[tuple[str, list[str]]]:
+        steps = [Step(change, 1) for change in changes]
+        return [
+            (batch[0].change.path, [step.change.file for step in batch])
+            for batch in batches(steps, lambda change: change.path)
+        ]
+
+    def test_raise_parents_before_children_and_lower_children_before_parents(self) -> None:
+        rising = [change(path) for path in ("/a/b/c", "/a", "/a/b")]
+        falling = [change(path, new="0", old="4096") for path in ("/a", "/a/b/c", "/a/b")]
+        assert [path for path, _ in self.order(*rising)] == ["/a", "/a/b", "/a/b/c"]
+        assert [path for path, _ in self.order(*falling)] == ["/a/b/c", "/a/b", "/a"]
+
+    def test_hold_a_container_s_values_though_one_rises_and_one_falls(self) -> None:
+        both = [change("/a/b"), change("/a/b", "memory.high", "4096", "max")]
+        assert self.order(*both, change("/a")) == [
+            ("/a", ["memory.low"]),
+            ("/a/b", ["memory.low", "memory.high"]),
+        ]
+
+    def test_are_two_only_where_the_same_happens_below(self) -> None:
+        def moved(path: str) -> tuple[Change, Change]:
+            return change(path, "memory.low", "0", "4096"), change(path, "memory.min")
+
+        assert self.order(*moved("/a"), *moved("/a/b")) == [
+            ("/a", ["memory.min"]),
+            ("/a/b", ["memory.low", "memory.min"]),
+            ("/a", ["memory.low"]),
+        ]
+        assert self.order(*moved("/a"), change("/a/b", "memory.low", "0", "4096")) == [
+            ("/a/b", ["memory.low"]),
+            ("/a", ["memory.low", "memory.min"]),
+        ]
+        assert self.order(*moved("/a"), change("/a/b", "memory.min")) == [
+            ("/a", ["memory.low", "memory.min"]),
+            ("/a/b", ["memory.min"]),
+        ]

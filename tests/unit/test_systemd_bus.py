@@ -1,0 +1,114 @@
+"""The client of systemd, against a bus that speaks the protocol."""
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.fakes.node import MI, memory_folder
+from tests.fakes.owned import KUBEPODS, OwnedNode
+from tests.fakes.peer import Mood
+
+from memqos.errors import Unreachable
+from memqos.host.systemd_bus import Manager, Refused
+from memqos.host.systemd_dropins import DropIns
+
+
+@pytest.fixture
+def node() -> Iterator[OwnedNode]:
+    with memory_folder() as folder:
+        yield OwnedNode(folder)
+
+
+@pytest.fixture
+def manager(node: OwnedNode) -> Iterator[Manager]:
+    client = Manager(str(node.systemd.socket), 0.5)
+    yield client
+    client.close()
+
+
+def test_properties_are_set_together_until_the_next_boot(node: OwnedNode, manager: Manager) -> None:
+    with node.systemd.serving():
+        manager.set_properties("kubepods.slice", {"MemoryMin": MI, "MemoryHigh": (1 << 64) - 1})
+        manager.set_properties("kubepods.slice", {"MemoryMin": 2 * MI})
+    assert [(call["runtime"], call["properties"]) for call in node.systemd.calls] == [
+        (True, {"MemoryMin": MI, "MemoryHigh": (1 << 64) - 1}),
+        (True, {"MemoryMin": 2 * MI}),
+    ]
+    assert node.kernel.read(KUBEPODS, "memory.min") == str(2 * MI)
+
+
+def test_a_refusal_has_systemd_s_words(node: OwnedNode, manager: Manager) -> None:
+    node.systemd.mood = "refuses"
+    with node.systemd.serving(), pytest.raises(Refused, match="Access denied") as refused:
+        manager.set_properties("kubepods.slice", {"MemoryMin": MI})
+    assert refused.value.name.endswith("AccessDenied")
+
+
+@pytest.mark.parametrize(
+    ("mood", "says"), [("hangs up", "cannot be reached"), ("hangs", "no answer over the bus")]
+)
+def test_a_bus_that_is_lost_is_unreachable_with_a_way_on(
+    node: OwnedNode, manager: Manager, mood: Mood, says: str
+) -> None:
+    node.systemd.mood = mood
+    with node.systemd.serving(), pytest.raises(Unreachable, match=f"{says}.* – "):
+        manager.set_properties("kubepods.slice", {"MemoryMin": MI})
+
+
+def test_a_bus_that_is_not_there_is_unreachable(manager: Manager) -> None:
+    with pytest.raises(Unreachable, match="No such file or directory"):
+        manager.set_properties("kubepods.slice", {"MemoryMin": MI})
+
+
+@pytest.mark.skipif(shutil.which("dbus-daemon") is None, reason="no dbus-daemon here")
+def test_a_real_bus_without_systemd_on_it_is_unreachable(tmp_path: Path) -> None:
+    path = tmp_path / "bus"
+    configuration = tmp_path / "bus.conf"
+    configuration.write_text(
+        f"""<busconfig><listen>unix:path={path}</listen><auth>EXTERNAL</auth>
+        <policy context="default"><allow user="*"/><allow send_destination="*"/>
+        <allow receive_sender="*"/><allow own="*"/></policy>
+        </busconfig>"""
+    )
+    command = ["dbus-daemon", f"--config-file={configuration}", "--nofork", "--print-address"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as daemon:
+        assert daemon.stdout is not None
+        daemon.stdout.readline()
+        manager = Manager(str(path), 5)
+        try:
+            with pytest.raises(Unreachable, match="systemd1 was not provided"):
+                manager.set_properties("kubepods.slice", {"MemoryMin": MI})
+        finally:
+            manager.close()
+            daemon.kill()
+
+
+class TestDropIns:
+    def test_are_beside_a_transient_unit_and_else_in_a_folder_of_their_own(
+        self, tmp_path: Path
+    ) -> None:
+        dropins = DropIns(str(tmp_path))
+        for folder in ("transient", "system.control"):
+            file = tmp_path / folder / "a.slice.d" / "50-MemoryLow.conf"
+            file.parent.mkdir(parents=True)
+            file.write_text(folder)
+        assert dropins.read("a.slice", "MemoryLow") == "system.control"
+        (tmp_path / "transient" / "a.slice").touch()
+        assert dropins.read("a.slice", "MemoryLow") == "transient"
+        assert dropins.read("a.slice", "MemoryMin") is None
+
+    def test_are_taken_away_with_their_folder_once_that_is_empty(self, tmp_path: Path) -> None:
+        folder = tmp_path / "system.control" / "a.slice.d"
+        folder.mkdir(parents=True)
+        for name in ("Low", "Min"):
+            (folder / f"50-Memory{name}.conf").write_text("ours")
+        dropins = DropIns(str(tmp_path))
+        dropins.restore("a.slice", "MemoryLow", None)
+        assert [path.name for path in folder.iterdir()] == ["50-MemoryMin.conf"]
+        dropins.restore("a.slice", "MemoryMin", "theirs")
+        assert (folder / "50-MemoryMin.conf").read_text() == "theirs"
+        dropins.restore("a.slice", "MemoryMin", None)
+        dropins.restore("a.slice", "MemoryMin", None)
+        assert not folder.exists()

@@ -1,0 +1,280 @@
+"""The admission server over real TLS: it answers who asks properly, and outlives who does not."""
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import ssl
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPSConnection
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.commands import ROOT, memqos
+from tests.fakes.kubelet import Identity, self_signed
+from tests.fakes.reviews import UID, container, review
+
+from memqos.errors import InputError
+from memqos.findings.policy import API_VERSION, KIND, ForbidClass, Policy
+from memqos.release import Release
+from memqos.serve.addresses import Address
+from memqos.serve.admission import Door
+from memqos.serve.certificates import Certificate
+from memqos.serve.http import REQUEST_SECONDS, Listener
+from memqos.serve.webhook import BODY, MUTATE, VALIDATE, Webhook
+
+pytestmark = pytest.mark.skipif(
+    shutil.which("openssl") is None, reason="certificates are made with openssl: install it"
+)
+BEST_EFFORT = review({"containers": [container()]})
+FINE = review({"containers": [container(requests={"memory": "1Gi"})]})
+POLICY = Policy(API_VERSION, KIND, rules=(ForbidClass(id="no-be", forbid=("BestEffort",)),))
+
+
+@pytest.fixture(scope="module")
+def identity(tmp_path_factory: pytest.TempPathFactory) -> Identity:
+    return self_signed(tmp_path_factory.mktemp("pki"), "webhook", "IP:127.0.0.1")
+
+
+class Client:
+    """Somebody who trusts one certificate."""
+
+    def __init__(self, listener: Listener, identity: Identity) -> None:
+        host, _, port = listener.address.rpartition(":")
+        self.address = host, int(port)
+        self.trust = ssl.create_default_context(cafile=str(identity.cert))
+
+    def ask(self, path: str, body: bytes | None, **headers: str) -> tuple[int, bytes]:
+        connection = HTTPSConnection(*self.address, context=self.trust, timeout=30)
+        try:
+            method = "GET" if body is None else "POST"
+            connection.request(method, path, body, {"Content-Type": "application/json", **headers})
+            answer = connection.getresponse()
+            return answer.status, answer.read()
+        finally:
+            connection.close()
+
+    def verdict(self, path: str, body: bytes) -> dict[str, Any]:
+        status, answer = self.ask(path, body)
+        assert status == 200
+        response: dict[str, Any] = json.loads(answer)["response"]
+        assert response["uid"] == UID
+        return response
+
+    async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        return await asyncio.open_connection(*self.address, ssl=self.trust)
+
+
+def serving(identity: Identity, test: Callable[[Client, Webhook], Awaitable[None]]) -> None:
+    async def run() -> None:
+        webhook = Webhook(Door(POLICY, Release.of("1.36")))
+        certificate = Certificate(str(identity.cert), str(identity.key))
+        listener = await webhook.listen(Address("127.0.0.1", 0), certificate)
+        try:
+            async with asyncio.timeout(60):
+                await test(Client(listener, identity), webhook)
+        finally:
+            await listener.close()
+
+    asyncio.run(run())
+
+
+def asking(identity: Identity, test: Callable[[Client], None]) -> None:
+    """A client in a thread of its own, as it is not made for a loop."""
+
+    async def in_thread(client: Client, _webhook: Webhook) -> None:
+        await asyncio.to_thread(test, client)
+
+    serving(identity, in_thread)
+
+
+def test_reviews_are_answered(identity: Identity) -> None:
+    def test(client: Client) -> None:
+        refused = client.verdict(VALIDATE, BEST_EFFORT)
+        assert refused["status"]["message"] == "no-be: the pod is BestEffort"
+        assert client.verdict(VALIDATE, FINE)["allowed"]
+        assert client.verdict(MUTATE, BEST_EFFORT)["allowed"]
+        assert client.ask("/healthz", None) == (200, b"ok\n")
+        _, metrics = client.ask("/metrics", None)
+        assert b'memqos_webhook_reviews_total{path="/validate",verdict="refused"} 1' in metrics
+
+    asking(identity, test)
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status"),
+    [
+        (VALIDATE, b"", 400),
+        (VALIDATE, b"{", 400),
+        (VALIDATE, b"{}", 400),
+        (VALIDATE, b"[" * 1_000_000, 400),
+        (VALIDATE, None, 405),
+        ("/healthz", b"{}", 405),
+        ("/elsewhere", b"{}", 404),
+    ],
+)
+def test_what_is_no_review_gets_a_proper_answer(
+    identity: Identity, path: str, body: bytes | None, status: int
+) -> None:
+    def test(client: Client) -> None:
+        assert client.ask(path, body)[0] == status
+        assert client.ask("/healthz", None)[0] == 200
+
+    asking(identity, test)
+
+
+def test_a_body_that_is_too_large_is_refused_before_it_is_read(identity: Identity) -> None:
+    async def test(client: Client, _webhook: Webhook) -> None:
+        reader, writer = await client.connect()
+        writer.write(b"POST /validate HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % (BODY + 1))
+        assert (await reader.readline()).startswith(b"HTTP/1.1 413 ")
+        writer.transport.abort()
+
+    serving(identity, test)
+
+
+def test_a_body_of_unknown_length_is_refused(identity: Identity) -> None:
+    async def test(client: Client, _webhook: Webhook) -> None:
+        reader, writer = await client.connect()
+        writer.write(b"POST /validate HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n")
+        assert (await reader.readline()).startswith(b"HTTP/1.1 411 ")
+        writer.transport.abort()
+
+    serving(identity, test)
+
+
+def test_a_body_is_asked_for_where_the_client_waits(identity: Identity) -> None:
+    async def test(client: Client, _webhook: Webhook) -> None:
+        reader, writer = await client.connect()
+        head = b"POST /validate HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n"
+        writer.write(head % len(FINE))
+        assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+        writer.write(FINE)
+        assert await reader.readline() == b"HTTP/1.1 200 OK\r\n"
+        writer.transport.abort()
+
+    serving(identity, test)
+
+
+def test_a_client_that_never_finishes_is_let_go_and_holds_nobody_up(
+    identity: Identity, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert REQUEST_SECONDS <= 10
+    monkeypatch.setattr("memqos.serve.http.REQUEST_SECONDS", 0.5)
+
+    async def test(client: Client, _webhook: Webhook) -> None:
+        slow = [await client.connect() for _ in range(5)]
+        for _, writer in slow:
+            writer.write(b"POST /validate HTTP/1.1\r\nContent-Length: 100\r\n\r\n{")
+        assert (await asyncio.to_thread(client.verdict, VALIDATE, FINE))["allowed"]
+        for reader, writer in slow:
+            assert await reader.read() == b""
+            writer.close()
+
+    serving(identity, test)
+
+
+def test_many_at_once_each_get_their_own_answer(identity: Identity) -> None:
+    def test(client: Client) -> None:
+        bodies = [BEST_EFFORT if index % 3 else FINE for index in range(120)]
+        with ThreadPoolExecutor(16) as pool:
+            answers = pool.map(lambda body: client.verdict(VALIDATE, body)["allowed"], bodies)
+            assert list(answers) == [body is FINE for body in bodies]
+
+    asking(identity, test)
+
+
+class TestACertificate:
+    def test_is_taken_anew_once_its_files_change(self, tmp_path: Path) -> None:
+        first = self_signed(tmp_path, "first", "IP:127.0.0.1")
+        second = self_signed(tmp_path, "second", "IP:127.0.0.1")
+        used = Identity(tmp_path / "tls.crt", tmp_path / "tls.key")
+        _install(first, used)
+        certificate = Certificate(str(used.cert), str(used.key))
+        webhook = Webhook(Door(POLICY, Release.of("1.36")))
+
+        async def run() -> None:
+            listener = await webhook.listen(Address("127.0.0.1", 0), certificate)
+            try:
+                old, new = Client(listener, first), Client(listener, second)
+                assert not certificate.refresh()
+                assert (await asyncio.to_thread(old.ask, "/healthz", None))[0] == 200
+                _install(second, used)
+                assert certificate.refresh()
+                assert (await asyncio.to_thread(new.ask, "/healthz", None))[0] == 200
+                with pytest.raises(ssl.SSLCertVerificationError):
+                    await asyncio.to_thread(old.ask, "/healthz", None)
+                _install(Identity(first.cert, second.key), used)
+                with pytest.raises(InputError, match="do not work together"):
+                    certificate.refresh()
+                assert (await asyncio.to_thread(new.ask, "/healthz", None))[0] == 200
+            finally:
+                await listener.close()
+
+        asyncio.run(run())
+
+    def test_that_is_missing_or_wrong_is_told_before_anything_listens(
+        self, tmp_path: Path, identity: Identity
+    ) -> None:
+        def told(cert: Path, key: Path) -> str:
+            done = memqos("webhook", "--tls-cert", str(cert), "--tls-key", str(key))
+            assert done.code == 1
+            return done.err
+
+        assert "no such file" in told(tmp_path / "none.crt", identity.key)
+        junk = tmp_path / "junk.pem"
+        junk.write_text("junk")
+        assert "do not work together" in told(identity.cert, junk)
+
+
+def _install(what: Identity, to: Identity) -> None:
+    """As a mounted secret changes: all at once, and under another inode."""
+    for source, target in zip(what, to, strict=True):
+        fresh = target.with_suffix(".new")
+        shutil.copy(source, fresh)
+        os.replace(fresh, target)
+
+
+def test_the_command_serves_until_it_is_told_to_stop(identity: Identity, tmp_path: Path) -> None:
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(
+        f"apiVersion: {API_VERSION}\nkind: {KIND}\n"
+        "rules: [{id: no-be, check: class, forbid: [BestEffort]}]\n"
+    )
+    arguments = ["--listen", "127.0.0.1:0", "--policy", str(policy)]
+    files = ["--tls-cert", str(identity.cert), "--tls-key", str(identity.key)]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "memqos", "webhook", *arguments, *files],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+    )
+    try:
+        assert process.stderr is not None
+        line = process.stderr.readline()
+        host, _, port = (
+            line.removeprefix("answering on https://").partition(": ")[0].rpartition(":")
+        )
+        trust = ssl.create_default_context(cafile=str(identity.cert))
+        connection = HTTPSConnection(host, int(port), context=trust, timeout=30)
+        connection.request("POST", VALIDATE, BEST_EFFORT)
+        assert b"no-be" in connection.getresponse().read()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+        connection.close()
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.parametrize("listen", ["8443", ":8443", "example.com:8443"])
+def test_an_address_that_cannot_be_is_refused(identity: Identity, listen: str) -> None:
+    files = ["--tls-cert", str(identity.cert), "--tls-key", str(identity.key)]
+    done = memqos("webhook", "--listen", listen, *files)
+    assert done.code == 1
+    assert "127.0.0.1" in done.err or "localhost" in done.err

@@ -1,0 +1,180 @@
+"""memqos at work on a machine whose cgroups have owners, as its command would be."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from tests.vm.guest.runtime import start_unit
+from tests.vm.guest.support import ROOT, WORKLOAD, Workload, wait_until
+
+from memqos.converge.apply import Applied, Progress, apply, quiet
+from memqos.converge.journal import hierarchy_of, writing
+from memqos.converge.observing import Configuration, observe_live
+from memqos.converge.planning import FILES, NodePlan, Wanted, plan_of
+from memqos.converge.rollback import RolledBack, rollback
+from memqos.converge.routing import Router
+from memqos.converge.sources import FilePods
+from memqos.converge.steps import Step, steps_of
+from memqos.converge.writing import cautions_of
+from memqos.host.cgroups import CgroupFs
+from memqos.host.machine import read_machine
+from memqos.host.reach import reach
+from memqos.plan.changes import Change
+from memqos.plan.setting import Rule, Setting
+from memqos.plan.tree import Level
+
+SETTING: Final = Setting(None, Rule("test", "because the test says so", "the test"))
+MEMORY: Final = ("memory.min", "memory.low", "memory.high", "memory.max", "memory.oom.group")
+ENTER: Final = 'echo $$ >{}/cgroup.procs; exec "$@"'
+
+
+class Memqos:
+    """Plans, writes and takes back, with a journal in a folder."""
+
+    def __init__(self, folder: Path, timeout: float = 60) -> None:
+        self.folder = folder
+        self.fs = CgroupFs()
+        self.machine = read_machine()
+        self.timeout = timeout
+        assert self.machine.boot_id
+        self._hierarchy = hierarchy_of(self.fs, self.machine.boot_id)
+
+    def router(self) -> Router:
+        return Router(self.fs, reach(self.fs.root), 4096, self.timeout)
+
+    def step(
+        self, path: str, file: str, new: str | int, level: Level = "pod", name: str | None = None
+    ) -> Step:
+        cgroup = ROOT / path.removeprefix("/")
+        old = (cgroup / file).read_text().strip()
+        change = Change(path, file, old, str(new), level, SETTING, "default/pod", name)
+        return Step(change, cgroup.stat().st_ino)
+
+    def apply(
+        self,
+        steps: Iterable[Step],
+        progress: Progress = quiet,
+        *,
+        force: bool = False,
+        router: Router | None = None,
+    ) -> Applied:
+        cautions = cautions_of(self.machine, force=force)
+        router = router or self.router()
+        try:
+            with writing(str(self.folder / "journal"), self._hierarchy) as journal:
+                return apply(steps, self.fs, router, journal, cautions, progress)
+        finally:
+            router.close()
+
+    def rollback(self) -> RolledBack:
+        cautions = cautions_of(self.machine, force=False)
+        router = self.router()
+        try:
+            with writing(str(self.folder / "journal"), self._hierarchy) as journal:
+                return rollback(self.fs, router, journal, cautions)
+        finally:
+            router.close()
+
+    def plan(
+        self, pods: Iterable[Mapping[str, Any]], below: str, release: str = "1.38", **kubelet: Any
+    ) -> tuple[NodePlan, tuple[Step, ...]]:
+        """The plan of a node with these pods, whose kubelet is configured like this."""
+        file = self.folder / "pods.json"
+        file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": list(pods)}))
+        configuration = {
+            "apiVersion": "kubelet.config.k8s.io/v1beta1",
+            "kind": "KubeletConfiguration",
+            "cgroupDriver": "systemd" if below.endswith(".slice") else "cgroupfs",
+            **kubelet,
+        }
+        observation = observe_live(
+            FilePods((str(file),)),
+            FILES,
+            below=(below,),
+            configuration=Configuration("kubelet", json.dumps(configuration).encode()),
+        )
+        plan = plan_of(observation, Wanted(release=release))
+        return plan, steps_of(plan.comparison.changes, observation.identities)
+
+    def files(self, below: str) -> dict[str, str | None]:
+        """All that memqos may write there, and what it must not change."""
+        return {
+            f"{path}/{file}": self.fs.read(path, file)
+            for path in self.fs.paths(below)
+            for file in MEMORY
+        }
+
+
+def ends(applied: Applied) -> dict[str, str]:
+    """Path/file → how it ended."""
+    return {f"{r.change.path}/{r.change.file}": r.end for r in applied.results}
+
+
+def number(cgroup: Path, file: str) -> int:
+    return int((cgroup / file).read_text())
+
+
+def text(cgroup: Path, file: str) -> str:
+    return (cgroup / file).read_text().strip()
+
+
+def count(cgroup: Path, event: str) -> int:
+    """How often something happened, by memory.events."""
+    events = dict(line.split() for line in text(cgroup, "memory.events").splitlines())
+    return int(events[event])
+
+
+def workload_in(cgroup: Path) -> Workload:
+    """A process that holds memory when told to, in a cgroup that somebody else has made."""
+    command = ["sh", "-ec", ENTER.format(cgroup), "sh", sys.executable, "-I", "-S", "-u"]
+    return Workload(
+        subprocess.Popen(
+            [*command, str(WORKLOAD)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+    )
+
+
+def cache_in(cgroup: Path, file: Path, size: int) -> None:
+    """Fill the page cache on a cgroup's account, with a file that takes no disk."""
+    with file.open("wb") as sparse:
+        sparse.truncate(size)
+    command = ["sh", "-ec", ENTER.format(cgroup), "sh", "busybox", "cat", str(file)]
+    subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
+
+
+def scope(name: str, slice_: str) -> tuple[Path, subprocess.Popen[bytes]]:
+    """A scope as runtimes make them, around a process that sleeps."""
+    process = subprocess.Popen(["sleep", "infinity"])
+    start_unit(
+        name,
+        {
+            "PIDs": ("au", [process.pid]),
+            "Slice": ("s", slice_),
+            "MemoryAccounting": ("b", True),
+        },
+    )
+    line = f"/{name}\n"
+    cgroup_of = Path(f"/proc/{process.pid}/cgroup")
+    wait_until(f"{name} is there", lambda: cgroup_of.read_text().endswith(line))
+    path = cgroup_of.read_text().strip().removeprefix("0::/")
+    return ROOT / path, process
+
+
+def systemctl(*arguments: str) -> str:
+    done = subprocess.run(["systemctl", *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def dropins() -> dict[str, str]:
+    """All that systemd was told until the next boot."""
+    return {
+        str(path): path.read_text()
+        for folder in ("transient", "system.control")
+        for path in Path("/run/systemd", folder).rglob("50-Memory*")
+        if os.path.isfile(path)
+    }

@@ -1,0 +1,311 @@
+"""A container runtime at work in the machine: containerd, its images, pods and containers.
+
+What a kubelet would do is done here with as little as a runtime needs: host network, one image that
+is made of busybox, cgroups named and made as the kubelet's.
+"""
+
+import hashlib
+import io
+import json
+import signal
+import subprocess
+import tarfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from jeepney import DBusAddress, new_method_call
+from jeepney.io.blocking import open_dbus_connection
+from tests.vm.guest.support import ROOT, wait_until
+
+from memqos.errors import Unreachable
+from memqos.host import cri, grpc
+from memqos.host.protowire import Field, Message, decode, encode
+from memqos.plan.names import CgroupNames, Driver, QosClass, cgroup_names, inner
+
+Handler = Literal["runc", "crun"]
+
+IMAGE: Final = "localhost/busybox:1"
+PAUSE: Final = "localhost/pause:1"
+SOCKET: Final = "/run/containerd/containerd.sock"
+APPLETS: Final = ("sh", "sleep", "tail", "dd", "cat", "head")
+
+CONFIG: Final = """
+version = 2
+disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapshotter.v1.zfs",
+  "io.containerd.snapshotter.v1.aufs", "io.containerd.snapshotter.v1.devmapper",
+  "io.containerd.internal.v1.opt", "io.containerd.tracing.processor.v1.otlp"]
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = "{pause}"
+  disable_apparmor = true
+  [plugins."io.containerd.grpc.v1.cri".containerd]
+    snapshotter = "overlayfs"
+    default_runtime_name = "runc"
+"""
+HANDLER: Final = """
+    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.{name}]
+      runtime_type = "io.containerd.runc.v2"
+      [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.{name}.options]
+        BinaryName = "/usr/bin/{binary}"
+        SystemdCgroup = {systemd}
+"""
+
+NODE_NETWORK: Final = 2
+NAMESPACES: Final[Message] = {"network": Field(1, "number")}
+SANDBOX_LINUX: Final[Message] = {
+    "cgroup_parent": Field(1, "text"),
+    "security_context": Field(2, {"namespace_options": Field(1, NAMESPACES)}),
+}
+SANDBOX: Final[Message] = {
+    "metadata": Field(
+        1, {"name": Field(1, "text"), "uid": Field(2, "text"), "namespace": Field(3, "text")}
+    ),
+    "linux": Field(8, SANDBOX_LINUX),
+}
+RESOURCES: Final[Message] = {
+    **cri.LINUX_RESOURCES,
+    "cpu_shares": Field(3, "number"),
+    "oom_score_adj": Field(5, "number"),
+}
+CONTAINER: Final[Message] = {
+    "metadata": Field(1, {"name": Field(1, "text")}),
+    "image": Field(2, {"image": Field(1, "text")}),
+    "command": Field(3, "texts"),
+    "linux": Field(
+        15,
+        {
+            "resources": Field(1, RESOURCES),
+            "security_context": Field(2, {"namespace_options": Field(3, NAMESPACES)}),
+        },
+    ),
+}
+RUN_SANDBOX: Final[Message] = {
+    "config": Field(1, SANDBOX),
+    "runtime_handler": Field(2, "text"),
+}
+CREATE: Final[Message] = {
+    "pod_sandbox_id": Field(1, "text"),
+    "config": Field(2, CONTAINER),
+    "sandbox_config": Field(3, SANDBOX),
+}
+ID: Final[Message] = {"id": Field(1, "text")}
+UPDATE: Final[Message] = {"container_id": Field(1, "text"), "linux": Field(2, RESOURCES)}
+
+
+class Containerd:
+    """One containerd whose runtimes put cgroups where the driver says."""
+
+    def __init__(self, driver: Driver) -> None:
+        self.driver = driver
+        self._channel = grpc.Channel(SOCKET, 120)
+        self._process: subprocess.Popen[bytes] | None = None
+        folder = Path("/etc/containerd")
+        folder.mkdir(exist_ok=True)
+        handlers = (
+            HANDLER.format(name=name, binary=name, systemd=str(driver == "systemd").lower())
+            for name in ("runc", "crun")
+        )
+        (folder / "config.toml").write_text(CONFIG.format(pause=PAUSE) + "".join(handlers))
+        self.start()
+        archive = Path("/var/tmp/images.tar")
+        archive.write_bytes(_archive())
+        _run("ctr", "--namespace", "k8s.io", "images", "import", str(archive))
+
+    def start(self) -> None:
+        with Path("/tmp/containerd.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                ["containerd"], stdout=log, stderr=log, start_new_session=True
+            )
+        wait_until("containerd answers", self._answers)
+
+    def kill(self) -> None:
+        """Containers go on without it."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+
+    def pause(self) -> None:
+        """It is there, and does not answer."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
+
+    def ask(self, method: str, message: Message, values: Mapping[str, Any]) -> dict[str, Any]:
+        answer = self._channel.call(f"{cri.SERVICE}/{method}", encode(message, values))
+        return decode(ID, answer)
+
+    def update(self, container: str, **resources: Any) -> None:
+        """What a kubelet sends when it resizes a container."""
+        values = {"container_id": container, "linux": resources}
+        self.ask("UpdateContainerResources", UPDATE, values)
+
+    def stored(self, container: str) -> dict[str, str]:
+        """The unified values that containerd has stored."""
+        return cri.Runtime(SOCKET, 120).kept(container).unified
+
+    def _answers(self) -> bool:
+        try:
+            grpc.Channel(SOCKET, 20).call(f"{cri.SERVICE}/Version", b"")
+        except (Unreachable, grpc.Refused):
+            return False
+        return True
+
+
+class RunningPod:
+    """A pod with its cgroups, made as a kubelet makes them."""
+
+    def __init__(
+        self, containerd: Containerd, uid: str, qos: QosClass, handler: Handler = "runc"
+    ) -> None:
+        self.containerd = containerd
+        self.uid = uid
+        self.names: CgroupNames = cgroup_names(containerd.driver)
+        self.path = self.names.pod(uid, qos)
+        self.handler = handler
+        self.containers: dict[str, str] = {}
+        make_cgroups(self.names, self.path)
+        name = self.path.rpartition("/")[2] if containerd.driver == "systemd" else self.path
+        network = {"network": NODE_NETWORK}
+        self._config = {
+            "metadata": {"name": uid, "uid": uid, "namespace": "default"},
+            "linux": {
+                "cgroup_parent": name,
+                "security_context": {"namespace_options": network},
+            },
+        }
+        self.sandbox = containerd.ask(
+            "RunPodSandbox", RUN_SANDBOX, {"config": self._config, "runtime_handler": handler}
+        )["id"]
+
+    def container(self, name: str, command: tuple[str, ...] = (), **resources: Any) -> Path:
+        """Start a container; its cgroup."""
+        config = {
+            "metadata": {"name": name},
+            "image": {"image": IMAGE},
+            "command": command or ("/bin/sleep", "2147483647"),
+            "linux": {
+                "resources": resources,
+                "security_context": {"namespace_options": {"network": NODE_NETWORK}},
+            },
+        }
+        made = self.containerd.ask(
+            "CreateContainer",
+            CREATE,
+            {"pod_sandbox_id": self.sandbox, "config": config, "sandbox_config": self._config},
+        )["id"]
+        self.containerd.ask("StartContainer", ID, {"id": made})
+        self.containers[name] = made
+        return self.cgroup(name)
+
+    def cgroup(self, name: str) -> Path:
+        """Where a container's processes are, or the scope around them."""
+        return ROOT / self.names.container(
+            self.path, self.containers[name], "containerd"
+        ).removeprefix("/")
+
+    def inner(self, name: str) -> Path:
+        """The cgroup crun makes within a scope."""
+        return Path(inner(str(self.cgroup(name))))
+
+    def remove(self) -> None:
+        self.containerd.ask("StopPodSandbox", ID, {"id": self.sandbox})
+        self.containerd.ask("RemovePodSandbox", ID, {"id": self.sandbox})
+        remove_cgroup(self.path)
+
+
+def make_cgroups(names: CgroupNames, *paths: str) -> None:
+    """Those above pods, and these; what is there already stays."""
+    for path in (names.kubepods, names.burstable, names.besteffort, *paths):
+        folder = ROOT / path.removeprefix("/")
+        if folder.is_dir():
+            continue
+        if names.driver == "systemd":
+            start_unit(folder.name, {"MemoryAccounting": ("b", True), "CPUAccounting": ("b", True)})
+            wait_until(f"{path} is there", folder.is_dir)
+        else:
+            folder.mkdir()
+            for each in (folder.parent, folder):
+                (each / "cgroup.subtree_control").write_text("+cpuset +cpu +memory +pids")
+
+
+def remove_cgroup(path: str) -> None:
+    """As a kubelet does when a pod has ended."""
+    folder = ROOT / path.removeprefix("/")
+    if path.endswith(".slice"):
+        _run("systemctl", "stop", folder.name)
+    wait_until(f"{path} is gone", lambda: not folder.exists() or _removed(folder))
+
+
+def start_unit(name: str, properties: Mapping[str, tuple[str, Any]], **more: Any) -> None:
+    """A transient unit, as kubelets make slices and runtimes make scopes."""
+    with open_dbus_connection("SYSTEM") as bus:
+        call = new_method_call(
+            DBusAddress(
+                "/org/freedesktop/systemd1",
+                "org.freedesktop.systemd1",
+                "org.freedesktop.systemd1.Manager",
+            ),
+            "StartTransientUnit",
+            "ssa(sv)a(sa(sv))",
+            (name, "replace", [("DefaultDependencies", ("b", False)), *properties.items()], []),
+        )
+        bus.send_and_get_reply(call, timeout=60)
+
+
+def _removed(folder: Path) -> bool:
+    try:
+        folder.rmdir()
+    except OSError:
+        return False
+    return True
+
+
+def _archive() -> bytes:
+    """Two images of one layer, busybox, in the form that `docker save` gives them."""
+    layer = io.BytesIO()
+    with tarfile.open(fileobj=layer, mode="w") as tar:
+        for folder in ("bin", "etc", "proc", "sys", "dev", "tmp"):
+            _add(tar, folder, kind=tarfile.DIRTYPE)
+        _add(tar, "bin/busybox", Path("/bin/busybox").read_bytes())
+        for applet in APPLETS:
+            _add(tar, f"bin/{applet}", kind=tarfile.SYMTYPE, link="busybox")
+    content = layer.getvalue()
+    digest = hashlib.sha256(content).hexdigest()
+    archive, manifest = io.BytesIO(), []
+    with tarfile.open(fileobj=archive, mode="w") as tar:
+        _add(tar, f"{digest}.tar", content)
+        for tag in (IMAGE, PAUSE):
+            config = json.dumps(
+                {
+                    "architecture": "amd64",
+                    "os": "linux",
+                    "config": {"Entrypoint": ["/bin/sleep", "2147483647"], "Env": ["PATH=/bin"]},
+                    "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}"]},
+                    "history": [{"created_by": tag}],
+                }
+            ).encode()
+            name = f"{hashlib.sha256(config).hexdigest()}.json"
+            _add(tar, name, config)
+            manifest.append({"Config": name, "RepoTags": [tag], "Layers": [f"{digest}.tar"]})
+        _add(tar, "manifest.json", json.dumps(manifest).encode())
+    return archive.getvalue()
+
+
+def _add(
+    tar: tarfile.TarFile,
+    name: str,
+    data: bytes = b"",
+    kind: bytes = tarfile.REGTYPE,
+    link: str = "",
+) -> None:
+    entry = tarfile.TarInfo(name)
+    entry.type, entry.linkname, entry.mode, entry.size = kind, link, 0o755, len(data)
+    tar.addfile(entry, io.BytesIO(data))
+
+
+def _run(*command: str) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr

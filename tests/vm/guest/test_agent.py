@@ -1,0 +1,238 @@
+"""An agent on a real kernel: pods come and go, others write, and the agent itself is killed."""
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.vm.guest.owned import dropins, number, scope, systemctl, text
+from tests.vm.guest.runtime import make_cgroups, remove_cgroup
+from tests.vm.guest.support import MI, ROOT, Cgroup, wait_until
+from tests.vm.harness.topology import Topology
+
+from memqos.agent.sampling import sampled
+from memqos.plan.names import cgroup_names
+
+MACHINES = {"systemd": Topology(init="systemd")}
+
+PODS = 60
+LOW, HIGH = "memory.low", "memory.high"
+REQUEST, LIMIT = 4 * MI, 12 * MI
+THROTTLED_AT = 8 * MI
+
+
+def a_pod(uid: str) -> dict[str, Any]:
+    resources = {"requests": {"memory": str(REQUEST)}, "limits": {"memory": str(LIMIT)}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": uid, "namespace": "default", "uid": uid},
+        "spec": {
+            "nodeName": "node",
+            "containers": [
+                {"name": name, "image": "i", "resources": resources} for name in ("a", "b")
+            ],
+        },
+        "status": {
+            "phase": "Running",
+            "containerStatuses": [
+                {"name": name, "containerID": f"containerd://{uid}{name}"} for name in ("a", "b")
+            ],
+        },
+    }
+
+
+class Agent:
+    """The command at work, its pods from a folder."""
+
+    def __init__(self, folder: Path, driver: str) -> None:
+        self.folder = folder
+        (folder / "pods").mkdir()
+        (folder / "kubelet.yaml").write_text(
+            "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
+            "featureGates: {MemoryQoS: true}\nmemoryReservationPolicy: TieredReservation\n"
+            f"memoryThrottlingFactor: 0.5\ncgroupDriver: {driver}\n"
+        )
+        self.agent: subprocess.Popen[str] | None = None
+
+    def start(self) -> None:
+        command = [sys.executable, "-m", "memqos.cli.main", "agent", "--mode", "enforce"]
+        for name, value in {
+            "pods": self.folder / "pods",
+            "kubelet": self.folder / "kubelet.yaml",
+            "journal": self.folder / "run",
+            "state-socket": self.folder / "state.sock",
+            "listen": "127.0.0.1:0",
+            "release": "1.38",
+            "resync": "1h",
+        }.items():
+            command += [f"--{name}", str(value)]
+        with (self.folder / "log").open("a") as log:
+            self.agent = subprocess.Popen(command, stderr=log, text=True)
+        wait_until("the agent has looked at the node", self.has_looked)
+
+    def end(self, how: signal.Signals) -> int:
+        assert self.agent is not None
+        self.agent.send_signal(how)
+        code = self.agent.wait()
+        self.agent = None
+        return code
+
+    def has_looked(self) -> bool:
+        assert self.agent is not None
+        assert self.agent.poll() is None, (self.folder / "log").read_text()
+        try:
+            return bool(self.state()["levels"])
+        except (OSError, ValueError):
+            return False
+
+    def state(self) -> dict[str, Any]:
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(str(self.folder / "state.sock"))
+            client.sendall(b"GET /state HTTP/1.0\r\n\r\n")
+            answer = b""
+            while more := client.recv(1 << 16):
+                answer += more
+        found: dict[str, Any] = json.loads(answer.partition(b"\r\n\r\n")[2])
+        return found
+
+    def tell(self, uid: str) -> None:
+        fresh = self.folder / "pods" / f"{uid}.tmp"
+        fresh.write_text(json.dumps(a_pod(uid)))
+        fresh.rename(fresh.with_suffix(".json"))
+
+    def roll_back(self) -> None:
+        command = [sys.executable, "-m", "memqos.cli.main", "rollback", "--journal"]
+        subprocess.run([*command, str(self.folder / "run")], check=True, stdout=subprocess.DEVNULL)
+
+
+class Node(Agent):
+    """Bare cgroups laid out as a kubelet does."""
+
+    def __init__(self, folder: Path, kubepods: Cgroup) -> None:
+        super().__init__(folder, "cgroupfs")
+        self.kubepods = kubepods
+        self.burstable = kubepods.child("burstable")
+        kubepods.child("besteffort")
+        self.pods: dict[str, tuple[Cgroup, list[Cgroup]]] = {}
+
+    def run_pods(self, numbers: range) -> None:
+        for uid in (f"u{each}" for each in numbers):
+            self.tell(uid)
+            pod = self.burstable.child(f"pod{uid}")
+            self.pods[uid] = pod, [pod.child(f"{uid}{name}") for name in ("a", "b")]
+
+    def end_pods(self, numbers: range) -> None:
+        for uid in (f"u{each}" for each in numbers):
+            pod, containers = self.pods.pop(uid)
+            for cgroup in (*containers, pod):
+                cgroup.path.rmdir()
+            self.burstable.forget(pod)
+            (self.folder / "pods" / f"{uid}.json").unlink()
+
+    def is_converged(self) -> bool:
+        above = len(self.pods) * 2 * REQUEST
+        return all(each.number(LOW) == above for each in (self.kubepods, self.burstable)) and all(
+            pod.number(LOW) == 2 * REQUEST
+            and all(each.number(LOW) == REQUEST for each in containers)
+            and all(each.read(HIGH) == str(THROTTLED_AT) for each in containers)
+            for pod, containers in self.pods.values()
+        )
+
+    def is_as_before(self) -> bool:
+        cgroups = [self.kubepods, self.burstable]
+        cgroups += [each for pod, containers in self.pods.values() for each in (pod, *containers)]
+        return all((each.read(LOW), each.read(HIGH)) == ("0", "max") for each in cgroups)
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Node]:
+    subprocess.run(["busybox", "ifconfig", "lo", "127.0.0.1", "up"], check=True)
+    kubepods = Cgroup.at_root("kubepods")
+    made = Node(tmp_path, kubepods)
+    try:
+        yield made
+    finally:
+        if made.agent is not None:
+            made.end(signal.SIGKILL)
+        kubepods.remove()
+
+
+def test_pods_come_and_go_while_others_write_and_the_agent_is_killed(node: Node) -> None:
+    node.start()
+    node.run_pods(range(PODS // 2))
+    wait_until("the first half is as planned", node.is_converged)
+    # Others write, the agent dies in the midst of new pods, and comes back.
+    node.run_pods(range(PODS // 2, PODS))
+    node.end(signal.SIGKILL)
+    pod, containers = node.pods["u1"]
+    for cgroup in (node.kubepods, node.burstable, pod, *containers):
+        cgroup.write(memory_low=0)
+    node.start()
+    wait_until("all are as planned", node.is_converged)
+    node.end_pods(range(0, PODS, 2))
+    wait_until("the sums follow", node.is_converged)
+    # A kubelet that starts takes all protection away at the top.
+    node.kubepods.write(memory_low=0)
+    node.burstable.write(memory_low=0)
+    wait_until("protection is back", node.is_converged)
+    causes = {each["cause"] for each in node.state()["drift"]}
+    assert causes == {"kubelet-restart"}
+    assert node.end(signal.SIGTERM) == 0
+    assert node.is_converged()
+    # What others wrote was 0 as well, so all of it is as it was.
+    node.roll_back()
+    assert node.is_as_before()
+
+
+def test_systemd_knows_of_the_values_and_keeps_them(tmp_path: Path) -> None:
+    names = cgroup_names("systemd")
+    pod = names.pod("u0", "Burstable")
+    make_cgroups(names, pod)
+    slice_ = ROOT / pod.removeprefix("/")
+    before = dropins()
+    agent = Agent(tmp_path, "systemd")
+    agent.tell("u0")
+    agent.start()
+    container, process = scope("cri-containerd-u0a.scope", slice_.name)
+    try:
+
+        def is_converged() -> bool:
+            levels = [number(each, LOW) for each in (slice_, slice_.parent, slice_.parent.parent)]
+            own = number(container, LOW), text(container, HIGH)
+            return levels == [2 * REQUEST] * 3 and own == (REQUEST, str(THROTTLED_AT))
+
+        wait_until("the pod is as planned", is_converged)
+        systemctl("daemon-reload")
+        assert is_converged()
+        # Somebody writes past systemd and the agent.
+        (slice_.parent / LOW).write_text("0")
+        wait_until("it is put back", is_converged)
+        assert agent.end(signal.SIGTERM) == 0
+        agent.roll_back()
+        assert (number(slice_, LOW), text(container, HIGH)) == (0, "max")
+        assert dropins() == before
+    finally:
+        if agent.agent is not None:
+            agent.end(signal.SIGKILL)
+        process.kill()
+        process.wait()
+        wait_until("the scope is gone", lambda: not container.exists())
+        remove_cgroup(pod)
+
+
+def test_the_kernel_counts_what_is_sampled(node: Node) -> None:
+    node.run_pods(range(1))
+    _, (container, _) = node.pods["u0"]
+    container.write(memory_high=8 * MI)
+    container.workload().hold(24 * MI)
+    samples = sampled("/sys/fs/cgroup", "/kubepods")
+    found = samples[container.name]
+    assert found.current is not None
+    assert found.events["high"] > 0
+    assert set(found.pressure) == {"some", "full"}
