@@ -110,10 +110,7 @@ class Chronicle:
 
     def died(self, report: OomReport, at: int, machine: int, page_size: int) -> Who:
         """The kernel has killed; whom it is told of: the container, or the node if it is none's."""
-        path = report.task_cgroup or ""
-        while path and path not in self._whose:
-            path = path.rpartition("/")[0]
-        who = self._whose.get(path, NODE)
+        who = self._owner(report.task_cgroup or "") or NODE
         self.recorder.note(who, killed(report, at, machine, page_size))
         return who
 
@@ -162,9 +159,15 @@ class Chronicle:
                 self.recorder.note(who_is(pod, container.name), record)
 
     def _note(self, path: str, record: Record) -> None:
-        who = self._whose.get(path)
+        who = self._owner(path)
         if who is not None:
             self.recorder.note(who, record)
+
+    def _owner(self, path: str) -> Who | None:
+        """Whose a cgroup is: containers, and some runtimes, make cgroups of their own within."""
+        while path and path not in self._whose:
+            path = path.rpartition("/")[0]
+        return self._whose.get(path)
 
 
 def who_is(pod: Pod, container: str) -> Who:

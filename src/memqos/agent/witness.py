@@ -27,6 +27,7 @@ from memqos.api.stall import stall_of
 from memqos.errors import MemqosError
 from memqos.host.cgroups import CgroupFs
 from memqos.host.kmsg import KernelLog
+from memqos.plan.names import inner
 from memqos.plan.tree import Cgroup
 
 _PRUNE: Final = 3600.0
@@ -88,14 +89,17 @@ class Witness:
         swap_free = memory.get("SwapFree", 0)
         there: set[str] = set()
         for wish_pod, pod, cgroup in _containers(core):
-            brief = self._looked_briefly(cgroup.path, now)
+            # crun keeps processes and limits one level down.
+            within = inner(cgroup.path)
+            place = within if within in core.cgroups else cgroup.path
+            brief = self._looked_briefly(cgroup.path, place, now)
             if brief is None:
                 continue
             there.add(cgroup.path)
             if brief.full_at < now:
                 self._unchanged(cgroup.path, now, at)
                 continue
-            files = self._files(cgroup.path)
+            files = self._files(place)
             if self._chronicle is not None:
                 who = who_is(wish_pod, cgroup.container or "")
                 self._chronicle.looked(cgroup.path, who, files, at, swap_free)
@@ -105,10 +109,10 @@ class Witness:
         self._brief = {path: brief for path, brief in self._brief.items() if path in there}
         self._record(core, memory, there, now, at)
 
-    def _looked_briefly(self, path: str, now: float) -> _Brief | None:
+    def _looked_briefly(self, path: str, place: str, now: float) -> _Brief | None:
         """What has become of a container since; `full_at` is now if it is to be looked at fully."""
-        current = self._fs.read(path, "memory.current")
-        events = self._fs.read(path, "memory.events")
+        current = self._fs.read(place, "memory.current")
+        events = self._fs.read(place, "memory.events")
         if current is None or not current.isdecimal():
             return None
         last = self._brief.get(path)
