@@ -101,7 +101,7 @@ def wanted(**options: Any) -> Wanted:
         gates_of(options["gates"]),
         options["policy"],
         options["factor"],
-        options["placement"],
+        options["placement"] or "containers",
     )
 
 

@@ -38,7 +38,7 @@ class Asked(msgspec.Struct, frozen=True):
     factor: float | None
     policy: str | None
     page_size: int
-    placement: Placement
+    placement: Placement | None
 
 
 class InForce(msgspec.Struct, frozen=True):
@@ -71,7 +71,6 @@ def placement_option(command: F) -> F:
     return click.option(
         "--placement",
         type=click.Choice(get_args(Placement)),
-        default="containers",
         help="Who claims protection: containers, as the kubelet; pods; or containers with a "
         "margin below their limit.  [default: containers]",
     )(command)
@@ -146,7 +145,7 @@ def in_force(asked: Asked, release: str | None = None) -> InForce:
             page_size=asked.page_size,
             cpu_quota=config.cpu_cfs_quota,
             cpu_period=config.cpu_cfs_quota_period // 1000,
-            placement=asked.placement,
+            placement=asked.placement or "containers",
         ),
         config,
         tuple(notes),
