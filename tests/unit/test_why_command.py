@@ -1,10 +1,14 @@
 """`memqos why` on an agent's records, on a folder of them, and on a snapshot."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import msgspec
+import pytest
 from tests.commands import ROOT, memqos
 from tests.fakes import recording
 
@@ -78,6 +82,35 @@ def test_without_records_it_is_said_who_keeps_them(tmp_path: Path) -> None:
     code, _, err = why("api-1", records=str(tmp_path / "none"))
     assert code == 1
     assert "memqos agent keeps them" in err
+
+
+def test_records_that_may_not_be_read_are_no_riddle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(_folder: str) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr("memqos.cli.why.recordings", refused)
+    code, _, err = why("api-1", records=str(tmp_path))
+    assert code == 1
+    assert "run as root" in err
+
+
+def test_telling_a_story_takes_no_event_loop() -> None:
+    script = (
+        "import sys; from memqos.cli.main import cli; "
+        f"cli.main(['why', 'api-1', '-n', 'shop', '--records', '{RECORDS}'], "
+        "standalone_mode=False); "
+        "sys.exit('asyncio' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_last_of_several_pods_of_one_name_is_told_of(tmp_path: Path) -> None:

@@ -85,7 +85,11 @@ def _recorded(
         )
     node, by_uid = None, dict[str, list[Recording]]()
     names: set[str] = set()
-    for recording in recordings(folder):
+    try:
+        kept = list(recordings(folder))
+    except PermissionError:
+        raise InputError("not yours to read", file=folder, hint="run as root") from None
+    for recording in kept:
         who = recording.who
         if who.is_node:
             node = recording
