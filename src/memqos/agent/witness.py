@@ -1,8 +1,8 @@
 """Looks at what containers do: lets the guard judge, and has it recorded. Runs off the loop.
 
-A container is looked at briefly every few seconds, at two of its files. Only where those have
-changed, or a minute has passed, the others are read as well. What is written to the disk is
-written by a thread of its own, so that a slow disk holds up nothing else.
+A container is looked at briefly every few seconds: at its events, and now and then at what it uses.
+Only where those have changed, or a minute has passed, all of its files are read. What is written to
+the disk is written by a thread of its own, so that a slow disk holds up nothing else.
 """
 
 import os
@@ -31,6 +31,8 @@ from memqos.plan.names import inner
 from memqos.plan.tree import Cgroup
 
 _PRUNE: Final = 3600.0
+_USAGE: Final = 15.0
+"""Seconds after which a brief look takes in what is in use."""
 _FULLY: Final = 60.0
 """Seconds after which a container is looked at fully, whatever its files say."""
 _CHANGE: Final = 0.05
@@ -43,6 +45,7 @@ class _Brief(NamedTuple):
 
     events: str
     current: int
+    current_at: float
     full_at: float
     """When the last full look was."""
 
@@ -111,21 +114,30 @@ class Witness:
 
     def _looked_briefly(self, path: str, place: str, now: float) -> _Brief | None:
         """What has become of a container since; `full_at` is now if it is to be looked at fully."""
-        current = self._fs.read(place, "memory.current")
         events = self._fs.read(place, "memory.events")
+        last = self._brief.get(path)
+        if last is not None and events == last.events and now - last.full_at < _FULLY:
+            if self.guard is not None and self.guard.is_at_it(path):
+                return self._to_be_read(path, events, last.current, now)
+            if now - last.current_at < _USAGE:
+                return last
+        current = self._fs.read(place, "memory.current")
         if current is None or not current.isdecimal():
             return None
-        last = self._brief.get(path)
-        changed = (
+        usage = int(current)
+        if (
             last is None
             or events != last.events
             or now - last.full_at >= _FULLY
-            or abs(int(current) - last.current) > _CHANGE * last.current
-            or (self.guard is not None and self.guard.is_at_it(path))
-        )
-        if changed or last is None:
-            last = self._brief[path] = _Brief(events or "", int(current), now)
-        return last
+            or abs(usage - last.current) > _CHANGE * last.current
+        ):
+            return self._to_be_read(path, events or "", usage, now)
+        brief = self._brief[path] = last._replace(current_at=now)
+        return brief
+
+    def _to_be_read(self, path: str, events: str, usage: int, now: float) -> _Brief:
+        brief = self._brief[path] = _Brief(events, usage, now, now)
+        return brief
 
     def _unchanged(self, path: str, now: float, at: int) -> None:
         if self.guard is not None:
