@@ -1,6 +1,7 @@
 """The guard and the placement of protection on a real kernel: tables out of several runs.
 
-    python bench/vm.py guard|protection [RUNS]
+    python bench/vm.py guard [RUNS [FACTOR…]]
+    python bench/vm.py protection [RUNS]
 
 Boots the machines of tests/vm, which takes minutes. Counters and outcomes mean what they say;
 seconds are those of an emulated machine and only to be held against each other.
@@ -31,16 +32,17 @@ Figures = dict[str, Any]
 def main() -> None:
     """Print the tables asked for."""
     what, runs = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 3
-    rows = guard(runs) if what == "guard" else protection(runs)
+    factors = [float(word) for word in sys.argv[3:]] or FACTORS
+    rows = guard(runs, factors) if what == "guard" else protection(runs)
     for line in rows:
         print(line, flush=True)
 
 
-def guard(runs: int) -> Iterator[str]:
+def guard(runs: int, factors: Iterable[float]) -> Iterator[str]:
     """Programs past memory.high, under three settings."""
     yield "| factor | program | setting | end | seconds | steps | high events | kills | guard |"
     yield "|---|---|---|---|---|---|---|---|---|"
-    for factor in FACTORS:
+    for factor in factors:
         topology = Topology(
             nodes=(512,),
             seconds_in_all=1700,

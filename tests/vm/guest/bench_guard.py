@@ -13,7 +13,7 @@ from tests.vm.guest.support import MI, Cgroup
 
 REQUEST = 64 * MI
 LIMIT = 128 * MI
-ENOUGH = 2000
+ENOUGH = 600
 """High events after which a program counts as throttled still."""
 PROGRAMS: dict[str, tuple[object, ...]] = {
     "grow": ("grow", 124 * MI, MI),
