@@ -19,9 +19,9 @@ from tests.fakes.agent import LEVELS, Bed, a_pod, container_paths, pod_path
 
 from memqos.agent.configuration import Source
 from memqos.agent.guarding import Guard
-from memqos.agent.hand import source_of
 from memqos.agent.log import Log
 from memqos.agent.loop import Agent
+from memqos.agent.pod_source import source_of
 from memqos.agent.reconciler import READ
 from memqos.agent.recorder import Recorder
 from memqos.agent.witness import Witness
@@ -143,7 +143,7 @@ def serve(folder: Path) -> None:
         state_socket=str(folder / "state.sock"),
         jitter=0.1,
     )
-    bed.hand.source = source_of(bed.configuration)
+    bed.hand.source = source_of(bed.configuration.pods)
 
     class Quiet(Log):
         def write(self, events: Any) -> None:

@@ -30,6 +30,14 @@ _MESSAGES: dict[str, dict[str, tuple[int, str]]] = {
         "created_at": (4, "int64"),
         "resources": (16, "ContainerResources"),
     },
+    "ListContainersRequest": {},
+    "Container": {
+        "id": (1, "string"),
+        "state": (6, "int64"),
+        "created_at": (7, "int64"),
+        "labels": (8, "map"),
+    },
+    "ListContainersResponse": {"containers": (1, "many Container")},
     "ContainerStatusResponse": {"status": (1, "ContainerStatus"), "info": (2, "map")},
 }
 
@@ -51,7 +59,9 @@ def _add(message: Any, name: str, number: int, kind: str) -> None:
         field.type = _KINDS[kind]
         return
     field.type = _FIELD.TYPE_MESSAGE
-    field.type_name = f".runtime.v1.{kind}"
+    field.type_name = f".runtime.v1.{kind.removeprefix('many ')}"
+    if kind.startswith("many "):
+        field.label = _FIELD.LABEL_REPEATED
     if kind == "map":
         entry = message.nested_type.add(name=f"{name.capitalize()}Entry")
         entry.options.map_entry = True

@@ -30,6 +30,10 @@ class FakeRuntime(Peer):
         for file, value in (unified or {}).items():
             self.kernel.write(path, file, value)
 
+    def label(self, container: str, labels: dict[str, str], **more: int) -> None:
+        """How the kubelet has labelled a container, and what else the runtime lists of it."""
+        self._keep(container, {**self._kept(container), "labels": labels, **more})
+
     def stored(self, container: str) -> dict[str, str]:
         unified: dict[str, str] = self._kept(container)["unified"]
         return unified
@@ -65,6 +69,7 @@ class FakeRuntime(Peer):
                 methods = {
                     "UpdateContainerResources": runtime._update,
                     "ContainerStatus": runtime._status,
+                    "ListContainers": runtime._list,
                 }
                 return {
                     f"/runtime.v1.RuntimeService/{name}": handler(method, name)
@@ -75,6 +80,19 @@ class FakeRuntime(Peer):
         await server.start(path=str(self.socket))
         os.write(ready, b"!")
         await server.wait_closed()
+
+    async def _list(self, stream: Any) -> None:
+        from tests.fakes.cri_messages import message
+
+        await stream.recv_message()
+        answer = message("ListContainersResponse")()
+        for name in sorted(os.listdir(self._stored)):
+            kept = self._kept(name)
+            listed = answer.containers.add()
+            listed.id, listed.state = name, kept.get("state", 1)
+            listed.created_at = kept.get("created_at", 0)
+            listed.labels.update(kept.get("labels", {}))
+        await stream.send_message(answer)
 
     async def _status(self, stream: Any) -> None:
         from grpclib import GRPCError, Status

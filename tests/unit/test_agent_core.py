@@ -17,6 +17,7 @@ from memqos.agent.schedule import POLL
 from memqos.converge.journal import hierarchy_of, writing
 from memqos.errors import InputError
 from memqos.host.lock import Locked
+from memqos.plan.names import cgroup_names, inner
 
 MIN, LOW, HIGH = "memory.min", "memory.low", "memory.high"
 
@@ -93,6 +94,29 @@ class TestAPodThatStarts:
         (wish,) = [each for each in bed.core.aims.wishes.values() if each.unresolved]
         assert "cannot name a cgroup" in wish.unresolved[0].why
 
+    def test_gets_its_values_in_both_cgroups_that_crun_makes_of_a_container(
+        self, folder: Path
+    ) -> None:
+        bed = Bed(folder)
+        config = folder / "kubelet" / "config.yaml"
+        config.write_text(f"{config.read_text()}cgroupDriver: systemd\n")
+        names = cgroup_names("systemd")
+        pod = names.pod("u1", "Burstable")
+        scope = names.container(pod, "u1a", "containerd")
+        for path in (*names.levels, pod, scope, inner(scope)):
+            bed.kernel.make(path)
+        bed.pods.manifests["u1"] = a_pod("u1")
+        bed.reload()
+        bed.settle()
+        assert [bed.mi(path, LOW) for path in (scope, inner(scope))] == [64, 64]
+        assert bed.mi(inner(scope), HIGH) == 96
+        assert not bed.core.pending
+        bed.wait(10)
+        bed.kernel.set(inner(scope), LOW, "0")
+        bed.wait(61)
+        assert bed.mi(inner(scope), LOW) == 64
+        assert sum(bed.core.tally.drifts.values()) == 1
+
 
 class TestWhomItReaches:
     def test_nobody_while_it_observes(self, folder: Path) -> None:
@@ -104,6 +128,18 @@ class TestWhomItReaches:
         assert bed.kernel.contents() == made != before
         assert not (folder / "run" / "journal").exists()
         assert {change.new for change in bed.core.pending[pod_path(pod)]} == {str(64 * MI)}
+
+    def test_nobody_while_it_observes_even_if_asked_by_those_who_may(self, folder: Path) -> None:
+        bed = Bed(folder, mode="observe", allow_namespaces=("default",))
+        pod = bed.run_pod(a_pod("u1", annotations={"memqos.io/mode": "enforce"}))
+        bed.wait(70)
+        assert bed.mi(pod_path(pod), LOW) == 0
+
+    def test_those_beside_the_canary_who_may_ask_for_it(self, folder: Path) -> None:
+        bed = Bed(folder, canary=Selector(labels="canary=yes"), allow_namespaces=("default",))
+        pod = bed.run_pod(a_pod("u1", annotations={"memqos.io/mode": "enforce"}))
+        bed.settle()
+        assert bed.mi(pod_path(pod), LOW) == 64
 
     def test_only_those_selected(self, folder: Path) -> None:
         bed = Bed(folder, select=Selector(not_namespaces=("kube-system",)))

@@ -19,9 +19,9 @@ from tests.fakes.agent import LEVELS, MI, Bed, a_pod, container_paths, pod_path
 from tests.fakes.node import memory_folder
 
 from memqos.agent.configuration import Source
-from memqos.agent.hand import source_of
 from memqos.agent.log import Log
 from memqos.agent.loop import Agent
+from memqos.agent.pod_source import source_of
 from memqos.errors import InputError
 from memqos.host.service import Service
 
@@ -48,7 +48,7 @@ class Running:
             state_socket=str(folder / "state.sock"),
             **told,
         )
-        self.bed.hand.source = source_of(self.bed.configuration)
+        self.bed.hand.source = source_of(self.bed.configuration.pods)
         self.wanted = self.bed.configuration
         self.lines = folder / "log"
         self.stream = self.lines.open("w", encoding="utf-8")

@@ -12,6 +12,7 @@ from tests.fakes.owned import BURSTABLE, CONTAINERS, KUBEPODS, PODS, SLICES, Own
 from tests.fakes.peer import Mood, Peer
 
 from memqos.converge.apply import Applied
+from memqos.host.cri import Kept, Runtime
 
 LOW, MIN, HIGH = "memory.low", "memory.min", "memory.high"
 A1 = CONTAINERS["a1"]
@@ -284,6 +285,19 @@ def test_a_container_the_runtime_does_not_know_is_refused_by_name(node: OwnedNod
         "refused",
         f"{stray}/memory.low: cannot write '{MI}' – the runtime: no such container",
     )
+
+
+def test_a_container_that_ends_before_the_runtime_was_asked_about_it_is_gone(
+    node: OwnedNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = Runtime.kept
+
+    def ending(runtime: Runtime, container: str) -> Kept:
+        node.kernel.remove(A1)
+        return kept(runtime, "nobody")
+
+    monkeypatch.setattr(Runtime, "kept", ending)
+    assert ends(node.apply(node.steps({(A1, LOW): str(MI)}))) == {"gone": 1}
 
 
 def test_past_their_owners_values_are_written_when_that_is_asked_for(quiet_node: OwnedNode) -> None:

@@ -100,7 +100,8 @@ class Desires:
         return Wish(
             pod,
             key,
-            granted.mode,
+            # One that observes writes nothing, whoever asks for it.
+            granted.mode if self.configuration.mode == "enforce" else "observe",
             path,
             tuple(cgroups),
             tuple(unresolved),

@@ -11,6 +11,7 @@ import msgspec
 from memqos.agent.configuration import Configuration
 from memqos.agent.drift import Signs
 from memqos.agent.known import Seen
+from memqos.agent.pod_source import listed_below, source_of
 from memqos.agent.reconciler import READ, Scope
 from memqos.agent.tally import Tally
 from memqos.api.kubelet import Driver as CgroupDriver
@@ -19,18 +20,16 @@ from memqos.api.pod import Pod
 from memqos.converge.apply import apply
 from memqos.converge.driver import Driver
 from memqos.converge.journal import Journal, hierarchy_of, writing
-from memqos.converge.kept_files import KeptFilePods
+from memqos.converge.labelled import Containers
 from memqos.converge.observing import Configuration as KubeletFile
 from memqos.converge.planning import Ground, Wanted, ground_of
 from memqos.converge.rollback import RolledBack, rollback
 from memqos.converge.routing import Router
-from memqos.converge.sources import KubeletPods, PodSource
 from memqos.converge.steps import Moved, Step
 from memqos.converge.writing import Cautions, Result
 from memqos.errors import InputError, MemqosError, Unreachable
 from memqos.host.cgroups import CgroupFs
 from memqos.host.durable import private_folder
-from memqos.host.kubelet import Credentials, KubeletEndpoint
 from memqos.host.lock import Lock
 from memqos.host.machine import SYSTEM, Roots, read_machine
 from memqos.host.reach import reach
@@ -39,7 +38,7 @@ from memqos.host.versions import kubelet_version
 from memqos.plan.changes import Change
 from memqos.plan.names import cgroup_names
 
-_TIMEOUT: Final = 2.0
+_TIMEOUT: Final = 5.0
 """Seconds a write may take: one that is stopped holds all the same, and others wait."""
 _INSTANCE: Final = "agent.lock"
 _UNITS_LOADED: Final = "/run/systemd/systemd-units-load"
@@ -68,15 +67,6 @@ class Timed:
             self._tally.write_seconds.observe(time.perf_counter() - start)
 
 
-def source_of(configuration: Configuration) -> PodSource:
-    """Where the pods come from."""
-    given = configuration.pods
-    if given.kubelet is None:
-        return KeptFilePods(given.files)
-    credentials = {name: getattr(given, name) for name in Credentials.__struct_fields__}
-    return KubeletPods(KubeletEndpoint(given.kubelet, Credentials(**credentials)))
-
-
 class Hand:
     """Reads this machine, and writes to its cgroups with a journal. No other may meanwhile."""
 
@@ -90,7 +80,7 @@ class Hand:
         self.fs = CgroupFs(configuration.cgroup_root) if fs is None else fs
         self.roots = msgspec.structs.replace(roots, cgroup=self.fs.root)
         self.configuration = configuration
-        self.source = source_of(configuration)
+        self.source = source_of(configuration.pods, self._listed)
         self._given = driver
         self._router: Router | None = None
         self._kubelet = kubelet_version()
@@ -112,7 +102,7 @@ class Hand:
     def configure(self, configuration: Configuration) -> None:
         """Work under another configuration; the journal is opened with the first that enforces."""
         if configuration.pods != self.configuration.pods:
-            self.source = source_of(configuration)
+            self.source = source_of(configuration.pods, self._listed)
         self.configuration = configuration
         self._ground = None
         if configuration.mode == "enforce" and self._journal is None:
@@ -230,6 +220,9 @@ class Hand:
         if self._journal is None:
             return None
         return rollback(self.fs, self._driver, self._journal, self._cautions())
+
+    def _listed(self) -> Containers:
+        return listed_below(self.fs.root)
 
     def _cautions(self) -> Cautions:
         try:

@@ -15,6 +15,7 @@ from memqos.converge.writing import Cautions, End, Result, write
 from memqos.errors import MemqosError, Unreachable
 from memqos.host.cgroups import CgroupFs
 from memqos.plan.changes import Change, ordered
+from memqos.plan.setting import MAX
 
 Progress = Callable[[int, int, Change], None]
 """Told before each write: how many are done, of how many, and which comes now."""
@@ -67,9 +68,8 @@ def apply(
             results.append(Result(change, "refused" if fault else "gone", fault))
     if differing:
         return Applied(moved=tuple(differing))
-    held, kept_back = _held(ready, driver, journal)
-    results += kept_back
-    ready = [step for step in ready if step.change not in {each.change for each in kept_back}]
+    held, ready, without_owner = _held(ready, fs, driver, journal)
+    results += without_owner
     if ready:
         journal.intend([*held, *(_intent(step, cautions.page_size) for step in ready)])
     done = 0
@@ -100,23 +100,35 @@ def in_order(steps: Iterable[Step]) -> list[Step]:
 
 
 def _held(
-    steps: Sequence[Step], driver: Driver, journal: Journal
-) -> tuple[list[Held], list[Result]]:
-    """What the owners keep that the journal does not know yet; and whose owner does not say."""
+    steps: Sequence[Step], fs: CgroupFs, driver: Driver, journal: Journal
+) -> tuple[list[Held], list[Step], list[Result]]:
+    """What owners keep that the journal does not know yet, and which steps go on.
+
+    Those whose owner does not say are at their end.
+    """
     together: dict[str, Batch] = {}
     for step in steps:
         together.setdefault(driver.batch(step.change), []).append(step)
     held: list[Held] = []
-    results: list[Result] = []
+    going_on: list[Step] = []
+    ended: list[Result] = []
     for batch in together.values():
         try:
             found = _kept(batch, driver, journal)
         except MemqosError as error:
-            end: End = "unreachable" if isinstance(error, Unreachable) else "refused"
-            results += [Result(step.change, end, str(error)) for step in batch]
+            ended += [_unheld(step, error, fs) for step in batch]
         else:
             held += () if found is None else (found,)
-    return held, results
+            going_on += batch
+    return held, going_on, ended
+
+
+def _unheld(step: Step, error: MemqosError, fs: CgroupFs) -> Result:
+    change = step.change
+    if fs.identity(change.path) != step.cgroup:
+        return Result(change, "gone")
+    end: End = "unreachable" if isinstance(error, Unreachable) else "refused"
+    return Result(change, end, str(error))
 
 
 def _kept(batch: Batch, driver: Driver, journal: Journal) -> Held | None:
@@ -133,10 +145,22 @@ def _kept(batch: Batch, driver: Driver, journal: Journal) -> Held | None:
     if holding is None:
         return None
     if before is not None:
-        # Only of what somebody else has changed since is the owner's word not memqos's own.
-        own = {file: value for file, value in before.values.items() if file not in theirs}
+        # Only of what somebody else has changed since is the owner's word not memqos's own; nor
+        # of that, if it was changed past the owner.
+        own = {
+            file: value
+            for file, value in before.values.items()
+            if file not in theirs
+            or _says(holding.values.get(file), journal.debts[path, file, cgroup].ours)
+        }
         holding = msgspec.structs.replace(holding, values={**holding.values, **own})
     return Held(path, cgroup, holding)
+
+
+def _says(kept: str | None, values: Iterable[str]) -> bool:
+    """Whether an owner keeps one of these: as a plain value, or in the line of a drop-in."""
+    word = (kept or "").strip().rpartition("=")[2]
+    return (MAX if word == "infinity" else word) in values
 
 
 def _fault(change: Change) -> str | None:

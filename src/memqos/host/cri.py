@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from memqos.host import grpc
-from memqos.host.protowire import Field, Malformed, Message, decode, encode
+from memqos.host.protowire import Field, Malformed, Many, Message, decode, encode
 
 SERVICE: Final = "/runtime.v1.RuntimeService"
 
@@ -29,6 +29,23 @@ STATUS: Final[Message] = {
     "resources": Field(16, {"linux": Field(1, LINUX_RESOURCES)}),
 }
 STATUS_RESPONSE: Final[Message] = {"status": Field(1, STATUS), "info": Field(2, "map")}
+LISTED: Final[Message] = {
+    "id": Field(1, "text"),
+    "state": Field(6, "number"),
+    "created_at": Field(7, "number"),
+    "labels": Field(8, "map"),
+}
+LIST_RESPONSE: Final[Message] = {"containers": Field(1, Many(LISTED))}
+_LIVING: Final = (0, 1)
+"""Created and running."""
+
+
+class Listed(msgspec.Struct, frozen=True):
+    """A container that has a cgroup, and how the kubelet has labelled it."""
+
+    id: str
+    labels: dict[str, str] = {}
+    created_at: int = 0
 
 
 class _Resources(msgspec.Struct, frozen=True):
@@ -75,6 +92,15 @@ class Runtime:
         linux = {"unified": unified, "cpuset_mems": cpuset_mems}
         request = encode(UPDATE, {"container_id": container, "linux": linux})
         self._ask("UpdateContainerResources", request, {})
+
+    def containers(self) -> list[Listed]:
+        """All that are created or running."""
+        answer = self._ask("ListContainers", b"", LIST_RESPONSE)
+        return [
+            Listed(each.get("id", ""), each.get("labels", {}), each.get("created_at", 0))
+            for each in answer.get("containers", ())
+            if each.get("state", 0) in _LIVING
+        ]
 
     def close(self) -> None:
         self._channel.close()

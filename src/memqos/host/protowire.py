@@ -1,8 +1,8 @@
 """Protocol Buffers on the wire: messages as plain mappings, by a table of their fields.
 
 Only what a container runtime is asked and answers: text, whole numbers, flags, lists of text, maps
-from text to text, and messages in messages. A field that the table does not have is passed over,
-which is how the format grows.
+from text to text, and messages in messages, one or many. A field that the table does not have is
+passed over, which is how the format grows.
 """
 
 from collections.abc import Iterator, Mapping
@@ -27,11 +27,18 @@ class Field(NamedTuple):
     """A field's number, and what it holds."""
 
     number: int
-    kind: "Kind | Message"
+    kind: "Kind | Message | Many"
 
 
 Message = Mapping[str, Field]
 """The fields of a message by name."""
+
+
+class Many(NamedTuple):
+    """A list of messages."""
+
+    message: Message
+
 
 _ENTRY: Final[Message] = {"key": Field(1, "text"), "value": Field(2, "text")}
 
@@ -65,11 +72,15 @@ def _parts(field: Field, value: Any) -> Iterator[bytes]:
             yield _delimited(number, encode(_ENTRY, {"key": key, "value": each}))
     elif isinstance(kind, str):
         yield _varint(number << 3 | _VARINT) + _varint(int(value) % _WRAP)
+    elif isinstance(kind, Many):
+        yield from (_delimited(number, encode(kind.message, each)) for each in value)
     else:
         yield _delimited(number, encode(kind, value))
 
 
-def _take(values: dict[str, Any], name: str, kind: Kind | Message, value: int | bytes) -> None:
+def _take(
+    values: dict[str, Any], name: str, kind: Kind | Message | Many, value: int | bytes
+) -> None:
     if isinstance(value, int):
         if kind not in ("number", "flag"):
             raise Malformed(f"{name} is a number")
@@ -84,6 +95,8 @@ def _take(values: dict[str, Any], name: str, kind: Kind | Message, value: int | 
         values.setdefault(name, {})[entry.get("key", "")] = entry.get("value", "")
     elif isinstance(kind, str):
         raise Malformed(f"{name} is no number")
+    elif isinstance(kind, Many):
+        values.setdefault(name, []).append(decode(kind.message, value))
     else:
         values[name] = decode(kind, value)
 

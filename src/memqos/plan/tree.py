@@ -26,7 +26,7 @@ from memqos.plan.terms import Terms
 
 Level = Literal["reserved", "kubepods", "qos", "pod", "container"]
 
-_CONFIG_HASH: Final = "kubernetes.io/config.hash"
+CONFIG_HASH: Final = "kubernetes.io/config.hash"
 _RUNTIMES: Final[dict[str, Runtime]] = {"containerd": "containerd", "cri-o": "cri-o"}
 
 RESERVED_MIN: Final = Rule(
@@ -125,7 +125,7 @@ def pod_key(pod: Pod) -> str:
 def cgroup_uid(pod: Pod) -> str | None:
     """The UID in the cgroup's name: that of the manifest for static and mirror pods."""
     annotations = pod.metadata.annotations or {}
-    return annotations.get(_CONFIG_HASH) or pod.metadata.uid
+    return annotations.get(CONFIG_HASH) or pod.metadata.uid
 
 
 def _above_pods(

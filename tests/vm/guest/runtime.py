@@ -71,6 +71,7 @@ CONTAINER: Final[Message] = {
     "metadata": Field(1, {"name": Field(1, "text")}),
     "image": Field(2, {"image": Field(1, "text")}),
     "command": Field(3, "texts"),
+    "labels": Field(9, "map"),
     "linux": Field(
         15,
         {
@@ -120,6 +121,7 @@ class Containerd:
 
     def kill(self) -> None:
         """Containers go on without it."""
+        self.close()
         assert self._process is not None
         self._process.kill()
         self._process.wait()
@@ -144,13 +146,24 @@ class Containerd:
 
     def stored(self, container: str) -> dict[str, str]:
         """The unified values that containerd has stored."""
-        return cri.Runtime(SOCKET, 120).kept(container).unified
+        runtime = cri.Runtime(SOCKET, 120)
+        try:
+            return runtime.kept(container).unified
+        finally:
+            runtime.close()
+
+    def close(self) -> None:
+        """It and its containers go on until the machine ends."""
+        self._channel.close()
 
     def _answers(self) -> bool:
+        channel = grpc.Channel(SOCKET, 20)
         try:
-            grpc.Channel(SOCKET, 20).call(f"{cri.SERVICE}/Version", b"")
+            channel.call(f"{cri.SERVICE}/Version", b"")
         except (Unreachable, grpc.Refused):
             return False
+        finally:
+            channel.close()
         return True
 
 
@@ -186,6 +199,12 @@ class RunningPod:
             "metadata": {"name": name},
             "image": {"image": IMAGE},
             "command": command or ("/bin/sleep", "2147483647"),
+            "labels": {
+                "io.kubernetes.pod.namespace": "default",
+                "io.kubernetes.pod.name": self.uid,
+                "io.kubernetes.pod.uid": self.uid,
+                "io.kubernetes.container.name": name,
+            },
             "linux": {
                 "resources": resources,
                 "security_context": {"namespace_options": {"network": NODE_NETWORK}},

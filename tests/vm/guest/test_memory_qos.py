@@ -87,6 +87,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     before = made.memqos.files(NAMES.kubepods), dropins()
     yield made
     assert made.memqos.rollback().unreleased == ()
+    made.containerd.close()
     assert made.memqos.files(NAMES.kubepods) == before[0]
     left = {path: content for path, content in dropins().items() if ".slice" in path}
     assert left == {path: content for path, content in before[1].items() if ".slice" in path}
@@ -94,7 +95,8 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
 
 class TestProtection:
     @pytest.fixture(scope="class", autouse=True)
-    def tiered(self, node: Node) -> None:
+    @classmethod
+    def tiered(cls, node: Node) -> None:
         node.converge(TIERED)
 
     def test_of_a_burstable_container_is_memory_low_of_its_request(self, node: Node) -> None:
@@ -143,7 +145,8 @@ def test_a_container_with_request_and_limit_equal_is_burstable_by_its_cpu(node: 
 
 class TestThrottling:
     @pytest.fixture(scope="class", autouse=True)
-    def throttled(self, node: Node) -> None:
+    @classmethod
+    def throttled(cls, node: Node) -> None:
         node.converge(THROTTLED, {"one": (64 * MI, 128 * MI), "two": (32 * MI, None)})
 
     def test_is_between_request_and_limit(self, node: Node) -> None:
@@ -229,7 +232,8 @@ class TestTheFeatureTurnedOff:
     """Upstream, values of running containers stay until they are resized; memqos clears them."""
 
     @pytest.fixture(scope="class", autouse=True)
-    def foreign(self, node: Node) -> Iterator[None]:
+    @classmethod
+    def foreign(cls, node: Node) -> Iterator[None]:
         node.converge(EVERYTHING)
         assert number(node.one, HIGH) == high(64 * MI, 128 * MI)
         files = ("memory.max", "cpu.max", "cpu.weight", "pids.max", "memory.oom.group")

@@ -1,0 +1,45 @@
+"""Where an agent has its pods from."""
+
+import socket
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from memqos.agent.configuration import Source
+from memqos.converge.kept_files import KeptFilePods
+from memqos.converge.labelled import Containers, LabelledPods
+from memqos.converge.sources import KubeletPods, PodSource
+from memqos.errors import MemqosError
+from memqos.host.kubelet import Credentials, KubeletEndpoint
+from memqos.host.reach import reach
+from memqos.plan.names import Runtime
+
+if TYPE_CHECKING:
+    from memqos.host.cri import Listed
+
+_TIMEOUT: Final = 2.0
+"""Seconds a runtime may take to answer."""
+
+
+def source_of(given: Source, listed: Callable[[], Containers] = dict) -> PodSource:
+    """Where the pods come from; `listed` tells what containers run, for bare manifests."""
+    if given.kubelet is None:
+        node = socket.gethostname().lower()
+        return LabelledPods(KeptFilePods(given.files), listed, node)
+    credentials = {name: getattr(given, name) for name in Credentials.__struct_fields__}
+    return KubeletPods(KubeletEndpoint(given.kubelet, Credentials(**credentials)))
+
+
+def listed_below(root: str) -> Containers:
+    """The containers of all runtimes that answer, where the cgroups are a kernel's."""
+    found: dict[Runtime, list[Listed]] = {}
+    for runtime, address in reach(root).sockets.items():
+        from memqos.host import cri
+
+        client = cri.Runtime(address, _TIMEOUT)
+        try:
+            found[runtime] = client.containers()
+        except MemqosError:
+            continue  # its pods stay unresolved, and are told of as such
+        finally:
+            client.close()
+    return found

@@ -1,0 +1,81 @@
+"""memqos agent at work in the machine, as a service would be."""
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tests.vm.guest.support import wait_until
+
+
+class Agent:
+    """The command at work, its pods from a folder."""
+
+    def __init__(self, folder: Path, driver: str) -> None:
+        self.folder = folder
+        (folder / "pods").mkdir()
+        (folder / "kubelet.yaml").write_text(
+            "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
+            "featureGates: {MemoryQoS: true}\nmemoryReservationPolicy: TieredReservation\n"
+            f"memoryThrottlingFactor: 0.5\ncgroupDriver: {driver}\n"
+        )
+        self.agent: subprocess.Popen[str] | None = None
+
+    def start(self) -> None:
+        command = [sys.executable, "-m", "memqos.cli.main", "agent", "--mode", "enforce"]
+        for name, value in {
+            "pods": self.folder / "pods",
+            "kubelet": self.folder / "kubelet.yaml",
+            "journal": self.folder / "run",
+            "state-socket": self.folder / "state.sock",
+            "listen": "127.0.0.1:0",
+            "release": "1.38",
+            "resync": "1h",
+        }.items():
+            command += [f"--{name}", str(value)]
+        with (self.folder / "log").open("a") as log:
+            self.agent = subprocess.Popen(command, stderr=log, text=True)
+        wait_until("the agent has looked at the node", self.has_looked)
+
+    def end(self, how: signal.Signals) -> int:
+        assert self.agent is not None
+        self.agent.send_signal(how)
+        code = self.agent.wait()
+        self.agent = None
+        return code
+
+    def has_looked(self) -> bool:
+        assert self.agent is not None
+        assert self.agent.poll() is None, (self.folder / "log").read_text()
+        try:
+            return bool(self.state()["levels"])
+        except (OSError, ValueError):
+            return False
+
+    def state(self) -> dict[str, Any]:
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(str(self.folder / "state.sock"))
+            client.sendall(b"GET /state HTTP/1.0\r\n\r\n")
+            answer = b""
+            while more := client.recv(1 << 16):
+                answer += more
+        found: dict[str, Any] = json.loads(answer.partition(b"\r\n\r\n")[2])
+        return found
+
+    def tell(self, manifest: Mapping[str, Any]) -> None:
+        fresh = self.folder / "pods" / f"{manifest['metadata']['name']}.tmp"
+        fresh.write_text(json.dumps(manifest))
+        fresh.rename(fresh.with_suffix(".json"))
+
+    def reload(self) -> None:
+        """Have it look at everything now."""
+        assert self.agent is not None
+        self.agent.send_signal(signal.SIGHUP)
+
+    def roll_back(self) -> None:
+        command = [sys.executable, "-m", "memqos.cli.main", "rollback", "--journal"]
+        subprocess.run([*command, str(self.folder / "run")], check=True, stdout=subprocess.DEVNULL)
