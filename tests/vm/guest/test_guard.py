@@ -15,7 +15,7 @@ MACHINES = {"small": Topology(nodes=(512,))}
 
 LIMIT = 112 * MI
 HIGH = 48 * MI
-ENOUGH = 200
+ENOUGH = 80
 """High events after which a program that has not got anywhere is said to be throttled still."""
 
 
