@@ -15,7 +15,7 @@ from typing import Any
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-from tests.fakes.agent import LEVELS, Bed, a_pod, container_paths, pod_path
+from tests.fakes.agent import Bed, a_pod, container_paths, pod_path
 
 from memqos.agent.configuration import Source
 from memqos.agent.guarding import Guard
@@ -43,14 +43,14 @@ KERNEL = {
 
 def report() -> Iterator[str]:
     """Takes some three minutes: figures are averages over two."""
-    yield from _counts()
+    sys.addaudithook(_hear)
     for size in SIZES:
+        yield from _counts(size)
         with _Node(size) as node, _Child(node) as child:
+            yield _growth(child)
             if size == PODS:
                 yield _steady(child)
                 yield _latency(node)
-            else:
-                yield _growth(size, child)
 
 
 class _Node:
@@ -94,6 +94,7 @@ class _Child:
     """The agent in a process of its own."""
 
     def __init__(self, node: _Node) -> None:
+        self.pods = node.pods
         self._folder = node.folder
 
     def __enter__(self) -> "_Child":
@@ -179,13 +180,13 @@ def _steady(child: _Child) -> str:
     )
 
 
-def _growth(pods: int, child: _Child) -> str:
+def _growth(child: _Child, times: int = 5) -> str:
     child.get("/metrics")
-    start = child.cpu
-    for _ in range(5):
+    before = child.cpu
+    for _ in range(times):
         child.get("/metrics")
-    scrape = (child.cpu - start) / 5
-    return f"{pods} pods: {scrape * 1000:.0f} ms a scrape, {child.resident:.0f} MB resident"
+    scrape = (child.cpu - before) / times
+    return f"{child.pods} pods: {scrape * 1000:.0f} ms a scrape, {child.resident:.0f} MB resident"
 
 
 def _latency(node: _Node) -> str:
@@ -210,42 +211,40 @@ def _latency(node: _Node) -> str:
     )
 
 
-def _counts() -> Iterator[str]:
+_opened: list[str] = []
+_is_counting = [False]
+
+
+def _hear(event: str, arguments: tuple[Any, ...]) -> None:
+    if _is_counting[0] and event == "open" and str(arguments[0]).rpartition("/")[2] in READ:
+        _opened.append(str(arguments[0]))
+
+
+def _counts(pods: int) -> Iterator[str]:
     """Opened files and writes of a converged resync and of one pod's start."""
-    with _Node(PODS) as node:
+    with _Node(pods) as node:
         bed = Bed(node.folder)
-        bed.pods.manifests = {f"p{number}": node.manifest(f"p{number}") for number in range(PODS)}
+        bed.pods.manifests = {f"p{number}": node.manifest(f"p{number}") for number in range(pods)}
         bed.wait(10)
         writes: list[str] = []
         bed.kernel.before_write = lambda path, _file: writes.append(path)
-        opened: list[str] = []
-        is_on = [False]
-
-        def hear(event: str, arguments: tuple[Any, ...]) -> None:
-            if is_on[0] and event == "open" and str(arguments[0]).rpartition("/")[2] in READ:
-                opened.append(str(arguments[0]))
-
-        sys.addaudithook(hear)
-        cgroups = len(LEVELS) + 3 * PODS
-        for what in ("a converged resync", "one pod of 2 containers starts"):
-            if what.startswith("one"):
-                pod = node.manifest("new")
-                bed.run_pod(pod)
-                bed.now += 1
-            else:
-                bed.core.resync(bed.now)
-            opened.clear()
-            writes.clear()
-            is_on[0] = True
-            start = time.process_time()
-            bed.settle()
-            spent = time.process_time() - start
-            is_on[0] = False
-            yield (
-                f"{what}, {cgroups} cgroups: {len(opened)} files opened, "
-                f"{len(writes)} written, {spent * 1000:.1f} ms of processor"
-            )
+        bed.core.resync(bed.now)
+        yield f"{pods} pods, a converged resync: {_counted(bed, writes)}"
+        bed.run_pod(node.manifest("new"))
+        bed.now += 1
+        yield f"{pods} pods, and one more starts: {_counted(bed, writes)}"
         bed.crash()
+
+
+def _counted(bed: Bed, writes: list[str]) -> str:
+    _opened.clear()
+    writes.clear()
+    _is_counting[0] = True
+    start = time.process_time()
+    bed.settle()
+    spent = time.process_time() - start
+    _is_counting[0] = False
+    return f"{len(_opened)} files opened, {len(writes)} written, {spent * 1000:.1f} ms of processor"
 
 
 if __name__ == "__main__":

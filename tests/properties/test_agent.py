@@ -10,7 +10,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from tests.fakes.agent import LEVELS, MI, Bed, a_pod, container_paths, pod_path
 from tests.fakes.node import memory_folder
 
-from memqos.agent.configuration import Fight, Selector
+from memqos.agent.configuration import Fight
+from memqos.api.selector import Selector
 from memqos.errors import InputError
 
 FILES: Final = ("memory.min", "memory.low", "memory.high")

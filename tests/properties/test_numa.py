@@ -76,13 +76,16 @@ def best_of_all(lists: list[Hints], nodes: Mask, distances: Distances | None) ->
 
 
 @st.composite
-def node_maps(draw: st.DrawFn) -> dict[int, NumaNode]:
-    """Up to four nodes of small sizes, some used alone, some in groups."""
-    ids = sorted(draw(st.sets(st.integers(0, 6), min_size=1, max_size=4)))
+def node_maps(draw: st.DrawFn, most: int = 4) -> dict[int, NumaNode]:
+    """Nodes of small sizes, some used alone, some in groups."""
+    ids = sorted(draw(st.sets(st.integers(0, most + 2), min_size=1, max_size=most)))
     cells: dict[int, tuple[int, ...]] = {i: (i,) for i in ids}
     used = draw(st.sets(st.sampled_from(ids)))
-    if len(used) > 1 and draw(st.booleans()):
-        cells |= dict.fromkeys(used, tuple(sorted(used)))
+    for group in ("one", "other"):
+        grouped = {i for i in used if len(cells[i]) == 1}
+        members = draw(st.sets(st.sampled_from(sorted(grouped)))) if grouped else set()
+        if len(members) > 1 and draw(st.booleans(), label=f"{group} group"):
+            cells |= dict.fromkeys(members, tuple(sorted(members)))
     nodes = {}
     for i in ids:
         tables = {}
@@ -109,7 +112,7 @@ def hint_lists(nodes: NodeMap) -> st.SearchStrategy[Hints]:
     return st.lists(hint, min_size=1, max_size=4).map(tuple)
 
 
-@given(node_maps(), requests(), st.data())
+@given(node_maps(10), requests(), st.data())
 def test_an_offer_is_the_list_of_all_masks_that_hold_the_request(
     nodes: dict[int, NumaNode], sizes: dict[str, int], data: st.DataObject
 ) -> None:
@@ -130,11 +133,28 @@ def test_an_offer_is_the_list_of_all_masks_that_hold_the_request(
 def test_a_merge_is_the_best_of_all(
     nodes: dict[int, NumaNode], sizes: dict[str, int], data: st.DataObject
 ) -> None:
-    offer = offer_of(nodes, sizes, {})
     others = data.draw(st.lists(hint_lists(nodes), max_size=2))
+    assert_merged_like_all(nodes, sizes, others, data.draw(st.none() | distances_in(nodes)))
+
+
+@given(node_maps(10), st.integers(0, 40), st.data())
+def test_a_merge_on_ten_nodes_is_the_best_of_all(
+    nodes: dict[int, NumaNode], size: int, data: st.DataObject
+) -> None:
+    others = data.draw(st.lists(hint_lists(nodes), max_size=1))
+    distances = data.draw(st.none() | distances_in(nodes))
+    assert_merged_like_all(nodes, {"memory": size}, others, distances)
+
+
+def distances_in(nodes: NodeMap) -> st.SearchStrategy[Distances]:
     row = st.fixed_dictionaries({i: st.sampled_from([10, 12, 20, 32]) for i in nodes})
-    matrix = st.fixed_dictionaries(dict.fromkeys(nodes, row))
-    distances = data.draw(st.one_of(st.none(), matrix))
+    return st.fixed_dictionaries(dict.fromkeys(nodes, row))
+
+
+def assert_merged_like_all(
+    nodes: NodeMap, sizes: Sizes, others: list[Hints], distances: Distances | None
+) -> None:
+    offer = offer_of(nodes, sizes, {})
     lists = [Listed("other", str(index), hints) for index, hints in enumerate(others)]
     plain = list(others)
     if offer:

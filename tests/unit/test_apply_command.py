@@ -253,34 +253,53 @@ class TestRollback:
         assert "of an earlier boot" in done.err
 
 
+def on_recorded(shell: Shell, name: str) -> dict[str, Any]:
+    """The shell on the tree, pods and kubelet of a recorded node."""
+    recorded: dict[str, Any] = json.loads((NODES / f"{name}.json").read_text())
+    kernel = shell.node.kernel
+    for path in ("/kubepods", "/other"):
+        if (kernel.folder / path[1:]).exists():
+            kernel.remove(path)
+    for path, files in recorded["cgroups"].items():
+        if path.startswith("/kubepods"):
+            kernel.make(path, {name: text.rstrip("\n") for name, text in files.items()})
+    pods, kubelet = (kernel.folder.with_name(name) for name in ("pods.json", "kubelet.yaml"))
+    pods.write_text(json.dumps(recorded["pods"]))
+    kubelet.write_text(recorded["kubelet_configuration"])
+    terms = ("--pods", str(pods), "--kubelet", str(kubelet), "--release", "1.38")
+    shell.options = (*shell.options, *terms)
+    return recorded
+
+
 class TestARecordedNode:
     """From the pods to the files and back, with nothing saved in between."""
 
-    @pytest.fixture
-    def recorded(self, shell: Shell) -> Shell:
-        recorded: dict[str, Any] = json.loads((NODES / "cgroupfs.json").read_text())
+    def test_is_converged_after_apply_and_as_before_after_rollback(self, shell: Shell) -> None:
+        on_recorded(shell, "cgroupfs")
         kernel = shell.node.kernel
-        for path in ("/kubepods", "/other"):
-            if (kernel.folder / path[1:]).exists():
-                kernel.remove(path)
-        for path, files in recorded["cgroups"].items():
-            if path.startswith("/kubepods"):
-                kernel.make(path, {name: text.rstrip("\n") for name, text in files.items()})
-        pods, kubelet = (kernel.folder.with_name(name) for name in ("pods.json", "kubelet.yaml"))
-        pods.write_text(json.dumps(recorded["pods"]))
-        kubelet.write_text(recorded["kubelet_configuration"])
-        terms = ("--pods", str(pods), "--kubelet", str(kubelet), "--release", "1.38")
-        shell.options = (*shell.options, *terms)
-        return shell
-
-    def test_is_converged_after_apply_and_as_before_after_rollback(self, recorded: Shell) -> None:
-        kernel, options = recorded.node.kernel, recorded.options
         before = kernel.contents()
-        applied = recorded.memqos("apply", "--yes", "--policy", "HardReservation")
+        applied = shell.memqos("apply", "--yes", "--policy", "HardReservation")
         assert applied.code == 0
         assert kernel.contents() != before
-        again = recorded.memqos("apply", "--policy", "HardReservation")
+        again = shell.memqos("apply", "--policy", "HardReservation")
         assert (again.code, again.out) == (0, "converged: nothing to change\n")
-        recorded.options = options[:4]
-        assert recorded.memqos("rollback").code == 0
+        shell.options = shell.options[:4]
+        assert shell.memqos("rollback").code == 0
         assert kernel.contents() == before
+
+    def test_has_its_containers_bound_to_numa_nodes_and_set_free_again(self, shell: Shell) -> None:
+        recorded = on_recorded(shell, "numa")
+        kernel = shell.node.kernel
+        state = kernel.folder.with_name("memory_manager_state")
+        state.write_text(recorded["memory_manager_state"])
+        bound = [path for path in recorded["cgroups"] if kernel.read(path, "cpuset.mems")]
+        shell.memqos("apply", "--yes")
+        as_assigned = kernel.contents()
+        for path in bound:
+            kernel.set(path, "cpuset.mems", "")
+        applied = shell.memqos("apply", "--yes", "--numa", "state", "--state", str(state))
+        assert (applied.code, applied.out.splitlines()[-1]) == (0, f"{len(bound)} written")
+        assert kernel.contents() == as_assigned
+        shell.options = shell.options[:4]
+        assert shell.memqos("rollback").code == 0
+        assert [kernel.read(path, "cpuset.mems") for path in bound] == [""] * len(bound) != []

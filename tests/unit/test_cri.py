@@ -82,6 +82,21 @@ def test_a_runtime_that_ends_within_a_call_is_unreachable_and_asked_again_later(
         runtime.update("a1", {"memory.low": "8192"})
 
 
+def test_a_runtime_that_was_silent_is_asked_again_after_a_while(node: OwnedNode) -> None:
+    client = Runtime(str(node.runtime.socket), 0.2)
+    node.runtime.mood = "hangs"
+    with node.runtime.serving():
+        with pytest.raises(Unreachable):
+            client.update("a1", {"memory.low": "8192"})
+        node.runtime.mood = "well"
+        with pytest.raises(Unreachable):
+            client.update("a1", {"memory.low": "8192"})
+        client._channel._silence._until = 0.0
+        client._channel.timeout = 5
+        client.update("a1", {"memory.low": "8192"})
+        client.close()
+
+
 def test_a_runtime_that_does_not_answer_is_given_up(node: OwnedNode) -> None:
     client = Runtime(str(node.runtime.socket), 0.2)
     node.runtime.mood = "hangs"

@@ -12,11 +12,11 @@ import msgspec
 import pytest
 import yaml
 
+from memqos.api.nodelists import node_list
 from memqos.api.snapshot import Snapshot
 from memqos.cli.numa.sources import site_of
 from memqos.cli.numa.terms import kubelet_of, settings_of
 from memqos.draw.numa_segments import holders_of, node_bars
-from memqos.draw.numa_words import node_list
 from memqos.numa.admission import Admitted
 from memqos.numa.checkpoint import Loaded, read, write
 from memqos.numa.machines import NumaMachine
@@ -130,6 +130,15 @@ def test_the_map_is_a_picture_with_words() -> None:
     spoken = picture.find("{http://www.w3.org/2000/svg}desc")
     assert spoken is not None
     assert "kafka holds 32Gi of memory on node 3" in (spoken.text or "")
+
+
+def test_the_map_explains_what_it_shows_and_nothing_else() -> None:
+    told = memqos("show", "--snapshot", NODE, "-o", "svg").stdout
+    assert ">kept for the system</text>" in told
+    assert "hugepages</text>" not in told
+    untold = memqos("show", "--machine", MACHINE, "-o", "svg").stdout
+    assert ">4Gi hugepages-2Mi</text>" in untold
+    assert "free" not in untold
 
 
 def test_memory_of_a_group_is_drawn_on_all_its_nodes() -> None:
@@ -277,7 +286,7 @@ def pod_level(total: str, own: str) -> str:
 def test_a_pod_with_resources_at_pod_level_is_told_that_it_is_not_aligned() -> None:
     done = admit(pod_level("10Gi", "4Gi"), "--machine", MACHINE, "--release", "1.37")
     assert done.returncode == 0
-    assert "not aligned to NUMA nodes while PodLevelResourceManagers is off" in done.stdout
+    assert "note: its pod-level resources are ignored for memory alignment" in done.stdout
 
 
 def test_with_the_gate_on_a_pod_shares_out_what_it_has() -> None:

@@ -232,7 +232,7 @@ def pooled(uid: str, size: str, *containers: Json, **more: Any) -> Pod:
 def test_with_the_gate_off_a_pod_with_pod_level_resources_is_admitted_unpinned() -> None:
     manager, outcome = kubelet(9, scope="pod").admit(pooled("a", "4Gi", full("1Gi")))
     assert isinstance(outcome, Admitted)
-    assert outcome.notes == ("pod_level_unmanaged",)
+    assert outcome.unaligned
     assert manager.pinned_nodes("a", "c0") == ()
 
 

@@ -151,6 +151,16 @@ class TestRollback:
         assert node.kernel.read(A1, LOW) == str(6 * MI)
         assert node.runtime.stored("a1")[LOW] == str(7 * MI)
 
+    def test_does_not_have_the_runtime_throttle_what_somebody_had_set_free(
+        self, node: OwnedNode
+    ) -> None:
+        node.runtime.start("a1", A1, {HIGH: str(50 * MI)})
+        node.kernel.set(A1, HIGH, "max")
+        node.apply(node.steps({(A1, HIGH): str(200 * MI)}))
+        node.kernel.set(A1, "memory.current", str(100 * MI))
+        node.rollback()
+        assert (node.kernel.read(A1, HIGH), node.runtime.stored("a1")[HIGH]) == ("max", "max")
+
     def test_keeps_what_others_have_told_systemd_since(self, node: OwnedNode) -> None:
         node.apply(node.steps({(KUBEPODS, LOW): str(MI), (KUBEPODS, MIN): str(MI)}))
         node.systemd._set("kubepods.slice", {"MemoryLow": 3 * MI})

@@ -232,3 +232,58 @@ def test_a_plan_of_a_machine_says_who_would_write_each_change(
     assert hands == {"slice": "systemd", "scope": "runtime"}
     assert all(because for _, because in routes.values())
     assert "\nthrough the runtime: " in said()
+
+
+def test_numa_assignments_are_planned_when_asked_for(tmp_path: Path) -> None:
+    node = recorded("numa")
+    state = tmp_path / "memory_manager_state"
+    state.write_text(node["memory_manager_state"])
+    node["memory_manager_state"] = ""
+    for files in node["cgroups"].values():
+        if "cpuset.mems" in files:
+            files["cpuset.mems"] = "\n"
+    file = tmp_path / "node.json"
+    file.write_text(json.dumps(node))
+    done = memqos("plan", "--snapshot", str(file), "--state", str(state), "--why")
+    assert done.returncode == 2
+    assert "+  default/p1-node1 c0  cpuset.mems  (empty)  →  0" in done.stdout
+    assert "  memory 17Mi of node 0\n  rule numa/kubelet (memory_manager_state" in done.stdout
+    assert done.stdout.endswith("6 to set\n")
+    assert memqos("plan", "--snapshot", str(file)).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["--numa", "allocate", "--state", "x"], 64, "not with --numa allocate"),
+        (["--numa", "nearby"], 64, "Usage: memqos"),
+        (["--state", "examples/none"], 1, "no such file"),
+        (["--state", "examples/numa/machine.yaml"], 1, "not a state file"),
+        (["--numa", "allocate"], 1, "assigns NUMA memory itself"),
+    ],
+)
+def test_numa_assignments_that_cannot_be_had_are_refused(
+    arguments: list[str], code: int, says: str
+) -> None:
+    done = memqos("plan", "--snapshot", "tests/nodes/numa.json", *arguments)
+    assert done.returncode == code
+    assert says in done.stderr
+    assert done.stdout == ""
+
+
+def test_pods_whose_pod_level_resources_are_ignored_are_named(tmp_path: Path) -> None:
+    node = recorded("cgroupfs")
+    # Its kubelet aligns no memory, so there is nothing to say.
+    assert "alignment" not in memqos("plan", "--snapshot", "tests/nodes/cgroupfs.json").stderr
+    node["kubelet_configuration"] += "memoryManagerPolicy: Static\n"
+    file = tmp_path / "node.json"
+    file.write_text(json.dumps(node))
+    says = "its pod-level resources are ignored for memory alignment"
+    done = memqos("plan", "--snapshot", str(file))
+    assert f"note: default/p5-node1: {says}" in done.stderr
+    assert json.loads(memqos("plan", "--snapshot", str(file), "-o", "json").stdout)[
+        "unaligned"
+    ] == ["default/p5-node1"]
+    judged = memqos("doctor", "--snapshot", str(file))
+    assert judged.returncode == 2
+    assert "warning  numa/pod-level  default/p5-node1" in judged.stdout

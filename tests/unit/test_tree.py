@@ -13,6 +13,7 @@ from memqos.api.kubelet_reading import kubelet_from
 from memqos.api.node import Capacity, allocatable
 from memqos.api.pod import Container, ObjectMeta, Pod, PodSpec
 from memqos.errors import InputError
+from memqos.plan.mems import Assignment, with_mems
 from memqos.plan.terms import Terms
 from memqos.plan.tree import Tree, plan_node
 from memqos.release import Release
@@ -149,9 +150,14 @@ def test_given_numa_nodes_are_planned() -> None:
         Terms(Release.of("1.38"), None),
         configured({}, 38),
         Capacity(cpu=1000, memory=1 << 34),
-        mems={("u-1", "c"): "0-1"},
     )
-    assert tree.cgroups["/kubepods/besteffort/podu-1/abc"].settings["cpuset.mems"].value == "0-1"
+    given = Assignment((0, 1), (("memory", 3 << 30),), "memqos")
+    bound = with_mems(tree, {("u-1", "c"): given}).cgroups["/kubepods/besteffort/podu-1/abc"]
+    setting = bound.settings["cpuset.mems"]
+    assert setting.value == "0-1"
+    assert setting.because.rule == "numa/memqos"
+    assert setting.because.steps == ("memory 3Gi of nodes 0-1",)
+    assert with_mems(tree, {}) == tree
 
 
 def test_a_reserved_cgroup_is_protected_whatever_the_policy() -> None:

@@ -91,7 +91,7 @@ class Desires:
             instead |= {file: Setting(0, OPTED_OUT) for file in PROTECTION}
         if not granted.throttled or self._holds_memqos(path):
             instead["memory.high"] = Setting(MAX, NEVER_THROTTLED)
-        for found in pod_cgroups(pod, mine, self.names, {}):
+        for found in pod_cgroups(pod, mine, self.names):
             if isinstance(found, Unresolved):
                 unresolved.append(found)
             else:

@@ -127,7 +127,9 @@ class Hand:
             return self._ground
         told = self.configuration
         machine = msgspec.structs.replace(read_machine(self.roots), kubelet=self._kubelet)
-        wanted = Wanted(told.release, told.gates, told.policy, told.factor, told.placement)
+        wanted = Wanted(
+            told.release, told.gates, told.policy, told.factor, placement=told.placement
+        )
         ground = ground_of(machine, config, None, wanted)
         self._cgroup_root = ground.config.cgroup_root
         driver = self._driver_there(self._cgroup_root)

@@ -16,6 +16,8 @@ Driver = Literal["cgroupfs", "systemd"]
 
 UNLIMITED_PIDS: Final = -1
 DEFAULT_CPU_PERIOD: Final = SECOND // 10
+STATIC: Final = "Static"
+"""The memoryManagerPolicy that binds containers to NUMA nodes."""
 
 
 class Fault(msgspec.Struct, frozen=True):

@@ -30,6 +30,7 @@ from memqos.converge.steps import Moved, Step, standing, steps_of
 from memqos.draw.changes import changes_text, summary
 from memqos.errors import InputError
 from memqos.host.manifests import load
+from memqos.numa.unaligned import NOTICE
 from memqos.plan.changes import Comparison
 from memqos.plan.effective import Protection
 
@@ -104,10 +105,12 @@ def _show(steps: Sequence[Step], protections: dict[str, Protection], writer: Han
 def _planned(options: dict[str, Any]) -> _Todo:
     if options["pods"] is None:
         raise click.UsageError("which pods run here? Give their source with --pods, or a PLAN")
+    asked = wanted(**options)
     observation = observed(options)
-    plan = plan_of(observation, wanted(**options))
+    plan = plan_of(observation, asked)
     steps = steps_of(plan.comparison.changes, observation.identities)
-    return _Todo(steps, plan.protections, plan.notes)
+    unaligned = tuple(f"{pod}: {NOTICE}" for pod in plan.unaligned)
+    return _Todo(steps, plan.protections, (*plan.notes, *unaligned))
 
 
 def _saved(file: str, writer: Hand, options: dict[str, Any]) -> _Todo:

@@ -20,7 +20,7 @@ from memqos.plan.names import cgroup_names
 
 FINDINGS = 2
 
-_GIVEN = ("kubelet", "release", "gates", "pods")
+_GIVEN = ("kubelet", "release", "gates", "pods", "numa", "state")
 _SAMPLED = ("memory.events", "memory.events.local", "memory.pressure")
 _FILES = (
     *FILES,
@@ -62,7 +62,7 @@ def command(
         observation = observed(options, _FILES)
         later = _later(observation, options["cgroup_root"], seconds)
     else:
-        observation, later = of_snapshot(snapshot, options["kubelet"]), None
+        observation, later = of_snapshot(snapshot, options), None
     findings = judge(_facts(observation, later, options))
     if output == "table":
         for note in observation.notes:
@@ -125,6 +125,7 @@ def _planned(observation: Observation, options: dict[str, Any]) -> Planned:
         plan.tree,
         plan.comparison,
         release.enabled("MemoryQoS") if is_known else None,
+        plan.unaligned,
     )
 
 

@@ -12,13 +12,14 @@ from memqos.cli.pod_sources import source_given, source_options
 from memqos.cli.releases import gates_of, release_options
 from memqos.cli.terms import FactorType, placement_option
 from memqos.converge.observing import Configuration, Observation, observe_live
-from memqos.converge.planning import FILES, NodePlan, Wanted, plan_of
+from memqos.converge.planning import FILES, NodePlan, Numa, Wanted, plan_of
 from memqos.draw.changes import changes_data, changes_text, summary
 from memqos.draw.explained import terms_line
 from memqos.errors import InputError
 from memqos.host.cgroups import SYSTEM_ROOT
 from memqos.host.machine import Roots, read_machine
-from memqos.host.versions import kubelet_version, runtime_version
+from memqos.host.versions import kubelet_version, own_version, runtime_version
+from memqos.numa.unaligned import NOTICE
 from memqos.plan.terms import Policy
 
 if TYPE_CHECKING:
@@ -30,6 +31,17 @@ CHANGES_PENDING = 2
 def node_options(command: Any) -> Any:
     """Where a node is looked at, and under which terms it is planned."""
     for option in (
+        click.option(
+            "--state",
+            metavar="FILE",
+            help="The kubelet's memory_manager_state, for --numa state.  [default: the node's]",
+        ),
+        click.option(
+            "--numa",
+            type=click.Choice(get_args(Numa)),
+            help="Bind containers to NUMA nodes (cpuset.mems): as the kubelet's state says, or as "
+            "memqos allocates where the kubelet does not.  [default: off]",
+        ),
         click.option("--factor", type=FactorType(), help="memoryThrottlingFactor."),
         click.option("--policy", type=click.Choice(get_args(Policy)), help="Reservation policy."),
         placement_option,
@@ -78,10 +90,9 @@ def command(
     """
     if snapshot is not None and out is not None:
         raise click.UsageError("a plan of a snapshot cannot be applied, so it is not saved")
-    observation = (
-        observed(options) if snapshot is None else of_snapshot(snapshot, options["kubelet"])
-    )
-    plan = plan_of(observation, wanted(**options))
+    asked = wanted(**options)
+    observation = observed(options) if snapshot is None else of_snapshot(snapshot, options)
+    plan = plan_of(observation, asked)
     if out is not None:
         save(out, plan, observation, options["cgroup_root"])
     router = None
@@ -101,8 +112,15 @@ def wanted(**options: Any) -> Wanted:
         gates_of(options["gates"]),
         options["policy"],
         options["factor"],
+        _numa(options["numa"], options["state"]),
         options["placement"] or "containers",
     )
+
+
+def _numa(asked: Numa | None, state: str | None) -> Numa:
+    if state is not None and asked not in ("state", None):
+        raise click.UsageError(f"--state tells what the kubelet assigned: not with --numa {asked}")
+    return "state" if state is not None else asked or "off"
 
 
 def observed(options: Mapping[str, Any], files: Iterable[str] = FILES) -> Observation:
@@ -111,23 +129,35 @@ def observed(options: Mapping[str, Any], files: Iterable[str] = FILES) -> Observ
     machine = msgspec.structs.replace(
         read_machine(roots), runtime=runtime_version(), kubelet=kubelet_version()
     )
-    return observe_live(
+    observation = observe_live(
         source_given(options),
         files,
         roots=roots,
         configuration=configuration_in(options["kubelet"]),
         machine=machine,
     )
+    return _with_state(observation, options["state"])
 
 
-def of_snapshot(file: str, kubelet: str | None) -> Observation:
-    """The node of a snapshot, with another configuration if one is given."""
+def of_snapshot(file: str, options: Mapping[str, Any]) -> Observation:
+    """The node of a snapshot, with another configuration or state if one is given."""
     from memqos.converge.snapshots import load
 
     observation = load(file)
-    if kubelet is None:
+    configuration = configuration_in(options["kubelet"]) or observation.configuration
+    observation = msgspec.structs.replace(observation, configuration=configuration)
+    return _with_state(observation, options["state"])
+
+
+def _with_state(observation: Observation, file: str | None) -> Observation:
+    if file is None:
         return observation
-    return msgspec.structs.replace(observation, configuration=configuration_in(kubelet))
+    from memqos.cli.numa.sources import text_from
+    from memqos.numa.unreadable import loaded_from
+
+    text = text_from(file)
+    loaded_from(text, file)
+    return msgspec.structs.replace(observation, memory_manager_state=text)
 
 
 def configuration_in(file: str | None) -> Configuration | None:
@@ -144,14 +174,12 @@ def configuration_in(file: str | None) -> Configuration | None:
 
 def save(file: str, plan: NodePlan, observation: Observation, root: str) -> None:
     """Write the plan to a file."""
-    from importlib.metadata import version
-
     from memqos.converge.saved import encode, saved_plan
     from memqos.converge.steps import steps_of
     from memqos.host.durable import replace
 
     steps = steps_of(plan.comparison.changes, observation.identities)
-    saved = saved_plan(steps, observation.machine.boot_id or "", root, version("memqos"))
+    saved = saved_plan(steps, observation.machine.boot_id or "", root, own_version() or "unknown")
     try:
         replace(file, encode(saved))
     except OSError as error:
@@ -170,6 +198,8 @@ def _print(plan: NodePlan, router: "Router | None", *, why: bool) -> None:
     print(terms_line(plan.terms))
     for note in plan.notes:
         complain(f"note: {note}")
+    for pod in plan.unaligned:
+        complain(f"note: {pod}: {NOTICE}")
     for missing in plan.tree.unresolved:
         who = f"{missing.pod} {missing.container}" if missing.container else missing.pod
         complain(f"unresolved: {who}: {missing.why}")
@@ -198,5 +228,6 @@ def _data(plan: NodePlan, router: "Router | None") -> dict[str, Any]:
             {"pod": each.pod, "container": each.container, "why": each.why}
             for each in plan.tree.unresolved
         ],
+        "unaligned": list(plan.unaligned),
         "notes": list(plan.notes),
     }

@@ -6,6 +6,7 @@ from typing import Final
 import msgspec
 
 from memqos.converge.batches import Batch, batches
+from memqos.converge.cpusets import beyond_parent
 from memqos.converge.driver import Driver
 from memqos.converge.journal import Journal
 from memqos.converge.records import Held, Intent, Outcome
@@ -58,7 +59,7 @@ def apply(
     differing: list[Moved] = []
     for step in steps:
         change = step.change
-        fault = _fault(change)
+        fault = _fault(change) or beyond_parent(change, fs)
         found = "refused" if fault else standing(step, fs, cautions.page_size)
         if found == "ready":
             ready.append(step)

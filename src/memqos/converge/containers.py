@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Final
 
 from memqos.converge.reclaiming import make_room
 from memqos.converge.records import Holding
-from memqos.converge.values import shown
+from memqos.converge.values import shown, value_fault
 from memqos.errors import InputError, WriteRefused
 from memqos.host.cgroups import CgroupFs
-from memqos.plan.changes import Change
+from memqos.plan.changes import Change, number
 from memqos.plan.names import container_of
 
 if TYPE_CHECKING:
@@ -63,18 +63,23 @@ class Containers:
 
         A key that was not there cannot be taken away again: it stays with the value of the file.
         """
-        now = {file: self.fs.read(path, file) for file in files}
+        now = {file: value for file in files if (value := self.fs.read(path, file)) is not None}
         stored = {
             file: value
-            for file in files
+            for file in now
             if (value := holding.values[file]) is not None
-            and now[file] is not None
+            and value_fault(file, value) is None
             and shown(file, value, self.page_size) != now[file]
+            and not self._would_throttle(path, file, value)
         }
         if stored:
             self._update(path, stored)
             for file in stored:
                 self.fs.write(path, file, now[file] or "\n")
+
+    def _would_throttle(self, path: str, file: str, value: str) -> bool:
+        usage = self.fs.read(path, "memory.current") or "0"
+        return file == "memory.high" and number(value) < number(usage)
 
     def read(self, path: str, file: str) -> str | None:
         return self.fs.read(path, file)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from memqos.api.documents import read
-from memqos.api.kubelet import Driver, KubeletConfiguration, configured
+from memqos.api.kubelet import STATIC, Driver, KubeletConfiguration, configured
 from memqos.api.kubelet_reading import kubelet_from
 from memqos.api.machine import Machine
 from memqos.api.node import Capacity, allocatable
@@ -16,7 +16,7 @@ from memqos.plan.effective import Claim, Protection, effective
 from memqos.plan.names import CgroupNames, cgroup_names, outer
 from memqos.plan.setting import Settings
 from memqos.plan.terms import PAGE_SIZE, Placement, Policy, Terms
-from memqos.plan.tree import Tree, plan_node
+from memqos.plan.tree import Tree, cgroup_uid, plan_node, pod_key
 from memqos.release import DEFAULT_MINOR, Release
 
 if TYPE_CHECKING:
@@ -36,6 +36,10 @@ FILES = (
 """What is read of every cgroup to plan it."""
 
 
+Numa = Literal["off", "state", "allocate"]
+"""Who assigns NUMA nodes: nobody, the kubelet by its memory_manager_state, or memqos."""
+
+
 class Wanted(msgspec.Struct, frozen=True):
     """What a person says about the plan; what is None follows from the node."""
 
@@ -43,6 +47,7 @@ class Wanted(msgspec.Struct, frozen=True):
     gates: dict[str, bool] = {}
     policy: Policy | None = None
     factor: float | None = None
+    numa: Numa = "off"
     placement: Placement = "containers"
 
 
@@ -56,6 +61,8 @@ class NodePlan(msgspec.Struct, frozen=True):
     protections: dict[str, Protection]
     """What the kernel will honour once the plan is applied; empty where usage is not known."""
     notes: tuple[str, ...]
+    unaligned: tuple[str, ...] = ()
+    """Pods whose pod-level resources the Memory Manager ignores."""
 
 
 class Ground(msgspec.Struct, frozen=True):
@@ -75,7 +82,14 @@ def plan_of(observation: "Observation", wanted: Wanted) -> NodePlan:
     """Plan the node that was observed."""
     ground = ground_of(observation.machine, observation.configuration, observation.driver, wanted)
     terms = ground.terms
+    notes = [*observation.notes, *ground.notes]
     tree = plan_node(observation.pods, terms, ground.config, ground.capacity)
+    if wanted.numa != "off":
+        from memqos.converge.assigning import assign
+
+        assigned = assign(observation, tree, wanted.numa, ground.config, terms.release)
+        tree = assigned.tree
+        notes += assigned.notes
     comparison = compare(tree, observation.cgroups, ground.names, terms.page_size)
     return NodePlan(
         terms,
@@ -83,7 +97,8 @@ def plan_of(observation: "Observation", wanted: Wanted) -> NodePlan:
         tree,
         comparison,
         _protections(observation, tree, terms.page_size),
-        (*observation.notes, *ground.notes),
+        tuple(notes),
+        _unaligned(observation, tree, wanted.numa, ground.config, terms.release),
     )
 
 
@@ -142,6 +157,23 @@ def _configuration(
         notes += [f"{found.name}: {note}" for note in kubelet.notes]
         return kubelet.config, kubelet.release
     raise InputError("no document", file=found.name)
+
+
+def _unaligned(
+    observation: "Observation",
+    tree: Tree,
+    numa: Numa,
+    config: KubeletConfiguration,
+    release: Release,
+) -> tuple[str, ...]:
+    if numa != "allocate" and config.memory_manager_policy != STATIC:
+        return ()
+    from memqos.numa.arriving import arriving
+    from memqos.numa.unaligned import unaligned
+
+    planned = {cgroup.uid for cgroup in tree.cgroups.values()}
+    running = [arriving(pod, release) for pod in observation.pods if cgroup_uid(pod) in planned]
+    return tuple(pod_key(pod) for pod in unaligned(running, release))
 
 
 def _protections(observation: "Observation", tree: Tree, page_size: int) -> dict[str, Protection]:

@@ -20,7 +20,7 @@ from memqos.host.cgroups import CgroupFs
 from memqos.host.machine import SYSTEM, Roots, read_machine
 from memqos.host.manifests import load as load_files
 from memqos.host.processes import processes
-from memqos.host.versions import kubelet_version, runtime_version
+from memqos.host.versions import kubelet_version, own_version, runtime_version
 
 VERSION: Final = 1
 """Of the form: a higher number is one that this memqos cannot read."""
@@ -83,7 +83,7 @@ def take(
     kept = _configuration(seen.configuration, notes, given=configuration is not None)
     return Snapshot(
         version=VERSION,
-        memqos=_own_version(),
+        memqos=own_version(),
         taken_at=_now(),
         boot_id=machine.boot_id,
         driver=seen.driver or _driver_in(kept, notes),
@@ -216,12 +216,3 @@ def _now() -> str:
     from datetime import UTC, datetime
 
     return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-def _own_version() -> str | None:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("memqos")
-    except PackageNotFoundError:
-        return None

@@ -1,9 +1,10 @@
 """What a cgroup file may be given, and how the kernel shows it afterwards."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Final
 
+from memqos.api.nodelists import node_list, nodes_in
 from memqos.plan.changes import MANAGED, stored
 
 _AMOUNT: Final = re.compile(r"max|[0-9]{1,19}")
@@ -48,24 +49,7 @@ def _rounded(file: str, value: str, page_size: int) -> str:
 
 
 def _listed(_file: str, value: str, _page_size: int) -> str:
-    return ",".join(_ranges(sorted(_members(value))))
-
-
-def _members(value: str) -> set[int]:
-    members: set[int] = set()
-    for part in filter(None, value.split(",")):
-        first, _, last = part.partition("-")
-        members.update(range(int(first), int(last or first) + 1))
-    return members
-
-
-def _ranges(members: list[int]) -> Iterator[str]:
-    start = 0
-    for end in range(1, len(members) + 1):
-        if end == len(members) or members[end] != members[end - 1] + 1:
-            first, last = members[start], members[end - 1]
-            yield str(first) if first == last else f"{first}-{last}"
-            start = end
+    return node_list(nodes_in(value))
 
 
 _SHOWN: Final[dict[str, Callable[[str, str, int], str]]] = {

@@ -11,6 +11,7 @@ from memqos.plan.effective import Protection
 from memqos.plan.names import outer
 from memqos.plan.setting import Reason
 
+_EMPTY = "(empty)"
 _KNOB = {"memory.min": "min", "memory.low": "low"}
 
 
@@ -70,7 +71,7 @@ def _where(change: Change) -> str:
 
 
 def _size(content: str) -> str:
-    return short(int(content)) if content.isdigit() else content or "(empty)"
+    return short(int(content)) if content.isdigit() else content or _EMPTY
 
 
 def _honoured(change: Change, protections: Mapping[str, Protection]) -> str:
@@ -84,7 +85,8 @@ def _honoured(change: Change, protections: Mapping[str, Protection]) -> str:
 
 
 def _why(change: Change, reason: Reason) -> list[str]:
-    lines = [f"{change.path}/{change.file}: {change.old} → {change.new}", f"  {reason.says}"]
+    both = f"{change.old or _EMPTY} → {change.new or _EMPTY}"
+    lines = [f"{change.path}/{change.file}: {both}", f"  {reason.says}"]
     lines += [f"  {step}" for step in reason.steps]
     return [*lines, f"  rule {reason.rule} ({reason.source})"]
 

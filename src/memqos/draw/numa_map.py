@@ -3,15 +3,18 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from memqos.api.nodelists import named_nodes, node_list
 from memqos.api.resources import MEMORY
 from memqos.draw.look import BOLD, ROOT, SMALL, TITLE, filled, patterns, style
 from memqos.draw.numa_segments import Holder, Kind, NodeBar, Segment, holders_of, node_bars
 from memqos.draw.numa_tables import POOL
-from memqos.draw.numa_words import named_nodes, node_list
 from memqos.draw.scale import LEFT, RIGHT, Axis, axis_to, short_size
 from memqos.draw.svg import NAMESPACE, Markup, el, number, shortened, text_width
 from memqos.numa.machines import NumaMachine
 from memqos.numa.state import State
+
+Look = tuple[Kind, str]
+"""What a segment is, and how it is filled."""
 
 WIDTH: Final = 820
 MARGIN: Final = 20
@@ -22,17 +25,21 @@ CELL: Final = 34
 _MOST_DISTANCES: Final = 16
 """Nodes whose distances are drawn; more would not fit."""
 
-_LOOKS: Final[Mapping[Kind, str]] = {
-    "system": "normal",
-    "free": "unknown",
-    "pages": "high",
-    "untold": "normal",
+_KEY: Final[Mapping[Look, str]] = {
+    ("system", "normal"): "kept for the system",
+    ("untold", "normal"): "memory",
+    ("held", "min"): "held by a pod",
+    ("held", "low"): "held by the next pod",
+    ("free", "unknown"): "free",
+    ("free", "high"): "free hugepages",
+    ("untold", "high"): "hugepages",
 }
+"""Everything a map may have to explain."""
 _SAID: Final[Mapping[Kind, str]] = {
-    "system": "for the system",
-    "held": "held",
-    "free": "free",
-    "pages": "free",
+    "system": " for the system",
+    "held": " held",
+    "free": " free",
+    "untold": "",
 }
 _HELD: Final = ("min", "low")
 """Pods beside each other take turns."""
@@ -45,7 +52,7 @@ def map_svg(machine: NumaMachine, state: State | None, names: Mapping[str, str],
     axis = axis_to(max([node.memory for node in machine.nodes]))
     y: float = MARGIN + TITLE
     parts = [_text(MARGIN, y, "ink title", shortened(title, TITLE * BOLD, WIDTH - 2 * MARGIN))]
-    key, y = _key(y + LINE, state is not None)
+    key, y = _key(y + LINE, bars)
     parts.append(key)
     top = y + LINE
     y = top
@@ -80,18 +87,17 @@ def map_svg(machine: NumaMachine, state: State | None, names: Mapping[str, str],
     )
 
 
-def _key(top: float, told: bool) -> tuple[Markup, float]:
-    signs = (
-        [
-            ("normal", "kept for the system"),
-            ("min", "held by a pod"),
-            ("low", "held by the next one"),
-            ("unknown", "free"),
-            ("high", "free hugepages"),
-        ]
-        if told
-        else [("normal", "memory"), ("high", "hugepages")]
-    )
+def _look(segment: Segment) -> Look:
+    if segment.holder is not None:
+        return "held", _HELD[segment.holder % 2]
+    if segment.resource != MEMORY and segment.kind != "system":
+        return segment.kind, "high"
+    return segment.kind, "unknown" if segment.kind == "free" else "normal"
+
+
+def _key(top: float, bars: Sequence[NodeBar]) -> tuple[Markup, float]:
+    drawn = {_look(segment) for bar in bars for segment in bar.segments}
+    signs = [(look, words) for (kind, look), words in _KEY.items() if (kind, look) in drawn]
     x: float = MARGIN
     parts = []
     for look, words in signs:
@@ -124,7 +130,7 @@ def _segment(
 ) -> Markup:
     left, right = axis.x(start), axis.x(start + segment.size)
     right = max(right, left + 1)
-    look = _LOOKS.get(segment.kind, _HELD[(segment.holder or 0) % 2])
+    _, look = _look(segment)
     who = "" if segment.holder is None else holders[segment.holder - 1].name
     hint = f"{who or segment.kind}: {segment.size:,} bytes of {segment.resource}"
     x1, x2, y1, y2 = map(number, (left, right, top, top + BAR))
@@ -148,7 +154,7 @@ def _labels(segment: Segment, who: str) -> list[str]:
             f"{segment.holder}  {size}",
             str(segment.holder),
         ]
-    if segment.kind in ("pages", "untold") and segment.resource != MEMORY:
+    if segment.resource != MEMORY:
         return [f"{segment.resource} {size}", size]
     return [size]
 
@@ -156,11 +162,11 @@ def _labels(segment: Segment, who: str) -> list[str]:
 def _sums(bar: NodeBar) -> list[str]:
     sums: dict[tuple[str, str], int] = {}
     for segment in bar.segments:
-        if segment.kind in _SAID:
+        if (segment.kind, segment.resource) != ("untold", MEMORY):
             key = _SAID[segment.kind], segment.resource
             sums[key] = sums.get(key, 0) + segment.size
     return [
-        f"{short_size(size)} {'' if resource == MEMORY else f'{resource} '}{said}"
+        short_size(size) + ("" if resource == MEMORY else f" {resource}") + said
         for (said, resource), size in sorted(sums.items(), key=lambda item: item[0][1] != MEMORY)
     ]
 

@@ -11,7 +11,8 @@ from memqos.numa.machines import NumaMachine
 from memqos.numa.memory import NumaMemory
 from memqos.numa.state import State
 
-Kind = Literal["system", "held", "free", "pages", "untold"]
+Kind = Literal["system", "held", "free", "untold"]
+"""Untold: nobody says whether it is held."""
 
 
 class Segment(msgspec.Struct, frozen=True):
@@ -93,13 +94,13 @@ def _bar(node: NumaMemory, state: State, parts: Mapping[tuple[int, str], list[Se
         segments += [
             Segment("system", table.system_reserved, name),
             *parts.get((node.id, name), []),
-            Segment("free" if name == MEMORY else "pages", table.free, name),
+            Segment("free", table.free, name),
         ]
     used_with = tuple([i for i in found.cells if i != node.id])
     return NodeBar(node.id, tuple([each for each in segments if each.size > 0]), used_with)
 
 
 def _untold(node: NumaMemory) -> tuple[Segment, ...]:
-    pages = [Segment("pages", size, name) for name, size in sorted(node.hugepages.items())]
+    pages = [Segment("untold", size, name) for name, size in sorted(node.hugepages.items())]
     rest = node.memory - sum([each.size for each in pages])
     return tuple([each for each in (Segment("untold", rest, MEMORY), *pages) if each.size > 0])

@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from memqos.api.nodelists import node_list
 from memqos.api.resources import MEMORY
 from memqos.draw.amounts import brief_bytes
-from memqos.draw.numa_words import node_list
 from memqos.draw.table import table
 from memqos.numa.machines import NumaMachine, as_file
 from memqos.numa.memory import Block, Blocks

@@ -5,13 +5,14 @@ from typing import Any, Final
 
 import msgspec
 
+from memqos.api.nodelists import named_nodes, node_list
 from memqos.api.quantity import Quantity
 from memqos.draw.amounts import brief_bytes, counted
 from memqos.draw.numa_hints import call_data, call_lines
-from memqos.draw.numa_words import exact, named_nodes, node_list
+from memqos.draw.numa_words import exact
 from memqos.draw.scale import short_size
 from memqos.draw.table import table
-from memqos.numa.admission import MEMORY_MANAGER, Admitted, Note, Outcome, Refused
+from memqos.numa.admission import MEMORY_MANAGER, Admitted, Outcome, Refused
 from memqos.numa.advice import Advice, Change, Resized
 from memqos.numa.allocation import Cause
 from memqos.numa.hints import Listed
@@ -39,10 +40,6 @@ class Verdict(msgspec.Struct, frozen=True):
     notes: tuple[str, ...] = ()
 
 
-NOTES: Final[Mapping[Note, str]] = {
-    "pod_level_unmanaged": "resources are set at pod level: the memory of such a pod is not "
-    "aligned to NUMA nodes while PodLevelResourceManagers is off",
-}
 GAVE_UP: Final = (
     "the search for nodes was given up before its end: other nodes may be better, or do at all"
 )
@@ -66,7 +63,10 @@ def verdict_lines(verdict: Verdict, topology: Topology, names: Mapping[str, str]
     if isinstance(outcome, Admitted):
         lines = [f"{heading}admitted", *_indented(_holding_lines(outcome.blocks, verdict.pins))]
     else:
-        lines = [f"{heading}refused: {outcome.reason}", *_indented(_why(outcome, verdict.state))]
+        lines = [
+            f"{heading}refused: {outcome.reason}",
+            *_indented(refusal_words(outcome, verdict.state)),
+        ]
         for call in outcome.calls[-1:]:
             whose = "the pod" if call.container is None else f"container {call.container}"
             lines += ["", f"  hints for {whose}", *_indented(call_lines(call), 4)]
@@ -109,7 +109,7 @@ def verdict_data(verdict: Verdict, topology: Topology, names: Mapping[str, str])
         "cause": outcome.cause if obstruction is None else obstruction.obstacle,
         "resource": outcome.resource,
         "nodes": None if outcome.nodes is None else list(outcome.nodes),
-        "why": [*_why(outcome, verdict.state)],
+        "why": [*refusal_words(outcome, verdict.state)],
         "room": [
             msgspec.to_builtins(room) for room in room_for(verdict.state.nodes, outcome.sizes)
         ],
@@ -204,7 +204,8 @@ def _members(blocks: Blocks) -> list[int]:
     return sorted({node for block in blocks for node in block.nodes})
 
 
-def _why(refused: Refused, state: State) -> Iterator[str]:
+def refusal_words(refused: Refused, state: State) -> Iterator[str]:
+    """Why a pod is refused: what was wanted, what stood in the way, where there is room."""
     whose = "the pod" if refused.container is None else f"container {refused.container}"
     if refused.sizes:
         yield f"{whose} wants {_amounts(refused.sizes)}"

@@ -1,25 +1,6 @@
-"""NUMA nodes, sizes and verdicts in words."""
-
-from collections.abc import Iterable
+"""Sizes of NUMA memory in words."""
 
 from memqos.api.quantity import Quantity
-
-
-def node_list(nodes: Iterable[int]) -> str:
-    """Nodes as the kernel lists them: 0-3,8."""
-    runs: list[list[int]] = []
-    for node in sorted(nodes):
-        if runs and node == runs[-1][-1] + 1:
-            runs[-1].append(node)
-        else:
-            runs.append([node])
-    return ",".join([str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs])
-
-
-def named_nodes(nodes: Iterable[int]) -> str:
-    """`node 0`, `nodes 0-3,8`."""
-    members = list(nodes)
-    return f"node {members[0]}" if len(members) == 1 else f"nodes {node_list(members)}"
 
 
 def exact(size: int) -> str:

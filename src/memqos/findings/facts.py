@@ -25,6 +25,8 @@ class Planned(msgspec.Struct, frozen=True):
     comparison: Comparison
     memory_qos: bool | None
     """Whether the feature is on; None where the kubelet's release or configuration is not known."""
+    unaligned: tuple[str, ...] = ()
+    """Pods whose pod-level resources the Memory Manager ignores."""
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):

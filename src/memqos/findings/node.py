@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from memqos.findings import machine, protection, throttling, tree
+from memqos.findings import machine, numa, protection, throttling, tree
 from memqos.findings.facts import Facts
 from memqos.findings.finding import Finding, Severity
 
@@ -21,6 +21,7 @@ _OF_CGROUP_V2: Final[tuple[Rule, ...]] = (
     tree.differing,
     tree.unplanned,
     tree.unresolved,
+    numa.unaligned,
     machine.swap,
     machine.pressure,
     machine.recursive_protection,

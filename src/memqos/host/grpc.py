@@ -15,6 +15,7 @@ import h2.events
 import h2.exceptions
 
 from memqos.errors import MemqosError, Unreachable
+from memqos.host.silence import Silence
 
 SIZE_LIMIT: Final = 16 << 20
 _CHUNK: Final = 1 << 16
@@ -44,8 +45,7 @@ class Answer(NamedTuple):
 class Channel:
     """A server behind a unix socket, connected to when it is first asked.
 
-    A server that was restarted since the last call is connected to anew. One that does not answer
-    in time is not asked again: whoever has much to write would wait as often.
+    A server that was restarted since the last call is connected to anew.
     """
 
     def __init__(self, path: str, timeout: float) -> None:
@@ -54,22 +54,22 @@ class Channel:
         self._socket: socket.socket | None = None
         self._http: h2.connection.H2Connection
         self._events: list[h2.events.Event] = []
-        self._silence: Unreachable | None = None
+        self._silence = Silence()
 
     def call(self, method: str, request: bytes) -> bytes:
         """The answer's message; Refused with the server's words, or Unreachable."""
-        if self._silence is not None:
-            raise self._silence
+        self._silence.check()
         is_used = self._socket is not None
         try:
             return self._call(method, request)
         except TimeoutError:
             self.close()
-            self._silence = Unreachable(
-                f"{self.path}: no answer within {self.timeout:g} s",
-                hint="see whether the runtime is well; --timeout waits longer",
-            )
-            raise self._silence from None
+            raise self._silence.begins(
+                Unreachable(
+                    f"{self.path}: no answer within {self.timeout:g} s",
+                    hint="see whether the runtime is well; --timeout waits longer",
+                )
+            ) from None
         except (OSError, h2.exceptions.ProtocolError) as error:
             self.close()
             if is_used:

@@ -11,6 +11,7 @@ from jeepney.bus_messages import message_bus
 from jeepney.io.blocking import prep_socket
 
 from memqos.errors import MemqosError, Unreachable
+from memqos.host.silence import Silence
 
 MANAGER: Final = DBusAddress(
     "/org/freedesktop/systemd1", "org.freedesktop.systemd1", "org.freedesktop.systemd1.Manager"
@@ -43,17 +44,13 @@ class Refused(MemqosError):
 
 
 class Manager:
-    """systemd; connected to when it is first asked, and anew when the bus was restarted.
-
-    A bus or a systemd that does not answer in time is not asked again: whoever has much to write
-    would wait as often.
-    """
+    """systemd; connected to when it is first asked, and anew when the bus was restarted."""
 
     def __init__(self, bus: str, timeout: float) -> None:
         self.bus = bus
         self.timeout = timeout
         self._connection: _Connection | None = None
-        self._silence: Unreachable | None = None
+        self._silence = Silence()
 
     def set_properties(self, unit: str, properties: Mapping[str, int]) -> None:
         """Set properties of a unit until the next boot; all of them or none is taken."""
@@ -67,8 +64,7 @@ class Manager:
             self._connection = None
 
     def _ask(self, call: Any) -> None:
-        if self._silence is not None:
-            raise self._silence
+        self._silence.check()
         is_used = self._connection is not None
         try:
             if self._connection is None:
@@ -76,11 +72,12 @@ class Manager:
             reply = self._connection.answer(call)
         except TimeoutError:
             self.close()
-            self._silence = Unreachable(
-                f"systemd: no answer over the bus within {self.timeout:g} s",
-                hint="see whether it is well: systemctl status; --timeout waits longer",
-            )
-            raise self._silence from None
+            raise self._silence.begins(
+                Unreachable(
+                    f"systemd: no answer over the bus within {self.timeout:g} s",
+                    hint="see whether it is well: systemctl status; --timeout waits longer",
+                )
+            ) from None
         except (OSError, AuthenticationError) as error:
             self.close()
             if is_used:

@@ -52,3 +52,13 @@ def _version(program: _Program) -> str | None:
         return None
     found = program.answer.match(done.stdout.decode("utf-8", "replace"))
     return None if found is None else found[1]
+
+
+def own_version() -> str | None:
+    """The installed memqos; None where its files were only put there."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("memqos")
+    except PackageNotFoundError:
+        return None

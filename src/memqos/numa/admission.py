@@ -16,12 +16,11 @@ from memqos.numa.requests import PodWants, Wanted
 from memqos.numa.state import State
 from memqos.numa.subsets import Effort
 from memqos.numa.topology import Decision, Topology, decide
+from memqos.numa.unaligned import is_unaligned
 
 MemoryPolicy = Literal["None", "Static", "BestEffort"]
 Operation = Literal["add", "resize"]
 Reason = Literal["TopologyAffinityError", "UnexpectedAdmissionError", "EmptyPodSharedPoolError"]
-Note = Literal["pod_level_unmanaged"]
-"""pod_level_unmanaged: the pod sets resources at pod level, which this kubelet does not pin."""
 
 MEMORY_MANAGER = "memorymanager"
 UNSET = Hint(None, False)
@@ -41,7 +40,8 @@ class Admitted(msgspec.Struct, frozen=True):
     calls: tuple[Call, ...]
     affinity: Mapping[str, Hint]
     blocks: Mapping[str, Blocks]
-    notes: tuple[Note, ...] = ()
+    unaligned: bool = False
+    """Whether its pod-level resources are ignored, though it is Guaranteed."""
     gave_up: bool = False
     """Whether a search ended early, so that there may be better nodes."""
 
@@ -224,12 +224,11 @@ class _Admission:
         return None
 
     def _admitted(self) -> Admitted:
-        unmanaged = self.wants.unmanaged and self.rules.policy != "None"
         return Admitted(
             tuple(self.calls),
             self.affinity,
             self.state.assignments.get(self.wants.uid, {}),
-            ("pod_level_unmanaged",) if unmanaged else (),
+            self.rules.policy != "None" and is_unaligned(self.wants),
             self.effort.gave_up,
         )
 

@@ -10,8 +10,15 @@ from memqos.api.node import Capacity, eviction_reserve
 from memqos.api.quantity import NANOS, Quantity
 from memqos.api.reservations import read_reservations
 from memqos.api.resources import MEMORY, spelled
-from memqos.numa.memory import NodeMap
-from memqos.numa.reserved import Reservation, Reservations, even_split
+from memqos.numa.machines import NumaMachine
+from memqos.numa.memory import NodeMap, empty_nodes
+from memqos.numa.reserved import (
+    Reservation,
+    Reservations,
+    even_split,
+    reserved_in,
+    system_reserved,
+)
 from memqos.release import Release
 
 _NOTHING: Final = Quantity(0)
@@ -53,6 +60,14 @@ def equation_of(config: KubeletConfiguration, memory: int, release: Release) -> 
         system=reserved.system.get(MEMORY, _NOTHING),
         eviction=eviction_reserve(Capacity(cpu=0, memory=memory), config),
     )
+
+
+def evenly_reserved(machine: NumaMachine, equation: Equation) -> dict[int, dict[str, int]]:
+    """What each node keeps back if all share it evenly; nothing where there is no room for it."""
+    split = even_split(empty_nodes(machine.nodes, {}), equation.required) or ()
+    reserved = system_reserved(machine.ids, split, reserved_in(split))
+    assert isinstance(reserved, dict)
+    return reserved
 
 
 def asked_split(nodes: NodeMap, total: int, asked: Mapping[int, int]) -> Reservations | Shortfall:

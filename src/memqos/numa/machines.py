@@ -1,6 +1,6 @@
 """A machine's NUMA nodes: out of a machine file, of what the kernel shows, or of a state file."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -89,6 +89,8 @@ def machine_of_kernel(machine: KernelMachine) -> NumaMachine | None:
     nodes = machine.numa_nodes
     if not nodes:
         return None
+    if len({node.number for node in nodes}) < len(nodes):
+        raise InputError(f"NUMA nodes that share a number: {', '.join(machine.numa)}", field="numa")
     pages = meminfo_of(machine.meminfo or "").get("Hugepagesize", 0)
     complete = all([len(node.distances) == len(nodes) for node in nodes])
     return NumaMachine(
@@ -134,6 +136,16 @@ def knowing_sizes_of(machine: NumaMachine, state: State) -> NumaMachine:
         known = {name: 0 for name in listed if name != MEMORY} | node.hugepages
         nodes.append(NumaMemory(node.id, node.memory, known))
     return NumaMachine(tuple(nodes), machine.distances)
+
+
+def machine_within(machine: NumaMachine, allowed: Collection[int]) -> NumaMachine:
+    """The machine as somebody sees it who may use some of its nodes only."""
+    kept = [index for index, node in enumerate(machine.nodes) if node.id in allowed]
+    rows = machine.distances
+    return NumaMachine(
+        tuple([machine.nodes[index] for index in kept]),
+        None if rows is None else tuple([tuple([rows[i][j] for j in kept]) for i in kept]),
+    )
 
 
 def as_file(machine: NumaMachine) -> list[dict[str, Any]]:

@@ -19,7 +19,7 @@ Kind = Literal["+", "~", "-"]
 """Default → set, changed, set → default."""
 
 MANAGED: Final = ("memory.min", "memory.low", "memory.high", "cpuset.mems")
-"""What memqos writes; everything else is compared and shown."""
+"""What memqos writes, cpuset.mems only when asked; everything else is compared and shown."""
 DEFAULTS: Final[dict[str, str]] = {
     "memory.min": "0",
     "memory.low": "0",
@@ -27,6 +27,7 @@ DEFAULTS: Final[dict[str, str]] = {
     "memory.max": MAX,
     "memory.oom.group": "0",
     "cpu.max": f"{MAX} 100000",
+    "cpuset.mems": "",
 }
 """What the kernel gives a new cgroup."""
 _ROUNDED: Final = frozenset({"memory.min", "memory.low", "memory.high", "memory.max"})

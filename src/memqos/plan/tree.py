@@ -4,7 +4,7 @@ Paths are those of the unified hierarchy, parents before children. A container w
 be named is listed as unresolved, never guessed.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Final, Literal
 
 import msgspec
@@ -47,7 +47,6 @@ ALLOCATABLE_MAX: Final = Rule(
     "kubelet, enforceNodeAllocatable",
     lambda amount: (f"allocatable, eviction thresholds not subtracted = {size(amount)}",),
 )
-GIVEN_MEMS: Final = Rule("numa/given", "the NUMA nodes the Memory Manager chose", "KEP-1769")
 
 
 class Cgroup(msgspec.Struct, frozen=True):
@@ -59,6 +58,8 @@ class Cgroup(msgspec.Struct, frozen=True):
     pod: str | None = None
     """namespace/name."""
     container: str | None = None
+    uid: str | None = None
+    """The pod's, as the cgroup's name has it."""
 
 
 class Unresolved(msgspec.Struct, frozen=True):
@@ -81,12 +82,8 @@ def plan_node(
     terms: Terms,
     config: KubeletConfiguration,
     capacity: Capacity,
-    mems: Mapping[tuple[str, str], str] | None = None,
 ) -> Tree:
-    """The tree of a node that runs these pods.
-
-    `mems` holds NUMA assignments: (pod UID, container name) → cpuset.mems.
-    """
+    """The tree of a node that runs these pods."""
     if not config.cgroups_per_qos:
         raise InputError(
             "without cgroupsPerQOS the kubelet keeps no cgroups for pods",
@@ -109,7 +106,7 @@ def plan_node(
             plans.append(judged.plan)
     cgroups = {cgroup.path: cgroup for cgroup in _above_pods(names, plans, terms, config, capacity)}
     for pod, plan in zip(running, plans, strict=True):
-        for found in pod_cgroups(pod, plan, names, mems or {}):
+        for found in pod_cgroups(pod, plan, names):
             if isinstance(found, Unresolved):
                 unresolved.append(found)
             else:
@@ -166,16 +163,14 @@ def _node_settings(node: NodeCgroup, limit: Rule) -> Settings:
     return settings
 
 
-def pod_cgroups(
-    pod: Pod, plan: PodPlan, names: CgroupNames, mems: Mapping[tuple[str, str], str]
-) -> Iterator[Cgroup | Unresolved]:
+def pod_cgroups(pod: Pod, plan: PodPlan, names: CgroupNames) -> Iterator[Cgroup | Unresolved]:
     """The cgroups of one pod, its own first."""
     key, uid = pod_key(pod), cgroup_uid(pod)
     if uid is None:
         yield Unresolved(key, None, "the pod has no UID: it has not been created yet")
         return
     path = names.pod(uid, plan.qos)
-    yield Cgroup(path, "pod", by_file(plan.settings), key)
+    yield Cgroup(path, "pod", by_file(plan.settings), key, uid=uid)
     ids = container_ids(pod)
     for container, planned in zip(containers_of(pod), plan.containers, strict=True):
         runtime, _, container_id = ids.get(container.name, "").partition("://")
@@ -184,16 +179,13 @@ def pod_cgroups(
         elif runtime not in _RUNTIMES:
             yield Unresolved(key, container.name, f"the runtime {runtime!r} is not known")
         else:
-            settings = by_file(planned.settings)
-            given = mems.get((uid, container.name))
-            if given is not None:
-                settings["cpuset.mems"] = Setting(given, GIVEN_MEMS)
             yield Cgroup(
                 names.container(path, container_id, _RUNTIMES[runtime]),
                 "container",
-                settings,
+                by_file(planned.settings),
                 key,
                 container.name,
+                uid,
             )
 
 

@@ -38,20 +38,20 @@ def protection_is_recursive() -> bool:
 
 
 class Workload:
-    """A process in a cgroup that holds as much anonymous memory as it is told to."""
+    """A process in a cgroup that holds as much memory of its own as it is told to."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
 
-    def ask(self, size: int) -> None:
+    def ask(self, size: int, *, huge: bool = False) -> None:
         """Have it take more memory, which it may never finish."""
         assert self._process.stdin is not None
-        self._process.stdin.write(f"{size}\n")
+        self._process.stdin.write(f"{size} huge\n" if huge else f"{size}\n")
         self._process.stdin.flush()
 
-    def hold(self, size: int) -> None:
+    def hold(self, size: int, *, huge: bool = False) -> None:
         """Have it take more memory; returns when it has touched all of it."""
-        self.ask(size)
+        self.ask(size, huge=huge)
         wait_until(f"{size} bytes are held", self.answered)
 
     def answered(self) -> bool:
@@ -163,6 +163,12 @@ class Cgroup:
     def counts(self, file: str) -> dict[str, int]:
         """A file of names and numbers, such as memory.events and memory.stat."""
         return {name: int(value) for name, value in map(str.split, self.read(file).splitlines())}
+
+    def by_node(self, file: str, name: str) -> dict[int, int]:
+        """A line of a file about NUMA nodes, such as memory.numa_stat: node → bytes, if any."""
+        (line,) = [each for each in self.read(file).splitlines() if each.split()[0] == name]
+        parts = [part.partition("=") for part in line.split()[1:]]
+        return {int(node[1:]): int(size) for node, _, size in parts if node[1:] and int(size)}
 
     def events(self) -> dict[str, int]:
         return self.counts("memory.events")

@@ -25,7 +25,7 @@ from memqos.cli.reading import Reader
 from memqos.cli.releases import release_options
 from memqos.draw.amounts import counted
 from memqos.draw.numa_refusals import misconfigured_sentence, start_sentences
-from memqos.draw.numa_verdicts import NOTES, Verdict, verdict_data, verdict_lines
+from memqos.draw.numa_verdicts import Verdict, verdict_data, verdict_lines
 from memqos.errors import InputError
 from memqos.numa.admission import Admitted, MemoryPolicy
 from memqos.numa.advice import advise
@@ -33,6 +33,7 @@ from memqos.numa.arriving import arriving
 from memqos.numa.manager import Manager, StartRefused, start
 from memqos.numa.running import running_in
 from memqos.numa.topology import POLICIES, SCOPES, Misconfigured
+from memqos.numa.unaligned import NOTICE
 from memqos.release import Release
 
 REFUSED = 2
@@ -196,7 +197,7 @@ def _in_order(outcome: Admitted, pod: Pod) -> Admitted:
 
 
 def _notes(outcome: Admitted, qos: str, policy: str) -> tuple[str, ...]:
-    notes = [NOTES[note] for note in outcome.notes]
+    notes = [NOTICE] if outcome.unaligned else []
     if policy == "None":
         notes.append("memoryManagerPolicy is None: no pod gets memory of its own")
     elif qos != "Guaranteed":

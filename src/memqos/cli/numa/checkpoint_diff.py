@@ -5,14 +5,16 @@ from typing import Literal
 import click
 import msgspec
 
-from memqos.cli.numa.sources import text_from, unreadable_error
+from memqos.api.nodelists import node_list
+from memqos.cli.numa.sources import text_from
 from memqos.cli.output import complain, emit
-from memqos.draw.numa_words import by_so_much, exact, node_list
+from memqos.draw.numa_words import by_so_much, exact
 from memqos.draw.table import table
 from memqos.numa.checkpoint import Unreadable
 from memqos.numa.diffs import Differing, Value, differing
 from memqos.numa.repair import salvaged
 from memqos.numa.state import State
+from memqos.numa.unreadable import unreadable_error
 
 DIFFERENT = 2
 

@@ -5,10 +5,11 @@ from typing import Final
 
 import click
 
-from memqos.cli.numa.sources import machine_option, text_from, unreadable_error
+from memqos.cli.numa.sources import machine_option, text_from
 from memqos.cli.numa.standing import Ground, ground_of, settings_under, site_under, standing
 from memqos.cli.numa.terms import kubelet_option, reserved_option
 from memqos.cli.releases import release_asked, release_options
+from memqos.draw.amounts import counted
 from memqos.draw.numa_refusals import reservation_sentences, state_sentences
 from memqos.errors import InputError, MemqosError
 from memqos.host.durable import replace
@@ -18,6 +19,7 @@ from memqos.numa.repair import Rebuilt, Salvage, Salvaged, rebuilt, salvaged, wr
 from memqos.numa.reserved import Unreservable
 from memqos.numa.restart import Unfit
 from memqos.numa.state import State
+from memqos.numa.unreadable import unreadable_error
 
 _HOPELESS: Final = "it cannot be repaired: remove it, and the kubelet admits its pods anew"
 SUFFIX: Final = ".repaired"
@@ -115,8 +117,7 @@ def _write(target: str, text: str) -> None:
 
 def _print(ground: Ground, found: Salvaged, made: Rebuilt, target: str) -> None:
     print(f"{ground.file}: {_FOUND[found.how]}")
-    pods = len(made.state.assignments)
-    print(f"  {pods} pod{'' if pods == 1 else 's'} kept")
+    print(f"  {counted(len(made.state.assignments), 'pod')} kept")
     for uid in made.left_out:
         print(f"  pod {uid} is left out: the machine lacks memory it holds")
     if ground.machine is None:

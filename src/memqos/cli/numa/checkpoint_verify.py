@@ -5,13 +5,14 @@ from typing import Any, Final, Literal
 import click
 import msgspec
 
-from memqos.cli.numa.sources import machine_option, text_from, unreadable_words
+from memqos.cli.numa.sources import machine_option, text_from
 from memqos.cli.numa.standing import Standing, ground_of, standing
 from memqos.cli.numa.terms import kubelet_option, reserved_option
 from memqos.cli.output import emit
 from memqos.cli.releases import release_options
 from memqos.numa.checkpoint import Contents, Loaded, Unreadable, contents, read
 from memqos.numa.repair import Checksum, Salvaged, checksums, salvaged
+from memqos.numa.unreadable import unreadable_words
 
 NOT_USABLE = 2
 

@@ -12,6 +12,7 @@ from memqos.cli.numa.sources import (
     state_option,
 )
 from memqos.cli.output import emit
+from memqos.draw.amounts import counted
 from memqos.draw.numa_tables import (
     drifted_totals,
     holders_table,
@@ -48,7 +49,9 @@ def command(
     if output == "svg":
         from memqos.draw.numa_map import map_svg
 
-        print(map_svg(site.machine, _state(site), site.names, _title(site)))
+        state_now = None if site.loaded is None else site.loaded.state
+        title = f"NUMA memory of {site.source}"
+        print(map_svg(site.machine, state_now, site.names, title))
     elif output == "table":
         _print(site)
     else:
@@ -57,8 +60,7 @@ def command(
 
 
 def _print(site: Site) -> None:
-    nodes = len(site.machine.nodes)
-    print(f"{nodes} NUMA node{'' if nodes == 1 else 's'} of {site.source}")
+    print(f"{counted(len(site.machine.nodes), 'NUMA node')} of {site.source}")
     print("\n".join(machine_table(site.machine)))
     for note in _notes(site):
         print(f"note: {note}")
@@ -95,11 +97,3 @@ def _notes(site: Site) -> list[str]:
     if site.loaded is not None:
         notes += drifted_totals(site.machine, site.loaded.state)
     return notes
-
-
-def _title(site: Site) -> str:
-    return f"NUMA memory of {site.source}"
-
-
-def _state(site: Site) -> Any:
-    return None if site.loaded is None else site.loaded.state

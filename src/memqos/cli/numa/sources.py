@@ -1,7 +1,6 @@
 """The node a `numa` command looks at: its machine, its state file, its pods and its kubelet."""
 
 import os
-import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 
@@ -16,8 +15,7 @@ from memqos.errors import InputError
 from memqos.host.machine import Roots, read_machine
 from memqos.host.manifests import load
 from memqos.host.podlogs import pod_names
-from memqos.numa.checkpoint import Loaded, Unreadable
-from memqos.numa.checkpoint import read as read_checkpoint
+from memqos.numa.checkpoint import Loaded
 from memqos.numa.machines import (
     NumaMachine,
     knowing_sizes_of,
@@ -25,13 +23,12 @@ from memqos.numa.machines import (
     machine_of_kernel,
     machine_of_state,
 )
+from memqos.numa.unreadable import loaded_from
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 THIS_MACHINE: Final = "this machine"
 STATE_FILE: Final = "memory_manager_state"
-_BYTE: Final = re.compile(r"\(byte (\d+)\)")
-_VERIFY: Final = "memqos numa checkpoint verify says what it is worth"
 
 
 class Site(msgspec.Struct, frozen=True):
@@ -86,7 +83,7 @@ def site_of(
         return _of_snapshot(snapshot, machine, state, with_state=with_state)
     if machine is None and state is None:
         return _live(with_state=with_state)
-    loaded = None if state is None else loaded_from(state)
+    loaded = None if state is None else loaded_from(text_from(state), state)
     if machine is not None:
         return Site(machine_beside(machine, loaded), machine, loaded, state)
     assert loaded is not None
@@ -131,29 +128,6 @@ def text_from(path: str) -> str:
         raise InputError("not UTF-8", file=name, line=1, column=error.start + 1) from None
 
 
-def loaded_from(path: str) -> Loaded:
-    """The state in a file that a kubelet would take."""
-    return _loaded(text_from(path), path)
-
-
-def unreadable_error(found: Unreadable, path: str, hint: str | None = None) -> InputError:
-    """What is wrong with a state file, with its place."""
-    what, byte = unreadable_words(found)
-    if byte is None:
-        return InputError(what, file=path, hint=hint)
-    return InputError(what, file=path, line=1, column=byte + 1, hint=hint)
-
-
-def unreadable_words(found: Unreadable) -> tuple[str, int | None]:
-    """What is wrong with a state file, and at which byte, where that is known."""
-    if found.kind == "checkpoint_corrupt":
-        return f"corrupt: {found.detail}", None
-    byte = _BYTE.search(found.detail)
-    what = _BYTE.sub("", found.detail).replace("`", "").replace("$.", "").strip()
-    inside = what.startswith("data:")
-    return f"not a state file: {what}", None if byte is None or inside else int(byte[1])
-
-
 def state_path() -> str:
     """Where this machine's kubelet keeps its state."""
     return f"{Roots().kubelet}/{STATE_FILE}"
@@ -175,7 +149,7 @@ def _live(*, with_state: bool) -> Site:
     notes: tuple[str, ...] = ()
     loaded = None
     if os.access(path, os.R_OK):
-        loaded = loaded_from(path)
+        loaded = loaded_from(text_from(path), path)
     elif os.path.exists(path):
         notes = (f"{path} is there, but reading it takes other rights",)
     names = {} if loaded is None else pod_names()
@@ -202,9 +176,9 @@ def _of_snapshot(file: str, machine: str | None, state: str | None, *, with_stat
         raise InputError("no NUMA node in this snapshot", file=name, field="numa")
     loaded, state_file = None, f"{name} ({STATE_FILE})" if state is None else state
     if state is not None:
-        loaded = loaded_from(state)
+        loaded = loaded_from(text_from(state), state)
     elif with_state and snapshot.memory_manager_state:
-        loaded = _loaded(snapshot.memory_manager_state, state_file)
+        loaded = loaded_from(snapshot.memory_manager_state, state_file)
     if loaded is not None:
         found = knowing_sizes_of(found, loaded.state)
     pods = snapshot.running
@@ -222,13 +196,6 @@ def _of_snapshot(file: str, machine: str | None, state: str | None, *, with_stat
         kubelet=kubelet_text(snapshot, name),
         version=snapshot.kubelet or None,
     )
-
-
-def _loaded(text: str, file: str) -> Loaded:
-    found = read_checkpoint(text)
-    if isinstance(found, Unreadable):
-        raise unreadable_error(found, file, _VERIFY)
-    return found
 
 
 def _bytes(path: str) -> tuple[bytes, str]:

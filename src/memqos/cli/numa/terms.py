@@ -7,21 +7,20 @@ import click
 import msgspec
 
 from memqos.api.documents import Document
-from memqos.api.kubelet import KubeletConfiguration, configured
+from memqos.api.kubelet import STATIC, KubeletConfiguration, configured
 from memqos.api.kubelet_validation import start_faults
 from memqos.api.thresholds import MEMORY_AVAILABLE
 from memqos.cli.kubelets import kubelet_in, only_document
 from memqos.cli.numa.sources import Site
 from memqos.cli.releases import release_asked
 from memqos.errors import InputError
-from memqos.numa.equation import Equation, equation_of
+from memqos.numa.equation import Equation, equation_of, evenly_reserved
 from memqos.numa.machines import NumaMachine
 from memqos.numa.manager import Settings
-from memqos.numa.memory import Sizes, empty_nodes
+from memqos.numa.memory import Sizes
 from memqos.numa.reserved import (
     Reservations,
     Unreservable,
-    even_split,
     parse_flag,
     reserved_in,
     system_reserved,
@@ -33,7 +32,6 @@ from memqos.release import Release
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-STATIC = "Static"
 WINDOWS_ONLY = "BestEffort"
 
 
@@ -197,11 +195,10 @@ def _reserved(
     if site.loaded is not None and site.loaded.state.nodes:
         return kept_by(site.loaded.state)
     equation = equation_in(kubelet, site.machine)
-    split = even_split(empty_nodes(site.machine.nodes, {}), equation.required) or ()
     notes.append(
         f"no reservedMemory given: {equation.total} split evenly, as `memqos numa reserve` does"
     )
-    return system_reserved(site.machine.ids, split, reserved_in(split))
+    return evenly_reserved(site.machine, equation)
 
 
 def kept_by(state: State) -> dict[int, dict[str, int]]:

@@ -1,0 +1,145 @@
+"""Which NUMA nodes the containers of a node belong on: as its kubelet's state says, or of our own.
+
+Here the rooms `plan` and `numa` meet: assignments go into the plan as values.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from memqos.api.in_force import in_force
+from memqos.api.kubelet import STATIC, KubeletConfiguration
+from memqos.api.nodelists import named_nodes
+from memqos.api.pod import Pod
+from memqos.converge.allocating import Allocated, allocate
+from memqos.converge.cpusets import permitted
+from memqos.errors import InputError
+from memqos.numa.arriving import arriving
+from memqos.numa.requests import PodWants, wants_of
+from memqos.numa.state import State
+from memqos.numa.unreadable import loaded_from
+from memqos.plan.mems import MEMS, Assignment, Place, place_of, with_mems
+from memqos.plan.tree import Cgroup, Tree, cgroup_uid
+from memqos.release import Release
+
+if TYPE_CHECKING:
+    from memqos.converge.observing import Observation
+    from memqos.converge.planning import Numa
+
+_STATE: Final = "memory_manager_state"
+
+
+class Assigned(msgspec.Struct, frozen=True):
+    """A tree whose containers are bound to NUMA nodes, and what a person should know of it."""
+
+    tree: Tree
+    notes: tuple[str, ...] = ()
+
+
+def assign(
+    observation: "Observation",
+    tree: Tree,
+    numa: "Numa",
+    config: KubeletConfiguration,
+    release: Release,
+) -> Assigned:
+    """The plan of a node with cpuset.mems for its containers, as asked."""
+    state = _state(observation)
+    if numa == "state":
+        found = _of_state(state, observation, tree, release)
+    elif state is not None and state.policy == STATIC:
+        raise InputError(
+            "this node's kubelet assigns NUMA memory itself: its policy is Static",
+            hint="--numa state goes by what it has assigned",
+        )
+    else:
+        found = allocate(observation, tree, config, release)
+    forbidden = dict(_forbidden(observation, tree, found.assignments))
+    kept = {place: each for place, each in found.assignments.items() if place not in forbidden}
+    notes = (*found.notes, *forbidden.values(), *_without_cpuset(observation, tree))
+    return Assigned(with_mems(tree, kept), notes)
+
+
+def _state(observation: "Observation") -> State | None:
+    text = observation.memory_manager_state
+    return None if not text else loaded_from(text, f"{observation.origin} ({_STATE})").state
+
+
+def _of_state(
+    state: State | None, observation: "Observation", tree: Tree, release: Release
+) -> Allocated:
+    if state is None:
+        raise InputError(
+            f"no {_STATE} is known of this node",
+            hint="name one with --state, or have memqos choose with --numa allocate",
+        )
+    if state.policy != STATIC:
+        note = f"the kubelet's policy is {state.policy}: it assigns no NUMA nodes"
+        return Allocated({}, (f"{_STATE}: {note}, and {MEMS} is left as it is",))
+    wants = dict(_wants(observation.pods, tree, release))
+    assignments: dict[Place, Assignment] = {}
+    unknown = []
+    for cgroup in tree.cgroups.values():
+        place = place_of(cgroup)
+        if place is None:
+            continue
+        blocks = state.blocks(*place)
+        if blocks is not None:
+            holds = tuple([(block.type, block.size) for block in blocks])
+            assignments[place] = Assignment(state.held_nodes(*place), holds)
+        elif not _is_due(wants.get(place[0]), place[1]):
+            assignments[place] = Assignment()
+        elif cgroup.path in observation.cgroups:
+            unknown.append(_called(cgroup))
+    listed = f"Guaranteed, but not in the {_STATE}, so left as they are: {', '.join(unknown)}"
+    return Allocated(assignments, (listed,) if unknown else ())
+
+
+def _wants(pods: tuple[Pod, ...], tree: Tree, release: Release) -> Iterator[tuple[str, PodWants]]:
+    planned = {cgroup.uid for cgroup in tree.cgroups.values()}
+    for pod in pods:
+        uid = cgroup_uid(pod)
+        if uid is not None and uid in planned:
+            yield uid, wants_of(arriving(in_force(pod), release), release)
+
+
+def _is_due(wants: PodWants | None, container: str) -> bool:
+    """Whether a Static kubelet would have given the container memory of its own."""
+    if wants is None or not wants.guaranteed or wants.unmanaged:
+        return False
+    return any(each.name == container and each.sizes for each in wants.containers)
+
+
+def _forbidden(
+    observation: "Observation", tree: Tree, assignments: Mapping[Place, Assignment]
+) -> Iterator[tuple[Place, str]]:
+    """Containers whose nodes a cgroup above them, or the machine, does not have."""
+    known = [node.number for node in observation.machine.numa_nodes]
+    for cgroup in tree.cgroups.values():
+        place = place_of(cgroup)
+        assignment = None if place is None else assignments.get(place)
+        if place is None or assignment is None or cgroup.path not in observation.cgroups:
+            continue
+        permit = permitted(cgroup.path, observation.cgroups, known or assignment.nodes)
+        if not permit.nodes.issuperset(assignment.nodes):
+            whose = "the machine has" if permit.by == "/" else f"{permit.by} is bound to"
+            yield (
+                place,
+                f"{_called(cgroup)}: belongs on {named_nodes(assignment.nodes)}, but {whose} "
+                f"{named_nodes(sorted(permit.nodes))}: left as it is",
+            )
+
+
+def _without_cpuset(observation: "Observation", tree: Tree) -> Iterator[str]:
+    containers = [
+        observation.cgroups[cgroup.path]
+        for cgroup in tree.cgroups.values()
+        if cgroup.level == "container" and cgroup.path in observation.cgroups
+    ]
+    if containers and not any(MEMS in files for files in containers):
+        yield f"no container has a {MEMS}: the cpuset controller is not enabled for them"
+
+
+def _called(cgroup: Cgroup) -> str:
+    return f"{cgroup.pod} {cgroup.container}"

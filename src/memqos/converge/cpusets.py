@@ -1,0 +1,54 @@
+"""Which NUMA nodes a cgroup is bound to, and which those above it leave it."""
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from memqos.api.nodelists import node_list, nodes_in
+from memqos.converge.values import value_fault
+from memqos.host.cgroups import CgroupFs
+from memqos.plan.changes import Change
+from memqos.plan.mems import MEMS
+
+
+class Permit(msgspec.Struct, frozen=True):
+    """The nodes a cgroup may use, and the cgroup above it that sees to that."""
+
+    nodes: frozenset[int]
+    by: str = "/"
+
+
+def bound_nodes(files: Mapping[str, str]) -> frozenset[int]:
+    """The nodes of a cgroup's own cpuset.mems; none where it is not bound."""
+    content = files.get(MEMS, "").strip()
+    return frozenset() if value_fault(MEMS, content) else frozenset(nodes_in(content))
+
+
+def permitted(path: str, cgroups: Mapping[str, Mapping[str, str]], nodes: Iterable[int]) -> Permit:
+    """What the cgroups above this one leave it of the machine's nodes.
+
+    The kernel takes a cpuset.mems that goes beyond its parent's, and then does not heed it: of
+    nodes that are not the parent's, none is used; where no other is left, all of the parent's are.
+    """
+    permit = Permit(frozenset(nodes))
+    parts = path.split("/")[1:]
+    for depth in range(1, len(parts)):
+        above = "/" + "/".join(parts[:depth])
+        left = permit.nodes & bound_nodes(cgroups.get(above, {}))
+        if left and left != permit.nodes:
+            permit = Permit(left, above)
+    return permit
+
+
+def beyond_parent(change: Change, fs: CgroupFs) -> str | None:
+    """Why the kernel would not heed a cpuset.mems; None where it would."""
+    if change.file != MEMS:
+        return None
+    parent = change.path.rpartition("/")[0] or "/"
+    effective = fs.read(parent, f"{MEMS}.effective") or ""
+    if not effective or value_fault(MEMS, effective):
+        return None
+    beyond = nodes_in(change.new) - nodes_in(effective)
+    if not beyond:
+        return None
+    return f"{parent} has no node {node_list(beyond)}: it may use {effective}"

@@ -1,0 +1,20 @@
+"""Rules about NUMA memory: who asked for it and does not get it."""
+
+from collections.abc import Iterator
+
+from memqos.findings.facts import Facts
+from memqos.findings.finding import Finding
+from memqos.numa.unaligned import NOTICE, REMEDY
+
+
+def unaligned(facts: Facts) -> Iterator[Finding]:
+    """Guaranteed pods with pod-level resources look aligned under Static, and are not."""
+    for pod in () if facts.planned is None else facts.planned.unaligned:
+        yield Finding(
+            "numa/pod-level",
+            "warning",
+            NOTICE,
+            pod,
+            ("the pod sets spec.resources, and memoryManagerPolicy is Static",),
+            REMEDY,
+        )

@@ -1,0 +1,84 @@
+"""Whatever has become of a state file, there is a verdict about it, and the file stays as it is."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memqos.cli.main import cli
+from memqos.errors import MemqosError
+from memqos.numa.checkpoint import Loaded, read, write
+from memqos.numa.repair import salvaged
+from memqos.release import Release
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "numa" / "memory_manager_state"
+LOADED = read(EXAMPLE.read_text())
+assert isinstance(LOADED, Loaded)
+FILES = [write(LOADED.state, Release.of(minor)).encode() for minor in (35, 37)]
+WORDS = [
+    b"-1",
+    b"0",
+    b"null",
+    b'"x"',
+    b"[]",
+    b"{}",
+    b"1e99",
+    b"18446744073709551616",
+    b"\xff",
+    b"}",
+]
+
+
+@st.composite
+def damaged(draw: st.DrawFn) -> bytes:
+    """A state file cut off, gone on after its end, or with something else in some places."""
+    data = draw(st.sampled_from(FILES))
+    for _ in range(draw(st.integers(1, 3))):
+        start = draw(st.integers(0, len(data)))
+        end = min(start + draw(st.integers(0, 30)), len(data))
+        put = draw(st.sampled_from(WORDS) | st.binary(max_size=8))
+        data = draw(
+            st.sampled_from([data[:start], data + put, data[:start] + put + data[end:], put + data])
+        )
+    return data
+
+
+@pytest.fixture(scope="module")
+def folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory() as name:
+        yield Path(name)
+
+
+def said(*arguments: str) -> str:
+    """What a command says, on either channel; anything but an answer or a refusal is raised."""
+    try:
+        done = CliRunner().invoke(cli, arguments, standalone_mode=False, catch_exceptions=False)
+    except MemqosError as error:
+        return f"refused: {error}"
+    return done.output
+
+
+@given(data=damaged())
+def test_a_damaged_file_gets_a_verdict_and_stays_as_it_is(folder: Path, data: bytes) -> None:
+    file = folder / "memory_manager_state"
+    repaired = folder / "memory_manager_state.repaired"
+    file.write_bytes(data)
+    for command in ("verify", "repair"):
+        told = said("numa", "checkpoint", command, str(file))
+        assert told.startswith((str(file), f"refused: {file}"))
+        assert file.read_bytes() == data
+    if repaired.exists():
+        assert isinstance(read(repaired.read_text()), Loaded)
+        repaired.unlink()
+    assert sorted(os.listdir(folder)) == [file.name]
+
+
+@given(st.text() | st.binary().map(lambda data: data.decode("latin1")))
+def test_any_text_is_a_state_or_is_said_to_be_none(text: str) -> None:
+    assert read(text) is not None
+    assert salvaged(text) is not None

@@ -1,0 +1,170 @@
+"""What is deployed is valid, as small as it can be, and what memqos itself would accept."""
+
+import json
+import shutil
+import subprocess
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+from tests.commands import ROOT
+
+from memqos.agent.configuration_reading import configuration_from
+from memqos.api.documents import Document, read
+from memqos.findings.policy_reading import policy_from
+
+KUSTOMIZE = ROOT / "deploy" / "kustomize"
+OVERLAYS = sorted(path.name for path in (KUSTOMIZE / "overlays").iterdir())
+RELEASES = ("1.28", "1.32", "1.36")
+OWN = ("monitoring.coreos.com/v1", "kustomize.config.k8s.io/v1beta1")
+"""Groups that Kubernetes itself has no schema of."""
+
+Object = dict[str, Any]
+
+
+@cache
+def renderer() -> tuple[str, ...] | None:
+    """kustomize 4 or newer, by itself or in kubectl; older ones know no components."""
+    if program := shutil.which("kustomize"):
+        return program, "build"
+    if program := shutil.which("kubectl"):
+        asked = [program, "version", "--client", "-o", "json"]
+        said = subprocess.run(asked, capture_output=True, check=False, text=True).stdout
+        version = json.loads(said or "{}").get("kustomizeVersion", "v0")
+        if int(version.removeprefix("v").partition(".")[0]) >= 4:
+            return program, "kustomize"
+    return None
+
+
+with_kustomize = pytest.mark.skipif(
+    renderer() is None, reason="kustomize 4 or newer is not here, nor a kubectl that has it"
+)
+
+
+def rendered(folder: Path) -> list[Object]:
+    command = renderer()
+    assert command is not None
+    done = subprocess.run([*command, str(folder)], capture_output=True, check=True, text=True)
+    return list(yaml.safe_load_all(done.stdout))
+
+
+def manifests() -> Iterator[tuple[str, Object]]:
+    for file in sorted(KUSTOMIZE.rglob("*.yaml")):
+        for found in yaml.safe_load_all(file.read_text()):
+            if not found["apiVersion"].startswith(("kustomize.", "memqos.io/")):
+                yield f"{file.relative_to(KUSTOMIZE)}:{found['kind']}", found
+
+
+def pod_specs(objects: list[Object]) -> list[Object]:
+    return [
+        each["spec"]["template"]["spec"] for each in objects if "template" in each.get("spec", {})
+    ]
+
+
+ALL = dict(manifests())
+
+
+@pytest.mark.parametrize("name", [name for name in ALL if ALL[name]["apiVersion"] not in OWN])
+@pytest.mark.parametrize("release", RELEASES)
+def test_every_manifest_is_what_kubernetes_takes(name: str, release: str) -> None:
+    kubernetes_validate.validate(ALL[name], release, strict=True)
+
+
+@with_kustomize
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_what_an_overlay_becomes_is_what_kubernetes_takes(overlay: str) -> None:
+    objects = rendered(KUSTOMIZE / "overlays" / overlay)
+    assert objects
+    for each in objects:
+        kubernetes_validate.validate(each, RELEASES[-1], strict=True)
+
+
+@with_kustomize
+def test_components_are_added_to_the_agent(tmp_path: Path) -> None:
+    shutil.copytree(KUSTOMIZE, tmp_path / "kustomize")
+    overlay = tmp_path / "kustomize" / "overlays" / "all"
+    overlay.mkdir()
+    (overlay / "kustomization.yaml").write_text(
+        "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\n"
+        "resources: [../enforce]\n"
+        "components: [../../components/owners, ../../components/pod-monitor]\n"
+    )
+    objects = rendered(overlay)
+    assert "PodMonitor" in {each["kind"] for each in objects}
+    (spec,) = pod_specs(objects)
+    volumes = {volume["name"]: volume for volume in spec["volumes"]}
+    mounts = {mount["name"] for mount in spec["containers"][0]["volumeMounts"]}
+    assert {"bus", "runtime"} <= volumes.keys() == mounts
+
+
+@with_kustomize
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_no_container_may_do_more_than_it_has_to(overlay: str) -> None:
+    for spec in pod_specs(rendered(KUSTOMIZE / "overlays" / overlay)):
+        assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert not {"hostNetwork", "hostPID", "hostIPC"} & spec.keys()
+        for container in spec["containers"]:
+            context = container["securityContext"]
+            assert context["capabilities"] == {"drop": ["ALL"]}
+            assert context["readOnlyRootFilesystem"] is True
+            assert context["allowPrivilegeEscalation"] is False
+            assert "privileged" not in context
+            assert {"requests", "limits"} <= container["resources"].keys()
+            assert {"livenessProbe", "readinessProbe"} <= container.keys()
+
+
+@with_kustomize
+@pytest.mark.parametrize(("overlay", "writes"), [("observe", False), ("enforce", True)])
+def test_only_an_agent_that_enforces_can_write_to_cgroups(overlay: str, writes: bool) -> None:
+    (spec,) = pod_specs(rendered(KUSTOMIZE / "overlays" / overlay))
+    mounts = {mount["name"]: mount for mount in spec["containers"][0]["volumeMounts"]}
+    assert mounts["cgroups"].get("readOnly", False) is not writes
+    assert {name for name, mount in mounts.items() if not mount.get("readOnly")} == (
+        {"cgroups", "run"} if writes else {"run"}
+    )
+
+
+def test_the_agent_may_read_pods_and_write_events_and_nothing_else() -> None:
+    rules = [rule for each in ALL.values() for rule in each.get("rules", ()) if "verbs" in rule]
+    allowed = {
+        (resource, verb) for r in rules for resource in r["resources"] for verb in r["verbs"]
+    }
+    assert allowed == {
+        ("pods", "list"),
+        ("pods", "watch"),
+        ("nodes", "get"),
+        ("events", "create"),
+        ("events", "patch"),
+    }
+
+
+def test_a_webhook_never_stands_in_its_own_way() -> None:
+    for each in ALL.values():
+        for webhook in each.get("webhooks", ()):
+            (expression,) = webhook["namespaceSelector"]["matchExpressions"]
+            assert expression["operator"] == "NotIn"
+            assert {"kube-system", "memqos-system"} <= set(expression["values"])
+
+
+@pytest.mark.parametrize("file", sorted(KUSTOMIZE.rglob("memqos.yaml")), ids=str)
+def test_the_agents_configuration_is_one_it_takes(file: Path) -> None:
+    configuration_from(str(file), {}, {})
+
+
+def test_the_policy_is_one_the_webhook_takes() -> None:
+    file = KUSTOMIZE / "overlays" / "webhook" / "policy.yaml"
+    (document,) = read(file.read_bytes(), str(file))
+    assert isinstance(document, Document)
+    assert policy_from(document).rules
+
+
+def test_the_image_is_the_one_this_tree_makes() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    for file in KUSTOMIZE.rglob("kustomization.yaml"):
+        for image in yaml.safe_load(file.read_text()).get("images", ()):
+            assert (image["newName"], image["newTag"]) == ("localhost/memqos", version)
