@@ -18,10 +18,13 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 from tests.fakes.agent import Bed, a_pod, container_paths, pod_path
 
 from memqos.agent.configuration import Source
+from memqos.agent.guarding import Guard
 from memqos.agent.log import Log
 from memqos.agent.loop import Agent
 from memqos.agent.pod_source import source_of
 from memqos.agent.reconciler import READ
+from memqos.agent.recorder import Recorder
+from memqos.agent.witness import Witness
 from memqos.host.service import Service
 
 PODS = 250
@@ -147,9 +150,16 @@ def serve(folder: Path) -> None:
         def write(self, events: Any) -> None:
             super().write([event for event in events if event.what == "started"])
 
+    witness = Witness(
+        bed.kernel,
+        guard=Guard(),
+        recorder=Recorder(str(folder / "records")),
+        proc=str(folder / "proc"),
+    )
+
     async def run() -> int:
         return await Agent(
-            bed.hand, lambda: bed.configuration, Quiet("json"), Service({}), "bench"
+            bed.hand, lambda: bed.configuration, Quiet("json"), Service({}), "bench", witness
         ).run()
 
     asyncio.run(run())

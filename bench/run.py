@@ -18,6 +18,8 @@ BENCHES = (
     "webhook",
     "crash",
     "agent",
+    "recorder",
+    "witness",
 )
 """A module each, with a function `report` that yields lines."""
 

@@ -9,7 +9,7 @@ from memqos.api.pod import Pod
 from memqos.plan.pod import PodPlan
 from memqos.plan.semantics import semantics
 from memqos.plan.setting import Settings, Value
-from memqos.plan.terms import PAGE_SIZE, Policy, Terms
+from memqos.plan.terms import PAGE_SIZE, Placement, Policy, Terms
 from memqos.release import Release
 
 KI: Final = 1 << 10
@@ -81,6 +81,7 @@ def terms(
     allocatable: int | None = None,
     page_size: int = PAGE_SIZE,
     single_process_oom_kill: bool = False,
+    placement: Placement = "containers",
 ) -> Terms:
     """Terms with MemoryQoS on, whatever the release's own default is."""
     return Terms(
@@ -91,6 +92,7 @@ def terms(
         memory_capacity=capacity,
         memory_allocatable=allocatable,
         page_size=page_size,
+        placement=placement,
     )
 
 

@@ -12,15 +12,18 @@ from tests.fakes.agent import LEVELS, MI, Bed, a_pod, container_paths, pod_path
 from tests.fakes.node import Node, memory_folder
 
 from memqos.agent.configuration import Ramp
+from memqos.agent.guarding import Guard
 from memqos.agent.log import Log
 from memqos.agent.metric_names import METRICS
 from memqos.agent.metrics import families
 from memqos.agent.pacing import Backoff, rung
+from memqos.agent.recorder import Recorder
 from memqos.agent.reporting import state
 from memqos.agent.sampling import Sample, pressure_of
 from memqos.agent.status import Status
 from memqos.agent.tally import Tally
 from memqos.agent.watching import News, Watches
+from memqos.agent.witness import Witness
 from memqos.converge.kept_files import KeptFilePods
 from memqos.converge.rollback import rollback
 from memqos.errors import InputError
@@ -254,7 +257,9 @@ class TestWhatItTells:
         bed.kernel.set(LEVELS[0], "memory.low", "0")
         bed.wait(1)
         bed.kernel.set(pod_path(out), "memory.low", str(MI))
-        status = Status(bed.core, "1.0", bed.now, 1.7e9)
+        recorder = Recorder(str(folder / "records"))
+        witness = Witness(bed.kernel, guard=Guard(), recorder=recorder)
+        status = Status(bed.core, "1.0", bed.now, 1.7e9, witness)
         status.resynced = 1.7e9
         (container,) = container_paths(pod)
         status.samples = {container: Sample(5, {"high": 7, "oom": 0}, {"some": 1.5, "full": 0.5})}

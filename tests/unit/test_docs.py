@@ -11,7 +11,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "commands").glob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs" / "commands").glob("*.md")),
+]
 BLOCK = re.compile(r"```console\n(.*?)```", re.DOTALL)
 ELSEWHERE = re.compile(r"jq|<!-- |sudo|kubectl")
 SCRATCH = "/tmp/node"

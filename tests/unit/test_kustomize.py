@@ -125,7 +125,7 @@ def test_only_an_agent_that_enforces_can_write_to_cgroups(overlay: str, writes: 
     mounts = {mount["name"]: mount for mount in spec["containers"][0]["volumeMounts"]}
     assert mounts["cgroups"].get("readOnly", False) is not writes
     assert {name for name, mount in mounts.items() if not mount.get("readOnly")} == (
-        {"cgroups", "run"} if writes else {"run"}
+        {"cgroups", "run", "records"} if writes else {"run", "records"}
     )
 
 

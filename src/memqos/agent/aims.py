@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from memqos.agent.claims import Claims, left_out, levels, without_reservation
 from memqos.agent.desires import Desires, Wish
+from memqos.agent.guarding import Guard
 from memqos.agent.known import Cgroups
 from memqos.api.pod import Pod
 from memqos.api.shape import containers_of
@@ -17,8 +18,9 @@ from memqos.plan.tree import Cgroup, by_file, cgroup_uid, reserved_cgroups
 class Aims:
     """The pods of a node and what is wanted of them; told what is there, whom to leave out."""
 
-    def __init__(self, desires: Desires, cgroups: Cgroups) -> None:
+    def __init__(self, desires: Desires, cgroups: Cgroups, guard: Guard | None = None) -> None:
         ground = desires.ground
+        self._guard = guard
         self.desires = desires
         self.configuration = desires.configuration
         self.reserved = tuple(
@@ -94,9 +96,12 @@ class Aims:
         wish = self.by_path.get(pod)
         if wish is None:
             return ()
+        cgroups = wish.cgroups
+        if self._guard is not None:
+            cgroups = tuple([self._guard.applied(each) for each in cgroups])
         if pod not in self.left_out:
-            return wish.cgroups
-        return tuple(without_reservation(each, wish.claims[0], self.limit) for each in wish.cgroups)
+            return cgroups
+        return tuple(without_reservation(each, wish.claims[0], self.limit) for each in cgroups)
 
     def names(self, path: str, pod: str) -> bool:
         """Whether the source has told of a cgroup of a pod; what is not selected needs no names."""

@@ -12,7 +12,7 @@ from memqos.api.pod import Pod
 from memqos.api.selector import Namespace, Selector
 from memqos.converge.journal import FOLDER
 from memqos.host.cgroups import SYSTEM_ROOT
-from memqos.plan.terms import Policy
+from memqos.plan.terms import Placement, Policy
 
 API_VERSION: Final = "memqos.io/v1alpha1"
 KIND: Final = "AgentConfiguration"
@@ -33,6 +33,7 @@ Share = Annotated[float, Meta(gt=0, le=1, extra={"words": "a share above 0 and u
 Jitter = Annotated[float, Meta(ge=0, lt=1, extra={"words": "a share from 0 to below 1"})]
 Count = Annotated[int, Meta(ge=1, extra={"words": "a whole number from 1 on"})]
 Minutes = Annotated[float, Meta(gt=0, le=1e6, extra={"words": "a number of minutes above 0"})]
+Days = Annotated[float, Meta(gt=0, le=3650, extra={"words": "a number of days above 0"})]
 Resync = Annotated[
     float, Meta(ge=1, extra={"words": "a duration of a second or more", **_DURATION})
 ]
@@ -81,6 +82,33 @@ class Fight(Section, frozen=True):
     minutes: Annotated[Minutes, _says("How far back changes of a value count.")] = 10.0
 
 
+class Guarding(Section, frozen=True):
+    """How memory.high is widened for containers that cannot progress, and narrowed again."""
+
+    off: Annotated[
+        bool, _says("Leave memory.high as planned, even where it stops a container.")
+    ] = msgspec.field(default=False, name="disabled")
+    interval: Annotated[Interval, _says("How often containers are looked at.")] = 5.0
+    period: Annotated[
+        Interval, _says("How long a container must be stuck before a step, and steps are apart.")
+    ] = 5.0
+    steps: Annotated[Count, _says("Steps from the planned memory.high to memory.max.")] = 4
+    calm: Annotated[Interval, _says("How long all must be calm before a step back.")] = 60.0
+    exclude_anonymous: Annotated[
+        bool, _says("Do not throttle at all what is mostly anonymous memory without swap.")
+    ] = False
+
+
+class Recording(Section, frozen=True):
+    """What is kept of every container, for memqos why."""
+
+    off: Annotated[bool, _says("Record nothing.")] = msgspec.field(default=False, name="disabled")
+    folder: Annotated[Path, _says("Where the records are.")] = "/var/lib/memqos/records"
+    kib_each: Annotated[Count, _says("KiB a container, of which the oldest make room.")] = 64
+    containers: Annotated[Count, _says("Containers in all; the longest gone make room.")] = 512
+    days: Annotated[Days, _says("How long a container that is gone is remembered.")] = 7.0
+
+
 class Configuration(Section, frozen=True):
     """What a memqos agent is told. What is left out follows from the node."""
 
@@ -95,6 +123,13 @@ class Configuration(Section, frozen=True):
         Factor | None,
         _says("Memory throttling factor, above 0 and up to 1. By default the kubelet's."),
     ] = None
+    placement: Annotated[
+        Placement,
+        _says(
+            "Who claims protection: containers, as the kubelet; pods, so that they can reclaim "
+            "their own page cache; or containers with a margin below their limit."
+        ),
+    ] = "containers"
     mode: Annotated[
         Mode, _says("observe computes and reports, and writes nothing; enforce writes.")
     ] = "observe"
@@ -116,6 +151,8 @@ class Configuration(Section, frozen=True):
     ] = 0.8
     ramp: Annotated[Ramp, _says("How memory.high is brought under what is in use.")] = Ramp()
     fight: Annotated[Fight, _says("When a value others keep changing is left alone.")] = Fight()
+    guard: Annotated[Guarding, _says("How those who cannot progress are let on.")] = Guarding()
+    recorder: Annotated[Recording, _says("What is kept of every container.")] = Recording()
     listen: Annotated[str, _says("Where /metrics, /healthz and /readyz are: ADDRESS:PORT.")] = (
         "127.0.0.1:9177"
     )

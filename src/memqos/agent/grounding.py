@@ -32,7 +32,9 @@ class Grounds:
     def under(self, told: Configuration) -> Ground:
         """What plans rest on under a configuration."""
         config = self._kubelet_config(told.kubelet_config)
-        wanted = Wanted(told.release, told.gates, told.policy, told.factor)
+        wanted = Wanted(
+            told.release, told.gates, told.policy, told.factor, placement=told.placement
+        )
         mark = wanted, config, self._driver_there(self._cgroup_root)
         if self._last is not None and mark == self._mark:
             return self._last

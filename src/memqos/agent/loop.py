@@ -23,6 +23,7 @@ from memqos.agent.sampling import sampled
 from memqos.agent.status import Status
 from memqos.agent.tally import ErrorKind
 from memqos.agent.watching import News, Watches
+from memqos.agent.witness import Witness
 from memqos.converge.writing import FAILED
 from memqos.errors import MemqosError
 from memqos.host.service import Service
@@ -38,7 +39,15 @@ _SAMPLE: Final = 15.0
 _FORGOTTEN: Final = 300.0
 """Seconds without a question after which nobody is taken to ask."""
 _PASS: Final = "pass"
-_FIXED: Final = ("journal", "cgroup_root", "listen", "state_socket", "log_format")
+_FIXED: Final = (
+    "journal",
+    "cgroup_root",
+    "listen",
+    "state_socket",
+    "log_format",
+    "guard",
+    "recorder",
+)
 """What of a configuration takes a restart."""
 
 Load = Callable[[], Configuration]
@@ -48,14 +57,24 @@ Load = Callable[[], Configuration]
 class Agent:
     """Keeps one node converged until it is told to stop."""
 
-    def __init__(self, hand: Hand, load: Load, log: Log, service: Service, version: str) -> None:
+    def __init__(
+        self,
+        hand: Hand,
+        load: Load,
+        log: Log,
+        service: Service,
+        version: str,
+        witness: Witness | None = None,
+    ) -> None:
         self._hand = hand
+        self._witness = witness
         self._load = load
         self._log = log
         self._service = service
         self._clock = time.monotonic
         now = self._clock()
-        self.status = Status(started(hand, now), version, now, time.time())
+        core = started(hand, now, None if witness is None else witness.guard)
+        self.status = Status(core, version, now, time.time(), witness)
         self._watches = Watches(hand.fs.root, self._manifests())
         self._news: list[News] = []
         self._wake = asyncio.Event()
@@ -150,6 +169,8 @@ class Agent:
         at = self.status.core.schedule.due_at
         if self._samples_wanted():
             at = min(at, self._sample_at)
+        if self._witness is not None:
+            at = min(at, self._witness.due_at)
         try:
             await asyncio.wait_for(self._wake.wait(), max(0.0, at - self._clock()))
         except TimeoutError:
@@ -208,9 +229,19 @@ class Agent:
             self._take_in(each, now)
         if core.schedule.due_at <= now:
             self._pass()
+        self._look_on(now)
         if self._samples_wanted() and self._sample_at <= now:
             self._sample_at = now + _SAMPLE
             self.status.samples = sampled(self._hand.fs.root, core.desires.names.kubepods)
+
+    def _look_on(self, now: float) -> None:
+        """What is only watched and recorded must not hold up what is kept."""
+        if self._witness is None or self._witness.due_at > now:
+            return
+        try:
+            self._witness.look(self.status.core, now)
+        except Exception as error:
+            self.status.core.tally.fail("other", f"{type(error).__name__}: {error}")
 
     def _take_in(self, news: News, now: float) -> None:
         core = self.status.core
@@ -279,6 +310,8 @@ class Agent:
             code = int(any(result.end in FAILED for result in results))
             put_back = sum(result.end == "written" for result in results)
             self._log.say("info", "put back", values=put_back)
+        if self._witness is not None:
+            self._witness.close()
         self._log.say("info", "stopped")
         return code
 

@@ -123,6 +123,33 @@ ANNOTATIONS_REFUSED: Final = Metric(
     ("namespace", "pod"),
     "Annotations of a pod that are ignored because they are wrong or ask for too much.",
 )
+GUARD_STEP: Final = Metric(
+    "memqos_guard_step",
+    "gauge",
+    _OF_CGROUP,
+    "How far the guard has widened memory.high of a container that could not progress, in steps.",
+)
+GUARD_STEPS: Final = Metric(
+    "memqos_guard_steps_total", "counter", ("kind",), "Steps of the guard: widen or narrow."
+)
+GUARD_EXCLUDED: Final = Metric(
+    "memqos_guard_excluded",
+    "gauge",
+    (),
+    "Containers that are not throttled, being mostly anonymous memory without swap.",
+)
+KILLS: Final = Metric(
+    "memqos_oom_kills_total", "counter", (), "Out-of-memory kills that the kernel has reported."
+)
+RECORDING: Final = Metric(
+    "memqos_recording",
+    "gauge",
+    (),
+    "1 where records are kept, 0 where that fails, as on a full disk.",
+)
+RECORDS_LOST: Final = Metric(
+    "memqos_records_lost_total", "counter", (), "Records that could not be kept."
+)
 LAST_RESYNC: Final = Metric(
     "memqos_last_resync_timestamp_seconds",
     "gauge",

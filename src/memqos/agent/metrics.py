@@ -9,17 +9,20 @@ from typing import Final
 
 from memqos.agent import metric_names as names
 from memqos.agent.desires import FILES
+from memqos.agent.guard import Step
 from memqos.agent.metric_names import Metric
 from memqos.agent.reconciler import Reconciler
 from memqos.agent.sampling import Sample as Counts
 from memqos.agent.sampling import pressure_of
 from memqos.agent.status import Status
+from memqos.agent.witness import Witness
 from memqos.plan.changes import stored
 from memqos.plan.setting import MAX, NEEDS_NODE
 from memqos.plan.tree import Cgroup
 from memqos.serve.exposition import Family, Sample, histograms, labels
 
 _INFINITE: Final = float("inf")
+_MOVES: Final[tuple[Step, ...]] = ("widen", "narrow")
 _LEVELS: Final = ("node", "burstable", "besteffort")
 
 
@@ -31,6 +34,7 @@ def families(status: Status, proc: str = "/proc") -> Iterator[Family]:
     yield from _about_values(core, cgroups)
     yield from _about_kernel(status, cgroups, proc)
     yield from _about_work(core)
+    yield from _about_containers(status.witness, cgroups)
     if core.configuration.kep_metrics:
         yield from _of_kep(status, cgroups)
 
@@ -208,6 +212,32 @@ def _about_work(core: Reconciler) -> Iterator[Family]:
         names.ANNOTATIONS_REFUSED,
         [Sample(_pod_labels(wish.key), len(wish.refused)) for wish in wishes if wish.refused],
     )
+
+
+def _about_containers(
+    witness: Witness | None, cgroups: list[tuple[str, Cgroup]]
+) -> Iterator[Family]:
+    if witness is None:
+        return
+    if witness.guard is not None:
+        steps = witness.guard.widened
+        yield _family(
+            names.GUARD_STEP,
+            [
+                Sample(labelled, steps[cgroup.path])
+                for labelled, cgroup in cgroups
+                if cgroup.path in steps
+            ],
+        )
+        yield _family(
+            names.GUARD_STEPS,
+            [Sample(labels(kind=kind), witness.moves[kind]) for kind in _MOVES],
+        )
+        yield _one(names.GUARD_EXCLUDED, len(witness.guard.excluded))
+    yield _one(names.KILLS, witness.kills)
+    if witness.recorder is not None:
+        yield _one(names.RECORDING, int(witness.recorder.fault is None))
+        yield _one(names.RECORDS_LOST, witness.recorder.lost)
 
 
 def _of_kep(status: Status, cgroups: list[tuple[str, Cgroup]]) -> Iterator[Family]:

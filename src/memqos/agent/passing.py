@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from memqos.agent.desires import Desires
+from memqos.agent.guarding import Guard
 from memqos.agent.hand import Hand
 from memqos.agent.reconciler import Reconciler
 from memqos.errors import MemqosError
@@ -16,10 +17,10 @@ class Clock(Protocol):
     def __call__(self) -> float: ...
 
 
-def started(hand: Hand, now: float) -> Reconciler:
+def started(hand: Hand, now: float, guard: Guard | None = None) -> Reconciler:
     """The core for this machine; raises where the machine cannot be planned."""
     ground = hand.ground()
-    core = Reconciler(Desires(hand.configuration, ground, hand.own_cgroup()), now)
+    core = Reconciler(Desires(hand.configuration, ground, hand.own_cgroup()), now, guard)
     for note in ground.notes:
         core.tally.say("info", note)
     if not ground.terms.release.enabled("MemoryQoS"):

@@ -12,6 +12,7 @@ from memqos.agent.aims import Aims
 from memqos.agent.choice import Choice, choose
 from memqos.agent.desires import FILES, Desires
 from memqos.agent.drift import YOUNG, Drift, Facts, Fights, Signposts, attribute
+from memqos.agent.guarding import Guard
 from memqos.agent.known import Cgroups, Changed, Known, Seen
 from memqos.agent.schedule import AGAIN, Due, Schedule
 from memqos.agent.tally import Tally
@@ -42,7 +43,10 @@ class Scope(NamedTuple):
 class Reconciler:
     """Keeps a node as planned."""
 
-    def __init__(self, desires: Desires, now: float) -> None:
+    def __init__(self, desires: Desires, now: float, guard: Guard | None = None) -> None:
+        self.guard = guard
+        self.told: Sequence[Pod] = ()
+        """All pods as the source last told them, those that have ended too."""
         self.tally = Tally()
         self.cgroups = Cgroups(desires.names)
         self.pending: dict[str, tuple[Change, ...]] = {}
@@ -58,7 +62,7 @@ class Reconciler:
 
     def follow(self, desires: Desires, now: float) -> None:
         """Want something else from now on."""
-        pods = [wish.pod for wish in self.aims.wishes.values()]
+        pods = self.told
         if desires.names != self.cgroups.names:
             self.cgroups = Cgroups(desires.names)
         for known in self.cgroups.by_path.values():
@@ -70,7 +74,7 @@ class Reconciler:
     def _want(self, desires: Desires, now: float) -> None:
         self.desires = desires
         self.configuration = desires.configuration
-        self.aims = Aims(desires, self.cgroups)
+        self.aims = Aims(desires, self.cgroups, self.guard)
         self.fights = Fights(self.configuration.fight)
         self.schedule = Schedule(now, polls=self.configuration.mode == "enforce")
 
@@ -78,7 +82,8 @@ class Reconciler:
 
     def accept(self, pods: Iterable[Pod], now: float) -> None:
         """Take in all the pods of the node, as the source tells them."""
-        for wish in self.aims.accept(pods):
+        self.told = tuple(pods)
+        for wish in self.aims.accept(self.told):
             tell_of_wish(self.tally, wish)
             if wish.path is not None:
                 self.schedule.look_at(wish.path, now)

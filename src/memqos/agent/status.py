@@ -4,6 +4,7 @@ from typing import Final
 
 from memqos.agent.reconciler import Reconciler
 from memqos.agent.sampling import Sample
+from memqos.agent.witness import Witness
 
 STUCK_AFTER: Final = 60.0
 """Seconds without a pass after which something must be wrong."""
@@ -12,8 +13,16 @@ STUCK_AFTER: Final = 60.0
 class Status:
     """Kept by the loop, read by metrics, health and state. Times are the clock's, or Unix's."""
 
-    def __init__(self, core: Reconciler, version: str, now: float, unix: float) -> None:
+    def __init__(
+        self,
+        core: Reconciler,
+        version: str,
+        now: float,
+        unix: float,
+        witness: Witness | None = None,
+    ) -> None:
         self.core = core
+        self.witness = witness
         self.version = version
         self.passed_at = now
         """When a pass last ended well."""

@@ -5,6 +5,7 @@ from typing import Final, Literal, NamedTuple
 
 from memqos.agent.configuration import Fight
 from memqos.agent.drift import Drift
+from memqos.plan.changes import Change
 from memqos.serve.exposition import Histogram
 
 Severity = Literal["debug", "info", "warning", "error"]
@@ -38,6 +39,19 @@ class Tally:
             trigger: Histogram(_RECONCILE_BOUNDS) for trigger in ("event", "resync")
         }
         self._events: list[Event] = []
+        self._written: list[Change] = []
+        self._changed: list[Drift] = []
+
+    def wrote(self, change: Change) -> None:
+        """Note a value that is in place."""
+        if len(self._written) < _UNHEARD:
+            self._written.append(change)
+
+    def taken_values(self) -> tuple[list[Change], list[Drift]]:
+        """The values written, and those that others have changed, once."""
+        taken = self._written, self._changed
+        self._written, self._changed = [], []
+        return taken
 
     def say(self, severity: Severity, what: str, **fields: str | int | float) -> None:
         """Have something told."""
@@ -52,6 +66,8 @@ class Tally:
     def drifted(self, drift: Drift) -> None:
         """Count a value that somebody else has changed, and have it told."""
         self.drifts[drift.file, drift.cause] += 1
+        if len(self._changed) < _UNHEARD:
+            self._changed.append(drift)
         self.say("warning", "changed by others", **_told(drift), evidence=drift.evidence)
 
     def gave_in(self, drift: Drift, rule: Fight) -> None:

@@ -40,6 +40,7 @@ def tell_left_out(tally: Tally, aims: Aims, changed: Iterable[str]) -> None:
 
 def tell_written(tally: Tally, change: Change, value: str) -> None:
     """One value that is in place."""
+    tally.wrote(change)
     of = {"pod": change.pod, "container": change.container}
     tally.say(
         "info",

@@ -111,10 +111,20 @@ class Running(_Object, frozen=True):
     """`state.running` of a container."""
 
 
+class Terminated(_Object, frozen=True):
+    """`state.terminated` of a container."""
+
+    reason: str | None = None
+    exit_code: int | None = None
+    started_at: str | None = None
+    finished_at: str | None = None
+
+
 class ContainerState(_Object, frozen=True):
-    """`state` of a container."""
+    """`state` of a container, or `lastState`."""
 
     running: Running | None = None
+    terminated: Terminated | None = None
 
 
 class ContainerStatus(_Object, frozen=True):
@@ -125,6 +135,8 @@ class ContainerStatus(_Object, frozen=True):
     resources: ResourceRequirements | None = None
     allocated_resources: ResourceList | None = None
     state: ContainerState | None = None
+    last_state: ContainerState | None = None
+    restart_count: int | None = None
 
 
 class PodCondition(_Object, frozen=True):
@@ -139,6 +151,9 @@ class PodStatus(_Object, frozen=True):
     """`status`, as far as it decides about resources in force."""
 
     phase: str | None = None
+    reason: str | None = None
+    message: str | None = None
+    start_time: str | None = None
     qos_class: str | None = None
     container_statuses: tuple[ContainerStatus, ...] | None = None
     init_container_statuses: tuple[ContainerStatus, ...] | None = None

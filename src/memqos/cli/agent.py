@@ -36,13 +36,18 @@ def command(config: str | None, **options: Any) -> int:
     from memqos.agent.hand import Hand
     from memqos.agent.log import Log
     from memqos.agent.loop import Agent
+    from memqos.agent.witness import witness_of
     from memqos.host.service import Service
 
     log = Log(configuration.log_format, to_journal="JOURNAL_STREAM" in os.environ)
     hand = Hand(configuration)
 
+    witness, unread = witness_of(configuration, hand.fs, hand.roots.proc)
+    if unread is not None:
+        log.say("info", f"the kernel's log is not read: {unread}")
+
     async def run() -> int:
-        return await Agent(hand, load, log, Service(), _version()).run()
+        return await Agent(hand, load, log, Service(), _version(), witness).run()
 
     try:
         return asyncio.run(run())

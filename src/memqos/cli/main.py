@@ -28,6 +28,7 @@ _COMMANDS: Final = {
     "rollback": "Put back what was there before memqos wrote.",
     "agent": "Keep a node as planned while pods come and go.",
     "doctor": "What is wrong with a node, what tells so, and what helps.",
+    "why": "Why a container was throttled, killed or evicted, and what prevents it.",
     "admit": "What limit ranges and quotas make of new pods.",
     "fit": "Which nodes have room for a pod, and what the others lack.",
     "rank": "Who is evicted, and who is killed, first.",

@@ -12,7 +12,7 @@ from memqos.cli.owners import owner_options, route_lines, with_route
 from memqos.cli.pod_sources import source_given, source_options
 from memqos.cli.releases import gates_of, release_options
 from memqos.cli.roots import cgroup_root_option
-from memqos.cli.terms import FactorType
+from memqos.cli.terms import FactorType, placement_option
 from memqos.converge.observing import Observation, configuration_in, observe_live
 from memqos.converge.planning import FILES, NodePlan, Numa, Wanted, plan_of
 from memqos.draw.changes import changes_data, changes_text, gaps_text, summary
@@ -47,6 +47,7 @@ def node_options(command: Any) -> Any:
         ),
         click.option("--factor", type=FactorType(), help="memoryThrottlingFactor."),
         click.option("--policy", type=click.Choice(get_args(Policy)), help="Reservation policy."),
+        placement_option,
         click.option("--kubelet", metavar="FILE", help="A KubeletConfiguration."),
         source_options,
         cgroup_root_option,
@@ -125,6 +126,7 @@ def wanted(**options: Any) -> Wanted:
         options["policy"],
         options["factor"],
         _numa(options["numa"], options["state"]),
+        options["placement"] or "containers",
     )
 
 

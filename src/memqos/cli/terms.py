@@ -14,7 +14,7 @@ from memqos.cli.amounts import Bytes
 from memqos.cli.kubelets import kubelet_in, only_document
 from memqos.cli.releases import gates_of, release_options
 from memqos.errors import InputError
-from memqos.plan.terms import KNOWS_POLICY, PAGE_SIZE, Policy, Terms
+from memqos.plan.terms import KNOWS_POLICY, PAGE_SIZE, Placement, Policy, Terms
 from memqos.release import DEFAULT_MINOR, Release, default, stage
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ class Asked(msgspec.Struct, frozen=True):
     factor: float | None
     policy: str | None
     page_size: int | None
+    placement: Placement | None
 
 
 class InForce(msgspec.Struct, frozen=True):
@@ -67,6 +68,16 @@ class FactorType(click.ParamType[float]):
         return factor
 
 
+def placement_option(command: F) -> F:
+    """Which cgroups claim protection."""
+    return click.option(
+        "--placement",
+        type=click.Choice(get_args(Placement)),
+        help="Who claims protection: containers, as the kubelet; pods; or containers with a "
+        "margin below their limit.  [default: containers]",
+    )(command)
+
+
 def terms_options(command: F) -> F:
     """The options shared by every command that asks what a release would do."""
     for option in (
@@ -76,6 +87,7 @@ def terms_options(command: F) -> F:
             metavar="BYTES",
             help="Page size of the node.  [default: the snapshot's, else 4096]",
         ),
+        placement_option,
         click.option(
             "--policy",
             type=click.Choice(_POLICIES),
@@ -142,6 +154,7 @@ def in_force(asked: Asked, release: str | None = None) -> InForce:
             page_size=asked.page_size or (node and node.page_size) or PAGE_SIZE,
             cpu_quota=config.cpu_cfs_quota,
             cpu_period=config.cpu_cfs_quota_period // 1000,
+            placement=asked.placement or "containers",
         ),
         config,
         tuple(notes),

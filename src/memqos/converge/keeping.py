@@ -11,7 +11,7 @@ import msgspec
 
 from memqos.api.keyed import lines_about
 from memqos.api.kubelet import ATTRIBUTES
-from memqos.api.pod import Container, Pod, PodSpec
+from memqos.api.pod import Container, Pod, PodSpec, PodStatus
 
 _ANNOTATIONS: Final = "kubernetes.io/config."
 _TYPE_META: Final = ("apiVersion", "kind")
@@ -40,6 +40,7 @@ def kept_of_pod(pod: Pod, *, images: bool) -> Pod:
         pod,
         metadata=msgspec.structs.replace(pod.metadata, annotations=annotations or None),
         spec=pod.spec if images else _without_images(pod),
+        status=_without_message(pod.status),
     )
 
 
@@ -55,6 +56,13 @@ def kept_of_cgroup(files: Mapping[str, str]) -> dict[str, str]:
         file: lines_about(content, _STATISTICS) if file == "memory.stat" else content
         for file, content in files.items()
     }
+
+
+def _without_message(status: PodStatus | None) -> PodStatus | None:
+    """A message may quote anything; that of an eviction is the kubelet's, and about memory."""
+    if status is None or status.reason == "Evicted":
+        return status
+    return msgspec.structs.replace(status, message=None)
 
 
 def _without_images(pod: Pod) -> PodSpec:

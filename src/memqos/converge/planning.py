@@ -15,7 +15,7 @@ from memqos.plan.changes import Comparison, compare, stored
 from memqos.plan.effective import Claim, Protection, effective
 from memqos.plan.names import CgroupNames, cgroup_names, outer
 from memqos.plan.setting import Settings
-from memqos.plan.terms import PAGE_SIZE, Policy, Terms
+from memqos.plan.terms import PAGE_SIZE, Placement, Policy, Terms
 from memqos.plan.tree import Tree, cgroup_uid, plan_node, pod_key
 from memqos.release import DEFAULT_MINOR, Release
 
@@ -48,6 +48,7 @@ class Wanted(msgspec.Struct, frozen=True):
     policy: Policy | None = None
     factor: float | None = None
     numa: Numa = "off"
+    placement: Placement = "containers"
 
 
 class NodePlan(msgspec.Struct, frozen=True):
@@ -138,6 +139,7 @@ def ground_of(
         page_size=machine.page_size or PAGE_SIZE,
         cpu_quota=config.cpu_cfs_quota,
         cpu_period=config.cpu_cfs_quota_period // 1000,
+        placement=wanted.placement,
     )
     return Ground(terms, config, capacity, tuple(notes))
 

@@ -43,4 +43,6 @@ def terms_line(terms: Terms) -> str:
     policy = (
         f"policy {terms.policy}" if KNOWS_POLICY.at(terms.release.minor) else "hard reservation"
     )
+    if terms.placement != "containers":
+        policy += f", placement {terms.placement}"
     return f"Kubernetes {terms.release} · {policy} · {factor} · {node}"

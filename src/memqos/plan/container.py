@@ -98,6 +98,8 @@ def plan_container(
     if rules.memory_qos:
         ask = memory.Ask(qos, request, limit, bool(pod_limits.get(MEMORY)))
         minimum, low = rules.protection(ask, terms)
+        if terms.placement != "containers":
+            minimum, low = memory.placed(minimum, low, ask, terms)
         high = rules.high(ask, terms)
     else:
         minimum, low, high = memory.OFF, memory.OFF, rules.high_off

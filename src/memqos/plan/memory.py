@@ -103,6 +103,43 @@ def _by_policy(ask: Ask, terms: Terms) -> Protection:
 CONTAINER_PROTECTION: Final = Since({22: _min_is_request, 36: _by_policy})
 
 
+# Where protection is claimed. A pod at its limit reclaims from its containers, and their own claims
+# hold it off: where those reach up to the limit, its page cache turns into out-of-memory kills.
+
+AT_POD: Final = Rule(
+    "protection/at-pod",
+    "claimed by the pod alone: others are held off its containers as well, and at its own limit "
+    "it can reclaim their page cache",
+    "memqos, placement: pods",
+    lambda claim: (f"claim of the container = {size(claim)}, held by its pod",),
+    resets=True,
+)
+BELOW_LIMIT: Final = Rule(
+    "min/below-limit",
+    "a little less than the limit, so that at the limit there is page cache to reclaim",
+    "memqos, placement: margin",
+    lambda request, margin: (f"request = limit = {size(request)}", f"margin = {size(margin)}"),
+)
+MARGIN: Final = 10
+"""One part in so many of a request is left unprotected."""
+
+
+def placed(minimum: Setting, low: Setting, ask: Ask, terms: Terms) -> Protection:
+    """What a container claims of its protection where it is not to claim all of it."""
+    if terms.placement == "pods":
+        return _at_pod(minimum), _at_pod(low)
+    if not ask.limit or not isinstance(minimum.value, int) or minimum.value < ask.limit:
+        return minimum, low
+    margin = -(-ask.request // MARGIN // terms.page_size) * terms.page_size
+    return Setting(ask.request - margin, BELOW_LIMIT, (ask.request, margin)), low
+
+
+def _at_pod(setting: Setting) -> Setting:
+    if not isinstance(setting.value, int) or not setting.value:
+        return setting
+    return Setting(0, AT_POD, (setting.value,))
+
+
 def _pod_by_policy(ask: Ask, terms: Terms) -> Protection:
     if terms.policy == "None" or not ask.request:
         nothing = _NOT_RESERVED_POD if terms.policy == "None" else _NO_REQUEST

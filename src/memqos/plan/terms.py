@@ -8,6 +8,10 @@ from memqos.release import Release, Since
 
 Policy = Literal["None", "TieredReservation", "HardReservation"]
 
+Placement = Literal["containers", "pods", "margin"]
+"""Which cgroup claims protection: as the kubelet, each container its request; the pod alone, for
+all its containers; or each container a little less than its limit."""
+
 KNOWS_POLICY: Final = Since({22: False, 36: True})
 """Whether the release has a memoryReservationPolicy; before it, requests are always reserved."""
 
@@ -30,3 +34,4 @@ class Terms(msgspec.Struct, frozen=True):
     cpu_quota: bool = True
     cpu_period: int = 100_000
     """Microseconds."""
+    placement: Placement = "containers"

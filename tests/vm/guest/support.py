@@ -6,6 +6,7 @@ The machine is slow and its speed means nothing: wait for what the kernel shows,
 import os
 import re
 import select
+import signal
 import subprocess
 import sys
 import time
@@ -15,6 +16,7 @@ from typing import Final, Self
 
 ROOT: Final = Path("/sys/fs/cgroup")
 WORKLOAD: Final = Path(__file__).with_name("workload.py")
+PROGRAMS: Final = Path(__file__).with_name("programs.py")
 CONTROLLERS: Final = ("cpuset", "cpu", "memory", "hugetlb", "pids")
 MI: Final = 1 << 20
 PATIENCE: Final = 100.0
@@ -103,13 +105,60 @@ class Workload:
         self._process.communicate()
 
 
+class Program:
+    """A process that goes its own way, and tells of its progress."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+        assert process.stdout is not None
+        os.set_blocking(process.stdout.fileno(), False)
+        self._told = ""
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def steps(self) -> int:
+        """How far it has come."""
+        return self._heard().count("step\n")
+
+    @property
+    def finished(self) -> bool:
+        """Whether it has done all it wanted to."""
+        return self._heard().endswith("finished\n")
+
+    @property
+    def killed(self) -> bool:
+        return self._process.poll() == -signal.SIGKILL
+
+    @property
+    def over(self) -> bool:
+        return self._process.poll() is not None
+
+    def end(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+    def _heard(self) -> str:
+        assert self._process.stdout is not None
+        try:
+            while more := os.read(self._process.stdout.fileno(), 1 << 16):
+                self._told += more.decode()
+        except BlockingIOError:  # it runs on
+            pass
+        return self._told
+
+
 class Cgroup:
     """A cgroup of a test's own, and what was made in it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._children: list[Cgroup] = []
-        self._workloads: list[Workload] = []
+        self._workloads: list[Workload | Program] = []
         path.mkdir()
 
     @classmethod
@@ -171,6 +220,19 @@ class Cgroup:
         self._workloads.append(workload)
         return workload
 
+    def program(self, *arguments: object) -> Program:
+        """Start one of the programs."""
+        command = [sys.executable, "-I", "-S", "-u", str(PROGRAMS), *map(str, arguments)]
+        program = Program(self._popen(command, 0, stdin=subprocess.DEVNULL))
+        self._workloads.append(program)
+        return program
+
+    def idle(self) -> Workload:
+        """Start a process that does nothing and takes little, as pause does."""
+        workload = Workload(self._popen(["busybox", "sleep", "86400"], 0))
+        self._workloads.append(workload)
+        return workload
+
     def burn(self) -> Workload:
         """Start a process that keeps a processor busy."""
         workload = Workload(self._popen(["busybox", "sh", "-c", "while :; do :; done"], 0))
@@ -191,10 +253,12 @@ class Cgroup:
         """A child was taken away by its path."""
         self._children.remove(child)
 
-    def _popen(self, command: Iterable[str], oom_score_adj: int) -> subprocess.Popen[str]:
+    def _popen(
+        self, command: Iterable[str], oom_score_adj: int, stdin: int = subprocess.PIPE
+    ) -> subprocess.Popen[str]:
         return subprocess.Popen(
             self._inside(command, oom_score_adj),
-            stdin=subprocess.PIPE,
+            stdin=stdin,
             stdout=subprocess.PIPE,
             text=True,
         )

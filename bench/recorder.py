@@ -1,0 +1,104 @@
+"""The flight recorder: bytes and processor time for a container and an hour, by what it does."""
+
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+
+from memqos.agent.chronicle import Chronicle
+from memqos.agent.record_format import Who
+from memqos.agent.recorder import Bounds, Recorder
+
+CONTAINERS = 20
+HOUR = 3600
+EVERY = 5
+"""Seconds between two looks."""
+MIB = 1 << 20
+START = 1_772_445_600
+
+
+def report() -> Iterator[str]:
+    """An hour of several containers, each kind on its own, as an agent looks at them."""
+    for name, life in LIVES.items():
+        size, writes, seconds = _hour(life)
+        yield (
+            f"{name}: {size / 1024:.1f} KiB and {seconds * 1000:.0f} ms of processor time a "
+            f"container-hour, {writes:.0f} records"
+        )
+    bounds = Bounds()
+    yield (
+        f"bounded by {bounds.bytes_each >> 10} KiB a container, {bounds.containers} containers: "
+        f"{bounds.total >> 20} MiB"
+    )
+
+
+def _hour(life: Callable[[int], tuple[int, int]]) -> tuple[float, float, float]:
+    """Bytes, records and processor seconds of one container."""
+    whose = [Who(0, "bench", f"pod-{n}", f"uid-{n}", "app", "Burstable") for n in range(CONTAINERS)]
+    with tempfile.TemporaryDirectory() as folder:
+        now = float(START)
+        recorder = Recorder(folder, Bounds(bytes_each=1 << 30), clock=lambda: now)
+        chronicle = Chronicle(recorder)
+        noted = 0
+        note = recorder.note
+
+        def counting(who: Who, *records: object) -> None:
+            nonlocal noted
+            noted += len(records)
+            note(who, *records)  # type: ignore[arg-type]
+
+        recorder.note = counting  # type: ignore[method-assign]
+        spent = time.process_time()
+        for second in range(0, HOUR, EVERY):
+            now = START + second
+            files = _files(*life(second))
+            for number, who in enumerate(whose):
+                chronicle.looked(f"/pods/{number}", who, files, int(now * 1000))
+            recorder.flush()
+        spent = time.process_time() - spent
+        size = sum(entry.stat().st_size for entry in os.scandir(folder))
+    return size / CONTAINERS, noted / CONTAINERS, spent / CONTAINERS
+
+
+def _files(current: int, high_events: int) -> dict[str, str]:
+    statistics = "\n".join(f"{name} {current // (n + 1)}" for n, name in enumerate(_STATISTICS))
+    return {
+        "memory.current": str(current),
+        "memory.stat": statistics,
+        "memory.events": f"low 0\nhigh {high_events}\nmax 0\noom 0\noom_kill 0\n",
+        "memory.pressure": f"some total={high_events * 9}\nfull total={high_events * 5}\n",
+        "memory.min": "0",
+        "memory.low": str(256 * MIB),
+        "memory.high": str(486 * MIB),
+        "memory.max": str(512 * MIB),
+        "memory.swap.max": "0",
+        "memory.swap.current": "0",
+    }
+
+
+_STATISTICS = ("anon", "file", "kernel", "shmem", "inactive_file", *(f"s{n}" for n in range(45)))
+"""memory.stat has some fifty lines."""
+
+
+def _idle(second: int) -> tuple[int, int]:
+    return 200 * MIB, 0
+
+
+def _growing(second: int) -> tuple[int, int]:
+    return (100 + second // 9) * MIB, 0
+
+
+def _wild(second: int) -> tuple[int, int]:
+    return (400 if second // EVERY % 2 else 150) * MIB, 0
+
+
+def _throttled(second: int) -> tuple[int, int]:
+    return 486 * MIB, second * 50 if second // 60 % 2 else second // 60 * 60 * 50
+
+
+LIVES: dict[str, Callable[[int], tuple[int, int]]] = {
+    "idle": _idle,
+    "growing by 400 MiB": _growing,
+    "as wild as can be": _wild,
+    "throttled every other minute": _throttled,
+}

@@ -1,0 +1,135 @@
+"""The guard and the placement of protection on a real kernel: tables out of several runs.
+
+    python bench/vm.py guard [RUNS [FACTOR…]]
+    python bench/vm.py protection [RUNS]
+
+Boots the machines of tests/vm, which takes minutes. Counters and outcomes mean what they say;
+seconds are those of an emulated machine and only to be held against each other.
+"""
+
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+from tests.vm.harness import image as images
+from tests.vm.harness.machine import Job, run
+from tests.vm.harness.payload import payload
+from tests.vm.harness.topology import Topology
+
+FACTORS = (0.9, 0.5)
+MIB = 1 << 20
+
+Figures = dict[str, Any]
+
+
+def main() -> None:
+    """Print the tables asked for."""
+    what, runs = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 3
+    factors = [float(word) for word in sys.argv[3:]] or FACTORS
+    rows = guard(runs, factors) if what == "guard" else protection(runs)
+    for line in rows:
+        print(line, flush=True)
+
+
+def guard(runs: int, factors: Iterable[float]) -> Iterator[str]:
+    """Programs past memory.high, under three settings."""
+    yield "| factor | program | setting | end | seconds | steps | high events | kills | guard |"
+    yield "|---|---|---|---|---|---|---|---|---|"
+    for number, factor in enumerate(factors):
+        # Without a memory.high the factor is of no matter.
+        settings = "plain,upstream,memqos" if not number else "upstream,memqos"
+        topology = Topology(
+            nodes=(512,),
+            seconds_in_all=1700,
+            kernel_arguments=(
+                f"bench.factor={factor}",
+                f"bench.runs={runs}",
+                f"bench.settings={settings}",
+            ),
+        )
+        found = figures("tests/vm/guest/bench_guard.py", topology)
+        for (program, setting), group in _grouped(found, ("program", "setting")):
+            yield (
+                f"| {factor} | {program} | {setting} | {_ends(group)} | "
+                f"{_spread(group, 'seconds')} | {_spread(group, 'steps')} | "
+                f"{_spread(group, 'high_events')} | {_spread(group, 'kills')} | "
+                f"{_spread(group, 'guard_steps')} |"
+            )
+
+
+def protection(runs: int) -> Iterator[str]:
+    """A page-cache workload in a Guaranteed pod, by where protection is claimed."""
+    yield (
+        "| memory_recursiveprot | placement | read | kills | pgscan | refaults | "
+        "held at own limit | held, node short | before | kept |"
+    )
+    yield "|---|---|---|---|---|---|---|---|---|---|"
+    for recursive in (True, False):
+        topology = Topology(
+            nodes=(512,),
+            recursive_protection=recursive,
+            seconds_in_all=1700,
+            kernel_arguments=(f"bench.runs={runs}",),
+        )
+        found = figures("tests/vm/guest/bench_page_cache.py", topology)
+        for (placement,), group in _grouped(found, ("placement",)):
+            times = group[0]["times"]
+            sizes = " | ".join(
+                _spread(group, name, MIB)
+                for name in ("at_own_limit", "node_short", "before", "kept")
+            )
+            yield (
+                f"| {'on' if recursive else 'off'} | {placement} | {_spread(group, 'read')} of "
+                f"{times} | {_spread(group, 'kills')} | {_spread(group, 'scanned')} | "
+                f"{_spread(group, 'refaults')} | {sizes} |"
+            )
+
+
+def figures(module: str, topology: Topology) -> list[Figures]:
+    """What the machine has printed."""
+    image = images.built() or images.image()
+    with tempfile.TemporaryDirectory() as folder:
+        outcome = run(Job(module, topology, image, payload(Path(folder))), Path(folder))
+    lines = [line for line in outcome.output.splitlines() if line.startswith("FIGURES ")]
+    if not lines or outcome.exit_code != 0:
+        sys.exit(outcome.story())
+    return [json.loads(line.removeprefix("FIGURES ")) for line in lines]
+
+
+def _grouped(
+    found: Iterable[Figures], names: tuple[str, ...]
+) -> Iterable[tuple[tuple[str, ...], list[Figures]]]:
+    groups: dict[tuple[str, ...], list[Figures]] = {}
+    for each in found:
+        groups.setdefault(tuple(str(each[name]) for name in names), []).append(each)
+    return groups.items()
+
+
+def _spread(group: list[Figures], name: str, unit: int = 1) -> str:
+    """The median, and the smallest and largest where they differ."""
+    values = sorted(each[name] / unit for each in group)
+    digits = 1 if name == "seconds" or unit > 1 else 0
+    low, middle, high = (
+        f"{value:,.{digits}f}" for value in (values[0], median(values), values[-1])
+    )
+    return middle if low == high else f"{middle} ({low}–{high})"
+
+
+def _ends(group: list[Figures]) -> str:
+    ends: dict[str, int] = {}
+    for each in group:
+        ends[each["end"]] = ends.get(each["end"], 0) + 1
+    if len(ends) == 1:
+        return next(iter(ends))
+    return ", ".join(f"{end} {count} ×" for end, count in ends.items())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+"""The guard and the recorder of an agent over 500 containers: processor time while all is calm."""
+
+import time
+from collections.abc import Iterator
+
+from tests.fakes.agent import MI, Bed, a_pod, container_paths, pod_path
+from tests.fakes.node import memory_folder
+
+from memqos.agent.guarding import Guard
+from memqos.agent.passing import run_pass, started
+from memqos.agent.recorder import Recorder
+from memqos.agent.witness import Witness
+
+PODS = 250
+SECONDS = 120
+EVERY = 5
+_STATISTICS = "\n".join(f"other_{number} {number * 4096}" for number in range(48))
+FILES = {
+    "memory.max": str(128 * MI),
+    "memory.current": str(50 * MI),
+    "memory.stat": f"anon {40 * MI}\nfile {10 * MI}\nshmem 0\n{_STATISTICS}",
+    "memory.events": "low 0\nhigh 0\nmax 0\noom 0\noom_kill 0\noom_group_kill 0",
+    "memory.events.local": "low 0\nhigh 0\nmax 0\noom 0\noom_kill 0\noom_group_kill 0",
+    "memory.pressure": "some avg10=0.00 avg60=0.00 avg300=0.00 total=0\n"
+    "full avg10=0.00 avg60=0.00 avg300=0.00 total=0",
+}
+
+
+def report() -> Iterator[str]:
+    """Two minutes of looks, as an agent takes them, without the time between."""
+    with memory_folder() as folder:
+        bed, guard = Bed(folder), Guard()
+        bed.core = started(bed.hand, bed.now, guard)
+        for number in range(PODS):
+            pod = a_pod(f"p{number}", containers=("a", "b"))
+            bed.pods.manifests[f"p{number}"] = pod
+            for path in (pod_path(pod), *container_paths(pod)):
+                bed.kernel.make(path, FILES)
+        run_pass(bed.core, bed.hand, lambda: bed.now)
+        witness = Witness(
+            bed.kernel,
+            guard=guard,
+            recorder=Recorder(str(folder / "records")),
+            proc=str(folder / "proc"),
+            unix=lambda: bed.now,
+        )
+        looks = []
+        begun = time.process_time()
+        for _ in range(0, SECONDS, EVERY):
+            bed.now += EVERY
+            start = time.process_time()
+            witness.look(bed.core, bed.now)
+            looks.append(time.process_time() - start)
+        witness.close()
+        spent = time.process_time() - begun
+        bed.crash()
+    yield (
+        f"{2 * PODS} containers every {EVERY} s: {spent / SECONDS * 100:.2f} % of a core, a look "
+        f"{min(looks) * 1000:.0f} ms, the first of each {max(looks) * 1000:.0f} ms"
+    )

@@ -1,0 +1,257 @@
+"""The flight recorder's records: what each says, and how they lie in a file.
+
+A file starts with a line that names the format. Then come frames: a mark, the length of a payload,
+its checksum, the payload in MessagePack. The first payload says whom the file is about. A frame
+that was cut off or damaged is passed over: reading goes on with the next one that is whole.
+
+Times are milliseconds since 1970, amounts are bytes, shares are thousandths of the time.
+"""
+
+import struct
+import zlib
+from typing import Final, Literal
+
+import msgspec
+
+MAGIC: Final = b"memqos records 1\n"
+LONGEST: Final = 4096
+"""Bytes of a payload."""
+_HEAD: Final = struct.Struct("<2sHI")
+_MARK: Final = b"\xa5Q"
+_MOST_TEXT: Final = 1000
+
+Event = Literal["low", "max", "oom", "oom_kill", "oom_group_kill"]
+
+
+class _Record(msgspec.Struct, frozen=True, array_like=True):
+    """What all records share: when. The tag and the order of fields are the format."""
+
+    at: int
+
+
+class Who(_Record, frozen=True, tag="w"):
+    """Whom a file is about; all names are empty for the node itself."""
+
+    namespace: str = ""
+    pod: str = ""
+    uid: str = ""
+    container: str = ""
+    qos: str = ""
+
+    @property
+    def is_node(self) -> bool:
+        return not self.pod
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        return self.namespace, self.pod, self.uid, self.container
+
+
+class Level(_Record, frozen=True, tag="l"):
+    """How much is in use, the values in force, and what happened since the last level."""
+
+    current: int = 0
+    anon: int = 0
+    """Anonymous and shared memory."""
+    file: int = 0
+    swap: int = 0
+    min: int = 0
+    low: int = 0
+    high: int | None = None
+    """None is `max`."""
+    max: int | None = None
+    high_events: int = 0
+    some: int = 0
+    full: int = 0
+
+
+class Counted(_Record, frozen=True, tag="c"):
+    """The kernel counted something in memory.events, so often since it was last looked at."""
+
+    event: Event = "max"
+    count: int = 1
+
+
+class Throttled(_Record, frozen=True, tag="t"):
+    """An episode past memory.high has begun or ended. Counts are from its beginning on."""
+
+    since: int = 0
+    is_over: bool = False
+    events: int = 0
+    full: int = 0
+    """The largest share of the time, between two looks, in which nothing ran."""
+    high: int = 0
+    anon: int = 0
+    swap_room: int = 0
+
+
+class Guarded(_Record, frozen=True, tag="g"):
+    """A step of the guard; None is `max`."""
+
+    kind: Literal["widen", "narrow"] = "widen"
+    old: int | None = None
+    new: int | None = None
+    step: int = 0
+    steps: int = 0
+    events: int = 0
+    """High events a second."""
+    full: int = 0
+
+
+class Changed(_Record, frozen=True, tag="v"):
+    """A value of a cgroup file was written, by memqos or by somebody else."""
+
+    file: str = ""
+    old: str = ""
+    new: str = ""
+    rule: str = ""
+    says: str = ""
+    by: str = "memqos"
+
+
+class Killed(_Record, frozen=True, tag="k"):
+    """The kernel killed a process for want of memory."""
+
+    comm: str = ""
+    pid: int = 0
+    constraint: Literal["memcg", "none", "cpuset", "memory_policy", ""] = ""
+    """Whose memory had run out: a cgroup's (memcg) or the machine's (none)."""
+    oom_cgroup: str = ""
+    oom_score_adj: int | None = None
+    points: int | None = None
+    """Pages that it counted as."""
+    rank: int | None = None
+    """Its place among those that could have been killed, by what they counted as."""
+    candidates: int = 0
+    usage: int | None = None
+    limit: int | None = None
+    """Of the cgroup whose memory had run out."""
+    anon: int = 0
+    file: int = 0
+    along: int = 0
+    """How many others died with it."""
+
+
+class Evicted(_Record, frozen=True, tag="e"):
+    """The kubelet evicted the pod."""
+
+    reason: str = ""
+    message: str = ""
+
+
+class Resized(_Record, frozen=True, tag="r"):
+    """Memory request and limit in force have changed; None is not set."""
+
+    old_request: int | None = None
+    new_request: int | None = None
+    old_limit: int | None = None
+    new_limit: int | None = None
+
+
+class Pressed(_Record, frozen=True, tag="n"):
+    """The node itself: what is available, and shares of the time waited for memory."""
+
+    available: int = 0
+    total: int = 0
+    some: int = 0
+    full: int = 0
+
+
+class Lived(_Record, frozen=True, tag="a"):
+    """A cgroup has appeared or vanished."""
+
+    what: Literal["appeared", "vanished"] = "appeared"
+    cgroup: str = ""
+
+
+class Paused(_Record, frozen=True, tag="p"):
+    """Recording could not go on for a while."""
+
+    since: int = 0
+    why: str = ""
+    lost: int = 0
+    """Records."""
+
+
+Record = (
+    Who
+    | Level
+    | Counted
+    | Throttled
+    | Guarded
+    | Changed
+    | Killed
+    | Evicted
+    | Resized
+    | Pressed
+    | Lived
+    | Paused
+)
+
+
+class Decoded(msgspec.Struct, frozen=True):
+    """What a file says."""
+
+    who: Who | None
+    records: tuple[Record, ...]
+    """In the order in which they were written, without `who`."""
+    damaged: int = 0
+    """Bytes that make no sense."""
+
+
+_decoder: Final = msgspec.msgpack.Decoder(Record)
+_encoder: Final = msgspec.msgpack.Encoder()
+
+
+def frame(record: Record) -> bytes:
+    """A record as it lies in a file; nothing where it is too long, which only texts can make it."""
+    payload = _encoder.encode(record)
+    if len(payload) > LONGEST:
+        return b""
+    return _HEAD.pack(_MARK, len(payload), zlib.crc32(payload)) + payload
+
+
+def decode(data: bytes) -> Decoded:
+    """All records that are whole."""
+    records: list[Record] = []
+    position = len(MAGIC) if data.startswith(MAGIC) else 0
+    damaged = 0
+    while position < len(data):
+        payload = _payload(data, position)
+        if payload is None:
+            start = data.find(_MARK, position + 1)
+            end = len(data) if start < 0 else start
+            damaged += end - position
+            position = end
+            continue
+        position += _HEAD.size + len(payload)
+        record = _record(payload)
+        if record is not None:
+            records.append(record)
+    who = next((record for record in records if isinstance(record, Who)), None)
+    return Decoded(who, tuple(each for each in records if not isinstance(each, Who)), damaged)
+
+
+def brief(text: str) -> str:
+    """A text of which no record becomes too long."""
+    return text if len(text) <= _MOST_TEXT else text[: _MOST_TEXT - 1] + "…"
+
+
+def _payload(data: bytes, position: int) -> bytes | None:
+    if position + _HEAD.size > len(data):
+        return None
+    mark, length, checksum = _HEAD.unpack_from(data, position)
+    start = position + _HEAD.size
+    payload = data[start : start + length]
+    if mark != _MARK or length > LONGEST or len(payload) < length:
+        return None
+    return payload if zlib.crc32(payload) == checksum else None
+
+
+def _record(payload: bytes) -> Record | None:
+    """None where a newer memqos has written something that this one does not know."""
+    try:
+        record: Record = _decoder.decode(payload)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    return record

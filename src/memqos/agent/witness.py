@@ -1,0 +1,290 @@
+"""Looks at what containers do: lets the guard judge, and has it recorded. Runs off the loop.
+
+A container is looked at briefly every few seconds: at its events, and now and then at what it uses.
+Only where those have changed, or a minute has passed, all of its files are read. What is written to
+the disk is written by a thread of its own, so that a slow disk holds up nothing else.
+"""
+
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Final, NamedTuple
+
+from memqos.agent.chronicle import Chronicle, who_is
+from memqos.agent.configuration import Configuration
+from memqos.agent.guard import Step, Tuning
+from memqos.agent.guarding import Guard, Move
+from memqos.agent.reconciler import Reconciler
+from memqos.agent.record_format import Who
+from memqos.agent.recorder import Bounds, Recorder
+from memqos.agent.recording import FILES
+from memqos.api.meminfo import meminfo_of
+from memqos.api.oom_report import OomReader, OomReport
+from memqos.api.pod import Pod
+from memqos.api.stall import stall_of
+from memqos.errors import MemqosError
+from memqos.host.cgroups import CgroupFs
+from memqos.host.kmsg import KernelLog
+from memqos.plan.names import inner
+from memqos.plan.tree import Cgroup
+
+_PRUNE: Final = 3600.0
+_USAGE: Final = 15.0
+"""Seconds after which a brief look takes in what is in use."""
+_FULLY: Final = 60.0
+"""Seconds after which a container is looked at fully, whatever its files say."""
+_CHANGE: Final = 0.05
+"""Share of what was in use by which that must have changed to be worth a full look."""
+_KI: Final = 1024
+
+
+class _Brief(NamedTuple):
+    """What a brief look shows."""
+
+    events: str
+    current: int
+    current_at: float
+    full_at: float
+    """When the last full look was."""
+
+
+class Witness:
+    """What an agent sees of its containers between two passes."""
+
+    def __init__(
+        self,
+        fs: CgroupFs,
+        *,
+        guard: Guard | None = None,
+        recorder: Recorder | None = None,
+        log: KernelLog | None = None,
+        interval: float = 5.0,
+        proc: str = "/proc",
+        unix: Callable[[], float] = time.time,
+    ) -> None:
+        self.guard = guard
+        self.recorder = recorder
+        self.moves: Counter[Step] = Counter()
+        """Steps of the guard since the start."""
+        self.kills = 0
+        """Kills that the kernel has reported since the start."""
+        self.due_at = float("-inf")
+        self._fs = fs
+        self._interval = interval
+        self._proc = proc
+        self._unix = unix
+        self._chronicle = None if recorder is None else Chronicle(recorder)
+        self._log = log
+        self._reports = OomReader()
+        self._told: object = None
+        self._brief: dict[str, _Brief] = {}
+        self._pruned_at: float | None = None
+        self._writer = ThreadPoolExecutor(1, "memqos-records")
+        self._writing: Future[None] | None = None
+
+    def look(self, core: Reconciler, now: float) -> None:
+        """See what has become of the containers, and what to do about it."""
+        self.due_at = now + self._interval
+        at = int(self._unix() * 1000)
+        memory = meminfo_of(self._text("meminfo"))
+        swap_free = memory.get("SwapFree", 0)
+        there: set[str] = set()
+        for wish_pod, pod, cgroup in _containers(core):
+            # crun keeps processes and limits one level down.
+            within = inner(cgroup.path)
+            place = within if within in core.cgroups else cgroup.path
+            brief = self._looked_briefly(cgroup.path, place, now)
+            if brief is None:
+                continue
+            there.add(cgroup.path)
+            if brief.full_at < now:
+                self._unchanged(cgroup.path, now, at)
+                continue
+            files = self._files(place)
+            if self._chronicle is not None:
+                who = who_is(wish_pod, cgroup.container or "")
+                self._chronicle.looked(cgroup.path, who, files, at, swap_free)
+            self._guard(core, cgroup, pod, files, now, at, swap_free)
+        if self.guard is not None:
+            self.guard.keep_only(there)
+        self._brief = {path: brief for path, brief in self._brief.items() if path in there}
+        self._record(core, memory, there, now, at)
+
+    def _looked_briefly(self, path: str, place: str, now: float) -> _Brief | None:
+        """What has become of a container since; `full_at` is now if it is to be looked at fully."""
+        events = self._fs.read(place, "memory.events")
+        last = self._brief.get(path)
+        if last is not None and events == last.events and now - last.full_at < _FULLY:
+            if self.guard is not None and self.guard.is_at_it(path):
+                return self._to_be_read(path, events, last.current, now)
+            if now - last.current_at < _USAGE:
+                return last
+        current = self._fs.read(place, "memory.current")
+        if current is None or not current.isdecimal():
+            return None
+        usage = int(current)
+        if (
+            last is None
+            or events != last.events
+            or now - last.full_at >= _FULLY
+            or abs(usage - last.current) > _CHANGE * last.current
+        ):
+            return self._to_be_read(path, events or "", usage, now)
+        brief = self._brief[path] = last._replace(current_at=now)
+        return brief
+
+    def _to_be_read(self, path: str, events: str, usage: int, now: float) -> _Brief:
+        brief = self._brief[path] = _Brief(events, usage, now, now)
+        return brief
+
+    def _unchanged(self, path: str, now: float, at: int) -> None:
+        if self.guard is not None:
+            self.guard.unchanged(path, now)
+        if self._chronicle is not None:
+            self._chronicle.unchanged(path, at)
+
+    def close(self) -> None:
+        """Have all that was seen on the disk."""
+        if self.recorder is not None:
+            self._writer.submit(self.recorder.flush)
+        self._writer.shutdown()
+        if self._log is not None:
+            self._log.close()
+
+    def _guard(
+        self,
+        core: Reconciler,
+        cgroup: Cgroup,
+        pod: str,
+        files: dict[str, str],
+        now: float,
+        at: int,
+        swap_free: int,
+    ) -> None:
+        if self.guard is None or not core.aims.is_enforced(cgroup, pod):
+            return
+        excluded = cgroup.path in self.guard.excluded
+        move = self.guard.look(cgroup, files, now, swap_free)
+        if move is not None:
+            self._moved(core, cgroup, move, at)
+        if move is not None or excluded != (cgroup.path in self.guard.excluded):
+            core.schedule.look_at(pod, now)
+
+    def _moved(self, core: Reconciler, cgroup: Cgroup, move: Move, at: int) -> None:
+        assert self.guard is not None
+        kind = move.decision.kind
+        if kind == "keep":
+            return
+        self.moves[kind] += 1
+        if self._chronicle is not None:
+            self._chronicle.moved(move, self.guard.tuning.steps, at)
+        core.tally.say(
+            "warning" if kind == "widen" else "info",
+            "the guard widens memory.high: it cannot progress"
+            if kind == "widen"
+            else "the guard narrows memory.high: the pressure is gone",
+            pod=cgroup.pod or "",
+            container=cgroup.container or "",
+            planned=move.planned,
+            high="max" if move.decision.high is None else move.decision.high,
+            step=f"{move.decision.step} of {self.guard.tuning.steps}",
+        )
+
+    def _record(
+        self, core: Reconciler, memory: dict[str, int], there: set[str], now: float, at: int
+    ) -> None:
+        written, drifts = core.tally.taken_values()
+        self._drain(memory, at)
+        if self._chronicle is None or self.recorder is None:
+            return
+        for change in written:
+            self._chronicle.wrote(change, at)
+        for drift in drifts:
+            self._chronicle.drifted(
+                drift.path, drift.file, drift.held, drift.found, drift.cause, at
+            )
+        if core.told is not self._told:
+            self._told = core.told
+            self._chronicle.pods(core.told, at)
+        stall = stall_of(self._text("pressure/memory"))
+        available, total = memory.get("MemAvailable", 0), memory.get("MemTotal", 0)
+        self._chronicle.pressed(at, available, total, stall.some.total, stall.full.total)
+        self._chronicle.keep_only(there, at)
+        if self._writing is None or self._writing.done():
+            living = list(self._chronicle.living)
+            self._writing = self._writer.submit(self._flush, self.recorder, now, living)
+
+    def _flush(self, recorder: Recorder, now: float, living: list[Who]) -> None:
+        recorder.flush()
+        if self._pruned_at is None or now - self._pruned_at > _PRUNE:
+            self._pruned_at = now
+            recorder.prune(living)
+
+    def _drain(self, memory: dict[str, int], at: int) -> None:
+        """Read the kernel's log; a report is over when nothing more is heard."""
+        if self._log is None:
+            return
+        heard = False
+        try:
+            for record in self._log.records():
+                heard = True
+                for report in self._reports.feed(record):
+                    self._died(report, memory, at)
+        except MemqosError:
+            self._log = None
+        if not heard:
+            for report in self._reports.flush():
+                self._died(report, memory, at)
+
+    def _died(self, report: OomReport, memory: dict[str, int], at: int) -> None:
+        self.kills += len(report.victims)
+        if self._chronicle is None:
+            return
+        # The log counts from the start of the machine, as this clock does.
+        started = at - time.monotonic_ns() // 1_000_000
+        machine = memory.get("MemTotal", 0) + memory.get("SwapTotal", 0)
+        page_size = os.sysconf("SC_PAGE_SIZE")
+        self._chronicle.died(report, started + report.at // 1000, machine, page_size)
+
+    def _files(self, path: str) -> dict[str, str]:
+        found = ((file, self._fs.read(path, file)) for file in FILES)
+        return {file: text for file, text in found if text is not None}
+
+    def _text(self, name: str) -> str:
+        try:
+            with open(f"{self._proc}/{name}", encoding="ascii") as file:
+                return file.read()
+        except OSError:
+            return ""
+
+
+def witness_of(configuration: Configuration, fs: CgroupFs, proc: str) -> tuple[Witness, str | None]:
+    """The witness that a configuration asks for; why the kernel's log is not read, if it is not."""
+    guarding, recording = configuration.guard, configuration.recorder
+    guard = recorder = log = why = None
+    if not guarding.off:
+        tuning = Tuning(period=guarding.period, steps=guarding.steps, calm=guarding.calm)
+        page_size = os.sysconf("SC_PAGE_SIZE")
+        guard = Guard(tuning, exclude_anonymous=guarding.exclude_anonymous, page_size=page_size)
+    if not recording.off:
+        bounds = Bounds(recording.kib_each * _KI, recording.containers, recording.days)
+        recorder = Recorder(recording.folder, bounds)
+    try:
+        log = KernelLog()
+    except MemqosError as error:
+        why = str(error)
+    witness = Witness(
+        fs, guard=guard, recorder=recorder, log=log, interval=guarding.interval, proc=proc
+    )
+    return witness, why
+
+
+def _containers(core: Reconciler) -> Iterator[tuple[Pod, str, Cgroup]]:
+    """The containers that are there, as planned: the pod, its path, the cgroup."""
+    for path in tuple(core.cgroups.pods):
+        wish = core.aims.by_path.get(path)
+        for cgroup in () if wish is None else wish.cgroups:
+            if wish is not None and cgroup.container and cgroup.path in core.cgroups:
+                yield wish.pod, path, cgroup

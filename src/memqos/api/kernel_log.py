@@ -1,0 +1,56 @@
+"""The kernel's log: one record as /dev/kmsg hands it out."""
+
+import re
+from typing import Final
+
+import msgspec
+
+_CONTINUES: Final = frozenset("c+")
+"""How a fragment of a line is marked, in newer and older kernels."""
+_FACILITY: Final = 3
+"""Bits of the level below those that tell who wrote a record; 0 is the kernel."""
+_ESCAPED: Final = re.compile(r"\\x([0-9a-f]{2})")
+
+
+class Record(msgspec.Struct, frozen=True):
+    """One record of the kernel's log."""
+
+    sequence: int
+    at: int
+    """Microseconds since the machine was started."""
+    text: str
+    continues: bool = False
+    """Whether it is the rest of the line before it."""
+
+
+def record_of(line: str) -> Record | None:
+    """A record as /dev/kmsg hands it out: `6,1234,5678,-;text`; None where it is no such record,
+    or not the kernel's own.
+
+    Lines below it that start with a space are properties of a device, and left out.
+    """
+    head, semicolon, body = line.partition(";")
+    fields = head.split(",")
+    if not semicolon or len(fields) < 3 or not all(is_number(field) for field in fields[:3]):
+        return None
+    if int(fields[0]) >> _FACILITY:  # written to the log by a program, which may write anything
+        return None
+    text = body.partition("\n")[0]
+    continues = len(fields) > 3 and fields[3] in _CONTINUES
+    return Record(int(fields[1]), int(fields[2]), _unescaped(text), continues)
+
+
+def _unescaped(text: str) -> str:
+    """The kernel writes what is not printable ASCII as \\x0a, byte by byte."""
+    if "\\" not in text:
+        return text
+    raw = _ESCAPED.sub(lambda found: chr(int(found[1], 16)), text)
+    try:
+        return raw.encode("latin-1").decode("utf-8", "replace")
+    except UnicodeEncodeError:
+        return raw
+
+
+def is_number(text: str) -> bool:
+    """Whether a text is a number that the kernel may have written."""
+    return text.isascii() and text.isdigit() and len(text) < 20

@@ -1,0 +1,74 @@
+"""The kernel's log, record by record, where it may be read."""
+
+import errno
+import os
+from collections.abc import Iterator
+from typing import Final
+
+from memqos.api.kernel_log import Record, record_of
+from memqos.errors import Unreachable
+
+DEVICE: Final = "/dev/kmsg"
+_LONGEST: Final = 8192
+"""Bytes of a record: the kernel refuses to hand out one that does not fit."""
+_AT_ONCE: Final = 10_000
+_HINTS: Final = {
+    errno.EPERM: "kernel.dmesg_restrict is on: run with CAP_SYSLOG",
+    errno.EACCES: "run as root, or let the device be read",
+    errno.ENOENT: "mount the host's /dev/kmsg into the container",
+}
+
+
+class KernelLog:
+    """Follows the log. Opening it may be refused: Unreachable says why."""
+
+    def __init__(self, device: str = DEVICE, *, from_start: bool = False) -> None:
+        try:
+            self._handle = os.open(device, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            try:
+                # A first read tells whether reading is allowed: some kernels check only then.
+                os.lseek(self._handle, 0, os.SEEK_SET if from_start else os.SEEK_END)
+            except OSError:
+                os.close(self._handle)
+                raise
+        except OSError as error:
+            raise _unreadable(device, error) from None
+        self._device = device
+        self.lost = 0
+        """How often records were overwritten before they could be read."""
+
+    def fileno(self) -> int:
+        """For those who wait until there is something to read."""
+        return self._handle
+
+    def records(self) -> Iterator[Record]:
+        """What has been logged since the last call, without waiting for more."""
+        for _ in range(_AT_ONCE):
+            try:
+                line = os.read(self._handle, _LONGEST)
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if error.errno == errno.EPIPE:
+                    self.lost += 1
+                    continue
+                if error.errno == errno.EINVAL:  # longer than any record of a report is
+                    continue
+                raise _unreadable(self._device, error) from None
+            if not line:
+                return
+            record = record_of(line.decode("utf-8", "replace"))
+            if record is not None:
+                yield record
+
+    def close(self) -> None:
+        os.close(self._handle)
+
+
+def _unreadable(device: str, error: OSError) -> Unreachable:
+    return Unreachable(
+        f"{device}: {error.strerror}",
+        hint=_HINTS.get(
+            error.errno or 0, "out-of-memory kills are then known by their counters alone"
+        ),
+    )

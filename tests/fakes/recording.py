@@ -1,0 +1,215 @@
+"""The recording in examples/records: a shop's node on a bad morning, as an agent would keep it.
+
+python -m tests.fakes.recording examples/records
+"""
+
+import sys
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+from tests.builders import Json
+
+from memqos.agent.chronicle import Chronicle
+from memqos.agent.guard import Decision, Signs
+from memqos.agent.guarding import Move
+from memqos.agent.record_format import Who
+from memqos.agent.recorder import Recorder
+from memqos.api.oom_report import OomReport, Task, Usage, Victim
+from memqos.api.pod import Pod
+from memqos.plan.changes import Change
+from memqos.plan.memory import ABOVE_REQUEST, TIERED_LOW, TIERED_MIN
+from memqos.plan.setting import Rule, Setting
+
+MI: Final = 1 << 20
+GI: Final = 1 << 30
+TEN: Final = 1_772_445_600_000
+"""10:00 UTC on 2 March 2026."""
+MINUTE: Final = 60
+PODS: Final = "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod"
+API: Final = Who(0, "shop", "api-1", "5a1c0e2f-api", "api", "Burstable")
+DB: Final = Who(0, "shop", "db-0", "77b0d9e4-db", "postgres", "Guaranteed")
+REPORT: Final = Who(0, "shop", "report-28", "c3d01f00-report", "c0", "BestEffort")
+API_1: Final = f"{PODS}5a1c.slice/cri-containerd-a1.scope"
+API_2: Final = f"{PODS}5a1c.slice/cri-containerd-a2.scope"
+DB_POD: Final = "/kubepods.slice/kubepods-pod77b0.slice"
+DB_1: Final = f"{DB_POD}/cri-containerd-d1.scope"
+REPORT_1: Final = "/kubepods.slice/kubepods-besteffort.slice/pod-c3d0.slice/cri-containerd-r1.scope"
+
+HIGH: Final = 510_025_728
+"""256Mi + 0.9 × (512Mi − 256Mi), in whole pages."""
+STEPS: Final = (HIGH, 516_739_072, 523_452_416, 530_161_664, 512 * MI)
+
+
+class Files:
+    """The files of a container that only ever grows older."""
+
+    def __init__(self, **fixed: int | str) -> None:
+        self.fixed = {name.replace("_", "."): str(value) for name, value in fixed.items()}
+        self.high = self.full = self.kills = 0
+
+    def at(self, anon: int, cache: int = 6 * MI, **changed: int | str) -> dict[str, str]:
+        self.fixed |= {name.replace("_", "."): str(value) for name, value in changed.items()}
+        return {
+            "memory.current": str(anon + cache),
+            "memory.stat": f"anon {anon}\nfile {cache}\nshmem 0\n",
+            "memory.events": f"low 0\nhigh {self.high}\nmax 0\noom 0\noom_kill {self.kills}\n",
+            "memory.pressure": f"some total={self.full}\nfull total={self.full}\n",
+            "memory.swap.max": "0",
+            **self.fixed,
+        }
+
+
+def write(folder: str) -> None:
+    """Have the whole morning recorded."""
+    recorder = Recorder(folder, clock=lambda: TEN / 1000)
+    chronicle = Chronicle(recorder)
+    for tell in (_node, _api, _db, _report):
+        tell(chronicle)
+    recorder.flush()
+
+
+def _node(chronicle: Chronicle) -> None:
+    waited = 0
+    for second in range(0, 45 * MINUTE, 20):
+        is_short = 33 * MINUTE <= second <= 36 * MINUTE
+        available = 160 * MI if is_short else (6 * GI - second * MI // 2)
+        waited += 8_000_000 if is_short else 20_000
+        chronicle.pressed(TEN + second * 1000, available, 16 * GI, waited, waited // 4)
+
+
+def _api(chronicle: Chronicle) -> None:
+    files = Files(memory_high=HIGH, memory_max=512 * MI, memory_low=256 * MI, memory_min=0)
+    chronicle.looked(API_1, API, files.at(150 * MI), TEN)
+    _wrote(chronicle, API_1, "memory.low", "0", 256 * MI, TIERED_LOW, (256 * MI,))
+    inputs = (256 * MI, 512 * MI, "limit", 0.9, 4096)
+    _wrote(chronicle, API_1, "memory.high", "max", HIGH, ABOVE_REQUEST, inputs)
+    for second, anon in _growth(5, 12 * MINUTE, 150 * MI, 478 * MI):
+        chronicle.looked(API_1, API, files.at(anon), TEN + second * 1000)
+    second, anon = 12 * MINUTE - 5, 480 * MI
+    for step, high in enumerate(STEPS[1:], 1):
+        for _ in range(2):
+            second += 5
+            files.high += 390
+            files.full += 3_300_000
+            chronicle.looked(API_1, API, files.at(anon), TEN + second * 1000)
+        signs = Signs(5.0, 78.0, 0.66, anon)
+        move = Move(API_1, Decision("widen", high, step, signs), STEPS[step - 1], HIGH)
+        chronicle.moved(move, 4, TEN + second * 1000)
+        anon = high - 6 * MI
+        files.fixed["memory.high"] = str(high)
+    for _ in range(3):
+        second += 5
+        chronicle.looked(API_1, API, files.at(506 * MI), TEN + second * 1000)
+    second += 2
+    report = OomReport(
+        at=0,
+        sequence=0,
+        victims=(Victim(4711, "api-server", 503 * MI, 2 * MI, 0, 1000, 2 * MI, 953),),
+        constraint="memcg",
+        oom_cgroup=API_1,
+        task_cgroup=API_1,
+        memory=Usage(512 * MI, 512 * MI),
+        tasks=(
+            Task(4700, "sh", 953, 280, 0, 45_056, 1000),
+            Task(4711, "api-server", 953, 129_280, 0, 2_097_152, 1000),
+        ),
+    )
+    chronicle.died(report, TEN + second * 1000, 16 * GI, 4096)
+    files.kills = 1
+    chronicle.looked(API_1, API, files.at(MI), TEN + (second + 1) * 1000)
+    chronicle.vanished(API_1, TEN + (second + 3) * 1000)
+    again = Files(memory_high=HIGH, memory_max=512 * MI, memory_low=256 * MI, memory_min=0)
+    start = second + 10
+    for second, anon in _growth(start, 25 * MINUTE, 120 * MI, 330 * MI):
+        chronicle.looked(API_2, API, again.at(anon), TEN + second * 1000)
+    _resized(chronicle)
+    higher = {"memory_high": 1_043_333_120, "memory_max": GI, "memory_low": 512 * MI}
+    for second, anon in _growth(25 * MINUTE + 5, 42 * MINUTE, 330 * MI, 590 * MI):
+        chronicle.looked(API_2, API, again.at(anon, **higher), TEN + second * 1000)
+
+
+def _resized(chronicle: Chronicle) -> None:
+    for request, limit, second in (("256Mi", "512Mi", 0), ("512Mi", "1Gi", 25 * MINUTE)):
+        found = {
+            "name": "api",
+            "resources": {"requests": {"memory": request}, "limits": {"memory": limit}},
+        }
+        chronicle.pods([_pod(API, {"containerStatuses": [found]})], TEN + second * 1000)
+
+
+def _pod(who: Who, status: Json) -> Pod:
+    data = {
+        "metadata": {"name": who.pod, "namespace": who.namespace, "uid": who.uid},
+        "spec": {"containers": [{"name": who.container}]},
+        "status": {"qosClass": who.qos, **status},
+    }
+    return msgspec.convert(data, Pod)
+
+
+def _db(chronicle: Chronicle) -> None:
+    files = Files(memory_min=GI, memory_low=0, memory_high="max", memory_max=GI)
+    chronicle.looked(DB_1, DB, files.at(240 * MI, 80 * MI), TEN)
+    _wrote(chronicle, DB_1, "memory.min", "0", GI, TIERED_MIN, (GI,))
+    for second, cache in _growth(5, 18 * MINUTE, 80 * MI, 770 * MI):
+        chronicle.looked(DB_1, DB, files.at(240 * MI, cache), TEN + second * 1000)
+    report = OomReport(
+        at=0,
+        sequence=0,
+        victims=(
+            Victim(5120, "postgres", 180 * MI, 30 * MI, 0, 999, MI, -997),
+            Victim(5121, "postgres", 20 * MI, 30 * MI, 0, 999, MI, -997),
+        ),
+        constraint="memcg",
+        oom_cgroup=DB_POD,
+        task_cgroup=DB_1,
+        memory=Usage(GI, GI),
+        tasks=(
+            Task(5001, "pause", -998, 1, 0, 28_672, 65_535),
+            Task(5120, "postgres", -997, 53_760, 0, MI, 999),
+            Task(5121, "postgres", -997, 12_800, 0, MI, 999),
+        ),
+        together=DB_1,
+    )
+    second = 18 * MINUTE + 4
+    chronicle.died(report, TEN + second * 1000, 16 * GI, 4096)
+    files.kills = 2
+    chronicle.looked(DB_1, DB, files.at(2 * MI, 770 * MI), TEN + (second + 1) * 1000)
+    chronicle.vanished(DB_1, TEN + (second + 4) * 1000)
+
+
+def _report(chronicle: Chronicle) -> None:
+    files = Files(memory_min=0, memory_low=0, memory_high="max", memory_max="max")
+    for second, anon in _growth(20 * MINUTE, 35 * MINUTE, 40 * MI, 2100 * MI):
+        chronicle.looked(REPORT_1, REPORT, files.at(anon, 90 * MI), TEN + second * 1000)
+    status = {
+        "phase": "Failed",
+        "reason": "Evicted",
+        "message": "The node was low on resource: memory. Threshold quantity: 200Mi, available: "
+        "160Mi. Container c0 was using 2190Mi, request is 0.",
+    }
+    chronicle.pods([_pod(REPORT, status)], TEN + (35 * MINUTE + 6) * 1000)
+    chronicle.vanished(REPORT_1, TEN + (35 * MINUTE + 9) * 1000)
+
+
+def _growth(start: int, end: int, first: int, last: int) -> Iterator[tuple[int, int]]:
+    for second in range(start, end, 5):
+        wave = ((second * 7919) % 13 - 6) * MI // 2
+        yield second, first + (last - first) * (second - start) // (end - start) + wave
+
+
+def _wrote(
+    chronicle: Chronicle,
+    path: str,
+    file: str,
+    old: str,
+    new: int,
+    rule: Rule,
+    inputs: tuple[object, ...],
+) -> None:
+    setting = Setting(new, rule, inputs)
+    chronicle.wrote(Change(path, file, old, str(new), "container", setting), TEN + 1000)
+
+
+if __name__ == "__main__":
+    write(sys.argv[1])

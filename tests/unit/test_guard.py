@@ -1,0 +1,120 @@
+"""What the guard goes by, case by case."""
+
+import msgspec
+import pytest
+
+from memqos.agent.guard import (
+    EXCLUDED,
+    WIDENED,
+    Bounds,
+    Decision,
+    Sample,
+    Tuning,
+    Watch,
+    excluded,
+    judge,
+    target,
+    widened,
+    would_stall,
+)
+
+MI = 1 << 20
+LIMITS = Bounds(486 * MI, 512 * MI)
+TUNING = Tuning()
+
+
+def sample(
+    at: float,
+    events: int,
+    *,
+    full: float | None = 0.6,
+    unreclaimable: int = 480 * MI,
+    swap_room: int = 0,
+) -> Sample:
+    """A container at its memory.high; `full` is the share of the time in which nothing ran."""
+    stalled = None if full is None else int(at * full * 1_000_000)
+    current = LIMITS.planned
+    return Sample(at, events, current, unreclaimable, swap_room, stalled, high=current)
+
+
+def decisions(samples: list[Sample], limits: Bounds = LIMITS) -> list[Decision]:
+    watch, made = Watch(), []
+    for each in samples:
+        watch, decision = judge(watch, each, limits, TUNING)
+        made.append(decision)
+    return made
+
+
+def test_a_container_stuck_at_memory_high_gets_memory_max_in_four_steps() -> None:
+    stuck = [sample(at, at * 475, unreclaimable=512 * MI) for at in range(0, 60, 5)]
+    steps = [decision.high for decision in decisions(stuck) if decision.kind == "widen"]
+    assert [None if high is None else high / MI for high in steps] == [492.5, 499, 505.5, 512]
+
+
+@pytest.mark.parametrize(
+    ("lacking", "samples"),
+    [
+        ("events", [sample(at, 0) for at in range(0, 60, 5)]),
+        ("stall", [sample(at, at * 475, full=0) for at in range(0, 60, 5)]),
+        ("anonymous", [sample(at, at * 475, unreclaimable=100 * MI) for at in range(0, 60, 5)]),
+        ("no swap", [sample(at, at * 475, swap_room=400 * MI) for at in range(0, 60, 5)]),
+    ],
+)
+def test_each_of_the_signs_is_needed(lacking: str, samples: list[Sample]) -> None:
+    assert {decision.kind for decision in decisions(samples)} == {"keep"}, lacking
+
+
+def test_without_psi_the_other_signs_decide() -> None:
+    stuck = [sample(at, at * 475, full=None) for at in range(0, 20, 5)]
+    assert "widen" in {decision.kind for decision in decisions(stuck)}
+
+
+def test_a_burst_shorter_than_a_period_widens_nothing() -> None:
+    burst = [sample(0, 0), sample(4, 2000), sample(8, 2000), sample(12, 2000)]
+    assert {decision.kind for decision in decisions(burst)} == {"keep"}
+
+
+def test_a_container_without_a_limit_ends_with_none() -> None:
+    limits = Bounds(100 * MI, None)
+    assert target(limits, 2, TUNING) == 150 * MI
+    assert target(limits, TUNING.steps, TUNING) is None
+    setting = widened(Decision("widen", None, 4), limits, TUNING)
+    assert setting.value == "max"
+    assert setting.because.steps == (
+        "planned memory.high = 100Mi, no limit",
+        "step 4 of 4",
+    )
+
+
+def test_an_agent_that_starts_anew_goes_on_from_the_step_it_finds() -> None:
+    found = Sample(0, 900, 499 * MI, 499 * MI, high=499 * MI)
+    watch, decision = judge(Watch(), found, LIMITS, TUNING)
+    assert (watch.step, decision.high) == (2, 499 * MI)
+    other = msgspec.structs.replace(found, high=500 * MI)
+    assert judge(Watch(), other, LIMITS, TUNING)[1].high == LIMITS.planned
+
+
+def test_a_new_limit_moves_the_steps_with_it() -> None:
+    watch = Watch(step=4, last=sample(0, 0), calm_needed=60)
+    smaller = Bounds(300 * MI, 320 * MI)
+    assert judge(watch, sample(5, 0), smaller, TUNING)[1].high == 320 * MI
+
+
+def test_a_container_whose_counters_start_anew_is_looked_at_afresh() -> None:
+    watch = Watch(step=1, last=sample(10, 5000), stuck_since=5.0, calm_needed=60)
+    watch, decision = judge(watch, sample(20, 10), LIMITS, TUNING)
+    assert decision.kind == "keep"
+    assert watch.stuck_since is None
+
+
+def test_mostly_anonymous_memory_without_swap_can_be_excluded_beforehand() -> None:
+    heap = Sample(0, 0, 400 * MI, 380 * MI)
+    assert would_stall(heap)
+    assert not would_stall(Sample(0, 0, 400 * MI, 380 * MI, swap_room=MI))
+    assert not would_stall(Sample(0, 0, 400 * MI, 100 * MI))
+    assert excluded(heap).value == "max"
+    assert excluded(heap).because.steps == ("anonymous and shared 380Mi of 400Mi in use, swap 0",)
+    assert {excluded(heap).rule, widened(Decision("keep", MI, 1), LIMITS, TUNING).rule} == {
+        EXCLUDED,
+        WIDENED,
+    }

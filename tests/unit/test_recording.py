@@ -1,0 +1,243 @@
+"""What of a container's life is recorded, and what is not."""
+
+from itertools import pairwise
+from pathlib import Path
+
+import msgspec
+import pytest
+from tests.builders import box, pod
+from tests.unit.test_oom_report import OF_CGROUP, OF_MACHINE, POD, SCOPE, log
+
+from memqos.agent.chronicle import NODE, Chronicle, who_is
+from memqos.agent.guard import Decision, Signs
+from memqos.agent.guarding import Move
+from memqos.agent.record_format import (
+    Changed,
+    Counted,
+    Evicted,
+    Guarded,
+    Killed,
+    Level,
+    Lived,
+    Pressed,
+    Record,
+    Resized,
+    Throttled,
+    Who,
+)
+from memqos.agent.recorder import Recorder, recordings
+from memqos.agent.recording import Memory, Pace, Reading, killed, notice, reading_of
+from memqos.api.oom_report import oom_reports
+from memqos.plan.changes import Change
+from memqos.plan.memory import ABOVE_REQUEST
+from memqos.plan.setting import Setting
+
+MI = 1 << 20
+GI = 1 << 30
+SECOND = 1000
+WEB = Who(0, "default", "pod", "uid-1", "c0", "Burstable")
+
+
+def reading(
+    second: int,
+    current: int = 100,
+    *,
+    high: int | None = 180 * MI,
+    full: int = 0,
+    **events: int,
+) -> Reading:
+    return Reading(
+        second * SECOND,
+        current * MI,
+        current * MI,
+        max=200 * MI,
+        high=high,
+        full=full,
+        events={name.removesuffix("_events"): count for name, count in events.items()},
+    )
+
+
+def recorded(*readings: Reading) -> list[Record]:
+    memory, found = Memory(), list[Record]()
+    for each in readings:
+        memory, records = notice(memory, each, Pace())
+        found += records
+    return found
+
+
+def levels(records: list[Record]) -> list[int]:
+    return [record.at // SECOND for record in records if isinstance(record, Level)]
+
+
+def test_a_container_that_does_nothing_leaves_a_level_a_minute() -> None:
+    assert levels(recorded(*[reading(second) for second in range(0, 200, 5)])) == [0, 60, 120, 180]
+
+
+def test_a_level_is_told_when_usage_has_changed_by_a_twentieth_of_the_limit() -> None:
+    grown = [reading(0, 100), reading(5, 109), reading(10, 110), reading(15, 111)]
+    assert levels(recorded(*grown)) == [0, 10]
+
+
+def test_a_value_that_changes_is_told_at_once() -> None:
+    assert levels(recorded(reading(0), reading(1, high=None))) == [0, 1]
+
+
+def test_levels_are_told_no_more_often_than_every_few_seconds() -> None:
+    wild = [reading(second, 100 if second % 2 else 190) for second in range(60)]
+    told = levels(recorded(*wild))
+    assert all(later - earlier >= 5 for earlier, later in pairwise(told))
+
+
+def test_an_episode_of_throttling_begins_at_once_and_ends_after_quiet() -> None:
+    story = [
+        reading(0),
+        reading(5, 180, high_events=50, full=3_000_000),
+        reading(10, 180, high_events=150, full=4_000_000),
+        *[reading(second, 120, high_events=150, full=4_000_000) for second in range(15, 60, 5)],
+    ]
+    begun, ended = [record for record in recorded(*story) if isinstance(record, Throttled)]
+    assert (begun.since, begun.is_over, begun.events, begun.full) == (0, False, 50, 600)
+    assert (ended.at, ended.is_over, ended.events, ended.full) == (10 * SECOND, True, 150, 600)
+    assert ended.high == 180 * MI
+
+
+def test_before_a_kill_comes_how_it_was_just_before() -> None:
+    records = recorded(reading(0, 100), reading(5, 104), reading(6, 10, oom_kill=1))
+    assert [type(record) for record in records] == [Level, Level, Counted, Level]
+    _, before, counted, after = records
+    assert isinstance(before, Level)
+    assert isinstance(after, Level)
+    assert (before.at, before.current) == (5 * SECOND, 104 * MI)
+    assert counted == Counted(6 * SECOND, "oom_kill", 1)
+    assert after.current == 10 * MI
+
+
+def test_the_limit_met_a_thousand_times_is_one_record() -> None:
+    met = [reading(5 * number, 199, max_events=number * 999) for number in range(13)]
+    found = [record for record in recorded(*met) if isinstance(record, Counted)]
+    assert found == [Counted(60 * SECOND, "max", 12 * 999)]
+
+
+def test_a_reading_tells_page_cache_from_shared_memory() -> None:
+    files = {
+        "memory.current": "1000000",
+        "memory.stat": "anon 400000\nfile 500000\nshmem 100000\n",
+        "memory.events": "high 9\noom_kill 1\n",
+        "memory.events.local": "high 4\n",
+        "memory.high": "max",
+        "memory.max": "2000000",
+        "memory.min": "4096",
+    }
+    found = reading_of(files, 7)
+    assert found is not None
+    assert (found.anon, found.file, found.min) == (500000, 400000, 4096)
+    assert found.events == {"high": 4, "oom_kill": 1}
+    assert (found.high, found.max) == (None, 2000000)
+    assert reading_of({}, 7) is None
+
+
+def test_a_kill_in_a_cgroup_is_ranked_among_its_own_tasks() -> None:
+    [report] = oom_reports(log(OF_CGROUP))
+    found = killed(report, 5, 16 * GI, 4096)
+    assert (found.comm, found.pid, found.rank, found.candidates) == ("worker 1", 4711, 1, 3)
+    assert found.constraint == "memcg"
+    assert found.oom_cgroup == POD
+    # 129,500 pages resident, 267 of page tables, and 953 thousandths of the limit.
+    assert found.points == 129_500 + 267 + 953 * (131_072 // 1000)
+    assert (found.usage, found.limit) == (512 * MI, 512 * MI)
+
+
+def test_a_kill_on_the_whole_machine_is_ranked_by_all_its_memory() -> None:
+    [report] = oom_reports(log(OF_MACHINE))
+    found = killed(report, 5, 4 * GI, 4096)
+    assert (found.rank, found.candidates, found.limit) == (1, 2, None)
+
+
+# The chronicle
+
+
+@pytest.fixture
+def chronicle(tmp_path: Path) -> Chronicle:
+    return Chronicle(Recorder(str(tmp_path / "records")))
+
+
+def told(chronicle: Chronicle, who: Who = WEB) -> list[Record]:
+    chronicle.recorder.flush()
+    assert chronicle.recorder.fault is None
+    found = [each for each in recordings(chronicle.recorder.folder) if each.who.key == who.key]
+    return list(found[0].records) if found else []
+
+
+FILES = {"memory.current": "1000", "memory.max": "2000"}
+
+
+def test_a_container_is_recorded_from_its_cgroup_coming_to_its_going(chronicle: Chronicle) -> None:
+    chronicle.looked(SCOPE, WEB, FILES, 1)
+    chronicle.keep_only([], 9)
+    assert told(chronicle) == [
+        Lived(1, "appeared", SCOPE),
+        Level(1, 1000, max=2000),
+        Lived(9, "vanished", SCOPE),
+    ]
+
+
+def test_steps_of_the_guard_and_values_are_recorded_with_their_reasons(
+    chronicle: Chronicle,
+) -> None:
+    chronicle.looked(SCOPE, WEB, FILES, 1)
+    signs = Signs(5.0, 41.4, 0.66, 90 * MI)
+    chronicle.moved(Move(SCOPE, Decision("widen", 95 * MI, 1, signs), 90 * MI, 90 * MI), 4, 2)
+    setting = Setting(90 * MI, ABOVE_REQUEST, (1, 2, "limit", 0.9, 4096))
+    chronicle.wrote(Change(SCOPE, "memory.high", "max", "90", "container", setting), 3)
+    chronicle.drifted(SCOPE, "memory.high", "90", "max", "daemon-reload", 4)
+    assert told(chronicle)[2:] == [
+        Guarded(2, "widen", 90 * MI, 95 * MI, 1, 4, 41, 660),
+        Changed(3, "memory.high", "max", "90", "high/above-request", ABOVE_REQUEST.says),
+        Changed(4, "memory.high", "90", "max", by="daemon-reload"),
+    ]
+
+
+def test_a_kill_is_told_of_the_container_whose_process_it_was(chronicle: Chronicle) -> None:
+    chronicle.looked(SCOPE, WEB, FILES, 1)
+    [report] = oom_reports(log(OF_CGROUP))
+    inner = msgspec.structs.replace(report, task_cgroup=f"{SCOPE}/container")
+    assert chronicle.died(inner, 5, GI, 4096) == WEB
+    assert isinstance(told(chronicle)[-1], Killed)
+    [other] = oom_reports(log(OF_MACHINE))
+    assert chronicle.died(other, 6, GI, 4096) == NODE
+    assert isinstance(told(chronicle, NODE)[-1], Killed)
+
+
+def test_an_eviction_is_told_once_of_every_container(chronicle: Chronicle) -> None:
+    status = {"phase": "Failed", "reason": "Evicted", "message": "The node was low on memory"}
+    evicted = pod([box(), box()], uid="uid-1", status=status)
+    for at in (1, 2):
+        chronicle.pods([evicted], at)
+    for name in ("c0", "c1"):
+        found = told(chronicle, who_is(evicted, name))
+        assert found == [Evicted(1, "Evicted", "The node was low on memory")]
+
+
+def test_a_resize_is_told_when_it_is_in_force(chronicle: Chronicle) -> None:
+    def with_limit(limit: str) -> None:
+        found = {"name": "c0", "resources": {"limits": {"memory": limit}}}
+        running = pod([box(None, "900Mi")], uid="uid-1", status={"containerStatuses": [found]})
+        chronicle.pods([running], 5)
+
+    with_limit("100Mi")
+    with_limit("100Mi")
+    assert told(chronicle) == []
+    with_limit("200Mi")
+    assert told(chronicle) == [Resized(5, None, None, 100 * MI, 200 * MI)]
+
+
+def test_the_node_is_told_of_every_minute_or_when_memory_goes(chronicle: Chronicle) -> None:
+    chronicle.pressed(0, 8 * GI, 16 * GI, 0, 0)
+    chronicle.pressed(6_000, 8 * GI - MI, 16 * GI, 600_000, 0)
+    chronicle.pressed(12_000, 6 * GI, 16 * GI, 1_200_000, 600_000)
+    chronicle.pressed(71_000, 6 * GI, 16 * GI, 1_200_000, 600_000)
+    chronicle.pressed(72_000, 6 * GI, 16 * GI, 1_200_000, 600_000)
+    assert told(chronicle, NODE) == [
+        Pressed(12_000, 6 * GI, 16 * GI, 100, 50),
+        Pressed(72_000, 6 * GI, 16 * GI, 0, 0),
+    ]

@@ -1,0 +1,219 @@
+"""What is told of a container: each thing that happens, why, and what would have prevented it."""
+
+import pytest
+
+from memqos.agent.record_format import (
+    Changed,
+    Counted,
+    Evicted,
+    Guarded,
+    Killed,
+    Level,
+    Lived,
+    Paused,
+    Pressed,
+    Record,
+    Resized,
+    Throttled,
+    Who,
+)
+from memqos.agent.recorder import Recording
+from memqos.agent.story import story_of
+from memqos.draw.story import story_data, story_text
+from memqos.findings.chapters import Chapter, Story
+
+MI = 1 << 20
+GI = 1 << 30
+POD = "/kubepods/pod1"
+PATH = f"{POD}/app"
+WEB = Who(0, "shop", "web-1", "uid-1", "app", "Burstable")
+SECOND = 1000
+
+
+def told(*records: Record, node: tuple[Record, ...] = ()) -> Story:
+    return story_of(Recording(WEB, records), Recording(Who(0), node) if node else None)
+
+
+def chapter(*records: Record, node: tuple[Record, ...] = ()) -> Chapter:
+    (found,) = told(*records, node=node).chapters
+    return found
+
+
+def level(second: int, current: int, **more: int) -> Level:
+    return Level(second * SECOND, current * MI, current * MI, max=512 * MI, **more)
+
+
+EPISODE = (
+    level(0, 470, high=486 * MI),
+    Throttled(10 * SECOND, 5 * SECOND, False, 100, 600, 486 * MI, 480 * MI, 0),
+    Throttled(65 * SECOND, 5 * SECOND, True, 2_114, 660, 512 * MI, MI, 0),
+)
+
+
+def test_an_episode_of_throttling_is_told_with_how_it_began_and_all_it_came_to() -> None:
+    found = chapter(*EPISODE)
+    assert (found.kind, found.what) == ("throttled", "throttled for 1 min")
+    assert found.evidence == (
+        "2,114 high events; at worst nothing ran for 66 % of the time",
+        "memory.high 486Mi of a limit of 512Mi; 480Mi anonymous, no swap: "
+        "nothing was left to reclaim",
+    )
+    assert found.rule == "high/above-request"
+
+
+def test_an_episode_without_an_end_lasts_as_long_as_events_are_seen() -> None:
+    found = chapter(*EPISODE[:2], level(125, 480, high_events=900))
+    assert found.what == "throttled for 2 min, and still so when the record ends"
+    assert found.evidence[0].startswith("900 high events")
+
+
+def test_the_rule_that_decided_is_the_one_that_was_recorded() -> None:
+    written = Changed(0, "memory.high", "max", "1", "high/share-of-limit", "from a share on")
+    found = [each for each in told(written, *EPISODE).chapters if each.kind == "throttled"]
+    assert (found[0].rule, found[0].because) == ("high/share-of-limit", "from a share on")
+
+
+def test_who_was_stuck_is_told_of_the_guard_unless_it_was_there() -> None:
+    assert any("the guard" in remedy for remedy in chapter(*EPISODE).remedies)
+    step = Guarded(15 * SECOND, "widen", 486 * MI, 492 * MI, 1, 4, 80, 660)
+    assert not any("the guard" in remedy for remedy in told(*EPISODE, step).remedies)
+
+
+def test_with_swap_left_or_page_cache_to_reclaim_nobody_is_said_to_be_stuck() -> None:
+    spared = Throttled(10 * SECOND, 5 * SECOND, True, 9, 10, 486 * MI, 480 * MI, 300 * MI)
+    assert "nothing was left" not in chapter(level(0, 470), spared).evidence[1]
+    cached = Throttled(10 * SECOND, 5 * SECOND, True, 9, 10, 486 * MI, 100 * MI, 0)
+    assert "nothing was left" not in chapter(level(0, 470), cached).evidence[1]
+
+
+def test_steps_of_the_guard_in_one_direction_are_one_sentence() -> None:
+    up = [
+        Guarded(step * 5 * SECOND, "widen", (480 + step) * MI, (481 + step) * MI, step, 4, 80, 660)
+        for step in (1, 2, 3)
+    ]
+    down = Guarded(99 * SECOND, "narrow", 484 * MI, 483 * MI, 2, 4)
+    first, second = told(*up, down).chapters
+    assert first.what == (
+        "the guard widened memory.high from 481Mi to 484Mi, step 3 of 4, within 10 s"
+    )
+    assert second.what == "the guard narrowed memory.high from 484Mi to 483Mi, step 2 of 4"
+
+
+def kill(**more: object) -> Killed:
+    given: dict[str, object] = {
+        "comm": "java",
+        "pid": 77,
+        "constraint": "memcg",
+        "oom_cgroup": PATH,
+        "oom_score_adj": 985,
+        "points": 140_000,
+        "rank": 1,
+        "candidates": 3,
+        "usage": 512 * MI,
+        "limit": 512 * MI,
+        "anon": 500 * MI,
+    }
+    return Killed(100 * SECOND, **(given | more))  # type: ignore[arg-type]
+
+
+APPEARED = Lived(0, "appeared", PATH)
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "whose"),
+    [
+        (PATH, "the container's memory limit"),
+        (POD, "the memory limit of its pod"),
+        ("/other", "the memory limit of /other"),
+    ],
+)
+def test_a_kill_says_whose_limit_was_reached(cgroup: str, whose: str) -> None:
+    found = chapter(APPEARED, kill(oom_cgroup=cgroup))
+    assert found.what == f"killed by the kernel: java (pid 77), because {whose} was reached"
+
+
+def test_a_kill_says_what_the_victim_counted_as_and_how_it_came_to_it() -> None:
+    found = chapter(APPEARED, level(0, 100), level(90, 505), kill())
+    assert found.evidence == (
+        "number 1 of 3 that could be killed, which counted as 140,000 pages, oom_score_adj 985",
+        "512Mi were in use of 512Mi; the process held 500Mi of anonymous memory",
+        "usage had grown from 100Mi to 505Mi in the 1 min 30 s before",
+    )
+    assert found.remedies == (
+        "a memory limit above 512Mi, if it really needs that much, or an end to what grows",
+    )
+
+
+def test_page_cache_that_its_own_protection_kept_from_being_reclaimed_is_blamed() -> None:
+    full = Level(90 * SECOND, 510 * MI, 200 * MI, 300 * MI, min=512 * MI, max=512 * MI)
+    found = chapter(APPEARED, full, kill(oom_cgroup=POD))
+    assert found.rule == "min/protects-own-cache"
+    assert "300Mi of page cache could not be reclaimed" in found.evidence[-1]
+    assert "placement: pods" in found.remedies[0]
+
+
+def test_a_kill_on_the_whole_node_is_told_with_the_node() -> None:
+    node = (Pressed(95 * SECOND, 40 * MI, 16 * GI, 400, 100),)
+    found = chapter(kill(constraint="none", usage=None, limit=None), node=node)
+    assert found.what.endswith("because the whole node was out of memory")
+    assert found.evidence[-1] == (
+        "the node had 40Mi of 16Gi available, tasks waited 40 % of the time"
+    )
+
+
+def test_a_kill_that_only_the_counters_tell_of_is_told_once() -> None:
+    found = chapter(level(0, 500), Counted(5 * SECOND, "oom_kill", 2))
+    assert found.what == "killed by the kernel: 2 processes"
+    assert "report was not read" in found.evidence[0]
+    both = told(APPEARED, kill(), Counted(101 * SECOND, "oom_kill", 1))
+    assert [each.kind for each in both.chapters] == ["killed"]
+
+
+def test_an_eviction_quotes_the_kubelet() -> None:
+    found = chapter(level(0, 400), Evicted(5 * SECOND, "Evicted", "The node was low on memory"))
+    assert found.evidence == ("The node was low on memory", "400Mi were in use, 400Mi anonymous")
+
+
+def test_a_resize_says_what_has_changed_and_nothing_else() -> None:
+    found = chapter(Resized(5, 256 * MI, 256 * MI, None, GI))
+    assert found.what == "resized in place: limit none → 1Gi"
+
+
+def test_values_set_by_others_are_told_as_such() -> None:
+    found = chapter(Changed(5, "memory.high", "1048576", "max", by="daemon-reload"))
+    assert found.what == "somebody else (daemon-reload) set memory.high: 1Mi → max"
+
+
+def test_a_gap_in_the_record_is_told() -> None:
+    found = chapter(Paused(65 * SECOND, 5 * SECOND, "No space left on device", 12))
+    assert found.what == "nothing could be recorded for 1 min: No space left on device"
+    assert found.evidence == ("12 records lost",)
+
+
+def test_a_record_of_nothing_says_so() -> None:
+    lines = list(story_text(told(level(0, 100), level(60, 100))))
+    assert lines == [
+        "shop/web-1 app · Burstable",
+        "recorded 1970-01-01 00:00:00 to 00:01:00 UTC, 2 records",
+        "nothing happened",
+    ]
+    assert told().records == 0
+
+
+def test_damage_is_noted() -> None:
+    story = story_of(Recording(WEB, (level(0, 1),), damaged=7))
+    assert story.notes == ("7 bytes of the record are damaged",)
+
+
+def test_a_story_over_midnight_tells_the_date_with_every_time() -> None:
+    late = 86_399 * SECOND
+    story = told(Level(late, MI), Evicted(late + 5 * SECOND, "Evicted", ""))
+    assert "1970-01-02 00:00:04  evicted by the kubelet" in list(story_text(story))
+
+
+def test_data_has_times_that_scripts_can_read() -> None:
+    data = story_data(told(*EPISODE))
+    assert data["since"] == "1970-01-01T00:00:00.000Z"
+    (found,) = data["chapters"]
+    assert (found["at"], found["until"]) == ("1970-01-01T00:00:05.000Z", "1970-01-01T00:01:05.000Z")
+    assert data["remedies"]

@@ -1,0 +1,121 @@
+"""The timeline: what it says, and that it can be read."""
+
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from memqos.draw.svg import NAMESPACE
+from memqos.draw.timeline import (
+    LEFT,
+    RIGHT,
+    WIDTH,
+    Happening,
+    Point,
+    Span,
+    Timeline,
+    timeline_svg,
+)
+
+MI = 1 << 20
+SVG = f"{{{NAMESPACE}}}"
+TEN = 1_772_445_600_000
+
+
+def point(second: int, current: int, **levels: int | None) -> Point:
+    return Point(TEN + second * 1000, current * MI, **levels)  # type: ignore[arg-type]
+
+
+BAD_DAY = Timeline(
+    "shop/web <app>",
+    "a bad day",
+    (
+        point(0, 100, low=64 * MI, high=180 * MI, max=200 * MI),
+        point(300, 190, low=64 * MI, high=180 * MI, max=200 * MI),
+        point(450, 150, low=64 * MI, high=None, max=400 * MI),
+        point(600, 160, low=64 * MI, high=None, max=400 * MI),
+    ),
+    (Span(TEN + 200_000, TEN + 400_000, "throttled", "throttled for 3 min"),),
+    (Happening(TEN + 500_000, "killed", "killed: java"),),
+)
+
+
+def drawn(*timelines: Timeline) -> ET.Element:
+    return ET.fromstring(timeline_svg(timelines))
+
+
+def by_class(root: ET.Element, name: str) -> list[ET.Element]:
+    return [each for each in root.iter() if name in each.get("class", "").split()]
+
+
+def hints(root: ET.Element) -> list[str]:
+    return [each.text or "" for each in root.iter(f"{SVG}title")]
+
+
+def test_usage_and_every_level_are_drawn() -> None:
+    found = hints(drawn(BAD_DAY))
+    assert {"memory.current", "memory.high", "memory.max"} <= set(found)
+    assert "up to memory.low: reclaimed last" in found
+
+
+def test_a_level_that_is_not_set_is_not_drawn() -> None:
+    plain = Timeline("a/b c", "", (point(0, 1), point(60, 2)))
+    found = hints(drawn(plain))
+    assert "memory.current" in found
+    assert not {"memory.high", "memory.max"} & set(found)
+
+
+def test_memory_high_ends_where_it_is_taken_back() -> None:
+    (path,) = [
+        each.get("d", "")
+        for each in by_class(drawn(BAD_DAY), "at-high")
+        if each.tag == f"{SVG}path"
+    ]
+    assert path.count("M") == 1
+    assert not path.endswith(f"H{RIGHT}")
+
+
+def test_episodes_are_shaded_and_happenings_are_flagged() -> None:
+    root = drawn(BAD_DAY)
+    assert "throttled for 3 min" in hints(root)
+    assert "killed" in [text.text for text in root.iter(f"{SVG}text")]
+
+
+def test_everything_stays_on_the_paper() -> None:
+    for line in drawn(BAD_DAY).iter(f"{SVG}line"):
+        for name in ("x1", "x2"):
+            assert 0 <= float(line.get(name, "")) <= WIDTH
+    (path,) = by_class(drawn(BAD_DAY), "usage")[-1:]
+    xs = [float(pair.split()[0]) for pair in path.get("d", "")[1:].split("L")]
+    assert xs[0] == LEFT
+    assert xs[-1] == RIGHT
+
+
+@pytest.mark.parametrize("seconds", [0, 1, 59, 600, 5_000, 90_000, 700_000, 40_000_000])
+def test_time_has_a_few_marks_however_long_it_is(seconds: int) -> None:
+    root = drawn(Timeline("a/b c", "", (point(0, 1), point(seconds, 1))))
+    marks = [text for text in by_class(root, "middle") if text.tag == f"{SVG}text"]
+    assert len(marks) <= 10
+    assert marks or seconds < 60
+
+
+def test_nothing_recorded_draws_an_empty_plot() -> None:
+    assert hints(drawn(Timeline("a/b c", "", ())))[0] == "a/b c"
+
+
+def test_many_happenings_do_not_hide_each_other() -> None:
+    marks = tuple(Happening(TEN + 1000 * n, "guarded", f"step {n}") for n in range(40))
+    killed = Happening(TEN + 41_000, "killed", "killed")
+    root = drawn(Timeline("a/b c", "", (point(0, 1), point(60, 1)), (), (*marks, killed)))
+    flags = [text.text for text in root.iter(f"{SVG}text") if text.text in ("guarded", "killed")]
+    assert "killed" in flags
+    assert len(flags) <= 8
+
+
+def test_names_cannot_break_out_of_the_picture() -> None:
+    bad = Timeline("<script>alert(1)</script>", "&", (point(0, 1),))
+    assert "<script>" not in timeline_svg([bad])
+
+
+def test_several_containers_are_drawn_below_each_other() -> None:
+    one, two = drawn(BAD_DAY), drawn(BAD_DAY, BAD_DAY)
+    assert float(two.get("height", "")) > 1.7 * float(one.get("height", ""))

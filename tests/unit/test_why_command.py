@@ -1,0 +1,174 @@
+"""`memqos why` on an agent's records, on a folder of them, and on a snapshot."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import msgspec
+import pytest
+from tests.commands import ROOT, memqos
+from tests.fakes import recording
+
+RECORDS = "examples/records"
+
+
+def why(*arguments: str, records: str = RECORDS) -> tuple[int, str, str]:
+    return memqos("why", *arguments, "--records", records)
+
+
+def test_the_example_is_what_an_agent_would_have_kept(tmp_path: Path) -> None:
+    recording.write(str(tmp_path / "records"))
+    made = {file.name: file.read_bytes() for file in (tmp_path / "records").iterdir()}
+    kept = {file.name: file.read_bytes() for file in (ROOT / RECORDS).iterdir()}
+    assert made == kept
+
+
+def test_a_pod_is_asked_for_with_or_without_its_kind() -> None:
+    assert why("pod/db-0", "-n", "shop") == why("db-0", "-n", "shop")
+
+
+def test_the_story_is_told_with_rules_and_what_prevents_it() -> None:
+    code, out, _ = why("pod/db-0", "-n", "shop")
+    assert code == 0
+    assert "rule min/protects-own-cache" in out
+    assert "what would have prevented it" in out
+
+
+def test_json_holds_the_whole_story() -> None:
+    done = memqos("why", "api-1", "api", "-n", "shop", "--records", RECORDS, "-o", "json")
+    (container,) = done.data["containers"]
+    assert [chapter["kind"] for chapter in container["chapters"]] == [
+        "changed",
+        "changed",
+        "throttled",
+        "guarded",
+        "killed",
+        "resized",
+    ]
+
+
+def test_yaml_says_the_same() -> None:
+    import yaml
+
+    code, out, _ = why("api-1", "-n", "shop", "-o", "yaml")
+    assert code == 0
+    assert yaml.safe_load(out) == json.loads(why("api-1", "-n", "shop", "-o", "json")[1])
+
+
+def test_a_timeline_is_drawn() -> None:
+    code, out, _ = why("api-1", "-n", "shop", "-o", "svg")
+    assert code == 0
+    words = [text.text for text in ET.fromstring(out).iter() if text.text]
+    assert {"killed", "guarded", "resized"} <= set(words)
+
+
+def test_a_pod_that_is_not_known_brings_one_to_mind() -> None:
+    code, _, err = why("api-2", "-n", "shop")
+    assert code == 1
+    assert "nothing is known of pod shop/api-2" in err
+    assert "did you mean shop/api-1?" in err
+
+
+def test_a_container_that_is_not_there_is_answered_with_those_that_are() -> None:
+    code, _, err = why("api-1", "web", "-n", "shop")
+    assert code == 1
+    assert "it has api" in err
+
+
+def test_without_records_it_is_said_who_keeps_them(tmp_path: Path) -> None:
+    code, _, err = why("api-1", records=str(tmp_path / "none"))
+    assert code == 1
+    assert "memqos agent keeps them" in err
+
+
+def test_records_that_may_not_be_read_are_no_riddle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(_folder: str) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr("memqos.cli.why.recordings", refused)
+    code, _, err = why("api-1", records=str(tmp_path))
+    assert code == 1
+    assert "run as root" in err
+
+
+def test_telling_a_story_takes_no_event_loop() -> None:
+    script = (
+        "import sys; from memqos.cli.main import cli; "
+        f"cli.main(['why', 'api-1', '-n', 'shop', '--records', '{RECORDS}'], "
+        "standalone_mode=False); "
+        "sys.exit('asyncio' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_last_of_several_pods_of_one_name_is_told_of(tmp_path: Path) -> None:
+    from memqos.agent.record_format import Evicted, Who
+    from memqos.agent.recorder import Recorder
+
+    recorder = Recorder(str(tmp_path))
+    recorder.note(Who(0, "default", "web", "uid-1", "app"), Evicted(1000, "Evicted", "one"))
+    recorder.note(Who(0, "default", "web", "uid-2", "app"), Evicted(2000, "Evicted", "another"))
+    recorder.flush()
+    _, out, err = why("web", records=str(tmp_path))
+    assert "· another" in out
+    assert "· one" not in out
+    assert "2 pods had this name" in err
+
+
+# Snapshots
+
+
+def snapshot(folder: Path) -> str:
+    """A recorded node, with the counters and the status of a container that had a bad time."""
+    data = msgspec.json.decode((ROOT / "tests/nodes/cgroupfs.json").read_bytes())
+    pod = next(
+        each
+        for each in data["pods"]["items"]
+        if each["status"].get("containerStatuses") and each["status"].get("qosClass") == "Burstable"
+    )
+    status = pod["status"]["containerStatuses"][0]
+    status["lastState"] = {
+        "terminated": {"reason": "OOMKilled", "finishedAt": "2026-03-02T10:00:00Z"}
+    }
+    container = status["containerID"].partition("://")[2]
+    path = next(path for path in data["cgroups"] if path.endswith(container))
+    data["cgroups"][path] |= {
+        "memory.current": "104857600",
+        "memory.stat": "anon 90000000\nfile 4096\nshmem 0",
+        "memory.events": "low 0\nhigh 4242\nmax 0\noom 1\noom_kill 1",
+        "memory.pressure": "full avg10=0.00 avg60=0.00 avg300=31.00 total=5",
+    }
+    data["taken_at"] = "2026-03-02T10:05:00Z"
+    (folder / "node.json").write_bytes(msgspec.json.encode(data))
+    (folder / "name").write_text(f"{pod['metadata']['namespace']} {pod['metadata']['name']}")
+    return str(folder / "node.json")
+
+
+def test_a_snapshot_tells_what_one_look_can_tell(tmp_path: Path) -> None:
+    file = snapshot(tmp_path)
+    namespace, name = (tmp_path / "name").read_text().split()
+    done = memqos("why", f"pod/{name}", "-n", namespace, "--snapshot", file)
+    assert done.code == 0
+    assert "4,242 high events since its cgroup was made" in done.out
+    assert "10:00:00  killed by the kernel: 1 process" in done.out
+    assert "a snapshot is one look" in done.out
+    data = memqos("why", name, "-n", namespace, "--snapshot", file, "-o", "json").data
+    assert data["containers"][0]["pod"] == name
+
+
+def test_a_snapshot_without_the_pod_or_for_a_timeline_is_refused(tmp_path: Path) -> None:
+    file = snapshot(tmp_path)
+    assert "nothing is known of pod" in memqos("why", "nobody", "--snapshot", file).err
+    assert "a timeline takes two" in memqos("why", "x", "--snapshot", file, "-o", "svg").err

@@ -1,0 +1,227 @@
+"""An agent's guard and recorder at work on a node."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.fakes.agent import MI, Bed, a_pod, container_paths
+from tests.fakes.node import memory_folder
+from tests.unit.test_oom_report import KILLED_4_19, OF_CGROUP, SCOPE
+
+from memqos.agent.configuration import Configuration, Guarding, Recording
+from memqos.agent.guarding import Guard
+from memqos.agent.metrics import families
+from memqos.agent.passing import started
+from memqos.agent.record_format import (
+    Changed,
+    Evicted,
+    Guarded,
+    Killed,
+    Level,
+    Lived,
+    Record,
+)
+from memqos.agent.recorder import Recorder, recordings
+from memqos.agent.status import Status
+from memqos.agent.witness import Witness, witness_of
+from memqos.host.cgroups import CgroupFs
+from memqos.host.kmsg import KernelLog
+
+HIGH = "memory.high"
+PLANNED = 96
+LIMIT = 128
+
+
+class Watched:
+    """A node with an agent that looks at its containers every few seconds."""
+
+    def __init__(self, folder: Path, log: KernelLog | None = None, **told: Any) -> None:
+        self.bed = Bed(folder, **told)
+        self.records = folder / "records"
+        self.guard = Guard()
+        self.witness = Witness(
+            self.bed.kernel,
+            guard=self.guard,
+            recorder=Recorder(str(self.records)),
+            log=log,
+            proc=str(folder / "proc"),
+            unix=lambda: self.bed.now,
+        )
+        self.bed.core = started(self.bed.hand, self.bed.now, self.guard)
+        self.pod = self.bed.run_pod(a_pod("web"))
+        (self.path,) = container_paths(self.pod)
+        self.bed.settle()
+        self.bed.kernel.set(self.path, "memory.max", str(LIMIT * MI))
+        self.events = self.stalled = 0
+
+    def lives(self, seconds: int, *, stuck: bool = False, anon: int = 40) -> None:
+        """Every two seconds a look, and a pass if one is due."""
+        kernel = self.bed.kernel
+        for _ in range(0, seconds, 2):
+            self.bed.now += 2
+            high = kernel.read(self.path, HIGH) or "max"
+            held = int(high) if stuck and high.isdigit() else anon * MI
+            if stuck:
+                self.events += 80
+                self.stalled += 1_400_000
+            kernel.set(self.path, "memory.current", str(held))
+            kernel.set(self.path, "memory.stat", f"anon {held}\nfile 0\nshmem 0")
+            kernel.set(self.path, "memory.events", f"high {self.events}\noom_kill 0")
+            kernel.set(self.path, "memory.pressure", f"full avg10=0 total={self.stalled}")
+            kernel.set(self.path, "memory.swap.max", "0")
+            self.witness.look(self.bed.core, self.bed.now)
+            self.bed.settle()
+
+    def high(self) -> float | str:
+        return self.bed.mi(self.path, HIGH)
+
+    def recorded(self) -> list[Record]:
+        self.witness.close()
+        assert self.witness.recorder is not None
+        assert self.witness.recorder.fault is None
+        found = [each for each in recordings(str(self.records)) if each.who.pod == "web"]
+        return list(found[0].records)
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    with memory_folder() as made:
+        yield made
+
+
+def test_a_stuck_container_is_let_on_and_reined_in_again(folder: Path) -> None:
+    node = Watched(folder)
+    assert node.high() == PLANNED
+    node.lives(8, stuck=True)
+    assert node.high() == PLANNED + 8
+    node.lives(40, stuck=True)
+    assert node.high() == LIMIT
+    node.lives(600)
+    assert node.high() == PLANNED
+    steps = [record for record in node.recorded() if isinstance(record, Guarded)]
+    assert [step.step for step in steps] == [1, 2, 3, 4, 3, 2, 1, 0]
+    assert node.witness.moves == {"widen": 4, "narrow": 4}
+
+
+def test_a_container_that_is_fine_keeps_its_plan(folder: Path) -> None:
+    node = Watched(folder)
+    node.lives(120)
+    assert node.high() == PLANNED
+    assert not node.witness.moves
+
+
+def test_what_the_guard_set_is_no_drift_and_is_kept(folder: Path) -> None:
+    node = Watched(folder)
+    node.lives(40, stuck=True)
+    node.bed.wait(120)
+    assert node.high() == LIMIT
+    assert not node.bed.core.drifts
+
+
+def test_an_agent_that_only_observes_moves_nothing_and_records_all(folder: Path) -> None:
+    node = Watched(folder, mode="observe")
+    node.lives(60, stuck=True)
+    assert node.high() == "max"
+    assert not node.witness.moves
+    assert any(isinstance(record, Level) for record in node.recorded())
+
+
+def test_values_written_and_values_others_wrote_are_recorded(folder: Path) -> None:
+    node = Watched(folder)
+    node.lives(20)
+    node.bed.kernel.set(node.path, HIGH, "max")
+    node.bed.wait(70)
+    node.lives(2)
+    changes = [record for record in node.recorded() if isinstance(record, Changed)]
+    told = [(change.file, change.by, change.new) for change in changes]
+    assert (HIGH, "memqos", str(PLANNED * MI)) in told
+    assert any(file == HIGH and by != "memqos" and new == "max" for file, by, new in told)
+
+
+def test_the_end_of_a_container_and_of_its_pod_is_recorded(folder: Path) -> None:
+    node = Watched(folder)
+    node.lives(4)
+    node.bed.end_pod(node.pod)
+    status = {"phase": "Failed", "reason": "Evicted", "message": "low on memory"}
+    node.bed.pods.manifests["web"] = {**node.pod, "status": status}
+    node.bed.wait(70)
+    node.witness.look(node.bed.core, node.bed.now)
+    records = node.recorded()
+    assert any(isinstance(each, Lived) and each.what == "vanished" for each in records)
+    (evicted,) = [each for each in records if isinstance(each, Evicted)]
+    assert evicted.message == "low on memory"
+
+
+def test_a_kill_in_the_kernels_log_reaches_the_containers_record(folder: Path) -> None:
+    device = folder / "kmsg"
+    device.write_text("")
+    node = Watched(folder, KernelLog(str(device)))
+    node.lives(2)
+    text = OF_CGROUP.replace(SCOPE, node.path)
+    lines = [line for line in text.splitlines() if "Killed process" in line or "oom-kill" in line]
+    _play(node, lines)
+    node.lives(2)
+    node.lives(2)
+    (kill,) = [record for record in node.recorded() if isinstance(record, Killed)]
+    assert kill.pid == 4711
+    assert node.witness.kills == 1
+
+
+def test_a_kill_of_nobody_known_is_the_nodes(folder: Path) -> None:
+    device = folder / "kmsg"
+    device.write_text("")
+    node = Watched(folder, KernelLog(str(device)))
+    _play(node, [KILLED_4_19])
+    node.lives(2)
+    node.lives(2)
+    node.witness.close()
+    found = [each for each in recordings(str(node.records)) if each.who.is_node]
+    assert any(isinstance(record, Killed) for record in found[0].records)
+
+
+def _play(node: Watched, lines: list[str]) -> None:
+    """A file hands out all of its bytes at once, a log record by record."""
+    from memqos.api.kernel_log import Record as Line
+
+    log = node.witness._log
+    assert log is not None
+    queue = [[Line(n, 5_000_000, text) for n, text in enumerate(lines, 1)]]
+    log.records = lambda: iter(queue.pop() if queue else [])  # type: ignore[method-assign]
+
+
+def test_a_disk_that_fails_stops_recording_and_not_the_guard(folder: Path) -> None:
+    node = Watched(folder)
+    node.records.write_text("no folder")
+    node.lives(40, stuck=True)
+    assert node.high() == LIMIT
+    node.witness.close()
+    assert node.witness.recorder is not None
+    assert node.witness.recorder.fault is not None
+
+
+def test_metrics_tell_of_the_guard_and_the_recorder(folder: Path) -> None:
+    node = Watched(folder)
+    node.lives(40, stuck=True)
+    status = Status(node.bed.core, "0.0", node.bed.now, 0.0, node.witness)
+    found = {family.name: list(family.samples) for family in families(status)}
+    assert found["memqos_guard_step"][0].value == 4
+    assert {sample.value for sample in found["memqos_guard_steps_total"]} == {4, 0}
+    assert found["memqos_recording"][0].value == 1
+
+
+def test_a_configuration_decides_what_is_watched(tmp_path: Path) -> None:
+    fs = CgroupFs(str(tmp_path))
+    off = Configuration(guard=Guarding(off=True), recorder=Recording(off=True))
+    witness, _ = witness_of(off, fs, "/proc")
+    assert (witness.guard, witness.recorder) == (None, None)
+    witness.close()
+    told = Configuration(
+        guard=Guarding(period=7.0, steps=2), recorder=Recording(folder=str(tmp_path), kib_each=8)
+    )
+    witness, _ = witness_of(told, fs, "/proc")
+    assert witness.guard is not None
+    assert witness.recorder is not None
+    assert (witness.guard.tuning.period, witness.guard.tuning.steps) == (7.0, 2)
+    assert witness.recorder.bounds.bytes_each == 8192
+    witness.close()

@@ -1,0 +1,26 @@
+"""Figures, not tests: a Guaranteed pod that lives on page cache, by where protection is claimed.
+
+Started by bench/vm.py, which passes the number of runs to the machine.
+"""
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.vm.guest.bench_arguments import argument
+from tests.vm.guest.page_cache import PLACEMENTS, measured
+from tests.vm.guest.support import Cgroup, protection_is_recursive
+
+TIMES = 6
+
+
+@pytest.mark.parametrize("run", range(int(argument("runs"))))
+@pytest.mark.parametrize("name", PLACEMENTS)
+def test_figures(
+    name: str, run: int, cgroup: Cgroup, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = measured(cgroup, PLACEMENTS[name], tmp_path, TIMES)
+    recursive = protection_is_recursive()
+    figures = {"placement": name, "recursive": recursive, "times": TIMES, **found._asdict()}
+    with capsys.disabled():
+        print(f"\nFIGURES {json.dumps(figures)}")  # noqa: T201

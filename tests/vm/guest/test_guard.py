@@ -1,0 +1,95 @@
+"""Containers past their memory.high: the plain kernel, upstream's values, and the guard."""
+
+from pathlib import Path
+
+import pytest
+from tests.vm.guest.pods import SETTINGS, Outcome, Setting_, burstable, file_of, watched
+from tests.vm.guest.support import MI, Cgroup, wait_until
+from tests.vm.harness.topology import Topology
+
+from memqos.agent.recording import killed
+from memqos.api.oom_report import OomReport, oom_reports
+from memqos.host.kmsg import KernelLog
+
+MACHINES = {"small": Topology(nodes=(512,))}
+
+LIMIT = 112 * MI
+HIGH = 48 * MI
+ENOUGH = 80
+"""High events after which a program that has not got anywhere is said to be throttled still."""
+
+
+def run(cgroup: Cgroup, setting: Setting_, *program: object, patience: int = ENOUGH) -> Outcome:
+    container = burstable(cgroup, setting, LIMIT, HIGH).container
+
+    def gives_up() -> bool:
+        return setting == "upstream" and container.events()["high"] > patience
+
+    return watched(container, setting, HIGH, container.program(*program), gives_up)
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_steady_growth_within_the_limit_ends_well_but_for_upstreams_values(
+    setting: Setting_, cgroup: Cgroup
+) -> None:
+    outcome = run(cgroup, setting, "grow", 96 * MI, MI)
+    assert outcome.kills == 0
+    assert outcome.end == ("still throttled" if setting == "upstream" else "finished")
+    assert (outcome.guard_steps > 0) is (setting == "memqos")
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_a_leak_is_killed_but_for_upstreams_values(setting: Setting_, cgroup: Cgroup) -> None:
+    outcome = run(cgroup, setting, "leak", MI)
+    assert outcome.end == ("still throttled" if setting == "upstream" else "killed")
+    assert (outcome.kills > 0) is (setting != "upstream")
+    if setting == "memqos":
+        assert outcome.highest == LIMIT
+        assert outcome.guard_steps == 4
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_bursts_within_the_limit_end_well_but_for_upstreams_values(
+    setting: Setting_, cgroup: Cgroup
+) -> None:
+    outcome = run(cgroup, setting, "burst", 90 * MI, 16 * MI, 3)
+    assert outcome.kills == 0
+    assert outcome.end == ("still throttled" if setting == "upstream" else "finished")
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_reading_through_the_page_cache_ends_well_always_and_moves_no_guard(
+    setting: Setting_, cgroup: Cgroup, tmp_path: Path
+) -> None:
+    with file_of(tmp_path, 96 * MI) as file:
+        outcome = run(cgroup, setting, "read", file, 2, patience=100_000)
+    assert (outcome.end, outcome.kills, outcome.guard_steps) == ("finished", 0, 0)
+
+
+def test_the_kernels_own_report_of_a_kill_is_understood(cgroup: Cgroup) -> None:
+    log = KernelLog()
+    container = burstable(cgroup, "plain", LIMIT, HIGH).container
+    helper = container.workload(oom_score_adj=-500)
+    helper.hold(MI)
+    program = container.program("leak", MI)
+    wait_until("the leak has ended", lambda: program.killed)
+    reports: list[OomReport] = []
+
+    def told() -> bool:
+        reports.extend(oom_reports(log.records()))
+        return bool(reports)
+
+    wait_until("the kernel tells", told)
+    log.close()
+    (report,) = reports
+    assert report.complete
+    assert report.constraint == "memcg"
+    assert report.task_cgroup == container.name
+    assert report.oom_cgroup in (container.name, container.name.rpartition("/")[0])
+    assert report.together == container.name
+    assert len(report.victims) == 2
+    assert report.memory is not None
+    assert report.memory.limit == LIMIT
+    found = killed(report, 0, 1 << 30, 4096)
+    assert (found.rank, found.candidates) == (1, len(report.tasks))
+    assert found.pid == program.pid
