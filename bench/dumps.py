@@ -73,7 +73,7 @@ _FORMS: dict[Form, tuple[str, str, str]] = {
     "indented": (
         '{\n    "apiVersion": "v1",\n    "items": [\n',
         ",\n",
-        '\n    ],\n    "kind": "List",\n    "metadata": {\n        "resourceVersion": ""\n    }\n}\n',
+        '\n    ],\n    "kind": "List",\n    "metadata": {}\n}\n',
     ),
     "ndjson": ("", "\n", "\n"),
 }
@@ -85,20 +85,26 @@ class _Workload(NamedTuple):
     pod: dict[str, Any]
     number: int
     replicas: int
+    memory: int
+    """MiB requested by one replica."""
 
 
 def _objects(cluster: Cluster, form: Form) -> Iterator[str]:
     known: tuple[int, str] = (-1, "")
+    dice = random.Random(cluster.seed + 2)
+    machines = [dice.choice(MACHINES) for _ in range(cluster.nodes)]
+    free = [memory << 10 for _, memory in machines]
     for index, (workload, number) in enumerate(_replicas(cluster)):
         if known[0] != workload.number:
             known = workload.number, _text(workload.pod, form)
         name, uid, tail = _replica(workload, number)
-        node = f"node-{(index * 7919) % cluster.nodes:05}"
+        chosen = _roomiest(free, machines, dice)
+        free[chosen] -= workload.memory
+        node = f"node-{chosen:05}"
         text = known[1].replace(NAME, name).replace(UID, uid).replace(TAIL, tail)
         yield text.replace(NODE, node).replace(IP, f"10.{index >> 16 & 255}.{index >> 8 & 255}.7")
-    dice = random.Random(cluster.seed + 2)
-    for index in range(cluster.nodes):
-        yield _text(_node(f"node-{index:05}", dice), form)
+    for index, machine in enumerate(machines):
+        yield _text(_node(f"node-{index:05}", *machine), form)
     for index in range(cluster.namespaces):
         namespace = f"{TEAMS[index % len(TEAMS)]}-{index:03}"
         if index % 3:
@@ -144,9 +150,14 @@ def _workload(number: int, replicas: int, cluster: Cluster, dice: random.Random)
     style = dice.random()
     containers = [_container(f"{name}-{i}" if i else "app", style, dice) for i in range(count)]
     init = [_container("migrate", style, dice)] if dice.random() < 0.25 else []
-    return _Workload(
-        name, namespace, _pod(name, namespace, kind, containers, init, dice), number, replicas
-    )
+    pod = _pod(name, namespace, kind, containers, init, dice)
+    memory = sum(_mebibytes(each, "requests", 0) for each in containers)
+    return _Workload(name, namespace, pod, number, replicas, memory)
+
+
+def _mebibytes(container: dict[str, Any], side: str, default: int) -> int:
+    amounts = container["resources"].get(side, {})
+    return int(amounts.get("memory", f"{default}Mi").removesuffix("Mi"))
 
 
 def _container(name: str, style: float, dice: random.Random) -> dict[str, Any]:
@@ -369,7 +380,7 @@ def _container_status(container: dict[str, Any]) -> dict[str, Any]:
         **({"allocatedResources": granted} if granted else {}),
         "containerID": f"containerd://4f1c9d2b{TAIL}8e7a6b5c4d3e2f1a0b9c8d7e6f5a4b3c2d1e0f9a8b7c6d5e4f3",
         "image": container["image"],
-        "imageID": f"{container['image'].partition(':')[0]}@sha256:9a8b7c6d5e4f3a2b1c0d9e8f7a6b5c4d",
+        "imageID": f"{container['image'].partition(':')[0]}@sha256:9a8b7c6d5e4f3a2b1c0d9e8f7a6b5c",
         "lastState": {},
         "name": container["name"],
         "ready": True,
@@ -390,13 +401,21 @@ def _class_of(containers: list[dict[str, Any]]) -> str:
 
 
 def _used(container: dict[str, Any], dice: random.Random) -> int:
-    requests = container["resources"].get("requests", {})
-    asked = int(requests.get("memory", "64Mi").removesuffix("Mi")) << 10
-    return int(asked * dice.choice((0.05, 0.3, 0.5, 0.7, 0.9, 1.0, 1.3)))
+    """KiB: mostly less than requested, now and then nearly all of the limit."""
+    asked = _mebibytes(container, "requests", 64) << 10
+    limit = _mebibytes(container, "limits", 0) << 10
+    if limit > asked and dice.random() < 0.02:
+        return int(limit * 0.98)
+    return int(asked * dice.choice((0.05, 0.3, 0.5, 0.7, 0.9, 1.0, 1.1)))
 
 
-def _node(name: str, dice: random.Random) -> dict[str, Any]:
-    cpus, memory = dice.choice(MACHINES)
+def _roomiest(free: list[int], machines: list[tuple[int, int]], dice: random.Random) -> int:
+    """Of a few nodes at random the emptiest, much as a scheduler chooses."""
+    some = [dice.randrange(len(free)) for _ in range(6)]
+    return max(some, key=lambda node: free[node] / machines[node][1])
+
+
+def _node(name: str, cpus: int, memory: int) -> dict[str, Any]:
     capacity = {
         "cpu": str(cpus),
         "ephemeral-storage": "203056560Ki",

@@ -79,8 +79,9 @@ def layout_of(head: bytes) -> Layout:
     return Layout("items", start, None if opening is None else opening[1], lines, before)
 
 
-def size_of(text: bytes) -> Size:
+def size_of(text: bytes | memoryview) -> Size:
     """How far a text moves on."""
+    text = bytes(text)
     return Size(text.count(b"\n"), len(text) - text.rfind(b"\n") - 1)
 
 

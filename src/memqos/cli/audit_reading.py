@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from memqos.api.documents import read
-from memqos.api.dumptext import Found, Layout, Scanner
+from memqos.api.dumptext import Found, Layout, Scanner, Size, size_of
 from memqos.api.node import Node
 from memqos.api.objects import SNAPSHOT, objects
 from memqos.cluster.limitrange import LimitRange
@@ -18,7 +18,7 @@ from memqos.findings.cases import Cases
 from memqos.findings.census import Census, Place, Taken, Used
 from memqos.findings.tallies import Sizes, Tallies, added, tally
 from memqos.host.crew import Crew
-from memqos.host.dumps import Block, Dump, Yaml, text_of
+from memqos.host.dumps import Block, Dump, Reading, Yaml, text_of
 from memqos.plan.terms import Terms
 
 Progress = Callable[[int, int], None]
@@ -27,6 +27,10 @@ Progress = Callable[[int, int], None]
 FAULTS_LISTED: Final = 1000
 _AHEAD: Final = 3
 """Blocks given to a process at a time, so that it never waits."""
+
+
+Quick = tuple[Taken, Size]
+"""What came of a block that was read the quick way, and how far it moves on."""
 
 
 class Order(NamedTuple):
@@ -85,14 +89,14 @@ class Survey:
         """Read all of these, one after the other."""
         for dump in dumps:
             scanner: Scanner | None = None
-            for block, taken in self._taken(dump.blocks()):
+            for block, quick in self._taken(dump.blocks()):
                 if isinstance(block, InputError):
                     self.fault(block)
                 elif isinstance(block, Yaml):
                     self._yaml(block)
                 else:
                     scanner = scanner or Scanner(block.file, block.layout)
-                    self._block(block, taken, scanner)
+                    self._block(block, quick, scanner)
 
     def others(self) -> Others:
         """What was read besides pods, by whomever."""
@@ -147,7 +151,7 @@ class Survey:
     def _hire(self) -> Callable[[Any], Any]:
         """What one of several processes does with a message."""
         gc.disable()
-        census, usage = Census(), self._usage
+        census, reading, usage = Census(), Reading(), self._usage
 
         def handle(message: Any) -> Any:
             if message is None:
@@ -155,23 +159,24 @@ class Survey:
             if isinstance(message, Order):
                 return _tally(census, usage, message)
             number, block = message
-            return number, _quick(census, number, block)
+            return number, _quick(census, reading, number, block)
 
         return handle
 
     def _taken(
         self, blocks: Iterator[Block | Yaml | InputError]
-    ) -> Iterator[tuple[Block | Yaml | InputError, Taken | None]]:
+    ) -> Iterator[tuple[Block | Yaml | InputError, Quick | None]]:
         """Every block in order, with what came of it the quick way."""
         if self._crew is None:
+            reading = Reading()
             for block in blocks:
                 if isinstance(block, Block):
-                    yield block, _quick(self._own, len(self._blocks), block)
+                    yield block, _quick(self._own, reading, len(self._blocks), block)
                 else:
                     yield block, None
             return
         waiting: deque[tuple[int, Block | Yaml | InputError]] = deque()
-        done: dict[int, Taken | None] = {}
+        done: dict[int, Quick | None] = {}
         free = deque([*range(len(self._crew))] * _AHEAD)
         number = len(self._blocks)
         for block in blocks:
@@ -192,8 +197,8 @@ class Survey:
     def _ready(
         self,
         waiting: deque[tuple[int, Block | Yaml | InputError]],
-        done: dict[int, Taken | None],
-    ) -> Iterator[tuple[Block | Yaml | InputError, Taken | None]]:
+        done: dict[int, Quick | None],
+    ) -> Iterator[tuple[Block | Yaml | InputError, Quick | None]]:
         while waiting:
             number, block = waiting[0]
             if isinstance(block, Block) and number not in done:
@@ -201,16 +206,16 @@ class Survey:
             waiting.popleft()
             yield block, done.pop(number, None)
 
-    def _await(self, crew: Crew, free: deque[int], done: dict[int, Taken | None]) -> None:
-        for worker, (number, taken) in crew.answers():
+    def _await(self, crew: Crew, free: deque[int], done: dict[int, Quick | None]) -> None:
+        for worker, (number, quick) in crew.answers():
             free.append(worker)
-            done[number] = taken
+            done[number] = quick
 
-    def _block(self, block: Block, taken: Taken | None, scanner: Scanner) -> None:
+    def _block(self, block: Block, quick: Quick | None, scanner: Scanner) -> None:
         number = len(self._blocks)
         line, before = scanner.position
         self._blocks.append(_Read(block._replace(text=None), line, before))
-        if taken is None:
+        if quick is None:
             try:
                 found = list(scanner.feed(text_of(block), is_last=block.is_last))
             except InputError as error:
@@ -218,9 +223,10 @@ class Survey:
             self._objects(number, block.file, found)
             self._progress(block.end - block.start, len(found))
             return
+        taken, size = quick
         # What decodes as a whole started where it was cut: what came before it never ended.
         self._objects(number, block.file, scanner.abandon(), first=taken.objects)
-        scanner.pass_over(taken.size)
+        scanner.pass_over(size)
         if block.is_last:
             self._objects(number, block.file, scanner.feed(b"", is_last=True))
         for index, uid in taken.uids:
@@ -285,11 +291,13 @@ class Survey:
         return block.file, None, None
 
 
-def _quick(census: Census, number: int, block: Block) -> Taken | None:
+def _quick(census: Census, reading: Reading, number: int, block: Block) -> Quick | None:
     try:
-        return census.take(number, text_of(block), block.layout.form)
-    except (InputError, OSError):
+        text = reading.objects_of(block)
+    except OSError:
         return None
+    taken = None if text is None else census.take(number, text, block.layout.form)
+    return None if text is None or taken is None else (taken, size_of(text))
 
 
 def _others(census: Census) -> Others:

@@ -21,6 +21,8 @@ _COMMANDS: Final = {
     "apply": "Write what plan shows, and keep what was there before.",
     "rollback": "Put back what was there before memqos wrote.",
     "doctor": "What is wrong with a node, what tells so, and what helps.",
+    "audit": "What Memory QoS would do to a whole cluster, and what is wrong today.",
+    "rules": "What audit and doctor look for, and why.",
     "admit": "What limit ranges and quotas make of new pods.",
     "fit": "Which nodes have room for a pod, and what the others lack.",
     "rank": "Who is evicted, and who is killed, first.",

@@ -118,7 +118,7 @@ AUDIT: Final[tuple[RuleInfo, ...]] = (
     ),
     RuleInfo(
         "node/unasked",
-        "info",
+        "warning",
         "audit",
         "pods would be protected that never asked",
         "kubepods holds what all pods request. What they do not use of it goes, where "

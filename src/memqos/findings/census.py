@@ -19,7 +19,7 @@ from memqos.api.dumped import (
     object_decoder,
     objects_decoder,
 )
-from memqos.api.dumptext import Form, Found, Size, size_of
+from memqos.api.dumptext import Form, Found
 from memqos.api.node import Node
 from memqos.api.quantity import milli_of, whole
 from memqos.api.refusals import refusal
@@ -57,9 +57,8 @@ class Used(msgspec.Struct):
 
 
 class Taken(NamedTuple):
-    """What came of a block: how far it moves on, how many objects, and the UIDs of its pods."""
+    """What came of a block: how many objects, and the UIDs of its pods."""
 
-    size: Size
     objects: int
     uids: list[tuple[int, str]]
     """The number of an object, and its UID."""
@@ -80,8 +79,8 @@ class Census:
         self._likes: dict[tuple[object, ...], int] = {}
         self._shared: dict[object, object] = {}
 
-    def take(self, number: int, text: bytes, form: Form) -> Taken | None:
-        """Read a block the quick way; None where it does not decode as it stands."""
+    def take(self, number: int, text: memoryview, form: Form) -> Taken | None:
+        """Read a block the quick way, items as an array; None where it does not decode."""
         try:
             objects, others = _decoded(text, form)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -98,7 +97,7 @@ class Census:
                 self._other(objects[index], raw)
         except InputError:
             return None
-        return Taken(size_of(text), len(objects), uids)
+        return Taken(len(objects), uids)
 
     def take_found(self, place: Place, found: Found, file: str) -> list[tuple[Place, str]]:
         """Read one object; raise InputError, with its place, where that cannot be done."""
@@ -200,13 +199,10 @@ _raws: Final = msgspec.json.Decoder(list[msgspec.Raw])
 _raw: Final = msgspec.json.Decoder(msgspec.Raw)
 
 
-def _decoded(text: bytes, form: Form) -> tuple[list[Dumped], list[tuple[int, msgspec.Raw]]]:
+def _decoded(text: memoryview, form: Form) -> tuple[list[Dumped], list[tuple[int, msgspec.Raw]]]:
     """All objects of a block, and the texts of those that are not pods."""
-    if form == "lines":
-        objects = object_decoder.decode_lines(text)
-    else:
-        text = b"[%b]" % text.rstrip().removesuffix(b",")
-        objects = objects_decoder.decode(text)
+    decode = object_decoder.decode_lines if form == "lines" else objects_decoder.decode
+    objects = decode(text)
     others = [index for index, each in enumerate(objects) if not each.is_pod]
     if not others:
         return objects, []

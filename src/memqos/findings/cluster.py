@@ -9,7 +9,6 @@ from memqos.findings.finding import Finding, Severity
 from memqos.findings.spread import Unasked
 from memqos.findings.tallies import GroupTally
 from memqos.findings.worth_telling import FULL, HEADROOM, LIMITS, NOTHING_LEFT, UNASKED
-from memqos.plan.setting import size
 
 WORST_FIRST: Final[tuple[Severity, ...]] = ("error", "warning", "info")
 _ORDER: Final = {rule.id: place for place, rule in enumerate(AUDIT)}
@@ -20,6 +19,14 @@ _AMOUNT: Final = {
     "pod/high-limit": "of limit above usage",
     "pod/pod-level": "requested twice over",
 }
+
+
+def size(amount: int) -> str:
+    """Bytes as a person remembers them."""
+    for shift, unit in ((40, "Ti"), (30, "Gi"), (20, "Mi"), (10, "Ki")):
+        if amount >= 1 << shift:
+            return f"{amount / (1 << shift):.1f}".removesuffix(".0") + unit
+    return str(amount)
 
 
 def judge(audit: Audit, rules: Iterable[str]) -> tuple[Finding, ...]:
@@ -82,7 +89,7 @@ def _hard_protection(node: NodeAudit) -> Iterator[tuple[int, Finding]]:
     share = node.share(node.min)
     if share is not None and share >= NOTHING_LEFT:
         evidence = (f"memory.min of all pods together {size(node.min)}, {share:.0%} of the node",)
-        yield node.min, _finding("node/hard-protection", node.name, evidence)
+        yield round(share * 1000), _finding("node/hard-protection", node.name, evidence)
 
 
 def _unasked(node: NodeAudit) -> Iterator[tuple[int, Finding]]:
@@ -97,7 +104,11 @@ def _unasked(node: NodeAudit) -> Iterator[tuple[int, Finding]]:
     ]
     for knob, found in _by_knob(node):
         evidence += [f"{pod}: {size(amount)} of memory.{knob}" for pod, amount in found.most]
-    yield total, _finding("node/unasked", node.name, tuple(evidence))
+    # Nothing takes back what memory.min holds; memory.low gives way in need.
+    severity: Severity = (
+        "warning" if (node.share(node.unasked_min.total) or 0) >= UNASKED else "info"
+    )
+    yield total, _finding("node/unasked", node.name, tuple(evidence), severity)
 
 
 def _by_knob(node: NodeAudit) -> tuple[tuple[str, Unasked], ...]:
@@ -148,6 +159,8 @@ def _of_space(space: SpaceAudit) -> Iterator[tuple[int, Finding]]:
             yield room.used, _finding("namespace/quota", space.name, evidence)
 
 
-def _finding(rule: str, where: str, evidence: tuple[str, ...]) -> Finding:
+def _finding(
+    rule: str, where: str, evidence: tuple[str, ...], severity: Severity | None = None
+) -> Finding:
     info = RULES[rule]
-    return Finding(rule, info.severity, info.says, where, evidence, info.fix)
+    return Finding(rule, severity or info.severity, info.says, where, evidence, info.fix)

@@ -115,6 +115,8 @@ class Tallies(msgspec.Struct):
     unreadable: list[tuple[Place, str, str, str | None]] = []
     """Pods with a quantity that cannot be read: place, name, what, field."""
     measured: int = 0
+    matched: set[str] = set()
+    """Whose usage was asked for and found, by namespace/name."""
     pods: list[tuple[str, bytes]] = []
     """Namespace and name, and the row as JSON; only where asked for."""
 
@@ -145,18 +147,20 @@ def tally(
     for place, each in census.rows.items():
         if place in dropped:
             continue
+        name = f"{each.namespace}/{each.name}"
+        used = usage.get(name) if usage else None
+        if used is not None:
+            found.matched.add(name)
         if each.flags & ENDED:
             found.ended += 1
             continue
         numbers = counter.numbers(each)
         if not isinstance(numbers, Numbers):
-            name = f"{each.namespace}/{each.name}"
             found.unreadable.append((place, name, numbers.what, numbers.field))
             continue
-        used = usage.get(f"{each.namespace}/{each.name}") if usage else None
         counter.add(each, numbers, used)
         if row is not None:
-            found.pods.append((f"{each.namespace}/{each.name}", row(each, numbers, used)))
+            found.pods.append((name, row(each, numbers, used)))
     return found
 
 
@@ -230,6 +234,7 @@ def added(one: Tallies, other: Tallies) -> Tallies:
             known.worst, known.says = group.worst, group.says
     one.ended += other.ended
     one.measured += other.measured
+    one.matched |= other.matched
     one.unreadable += other.unreadable
     one.pods += other.pods
     return one
@@ -286,11 +291,15 @@ def _by_usage(
     node.usage += total
     space.usage += total
     _claimed(node, each, numbers, total // page, page)
-    for number, high in numbers.highs:
-        amount = used.containers.get(each.containers[number], 0)
-        if amount > high:
-            node.throttled += 1
-            _found(groups, "pod/throttled", each, amount - high, each.containers[number])
+    past = [
+        (number, amount - high)
+        for number, high in numbers.highs
+        if (amount := used.containers.get(each.containers[number], 0)) > high
+    ]
+    if past:
+        node.throttled += len(past)
+        names = _named(each, tuple([number for number, _ in past]))
+        _found(groups, "pod/throttled", each, sum([over for _, over in past]), names)
     if total * 1000 > numbers.case.ranked:
         node.over_request += 1
         if brief.request:

@@ -19,6 +19,7 @@ from memqos.errors import InputError
 STDIN: Final = "-"
 BLOCK: Final = 1 << 20
 _HEAD: Final = 1 << 16
+_COMMA: Final = ord(",")
 _GZIP: Final = b"\x1f\x8b"
 _LARGEST_YAML: Final = 512 << 20
 
@@ -75,6 +76,39 @@ def dump_of(path: str) -> Dump:
     except OSError:
         return Dump(path, 0)
     return Dump(path, status.st_size if stat.S_ISREG(status.st_mode) else 0)
+
+
+class Reading:
+    """Reads blocks of plain files into the same room again and again."""
+
+    def __init__(self) -> None:
+        self._room = bytearray(BLOCK + 2)
+
+    def objects_of(self, block: Block) -> memoryview | None:
+        """The text of a block as the decoder takes it; it holds until the next one is read.
+
+        Items come as an array. None where the block does not end between two of them.
+        """
+        count = block.end - block.start
+        if count + 2 > len(self._room):
+            self._room = bytearray(2 * count)
+        room = self._room
+        if block.text is not None:
+            room[1 : count + 1] = block.text
+        else:
+            with open(block.file, "rb", buffering=0) as file:
+                file.seek(block.start)
+                if file.readinto(memoryview(room)[1 : count + 1]) != count:
+                    return None
+        if block.layout.form == "lines":
+            return memoryview(room)[1 : count + 1]
+        end = count
+        while end and room[end] in b" \t\r\n":
+            end -= 1
+        if room[end] != _COMMA:
+            return None
+        room[0], room[end] = b"[]"
+        return memoryview(room)[: end + 1]
 
 
 def text_of(block: Block) -> bytes:
