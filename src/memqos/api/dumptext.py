@@ -45,6 +45,8 @@ class Layout(NamedTuple):
     """Before the start."""
     before: int = 0
     """Bytes before the start on its line."""
+    is_bare: bool = False
+    """Whether the items are those of an array that is no part of an object."""
 
 
 class Size(NamedTuple):
@@ -75,14 +77,9 @@ def layout_of(head: bytes) -> Layout:
         return Layout("lines", mark, None)
     start = found.end()
     opening = _OPENING.match(head, start)
-    lines, before = size_of(head[:start])
-    return Layout("items", start, None if opening is None else opening[1], lines, before)
-
-
-def size_of(text: bytes | memoryview) -> Size:
-    """How far a text moves on."""
-    text = bytes(text)
-    return Size(text.count(b"\n"), len(text) - text.rfind(b"\n") - 1)
+    lines, before = head.count(b"\n", 0, start), start - head.rfind(b"\n", 0, start) - 1
+    is_bare = _is_bare(found)
+    return Layout("items", start, None if opening is None else opening[1], lines, before, is_bare)
 
 
 class Searchable(Protocol):
@@ -110,7 +107,9 @@ class Scanner:
         self._file = file
         self._opening = layout.opening
         self._in_list = layout.form == "items"
-        self._is_enclosed = True
+        self._is_bare = layout.is_bare
+        self._is_unsure = False
+        """Whether what seems to be an object may be a part of the broken one before it."""
         self._rest = b""
         self._line = 1 + layout.lines
         self._before = layout.before
@@ -163,7 +162,7 @@ class Scanner:
             return None
         head = _HEAD.match(text, at)
         if head is not None:
-            self._is_enclosed = not head[0].lstrip().startswith(b"[")
+            self._is_bare = _is_bare(head)
             self._in_list = True
             opening = _OPENING.match(text, head.end())
             self._opening = self._opening if opening is None else opening[1]
@@ -176,7 +175,10 @@ class Scanner:
             return None
         if text[at : at + 1] != b"]":
             return self._object(text, at)
-        if not self._is_enclosed:
+        if self._is_unsure and not self._ends_here(text, at):
+            following = self._next(text, at)
+            return len(text) if following is None else following
+        if self._is_bare:
             self._in_list = False
             return at + 1
         # What follows the items belongs to the object around them: close it to find its end.
@@ -190,16 +192,34 @@ class Scanner:
         fault = self._fault("after the items of this list it is no JSON", text, at)
         return fault, self._next(text, at) or len(text)
 
-    def _object(self, text: bytes, at: int) -> "tuple[Found | InputError, int] | None":
+    def _object(self, text: bytes, at: int) -> "int | tuple[Found | InputError, int] | None":
         end = _end(memoryview(text)[at:])
         if isinstance(end, int):
+            found = text[at : at + end].rstrip()
+            if self._is_unsure and not _has_name(found):
+                return at + end
+            self._is_unsure = False
             line, column = self._place(text, at)
-            return Found(text[at : at + end].rstrip(), line, column), at + end
+            return Found(found, line, column), at + end
         following = self._next(text, at)
         if end == _TRUNCATED and (following is None or len(text) - at < MOST_OF_ONE):
             return None
+        if self._is_unsure:
+            return len(text) if following is None else following
         fault = self._fault(f"this object is broken: {end}", text, at)
+        self._is_unsure = True
         return fault, len(text) if following is None else following
+
+    def _ends_here(self, text: bytes, at: int) -> bool:
+        """Whether a bracket is that of the list, and not one within an object."""
+        end = at + 1
+        if not self._is_bare:
+            closed = _end(b'{"":0' + text[end:])
+            if not isinstance(closed, int):
+                return closed == _TRUNCATED
+            end += closed - 5
+        end = _after(_SPACE, text, end)
+        return end == len(text) or text[end : end + 1] in (b"{", b"[")
 
     def _next(self, text: bytes, at: int) -> int | None:
         """Where the next object seems to start."""
@@ -221,7 +241,8 @@ class Scanner:
                 self._in_list = False
                 yield self._fault("the file ends within this object", text, at, _CUT_SHORT)
                 return
-            yield self._fault("this object does not end", text, at)
+            yield self._fault("this object is broken: it does not end", text, at)
+            self._is_unsure = True
             self._pass(text, following)
             yield from self.feed(text[following:], is_last=False)
             text, self._rest = self._rest, b""
@@ -244,6 +265,29 @@ class Scanner:
 
 
 _CUT_SHORT: Final = "was the dump cut short?"
+
+
+class _Name(msgspec.Struct):
+    name: str
+
+
+class _Named(msgspec.Struct):
+    metadata: _Name
+
+
+_named: Final = msgspec.json.Decoder(_Named)
+
+
+def _has_name(text: bytes) -> bool:
+    try:
+        _named.decode(text)
+    except msgspec.DecodeError:
+        return False
+    return True
+
+
+def _is_bare(head: re.Match[bytes]) -> bool:
+    return head[0].lstrip().startswith(b"[")
 
 
 def _end(text: bytes | memoryview) -> int | str:

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from memqos.api.documents import read
-from memqos.api.dumptext import Found, Layout, Scanner, Size, size_of
+from memqos.api.dumptext import Found, Layout, Scanner, Size
 from memqos.api.node import Node
 from memqos.api.objects import SNAPSHOT, objects
 from memqos.cluster.limitrange import LimitRange
@@ -293,11 +293,14 @@ class Survey:
 
 def _quick(census: Census, reading: Reading, number: int, block: Block) -> Quick | None:
     try:
-        text = reading.objects_of(block)
+        read = reading.objects_of(block)
     except OSError:
         return None
-    taken = None if text is None else census.take(number, text, block.layout.form)
-    return None if text is None or taken is None else (taken, size_of(text))
+    if read is None:
+        return None
+    text, size = read
+    taken = census.take(number, text, block.layout.form)
+    return None if taken is None else (taken, size)
 
 
 def _others(census: Census) -> Others:

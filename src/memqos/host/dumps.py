@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Iterator
 from typing import BinaryIO, Final, NamedTuple, cast
 
-from memqos.api.dumptext import Layout, cut_before, is_json, layout_of
+from memqos.api.dumptext import Layout, Size, cut_before, is_json, layout_of
 from memqos.errors import InputError
 
 STDIN: Final = "-"
@@ -84,8 +84,8 @@ class Reading:
     def __init__(self) -> None:
         self._room = bytearray(BLOCK + 2)
 
-    def objects_of(self, block: Block) -> memoryview | None:
-        """The text of a block as the decoder takes it; it holds until the next one is read.
+    def objects_of(self, block: Block) -> tuple[memoryview, Size] | None:
+        """A block as the decoder takes it, and its size; it holds until the next one is read.
 
         Items come as an array. None where the block does not end between two of them.
         """
@@ -100,15 +100,17 @@ class Reading:
                 file.seek(block.start)
                 if file.readinto(memoryview(room)[1 : count + 1]) != count:
                     return None
+        last = room.rfind(b"\n", 1, count + 1)
+        size = Size(room.count(b"\n", 1, count + 1), count - max(last, 0))
         if block.layout.form == "lines":
-            return memoryview(room)[1 : count + 1]
+            return memoryview(room)[1 : count + 1], size
         end = count
         while end and room[end] in b" \t\r\n":
             end -= 1
         if room[end] != _COMMA:
             return None
         room[0], room[end] = b"[]"
-        return memoryview(room)[: end + 1]
+        return memoryview(room)[: end + 1], size
 
 
 def text_of(block: Block) -> bytes:
