@@ -3,6 +3,7 @@ writes: pods of about 6 KB with all that comes along with them, most of them rep
 
 import json
 import random
+import zlib
 from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple
 
@@ -416,11 +417,13 @@ def _roomiest(free: list[int], machines: list[tuple[int, int]], dice: random.Ran
 
 
 def _node(name: str, cpus: int, memory: int) -> dict[str, Any]:
+    # No two machines have quite the same memory left by their firmware.
+    kib = (memory << 20) - hash_of(name) % 40_000
     capacity = {
         "cpu": str(cpus),
         "ephemeral-storage": "203056560Ki",
         "hugepages-2Mi": "0",
-        "memory": f"{memory << 20}Ki",
+        "memory": f"{kib}Ki",
         "pods": "110",
     }
     return {
@@ -429,12 +432,17 @@ def _node(name: str, cpus: int, memory: int) -> dict[str, Any]:
         "metadata": {"labels": {"kubernetes.io/hostname": name}, "name": name, "uid": name},
         "spec": {"podCIDR": "10.0.0.0/24"},
         "status": {
-            "allocatable": {**capacity, "memory": f"{(memory << 20) - (2 << 20)}Ki"},
+            "allocatable": {**capacity, "memory": f"{kib - (2 << 20)}Ki"},
             "capacity": capacity,
             "conditions": [{"status": "True", "type": "Ready"}],
             "nodeInfo": {"kubeletVersion": "v1.36.2", "kernelVersion": "6.1.0"},
         },
     }
+
+
+def hash_of(name: str) -> int:
+    """A number that looks random and is always the same."""
+    return zlib.crc32(name.encode())
 
 
 def _limit_range(namespace: str) -> dict[str, Any]:

@@ -14,7 +14,6 @@ from memqos.api.shape import CRITICAL_PRIORITY, NODE_CRITICAL
 
 NO_NAMESPACE: Final = "default"
 _LIST: Final = "List"
-_STATIC: Final = b"kubernetes.io/config."
 _RESIZE: Final = b"PodResizePending"
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 _NOTHING: Final = msgspec.Raw()
@@ -42,12 +41,19 @@ class DumpedStatus(_Lean, frozen=True, gc=False):
     allocated_resources: msgspec.Raw = _NOTHING
 
 
+class _Annotations(msgspec.Struct, frozen=True, gc=False):
+    """Those that mark a pod the kubelet has from elsewhere."""
+
+    source: str = msgspec.field(default="api", name="kubernetes.io/config.source")
+    mirror: str | None = msgspec.field(default=None, name="kubernetes.io/config.mirror")
+
+
 class _Metadata(_Lean, frozen=True, gc=False):
     name: str | None = None
     generate_name: str | None = None
     namespace: str | None = None
     uid: str | None = None
-    annotations: msgspec.Raw = _NOTHING
+    annotations: _Annotations | None = None
 
 
 class _Spec(_Lean, frozen=True, gc=False):
@@ -119,14 +125,16 @@ class Dumped(_Lean, frozen=True, gc=False):
     @property
     def is_critical(self) -> bool:
         """Static, mirror and system-priority pods, which are never evicted."""
-        spec = self.spec
-        priority = spec.priority if spec is not None else None
-        if priority is not None and priority >= CRITICAL_PRIORITY:
+        spec, annotations = self.spec, self.metadata.annotations
+        if annotations is not None and (
+            annotations.source != "api" or annotations.mirror is not None
+        ):
             return True
-        if spec is not None and priority is None and spec.priority_class_name == NODE_CRITICAL:
-            return True
-        annotations = self.metadata.annotations
-        return bool(annotations) and _STATIC in bytes(annotations)
+        if spec is None:
+            return False
+        if spec.priority is None:
+            return spec.priority_class_name == NODE_CRITICAL
+        return spec.priority >= CRITICAL_PRIORITY
 
 
 objects_decoder: Final = msgspec.json.Decoder(list[Dumped])
@@ -156,20 +164,23 @@ def likeness(pod: Dumped, names: tuple[str, ...]) -> tuple[object, ...]:
         started = len(spec.init_containers)
         containers = spec.init_containers + containers
         reported = (status.init_container_statuses or ()) + reported
-    texts = [container.resources for container in containers]
-    order: tuple[object, ...] = ()
-    if len(containers) > 1 or len(reported) != 1 or not names[0]:
-        if len(set(names)) != len(containers) or "" in names:
+    order: tuple[object, ...] | None = None
+    if len(containers) > 1:
+        if len(set(names)) != len(names):
             return (abridged(pod, names),)
-        order = tuple([status.name in names and names.index(status.name) for status in reported])
         if started:
-            order += tuple([each.restart_policy == "Always" for each in spec.init_containers or ()])
+            order = tuple([each.restart_policy == "Always" for each in spec.init_containers or ()])
+    told = tuple([each.name for each in reported])
+    if told != names:
+        order = (order, *[names.index(name) if name in names else None for name in told])
+    texts = []
+    for container in containers:
+        if not container.image or not container.name:
+            return (abridged(pod, names),)
+        texts.append(container.resources)
     for each in reported:
         texts.append(each.resources)
         texts.append(each.allocated_resources)
-    for container in containers:
-        if not container.image:
-            return (abridged(pod, names),)
     # Each text is a whole JSON value or empty: joined, they can be told apart.
     joined = b"|".join(texts)
     return joined, len(containers), started, order, status.qos_class, pod.metadata.uid is None

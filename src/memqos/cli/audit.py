@@ -9,7 +9,6 @@ import click
 import msgspec
 
 from memqos.cli.audit_reading import Order, Others, Survey
-from memqos.cli.audit_usage import read_usage
 from memqos.cli.output import complain, emit
 from memqos.cli.progress import Bar
 from memqos.cli.releases import release_options
@@ -134,7 +133,7 @@ def _audited(
     with_pods: bool,
 ) -> tuple[Audited, list[bytes]]:
     other = _other_terms(compare, wanted) if compare is not None and "=" in compare else None
-    usage, faults = read_usage(usage_files)
+    usage, faults = _usage(usage_files)
     with _survey(files, jobs, usage) as survey:
         for fault in faults:
             survey.fault(fault)
@@ -163,6 +162,14 @@ def _audited(
             compared,
         )
     return audited, [text for _, text in sorted(here.tallies.pods)]
+
+
+def _usage(files: tuple[str, ...]) -> tuple[dict[str, Used], list[InputError]]:
+    if not files:
+        return {}, []
+    from memqos.cli.audit_usage import read_usage
+
+    return read_usage(files)
 
 
 def _survey(files: Iterable[str], jobs: int, usage: dict[str, Used]) -> Survey:

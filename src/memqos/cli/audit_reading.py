@@ -3,7 +3,7 @@
 import gc
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
@@ -17,9 +17,11 @@ from memqos.errors import InputError
 from memqos.findings.cases import Cases
 from memqos.findings.census import Census, Place, Taken, Used
 from memqos.findings.tallies import Sizes, Tallies, added, tally
-from memqos.host.crew import Crew
 from memqos.host.dumps import Block, Dump, Reading, Yaml, text_of
 from memqos.plan.terms import Terms
+
+if TYPE_CHECKING:
+    from memqos.host.crew import Crew
 
 Progress = Callable[[int, int], None]
 """Told how many bytes and objects were read since the last time."""
@@ -76,7 +78,7 @@ class Survey:
         self._twice: dict[Place, str] = {}
         self._blocks: list[_Read] = []
         self._places: dict[Place, tuple[str, int, int]] = {}
-        self._crew = Crew(jobs, self._hire) if jobs > 1 else None
+        self._crew = self._hired(jobs) if jobs > 1 else None
 
     def __enter__(self) -> "Survey":
         return self
@@ -148,6 +150,11 @@ class Survey:
         file, line, column = self._located(place)
         self.fault(InputError(what, file=file, line=line, column=column, field=field))
 
+    def _hired(self, jobs: int) -> "Crew":
+        from memqos.host.crew import Crew
+
+        return Crew(jobs, self._hire)
+
     def _hire(self) -> Callable[[Any], Any]:
         """What one of several processes does with a message."""
         gc.disable()
@@ -206,7 +213,7 @@ class Survey:
             waiting.popleft()
             yield block, done.pop(number, None)
 
-    def _await(self, crew: Crew, free: deque[int], done: dict[int, Quick | None]) -> None:
+    def _await(self, crew: "Crew", free: deque[int], done: dict[int, Quick | None]) -> None:
         for worker, (number, quick) in crew.answers():
             free.append(worker)
             done[number] = quick
@@ -229,8 +236,9 @@ class Survey:
         scanner.pass_over(size)
         if block.is_last:
             self._objects(number, block.file, scanner.feed(b"", is_last=True))
-        for index, uid in taken.uids:
-            self._identify((number, index), uid)
+        for index, uid in enumerate(taken.uids):
+            if uid is not None:
+                self._identify((number, index), uid)
         self._progress(block.end - block.start, taken.objects)
 
     def _objects(

@@ -7,15 +7,15 @@ import msgspec
 from memqos.api.defaulting import defaulted
 from memqos.api.dumped import pod_decoder
 from memqos.api.in_force import in_force
-from memqos.api.pod import Pod, QosClass
+from memqos.api.pod import Pod, ResourceRequirements
 from memqos.api.qos import qos_class
-from memqos.api.resources import MEMORY, whole
-from memqos.api.shape import Shape, shape_of
+from memqos.api.resources import MEMORY, NOTHING, Amounts, whole
+from memqos.api.shape import Shape, containers_of, shape_of
 from memqos.api.validation import container_errors, shape_errors
 from memqos.cluster.eviction_rank import memory_request
 from memqos.cluster.held import held_requests
 from memqos.errors import InputError
-from memqos.plan.brief import PodBrief, Sums, brief_plan, sums_of
+from memqos.plan.brief import Outline, PodBrief, brief_on, outline_of
 from memqos.plan.semantics import is_stored
 from memqos.plan.setting import Value
 from memqos.plan.terms import Terms
@@ -27,9 +27,7 @@ _STEADY: Final = frozenset({"regular", "sidecar"})
 class Case(msgspec.Struct, frozen=True, gc=False):
     """Pods that are alike, as far as the node does not matter."""
 
-    shape: Shape
-    qos: QosClass
-    sums: Sums
+    outline: Outline
     held: int
     """Bytes the scheduler charges the node with."""
     ranked: int
@@ -57,51 +55,50 @@ class Numbers(msgspec.Struct, frozen=True, gc=False):
 
 
 def case_of(text: bytes, terms: Terms) -> Case:
-    """The case of an abridged pod; raise InputError where a quantity cannot be read."""
+    """The case of an abridged pod, under terms that know no node.
+
+    Raise InputError where a quantity cannot be read.
+    """
     pod = pod_decoder.decode(text)
     release = terms.release
-    if is_stored(pod):
-        asked = shape_of(pod, release)
-        shape = shape_of(in_force(pod), release)
+    if not is_stored(pod):
+        asked = shape = defaulted(pod, release)
     else:
-        shape = asked = defaulted(pod, release)
+        asked = shape = shape_of(pod, release)
+        if not _is_settled(pod):
+            shape = shape_of(in_force(pod), release)
+    outline = outline_of(shape, terms, qos_class(shape, release))
+    held = outline.brief.request
+    if shape is not asked:
+        held = whole(held_requests(pod, asked, release).get(MEMORY, 0))
     errors = (*container_errors(pod), *shape_errors(asked, release))
-    sums = sums_of(shape, terms)
+    level = asked.pod if asked.pod is not None and release.enabled("PodLevelResources") else NOTHING
     return Case(
-        shape,
-        qos_class(shape, release),
-        sums,
-        whole(held_requests(pod, asked, release).get(MEMORY, 0)),
+        outline,
+        held,
         memory_request(asked, release),
         tuple([str(error) for error in errors]),
-        _lacking(shape, "requests") if not _has_pod_level(pod, sums, "requests") else (),
-        _lacking(shape, "limits") if not _has_pod_level(pod, sums, "limits") else (),
+        ()
+        if level.requests.get(MEMORY)
+        else _lacking([part.requests for part in asked.parts], asked),
+        () if level.limits.get(MEMORY) else _lacking([part.limits for part in asked.parts], asked),
     )
 
 
 def numbers_of(case: Case, terms: Terms) -> Numbers:
     """A case on nodes with the memory these terms say."""
-    brief = brief_plan(case.shape, terms, case.qos, case.sums)
-    scores = [
-        (each.oom_score_adj, -number)
-        for number, each in enumerate(brief.containers)
-        if each.oom_score_adj is not None and each.role in _STEADY
-    ]
-    worst = max(scores, default=None)
-    return Numbers(
-        case,
-        brief,
-        _claim(brief.min),
-        _claim(brief.low),
-        tuple(
-            [
-                (number, each.high)
-                for number, each in enumerate(brief.containers)
-                if isinstance(each.high, int) and each.role in _STEADY
-            ]
-        ),
-        None if worst is None else (worst[0], -worst[1]),
-    )
+    brief = brief_on(case.outline, terms)
+    highs: list[tuple[int, int]] = []
+    worst: tuple[int, int] | None = None
+    for number, each in enumerate(brief.containers):
+        if each.role not in _STEADY:
+            continue
+        if isinstance(each.high, int):
+            highs.append((number, each.high))
+        score = each.oom_score_adj
+        if score is not None and (worst is None or score > worst[0]):
+            worst = score, number
+    return Numbers(case, brief, _claim(brief.min), _claim(brief.low), tuple(highs), worst)
 
 
 class Cases:
@@ -109,7 +106,7 @@ class Cases:
 
     def __init__(self, texts: list[bytes], terms: Terms) -> None:
         self._texts = texts
-        self._terms = terms
+        self._terms = msgspec.structs.replace(terms, memory_capacity=None, memory_allocatable=None)
         self._cases: dict[int, Case | InputError] = {}
         self._sizes: dict[tuple[int | None, int | None], OnNodes] = {}
 
@@ -150,18 +147,31 @@ class OnNodes(dict[int, Numbers | InputError]):
         return found
 
 
-def _has_pod_level(pod: Pod, sums: Sums, side: str) -> bool:
-    if not sums.pod_level or pod.spec.resources is None:
-        return False
-    return MEMORY in (getattr(pod.spec.resources, side) or {})
+def _is_settled(pod: Pod) -> bool:
+    """Whether all that is reported of a pod is what it asks for: nothing is being resized."""
+    spec, status = pod.spec, pod.status
+    if status is None or spec.resources is not None:
+        return status is None
+    asked = {each.name: each.resources or _EMPTY for each in containers_of(pod)}
+    for each in (status.container_statuses or ()) + (status.init_container_statuses or ()):
+        own = asked.get(each.name, _EMPTY)
+        if each.resources is not None and each.resources != own:
+            return False
+        if each.allocated_resources is not None and each.allocated_resources != own.requests:
+            return False
+    return True
 
 
-def _lacking(shape: Shape, side: str) -> tuple[int, ...]:
+_EMPTY: Final = ResourceRequirements()
+
+
+def _lacking(amounts: list[Amounts], shape: Shape) -> tuple[int, ...]:
+    """Containers that run on and have no memory in these lists, by number."""
     return tuple(
         [
             number
-            for number, part in enumerate(shape.parts)
-            if part.role in _STEADY and not getattr(part, side).get(MEMORY)
+            for number, (each, part) in enumerate(zip(amounts, shape.parts, strict=True))
+            if part.role in _STEADY and not each.get(MEMORY)
         ]
     )
 

@@ -60,8 +60,8 @@ class Taken(NamedTuple):
     """What came of a block: how many objects, and the UIDs of its pods."""
 
     objects: int
-    uids: list[tuple[int, str]]
-    """The number of an object, and its UID."""
+    uids: list[str | None]
+    """An entry an object."""
 
 
 class Census:
@@ -81,22 +81,23 @@ class Census:
 
     def take(self, number: int, text: memoryview, form: Form) -> Taken | None:
         """Read a block the quick way, items as an array; None where it does not decode."""
+        decode = object_decoder.decode_lines if form == "lines" else objects_decoder.decode
         try:
-            objects, others = _decoded(text, form)
+            objects = decode(text)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return None
-        uids: list[tuple[int, str]] = []
+        others = [index for index, each in enumerate(objects) if not each.is_pod]
+        if others:
+            # Nothing may be kept of a block that is read again, object by object.
+            decoded = _decoded_others(objects, others, text, form)
+            if decoded is None:
+                return None
+            for other in decoded:
+                self._keep(*other)
         for index, each in enumerate(objects):
             if each.is_pod:
                 self._pod(number, index, each)
-                uid = each.metadata.uid
-                if uid is not None:
-                    uids.append((index, uid))
-        try:
-            for index, raw in others:
-                self._other(objects[index], raw)
-        except InputError:
-            return None
+        uids = [each.metadata.uid if each.is_pod else None for each in objects]
         return Taken(len(objects), uids)
 
     def take_found(self, place: Place, found: Found, file: str) -> list[tuple[Place, str]]:
@@ -109,7 +110,7 @@ class Census:
                 self._pod(*place, each)
                 uid = each.metadata.uid
                 return [] if uid is None else [(place, uid)]
-            self._other(each, found.text)
+            self._keep(*_other(each, found.text))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise _located(error, found, file) from None
         except InputError as error:
@@ -135,7 +136,7 @@ class Census:
                 self._pod(*below, item)
                 uids += [] if item.metadata.uid is None else [(below, item.metadata.uid)]
             else:
-                self._other(item, raw, each.kind.removesuffix("List"))
+                self._keep(*_other(item, raw, each.kind.removesuffix("List")))
         return uids
 
     def _pod(self, number: int, index: int, pod: Dumped) -> None:
@@ -164,21 +165,15 @@ class Census:
             flags,
         )
 
-    def _other(self, each: Dumped, raw: bytes | msgspec.Raw, unless_given: str = "") -> None:
-        kind = each.kind or unless_given or _kind_of(each)
-        if kind == "Node":
-            node = msgspec.json.decode(raw, type=Node)
-            if not node.metadata.name:
-                raise InputError("a Node without a name", field="metadata.name")
-            self.nodes.setdefault(node.metadata.name, node)
-        elif kind == "LimitRange":
-            self.limit_ranges.append(msgspec.json.decode(raw, type=LimitRange))
-        elif kind == "ResourceQuota":
-            self.quotas.append(msgspec.json.decode(raw, type=ResourceQuota))
-        elif kind == "PodMetrics":
-            self.add_usage(each.key, _usage_of(each))
-        elif not kind:
-            raise InputError("required, but missing", field="kind")
+    def _keep(self, kind: str, each: object) -> None:
+        if isinstance(each, Node):
+            self.nodes.setdefault(each.metadata.name or "?", each)
+        elif isinstance(each, LimitRange):
+            self.limit_ranges.append(each)
+        elif isinstance(each, ResourceQuota):
+            self.quotas.append(each)
+        elif isinstance(each, _Metrics):
+            self.add_usage(each.key, each.containers)
         else:
             self.passed_over[kind] += 1
 
@@ -199,17 +194,44 @@ _raws: Final = msgspec.json.Decoder(list[msgspec.Raw])
 _raw: Final = msgspec.json.Decoder(msgspec.Raw)
 
 
-def _decoded(text: memoryview, form: Form) -> tuple[list[Dumped], list[tuple[int, msgspec.Raw]]]:
-    """All objects of a block, and the texts of those that are not pods."""
-    decode = object_decoder.decode_lines if form == "lines" else objects_decoder.decode
-    objects = decode(text)
-    others = [index for index, each in enumerate(objects) if not each.is_pod]
-    if not others:
-        return objects, []
+class _Metrics(NamedTuple):
+    key: str
+    containers: dict[str, int]
+
+
+def _other(each: Dumped, raw: bytes | msgspec.Raw, unless_given: str = "") -> tuple[str, object]:
+    """An object that is no pod, by its kind; None for one that is of no use here."""
+    kind = each.kind or unless_given or _kind_of(each)
+    if kind in _TYPES:
+        found = msgspec.json.decode(raw, type=_TYPES[kind])
+        if kind == "Node" and not found.metadata.name:
+            raise InputError("required, but missing", field="metadata.name")
+        return kind, found
+    if kind == "PodMetrics":
+        return kind, _Metrics(each.key, _usage_of(each))
+    if not kind:
+        raise InputError("required, but missing", field="kind")
+    return kind, None
+
+
+_TYPES: Final[dict[str, type[Node] | type[LimitRange] | type[ResourceQuota]]] = {
+    "Node": Node,
+    "LimitRange": LimitRange,
+    "ResourceQuota": ResourceQuota,
+}
+
+
+def _decoded_others(
+    objects: list[Dumped], others: list[int], text: memoryview, form: Form
+) -> list[tuple[str, object]] | None:
+    """What is no pod; None where that takes a closer look."""
     if any([objects[index].is_list for index in others]):
-        raise msgspec.DecodeError("a list within")
+        return None
     raws = _raw.decode_lines(text) if form == "lines" else _raws.decode(text)
-    return objects, [(index, raws[index]) for index in others]
+    try:
+        return [_other(objects[index], raws[index]) for index in others]
+    except (InputError, msgspec.DecodeError):
+        return None
 
 
 def _kind_of(each: Dumped) -> str:
