@@ -102,11 +102,14 @@ def command(
     for rule in (*only, *skipped):
         check_rule(rule, [each.id for each in AUDIT])
     wanted = asked(**options, node=None, capacity=None, allocatable=None, page_size=PAGE_SIZE)
-    # All that is read is kept, and none of it refers back: there is nothing to collect.
-    gc.disable()
     rules = chosen(only, skipped)
     with_pods = output in ("json", "yaml")
-    audited, pods = _audited(files, usage_files, compare, rules, jobs, wanted, with_pods)
+    # All that is read is kept, and none of it refers back: there is nothing to collect.
+    gc.disable()
+    try:
+        audited, pods = _audited(files, usage_files, compare, rules, jobs, wanted, with_pods)
+    finally:
+        gc.enable()
     _tell_faults(audited)
     _print(audited, pods, output)
     if audited.faults:

@@ -67,6 +67,8 @@ class NodeAudit(msgspec.Struct, frozen=True):
     """memory.min of all pods together: never reclaimed."""
     low: int
     """memory.low of all pods together: reclaimed last."""
+    lost_low: int
+    """What of it is claimed for nothing, as the cgroup above claims less."""
     high: int
     """Containers that would have a memory.high."""
     throttled: int
@@ -193,6 +195,7 @@ def concluded(
 def _node(name: str, tally: NodeTally, memory: NodeMemory | None, terms: Terms) -> NodeAudit:
     levels = plan_levels(Demand(tally.guaranteed_request, tally.burstable_request), terms)
     page = terms.page_size
+    above, below = (_value(each, "memory.low") for each in (levels.kubepods, levels.burstable))
     return NodeAudit(
         name,
         memory,
@@ -207,7 +210,8 @@ def _node(name: str, tally: NodeTally, memory: NodeMemory | None, terms: Terms) 
         limits=tally.limit,
         unlimited=tally.unlimited,
         min=_value(levels.kubepods, "memory.min"),
-        low=max(_value(levels.kubepods, "memory.low"), _value(levels.burstable, "memory.low")),
+        low=max(above, below),
+        lost_low=max(0, below - above),
         high=tally.high,
         throttled=tally.throttled,
         measured=tally.measured,

@@ -114,7 +114,16 @@ AUDIT: Final[tuple[RuleInfo, ...]] = (
         "audit",
         "nearly all memory would be in memory.min, and can be reclaimed from nobody",
         "Once memory.min holds all there is, the kernel has nothing to reclaim and kills instead.",
-        "use memoryReservationPolicy TieredReservation, or reserve more for the system",
+        "reserve more for the system, or request less; with policy None nothing is held back",
+    ),
+    RuleInfo(
+        "node/lost-low",
+        "warning",
+        "audit",
+        "memory.low would be claimed and not honoured",
+        "A cgroup is protected only as far as all above it are. Kubernetes 1.36 gives memory.low "
+        "to Burstable pods and their level, but not to kubepods above them; 1.37 mended that.",
+        "run 1.37, or do not rely on TieredReservation for Burstable pods",
     ),
     RuleInfo(
         "node/unasked",

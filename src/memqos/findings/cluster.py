@@ -92,6 +92,12 @@ def _hard_protection(node: NodeAudit) -> Iterator[tuple[int, Finding]]:
         yield round(share * 1000), _finding("node/hard-protection", node.name, evidence)
 
 
+def _lost(node: NodeAudit) -> Iterator[tuple[int, Finding]]:
+    if node.lost_low:
+        evidence = (f"Burstable pods claim {size(node.low)} of memory.low, in vain",)
+        yield node.lost_low, _finding("node/lost-low", node.name, evidence)
+
+
 def _unasked(node: NodeAudit) -> Iterator[tuple[int, Finding]]:
     total = node.unasked_min.total + node.unasked_low.total
     share = node.share(total)
@@ -136,6 +142,7 @@ def _limits(node: NodeAudit) -> Iterator[tuple[int, Finding]]:
 _OF_NODE: Final[tuple[Callable[[NodeAudit], Iterator[tuple[int, Finding]]], ...]] = (
     _overcommitted,
     _hard_protection,
+    _lost,
     _unasked,
     _full,
     _limits,

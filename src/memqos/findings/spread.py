@@ -38,12 +38,13 @@ def unasked(node: NodeTally, levels: Levels, knob: Knob, page: int) -> Unasked:
     total_used = sum(pages for pages, _ in used.values())
     claimed = min(_claim(levels.burstable, knob) // page, used["burstable"][0])
     asked = {"guaranteed": used["guaranteed"][1], "burstable": claimed, "besteffort": 0}
-    here = _left(_claim(levels.kubepods, knob) // page, sum(asked.values()), total_used)
+    holds, asks = _claim(levels.kubepods, knob) // page, sum(asked.values())
+    here = _left(holds, asks, total_used)
     below: dict[Kin, _Leftover] = {"guaranteed": here}
     for kin in ("burstable", "besteffort"):
         pages, asked_below = used[kin]
-        holds = asked[kin] + here.share(pages - asked[kin])
-        below[kin] = _left(holds, asked_below, pages)
+        granted = asked[kin] if asks <= holds else asked[kin] * holds // asks
+        below[kin] = _left(granted + here.share(pages - asked[kin]), asked_below, pages)
     total = 0
     most: list[tuple[int, str]] = []
     for kin, left in below.items():
