@@ -152,7 +152,8 @@ th{color:var(--dim);font-weight:600;white-space:normal}
 summary:focus-visible,.scrolling:focus-visible{outline:2px solid var(--info);outline-offset:3px}
 footer{margin-top:36px;color:var(--dim);font-size:13px}
 @media (max-width:520px){main{padding:16px 12px 32px}.finding{padding:2px 12px}
-.finding>summary{gap:8px}.numbers{grid-template-columns:repeat(3,1fr)}.number{padding:10px}
+.finding>summary{gap:4px 8px;flex-wrap:wrap}.what{order:3;flex-basis:100%}
+.count{margin-left:auto}.numbers{grid-template-columns:repeat(3,1fr)}.number{padding:10px}
 .number b{font-size:20px}}
 @media print{.card,.finding,.number{break-inside:avoid}}
 """

@@ -15,6 +15,7 @@ _LEFT: Final = 34
 _BOTTOM: Final = 24
 _TOP: Final = 18
 _MOST_COLUMNS: Final = 108
+_WIDEST: Final = 36
 
 
 class Slice(NamedTuple):
@@ -128,7 +129,7 @@ def skyline(columns: Sequence[Column], words: str) -> Markup:
         for start in range(0, len(columns), group)
     ]
     top = max([1.0, *[min(max(each.filled, each.outlined), 2.0) for each in shown]])
-    wide = (WIDTH - _LEFT) / max(len(shown), 1)
+    wide = min((WIDTH - _LEFT) / max(len(shown), 1), _WIDEST)
     room = HEIGHT - _TOP - _BOTTOM
     bars = []
     for place, each in enumerate(shown):
