@@ -158,7 +158,7 @@ def _audited(
             _shown(under),
             here.audit,
             here.findings,
-            tuple(survey.faults),
+            tuple(sorted(survey.faults, key=_place)),
             survey.more_faults,
             tuple(notes),
             files,
@@ -331,6 +331,11 @@ def _about_kinds(others: Others) -> list[str]:
         return []
     kinds = ", ".join(f"{count:,} {kind}" for kind, count in sorted(others.passed_over.items()))
     return [f"passed over: {kinds}"]
+
+
+def _place(fault: InputError) -> tuple[bool, str, int, int]:
+    """What has a place first, in its order."""
+    return fault.file is None, fault.file or "", fault.line or 0, fault.column or 0
 
 
 def _tell_faults(audited: Audited) -> None:

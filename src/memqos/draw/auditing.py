@@ -94,7 +94,8 @@ def _nodes(audited: Audited) -> list[str]:
         return []
     rows = [["node", "pods", "requested", "limits", "min", "low", "in use", "throttled"]]
     rows += [_node_row(node) for node in nodes[:_NODES]]
-    lines = ["", f"the fullest {counted(len(rows) - 1, 'node')}:", *table(rows)]
+    shown = "the fullest nodes:" if len(nodes) > _NODES else "nodes, the fullest first:"
+    lines = ["", shown, *table(rows)]
     busiest = max(nodes, key=lambda node: (node.usage, node.name))
     if busiest.evicted_first:
         order = ", ".join(each.pod for each in busiest.evicted_first)
