@@ -15,7 +15,7 @@ from memqos.api.node import Node
 from memqos.api.pod import Pod
 from memqos.api.qos import qos_class
 from memqos.api.shape import is_critical
-from memqos.findings.audit import Audit, NodeMemory, concluded, memory_of, sizes_of
+from memqos.findings.audit import Audit, NodeMemory, Sizing, concluded, sizes_of
 from memqos.findings.cases import Cases, Numbers
 from memqos.findings.catalogue import AUDIT, DOCTOR, RULES
 from memqos.findings.census import Census, Used
@@ -385,10 +385,9 @@ def test_a_node_says_what_it_has_before_evictions() -> None:
     stated = {"capacity": {"memory": "16Gi"}, "allocatable": {"memory": "14Gi"}}
     node = msgspec.convert({"metadata": {"name": "n"}, "status": stated}, Node)
     config = configured({}, 36)
-    assert memory_of(node, config, terms(), exact=False) == NodeMemory(
-        16 * GI, 14 * GI + 100 * MI, 14 * GI
-    )
-    assert memory_of(node, config, terms(), exact=True).enforced == 16 * GI
+    told = Sizing(config, terms(), exact=False).memory_of(node)
+    assert told == NodeMemory(16 * GI, 14 * GI + 100 * MI, 14 * GI)
+    assert Sizing(config, terms(), exact=True).memory_of(node).enforced == 16 * GI
 
 
 def test_two_audits_differ_by_node() -> None:

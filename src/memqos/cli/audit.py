@@ -17,7 +17,7 @@ from memqos.cli.terms import POLICIES, Asked, FactorType, InForce, asked, in_for
 from memqos.draw.amounts import counted
 from memqos.draw.audited import Audited, Compared, Terms
 from memqos.errors import InputError, UnsupportedRelease
-from memqos.findings.audit import Audit, NodeMemory, concluded, memory_of, sizes_of
+from memqos.findings.audit import Audit, NodeMemory, Sizing, concluded, sizes_of
 from memqos.findings.catalogue import AUDIT
 from memqos.findings.census import Used
 from memqos.findings.cluster import WORST_FIRST, chosen, judge
@@ -199,7 +199,7 @@ def _under(
     with_pods: bool = False,
     beside: PlanTerms | None = None,
 ) -> _Under:
-    nodes = _memories(others, under)
+    nodes, refused = _memories(others, under)
     order = Order(
         under.terms,
         sizes_of(nodes, under.terms.page_size),
@@ -211,7 +211,7 @@ def _under(
     tallies = survey.tally(order)
     audit, faults = concluded(tallies, under.terms, nodes, others.limit_ranges, others.quotas)
     if beside is None:
-        for fault in faults:
+        for fault in (*refused, *faults):
             survey.fault(fault)
     return _Under(under, audit, judge(audit, rules), tallies)
 
@@ -241,15 +241,16 @@ def _terms_in_force(wanted: Asked, others: Others, survey: Survey) -> InForce:
     return msgspec.structs.replace(under, notes=(note, *under.notes))
 
 
-def _memories(others: Others, under: InForce) -> dict[str, NodeMemory]:
+def _memories(others: Others, under: InForce) -> tuple[dict[str, NodeMemory], list[InputError]]:
+    sizing = Sizing(under.config, under.terms, exact=under.is_configured)
     found: dict[str, NodeMemory] = {}
+    faults: list[InputError] = []
     for name, node in others.nodes.items():
         try:
-            is_exact = under.is_configured
-            found[name] = memory_of(node, under.config, under.terms, exact=is_exact)
-        except InputError:
-            continue
-    return found
+            found[name] = sizing.memory_of(node)
+        except InputError as error:
+            faults.append(InputError(f"node {name}: {error.what}", field=error.field))
+    return found, faults
 
 
 def _complete_faults(
@@ -259,11 +260,6 @@ def _complete_faults(
     for place, name, what, field in sorted(here.tallies.unreadable):
         survey.refuse(place, f"{name}: {what}", field)
     survey.tell_twice()
-    for name, node in others.nodes.items():
-        try:
-            memory_of(node, here.under.config, here.under.terms, exact=False)
-        except InputError as error:
-            survey.fault(InputError(f"node {name}: {error.what}", field=error.field))
     missing = [node for node in here.audit.nodes if node.name not in others.nodes]
     if missing and not others.nodes:
         pods = counted(sum(node.pods for node in missing), "pod")

@@ -7,22 +7,22 @@ from typing import Final
 import msgspec
 
 from memqos.api.kubelet import KubeletConfiguration
-from memqos.api.node import Node, allocatable, capacity_of, eviction_reserve
+from memqos.api.node import Node, allocatable, capacity_of
 from memqos.api.pod import QosClass, ResourceList
-from memqos.api.quantity import Quantity
-from memqos.api.resources import MEMORY, Amounts
+from memqos.api.quantity import milli_of, whole
+from memqos.api.resources import MEMORY, Amounts, is_hugepages
 from memqos.api.shape import amounts_of
+from memqos.api.thresholds import MEMORY_AVAILABLE, read_thresholds
 from memqos.cluster.limitrange import LimitRange, completed, range_of
 from memqos.cluster.quota import ResourceQuota
 from memqos.errors import InputError
-from memqos.findings.spread import Unasked, unasked
+from memqos.findings.spread import NOTHING, Unasked, unasked
 from memqos.findings.tallies import GroupTally, NodeTally, Sizes, SpaceTally, Tallies
 from memqos.plan.levels import Demand, plan_levels
 from memqos.plan.setting import Settings
 from memqos.plan.terms import Terms
 
 _BOUNDED: Final = ("requests.memory", "memory", "limits.memory")
-_NOTHING: Final = Unasked(0, ())
 
 
 class NodeMemory(msgspec.Struct, frozen=True):
@@ -75,8 +75,8 @@ class NodeAudit(msgspec.Struct, frozen=True):
     measured: int
     usage: int
     over_request: int
-    unasked_min: Unasked = _NOTHING
-    unasked_low: Unasked = _NOTHING
+    unasked_min: Unasked = NOTHING
+    unasked_low: Unasked = NOTHING
     evicted_first: tuple[Evicted, ...] = ()
     killed_first: tuple[Killed, ...] = ()
 
@@ -141,23 +141,40 @@ class Audit(msgspec.Struct, frozen=True):
         return dict(total)
 
 
-def memory_of(node: Node, config: KubeletConfiguration, terms: Terms, *, exact: bool) -> NodeMemory:
-    """What a Node has; raise InputError where it does not say.
+class Sizing:
+    """What nodes have, by what they say and what their kubelets keep back.
 
-    `exact` says that the configuration is the node's own: what it reserves then follows from it.
+    `exact` says that the configuration is the nodes' own: what they reserve then follows from it.
     """
-    capacity = capacity_of(node)
-    info = node.status.node_info
-    version = None if info is None else info.kubelet_version
-    if exact:
-        left = allocatable(capacity, config, terms.release)
-        return NodeMemory(capacity.memory, left.enforced_memory, left.published_memory, version)
-    stated = node.status.allocatable or node.status.capacity or {}
-    published = _bytes(stated, "status.allocatable") if MEMORY in stated else capacity.memory
-    # A Node publishes what is left after the eviction threshold and hugepages, too.
-    threshold = eviction_reserve(capacity, config).value
-    before = published + threshold + sum(capacity.hugepages.values())
-    return NodeMemory(capacity.memory, min(capacity.memory, before), published, version)
+
+    def __init__(self, config: KubeletConfiguration, terms: Terms, *, exact: bool) -> None:
+        self._config = config
+        self._release = terms.release
+        self._is_exact = exact
+        thresholds = read_thresholds(config.eviction_hard).thresholds
+        self._threshold = next((t for t in thresholds if t.signal == MEMORY_AVAILABLE), None)
+
+    def memory_of(self, node: Node) -> NodeMemory:
+        """What a Node has; raise InputError where it does not say."""
+        info = node.status.node_info
+        version = None if info is None else info.kubelet_version
+        if self._is_exact:
+            capacity = capacity_of(node)
+            left = allocatable(capacity, self._config, self._release)
+            return NodeMemory(capacity.memory, left.enforced_memory, left.published_memory, version)
+        stated = node.status.capacity or {}
+        if MEMORY not in stated:
+            capacity_of(node)
+        has = _bytes(stated, MEMORY, "capacity")
+        offered = node.status.allocatable or stated
+        published = _bytes(offered, MEMORY, "allocatable") if MEMORY in offered else has
+        # A Node publishes what is left after the eviction threshold and hugepages, too.
+        before = published + self._reserve(has)
+        before += sum(_bytes(stated, name, "capacity") for name in stated if is_hugepages(name))
+        return NodeMemory(has, min(has, before), published, version)
+
+    def _reserve(self, capacity: int) -> int:
+        return 0 if self._threshold is None else self._threshold.limit(capacity).value
 
 
 def sizes_of(nodes: Mapping[str, NodeMemory], page_size: int) -> Sizes:
@@ -285,11 +302,11 @@ def _about(kind: str, each: LimitRange | ResourceQuota, error: InputError) -> In
     return InputError(f"{name}: {error.what}", field=error.field, hint=error.hint)
 
 
-def _bytes(amounts: ResourceList, field: str) -> int:
+def _bytes(amounts: ResourceList, name: str, side: str) -> int:
     try:
-        return Quantity.parse(amounts[MEMORY]).value
+        return whole(milli_of(amounts[name]))
     except InputError as error:
-        raise InputError(error.what, field=f"{field}[{MEMORY}]", hint=error.hint) from None
+        raise InputError(error.what, field=f"status.{side}[{name}]", hint=error.hint) from None
 
 
 def _value(settings: Settings, file: str) -> int:

@@ -21,6 +21,9 @@ class Unasked(NamedTuple):
     most: tuple[tuple[str, int], ...]
 
 
+NOTHING: Final = Unasked(0, ())
+
+
 class _Leftover(NamedTuple):
     """What a cgroup holds and its children did not ask for, over what they use unclaimed."""
 
@@ -34,6 +37,8 @@ class _Leftover(NamedTuple):
 
 def unasked(node: NodeTally, levels: Levels, knob: Knob, page: int) -> Unasked:
     """What would be protected on a node for pods that did not ask for it."""
+    if not node.measured:
+        return NOTHING
     used = {kin: _asked(node.by_class.get(kin, _NOBODY), knob) for kin in _KINS}
     total_used = sum(pages for pages, _ in used.values())
     claimed = min(_claim(levels.burstable, knob) // page, used["burstable"][0])

@@ -2,13 +2,18 @@
 
 import multiprocessing
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from multiprocessing.connection import Connection, wait
-from typing import Any
+from typing import Any, Final
 
 from memqos.errors import Unreachable
 
 Handler = Callable[[Any], Any]
 """Answers a message."""
+
+_ENOUGH: Final = "enough"
+_PATIENCE: Final = 5.0
+"""Seconds a process has to end by itself."""
 
 
 class Crew:
@@ -21,7 +26,9 @@ class Crew:
         self._processes = []
         for _ in range(count):
             here, there = context.Pipe()
-            process = context.Process(target=_work, args=(there, hire), daemon=True)
+            # A process that held an end of another's pipe would keep it from ending with this one.
+            inherited = (here, *self._ends)
+            process = context.Process(target=_work, args=(there, hire, inherited), daemon=True)
             process.start()
             there.close()
             self._ends.append(here)
@@ -59,21 +66,23 @@ class Crew:
     def dismiss(self) -> None:
         """End all processes."""
         for end in self._ends:
+            with suppress(OSError):
+                end.send(_ENOUGH)
             end.close()
         for process in self._processes:
-            process.join(timeout=1)
+            process.join(_PATIENCE)
             if process.is_alive():
-                process.terminate()
+                process.kill()
+                process.join()
 
 
-def _work(end: Connection, hire: Callable[[], Handler]) -> None:
+def _work(end: Connection, hire: Callable[[], Handler], inherited: tuple[Connection, ...]) -> None:
+    for other in inherited:
+        other.close()
     handler = hire()
-    while True:
-        try:
-            message = end.recv()
-        except (EOFError, KeyboardInterrupt):
-            return
-        end.send(handler(message))
+    with suppress(EOFError, OSError, KeyboardInterrupt):
+        while (message := end.recv()) != _ENOUGH:
+            end.send(handler(message))
 
 
 def _gone() -> Unreachable:
