@@ -19,17 +19,18 @@ logged  = $(1) >$(log) 2>&1 || { tail -n 15 $(log) >&2; false; } \
 on_node := --node examples/node/node.yaml --kubelet examples/node/kubelet.yaml
 comma   := ,
 
-# On CI root gets what the virtual machines and the checks of the alerts need. Elsewhere these tests
-# are skipped where it is missing, and say how to get it.
-ci_tools := $(if $(filter true,$(CI)),$(shell [ `id -u` = 0 ] && command -v apt-get >/dev/null && echo vm-tools))
+# On CI root gets what the virtual machines, the browser and the checks of the alerts need.
+# Elsewhere these tests are skipped where it is missing, and say how to get it.
+ci_tools := $(if $(filter true,$(CI)),$(shell [ `id -u` = 0 ] && command -v apt-get >/dev/null && echo vm-tools browser-tools))
 
-.PHONY: help demo test vm-tools lint image bench setup clean
+.PHONY: help demo test vm-tools browser-tools lint image bench setup clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo 'make demo      explain the bundled examples'
 	@echo 'make test      lint, then all tests'
 	@echo 'make vm-tools  as root: what the tests on a real kernel, and of the alerts, need'
+	@echo 'make browser-tools  as root: what the tests in a real browser need'
 	@echo 'make lint      style, types and import contracts'
 	@echo 'make image     as root: an OCI image, for containerd or any other runtime to import'
 	@echo 'make bench     measure'
@@ -50,6 +51,9 @@ test: lint $(ci_tools)
 
 vm-tools:
 	@$(PYTHON) -m tests.vm.harness.tools
+
+browser-tools:
+	@$(PYTHON) -m tests.browser.chromium
 
 lint: $(venv)/.stamp-dev
 	@$(bin)/ruff check

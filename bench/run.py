@@ -20,6 +20,7 @@ BENCHES = (
     "agent",
     "recorder",
     "witness",
+    "audit",
 )
 """A module each, with a function `report` that yields lines."""
 

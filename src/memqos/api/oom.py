@@ -81,12 +81,15 @@ def _burstable(part: Part, share: int, smallest: int | None, capacity: int | Non
     floor = smallest if part.role == "sidecar" else None
     if not capacity:
         return Score(None, request, share, floor)
+    return Score(burstable_value(request, share, floor, capacity), request, share, floor)
+
+
+def burstable_value(request: int, share: int, floor: int | None, capacity: int) -> int:
+    """The score of what a Score was computed from, on a node with so much memory."""
     weight = request + share
     if floor is not None:
         weight = max(weight, floor + share)
     value = 1000 - 1000 * weight // capacity
     if value < LOWEST_BURSTABLE:
-        value = LOWEST_BURSTABLE
-    elif value == BEST_EFFORT:
-        value -= 1
-    return Score(value, request, share, floor)
+        return LOWEST_BURSTABLE
+    return value - 1 if value == BEST_EFFORT else value

@@ -29,6 +29,8 @@ _COMMANDS: Final = {
     "agent": "Keep a node as planned while pods come and go.",
     "doctor": "What is wrong with a node, what tells so, and what helps.",
     "why": "Why a container was throttled, killed or evicted, and what prevents it.",
+    "audit": "What Memory QoS would do to a whole cluster, and what is wrong today.",
+    "rules": "What audit and doctor look for, and why.",
     "admit": "What limit ranges and quotas make of new pods.",
     "fit": "Which nodes have room for a pod, and what the others lack.",
     "rank": "Who is evicted, and who is killed, first.",

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_POLICIES: Final[tuple[str, ...]] = (*get_args(Policy), "Disabled")
+POLICIES: Final[tuple[str, ...]] = (*get_args(Policy), "Disabled")
 _LARGEST_PAGE: Final = 1 << 30
 
 
@@ -49,6 +49,8 @@ class InForce(msgspec.Struct, frozen=True):
     terms: Terms
     config: KubeletConfiguration
     notes: tuple[str, ...]
+    is_configured: bool = False
+    """Whether a configuration was given, and none had to be assumed."""
 
 
 class FactorType(click.ParamType[float]):
@@ -90,7 +92,7 @@ def terms_options(command: F) -> F:
         placement_option,
         click.option(
             "--policy",
-            type=click.Choice(_POLICIES),
+            type=click.Choice(POLICIES),
             help="memoryReservationPolicy.  [default: the kubelet's, else None]",
         ),
         click.option(
@@ -158,6 +160,7 @@ def in_force(asked: Asked, release: str | None = None) -> InForce:
         ),
         config,
         tuple(notes),
+        asked.kubelet is not None,
     )
 
 

@@ -92,22 +92,13 @@ def plan_container(
     pod_limits: Amounts,
 ) -> ContainerPlan:
     """Every value of one container; `pod_limits` are the pod-level limits in force."""
-    request = memory_in(part.requests)
-    limit = memory_in(part.limits)
     cpu_limit = part.limits.get(CPU) or pod_limits.get(CPU, 0)
-    if rules.memory_qos:
-        ask = memory.Ask(qos, request, limit, bool(pod_limits.get(MEMORY)))
-        minimum, low = rules.protection(ask, terms)
-        if terms.placement != "containers":
-            minimum, low = memory.placed(minimum, low, ask, terms)
-        high = rules.high(ask, terms)
-    else:
-        minimum, low, high = memory.OFF, memory.OFF, rules.high_off
+    minimum, low, high, maximum = memory_of_container(part, terms, rules, qos, pod_limits)
     settings: Settings = {
         "memory.min": minimum,
         "memory.low": low,
         "memory.high": high,
-        "memory.max": _maximum(limit, pod_limits),
+        "memory.max": maximum,
         "memory.oom.group": rules.oom_group(terms),
         "cpu.shares": rules.shares(part.requests, cpu_limit),
         "cpu.max": cpu.quota(cpu_limit, terms.cpu_period, terms.cpu_quota),
@@ -118,6 +109,22 @@ def plan_container(
         if page in terms.hugepage_sizes:
             settings[f"hugetlb.{page}.max"] = Setting(amount, hugepages.HUGE, (amount,))
     return ContainerPlan(part.role, settings)
+
+
+def memory_of_container(
+    part: Part, terms: Terms, rules: ContainerRules, qos: QosClass, pod_limits: Amounts
+) -> tuple[Setting, Setting, Setting, Setting]:
+    """memory.min, memory.low, memory.high and memory.max of one container."""
+    limit = memory_in(part.limits)
+    if rules.memory_qos:
+        ask = memory.Ask(qos, memory_in(part.requests), limit, bool(pod_limits.get(MEMORY)))
+        minimum, low = rules.protection(ask, terms)
+        if terms.placement != "containers":
+            minimum, low = memory.placed(minimum, low, ask, terms)
+        high = rules.high(ask, terms)
+    else:
+        minimum, low, high = memory.OFF, memory.OFF, rules.high_off
+    return minimum, low, high, _maximum(limit, pod_limits)
 
 
 def _maximum(limit: int, pod_limits: Amounts) -> Setting:

@@ -84,31 +84,17 @@ def _settings(
     level_limits: Amounts,
 ) -> Settings:
     minor = terms.release.minor
-    request, limit = memory_in(requests), memory_in(limits)
-    limited = _LIMITED.at(minor)
-    memory_limited = bool(level_limits.get(MEMORY)) or limited(shape, MEMORY)
-    if terms.release.enabled("MemoryQoS"):
-        ask = memory.Ask(qos, request, limit if memory_limited else 0, pod_level)
-        minimum, low = memory.POD_PROTECTION.at(minor)(ask, terms)
-        high = memory.POD_HIGH.at(minor)(ask, terms)
-    else:
-        minimum = low = high = memory.OFF
+    minimum, low, high, maximum = memory_of_pod(
+        shape, terms, qos, memory_in(requests), memory_in(limits), pod_level, level_limits
+    )
     if qos == "BestEffort":
-        maximum = Setting(None, BEST_EFFORT)
         shares = Setting(cpu.MIN_SHARES, cpu.LEAST)
         quota = Setting(None, cpu.UNLIMITED)
     else:
-        every = qos == "Guaranteed"
-        cpu_request = requests.get(CPU, 0)
-        maximum = (
-            Setting(limit, TOGETHER, (limit,))
-            if every or memory_limited
-            else Setting(None, NOT_ALL_LIMITED)
-        )
-        shares = cpu.shares(cpu_request, "request")
+        shares = cpu.shares(requests.get(CPU, 0), "request")
         quota = (
             cpu.quota(limits.get(CPU, 0), terms.cpu_period, terms.cpu_quota)
-            if every or level_limits.get(CPU) or limited(shape, CPU)
+            if qos == "Guaranteed" or level_limits.get(CPU) or _LIMITED.at(minor)(shape, CPU)
             else Setting(None, cpu.NOT_ALL_LIMITED)
         )
     settings = {
@@ -122,6 +108,33 @@ def _settings(
     for page, amount in hugepages.OF_POD.at(minor)(shape, requests).items():
         settings[f"hugetlb.{page}.max"] = Setting(amount, hugepages.HUGE, (amount,))
     return settings
+
+
+def memory_of_pod(
+    shape: Shape,
+    terms: Terms,
+    qos: QosClass,
+    request: int,
+    limit: int,
+    pod_level: bool,
+    level_limits: Amounts,
+) -> tuple[Setting, Setting, Setting, Setting]:
+    """memory.min, memory.low, memory.high and memory.max of a pod's own cgroup."""
+    minor = terms.release.minor
+    is_limited = bool(level_limits.get(MEMORY)) or _LIMITED.at(minor)(shape, MEMORY)
+    if terms.release.enabled("MemoryQoS"):
+        ask = memory.Ask(qos, request, limit if is_limited else 0, pod_level)
+        minimum, low = memory.POD_PROTECTION.at(minor)(ask, terms)
+        high = memory.POD_HIGH.at(minor)(ask, terms)
+    else:
+        minimum = low = high = memory.OFF
+    if qos == "BestEffort":
+        maximum = Setting(None, BEST_EFFORT)
+    elif qos == "Guaranteed" or is_limited:
+        maximum = Setting(limit, TOGETHER, (limit,))
+    else:
+        maximum = Setting(None, NOT_ALL_LIMITED)
+    return minimum, low, high, maximum
 
 
 # Whether a pod as a whole is limited: every container must be, and who counts has changed.

@@ -1,0 +1,45 @@
+"""A bar that moves while something long goes on, where somebody watches."""
+
+import sys
+import time
+from typing import Final
+
+_WIDTH: Final = 30
+_EVERY: Final = 0.1
+"""Seconds."""
+
+
+class Bar:
+    """Bytes and objects read so far, of as many bytes as are known."""
+
+    def __init__(self, total: int) -> None:
+        self._total = total
+        self._done = 0
+        self._objects = 0
+        self._shown = 0.0
+        self._is_watched = sys.stderr.isatty()
+
+    def advance(self, size: int, objects: int) -> None:
+        """So much more was read."""
+        self._done += size
+        self._objects += objects
+        if self._is_watched and time.monotonic() - self._shown > _EVERY:
+            self._shown = time.monotonic()
+            self._write(self._line())
+
+    def end(self) -> None:
+        """Take the bar away."""
+        if self._is_watched:
+            self._write("")
+
+    def _line(self) -> str:
+        told = f"{self._objects:,} objects, {self._done >> 20:,} MiB"
+        if not self._total:
+            return told
+        share = min(1.0, self._done / self._total)
+        full = round(_WIDTH * share)
+        return f"{'█' * full}{'░' * (_WIDTH - full)} {share:4.0%}  {told}"
+
+    def _write(self, line: str) -> None:
+        sys.stderr.write(f"\r\033[K{line}")
+        sys.stderr.flush()

@@ -1,0 +1,86 @@
+"""An audit as plain data."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from memqos.draw.audited import Audited, total_of
+from memqos.draw.findings import findings_data
+from memqos.errors import InputError
+from memqos.findings.audit import NodeAudit, SpaceAudit
+from memqos.findings.spread import Unasked
+
+
+def audit_data(audited: Audited, pods: Sequence[bytes]) -> dict[str, Any]:
+    """Everything, with `pods` as JSON texts already."""
+    audit = audited.audit
+    data: dict[str, Any] = {
+        "release": audited.terms.release,
+        "policy": audited.terms.policy,
+        "factor": audited.terms.factor,
+        "counts": {
+            "pods": audit.pods,
+            "nodes": len(audit.nodes),
+            "namespaces": len(audit.spaces),
+            "findings": len(audited.findings),
+            "faults": len(audited.faults) + audited.more_faults,
+            "ended": audit.ended,
+            "measured": audit.measured,
+            "classes": audit.classes,
+            "severities": dict(Counter(finding.severity for finding in audited.findings)),
+        },
+        "memory": msgspec.to_builtins(total_of(audit)),
+        "findings": findings_data(audited.findings),
+        "nodes": [_node(node) for node in audit.nodes],
+        "unscheduled": None if audit.unscheduled is None else _node(audit.unscheduled),
+        "namespaces": [_space(space) for space in audit.spaces],
+        "pods": [msgspec.Raw(text) for text in pods],
+        "faults": [_fault(fault) for fault in audited.faults],
+        "notes": list(audited.notes),
+    }
+    if audited.compared is not None:
+        contrast = msgspec.to_builtins(audited.compared.contrast)
+        data["compared"] = {"with": audited.compared.title, **contrast}
+    return data
+
+
+def _node(node: NodeAudit) -> dict[str, Any]:
+    data = msgspec.to_builtins(node)
+    share = {
+        measure: None if (part := node.share(getattr(node, measure))) is None else round(part, 4)
+        for measure in ("requested", "limits", "min", "low", "usage")
+    }
+    return {
+        **data,
+        "shares": share,
+        "unasked_min": _unasked(node.unasked_min),
+        "unasked_low": _unasked(node.unasked_low),
+    }
+
+
+def _unasked(found: Unasked) -> dict[str, Any]:
+    return {
+        "total": found.total,
+        "most": [{"pod": pod, "amount": amount} for pod, amount in found.most],
+    }
+
+
+def _space(space: SpaceAudit) -> dict[str, Any]:
+    quotas = [
+        {**msgspec.to_builtins(room), "left": max(0, room.hard - room.used)}
+        for room in space.quotas
+    ]
+    return {**msgspec.to_builtins(space), "quotas": quotas}
+
+
+def _fault(fault: InputError) -> dict[str, Any]:
+    return {
+        "what": fault.what,
+        "file": fault.file,
+        "line": fault.line,
+        "column": fault.column,
+        "field": fault.field,
+        "hint": fault.hint,
+    }

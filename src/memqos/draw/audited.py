@@ -1,0 +1,113 @@
+"""An audit ready to be drawn: with its findings, its faults and what it is compared with."""
+
+from typing import Final
+
+import msgspec
+
+from memqos.errors import InputError
+from memqos.findings.audit import Audit, NodeAudit
+from memqos.findings.contrast import Contrast
+from memqos.findings.finding import Finding, Severity
+
+
+class Terms(msgspec.Struct, frozen=True):
+    """The terms of an audit, as a person says them."""
+
+    release: str
+    policy: str
+    factor: float | None
+
+    def __str__(self) -> str:
+        factor = "" if self.factor is None else f" · factor {self.factor:g}"
+        return f"Kubernetes {self.release} · policy {self.policy}{factor}"
+
+
+class Compared(msgspec.Struct, frozen=True):
+    """What an audit is compared with."""
+
+    title: str
+    contrast: Contrast
+
+
+class Audited(msgspec.Struct, frozen=True):
+    """All there is to show."""
+
+    terms: Terms
+    audit: Audit
+    findings: tuple[Finding, ...]
+    faults: tuple[InputError, ...]
+    more_faults: int
+    notes: tuple[str, ...]
+    sources: tuple[str, ...]
+    compared: Compared | None = None
+
+
+class Total(msgspec.Struct, frozen=True):
+    """All nodes whose memory is known, together."""
+
+    offered: int
+    requested: int
+    limits: int
+    min: int
+    low: int
+    usage: int
+
+    def share(self, amount: int) -> float:
+        return amount / self.offered if self.offered else 0.0
+
+
+MEASURES: Final[tuple[tuple[str, str], ...]] = (
+    ("requested", "requested"),
+    ("limits", "limits"),
+    ("min", "memory.min: never reclaimed"),
+    ("low", "memory.low: reclaimed last"),
+    ("usage", "in use"),
+)
+"""Fields of Total, and how a person calls them."""
+
+
+def total_of(audit: Audit) -> Total:
+    """What all nodes come to."""
+    nodes = [node for node in audit.nodes if node.memory is not None]
+    return Total(
+        sum(node.memory.published for node in nodes if node.memory is not None),
+        *[sum(getattr(node, measure) for node in nodes) for measure, _ in MEASURES],
+    )
+
+
+def fullest(audit: Audit) -> list[NodeAudit]:
+    """Nodes in the order of what is requested of them, the fullest first."""
+    known = [node for node in audit.nodes if node.memory is not None and node.memory.published]
+    return sorted(known, key=lambda node: (-requested_share(node), node.name))
+
+
+def requested_share(node: NodeAudit) -> float:
+    """Of what a node offers to pods."""
+    return share_of(node, node.requested)
+
+
+def share_of(node: NodeAudit, amount: int) -> float:
+    """An amount beside what a node offers to pods."""
+    assert node.memory is not None
+    return amount / node.memory.published
+
+
+class RuleGroup(msgspec.Struct, frozen=True):
+    """The findings of one rule."""
+
+    rule: str
+    severity: Severity
+    what: str
+    fix: str
+    findings: tuple[Finding, ...]
+
+
+def by_rule(findings: tuple[Finding, ...]) -> list[RuleGroup]:
+    """Findings rule by rule, in their order."""
+    groups: dict[str, list[Finding]] = {}
+    for finding in findings:
+        groups.setdefault(finding.rule, []).append(finding)
+    return [
+        RuleGroup(rule, each[0].severity, each[0].what, each[0].fix, tuple(each))
+        for rule, each in groups.items()
+    ]

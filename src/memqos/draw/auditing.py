@@ -1,0 +1,222 @@
+"""An audit as a person reads it in a terminal: bars, tables, and who stands out."""
+
+from collections.abc import Iterator
+from textwrap import wrap
+from typing import Final
+
+from memqos.draw.amounts import counted
+from memqos.draw.audited import (
+    MEASURES,
+    Audited,
+    Compared,
+    RuleGroup,
+    by_rule,
+    fullest,
+    share_of,
+    total_of,
+)
+from memqos.draw.findings import findings_summary
+from memqos.draw.table import short, table
+from memqos.findings.audit import NodeAudit
+from memqos.findings.contrast import COUNTS, Measure, NodeContrast
+
+_WIDTH: Final = 100
+_BAR: Final = 24
+_EIGHTHS: Final = " ▏▎▍▌▋▊▉█"
+_NODES: Final = 5
+_OFFENDERS: Final = 3
+_NAMES: Final[dict[Measure, str]] = {
+    "pods": "pods",
+    "requested": "requested",
+    "limits": "limits",
+    "min": "memory.min",
+    "low": "memory.low",
+    "high": "containers with a memory.high",
+    "throttled": "containers throttled at once",
+    "usage": "in use",
+}
+
+
+def auditing(audited: Audited) -> list[str]:
+    """The whole summary."""
+    audit = audited.audit
+    spaces = counted(len(audit.spaces), "namespace")
+    ended = f" ({counted(audit.ended, 'more')} ended)".replace("mores", "more")
+    lines = [
+        f"{counted(audit.pods, 'pod')}{ended if audit.ended else ''} on "
+        f"{counted(len(audit.nodes), 'node')} in {spaces} · {audited.terms}",
+        *[f"note: {note}" for note in audited.notes],
+        "",
+        *_classes(audited),
+        "",
+        *_memory(audited),
+    ]
+    if audited.compared is not None:
+        return [*lines, *_compared(audited.compared)]
+    return [*lines, *_nodes(audited), *_findings(audited)]
+
+
+def bar(share: float, width: int = _BAR) -> str:
+    """A bar as long as its share, in eighths of a sign; past the end it says so."""
+    eighths = min(round(share * width * 8), width * 8)
+    full, rest = divmod(max(eighths, 1 if share > 0 else 0), 8)
+    text = "█" * full + (_EIGHTHS[rest] if rest else "")
+    return (text[:-1] + "▶" if share > 1 else text).ljust(width, "·")
+
+
+def _classes(audited: Audited) -> list[str]:
+    pods = audited.audit.pods
+    return table(
+        [
+            [name, bar(count / pods if pods else 0), f"{count:,}", f"{_percent(count, pods)}"]
+            for name, count in audited.audit.classes.items()
+        ],
+        left=2,
+    )
+
+
+def _memory(audited: Audited) -> list[str]:
+    total = total_of(audited.audit)
+    if not total.offered:
+        return ["no node's memory is known"]
+    rows = []
+    for measure, name in MEASURES:
+        amount = getattr(total, measure)
+        if amount or measure != "usage":
+            share = total.share(amount)
+            rows.append([name, bar(share), short(amount), f"{share:.0%}"])
+    return [f"of {short(total.offered)} that nodes offer to pods:", *table(rows, left=2)]
+
+
+def _nodes(audited: Audited) -> list[str]:
+    nodes = fullest(audited.audit)
+    if not nodes:
+        return []
+    rows = [["node", "pods", "requested", "limits", "min", "low", "in use", "throttled"]]
+    rows += [_node_row(node) for node in nodes[:_NODES]]
+    shown = "the fullest nodes:" if len(nodes) > _NODES else "nodes, the fullest first:"
+    lines = ["", shown, *table(rows)]
+    busiest = max(nodes, key=lambda node: (node.usage, node.name))
+    if busiest.evicted_first:
+        order = ", ".join(each.pod for each in busiest.evicted_first)
+        lines.append(f"evicted first on {busiest.name}: {order}")
+    killed = next((node for node in [busiest, *nodes] if node.killed_first), None)
+    if killed is not None:
+        order = ", ".join(
+            f"{each.container} ({each.oom_score_adj})" for each in killed.killed_first
+        )
+        lines.append(f"killed first on {killed.name}: {order}")
+    return lines
+
+
+def _node_row(node: NodeAudit) -> list[str]:
+    amounts = (node.requested, node.limits, node.min, node.low, node.usage)
+    return [
+        node.name,
+        f"{node.pods:,}",
+        *[f"{share_of(node, amount):.0%}" for amount in amounts[:-1]],
+        f"{share_of(node, node.usage):.0%}" if node.measured else "–",
+        f"{node.throttled:,}" if node.measured else "–",
+    ]
+
+
+def _findings(audited: Audited) -> list[str]:
+    lines = [""]
+    for group in by_rule(audited.findings):
+        lines += [*_group(group), ""]
+    return [*lines, findings_summary(audited.findings)]
+
+
+def _group(group: RuleGroup) -> Iterator[str]:
+    places = counted(len(group.findings), "place")
+    yield f"{group.severity:7}  {group.rule}  {places}"
+    yield from _wrapped(group.what)
+    for finding in group.findings[:_OFFENDERS]:
+        yield f"  · {finding.where}: {'; '.join(finding.evidence[:2])}"
+    if len(group.findings) > _OFFENDERS:
+        yield f"  · … and {len(group.findings) - _OFFENDERS:,} more"
+    yield from _wrapped(f"fix: {group.fix}")
+
+
+def _compared(compared: Compared) -> Iterator[str]:
+    found = compared.contrast
+    yield ""
+    yield f"here, and there: {compared.title}"
+    rows = [["", "here", "there", "change"]]
+    for measure, name in _NAMES.items():
+        one, other = found.before[measure], found.after[measure]
+        if one or other:
+            rows.append(
+                [name, _amount(measure, one), _amount(measure, other), _by(measure, other - one)]
+            )
+    for name, count in found.classes_after.items():
+        was = found.classes_before.get(name, 0)
+        if was != count:
+            rows.append([name, f"{was:,}", f"{count:,}", _by("pods", count - was)])
+    yield from table(rows)
+    yield ""
+    if not found.nodes:
+        yield "no node differs"
+    else:
+        yield f"{counted(len(found.nodes), 'node differs', 'nodes differ')}" + (
+            f", {counted(found.changed, 'pod has', 'pods have')} other values"
+            if found.changed
+            else ""
+        )
+        yield from _node_changes(found.nodes)
+    yield ""
+    for findings, word in ((found.found, "found only there"), (found.gone, "found only here")):
+        for group in by_rule(findings):
+            yield f"{word}: {group.severity} {group.rule}, {counted(len(group.findings), 'place')}"
+
+
+def _node_changes(nodes: tuple[NodeContrast, ...]) -> list[str]:
+    measures: list[Measure] = [
+        measure for measure in _NAMES if any(node.by(measure) for node in nodes)
+    ]
+    rows = [["node", "pods changed", *[_SHORT.get(each, each) for each in measures]]]
+    for node in nodes[:_NODES]:
+        where = "" if node.before and node.after else " (new)" if node.after else " (gone)"
+        rows.append(
+            [
+                (node.name or "(no node)") + where,
+                f"{node.changed:,}",
+                *[_by(measure, node.by(measure)) for measure in measures],
+            ]
+        )
+    lines = table(rows)
+    if len(nodes) > _NODES:
+        lines.append(f"… and {len(nodes) - _NODES:,} more")
+    return lines
+
+
+_SHORT: Final[dict[Measure, str]] = {
+    "min": "memory.min",
+    "low": "memory.low",
+    "high": "with a high",
+}
+
+
+def _amount(measure: Measure, amount: int) -> str:
+    return f"{amount:,}" if measure in COUNTS else short(amount)
+
+
+def _by(measure: Measure, change: int) -> str:
+    if not change:
+        return "–"
+    return f"{'+' if change > 0 else '−'}{_amount(measure, abs(change))}"
+
+
+def _percent(part: int, whole: int) -> str:
+    return f"{part / whole:.0%}" if whole else "–"
+
+
+def _wrapped(text: str) -> list[str]:
+    return wrap(
+        text,
+        _WIDTH,
+        initial_indent="  ",
+        subsequent_indent="  ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

@@ -1,0 +1,180 @@
+"""What becomes of pods that are alike: under one release, on nodes of one size of memory."""
+
+from typing import Final
+
+import msgspec
+
+from memqos.api.defaulting import defaulted
+from memqos.api.dumped import pod_decoder
+from memqos.api.in_force import in_force
+from memqos.api.pod import Pod, ResourceRequirements
+from memqos.api.qos import qos_class
+from memqos.api.resources import MEMORY, NOTHING, Amounts, whole
+from memqos.api.shape import Shape, containers_of, shape_of
+from memqos.api.validation import container_errors, shape_errors
+from memqos.cluster.eviction_rank import memory_request
+from memqos.cluster.held import held_requests
+from memqos.errors import InputError
+from memqos.plan.brief import Outline, PodBrief, brief_on, outline_of
+from memqos.plan.semantics import is_stored
+from memqos.plan.setting import Value
+from memqos.plan.terms import Terms
+
+_STEADY: Final = frozenset({"regular", "sidecar"})
+"""Containers that run as long as their pod does."""
+
+
+class Case(msgspec.Struct, frozen=True, gc=False):
+    """Pods that are alike, as far as the node does not matter."""
+
+    outline: Outline
+    held: int
+    """Bytes the scheduler charges the node with."""
+    ranked: int
+    """What eviction takes for the request, in thousandths of a byte."""
+    errors: tuple[str, ...]
+    """Why the API server would refuse such a pod."""
+    unrequesting: tuple[int, ...]
+    """Containers that run on and request no memory, by number, unless the pod does for them."""
+    unlimited: tuple[int, ...]
+    """Containers that run on without a limit, by number, unless the pod has one for them."""
+
+
+class Numbers(msgspec.Struct, frozen=True, gc=False):
+    """A case on nodes of one size, made ready to be added up."""
+
+    case: Case
+    brief: PodBrief
+    min: int
+    """What the pod's cgroup claims; 0 where nothing is written."""
+    low: int
+    highs: tuple[tuple[int, int], ...]
+    """Containers with a memory.high: number and bytes."""
+    worst: tuple[int, int] | None
+    """The highest oom_score_adj, and the number of its container; None where it is not known."""
+
+
+def case_of(text: bytes, terms: Terms) -> Case:
+    """The case of an abridged pod, under terms that know no node.
+
+    Raise InputError where a quantity cannot be read.
+    """
+    pod = pod_decoder.decode(text)
+    release = terms.release
+    if not is_stored(pod):
+        asked = shape = defaulted(pod, release)
+    else:
+        asked = shape = shape_of(pod, release)
+        if not _is_settled(pod):
+            shape = shape_of(in_force(pod), release)
+    outline = outline_of(shape, terms, qos_class(shape, release))
+    held = outline.brief.request
+    if shape is not asked:
+        held = whole(held_requests(pod, asked, release).get(MEMORY, 0))
+    errors = (*container_errors(pod), *shape_errors(asked, release))
+    level = asked.pod if asked.pod is not None and release.enabled("PodLevelResources") else NOTHING
+    return Case(
+        outline,
+        held,
+        memory_request(asked, release),
+        tuple([str(error) for error in errors]),
+        ()
+        if level.requests.get(MEMORY)
+        else _lacking([part.requests for part in asked.parts], asked),
+        () if level.limits.get(MEMORY) else _lacking([part.limits for part in asked.parts], asked),
+    )
+
+
+def numbers_of(case: Case, terms: Terms) -> Numbers:
+    """A case on nodes with the memory these terms say."""
+    brief = brief_on(case.outline, terms)
+    highs: list[tuple[int, int]] = []
+    worst: tuple[int, int] | None = None
+    for number, each in enumerate(brief.containers):
+        if each.role not in _STEADY:
+            continue
+        if isinstance(each.high, int):
+            highs.append((number, each.high))
+        score = each.oom_score_adj
+        if score is not None and (worst is None or score > worst[0]):
+            worst = score, number
+    return Numbers(case, brief, _claim(brief.min), _claim(brief.low), tuple(highs), worst)
+
+
+class Cases:
+    """Cases by number, each worked out once and only if asked for."""
+
+    def __init__(self, texts: list[bytes], terms: Terms) -> None:
+        self._texts = texts
+        self._terms = msgspec.structs.replace(terms, memory_capacity=None, memory_allocatable=None)
+        self._cases: dict[int, Case | InputError] = {}
+        self._sizes: dict[tuple[int | None, int | None], OnNodes] = {}
+
+    def on(self, capacity: int | None, allocatable: int | None) -> "OnNodes":
+        """The cases on nodes with so much memory."""
+        size = (capacity, allocatable)
+        if size not in self._sizes:
+            terms = msgspec.structs.replace(
+                self._terms, memory_capacity=capacity, memory_allocatable=allocatable
+            )
+            self._sizes[size] = OnNodes(self, terms)
+        return self._sizes[size]
+
+    def case(self, like: int) -> Case | InputError:
+        known = self._cases.get(like)
+        if known is None:
+            try:
+                known = case_of(self._texts[like], self._terms)
+            except InputError as error:
+                known = error
+            except msgspec.DecodeError as error:
+                known = InputError(str(error))
+            self._cases[like] = known
+        return known
+
+
+class OnNodes(dict[int, Numbers | InputError]):
+    """Numbers by case, on nodes of one size."""
+
+    def __init__(self, cases: Cases, terms: Terms) -> None:
+        self.terms = terms
+        self._all = cases
+
+    def __missing__(self, like: int) -> Numbers | InputError:
+        case = self._all.case(like)
+        found = case if isinstance(case, InputError) else numbers_of(case, self.terms)
+        self[like] = found
+        return found
+
+
+def _is_settled(pod: Pod) -> bool:
+    """Whether all that is reported of a pod is what it asks for: nothing is being resized."""
+    spec, status = pod.spec, pod.status
+    if status is None or spec.resources is not None:
+        return status is None
+    asked = {each.name: each.resources or _EMPTY for each in containers_of(pod)}
+    for each in (status.container_statuses or ()) + (status.init_container_statuses or ()):
+        own = asked.get(each.name, _EMPTY)
+        if each.resources is not None and each.resources != own:
+            return False
+        if each.allocated_resources is not None and each.allocated_resources != own.requests:
+            return False
+    return True
+
+
+_EMPTY: Final = ResourceRequirements()
+
+
+def _lacking(amounts: list[Amounts], shape: Shape) -> tuple[int, ...]:
+    """Containers that run on and have no memory in these lists, by number."""
+    return tuple(
+        [
+            number
+            for number, (each, part) in enumerate(zip(amounts, shape.parts, strict=True))
+            if part.role in _STEADY and not each.get(MEMORY)
+        ]
+    )
+
+
+def _claim(value: Value) -> int:
+    return value if isinstance(value, int) else 0

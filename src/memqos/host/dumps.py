@@ -1,0 +1,205 @@
+"""Dumps of clusters, read in blocks: plain files, compressed ones and standard input.
+
+A block of a plain file is named by its bounds and read by whoever works on it; any other comes with
+its text.
+"""
+
+import gzip
+import mmap
+import os
+import stat
+import sys
+import zlib
+from collections.abc import Iterator
+from typing import BinaryIO, Final, NamedTuple, cast
+
+from memqos.api.dumptext import Layout, Size, cut_before, is_json, layout_of
+from memqos.errors import InputError
+
+STDIN: Final = "-"
+BLOCK: Final = 1 << 20
+_HEAD: Final = 1 << 16
+_COMMA: Final = ord(",")
+_GZIP: Final = b"\x1f\x8b"
+_LARGEST_YAML: Final = 512 << 20
+
+
+class Block(NamedTuple):
+    """A part of a dump: its text, or else where in the file it stands."""
+
+    file: str
+    layout: Layout
+    start: int
+    end: int
+    is_last: bool
+    text: bytes | None = None
+    is_text: bool = False
+    """Whether it came with its text, and cannot be read again."""
+
+
+class Yaml(NamedTuple):
+    """A file that is not JSON, as a whole."""
+
+    file: str
+    text: bytes
+
+
+class Dump(NamedTuple):
+    """A file to be read, and how large it is; 0 where nobody knows before the end."""
+
+    name: str
+    size: int
+
+    def blocks(self) -> Iterator[Block | Yaml | InputError]:
+        """The parts of the file in order; what cannot be read is an error in its place."""
+        try:
+            if self.name == STDIN:
+                yield from _stream("<stdin>", sys.stdin.buffer)
+                return
+            with open(self.name, "rb") as file:
+                if self.size and _head(file)[:2] != _GZIP:
+                    yield from _mapped(self.name, file, self.size)
+                else:
+                    yield from _stream(self.name, file)
+        except (OSError, EOFError, zlib.error) as error:
+            strerror = getattr(error, "strerror", None)
+            what = strerror.lower() if strerror else f"cannot be decompressed: {error}"
+            yield InputError(what, file=self.name)
+
+
+def dump_of(path: str) -> Dump:
+    """A file by its path; `-` is standard input."""
+    if path == STDIN:
+        return Dump(path, 0)
+    try:
+        status = os.stat(path)
+    except OSError:
+        return Dump(path, 0)
+    return Dump(path, status.st_size if stat.S_ISREG(status.st_mode) else 0)
+
+
+class Reading:
+    """Reads blocks of plain files into the same room again and again."""
+
+    def __init__(self) -> None:
+        self._room = bytearray(BLOCK + 2)
+
+    def objects_of(self, block: Block) -> tuple[memoryview, Size] | None:
+        """A block as the decoder takes it, and its size; it holds until the next one is read.
+
+        Items come as an array. None where the block does not end between two of them.
+        """
+        count = block.end - block.start
+        if count + 2 > len(self._room):
+            self._room = bytearray(2 * count)
+        room = self._room
+        if block.text is not None:
+            room[1 : count + 1] = block.text
+        else:
+            with open(block.file, "rb", buffering=0) as file:
+                file.seek(block.start)
+                if file.readinto(memoryview(room)[1 : count + 1]) != count:
+                    return None
+        last = room.rfind(b"\n", 1, count + 1)
+        size = Size(room.count(b"\n", 1, count + 1), count - max(last, 0))
+        if block.layout.form == "lines":
+            return memoryview(room)[1 : count + 1], size
+        end = count
+        while end and room[end] in b" \t\r\n":
+            end -= 1
+        if room[end] != _COMMA:
+            return None
+        room[0], room[end] = b"[]"
+        return memoryview(room)[: end + 1], size
+
+
+def text_of(block: Block) -> bytes:
+    """The text of a block, read now if it did not come along."""
+    if block.text is not None:
+        return block.text
+    with open(block.file, "rb", buffering=0) as file:
+        file.seek(block.start)
+        text = file.read(block.end - block.start)
+    if len(text) != block.end - block.start:
+        raise InputError("the file has shrunk while it was read", file=block.file)
+    return text
+
+
+def _head(file: BinaryIO) -> bytes:
+    head = file.read(_HEAD)
+    file.seek(0)
+    return head
+
+
+def _mapped(name: str, file: BinaryIO, size: int) -> Iterator[Block | Yaml]:
+    head = _head(file)
+    if not is_json(head):
+        yield _yaml(name, file)
+        return
+    layout = layout_of(head)
+    with mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) as text:
+        start = layout.start
+        while start < size:
+            end = _cut(text, layout, start, size)
+            yield Block(name, layout, start, end, end == size)
+            start = end
+
+
+def _cut(text: mmap.mmap, layout: Layout, start: int, size: int) -> int:
+    """Where the block that starts here ends: as far as it may reach, or further if it must."""
+    reach = BLOCK
+    while start + reach < size:
+        found = cut_before(text, layout, start, start + reach)
+        if found is not None:
+            return found
+        reach *= 2
+    return size
+
+
+def _stream(name: str, file: BinaryIO) -> Iterator[Block | Yaml]:
+    head = file.read(_HEAD)
+    if head[:2] == _GZIP:
+        file = cast(BinaryIO, gzip.GzipFile(fileobj=cast(BinaryIO, _Pushed(head, file)), mode="rb"))
+        head = file.read(_HEAD)
+    if not is_json(head):
+        yield _yaml(name, file, head)
+        return
+    layout = layout_of(head)
+    text, reach = head[layout.start :], BLOCK
+    while True:
+        more = file.read(max(_HEAD, reach - len(text)))
+        if not more:
+            break
+        text += more
+        found = cut_before(text, layout, 0, len(text)) if len(text) >= reach else None
+        if found is None:
+            reach = max(reach, 2 * len(text)) if len(text) >= reach else reach
+            continue
+        yield Block(name, layout, 0, found, False, text[:found], True)
+        text, reach = text[found:], BLOCK
+    yield Block(name, layout, 0, len(text), True, text, True)
+
+
+def _yaml(name: str, file: BinaryIO, head: bytes = b"") -> Yaml:
+    text = head + file.read(_LARGEST_YAML + 1)
+    if len(text) > _LARGEST_YAML:
+        what = f"YAML larger than {_LARGEST_YAML >> 20} MiB"
+        raise InputError(what, file=name, hint="dump the cluster as JSON: kubectl get … -o json")
+    return Yaml(name, text)
+
+
+class _Pushed:
+    """A stream whose first bytes were read already."""
+
+    def __init__(self, head: bytes, file: BinaryIO) -> None:
+        self._head = head
+        self._file = file
+
+    def read(self, count: int = -1) -> bytes:
+        if not self._head:
+            return self._file.read(count)
+        if count < 0:
+            head, self._head = self._head, b""
+            return head + self._file.read()
+        head, self._head = self._head[:count], self._head[count:]
+        return head
