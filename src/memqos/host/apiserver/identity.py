@@ -164,7 +164,7 @@ class Identity:
         name = field.replace("-", "_")
         holder = self._access.cluster if "authority" in field else self._access.user
         try:
-            return base64.b64decode(getattr(holder, name))
+            return base64.b64decode("".join(getattr(holder, name).split()), validate=True)
         except (binascii.Error, ValueError):
             raise InputError("not base64", file=self._access.origin, field=field) from None
 
