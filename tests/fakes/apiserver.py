@@ -252,6 +252,8 @@ class _Handler(BaseHTTPRequestHandler):
             status = fake.dice.choice([410, 429, 500, 503])
             return self._status(status, "a bad day", {"Retry-After": "0"} if status == 429 else {})
         *_, parent, last = ["", "", *parts.path.strip("/").split("/")]
+        if not parts.path.startswith("/api/v1/"):
+            return self._status(404, "the server could not find the requested resource")
         if last in fake.stores:
             namespace = parent if "/namespaces/" in parts.path and last != "namespaces" else ""
             store, wanted = fake.stores[last], _wanted(query, namespace)

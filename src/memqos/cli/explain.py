@@ -8,9 +8,18 @@ import click
 from memqos.api.pod import Pod
 from memqos.api.shape import Shape, containers_of, shape_of
 from memqos.api.workloads import Template
-from memqos.cli.output import emit
+from memqos.cli.clusters import LIVE_PODS, Live, cluster_options
+from memqos.cli.output import complain, emit
 from memqos.cli.reading import Reader
-from memqos.cli.terms import InForce, asked, in_force, options_of, terms_data, terms_options
+from memqos.cli.terms import (
+    InForce,
+    asked,
+    in_force,
+    options_of,
+    terms_data,
+    terms_options,
+    wanted_in,
+)
 from memqos.draw.explained import Explained, terms_line
 from memqos.errors import InputError
 from memqos.plan.semantics import Planner, is_stored
@@ -21,7 +30,7 @@ Row = list[Explained]
 
 
 @click.command()
-@click.argument("files", nargs=-1, required=True, metavar="FILE…")
+@click.argument("files", nargs=-1, metavar="FILE…")
 @click.option("--why", is_flag=True, help="Show the derivation of every number.")
 @click.option(
     "-o",
@@ -35,26 +44,35 @@ Row = list[Explained]
     metavar="VERSION,…",
     help="A column for each of these releases, differences marked.",
 )
+@cluster_options("context", "namespace", "selector")
 @terms_options
 def command(
     files: tuple[str, ...],
     why: bool,
     output: Literal["table", "json", "yaml", "svg"],
     compare: str | None,
+    context: str | None,
+    namespace: str | None,
+    selector: str | None,
     **options: Any,
 ) -> int:
     """Show what a node will do with the Pods in FILE… and why.
 
     FILE is a manifest in YAML or JSON with any number of documents, a folder of them, or - for
     standard input: Pods, Lists, and the templates inside Deployment, StatefulSet, DaemonSet,
-    ReplicaSet, Job and CronJob.
+    ReplicaSet, Job and CronJob. Or it names one of these in a live cluster, such as pod/web-0;
+    without FILE, -n and -l select the pods. A live pod is taken as the cluster holds it.
 
     Exit code 1 if anything could not be read or is invalid; the rest is explained all the same.
     """
     wanted = asked(**options_of(options))
+    live = Live(context, namespace, selector)
+    files = live.files(files)
     releases = [part.strip() for part in compare.split(",")] if compare else [None]
-    under = [in_force(wanted, release) for release in releases]
-    reader = Reader()
+    if any(map(live.knows, files)):
+        wanted = wanted_in(live, wanted)
+    under = [in_force(wanted, release, live) for release in releases]
+    reader = Reader(live)
     rows = _rows(reader, files, under)
     if output == "svg":
         _print_svg(rows, under)
@@ -64,6 +82,8 @@ def command(
         _print_comparison(rows, under)
     else:
         _print(rows, under[0], why=why)
+    if LIVE_PODS in files and not reader.pods_read:
+        complain(f"there are no {live.selection}")
     return 1 if reader.faults else 0
 
 

@@ -7,6 +7,7 @@ from typing import Any, Final, Literal
 import click
 
 from memqos.api.validation import validate
+from memqos.cli.clusters import CLUSTER, LIVE_NODES, RUNNING_PODS, Live, cluster_options
 from memqos.cli.nodes import Found, demands, read_nodes, rooms, shape
 from memqos.cli.output import emit
 from memqos.cli.reading import Reader
@@ -30,9 +31,9 @@ LONG: Final = 200_000
 @click.option(
     "--nodes",
     "nodes_file",
-    required=True,
     metavar="FILE",
-    help="Nodes, and Pods if they stand there too: kubectl get nodes,pods -A -o yaml",
+    help="Nodes, and Pods if they stand there too: kubectl get nodes,pods -A -o yaml; "
+    "or the word cluster, for those of a live one.",
 )
 @click.option("--pods", "pods_file", metavar="FILE", help="The Pods on the nodes.")
 @click.option("--why", is_flag=True, help="Show the arithmetic of every node.")
@@ -43,13 +44,16 @@ LONG: Final = 200_000
     default="table",
     help="What to print.  [default: table]",
 )
+@cluster_options("context", "namespace")
 @release_options
 def command(
     files: tuple[str, ...],
-    nodes_file: str,
+    nodes_file: str | None,
     pods_file: str | None,
     why: bool,
     output: Literal["table", "json", "yaml"],
+    context: str | None,
+    namespace: str | None,
     release: str | None,
     gates: tuple[str, ...],
 ) -> int:
@@ -60,9 +64,15 @@ def command(
     counted; --why lists each of them.
 
     FILE is a manifest, a folder, a snapshot, or - for standard input; --nodes takes a snapshot too.
+    It may also name a pod or workload in a live cluster, such as deployment/web.
     Exit code 2 if a pod fits no node, 1 if anything could not be read or is invalid.
     """
-    reader = Reader()
+    live = Live(context, namespace)
+    if nodes_file is None and not live.is_asked:
+        raise click.UsageError("Missing option '--nodes', or --context for a live cluster.")
+    if nodes_file in (None, CLUSTER):
+        nodes_file, pods_file = LIVE_NODES, pods_file or RUNNING_PODS
+    reader = Reader(live)
     nodes = read_nodes(reader, nodes_file)
     reader.insist(nodes_file)
     more = [] if pods_file is None else list(reader.pods([pods_file]))

@@ -11,6 +11,7 @@ from memqos.api.qos import qos_class
 from memqos.api.shape import Shape, shape_of
 from memqos.api.thresholds import ALLOCATABLE_MEMORY, MEMORY_AVAILABLE, Threshold
 from memqos.cli.amounts import Bytes
+from memqos.cli.clusters import CLUSTER, LIVE_METRICS, LIVE_PODS, Live, cluster_options
 from memqos.cli.output import emit
 from memqos.cli.reading import Reader
 from memqos.cli.releases import release_asked, release_options
@@ -33,12 +34,18 @@ _NAMED = 3
 
 
 @click.command()
-@click.option("--pods", "pods_file", metavar="FILE", help="The Pods of one node.")
+@click.option(
+    "--pods",
+    "pods_file",
+    metavar="FILE",
+    help="The Pods of one node, or the word cluster, for those of --node-name.",
+)
 @click.option(
     "--usage",
     "usage_file",
     metavar="FILE",
-    help="What they use: PodMetrics, a kubelet's /stats/summary, or a mapping.",
+    help="What they use: PodMetrics, a kubelet's /stats/summary, or a mapping.  "
+    "[default: the cluster's metrics, for its pods]",
 )
 @click.option("--snapshot", "snapshot_file", metavar="FILE", help="Both, out of a snapshot.")
 @click.option(
@@ -56,6 +63,7 @@ _NAMED = 3
     default="table",
     help="What to print.  [default: table]",
 )
+@cluster_options("context", "node_name")
 @release_options
 def command(
     pods_file: str | None,
@@ -65,6 +73,8 @@ def command(
     need: int | None,
     why: bool,
     output: Literal["table", "json", "yaml"],
+    context: str | None,
+    node_name: str | None,
     release: str | None,
     gates: tuple[str, ...],
 ) -> int:
@@ -74,12 +84,13 @@ def command(
     kubectl get pods -A --field-selector spec.nodeName=worker-1 -o yaml > pods.yaml
     kubectl get --raw /api/v1/nodes/worker-1/proxy/stats/summary > usage.json
     memqos rank eviction --pods pods.yaml --usage usage.json --kubelet kubelet.yaml
+    memqos rank eviction --node-name worker-1 --context prod
 
     Pods without statistics go first, then those that use more than they request, then those of
     lower priority, then those that use most above their request. Usage may also be given as
     `namespace/name: 512Mi`, or `namespace/name: {container: 512Mi}`.
     """
-    given = _given(pods_file, usage_file, snapshot_file)
+    given = _given(pods_file, usage_file, snapshot_file, Live(context, node_name=node_name))
     asked, notes = release_asked(release, gates, given.version)
     notes += given.notes
     kubelet = _kubelet(kubelet_file, given, asked)
@@ -110,7 +121,13 @@ class _Given(NamedTuple):
     file: str = ""
 
 
-def _given(pods: str | None, usage: str | None, snapshot: str | None) -> _Given:
+def _given(pods: str | None, usage: str | None, snapshot: str | None, live: Live) -> _Given:
+    if pods == CLUSTER or (pods is None and live.is_asked):
+        if snapshot is not None:
+            raise click.UsageError("a snapshot has its own pods: leave the cluster out")
+        if live.node_name is None:
+            raise click.UsageError("--node-name is missing: each node evicts on its own")
+        return _of_cluster(live, usage)
     if (pods is None) == (snapshot is None):
         raise click.UsageError("give --pods and --usage, or --snapshot")
     if snapshot is not None:
@@ -137,8 +154,24 @@ def _given(pods: str | None, usage: str | None, snapshot: str | None) -> _Given:
     return given
 
 
-def _read_pods(file: str) -> tuple[Pod, ...]:
-    reader = Reader()
+def _of_cluster(live: Live, usage: str | None) -> _Given:
+    node = live.node()
+    info = node.status.node_info
+    pods = _read_pods(LIVE_PODS, live)
+    used = _read_usage(LIVE_METRICS if usage is None else usage, live)
+    known = {name_of(pod) for pod in pods}
+    return _Given(
+        pods,
+        # The metrics API tells of all nodes at once.
+        {name: each for name, each in used.pods.items() if usage is not None or name in known},
+        used.observations,
+        _about_sums(used),
+        None if info is None else info.kubelet_version,
+    )
+
+
+def _read_pods(file: str, live: Live | None = None) -> tuple[Pod, ...]:
+    reader = Reader(live)
     found: list[Pod] = []
     for template, pod in reader.pods([file]):
         try:
@@ -150,12 +183,13 @@ def _read_pods(file: str) -> tuple[Pod, ...]:
     return tuple(found)
 
 
-def _read_usage(file: str) -> "Usages":
+def _read_usage(file: str, live: Live | None = None) -> "Usages":
     from memqos.api.documents import read
     from memqos.cluster.usage_reading import usages_in
     from memqos.host.manifests import load
 
-    for name, data in load([file]):
+    loaded = live.load(file) if live is not None and live.knows(file) else load([file])
+    for name, data in loaded:
         if isinstance(data, InputError):
             raise data
         document: Document | InputError
