@@ -7,7 +7,7 @@ from importlib import import_module
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
-BENCHES = ("startup", "semantics", "plan", "fit", "numa")
+BENCHES = ("startup", "semantics", "plan", "fit", "numa", "apiserver")
 """A module each, with a function `report` that yields lines."""
 
 

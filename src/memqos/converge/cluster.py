@@ -7,7 +7,7 @@ from memqos.api.node import Node
 from memqos.api.pod import Pod
 from memqos.converge.asking import configuration_of
 from memqos.converge.observing import Configuration, configuration_in_file
-from memqos.errors import InputError
+from memqos.errors import InputError, MemqosError
 from memqos.host.apiserver.connection import ApiServer
 from memqos.host.apiserver.listing import found, listed
 from memqos.host.apiserver.resources import NODES, PODS, Selection, on_node
@@ -84,7 +84,12 @@ class FollowedNode:
         return f"node {self._node} at {self._server.where}"
 
     @property
-    def fault(self) -> Exception | None:
+    def version(self) -> str:
+        """The version of the cluster the pods are of."""
+        return self._pods.version
+
+    @property
+    def fault(self) -> MemqosError | None:
         """What keeps the state from being followed now."""
         return self._pods.fault or self._self.fault
 
