@@ -1,33 +1,29 @@
 """`memqos rank eviction`: the order in which a kubelet would evict, and what that frees."""
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
 
 import click
 
 from memqos.api.in_force import is_terminal
 from memqos.api.pod import Pod
 from memqos.api.qos import qos_class
-from memqos.api.shape import Shape, shape_of
+from memqos.api.shape import shape_of
 from memqos.api.thresholds import ALLOCATABLE_MEMORY, MEMORY_AVAILABLE, Threshold
 from memqos.cli.amounts import Bytes
-from memqos.cli.clusters import CLUSTER, LIVE_METRICS, LIVE_PODS, Live, cluster_options
+from memqos.cli.clusters import Live, cluster_options
 from memqos.cli.output import emit
-from memqos.cli.reading import Reader
+from memqos.cli.rank_eviction_given import Given, given_by
 from memqos.cli.releases import release_asked, release_options
 from memqos.cluster.eviction_blame import blame
-from memqos.cluster.eviction_rank import PodUsage, eviction_order, first_to_go
-from memqos.cluster.eviction_signals import Observation, Reading, readings
+from memqos.cluster.eviction_rank import eviction_order, first_to_go
+from memqos.cluster.eviction_signals import Reading, readings
 from memqos.draw.amounts import counted
 from memqos.draw.evicting import Evicting, evicting, name_of
-from memqos.errors import InputError
 from memqos.release import Release
 
 if TYPE_CHECKING:
-    from memqos.api.documents import Document
     from memqos.api.kubelet_reading import Kubelet
-    from memqos.api.snapshot import Snapshot
-    from memqos.cluster.usage_reading import Usages
 
 _MEMORY_SIGNALS = (MEMORY_AVAILABLE, ALLOCATABLE_MEMORY)
 _NAMED = 3
@@ -90,7 +86,7 @@ def command(
     lower priority, then those that use most above their request. Usage may also be given as
     `namespace/name: 512Mi`, or `namespace/name: {container: 512Mi}`.
     """
-    given = _given(pods_file, usage_file, snapshot_file, Live(context, node_name=node_name))
+    given = given_by(pods_file, usage_file, snapshot_file, Live(context, node_name=node_name))
     asked, notes = release_asked(release, gates, given.version)
     notes += given.notes
     kubelet = _kubelet(kubelet_file, given, asked)
@@ -109,141 +105,7 @@ def command(
     return 0
 
 
-class _Given(NamedTuple):
-    """What the files say."""
-
-    pods: tuple[Pod, ...]
-    usage: Mapping[str, PodUsage]
-    observations: Mapping[str, Observation]
-    notes: tuple[str, ...]
-    version: str | None = None
-    snapshot: "Snapshot | None" = None
-    file: str = ""
-
-
-def _given(pods: str | None, usage: str | None, snapshot: str | None, live: Live) -> _Given:
-    if pods == CLUSTER or (pods is None and live.is_asked):
-        if snapshot is not None:
-            raise click.UsageError("a snapshot has its own pods: leave the cluster out")
-        if live.node_name is None:
-            raise click.UsageError("--node-name is missing: each node evicts on its own")
-        return _of_cluster(live, usage)
-    if (pods is None) == (snapshot is None):
-        raise click.UsageError("give --pods and --usage, or --snapshot")
-    if snapshot is not None:
-        given = _of_snapshot(snapshot, measured=usage is None)
-    elif usage is None:
-        raise click.UsageError("--pods needs --usage: what do they use?")
-    else:
-        assert pods is not None
-        given = _Given(_read_pods(pods), {}, {}, ())
-    if usage is not None:
-        used = _read_usage(usage)
-        given = given._replace(
-            usage=used.pods,
-            observations={**given.observations, **used.observations},
-            notes=given.notes + _about_sums(used),
-        )
-    nodes = sorted({pod.spec.node_name for pod in given.pods if pod.spec.node_name})
-    if len(nodes) > 1:
-        raise InputError(
-            f"pods of {len(nodes)} nodes: {', '.join(nodes[:_NAMED])}, and each evicts on its own",
-            file=pods or snapshot,
-            hint="take one: kubectl get pods -A --field-selector spec.nodeName=NAME -o yaml",
-        )
-    return given
-
-
-def _of_cluster(live: Live, usage: str | None) -> _Given:
-    node = live.node()
-    info = node.status.node_info
-    pods = _read_pods(LIVE_PODS, live)
-    used = _read_usage(LIVE_METRICS if usage is None else usage, live)
-    known = {name_of(pod) for pod in pods}
-    return _Given(
-        pods,
-        # The metrics API tells of all nodes at once.
-        {name: each for name, each in used.pods.items() if usage is not None or name in known},
-        used.observations,
-        _about_sums(used),
-        None if info is None else info.kubelet_version,
-    )
-
-
-def _read_pods(file: str, live: Live | None = None) -> tuple[Pod, ...]:
-    reader = Reader(live)
-    found: list[Pod] = []
-    for template, pod in reader.pods([file]):
-        try:
-            shape_of(pod, Release.of())
-            found.append(pod)
-        except InputError as error:
-            reader.refuse(template.located(error))
-    reader.insist(file)
-    return tuple(found)
-
-
-def _read_usage(file: str, live: Live | None = None) -> "Usages":
-    from memqos.api.documents import read
-    from memqos.cluster.usage_reading import usages_in
-    from memqos.host.manifests import load
-
-    loaded = live.load(file) if live is not None and live.knows(file) else load([file])
-    for name, data in loaded:
-        if isinstance(data, InputError):
-            raise data
-        document: Document | InputError
-        for document in read(data, name):
-            if isinstance(document, InputError):
-                raise document
-            return usages_in(document)
-    raise InputError("nothing to read", file=file)
-
-
-def _about_sums(used: "Usages") -> tuple[str, ...]:
-    if not used.summed:
-        return ()
-    return ("usage is summed over containers; the kubelet counts the pod's sandbox too",)
-
-
-def _of_snapshot(file: str, *, measured: bool) -> _Given:
-    from memqos.cli.snapshots import names_in, snapshot_from
-    from memqos.cluster.node_memory import node_observation, pods_observation, working_set
-    from memqos.plan.tree import cgroup_uid
-
-    snapshot = snapshot_from(file)
-    release = Release.of(snapshot.kubelet) if snapshot.kubelet else Release.of()
-    names = names_in(snapshot, file)
-    usage = {}
-    for pod in snapshot.running:
-        uid, shape = cgroup_uid(pod), _shape_in(file, pod, release)
-        if uid is not None and measured:
-            used = working_set(snapshot.cgroups.get(names.pod(uid, qos_class(shape, release)), {}))
-            if used is not None:
-                usage[name_of(pod)] = PodUsage(used)
-    meminfo = snapshot.meminfo
-    seen = {
-        MEMORY_AVAILABLE: node_observation(meminfo, release) if meminfo else None,
-        ALLOCATABLE_MEMORY: pods_observation(snapshot.cgroups.get(names.kubepods, {})),
-    }
-    observations = {signal: each for signal, each in seen.items() if each is not None}
-    notes: tuple[str, ...] = ()
-    if measured and not usage:
-        notes = ("the snapshot holds no memory.current of pods: --usage says what they use",)
-    return _Given(
-        snapshot.running, usage, observations, notes, snapshot.kubelet or None, snapshot, file
-    )
-
-
-def _shape_in(file: str, pod: Pod, release: Release) -> Shape:
-    try:
-        return shape_of(pod, release)
-    except InputError as error:
-        what = f"{name_of(pod)}: {error.what}"
-        raise InputError(what, file=file, field=error.field, hint=error.hint) from None
-
-
-def _kubelet(file: str | None, given: _Given, release: Release) -> "Kubelet | None":
+def _kubelet(file: str | None, given: Given, release: Release) -> "Kubelet | None":
     if file is not None:
         from memqos.cli.kubelets import kubelet_in, only_document
 
@@ -255,7 +117,7 @@ def _kubelet(file: str | None, given: _Given, release: Release) -> "Kubelet | No
     return None
 
 
-def _readings(kubelet: "Kubelet", given: _Given, release: Release) -> tuple[Reading, ...]:
+def _readings(kubelet: "Kubelet", given: Given, release: Release) -> tuple[Reading, ...]:
     from memqos.api.thresholds import read_thresholds
 
     config = kubelet.config
@@ -271,7 +133,7 @@ def _readings(kubelet: "Kubelet", given: _Given, release: Release) -> tuple[Read
 
 
 def _found(
-    given: _Given,
+    given: Given,
     release: Release,
     need: int | None,
     met: tuple[Reading, ...],
@@ -303,7 +165,7 @@ def _needed(met: Sequence[Reading]) -> int | None:
     return max(missing, default=None)
 
 
-def _about_usage(given: _Given, active: Sequence[Pod]) -> list[str]:
+def _about_usage(given: Given, active: Sequence[Pod]) -> list[str]:
     notes = []
     ended = len(given.pods) - len(active)
     if ended:
