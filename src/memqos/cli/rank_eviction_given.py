@@ -1,4 +1,4 @@
-"""What `memqos rank eviction` ranks: pods and their usage, out of files, a snapshot or a cluster."""
+"""What `memqos rank eviction` ranks: pods and usage, out of files, a snapshot or a cluster."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
