@@ -170,6 +170,14 @@ class TestRefusals:
         assert waits[0] >= 3
         assert len(waits) == 2
 
+    def test_but_not_sooner_than_it_says_and_nobody_waits_that_long(
+        self, server: FakeApiServer
+    ) -> None:
+        server.refusals = [(429, {"Retry-After": "60"})]
+        with pytest.raises(Refused) as caught:
+            listed(client(server), PODS)
+        assert (caught.value.retry_after, len(server.asked)) == (60, 1)
+
     def test_but_not_for_ever(self, server: FakeApiServer) -> None:
         server.refusals = [(503, {})] * 99
         with pytest.raises(Refused) as caught:

@@ -128,7 +128,9 @@ class TestExplain:
         memqos("explain", "pod/web")
         assert server.asked == []
 
-    @pytest.mark.parametrize("arguments", [[], ["a.yaml", "-l", "app=web"]])
+    @pytest.mark.parametrize(
+        "arguments", [[], ["a.yaml", "-l", "app=web"], ["examples/one.yaml", "--context", "dev"]]
+    )
     def test_wrong_usage(self, server: FakeApiServer, arguments: list[str]) -> None:
         assert memqos("explain", *arguments).code == 64
 

@@ -145,9 +145,10 @@ class ApiServer:
                     return answer.data
             except Refused as error:
                 wait = delay(attempt, error.retry_after, random.random())
-                if error.status not in BUSY or error.is_ahead or attempt == TRIES - 1:
+                is_worth_it = error.status in BUSY and not error.is_ahead and wait < _LONGEST_WAIT
+                if not is_worth_it or attempt == TRIES - 1:
                     raise
-                self._sleep(min(wait, _LONGEST_WAIT))
+                self._sleep(wait)
         raise AssertionError
 
     @contextmanager
