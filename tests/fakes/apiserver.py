@@ -235,34 +235,45 @@ class _Handler(BaseHTTPRequestHandler):
         fake, parts = self.fake, urlsplit(self.path)
         if fake.stopping:
             self.close_connection = True
-            return None
+            return
         query = dict(parse_qsl(parts.query))
-        headers = dict(self.headers)
-        fake.asked.append(Asked(self.command, parts.path, query, headers, body))
+        fake.asked.append(Asked(self.command, parts.path, query, dict(self.headers), body))
+        if not self._turned_away():
+            self._routed(parts.path, query)
+
+    def _turned_away(self) -> bool:
+        """Whether the request was answered without a look at what it asks for."""
+        fake = self.fake
         if fake.tokens is not None:
-            _, _, token = headers.get("Authorization", "").partition(" ")
+            _, _, token = self.headers.get("Authorization", "").partition(" ")
             if token not in fake.tokens:
-                return self._status(401, "Unauthorized")
+                self._status(401, "Unauthorized")
+                return True
         if fake.refusals:
-            status, more = fake.refusals.pop(0)
-            return self._status(status, "no", more)
-        if parts.path in fake.answers:
-            return self._answer(*fake.answers[parts.path])
+            status, headers = fake.refusals.pop(0)
+            self._status(status, "no", headers)
+            return True
         if fake.happens(fake.faults.refused):
             status = fake.dice.choice([410, 429, 500, 503])
-            return self._status(status, "a bad day", {"Retry-After": "0"} if status == 429 else {})
-        *_, parent, last = ["", "", *parts.path.strip("/").split("/")]
-        if not parts.path.startswith("/api/v1/"):
-            return self._status(404, "the server could not find the requested resource")
-        if last in fake.stores:
-            namespace = parent if "/namespaces/" in parts.path and last != "namespaces" else ""
-            store, wanted = fake.stores[last], _wanted(query, namespace)
-            if "watch" in query:
-                return self._watch(store, wanted, query)
-            return self._list(store, wanted, query)
-        if parent in fake.stores:
-            return self._get(fake.stores[parent], last, parts.path)
-        return self._status(404, "the server could not find the requested resource")
+            self._status(status, "a bad day", {"Retry-After": "0"} if status == 429 else {})
+            return True
+        return False
+
+    def _routed(self, path: str, query: dict[str, str]) -> None:
+        fake = self.fake
+        *_, parent, last = ["", "", *path.strip("/").split("/")]
+        if path in fake.answers:
+            self._answer(*fake.answers[path])
+        elif not path.startswith("/api/v1/"):
+            self._status(404, "the server could not find the requested resource")
+        elif last in fake.stores:
+            namespace = parent if "/namespaces/" in path and last != "namespaces" else ""
+            asked = self._watch if "watch" in query else self._list
+            asked(fake.stores[last], _wanted(query, namespace), query)
+        elif parent in fake.stores:
+            self._get(fake.stores[parent], last, path)
+        else:
+            self._status(404, "the server could not find the requested resource")
 
     def _get(self, store: Store, name: str, path: str) -> None:
         steps = path.strip("/").split("/")
