@@ -294,10 +294,11 @@ class TestBadDays:
     def test_silence_is_no_empty_list(self) -> None:
         with socket.create_server(("127.0.0.1", 0)) as silent:
             url = f"http://127.0.0.1:{silent.getsockname()[1]}"
-            watch = Watch(ApiServer(Access(Cluster(url), User(), "a test"), silence=5), PODS)
+            watch = Watch(ApiServer(Access(Cluster(url), User(), "a test"), silence=1), PODS)
             watch.start()
             with pytest.raises(Unreachable, match="no list of pods within"):
                 watch.wait(0.1)
+            watch.stop()
 
     def test_a_listener_that_fails_does_not_end_the_watch(self, server: FakeApiServer) -> None:
         def fail() -> None:

@@ -1,6 +1,7 @@
 """Pods are told what is done to them: once, briefly, and never in a flood."""
 
 import json
+import socket
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, get_args
@@ -196,14 +197,16 @@ class TestPoster:
         poster.tell(happening())
         assert eventually(lambda: poster.fault is None)
 
-    def test_telling_never_waits(self, server: FakeApiServer) -> None:
-        away = ApiServer(Access(Cluster("http://10.255.255.1"), User(), "a test"))
-        poster = EventPoster(away, "node-1")
-        poster.start()
-        began = time.monotonic()
-        for n in range(1000):
-            poster.tell(happening(str(n)))
-        assert time.monotonic() - began < 1
+    def test_telling_never_waits(self) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+            poster = EventPoster(ApiServer(Access(Cluster(url), User(), "a test"), silence=3), "n")
+            poster.start()
+            began = time.monotonic()
+            for n in range(1000):
+                poster.tell(happening(str(n)))
+            assert time.monotonic() - began < 2.5
+            poster.stop()
 
 
 def eventually(holds: Callable[[], bool]) -> bool:
