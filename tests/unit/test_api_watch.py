@@ -256,6 +256,17 @@ class TestBadDays:
         finally:
             watch.stop()
 
+    def test_a_server_that_is_back_is_believed_to_be_even_if_it_has_nothing_to_tell(
+        self, server: FakeApiServer
+    ) -> None:
+        server.bookmarks = 1000.0
+        with watching(server, pace=Pace(watch=(1, 1), short=0.0, slowness=0.05)) as watch:
+            watch.wait(5)
+            server.refusals = [(503, {})] * 3
+            assert eventually(lambda: watch.fault is not None)
+            assert eventually(lambda: watch.fault is None)
+            assert watch.version == "0"
+
     def test_a_database_put_back_to_an_earlier_state_is_believed(
         self, server: FakeApiServer
     ) -> None:

@@ -15,7 +15,7 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 
-from memqos.errors import MemqosError, Unreachable
+from memqos.errors import InputError, MemqosError, Unreachable
 from memqos.host.apiserver.backoff import FIRST, delay
 from memqos.host.apiserver.connection import ApiServer, Stream
 from memqos.host.apiserver.listing import PAGE, listed
@@ -93,8 +93,9 @@ class Watch(Generic[T]):
             self._turn.notify_all()
         if stream is not None:
             stream.stop()
-        # A list under way cannot be broken off; the thread keeps nobody from leaving.
-        self._thread.join(_STOP_SECONDS)
+        if self._thread.is_alive():
+            # A list under way cannot be broken off; the thread keeps nobody from leaving.
+            self._thread.join(_STOP_SECONDS)
 
     def wait(self, seconds: float) -> None:
         """Until the first list has come; raises what keeps it from coming, else Unreachable."""
@@ -184,6 +185,7 @@ class Watch(Generic[T]):
             with self._server.stream(request, open_for + self._pace.silence) as stream:
                 with self._turn:
                     self._stream = stream
+                    self._is_back()
                 if self._stopped.is_set():
                     return
                 for line in stream.lines():
@@ -233,6 +235,12 @@ class Watch(Generic[T]):
         self._heard_at = time.monotonic()
         self._fault = None
         self._lists_from = version or _NOW
+
+    def _is_back(self) -> None:
+        """The server answers a watch, though there may be nothing to tell for a long time."""
+        self._heard_at = time.monotonic()
+        if not isinstance(self._fault, InputError):  # what cannot be read will come again
+            self._fault = None
 
     def _tell(self, changed: bool) -> None:
         if changed and self._on_change is not None:
