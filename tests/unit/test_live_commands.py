@@ -159,6 +159,28 @@ class TestFit:
         assert done.code == 0
         assert "it is bound to node-1 already" in done.out
 
+    def test_pods_alone_may_come_from_the_cluster(
+        self, server: FakeApiServer, tmp_path: Path
+    ) -> None:
+        nodes = tmp_path / "nodes.json"
+        nodes.write_text(json.dumps({"apiVersion": "v1", "kind": "Node", **node("node-1")}))
+        server.pods.put(in_shop("web"))
+        done = memqos("fit", "examples/one.yaml", "--nodes", str(nodes), "--pods", "cluster")
+        assert "1 node with 1 pod " in done.out
+
+    @pytest.mark.parametrize(
+        "command",
+        [
+            ["fit", "examples/one.yaml", "--nodes", "examples/cluster/nodes.yaml"],
+            ["admit", "examples/one.yaml", "--namespace-state", "examples/cluster/namespace.yaml"],
+        ],
+    )
+    def test_a_context_that_nothing_is_read_from_is_wrong_usage(
+        self, server: FakeApiServer, command: list[str]
+    ) -> None:
+        assert memqos(*command).code != 64
+        assert memqos(*command, "--context", "dev").code == 64
+
     def test_somebody_must_say_which_nodes(self, server: FakeApiServer) -> None:
         assert memqos("fit", "examples/one.yaml").code == 64
 

@@ -68,14 +68,12 @@ def command(
     or is invalid.
     """
     live = Live(context, namespace)
-    if namespace_state is None and not live.is_asked:
-        raise click.UsageError(
-            "Missing option '--namespace-state', or --context for a live cluster."
-        )
-    is_live = namespace_state in (None, CLUSTER)
-    asked, notes = release_asked(release, gates)
-    if is_live and release is None:
-        asked, notes = release_of_server(live.version(), gates)
+    is_live = _is_live(live, namespace_state, files)
+    asked, notes = (
+        release_of_server(live.version(), gates)
+        if is_live and release is None
+        else release_asked(release, gates)
+    )
     if pod_defaults and not asked.enabled("PodLevelResources"):
         notes.append(f"--pod-defaults changes nothing: PodLevelResources is off in {asked}")
     reader = Reader(live)
@@ -85,9 +83,8 @@ def command(
         named = {template.namespace or live.namespace for template, _ in found}
         state = live_namespaces(reader, live, named, asked, pod_defaults=pod_defaults)
     else:
-        assert namespace_state is not None
-        state = read_namespaces(reader, namespace_state, asked, pod_defaults=pod_defaults)
-        reader.insist(namespace_state)
+        state = read_namespaces(reader, namespace_state or "", asked, pod_defaults=pod_defaults)
+        reader.insist(namespace_state or "")
     notes += state.notes
     refused = False
     pods: list[dict[str, Any]] = []
@@ -106,6 +103,18 @@ def command(
     if output != "table":
         emit(_data(asked, state, notes, pods), output)
     return 1 if reader.faults else REFUSED if refused else 0
+
+
+def _is_live(live: Live, state: str | None, files: Sequence[str]) -> bool:
+    """Whether limit ranges and quotas are those of a live cluster."""
+    if state is None and not live.is_asked:
+        raise click.UsageError(
+            "Missing option '--namespace-state', or --context for a live cluster."
+        )
+    if state in (None, CLUSTER):
+        return True
+    live.insist_on_use(*files)
+    return False
 
 
 def _admitted(

@@ -135,6 +135,11 @@ class Live:
             raise click.UsageError("Missing argument 'FILE…', or -n or -l for a live cluster.")
         return (LIVE_PODS,)
 
+    def insist_on_use(self, *paths: str | None) -> None:
+        """Refuse options about a cluster where nothing that is read comes from one."""
+        if self.is_asked and not any(path is not None and self.knows(path) for path in paths):
+            raise click.UsageError("--context and -n are for a live cluster: all of this is files")
+
     def knows(self, path: str) -> bool:
         """Whether a path names something in the cluster, and no file."""
         if path in _LISTS:

@@ -68,8 +68,7 @@ def command(
     wanted = asked(**options_of(options))
     live = Live(context, namespace, selector)
     files = live.files(files)
-    if live.is_asked and not any(map(live.knows, (*files, options["node"] or ""))):
-        raise click.UsageError("a file is of no cluster: --context and -n are for names there")
+    live.insist_on_use(*files, options["node"])
     releases = [part.strip() for part in compare.split(",")] if compare else [None]
     if any(map(live.knows, files)):
         wanted = wanted_in(live, wanted)

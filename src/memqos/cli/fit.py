@@ -71,7 +71,10 @@ def command(
     if nodes_file is None and not live.is_asked:
         raise click.UsageError("Missing option '--nodes', or --context for a live cluster.")
     if nodes_file in (None, CLUSTER):
-        nodes_file, pods_file = LIVE_NODES, pods_file or RUNNING_PODS
+        nodes_file, pods_file = LIVE_NODES, pods_file or CLUSTER
+    if pods_file == CLUSTER:
+        pods_file = RUNNING_PODS
+    live.insist_on_use(nodes_file, pods_file, *files)
     reader = Reader(live)
     nodes = read_nodes(reader, nodes_file)
     reader.insist(nodes_file)
