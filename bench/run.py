@@ -21,6 +21,7 @@ BENCHES = (
     "recorder",
     "witness",
     "audit",
+    "apiserver",
 )
 """A module each, with a function `report` that yields lines."""
 

@@ -1,6 +1,6 @@
 """`memqos admit`: what limit ranges and quotas of a namespace make of new pods."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -9,10 +9,11 @@ import click
 from memqos.api.pod import Pod
 from memqos.api.shape import containers_of
 from memqos.api.workloads import Template
-from memqos.cli.namespaces import Namespaces, read_namespaces
+from memqos.cli.clusters import CLUSTER, Live, cluster_options
+from memqos.cli.namespaces import Namespaces, live_namespaces, read_namespaces
 from memqos.cli.output import Form, emit, output_option
 from memqos.cli.reading import Reader
-from memqos.cli.releases import release_asked, release_options
+from memqos.cli.releases import release_asked, release_of_server, release_options
 from memqos.cluster.creation import LIMIT_RANGE, Creation, create
 from memqos.draw.admission import Admitted
 from memqos.errors import InputError
@@ -25,9 +26,9 @@ REFUSED = 2
 @click.argument("files", nargs=-1, required=True, metavar="FILE…")
 @click.option(
     "--namespace-state",
-    required=True,
     metavar="FILE",
-    help="LimitRanges and ResourceQuotas: kubectl get limitrange,resourcequota -o yaml",
+    help="LimitRanges and ResourceQuotas: kubectl get limitrange,resourcequota -o yaml; "
+    "or the word cluster, for those of a live one.",
 )
 @click.option(
     "--pod-defaults",
@@ -36,13 +37,16 @@ REFUSED = 2
 )
 @click.option("--why", is_flag=True, help="Show every check with its numbers.")
 @output_option()
+@cluster_options("context", "namespace")
 @release_options
 def command(
     files: tuple[str, ...],
-    namespace_state: str,
+    namespace_state: str | None,
     pod_defaults: bool,
     why: bool,
     output: Form,
+    context: str | None,
+    namespace: str | None,
     release: str | None,
     gates: tuple[str, ...],
 ) -> int:
@@ -52,20 +56,34 @@ def command(
     after another, in the order given and with all replicas of a workload, and each adds to what
     the quotas have used.
 
-    FILE is a manifest, a folder, a snapshot, or - for standard input. Exit code 2 if a pod is
-    refused, 1 if anything could not be read or is invalid.
+    FILE is a manifest, a folder, a snapshot, or - for standard input. It may also name a pod or
+    workload in a live cluster, such as deployment/web. In a live cluster pods go to the namespace
+    they name, else to that of -n. Exit code 2 if a pod is refused, 1 if anything could not be read
+    or is invalid.
     """
-    asked, notes = release_asked(release, gates)
+    live = Live(context, namespace)
+    is_live = _is_live(live, namespace_state, files)
+    asked, notes = (
+        release_of_server(live.version(), gates)
+        if is_live and release is None
+        else release_asked(release, gates)
+    )
     if pod_defaults and not asked.enabled("PodLevelResources"):
         notes.append(f"--pod-defaults changes nothing: PodLevelResources is off in {asked}")
-    reader = Reader()
-    state = read_namespaces(reader, namespace_state, asked, pod_defaults=pod_defaults)
-    reader.insist(namespace_state)
+    reader = Reader(live)
+    found: Iterable[tuple[Template, Pod]] = reader.pods(files)
+    if is_live:
+        found = list(found)
+        named = {template.namespace or live.namespace for template, _ in found}
+        state = live_namespaces(reader, live, named, asked, pod_defaults=pod_defaults)
+    else:
+        state = read_namespaces(reader, namespace_state or "", asked, pod_defaults=pod_defaults)
+        reader.insist(namespace_state or "")
     notes += state.notes
     refused = False
     pods: list[dict[str, Any]] = []
     is_first = True
-    for admitted in _admitted(reader, files, state, asked, pod_defaults):
+    for admitted in _admitted(reader, found, state, asked, pod_defaults):
         refused |= admitted.refused_by is not None
         if output != "table":
             from memqos.draw.admission_reasons import admission_data
@@ -81,16 +99,28 @@ def command(
     return 1 if reader.faults else REFUSED if refused else 0
 
 
+def _is_live(live: Live, state: str | None, files: Sequence[str]) -> bool:
+    """Whether limit ranges and quotas are those of a live cluster."""
+    if state is None and not live.is_asked:
+        raise click.UsageError(
+            "Missing option '--namespace-state', or --context for a live cluster."
+        )
+    if state in (None, CLUSTER):
+        return True
+    live.insist_on_use(*files)
+    return False
+
+
 def _admitted(
     reader: Reader,
-    files: Sequence[str],
+    pods: Iterable[tuple[Template, Pod]],
     state: Namespaces,
     release: Release,
     pod_defaults: bool,
 ) -> Iterator[Admitted]:
     """Every pod that could be read and is valid; what is not is said at once."""
     now = datetime.now(UTC)
-    for template, pod in reader.pods(files):
+    for template, pod in pods:
         namespace = state.of_pod(template.namespace)
         ranges = state.ranges_in(namespace)
         before = met = state.quotas_in(namespace)

@@ -8,9 +8,18 @@ import click
 from memqos.api.pod import Pod
 from memqos.api.shape import Shape, containers_of, shape_of
 from memqos.api.workloads import Template
-from memqos.cli.output import emit, output_option
+from memqos.cli.clusters import LIVE_PODS, Live, cluster_options
+from memqos.cli.output import complain, emit, output_option
 from memqos.cli.reading import Reader
-from memqos.cli.terms import InForce, asked, in_force, options_of, terms_data, terms_options
+from memqos.cli.terms import (
+    InForce,
+    asked,
+    in_force,
+    options_of,
+    terms_data,
+    terms_options,
+    wanted_in,
+)
 from memqos.draw.explained import Explained, terms_line
 from memqos.errors import InputError
 from memqos.plan.semantics import Planner, is_stored
@@ -29,30 +38,39 @@ Row = list[Explained]
     metavar="VERSION,…",
     help="A column for each of these releases, differences marked.",
 )
+@cluster_options("context", "namespace", "selector")
 @terms_options
 def command(
     files: tuple[str, ...],
     why: bool,
     output: Literal["table", "json", "yaml", "svg"],
     compare: str | None,
+    context: str | None,
+    namespace: str | None,
+    selector: str | None,
     **options: Any,
 ) -> int:
     """Show what a node will do with the Pods in FILE… and why.
 
     FILE is a manifest in YAML or JSON with any number of documents, a folder of them, or - for
     standard input: Pods, Lists, and the templates inside Deployment, StatefulSet, DaemonSet,
-    ReplicaSet, Job and CronJob. Without FILE it is the pods of --snapshot.
+    ReplicaSet, Job and CronJob. Or it names one of these in a live cluster, such as pod/web-0;
+    without FILE, -n and -l select the pods. A live pod is taken as the cluster holds it. Without
+    any of these it is the pods of --snapshot.
 
     Exit code 1 if anything could not be read or is invalid; the rest is explained all the same.
     """
     wanted = asked(**options_of(options))
-    if not files:
-        if wanted.snapshot is None:
-            raise click.UsageError("explain what? Give FILE…, or --snapshot")
+    live = Live(context, namespace, selector)
+    if not files and wanted.snapshot is not None and not live.is_asked:
         files = (wanted.snapshot,)
+    files = live.files(files)
+    live.insist_on_use(*files, options["node"])
     releases = [part.strip() for part in compare.split(",")] if compare else [None]
-    under = [in_force(wanted, release) for release in releases]
-    reader = Reader()
+    if any(map(live.knows, files)):
+        wanted = wanted_in(live, wanted)
+    under = [in_force(wanted, release, live) for release in releases]
+    reader = Reader(live)
     rows = _rows(reader, files, under)
     if output == "svg":
         _print_svg(rows, under)
@@ -62,6 +80,8 @@ def command(
         _print_comparison(rows, under)
     else:
         _print(rows, under[0], why=why)
+    if LIVE_PODS in files and not reader.pods_read:
+        complain(f"there are no {live.selection}")
     return 1 if reader.faults else 0
 
 

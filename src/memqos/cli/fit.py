@@ -7,6 +7,7 @@ from typing import Any, Final
 import click
 
 from memqos.api.validation import validate
+from memqos.cli.clusters import CLUSTER, LIVE_NODES, RUNNING_PODS, Live, cluster_options
 from memqos.cli.nodes import Found, demands, read_nodes, rooms, shape
 from memqos.cli.output import Form, emit, output_option
 from memqos.cli.reading import Reader
@@ -31,12 +32,14 @@ LONG: Final = 200_000
     "--nodes",
     "nodes_file",
     metavar="FILE",
-    help="Nodes, and Pods if they stand there too: kubectl get nodes,pods -A -o yaml",
+    help="Nodes, and Pods if they stand there too: kubectl get nodes,pods -A -o yaml; "
+    "or the word cluster, for those of a live one.",
 )
 @click.option("--snapshot", metavar="FILE", help="One node and its Pods, out of a snapshot.")
 @click.option("--pods", "pods_file", metavar="FILE", help="The Pods on the nodes.")
 @click.option("--why", is_flag=True, help="Show the arithmetic of every node.")
 @output_option()
+@cluster_options("context", "namespace")
 @release_options
 def command(
     files: tuple[str, ...],
@@ -45,6 +48,8 @@ def command(
     pods_file: str | None,
     why: bool,
     output: Form,
+    context: str | None,
+    namespace: str | None,
     release: str | None,
     gates: tuple[str, ...],
 ) -> int:
@@ -55,12 +60,21 @@ def command(
     counted; --why lists each of them.
 
     FILE is a manifest, a folder, a snapshot, or - for standard input; --nodes takes snapshots too.
+    It may also name a pod or workload in a live cluster, such as deployment/web.
     Exit code 2 if a pod fits no node, 1 if anything could not be read or is invalid.
     """
-    if (nodes_file is None) == (snapshot is None):
+    live = Live(context, namespace)
+    if nodes_file is not None and snapshot is not None:
         raise click.UsageError("give either --nodes or --snapshot")
-    file = nodes_file or snapshot or ""
-    reader = Reader()
+    file = nodes_file or snapshot
+    if file is None and not live.is_asked:
+        raise click.UsageError("give --nodes or --snapshot, or --context for a live cluster")
+    if file is None or file == CLUSTER:
+        file, pods_file = LIVE_NODES, pods_file or CLUSTER
+    if pods_file == CLUSTER:
+        pods_file = RUNNING_PODS
+    live.insist_on_use(file, pods_file, *files)
+    reader = Reader(live)
     nodes = read_nodes(reader, file)
     reader.insist(file)
     more = [] if pods_file is None else list(reader.pods([pods_file]))

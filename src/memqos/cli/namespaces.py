@@ -1,5 +1,6 @@
 """The limit ranges and quotas that hold in namespaces, out of a file."""
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -12,7 +13,9 @@ from memqos.release import Release
 
 if TYPE_CHECKING:
     from memqos.api.objects import Item
+    from memqos.cli.clusters import Live
 
+_KINDS = ("LimitRange", "ResourceQuota")
 ANYWHERE = ""
 """The namespace of objects that do not name one: they hold for every pod."""
 
@@ -20,7 +23,8 @@ ANYWHERE = ""
 class Namespaces:
     """What holds where. Quotas grow as pods are admitted."""
 
-    def __init__(self) -> None:
+    def __init__(self, home: str | None = None) -> None:
+        self._home = home
         self.ranges: dict[str, list[Range]] = {}
         self.quotas: dict[str, list[Quota]] = {}
         self.notes: list[str] = []
@@ -31,9 +35,9 @@ class Namespaces:
         return sorted((self.ranges.keys() | self.quotas.keys()) - {ANYWHERE})
 
     def of_pod(self, namespace: str | None) -> str:
-        """Where a pod goes that may not say it: to the only namespace there is, else default."""
-        if namespace:
-            return namespace
+        """Where a pod goes that may not say it: home, else to the only namespace there is."""
+        if namespace or self._home:
+            return namespace or self._home or ""
         return self.names[0] if len(self.names) == 1 else "default"
 
     def ranges_in(self, namespace: str) -> list[Range]:
@@ -56,7 +60,39 @@ def read_namespaces(
 ) -> Namespaces:
     """The limit ranges and quotas of a file, in its order; faults are counted by the reader."""
     state = Namespaces()
-    for item in reader.objects([file], ("LimitRange", "ResourceQuota")):
+    _add(state, reader, reader.objects([file], _KINDS), release, pod_defaults=pod_defaults)
+    return state
+
+
+def live_namespaces(
+    reader: Reader,
+    live: "Live",
+    namespaces: Iterable[str],
+    release: Release,
+    *,
+    pod_defaults: bool,
+) -> Namespaces:
+    """The limit ranges and quotas that a live cluster has in these namespaces."""
+    state, faults = Namespaces(live.namespace), reader.faults
+    for namespace in sorted(namespaces):
+        for plural in ("limitranges", "resourcequotas"):
+            loaded = live.in_namespace(plural, namespace)
+            items = reader.objects_in(loaded, _KINDS)
+            _add(state, reader, items, release, pod_defaults=pod_defaults)
+    if reader.faults > faults:
+        raise InputError("no answer without all of it", file=live.server.where, hint="see above")
+    return state
+
+
+def _add(
+    state: Namespaces,
+    reader: Reader,
+    items: Iterable["Item"],
+    release: Release,
+    *,
+    pod_defaults: bool,
+) -> None:
+    for item in items:
         where = item.namespace or ANYWHERE
         try:
             if item.kind == "LimitRange":
@@ -66,7 +102,6 @@ def read_namespaces(
                 state.quotas.setdefault(where, []).append(_quota(item, release, state.notes))
         except InputError as error:
             reader.refuse(item.located(error))
-    return state
 
 
 def _range(item: "Item", *, pod_defaults: bool) -> Range:

@@ -1,10 +1,12 @@
 """The options that say where a node's pods come from, and what they come to."""
 
+import os
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import click
 
+from memqos.cli.clusters import CLUSTER, Live, cluster_options
 from memqos.converge.sources import PodSource, is_url, source_of
 from memqos.host.kubelet import SECURE, Credentials
 
@@ -26,8 +28,10 @@ def source_options(command: F) -> F:
         click.option(
             "--pods",
             metavar="SOURCE",
-            help=f"A file, a folder, or a kubelet's address such as {SECURE}.",
+            help=f"A file, a folder, a kubelet's address such as {SECURE}, or the word cluster: "
+            "the API server, asked for the pods of this node.",
         ),
+        cluster_options("context", "node_name"),
     ):
         command = option(command)
     return command
@@ -35,11 +39,19 @@ def source_options(command: F) -> F:
 
 def source_given(options: Mapping[str, Any]) -> PodSource | None:
     """The source these options of `source_options` name; None where none is named."""
-    text = options["pods"]
+    text, live = options["pods"], Live(options["context"], node_name=options["node_name"])
+    if text is None and live.is_asked:
+        text = CLUSTER
+    if text != CLUSTER and live.is_asked:
+        raise click.UsageError("--context and --node-name are for a cluster: --pods names none")
     given = {field: options[field] for field in Credentials.__struct_fields__}
     named = [f"--{field.replace('_', '-')}" for field, value in given.items() if value is not None]
     if named and (text is None or not is_url(text)):
         raise click.UsageError(f"{named[0]} is for a kubelet: --pods names none")
     if given["client_key"] and not given["client_cert"]:
         raise click.UsageError("--client-key without --client-cert")
+    if text == CLUSTER:
+        from memqos.converge.cluster import ClusterPods
+
+        return ClusterPods(live.server, live.node_name or os.uname().nodename.lower())
     return None if text is None else source_of(text, Credentials(**given))

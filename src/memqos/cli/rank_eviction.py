@@ -1,43 +1,47 @@
 """`memqos rank eviction`: the order in which a kubelet would evict, and what that frees."""
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import click
 
 from memqos.api.in_force import is_terminal
 from memqos.api.pod import Pod
 from memqos.api.qos import qos_class
-from memqos.api.shape import Shape, shape_of
+from memqos.api.shape import shape_of
 from memqos.api.thresholds import ALLOCATABLE_MEMORY, MEMORY_AVAILABLE, Threshold
 from memqos.cli.amounts import Bytes
+from memqos.cli.clusters import Live, cluster_options
 from memqos.cli.output import Form, emit, output_option
-from memqos.cli.reading import Reader
+from memqos.cli.rank_eviction_given import Given, given_by
 from memqos.cli.releases import release_asked, release_options
 from memqos.cluster.eviction_blame import blame
-from memqos.cluster.eviction_rank import PodUsage, eviction_order, first_to_go
-from memqos.cluster.eviction_signals import Observation, Reading, readings
+from memqos.cluster.eviction_rank import eviction_order, first_to_go
+from memqos.cluster.eviction_signals import Reading, readings
 from memqos.draw.amounts import counted
 from memqos.draw.evicting import Evicting, evicting, name_of
-from memqos.errors import InputError
 from memqos.release import Release
 
 if TYPE_CHECKING:
     from memqos.api.kubelet_reading import Kubelet
-    from memqos.api.snapshot import Snapshot
-    from memqos.cluster.usage_reading import Usages
 
 _MEMORY_SIGNALS = (MEMORY_AVAILABLE, ALLOCATABLE_MEMORY)
 _NAMED = 3
 
 
 @click.command()
-@click.option("--pods", "pods_file", metavar="FILE", help="The Pods of one node.")
+@click.option(
+    "--pods",
+    "pods_file",
+    metavar="FILE",
+    help="The Pods of one node, or the word cluster, for those of --node-name.",
+)
 @click.option(
     "--usage",
     "usage_file",
     metavar="FILE",
-    help="What they use: PodMetrics, a kubelet's /stats/summary, or a mapping.",
+    help="What they use: PodMetrics, a kubelet's /stats/summary, or a mapping.  "
+    "[default: the cluster's metrics, for its pods]",
 )
 @click.option("--snapshot", "snapshot_file", metavar="FILE", help="Both, out of a snapshot.")
 @click.option(
@@ -49,6 +53,7 @@ _NAMED = 3
 @click.option("--need", type=Bytes(), help="Memory to be freed.  [default: by the thresholds]")
 @click.option("--why", is_flag=True, help="Show every key of every pod.")
 @output_option()
+@cluster_options("context", "node_name")
 @release_options
 def command(
     pods_file: str | None,
@@ -58,6 +63,8 @@ def command(
     need: int | None,
     why: bool,
     output: Form,
+    context: str | None,
+    node_name: str | None,
     release: str | None,
     gates: tuple[str, ...],
 ) -> int:
@@ -67,12 +74,13 @@ def command(
     kubectl get pods -A --field-selector spec.nodeName=worker-1 -o yaml > pods.yaml
     kubectl get --raw /apis/metrics.k8s.io/v1beta1/pods > usage.json
     memqos rank eviction --pods pods.yaml --usage usage.json --kubelet kubelet.yaml
+    memqos rank eviction --node-name worker-1 --context prod
 
     Pods without statistics go first, then those that use more than they request, then those of
     lower priority, then those that use most above their request. Usage may also be given as
     `namespace/name: 512Mi`, or `namespace/name: {container: 512Mi}`.
     """
-    given = _given(pods_file, usage_file, snapshot_file)
+    given = given_by(pods_file, usage_file, snapshot_file, Live(context, node_name=node_name))
     asked, notes = release_asked(release, gates, given.version)
     notes += given.notes
     kubelet = _kubelet(kubelet_file, given, asked)
@@ -91,115 +99,7 @@ def command(
     return 0
 
 
-class _Given(NamedTuple):
-    """What the files say."""
-
-    pods: tuple[Pod, ...]
-    usage: Mapping[str, PodUsage]
-    observations: Mapping[str, Observation]
-    notes: tuple[str, ...]
-    version: str | None = None
-    snapshot: "Snapshot | None" = None
-    file: str = ""
-
-
-def _given(pods: str | None, usage: str | None, snapshot: str | None) -> _Given:
-    if (pods is None) == (snapshot is None):
-        raise click.UsageError("give --pods and --usage, or --snapshot")
-    if snapshot is not None:
-        given = _of_snapshot(snapshot, measured=usage is None)
-    elif usage is None:
-        raise click.UsageError("--pods needs --usage: what do they use?")
-    else:
-        assert pods is not None
-        given = _Given(_read_pods(pods), {}, {}, ())
-    if usage is not None:
-        used = _read_usage(usage)
-        given = given._replace(
-            usage=used.pods,
-            observations={**given.observations, **used.observations},
-            notes=given.notes + _about_sums(used),
-        )
-    nodes = sorted({pod.spec.node_name for pod in given.pods if pod.spec.node_name})
-    if len(nodes) > 1:
-        raise InputError(
-            f"pods of {len(nodes)} nodes: {', '.join(nodes[:_NAMED])}, and each evicts on its own",
-            file=pods or snapshot,
-            hint="take one: kubectl get pods -A --field-selector spec.nodeName=NAME -o yaml",
-        )
-    return given
-
-
-def _read_pods(file: str) -> tuple[Pod, ...]:
-    reader = Reader()
-    found: list[Pod] = []
-    for template, pod in reader.pods([file]):
-        try:
-            shape_of(pod, Release.of())
-            found.append(pod)
-        except InputError as error:
-            reader.refuse(template.located(error))
-    reader.insist(file)
-    return tuple(found)
-
-
-def _read_usage(file: str) -> "Usages":
-    from memqos.api.documents import read
-    from memqos.cluster.usage_reading import usages_in
-    from memqos.host.manifests import load_one
-
-    name, data = load_one(file)
-    document = next(iter(read(data, name)))
-    if isinstance(document, InputError):
-        raise document
-    return usages_in(document)
-
-
-def _about_sums(used: "Usages") -> tuple[str, ...]:
-    if not used.summed:
-        return ()
-    return ("usage is summed over containers; the kubelet counts the pod's sandbox too",)
-
-
-def _of_snapshot(file: str, *, measured: bool) -> _Given:
-    from memqos.cli.snapshots import names_in
-    from memqos.cluster.node_memory import node_observation, pods_observation, working_set
-    from memqos.host.snapshots import load_snapshot
-    from memqos.plan.tree import cgroup_uid
-
-    snapshot = load_snapshot(file)
-    release = Release.of(snapshot.kubelet) if snapshot.kubelet else Release.of()
-    names = names_in(snapshot, file)
-    usage = {}
-    for pod in snapshot.running:
-        uid, shape = cgroup_uid(pod), _shape_in(file, pod, release)
-        if uid is not None and measured:
-            used = working_set(snapshot.cgroups.get(names.pod(uid, qos_class(shape, release)), {}))
-            if used is not None:
-                usage[name_of(pod)] = PodUsage(used)
-    meminfo = snapshot.meminfo
-    seen = {
-        MEMORY_AVAILABLE: node_observation(meminfo, release) if meminfo else None,
-        ALLOCATABLE_MEMORY: pods_observation(snapshot.cgroups.get(names.kubepods, {})),
-    }
-    observations = {signal: each for signal, each in seen.items() if each is not None}
-    notes: tuple[str, ...] = ()
-    if measured and not usage:
-        notes = ("the snapshot holds no memory.current of pods: --usage says what they use",)
-    return _Given(
-        snapshot.running, usage, observations, notes, snapshot.kubelet or None, snapshot, file
-    )
-
-
-def _shape_in(file: str, pod: Pod, release: Release) -> Shape:
-    try:
-        return shape_of(pod, release)
-    except InputError as error:
-        what = f"{name_of(pod)}: {error.what}"
-        raise InputError(what, file=file, field=error.field, hint=error.hint) from None
-
-
-def _kubelet(file: str | None, given: _Given, release: Release) -> "Kubelet | None":
+def _kubelet(file: str | None, given: Given, release: Release) -> "Kubelet | None":
     if file is not None:
         from memqos.cli.kubelets import kubelet_in, only_document
 
@@ -211,7 +111,7 @@ def _kubelet(file: str | None, given: _Given, release: Release) -> "Kubelet | No
     return kubelet_of(given.snapshot, given.file, release)
 
 
-def _readings(kubelet: "Kubelet", given: _Given, release: Release) -> tuple[Reading, ...]:
+def _readings(kubelet: "Kubelet", given: Given, release: Release) -> tuple[Reading, ...]:
     from memqos.api.thresholds import read_thresholds
 
     config = kubelet.config
@@ -227,7 +127,7 @@ def _readings(kubelet: "Kubelet", given: _Given, release: Release) -> tuple[Read
 
 
 def _found(
-    given: _Given,
+    given: Given,
     release: Release,
     need: int | None,
     met: tuple[Reading, ...],
@@ -259,7 +159,7 @@ def _needed(met: Sequence[Reading]) -> int | None:
     return max(missing, default=None)
 
 
-def _about_usage(given: _Given, active: Sequence[Pod]) -> list[str]:
+def _about_usage(given: Given, active: Sequence[Pod]) -> list[str]:
     notes = []
     ended = len(given.pods) - len(active)
     if ended:

@@ -10,6 +10,7 @@ from memqos.api.meminfo import memory_of
 from memqos.api.pod import Pod
 from memqos.api.process import Process
 from memqos.cli.amounts import Bytes
+from memqos.cli.clusters import LIVE_PODS, Live, cluster_options
 from memqos.cli.output import Form, emit, output_option
 from memqos.cli.snapshots import names_in
 from memqos.draw.killing import Killing, killing, killing_data
@@ -54,6 +55,7 @@ class _File(msgspec.Struct, frozen=True):
 )
 @click.option("--snapshot", metavar="FILE", help="Processes out of a snapshot of a node.")
 @click.option("--pods", metavar="FILE", help="Pods, to name the owners of processes by.")
+@cluster_options("context", "node_name")
 @click.option("--total", type=Bytes(), help="RAM and swap of the machine together.")
 @click.option("--why", is_flag=True, help="Show the arithmetic behind every place.")
 @output_option()
@@ -61,6 +63,8 @@ def command(
     file: str | None,
     snapshot: str | None,
     pods: str | None,
+    context: str | None,
+    node_name: str | None,
     total: int | None,
     why: bool,
     output: Form,
@@ -68,7 +72,8 @@ def command(
     """Show in which order the kernel would kill if this whole machine ran out of memory now.
 
     A process counts as the memory it holds and as oom_score_adj thousandths of all RAM and swap;
-    the one that counts most is killed first. Processes of pods are named by their cgroups.
+    the one that counts most is killed first. Processes of pods are named by their cgroups, and by
+    the pods of --pods, or of --node-name in a live cluster.
 
     Reads /proc, unless --from or --snapshot is given. In a FILE memory is in bytes, and processes
     stand in the order they were started:
@@ -79,6 +84,12 @@ def command(
     """
     if file is not None and snapshot is not None:
         raise click.UsageError("--from and --snapshot exclude each other")
+    live = Live(context, node_name=node_name)
+    if pods is None and live.is_asked:
+        if node_name is None:
+            raise click.UsageError("--node-name is missing: whose pods are these?")
+        live.node()
+        pods = LIVE_PODS
     machine = (
         _of_file(file)
         if file is not None
@@ -96,7 +107,7 @@ def command(
         total = machine.memory + (machine.swap or 0)
     found = Killing(
         order=kill_order(machine.processes, total, machine.page_size),
-        owners=Owners(machine.layouts, machine.pods if pods is None else _pods(pods)),
+        owners=Owners(machine.layouts, machine.pods if pods is None else _pods(pods, live)),
         memory=machine.memory,
         swap=machine.swap,
         total=total,
@@ -174,10 +185,10 @@ def _of_file(file: str) -> _Machine:
     )
 
 
-def _pods(file: str) -> tuple[Pod, ...]:
+def _pods(file: str, live: Live) -> tuple[Pod, ...]:
     from memqos.cli.reading import Reader
 
-    reader = Reader()
+    reader = Reader(live)
     pods = tuple(pod for _, pod in reader.pods([file]))
     reader.insist(file)
     return pods

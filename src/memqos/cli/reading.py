@@ -2,7 +2,7 @@
 
 import os
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from memqos.api.documents import Document, read
@@ -15,17 +15,21 @@ from memqos.host.manifests import load
 
 if TYPE_CHECKING:
     from memqos.api.objects import Item
+    from memqos.cli.clusters import Live
+    from memqos.host.manifests import Loaded
 
 
 class Reader:
-    """Reads manifests and counts the faults it met.
+    """Reads manifests, and what a live cluster holds, and counts the faults it met.
 
     A folder holds whatever an application needs, so objects without pods are passed over there
     and counted; in a file that was named they are a fault.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, live: "Live | None" = None) -> None:
         self.faults = 0
+        self.pods_read = 0
+        self._live = live
         self._passed_over: Counter[str] = Counter()
 
     def pods(self, paths: Sequence[str]) -> Iterator[tuple[Template, Pod]]:
@@ -42,9 +46,18 @@ class Reader:
 
     def objects(self, paths: Sequence[str], kinds: Collection[str]) -> Iterator["Item"]:
         """Every object of these kinds, and where it comes from."""
+        return self._objects(self._documents(paths), kinds)
+
+    def objects_in(self, loaded: "Iterable[Loaded]", kinds: Collection[str]) -> Iterator["Item"]:
+        """The same of what was loaded already."""
+        return self._objects(((each, False) for each in self._read(loaded)), kinds)
+
+    def _objects(
+        self, documents: Iterable[tuple[Document, bool]], kinds: Collection[str]
+    ) -> Iterator["Item"]:
         from memqos.api.objects import objects
 
-        for document, from_folder in self._documents(paths):
+        for document, from_folder in documents:
             for item in objects(document):
                 if isinstance(item, InputError):
                     self.refuse(item)
@@ -70,15 +83,24 @@ class Reader:
         """Every document that could be read, and whether it comes from a folder."""
         for path in paths:
             from_folder = os.path.isdir(path)
-            for file, data in load([path]):
-                if isinstance(data, InputError):
-                    self.refuse(data)
-                    continue
-                for document in read(data, file):
-                    if isinstance(document, InputError):
-                        self.refuse(document)
-                    else:
-                        yield document, from_folder
+            for document in self._read(self._loaded(path)):
+                yield document, from_folder
+
+    def _read(self, loaded: "Iterable[Loaded]") -> Iterator[Document]:
+        for file, data in loaded:
+            if isinstance(data, InputError):
+                self.refuse(data)
+                continue
+            for document in read(data, file):
+                if isinstance(document, InputError):
+                    self.refuse(document)
+                else:
+                    yield document
+
+    def _loaded(self, path: str) -> "Iterator[Loaded]":
+        if self._live is not None and self._live.knows(path):
+            return self._live.load(path)
+        return load([path])
 
     def _tell_passed_over(self, why: str) -> None:
         if self._passed_over:
@@ -93,6 +115,7 @@ class Reader:
         except InputError as error:
             self.refuse(error)
         else:
+            self.pods_read += 1
             yield template, pod
 
 

@@ -46,6 +46,12 @@ def release_asked(
     return Release.of(release or of_node or DEFAULT_MINOR, gates_of(gates)), notes
 
 
+def release_of_server(version: str, gates: Iterable[str]) -> tuple[Release, list[str]]:
+    """The release of a live cluster's API server, and that it is."""
+    note = f"the release is that of the API server, {version}"
+    return Release.of(version, gates_of(gates)), [note]
+
+
 def _gate(text: str) -> tuple[str, bool]:
     name, _, value = text.partition("=")
     if value.lower() not in ("true", "false"):

@@ -11,7 +11,7 @@ from memqos.api.quantity import Quantity
 from memqos.api.refusals import refusal
 from memqos.api.resources import MEMORY
 from memqos.cli.amounts import Bytes
-from memqos.cli.kubelets import kubelet_in, only_document
+from memqos.cli.kubelets import document_of, kubelet_in, only_document
 from memqos.cli.releases import gates_of, release_options
 from memqos.errors import InputError
 from memqos.plan.terms import KNOWS_POLICY, PAGE_SIZE, Placement, Policy, Terms
@@ -20,6 +20,7 @@ from memqos.release import DEFAULT_MINOR, Release, default, stage
 if TYPE_CHECKING:
     from memqos.api.documents import Document
     from memqos.api.node import Capacity
+    from memqos.cli.clusters import Live
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -41,6 +42,8 @@ class Asked(msgspec.Struct, frozen=True):
     policy: str | None
     page_size: int | None
     placement: Placement | None
+    server: str | None = None
+    """The version of the API server that was asked."""
 
 
 class InForce(msgspec.Struct, frozen=True):
@@ -128,14 +131,22 @@ def asked(**options: Any) -> Asked:
     return Asked(**{**options, "gates": gates_of(options["gates"])})
 
 
-def in_force(asked: Asked, release: str | None = None) -> InForce:
+def wanted_in(live: "Live", asked: Asked) -> Asked:
+    """The same, under the release of a live cluster where nothing else names one."""
+    if asked.release is not None or asked.node is not None:
+        return asked
+    return msgspec.structs.replace(asked, server=live.version())
+
+
+def in_force(asked: Asked, release: str | None = None, live: "Live | None" = None) -> InForce:
     """What the options come to under a release, by default the one they name.
 
     MemoryQoS is looked at as if it were on, unless somebody turned it off by name.
     """
     notes: list[str] = []
-    node = _given(asked)
-    version = release or asked.release or _version_of(node, notes) or DEFAULT_MINOR
+    node = _given(asked, live)
+    named = release or asked.release
+    version = named or _version_of(node, notes) or _version_of_server(asked, notes)
     requested = Release.of(version, asked.gates)
     explained = requested.with_gates({"MemoryQoS": True, **asked.gates})
     config, explained = _kubelet(asked, node, explained, notes)
@@ -199,10 +210,10 @@ class _Given(NamedTuple):
     page_size: int | None = None
 
 
-def _given(asked: Asked) -> _Given | None:
+def _given(asked: Asked, live: "Live | None") -> _Given | None:
     if asked.snapshot is not None:
         return _snapshot(asked.snapshot)
-    return None if asked.node is None else _node(asked.node)
+    return None if asked.node is None else _node(asked.node, live)
 
 
 def _snapshot(file: str) -> _Given:
@@ -220,10 +231,13 @@ def _snapshot(file: str) -> _Given:
     )
 
 
-def _node(file: str) -> _Given:
+def _node(file: str, live: "Live | None") -> _Given:
     from memqos.api.node import Node, capacity_of
 
-    document = only_document(file, "Node")
+    if live is not None and live.knows(file):
+        document = document_of(live.get(file), file, "Node")
+    else:
+        document = only_document(file, "Node")
     try:
         node = msgspec.convert(document.data, Node)
         published = (node.status.allocatable or {}).get(MEMORY)
@@ -244,6 +258,13 @@ def _version_of(node: _Given | None, notes: list[str]) -> str | None:
         return None
     notes.append(f"the release is that of the Node's kubelet, {node.version}")
     return node.version
+
+
+def _version_of_server(asked: Asked, notes: list[str]) -> str | int:
+    if asked.server is None:
+        return DEFAULT_MINOR
+    notes.append(f"the release is that of the API server, {asked.server}")
+    return asked.server
 
 
 def _memory(
@@ -285,7 +306,7 @@ def _before_eviction(
 
 def options_of(values: Mapping[str, Any]) -> dict[str, Any]:
     """Those of a command's options that `terms_options` added."""
-    return {field: values[field] for field in Asked.__struct_fields__}
+    return {field: values[field] for field in Asked.__struct_fields__ if field in values}
 
 
 def terms_data(under: InForce) -> dict[str, Any]:

@@ -37,12 +37,13 @@ def ask(endpoint: KubeletEndpoint) -> Told:
     return Told(
         version=None if build is None else build[1],
         metrics=tuple(line for line in metrics.splitlines() if line.startswith(_MEMORY_QOS)),
-        configuration=_configuration(endpoint, notes) if endpoint.is_secure else None,
+        configuration=configuration_of(endpoint, notes) if endpoint.is_secure else None,
         notes=tuple(notes),
     )
 
 
-def _configuration(endpoint: KubeletEndpoint, notes: list[str]) -> Configuration | None:
+def configuration_of(endpoint: KubeletEndpoint, notes: list[str]) -> Configuration | None:
+    """The configuration in force, as the kubelet tells it; why not goes to the notes."""
     answer = _answer(endpoint, "/configz", notes)
     if answer is None:
         return None

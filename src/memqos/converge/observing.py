@@ -76,7 +76,7 @@ def observe_live(
         notes.append(f"pods in more than one place: {', '.join(each.path for each in kubepods)}")
     notes += [f"{what}: {why.lower()}" for what, why in tree.refused.items()]
     if configuration is None:
-        configuration = _configuration(f"{roots.kubelet}/config.yaml", notes)
+        configuration = configuration_in_file(f"{roots.kubelet}/config.yaml", notes)
     state = _content(f"{roots.kubelet}/memory_manager_state", notes)
     return Observation(
         origin=THIS_MACHINE,
@@ -115,7 +115,8 @@ def configuration_in(file: str | None) -> Configuration | None:
     return None if file is None else Configuration(*load_one(file))
 
 
-def _configuration(file: str, notes: list[str]) -> Configuration | None:
+def configuration_in_file(file: str, notes: list[str]) -> Configuration | None:
+    """The one a kubelet was started with; why it cannot be read goes to the notes."""
     data = _content(file, notes)
     return None if data is None else Configuration(file, data)
 

@@ -1,0 +1,312 @@
+"""An API server's pods: the first list beside a bare download, and what following a node costs.
+
+The server is a process of its own that sends bytes it made before, so that what is measured is the
+client. Pods are as large as those of a cluster: most of what is sent is of no concern to memqos.
+"""
+
+import http.client
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, NamedTuple
+from urllib.parse import parse_qsl, urlsplit
+
+import msgspec
+
+from memqos.api.pod import Pod
+
+PODS = 5_000
+PAGE = 500
+ROUNDS = 15
+ASKED = 1.5
+FOLLOWED = 250
+EVENTS = 3_000
+ASKED_MIB = 60
+HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+LIST = "/api/v1/pods"
+
+
+class _Page(msgspec.Struct):
+    metadata: dict[str, str]
+    items: list[Pod]
+    kind: str = ""
+
+
+class _Spent(NamedTuple):
+    """Seconds, on the clock and of CPU: the latter does not depend on who else is at work."""
+
+    wall: float
+    cpu: float
+
+
+def report() -> Iterator[str]:
+    """Best of several rounds, taken in turns; memory and CPU time of a process of its own."""
+    into_pods = msgspec.json.Decoder(_Page)
+    with _server() as port:
+        _listed(port)
+        bare, ours = _best_in_turns(
+            lambda: _downloaded(port, into_pods.decode), lambda: _listed(port)
+        )
+        (plain,) = _best_in_turns(lambda: _downloaded(port, _plain), rounds=1)
+        size = _downloaded(port, into_pods.decode) / 1e6
+        yield f"first list of {PODS} pods, {size:.1f} MB in pages of {PAGE}     clock       CPU"
+        yield f"  http.client and json.loads            {_shown(plain)}"
+        yield f"  http.client and the same decoder      {_shown(bare)}"
+        yield f"  memqos                                {_shown(ours)}"
+        yield (
+            f"    beside the same decoder             {ours.wall / bare.wall:7.2f} ×  "
+            f"{ours.cpu / bare.cpu:7.2f} ×   (at most {ASKED:g})"
+        )
+        yield f"following a node of {FOLLOWED} pods through {EVENTS} events"
+        yield from _child("follow", str(port)).splitlines()
+
+
+def _best_in_turns(*asked: Callable[[], object], rounds: int = ROUNDS) -> list[_Spent]:
+    best = [_Spent(float("inf"), float("inf"))] * len(asked)
+    for _ in range(rounds):
+        for index, ask in enumerate(asked):
+            wall, cpu = time.perf_counter(), time.process_time()
+            kept = ask()
+            spent = _Spent(time.perf_counter() - wall, time.process_time() - cpu)
+            best[index] = _Spent(*map(min, best[index], spent))
+            del kept
+    return best
+
+
+def _shown(spent: _Spent) -> str:
+    return f"{spent.wall * 1000:7.1f} ms  {spent.cpu * 1000:7.1f} ms"
+
+
+def _plain(data: bytes) -> _Page:
+    return _Page(**json.loads(data))
+
+
+def _downloaded(port: int, decode: Callable[[bytes], _Page]) -> int:
+    """All pages, decoded and kept; how many bytes they were."""
+    size, token, kept = 0, "", []
+    connection = http.client.HTTPConnection("127.0.0.1", port)
+    while not kept or token:
+        query = f"?limit={PAGE}" + (f"&continue={token}" if token else "")
+        connection.request("GET", LIST + query)
+        data = connection.getresponse().read()
+        size += len(data)
+        kept.append(decode(data))
+        token = kept[-1].metadata.get("continue", "")
+    connection.close()
+    return size
+
+
+def _listed(port: int) -> int:
+    from memqos.host.apiserver.listing import listed
+    from memqos.host.apiserver.resources import PODS as RESOURCE
+
+    server = _client(port)
+    found = listed(server, RESOURCE)
+    server.close()
+    assert len(found.items) == PODS
+    return PODS
+
+
+def _client(port: int) -> Any:
+    from memqos.host.apiserver.access import Access, Cluster, User
+    from memqos.host.apiserver.connection import ApiServer
+
+    return ApiServer(Access(Cluster(f"http://127.0.0.1:{port}"), User(), "a bench"))
+
+
+def _follow(port: int) -> None:
+    from memqos.converge.cluster import FollowedNode
+
+    before = _resident()
+    changes = 0
+
+    def count() -> None:
+        nonlocal changes
+        changes += 1
+
+    source = FollowedNode(_client(port), "node-1", on_change=count)
+    source.start()
+    source.wait()
+    began = time.process_time()
+    while source.version != str(PODS + EVENTS):
+        time.sleep(0.05)
+    spent = time.process_time() - began
+    assert len(source.pods()) == FOLLOWED
+    print(f"  resident memory of the process       {_resident():7.1f} MiB  (at most {ASKED_MIB})")
+    print(f"    of which before the first request  {before:7.1f} MiB")
+    print(f"  CPU time for all events              {spent * 1000:7.1f} ms")
+    print(f"    a change                           {spent / changes * 1e6:7.1f} µs")
+    source.stop()
+
+
+def _resident() -> float:
+    with open("/proc/self/statm", encoding="ascii") as file:
+        return int(file.read().split()[1]) * resource.getpagesize() / (1 << 20)
+
+
+@contextmanager
+def _server() -> Iterator[int]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "bench.apiserver", "serve"],
+        cwd=HERE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=_environment(),
+    )
+    try:
+        assert process.stdout is not None
+        yield int(process.stdout.readline())
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _child(*arguments: str) -> str:
+    return subprocess.run(
+        [sys.executable, "-m", "bench.apiserver", *arguments],
+        cwd=HERE,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        env=_environment(),
+    ).stdout
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([f"{HERE}/src", *sys.path])}
+
+
+def _pod(number: int, version: int, phase: str = "Running") -> dict[str, Any]:
+    """A pod with all that surrounds what memqos looks at."""
+    fields = {f"f:field-{index}": {".": {}, "f:value": {}} for index in range(40)}
+    probe = {"httpGet": {"path": "/healthz", "port": 8080}, "periodSeconds": 10}
+    names = ("app", "proxy")
+    return {
+        "metadata": {
+            "name": f"web-{number}",
+            "namespace": f"team-{number % 40}",
+            "uid": f"{number:08x}-2222-4333-8444-555555555555",
+            "resourceVersion": str(version),
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+            "labels": {"app": "web", "pod-template-hash": "6d4cf56db6"},
+            "annotations": {"example.com/checksum": "0123456789abcdef" * 4},
+            "ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web"}],
+            "managedFields": [
+                {"manager": name, "operation": "Update", "fieldsType": "FieldsV1",
+                 "fieldsV1": {"f:spec": fields}}
+                for name in ("kube-controller-manager", "kubelet")
+            ],
+        },
+        "spec": {
+            "nodeName": "node-1",
+            "serviceAccountName": "default",
+            "volumes": [{"name": f"v{i}", "configMap": {"name": f"c{i}"}} for i in range(4)],
+            "tolerations": [{"key": "node.kubernetes.io/not-ready", "operator": "Exists"}],
+            "containers": [
+                {
+                    "name": name,
+                    "image": f"registry.example.com/team/{name}@sha256:{'0' * 64}",
+                    "env": [{"name": f"VAR_{i}", "value": "value" * 5} for i in range(12)],
+                    "resources": {
+                        "requests": {"cpu": "250m", "memory": f"{256 + number % 64}Mi"},
+                        "limits": {"memory": "1Gi"},
+                    },
+                    "volumeMounts": [{"name": f"v{i}", "mountPath": f"/v{i}"} for i in range(4)],
+                    "livenessProbe": probe,
+                    "readinessProbe": probe,
+                }
+                for name in names
+            ],
+        },
+        "status": {
+            "phase": phase,
+            "qosClass": "Burstable",
+            "conditions": [
+                {"type": kind, "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+                for kind in ("Initialized", "Ready", "ContainersReady", "PodScheduled")
+            ],
+            "containerStatuses": [
+                {"name": name, "containerID": f"containerd://{number:064x}", "ready": True,
+                 "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}}
+                for name in names
+            ],
+        },
+    }  # fmt: skip
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    pages: dict[tuple[bool, str], bytes]
+    events: list[bytes]
+
+    def do_GET(self) -> None:
+        parts = urlsplit(self.path)
+        query = dict(parse_qsl(parts.query))
+        if "watch" in query:
+            self._watch(parts.path)
+            return
+        of_node = "fieldSelector" in query
+        body = self.pages[of_node, query.get("continue", "")] if parts.path == LIST else _NODES
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def _watch(self, path: str) -> None:
+        self.send_response(200)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        for event in self.events if path == LIST else ():
+            self.wfile.write(b"%x\r\n%s\r\n" % (len(event), event))
+        time.sleep(3600)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Nobody reads it."""
+
+
+_NODES = msgspec.json.encode(
+    {"metadata": {"resourceVersion": "1"}, "items": [{"metadata": {"name": "node-1"}}]}
+)
+
+
+def _serve() -> None:
+    all_pods = [_pod(number, number) for number in range(PODS)]
+    pages = {}
+    for start in range(0, PODS, PAGE):
+        metadata = {"resourceVersion": str(PODS)}
+        if start + PAGE < PODS:
+            metadata["continue"] = str(start + PAGE)
+        page = {"kind": "PodList", "metadata": metadata, "items": all_pods[start : start + PAGE]}
+        pages[False, str(start) if start else ""] = msgspec.json.encode(page)
+    few = {"metadata": {"resourceVersion": str(PODS)}, "items": all_pods[:FOLLOWED]}
+    pages[True, ""] = msgspec.json.encode(few)
+    phases = ("Pending", "Running")
+    _Handler.pages = pages
+    _Handler.events = [
+        msgspec.json.encode(
+            {
+                "type": "MODIFIED",
+                "object": _pod(
+                    number % FOLLOWED, PODS + number, phases[number // FOLLOWED % len(phases)]
+                ),
+            }
+        )
+        + b"\n"
+        for number in range(1, EVENTS + 1)
+    ]
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+    print(server.server_port, flush=True)
+    server.serve_forever()
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "serve":
+        _serve()
+    else:
+        _follow(int(sys.argv[2]))

@@ -1,0 +1,201 @@
+"""Events on pods about what memqos does to them, and how few of them are enough.
+
+What is told again is counted, not told again: an event that exists is refreshed with how often it
+happened, at most every few minutes. A pod, and the whole node, may only be told so much.
+"""
+
+from collections.abc import Iterable
+from typing import Any, Final, Literal, NamedTuple
+
+import msgspec
+
+Reason = Literal[
+    "MemoryProtected",
+    "ThrottleLimitSet",
+    "GuardWidened",
+    "MemoryDrifted",
+    "AnnotationIgnored",
+    "NumaNotAligned",
+]
+Severity = Literal["Normal", "Warning"]
+
+CONTROLLER: Final = "memqos.io/agent"
+GROUP_VERSION: Final = "events.k8s.io/v1"
+REFRESH_SECONDS: Final = 300.0
+"""How long repetitions are only counted."""
+FORGET_SECONDS: Final = 3600.0
+"""API servers keep events for an hour; what happens again after that is news."""
+KNOWN: Final = 4096
+_LONGEST_NOTE: Final = 1024
+_LONGEST_INSTANCE: Final = 128
+_LONGEST_POD_IN_NAME: Final = 200
+
+
+class _Told(NamedTuple):
+    severity: Severity
+    action: str
+
+
+_TOLD: Final[dict[Reason, _Told]] = {
+    "MemoryProtected": _Told("Normal", "Protect"),
+    "ThrottleLimitSet": _Told("Normal", "Throttle"),
+    "GuardWidened": _Told("Warning", "Widen"),
+    "MemoryDrifted": _Told("Warning", "Restore"),
+    "AnnotationIgnored": _Told("Warning", "Ignore"),
+    "NumaNotAligned": _Told("Warning", "Align"),
+}
+
+
+class Happening(msgspec.Struct, frozen=True):
+    """Something memqos did to a pod, or could not do."""
+
+    namespace: str
+    pod: str
+    uid: str
+    reason: Reason
+    note: str
+
+
+class Create(msgspec.Struct, frozen=True):
+    """Tell of it for the first time."""
+
+    happening: Happening
+    name: str
+
+
+class Refresh(msgspec.Struct, frozen=True):
+    """Tell how often it has happened by now."""
+
+    happening: Happening
+    name: str
+    count: int
+
+
+class Bucket:
+    """So many at once, and one more every so many seconds."""
+
+    def __init__(self, size: int, seconds: float) -> None:
+        self._size = size
+        self._seconds = seconds
+        self._left = float(size)
+        self._at: float | None = None
+
+    def has(self, now: float) -> bool:
+        """Whether there is one left."""
+        if self._at is not None:
+            self._left = min(self._size, self._left + (now - self._at) / self._seconds)
+        self._at = now
+        return self._left >= 1
+
+    def take(self) -> None:
+        self._left -= 1
+
+
+class _Known(msgspec.Struct):
+    name: str
+    count: int
+    told_at: float
+    happened_at: float
+
+
+class EventBook:
+    """What has been told, and to whom. Time comes in as seconds, from wherever."""
+
+    def __init__(self) -> None:
+        self.dropped = 0
+        """Those that were too many."""
+        self._known: dict[Happening, _Known] = {}
+        self._of_node = Bucket(30, 5.0)
+        self._of_pods: dict[str, Bucket] = {}
+        self._number = 0
+
+    def decide(self, happening: Happening, now: float) -> Create | Refresh | None:
+        """What to send about something that happened; None where nothing has to be."""
+        known = self._known.get(happening)
+        if known is not None and now - known.happened_at < FORGET_SECONDS:
+            known.count += 1
+            known.happened_at = now
+            if now - known.told_at < REFRESH_SECONDS:
+                return None
+        else:
+            known = None
+        if not self._may(happening.uid, now):
+            self.dropped += 1
+            return None
+        if known is not None:
+            known.told_at = now
+            return Refresh(happening, known.name, known.count)
+        self._make_room(now)
+        self._number += 1
+        name = f"{happening.pod[:_LONGEST_POD_IN_NAME].rstrip('.-')}.{_hex(now, self._number)}"
+        self._known[happening] = _Known(name, 1, now, now)
+        return Create(happening, name)
+
+    def forget(self, happening: Happening) -> None:
+        """The event is gone, or never came to be: the next time is the first again."""
+        self._known.pop(happening, None)
+
+    def forget_pods_but(self, uids: Iterable[str]) -> None:
+        """Pods that are gone are not told of again."""
+        there = set(uids)
+        self._of_pods = {uid: each for uid, each in self._of_pods.items() if uid in there}
+        self._known = {key: each for key, each in self._known.items() if key.uid in there}
+
+    def _may(self, uid: str, now: float) -> bool:
+        of_pod = self._of_pods.get(uid)
+        if of_pod is None:
+            of_pod = self._of_pods[uid] = Bucket(5, 300.0)
+        if not (of_pod.has(now) and self._of_node.has(now)):
+            return False
+        of_pod.take()
+        self._of_node.take()
+        return True
+
+    def _make_room(self, now: float) -> None:
+        if len(self._known) < KNOWN:
+            return
+        old = {key for key, each in self._known.items() if now - each.happened_at > FORGET_SECONDS}
+        for key in old or {next(iter(self._known))}:
+            del self._known[key]
+
+
+def event_of(create: Create, instance: str, at: str) -> dict[str, Any]:
+    """The Event as the API server takes it; `at` is a time with microseconds."""
+    happening = create.happening
+    told = _TOLD[happening.reason]
+    return {
+        "apiVersion": GROUP_VERSION,
+        "kind": "Event",
+        "metadata": {"name": create.name, "namespace": happening.namespace},
+        "eventTime": at,
+        "type": told.severity,
+        "reason": happening.reason,
+        "action": told.action,
+        "note": _short(happening.note),
+        "regarding": {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "namespace": happening.namespace,
+            "name": happening.pod,
+            "uid": happening.uid,
+        },
+        "reportingController": CONTROLLER,
+        "reportingInstance": instance[:_LONGEST_INSTANCE],
+    }
+
+
+def series_of(refresh: Refresh, at: str) -> dict[str, Any]:
+    """What to change of an event that happened again."""
+    return {"series": {"count": refresh.count, "lastObservedTime": at}}
+
+
+def _short(note: str) -> str:
+    """The note in so many bytes as events may have."""
+    data = note.encode()
+    if len(data) <= _LONGEST_NOTE:
+        return note
+    return data[: _LONGEST_NOTE - 3].decode("utf-8", "ignore") + "…"
+
+
+def _hex(now: float, number: int) -> str:
+    return f"{int(now * 1_000_000):x}{number & 0xFFF:03x}"

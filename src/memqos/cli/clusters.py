@@ -1,0 +1,228 @@
+"""Objects out of a live cluster, for commands: by name, or all that are selected.
+
+Everything behind an option is imported when a cluster is asked, and not before.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+
+from memqos.errors import InputError
+
+if TYPE_CHECKING:
+    from memqos.api.node import Node
+    from memqos.host.apiserver.connection import ApiServer
+    from memqos.host.apiserver.resources import Selection
+    from memqos.host.manifests import Loaded
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+CLUSTER: Final = "cluster"
+"""Given in the place of a file, it means what the cluster says."""
+LIVE_PODS: Final = "pods of the cluster"
+RUNNING_PODS: Final = "running pods of the cluster"
+LIVE_NODES: Final = "nodes of the cluster"
+LIVE_METRICS: Final = "pod metrics of the cluster"
+
+_KINDS: Final = {
+    "pod": ("", "pods", ("po", "pods")),
+    "deployment": ("apps", "deployments", ("deploy", "deployments")),
+    "statefulset": ("apps", "statefulsets", ("sts", "statefulsets")),
+    "daemonset": ("apps", "daemonsets", ("ds", "daemonsets")),
+    "replicaset": ("apps", "replicasets", ("rs", "replicasets")),
+    "job": ("batch", "jobs", ("jobs",)),
+    "cronjob": ("batch", "cronjobs", ("cj", "cronjobs")),
+}
+_BY_ALIAS: Final = {
+    alias: kind for kind, (_, _, aliases) in _KINDS.items() for alias in (kind, *aliases)
+}
+_NODE: Final = "node/"
+
+_OPTIONS: Final = {
+    "context": click.option(
+        "--context", metavar="NAME", help="A context of the kubeconfig: ask its cluster."
+    ),
+    "namespace": click.option(
+        "-n", "--namespace", metavar="NAME", help="A namespace.  [default: the context's]"
+    ),
+    "selector": click.option(
+        "-l", "--selector", metavar="LABELS", help="Pods with such labels: app=web,tier!=test"
+    ),
+    "node_name": click.option(
+        "--node-name", metavar="NAME", help="A node, by the name the cluster knows it by."
+    ),
+}
+
+
+def cluster_options(*names: str) -> Callable[[F], F]:
+    """Those of --context, --namespace, --selector and --node-name that a command takes."""
+
+    def added(command: F) -> F:
+        for name in reversed(names):
+            command = _OPTIONS[name](command)
+        return command
+
+    return added
+
+
+class Live:
+    """The cluster that options name. Nobody is asked before something is wanted of it."""
+
+    def __init__(
+        self,
+        context: str | None = None,
+        namespace: str | None = None,
+        selector: str | None = None,
+        node_name: str | None = None,
+    ) -> None:
+        self._context = context
+        self._namespace = namespace
+        self._selector = selector
+        self.node_name = node_name
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether any option speaks of a cluster."""
+        return any((self._context, self._namespace, self._selector, self.node_name))
+
+    @cached_property
+    def server(self) -> "ApiServer":
+        from memqos.host.apiserver.access import access
+        from memqos.host.apiserver.connection import ApiServer
+
+        return ApiServer(access(self._context))
+
+    @property
+    def namespace(self) -> str:
+        """Where objects without a namespace are looked for."""
+        return self._namespace or self.server.access.namespace
+
+    @property
+    def selection(self) -> str:
+        """What was looked for, in words."""
+        labels = f" with {self._selector}" if self._selector else ""
+        return f"pods in namespace {self.namespace}{labels}"
+
+    def version(self) -> str:
+        """The release of the API server."""
+        import msgspec
+
+        from memqos.host.apiserver.resources import Request
+
+        data = self.server.get(Request("get", "/version"))
+        try:
+            version = msgspec.json.decode(data, type=dict[str, Any])["gitVersion"]
+        except (msgspec.DecodeError, KeyError):
+            version = None
+        if not isinstance(version, str):
+            raise InputError(
+                "the answer names no version",
+                file=f"{self.server.where}/version",
+                hint="give --release",
+            )
+        return version
+
+    def files(self, given: tuple[str, ...]) -> tuple[str, ...]:
+        """What a command reads: what it was given, else the pods that options select."""
+        if given and self._selector:
+            raise click.UsageError("-l selects among all pods: give no FILE with it")
+        if given:
+            return given
+        if not self.is_asked:
+            raise click.UsageError("Missing argument 'FILE…', or -n or -l for a live cluster.")
+        return (LIVE_PODS,)
+
+    def insist_on_use(self, *paths: str | None) -> None:
+        """Refuse options about a cluster where nothing that is read comes from one."""
+        if self.is_asked and not any(path is not None and self.knows(path) for path in paths):
+            raise click.UsageError("--context and -n are for a live cluster: all of this is files")
+
+    def knows(self, path: str) -> bool:
+        """Whether a path names something in the cluster, and no file."""
+        if path in _LISTS:
+            return True
+        kind, _, name = path.partition("/")
+        known = kind in _BY_ALIAS or path.startswith(_NODE)
+        return known and bool(name) and "/" not in name and not os.path.exists(path)
+
+    def load(self, path: str) -> "Iterator[Loaded]":
+        """What a name stands for, as the server sends it."""
+        if path in _LISTS:
+            yield from _LISTS[path](self)
+        else:
+            yield path, self.get(path)
+
+    def get(self, path: str) -> bytes:
+        """One object, by its kind and name."""
+        from memqos.host.apiserver.resources import NODES, Resource, to_get
+
+        alias, _, name = path.partition("/")
+        if path.startswith(_NODE):
+            return self.server.get(to_get(NODES, name))
+        group, plural, _ = _KINDS[_BY_ALIAS[alias]]
+        return self.server.get(to_get(Resource(group, "v1", plural, dict), name, self.namespace))
+
+    def in_namespace(self, plural: str, namespace: str) -> "Iterator[Loaded]":
+        """All limit ranges or quotas of a namespace."""
+        from memqos.host.apiserver.resources import Resource, Selection
+
+        resource = Resource("", "v1", plural, dict)
+        return self._listed(f"{plural} of {namespace}", resource, Selection(namespace))
+
+    def node(self) -> "Node":
+        """The node that was named; one the cluster does not know is refused."""
+        from memqos.converge.cluster import node_in
+
+        assert self.node_name is not None
+        return node_in(self.server, self.node_name)
+
+    def pods(self) -> "Iterator[Loaded]":
+        from memqos.host.apiserver.resources import PODS, Selection, on_node
+
+        if self.node_name is not None:
+            return self._listed(LIVE_PODS, PODS, on_node(self.node_name))
+        return self._listed(LIVE_PODS, PODS, Selection(self.namespace, labels=self._selector))
+
+    def running_pods(self) -> "Iterator[Loaded]":
+        from memqos.host.apiserver.resources import PODS, Selection
+
+        running = Selection(fields="status.phase!=Succeeded,status.phase!=Failed")
+        return self._listed(RUNNING_PODS, PODS, running)
+
+    def nodes(self) -> "Iterator[Loaded]":
+        from memqos.host.apiserver.resources import NODES, Selection
+
+        return self._listed(LIVE_NODES, NODES, Selection())
+
+    def metrics(self) -> "Iterator[Loaded]":
+        from memqos.host.apiserver.refusals import Refused
+        from memqos.host.apiserver.resources import Resource, Selection
+
+        resource = Resource("metrics.k8s.io", "v1beta1", "pods", dict)
+        try:
+            yield from self._listed(LIVE_METRICS, resource, Selection())
+        except Refused as error:
+            if error.status not in (404, 503):
+                raise
+            raise InputError(
+                "the cluster measures nothing: it has no metrics API",
+                file=self.server.where,
+                hint="give --usage, or install metrics-server",
+            ) from None
+
+    def _listed(self, name: str, resource: Any, selection: "Selection") -> "Iterator[Loaded]":
+        from memqos.host.apiserver.listing import listed_bytes
+
+        for page in listed_bytes(self.server, resource, selection):
+            yield name, page
+
+
+_LISTS: Final[Mapping[str, Callable[[Live], "Iterator[Loaded]"]]] = {
+    LIVE_PODS: Live.pods,
+    RUNNING_PODS: Live.running_pods,
+    LIVE_NODES: Live.nodes,
+    LIVE_METRICS: Live.metrics,
+}

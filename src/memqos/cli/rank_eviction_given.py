@@ -1,0 +1,160 @@
+"""What `memqos rank eviction` ranks: pods and usage, out of files, a snapshot or a cluster."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+import click
+
+from memqos.api.pod import Pod
+from memqos.api.qos import qos_class
+from memqos.api.shape import Shape, shape_of
+from memqos.api.thresholds import ALLOCATABLE_MEMORY, MEMORY_AVAILABLE
+from memqos.cli.clusters import CLUSTER, LIVE_METRICS, LIVE_PODS, Live
+from memqos.cli.reading import Reader
+from memqos.cluster.eviction_rank import PodUsage
+from memqos.cluster.eviction_signals import Observation
+from memqos.draw.evicting import name_of
+from memqos.errors import InputError
+from memqos.release import Release
+
+if TYPE_CHECKING:
+    from memqos.api.snapshot import Snapshot
+    from memqos.cluster.usage_reading import Usages
+
+_NAMED = 3
+
+
+class Given(NamedTuple):
+    """What is known of the node."""
+
+    pods: tuple[Pod, ...]
+    usage: Mapping[str, PodUsage]
+    observations: Mapping[str, Observation]
+    notes: tuple[str, ...]
+    version: str | None = None
+    snapshot: "Snapshot | None" = None
+    file: str = ""
+
+
+def given_by(pods: str | None, usage: str | None, snapshot: str | None, live: Live) -> Given:
+    """What the options name; pods of one node alone."""
+    if pods == CLUSTER or (pods is None and live.is_asked):
+        if snapshot is not None:
+            raise click.UsageError("a snapshot has its own pods: leave the cluster out")
+        if live.node_name is None:
+            raise click.UsageError("--node-name is missing: each node evicts on its own")
+        return _of_cluster(live, usage)
+    if (pods is None) == (snapshot is None):
+        raise click.UsageError("give --pods and --usage, or --snapshot")
+    if snapshot is not None:
+        given = _of_snapshot(snapshot, measured=usage is None)
+    elif usage is None:
+        raise click.UsageError("--pods needs --usage: what do they use?")
+    else:
+        assert pods is not None
+        given = Given(_read_pods(pods), {}, {}, ())
+    if usage is not None:
+        used = _read_usage(usage)
+        given = given._replace(
+            usage=used.pods,
+            observations={**given.observations, **used.observations},
+            notes=given.notes + _about_sums(used),
+        )
+    nodes = sorted({pod.spec.node_name for pod in given.pods if pod.spec.node_name})
+    if len(nodes) > 1:
+        raise InputError(
+            f"pods of {len(nodes)} nodes: {', '.join(nodes[:_NAMED])}, and each evicts on its own",
+            file=pods or snapshot,
+            hint="take one: kubectl get pods -A --field-selector spec.nodeName=NAME -o yaml",
+        )
+    return given
+
+
+def _of_cluster(live: Live, usage: str | None) -> Given:
+    node = live.node()
+    info = node.status.node_info
+    pods = _read_pods(LIVE_PODS, live)
+    used = _read_usage(LIVE_METRICS if usage is None else usage, live)
+    known = {name_of(pod) for pod in pods}
+    return Given(
+        pods,
+        # The metrics API tells of all nodes at once.
+        {name: each for name, each in used.pods.items() if usage is not None or name in known},
+        used.observations,
+        _about_sums(used),
+        None if info is None else info.kubelet_version,
+    )
+
+
+def _read_pods(file: str, live: Live | None = None) -> tuple[Pod, ...]:
+    reader = Reader(live)
+    found: list[Pod] = []
+    for template, pod in reader.pods([file]):
+        try:
+            shape_of(pod, Release.of())
+            found.append(pod)
+        except InputError as error:
+            reader.refuse(template.located(error))
+    reader.insist(file)
+    return tuple(found)
+
+
+def _read_usage(file: str, live: Live | None = None) -> "Usages":
+    from memqos.api.documents import read
+    from memqos.cluster.usage_reading import usages_in
+    from memqos.host.manifests import load_one
+
+    if live is not None and live.knows(file):
+        ((name, data),) = live.load(file)
+        if isinstance(data, InputError):
+            raise data
+    else:
+        name, data = load_one(file)
+    document = next(iter(read(data, name)))
+    if isinstance(document, InputError):
+        raise document
+    return usages_in(document)
+
+
+def _about_sums(used: "Usages") -> tuple[str, ...]:
+    if not used.summed:
+        return ()
+    return ("usage is summed over containers; the kubelet counts the pod's sandbox too",)
+
+
+def _of_snapshot(file: str, *, measured: bool) -> Given:
+    from memqos.cli.snapshots import names_in
+    from memqos.cluster.node_memory import node_observation, pods_observation, working_set
+    from memqos.host.snapshots import load_snapshot
+    from memqos.plan.tree import cgroup_uid
+
+    snapshot = load_snapshot(file)
+    release = Release.of(snapshot.kubelet) if snapshot.kubelet else Release.of()
+    names = names_in(snapshot, file)
+    usage = {}
+    for pod in snapshot.running:
+        uid, shape = cgroup_uid(pod), _shape_in(file, pod, release)
+        if uid is not None and measured:
+            used = working_set(snapshot.cgroups.get(names.pod(uid, qos_class(shape, release)), {}))
+            if used is not None:
+                usage[name_of(pod)] = PodUsage(used)
+    meminfo = snapshot.meminfo
+    seen = {
+        MEMORY_AVAILABLE: node_observation(meminfo, release) if meminfo else None,
+        ALLOCATABLE_MEMORY: pods_observation(snapshot.cgroups.get(names.kubepods, {})),
+    }
+    observations = {signal: each for signal, each in seen.items() if each is not None}
+    notes: tuple[str, ...] = ()
+    if measured and not usage:
+        notes = ("the snapshot holds no memory.current of pods: --usage says what they use",)
+    return Given(
+        snapshot.running, usage, observations, notes, snapshot.kubelet or None, snapshot, file
+    )
+
+
+def _shape_in(file: str, pod: Pod, release: Release) -> Shape:
+    try:
+        return shape_of(pod, release)
+    except InputError as error:
+        what = f"{name_of(pod)}: {error.what}"
+        raise InputError(what, file=file, field=error.field, hint=error.hint) from None

@@ -1,0 +1,128 @@
+"""A node as its cluster sees it: its pods, itself, and its kubelet's configuration."""
+
+from collections.abc import Callable
+from typing import Final
+
+from memqos.api.node import Node
+from memqos.api.pod import Pod
+from memqos.converge.asking import configuration_of
+from memqos.converge.observing import Configuration, configuration_in_file
+from memqos.errors import InputError, MemqosError
+from memqos.host.apiserver.connection import ApiServer
+from memqos.host.apiserver.listing import found, listed
+from memqos.host.apiserver.resources import NODES, PODS, Selection, on_node
+from memqos.host.apiserver.watching import STEADY, Pace, Watch
+from memqos.host.kubelet import KubeletEndpoint
+
+FIRST_LIST_SECONDS: Final = 30.0
+
+
+class ClusterPods:
+    """The pods the API server has bound to a node, asked for each time."""
+
+    def __init__(self, server: ApiServer, node: str) -> None:
+        self._server = server
+        self._node = node
+
+    def pods(self) -> list[Pod]:
+        # Without pods a node that does not exist looks like an empty one, to be planned away.
+        node_in(self._server, self._node)
+        return listed(self._server, PODS, on_node(self._node)).items
+
+    def describe(self) -> str:
+        return f"node {self._node} at {self._server.where}"
+
+
+class FollowedNode:
+    """A node and its pods, kept as the cluster has them by two threads; see `watching`.
+
+    `on_change` is called from those threads: an asyncio loop passes
+    `partial(loop.call_soon_threadsafe, event.set)`. While the API server is away the last state
+    stays, and `fault` says why; `silent_for` says how old it may be.
+    """
+
+    def __init__(
+        self,
+        server: ApiServer,
+        node: str,
+        *,
+        on_change: Callable[[], None] | None = None,
+        pace: Pace = STEADY,
+    ) -> None:
+        self._server = server
+        self._node = node
+        only = Selection(fields=f"metadata.name={node}")
+        self._pods = Watch(server, PODS, on_node(node), on_change=on_change, pace=pace)
+        self._self = Watch(server, NODES, only, on_change=on_change, pace=pace)
+
+    def start(self) -> None:
+        self._pods.start()
+        self._self.start()
+
+    def stop(self) -> None:
+        self._pods.stop()
+        self._self.stop()
+        self._server.close()
+
+    def wait(self, seconds: float = FIRST_LIST_SECONDS) -> None:
+        """Until both are known; raises what keeps them from being."""
+        self._self.wait(seconds)
+        self._pods.wait(seconds)
+
+    def pods(self) -> list[Pod]:
+        """All of them, as of the last word of the API server. Waits for the first."""
+        self.wait()
+        if self.node() is None:
+            raise _unknown(self._server, self._node)
+        return self._pods.objects()
+
+    def node(self) -> Node | None:
+        """The Node, with its allocatable; None where the cluster does not know it."""
+        return next(iter(self._self.objects()), None)
+
+    def describe(self) -> str:
+        return f"node {self._node} at {self._server.where}"
+
+    @property
+    def version(self) -> str:
+        """The version of the cluster the pods are of."""
+        return self._pods.version
+
+    @property
+    def fault(self) -> MemqosError | None:
+        """What keeps the state from being followed now."""
+        return self._pods.fault or self._self.fault
+
+    @property
+    def silent_for(self) -> float:
+        """Seconds since the API server last spoke of the pods."""
+        return self._pods.silent_for
+
+
+def node_in(server: ApiServer, name: str) -> Node:
+    """A node of the cluster; one it does not know is refused."""
+    node = found(server, NODES, name)
+    if node is None:
+        raise _unknown(server, name)
+    return node
+
+
+def kubelet_configuration(
+    endpoint: KubeletEndpoint | None, file: str
+) -> tuple[Configuration | None, list[str]]:
+    """The configuration in force, else the one in the kubelet's file; and why not the first.
+
+    The kubelet tells it at its own endpoint to whoever may get nodes/configz (from 1.33 on). The
+    API server has no such path: it would go through nodes/proxy, which lets run commands in pods.
+    """
+    notes: list[str] = []
+    told = None if endpoint is None else configuration_of(endpoint, notes)
+    return told or configuration_in_file(file, notes), notes
+
+
+def _unknown(server: ApiServer, name: str) -> InputError:
+    return InputError(
+        f"there is no node {name}",
+        file=server.where,
+        hint="give the name the cluster knows it by with --node-name: kubectl get nodes",
+    )

@@ -1,0 +1,272 @@
+"""Requests to one API server: connections, answers, streams, and what went wrong with them."""
+
+import random
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Lock
+from typing import Final
+
+import urllib3
+from urllib3.connection import HTTPConnection
+from urllib3.exceptions import (
+    ConnectTimeoutError,
+    HTTPError,
+    NameResolutionError,
+    NewConnectionError,
+    ProxyError,
+    ReadTimeoutError,
+    SSLError,
+)
+
+from memqos.errors import InputError, Unreachable
+from memqos.host.apiserver.access import Access
+from memqos.host.apiserver.backoff import delay
+from memqos.host.apiserver.identity import Identity, Stamp
+from memqos.host.apiserver.proxies import proxy_of
+from memqos.host.apiserver.refusals import BUSY, Refused, refused
+from memqos.host.apiserver.resources import Request
+
+CONNECT_SECONDS: Final = 10.0
+SILENCE_SECONDS: Final = 60.0
+"""How long an answer may pause."""
+TRIES: Final = 5
+_LONGEST_WAIT: Final = 15.0
+_CHUNK: Final = 1 << 16
+_LONGEST_LINE: Final = 64 << 20
+_LONGEST_REFUSAL: Final = 1 << 16
+
+# A peer that is gone without a word is noticed by the kernel within a minute, even while a watch
+# has nothing to say.
+_KEEPALIVE: Final = [
+    *HTTPConnection.default_socket_options,
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
+]
+
+
+class Stream:
+    """An answer that goes on; another thread may end it."""
+
+    def __init__(self, answer: urllib3.BaseHTTPResponse) -> None:
+        self._answer = answer
+
+    def lines(self) -> Iterator[bytes]:
+        """Every line that has come in full; one that broke off was never said."""
+        rest: list[bytes] = []
+        size = 0
+        while chunk := self._answer.read1(_CHUNK):
+            *lines, tail = chunk.split(b"\n")
+            if lines:
+                lines[0] = b"".join(rest) + lines[0]
+                rest, size = [], 0
+                yield from filter(None, lines)
+            rest.append(tail)
+            size += len(tail)
+            if size > _LONGEST_LINE:
+                raise InputError(f"a line of more than {_LONGEST_LINE >> 20} MiB")
+
+    def stop(self) -> None:
+        """End it, whoever is reading."""
+        try:
+            self._answer.shutdown()
+        except (OSError, RuntimeError, ValueError):
+            self._answer.close()
+
+
+class ApiServer:
+    """The API server of one cluster; threads may share it."""
+
+    def __init__(
+        self,
+        access: Access,
+        *,
+        silence: float = SILENCE_SECONDS,
+        sleep: Callable[[float], object] = time.sleep,
+    ) -> None:
+        self.access = access
+        self._silence = silence
+        self._sleep = sleep
+        self._identity = Identity(access)
+        self._lock = Lock()
+        self._pool: tuple[Stamp, urllib3.PoolManager] | None = None
+        self._base = access.cluster.server.rstrip("/")
+        if not self._base.startswith(("https://", "http://")):
+            raise InputError(
+                f"{self._base!r} is not the address of a server",
+                file=access.origin,
+                field="server",
+                hint="it starts with https://",
+            )
+
+    @property
+    def where(self) -> str:
+        """What errors call it."""
+        return f"{self._base} ({self.access.origin})"
+
+    def get(self, request: Request) -> bytes:
+        """The answer; a server that is busy is asked again, for a while."""
+        return self._answered("GET", request)
+
+    def send(self, method: str, request: Request, body: bytes, kind: str) -> bytes:
+        """The answer to something sent, asked once."""
+        with (
+            self._sent(method, request, self._silence, body, kind) as answer,
+            self._explained(self._silence),
+        ):
+            return answer.data
+
+    @contextmanager
+    def stream(self, request: Request, silence: float) -> Iterator[Stream]:
+        """An answer that goes on, until nothing has come for so many seconds."""
+        with self._sent("GET", request, silence) as answer, self._explained(silence):
+            try:
+                yield Stream(answer)
+            finally:
+                answer.close()
+
+    def close(self) -> None:
+        """Let go of all connections."""
+        with self._lock:
+            if self._pool is not None:
+                self._pool[1].clear()
+                self._pool = None
+
+    def _answered(self, method: str, request: Request) -> bytes:
+        for attempt in range(TRIES):
+            try:
+                with (
+                    self._sent(method, request, self._silence) as answer,
+                    self._explained(self._silence),
+                ):
+                    return answer.data
+            except Refused as error:
+                wait = delay(attempt, error.retry_after, random.random())
+                is_worth_it = error.status in BUSY and not error.is_ahead and wait < _LONGEST_WAIT
+                if not is_worth_it or attempt == TRIES - 1:
+                    raise
+                self._sleep(wait)
+        raise AssertionError
+
+    @contextmanager
+    def _sent(
+        self,
+        method: str,
+        request: Request,
+        silence: float,
+        body: bytes | None = None,
+        kind: str | None = None,
+    ) -> Iterator[urllib3.BaseHTTPResponse]:
+        answer = self._tried(method, request, silence, body, kind)
+        if answer.status == 401 and self._identity.is_renewable:
+            answer.drain_conn()
+            answer.release_conn()
+            self._identity.refused()
+            answer = self._tried(method, request, silence, body, kind)
+        done = False
+        try:
+            if not 200 <= answer.status < 300:
+                with self._explained(silence):
+                    said = answer.read(_LONGEST_REFUSAL)
+                after = answer.headers.get("Retry-After")
+                raise refused(self.where, request, answer.status, said, after)
+            yield answer
+            done = True
+        finally:
+            # A connection with an answer still on it is of no use to the next request.
+            if done:
+                answer.release_conn()
+            else:
+                answer.close()
+
+    def _tried(
+        self, method: str, request: Request, silence: float, body: bytes | None, kind: str | None
+    ) -> urllib3.BaseHTTPResponse:
+        headers = urllib3.HTTPHeaderDict(
+            {"Accept": "application/json", "User-Agent": "memqos", **self._identity.headers()}
+        )
+        for group in self._identity.groups:
+            headers.add("Impersonate-Group", group)
+        if request.verb == "list" and not self.access.cluster.disable_compression:
+            headers["Accept-Encoding"] = "gzip"
+        if kind is not None:
+            headers["Content-Type"] = kind
+        with self._explained(silence):
+            return self._pooled().request(
+                method,
+                self._base + request.target,
+                body=body,
+                headers=headers,
+                preload_content=False,
+                redirect=False,
+                retries=False,
+                timeout=urllib3.Timeout(connect=CONNECT_SECONDS, read=silence),
+            )
+
+    def _pooled(self) -> urllib3.PoolManager:
+        """Connections under the certificates in force: when those change, new ones are made."""
+        stamp = self._identity.stamp()
+        with self._lock:
+            if self._pool is None or self._pool[0] != stamp:
+                self._pool = stamp, self._made()
+            return self._pool[1]
+
+    def _made(self) -> urllib3.PoolManager:
+        proxy = proxy_of(self.access)
+        name = self.access.cluster.tls_server_name
+        options: dict[str, object] = {"maxsize": 4, "socket_options": _KEEPALIVE}
+        if self._base.startswith("https://"):
+            options["ssl_context"] = self._identity.tls()
+            if self.access.cluster.insecure_skip_tls_verify:
+                options["cert_reqs"] = "CERT_NONE"
+                # The kubeconfig says so: a warning with every request tells nobody anything.
+                urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
+            if name:
+                options |= {"server_hostname": name, "assert_hostname": name}
+        if proxy is None:
+            return urllib3.PoolManager(**options)  # type: ignore[arg-type]
+        parts = urllib3.util.parse_url(proxy)
+        headers = urllib3.util.make_headers(proxy_basic_auth=parts.auth) if parts.auth else None
+        return urllib3.ProxyManager(
+            parts._replace(auth=None).url,
+            proxy_headers=headers,
+            **options,  # type: ignore[arg-type]
+        )
+
+    @contextmanager
+    def _explained(self, silence: float) -> Iterator[None]:
+        """Errors of the connection, in words."""
+        try:
+            yield
+        except HTTPError as error:
+            what, hint = _words(error, silence)
+            raise Unreachable(f"{self.where}: {what}", hint=hint) from None
+        except OSError as error:
+            what = f"the connection failed ({error.strerror or error})"
+            raise Unreachable(f"{self.where}: {what}", hint="try again") from None
+
+
+def _words(error: HTTPError, silence: float) -> tuple[str, str]:
+    if isinstance(error, ProxyError):
+        cause = error.original_error
+        return f"the proxy does not let through ({cause})", "look at proxy-url or HTTPS_PROXY"
+    if isinstance(error, SSLError):
+        return f"no secure connection ({error})", (
+            "is certificate-authority of the kubeconfig that of this cluster?"
+        )
+    if isinstance(error, NameResolutionError):
+        return "the name of the host is not known", "check the server's address, and the VPN"
+    if isinstance(error, ReadTimeoutError):
+        return f"no answer within {silence:g} s", "is the API server well, and the network?"
+    if isinstance(error, NewConnectionError):
+        reason = str(error).rpartition("] ")[2]
+        what = "nothing listens there" if "refused" in reason else f"no connection ({reason})"
+        return what, "is the cluster running? Is it the right --context?"
+    if isinstance(error, ConnectTimeoutError):
+        return f"no connection within {CONNECT_SECONDS:g} s", (
+            "check the server's address, the VPN and the firewall"
+        )
+    return f"the answer broke off ({error})", "try again"

@@ -1,0 +1,207 @@
+"""Who asks: tokens and certificates, always the ones in force.
+
+A token in a file is read anew for every request, because kubelets replace those of pods every hour
+and the API server reports whoever goes on with the old one. A plugin is run again when what it
+printed has expired or was refused. Keys never touch a disk: Python's TLS reads certificates from
+files only, so they are handed over in memory that looks like one.
+"""
+
+import base64
+import binascii
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from threading import Lock
+from typing import TYPE_CHECKING, Final
+
+from memqos.errors import InputError
+from memqos.host.apiserver.access import Access
+from memqos.host.apiserver.plugins import Credential, ask
+
+if TYPE_CHECKING:
+    import ssl
+
+_LONGEST_TOKEN: Final = 1 << 16
+_TOKEN: Final = re.compile(r"[\x21-\x7e]+")
+
+Stamp = tuple[object, ...]
+"""Equal as long as certificates are the same."""
+
+
+class Identity:
+    """One user of one cluster; threads may share it."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+        self._lock = Lock()
+        self._printed: Credential | None = None
+
+    @property
+    def is_renewable(self) -> bool:
+        """Whether asking again could bring other credentials than those refused."""
+        return self._access.user.exec is not None or self._access.user.token_file is not None
+
+    def headers(self) -> dict[str, str]:
+        """Those that say who asks. Over a plain connection nobody says it."""
+        if not self._is_secure:
+            return {}
+        user = self._access.user
+        headers = {}
+        if token := self._token():
+            headers["Authorization"] = f"Bearer {token}"
+        elif user.username:
+            pair = f"{user.username}:{user.password or ''}".encode()
+            headers["Authorization"] = f"Basic {base64.b64encode(pair).decode()}"
+        if user.impersonate:
+            headers["Impersonate-User"] = user.impersonate
+        if user.impersonate_uid:
+            headers["Impersonate-Uid"] = user.impersonate_uid
+        return headers
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """The groups to be taken for; a header each."""
+        return (self._access.user.impersonate_groups or ()) if self._is_secure else ()
+
+    def refused(self) -> None:
+        """The server did not take them: a plugin is asked again the next time."""
+        with self._lock:
+            self._printed = None
+
+    def stamp(self) -> Stamp:
+        """What TLS depends on now."""
+        cluster, user = self._access.cluster, self._access.user
+        files = (cluster.certificate_authority, user.client_certificate, user.client_key)
+        printed = self._from_plugin()
+        return (
+            *(_state(file) for file in files if file),
+            None if printed is None else printed.client_certificate_data,
+        )
+
+    def tls(self) -> "ssl.SSLContext":
+        """Whom to trust, and the certificate to show."""
+        import ssl
+
+        cluster = self._access.cluster
+        try:
+            context = ssl.create_default_context(
+                cafile=cluster.certificate_authority
+                if cluster.certificate_authority_data is None
+                else None,
+                cadata=None
+                if cluster.certificate_authority_data is None
+                else self._decoded("certificate-authority-data").decode("ascii", "replace"),
+            )
+        except OSError as error:
+            raise InputError(
+                f"no certificate could be read ({_words(error)})",
+                file=cluster.certificate_authority or self._access.origin,
+                field=None if cluster.certificate_authority else "certificate-authority-data",
+                hint="it must be in PEM",
+            ) from None
+        if cluster.insecure_skip_tls_verify:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        self._show_certificate(context)
+        return context
+
+    @property
+    def _is_secure(self) -> bool:
+        return self._access.cluster.server.startswith("https://")
+
+    def _token(self) -> str | None:
+        user = self._access.user
+        if user.token_file is not None:
+            return _token_in(user.token_file)
+        if user.token:
+            return user.token
+        printed = self._from_plugin()
+        return None if printed is None else printed.token
+
+    def _from_plugin(self) -> Credential | None:
+        if self._access.user.exec is None or not self._is_secure:
+            return None
+        with self._lock:
+            if self._printed is None or not self._printed.is_good(datetime.now(UTC)):
+                self._printed = ask(self._access)
+            return self._printed
+
+    def _show_certificate(self, context: "ssl.SSLContext") -> None:
+        user = self._access.user
+        printed = self._from_plugin()
+        if printed is not None and printed.client_certificate_data and printed.client_key_data:
+            pair = printed.client_certificate_data.encode(), printed.client_key_data.encode()
+        elif user.client_certificate_data or user.client_certificate:
+            pair = (
+                self._content("client-certificate", user.client_certificate),
+                self._content("client-key", user.client_key or user.client_certificate),
+            )
+        else:
+            return
+        try:
+            with _as_file(b"\n".join(pair)) as path:
+                # A key under a passphrase is refused: nobody is there to be asked for it.
+                context.load_cert_chain(path, password="")
+        except (OSError, ValueError) as error:
+            raise InputError(
+                f"no certificate with its key could be read ({_words(error)})",
+                file=user.client_certificate or self._access.origin,
+                hint="both must be in PEM, the key without passphrase",
+            ) from None
+
+    def _content(self, field: str, file: str | None) -> bytes:
+        """What a kubeconfig holds of a certificate or key, else its file."""
+        if getattr(self._access.user, f"{field}-data".replace("-", "_")):
+            return self._decoded(f"{field}-data")
+        if file is None:
+            what = "a client certificate without its key"
+            raise InputError(what, file=self._access.origin, field="client-key")
+        return _read(file)
+
+    def _decoded(self, field: str) -> bytes:
+        name = field.replace("-", "_")
+        holder = self._access.cluster if "authority" in field else self._access.user
+        try:
+            return base64.b64decode("".join(getattr(holder, name).split()), validate=True)
+        except (binascii.Error, ValueError):
+            raise InputError("not base64", file=self._access.origin, field=field) from None
+
+
+def _token_in(file: str) -> str:
+    token = _read(file)[:_LONGEST_TOKEN].decode("ascii", "replace").strip()
+    if not _TOKEN.fullmatch(token):
+        raise InputError("this is not a token", file=file, hint="a token is one word")
+    return token
+
+
+def _read(file: str) -> bytes:
+    try:
+        with open(file, "rb") as opened:
+            return opened.read()
+    except OSError as error:
+        raise InputError((error.strerror or str(error)).lower(), file=file) from None
+
+
+def _state(file: str) -> tuple[str, int, int] | str:
+    try:
+        status = os.stat(file)
+    except OSError:
+        return file
+    return file, status.st_mtime_ns, status.st_ino
+
+
+@contextmanager
+def _as_file(content: bytes) -> Iterator[str]:
+    handle = os.memfd_create("memqos", os.MFD_CLOEXEC)
+    try:
+        os.write(handle, content)
+        yield f"/proc/self/fd/{handle}"
+    finally:
+        os.close(handle)
+
+
+def _words(error: Exception) -> str:
+    reason = getattr(error, "reason", None) or getattr(error, "strerror", None)
+    return str(reason or error).lower().replace("_", " ")

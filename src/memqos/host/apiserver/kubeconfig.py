@@ -1,0 +1,183 @@
+"""Kubeconfig files: found, merged, and a context of them picked.
+
+The first file that has a cluster, user or context of a name decides about all of it, and a path in
+a file is relative to that file: what kubectl does.
+"""
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, TypeVar
+
+import msgspec
+
+from memqos.api.documents import Document, read
+from memqos.api.refusals import refusal
+from memqos.errors import InputError
+from memqos.host.apiserver.access import Access, Cluster, User
+
+DEFAULT_FILE: Final = "~/.kube/config"
+_HOW: Final = "kubectl config view shows what there is"
+_SHOWN: Final = 5
+
+
+class _Context(msgspec.Struct, frozen=True):
+    cluster: str = ""
+    user: str = ""
+    namespace: str | None = None
+
+
+class _NamedCluster(msgspec.Struct, frozen=True):
+    name: str
+    cluster: Cluster
+
+
+class _NamedUser(msgspec.Struct, frozen=True):
+    name: str
+    user: User | None = None
+
+
+class _NamedContext(msgspec.Struct, frozen=True):
+    name: str
+    context: _Context
+
+
+class _Config(msgspec.Struct, frozen=True, rename="kebab"):
+    """One file."""
+
+    clusters: tuple[_NamedCluster, ...] | None = None
+    users: tuple[_NamedUser, ...] | None = None
+    contexts: tuple[_NamedContext, ...] | None = None
+    current_context: str | None = None
+
+
+class _File(msgspec.Struct, frozen=True):
+    path: str
+    config: _Config
+
+
+_Named = TypeVar("_Named", _NamedCluster, _NamedUser, _NamedContext)
+
+
+def files() -> list[str]:
+    """The files that $KUBECONFIG names, else the one in the home folder."""
+    named = [path for path in os.environ.get("KUBECONFIG", "").split(os.pathsep) if path]
+    return list(dict.fromkeys(named)) or [os.path.expanduser(DEFAULT_FILE)]
+
+
+def from_files(paths: Sequence[str], context: str | None = None) -> Access:
+    """What a context of these files gives access to, by default the current one."""
+    found = [_File(path, _config(document)) for path, document in _documents(paths)]
+    if not found:
+        raise InputError(
+            "no kubeconfig",
+            file=":".join(paths),
+            hint="set KUBECONFIG, or run where kubectl works",
+        )
+    name = context or next(
+        (each.config.current_context for each in found if each.config.current_context), None
+    )
+    if not name:
+        raise InputError(
+            "no context is the current one",
+            file=":".join(each.path for each in found),
+            hint=f"give --context, one of {_some(_names(found))}",
+        )
+    return _picked(found, name)
+
+
+def _picked(found: Sequence[_File], name: str) -> Access:
+    file, (chosen) = _first([(each, each.config.contexts) for each in found], name)
+    if file is None or chosen is None:
+        raise InputError(
+            f"there is no context {name}",
+            file=":".join(each.path for each in found),
+            hint=f"give --context, one of {_some(_names(found))}",
+        )
+    of_context = chosen.context
+    where, named_cluster = _first(
+        [(each, each.config.clusters) for each in found], of_context.cluster
+    )
+    if where is None or named_cluster is None:
+        what = f"context {name} is of cluster {of_context.cluster or '(none)'}, which is not there"
+        raise InputError(what, file=file.path, hint=_HOW)
+    cluster = _resolved(named_cluster.cluster, where.path, ("certificate_authority",))
+    if not cluster.server:
+        raise InputError(f"cluster {named_cluster.name} names no server", file=where.path)
+    user, folder = User(), ""
+    if of_context.user:
+        holder, named_user = _first([(each, each.config.users) for each in found], of_context.user)
+        if holder is None or named_user is None:
+            what = f"context {name} is of user {of_context.user}, who is not there"
+            raise InputError(what, file=file.path, hint=_HOW)
+        folder = os.path.dirname(os.path.abspath(holder.path))
+        user = _checked(named_user, holder.path)
+        user = _resolved(user, holder.path, ("token_file", "client_certificate", "client_key"))
+    return Access(
+        cluster, user, f"context {name} of {file.path}", of_context.namespace or "default", folder
+    )
+
+
+def _documents(paths: Iterable[str]) -> Iterator[tuple[str, Document]]:
+    for path in paths:
+        try:
+            with open(path, "rb") as opened:
+                data = opened.read()
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            what = (error.strerror or str(error)).lower()
+            raise InputError(what, file=path, hint="see KUBECONFIG") from None
+        if data.strip():
+            document = next(iter(read(data, path)))
+            if isinstance(document, InputError):
+                raise document
+            yield path, document
+
+
+def _config(document: Document) -> _Config:
+    try:
+        return msgspec.convert(document.data, _Config)
+    except msgspec.ValidationError as error:
+        raise refusal(error, document.data, document) from None
+
+
+def _first(
+    groups: Iterable[tuple[_File, tuple[_Named, ...] | None]], name: str
+) -> tuple[_File, _Named] | tuple[None, None]:
+    for file, group in groups:
+        for each in group or ():
+            if each.name == name:
+                return file, each
+    return None, None
+
+
+def _names(found: Iterable[_File]) -> list[str]:
+    return list(dict.fromkeys(each.name for file in found for each in file.config.contexts or ()))
+
+
+def _some(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:_SHOWN]) or "(there is none)"
+    return shown + (" …" if len(names) > _SHOWN else "")
+
+
+_Paths = TypeVar("_Paths", Cluster, User)
+
+
+def _resolved(given: _Paths, file: str, fields: Iterable[str]) -> _Paths:
+    """The same with paths that no longer depend on where the file is."""
+    folder = os.path.dirname(os.path.abspath(file))
+    changes = {
+        field: os.path.join(folder, value) for field in fields if (value := getattr(given, field))
+    }
+    return msgspec.structs.replace(given, **changes)
+
+
+def _checked(named: _NamedUser, file: str) -> User:
+    user = named.user or User()
+    if user.auth_provider is not None and user.exec is None and not (user.token or user.token_file):
+        raise InputError(
+            f"user {named.name} has an auth-provider, which Kubernetes gave up with 1.26",
+            file=file,
+            hint="let the provider's own tool write the entry anew, as an exec plugin",
+        )
+    return user

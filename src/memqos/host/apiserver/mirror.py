@@ -1,0 +1,124 @@
+"""A copy of what the API server holds, kept true by what a watch tells.
+
+The invariant: *the copy is what the server held at `version`, whole*. So
+- a list replaces the copy at once, and only when all of its pages have come;
+- an event is applied in full, together with its version, or not at all: a line that broke off, or
+  that cannot be read, changes nothing;
+- a watch is resumed from `version` alone, as everything before it is in the copy and nothing after
+  it is;
+- where the server cannot go on from there (it has expired, or the watch ended in an error that does
+  not say to come back), there is no resuming: `version` is forgotten and a list follows, not older
+  than what was `seen`, so that the copy never goes back in time.
+Versions are compared for nothing but being the same: they are opaque.
+"""
+
+from collections.abc import Iterable
+from typing import Final, Generic, Literal, Protocol, TypeVar
+
+import msgspec
+
+from memqos.api.pod import ObjectMeta
+from memqos.errors import InputError
+from memqos.host.apiserver.refusals import BUSY, GONE, Status
+
+Told = Literal["changed", "nothing", "expired"]
+Key = tuple[str, str]
+"""Namespace and name, as the server keeps objects."""
+
+
+class Kept(Protocol):
+    """What can be kept."""
+
+    @property
+    def metadata(self) -> ObjectMeta: ...
+
+
+T = TypeVar("T", bound=Kept)
+
+
+class Interrupted(Exception):
+    """The server ended the watch with an error, and it may go on later from the same version."""
+
+    def __init__(self, status: Status) -> None:
+        super().__init__(status.message)
+        self.status = status
+
+
+class _Event(msgspec.Struct, frozen=True):
+    type: str
+    object: msgspec.Raw
+
+
+class _Meta(msgspec.Struct, frozen=True, rename="camel"):
+    resource_version: str
+
+
+class _Versioned(msgspec.Struct, frozen=True):
+    metadata: _Meta
+
+
+_event: Final = msgspec.json.Decoder(_Event)
+_versioned: Final = msgspec.json.Decoder(_Versioned)
+_status: Final = msgspec.json.Decoder(Status)
+
+
+class Mirror(Generic[T]):
+    """The copy, and the version it is of. It does not know threads, clocks or sockets."""
+
+    def __init__(self, type: type[T]) -> None:
+        self.objects: dict[Key, T] = {}
+        self.version: str | None = None
+        """Where a watch goes on; None where a list has to come first."""
+        self.seen = ""
+        """The newest version known to have existed; empty before the first list."""
+        self._decoder = msgspec.json.Decoder(type)
+
+    def replace(self, objects: Iterable[T], version: str) -> bool:
+        """Take a whole list over; tell whether anything is different now."""
+        before, self.objects = self.objects, {_key(each): each for each in objects}
+        self.version = self.seen = version
+        return before != self.objects
+
+    def forget_version(self) -> None:
+        """Demand a list before anything else; the copy stays until it comes."""
+        self.version = None
+
+    def apply(self, line: bytes) -> Told:
+        """Take one line of a watch over."""
+        try:
+            event = _event.decode(line)
+            if event.type == "ERROR":
+                return self._failed(_status.decode(event.object))
+            version = _versioned.decode(event.object).metadata.resource_version
+            told: Told = "nothing"
+            if event.type != "BOOKMARK":
+                told = self._changed(event.type, self._decoder.decode(event.object))
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise InputError(f"a watch told something that cannot be read ({error})") from None
+        self.version = self.seen = version
+        return told
+
+    def _changed(self, type: str, item: T) -> Told:
+        key = _key(item)
+        if type == "DELETED":
+            return "changed" if self.objects.pop(key, None) is not None else "nothing"
+        if type not in ("ADDED", "MODIFIED"):
+            raise InputError(f"a watch told of {type}, which memqos does not know")
+        # Most of what happens to an object is of no concern here, and was not even decoded.
+        if self.objects.get(key) == item:
+            return "nothing"
+        self.objects[key] = item
+        return "changed"
+
+    def _failed(self, status: Status) -> Told:
+        if status.code in BUSY:
+            raise Interrupted(status)
+        if status.code != GONE and status.reason not in ("Expired", "Gone"):
+            self.forget_version()
+            raise Interrupted(status)
+        self.forget_version()
+        return "expired"
+
+
+def _key(item: Kept) -> Key:
+    return item.metadata.namespace or "", item.metadata.name or ""

@@ -1,0 +1,135 @@
+"""What an API server's refusals mean, and what helps: a missing right comes with its rule."""
+
+import re
+from typing import Final
+
+import msgspec
+
+from memqos.errors import Unreachable
+from memqos.host.apiserver.resources import Request
+
+GONE: Final = 410
+BUSY: Final = frozenset({429, 500, 502, 503, 504})
+"""Answers that are worth another try."""
+_USER: Final = re.compile(r'User "([^"]*)"')
+_SHOWN: Final = 300
+_READING: Final = ("get", "list", "watch")
+
+
+class Refused(Unreachable):
+    """The server answered, and the answer is no."""
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        status: int,
+        retry_after: float | None = None,
+        is_ahead: bool = False,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(what, hint=hint)
+        self.status = status
+        self.retry_after = retry_after
+        """Seconds."""
+        self.is_ahead = is_ahead
+        """Whether the version asked for is one the server has not come to."""
+
+
+class _Cause(msgspec.Struct, frozen=True):
+    reason: str | None = None
+
+
+class _Details(msgspec.Struct, frozen=True, rename="camel"):
+    causes: tuple[_Cause, ...] | None = None
+    retry_after_seconds: int | None = None
+
+
+class Status(msgspec.Struct, frozen=True):
+    """What the server says instead of an answer, and in the middle of a watch."""
+
+    message: str | None = None
+    reason: str | None = None
+    details: _Details | None = None
+    code: int | None = None
+
+
+def refused(
+    where: str, request: Request, status: int, body: bytes, retry_after: str | None = None
+) -> Refused:
+    """The error for an answer that is no success."""
+    try:
+        said = msgspec.json.decode(body, type=Status)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        said = Status(message=body.decode("utf-8", "replace").strip()[:_SHOWN])
+    return refusal(where, request, status, said, retry_after)
+
+
+def refusal(
+    where: str, request: Request, status: int, said: Status, retry_after: str | None = None
+) -> Refused:
+    """The same for a status that was read already."""
+    what, hint = _words(request, status, said)
+    return Refused(
+        f"{where}: {what}",
+        status=status,
+        retry_after=_seconds(retry_after, said),
+        is_ahead=_is_ahead(said),
+        hint=hint,
+    )
+
+
+def rule(request: Request) -> str:
+    """The RBAC rule that grants a request, as it stands in a Role or ClusterRole."""
+    verbs = _READING if request.verb in _READING else (request.verb,)
+    return (
+        f'- apiGroups: ["{request.group}"]\n'
+        f'  resources: ["{request.resource}"]\n'
+        f"  verbs: [{', '.join(verbs)}]"
+    )
+
+
+def _words(request: Request, status: int, said: Status) -> tuple[str, str | None]:
+    message = (said.message or "").strip()[:_SHOWN]
+    if status == 401:
+        return "it does not know who asks (401)", "log in anew, or look at the user of the context"
+    if status == 403:
+        return _forbidden(request, message)
+    if status == 404:
+        return f"there is no {request} (404)", "check the name, the namespace and the context"
+    if status == GONE:
+        return f"it no longer knows that version of {request} (410)", None
+    if status == 429:
+        return f"it has too much to do (429) to {request.verb} {request}", "try again later"
+    return f"it answered {status} to {request.verb} {request}" + (
+        f": {message}" if message else ""
+    ), "look at the API server's log"
+
+
+def _forbidden(request: Request, message: str) -> tuple[str, str]:
+    if not request.resource:
+        return f"whoever asks may not {request.verb} {request} (403)", "ask for the right to"
+    user = _USER.search(message)
+    who = user[1] if user else "whoever asks"
+    where = f"namespace {request.namespace}" if request.namespace else "the whole cluster"
+    kind = "Role" if request.namespace else "ClusterRole"
+    lines = "\n".join(f"    {line}" for line in rule(request).splitlines())
+    return (
+        f"{who} may not {request.verb} {request.resource} in {where} (403)",
+        f"a {kind} with this rule grants it:\n{lines}",
+    )
+
+
+def _seconds(header: str | None, said: Status) -> float | None:
+    if header is not None:
+        try:
+            return max(0.0, float(header))
+        except ValueError:
+            return None
+    named = said.details.retry_after_seconds if said.details is not None else None
+    return float(named) if named else None
+
+
+def _is_ahead(said: Status) -> bool:
+    causes = (said.details.causes if said.details is not None else None) or ()
+    return any(cause.reason == "ResourceVersionTooLarge" for cause in causes)

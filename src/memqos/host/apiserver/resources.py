@@ -1,0 +1,128 @@
+"""The resources memqos reads, and how the API server names them."""
+
+from typing import Final, Generic, TypeVar
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from memqos.api.node import Node
+from memqos.api.pod import ObjectMeta, Pod
+from memqos.cluster.limitrange import LimitRange
+from memqos.cluster.quota import ResourceQuota
+
+T = TypeVar("T")
+Query = dict[str, str]
+
+
+class Namespace(msgspec.Struct, frozen=True):
+    """A Namespace, as far as it is known by its name and labels."""
+
+    metadata: ObjectMeta = ObjectMeta()
+
+
+class Resource(msgspec.Struct, Generic[T], frozen=True):
+    """A kind of objects and the struct they are decoded into."""
+
+    group: str
+    version: str
+    plural: str
+    type: type[T]
+    is_namespaced: bool = True
+
+    def path(self, namespace: str | None = None, name: str | None = None) -> str:
+        """Of one object, or of all: in a namespace, or everywhere."""
+        parts = ["apis", self.group] if self.group else ["api"]
+        parts.append(self.version)
+        if namespace and self.is_namespaced:
+            parts += ["namespaces", namespace]
+        parts.append(self.plural)
+        if name is not None:
+            parts.append(name)
+        return "/" + "/".join(quote(part, safe="") for part in parts)
+
+
+PODS: Final = Resource("", "v1", "pods", Pod)
+NODES: Final = Resource("", "v1", "nodes", Node, is_namespaced=False)
+NAMESPACES: Final = Resource("", "v1", "namespaces", Namespace, is_namespaced=False)
+LIMIT_RANGES: Final = Resource("", "v1", "limitranges", LimitRange)
+QUOTAS: Final = Resource("", "v1", "resourcequotas", ResourceQuota)
+
+
+class Selection(msgspec.Struct, frozen=True):
+    """Which of them; all where nothing is said."""
+
+    namespace: str | None = None
+    fields: str | None = None
+    labels: str | None = None
+
+    @property
+    def query(self) -> Query:
+        asked = {"fieldSelector": self.fields, "labelSelector": self.labels}
+        return {name: text for name, text in asked.items() if text}
+
+
+EVERYTHING: Final = Selection()
+
+
+def on_node(name: str) -> Selection:
+    """The pods bound to a node."""
+    return Selection(fields=f"spec.nodeName={name}")
+
+
+class Request(msgspec.Struct, frozen=True):
+    """One thing to ask, told so that a refusal can name the right that is missing."""
+
+    verb: str
+    path: str
+    query: Query = {}
+    group: str = ""
+    resource: str = ""
+    """Empty for what is no resource, such as /version."""
+    namespace: str | None = None
+    name: str | None = None
+
+    @property
+    def target(self) -> str:
+        """What stands in the request's first line."""
+        return f"{self.path}?{urlencode(self.query)}" if self.query else self.path
+
+    def __str__(self) -> str:
+        if not self.resource:
+            return self.path
+        what = f"{self.resource}/{self.name}" if self.name else self.resource
+        return f"{what} in {self.namespace}" if self.namespace else what
+
+
+def to_get(resource: Resource[T], name: str, namespace: str | None = None) -> Request:
+    """One object."""
+    return _request("get", resource, namespace, name)
+
+
+def to_list(resource: Resource[T], selection: Selection, **query: str) -> Request:
+    """Objects, or a page of them."""
+    return _request("list", resource, selection.namespace, None, selection.query | query)
+
+
+def to_watch(resource: Resource[T], selection: Selection, **query: str) -> Request:
+    """What happens to them."""
+    return _request(
+        "watch", resource, selection.namespace, None, selection.query | {"watch": "1"} | query
+    )
+
+
+def _request(
+    verb: str,
+    resource: Resource[T],
+    namespace: str | None,
+    name: str | None,
+    query: Query | None = None,
+) -> Request:
+    return Request(
+        verb,
+        resource.path(namespace, name),
+        query or {},
+        resource.group,
+        resource.plural,
+        namespace if resource.is_namespaced else None,
+        name,
+    )

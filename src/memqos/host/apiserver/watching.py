@@ -1,0 +1,258 @@
+"""A copy of the cluster that follows it: list, watch, and again, whatever happens in between.
+
+`mirror` states what the copy promises. Here is what keeps it: a thread that lists, watches from
+the version of the list, goes on from the last version heard when a watch ends or breaks off, and
+lists again when the server no longer knows that version. A watch that is silent past its time is
+given up, as the connection may be gone without a word; one that lasted long is followed by a list
+once an hour all the same, in case the cluster's database was put back to an earlier state.
+"""
+
+import random
+import time
+from collections.abc import Callable
+from threading import Condition, Event, Thread
+from typing import Final, Generic, TypeVar
+
+import msgspec
+
+from memqos.errors import InputError, MemqosError, Unreachable
+from memqos.host.apiserver.backoff import FIRST, delay
+from memqos.host.apiserver.connection import ApiServer, Stream
+from memqos.host.apiserver.listing import PAGE, listed
+from memqos.host.apiserver.mirror import Interrupted, Kept, Mirror
+from memqos.host.apiserver.refusals import GONE, Refused, refusal
+from memqos.host.apiserver.resources import EVERYTHING, Request, Resource, Selection, to_watch
+
+T = TypeVar("T", bound=Kept)
+
+_FROM_MEMORY: Final = "0"
+_NOW: Final = ""
+_STOP_SECONDS: Final = 2.0
+
+
+class Pace(msgspec.Struct, frozen=True):
+    """How long things may take, in seconds."""
+
+    watch: tuple[int, int] = (240, 480)
+    """How long the server keeps a watch open: chance decides, so that not all end at once."""
+    silence: float = 15.0
+    """What is granted on top before a watch counts as gone."""
+    relist: float = 3600.0
+    """After this a list is taken even if nothing seems wrong."""
+    short: float = 1.0
+    """A watch that ended sooner and told nothing is followed by a pause."""
+    slowness: float = 1.0
+    """Pauses are so many times as long."""
+
+
+STEADY: Final = Pace()
+
+
+class Watch(Generic[T]):
+    """Follows the objects of one kind in a thread of its own."""
+
+    def __init__(
+        self,
+        server: ApiServer,
+        resource: Resource[T],
+        selection: Selection = EVERYTHING,
+        *,
+        on_change: Callable[[], None] | None = None,
+        pace: Pace = STEADY,
+        page: int = PAGE,
+    ) -> None:
+        """`on_change` is called in the watch's thread whenever the copy has become different."""
+        self._server = server
+        self._resource = resource
+        self._selection = selection
+        self._on_change = on_change
+        self._pace = pace
+        self._page = page
+        self._mirror: Mirror[T] = Mirror(resource.type)
+        self._turn = Condition()
+        """Held while the copy changes, and told when it has."""
+        self._stopped = Event()
+        self._stream: Stream | None = None
+        self._fault: MemqosError | None = None
+        self._is_synced = False
+        self._heard_at = 0.0
+        self._listed_at = 0.0
+        self._failures = 0
+        self._lists_from = _FROM_MEMORY
+        self._thread = Thread(target=self._run, name=f"watch {resource.plural}", daemon=True)
+
+    def start(self) -> None:
+        """Begin; nothing is known until `wait` says so."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End, and give the thread a moment to."""
+        self._stopped.set()
+        with self._turn:
+            stream = self._stream
+            self._turn.notify_all()
+        if stream is not None:
+            stream.stop()
+        if self._thread.is_alive():
+            # A list under way cannot be broken off; the thread keeps nobody from leaving.
+            self._thread.join(_STOP_SECONDS)
+
+    def wait(self, seconds: float) -> None:
+        """Until the first list has come; raises what keeps it from coming, else Unreachable."""
+        with self._turn:
+            self._turn.wait_for(lambda: self._is_synced or self._stopped.is_set(), seconds)
+            if self._is_synced:
+                return
+            if self._fault is not None:
+                raise self._fault
+        raise Unreachable(
+            f"{self._server.where}: no list of {self._resource.plural} within {seconds:g} s",
+            hint="is the API server well, and the network?",
+        )
+
+    def objects(self) -> list[T]:
+        """The copy as it is now; empty before the first list, so `wait` for that."""
+        with self._turn:
+            return list(self._mirror.objects.values())
+
+    @property
+    def is_synced(self) -> bool:
+        """Whether there has been a list: until then the copy says nothing."""
+        return self._is_synced
+
+    @property
+    def version(self) -> str:
+        """The newest version of the cluster known; empty before the first list."""
+        with self._turn:
+            return self._mirror.seen
+
+    @property
+    def fault(self) -> MemqosError | None:
+        """What keeps the copy from being followed now; None where nothing does."""
+        return self._fault
+
+    @property
+    def silent_for(self) -> float:
+        """Seconds since the server was last heard."""
+        return time.monotonic() - self._heard_at
+
+    def _run(self) -> None:
+        while not self._stopped.is_set():
+            try:
+                if self._mirror.version is None or self._is_due:
+                    self._list()
+                self._follow()
+            except Interrupted as error:
+                said = error.status
+                self._pause(refusal(self._server.where, self._request(), said.code or 500, said))
+            except MemqosError as error:
+                self._pause(error)
+            except Exception as error:
+                # Whatever it was, a thread that is gone would leave a copy that only looks true.
+                self._mirror.forget_version()
+                self._pause(Unreachable(f"{self._server.where}: {error!r}"))
+
+    @property
+    def _is_due(self) -> bool:
+        return time.monotonic() - self._listed_at > self._pace.relist
+
+    def _list(self) -> None:
+        try:
+            found = listed(
+                self._server,
+                self._resource,
+                self._selection,
+                not_older_than=self._lists_from,
+                page=self._page,
+            )
+        except Refused as error:
+            if error.status == GONE or error.is_ahead:
+                self._lists_from = _NOW
+            raise
+        with self._turn:
+            changed = self._mirror.replace(found.items, found.version) or not self._is_synced
+            self._is_synced = True
+            self._heard(self._mirror.seen)
+            self._listed_at = time.monotonic()
+            self._turn.notify_all()
+        self._tell(changed)
+
+    def _follow(self) -> None:
+        began, told_anything = time.monotonic(), False
+        open_for = random.randint(*self._pace.watch)
+        request = self._request(open_for)
+        try:
+            with self._server.stream(request, open_for + self._pace.silence) as stream:
+                with self._turn:
+                    self._stream = stream
+                    self._is_back()
+                if self._stopped.is_set():
+                    return
+                for line in stream.lines():
+                    with self._turn:
+                        told = self._mirror.apply(line)
+                        self._heard(self._mirror.seen)
+                    if told == "expired":
+                        self._expired()
+                        return
+                    told_anything, self._failures = True, 0
+                    self._tell(told == "changed")
+        except Refused as error:
+            if error.status != GONE and not error.is_ahead:
+                raise
+            if error.is_ahead:
+                self._lists_from = _NOW
+            self._expired()
+            return
+        finally:
+            with self._turn:
+                self._stream = None
+        if time.monotonic() - began < self._pace.short and not self._stopped.is_set():
+            if told_anything:
+                self._stopped.wait(FIRST * self._pace.slowness)
+                return
+            what = f"{self._server.where}: a watch of {self._resource.plural} ended at once"
+            raise Unreachable(what, hint="look at the API server's log")
+        self._failures = 0
+
+    def _expired(self) -> None:
+        """A list comes next: at once, unless the last one did not last either."""
+        self._mirror.forget_version()
+        if self._failures:
+            self._stopped.wait(delay(self._failures, None, random.random()) * self._pace.slowness)
+        self._failures += 1
+
+    def _request(self, open_for: int = 0) -> Request:
+        return to_watch(
+            self._resource,
+            self._selection,
+            resourceVersion=self._mirror.version or "",
+            allowWatchBookmarks="true",
+            timeoutSeconds=str(open_for),
+        )
+
+    def _heard(self, version: str) -> None:
+        self._heard_at = time.monotonic()
+        self._fault = None
+        self._lists_from = version or _NOW
+
+    def _is_back(self) -> None:
+        """The server answers a watch, though there may be nothing to tell for a long time."""
+        self._heard_at = time.monotonic()
+        if not isinstance(self._fault, InputError):  # what cannot be read will come again
+            self._fault = None
+
+    def _tell(self, changed: bool) -> None:
+        if changed and self._on_change is not None:
+            self._on_change()
+
+    def _pause(self, error: MemqosError) -> None:
+        if self._stopped.is_set():
+            return
+        after = error.retry_after if isinstance(error, Refused) else None
+        with self._turn:
+            self._fault = error
+            self._turn.notify_all()
+        wait = delay(self._failures, after, random.random()) * self._pace.slowness
+        self._failures += 1
+        self._stopped.wait(wait)

@@ -1,0 +1,259 @@
+"""The API server is asked as a kubeconfig says, and every refusal says what to do."""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.fakes.apiserver import FakeApiServer, fake_api_server, pod
+from tests.fakes.kubelet import Identity, self_signed
+
+from memqos.errors import MemqosError, Unreachable
+from memqos.host.apiserver.access import Access, Cluster, User
+from memqos.host.apiserver.connection import TRIES, ApiServer
+from memqos.host.apiserver.listing import found, listed, listed_bytes
+from memqos.host.apiserver.refusals import Refused
+from memqos.host.apiserver.resources import (
+    LIMIT_RANGES,
+    NAMESPACES,
+    NODES,
+    PODS,
+    QUOTAS,
+    Selection,
+)
+
+with_openssl = pytest.mark.skipif(
+    shutil.which("openssl") is None, reason="certificates are made with openssl: install it"
+)
+
+
+@pytest.fixture
+def server() -> Iterator[FakeApiServer]:
+    with fake_api_server() as served:
+        yield served
+
+
+@pytest.fixture(scope="module")
+def identity(tmp_path_factory: pytest.TempPathFactory) -> Identity:
+    return self_signed(tmp_path_factory.mktemp("pki"), "api", "IP:127.0.0.1,DNS:api.example")
+
+
+@pytest.fixture(autouse=True)
+def no_surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in list(os.environ):
+        if name.lower().endswith("_proxy") or name.startswith("KUBE"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+
+
+def client(server: FakeApiServer, user: User | None = None, **cluster: Any) -> ApiServer:
+    asked = Access(Cluster(server.url, **cluster), user or User(), "a test")
+    return ApiServer(asked, silence=2, sleep=lambda _: None)
+
+
+def refusal(ask: Callable[[], object]) -> str:
+    with pytest.raises(MemqosError) as caught:
+        ask()
+    return str(caught.value)
+
+
+class TestLists:
+    def test_all_kinds_are_decoded_into_what_memqos_computes_with(
+        self, server: FakeApiServer
+    ) -> None:
+        meta = {"metadata": {"name": "x", "namespace": "shop"}}
+        server.pods.put(pod("web-0"))
+        server.stores["nodes"].put({"metadata": {"name": "n"}, "status": {"capacity": {"cpu": 2}}})
+        server.stores["namespaces"].put({"metadata": {"name": "shop", "labels": {"a": "b"}}})
+        server.stores["limitranges"].put({**meta, "spec": {"limits": [{"type": "Pod"}]}})
+        server.stores["resourcequotas"].put({**meta, "spec": {"hard": {"pods": "3"}}})
+        asked = client(server)
+        (web,) = listed(asked, PODS).items
+        assert web.spec.node_name == "node-1"
+        (node,) = listed(asked, NODES).items
+        assert node.status.capacity == {"cpu": 2}
+        (namespace,) = listed(asked, NAMESPACES).items
+        assert namespace.metadata.labels == {"a": "b"}
+        in_shop = Selection(namespace="shop")
+        (limits,) = listed(asked, LIMIT_RANGES, in_shop).items
+        assert limits.spec.limits is not None
+        assert limits.spec.limits[0].type == "Pod"
+        (quota,) = listed(asked, QUOTAS, in_shop).items
+        assert quota.spec.hard == {"pods": "3"}
+        assert [each.path for each in server.asked][3:] == [
+            "/api/v1/namespaces/shop/limitranges",
+            "/api/v1/namespaces/shop/resourcequotas",
+        ]
+
+    def test_a_list_comes_in_pages_and_is_whole(self, server: FakeApiServer) -> None:
+        for number in range(25):
+            server.pods.put(pod(f"p{number:02}"))
+        answer = listed(client(server), PODS, page=10)
+        assert [each.metadata.name for each in answer.items] == [f"p{i:02}" for i in range(25)]
+        assert answer.version == "25"
+        assert [each.query["limit"] for each in server.asked] == ["10"] * 3
+
+    def test_pages_are_of_one_moment_whatever_happens_meanwhile(
+        self, server: FakeApiServer
+    ) -> None:
+        for number in range(25):
+            server.pods.put(pod(f"p{number:02}"))
+
+        def creation() -> None:
+            server.pods.put(pod(f"p{server.version:02}"))
+
+        server.page_hook = creation
+        answer = listed(client(server), PODS, page=10)
+        assert (len(answer.items), answer.version) == (25, "25")
+
+    def test_a_page_that_comes_too_late_makes_the_list_begin_again(
+        self, server: FakeApiServer
+    ) -> None:
+        for number in range(25):
+            server.pods.put(pod(f"p{number:02}"))
+
+        def compaction() -> None:
+            server.pods.put(pod("new"))
+            server.pods.forget()
+
+        server.page_hook = compaction
+        answer = listed(client(server), PODS, page=10)
+        assert (len(answer.items), answer.version) == (26, "26")
+        assert "limit" not in server.asked[-1].query
+
+    def test_selectors_are_the_servers_business(self, server: FakeApiServer) -> None:
+        for name, app in [("a", "web"), ("b", "db")]:
+            labels = {"name": name, "namespace": "default", "labels": {"app": app}}
+            server.pods.put(pod(name) | {"metadata": labels})
+        answer = listed(client(server), PODS, Selection("default", labels="app=db"))
+        assert [each.metadata.name for each in answer.items] == ["b"]
+
+    def test_compressed_answers_are_asked_for_and_read(self, server: FakeApiServer) -> None:
+        server.compresses = True
+        server.pods.put(pod("a"))
+        assert len(listed(client(server), PODS).items) == 1
+        assert len(listed(client(server, disable_compression=True), PODS).items) == 1
+        assert server.asked[0].headers.get("Accept-Encoding") == "gzip"
+
+    def test_bytes_are_handed_over_as_they_came(self, server: FakeApiServer) -> None:
+        server.pods.put(pod("a"))
+        (page,) = listed_bytes(client(server), PODS)
+        assert json.loads(page)["kind"] == "PodList"
+
+    def test_one_object_or_none(self, server: FakeApiServer) -> None:
+        server.pods.put(pod("a"))
+        assert found(client(server), PODS, "a", "default") is not None
+        assert found(client(server), PODS, "b", "default") is None
+
+    @pytest.mark.parametrize("body", [b"<html>", b"", b'{"items": 5}', b"\xff"])
+    def test_what_is_no_list_is_refused(self, server: FakeApiServer, body: bytes) -> None:
+        server.answers["/api/v1/pods"] = (200, {}, body)
+        assert "is this the address of an API server?" in refusal(
+            lambda: listed(client(server), PODS)
+        )
+
+
+class TestRefusals:
+    @pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
+    def test_a_busy_server_is_asked_again(self, server: FakeApiServer, status: int) -> None:
+        waits: list[float] = []
+        server.refusals = [(status, {"Retry-After": "3"}), (status, {})]
+        asked = ApiServer(Access(Cluster(server.url), User(), "a test"), sleep=waits.append)
+        assert listed(asked, PODS).items == []
+        assert waits[0] >= 3
+        assert len(waits) == 2
+
+    def test_but_not_sooner_than_it_says_and_nobody_waits_that_long(
+        self, server: FakeApiServer
+    ) -> None:
+        server.refusals = [(429, {"Retry-After": "60"})]
+        with pytest.raises(Refused) as caught:
+            listed(client(server), PODS)
+        assert (caught.value.retry_after, len(server.asked)) == (60, 1)
+
+    def test_but_not_for_ever(self, server: FakeApiServer) -> None:
+        server.refusals = [(503, {})] * 99
+        with pytest.raises(Refused) as caught:
+            listed(client(server), PODS)
+        assert (caught.value.status, len(server.asked)) == (503, TRIES)
+
+    def test_a_missing_right_comes_with_the_rule_that_grants_it(
+        self, server: FakeApiServer
+    ) -> None:
+        said = 'pods is forbidden: User "jane" cannot list resource "pods" in API group ""'
+        body = json.dumps({"kind": "Status", "message": said, "code": 403}).encode()
+        server.answers["/api/v1/namespaces/shop/pods"] = (403, {}, body)
+        text = refusal(lambda: listed(client(server), PODS, Selection("shop")))
+        assert "jane may not list pods in namespace shop (403)" in text
+        assert text.endswith(
+            "a Role with this rule grants it:\n"
+            '    - apiGroups: [""]\n'
+            '      resources: ["pods"]\n'
+            "      verbs: [get, list, watch]"
+        )
+        server.answers["/api/v1/nodes"] = (403, {}, b"Forbidden")
+        text = refusal(lambda: listed(client(server), NODES))
+        assert "whoever asks may not list nodes in the whole cluster (403)" in text
+        assert "a ClusterRole with this rule" in text
+
+    def test_nobody_there(self) -> None:
+        with socket.socket() as reserved:
+            reserved.bind(("127.0.0.1", 0))
+            url = f"http://127.0.0.1:{reserved.getsockname()[1]}"
+            asked = ApiServer(Access(Cluster(url), User(), "context dev of /k"))
+            text = refusal(lambda: listed(asked, PODS))
+        assert text == (
+            f"{url} (context dev of /k): nothing listens there"
+            " – is the cluster running? Is it the right --context?"
+        )
+
+    def test_a_name_nobody_knows(self) -> None:
+        asked = ApiServer(Access(Cluster("https://nowhere.invalid"), User(), "a test"))
+        assert "not known" in refusal(lambda: listed(asked, PODS))
+
+    def test_silence_has_an_end(self) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+            asked = ApiServer(Access(Cluster(url), User(), "a test"), silence=0.2)
+            assert "no answer within 0.2 s" in refusal(lambda: listed(asked, PODS))
+
+    @pytest.mark.parametrize(
+        "raw", [b"SSH-2.0-x\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{"]
+    )
+    def test_an_answer_that_is_none(self, raw: bytes) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+
+            def answer() -> None:
+                connected, _ = listening.accept()
+                with connected:
+                    connected.recv(4096)
+                    connected.sendall(raw)
+
+            thread = threading.Thread(target=answer)
+            thread.start()
+            url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+            asked = ApiServer(Access(Cluster(url), User(), "a test"), silence=2)
+            with pytest.raises(Unreachable, match="broke off"):
+                listed(asked, PODS)
+            thread.join()
+
+    def test_an_address_that_is_none(self) -> None:
+        text = refusal(lambda: ApiServer(Access(Cluster("10.0.0.1:6443"), User(), "k")))
+        assert "starts with https://" in text
+
+
+def test_commands_without_a_cluster_do_not_pay_for_one() -> None:
+    code = (
+        "import sys, memqos.cli.explain, memqos.cli.fit, memqos.cli.admit, memqos.cli.plan\n"
+        "import memqos.cli.rank_eviction, memqos.cli.rank_oom\n"
+        "print(*sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not {"urllib3", "memqos.host.apiserver.connection"} & set(done.stdout.split())

@@ -1,0 +1,458 @@
+"""A watch's copy is what the server held at a version, whole, whatever happens on the way."""
+
+import random
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import msgspec
+import pytest
+from tests.fakes.apiserver import FakeApiServer, Faults, fake_api_server, pod
+
+from memqos.api.pod import Pod
+from memqos.errors import InputError, Unreachable
+from memqos.host.apiserver.access import Access, Cluster, User
+from memqos.host.apiserver.backoff import FIRST, LONGEST, delay
+from memqos.host.apiserver.connection import ApiServer
+from memqos.host.apiserver.mirror import Interrupted, Mirror
+from memqos.host.apiserver.resources import NODES, PODS, Selection, on_node
+from memqos.host.apiserver.watching import Pace, Watch
+
+QUICK = Pace(watch=(2, 3), silence=0.3, short=0.05, slowness=0.01)
+Copy = dict[tuple[str, str], Pod]
+
+
+@pytest.fixture
+def server() -> Iterator[FakeApiServer]:
+    with fake_api_server() as served:
+        yield served
+
+
+def client(server: FakeApiServer, silence: float = 5.0) -> ApiServer:
+    return ApiServer(
+        Access(Cluster(server.url), User(), "a test"), silence=silence, sleep=lambda _: None
+    )
+
+
+@contextmanager
+def watching(
+    server: FakeApiServer,
+    selection: Selection | None = None,
+    on_change: Callable[[], None] | None = None,
+    pace: Pace = QUICK,
+    page: int = 500,
+) -> Iterator[Watch[Pod]]:
+    watch = Watch(
+        client(server), PODS, selection or on_node("node-1"),
+        on_change=on_change, pace=pace, page=page,
+    )  # fmt: skip
+    watch.start()
+    try:
+        yield watch
+    finally:
+        watch.stop()
+
+
+def held(watch: Watch[Pod]) -> Copy:
+    return {(each.metadata.namespace or "", each.metadata.name or ""): each
+            for each in watch.objects()}  # fmt: skip
+
+
+def expected(server: FakeApiServer, version: int | None = None, node: str = "node-1") -> Copy:
+    with server.turn:
+        state = server.pods.objects if version is None else server.pods.as_of(version)
+        there = {key: each for key, each in state.items() if each["spec"]["nodeName"] == node}
+    return {key: msgspec.convert(each, Pod) for key, each in there.items()}
+
+
+def eventually(holds: Callable[[], bool], seconds: float = 10.0) -> bool:
+    until = time.monotonic() + seconds
+    while not holds():
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.005)
+    return True
+
+
+def names(watch: Watch[Pod]) -> list[str]:
+    return sorted(name for _, name in held(watch))
+
+
+class TestFollowing:
+    def test_the_copy_begins_with_what_is_there(self, server: FakeApiServer) -> None:
+        for number in range(7):
+            server.pods.put(pod(f"p{number}"))
+        server.pods.put(pod("elsewhere", "node-2"))
+        with watching(server, page=3) as watch:
+            watch.wait(5)
+            assert names(watch) == [f"p{number}" for number in range(7)]
+
+    def test_it_follows_what_happens(self, server: FakeApiServer) -> None:
+        server.pods.put(pod("old"))
+        with watching(server) as watch:
+            watch.wait(5)
+            server.pods.put(pod("new"))
+            server.pods.put(pod("old", status={"phase": "Succeeded"}))
+            assert eventually(lambda: held(watch) == expected(server))
+            server.pods.delete("default", "old")
+            assert eventually(lambda: names(watch) == ["new"])
+
+    def test_a_pod_that_is_bound_here_arrives_and_one_of_another_node_does_not(
+        self, server: FakeApiServer
+    ) -> None:
+        with watching(server) as watch:
+            watch.wait(5)
+            server.pods.put(pod("web", None))
+            server.pods.put(pod("other", "node-2"))
+            server.pods.put(pod("web", "node-1"))
+            assert eventually(lambda: names(watch) == ["web"])
+
+    def test_one_recreated_under_its_name_is_another(self, server: FakeApiServer) -> None:
+        server.pods.put(pod("web-0"))
+        with watching(server) as watch:
+            watch.wait(5)
+            server.pods.delete("default", "web-0")
+            again = pod("web-0")
+            again["metadata"]["uid"] = "another"
+            server.pods.put(again)
+            assert eventually(
+                lambda: [each.metadata.uid for each in watch.objects()] == ["another"]
+            )
+
+    def test_a_change_of_no_concern_wakes_nobody(self, server: FakeApiServer) -> None:
+        calls: list[str] = []
+        server.pods.put(pod("web"))
+        with watching(server, on_change=lambda: calls.append("")) as watch:
+            watch.wait(5)
+            assert eventually(lambda: len(calls) == 1)
+            server.pods.put({**pod("web"), "heartbeat": 1})
+            last = server.version
+            assert eventually(lambda: watch.version == str(last))
+            assert len(calls) == 1
+
+    def test_bookmarks_move_the_version_along(self, server: FakeApiServer) -> None:
+        server.bookmarks = 0.02
+        with watching(server) as watch:
+            watch.wait(5)
+            server.pods.put(pod("elsewhere", "node-2"))
+            assert eventually(lambda: watch.version == "1")
+
+    def test_other_kinds_are_followed_the_same_way(self, server: FakeApiServer) -> None:
+        node = {"metadata": {"name": "node-1"}, "status": {"allocatable": {"memory": "7Gi"}}}
+        server.stores["nodes"].put(node)
+        watch = Watch(client(server), NODES, Selection(fields="metadata.name=node-1"), pace=QUICK)
+        watch.start()
+        try:
+            watch.wait(5)
+            (found,) = watch.objects()
+            assert found.status.allocatable == {"memory": "7Gi"}
+        finally:
+            watch.stop()
+
+    def test_many_nodes_asking_at_once_spare_the_servers_database(
+        self, server: FakeApiServer
+    ) -> None:
+        with watching(server) as watch:
+            watch.wait(5)
+        (asked,) = [each for each in server.asked if "watch" not in each.query]
+        assert asked.query["resourceVersion"] == "0"
+        assert asked.query["resourceVersionMatch"] == "NotOlderThan"
+
+    def test_stopping_does_not_wait_for_the_server(self, server: FakeApiServer) -> None:
+        with watching(server, pace=Pace()) as watch:
+            watch.wait(5)
+            assert eventually(lambda: bool(server.requests(watch="1")))
+            began = time.monotonic()
+        assert time.monotonic() - began < 1
+        assert "watch pods" not in [thread.name for thread in threading.enumerate()]
+
+
+class TestBadDays:
+    @pytest.mark.parametrize("fault", Faults._fields)
+    def test_nothing_is_missed(self, server: FakeApiServer, fault: str) -> None:
+        server.faults = Faults(**{fault: 0.2})
+        pace = Pace(watch=(1, 1), silence=0.05, short=0.0, slowness=0.01)
+        with watching(server, pace=pace, page=10) as watch:
+            for number in range(40):
+                server.pods.put(pod(f"p{number}"))
+                if number % 3 == 0:
+                    server.pods.delete("default", f"p{number // 2 + number // 2 % 3 and number}")
+                time.sleep(0.001)
+            server.faults = Faults()
+            assert eventually(lambda: watch.is_synced and held(watch) == expected(server))
+
+    def test_a_watch_goes_on_where_it_broke_off(self, server: FakeApiServer) -> None:
+        server.pods.put(pod("one"))
+        with watching(server) as watch:
+            watch.wait(5)
+            server.faults = Faults(dropped=1.0)
+            server.pods.put(pod("two"))
+            assert eventually(lambda: watch.fault is not None)
+            server.faults = Faults()
+            assert eventually(lambda: names(watch) == ["one", "two"])
+        assert len([each for each in server.asked if "watch" not in each.query]) == 1
+        assert {each.query["resourceVersion"] for each in server.requests(watch="1")} <= {"1", "2"}
+
+    def test_what_the_server_has_forgotten_is_listed_again(self, server: FakeApiServer) -> None:
+        server.pods.put(pod("gone"))
+        with watching(server) as watch:
+            watch.wait(5)
+            assert eventually(lambda: bool(server.requests(watch="1")))
+            with server.turn:
+                server.pods.delete("default", "gone")
+                server.pods.put(pod("new"))
+                server.pods.forget()
+            assert eventually(lambda: names(watch) == ["new"])
+        # Never older than what was known, so that the copy does not go back in time.
+        assert server.requests(resourceVersion="1", resourceVersionMatch="NotOlderThan")
+
+    def test_an_expired_watch_is_not_answered_with_a_storm_of_lists(
+        self, server: FakeApiServer
+    ) -> None:
+        server.pods.put(pod("one"))
+        server.faults = Faults(forgotten=1.0)
+        pace = Pace(watch=(1, 1), silence=0.1, short=0.05, slowness=0.2)
+        with watching(server, pace=pace) as watch:
+            watch.wait(5)
+            server.pods.put(pod("two"))
+            time.sleep(0.5)
+        assert len(server.asked) < 20
+
+    def test_a_watch_that_ends_at_once_again_and_again_is_asked_for_ever_more_slowly(
+        self, server: FakeApiServer
+    ) -> None:
+        server.answers["/api/v1/pods"] = (
+            200, {}, b'{"kind":"PodList","metadata":{"resourceVersion":"1"},"items":[]}\n',
+        )  # fmt: skip
+        with watching(server, pace=Pace(short=1.0, slowness=0.1)) as watch:
+            assert eventually(lambda: watch.fault is not None)
+            time.sleep(0.5)
+        assert len(server.asked) < 12
+
+    def test_a_connection_that_is_gone_without_a_word_is_noticed(
+        self, server: FakeApiServer
+    ) -> None:
+        pace = Pace(watch=(0, 0), silence=0.2, short=0.0, slowness=0.01)
+        with watching(server, pace=pace) as watch:
+            watch.wait(5)
+            server.faults = Faults(silent=1.0)
+            server.pods.put(pod("new"))
+            assert eventually(lambda: "no answer within" in str(watch.fault))
+            server.faults = Faults()
+            assert eventually(lambda: names(watch) == ["new"])
+
+    def test_a_server_that_is_away_for_a_while_leaves_the_copy_as_it_was(self) -> None:
+        with fake_api_server() as server:
+            server.pods.put(pod("web"))
+            watch = Watch(client(server), PODS, pace=QUICK)
+            watch.start()
+            watch.wait(5)
+        try:
+            assert eventually(lambda: "nothing listens" in str(watch.fault))
+            assert names(watch) == ["web"]
+            assert watch.silent_for > 0
+        finally:
+            watch.stop()
+
+    def test_a_server_that_is_back_is_believed_to_be_even_if_it_has_nothing_to_tell(
+        self, server: FakeApiServer
+    ) -> None:
+        server.bookmarks = 1000.0
+        with watching(server, pace=Pace(watch=(1, 1), short=0.0, slowness=0.05)) as watch:
+            watch.wait(5)
+            server.refusals = [(503, {})] * 3
+            assert eventually(lambda: watch.fault is not None)
+            assert eventually(lambda: watch.fault is None)
+            assert watch.version == "0"
+
+    def test_a_database_put_back_to_an_earlier_state_is_believed(
+        self, server: FakeApiServer
+    ) -> None:
+        for number in range(5):
+            server.pods.put(pod(f"p{number}"))
+        pace = Pace(watch=(0, 0), silence=0.1, short=0.0, relist=0.0, slowness=0.01)
+        with watching(server, pace=pace) as watch:
+            watch.wait(5)
+            with server.turn:
+                server.version = 2
+                for number in (2, 3, 4):
+                    del server.pods.objects["default", f"p{number}"]
+                server.pods.history.clear()
+            assert eventually(lambda: names(watch) == ["p0", "p1"])
+
+    def test_an_object_that_cannot_be_read_stops_the_copy_and_is_told(
+        self, server: FakeApiServer
+    ) -> None:
+        with watching(server) as watch:
+            watch.wait(5)
+            server.pods.put(pod("bad", spec={"nodeName": "node-1", "containers": 5}))
+            server.pods.put(pod("good"))
+            assert eventually(lambda: isinstance(watch.fault, InputError))
+            assert names(watch) == []
+            server.pods.put(pod("bad"))
+            server.pods.forget()
+            assert eventually(lambda: names(watch) == ["bad", "good"])
+
+    def test_nothing_is_known_before_the_first_list(self, server: FakeApiServer) -> None:
+        server.faults = Faults(refused=1.0)
+        with watching(server) as watch:
+            with pytest.raises(Unreachable, match=r"a bad day|too much to do|no longer knows"):
+                watch.wait(0.3)
+            assert not watch.is_synced
+
+    def test_silence_is_no_empty_list(self) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+            watch = Watch(ApiServer(Access(Cluster(url), User(), "a test"), silence=1), PODS)
+            watch.start()
+            with pytest.raises(Unreachable, match="no list of pods within"):
+                watch.wait(0.1)
+            watch.stop()
+
+    def test_a_listener_that_fails_does_not_end_the_watch(self, server: FakeApiServer) -> None:
+        def fail() -> None:
+            raise RuntimeError("the loop is closed")
+
+        with watching(server, on_change=fail) as watch:
+            watch.wait(5)
+            server.pods.put(pod("web"))
+            assert eventually(lambda: names(watch) == ["web"])
+
+
+EVERYTHING_AT_ONCE = Faults(
+    dropped=0.004, expired=0.002, failed=0.002, ended=0.004, silent=0.0005,
+    refused=0.2, forgotten=0.1, slow=0.1, stale=0.5,
+)  # fmt: skip
+ROUNDS = 20
+LIFE_CYCLES = 500
+"""A round: 10,000 in all."""
+
+
+@pytest.mark.parametrize("seed", range(ROUNDS))
+def test_after_any_number_of_lives_and_faults_the_copy_is_the_servers(
+    server: FakeApiServer, seed: int
+) -> None:
+    server.dice, server.faults, server.bookmarks = random.Random(-seed), EVERYTHING_AT_ONCE, 0.05
+    looks = random.Random(seed)
+    compared: list[bool] = []
+
+    def look() -> None:
+        version = int(watch.version)
+        with server.turn:
+            if version >= server.pods.forgotten and looks.random() < 0.2:
+                compared.append(held(watch) == expected(server, version))
+
+    def is_the_servers() -> bool:
+        return watch.is_synced and held(watch) == expected(server)
+
+    pace = Pace(watch=(0, 1), silence=0.1, short=0.0, slowness=0.002)
+    with watching(server, on_change=look, pace=pace, page=50) as watch:
+        live_through(server, random.Random(seed))
+        server.faults = Faults()
+        assert eventually(is_the_servers)
+        # And it stays so: what comes now is followed, too.
+        server.pods.put(pod("last"))
+        assert eventually(is_the_servers)
+    assert compared
+    assert all(compared)
+
+
+def live_through(server: FakeApiServer, dice: random.Random) -> None:
+    """Pods are created, bound, changed and deleted, many at a time and in any order."""
+    alive: list[tuple[str, int]] = []
+    born = 0
+    while born < LIFE_CYCLES or len(alive) > 30:
+        if born < LIFE_CYCLES and (len(alive) < 20 or dice.random() < 0.4):
+            # Names come again, as those of a StatefulSet do.
+            name = f"p{dice.randrange(200)}"
+            if ("default", name) not in server.pods.objects:
+                server.pods.put(pod(name, None))
+                alive.append((name, 0))
+                born += 1
+            continue
+        index = dice.randrange(len(alive))
+        name, age = alive[index]
+        if age == 3:
+            server.pods.delete("default", name)
+            alive.pop(index)
+            continue
+        node = dice.choice(["node-1", "node-1", "node-2"]) if age == 0 else (
+            server.pods.objects["default", name]["spec"]["nodeName"]
+        )  # fmt: skip
+        phase = dice.choice(["Pending", "Running", "Succeeded"])
+        server.pods.put(pod(name, node, status={"phase": phase, "n": dice.random()}))
+        alive[index] = name, age + 1
+        if dice.random() < 0.2:
+            time.sleep(0.001)
+
+
+class TestMirror:
+    def test_a_version_is_taken_together_with_what_it_is_of(self) -> None:
+        mirror = Mirror(Pod)
+        mirror.replace([], "5")
+        assert mirror.apply(event("ADDED", "a", "6")) == "changed"
+        assert (mirror.version, len(mirror.objects)) == ("6", 1)
+
+    @pytest.mark.parametrize(
+        "line",
+        [
+            b'{"type":"ADDED","object":{"metadata":{"na',
+            b"[]",
+            b'{"type":"ADDED","object":{"metadata":{"name":"a"}}}',
+            b'{"type":"ADDED","object":{"metadata":{"resourceVersion":"7"},"spec":1}}',
+            b'{"type":"MOVED","object":{"metadata":{"resourceVersion":"7"}}}',
+            b"\xff",
+        ],
+    )
+    def test_a_line_that_cannot_be_read_changes_nothing(self, line: bytes) -> None:
+        mirror = Mirror(Pod)
+        mirror.replace([], "5")
+        with pytest.raises(InputError):
+            mirror.apply(line)
+        assert (mirror.version, mirror.objects) == ("5", {})
+
+    @pytest.mark.parametrize("code", [429, 500, 503, 504])
+    def test_an_error_that_passes_keeps_the_version(self, code: int) -> None:
+        mirror = Mirror(Pod)
+        mirror.replace([], "5")
+        with pytest.raises(Interrupted):
+            mirror.apply(error(code))
+        assert mirror.version == "5"
+
+    def test_an_error_nobody_knows_demands_a_list(self) -> None:
+        mirror = Mirror(Pod)
+        mirror.replace([], "5")
+        with pytest.raises(Interrupted):
+            mirror.apply(error(400))
+        assert (mirror.version, mirror.seen) == (None, "5")
+
+    def test_a_version_that_expired_demands_a_list_no_older(self) -> None:
+        mirror = Mirror(Pod)
+        mirror.replace([], "5")
+        assert mirror.apply(error(410)) == "expired"
+        assert (mirror.version, mirror.seen) == (None, "5")
+
+
+def event(type: str, name: str, version: str) -> bytes:
+    item = {"metadata": {"name": name, "resourceVersion": version}}
+    return msgspec.json.encode({"type": type, "object": item})
+
+
+def error(code: int) -> bytes:
+    return msgspec.json.encode({"type": "ERROR", "object": {"kind": "Status", "code": code}})
+
+
+class TestBackOff:
+    def test_it_grows_and_is_bounded(self) -> None:
+        waits = [delay(failures, None, 1.0) for failures in range(20)]
+        assert waits == sorted(waits)
+        assert (waits[0], waits[-1]) == (FIRST, LONGEST)
+
+    def test_chance_spreads_it(self) -> None:
+        assert delay(4, None, 0.0) < delay(4, None, 0.5) < delay(4, None, 1.0)
+
+    @pytest.mark.parametrize("chance", [0.0, 1.0])
+    def test_it_is_never_shorter_than_the_server_asks_for(self, chance: float) -> None:
+        assert delay(0, 7.0, chance) >= 7.0

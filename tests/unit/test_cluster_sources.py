@@ -1,0 +1,149 @@
+"""A node as its cluster sees it: nothing is taken for an empty node that is none."""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.fakes.apiserver import FakeApiServer, Faults, fake_api_server, pod
+from tests.fakes.kubelet import fake_kubelet
+
+from memqos.converge.cluster import ClusterPods, FollowedNode, kubelet_configuration
+from memqos.converge.sources import PodSource
+from memqos.errors import InputError, Unreachable
+from memqos.host.apiserver.access import Access, Cluster, User
+from memqos.host.apiserver.connection import ApiServer
+from memqos.host.apiserver.watching import Pace
+from memqos.host.kubelet import KubeletEndpoint
+
+QUICK = Pace(watch=(2, 3), silence=0.3, short=0.0, slowness=0.01)
+
+
+@pytest.fixture
+def server() -> Iterator[FakeApiServer]:
+    with fake_api_server() as served:
+        yield served
+
+
+def client(server: FakeApiServer) -> ApiServer:
+    return ApiServer(Access(Cluster(server.url), User(), "a test"), silence=2)
+
+
+def node(name: str = "node-1", memory: str = "7Gi") -> dict[str, Any]:
+    return {"metadata": {"name": name}, "status": {"allocatable": {"memory": memory}}}
+
+
+def eventually(holds: Callable[[], bool]) -> bool:
+    until = time.monotonic() + 10
+    while not holds() and time.monotonic() < until:
+        time.sleep(0.005)
+    return holds()
+
+
+def names(source: PodSource) -> list[str]:
+    return sorted(each.metadata.name or "" for each in source.pods())
+
+
+class TestAsked:
+    def test_the_pods_bound_to_a_node(self, server: FakeApiServer) -> None:
+        server.stores["nodes"].put(node())
+        server.pods.put(pod("here"))
+        server.pods.put(pod("there", "node-2"))
+        source: PodSource = ClusterPods(client(server), "node-1")
+        assert names(source) == ["here"]
+        assert source.describe() == f"node node-1 at {server.url} (a test)"
+
+    def test_a_node_nobody_knows_is_not_an_empty_one(self, server: FakeApiServer) -> None:
+        with pytest.raises(InputError, match="there is no node node-1"):
+            ClusterPods(client(server), "node-1").pods()
+
+
+class TestFollowed:
+    @pytest.fixture
+    def followed(self, server: FakeApiServer) -> Iterator[FollowedNode]:
+        self.changes = 0
+
+        def count() -> None:
+            self.changes += 1
+
+        source = FollowedNode(client(server), "node-1", on_change=count, pace=QUICK)
+        source.start()
+        yield source
+        source.stop()
+
+    def test_pods_and_node_are_as_the_cluster_has_them(
+        self, server: FakeApiServer, followed: FollowedNode
+    ) -> None:
+        server.stores["nodes"].put(node())
+        server.pods.put(pod("web"))
+        assert eventually(lambda: followed.node() is not None and names(followed) == ["web"])
+        before = self.changes
+        server.stores["nodes"].put(node(memory="6Gi"))
+        assert eventually(lambda: _allocatable(followed) == {"memory": "6Gi"})
+        server.pods.delete("default", "web")
+        assert eventually(lambda: names(followed) == [])
+        assert eventually(lambda: self.changes >= before + 2)
+
+    def test_while_the_server_is_away_the_last_state_stays(
+        self, server: FakeApiServer, followed: FollowedNode
+    ) -> None:
+        server.stores["nodes"].put(node())
+        server.pods.put(pod("web"))
+        assert eventually(lambda: followed.node() is not None and names(followed) == ["web"])
+        server.faults = Faults(refused=1.0, dropped=1.0)
+        server.pods.put(pod("new"))
+        assert eventually(lambda: followed.fault is not None)
+        assert names(followed) == ["web"]
+        server.faults = Faults()
+        assert eventually(lambda: names(followed) == ["new", "web"] and followed.fault is None)
+
+    def test_a_node_nobody_knows_is_not_an_empty_one(self, followed: FollowedNode) -> None:
+        with pytest.raises(InputError, match="there is no node node-1"):
+            followed.pods()
+
+    def test_silence_is_no_empty_node(self) -> None:
+        away = ApiServer(Access(Cluster("http://127.0.0.1:1"), User(), "a test"))
+        source = FollowedNode(away, "node-1", pace=QUICK)
+        source.start()
+        try:
+            with pytest.raises(Unreachable):
+                source.wait(0.3)
+        finally:
+            source.stop()
+
+
+def _allocatable(source: FollowedNode) -> object:
+    found = source.node()
+    return None if found is None else found.status.allocatable
+
+
+class TestConfiguration:
+    FILE = b"kind: KubeletConfiguration\n"
+
+    def put(self, path: Path) -> str:
+        path.write_bytes(self.FILE)
+        return str(path)
+
+    def test_the_one_in_force_comes_first(self, tmp_path: Path) -> None:
+        answer = {"kubeletconfig": {"kind": "KubeletConfiguration", "maxPods": 5}}
+        with fake_kubelet({"/configz": answer}) as kubelet:
+            endpoint = KubeletEndpoint(kubelet.url)
+            found, notes = kubelet_configuration(endpoint, self.put(tmp_path / "config.yaml"))
+        assert found is not None
+        assert json.loads(found.data)["maxPods"] == 5
+        assert notes == []
+
+    def test_where_it_is_not_allowed_the_file_is_read(self, tmp_path: Path) -> None:
+        with fake_kubelet({"/configz": (403, b"Forbidden")}) as kubelet:
+            endpoint = KubeletEndpoint(kubelet.url)
+            found, notes = kubelet_configuration(endpoint, self.put(tmp_path / "config.yaml"))
+        assert found is not None
+        assert found.data == self.FILE
+        assert "nodes/configz" in notes[0]
+
+    def test_the_api_server_is_never_asked_to_pass_it_on(self, server: FakeApiServer) -> None:
+        server.stores["nodes"].put(node())
+        ClusterPods(client(server), "node-1").pods()
+        assert not [each.path for each in server.asked if "proxy" in each.path]
