@@ -49,7 +49,7 @@ class Section(
 
 
 class Source(Section, frozen=True):
-    """Where the node's pods come from: files and folders, or the kubelet's own endpoint."""
+    """Where the node's pods come from: files, the kubelet's own endpoint, or the API server."""
 
     files: Annotated[
         tuple[Path, ...], _says("Files and folders of manifests; none where a kubelet is asked.")
@@ -62,6 +62,12 @@ class Source(Section, frozen=True):
     client_cert: Annotated[Path | None, _says("A certificate to ask the kubelet with.")] = None
     client_key: Annotated[Path | None, _says("The key of the client certificate.")] = None
     server_name: Annotated[Text | None, _says("The name in the kubelet's certificate.")] = None
+    cluster: Annotated[
+        bool, _says("Follow the pods of this node at the API server, as kubectl would reach it.")
+    ] = False
+    node_name: Annotated[
+        Text | None, _says("The name the cluster knows this node by.  [default: the hostname]")
+    ] = None
 
 
 class Ramp(Section, frozen=True):

@@ -45,6 +45,8 @@ Settings = dict[Path, Given]
 
 _FILES: Final[Path] = ("pods", "files")
 _KUBELET: Final[Path] = ("pods", "kubelet")
+_CLUSTER: Final[Path] = ("pods", "cluster")
+_NODE_NAME: Final[Path] = ("pods", "nodeName")
 _CREDENTIALS: Final[dict[str, Path]] = {
     "token_file": ("pods", "tokenFile"),
     "ca_file": ("pods", "caFile"),
@@ -56,19 +58,24 @@ _CREDENTIALS: Final[dict[str, Path]] = {
 
 def settled(settings: Settings) -> Settings:
     """The settings with one source of pods: a later one takes the place of an earlier one."""
-    files, kubelet = settings.get(_FILES), settings.get(_KUBELET)
-    if kubelet is None:
+    files, asked = settings.get(_FILES), settings.get(_KUBELET) or _cluster(settings)
+    if asked is None:
         return settings
-    if files is None or kubelet.rank > files.rank:
-        return {**settings, _FILES: kubelet._replace(value=())}
-    if kubelet.rank == files.rank:
+    if files is None or asked.rank > files.rank:
+        return {**settings, _FILES: asked._replace(value=())}
+    if asked.rank == files.rank:
         return settings
-    asking = (_KUBELET, *_CREDENTIALS.values())
+    asking = (_KUBELET, _CLUSTER, *_CREDENTIALS.values())
     return {
         path: given
         for path, given in settings.items()
         if path not in asking or given.rank >= files.rank
     }
+
+
+def _cluster(settings: Settings) -> Given | None:
+    given = settings.get(_CLUSTER)
+    return given if given is not None and given.value else None
 
 
 def misfits(settings: Settings) -> Iterator[InputError]:
@@ -149,10 +156,15 @@ def _ramp(settings: Settings) -> Iterator[InputError]:
 
 
 def _source(settings: Settings) -> Iterator[InputError]:
-    files, kubelet = settings.get(_FILES), settings.get(_KUBELET)
+    files, kubelet, cluster = settings.get(_FILES), settings.get(_KUBELET), _cluster(settings)
+    node_name = settings.get(_NODE_NAME)
+    if cluster is None and node_name is not None and node_name.rank != VARIABLE:
+        yield node_name.refused("is for a cluster, and none is asked", "set pods.cluster")
+    if cluster is not None and (kubelet is not None or (files is not None and files.value)):
+        yield cluster.refused("pods come from files, the kubelet or the cluster", "keep one")
     given = {name: settings[path] for name, path in _CREDENTIALS.items() if path in settings}
     if kubelet is None:
-        if files is not None and not files.value:
+        if cluster is None and files is not None and not files.value:
             yield files.refused("no pods would be known", "name a file, a folder or a kubelet")
         for credential in given.values():
             yield credential.refused("is for a kubelet, and none is asked", "give its address")

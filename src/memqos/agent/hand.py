@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from typing import Final
 
@@ -12,7 +12,7 @@ from memqos.agent.configuration import Configuration
 from memqos.agent.drift import Signs
 from memqos.agent.grounding import Grounds
 from memqos.agent.known import Seen
-from memqos.agent.pod_source import listed_below, source_of
+from memqos.agent.pod_source import listed_below, source_of, stop
 from memqos.agent.reconciler import READ, Scope
 from memqos.agent.tally import Tally
 from memqos.api.meminfo import meminfo_of
@@ -63,6 +63,10 @@ class Timed:
             self._tally.write_seconds.observe(time.perf_counter() - start)
 
 
+def nobody_listens() -> None:
+    """Before there is a loop."""
+
+
 class Hand:
     """Reads this machine, and writes to its cgroups with a journal. No other may meanwhile."""
 
@@ -76,7 +80,9 @@ class Hand:
         self.fs = CgroupFs(configuration.cgroup_root) if fs is None else fs
         self.roots = msgspec.structs.replace(roots, cgroup=self.fs.root)
         self.configuration = configuration
-        self.source = source_of(configuration.pods, self._listed)
+        self.on_pods: Callable[[], object] = nobody_listens
+        """Called, from any thread, when a source that follows its pods has heard of a change."""
+        self.source = source_of(configuration.pods, self._listed, self._heard)
         self._given = driver
         self._router: Router | None = None
         self._grounds = Grounds(self.fs, self.roots)
@@ -96,7 +102,11 @@ class Hand:
     def configure(self, configuration: Configuration) -> None:
         """Work under another configuration; while it only observes, others may write."""
         if configuration.pods != self.configuration.pods:
-            self.source = source_of(configuration.pods, self._listed)
+            before, self.source = (
+                self.source,
+                source_of(configuration.pods, self._listed, self._heard),
+            )
+            stop(before)
         self.configuration = configuration
         if configuration.mode == "enforce":
             self._opened()
@@ -106,10 +116,14 @@ class Hand:
 
     def close(self) -> None:
         """Let others write. To do it twice does no harm."""
+        stop(self.source)
         self._writing.close()
         self._open.close()
         if self._router is not None:
             self._router.close()
+
+    def _heard(self) -> None:
+        self.on_pods()
 
     # Reading.
 

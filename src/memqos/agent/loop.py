@@ -8,12 +8,13 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import Final
 
 import msgspec
 
 from memqos.agent.configuration import Configuration
-from memqos.agent.hand import Hand
+from memqos.agent.hand import Hand, nobody_listens
 from memqos.agent.log import Forwarding, Log
 from memqos.agent.metrics import families
 from memqos.agent.pacing import Backoff
@@ -97,6 +98,8 @@ class Agent:
             loop.add_reader(self._watches.fileno(), self._happened)
             stack.callback(self._watches.close)
             stack.callback(loop.remove_reader, self._watches.fileno())
+            self._hand.on_pods = partial(loop.call_soon_threadsafe, self._heard_of_pods)
+            stack.callback(setattr, self._hand, "on_pods", nobody_listens)
             self._handle_signals(loop, stack)
             self._watch_over(stack)
             while not self._stopping:
@@ -163,6 +166,10 @@ class Agent:
         self._news += self._watches.news()
         if self._news:
             self._wake.set()
+
+    def _heard_of_pods(self) -> None:
+        self._news.append(News("pods"))
+        self._wake.set()
 
     async def _wait(self) -> None:
         """Until something happens or is due, and then a little for what comes with it."""
@@ -321,4 +328,4 @@ class Agent:
 
     def _manifests(self) -> tuple[str, ...]:
         pods = self._hand.configuration.pods
-        return () if pods.kubelet is not None else pods.files
+        return () if pods.kubelet is not None or pods.cluster else pods.files

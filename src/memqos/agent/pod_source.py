@@ -20,13 +20,41 @@ _TIMEOUT: Final = 2.0
 """Seconds a runtime may take to answer."""
 
 
-def source_of(given: Source, listed: Callable[[], Containers] = dict) -> PodSource:
-    """Where the pods come from; `listed` tells what containers run, for bare manifests."""
+def source_of(
+    given: Source,
+    listed: Callable[[], Containers] = dict,
+    on_change: Callable[[], None] | None = None,
+) -> PodSource:
+    """Where the pods come from; `listed` tells what containers run, for bare manifests.
+
+    A cluster is followed from now on until the source is stopped; `on_change` is called from other
+    threads.
+    """
+    if given.cluster:
+        return _followed(given, on_change)
     if given.kubelet is None:
         node = socket.gethostname().lower()
         return LabelledPods(KeptFilePods(given.files), listed, node)
     credentials = {name: getattr(given, name) for name in Credentials.__struct_fields__}
     return KubeletPods(KubeletEndpoint(given.kubelet, Credentials(**credentials)))
+
+
+def stop(source: PodSource) -> None:
+    """Let go of a source that follows its pods."""
+    end = getattr(source, "stop", None)
+    if end is not None:
+        end()
+
+
+def _followed(given: Source, on_change: Callable[[], None] | None) -> PodSource:
+    from memqos.converge.cluster import FollowedNode
+    from memqos.host.apiserver.access import access
+    from memqos.host.apiserver.connection import ApiServer
+
+    node = given.node_name or socket.gethostname().lower()
+    followed = FollowedNode(ApiServer(access()), node, on_change=on_change)
+    followed.start()
+    return followed
 
 
 def listed_below(root: str) -> Containers:

@@ -36,7 +36,8 @@ def _print(file: str, reading: Reading) -> None:
         complain(fault)
     configuration = reading.configuration
     if configuration is not None:
-        source = configuration.pods.kubelet or ", ".join(configuration.pods.files)
+        pods = configuration.pods
+        source = "the cluster" if pods.cluster else pods.kubelet or ", ".join(pods.files)
         print(f"{file}: fine: mode {configuration.mode}, pods from {source}")
 
 
