@@ -87,7 +87,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     before = made.memqos.files(NAMES.kubepods), dropins()
     yield made
     assert made.memqos.rollback().unreleased == ()
-    made.containerd.close()
+    made.containerd.kill()
     assert made.memqos.files(NAMES.kubepods) == before[0]
     left = {path: content for path, content in dropins().items() if ".slice" in path}
     assert left == {path: content for path, content in before[1].items() if ".slice" in path}
