@@ -16,6 +16,7 @@ BENCHES = (
     "numa",
     "scrape",
     "webhook",
+    "crash",
     "agent",
 )
 """A module each, with a function `report` that yields lines."""
