@@ -17,7 +17,7 @@ from memqos.errors import InputError
 from memqos.findings.cases import Cases
 from memqos.findings.census import Census, Place, Taken, Used
 from memqos.findings.tallies import Sizes, Tallies, added, tally
-from memqos.host.dumps import Block, Dump, Reading, Yaml, text_of
+from memqos.host.dumps import Block, Reading, Source, Yaml, text_of
 from memqos.plan.terms import Terms
 
 if TYPE_CHECKING:
@@ -87,11 +87,11 @@ class Survey:
         if self._crew is not None:
             self._crew.dismiss()
 
-    def read(self, dumps: Iterable[Dump]) -> None:
+    def read(self, sources: Iterable[Source]) -> None:
         """Read all of these, one after the other."""
-        for dump in dumps:
+        for source in sources:
             scanner: Scanner | None = None
-            for block, quick in self._taken(dump.blocks()):
+            for block, quick in self._taken(source.blocks()):
                 if isinstance(block, InputError):
                     self.fault(block)
                 elif isinstance(block, Yaml):

@@ -14,14 +14,15 @@ class Rows:
     """Writes pods; what alike pods share is kept as text."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[int, tuple[str, ...]], bytes] = {}
+        self._known: dict[tuple[int, tuple[str, ...]], tuple[Numbers, bytes]] = {}
+        """With the numbers, as they are known by their identity only while they are there."""
 
     def row(self, each: Row, numbers: Numbers, used: Used | None) -> bytes:
         """A pod, its values and those of its containers, as a JSON object."""
         key = (id(numbers), each.containers)
         known = self._known.get(key)
         if known is None:
-            known = self._known[key] = _encode(_values(each, numbers))[1:]
+            known = self._known[key] = numbers, _encode(_values(each, numbers))[1:]
         own: dict[str, Any] = {
             "namespace": each.namespace,
             "name": each.name,
@@ -37,7 +38,7 @@ class Rows:
                 for number, high in numbers.highs
                 if used.containers.get(each.containers[number], 0) > high
             ]
-        return _encode(own)[:-1] + b"," + known
+        return _encode(own)[:-1] + b"," + known[1]
 
 
 def _values(each: Row, numbers: Numbers) -> dict[str, Any]:

@@ -108,19 +108,37 @@ class Cases:
         self._texts = texts
         self._terms = msgspec.structs.replace(terms, memory_capacity=None, memory_allocatable=None)
         self._cases: dict[int, Case | InputError] = {}
+        self._anywhere: dict[int, Numbers] = {}
+        """Of cases that do not depend on the node."""
         self._sizes: dict[tuple[int | None, int | None], OnNodes] = {}
 
-    def on(self, capacity: int | None, allocatable: int | None) -> "OnNodes":
-        """The cases on nodes with so much memory."""
+    def on(self, capacity: int | None, allocatable: int | None, *, keep: bool = True) -> "OnNodes":
+        """The cases on nodes with so much memory; `keep` them where there are several such."""
         size = (capacity, allocatable)
-        if size not in self._sizes:
+        found = self._sizes.get(size)
+        if found is None:
             terms = msgspec.structs.replace(
                 self._terms, memory_capacity=capacity, memory_allocatable=allocatable
             )
-            self._sizes[size] = OnNodes(self, terms)
-        return self._sizes[size]
+            found = OnNodes(self, terms, keep=keep)
+            if keep:
+                self._sizes[size] = found
+        return found
 
-    def case(self, like: int) -> Case | InputError:
+    def numbers(self, like: int, terms: Terms) -> Numbers | InputError:
+        """A case under terms that know the node."""
+        known = self._anywhere.get(like)
+        if known is not None:
+            return known
+        case = self._case(like)
+        if isinstance(case, InputError):
+            return case
+        found = numbers_of(case, terms)
+        if not case.outline.needs_node:
+            self._anywhere[like] = found
+        return found
+
+    def _case(self, like: int) -> Case | InputError:
         known = self._cases.get(like)
         if known is None:
             try:
@@ -133,17 +151,20 @@ class Cases:
         return known
 
 
-class OnNodes(dict[int, Numbers | InputError]):
+class OnNodes:
     """Numbers by case, on nodes of one size."""
 
-    def __init__(self, cases: Cases, terms: Terms) -> None:
-        self.terms = terms
-        self._all = cases
+    def __init__(self, cases: Cases, terms: Terms, *, keep: bool) -> None:
+        self._cases = cases
+        self._terms = terms
+        self._known: dict[int, Numbers | InputError] | None = {} if keep else None
 
-    def __missing__(self, like: int) -> Numbers | InputError:
-        case = self._all.case(like)
-        found = case if isinstance(case, InputError) else numbers_of(case, self.terms)
-        self[like] = found
+    def __getitem__(self, like: int) -> Numbers | InputError:
+        if self._known is None:
+            return self._cases.numbers(like, self._terms)
+        found = self._known.get(like)
+        if found is None:
+            found = self._known[like] = self._cases.numbers(like, self._terms)
         return found
 
 

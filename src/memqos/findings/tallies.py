@@ -4,6 +4,7 @@ Tallies of two parts of a cluster can be added, and come to those of the whole: 
 matter who counted which pods.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Final, Literal
 
@@ -173,12 +174,16 @@ class _Counter:
         self._sizes = sizes
         self._before = before
         self._on: dict[str, OnNodes] = {}
+        # Pods of one workload are seldom on one node: what holds for it alone is not worth keeping.
+        self._alike = Counter(sizes.nodes.values())
 
     def numbers(self, each: Row) -> Numbers | InputError:
         """What becomes of a pod on its node."""
         on = self._on.get(each.node)
         if on is None:
-            on = self._on[each.node] = self._cases.on(*self._size(each.node))
+            on = self._on[each.node] = self._cases.on(
+                *self._size(each.node), keep=self._is_shared(each.node)
+            )
             self._found.nodes[each.node] = NodeTally()
         return on[each.like]
 
@@ -202,9 +207,15 @@ class _Counter:
     def _size(self, node: str) -> tuple[int | None, int | None]:
         return self._sizes.nodes.get(node, _UNKNOWN)
 
+    def _is_shared(self, node: str) -> bool:
+        """Whether the memory of a node is that of others too, or not known at all."""
+        size = self._sizes.nodes.get(node)
+        return size is None or self._alike[size] > 1
+
     def _differs(self, each: Row, numbers: Numbers) -> bool:
         assert self._before is not None
-        other = self._before.on(*self._size(each.node))[each.like]
+        size, keep = self._size(each.node), self._is_shared(each.node)
+        other = self._before.on(*size, keep=keep)[each.like]
         return isinstance(other, Numbers) and other.brief != numbers.brief
 
 

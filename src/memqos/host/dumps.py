@@ -11,7 +11,7 @@ import stat
 import sys
 import zlib
 from collections.abc import Iterator
-from typing import BinaryIO, Final, NamedTuple, cast
+from typing import BinaryIO, Final, NamedTuple, Protocol, cast
 
 from memqos.api.dumptext import Layout, Size, cut_before, is_json, layout_of
 from memqos.errors import InputError
@@ -42,6 +42,13 @@ class Yaml(NamedTuple):
 
     file: str
     text: bytes
+
+
+class Source(Protocol):
+    """Whatever gives objects block by block: a file, or an API server page by page."""
+
+    def blocks(self) -> Iterator["Block | Yaml | InputError"]:
+        """The parts in order; what cannot be read is an error in its place."""
 
 
 class Dump(NamedTuple):
