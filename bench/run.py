@@ -16,6 +16,7 @@ BENCHES = (
     "numa",
     "scrape",
     "webhook",
+    "crash",
     "agent",
     "recorder",
     "witness",

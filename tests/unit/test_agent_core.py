@@ -382,6 +382,15 @@ class TestItsLife:
         bed = Bed(folder, mode="observe")
         with writing(str(folder / "run"), hierarchy_of(bed.kernel, "this-boot")):
             pass
+        bed.reload(mode="enforce")
+        with (
+            pytest.raises(Locked),
+            writing(str(folder / "run"), hierarchy_of(bed.kernel, "this-boot")),
+        ):
+            pass
+        bed.reload(mode="observe")
+        with writing(str(folder / "run"), hierarchy_of(bed.kernel, "this-boot")):
+            pass
 
     def test_values_stay_when_it_stops_and_are_taken_back_on_request(self, bed: Bed) -> None:
         pod = bed.run_pod(a_pod("u1"))

@@ -1,21 +1,12 @@
 """A writer killed at any moment leaves nothing that rollback cannot take back."""
 
-import itertools
-import shutil
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TypeVar
 
 import pytest
 from tests.fakes.crash import VICTIMS, Victim, is_killed
 from tests.fakes.node import Node, a_plan, memory_folder
-
-from memqos.host.lock import Locked
-
-Found = TypeVar("Found")
-PATIENCE = 30.0
-"""Seconds; a process that a killed writer has left behind holds the lock until it is done."""
+from tests.fakes.stage import Stage, alone, killed_at_every_moment, rolled_back
 
 
 @pytest.fixture
@@ -24,61 +15,15 @@ def folder() -> Iterator[Path]:
         yield folder
 
 
-class Stage:
-    """A node that is put back to where it was before every performance."""
-
-    def __init__(self, folder: Path, prepare: Callable[[Node], object] = Node.reading) -> None:
-        self.folder = folder / "node"
-        self.folder.mkdir()
-        node = Node(self.folder)
-        self.original = node.kernel.contents()
-        prepare(node)
-        self.prepared = node.kernel.contents()
-        self.journal = node.journal.read_bytes() if node.journal.exists() else None
-
-    def set(self) -> Node:
-        node = Node(self.folder)
-        for name, content in node.kernel.contents().items():
-            if content != self.prepared[name]:
-                (node.kernel.folder / name).write_bytes(self.prepared[name])
-        shutil.rmtree(node.journal_folder, ignore_errors=True)
-        if self.journal is not None:
-            Path(node.journal_folder).mkdir(mode=0o700)
-            node.journal.write_bytes(self.journal)
-        return node
-
-
-def alone(action: Callable[[], Found]) -> Found:
-    """Act as soon as nobody writes any more."""
-    end = time.monotonic() + PATIENCE
-    while True:
-        try:
-            return action()
-        except Locked:
-            assert time.monotonic() < end
-            time.sleep(0.002)
-
-
-def rolled_back(node: Node) -> None:
-    done = alone(node.rollback)
-    assert {result.end for result in done.results} <= {"written"}
-    assert {each.state for each in done.rest} <= {"restored"}
-
-
 def kill_at_every_moment(
     stage: Stage, act: Callable[[Node], object], victim: Victim, every: int = 1
 ) -> int:
     """How many moments there were; after each of them the tree was as it had been."""
-    for count, moment in enumerate(itertools.count(0, every)):
-        node = stage.set()
-        killed = is_killed(lambda node=node: act(node), moment, victim, node.kernel)  # type: ignore[misc]
-        if killed:
-            rolled_back(node)
-            assert node.kernel.contents() == stage.original, f"killed at moment {moment}"
-            assert not node.journal.exists()
-        else:
-            return count
-    raise AssertionError("time has no end")
+    moments = 0
+    for killed in killed_at_every_moment(stage, act, victim, every):
+        assert killed.restored, f"killed at moment {killed.moment}"
+        moments += 1
+    return moments
 
 
 @pytest.mark.parametrize("victim", VICTIMS)
@@ -129,7 +74,7 @@ def test_another_plan_after_apply_was_killed_is_taken_back_to_before_the_first(
         node = stage.set()
         assert is_killed(lambda node=node: node.apply(steps), moment, "family", node.kernel)  # type: ignore[misc]
         alone(lambda node=node: node.apply(node.steps(a_plan(2))))  # type: ignore[misc]
-        rolled_back(node)
+        assert rolled_back(node)
         assert node.kernel.contents() == stage.original
 
 

@@ -13,6 +13,7 @@ from memqos.converge.planning import Wanted, plan_of
 from memqos.findings.facts import Facts, Later, Planned
 from memqos.findings.finding import Finding
 from memqos.findings.node import judge
+from memqos.plan.changes import compare
 from memqos.plan.names import cgroup_names
 
 NODES = Path(__file__).parents[1] / "nodes"
@@ -343,8 +344,12 @@ def test_a_value_somebody_changed_is_told() -> None:
 
 def test_a_cgroup_no_pod_is_known_for_is_told() -> None:
     node = recorded("cgroupfs")
+    assert node.planned is not None
     left = "/kubepods/burstable/pod00000000-0000-0000-0000-000000000000"
-    changed = replace(node, cgroups=node.cgroups | {left: cgroup()})
+    comparison = compare(
+        node.planned.tree, node.cgroups | {left: cgroup()}, node.planned.names, 4096
+    )
+    changed = replace(node, planned=replace(node.planned, comparison=comparison))
     assert found(changed, "plan/unnamed").where == left
 
 

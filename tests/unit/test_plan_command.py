@@ -129,6 +129,33 @@ def test_protection_is_lowered_from_the_leaves_and_raised_from_the_root() -> Non
     assert depths == sorted(depths)
 
 
+def test_pod_cgroups_that_no_known_pod_has_are_shown_as_such(tmp_path: Path) -> None:
+    node = recorded("systemd")
+    forgotten = node["pods"]["items"].pop()
+    uid = forgotten["metadata"]["uid"].replace("-", "_")
+    (path,) = [path for path in node["cgroups"] if path.endswith(f"pod{uid}.slice")]
+    file = tmp_path / "node.json"
+    file.write_text(json.dumps(node))
+    done = memqos("plan", "--snapshot", str(file), "--release", "1.38")
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("unknown: ")]
+    assert line.startswith(f"unknown: pod cgroups that no known pod has: 1 ({path}) – ")
+    done = memqos("plan", "--snapshot", str(file), "--release", "1.38", "-o", "json")
+    data = json.loads(done.stdout)
+    assert data["unknown"] == [path]
+    assert not any(change["path"].startswith(path) for change in data["changes"])
+
+
+def test_a_node_whose_pods_are_all_known_has_no_unknown_cgroups() -> None:
+    done = memqos("plan", "--snapshot", "tests/nodes/systemd.json", "-o", "json")
+    assert json.loads(done.stdout)["unknown"] == []
+
+
+def test_a_plan_without_pods_is_not_saved(tmp_path: Path) -> None:
+    done = memqos("plan", "--out", str(tmp_path / "plan.json"))
+    assert done.returncode == 64
+    assert "--pods" in done.stderr
+
+
 def test_a_file_that_is_no_snapshot_is_refused() -> None:
     done = memqos("plan", "--snapshot", "examples/one.yaml")
     assert done.returncode == 1

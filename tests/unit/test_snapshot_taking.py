@@ -15,10 +15,11 @@ from memqos.api.node import Capacity
 from memqos.api.pod import Pod
 from memqos.converge.observing import Configuration, Observation, observe_live, observe_snapshot
 from memqos.converge.planning import Wanted, plan_of
-from memqos.converge.snapshots import load, load_snapshot, take, written
+from memqos.converge.snapshots import load, take, written
 from memqos.converge.sources import FilePods, source_of
 from memqos.errors import InputError, Unreachable
 from memqos.host.machine import Roots
+from memqos.host.snapshots import load_snapshot
 from memqos.plan.terms import Terms
 from memqos.plan.tree import Tree, plan_node
 from memqos.release import Release

@@ -115,17 +115,28 @@ def test_a_pod_that_has_ended_owns_nothing() -> None:
     assert all(cgroup.pod is None for cgroup in tree.cgroups.values())
 
 
-def test_a_uid_that_would_leave_the_tree_is_refused() -> None:
-    pod = Pod(
-        ObjectMeta(name="p", uid="../../x"), PodSpec(containers=(Container(name="c", image="i"),))
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        ObjectMeta(name="p", uid="../../x"),
+        ObjectMeta(name="p", uid="u", annotations={"kubernetes.io/config.hash": "../../x"}),
+    ],
+)
+def test_a_pod_whose_uid_would_leave_the_tree_is_unresolved(metadata: ObjectMeta) -> None:
+    tree = plan_node(
+        [Pod(metadata, PodSpec(containers=(Container(name="c", image="i"),)))],
+        Terms(Release.of("1.38"), None),
+        configured({}, 38),
+        Capacity(cpu=1000, memory=1 << 34),
     )
-    with pytest.raises(InputError, match="cannot name a cgroup"):
-        plan_node(
-            [pod],
-            Terms(Release.of("1.38"), None),
-            configured({}, 38),
-            Capacity(cpu=1000, memory=1 << 34),
-        )
+    assert [each.why for each in tree.unresolved] == ["pod UID '../../x' cannot name a cgroup"]
+    assert not any(".." in path for path in tree.cgroups)
+
+
+def test_a_container_whose_id_would_leave_the_tree_is_unresolved() -> None:
+    tree = small_node(containerStatuses=[{"name": "c", "containerID": "containerd://../../x"}])
+    assert "container ID '../../x' cannot name a cgroup" in {each.why for each in tree.unresolved}
+    assert not any(".." in path for path in tree.cgroups)
 
 
 def test_without_cgroups_per_qos_there_is_nothing_to_plan() -> None:

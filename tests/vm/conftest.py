@@ -18,7 +18,7 @@ def image() -> Image:
         pytest.skip(obstacle)
     if ready := images.built():
         return ready
-    if obstacle := tools.obstacle_to_building():
+    if obstacle := tools.obstacle_to_building(images.cache()):
         pytest.skip(obstacle)
     return images.image()
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.vm.harness import image as images
 from tests.vm.harness import tools
-from tests.vm.harness.declared import Undeclared, machines_of
+from tests.vm.harness.declared import Undeclared, machines_of, shared
 from tests.vm.harness.image import PROJECT, Image
 from tests.vm.harness.initrd import initrd
 from tests.vm.harness.junit import Case, cases
@@ -52,6 +52,27 @@ def test_a_module_that_does_not_say_so_is_refused_by_name(
         machines_of(module(tmp_path, text))
 
 
+def test_modules_that_want_the_same_machine_share_one(tmp_path: Path) -> None:
+    wanted = {
+        "test_a.py": 'MACHINES = {"one": Topology(), "two": Topology(swap=64)}',
+        "test_b.py": 'MACHINES = {"other": Topology()}',
+        "test_c.py": 'MACHINES = {"systemd": Topology(init="systemd")}',
+        "test_d.py": 'MACHINES = {"systemd": Topology(init="systemd")}',
+    }
+    for name, text in wanted.items():
+        (tmp_path / name).write_text(text)
+    found = [
+        ([module.stem for module in modules], topology)
+        for modules, topology in shared(sorted(tmp_path.iterdir()))
+    ]
+    assert found == [
+        (["test_a", "test_b"], Topology()),
+        (["test_a"], Topology(swap=64)),
+        (["test_c"], Topology(init="systemd")),
+        (["test_d"], Topology(init="systemd")),
+    ]
+
+
 def test_a_report_tells_what_failed_and_what_it_printed() -> None:
     report = b"""<testsuites><testsuite>
         <testcase name="good" />
@@ -90,20 +111,43 @@ def test_only_a_machine_that_failed_itself_is_tried_again(
     assert Outcome(progress, "", b"", "", "", timed_out).lost is lost
 
 
-def test_missing_tools_are_named_with_the_command_that_gets_them(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@pytest.fixture
+def without_mke2fs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tools, "program", lambda name: None if name == "mke2fs" else name)
+
+
+@pytest.mark.usefixtures("without_mke2fs")
+@pytest.mark.parametrize(
+    ("user", "told"),
+    [
+        (0, "get them with: make vm-tools"),
+        (1000, "only root may install packages. As root run: make vm-tools"),
+    ],
+)
+def test_missing_tools_are_named_with_the_command_that_gets_them(
+    user: int, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: user)
     assert tools.missing() == ["e2fsprogs"]
-    obstacle = tools.obstacle_to_booting()
-    assert obstacle is not None
-    assert "e2fsprogs" in obstacle
-    assert "make vm-tools" in obstacle
+    assert tools.obstacle_to_booting() == (f"the virtual machines need e2fsprogs; {told}")
+
+
+@pytest.mark.usefixtures("without_mke2fs")
+def test_who_may_not_install_them_is_told_who_may(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    assert tools.install() == 1
+    assert capsys.readouterr().err == (
+        "missing: e2fsprogs\n  next: only root may install packages. As root run: make vm-tools\n"
+    )
 
 
 def test_who_may_not_build_the_image_is_told_who_may(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 1000)
-    assert "make test" in (tools.obstacle_to_building() or "")
+    told = tools.obstacle_to_building(Path("/home/me/.cache/memqos-vm"))
+    assert told is not None
+    assert told.endswith("As root run, once: make test MEMQOS_VM_CACHE=/home/me/.cache/memqos-vm")
 
 
 def test_the_guest_gets_the_pinned_packages_that_tests_need_and_no_more() -> None:
@@ -186,7 +230,7 @@ IMPATIENT = Topology(nodes=(256,), cpus=1, seconds_in_all=1)
 def test_a_machine_that_takes_too_long_is_ended(
     image: Image, payload: Path, tmp_path: Path
 ) -> None:
-    with VM(Job("tests/vm/guest", IMPATIENT, image, payload), tmp_path) as machine:
+    with VM(Job(("tests/vm/guest",), IMPATIENT, image, payload), tmp_path) as machine:
         wait_until(lambda: bool(emulators(tmp_path)))
         outcome = machine.outcome()
         assert not emulators(tmp_path)
@@ -200,7 +244,7 @@ def test_a_machine_ends_with_the_block_that_it_lives_in(
 ) -> None:
     with (
         pytest.raises(KeyboardInterrupt),
-        VM(Job("tests/vm/guest", Topology(), image, payload), tmp_path),
+        VM(Job(("tests/vm/guest",), Topology(), image, payload), tmp_path),
     ):
         raise KeyboardInterrupt
     assert not emulators(tmp_path)
@@ -214,7 +258,7 @@ from pathlib import PosixPath
 from tests.vm.harness.image import Image
 from tests.vm.harness.machine import VM, Job
 from tests.vm.harness.topology import Topology
-with VM(Job("tests/vm/guest", Topology(), {image!r}, {payload!r}), {tmp_path!r}) as machine:
+with VM(Job(("tests/vm/guest",), Topology(), {image!r}, {payload!r}), {tmp_path!r}) as machine:
     print("started", flush=True)
     machine.outcome()
 """

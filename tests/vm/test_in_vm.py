@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from tests.vm.harness.declared import machines_of
+from tests.vm.harness.declared import shared
 from tests.vm.harness.image import PROJECT, Image
 from tests.vm.harness.junit import cases
 from tests.vm.harness.machine import Job, run
@@ -13,22 +13,22 @@ MODULES = sorted(Path(__file__).parent.glob("guest/test_*.py"))
 
 
 @pytest.mark.parametrize(
-    ("module", "topology"),
+    ("modules", "topology"),
     [
-        pytest.param(module, topology, id=f"{module.stem}-{name}")
-        for module in MODULES
-        for name, topology in machines_of(module).items()
+        pytest.param(modules, topology, id="+".join(module.stem[5:] for module in modules))
+        for modules, topology in shared(MODULES)
     ],
 )
 def test_a_real_kernel_agrees(
-    module: Path,
+    modules: list[Path],
     topology: Topology,
     image: Image,
     payload: Path,
     tmp_path: Path,
     subtests: pytest.Subtests,
 ) -> None:
-    job = Job(str(module.relative_to(PROJECT)), topology, image, payload)
+    paths = tuple(str(module.relative_to(PROJECT)) for module in modules)
+    job = Job(paths, topology, image, payload)
     outcome = run(job, tmp_path)
     found = cases(outcome.junit)
     for case in found:

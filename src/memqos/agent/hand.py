@@ -10,19 +10,18 @@ import msgspec
 
 from memqos.agent.configuration import Configuration
 from memqos.agent.drift import Signs
+from memqos.agent.grounding import Grounds
 from memqos.agent.known import Seen
 from memqos.agent.pod_source import listed_below, source_of
 from memqos.agent.reconciler import READ, Scope
 from memqos.agent.tally import Tally
-from memqos.api.kubelet import Driver as CgroupDriver
 from memqos.api.meminfo import meminfo_of
 from memqos.api.pod import Pod
 from memqos.converge.apply import apply
 from memqos.converge.driver import Driver
 from memqos.converge.journal import Journal, hierarchy_of, writing
 from memqos.converge.labelled import Containers
-from memqos.converge.observing import Configuration as KubeletFile
-from memqos.converge.planning import Ground, Wanted, ground_of
+from memqos.converge.planning import Ground
 from memqos.converge.rollback import RolledBack, rollback
 from memqos.converge.routing import Router
 from memqos.converge.steps import Moved, Step
@@ -34,16 +33,13 @@ from memqos.host.lock import Lock
 from memqos.host.machine import SYSTEM, Roots, read_machine
 from memqos.host.reach import reach
 from memqos.host.tree import read_tree
-from memqos.host.versions import kubelet_version
 from memqos.plan.changes import Change
-from memqos.plan.names import cgroup_names
 
 _TIMEOUT: Final = 5.0
 """Seconds a write may take: one that is stopped holds all the same, and others wait."""
 _INSTANCE: Final = "agent.lock"
 _UNITS_LOADED: Final = "/run/systemd/systemd-units-load"
 _KUBELET: Final = "/system.slice/kubelet.service"
-_KUBELET_CONFIG: Final = "config.yaml"
 _FORGETS_FROM: Final = 5000
 """Records after which a journal is rid of cgroups that are gone."""
 
@@ -83,11 +79,9 @@ class Hand:
         self.source = source_of(configuration.pods, self._listed)
         self._given = driver
         self._router: Router | None = None
-        self._kubelet = kubelet_version()
-        self._ground: Ground | None = None
-        self._ground_mark: object = None
-        self._cgroup_root = ""
+        self._grounds = Grounds(self.fs, self.roots)
         self._open = ExitStack()
+        self._writing = ExitStack()
         self._journal: Journal | None = None
         self._recorded = 0
         instance = self._alone()
@@ -100,19 +94,19 @@ class Hand:
             raise
 
     def configure(self, configuration: Configuration) -> None:
-        """Work under another configuration; the journal is opened with the first that enforces."""
+        """Work under another configuration; while it only observes, others may write."""
         if configuration.pods != self.configuration.pods:
             self.source = source_of(configuration.pods, self._listed)
         self.configuration = configuration
-        self._ground = None
-        if configuration.mode == "enforce" and self._journal is None:
-            hierarchy = hierarchy_of(self.fs, self._boot())
-            journal = self._open.enter_context(writing(configuration.journal, hierarchy))
-            self._journal = journal
-            self._forget_gone(journal)
+        if configuration.mode == "enforce":
+            self._opened()
+        else:
+            self._writing.close()
+            self._journal = None
 
     def close(self) -> None:
         """Let others write. To do it twice does no harm."""
+        self._writing.close()
         self._open.close()
         if self._router is not None:
             self._router.close()
@@ -121,22 +115,7 @@ class Hand:
 
     def ground(self) -> Ground:
         """What the node's plans rest on; the same as before where nothing has changed."""
-        config = self._kubelet_config()
-        mark = config, self._driver_there(self._cgroup_root)
-        if self._ground is not None and mark == self._ground_mark:
-            return self._ground
-        told = self.configuration
-        machine = msgspec.structs.replace(read_machine(self.roots), kubelet=self._kubelet)
-        wanted = Wanted(
-            told.release, told.gates, told.policy, told.factor, placement=told.placement
-        )
-        ground = ground_of(machine, config, None, wanted)
-        self._cgroup_root = ground.config.cgroup_root
-        driver = self._driver_there(self._cgroup_root)
-        if driver is not None and driver != ground.config.driver:
-            ground = ground_of(machine, config, driver, wanted)
-        self._ground, self._ground_mark = ground, (config, driver)
-        return ground
+        return self._grounds.under(self.configuration)
 
     def own_cgroup(self) -> str | None:
         """Where this process lives, as far as its own namespace tells."""
@@ -217,11 +196,17 @@ class Hand:
             self._router = Router(self.fs, reach(self.fs.root), page_size, _TIMEOUT)
         return self._router
 
-    def roll_back(self) -> RolledBack | None:
-        """Put back all that was there before; None where nothing was ever written."""
+    def roll_back(self) -> RolledBack:
+        """Put back all that was there before."""
+        return rollback(self.fs, self._driver, self._opened(), self._cautions())
+
+    def _opened(self) -> Journal:
         if self._journal is None:
-            return None
-        return rollback(self.fs, self._driver, self._journal, self._cautions())
+            hierarchy = hierarchy_of(self.fs, self._boot())
+            journal = self._writing.enter_context(writing(self.configuration.journal, hierarchy))
+            self._forget_gone(journal)
+            self._journal = journal
+        return self._journal
 
     def _listed(self) -> Containers:
         return listed_below(self.fs.root)
@@ -273,24 +258,3 @@ class Hand:
                 "the kernel does not say which boot this is", hint="is /proc mounted?"
             )
         return boot
-
-    def _driver_there(self, root: str) -> CgroupDriver | None:
-        """The driver that made the cgroups below a root; None where there are none yet."""
-        drivers: tuple[CgroupDriver, ...] = ("systemd", "cgroupfs")
-        found = [
-            driver
-            for driver in drivers
-            if self.fs.identity(cgroup_names(driver, root).kubepods) is not None
-        ]
-        return found[0] if len(found) == 1 else None
-
-    def _kubelet_config(self) -> KubeletFile | None:
-        given = self.configuration.kubelet_config
-        file = given or f"{self.roots.kubelet}/{_KUBELET_CONFIG}"
-        try:
-            with open(file, "rb") as opened:
-                return KubeletFile(file, opened.read())
-        except OSError as error:
-            if given is None and isinstance(error, FileNotFoundError):
-                return None
-            raise InputError((error.strerror or str(error)).lower(), file=file) from None

@@ -302,8 +302,11 @@ class Agent:
     def _end(self) -> int:
         code = 0
         if self._hand.configuration.rollback_on_exit:
-            done = self._hand.roll_back()
-            results = () if done is None else done.results
+            try:
+                results = self._hand.roll_back().results
+            except MemqosError as error:
+                self._log.say("error", f"not put back: {error}")
+                return 1
             code = int(any(result.end in FAILED for result in results))
             put_back = sum(result.end == "written" for result in results)
             self._log.say("info", "put back", values=put_back)

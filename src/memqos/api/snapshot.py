@@ -108,6 +108,8 @@ class Snapshot(msgspec.Struct, frozen=True):
         return None
 
 
+FORM: Final = 1
+"""The newest form of snapshots that is known here."""
 _TOLD_BY: Final = frozenset({"driver", "cgroups", "pods", "processes"})
 _decoder: Final = msgspec.json.Decoder(Snapshot)
 
@@ -118,9 +120,9 @@ def is_snapshot(data: Mapping[str, Any]) -> bool:
 
 
 def read_snapshot(data: bytes, file: str) -> Snapshot:
-    """The snapshot in a file."""
+    """The snapshot in a file; one of a form that is not known is refused."""
     try:
-        return _decoder.decode(data)
+        return of_known_form(_decoder.decode(data), file)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         # Read again for the place of what is wrong.
         document = next(iter(read(data, file)))
@@ -133,9 +135,21 @@ def read_snapshot(data: bytes, file: str) -> Snapshot:
             hint=f"a snapshot has {', '.join(sorted(_TOLD_BY))} and more",
         )
     try:
-        return msgspec.convert(document.data, Snapshot)
+        return of_known_form(msgspec.convert(document.data, Snapshot), file)
     except msgspec.ValidationError as error:
         raise refusal(error, document.data, document) from None
+
+
+def of_known_form(snapshot: Snapshot, file: str) -> Snapshot:
+    """The snapshot, unless it is of a form that is yet to come."""
+    if isinstance(snapshot.version, int) and snapshot.version > FORM:
+        raise InputError(
+            f"this snapshot has the form {snapshot.version}, and {FORM} is the newest known",
+            file=file,
+            field="version",
+            hint=f"read it with memqos {snapshot.memqos or 'of a newer version'}",
+        )
+    return snapshot
 
 
 def pods_in(document: Document) -> Document:

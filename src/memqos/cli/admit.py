@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any
 
 import click
 
@@ -10,7 +10,7 @@ from memqos.api.pod import Pod
 from memqos.api.shape import containers_of
 from memqos.api.workloads import Template
 from memqos.cli.namespaces import Namespaces, read_namespaces
-from memqos.cli.output import emit
+from memqos.cli.output import Form, emit, output_option
 from memqos.cli.reading import Reader
 from memqos.cli.releases import release_asked, release_options
 from memqos.cluster.creation import LIMIT_RANGE, Creation, create
@@ -35,20 +35,14 @@ REFUSED = 2
     help="Let limit ranges of type Pod have defaults, as KEP-2837 proposes.",
 )
 @click.option("--why", is_flag=True, help="Show every check with its numbers.")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["table", "json", "yaml"]),
-    default="table",
-    help="What to print.  [default: table]",
-)
+@output_option()
 @release_options
 def command(
     files: tuple[str, ...],
     namespace_state: str,
     pod_defaults: bool,
     why: bool,
-    output: Literal["table", "json", "yaml"],
+    output: Form,
     release: str | None,
     gates: tuple[str, ...],
 ) -> int:

@@ -1,4 +1,4 @@
-"""Amounts of memory as values of options."""
+"""Amounts of memory and of time as values of options."""
 
 from typing import Any
 
@@ -23,3 +23,15 @@ class Bytes(click.ParamType[int]):
         if amount <= 0:
             self.fail(f"{value!r} is not a positive amount", param, ctx)
         return amount
+
+
+class Seconds(click.FloatRange):
+    """A time to wait; unlike a plain range, it is always a number."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        seconds: float = super().convert(value, param, ctx)
+        if seconds != seconds:
+            self.fail(f"{value!r} is not a number of seconds", param, ctx)
+        return seconds

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Sequence
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import click
 
@@ -19,18 +19,23 @@ from memqos.cli.outcomes import (
     results_data,
     writer_options,
 )
-from memqos.cli.output import complain, emit
+from memqos.cli.output import Form, complain, emit
 from memqos.cli.owners import owner_options, route_lines
-from memqos.cli.plan import node_options, observed, wanted
+from memqos.cli.plan import (
+    caveats_of,
+    insist_on_all,
+    insist_on_pods,
+    node_options,
+    observed,
+    wanted,
+)
 from memqos.converge.apply import Applied, apply, in_order
 from memqos.converge.journal import Reading, writing
 from memqos.converge.planning import plan_of
 from memqos.converge.saved import check_is_of, decode
 from memqos.converge.steps import Moved, Step, standing, steps_of
 from memqos.draw.changes import changes_text, summary
-from memqos.errors import InputError
-from memqos.host.manifests import load
-from memqos.numa.unaligned import NOTICE
+from memqos.host.manifests import load_one
 from memqos.plan.changes import Comparison
 from memqos.plan.effective import Protection
 
@@ -42,7 +47,7 @@ class _Todo(NamedTuple):
 
     steps: tuple[Step, ...]
     protections: dict[str, Protection]
-    notes: tuple[str, ...]
+    caveats: Sequence[str]
 
 
 @click.command()
@@ -58,7 +63,7 @@ def command(
     plan: str | None,
     yes: bool,
     force: bool,
-    output: Literal["table", "json", "yaml"],
+    output: Form,
     timeout: float,
     journal: str,
     direct: bool,
@@ -74,6 +79,8 @@ def command(
 
     Exit code 0: all is as planned, 2: something is left to do, 1: something failed.
     """
+    if output != "table" and not yes:
+        raise click.UsageError(f"-o {output} asks nobody: --yes writes without asking")
     writer = hand(
         options["cgroup_root"], timeout, force=force, direct=direct, cri_socket=cri_socket
     )
@@ -81,18 +88,18 @@ def command(
     now = [standing(step, writer.fs, writer.cautions.page_size) for step in todo.steps]
     differing = [found for found in now if isinstance(found, Moved)]
     if differing:
-        return _refuse(differing)
+        return _refuse(differing, output)
     ready = [step for step, found in zip(todo.steps, now, strict=True) if found == "ready"]
-    for note in todo.notes:
-        complain(f"note: {note}")
+    for line in todo.caveats:
+        complain(line)
     if output == "table":
         _show(ready, todo.protections, writer)
     if ready and not yes and not _agreed(len(ready)):
         return LEFT
     reading, applied = _write(todo.steps, writer, journal) if ready else _NOTHING
     if applied.moved:
-        return _refuse(applied.moved)
-    return _tell(applied, reading, output)
+        return _refuse(applied.moved, output)
+    return _tell(applied, reading, todo.caveats, output)
 
 
 def _show(steps: Sequence[Step], protections: dict[str, Protection], writer: Hand) -> None:
@@ -103,14 +110,13 @@ def _show(steps: Sequence[Step], protections: dict[str, Protection], writer: Han
 
 
 def _planned(options: dict[str, Any]) -> _Todo:
-    if options["pods"] is None:
-        raise click.UsageError("which pods run here? Give their source with --pods, or a PLAN")
+    insist_on_pods(options)
     asked = wanted(**options)
     observation = observed(options)
     plan = plan_of(observation, asked)
+    insist_on_all(plan)
     steps = steps_of(plan.comparison.changes, observation.identities)
-    unaligned = tuple(f"{pod}: {NOTICE}" for pod in plan.unaligned)
-    return _Todo(steps, plan.protections, (*plan.notes, *unaligned))
+    return _Todo(steps, plan.protections, caveats_of(plan))
 
 
 def _saved(file: str, writer: Hand, options: dict[str, Any]) -> _Todo:
@@ -119,9 +125,7 @@ def _saved(file: str, writer: Hand, options: dict[str, Any]) -> _Todo:
         raise click.UsageError(
             f"a saved plan holds its terms already: leave out --{given[0].replace('_', '-')}"
         )
-    ((name, data),) = load([file])
-    if isinstance(data, InputError):
-        raise data
+    name, data = load_one(file)
     plan = decode(data, name)
     check_is_of(plan, writer.hierarchy, name)
     return _Todo(plan.steps, {}, ())
@@ -142,29 +146,35 @@ def _write(steps: Sequence[Step], writer: Hand, folder: str) -> tuple[Reading, A
                 steps, writer.fs, writer.driver, journal, writer.cautions, progress()
             )
         except KeyboardInterrupt:
-            complain("stopped midway: memqos rollback puts back what was written")
+            complain(
+                "stopped midway: memqos apply goes on from here, memqos rollback puts back what "
+                "was written"
+            )
             raise
         finally:
             end_progress()
             writer.driver.close()
 
 
-def _refuse(differing: Sequence[Moved]) -> int:
+def _refuse(differing: Sequence[Moved], output: Form) -> int:
     complain("the cgroups have changed since they were planned, so nothing is written:")
     for each in differing:
         complain(f"  {each}")
     complain("next: plan again")
+    if output != "table":
+        emit({"results": [], "moved": [str(each) for each in differing], "notes": []}, output)
     return ERROR
 
 
-def _tell(applied: Applied, reading: Reading, output: Literal["table", "json", "yaml"]) -> int:
+def _tell(applied: Applied, reading: Reading, caveats: Sequence[str], output: Form) -> int:
     notes = [*journal_notes(reading)]
     if applied.unrecorded is not None:
         notes.append(f"the journal could not be kept to the end: {applied.unrecorded}")
     for note in notes:
         complain(f"note: {note}")
     if output != "table":
-        emit({"results": results_data(applied.results), "notes": notes}, output)
+        results = results_data(applied.results)
+        emit({"results": results, "moved": [], "notes": [*caveats, *notes]}, output)
     elif applied.results:
         print_results(applied.results, "written")
     return exit_code(applied.results)

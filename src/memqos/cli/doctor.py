@@ -1,13 +1,14 @@
 """`memqos doctor`: what is wrong with a node, what tells so, and what helps."""
 
 import time
-from typing import Any, Literal
+from typing import Any
 
 import click
 
 from memqos.api.documents import read
 from memqos.api.kubelet import Driver
-from memqos.cli.output import complain, emit
+from memqos.cli.amounts import Seconds
+from memqos.cli.output import Form, complain, emit, output_option
 from memqos.cli.plan import node_options, observed, of_snapshot, wanted
 from memqos.converge.observing import Observation
 from memqos.converge.planning import FILES, plan_of
@@ -37,21 +38,15 @@ _FILES = (
 @click.option("--snapshot", metavar="FILE", help="Judge the node of a snapshot, not this one.")
 @click.option(
     "--seconds",
-    type=click.FloatRange(0.1, 3600),
+    type=Seconds(0.1, 3600),
     default=3,
     help="How long to watch who is throttled.  [default: 3]",
 )
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["table", "json", "yaml"]),
-    default="table",
-    help="What to print.  [default: table]",
-)
+@output_option()
 def command(
     snapshot: str | None,
     seconds: float,
-    output: Literal["table", "json", "yaml"],
+    output: Form,
     **options: Any,
 ) -> int:
     """Judge this node, or that of a snapshot: whether Memory QoS works here, and for whom not.

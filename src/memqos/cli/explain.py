@@ -8,7 +8,7 @@ import click
 from memqos.api.pod import Pod
 from memqos.api.shape import Shape, containers_of, shape_of
 from memqos.api.workloads import Template
-from memqos.cli.output import emit
+from memqos.cli.output import emit, output_option
 from memqos.cli.reading import Reader
 from memqos.cli.terms import InForce, asked, in_force, options_of, terms_data, terms_options
 from memqos.draw.explained import Explained, terms_line
@@ -21,15 +21,9 @@ Row = list[Explained]
 
 
 @click.command()
-@click.argument("files", nargs=-1, required=True, metavar="FILE…")
+@click.argument("files", nargs=-1, metavar="FILE…")
 @click.option("--why", is_flag=True, help="Show the derivation of every number.")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["table", "json", "yaml", "svg"]),
-    default="table",
-    help="What to print.  [default: table]",
-)
+@output_option("svg")
 @click.option(
     "--compare",
     metavar="VERSION,…",
@@ -47,11 +41,15 @@ def command(
 
     FILE is a manifest in YAML or JSON with any number of documents, a folder of them, or - for
     standard input: Pods, Lists, and the templates inside Deployment, StatefulSet, DaemonSet,
-    ReplicaSet, Job and CronJob.
+    ReplicaSet, Job and CronJob. Without FILE it is the pods of --snapshot.
 
     Exit code 1 if anything could not be read or is invalid; the rest is explained all the same.
     """
     wanted = asked(**options_of(options))
+    if not files:
+        if wanted.snapshot is None:
+            raise click.UsageError("explain what? Give FILE…, or --snapshot")
+        files = (wanted.snapshot,)
     releases = [part.strip() for part in compare.split(",")] if compare else [None]
     under = [in_force(wanted, release) for release in releases]
     reader = Reader()

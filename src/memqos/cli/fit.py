@@ -2,13 +2,13 @@
 
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import click
 
 from memqos.api.validation import validate
 from memqos.cli.nodes import Found, demands, read_nodes, rooms, shape
-from memqos.cli.output import emit
+from memqos.cli.output import Form, emit, output_option
 from memqos.cli.reading import Reader
 from memqos.cli.releases import release_asked, release_options
 from memqos.cluster.fit import judge
@@ -30,26 +30,21 @@ LONG: Final = 200_000
 @click.option(
     "--nodes",
     "nodes_file",
-    required=True,
     metavar="FILE",
     help="Nodes, and Pods if they stand there too: kubectl get nodes,pods -A -o yaml",
 )
+@click.option("--snapshot", metavar="FILE", help="One node and its Pods, out of a snapshot.")
 @click.option("--pods", "pods_file", metavar="FILE", help="The Pods on the nodes.")
 @click.option("--why", is_flag=True, help="Show the arithmetic of every node.")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["table", "json", "yaml"]),
-    default="table",
-    help="What to print.  [default: table]",
-)
+@output_option()
 @release_options
 def command(
     files: tuple[str, ...],
-    nodes_file: str,
+    nodes_file: str | None,
+    snapshot: str | None,
     pods_file: str | None,
     why: bool,
-    output: Literal["table", "json", "yaml"],
+    output: Form,
     release: str | None,
     gates: tuple[str, ...],
 ) -> int:
@@ -59,14 +54,17 @@ def command(
     for resources alone: taints, selectors and affinity are not looked at. More than 20 nodes are
     counted; --why lists each of them.
 
-    FILE is a manifest, a folder, a snapshot, or - for standard input; --nodes takes a snapshot too.
+    FILE is a manifest, a folder, a snapshot, or - for standard input; --nodes takes snapshots too.
     Exit code 2 if a pod fits no node, 1 if anything could not be read or is invalid.
     """
+    if (nodes_file is None) == (snapshot is None):
+        raise click.UsageError("give either --nodes or --snapshot")
+    file = nodes_file or snapshot or ""
     reader = Reader()
-    nodes = read_nodes(reader, nodes_file)
-    reader.insist(nodes_file)
+    nodes = read_nodes(reader, file)
+    reader.insist(file)
     more = [] if pods_file is None else list(reader.pods([pods_file]))
-    reader.insist(pods_file or nodes_file)
+    reader.insist(pods_file or file)
     asked, notes = release_asked(
         release, gates, None if release is not None else nodes.newest_kubelet
     )

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from memqos.api.documents import Document, read
 from memqos.errors import InputError
-from memqos.host.manifests import load
+from memqos.host.manifests import load_one
 from memqos.release import Release
 
 if TYPE_CHECKING:
@@ -13,11 +13,8 @@ if TYPE_CHECKING:
 
 def only_document(file: str, kind: str) -> Document:
     """The first document of a kind; a file without one is refused."""
-    for name, data in load([file]):
-        if isinstance(data, InputError):
-            raise data
-        return document_of(data, name, kind)
-    raise InputError("nothing to read", file=file)
+    name, data = load_one(file)
+    return document_of(data, name, kind)
 
 
 def document_of(data: bytes, name: str, kind: str) -> Document:

@@ -3,17 +3,23 @@
 Exit codes: 0 fine, 1 error, 2 changes pending or findings, 64 wrong usage, 130 interrupted.
 """
 
+import errno
 import os
 import sys
-from importlib import import_module
 from typing import Final, NoReturn
 
 import click
 
+from memqos.cli.lazy import LazyGroup
 from memqos.errors import MemqosError
 
 WRONG_USAGE: Final = 64
 INTERRUPTED: Final = 130
+_HINTS: Final = {
+    errno.ENOSPC: "is the disk full?",
+    errno.EACCES: "run as root",
+    errno.EPERM: "run as root",
+}
 
 _COMMANDS: Final = {
     "explain": "What Kubernetes makes of a Pod, with the reason for every number.",
@@ -36,25 +42,12 @@ _COMMANDS: Final = {
 }
 
 
-class _Lazy(click.Group):
-    """Knows its commands' names and one line about each; imports a command only to run it."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(_COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in _COMMANDS:
-            return None
-        command = import_module(f"memqos.cli.{cmd_name}").command
-        assert isinstance(command, click.Command)
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(list(_COMMANDS.items()))
-
-
-@click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=LazyGroup,
+    prefix="memqos.cli.",
+    about=_COMMANDS,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(package_name="memqos")
 def cli() -> None:
     """Memory quality of service for Kubernetes nodes.
@@ -89,8 +82,14 @@ def main() -> NoReturn:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except OSError as error:
-        print(f"memqos: {error.strerror or error} – is the disk full?", file=sys.stderr)
+        print(f"memqos: {_told(error)}", file=sys.stderr)
         sys.exit(1)
+
+
+def _told(error: OSError) -> str:
+    place = f"{error.filename}: " if error.filename else ""
+    hint = _HINTS.get(error.errno or 0)
+    return f"{place}{error.strerror or error}" + (f" – {hint}" if hint else "")
 
 
 if __name__ == "__main__":

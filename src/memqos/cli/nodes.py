@@ -130,9 +130,9 @@ def _node(item: "Item") -> Given:
 
 
 def _of_snapshot(item: "Item", notes: list[str]) -> tuple[Given, list[Found]]:
-    from memqos.api.snapshot import Snapshot
+    from memqos.api.snapshot import Snapshot, of_known_form
 
-    snapshot = item.decode(Snapshot)
+    snapshot = of_known_form(item.decode(Snapshot), item.document.file)
     names = [pod.spec.node_name for pod in snapshot.running if pod.spec.node_name]
     name = names[0] if names else item.document.file
     notes.append(f"{name} is made of a snapshot: only cpu, memory and places for pods are known")
@@ -145,14 +145,19 @@ def _of_snapshot(item: "Item", notes: list[str]) -> tuple[Given, list[Found]]:
 
 
 def _allocatable(snapshot: "Snapshot", file: str) -> Amounts:
+    from memqos.api.kubelet import configured
     from memqos.api.node import Capacity, allocatable
-    from memqos.cli.kubelets import document_of, kubelet_in
-    from memqos.plan.names import cgroup_names
+    from memqos.cli.kubelets import kubelet_in
+    from memqos.cli.snapshots import configuration_of, names_in
 
-    text = snapshot.kubelet_configuration.encode()
-    document = document_of(text, f"{file}, kubelet_configuration", "KubeletConfiguration")
-    kubelet = kubelet_in(document, Release.of(snapshot.kubelet or DEFAULT_MINOR))
-    kubepods = cgroup_names(kubelet.config.driver, kubelet.config.cgroup_root).kubepods
+    release = Release.of(snapshot.kubelet or DEFAULT_MINOR)
+    config, places = configured({}, release.minor), _DEFAULT_MAX_PODS
+    document = configuration_of(snapshot, file)
+    if document is not None:
+        kubelet = kubelet_in(document, release)
+        config, release = kubelet.config, kubelet.release
+        places = document.data.get("maxPods") or places
+    kubepods = names_in(snapshot, file).kubepods
     cpus = _count(snapshot.cgroups.get(kubepods, {}).get("cpuset.cpus", ""))
     if not cpus:
         raise InputError(
@@ -161,8 +166,7 @@ def _allocatable(snapshot: "Snapshot", file: str) -> Amounts:
             hint=f"{kubepods} has no cpuset.cpus: give the Node instead",
         )
     capacity = Capacity(cpu=cpus * 1000, memory=snapshot.memory)
-    published = allocatable(capacity, kubelet.config, kubelet.release).published
-    places = document.data.get("maxPods") or _DEFAULT_MAX_PODS
+    published = allocatable(capacity, config, release).published
     return {name: amount.milli for name, amount in published.items()} | {PODS: places * 1000}
 
 

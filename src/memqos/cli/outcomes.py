@@ -7,7 +7,8 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import click
 
-from memqos.cli.output import complain
+from memqos.cli.amounts import Seconds
+from memqos.cli.output import complain, output_option
 from memqos.converge.apply import Progress, quiet
 from memqos.converge.direct import TIMEOUT
 from memqos.converge.journal import FOLDER, Reading, hierarchy_of
@@ -51,16 +52,10 @@ class Hand(NamedTuple):
 def writer_options(command: F) -> F:
     """The options of every command that writes to cgroups."""
     for option in (
-        click.option(
-            "-o",
-            "--output",
-            type=click.Choice(["table", "json", "yaml"]),
-            default="table",
-            help="What to print.  [default: table]",
-        ),
+        output_option(),
         click.option(
             "--timeout",
-            type=click.FloatRange(min=0, min_open=True),
+            type=Seconds(0, 3600, min_open=True),
             default=TIMEOUT,
             metavar="SECONDS",
             help=f"How long a write may take.  [default: {TIMEOUT:g}]",

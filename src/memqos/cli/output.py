@@ -1,9 +1,25 @@
-"""Plain data to standard output, as JSON or YAML."""
+"""What commands print: the option that asks for a form, and plain data as JSON or YAML."""
 
 import sys
-from typing import Any, Literal
+from collections.abc import Callable
+from typing import Any, Literal, TypeVar
 
+import click
 import msgspec
+
+F = TypeVar("F", bound=Callable[..., Any])
+Form = Literal["table", "json", "yaml"]
+
+
+def output_option(*more: str, table: str = "table") -> Callable[[F], F]:
+    """-o: a table, data, or `more`; `table` says what a table is where that needs words."""
+    return click.option(
+        "-o",
+        "--output",
+        type=click.Choice(["table", "json", "yaml", *more]),
+        default="table",
+        help=f"What to print.  [default: {table}]",
+    )
 
 
 def emit(data: Any, form: Literal["json", "yaml"]) -> None:

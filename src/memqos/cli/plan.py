@@ -1,19 +1,21 @@
 """`memqos plan`: what would change on a node, and why."""
 
+import os
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 import msgspec
 
-from memqos.cli.output import complain, emit
+from memqos.cli.output import Form, complain, emit, output_option
 from memqos.cli.owners import owner_options, route_lines, with_route
 from memqos.cli.pod_sources import source_given, source_options
 from memqos.cli.releases import gates_of, release_options
+from memqos.cli.roots import cgroup_root_option
 from memqos.cli.terms import FactorType, placement_option
-from memqos.converge.observing import Configuration, Observation, observe_live
+from memqos.converge.observing import Observation, configuration_in, observe_live
 from memqos.converge.planning import FILES, NodePlan, Numa, Wanted, plan_of
-from memqos.draw.changes import changes_data, changes_text, summary
+from memqos.draw.changes import changes_data, changes_text, gaps_text, summary
 from memqos.draw.explained import terms_line
 from memqos.errors import InputError
 from memqos.host.cgroups import SYSTEM_ROOT
@@ -25,6 +27,7 @@ from memqos.plan.terms import Policy
 if TYPE_CHECKING:
     from memqos.converge.routing import Router
 
+ERROR = 1
 CHANGES_PENDING = 2
 
 
@@ -47,12 +50,7 @@ def node_options(command: Any) -> Any:
         placement_option,
         click.option("--kubelet", metavar="FILE", help="A KubeletConfiguration."),
         source_options,
-        click.option(
-            "--cgroup-root",
-            default=SYSTEM_ROOT,
-            metavar="DIR",
-            help=f"Where the cgroups are.  [default: {SYSTEM_ROOT}]",
-        ),
+        cgroup_root_option,
         release_options,
     ):
         command = option(command)
@@ -65,18 +63,12 @@ def node_options(command: Any) -> Any:
 @click.option("--snapshot", metavar="FILE", help="Plan the node of a snapshot, not this one.")
 @click.option("--why", is_flag=True, help="Show the derivation of every change.")
 @click.option("--out", metavar="FILE", help="Save the plan, for memqos apply FILE.")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["table", "json", "yaml"]),
-    default="table",
-    help="What to print.  [default: table]",
-)
+@output_option()
 def command(
     snapshot: str | None,
     why: bool,
     out: str | None,
-    output: Literal["table", "json", "yaml"],
+    output: Form,
     direct: bool,
     cri_socket: str | None,
     **options: Any,
@@ -90,10 +82,13 @@ def command(
     """
     if snapshot is not None and out is not None:
         raise click.UsageError("a plan of a snapshot cannot be applied, so it is not saved")
+    if out is not None:
+        insist_on_pods(options)
     asked = wanted(**options)
     observation = observed(options) if snapshot is None else of_snapshot(snapshot, options)
     plan = plan_of(observation, asked)
     if out is not None:
+        insist_on_all(plan)
         save(out, plan, observation, options["cgroup_root"])
     router = None
     if snapshot is None:
@@ -102,7 +97,25 @@ def command(
         _print(plan, router, why=why)
     else:
         emit(_data(plan, router), output)
+    if plan.unread:
+        complain("some cgroups could not be read, so this is not all – run as root")
+        return ERROR
     return CHANGES_PENDING if plan.comparison.changes else 0
+
+
+def insist_on_pods(options: Mapping[str, Any]) -> None:
+    """Planned without its pods, a node would lose all its protection."""
+    if options["pods"] is None:
+        raise click.UsageError("which pods run here? Give their source with --pods")
+
+
+def insist_on_all(plan: NodePlan) -> None:
+    """What could be seen in part only is not written."""
+    if plan.unread:
+        raise InputError(
+            f"{plan.unread[0]} cannot be read, so there is no plan to be applied",
+            hint="run as root",
+        )
 
 
 def wanted(**options: Any) -> Wanted:
@@ -126,6 +139,12 @@ def _numa(asked: Numa | None, state: str | None) -> Numa:
 def observed(options: Mapping[str, Any], files: Iterable[str] = FILES) -> Observation:
     """This machine, with its pods from where the options of `node_options` say."""
     roots = Roots(cgroup=options["cgroup_root"])
+    if roots.cgroup != SYSTEM_ROOT and not os.path.isdir(roots.cgroup):
+        raise InputError(
+            "there is no such folder",
+            file=roots.cgroup,
+            hint="--cgroup-root says where the cgroups are",
+        )
     machine = msgspec.structs.replace(
         read_machine(roots), runtime=runtime_version(), kubelet=kubelet_version()
     )
@@ -160,18 +179,6 @@ def _with_state(observation: Observation, file: str | None) -> Observation:
     return msgspec.structs.replace(observation, memory_manager_state=text)
 
 
-def configuration_in(file: str | None) -> Configuration | None:
-    """The configuration a file holds, still to be decoded; None where no file is given."""
-    from memqos.host.manifests import load
-
-    if file is None:
-        return None
-    (name, data), *_ = load([file])
-    if isinstance(data, InputError):
-        raise data
-    return Configuration(name, data)
-
-
 def save(file: str, plan: NodePlan, observation: Observation, root: str) -> None:
     """Write the plan to a file."""
     from memqos.converge.saved import encode, saved_plan
@@ -179,7 +186,7 @@ def save(file: str, plan: NodePlan, observation: Observation, root: str) -> None
     from memqos.host.durable import replace
 
     steps = steps_of(plan.comparison.changes, observation.identities)
-    saved = saved_plan(steps, observation.machine.boot_id or "", root, own_version() or "unknown")
+    saved = saved_plan(steps, observation.machine.boot_id or "", root, own_version())
     try:
         replace(file, encode(saved))
     except OSError as error:
@@ -194,19 +201,23 @@ def _router(root: str, cri_socket: str | None, *, direct: bool) -> "Router":
     return Router(CgroupFs(root), reach(root, cri_socket, direct=direct))
 
 
+def caveats_of(plan: NodePlan) -> list[str]:
+    """What a person should know before believing a plan."""
+    comparison = plan.comparison
+    gaps = gaps_text(plan.tree.unresolved, comparison.nobodys, comparison.missing)
+    notes = [*plan.notes, *(f"{pod}: {NOTICE}" for pod in plan.unaligned)]
+    return [*(f"note: {note}" for note in notes), *gaps]
+
+
 def _print(plan: NodePlan, router: "Router | None", *, why: bool) -> None:
     print(terms_line(plan.terms))
-    for note in plan.notes:
-        complain(f"note: {note}")
-    for pod in plan.unaligned:
-        complain(f"note: {pod}: {NOTICE}")
-    for missing in plan.tree.unresolved:
-        who = f"{missing.pod} {missing.container}" if missing.container else missing.pod
-        complain(f"unresolved: {who}: {missing.why}")
+    for line in caveats_of(plan):
+        complain(line)
     lines = changes_text(plan.comparison, plan.protections, why=why)
     if lines:
         print("\n" + "\n".join(lines))
-    print("\n" + summary(plan.comparison))
+    if plan.comparison.changes or not plan.unread:
+        print("\n" + summary(plan.comparison))
     for line in route_lines(plan.comparison.changes, router) if router is not None else ():
         print(line)
 
@@ -220,7 +231,7 @@ def _data(plan: NodePlan, router: "Router | None") -> dict[str, Any]:
         "release": str(plan.terms.release),
         "policy": plan.terms.policy,
         "factor": plan.terms.factor,
-        "converged": not plan.comparison.changes,
+        "converged": not plan.comparison.changes and not plan.unread,
         "changes": changes,
         "foreign": changes_data(plan.comparison.foreign, {}),
         "missing": [cgroup.path for cgroup in plan.comparison.missing],
@@ -229,5 +240,7 @@ def _data(plan: NodePlan, router: "Router | None") -> dict[str, Any]:
             for each in plan.tree.unresolved
         ],
         "unaligned": list(plan.unaligned),
+        "unknown": list(plan.comparison.nobodys),
+        "unread": list(plan.unread),
         "notes": list(plan.notes),
     }

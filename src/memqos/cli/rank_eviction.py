@@ -1,7 +1,7 @@
 """`memqos rank eviction`: the order in which a kubelet would evict, and what that frees."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -11,7 +11,7 @@ from memqos.api.qos import qos_class
 from memqos.api.shape import Shape, shape_of
 from memqos.api.thresholds import ALLOCATABLE_MEMORY, MEMORY_AVAILABLE, Threshold
 from memqos.cli.amounts import Bytes
-from memqos.cli.output import emit
+from memqos.cli.output import Form, emit, output_option
 from memqos.cli.reading import Reader
 from memqos.cli.releases import release_asked, release_options
 from memqos.cluster.eviction_blame import blame
@@ -23,7 +23,6 @@ from memqos.errors import InputError
 from memqos.release import Release
 
 if TYPE_CHECKING:
-    from memqos.api.documents import Document
     from memqos.api.kubelet_reading import Kubelet
     from memqos.api.snapshot import Snapshot
     from memqos.cluster.usage_reading import Usages
@@ -49,13 +48,7 @@ _NAMED = 3
 )
 @click.option("--need", type=Bytes(), help="Memory to be freed.  [default: by the thresholds]")
 @click.option("--why", is_flag=True, help="Show every key of every pod.")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["table", "json", "yaml"]),
-    default="table",
-    help="What to print.  [default: table]",
-)
+@output_option()
 @release_options
 def command(
     pods_file: str | None,
@@ -64,7 +57,7 @@ def command(
     kubelet_file: str | None,
     need: int | None,
     why: bool,
-    output: Literal["table", "json", "yaml"],
+    output: Form,
     release: str | None,
     gates: tuple[str, ...],
 ) -> int:
@@ -153,17 +146,13 @@ def _read_pods(file: str) -> tuple[Pod, ...]:
 def _read_usage(file: str) -> "Usages":
     from memqos.api.documents import read
     from memqos.cluster.usage_reading import usages_in
-    from memqos.host.manifests import load
+    from memqos.host.manifests import load_one
 
-    for name, data in load([file]):
-        if isinstance(data, InputError):
-            raise data
-        document: Document | InputError
-        for document in read(data, name):
-            if isinstance(document, InputError):
-                raise document
-            return usages_in(document)
-    raise InputError("nothing to read", file=file)
+    name, data = load_one(file)
+    document = next(iter(read(data, name)))
+    if isinstance(document, InputError):
+        raise document
+    return usages_in(document)
 
 
 def _about_sums(used: "Usages") -> tuple[str, ...]:
@@ -173,11 +162,12 @@ def _about_sums(used: "Usages") -> tuple[str, ...]:
 
 
 def _of_snapshot(file: str, *, measured: bool) -> _Given:
-    from memqos.cli.snapshots import names_in, snapshot_from
+    from memqos.cli.snapshots import names_in
     from memqos.cluster.node_memory import node_observation, pods_observation, working_set
+    from memqos.host.snapshots import load_snapshot
     from memqos.plan.tree import cgroup_uid
 
-    snapshot = snapshot_from(file)
+    snapshot = load_snapshot(file)
     release = Release.of(snapshot.kubelet) if snapshot.kubelet else Release.of()
     names = names_in(snapshot, file)
     usage = {}
@@ -214,11 +204,11 @@ def _kubelet(file: str | None, given: _Given, release: Release) -> "Kubelet | No
         from memqos.cli.kubelets import kubelet_in, only_document
 
         return kubelet_in(only_document(file, "KubeletConfiguration"), release)
-    if given.snapshot is not None and given.snapshot.kubelet_configuration:
-        from memqos.cli.snapshots import kubelet_of
+    if given.snapshot is None:
+        return None
+    from memqos.cli.snapshots import kubelet_of
 
-        return kubelet_of(given.snapshot, given.file, release)
-    return None
+    return kubelet_of(given.snapshot, given.file, release)
 
 
 def _readings(kubelet: "Kubelet", given: _Given, release: Release) -> tuple[Reading, ...]:

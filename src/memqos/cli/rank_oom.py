@@ -1,7 +1,7 @@
 """`memqos rank oom`: the order in which the kernel would kill."""
 
 import os
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
 import click
 import msgspec
@@ -10,11 +10,12 @@ from memqos.api.meminfo import memory_of
 from memqos.api.pod import Pod
 from memqos.api.process import Process
 from memqos.cli.amounts import Bytes
-from memqos.cli.output import emit
-from memqos.cli.snapshots import names_in, snapshot_from
+from memqos.cli.output import Form, emit, output_option
+from memqos.cli.snapshots import names_in
 from memqos.draw.killing import Killing, killing, killing_data
 from memqos.errors import InputError
-from memqos.host.manifests import load
+from memqos.host.manifests import load_one
+from memqos.host.snapshots import load_snapshot
 from memqos.plan.names import CgroupNames, cgroup_names
 from memqos.plan.oom_kill import kill_order
 from memqos.plan.owners import Owners
@@ -55,20 +56,14 @@ class _File(msgspec.Struct, frozen=True):
 @click.option("--pods", metavar="FILE", help="Pods, to name the owners of processes by.")
 @click.option("--total", type=Bytes(), help="RAM and swap of the machine together.")
 @click.option("--why", is_flag=True, help="Show the arithmetic behind every place.")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["table", "json", "yaml"]),
-    default="table",
-    help="What to print.  [default: table]",
-)
+@output_option()
 def command(
     file: str | None,
     snapshot: str | None,
     pods: str | None,
     total: int | None,
     why: bool,
-    output: Literal["table", "json", "yaml"],
+    output: Form,
 ) -> int:
     """Show in which order the kernel would kill if this whole machine ran out of memory now.
 
@@ -140,7 +135,7 @@ def _here() -> _Machine:
 
 
 def _of_snapshot(file: str) -> _Machine:
-    snapshot = snapshot_from(file)
+    snapshot = load_snapshot(file)
     # Without a measure kernel threads look like any process, but they stay in the root cgroup.
     processes = [
         msgspec.structs.replace(each, kernel_thread=True)
@@ -159,27 +154,24 @@ def _of_snapshot(file: str) -> _Machine:
 
 
 def _of_file(file: str) -> _Machine:
-    for name, data in load([file]):
-        if isinstance(data, InputError):
-            raise data
-        try:
-            found = msgspec.json.decode(data, type=_File | tuple[Process, ...])
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise InputError(
-                f"not a list of processes: {error}",
-                file=name,
-                hint="each has at least comm and oom_score_adj: see memqos rank oom --help",
-            ) from None
-        if isinstance(found, tuple):
-            found = _File(found)
-        return _Machine(
-            found.processes,
-            found.memory,
-            found.swap,
-            found.page_size,
-            (cgroup_names("systemd"), cgroup_names("cgroupfs")),
-        )
-    raise InputError("nothing to read", file=file)
+    name, data = load_one(file)
+    try:
+        found = msgspec.json.decode(data, type=_File | tuple[Process, ...])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InputError(
+            f"not a list of processes: {error}",
+            file=name,
+            hint="each has at least comm and oom_score_adj: see memqos rank oom --help",
+        ) from None
+    if isinstance(found, tuple):
+        found = _File(found)
+    return _Machine(
+        found.processes,
+        found.memory,
+        found.swap,
+        found.page_size,
+        (cgroup_names("systemd"), cgroup_names("cgroupfs")),
+    )
 
 
 def _pods(file: str) -> tuple[Pod, ...]:

@@ -1,7 +1,7 @@
 """`memqos resize`: whether a running pod can be resized in place, and what that changes."""
 
 from collections.abc import Iterator
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import click
 
@@ -10,7 +10,7 @@ from memqos.api.pod import Pod
 from memqos.api.shape import containers_of, written
 from memqos.api.validation import FieldError, validate
 from memqos.api.workloads import Template
-from memqos.cli.output import emit
+from memqos.cli.output import Form, emit, output_option
 from memqos.cli.reading import Reader
 from memqos.cli.terms import InForce, asked, in_force, options_of, terms_data, terms_options
 from memqos.cluster.resize import Resize, resize
@@ -31,19 +31,13 @@ Found = tuple[Template, Pod]
 @click.argument("old", metavar="OLD")
 @click.argument("new", metavar="NEW")
 @click.option("--why", is_flag=True, help="Show the rule behind every value that changes.")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["table", "json", "yaml"]),
-    default="table",
-    help="What to print.  [default: table]",
-)
+@output_option()
 @terms_options
 def command(
     old: str,
     new: str,
     why: bool,
-    output: Literal["table", "json", "yaml"],
+    output: Form,
     **options: Any,
 ) -> int:
     """Resize the pods of OLD in place to what NEW asks for.

@@ -3,7 +3,7 @@
 import os
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import click
 
@@ -21,14 +21,12 @@ from memqos.cli.outcomes import (
     results_data,
     writer_options,
 )
-from memqos.cli.output import complain, emit
+from memqos.cli.output import Form, complain, emit
 from memqos.cli.owners import owner_options
+from memqos.cli.roots import cgroup_root_option
 from memqos.converge.journal import Reading, read, writing
 from memqos.converge.rollback import Found, RolledBack, State, rollback, survey
 from memqos.draw.table import table
-from memqos.host.cgroups import SYSTEM_ROOT
-
-Form = Literal["table", "json", "yaml"]
 
 _STATES: Final[dict[State, str]] = {
     "ours": "to put back",
@@ -46,12 +44,7 @@ _STATES: Final[dict[State, str]] = {
     is_flag=True,
     help="Put back what others have changed since, and below memory that cannot be reclaimed.",
 )
-@click.option(
-    "--cgroup-root",
-    default=SYSTEM_ROOT,
-    metavar="DIR",
-    help=f"Where the cgroups are.  [default: {SYSTEM_ROOT}]",
-)
+@cgroup_root_option
 @owner_options
 @writer_options
 def command(
@@ -75,11 +68,14 @@ def command(
     writer = hand(cgroup_root, timeout, force=force, direct=direct, cri_socket=cri_socket)
     if only_list:
         return _list(read(journal, writer.hierarchy), writer, output)
-    if not os.path.isdir(journal):
+    if not os.path.lexists(journal):
         return _tell(Reading({}), RolledBack((), ()), output)
     with writing(journal, writer.hierarchy) as opened:
         try:
             done = rollback(writer.fs, writer.driver, opened, writer.cautions, progress())
+        except KeyboardInterrupt:
+            complain("stopped midway: memqos rollback goes on from here")
+            raise
         finally:
             end_progress()
             writer.driver.close()

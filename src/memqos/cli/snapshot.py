@@ -11,27 +11,21 @@ import click
 from memqos.api.snapshot import Snapshot
 from memqos.cli.output import complain
 from memqos.cli.pod_sources import source_given, source_options
-from memqos.converge.observing import Configuration
+from memqos.cli.roots import cgroup_root_option
+from memqos.converge.observing import configuration_in
 from memqos.converge.snapshots import take, written
 from memqos.converge.sources import KubeletPods
 from memqos.errors import InputError
-from memqos.host.cgroups import SYSTEM_ROOT
 from memqos.host.durable import replace
 from memqos.host.kubelet import READ_ONLY, KubeletEndpoint
 from memqos.host.machine import Roots
-from memqos.host.manifests import load
 
 
 @click.command()
 @click.option("--out", metavar="FILE", help="Where to write it.  [default: standard output]")
 @source_options
 @click.option("--kubelet", metavar="FILE", help="The kubelet's configuration.")
-@click.option(
-    "--cgroup-root",
-    metavar="FOLDER",
-    default=SYSTEM_ROOT,
-    help=f"Where cgroup v2 is mounted.  [default: {SYSTEM_ROOT}]",
-)
+@cgroup_root_option
 @click.option("--without-images", is_flag=True, help="Leave the names of images out.")
 def command(**options: Any) -> int:
     """Write everything memqos knows of this node into one JSON file.
@@ -53,7 +47,7 @@ def command(**options: Any) -> int:
             source or KubeletPods(KubeletEndpoint(READ_ONLY)),
             may_be_silent=source is None,
             roots=Roots(cgroup=options["cgroup_root"]),
-            configuration=_configuration(options["kubelet"]),
+            configuration=configuration_in(options["kubelet"]),
             images=not options["without_images"],
             step=step,
         )
@@ -78,15 +72,6 @@ def _write(file: str, snapshot: Snapshot) -> None:
         ) from None
     pods, cgroups = len(snapshot.running), len(snapshot.cgroups)
     print(f"{file}: {pods} pods and {cgroups} cgroups in {len(data) >> 10} KiB")
-
-
-def _configuration(file: str | None) -> Configuration | None:
-    if file is None:
-        return None
-    ((name, data),) = load([file])
-    if isinstance(data, InputError):
-        raise data
-    return Configuration(name, data)
 
 
 @contextmanager

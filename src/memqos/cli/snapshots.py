@@ -1,11 +1,10 @@
-"""Snapshots out of files, and what commands take from them."""
+"""What commands take from a snapshot besides its pods and cgroups."""
 
 from typing import TYPE_CHECKING
 
-from memqos.api.snapshot import Snapshot, read_snapshot
+from memqos.api.documents import Document
+from memqos.api.snapshot import Snapshot
 from memqos.cli.kubelets import document_of, kubelet_in
-from memqos.errors import InputError
-from memqos.host.manifests import load
 from memqos.plan.names import CgroupNames, cgroup_names
 from memqos.release import DEFAULT_MINOR, Release
 
@@ -13,24 +12,25 @@ if TYPE_CHECKING:
     from memqos.api.kubelet_reading import Kubelet
 
 
-def snapshot_from(file: str) -> Snapshot:
-    """The snapshot in a file."""
-    for name, data in load([file]):
-        if isinstance(data, InputError):
-            raise data
-        return read_snapshot(data, name)
-    raise InputError("nothing to read", file=file)
+def configuration_of(snapshot: Snapshot, file: str) -> Document | None:
+    """The kubelet's configuration as it stands, unread; None where there is none."""
+    if not snapshot.kubelet_configuration:
+        return None
+    text, name = snapshot.kubelet_configuration.encode(), f"{file} (kubelet_configuration)"
+    return document_of(text, name, "KubeletConfiguration")
 
 
-def kubelet_of(snapshot: Snapshot, file: str, release: Release | None = None) -> "Kubelet":
-    """The kubelet's configuration, by default under the kubelet's own release."""
-    text = snapshot.kubelet_configuration.encode()
-    document = document_of(text, f"{file}, kubelet_configuration", "KubeletConfiguration")
+def kubelet_of(snapshot: Snapshot, file: str, release: Release | None = None) -> "Kubelet | None":
+    """The kubelet that is configured so, by default of its own release."""
+    document = configuration_of(snapshot, file)
+    if document is None:
+        return None
     return kubelet_in(document, release or Release.of(snapshot.kubelet or DEFAULT_MINOR))
 
 
 def names_in(snapshot: Snapshot, file: str) -> CgroupNames:
     """How the node names its cgroups; without a configuration, as most nodes do."""
-    if not snapshot.kubelet_configuration:
+    kubelet = kubelet_of(snapshot, file)
+    if kubelet is None:
         return cgroup_names(snapshot.driver)
-    return cgroup_names(snapshot.driver, kubelet_of(snapshot, file).config.cgroup_root)
+    return cgroup_names(snapshot.driver, kubelet.config.cgroup_root)

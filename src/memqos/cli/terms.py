@@ -18,6 +18,7 @@ from memqos.plan.terms import KNOWS_POLICY, PAGE_SIZE, Placement, Policy, Terms
 from memqos.release import DEFAULT_MINOR, Release, default, stage
 
 if TYPE_CHECKING:
+    from memqos.api.documents import Document
     from memqos.api.node import Capacity
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -33,11 +34,12 @@ class Asked(msgspec.Struct, frozen=True):
     gates: dict[str, bool]
     kubelet: str | None
     node: str | None
+    snapshot: str | None
     capacity: int | None
     allocatable: int | None
     factor: float | None
     policy: str | None
-    page_size: int
+    page_size: int | None
     placement: Placement | None
 
 
@@ -82,9 +84,8 @@ def terms_options(command: F) -> F:
         click.option(
             "--page-size",
             type=Bytes(),
-            default=PAGE_SIZE,
             metavar="BYTES",
-            help="Page size of the node.  [default: 4096]",
+            help="Page size of the node.  [default: the snapshot's, else 4096]",
         ),
         placement_option,
         click.option(
@@ -103,6 +104,11 @@ def terms_options(command: F) -> F:
             help="Memory not reserved for the system, before eviction thresholds.",
         ),
         click.option("--capacity", type=Bytes(), help="Memory of the node."),
+        click.option(
+            "--snapshot",
+            metavar="FILE",
+            help="A snapshot of a node, for its memory, configuration and release.",
+        ),
         click.option("--node", metavar="FILE", help="A Node object, for its memory."),
         click.option("--kubelet", metavar="FILE", help="A KubeletConfiguration."),
     ):
@@ -112,8 +118,11 @@ def terms_options(command: F) -> F:
 
 def asked(**options: Any) -> Asked:
     """The options of `terms_options`, checked on their own."""
-    if options["page_size"] & (options["page_size"] - 1) or options["page_size"] > _LARGEST_PAGE:
+    page = options["page_size"]
+    if page is not None and (page & (page - 1) or not 0 < page <= _LARGEST_PAGE):
         raise click.BadParameter("a page size is a power of two", param_hint="--page-size")
+    if options["node"] is not None and options["snapshot"] is not None:
+        raise click.UsageError("--node and --snapshot exclude each other")
     return Asked(**{**options, "gates": gates_of(options["gates"])})
 
 
@@ -123,11 +132,11 @@ def in_force(asked: Asked, release: str | None = None) -> InForce:
     MemoryQoS is looked at as if it were on, unless somebody turned it off by name.
     """
     notes: list[str] = []
-    node = None if asked.node is None else _node(asked.node)
+    node = _given(asked)
     version = release or asked.release or _version_of(node, notes) or DEFAULT_MINOR
     requested = Release.of(version, asked.gates)
     explained = requested.with_gates({"MemoryQoS": True, **asked.gates})
-    config, explained = _kubelet(asked, explained, notes)
+    config, explained = _kubelet(asked, node, explained, notes)
     if explained.enabled("MemoryQoS") and not default("MemoryQoS", requested.minor):
         notes.append(
             f"MemoryQoS is {stage('MemoryQoS', requested.minor)} and off by default in "
@@ -142,7 +151,7 @@ def in_force(asked: Asked, release: str | None = None) -> InForce:
             single_process_oom_kill=bool(config.single_process_oom_kill),
             memory_capacity=capacity,
             memory_allocatable=unreserved,
-            page_size=asked.page_size,
+            page_size=asked.page_size or (node and node.page_size) or PAGE_SIZE,
             cpu_quota=config.cpu_cfs_quota,
             cpu_period=config.cpu_cfs_quota_period // 1000,
             placement=asked.placement or "containers",
@@ -164,22 +173,48 @@ def _policy(policy: str, release: Release, notes: list[str]) -> Policy:
 
 
 def _kubelet(
-    asked: Asked, release: Release, notes: list[str]
+    asked: Asked, node: "_Given | None", release: Release, notes: list[str]
 ) -> tuple[KubeletConfiguration, Release]:
     """The kubelet's configuration, and the release with the gates it sets."""
-    if asked.kubelet is None:
+    document = None if node is None else node.kubelet
+    if asked.kubelet is not None:
+        document = only_document(asked.kubelet, "KubeletConfiguration")
+    if document is None:
         return configured({}, release.minor), release
-    kubelet = kubelet_in(only_document(asked.kubelet, "KubeletConfiguration"), release)
-    notes += [f"{asked.kubelet}: {note}" for note in kubelet.notes]
+    kubelet = kubelet_in(document, release)
+    notes += [f"{document.file}: {note}" for note in kubelet.notes]
     return kubelet.config, kubelet.release
 
 
 class _Given(NamedTuple):
-    """What a Node says of itself."""
+    """What a Node, or a snapshot of one, says of itself."""
 
     capacity: "Capacity"
     published: int | None
     version: str | None
+    kubelet: "Document | None" = None
+    page_size: int | None = None
+
+
+def _given(asked: Asked) -> _Given | None:
+    if asked.snapshot is not None:
+        return _snapshot(asked.snapshot)
+    return None if asked.node is None else _node(asked.node)
+
+
+def _snapshot(file: str) -> _Given:
+    from memqos.api.node import Capacity
+    from memqos.cli.snapshots import configuration_of
+    from memqos.host.snapshots import load_snapshot
+
+    snapshot = load_snapshot(file)
+    return _Given(
+        Capacity(cpu=0, memory=snapshot.memory),
+        None,
+        snapshot.kubelet or None,
+        configuration_of(snapshot, file),
+        snapshot.page_size,
+    )
 
 
 def _node(file: str) -> _Given:

@@ -42,7 +42,7 @@ class Direct:
 
     def _write_bounded(self, change: Change) -> bool:
         if not may_block(change, self.fs):
-            self._write(change)
+            self.fs.write(change.path, change.file, change.new)
             return True
         answer = aside(lambda: self._written(change), self.timeout)
         if answer is None:
@@ -52,13 +52,9 @@ class Direct:
             raise WriteRefused(f"{change.path}/{change.file}", change.new, errno=errno, hint=hint)
         return True
 
-    def _write(self, change: Change) -> None:
-        # A list that becomes empty is written as a line of its own, or nothing would be written.
-        self.fs.write(change.path, change.file, change.new or "\n")
-
     def _written(self, change: Change) -> bytes:
         try:
-            self._write(change)
+            self.fs.write(change.path, change.file, change.new)
         except WriteRefused as error:
             return msgspec.json.encode((error.errno, error.hint))
         return b""

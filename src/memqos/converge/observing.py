@@ -10,6 +10,7 @@ from memqos.api.kubelet import Driver
 from memqos.api.machine import LAYOUTS, Machine
 from memqos.api.pod import Pod
 from memqos.host.machine import SYSTEM, Roots, read_machine
+from memqos.host.manifests import load_one
 from memqos.host.tree import read_tree
 
 if TYPE_CHECKING:
@@ -41,6 +42,8 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
     """As the tree's names tell it; None where no kubelet has been at work."""
     configuration: Configuration | None = None
     memory_manager_state: str | None = None
+    refused: tuple[str, ...] = ()
+    """Cgroups, and files of cgroups, that are there and could not be read."""
     notes: tuple[str, ...] = ()
     """What is missing or could not be read, in words."""
 
@@ -84,6 +87,7 @@ def observe_live(
         driver=kubepods[0].driver if kubepods else None,
         configuration=configuration,
         memory_manager_state=None if state is None else state.decode("utf-8", "replace"),
+        refused=tuple(tree.refused),
         notes=tuple(notes),
     )
 
@@ -104,6 +108,11 @@ def observe_snapshot(snapshot: "Snapshot", file: str) -> Observation:
         memory_manager_state=snapshot.memory_manager_state,
         notes=snapshot.notes,
     )
+
+
+def configuration_in(file: str | None) -> Configuration | None:
+    """The configuration a file holds, still to be decoded; None where no file is given."""
+    return None if file is None else Configuration(*load_one(file))
 
 
 def _configuration(file: str, notes: list[str]) -> Configuration | None:

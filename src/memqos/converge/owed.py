@@ -4,16 +4,22 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from memqos.converge.records import Held, Holding, Intent, Key, Outcome, Place, Record
+from memqos.converge.records import (
+    CgroupKey,
+    Held,
+    Holding,
+    Intent,
+    Key,
+    Outcome,
+    Place,
+    Record,
+)
 from memqos.plan.tree import Level
 
 
-class Owed(msgspec.Struct, frozen=True):
+class Owed(Place, frozen=True):
     """One file that memqos has written, or was about to write."""
 
-    path: str
-    file: str
-    cgroup: int
     original: str
     """What was there before memqos first wrote."""
     ours: tuple[str, ...]
@@ -23,16 +29,12 @@ class Owed(msgspec.Struct, frozen=True):
     container: str | None = None
 
     @property
-    def key(self) -> Key:
-        return self.path, self.file, self.cgroup
-
-    @property
-    def place(self) -> Place:
+    def place(self) -> CgroupKey:
         return self.path, self.cgroup
 
 
 Debts = dict[Key, Owed]
-Holdings = dict[Place, Holding]
+Holdings = dict[CgroupKey, Holding]
 
 
 def owed(records: Iterable[Record], debts: Debts | None = None) -> Debts:

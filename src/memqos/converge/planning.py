@@ -63,6 +63,8 @@ class NodePlan(msgspec.Struct, frozen=True):
     notes: tuple[str, ...]
     unaligned: tuple[str, ...] = ()
     """Pods whose pod-level resources the Memory Manager ignores."""
+    unread: tuple[str, ...] = ()
+    """What could not be read of the cgroups that are planned: they may differ all the same."""
 
 
 class Ground(msgspec.Struct, frozen=True):
@@ -99,6 +101,7 @@ def plan_of(observation: "Observation", wanted: Wanted) -> NodePlan:
         _protections(observation, tree, terms.page_size),
         tuple(notes),
         _unaligned(observation, tree, wanted.numa, ground.config, terms.release),
+        tuple(what for what in observation.refused if _is_about(what, ground.names.kubepods)),
     )
 
 
@@ -112,7 +115,7 @@ def ground_of(
     notes: list[str] = []
     if machine.layout is not None and machine.layout != "v2":
         raise InputError(
-            "this machine has no cgroup v2 hierarchy, and memqos plans nothing else",
+            "there is no cgroup v2 hierarchy here, and memqos plans nothing else",
             hint="boot with systemd.unified_cgroup_hierarchy=1",
         )
     if machine.memory is None:
@@ -139,6 +142,12 @@ def ground_of(
         placement=wanted.placement,
     )
     return Ground(terms, config, capacity, tuple(notes))
+
+
+def _is_about(what: str, kubepods: str) -> bool:
+    """Whether what could not be read is kubepods, or lies above or below it."""
+    above = what == "/" or kubepods.startswith(f"{what}/")
+    return above or f"{what}/".startswith(f"{kubepods}/")
 
 
 def _configuration(

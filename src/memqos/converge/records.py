@@ -25,7 +25,7 @@ _SEPARATORS: Final = re.compile(r"[/\x00-\x1f\x7f]")
 
 Key = tuple[str, str, int]
 """Path, file and inode of the cgroup: a cgroup that comes back under its name is another one."""
-Place = tuple[str, int]
+CgroupKey = tuple[str, int]
 """Path and inode of a cgroup."""
 Owner = Literal["systemd", "runtime"]
 
@@ -45,34 +45,32 @@ class Hierarchy(msgspec.Struct, frozen=True, tag="hierarchy", forbid_unknown_fie
         return (self.device, self.inode) == (other.device, other.inode)
 
 
-class Intent(msgspec.Struct, frozen=True, tag="intent", forbid_unknown_fields=True):
-    """A value is about to be written, and what was there before."""
+class Place(msgspec.Struct, frozen=True):
+    """One file of one cgroup."""
 
     path: str
     file: str
     cgroup: int
+
+    @property
+    def key(self) -> Key:
+        return self.path, self.file, self.cgroup
+
+
+class Intent(Place, frozen=True, tag="intent", forbid_unknown_fields=True):
+    """A value is about to be written, and what was there before."""
+
     old: str
     new: str
     level: Level
     pod: str | None = None
     container: str | None = None
 
-    @property
-    def key(self) -> Key:
-        return self.path, self.file, self.cgroup
 
-
-class Outcome(msgspec.Struct, frozen=True, tag="outcome", forbid_unknown_fields=True):
+class Outcome(Place, frozen=True, tag="outcome", forbid_unknown_fields=True):
     """What became of the last intent about a file."""
 
-    path: str
-    file: str
-    cgroup: int
     written: bool
-
-    @property
-    def key(self) -> Key:
-        return self.path, self.file, self.cgroup
 
 
 class Holding(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -93,7 +91,7 @@ class Held(msgspec.Struct, frozen=True, tag="held", forbid_unknown_fields=True):
     holding: Holding
 
     @property
-    def key(self) -> "Place":
+    def key(self) -> CgroupKey:
         return self.path, self.cgroup
 
 

@@ -10,7 +10,7 @@ from memqos.converge.batches import batches
 from memqos.converge.driver import Driver
 from memqos.converge.journal import Journal
 from memqos.converge.owed import Owed
-from memqos.converge.records import Place
+from memqos.converge.records import CgroupKey
 from memqos.converge.steps import Step
 from memqos.converge.writing import Cautions, Result, write
 from memqos.errors import MemqosError
@@ -99,10 +99,10 @@ def rollback(
 
 def _release(
     journal: Journal, fs: CgroupFs, driver: Driver, left: Iterable[Found]
-) -> dict[Place, str]:
+) -> dict[CgroupKey, str]:
     """Have owners forget what memqos told them; those that do not, and why."""
     owing = {each.debt.key for each in left}
-    failed: dict[Place, str] = {}
+    failed: dict[CgroupKey, str] = {}
     for (path, cgroup), holding in journal.held.items():
         files = [file for file in holding.values if (path, file, cgroup) not in owing]
         try:

@@ -38,7 +38,7 @@ class SavedPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A plan of one tree in one boot."""
 
     format: int
-    memqos: str
+    memqos: str | None
     """The version that made it."""
     boot: str
     root: str
@@ -55,7 +55,7 @@ class _Versioned(msgspec.Struct, frozen=True):
     format: int
 
 
-def saved_plan(steps: Iterable[Step], boot: str, root: str, version: str) -> SavedPlan:
+def saved_plan(steps: Iterable[Step], boot: str, root: str, version: str | None) -> SavedPlan:
     """A plan to be saved."""
     return SavedPlan(FORMAT, version, boot, root.rstrip("/") or "/", tuple(map(_saved, steps)))
 

@@ -10,7 +10,7 @@ from memqos.api.kubelet import Driver
 from memqos.api.kubelet_decoding import API_VERSION, KIND
 from memqos.api.pod import Pod
 from memqos.api.process import Process
-from memqos.api.snapshot import PodList, Snapshot, read_snapshot
+from memqos.api.snapshot import FORM, PodList, Snapshot
 from memqos.converge.asking import Told, ask
 from memqos.converge.keeping import kept_of_cgroup, kept_of_configuration, kept_of_pod
 from memqos.converge.observing import Configuration, Observation, observe_live, observe_snapshot
@@ -18,12 +18,10 @@ from memqos.converge.sources import KubeletPods, PodSource
 from memqos.errors import InputError, Unreachable
 from memqos.host.cgroups import CgroupFs
 from memqos.host.machine import SYSTEM, Roots, read_machine
-from memqos.host.manifests import load as load_files
 from memqos.host.processes import processes
+from memqos.host.snapshots import load_snapshot
 from memqos.host.versions import kubelet_version, own_version, runtime_version
 
-VERSION: Final = 1
-"""Of the form: a higher number is one that this memqos cannot read."""
 FILES: Final = (
     "cgroup.controllers",
     "cgroup.subtree_control",
@@ -82,7 +80,7 @@ def take(
     running = _processes(roots, notes)
     kept = _configuration(seen.configuration, notes, given=configuration is not None)
     return Snapshot(
-        version=VERSION,
+        version=FORM,
         memqos=own_version(),
         taken_at=_now(),
         boot_id=machine.boot_id,
@@ -120,22 +118,6 @@ def written(snapshot: Snapshot) -> bytes:
 def load(file: str) -> Observation:
     """The node in a snapshot's file."""
     return observe_snapshot(load_snapshot(file), file)
-
-
-def load_snapshot(file: str) -> Snapshot:
-    """The snapshot in a file; one of a form that is not known is refused."""
-    ((name, data),) = load_files([file])
-    if isinstance(data, InputError):
-        raise data
-    snapshot = read_snapshot(data, name)
-    if isinstance(snapshot.version, int) and snapshot.version > VERSION:
-        raise InputError(
-            f"this snapshot has the form {snapshot.version}, and {VERSION} is the newest known",
-            file=name,
-            field="version",
-            hint=f"read it with memqos {snapshot.memqos or 'of a newer version'}",
-        )
-    return snapshot
 
 
 def _pods(source: PodSource, notes: list[str], may_be_silent: bool) -> list[Pod] | None:

@@ -1,7 +1,7 @@
 """A node held against its plan: what would change, and what is not memqos's to change."""
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
 
 import msgspec
 
@@ -10,9 +10,11 @@ from memqos.plan.changes import Change, Comparison
 from memqos.plan.effective import Protection
 from memqos.plan.names import outer
 from memqos.plan.setting import Reason
+from memqos.plan.tree import Cgroup, Unresolved
 
 _EMPTY = "(empty)"
 _KNOB = {"memory.min": "min", "memory.low": "low"}
+_SHOWN: Final = 5
 
 
 def changes_text(
@@ -47,6 +49,31 @@ def summary(comparison: Comparison) -> str:
         if any(change.kind == kind for change in comparison.changes)
     ]
     return ", ".join(counts)
+
+
+def gaps_text(
+    unresolved: Iterable[Unresolved], nobodys: Sequence[str], missing: Iterable[Cgroup]
+) -> list[str]:
+    """Pods without a cgroup, and cgroups without a pod.
+
+    That a container's cgroup is missing is no news: it has not started, or has ended.
+    """
+    lines = [
+        f"unresolved: {f'{each.pod} {each.container}' if each.container else each.pod}: {each.why}"
+        for each in unresolved
+    ]
+    lines += [
+        f"missing: {each.path}: planned for {each.pod or 'all pods'}, but not there"
+        for each in missing
+        if each.level != "container"
+    ]
+    if nobodys:
+        shown = ", ".join(nobodys[:_SHOWN]) + (" …" if len(nobodys) > _SHOWN else "")
+        lines.append(
+            f"unknown: pod cgroups that no known pod has: {len(nobodys)} ({shown}) – what they "
+            "claim is not planned for; a kubelet just started does not name all pods yet"
+        )
+    return lines
 
 
 def _row(change: Change, protections: Mapping[str, Protection]) -> list[str]:

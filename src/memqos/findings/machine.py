@@ -149,7 +149,8 @@ def recursive_protection(facts: Facts) -> Iterator[Finding]:
         else "mounted without memory_recursiveprot: a container is protected only as far as it "
         "and all above it claim protection themselves",
         "/sys/fs/cgroup",
-        tuple(facts.machine.mount) or ("no cgroup v2 mount is known",),
+        tuple(line for line in facts.machine.mount if line.split()[2] == "cgroup2")
+        or ("no cgroup v2 mount is known",),
         "mount -o remount,memory_recursiveprot /sys/fs/cgroup, if protection of a pod should "
         "reach containers that claim none",
     )

@@ -188,8 +188,7 @@ def unresolved(facts: Facts) -> Iterator[Finding]:
     """Pods and containers without a cgroup to call theirs, and the other way round."""
     if facts.planned is None or not facts.pods:
         return
-    tree = facts.planned.tree
-    for missing in tree.unresolved:
+    for missing in facts.planned.tree.unresolved:
         # A container that has not started has no ID yet; a whole pod is another matter.
         yield Finding(
             "plan/unresolved",
@@ -201,9 +200,7 @@ def unresolved(facts: Facts) -> Iterator[Finding]:
             if missing.container is None
             else "look again once the container has started",
         )
-    nobodys = tuple(
-        path for path in facts.cgroups if path not in tree.cgroups and facts.is_pod(path)
-    )
+    nobodys = facts.planned.comparison.nobodys
     if nobodys:
         yield Finding(
             "plan/unnamed",

@@ -70,11 +70,16 @@ class CgroupFs:
         return content.decode("utf-8", "replace").removesuffix("\n")
 
     def write(self, path: str, file: str, value: str) -> None:
-        """Write a value in one call, as cgroup files want it; raise WriteRefused if not taken."""
+        """Write a value in one call, as cgroup files want it; raise WriteRefused if not taken.
+
+        As a shell would: with a newline, so that an empty list is written too, and nothing of a
+        longer value is left where a plain folder stands for the kernel.
+        """
         try:
-            handle = os.open(self._file(path, file), os.O_WRONLY | os.O_CLOEXEC)
+            flags = os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC
+            handle = os.open(self._file(path, file), flags)
             try:
-                os.write(handle, value.encode())
+                os.write(handle, f"{value}\n".encode())
             finally:
                 os.close(handle)
         except OSError as error:

@@ -14,7 +14,12 @@ def private_folder(path: str) -> None:
     """Make a folder for its owner alone, or see to it that only its owner can change it."""
     os.makedirs(path, mode=0o700, exist_ok=True)
     found = os.stat(path)
-    if found.st_uid != os.geteuid() or found.st_mode & _OTHERS_MAY_WRITE:
+    if found.st_uid != os.geteuid():
+        raise MemqosError(
+            f"{path}: this folder belongs to user {found.st_uid}, and only its owner writes here",
+            hint="run as that user, or give another folder with --journal",
+        )
+    if found.st_mode & _OTHERS_MAY_WRITE:
         raise MemqosError(
             f"{path}: others can write to this folder, so what it says cannot be trusted",
             hint="give another one with --journal, or make it yours alone: chmod 700",

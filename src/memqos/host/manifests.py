@@ -33,6 +33,16 @@ def load(paths: Iterable[str]) -> Iterator[Loaded]:
             yield _file(path)
 
 
+def load_one(path: str) -> tuple[str, bytes]:
+    """The name to show for the one file that a path stands for, and its content."""
+    if os.path.isdir(path):
+        raise InputError("this is a folder, and one file is wanted", file=_shown(path))
+    ((name, data),) = load([path])
+    if isinstance(data, InputError):
+        raise data
+    return name, data
+
+
 def files_in(folder: str) -> Iterator[str | OSError]:
     """The manifests in a folder and below, in order; where it cannot be looked into, why."""
     unreadable: list[OSError] = []

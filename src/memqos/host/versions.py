@@ -1,4 +1,4 @@
-"""Ask programs on this machine for their version."""
+"""Versions: of programs on this machine, and of memqos itself."""
 
 import re
 import shutil
@@ -34,6 +34,16 @@ def kubelet_version() -> str | None:
     return _version(_KUBELET)
 
 
+def own_version() -> str | None:
+    """That of memqos; None where it runs from its sources and is not installed."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("memqos")
+    except PackageNotFoundError:
+        return None
+
+
 def _version(program: _Program) -> str | None:
     path = shutil.which(program.file)
     if path is None:
@@ -52,13 +62,3 @@ def _version(program: _Program) -> str | None:
         return None
     found = program.answer.match(done.stdout.decode("utf-8", "replace"))
     return None if found is None else found[1]
-
-
-def own_version() -> str | None:
-    """The installed memqos; None where its files were only put there."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("memqos")
-    except PackageNotFoundError:
-        return None

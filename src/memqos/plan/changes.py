@@ -82,6 +82,8 @@ class Comparison(msgspec.Struct, frozen=True):
     """What differs and belongs to the kubelet or the runtime."""
     missing: tuple[Cgroup, ...]
     """Planned cgroups that are not there: containers that have not started or have ended."""
+    nobodys: tuple[str, ...] = ()
+    """Cgroups of pods that are there, though no pod that is known has them."""
 
 
 def compare(
@@ -99,7 +101,8 @@ def compare(
             continue
         for change in _differing(cgroup, files, page_size):
             (managed if change.file in MANAGED else foreign).append(change)
-    return Comparison(tuple(ordered(managed)), tuple(foreign), tuple(missing))
+    nobodys = tuple(_nobodys(tree, observed, names))
+    return Comparison(tuple(ordered(managed)), tuple(foreign), tuple(missing), nobodys)
 
 
 def ordered(changes: list[Change]) -> list[Change]:
@@ -151,6 +154,13 @@ def _differing(cgroup: Cgroup, files: Files, page_size: int) -> Iterator[Change]
             yield Change(
                 cgroup.path, file, old, new, cgroup.level, setting, cgroup.pod, cgroup.container
             )
+
+
+def _nobodys(tree: Tree, observed: Mapping[str, Files], names: CgroupNames) -> Iterator[str]:
+    for path in observed:
+        place = None if path in tree.cgroups else names.recognise(path)
+        if place is not None and place.kind == "pod":
+            yield path
 
 
 def _unnamed(tree: Tree, observed: Mapping[str, Files], names: CgroupNames) -> Iterator[Cgroup]:

@@ -169,7 +169,11 @@ def pod_cgroups(pod: Pod, plan: PodPlan, names: CgroupNames) -> Iterator[Cgroup 
     if uid is None:
         yield Unresolved(key, None, "the pod has no UID: it has not been created yet")
         return
-    path = names.pod(uid, plan.qos)
+    try:
+        path = names.pod(uid, plan.qos)
+    except InputError as error:
+        yield Unresolved(key, None, error.what)
+        return
     yield Cgroup(path, "pod", by_file(plan.settings), key, uid=uid)
     ids = container_ids(pod)
     for container, planned in zip(containers_of(pod), plan.containers, strict=True):
@@ -179,14 +183,13 @@ def pod_cgroups(pod: Pod, plan: PodPlan, names: CgroupNames) -> Iterator[Cgroup 
         elif runtime not in _RUNTIMES:
             yield Unresolved(key, container.name, f"the runtime {runtime!r} is not known")
         else:
-            yield Cgroup(
-                names.container(path, container_id, _RUNTIMES[runtime]),
-                "container",
-                by_file(planned.settings),
-                key,
-                container.name,
-                uid,
-            )
+            try:
+                own_path = names.container(path, container_id, _RUNTIMES[runtime])
+            except InputError as error:
+                yield Unresolved(key, container.name, error.what)
+                continue
+            settings = by_file(planned.settings)
+            yield Cgroup(own_path, "container", settings, key, container.name, uid)
 
 
 def container_ids(pod: Pod) -> dict[str, str]:

@@ -29,7 +29,8 @@ from memqos.plan.tree import Level
 
 SETTING: Final = Setting(None, Rule("test", "because the test says so", "the test"))
 MEMORY: Final = ("memory.min", "memory.low", "memory.high", "memory.max", "memory.oom.group")
-ENTER: Final = 'echo $$ >{}/cgroup.procs; exec "$@"'
+ENTER: Final = 'echo 1000 >/proc/$$/oom_score_adj; echo $$ >{}/cgroup.procs; exec "$@"'
+"""What enters is killed first: not the container itself, and the tests cannot be killed at all."""
 
 
 class Memqos:

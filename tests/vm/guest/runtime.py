@@ -258,7 +258,7 @@ def remove_cgroup(path: str) -> None:
     wait_until(f"{path} is gone", lambda: not folder.exists() or _removed(folder))
 
 
-def start_unit(name: str, properties: Mapping[str, tuple[str, Any]], **more: Any) -> None:
+def start_unit(name: str, properties: Mapping[str, tuple[str, Any]]) -> None:
     """A transient unit, as kubelets make slices and runtimes make scopes."""
     with open_dbus_connection("SYSTEM") as bus:
         call = new_method_call(

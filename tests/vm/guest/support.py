@@ -4,12 +4,13 @@ The machine is slow and its speed means nothing: wait for what the kernel shows,
 """
 
 import os
+import re
 import select
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Final, Self
 
@@ -37,11 +38,40 @@ def protection_is_recursive() -> bool:
     return "memory_recursiveprot" in options.split(",")
 
 
+def killed_in_order(workloads: Mapping[str, "Workload"]) -> list[str]:
+    """Those the kernel has killed for want of memory, in its own order.
+
+    One death may follow the other before a test has looked, so the kernel's log is asked.
+    """
+    names = {workload.pid: name for name, workload in workloads.items()}
+    killed = (int(pid) for pid in re.findall(r"Killed process (\d+) ", _kernel_log()))
+    return list(dict.fromkeys(names[pid] for pid in killed if pid in names))
+
+
+def _kernel_log() -> str:
+    records = []
+    log = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        while True:
+            try:
+                records.append(os.read(log, 1 << 13).decode("utf-8", "replace"))
+            except BrokenPipeError:  # overwritten by newer records
+                continue
+    except BlockingIOError:
+        return "".join(records)
+    finally:
+        os.close(log)
+
+
 class Workload:
     """A process in a cgroup that holds as much memory of its own as it is told to."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
 
     def ask(self, size: int, *, huge: bool = False) -> None:
         """Have it take more memory, which it may never finish."""

@@ -1,22 +1,19 @@
 """Plans written to a real kernel, and taken back."""
 
-import json
-from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
+from tests.builders import stanza
 from tests.fakes.crash import VICTIMS, is_killed
+from tests.vm.guest.node import RELEASE, Node, a_pod
 from tests.vm.guest.support import MI, Cgroup, wait_until
 from tests.vm.harness.topology import Topology
 
 from memqos.converge.apply import Applied, apply
 from memqos.converge.direct import Direct
 from memqos.converge.journal import hierarchy_of, writing
-from memqos.converge.observing import Configuration, observe_live
-from memqos.converge.planning import FILES, NodePlan, Wanted, plan_of
+from memqos.converge.planning import NodePlan, Wanted, plan_of
 from memqos.converge.rollback import RolledBack, rollback
-from memqos.converge.sources import FilePods
 from memqos.converge.steps import Step, steps_of
 from memqos.converge.writing import cautions_of
 from memqos.host.cgroups import CgroupFs
@@ -28,7 +25,7 @@ from memqos.plan.setting import Rule, Setting
 MACHINES = {"two-nodes": Topology(nodes=(512, 512), distances=((10, 21), (21, 10)), swap=512)}
 
 SETTING = Setting(None, Rule("test", "because the test says so", "the test"))
-CONTAINERS = 6
+PODS = 3
 
 
 class Writer:
@@ -77,44 +74,6 @@ def writer(tmp_path: Path) -> Writer:
     return Writer(tmp_path)
 
 
-@pytest.fixture
-def kubepods() -> Iterator[Cgroup]:
-    made = Cgroup.at_root("kubepods")
-    try:
-        yield made
-    finally:
-        made.remove()
-
-
-def a_pod(uid: str, containers: Mapping[str, tuple[int, int]]) -> dict[str, Any]:
-    """A pod whose containers run, by name: memory request and limit."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": uid, "namespace": "default", "uid": uid},
-        "spec": {
-            "nodeName": "node",
-            "containers": [
-                {
-                    "name": name,
-                    "image": "image",
-                    "resources": {
-                        "requests": {"memory": str(request)},
-                        "limits": {"memory": str(limit)},
-                    },
-                }
-                for name, (request, limit) in containers.items()
-            ],
-        },
-        "status": {
-            "phase": "Running",
-            "containerStatuses": [
-                {"name": name, "containerID": f"containerd://{uid}{name}"} for name in containers
-            ],
-        },
-    }
-
-
 def ends(applied: Applied) -> dict[str, str]:
     """Path/file → how it ended."""
     return {f"{r.change.path}/{r.change.file}": r.end for r in applied.results}
@@ -124,54 +83,43 @@ class TestAPlannedNode:
     """Requests and limits that are no whole number of pages, on containers that run."""
 
     @pytest.fixture
-    def pods(self, kubepods: Cgroup, tmp_path: Path) -> Path:
-        burstable = kubepods.child("burstable")
-        kubepods.child("besteffort")
-        manifests = []
-        for index in range(3):
-            uid = f"u{index}"
-            sizes = {"a": (4_000_001 + index, 50_000_003), "b": (9_000_017, 77_777_777 + index)}
-            manifests.append(a_pod(uid, sizes))
-            pod = burstable.child(f"pod{uid}")
-            for name in sizes:
-                pod.child(f"{uid}{name}").workload().hold(MI)
-        file = tmp_path / "pods.json"
-        file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": manifests}))
-        return file
+    def node(self, kubepods: Cgroup, tmp_path: Path) -> Node:
+        pods = [
+            a_pod(
+                f"u{index}",
+                {
+                    "a": stanza(4_000_001 + index, 50_000_003),
+                    "b": stanza(9_000_017, 77_777_777 + index),
+                },
+            )
+            for index in range(PODS)
+        ]
+        node = Node(tmp_path, kubepods, pods)
+        for index in range(PODS):
+            for name in ("a", "b"):
+                node.container(f"u{index}", name).workload().hold(MI)
+        return node
 
-    def plan(self, pods: Path) -> tuple[NodePlan, tuple[Step, ...]]:
-        configuration = {
-            "apiVersion": "kubelet.config.k8s.io/v1beta1",
-            "kind": "KubeletConfiguration",
-            "cgroupDriver": "cgroupfs",
-            "featureGates": {"MemoryQoS": True},
-            "memoryThrottlingFactor": 0.9,
-            "memoryReservationPolicy": "TieredReservation",
-        }
-        observation = observe_live(
-            FilePods((str(pods),)),
-            FILES,
-            configuration=Configuration("kubelet", json.dumps(configuration).encode()),
-        )
-        plan = plan_of(observation, Wanted(release="1.38"))
+    def plan(self, node: Node) -> tuple[NodePlan, tuple[Step, ...]]:
+        observation = node.observe()
+        plan = plan_of(observation, Wanted(release=RELEASE))
         return plan, steps_of(plan.comparison.changes, observation.identities)
 
     def test_is_converged_after_apply_and_as_before_after_rollback(
-        self, writer: Writer, pods: Path
+        self, writer: Writer, node: Node
     ) -> None:
         before = writer.files("/kubepods")
-        plan, steps = self.plan(pods)
-        assert len(steps) == len(plan.comparison.changes) > CONTAINERS
+        plan, steps = self.plan(node)
+        assert len(steps) == len(plan.comparison.changes) > 2 * PODS
         assert set(ends(writer.apply(*steps)).values()) == {"written"}
-        plan, _ = self.plan(pods)
-        assert plan.comparison.changes == ()
+        assert node.plan().comparison.changes == ()
         assert writer.files("/kubepods") != before
         writer.rollback()
         assert writer.files("/kubepods") == before
 
-    def test_is_as_before_after_its_writer_was_killed(self, writer: Writer, pods: Path) -> None:
+    def test_is_as_before_after_its_writer_was_killed(self, writer: Writer, node: Node) -> None:
         before = writer.files("/kubepods")
-        _, steps = self.plan(pods)
+        _, steps = self.plan(node)
         killed = 0
         for moment in range(0, 4 * len(steps), 5):
             victim = VICTIMS[moment % 2]

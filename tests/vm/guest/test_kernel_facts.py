@@ -10,7 +10,7 @@ from tests.vm.harness.topology import Topology
 
 from memqos.plan.changes import DEFAULTS, stored
 
-MACHINES = {"two-nodes": Topology(nodes=(512, 512), distances=((10, 21), (21, 10)), swap=256)}
+MACHINES = {"two-nodes": Topology(nodes=(512, 512), distances=((10, 21), (21, 10)), swap=512)}
 
 PAGE = resource.getpagesize()
 

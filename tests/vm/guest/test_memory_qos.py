@@ -276,6 +276,7 @@ class TestTheKernel:
         workload.ask(2 * LIMIT)
         wait_until("it is killed", lambda: workload.killed_by == 9)
         assert count(node.two, "oom_kill") == 1
+        assert text(node.two, "cgroup.procs")
         workload.end()
 
 

@@ -2,9 +2,12 @@
 
 from pathlib import Path
 
+import pytest
 from tests.builders import box, of_containers, planned, pod, terms
-from tests.vm.guest.support import MI, Cgroup, Workload, wait_until
+from tests.vm.guest.support import MI, Cgroup, Workload, killed_in_order, wait_until
 from tests.vm.harness.topology import Topology
+
+pytestmark = pytest.mark.usefixtures("spared")
 
 MACHINES = {"small": Topology(nodes=(512,))}
 
@@ -23,13 +26,13 @@ def test_besteffort_dies_first_then_burstable_and_guaranteed_never(cgroup: Cgrou
 
     hog = cgroup.child("hog").workload(oom_score_adj=HOG)
     take_until_gone(hog, running["besteffort"])
+    take_until_gone(hog, running["burstable"])
+    assert killed_in_order(running) == ["besteffort", "burstable"]
     assert {name: pods[name].events()["oom_kill"] for name in pods} == {
         "guaranteed": 0,
-        "burstable": 0,
+        "burstable": 1,
         "besteffort": 1,
     }
-    take_until_gone(hog, running["burstable"])
-    assert pods["burstable"].events()["oom_kill"] == 1
     assert running["guaranteed"].alive
     assert hog.alive
 

@@ -1,6 +1,7 @@
 """Reads which machines a test module wants, without importing it."""
 
 import ast
+from collections.abc import Iterable
 from pathlib import Path
 
 from tests.vm.harness.topology import Topology
@@ -24,6 +25,19 @@ def machines_of(module: Path) -> dict[str, Topology]:
                     for key, value in zip(keys, values, strict=True)
                 }
     raise Undeclared(f'{module.name} needs a line such as {NAME} = {{"small": Topology()}}')
+
+
+def shared(modules: Iterable[Path]) -> list[tuple[list[Path], Topology]]:
+    """Modules that want the same machine, to be run in one: booting takes longer than most tests.
+
+    Where systemd owns the cgroups a module may leave units behind, so it has a machine of its own.
+    """
+    found: dict[tuple[Topology, Path | None], list[Path]] = {}
+    for module in modules:
+        for topology in machines_of(module).values():
+            alone = module if topology.init == "systemd" else None
+            found.setdefault((topology, alone), []).append(module)
+    return [(together, topology) for (topology, _), together in found.items()]
 
 
 def _name(key: ast.expr | None, module: Path) -> str:

@@ -1,4 +1,4 @@
-"""Runs a test module in a machine that QEMU emulates, and brings back what came of it."""
+"""Runs test modules in a machine that QEMU emulates, and brings back what came of it."""
 
 import os
 import subprocess
@@ -27,8 +27,8 @@ _INIT_ARGUMENTS = {
 class Job(NamedTuple):
     """What a machine is to run, and on what."""
 
-    module: str
-    """Relative to the project."""
+    modules: tuple[str, ...]
+    """Relative to the project; they run one after the other."""
     topology: Topology
     image: Image
     payload: Path
@@ -107,7 +107,7 @@ class VM:
     def outcome(self) -> Outcome:
         """Wait for the machine to power off; one that takes too long is ended."""
         try:
-            self._process.wait(self._job.topology.seconds_in_all)
+            self._process.wait(self._job.topology.seconds_in_all * len(self._job.modules))
             timed_out = False
         except subprocess.TimeoutExpired:
             self._process.kill()
@@ -158,7 +158,7 @@ class VM:
         # A panic reboots at once, which for this machine is the end.
         yield from ("console=ttyS0", "quiet", "panic=-1", "mitigations=off")
         yield from _INIT_ARGUMENTS[topology.init]
-        yield f"memqos.tests={self._job.module}"
+        yield f"memqos.tests={','.join(self._job.modules)}"
         yield f"memqos.patience={topology.seconds_a_test}"
         yield f"memqos.cgroup={','.join(_cgroup_options(topology))}"
         yield from topology.kernel_arguments
@@ -181,7 +181,7 @@ def _numa(topology: Topology) -> Iterator[str]:
 
 
 def run(job: Job, folder: Path) -> Outcome:
-    """Run a module to its end. A machine that is lost is tried again, a test never."""
+    """Run the modules to their end. A machine that is lost is tried again, a test never."""
     for attempt in range(1, TRIES + 1):
         own_folder = folder / f"try-{attempt}"
         own_folder.mkdir()

@@ -22,7 +22,6 @@ PACKAGES = {
 }
 CHECKERS = {"promtool": "prometheus"}
 """What checks the files for Prometheus: installed with the others, though no machine needs it."""
-GET_THEM = "make vm-tools (as root)"
 
 
 def program(name: str) -> str | None:
@@ -60,15 +59,25 @@ def obstacle_to_booting() -> str | None:
     if sys.platform != "linux" or platform.machine() != "x86_64":
         return "the virtual machines are emulated on Linux on x86-64 only"
     if packages := missing():
-        return f"the virtual machines need {', '.join(packages)}; get them with: {GET_THEM}"
+        return f"the virtual machines need {', '.join(packages)}; {how_to_get_them()}"
     return None
 
 
-def obstacle_to_building() -> str | None:
-    """Why no image can be built here and what to do about it, if so."""
+def how_to_get_them() -> str:
+    """The command that installs what is missing, and why another one may be needed."""
+    if not program("apt-get"):
+        return "there is no apt-get: install them, or what holds these programs here, as root"
+    if os.geteuid() != 0:
+        return "only root may install packages. As root run: make vm-tools"
+    return "get them with: make vm-tools"
+
+
+def obstacle_to_building(cache: Path) -> str | None:
+    """Why no image can be built into the cache and what to do about it, if so."""
     if os.geteuid() != 0:
         return (
-            "the virtual machines' image is not built yet, which takes root: sudo make test, once"
+            "the virtual machines' image is not built yet, and only root may unpack a system with "
+            f"its owners and devices. As root run, once: make test MEMQOS_VM_CACHE={cache}"
         )
     if not apt_sources():
         return f"the virtual machines' image is made of Debian 12: add a source of {SUITE} to apt"
@@ -83,7 +92,7 @@ def install() -> int:
     if not packages:
         return 0
     if os.geteuid() != 0 or not program("apt-get"):
-        sys.stderr.write(f"missing: {', '.join(packages)}\n  next: install them, as root\n")
+        sys.stderr.write(f"missing: {', '.join(packages)}\n  next: {how_to_get_them()}\n")
         return 1
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     options = ["-qq", "-o=Dpkg::Use-Pty=0"]

@@ -1,12 +1,12 @@
 """`memqos config check`: all that is wrong with a configuration, and where."""
 
-from typing import Any, Literal
+from typing import Any
 
 import click
 
 from memqos.agent.configuration_data import configuration_data
 from memqos.agent.configuration_reading import Reading, read_configuration
-from memqos.cli.output import complain, emit
+from memqos.cli.output import Form, complain, emit, output_option
 from memqos.errors import InputError
 
 REFUSED = 2
@@ -14,14 +14,8 @@ REFUSED = 2
 
 @click.command("check")
 @click.argument("files", nargs=-1, required=True, metavar="FILE…")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["table", "json", "yaml"]),
-    default="table",
-    help="What to print; json and yaml show what is in force.  [default: table]",
-)
-def command(files: tuple[str, ...], output: Literal["table", "json", "yaml"]) -> int:
+@output_option(table="table; json and yaml show what is in force")
+def command(files: tuple[str, ...], output: Form) -> int:
     """Check configurations of memqos agent, each on its own; - is standard input.
 
     The environment and flags of an agent are not looked at.

@@ -1,7 +1,7 @@
 """`memqos numa admit`: would a pod be admitted; if not, why, and what would fit."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import click
 import msgspec
@@ -20,7 +20,7 @@ from memqos.cli.numa.sources import (
     state_option,
 )
 from memqos.cli.numa.terms import kubelet_of, kubelet_option, reserved_option, settings_of
-from memqos.cli.output import complain, emit
+from memqos.cli.output import Form, complain, emit, output_option
 from memqos.cli.reading import Reader
 from memqos.cli.releases import release_options
 from memqos.draw.amounts import counted
@@ -52,13 +52,7 @@ REFUSED = 2
     help="One of topologyManagerPolicyOptions; may be repeated.",
 )
 @click.option("--static", is_flag=True, help="The pods are static: nobody respells their sizes.")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["table", "json", "yaml"]),
-    default="table",
-    help="What to print.  [default: table]",
-)
+@output_option()
 @reserved_option
 @kubelet_option
 @snapshot_option
@@ -79,7 +73,7 @@ def command(
     static: bool,
     release: str | None,
     gates: tuple[str, ...],
-    output: Literal["table", "json", "yaml"],
+    output: Form,
 ) -> int:
     """Say whether the Pods in FILE… would be admitted, one after the other.
 
@@ -251,9 +245,7 @@ def _terms_data(manager: Manager, site: Site, notes: Sequence[str]) -> dict[str,
     }
 
 
-def _print_refused_start(
-    refused: StartRefused | Misconfigured, output: Literal["table", "json", "yaml"]
-) -> None:
+def _print_refused_start(refused: StartRefused | Misconfigured, output: Form) -> None:
     sentences = (
         [misconfigured_sentence(refused)]
         if isinstance(refused, Misconfigured)

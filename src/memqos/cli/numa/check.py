@@ -1,7 +1,6 @@
 """`memqos numa check`: what is wrong with a reservedMemory, and by how much."""
 
 from collections.abc import Iterator
-from typing import Literal
 
 import click
 import msgspec
@@ -21,7 +20,7 @@ from memqos.cli.numa.terms import (
     kubelet_option,
     reserved_option,
 )
-from memqos.cli.output import emit
+from memqos.cli.output import Form, emit, output_option
 from memqos.cli.releases import release_asked, release_options
 from memqos.draw.numa_refusals import reservation_sentences
 from memqos.draw.numa_reservations import equation_words, fragment
@@ -46,13 +45,7 @@ class _Given(msgspec.Struct, frozen=True):
 
 
 @click.command("check")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["table", "json", "yaml"]),
-    default="table",
-    help="What to print.  [default: table]",
-)
+@output_option()
 @equation_options
 @reserved_option
 @kubelet_option
@@ -69,7 +62,7 @@ def command(
     eviction: str | None,
     release: str | None,
     gates: tuple[str, ...],
-    output: Literal["table", "json", "yaml"],
+    output: Form,
 ) -> int:
     """Check a reservedMemory against a machine: the list of --kubelet, or --reserved.
 

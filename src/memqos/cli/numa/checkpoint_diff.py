@@ -1,13 +1,11 @@
 """`memqos numa checkpoint diff`: what two state files say otherwise."""
 
-from typing import Literal
-
 import click
 import msgspec
 
 from memqos.api.nodelists import node_list
 from memqos.cli.numa.sources import text_from
-from memqos.cli.output import complain, emit
+from memqos.cli.output import Form, complain, emit, output_option
 from memqos.draw.numa_words import by_so_much, exact
 from memqos.draw.table import table
 from memqos.numa.checkpoint import Unreadable
@@ -22,14 +20,8 @@ DIFFERENT = 2
 @click.command("diff")
 @click.argument("one", metavar="FILE")
 @click.argument("other", metavar="FILE")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["table", "json", "yaml"]),
-    default="table",
-    help="What to print.  [default: table]",
-)
-def diff(one: str, other: str, output: Literal["table", "json", "yaml"]) -> int:
+@output_option()
+def diff(one: str, other: str, output: Form) -> int:
     """Compare two state files value by value, whatever their formats.
 
     Exit code 2 if they differ.

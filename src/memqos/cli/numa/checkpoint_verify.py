@@ -5,10 +5,10 @@ from typing import Any, Final, Literal
 import click
 import msgspec
 
-from memqos.cli.numa.sources import machine_option, text_from
-from memqos.cli.numa.standing import Standing, ground_of, standing
+from memqos.cli.numa.sources import machine_option, snapshot_option
+from memqos.cli.numa.standing import Standing, ground_of, standing, text_under
 from memqos.cli.numa.terms import kubelet_option, reserved_option
-from memqos.cli.output import emit
+from memqos.cli.output import Form, emit, output_option
 from memqos.cli.releases import release_options
 from memqos.numa.checkpoint import Contents, Loaded, Unreadable, contents, read
 from memqos.numa.repair import Checksum, Salvaged, checksums, salvaged
@@ -38,25 +38,21 @@ class _Verified(msgspec.Struct, frozen=True):
 
 @click.command("verify")
 @click.argument("file", required=False, metavar="[FILE]")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["table", "json", "yaml"]),
-    default="table",
-    help="What to print.  [default: table]",
-)
+@output_option()
 @reserved_option
 @kubelet_option
+@snapshot_option
 @machine_option
 @release_options
 def verify(
     file: str | None,
     machine: str | None,
+    snapshot: str | None,
     kubelet: str | None,
     reserved: str | None,
     release: str | None,
     gates: tuple[str, ...],
-    output: Literal["table", "json", "yaml"],
+    output: Form,
 ) -> int:
     """Say whether a kubelet would start over a state file, and if not, why.
 
@@ -66,8 +62,8 @@ def verify(
 
     Exit code 2 if it would not start.
     """
-    ground = ground_of(file, machine, kubelet, reserved, release, gates)
-    text = text_from(ground.file)
+    ground = ground_of(file, machine, kubelet, reserved, release, gates, snapshot)
+    text = text_under(ground)
     loaded = read(text)
     if isinstance(loaded, Unreadable):
         verified = _broken(text, loaded)

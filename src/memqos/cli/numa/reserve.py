@@ -1,6 +1,6 @@
 """`memqos numa reserve`: a reservedMemory that satisfies the kubelet's equation."""
 
-from typing import Any, Literal
+from typing import Any
 
 import click
 
@@ -14,7 +14,7 @@ from memqos.cli.numa.terms import (
     kubelet_of,
     kubelet_option,
 )
-from memqos.cli.output import complain, emit
+from memqos.cli.output import Form, complain, emit, output_option
 from memqos.cli.releases import release_options
 from memqos.draw.numa_reservations import equation_words, fragment
 from memqos.draw.numa_words import exact
@@ -35,13 +35,7 @@ IMPOSSIBLE = 2
     metavar="N=AMOUNT",
     help="What NUMA node N reserves; may be repeated. The others share the rest evenly.",
 )
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["table", "json", "yaml"]),
-    default="table",
-    help="What to print.  [default: table, which is YAML to paste, with comments]",
-)
+@output_option(table="table, which is YAML to paste, with comments")
 @equation_options
 @kubelet_option
 @snapshot_option
@@ -57,7 +51,7 @@ def command(
     shares: tuple[str, ...],
     release: str | None,
     gates: tuple[str, ...],
-    output: Literal["table", "json", "yaml"],
+    output: Form,
 ) -> int:
     """Print a reservedMemory for this machine and these reservations.
 

@@ -11,7 +11,7 @@ from memqos.cli.numa.sources import (
     snapshot_option,
     state_option,
 )
-from memqos.cli.output import emit
+from memqos.cli.output import emit, output_option
 from memqos.draw.amounts import counted
 from memqos.draw.numa_tables import (
     drifted_totals,
@@ -24,13 +24,7 @@ from memqos.draw.numa_tables import (
 
 
 @click.command("show")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["table", "json", "yaml", "svg"]),
-    default="table",
-    help="What to print.  [default: table]",
-)
+@output_option("svg")
 @snapshot_option
 @machine_option
 @state_option

@@ -9,11 +9,11 @@ import msgspec
 
 from memqos.api.documents import Document, read
 from memqos.api.pod import Pod
-from memqos.api.snapshot import Snapshot, is_snapshot, read_snapshot
-from memqos.cli.kubelets import document_of
+from memqos.api.snapshot import is_snapshot, read_snapshot
+from memqos.cli.snapshots import configuration_of
 from memqos.errors import InputError
 from memqos.host.machine import Roots, read_machine
-from memqos.host.manifests import load
+from memqos.host.manifests import load_one
 from memqos.host.podlogs import pod_names
 from memqos.numa.checkpoint import Loaded
 from memqos.numa.machines import (
@@ -99,7 +99,7 @@ def machine_from(path: str) -> NumaMachine:
     """The machine in a file, a snapshot or a sysfs folder."""
     if os.path.isdir(path):
         return _of_kernel(Roots(sys=path), path)
-    data, name = _bytes(path)
+    name, data = load_one(path)
     document = next(iter(read(data, name)))
     if isinstance(document, InputError):
         raise document
@@ -121,7 +121,7 @@ def machine_beside(path: str, loaded: Loaded | None) -> NumaMachine:
 
 def text_from(path: str) -> str:
     """The text of a state file."""
-    data, name = _bytes(path)
+    name, data = load_one(path)
     try:
         return data.decode()
     except UnicodeDecodeError as error:
@@ -131,14 +131,6 @@ def text_from(path: str) -> str:
 def state_path() -> str:
     """Where this machine's kubelet keeps its state."""
     return f"{Roots().kubelet}/{STATE_FILE}"
-
-
-def kubelet_text(snapshot: Snapshot, file: str) -> Document | None:
-    """The kubelet's configuration out of a snapshot."""
-    text = snapshot.kubelet_configuration
-    if not text:
-        return None
-    return document_of(text.encode(), f"{file} (kubelet_configuration)", "KubeletConfiguration")
 
 
 def _live(*, with_state: bool) -> Site:
@@ -169,7 +161,7 @@ def _of_kernel(roots: Roots, source: str) -> NumaMachine:
 
 
 def _of_snapshot(file: str, machine: str | None, state: str | None, *, with_state: bool) -> Site:
-    data, name = _bytes(file)
+    name, data = load_one(file)
     snapshot = read_snapshot(data, name)
     found = machine_of_kernel(snapshot.machine) if machine is None else machine_from(machine)
     if found is None:
@@ -193,14 +185,6 @@ def _of_snapshot(file: str, machine: str | None, state: str | None, *, with_stat
             if pod.metadata.uid is not None
         },
         pods=pods,
-        kubelet=kubelet_text(snapshot, name),
+        kubelet=configuration_of(snapshot, name),
         version=snapshot.kubelet or None,
     )
-
-
-def _bytes(path: str) -> tuple[bytes, str]:
-    for name, data in load([path]):
-        if isinstance(data, InputError):
-            raise data
-        return data, name
-    raise InputError("nothing to read", file=path)

@@ -5,11 +5,22 @@ Without a machine it is held against the one it was written on, as far as it tel
 
 from collections.abc import Iterable
 
+import click
 import msgspec
 
-from memqos.cli.numa.sources import THIS_MACHINE, Site, machine_beside, site_of, state_path
+from memqos.cli.numa.sources import (
+    STATE_FILE,
+    THIS_MACHINE,
+    Site,
+    machine_beside,
+    site_of,
+    state_path,
+    text_from,
+)
 from memqos.cli.numa.terms import kubelet_of, settings_of
 from memqos.draw.numa_refusals import start_sentences, state_sentences
+from memqos.errors import InputError
+from memqos.host.snapshots import load_snapshot
 from memqos.numa.checkpoint import Loaded
 from memqos.numa.machines import machine_of_state
 from memqos.numa.manager import POLICIES, Settings, StartRefused, start
@@ -27,6 +38,8 @@ class Ground(msgspec.Struct, frozen=True):
     reserved: str | None
     release: str | None
     gates: tuple[str, ...]
+    snapshot: str | None = None
+    """Where state, machine and kubelet are told together."""
 
 
 class Standing(msgspec.Struct, frozen=True):
@@ -46,15 +59,33 @@ def ground_of(
     reserved: str | None,
     release: str | None,
     gates: Iterable[str],
+    snapshot: str | None = None,
 ) -> Ground:
     """What the options come to; without a file it is this machine's, on this machine."""
+    if snapshot is not None:
+        if file is not None or machine is not None:
+            raise click.UsageError("--snapshot has its own state and machine")
+        name = f"{snapshot} ({STATE_FILE})"
+        return Ground(name, None, kubelet, reserved, release, tuple(gates), snapshot)
     if file is None:
         file, machine = state_path(), machine or THIS_MACHINE
     return Ground(file, machine, kubelet, reserved, release, tuple(gates))
 
 
+def text_under(ground: Ground) -> str:
+    """The state as it stands."""
+    if ground.snapshot is None:
+        return text_from(ground.file)
+    text = load_snapshot(ground.snapshot).memory_manager_state
+    if text is None:
+        raise InputError("this snapshot holds no state", file=ground.snapshot, field=STATE_FILE)
+    return text
+
+
 def site_under(ground: Ground, loaded: Loaded) -> Site:
     """The node a state is looked at on."""
+    if ground.snapshot is not None:
+        return site_of(None, None, ground.snapshot)
     if ground.machine is None:
         return Site(machine_of_state(loaded.state), ITSELF, loaded, ground.file)
     if ground.machine == THIS_MACHINE:

@@ -1,7 +1,7 @@
 """Replays recorded admissions: limit ranges, quotas, resizes, and what autoscalers see."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,9 +11,9 @@ from memqos.api.defaulting import decoded, defaulted, prepared
 from memqos.api.pod import Container, Pod, ResourceRequirements
 from memqos.api.qos import qos_class
 from memqos.api.quantity import Quantity
-from memqos.api.resources import Amounts, Resources, spelled
-from memqos.api.shape import Part, Shape, shape_of, written
-from memqos.cli.replay.pods import Case, release_of
+from memqos.api.resources import spelled
+from memqos.api.shape import shape_of, written
+from memqos.cli.replay.pods import Case, release_of, shape_data, spelled_amounts
 from memqos.cluster import hpa
 from memqos.cluster.limitrange import LimitRange, completed, mutated, range_of
 from memqos.cluster.limitrange_checks import Violation, compared, denial
@@ -38,17 +38,17 @@ def limitrange(case: Case) -> dict[str, Any]:
         changed = mutated(decoded(pod, release), ranges, release)
         # Recorded without the last step of creation, which drops what a disabled gate rules.
         stored = prepared(changed, release) if release.enabled("PodLevelResources") else changed
-        actual = {"mutated": _shape(pod, changed), "stored": _shape(pod, stored)}
+        actual = {"mutated": shape_data(pod, changed), "stored": shape_data(pod, stored)}
     else:
         stored = mutated(shape_of(pod, release), ranges, release)
-        actual = {"mutated": _shape(pod, stored)}
+        actual = {"mutated": shape_data(pod, stored)}
     whole_pod = compared(stored, release)
     found = denial(stored, ranges, release)
     texts = dict(_texts(case))
     violations = [] if found is None else [_violation(item, texts) for item in found.violations]
     return actual | {
-        "pod_requests": _spelled(whole_pod.requests),
-        "pod_limits": _spelled(whole_pod.limits),
+        "pod_requests": spelled_amounts(whole_pod.requests),
+        "pod_limits": spelled_amounts(whole_pod.limits),
         "denied": found is not None,
         "denied_by": None if found is None else found.index,
         "violations": sorted(violations, key=lambda item: json.dumps(item, sort_keys=True)),
@@ -62,7 +62,7 @@ def quota_usage(case: Case) -> dict[str, Any]:
     terms = msgspec.convert(case["scope_selectors"], list[ScopeSelectorTerm])
     return {
         "qos": qos_class(shape_of(pod, release), release),
-        "usage": _spelled(usage(pod, release, _NOW)),
+        "usage": spelled_amounts(usage(pod, release, _NOW)),
         "scopes": {scope: in_scope(ScopeSelectorTerm(scope), pod, release) for scope in SCOPES},
         "selector_matches": [in_scope(term, pod, release) for term in terms],
     }
@@ -94,7 +94,7 @@ def quota_admission(case: Case) -> dict[str, Any]:
         }
         or None,
         "missing": {item.resource: list(item.containers) for item in verdict.missing} or None,
-        "new_used": {name: _spelled(used) for name, used in verdict.new_used.items()}
+        "new_used": {name: spelled_amounts(used) for name, used in verdict.new_used.items()}
         if verdict.allowed
         else None,
     }
@@ -109,8 +109,8 @@ def resize(case: Case) -> dict[str, Any]:
     return {
         "valid": result.valid,
         "errors": [{"field": error.field, "type": error.type} for error in result.errors],
-        "old_effective": _shape(old, result.before) | {"qos": result.class_before},
-        "new_effective": _shape(new, result.after) | {"qos": result.class_after},
+        "old_effective": shape_data(old, result.before) | {"qos": result.class_before},
+        "new_effective": shape_data(new, result.after) | {"qos": result.class_after},
         "qos_changed": result.class_before != result.class_after,
     }
 
@@ -207,26 +207,3 @@ def _texts(value: Any) -> Iterator[tuple[int, str]]:
         except InputError:
             return
         yield quantity.milli, quantity.canonical
-
-
-def _shape(pod: Pod, shape: Shape) -> dict[str, Any]:
-    return {
-        "containers": _named(pod.spec.containers or (), shape.containers),
-        "init_containers": _named(pod.spec.init_containers or (), shape.init_containers),
-        "pod": None if shape.pod is None else _stanza(shape.pod),
-    }
-
-
-def _named(containers: Iterable[Container], parts: Iterable[Part]) -> list[dict[str, Any]]:
-    return [
-        {"name": container.name} | _stanza(part)
-        for container, part in zip(containers, parts, strict=True)
-    ]
-
-
-def _stanza(resources: Part | Resources) -> dict[str, Any]:
-    return {"requests": _spelled(resources.requests), "limits": _spelled(resources.limits)}
-
-
-def _spelled(amounts: Amounts) -> dict[str, str]:
-    return {name: spelled(name, amount) for name, amount in amounts.items()}

@@ -48,7 +48,7 @@ def pod_semantics(case: Case) -> dict[str, Any]:
     shape = defaulted(pod, release)
     errors = validate(pod, shape, release)
     actual: dict[str, Any] = {
-        "defaulted": _defaulted(pod, shape),
+        "defaulted": shape_data(pod, shape),
         "errors": sorted(
             [{"field": error.field, "type": error.type} for error in errors],
             key=lambda error: (error["field"], error["type"]),
@@ -67,12 +67,12 @@ def pod_semantics(case: Case) -> dict[str, Any]:
         )
     actual |= {
         "qos_class": computed_class(shape, release),
-        "requests": _spelled(pod_requests(shape, release)),
-        "requests_without_overhead": _spelled(pod_requests(shape, release, overhead=False)),
-        "requests_from_containers": _spelled(
+        "requests": spelled_amounts(pod_requests(shape, release)),
+        "requests_without_overhead": spelled_amounts(pod_requests(shape, release, overhead=False)),
+        "requests_from_containers": spelled_amounts(
             pod_requests(msgspec.structs.replace(shape, pod=None), release)
         ),
-        "limits": _spelled(pod_limits(shape, release)),
+        "limits": spelled_amounts(pod_limits(shape, release)),
     }
     if shape.windows:
         return actual
@@ -110,7 +110,8 @@ def unified(settings: Settings) -> dict[str, str]:
     }
 
 
-def _defaulted(pod: Pod, shape: Shape) -> dict[str, Any]:
+def shape_data(pod: Pod, shape: Shape) -> dict[str, Any]:
+    """What a pod and its containers ask for, as it is recorded."""
     return {
         "containers": _named(pod.spec.containers or (), shape.containers),
         "init_containers": _named(pod.spec.init_containers or (), shape.init_containers),
@@ -126,10 +127,14 @@ def _named(containers: Iterable[Container], parts: Iterable[Part]) -> list[dict[
 
 
 def _stanza(resources: Part | Resources) -> dict[str, Any]:
-    return {"requests": _spelled(resources.requests), "limits": _spelled(resources.limits)}
+    return {
+        "requests": spelled_amounts(resources.requests),
+        "limits": spelled_amounts(resources.limits),
+    }
 
 
-def _spelled(amounts: Amounts) -> dict[str, str]:
+def spelled_amounts(amounts: Amounts) -> dict[str, str]:
+    """Amounts as Kubernetes prints them."""
     return {name: spelled(name, amount) for name, amount in amounts.items()}
 
 

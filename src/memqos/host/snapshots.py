@@ -1,0 +1,10 @@
+"""The snapshot of a node in a file."""
+
+from memqos.api.snapshot import Snapshot, read_snapshot
+from memqos.host.manifests import load_one
+
+
+def load_snapshot(file: str) -> Snapshot:
+    """The snapshot in a file; one of a form that is not known is refused."""
+    name, data = load_one(file)
+    return read_snapshot(data, name)

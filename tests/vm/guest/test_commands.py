@@ -1,0 +1,187 @@
+"""The commands on a node of this machine: what they say, and what the kernel does then."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from click.testing import CliRunner
+from tests.builders import stanza
+from tests.vm.guest.node import RELEASE, Node, a_pod
+from tests.vm.guest.support import MI, ROOT, Cgroup, protection_is_recursive, wait_until
+from tests.vm.harness.topology import Topology
+
+from memqos.cli.main import cli
+from memqos.host.tree import read_tree
+from memqos.plan.changes import MANAGED
+
+MACHINES = {"plain": Topology()}
+
+# No whole number of pages, so that the kernel rounds.
+BURSTABLE = stanza("16000001", "120000001")
+GUARANTEED = stanza("24000003", "24000003", cpu=(1, 1))
+OPTIONS = "nosuid,nodev,noexec,nsdelegate"
+
+
+class Said(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+class Shell:
+    """Types commands about one node."""
+
+    def __init__(self, node: Node, folder: Path) -> None:
+        self.node = node
+        self._journal = ("--journal", str(folder / "journal"))
+        terms = ("--kubelet", str(node.kubelet), "--release", RELEASE)
+        self._terms = ("--pods", str(node.pods), *terms)
+
+    def plan(self, *arguments: str) -> Said:
+        return memqos("plan", *arguments, *self._terms)
+
+    def apply(self, *arguments: str) -> Said:
+        return memqos("apply", "--yes", *arguments, *self._terms, *self._journal)
+
+    def apply_saved(self, plan: Path) -> Said:
+        return in_a_process_of_its_own("apply", "--yes", str(plan), *self._journal)
+
+    def rollback(self) -> Said:
+        return memqos("rollback", *self._journal)
+
+    def doctor(self, seconds: float = 0.1) -> dict[str, dict[str, Any]]:
+        done = memqos("doctor", "--seconds", str(seconds), "-o", "json", *self._terms)
+        assert done.code in (0, 2), done.err
+        return {each["rule"]: each for each in json.loads(done.out)["findings"]}
+
+
+def memqos(*arguments: str) -> Said:
+    """In this process: a new one takes seconds to import in the machine."""
+    done = CliRunner().invoke(cli, arguments, standalone_mode=False, catch_exceptions=False)
+    return Said(done.return_value or 0, done.stdout, done.stderr)
+
+
+def in_a_process_of_its_own(*arguments: str) -> Said:
+    command = [sys.executable, "-m", "memqos.cli.main", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return Said(done.returncode, done.stdout, done.stderr)
+
+
+@pytest.fixture
+def shell(kubepods: Cgroup, tmp_path: Path) -> Shell:
+    pods = [a_pod("burstable", {"app": BURSTABLE}), a_pod("guaranteed", {"app": GUARANTEED})]
+    return Shell(Node(tmp_path, kubepods, pods), tmp_path)
+
+
+def values() -> dict[str, dict[str, str]]:
+    return read_tree(str(ROOT), MANAGED, ["/kubepods"]).cgroups
+
+
+def test_a_node_is_converged_by_apply_and_as_before_after_rollback(
+    shell: Shell, tmp_path: Path
+) -> None:
+    before, plan = values(), tmp_path / "plan.json"
+    planned = shell.plan("--out", str(plan), "-o", "json")
+    assert planned.code == 2
+    changes = json.loads(planned.out)["changes"]
+    high = shell.node.container("burstable", "app")
+    assert {change["file"] for change in changes} == {"memory.min", "memory.low", "memory.high"}
+
+    applied = shell.apply_saved(plan)
+    assert applied.code == 0, applied.err
+    assert applied.out.endswith(f"{len(changes)} written\n")
+    now = values()
+    assert [now[c["path"]][c["file"]] for c in changes] == [c["new"] for c in changes]
+    assert high.number("memory.high") % 4096 == 0 < 120000001 % 4096
+
+    again = shell.plan()
+    assert (again.code, again.out.splitlines()[-1]) == (0, "converged: nothing to change")
+    assert shell.apply().out == "converged: nothing to change\n"
+
+    assert shell.rollback().out == f"{len(changes)} put back\n"
+    assert values() == before
+    assert shell.rollback().out == "nothing to put back\n"
+
+
+def test_a_container_past_its_applied_memory_high_is_throttled_and_doctor_sees_it(
+    shell: Shell,
+) -> None:
+    app = shell.node.container("burstable", "app")
+    assert shell.apply().code == 0
+    high = app.number("memory.high")
+    assert 0 < high < app.number("memory.max")
+    workload = app.workload()
+    workload.hold(high - 24 * MI)
+    assert app.events()["high"] == 0
+    workload.ask(28 * MI)
+    wait_until("it is throttled", lambda: app.events()["high"] > 50)
+    found = shell.doctor(seconds=5)
+    (rule,) = found.keys() & {"throttling/now", "throttling/livelock"}
+    assert found[rule]["where"] == "default/burstable app"
+    assert workload.alive
+    assert app.events()["oom_kill"] == 0
+    assert shell.rollback().code == 0
+    wait_until("it goes on", workload.answered)
+
+
+def test_memory_high_below_what_cannot_be_reclaimed_is_withheld_unless_forced(
+    shell: Shell,
+) -> None:
+    app = shell.node.container("burstable", "app")
+    app.workload().hold(110 * MI)
+    withheld = shell.apply()
+    assert withheld.code == 2
+    assert "withheld: /kubepods/burstable/podburstable/burstableapp/memory.high" in withheld.err
+    assert app.read("memory.high") == "max"
+    forced = shell.apply("--force", "--timeout", "0.5")
+    assert forced.code == 0, forced.err
+    assert app.number("memory.high") < app.number("memory.current")
+    assert shell.rollback().code == 0
+    assert app.read("memory.high") == "max"
+
+
+def test_doctor_names_the_cgroup_that_withholds_the_memory_controller(shell: Shell) -> None:
+    assert "tree/memory-controller" not in shell.doctor()
+    for path in ("kubepods/burstable/podburstable", "kubepods/burstable"):
+        (ROOT / path / "cgroup.subtree_control").write_text("-memory")
+    found = shell.doctor()["tree/memory-controller"]
+    assert found["where"] == "/kubepods/burstable"
+    assert found["severity"] == "error"
+
+
+@pytest.mark.parametrize("recursive", [True, False])
+def test_doctor_tells_how_the_mount_hands_on_protection(shell: Shell, recursive: bool) -> None:
+    app = shell.node.container("burstable", "app")
+    shell.node.pod("burstable").write(memory_low=32 * MI)
+    shell.node.cgroups["/kubepods/burstable"].write(memory_low=32 * MI)
+    shell.node.cgroups["/kubepods"].write(memory_low=64 * MI)
+    app.workload().hold(24 * MI)
+    shell.node.container("guaranteed", "app").workload().hold(8 * MI)
+    with mounted(recursive=recursive):
+        found = shell.doctor()
+    assert ("machine/recursive-protection" in found) is not recursive
+    assert ("protection/unasked-low" in found) is recursive
+    if recursive:
+        assert found["protection/unasked-low"]["evidence"][0].startswith("default/guaranteed: ")
+
+
+@contextmanager
+def mounted(*, recursive: bool) -> Iterator[None]:
+    """The cgroups mounted with or without memory_recursiveprot."""
+    before = protection_is_recursive()
+    _remount(recursive)
+    try:
+        assert protection_is_recursive() is recursive
+        yield
+    finally:
+        _remount(before)
+
+
+def _remount(recursive: bool) -> None:
+    options = f"remount,{OPTIONS}{',memory_recursiveprot' if recursive else ''}"
+    subprocess.run(["mount", "-o", options, "cgroup2", str(ROOT)], check=True)
