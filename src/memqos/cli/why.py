@@ -117,9 +117,10 @@ def _chosen(found: list[Recording], container: str | None) -> list[Recording]:
 
 def _in_snapshot(file: str, namespace: str, pod: str, container: str | None) -> "list[Story]":
     from memqos.agent.snapshot_story import stories_in
-    from memqos.cli.snapshots import names_in, snapshot_from
+    from memqos.cli.snapshots import names_in
+    from memqos.host.snapshots import load_snapshot
 
-    snapshot = snapshot_from(file)
+    snapshot = load_snapshot(file)
     stories = list(stories_in(snapshot, names_in(snapshot, file), namespace, pod))
     if not stories:
         names = {
