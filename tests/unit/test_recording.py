@@ -69,8 +69,8 @@ def levels(records: list[Record]) -> list[int]:
     return [record.at // SECOND for record in records if isinstance(record, Level)]
 
 
-def test_a_container_that_does_nothing_leaves_a_level_a_minute() -> None:
-    assert levels(recorded(*[reading(second) for second in range(0, 200, 5)])) == [0, 60, 120, 180]
+def test_a_container_that_does_nothing_leaves_a_level_every_five_minutes() -> None:
+    assert levels(recorded(*[reading(second) for second in range(0, 700, 5)])) == [0, 300, 600]
 
 
 def test_a_level_is_told_when_usage_has_changed_by_a_twentieth_of_the_limit() -> None:
@@ -113,9 +113,9 @@ def test_before_a_kill_comes_how_it_was_just_before() -> None:
 
 
 def test_the_limit_met_a_thousand_times_is_one_record() -> None:
-    met = [reading(5 * number, 199, max_events=number * 999) for number in range(13)]
+    met = [reading(5 * number, 199, max_events=number * 999) for number in range(61)]
     found = [record for record in recorded(*met) if isinstance(record, Counted)]
-    assert found == [Counted(60 * SECOND, "max", 12 * 999)]
+    assert found == [Counted(300 * SECOND, "max", 60 * 999)]
 
 
 def test_a_reading_tells_page_cache_from_shared_memory() -> None:

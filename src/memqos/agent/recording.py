@@ -1,6 +1,6 @@
 """What of a container is worth recording: levels that change, episodes, what the kernel counted.
 
-Looked at every few seconds, a container that does nothing leaves a record a minute.
+Looked at every few seconds, a container that does nothing leaves a record every five minutes.
 """
 
 from collections.abc import Mapping
@@ -48,7 +48,7 @@ class Pace(msgspec.Struct, frozen=True):
     """How often levels are recorded. Times are in milliseconds."""
 
     at_most: int = 5_000
-    at_least: int = 60_000
+    at_least: int = 300_000
     change: float = 0.05
     """Share of its limit, or else of what it used, by which usage must have changed."""
     quiet: int = 30_000
