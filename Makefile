@@ -29,7 +29,7 @@ ci_tools := $(if $(filter true,$(CI)),$(shell [ `id -u` = 0 ] && command -v apt-
 help:
 	@echo 'make demo      explain the bundled examples'
 	@echo 'make test      lint, then all tests'
-	@echo 'make vm-tools  as root: what the tests on a real kernel, and of the alerts, need'
+	@echo 'make vm-tools  as root: what the tests on a real kernel need'
 	@echo 'make browser-tools  as root: what the tests in a real browser need'
 	@echo 'make lint      style, types and import contracts'
 	@echo 'make image     as root: an OCI image, for containerd or any other runtime to import'

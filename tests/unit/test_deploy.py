@@ -11,7 +11,7 @@ from typing import Any, Final
 import pytest
 import yaml
 from tests.commands import ROOT
-from tests.vm.harness.tools import CHECKERS, how_to_get_them, program
+from tests.vm.harness.tools import CHECKERS, program
 
 from memqos.agent.metric_names import KEP, METRICS, Metric
 from memqos.serve.exposition import Family, Histogram, Sample, exposition, labels
@@ -28,7 +28,7 @@ SUFFIXES: Final = ("_bucket", "_sum", "_count")
 
 with_promtool = pytest.mark.skipif(
     program("promtool") is None,
-    reason=f"promtool, of Debian's {CHECKERS['promtool']}, is not here; {how_to_get_them()}",
+    reason=f"promtool is not here; it comes with Debian's {CHECKERS['promtool']}, and a server",
 )
 
 
