@@ -96,7 +96,7 @@ def figures(module: str, topology: Topology) -> list[Figures]:
     """What the machine has printed."""
     image = images.built() or images.image()
     with tempfile.TemporaryDirectory() as folder:
-        outcome = run(Job(module, topology, image, payload(Path(folder))), Path(folder))
+        outcome = run(Job((module,), topology, image, payload(Path(folder))), Path(folder))
     lines = [line for line in outcome.output.splitlines() if line.startswith("FIGURES ")]
     if not lines or outcome.exit_code != 0:
         sys.exit(outcome.story())
