@@ -65,13 +65,12 @@ def report() -> Iterator[str]:
 
 
 def _slopes(folder: str) -> Iterator[str]:
-    costs: list[Cost] = []
-    for pods in SIZES:
-        path = f"{folder}/{pods}.json"
+    paths = [f"{folder}/{pods}.json" for pods in SIZES]
+    for pods, path in zip(SIZES, paths, strict=True):
         write(path, Cluster(pods))
-        costs += _in_turns([_audit(path)])
-        os.unlink(path)
-        yield f"{pods:7,} pods              {costs[-1].cpu:6.2f} s  {costs[-1].resident >> 20} MiB"
+    costs = _in_turns([_audit(path) for path in paths])
+    for pods, cost in zip(SIZES, costs, strict=True):
+        yield f"{pods:7,} pods             {cost.cpu:6.2f} s  {_size(cost)}"
     slopes = [
         (costs[place + 1].cpu - costs[place].cpu) / (SIZES[place + 1] - SIZES[place]) * 1e6
         for place in range(len(SIZES) - 1)
