@@ -131,8 +131,6 @@ class Live:
             raise click.UsageError("-l selects among all pods: give no FILE with it")
         if given:
             return given
-        if not self.is_asked:
-            raise click.UsageError("Missing argument 'FILE…', or -n or -l for a live cluster.")
         return (LIVE_PODS,)
 
     def insist_on_use(self, *paths: str | None) -> None:

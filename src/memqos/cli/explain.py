@@ -62,7 +62,11 @@ def command(
     """
     wanted = asked(**options_of(options))
     live = Live(context, namespace, selector)
-    if not files and wanted.snapshot is not None and not live.is_asked:
+    if not files and not live.is_asked:
+        if wanted.snapshot is None:
+            raise click.UsageError(
+                "explain what? Give FILE…, --snapshot, or -n or -l for a live cluster"
+            )
         files = (wanted.snapshot,)
     files = live.files(files)
     live.insist_on_use(*files, options["node"])

@@ -28,20 +28,20 @@ POLICIES: Final[tuple[str, ...]] = (*get_args(Policy), "Disabled")
 _LARGEST_PAGE: Final = 1 << 30
 
 
-class Asked(msgspec.Struct, frozen=True):
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
     """What the options say, as they were given."""
 
     release: str | None
     gates: dict[str, bool]
     kubelet: str | None
     node: str | None
-    snapshot: str | None
+    snapshot: str | None = None
     capacity: int | None
     allocatable: int | None
     factor: float | None
     policy: str | None
     page_size: int | None
-    placement: Placement | None
+    placement: Placement | None = None
     server: str | None = None
     """The version of the API server that was asked."""
 
@@ -126,7 +126,7 @@ def asked(**options: Any) -> Asked:
     page = options["page_size"]
     if page is not None and (page & (page - 1) or not 0 < page <= _LARGEST_PAGE):
         raise click.BadParameter("a page size is a power of two", param_hint="--page-size")
-    if options["node"] is not None and options["snapshot"] is not None:
+    if options["node"] is not None and options.get("snapshot") is not None:
         raise click.UsageError("--node and --snapshot exclude each other")
     return Asked(**{**options, "gates": gates_of(options["gates"])})
 
