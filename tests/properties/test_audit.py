@@ -9,7 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from memqos.cli.audit_reading import Order, Survey
-from memqos.findings.tallies import Sizes, Tallies
+from memqos.findings.counting import Sizes
+from memqos.findings.tallies import Tallies
 from memqos.host import dumps
 from memqos.host.dumps import dump_of
 from memqos.plan.terms import Terms

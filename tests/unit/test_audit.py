@@ -21,8 +21,9 @@ from memqos.findings.catalogue import AUDIT, DOCTOR, RULES
 from memqos.findings.census import Census, Used
 from memqos.findings.cluster import chosen, judge
 from memqos.findings.contrast import contrast
+from memqos.findings.counting import tally
 from memqos.findings.finding import Finding
-from memqos.findings.tallies import NodeTally, tally
+from memqos.findings.tallies import NodeTally
 from memqos.plan.brief import brief_on, outline_of
 from memqos.plan.effective import Claim, effective
 from memqos.plan.pod import plan_pod

@@ -10,7 +10,8 @@ import pytest
 from memqos.api.dumptext import Found, Layout, Scanner, layout_of
 from memqos.cli.audit_reading import Order, Survey
 from memqos.errors import InputError
-from memqos.findings.tallies import Sizes, Tallies
+from memqos.findings.counting import Sizes
+from memqos.findings.tallies import Tallies
 from memqos.host import dumps
 from memqos.host.dumps import dump_of
 from memqos.plan.terms import Terms

@@ -16,7 +16,8 @@ from memqos.cluster.quota import ResourceQuota
 from memqos.errors import InputError
 from memqos.findings.cases import Cases
 from memqos.findings.census import Census, Place, Taken, Used
-from memqos.findings.tallies import Sizes, Tallies, added, tally
+from memqos.findings.counting import Sizes, tally
+from memqos.findings.tallies import Tallies, added
 from memqos.host.dumps import Block, Reading, Source, Yaml, text_of
 from memqos.plan.terms import Terms
 

@@ -16,8 +16,9 @@ from memqos.api.thresholds import MEMORY_AVAILABLE, read_thresholds
 from memqos.cluster.limitrange import LimitRange, completed, range_of
 from memqos.cluster.quota import ResourceQuota
 from memqos.errors import InputError
+from memqos.findings.counting import Sizes
 from memqos.findings.spread import NOTHING, Unasked, unasked
-from memqos.findings.tallies import GroupTally, NodeTally, Sizes, SpaceTally, Tallies
+from memqos.findings.tallies import GroupTally, NodeTally, SpaceTally, Tallies
 from memqos.plan.levels import Demand, plan_levels
 from memqos.plan.setting import Settings
 from memqos.plan.terms import Terms
