@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from memqos.draw.look import BOLD, NAME, ROOT, SMALL, TITLE, filled, patterns, style
+from memqos.draw.look import BOLD, NAME, SMALL, TITLE, drawing, filled
 from memqos.draw.scale import (
     LEFT,
     RIGHT,
@@ -18,7 +18,6 @@ from memqos.draw.scale import (
     zones,
 )
 from memqos.draw.svg import (
-    NAMESPACE,
     Flag,
     Mark,
     Markup,
@@ -86,22 +85,8 @@ def levels_svg(charts: Sequence[Chart]) -> str:
     for chart in charts:
         drawn, y = _chart(chart, y, key=not body)
         body.append(drawn)
-    return el(
-        "svg",
-        el("title", ", ".join([chart.title for chart in charts]), id=f"{ROOT}-title"),
-        el("desc", _spoken(charts), id=f"{ROOT}-desc"),
-        style(),
-        patterns(),
-        el("rect", class_="paper", width=WIDTH, height=y, rx=8),
-        *body,
-        xmlns=NAMESPACE,
-        class_=ROOT,
-        role="img",
-        aria_labelledby=f"{ROOT}-title {ROOT}-desc",
-        width=WIDTH,
-        height=y,
-        viewBox=f"0 0 {WIDTH} {number(y)}",
-    )
+    title = ", ".join([chart.title for chart in charts])
+    return drawing(title, _spoken(charts), body, WIDTH, y)
 
 
 # Each part is told where it starts and says where it ends.

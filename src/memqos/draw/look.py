@@ -4,10 +4,10 @@ Everything is said at least twice, by colour and by pattern, shape or word, and 
 that know neither variables nor media queries: they show what stands outside of those.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
-from memqos.draw.svg import Markup, el
+from memqos.draw.svg import NAMESPACE, Markup, el, number
 
 ROOT: Final = "memqos"
 """The class of the picture itself."""
@@ -69,6 +69,29 @@ def style() -> Markup:
     light = _rules([*_SHAPES, *[(selector, look) for selector, look, _ in COLOURS]])
     dark = _rules([(selector, look) for selector, _, look in COLOURS])
     return el("style", Markup(f"{light}@media (prefers-color-scheme:dark){{{dark}}}"))
+
+
+def drawing(
+    title: str, spoken: str, parts: Sequence[Markup], width: float, height: float, *own: Markup
+) -> Markup:
+    """A whole SVG document on paper; `own` is style of its own, `spoken` is for who cannot see."""
+    return el(
+        "svg",
+        el("title", title, id=f"{ROOT}-title"),
+        el("desc", spoken, id=f"{ROOT}-desc"),
+        style(),
+        *own,
+        patterns(),
+        el("rect", class_="paper", width=width, height=height, rx=8),
+        *parts,
+        xmlns=NAMESPACE,
+        class_=ROOT,
+        role="img",
+        aria_labelledby=f"{ROOT}-title {ROOT}-desc",
+        width=width,
+        height=height,
+        viewBox=f"0 0 {number(width)} {number(height)}",
+    )
 
 
 def _rules(looks: Iterable[tuple[str, str]]) -> str:

@@ -5,11 +5,11 @@ from typing import Final
 
 from memqos.api.nodelists import named_nodes, node_list
 from memqos.api.resources import MEMORY
-from memqos.draw.look import BOLD, ROOT, SMALL, TITLE, filled, patterns, style
+from memqos.draw.look import BOLD, SMALL, TITLE, drawing, filled
 from memqos.draw.numa_segments import Holder, Kind, NodeBar, Segment, holders_of, node_bars
 from memqos.draw.numa_tables import POOL
 from memqos.draw.scale import LEFT, RIGHT, Axis, axis_to, short_size
-from memqos.draw.svg import NAMESPACE, Markup, el, number, shortened, text_width
+from memqos.draw.svg import Markup, el, number, shortened, text_width
 from memqos.numa.machines import NumaMachine
 from memqos.numa.state import State
 
@@ -69,22 +69,7 @@ def map_svg(machine: NumaMachine, state: State | None, names: Mapping[str, str],
         drawn, y = _distances(machine, y + LINE)
         parts.append(drawn)
     height = y + MARGIN
-    return el(
-        "svg",
-        el("title", title, id=f"{ROOT}-title"),
-        el("desc", _spoken(bars, holders), id=f"{ROOT}-desc"),
-        style(),
-        patterns(),
-        el("rect", class_="paper", width=WIDTH, height=height, rx=8),
-        *parts,
-        xmlns=NAMESPACE,
-        class_=ROOT,
-        role="img",
-        aria_labelledby=f"{ROOT}-title {ROOT}-desc",
-        width=WIDTH,
-        height=height,
-        viewBox=f"0 0 {WIDTH} {number(height)}",
-    )
+    return drawing(title, _spoken(bars, holders), parts, WIDTH, height)
 
 
 def _look(segment: Segment) -> Look:

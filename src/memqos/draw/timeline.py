@@ -6,10 +6,9 @@ from typing import Final, Literal
 
 import msgspec
 
-from memqos.draw.look import BOLD, ROOT, SMALL, TITLE, filled, patterns, style
+from memqos.draw.look import BOLD, ROOT, SMALL, TITLE, drawing, filled
 from memqos.draw.scale import axis_to, short_size
 from memqos.draw.svg import (
-    NAMESPACE,
     Flag,
     Mark,
     Markup,
@@ -114,23 +113,9 @@ def timeline_svg(timelines: Sequence[Timeline]) -> str:
     for timeline in timelines:
         drawn, y = _timeline(timeline, y, key=not body)
         body.append(drawn)
-    return el(
-        "svg",
-        el("title", ", ".join([each.title for each in timelines]), id=f"{ROOT}-title"),
-        el("desc", " ".join([_spoken(each) for each in timelines]), id=f"{ROOT}-desc"),
-        style(),
-        _own_style(),
-        patterns(),
-        el("rect", class_="paper", width=WIDTH, height=y, rx=8),
-        *body,
-        xmlns=NAMESPACE,
-        class_=ROOT,
-        role="img",
-        aria_labelledby=f"{ROOT}-title {ROOT}-desc",
-        width=WIDTH,
-        height=y,
-        viewBox=f"0 0 {WIDTH} {number(y)}",
-    )
+    title = ", ".join([each.title for each in timelines])
+    spoken = " ".join([_spoken(each) for each in timelines])
+    return drawing(title, spoken, body, WIDTH, y, _own_style())
 
 
 def _timeline(timeline: Timeline, top: float, *, key: bool) -> tuple[Markup, float]:
