@@ -85,43 +85,25 @@ def _about_values(core: Reconciler, cgroups: list[tuple[str, Cgroup]]) -> Iterat
     yield _family(
         names.PENDING_CHANGES, [Sample(labels(file=file), counts[file]) for file in FILES]
     )
-    yield _family(
-        names.DESIRED,
-        [
-            Sample(*each)
-            for labelled, cgroup in cgroups
-            for each in _desired(labelled, cgroup, page)
-        ],
-    )
-    yield _family(
-        names.ACTUAL,
-        [
-            Sample(_with_file(labelled, file), _bytes(content))
-            for labelled, cgroup in cgroups
-            if (found := known.get(cgroup.path)) is not None
-            for file in FILES
-            if (content := found.files.get(file)) is not None
-        ],
-    )
     levelled = [(labels(level=level), cgroup) for level, cgroup in above]
-    yield _family(
-        names.LEVEL_DESIRED,
-        [
-            Sample(*each)
-            for labelled, cgroup in levelled
-            for each in _desired(labelled, cgroup, page)
-        ],
-    )
-    yield _family(
-        names.LEVEL_ACTUAL,
-        [
-            Sample(_with_file(labelled, file), _bytes(content))
-            for labelled, cgroup in levelled
-            if (found := known.get(cgroup.path)) is not None
-            for file in FILES
-            if (content := found.files.get(file)) is not None
-        ],
-    )
+    for desired, actual, of in (
+        (names.DESIRED, names.ACTUAL, cgroups),
+        (names.LEVEL_DESIRED, names.LEVEL_ACTUAL, levelled),
+    ):
+        yield _family(
+            desired,
+            [Sample(*each) for labelled, cgroup in of for each in _desired(labelled, cgroup, page)],
+        )
+        yield _family(
+            actual,
+            [
+                Sample(_with_file(labelled, file), _bytes(content))
+                for labelled, cgroup in of
+                if (found := known.get(cgroup.path)) is not None
+                for file in FILES
+                if (content := found.files.get(file)) is not None
+            ],
+        )
 
 
 def _desired(labelled: str, cgroup: Cgroup, page: int) -> Iterator[tuple[str, float]]:
