@@ -1,24 +1,21 @@
 """The kubelet's own endpoint is asked as its operators allow, and every refusal says what to do."""
 
 import os
-import shutil
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.fakes.asking import refusal, with_openssl
 from tests.fakes.kubelet import FakeKubelet, Identity, fake_kubelet, self_signed
 
-from memqos.errors import InputError, MemqosError, Unreachable
+from memqos.errors import InputError, Unreachable
 from memqos.host import kubelet as client
 from memqos.host.kubelet import Credentials, KubeletEndpoint
 
 PODS = {"kind": "PodList", "apiVersion": "v1", "items": []}
-with_openssl = pytest.mark.skipif(
-    shutil.which("openssl") is None, reason="certificates are made with openssl: install it"
-)
 
 
 @pytest.fixture
@@ -32,12 +29,6 @@ def identity(tmp_path_factory: pytest.TempPathFactory) -> Identity:
     """That of a kubelet, which knows its node's name and no address."""
     name = os.uname().nodename.lower()
     return self_signed(tmp_path_factory.mktemp("pki"), "kubelet", f"DNS:{name}")
-
-
-def refusal(ask: Callable[[], object]) -> str:
-    with pytest.raises(MemqosError) as caught:
-        ask()
-    return str(caught.value)
 
 
 class TestPlain:

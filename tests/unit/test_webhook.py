@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from tests.commands import ROOT, memqos
+from tests.fakes.asking import with_openssl
 from tests.fakes.kubelet import Identity, self_signed
 from tests.fakes.reviews import UID, container, review
 
@@ -28,9 +29,7 @@ from memqos.serve.certificates import Certificate
 from memqos.serve.http import REQUEST_SECONDS, Listener
 from memqos.serve.webhook import BODY, MUTATE, VALIDATE, Webhook
 
-pytestmark = pytest.mark.skipif(
-    shutil.which("openssl") is None, reason="certificates are made with openssl: install it"
-)
+pytestmark = with_openssl
 BEST_EFFORT = review({"containers": [container()]})
 FINE = review({"containers": [container(requests={"memory": "1Gi"})]})
 POLICY = Policy(API_VERSION, KIND, rules=(ForbidClass(id="no-be", forbid=("BestEffort",)),))

@@ -47,29 +47,19 @@ class Site(msgspec.Struct, frozen=True):
     notes: tuple[str, ...] = ()
 
 
-def machine_option(command: F) -> F:
-    """--machine."""
-    return click.option(
-        "--machine",
-        metavar="FILE",
-        help="NUMA nodes in a file, a snapshot, or a sysfs folder.  [default: this machine]",
-    )(command)
-
-
-def snapshot_option(command: F) -> F:
-    """--snapshot."""
-    return click.option(
-        "--snapshot", metavar="FILE", help="A snapshot of a node: machine, state, pods, kubelet."
-    )(command)
-
-
-def state_option(command: F) -> F:
-    """--state."""
-    return click.option(
-        "--state",
-        metavar="FILE",
-        help="The kubelet's memory_manager_state.  [default: this machine's, if there is one]",
-    )(command)
+machine_option = click.option(
+    "--machine",
+    metavar="FILE",
+    help="NUMA nodes in a file, a snapshot, or a sysfs folder.  [default: this machine]",
+)
+snapshot_option = click.option(
+    "--snapshot", metavar="FILE", help="A snapshot of a node: machine, state, pods, kubelet."
+)
+state_option = click.option(
+    "--state",
+    metavar="FILE",
+    help="The kubelet's memory_manager_state.  [default: this machine's, if there is one]",
+)
 
 
 def site_of(

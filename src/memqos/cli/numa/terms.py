@@ -44,22 +44,16 @@ class Kubelet(msgspec.Struct, frozen=True):
     notes: tuple[str, ...] = ()
 
 
-def kubelet_option(command: F) -> F:
-    """--kubelet."""
-    return click.option(
-        "--kubelet",
-        metavar="FILE",
-        help="A KubeletConfiguration.  [default: the snapshot's, else the kubelet's defaults]",
-    )(command)
-
-
-def reserved_option(command: F) -> F:
-    """--reserved."""
-    return click.option(
-        "--reserved",
-        metavar="FLAG",
-        help="reservedMemory as the flag spells it: 0:memory=1Gi;1:memory=512Mi",
-    )(command)
+kubelet_option = click.option(
+    "--kubelet",
+    metavar="FILE",
+    help="A KubeletConfiguration.  [default: the snapshot's, else the kubelet's defaults]",
+)
+reserved_option = click.option(
+    "--reserved",
+    metavar="FLAG",
+    help="reservedMemory as the flag spells it: 0:memory=1Gi;1:memory=512Mi",
+)
 
 
 def equation_options(command: F) -> F:

@@ -1,21 +1,16 @@
 """The API server is asked as a kubeconfig says, and every refusal says what to do."""
 
 import json
-import os
-import shutil
 import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
-from tests.fakes.apiserver import FakeApiServer, fake_api_server, pod
-from tests.fakes.kubelet import Identity, self_signed
+from tests.fakes.apiserver import FakeApiServer, pod
+from tests.fakes.asking import client, refusal
 
-from memqos.errors import MemqosError, Unreachable
+from memqos.errors import Unreachable
 from memqos.host.apiserver.access import Access, Cluster, User
 from memqos.host.apiserver.connection import TRIES, ApiServer
 from memqos.host.apiserver.listing import found, listed, listed_bytes
@@ -28,40 +23,6 @@ from memqos.host.apiserver.resources import (
     QUOTAS,
     Selection,
 )
-
-with_openssl = pytest.mark.skipif(
-    shutil.which("openssl") is None, reason="certificates are made with openssl: install it"
-)
-
-
-@pytest.fixture
-def server() -> Iterator[FakeApiServer]:
-    with fake_api_server() as served:
-        yield served
-
-
-@pytest.fixture(scope="module")
-def identity(tmp_path_factory: pytest.TempPathFactory) -> Identity:
-    return self_signed(tmp_path_factory.mktemp("pki"), "api", "IP:127.0.0.1,DNS:api.example")
-
-
-@pytest.fixture(autouse=True)
-def no_surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in list(os.environ):
-        if name.lower().endswith("_proxy") or name.startswith("KUBE"):
-            monkeypatch.delenv(name)
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-
-
-def client(server: FakeApiServer, user: User | None = None, **cluster: Any) -> ApiServer:
-    asked = Access(Cluster(server.url, **cluster), user or User(), "a test")
-    return ApiServer(asked, silence=2, sleep=lambda _: None)
-
-
-def refusal(ask: Callable[[], object]) -> str:
-    with pytest.raises(MemqosError) as caught:
-        ask()
-    return str(caught.value)
 
 
 class TestLists:

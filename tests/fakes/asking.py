@@ -1,0 +1,27 @@
+"""What tests of clients share: somebody who asks, and what they are told when they may not."""
+
+import shutil
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.fakes.apiserver import FakeApiServer
+
+from memqos.errors import MemqosError
+from memqos.host.apiserver.access import Access, Cluster, User
+from memqos.host.apiserver.connection import ApiServer
+
+with_openssl = pytest.mark.skipif(
+    shutil.which("openssl") is None, reason="certificates are made with openssl: install it"
+)
+
+
+def client(server: FakeApiServer, user: User | None = None, **cluster: Any) -> ApiServer:
+    asked = Access(Cluster(server.url, **cluster), user or User(), "a test")
+    return ApiServer(asked, silence=2, sleep=lambda _: None)
+
+
+def refusal(ask: Callable[[], object]) -> str:
+    with pytest.raises(MemqosError) as caught:
+        ask()
+    return str(caught.value)
