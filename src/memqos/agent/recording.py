@@ -245,8 +245,8 @@ def _values(reading: Reading) -> tuple[int | None, ...]:
     return reading.min, reading.low, reading.high, reading.max
 
 
-def _level(since: Reading, reading: Reading) -> Level:
-    waited = reading.at - since.at
+def level_of(reading: Reading) -> Level:
+    """One look as a record; nothing is known of what was between it and another."""
     return Level(
         reading.at,
         reading.current,
@@ -257,9 +257,16 @@ def _level(since: Reading, reading: Reading) -> Level:
         reading.low,
         reading.high,
         reading.max,
-        _grown("high", since, reading),
-        _share(since.some, reading.some, waited),
-        _share(since.full, reading.full, waited),
+    )
+
+
+def _level(since: Reading, reading: Reading) -> Level:
+    waited = reading.at - since.at
+    return msgspec.structs.replace(
+        level_of(reading),
+        high_events=_grown("high", since, reading),
+        some=_share(since.some, reading.some, waited),
+        full=_share(since.full, reading.full, waited),
     )
 
 

@@ -7,9 +7,9 @@ from typing import Final
 import msgspec
 
 from memqos.agent.chronicle import who_is
-from memqos.agent.record_format import Counted, Evicted, Level, Record
+from memqos.agent.record_format import Counted, Evicted, Record
 from memqos.agent.recorder import Recording
-from memqos.agent.recording import Reading, reading_of
+from memqos.agent.recording import Reading, level_of, reading_of
 from memqos.agent.story import story_of
 from memqos.api.pod import ContainerStatus, Pod
 from memqos.api.shape import containers_of
@@ -55,7 +55,7 @@ def _story(
     records: list[Record] = []
     reading = reading_of(files, at)
     if reading is not None:
-        records.append(_level(reading))
+        records.append(level_of(reading))
         kills = reading.events.get("oom_kill", 0)
         if kills:
             records.append(Counted(at, "oom_kill", kills))
@@ -73,20 +73,6 @@ def _story(
         until=story.until or at,
         chapters=tuple(chapters),
         notes=(*story.notes, _ONE_LOOK),
-    )
-
-
-def _level(reading: Reading) -> Level:
-    return Level(
-        reading.at,
-        reading.current,
-        reading.anon,
-        reading.file,
-        reading.swap,
-        reading.min,
-        reading.low,
-        reading.high,
-        reading.max,
     )
 
 

@@ -3,11 +3,10 @@
 from typing import Final
 
 from memqos.draw.amounts import counted
-from memqos.draw.audited import Compared, by_rule
+from memqos.draw.audited import Compared, both, by_rule, change_of
 from memqos.draw.page_parts import card, row, scrolling
 from memqos.draw.svg import Markup, el
-from memqos.draw.table import short
-from memqos.findings.contrast import COUNTS, Contrast, Measure
+from memqos.findings.contrast import Contrast, Measure
 
 _DIFFERING: Final = 12
 _CHANGES: Final[tuple[tuple[Measure, str], ...]] = (
@@ -29,12 +28,11 @@ def comparison(compared: Compared) -> Markup:
     for measure, name in _CHANGES:
         one, other = found.before[measure], found.after[measure]
         if one or other:
-            cells = [_amount(measure, one), _amount(measure, other), _by(measure, other - one)]
-            rows.append(row("td", [name, *cells]))
+            rows.append(row("td", [name, *both(measure, one, other)]))
     measures = [each for each in _CHANGES if any(node.by(each[0]) for node in found.nodes)]
     nodes = [row("th", ["node", "pods changed", *[name for _, name in measures]])]
     for node in found.nodes[:_DIFFERING]:
-        changes = [_by(measure, node.by(measure)) for measure, _ in measures]
+        changes = [change_of(measure, node.by(measure)) for measure, _ in measures]
         nodes.append(row("td", [node.name or "(no node)", f"{node.changed:,}", *changes]))
     findings = [
         el("li", f"{word}: {group.rule}, {counted(len(group.findings), 'place')}")
@@ -67,13 +65,3 @@ def _differing(found: Contrast) -> str:
     changed = counted(found.changed, "pod has", "pods have")
     shown = f"; the {_DIFFERING} most different are shown" if len(found.nodes) > _DIFFERING else ""
     return f"{nodes}{shown}. {changed} other values."
-
-
-def _amount(measure: Measure, amount: int) -> str:
-    return f"{amount:,}" if measure in COUNTS else short(amount)
-
-
-def _by(measure: Measure, change: int) -> str:
-    if not change:
-        return "–"
-    return f"{'+' if change > 0 else '−'}{_amount(measure, abs(change))}"

@@ -4,9 +4,10 @@ from typing import Final
 
 import msgspec
 
+from memqos.draw.table import short
 from memqos.errors import InputError
 from memqos.findings.audit import Audit, NodeAudit
-from memqos.findings.contrast import Contrast
+from memqos.findings.contrast import COUNTS, Contrast, Measure
 from memqos.findings.finding import Finding, Severity
 
 
@@ -111,3 +112,19 @@ def by_rule(findings: tuple[Finding, ...]) -> list[RuleGroup]:
         RuleGroup(rule, each[0].severity, each[0].what, each[0].fix, tuple(each))
         for rule, each in groups.items()
     ]
+
+
+def both(measure: Measure, one: int, other: int) -> tuple[str, str, str]:
+    """Two amounts, and by how much the second differs."""
+    return _amount(measure, one), _amount(measure, other), change_of(measure, other - one)
+
+
+def change_of(measure: Measure, change: int) -> str:
+    """By how much, with its sign."""
+    if not change:
+        return "–"
+    return f"{'+' if change > 0 else '−'}{_amount(measure, abs(change))}"
+
+
+def _amount(measure: Measure, amount: int) -> str:
+    return f"{amount:,}" if measure in COUNTS else short(amount)

@@ -1,7 +1,6 @@
 """An audit as a person reads it in a terminal: bars, tables, and who stands out."""
 
 from collections.abc import Iterator
-from textwrap import wrap
 from typing import Final
 
 from memqos.draw.amounts import counted
@@ -10,17 +9,19 @@ from memqos.draw.audited import (
     Audited,
     Compared,
     RuleGroup,
+    both,
     by_rule,
+    change_of,
     fullest,
     share_of,
     total_of,
 )
 from memqos.draw.findings import findings_summary
+from memqos.draw.paragraph import paragraph
 from memqos.draw.table import short, table
 from memqos.findings.audit import NodeAudit
-from memqos.findings.contrast import COUNTS, Measure, NodeContrast
+from memqos.findings.contrast import Measure, NodeContrast
 
-_WIDTH: Final = 100
 _BAR: Final = 24
 _EIGHTHS: Final = " ▏▎▍▌▋▊▉█"
 _NODES: Final = 5
@@ -130,12 +131,12 @@ def _findings(audited: Audited) -> list[str]:
 def _group(group: RuleGroup) -> Iterator[str]:
     places = counted(len(group.findings), "place")
     yield f"{group.severity:7}  {group.rule}  {places}"
-    yield from _wrapped(group.what)
+    yield from paragraph(group.what)
     for finding in group.findings[:_OFFENDERS]:
         yield f"  · {finding.where}: {'; '.join(finding.evidence[:2])}"
     if len(group.findings) > _OFFENDERS:
         yield f"  · … and {len(group.findings) - _OFFENDERS:,} more"
-    yield from _wrapped(f"fix: {group.fix}")
+    yield from paragraph(f"fix: {group.fix}")
 
 
 def _compared(compared: Compared) -> Iterator[str]:
@@ -146,13 +147,11 @@ def _compared(compared: Compared) -> Iterator[str]:
     for measure, name in _NAMES.items():
         one, other = found.before[measure], found.after[measure]
         if one or other:
-            rows.append(
-                [name, _amount(measure, one), _amount(measure, other), _by(measure, other - one)]
-            )
+            rows.append([name, *both(measure, one, other)])
     for name, count in found.classes_after.items():
         was = found.classes_before.get(name, 0)
         if was != count:
-            rows.append([name, f"{was:,}", f"{count:,}", _by("pods", count - was)])
+            rows.append([name, f"{was:,}", f"{count:,}", change_of("pods", count - was)])
     yield from table(rows)
     yield ""
     if not found.nodes:
@@ -181,7 +180,7 @@ def _node_changes(nodes: tuple[NodeContrast, ...]) -> list[str]:
             [
                 (node.name or "(no node)") + where,
                 f"{node.changed:,}",
-                *[_by(measure, node.by(measure)) for measure in measures],
+                *[change_of(measure, node.by(measure)) for measure in measures],
             ]
         )
     lines = table(rows)
@@ -197,26 +196,5 @@ _SHORT: Final[dict[Measure, str]] = {
 }
 
 
-def _amount(measure: Measure, amount: int) -> str:
-    return f"{amount:,}" if measure in COUNTS else short(amount)
-
-
-def _by(measure: Measure, change: int) -> str:
-    if not change:
-        return "–"
-    return f"{'+' if change > 0 else '−'}{_amount(measure, abs(change))}"
-
-
 def _percent(part: int, whole: int) -> str:
     return f"{part / whole:.0%}" if whole else "–"
-
-
-def _wrapped(text: str) -> list[str]:
-    return wrap(
-        text,
-        _WIDTH,
-        initial_indent="  ",
-        subsequent_indent="  ",
-        break_long_words=False,
-        break_on_hyphens=False,
-    )

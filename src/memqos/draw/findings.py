@@ -1,17 +1,16 @@
 """Findings as a person reads them, and as data."""
 
 from collections.abc import Sequence
-from textwrap import wrap
 from typing import Any, Final
 
 import msgspec
 
 from memqos.draw.amounts import counted
+from memqos.draw.paragraph import paragraph
 from memqos.findings.finding import Finding
 
 _SHOWN: Final = 5
 """Lines of evidence; data has them all."""
-_WIDTH: Final = 100
 _NOUNS: Final = {"error": "error", "warning": "warning", "info": "thing to know"}
 _MANY: Final = {"info": "things to know"}
 
@@ -21,11 +20,11 @@ def findings_text(findings: Sequence[Finding]) -> list[str]:
     lines: list[str] = []
     for finding in findings:
         lines.append(f"{finding.severity:7}  {finding.rule}  {finding.where}")
-        lines += _wrapped(finding.what)
+        lines += paragraph(finding.what)
         lines += [f"  · {each}" for each in finding.evidence[:_SHOWN]]
         if len(finding.evidence) > _SHOWN:
             lines.append(f"  · … and {len(finding.evidence) - _SHOWN} more")
-        lines += [*_wrapped(f"fix: {finding.fix}"), ""]
+        lines += [*paragraph(f"fix: {finding.fix}"), ""]
     return [*lines, findings_summary(findings)]
 
 
@@ -45,14 +44,3 @@ def findings_summary(findings: Sequence[Finding]) -> str:
 def findings_data(findings: Sequence[Finding]) -> list[dict[str, Any]]:
     """Findings as plain data."""
     return [msgspec.to_builtins(finding) for finding in findings]
-
-
-def _wrapped(text: str) -> list[str]:
-    return wrap(
-        text,
-        _WIDTH,
-        initial_indent="  ",
-        subsequent_indent="  ",
-        break_long_words=False,
-        break_on_hyphens=False,
-    )

@@ -1,13 +1,10 @@
 """Rules as a person reads about them."""
 
 from collections.abc import Iterable
-from textwrap import wrap
-from typing import Final
 
+from memqos.draw.paragraph import paragraph
 from memqos.draw.table import table
 from memqos.findings.catalogue import RuleInfo
-
-_WIDTH: Final = 100
 
 
 def rules_text(rules: Iterable[RuleInfo]) -> list[str]:
@@ -20,11 +17,7 @@ def rule_text(rule: RuleInfo) -> list[str]:
     """One rule in full."""
     return [
         f"{rule.id}  {rule.severity}, memqos {rule.judge}",
-        *_wrapped(rule.says),
-        *_wrapped(f"why: {rule.why}"),
-        *_wrapped(f"fix: {rule.fix}"),
+        *paragraph(rule.says),
+        *paragraph(f"why: {rule.why}"),
+        *paragraph(f"fix: {rule.fix}"),
     ]
-
-
-def _wrapped(text: str) -> list[str]:
-    return wrap(text, _WIDTH, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)

@@ -2,15 +2,14 @@
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from textwrap import wrap
 from typing import Any, Final
 
 import msgspec
 
 from memqos.draw.amounts import counted
+from memqos.draw.paragraph import paragraph
 from memqos.findings.chapters import Chapter, Kind, Story
 
-_WIDTH: Final = 100
 _DATE: Final = len("2026-03-02")
 _TOLD: Final[tuple[tuple[Kind, str, str | None], ...]] = (
     ("killed", "kill", None),
@@ -42,7 +41,7 @@ def story_text(story: Story) -> Iterator[str]:
         yield ""
         yield "what would have prevented it"
         for remedy in story.remedies:
-            yield from _wrapped(remedy, "  · ", "    ")
+            yield from paragraph(remedy, "  · ", "    ")
 
 
 def summary(story: Story) -> str:
@@ -75,20 +74,9 @@ def stamp(milliseconds: int) -> str:
 
 
 def _chapter(chapter: Chapter, skipped: int) -> Iterator[str]:
-    yield from _wrapped(chapter.what, f"{moment(chapter.at)[skipped:].strip()}  ", "  ")
+    yield from paragraph(chapter.what, f"{moment(chapter.at)[skipped:].strip()}  ", "  ")
     for line in chapter.evidence:
-        yield from _wrapped(line, "  · ", "    ")
+        yield from paragraph(line, "  · ", "    ")
     if chapter.rule is not None:
         says = f": {chapter.because}" if chapter.because else ""
-        yield from _wrapped(f"rule {chapter.rule}{says}", "  ", "    ")
-
-
-def _wrapped(text: str, first: str, rest: str) -> list[str]:
-    return wrap(
-        text,
-        _WIDTH,
-        initial_indent=first,
-        subsequent_indent=rest,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+        yield from paragraph(f"rule {chapter.rule}{says}", "  ", "    ")
