@@ -18,12 +18,12 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 from tests.fakes.agent import Bed, a_pod, container_paths, pod_path
 
 from memqos.agent.configuration import Source
-from memqos.agent.guarding import Guard
+from memqos.agent.core.guarding import Guard
+from memqos.agent.core.reconciler import READ
 from memqos.agent.log import Log
 from memqos.agent.loop import Agent
 from memqos.agent.pod_source import source_of
-from memqos.agent.reconciler import READ
-from memqos.agent.recorder import Recorder
+from memqos.agent.recorder.files import Recorder
 from memqos.agent.witness import Witness
 from memqos.host.service import Service
 

@@ -5,9 +5,9 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 
-from memqos.agent.chronicle import Chronicle
-from memqos.agent.record_format import Who
-from memqos.agent.recorder import Bounds, Recorder
+from memqos.agent.recorder.chronicle import Chronicle
+from memqos.agent.recorder.files import Bounds, Recorder
+from memqos.agent.recorder.records import Who
 
 CONTAINERS = 20
 HOUR = 3600

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from tests.fakes.agent import MI, Bed, a_pod, container_paths, pod_path
 from tests.fakes.node import memory_folder
 
-from memqos.agent.guarding import Guard
+from memqos.agent.core.guarding import Guard
 from memqos.agent.passing import run_pass, started
-from memqos.agent.recorder import Recorder
+from memqos.agent.recorder.files import Recorder
 from memqos.agent.witness import Witness
 
 PODS = 250

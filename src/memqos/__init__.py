@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from memqos.api.defaulting import defaulted as defaulted
     from memqos.api.kubelet import KubeletConfiguration as KubeletConfiguration
-    from memqos.api.kubelet_reading import kubelet_from as kubelet_from
-    from memqos.api.kubelet_reading import read_kubelet as read_kubelet
+    from memqos.api.kubelet.reading import kubelet_from as kubelet_from
+    from memqos.api.kubelet.reading import read_kubelet as read_kubelet
     from memqos.api.node import Capacity as Capacity
     from memqos.api.node import Node as Node
     from memqos.api.node import allocatable as allocatable
@@ -76,10 +76,10 @@ _HOME: Final = {
     "cgroup_names": "plan.names",
     "defaulted": "api.defaulting",
     "effective": "plan.effective",
-    "kubelet_from": "api.kubelet_reading",
+    "kubelet_from": "api.kubelet.reading",
     "plan_node": "plan.tree",
     "qos_class": "api.qos",
-    "read_kubelet": "api.kubelet_reading",
+    "read_kubelet": "api.kubelet.reading",
     "semantics": "plan.semantics",
     "validate": "api.validation",
 }

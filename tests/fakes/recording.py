@@ -10,12 +10,12 @@ from typing import Final
 import msgspec
 from tests.builders import Json
 
-from memqos.agent.chronicle import Chronicle
-from memqos.agent.guard import Decision, Signs
-from memqos.agent.guarding import Move
-from memqos.agent.record_format import Who
-from memqos.agent.recorder import Recorder
-from memqos.api.oom_report import OomReport, Task, Usage, Victim
+from memqos.agent.core.guard import Decision, Signs
+from memqos.agent.core.guarding import Move
+from memqos.agent.recorder.chronicle import Chronicle
+from memqos.agent.recorder.files import Recorder
+from memqos.agent.recorder.records import Who
+from memqos.api.kernel.oom_report import OomReport, Task, Usage, Victim
 from memqos.api.pod import Pod
 from memqos.plan.changes import Change
 from memqos.plan.memory import ABOVE_REQUEST, TIERED_LOW, TIERED_MIN

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memqos.agent.configuration import API_VERSION, KIND, Configuration
-from memqos.agent.configuration_data import configuration_data
-from memqos.agent.configuration_fields import FIELDS
-from memqos.agent.configuration_fields import Path as FieldPath
-from memqos.agent.configuration_reading import read_configuration
-from memqos.agent.overrides import overrides_of
+from memqos.agent.configuration.data import configuration_data
+from memqos.agent.configuration.fields import FIELDS
+from memqos.agent.configuration.fields import Path as FieldPath
+from memqos.agent.configuration.reading import read_configuration
+from memqos.agent.core.overrides import overrides_of
 from memqos.api.label_selection import matches, requirements
 from memqos.api.pod import ObjectMeta, Pod
 from memqos.errors import InputError

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memqos.api.duration import SECOND
+from memqos.api.kubelet.thresholds import MEMORY_AVAILABLE, NodeCondition, read_thresholds
 from memqos.api.pod import ObjectMeta, Pod
 from memqos.api.shape import shape_of
-from memqos.api.thresholds import MEMORY_AVAILABLE, NodeCondition, read_thresholds
 from memqos.cluster.eviction_loop import EvictionSettings, EvictionState, evict_once
 from memqos.cluster.eviction_rank import KEYS, PodUsage, eviction_order, tie_groups
 from memqos.cluster.eviction_signals import Observation

@@ -9,10 +9,10 @@ import msgspec
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from memqos.api.documents import Document, read
+from memqos.api.manifests.documents import Document, read
+from memqos.api.manifests.positions import Path
+from memqos.api.manifests.workloads import Template, pods
 from memqos.api.pod import Pod
-from memqos.api.positions import Path
-from memqos.api.workloads import Template, pods
 from memqos.errors import InputError
 
 MANIFEST = b"""\

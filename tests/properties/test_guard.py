@@ -5,7 +5,7 @@ from typing import NamedTuple
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memqos.agent.guard import (
+from memqos.agent.core.guard import (
     Bounds,
     Decision,
     Sample,

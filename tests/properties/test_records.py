@@ -6,9 +6,9 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memqos.agent.record_format import MAGIC, Record, Who, decode, frame
-from memqos.agent.recorder import Recording
-from memqos.agent.recording import Memory, Pace, Reading, notice
+from memqos.agent.recorder.files import Recording
+from memqos.agent.recorder.recording import Memory, Pace, Reading, notice
+from memqos.agent.recorder.records import MAGIC, Record, Who, decode, frame
 from memqos.agent.story import story_of
 from memqos.draw.story import story_text
 

@@ -8,7 +8,7 @@ import pytest
 from tests.fakes.apiserver import FakeApiServer, fake_api_server, pod
 
 from memqos.agent.configuration import Source
-from memqos.agent.configuration_reading import configuration_from
+from memqos.agent.configuration.reading import configuration_from
 from memqos.agent.pod_source import source_of, stop
 from memqos.errors import InputError
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from memqos.agent.configuration import Configuration, Ramp, Source
-from memqos.agent.configuration_data import configuration_data
-from memqos.agent.configuration_fields import FIELDS, Field
-from memqos.agent.configuration_reading import Reading, configuration_from, read_configuration
+from memqos.agent.configuration.data import configuration_data
+from memqos.agent.configuration.fields import FIELDS, Field
+from memqos.agent.configuration.reading import Reading, configuration_from, read_configuration
 from memqos.api.pod import ObjectMeta, Pod
 from memqos.api.selector import Selector
 from memqos.errors import InputError

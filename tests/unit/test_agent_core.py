@@ -11,8 +11,8 @@ import pytest
 from tests.fakes.agent import KUBEPODS, LEVELS, MI, Bed, a_pod, container_paths, pod_path
 from tests.fakes.node import memory_folder
 
-from memqos.agent.reconciler import READ
-from memqos.agent.schedule import POLL
+from memqos.agent.core.reconciler import READ
+from memqos.agent.core.schedule import POLL
 from memqos.api.selector import Selector
 from memqos.converge.journal import hierarchy_of, writing
 from memqos.errors import InputError

@@ -8,7 +8,7 @@ from tests.fakes.agent import KUBEPODS, LEVELS, MI, Bed, a_pod, container_paths,
 from tests.fakes.node import memory_folder
 
 from memqos.agent.configuration import Fight
-from memqos.agent.drift import Facts, Happened, Signs, attribute
+from memqos.agent.core.drift import Facts, Happened, Signs, attribute
 
 MIN, LOW, HIGH = "memory.min", "memory.low", "memory.high"
 

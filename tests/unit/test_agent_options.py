@@ -7,8 +7,8 @@ import pytest
 from click.testing import CliRunner
 
 from memqos.agent.configuration import Configuration, Source
-from memqos.agent.configuration_fields import FIELDS
-from memqos.agent.configuration_reading import configuration_from
+from memqos.agent.configuration.fields import FIELDS
+from memqos.agent.configuration.reading import configuration_from
 from memqos.cli.agent_options import configuration_options, flags_given
 
 

@@ -12,12 +12,12 @@ from tests.fakes.agent import LEVELS, MI, Bed, a_pod, container_paths, pod_path
 from tests.fakes.node import Node, memory_folder
 
 from memqos.agent.configuration import Ramp
-from memqos.agent.guarding import Guard
+from memqos.agent.core.guarding import Guard
+from memqos.agent.core.pacing import Backoff, rung
 from memqos.agent.log import Log
 from memqos.agent.metric_names import METRICS
 from memqos.agent.metrics import families
-from memqos.agent.pacing import Backoff, rung
-from memqos.agent.recorder import Recorder
+from memqos.agent.recorder.files import Recorder
 from memqos.agent.reporting import state
 from memqos.agent.sampling import Sample, pressure_of
 from memqos.agent.status import Status

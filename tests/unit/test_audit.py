@@ -9,7 +9,13 @@ import msgspec
 import pytest
 from tests.builders import GI, MI, Json
 
-from memqos.api.dumped import abridged, container_names, likeness, object_decoder, pod_decoder
+from memqos.api.dumps.objects import (
+    abridged,
+    container_names,
+    likeness,
+    object_decoder,
+    pod_decoder,
+)
 from memqos.api.kubelet import configured
 from memqos.api.node import Node
 from memqos.api.pod import Pod

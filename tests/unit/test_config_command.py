@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from tests.commands import ROOT, memqos
 
-from memqos.agent.configuration_fields import FIELDS
-from memqos.agent.configuration_schema import schema
+from memqos.agent.configuration.fields import FIELDS
+from memqos.agent.configuration.schema import schema
 
 EXAMPLE = "examples/agent/memqos.yaml"
 BROKEN = """\

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from memqos.api.dumptext import Found, Layout, Scanner, layout_of
+from memqos.api.dumps.text import Found, Layout, Scanner, layout_of
 from memqos.cli.audit_reading import Order, Survey
 from memqos.errors import InputError
 from memqos.findings.counting import Sizes

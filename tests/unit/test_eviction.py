@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from memqos.api.duration import SECOND
+from memqos.api.kubelet.thresholds import MEMORY_AVAILABLE, Threshold, read_thresholds
 from memqos.api.pod import Pod
 from memqos.api.shape import shape_of
-from memqos.api.thresholds import MEMORY_AVAILABLE, Threshold, read_thresholds
 from memqos.cluster.eviction_blame import blame
 from memqos.cluster.eviction_loop import (
     EvictionSettings,

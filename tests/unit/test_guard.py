@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from memqos.agent.guard import (
+from memqos.agent.core.guard import (
     EXCLUDED,
     WIDENED,
     Bounds,

@@ -1,7 +1,7 @@
 """The guard over a node: from files to the settings that replace the plan's."""
 
-from memqos.agent.guard import Tuning
-from memqos.agent.guarding import Guard, sample_of
+from memqos.agent.core.guard import Tuning
+from memqos.agent.core.guarding import Guard, sample_of
 from memqos.plan.memory import ABOVE_REQUEST
 from memqos.plan.setting import Setting, Settings
 from memqos.plan.tree import Cgroup

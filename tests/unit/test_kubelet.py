@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from memqos.api.kubelet import KubeletConfiguration, configured
-from memqos.api.kubelet_reading import Reading, kubelet_from, read_kubelet
+from memqos.api.kubelet.reading import Reading, kubelet_from, read_kubelet
 from memqos.cli.replay import kubelet as replay
 from memqos.errors import InputError
 from memqos.release import NEWEST, OLDEST, Release

@@ -14,8 +14,8 @@ import pytest
 import yaml
 from tests.commands import ROOT
 
-from memqos.agent.configuration_reading import configuration_from
-from memqos.api.documents import Document, read
+from memqos.agent.configuration.reading import configuration_from
+from memqos.api.manifests.documents import Document, read
 from memqos.findings.policy_reading import policy_from
 
 KUSTOMIZE = ROOT / "deploy" / "kustomize"

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 from tests.fakes.machine import PROC, SYS, UNIFIED, put, roots
 
-from memqos.api.drivers import detected_driver, kubepods_in
-from memqos.api.keyed import Controllers, controllers_of, keyed, lines_about, withheld_at
+from memqos.api.kernel.keyed import Controllers, controllers_of, keyed, lines_about, withheld_at
+from memqos.api.kernel.stall import Stall, Stalled, stall_of
+from memqos.api.kubelet.drivers import detected_driver, kubepods_in
 from memqos.api.machine import (
     HugePages,
     Layout,
@@ -19,7 +20,6 @@ from memqos.api.machine import (
     mounts_of,
     version_of,
 )
-from memqos.api.stall import Stall, Stalled, stall_of
 from memqos.host.machine import Roots, read_machine
 from memqos.host.versions import kubelet_version, runtime_version
 

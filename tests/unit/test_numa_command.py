@@ -12,7 +12,7 @@ import msgspec
 import pytest
 import yaml
 
-from memqos.api.nodelists import node_list
+from memqos.api.kernel.nodelists import node_list
 from memqos.api.snapshot import Snapshot
 from memqos.cli.numa.sources import site_of
 from memqos.cli.numa.terms import kubelet_of, settings_of

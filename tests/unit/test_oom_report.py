@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from memqos.api.kernel_log import Record, record_of
-from memqos.api.oom_report import OomReader, OomReport, Task, Usage, Victim, oom_reports
+from memqos.api.kernel.log import Record, record_of
+from memqos.api.kernel.oom_report import OomReader, OomReport, Task, Usage, Victim, oom_reports
 from memqos.errors import Unreachable
 from memqos.host.kmsg import KernelLog
 

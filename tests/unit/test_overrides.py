@@ -4,7 +4,7 @@ import pytest
 from tests.builders import terms
 
 from memqos.agent.configuration import Configuration
-from memqos.agent.overrides import Overrides, may_be_throttled, overrides_of
+from memqos.agent.core.overrides import Overrides, may_be_throttled, overrides_of
 from memqos.api.pod import ObjectMeta, Pod, PodSpec
 from memqos.api.selector import Selector
 

@@ -6,7 +6,7 @@ import pytest
 from tests.builders import box, pod
 
 from memqos.api.defaulting import defaulted
-from memqos.api.documents import Document, read
+from memqos.api.manifests.documents import Document, read
 from memqos.api.pod import Pod
 from memqos.errors import InputError
 from memqos.findings.policy import Policy, breaches

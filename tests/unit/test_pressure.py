@@ -5,9 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from memqos.api.kubelet.thresholds import NodeCondition
 from memqos.api.pod import Pod
 from memqos.api.shape import shape_of
-from memqos.api.thresholds import NodeCondition
 from memqos.cluster.pressure import Admission, admission
 from memqos.release import Release
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from memqos.api.process import Process
+from memqos.api.kernel.process import Process
 from memqos.errors import Unreachable
 from memqos.host.cgroups import CgroupFs
 from memqos.host.processes import Seen, processes

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from memqos.agent.record_format import (
+from memqos.agent.recorder.files import Bounds, Recorder, Recording, name_of, recordings
+from memqos.agent.recorder.records import (
     LONGEST,
     MAGIC,
     Changed,
@@ -21,7 +22,6 @@ from memqos.agent.record_format import (
     decode,
     frame,
 )
-from memqos.agent.recorder import Bounds, Recorder, Recording, name_of, recordings
 
 WEB = Who(0, "shop", "web-1", "uid-1", "app")
 NODE = Who(0)

@@ -8,10 +8,12 @@ import pytest
 from tests.builders import box, pod
 from tests.unit.test_oom_report import OF_CGROUP, OF_MACHINE, POD, SCOPE, log
 
-from memqos.agent.chronicle import NODE, Chronicle, who_is
-from memqos.agent.guard import Decision, Signs
-from memqos.agent.guarding import Move
-from memqos.agent.record_format import (
+from memqos.agent.core.guard import Decision, Signs
+from memqos.agent.core.guarding import Move
+from memqos.agent.recorder.chronicle import NODE, Chronicle, who_is
+from memqos.agent.recorder.files import Recorder, recordings
+from memqos.agent.recorder.recording import Memory, Pace, Reading, killed, notice, reading_of
+from memqos.agent.recorder.records import (
     Changed,
     Counted,
     Evicted,
@@ -25,9 +27,7 @@ from memqos.agent.record_format import (
     Throttled,
     Who,
 )
-from memqos.agent.recorder import Recorder, recordings
-from memqos.agent.recording import Memory, Pace, Reading, killed, notice, reading_of
-from memqos.api.oom_report import oom_reports
+from memqos.api.kernel.oom_report import oom_reports
 from memqos.plan.changes import Change
 from memqos.plan.memory import ABOVE_REQUEST
 from memqos.plan.setting import Setting

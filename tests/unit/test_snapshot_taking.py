@@ -10,7 +10,7 @@ import yaml
 from tests.fakes.kubelet import fake_kubelet
 from tests.fakes.machine import MEMINFO, PROC, SYS, roots
 
-from memqos.api.kubelet_reading import kubelet_from
+from memqos.api.kubelet.reading import kubelet_from
 from memqos.api.node import Capacity
 from memqos.api.pod import Pod
 from memqos.converge.observing import Configuration, Observation, observe_live, observe_snapshot

@@ -2,7 +2,8 @@
 
 import pytest
 
-from memqos.agent.record_format import (
+from memqos.agent.recorder.files import Recording
+from memqos.agent.recorder.records import (
     Changed,
     Counted,
     Evicted,
@@ -17,7 +18,6 @@ from memqos.agent.record_format import (
     Throttled,
     Who,
 )
-from memqos.agent.recorder import Recording
 from memqos.agent.story import story_of
 from memqos.draw.story import story_data, story_text
 from memqos.findings.chapters import Chapter, Story

@@ -3,7 +3,7 @@
 import pytest
 
 from memqos.api.duration import SECOND, duration_text, parse_duration
-from memqos.api.thresholds import ThresholdFault, read_thresholds
+from memqos.api.kubelet.thresholds import ThresholdFault, read_thresholds
 
 GI = 1 << 30
 

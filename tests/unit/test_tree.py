@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from memqos.api.kubelet import configured
-from memqos.api.kubelet_reading import kubelet_from
+from memqos.api.kubelet.reading import kubelet_from
 from memqos.api.node import Capacity, allocatable
 from memqos.api.pod import Container, ObjectMeta, Pod, PodSpec
 from memqos.errors import InputError

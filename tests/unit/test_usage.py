@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from memqos.api.documents import Document, read
+from memqos.api.manifests.documents import Document, read
 from memqos.cluster.eviction_rank import PodUsage
 from memqos.cluster.eviction_signals import Observation
 from memqos.cluster.node_memory import node_observation, pods_observation, working_set

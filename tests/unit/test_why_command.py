@@ -114,8 +114,8 @@ def test_telling_a_story_takes_no_event_loop() -> None:
 
 
 def test_the_last_of_several_pods_of_one_name_is_told_of(tmp_path: Path) -> None:
-    from memqos.agent.record_format import Evicted, Who
-    from memqos.agent.recorder import Recorder
+    from memqos.agent.recorder.files import Recorder
+    from memqos.agent.recorder.records import Evicted, Who
 
     recorder = Recorder(str(tmp_path))
     recorder.note(Who(0, "default", "web", "uid-1", "app"), Evicted(1000, "Evicted", "one"))

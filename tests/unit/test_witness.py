@@ -10,10 +10,11 @@ from tests.fakes.node import memory_folder
 from tests.unit.test_oom_report import KILLED_4_19, OF_CGROUP, SCOPE
 
 from memqos.agent.configuration import Configuration, Guarding, Recording
-from memqos.agent.guarding import Guard
+from memqos.agent.core.guarding import Guard
 from memqos.agent.metrics import families
 from memqos.agent.passing import started
-from memqos.agent.record_format import (
+from memqos.agent.recorder.files import Recorder, recordings
+from memqos.agent.recorder.records import (
     Changed,
     Evicted,
     Guarded,
@@ -22,7 +23,6 @@ from memqos.agent.record_format import (
     Lived,
     Record,
 )
-from memqos.agent.recorder import Recorder, recordings
 from memqos.agent.status import Status
 from memqos.agent.witness import Witness, witness_of
 from memqos.host.cgroups import CgroupFs
@@ -182,7 +182,7 @@ def test_a_kill_of_nobody_known_is_the_nodes(folder: Path) -> None:
 
 def _play(node: Watched, lines: list[str]) -> None:
     """A file hands out all of its bytes at once, a log record by record."""
-    from memqos.api.kernel_log import Record as Line
+    from memqos.api.kernel.log import Record as Line
 
     log = node.witness._log
     assert log is not None

@@ -5,10 +5,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from memqos.api.documents import Document, read
-from memqos.api.positions import Path
-from memqos.api.refusals import refusal
-from memqos.api.workloads import NoPods, Template, pods
+from memqos.api.manifests.documents import Document, read
+from memqos.api.manifests.positions import Path
+from memqos.api.manifests.refusals import refusal
+from memqos.api.manifests.workloads import NoPods, Template, pods
 from memqos.errors import InputError
 
 SUPPORTED = (

@@ -9,13 +9,13 @@ from typing import Final
 import msgspec
 
 from memqos.agent.configuration import Configuration
-from memqos.agent.drift import Signs
+from memqos.agent.core.drift import Signs
+from memqos.agent.core.known import Seen
+from memqos.agent.core.reconciler import READ, Scope
 from memqos.agent.grounding import Grounds
-from memqos.agent.known import Seen
 from memqos.agent.pod_source import listed_below, source_of, stop
-from memqos.agent.reconciler import READ, Scope
 from memqos.agent.tally import Tally
-from memqos.api.meminfo import meminfo_of
+from memqos.api.kernel.meminfo import meminfo_of
 from memqos.api.pod import Pod
 from memqos.converge.apply import apply
 from memqos.converge.driver import Driver

@@ -14,10 +14,10 @@ from typing import Final
 import msgspec
 
 from memqos.agent.configuration import Configuration
+from memqos.agent.core.pacing import Backoff
 from memqos.agent.hand import Hand, nobody_listens
 from memqos.agent.log import Forwarding, Log
 from memqos.agent.metrics import families
-from memqos.agent.pacing import Backoff
 from memqos.agent.passing import follow, run_pass, started
 from memqos.agent.reporting import state
 from memqos.agent.sampling import sampled

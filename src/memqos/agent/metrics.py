@@ -8,10 +8,10 @@ from functools import lru_cache
 from typing import Final
 
 from memqos.agent import metric_names as names
-from memqos.agent.desires import FILES
-from memqos.agent.guard import Step
+from memqos.agent.core.desires import FILES
+from memqos.agent.core.guard import Step
+from memqos.agent.core.reconciler import Reconciler
 from memqos.agent.metric_names import Metric
-from memqos.agent.reconciler import Reconciler
 from memqos.agent.sampling import Sample as Counts
 from memqos.agent.sampling import pressure_of
 from memqos.agent.status import Status

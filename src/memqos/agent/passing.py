@@ -4,10 +4,10 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from memqos.agent.desires import Desires
-from memqos.agent.guarding import Guard
+from memqos.agent.core.desires import Desires
+from memqos.agent.core.guarding import Guard
+from memqos.agent.core.reconciler import Reconciler
 from memqos.agent.hand import Hand
-from memqos.agent.reconciler import Reconciler
 from memqos.errors import MemqosError
 
 

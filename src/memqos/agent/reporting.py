@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
-from memqos.agent.desires import FILES, Wish
-from memqos.agent.reconciler import Reconciler
+from memqos.agent.core.desires import FILES, Wish
+from memqos.agent.core.reconciler import Reconciler
 from memqos.agent.status import Status
 from memqos.plan.changes import stored
 from memqos.plan.tree import Cgroup

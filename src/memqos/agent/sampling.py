@@ -2,7 +2,7 @@
 
 from typing import Final, NamedTuple
 
-from memqos.api.keyed import keyed
+from memqos.api.kernel.keyed import keyed
 from memqos.host.tree import read_tree
 
 _FILES: Final = ("memory.current", "memory.events", "memory.pressure")

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from memqos.agent.reconciler import Reconciler
+from memqos.agent.core.reconciler import Reconciler
 from memqos.agent.sampling import Sample
 from memqos.agent.witness import Witness
 

@@ -4,7 +4,7 @@ from collections import Counter
 from typing import Final, Literal, NamedTuple
 
 from memqos.agent.configuration import Fight
-from memqos.agent.drift import Drift
+from memqos.agent.core.drift import Drift
 from memqos.plan.changes import Change
 from memqos.serve.exposition import Histogram
 

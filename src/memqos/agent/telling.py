@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from typing import Final
 
-from memqos.agent.aims import Aims
-from memqos.agent.desires import Wish
+from memqos.agent.core.aims import Aims
+from memqos.agent.core.desires import Wish
 from memqos.agent.tally import Tally
 from memqos.plan.changes import Change
 

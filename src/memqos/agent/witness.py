@@ -12,18 +12,18 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final, NamedTuple
 
-from memqos.agent.chronicle import Chronicle, who_is
 from memqos.agent.configuration import Configuration
-from memqos.agent.guard import Step, Tuning
-from memqos.agent.guarding import Guard, Move
-from memqos.agent.reconciler import Reconciler
-from memqos.agent.record_format import Who
-from memqos.agent.recorder import Bounds, Recorder
-from memqos.agent.recording import FILES
-from memqos.api.meminfo import meminfo_of
-from memqos.api.oom_report import OomReader, OomReport
+from memqos.agent.core.guard import Step, Tuning
+from memqos.agent.core.guarding import Guard, Move
+from memqos.agent.core.reconciler import Reconciler
+from memqos.agent.recorder.chronicle import Chronicle, who_is
+from memqos.agent.recorder.files import Bounds, Recorder
+from memqos.agent.recorder.recording import FILES
+from memqos.agent.recorder.records import Who
+from memqos.api.kernel.meminfo import meminfo_of
+from memqos.api.kernel.oom_report import OomReader, OomReport
+from memqos.api.kernel.stall import stall_of
 from memqos.api.pod import Pod
-from memqos.api.stall import stall_of
 from memqos.errors import MemqosError
 from memqos.host.cgroups import CgroupFs
 from memqos.host.kmsg import KernelLog

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final, Literal, NamedTuple
 
-from memqos.api.positions import brief
+from memqos.api.manifests.positions import brief
 from memqos.errors import InputError
 
 Operator = Literal["in", "notin", "exists", "absent"]

@@ -10,8 +10,8 @@ from typing import Final, Literal
 
 import msgspec
 
-from memqos.api.meminfo import meminfo_of
-from memqos.api.stall import Stall, stall_of
+from memqos.api.kernel.meminfo import meminfo_of
+from memqos.api.kernel.stall import Stall, stall_of
 
 Layout = Literal["v2", "hybrid", "v1", "none"]
 LAYOUTS: Final[Mapping[Layout, str]] = {

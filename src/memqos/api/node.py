@@ -6,9 +6,7 @@ from typing import Final, Literal
 import msgspec
 
 from memqos.api.kubelet import KubeletConfiguration
-from memqos.api.pod import ObjectMeta, ResourceList
-from memqos.api.quantity import Quantity
-from memqos.api.reservations import (
+from memqos.api.kubelet.reservations import (
     COMPRESSIBLE,
     KUBE_RESERVED,
     PIDS,
@@ -16,8 +14,10 @@ from memqos.api.reservations import (
     Reservations,
     read_reservations,
 )
+from memqos.api.kubelet.thresholds import MEMORY_AVAILABLE, PODS, read_thresholds
+from memqos.api.pod import ObjectMeta, ResourceList
+from memqos.api.quantity import Quantity
 from memqos.api.resources import CPU, MEMORY, hugepage_size, is_hugepages
-from memqos.api.thresholds import MEMORY_AVAILABLE, PODS, read_thresholds
 from memqos.errors import InputError
 from memqos.release import Release, Since
 

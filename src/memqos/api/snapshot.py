@@ -5,12 +5,12 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from memqos.api.documents import Document, read
+from memqos.api.kernel.meminfo import memory_of
+from memqos.api.kernel.process import Process
 from memqos.api.machine import Layout, Machine, NumaTexts, layout_of, mounts_of
-from memqos.api.meminfo import memory_of
+from memqos.api.manifests.documents import Document, read
+from memqos.api.manifests.refusals import refusal
 from memqos.api.pod import Pod
-from memqos.api.process import Process
-from memqos.api.refusals import refusal
 from memqos.errors import InputError
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import click
 
+from memqos.api.manifests.workloads import Template
 from memqos.api.pod import Pod
 from memqos.api.shape import containers_of
-from memqos.api.workloads import Template
 from memqos.cli.clusters import CLUSTER, Live, cluster_options
 from memqos.cli.namespaces import Namespaces, live_namespaces, read_namespaces
 from memqos.cli.output import Form, emit, output_option

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from memqos.agent.configuration import Configuration
-from memqos.agent.configuration_reading import configuration_from
+from memqos.agent.configuration.reading import configuration_from
 from memqos.cli.agent_options import configuration_options, flags_given
 
 

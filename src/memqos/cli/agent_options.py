@@ -5,8 +5,8 @@ from typing import Any, Final, Literal, TypeVar, get_args, get_origin
 
 import click
 
-from memqos.agent.configuration_fields import FIELDS, GATES, Field
-from memqos.agent.configuration_reading import CONFIG_VARIABLE
+from memqos.agent.configuration.fields import FIELDS, GATES, Field
+from memqos.agent.configuration.reading import CONFIG_VARIABLE
 from memqos.converge.sources import is_url
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
-from memqos.api.documents import read
-from memqos.api.dumptext import Found, Layout, Scanner, Size
+from memqos.api.dumps.text import Found, Layout, Scanner, Size
+from memqos.api.manifests.documents import read
+from memqos.api.manifests.objects import SNAPSHOT, objects
 from memqos.api.node import Node
-from memqos.api.objects import SNAPSHOT, objects
 from memqos.cluster.limitrange import LimitRange
 from memqos.cluster.quota import ResourceQuota
 from memqos.errors import InputError

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from memqos.api.documents import Document, read
+from memqos.api.manifests.documents import Document, read
 from memqos.api.snapshot import is_snapshot, read_snapshot
 from memqos.cli.audit_reading import Survey
 from memqos.cli.snapshots import names_in

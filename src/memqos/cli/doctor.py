@@ -5,8 +5,8 @@ from typing import Any
 
 import click
 
-from memqos.api.documents import read
 from memqos.api.kubelet import Driver
+from memqos.api.manifests.documents import read
 from memqos.cli.amounts import Seconds
 from memqos.cli.output import Form, complain, emit, output_option
 from memqos.cli.plan import node_options, observed, of_snapshot, wanted

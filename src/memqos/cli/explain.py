@@ -5,9 +5,9 @@ from typing import Any, Literal
 
 import click
 
+from memqos.api.manifests.workloads import Template
 from memqos.api.pod import Pod
 from memqos.api.shape import Shape, containers_of, shape_of
-from memqos.api.workloads import Template
 from memqos.cli.clusters import LIVE_PODS, Live, cluster_options
 from memqos.cli.output import complain, emit, output_option
 from memqos.cli.reading import Reader

@@ -12,7 +12,7 @@ from memqos.errors import InputError
 from memqos.release import Release
 
 if TYPE_CHECKING:
-    from memqos.api.objects import Item
+    from memqos.api.manifests.objects import Item
     from memqos.cli.clusters import Live
 
 _KINDS = ("LimitRange", "ResourceQuota")

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from memqos.api.defaulting import defaulted
+from memqos.api.manifests.workloads import Template
 from memqos.api.pod import Pod, ResourceList
 from memqos.api.resources import Amounts
 from memqos.api.shape import Shape, amounts_of, shape_of
-from memqos.api.workloads import Template
 from memqos.cli.reading import Reader
 from memqos.cluster.fit_demand import PODS, Demand, Room, demands_of, occupies_node, room_of
 from memqos.draw.amounts import counted
@@ -17,7 +17,7 @@ from memqos.errors import InputError
 from memqos.release import DEFAULT_MINOR, Release
 
 if TYPE_CHECKING:
-    from memqos.api.objects import Item
+    from memqos.api.manifests.objects import Item
     from memqos.api.snapshot import Snapshot
 
 Found = tuple[Template, Pod]

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 import click
 
 from memqos.api.in_force import is_terminal
+from memqos.api.kubelet.thresholds import ALLOCATABLE_MEMORY, MEMORY_AVAILABLE, Threshold
 from memqos.api.pod import Pod
 from memqos.api.qos import qos_class
 from memqos.api.shape import shape_of
-from memqos.api.thresholds import ALLOCATABLE_MEMORY, MEMORY_AVAILABLE, Threshold
 from memqos.cli.amounts import Bytes
 from memqos.cli.clusters import Live, cluster_options
 from memqos.cli.output import Form, emit, output_option
@@ -23,7 +23,7 @@ from memqos.draw.evicting import Evicting, evicting, name_of
 from memqos.release import Release
 
 if TYPE_CHECKING:
-    from memqos.api.kubelet_reading import Kubelet
+    from memqos.api.kubelet.reading import Kubelet
 
 _MEMORY_SIGNALS = (MEMORY_AVAILABLE, ALLOCATABLE_MEMORY)
 _NAMED = 3
@@ -112,7 +112,7 @@ def _kubelet(file: str | None, given: Given, release: Release) -> "Kubelet | Non
 
 
 def _readings(kubelet: "Kubelet", given: Given, release: Release) -> tuple[Reading, ...]:
-    from memqos.api.thresholds import read_thresholds
+    from memqos.api.kubelet.thresholds import read_thresholds
 
     config = kubelet.config
     found: Sequence[Threshold] = read_thresholds(

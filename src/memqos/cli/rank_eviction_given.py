@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
+from memqos.api.kubelet.thresholds import ALLOCATABLE_MEMORY, MEMORY_AVAILABLE
 from memqos.api.pod import Pod
 from memqos.api.qos import qos_class
 from memqos.api.shape import Shape, shape_of
-from memqos.api.thresholds import ALLOCATABLE_MEMORY, MEMORY_AVAILABLE
 from memqos.cli.clusters import CLUSTER, LIVE_METRICS, LIVE_PODS, Live
 from memqos.cli.reading import Reader
 from memqos.cluster.eviction_rank import PodUsage
@@ -100,7 +100,7 @@ def _read_pods(file: str, live: Live | None = None) -> tuple[Pod, ...]:
 
 
 def _read_usage(file: str, live: Live | None = None) -> "Usages":
-    from memqos.api.documents import read
+    from memqos.api.manifests.documents import read
     from memqos.cluster.usage_reading import usages_in
     from memqos.host.manifests import load_one
 

@@ -6,9 +6,9 @@ from typing import Final, NamedTuple
 import click
 import msgspec
 
-from memqos.api.meminfo import memory_of
+from memqos.api.kernel.meminfo import memory_of
+from memqos.api.kernel.process import Process
 from memqos.api.pod import Pod
-from memqos.api.process import Process
 from memqos.cli.amounts import Bytes
 from memqos.cli.clusters import LIVE_PODS, Live, cluster_options
 from memqos.cli.output import Form, emit, output_option

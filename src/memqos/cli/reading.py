@@ -5,16 +5,16 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from memqos.api.documents import Document, read
+from memqos.api.manifests.documents import Document, read
+from memqos.api.manifests.positions import brief
+from memqos.api.manifests.workloads import NoPods, Template, pods
 from memqos.api.pod import Pod
-from memqos.api.positions import brief
-from memqos.api.workloads import NoPods, Template, pods
 from memqos.cli.output import complain
 from memqos.errors import InputError
 from memqos.host.manifests import load
 
 if TYPE_CHECKING:
-    from memqos.api.objects import Item
+    from memqos.api.manifests.objects import Item
     from memqos.cli.clusters import Live
     from memqos.host.manifests import Loaded
 
@@ -55,7 +55,7 @@ class Reader:
     def _objects(
         self, documents: Iterable[tuple[Document, bool]], kinds: Collection[str]
     ) -> Iterator["Item"]:
-        from memqos.api.objects import objects
+        from memqos.api.manifests.objects import objects
 
         for document, from_folder in documents:
             for item in objects(document):

@@ -6,10 +6,10 @@ from typing import Any, Final
 import click
 
 from memqos.api.defaulting import defaulted
+from memqos.api.manifests.workloads import Template
 from memqos.api.pod import Pod
 from memqos.api.shape import containers_of, written
 from memqos.api.validation import FieldError, validate
-from memqos.api.workloads import Template
 from memqos.cli.output import Form, emit, output_option
 from memqos.cli.reading import Reader
 from memqos.cli.terms import InForce, asked, in_force, options_of, terms_data, terms_options

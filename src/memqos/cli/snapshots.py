@@ -2,14 +2,14 @@
 
 from typing import TYPE_CHECKING
 
-from memqos.api.documents import Document
+from memqos.api.manifests.documents import Document
 from memqos.api.snapshot import Snapshot
 from memqos.cli.kubelets import document_of, kubelet_in
 from memqos.plan.names import CgroupNames, cgroup_names
 from memqos.release import DEFAULT_MINOR, Release
 
 if TYPE_CHECKING:
-    from memqos.api.kubelet_reading import Kubelet
+    from memqos.api.kubelet.reading import Kubelet
 
 
 def configuration_of(snapshot: Snapshot, file: str) -> Document | None:

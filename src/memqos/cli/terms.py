@@ -7,8 +7,8 @@ import click
 import msgspec
 
 from memqos.api.kubelet import KubeletConfiguration, configured
+from memqos.api.manifests.refusals import refusal
 from memqos.api.quantity import Quantity
-from memqos.api.refusals import refusal
 from memqos.api.resources import MEMORY
 from memqos.cli.amounts import Bytes
 from memqos.cli.kubelets import document_of, kubelet_in, only_document
@@ -18,7 +18,7 @@ from memqos.plan.terms import KNOWS_POLICY, PAGE_SIZE, Placement, Policy, Terms
 from memqos.release import DEFAULT_MINOR, Release, default, stage
 
 if TYPE_CHECKING:
-    from memqos.api.documents import Document
+    from memqos.api.manifests.documents import Document
     from memqos.api.node import Capacity
     from memqos.cli.clusters import Live
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import click
 
-from memqos.api.documents import Document, read
+from memqos.api.manifests.documents import Document, read
 from memqos.cli.namespaces import read_namespaces
 from memqos.cli.output import complain
 from memqos.cli.reading import Reader

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from memqos.agent.recorder import FOLDER, Recording, recordings
+from memqos.agent.recorder.files import FOLDER, Recording, recordings
 from memqos.agent.story import story_of
 from memqos.cli.output import complain, emit
 from memqos.draw.story import story_data, story_text
@@ -57,7 +57,7 @@ def command(
     found, node = _recorded(records, namespace, name, container)
     stories = [story_of(recording, node) for recording in found]
     if output == "svg":
-        from memqos.agent.recorded_timeline import timeline_of
+        from memqos.agent.story.timeline import timeline_of
         from memqos.draw.timeline import timeline_svg
 
         drawn = [timeline_of(each, story) for each, story in zip(found, stories, strict=True)]
@@ -116,7 +116,7 @@ def _chosen(found: list[Recording], container: str | None) -> list[Recording]:
 
 
 def _in_snapshot(file: str, namespace: str, pod: str, container: str | None) -> "list[Story]":
-    from memqos.agent.snapshot_story import stories_in
+    from memqos.agent.story.snapshot import stories_in
     from memqos.cli.snapshots import names_in
     from memqos.host.snapshots import load_snapshot
 

@@ -10,8 +10,13 @@ from typing import Final
 
 import msgspec
 
+from memqos.api.kubelet.thresholds import (
+    ALLOCATABLE_MEMORY,
+    MEMORY_AVAILABLE,
+    NodeCondition,
+    Threshold,
+)
 from memqos.api.pod import Pod
-from memqos.api.thresholds import ALLOCATABLE_MEMORY, MEMORY_AVAILABLE, NodeCondition, Threshold
 from memqos.cluster.eviction_rank import PodUsage, Ranked, eviction_order, first_to_go
 from memqos.cluster.eviction_signals import Observations, conditions_of, readings
 from memqos.release import Release, Since

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from memqos.api.meminfo import meminfo_of
+from memqos.api.kernel.meminfo import meminfo_of
 from memqos.cluster.eviction_signals import Observation
 from memqos.errors import InputError
 from memqos.release import Release, Since

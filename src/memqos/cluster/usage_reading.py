@@ -9,12 +9,12 @@ from typing import Any, Final
 
 import msgspec
 
-from memqos.api.documents import Document
-from memqos.api.objects import objects
-from memqos.api.positions import Path
+from memqos.api.kubelet.thresholds import ALLOCATABLE_MEMORY, MEMORY_AVAILABLE
+from memqos.api.manifests.documents import Document
+from memqos.api.manifests.objects import objects
+from memqos.api.manifests.positions import Path
+from memqos.api.manifests.refusals import refusal, unlike
 from memqos.api.quantity import Quantity, Raw
-from memqos.api.refusals import refusal, unlike
-from memqos.api.thresholds import ALLOCATABLE_MEMORY, MEMORY_AVAILABLE
 from memqos.cluster.eviction_rank import PodUsage
 from memqos.cluster.eviction_signals import Observation
 from memqos.errors import InputError

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from memqos.api.in_force import in_force
+from memqos.api.kernel.nodelists import named_nodes
 from memqos.api.kubelet import STATIC, KubeletConfiguration
-from memqos.api.nodelists import named_nodes
 from memqos.api.pod import Pod
 from memqos.converge.allocating import Allocated, allocate
 from memqos.converge.cpusets import permitted

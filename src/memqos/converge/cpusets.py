@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from memqos.api.nodelists import node_list, nodes_in
+from memqos.api.kernel.nodelists import node_list, nodes_in
 from memqos.converge.values import value_fault
 from memqos.host.cgroups import CgroupFs
 from memqos.plan.changes import Change

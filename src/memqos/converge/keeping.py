@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from memqos.api.keyed import lines_about
+from memqos.api.kernel.keyed import lines_about
 from memqos.api.kubelet import ATTRIBUTES
 from memqos.api.pod import Container, Pod, PodSpec, PodStatus
 

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from memqos.api.drivers import kubepods_in
 from memqos.api.kubelet import Driver
+from memqos.api.kubelet.drivers import kubepods_in
 from memqos.api.machine import LAYOUTS, Machine
 from memqos.api.pod import Pod
 from memqos.host.machine import SYSTEM, Roots, read_machine

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from memqos.api.documents import read
 from memqos.api.kubelet import STATIC, Driver, KubeletConfiguration, configured
-from memqos.api.kubelet_reading import kubelet_from
+from memqos.api.kubelet.reading import kubelet_from
 from memqos.api.machine import Machine
+from memqos.api.manifests.documents import read
 from memqos.api.node import Capacity, allocatable
 from memqos.errors import InputError
 from memqos.plan.changes import Comparison, compare, stored

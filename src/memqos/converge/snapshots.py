@@ -5,11 +5,11 @@ from typing import Any, Final
 
 import msgspec
 
-from memqos.api.documents import Document, read
+from memqos.api.kernel.process import Process
 from memqos.api.kubelet import Driver
-from memqos.api.kubelet_decoding import API_VERSION, KIND
+from memqos.api.kubelet.decoding import API_VERSION, KIND
+from memqos.api.manifests.documents import Document, read
 from memqos.api.pod import Pod
-from memqos.api.process import Process
 from memqos.api.snapshot import FORM, PodList, Snapshot
 from memqos.converge.asking import Told, ask
 from memqos.converge.keeping import kept_of_cgroup, kept_of_configuration, kept_of_pod

@@ -6,10 +6,10 @@ from typing import Protocol
 
 import msgspec
 
-from memqos.api.documents import Document, read
+from memqos.api.manifests.documents import Document, read
+from memqos.api.manifests.workloads import NoPods, pods
 from memqos.api.pod import Pod
 from memqos.api.snapshot import pods_in
-from memqos.api.workloads import NoPods, pods
 from memqos.errors import InputError
 from memqos.host.kubelet import NO_CREDENTIALS, Credentials, KubeletEndpoint
 from memqos.host.manifests import load

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-from memqos.api.nodelists import node_list, nodes_in
+from memqos.api.kernel.nodelists import node_list, nodes_in
 from memqos.plan.changes import MANAGED, stored
 
 _AMOUNT: Final = re.compile(r"max|[0-9]{1,19}")

@@ -5,8 +5,8 @@ from typing import Final, Literal
 
 import msgspec
 
+from memqos.api.kernel.meminfo import meminfo_of
 from memqos.api.machine import Machine
-from memqos.api.meminfo import meminfo_of
 from memqos.converge.driver import Driver
 from memqos.converge.steps import Step
 from memqos.converge.values import shown

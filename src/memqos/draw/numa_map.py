@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from memqos.api.nodelists import named_nodes, node_list
+from memqos.api.kernel.nodelists import named_nodes, node_list
 from memqos.api.resources import MEMORY
 from memqos.draw.look import BOLD, SMALL, TITLE, drawing, filled
 from memqos.draw.numa_segments import Holder, Kind, NodeBar, Segment, holders_of, node_bars

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
-from memqos.api.nodelists import named_nodes, node_list
+from memqos.api.kernel.nodelists import named_nodes, node_list
 from memqos.api.quantity import Quantity
 from memqos.draw.numa_words import by_so_much, exact
 from memqos.numa.manager import StartRefused

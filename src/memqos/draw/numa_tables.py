@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from memqos.api.nodelists import node_list
+from memqos.api.kernel.nodelists import node_list
 from memqos.api.resources import MEMORY
 from memqos.draw.amounts import brief_bytes
 from memqos.draw.table import table

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import msgspec
 
-from memqos.api.nodelists import named_nodes, node_list
+from memqos.api.kernel.nodelists import named_nodes, node_list
 from memqos.api.quantity import Quantity
 from memqos.draw.amounts import brief_bytes, counted
 from memqos.draw.numa_hints import call_data, call_lines

@@ -7,12 +7,12 @@ from typing import Final
 import msgspec
 
 from memqos.api.kubelet import KubeletConfiguration
+from memqos.api.kubelet.thresholds import MEMORY_AVAILABLE, read_thresholds
 from memqos.api.node import Node, allocatable, capacity_of
 from memqos.api.pod import QosClass, ResourceList
 from memqos.api.quantity import milli_of, whole
 from memqos.api.resources import MEMORY, Amounts, is_hugepages
 from memqos.api.shape import amounts_of
-from memqos.api.thresholds import MEMORY_AVAILABLE, read_thresholds
 from memqos.cluster.limitrange import LimitRange, completed, range_of
 from memqos.cluster.quota import ResourceQuota
 from memqos.errors import InputError

@@ -5,7 +5,7 @@ from typing import Final
 import msgspec
 
 from memqos.api.defaulting import defaulted
-from memqos.api.dumped import pod_decoder
+from memqos.api.dumps.objects import pod_decoder
 from memqos.api.in_force import in_force
 from memqos.api.pod import Pod, ResourceRequirements
 from memqos.api.qos import qos_class

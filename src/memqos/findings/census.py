@@ -9,8 +9,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from memqos.api.documents import read
-from memqos.api.dumped import (
+from memqos.api.dumps.objects import (
     NO_NAMESPACE,
     Dumped,
     abridged,
@@ -19,10 +18,11 @@ from memqos.api.dumped import (
     object_decoder,
     objects_decoder,
 )
-from memqos.api.dumptext import Form, Found
+from memqos.api.dumps.text import Form, Found
+from memqos.api.manifests.documents import read
+from memqos.api.manifests.refusals import refusal
 from memqos.api.node import Node
 from memqos.api.quantity import milli_of, whole
-from memqos.api.refusals import refusal
 from memqos.api.resources import MEMORY
 from memqos.cluster.limitrange import LimitRange
 from memqos.cluster.quota import ResourceQuota

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 import msgspec
 
-from memqos.api.documents import Document
 from memqos.api.label_selection import requirements
-from memqos.api.positions import Path, brief
+from memqos.api.manifests.documents import Document
+from memqos.api.manifests.positions import Path, brief
+from memqos.api.manifests.refusals import refusal
 from memqos.api.quantity import Quantity
-from memqos.api.refusals import refusal
 from memqos.errors import InputError
 from memqos.findings.policy import API_VERSION, CHECKS, KIND, Bounds, Policy
 

@@ -9,8 +9,8 @@ from typing import Final
 
 import msgspec
 
-from memqos.api.keyed import keyed
-from memqos.api.stall import Stall, stall_of
+from memqos.api.kernel.keyed import keyed
+from memqos.api.kernel.stall import Stall, stall_of
 from memqos.findings.facts import Facts, amount
 from memqos.findings.finding import Finding
 from memqos.plan.changes import Files

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import Final
 
-from memqos.api.drivers import kubepods_in
-from memqos.api.keyed import controllers_of, withheld_at
+from memqos.api.kernel.keyed import controllers_of, withheld_at
+from memqos.api.kubelet.drivers import kubepods_in
 from memqos.findings.facts import Facts, amount
 from memqos.findings.finding import Finding
 from memqos.plan.changes import Change

@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Iterator
 from typing import BinaryIO, Final, NamedTuple, Protocol, cast
 
-from memqos.api.dumptext import Layout, Size, cut_before, is_json, layout_of
+from memqos.api.dumps.text import Layout, Size, cut_before, is_json, layout_of
 from memqos.errors import InputError
 
 STDIN: Final = "-"

@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterator
 from typing import Final
 
-from memqos.api.kernel_log import Record, record_of
+from memqos.api.kernel.log import Record, record_of
 from memqos.errors import Unreachable
 
 DEVICE: Final = "/dev/kmsg"

@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from memqos.api.process import Process
+from memqos.api.kernel.process import Process
 from memqos.errors import Unreachable
 from memqos.host.cgroups import CgroupFs
 

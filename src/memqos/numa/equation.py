@@ -6,9 +6,9 @@ from typing import Final
 import msgspec
 
 from memqos.api.kubelet import KubeletConfiguration
+from memqos.api.kubelet.reservations import read_reservations
 from memqos.api.node import Capacity, eviction_reserve
 from memqos.api.quantity import NANOS, Quantity
-from memqos.api.reservations import read_reservations
 from memqos.api.resources import MEMORY, spelled
 from memqos.numa.machines import NumaMachine
 from memqos.numa.memory import NodeMap, empty_nodes

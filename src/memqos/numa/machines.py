@@ -5,12 +5,12 @@ from typing import Any, Final
 
 import msgspec
 
-from memqos.api.documents import Document
+from memqos.api.kernel.meminfo import meminfo_of
 from memqos.api.machine import Machine as KernelMachine
 from memqos.api.machine import NumaNode as KernelNode
-from memqos.api.meminfo import meminfo_of
+from memqos.api.manifests.documents import Document
+from memqos.api.manifests.refusals import refusal
 from memqos.api.quantity import NANOS, Quantity, Raw
-from memqos.api.refusals import refusal
 from memqos.api.resources import HUGEPAGES, MEMORY, hugepage_size
 from memqos.errors import InputError
 from memqos.numa.memory import Machine, NumaMemory

@@ -5,7 +5,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from memqos.api.nodelists import named_nodes, node_list
+from memqos.api.kernel.nodelists import named_nodes, node_list
 from memqos.plan.setting import Rule, Setting, size
 from memqos.plan.tree import Cgroup, Tree
 

@@ -4,7 +4,7 @@ import re
 from ipaddress import ip_address
 from typing import Final, NamedTuple
 
-from memqos.api.positions import brief
+from memqos.api.manifests.positions import brief
 from memqos.errors import InputError
 
 _ADDRESS: Final = re.compile(

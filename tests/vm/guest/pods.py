@@ -8,8 +8,8 @@ from typing import Literal, NamedTuple
 
 from tests.vm.guest.support import Cgroup, Program
 
-from memqos.agent.guard import Tuning
-from memqos.agent.guarding import FILES, Guard
+from memqos.agent.core.guard import Tuning
+from memqos.agent.core.guarding import FILES, Guard
 from memqos.plan.memory import ABOVE_REQUEST
 from memqos.plan.setting import Setting
 from memqos.plan.tree import Cgroup as Planned

@@ -7,8 +7,8 @@ from tests.vm.guest.pods import SETTINGS, Outcome, Setting_, burstable, file_of,
 from tests.vm.guest.support import MI, Cgroup, wait_until
 from tests.vm.harness.topology import Topology
 
-from memqos.agent.recording import killed
-from memqos.api.oom_report import OomReport, oom_reports
+from memqos.agent.recorder.recording import killed
+from memqos.api.kernel.oom_report import OomReport, oom_reports
 from memqos.host.kmsg import KernelLog
 
 MACHINES = {"small": Topology(nodes=(512,))}

@@ -9,8 +9,8 @@ import pytest
 from tests.vm.guest.support import MI, ROOT, Cgroup, protection_is_recursive
 from tests.vm.harness.topology import Topology
 
-from memqos.api.keyed import controllers_of, keyed, withheld_at
-from memqos.api.stall import stall_of
+from memqos.api.kernel.keyed import controllers_of, keyed, withheld_at
+from memqos.api.kernel.stall import stall_of
 from memqos.converge.observing import observe_live
 from memqos.converge.snapshots import FILES, load, take, written
 from memqos.converge.sources import FilePods

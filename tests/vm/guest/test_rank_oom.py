@@ -10,7 +10,7 @@ import pytest
 from tests.vm.guest.support import MI, Cgroup, Workload, killed_in_order, wait_until
 from tests.vm.harness.topology import Topology
 
-from memqos.api.meminfo import memory_of
+from memqos.api.kernel.meminfo import memory_of
 from memqos.cli.rank_oom import command
 
 pytestmark = pytest.mark.usefixtures("spared")

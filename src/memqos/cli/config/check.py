@@ -4,8 +4,8 @@ from typing import Any
 
 import click
 
-from memqos.agent.configuration_data import configuration_data
-from memqos.agent.configuration_reading import Reading, read_configuration
+from memqos.agent.configuration.data import configuration_data
+from memqos.agent.configuration.reading import Reading, read_configuration
 from memqos.cli.output import Form, complain, emit, output_option
 from memqos.errors import InputError
 

@@ -2,7 +2,7 @@
 
 import click
 
-from memqos.agent.configuration_schema import schema
+from memqos.agent.configuration.schema import schema
 from memqos.cli.output import emit
 
 

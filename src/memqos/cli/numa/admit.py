@@ -7,11 +7,11 @@ import click
 import msgspec
 
 from memqos.api.defaulting import defaulted
+from memqos.api.manifests.workloads import Template
 from memqos.api.pod import Pod
 from memqos.api.qos import qos_class
 from memqos.api.shape import containers_of, shape_of
 from memqos.api.validation import container_errors, shape_errors
-from memqos.api.workloads import Template
 from memqos.cli.numa.sources import (
     Site,
     machine_option,

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 import click
 import msgspec
 
-from memqos.api.documents import Document
 from memqos.api.kubelet import Fault, MemoryReservation, configured
-from memqos.api.kubelet_reading import read_kubelet
-from memqos.api.kubelet_validation import validation_faults
+from memqos.api.kubelet.reading import read_kubelet
+from memqos.api.kubelet.validation import validation_faults
+from memqos.api.manifests.documents import Document
 from memqos.cli.numa.sources import Site, machine_option, site_of, snapshot_option
 from memqos.cli.numa.terms import (
     Kubelet,

@@ -3,7 +3,7 @@
 import click
 import msgspec
 
-from memqos.api.nodelists import node_list
+from memqos.api.kernel.nodelists import node_list
 from memqos.cli.numa.sources import text_from
 from memqos.cli.output import Form, complain, emit, output_option
 from memqos.draw.numa_words import by_so_much, exact

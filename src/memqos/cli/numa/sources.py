@@ -7,7 +7,7 @@ from typing import Any, Final, TypeVar
 import click
 import msgspec
 
-from memqos.api.documents import Document, read
+from memqos.api.manifests.documents import Document, read
 from memqos.api.pod import Pod
 from memqos.api.snapshot import is_snapshot, read_snapshot
 from memqos.cli.snapshots import configuration_of

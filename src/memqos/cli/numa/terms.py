@@ -6,10 +6,10 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
-from memqos.api.documents import Document
 from memqos.api.kubelet import STATIC, KubeletConfiguration, configured
-from memqos.api.kubelet_validation import start_faults
-from memqos.api.thresholds import MEMORY_AVAILABLE
+from memqos.api.kubelet.thresholds import MEMORY_AVAILABLE
+from memqos.api.kubelet.validation import start_faults
+from memqos.api.manifests.documents import Document
 from memqos.cli.kubelets import kubelet_in, only_document
 from memqos.cli.numa.sources import Site
 from memqos.cli.releases import release_asked

@@ -7,18 +7,18 @@ from typing import Any
 import msgspec
 
 from memqos.api.duration import SECOND
-from memqos.api.pod import Pod
-from memqos.api.qos import qos_class
-from memqos.api.quantity import milli_of, whole
-from memqos.api.resources import CPU, MEMORY, Amounts, spelled
-from memqos.api.shape import shape_of
-from memqos.api.thresholds import (
+from memqos.api.kubelet.thresholds import (
     MEMORY_AVAILABLE,
     Amount,
     Threshold,
     Thresholds,
     read_thresholds,
 )
+from memqos.api.pod import Pod
+from memqos.api.qos import qos_class
+from memqos.api.quantity import milli_of, whole
+from memqos.api.resources import CPU, MEMORY, Amounts, spelled
+from memqos.api.shape import shape_of
 from memqos.cli.replay.pods import Case, release_of
 from memqos.cluster.eviction_blame import Blame, blame
 from memqos.cluster.eviction_loop import (

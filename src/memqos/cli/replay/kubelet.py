@@ -5,7 +5,7 @@ from typing import Any
 
 from memqos.api.duration import duration_text
 from memqos.api.kubelet import Fault, KubeletConfiguration, configured
-from memqos.api.kubelet_reading import read_kubelet
+from memqos.api.kubelet.reading import read_kubelet
 from memqos.api.node import Capacity, NodeCgroup, allocatable, node_cgroups
 from memqos.api.quantity import Quantity
 from memqos.api.resources import hugepage_size

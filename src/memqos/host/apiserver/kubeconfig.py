@@ -10,8 +10,8 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from memqos.api.documents import Document, read
-from memqos.api.refusals import refusal
+from memqos.api.manifests.documents import Document, read
+from memqos.api.manifests.refusals import refusal
 from memqos.errors import InputError
 from memqos.host.apiserver.access import Access, Cluster, User
 

@@ -1,0 +1,197 @@
+"""Whether the values of an agent's configuration mean something, alone and together.
+
+A later source may overrule an earlier one, so that `--mode observe` always works. What one source
+says must not be idle by what the same, or an earlier one, says.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final, NamedTuple
+
+from memqos.agent.configuration.fields import GATES, Path
+from memqos.api.label_selection import requirements
+from memqos.errors import InputError, UnsupportedRelease
+from memqos.host.kubelet import Credentials, KubeletEndpoint
+from memqos.plan.terms import KNOWS_POLICY
+from memqos.release import Release
+from memqos.release.gates import canonical
+from memqos.serve.addresses import address_of
+
+DEFAULT: Final = 0
+FILE: Final = 1
+VARIABLE: Final = 2
+FLAG: Final = 3
+"""The sources, the later the higher."""
+
+_LONGEST_SOCKET: Final = 107
+"""Bytes the kernel takes for the path of a unix socket."""
+
+EVERY_POD: Final = "picks every pod", "say which by namespaces or labels, or leave it out"
+"""What is wrong with an empty canary, and what to do."""
+
+
+Refuse = Callable[[str, str | None], InputError]
+"""What is wrong and what to do → an error that says where."""
+
+
+class Given(NamedTuple):
+    """A value, how late its source comes, and how to refuse it where it stands."""
+
+    value: Any
+    rank: int
+    refused: Refuse
+
+
+Settings = dict[Path, Given]
+
+_FILES: Final[Path] = ("pods", "files")
+_KUBELET: Final[Path] = ("pods", "kubelet")
+_CLUSTER: Final[Path] = ("pods", "cluster")
+_NODE_NAME: Final[Path] = ("pods", "nodeName")
+_CREDENTIALS: Final[dict[str, Path]] = {
+    "token_file": ("pods", "tokenFile"),
+    "ca_file": ("pods", "caFile"),
+    "client_cert": ("pods", "clientCert"),
+    "client_key": ("pods", "clientKey"),
+    "server_name": ("pods", "serverName"),
+}
+
+
+def settled(settings: Settings) -> Settings:
+    """The settings with one source of pods: a later one takes the place of an earlier one."""
+    files, asked = settings.get(_FILES), settings.get(_KUBELET) or _cluster(settings)
+    if asked is None:
+        return settings
+    if files is None or asked.rank > files.rank:
+        return {**settings, _FILES: asked._replace(value=())}
+    if asked.rank == files.rank:
+        return settings
+    asking = (_KUBELET, _CLUSTER, *_CREDENTIALS.values())
+    return {
+        path: given
+        for path, given in settings.items()
+        if path not in asking or given.rank >= files.rank
+    }
+
+
+def _cluster(settings: Settings) -> Given | None:
+    given = settings.get(_CLUSTER)
+    return given if given is not None and given.value else None
+
+
+def misfits(settings: Settings) -> Iterator[InputError]:
+    """Values that are of the right kind, and still mean nothing."""
+    for check in _ALONE:
+        yield from check(settings)
+
+
+def contradictions(settings: Settings) -> Iterator[InputError]:
+    """Values that do not go together; of use only where each is right by itself."""
+    for check in _TOGETHER:
+        yield from check(settings)
+
+
+def _release(settings: Settings) -> Iterator[InputError]:
+    given = settings.get(("release",))
+    try:
+        release = None if given is None else Release.of(given.value)
+    except UnsupportedRelease as error:
+        assert given is not None
+        yield given.refused(error.what, error.hint)
+        return
+    for path, gate in settings.items():
+        if path[:1] == GATES:
+            try:
+                if release is None:
+                    canonical(path[1])
+                else:
+                    release.with_gates({path[1]: gate.value})
+            except UnsupportedRelease as error:
+                yield gate.refused(error.what, error.hint)
+    policy = settings.get(("policy",))
+    if policy is not None and release is not None and not KNOWS_POLICY.at(release.minor):
+        yield policy.refused(
+            f"Kubernetes {release} knows no policy: it reserves every request", "leave it out"
+        )
+
+
+def _selectors(settings: Settings) -> Iterator[InputError]:
+    for section in ("select", "canary"):
+        labels = settings.get((section, "labels"))
+        if labels is not None:
+            try:
+                requirements(labels.value)
+            except InputError as error:
+                yield labels.refused(error.what, error.hint)
+        wanted, unwanted = (section, "namespaces"), (section, "notNamespaces")
+        if wanted in settings and unwanted in settings:
+            both = set(settings[wanted].value) & set(settings[unwanted].value)
+            if both:
+                yield settings[unwanted].refused(
+                    f"{', '.join(sorted(both))} is picked and left out", "keep one of the two"
+                )
+
+
+def _canary(settings: Settings) -> Iterator[InputError]:
+    canary = [given for path, given in settings.items() if path[0] == "canary"]
+    if canary and not any(given.value for given in canary):
+        yield canary[0].refused(*EVERY_POD)
+    mode = settings.get(("mode",))
+    if mode is not None and mode.value == "enforce":
+        return
+    overruled = DEFAULT if mode is None else mode.rank
+    if canary and max(given.rank for given in canary) >= overruled:
+        yield canary[0].refused("nothing is written in mode observe", "set mode: enforce as well")
+
+
+def _ramp(settings: Settings) -> Iterator[InputError]:
+    off = settings.get(("ramp", "disabled"))
+    if off is None or not off.value:
+        return
+    for path in (("ramp", "step"), ("ramp", "interval")):
+        given = settings.get(path)
+        if given is not None and given.rank >= off.rank:
+            yield given.refused(
+                "has no meaning where the ramp is disabled", "leave one of them out"
+            )
+
+
+def _source(settings: Settings) -> Iterator[InputError]:
+    files, kubelet, cluster = settings.get(_FILES), settings.get(_KUBELET), _cluster(settings)
+    node_name = settings.get(_NODE_NAME)
+    if cluster is None and node_name is not None and node_name.rank != VARIABLE:
+        yield node_name.refused("is for a cluster, and none is asked", "set pods.cluster")
+    if cluster is not None and (kubelet is not None or (files is not None and files.value)):
+        yield cluster.refused("pods come from files, the kubelet or the cluster", "keep one")
+    given = {name: settings[path] for name, path in _CREDENTIALS.items() if path in settings}
+    if kubelet is None:
+        if cluster is None and files is not None and not files.value:
+            yield files.refused("no pods would be known", "name a file, a folder or a kubelet")
+        for credential in given.values():
+            yield credential.refused("is for a kubelet, and none is asked", "give its address")
+        return
+    if files is not None and files.value:
+        yield kubelet.refused("pods come from files or from the kubelet", "keep one of the two")
+    if "client_key" in given and "client_cert" not in given:
+        yield given["client_key"].refused("a key without its certificate", "give clientCert too")
+    try:
+        values = {name: credential.value for name, credential in given.items()}
+        KubeletEndpoint(kubelet.value, Credentials(**values))
+    except InputError as error:
+        yield kubelet.refused(error.what, error.hint)
+
+
+def _addresses(settings: Settings) -> Iterator[InputError]:
+    listen = settings.get(("listen",))
+    if listen is not None:
+        try:
+            address_of(listen.value)
+        except InputError as error:
+            yield listen.refused(error.what, error.hint)
+    state = settings.get(("stateSocket",))
+    if state is not None and len(state.value.encode("utf-8", "replace")) > _LONGEST_SOCKET:
+        yield state.refused(f"longer than {_LONGEST_SOCKET} bytes", "choose a shorter path")
+
+
+_Check = Callable[[Settings], Iterator[InputError]]
+_ALONE: Final[tuple[_Check, ...]] = (_release, _selectors, _addresses)
+_TOGETHER: Final[tuple[_Check, ...]] = (_canary, _ramp, _source)

@@ -1,0 +1,62 @@
+"""The JSON Schema of an agent's configuration, for editors and pipelines."""
+
+from typing import Any, Final
+
+import msgspec
+
+from memqos.agent.configuration import API_VERSION, KIND, Configuration
+from memqos.agent.configuration.fields import FIELDS, Field, Path
+from memqos.api.duration import SECOND, duration_text
+
+_DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
+_DURATION: Final = r"^[+-]?(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+$|^[+-]?0$"
+
+
+def schema() -> dict[str, Any]:
+    """What a file may say; made of the structs, so that it cannot say anything else."""
+    (reference,), held = msgspec.json.schema_components([Configuration], ref_template="{name}")
+    parts: dict[str, Any] = {**held}
+    whole = _inlined(parts[reference["$ref"]], parts, ())
+    whole["properties"] = {
+        "apiVersion": {"const": API_VERSION},
+        "kind": {"const": KIND},
+        **whole["properties"],
+    }
+    whole["required"] = ["apiVersion", "kind"]
+    return {"$schema": _DIALECT, **whole, "title": KIND}
+
+
+def _inlined(part: dict[str, Any], parts: dict[str, Any], path: Path) -> dict[str, Any]:
+    """A section with its own sections in the place of references to them."""
+    properties = {
+        name: _property(held, parts, (*path, name)) for name, held in part["properties"].items()
+    }
+    return {
+        "description": part["description"],
+        "type": "object",
+        "properties": properties,
+        "additionalProperties": False,
+    }
+
+
+def _property(held: dict[str, Any], parts: dict[str, Any], path: Path) -> dict[str, Any]:
+    if path in FIELDS:
+        return _duration(held, FIELDS[path]) if FIELDS[path].is_duration else _value(held)
+    # A section, or one that may be left out as null.
+    options = held.get("anyOf", [held])
+    name = next(option["$ref"] for option in options if "$ref" in option)
+    return {**_inlined(parts[name], parts, path), "description": held["description"]}
+
+
+def _value(held: dict[str, Any]) -> dict[str, Any]:
+    default = held["default"]
+    return {**held, "default": list(default) if isinstance(default, tuple) else default}
+
+
+def _duration(held: dict[str, Any], field: Field) -> dict[str, Any]:
+    return {
+        "description": f"{field.description} {field.words.capitalize()}, such as 90s or 1m30s.",
+        "type": "string",
+        "pattern": _DURATION,
+        "default": duration_text(round(held["default"] * SECOND)),
+    }

@@ -1,0 +1,120 @@
+"""One value of an agent's configuration, out of a file or out of a text."""
+
+import re
+from collections.abc import Callable
+from typing import Any, Final, get_args, get_origin
+
+import msgspec
+
+from memqos.agent.configuration.fields import GATES, Field, words_of
+from memqos.api.duration import SECOND, parse_duration
+from memqos.api.manifests.positions import brief
+from memqos.errors import InputError
+
+_BOOLEANS: Final = {"true": True, "false": False}
+_NUMBER: Final = re.compile(r"[+-]?[0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?", re.ASCII)
+_DURATION_HINT: Final = "write a number with a unit, such as 90s or 1m30s"
+
+
+def value_in_file(field: Field, value: Any) -> Any:
+    """What a field holds; a refusal names the item of a list that it is about."""
+    if field.path == GATES:
+        return _converted(value, bool, "true or false")
+    if field.is_duration:
+        return _converted(_seconds(value, field.words), field.type, field.words, as_given=value)
+    if get_origin(field.plain) is not tuple:
+        return _converted(value, field.type, field.words)
+    if not isinstance(value, list | tuple):
+        hint = f"write [{value}]" if isinstance(value, str) else None
+        raise InputError(f"{_shown(value)} is not a list", hint=hint)
+    item = get_args(field.plain)[0]
+    return tuple(
+        _converted(each, item, words_of(item), index=index) for index, each in enumerate(value)
+    )
+
+
+def value_of_text(field: Field, text: object) -> Any:
+    """What a field holds by the environment or a flag; what a flag made of it already is taken."""
+    if field.path == GATES:
+        return dict(map(_gate, _items(text)))
+    if get_origin(field.plain) is tuple:
+        return value_in_file(field, _items(text))
+    if isinstance(text, str) and not field.is_duration:
+        reader = _READERS.get(field.plain)
+        return value_in_file(field, text if reader is None else reader(text, field.words))
+    return value_in_file(field, text)
+
+
+def _items(text: object) -> list[Any]:
+    """The items of a list: a text is cut at its commas, what is a list already is not."""
+    if isinstance(text, list | tuple):
+        return list(text)
+    return [item.strip() for item in str(text).split(",") if item.strip()]
+
+
+def _gate(text: str) -> tuple[str, bool]:
+    name, _, on = text.partition("=")
+    if on.lower() not in _BOOLEANS:
+        raise InputError(f"{brief(text)} is not NAME=true or NAME=false")
+    return name.strip(), _BOOLEANS[on.lower()]
+
+
+def _bool(text: str, words: str) -> bool:
+    if text.lower() not in _BOOLEANS:
+        raise InputError(f"{brief(text)} is not {words}")
+    return _BOOLEANS[text.lower()]
+
+
+def _number(kind: Callable[[str], float]) -> Callable[[str, str], float]:
+    def read(text: str, words: str) -> float:
+        try:
+            if _NUMBER.fullmatch(text):
+                return kind(text)
+        except ValueError:
+            pass  # too many digits, or a point where none belongs
+        raise InputError(f"{brief(text)} is not {words}")
+
+    return read
+
+
+_READERS: Final[dict[Any, Callable[[str, str], Any]]] = {
+    bool: _bool,
+    int: _number(int),
+    float: _number(float),
+}
+
+
+def _seconds(value: object, words: str) -> float:
+    found = parse_duration(value) if isinstance(value, str) else None
+    if found is None:
+        raise InputError(f"{_shown(value)} is not {words}", hint=_DURATION_HINT)
+    return found / SECOND
+
+
+def _converted(
+    value: Any, kind: Any, words: str, *, as_given: Any = None, index: int | None = None
+) -> Any:
+    field = None if index is None else str(index)
+    hint = None
+    # The $ of a pattern stands before a line break at the end, too.
+    if not (isinstance(value, str) and value.endswith("\n")):
+        try:
+            return msgspec.convert(value, kind)
+        except msgspec.ValidationError as error:
+            if isinstance(value, int | float) and str(error).startswith("Expected `str"):
+                hint = "put it in quotes"
+    shown = _shown(value if as_given is None else as_given)
+    raise InputError(f"{shown} is not {words}", field=field, hint=hint)
+
+
+def _shown(value: object) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        return brief(value)
+    return repr(value) if isinstance(value, int | float) else _KINDS.get(type(value), "this")
+
+
+_KINDS: Final[dict[type, str]] = {dict: "a mapping", list: "a list", tuple: "a list"}

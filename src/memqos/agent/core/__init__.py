@@ -1,0 +1,1 @@
+"""The core of an agent: without clock, files or threads, so that tests can hold it in any state."""

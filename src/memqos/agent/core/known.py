@@ -1,0 +1,127 @@
+"""What an agent knows of a node's cgroups: as last seen, and what it holds there."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import msgspec
+
+from memqos.agent.core.drift import Signs
+from memqos.plan.names import CgroupNames, outer
+
+
+class Known(msgspec.Struct):
+    """One cgroup."""
+
+    identity: int
+    files: dict[str, str]
+    """As last seen or written."""
+    first_seen: float
+    right_at: float
+    """When what is held was last seen to be in place."""
+    pod: str | None
+    """The path of the pod it belongs to; None for cgroups above pods."""
+    held: dict[str, str] = {}
+    """File → the value that was put there, or found as it should be."""
+
+
+class Seen(NamedTuple):
+    """What was read of a node."""
+
+    cgroups: dict[str, dict[str, str]]
+    identities: dict[str, int]
+    refused: dict[str, str]
+    """File or folder → why it could not be read, though it is there."""
+    signs: Signs = Signs()
+
+
+class Changed(NamedTuple):
+    """A value that is no longer what was held."""
+
+    path: str
+    file: str
+    held: str
+    found: str
+    cgroup: Known
+    """As it was known before."""
+    limit_moved: bool
+
+
+class Cgroups:
+    """All cgroups known, by path."""
+
+    def __init__(self, names: CgroupNames) -> None:
+        self.names = names
+        self.by_path: dict[str, Known] = {}
+        self.pods: dict[str, set[str]] = {}
+        """Path of a pod that is there → its containers'."""
+
+    def __contains__(self, path: str) -> bool:
+        return path in self.by_path
+
+    def pod_of(self, path: str) -> str | None:
+        """The path of the pod that a cgroup belongs to, whether it is known or not."""
+        known = self.by_path.get(path)
+        if known is not None:
+            return known.pod
+        place = self.names.recognise(path)
+        if place is None or place.kind not in ("pod", "container", "inner"):
+            return None
+        return path if place.kind == "pod" else outer(path).rpartition("/")[0]
+
+    def family(self, pod: str) -> Iterator[str]:
+        """What is known of a pod: its own cgroup and its containers'."""
+        if pod in self.pods:
+            yield pod
+            yield from self.pods[pod]
+
+    def number(self, path: str, file: str) -> int:
+        """A value as last seen; 0 where it is not known, or not a number."""
+        known = self.by_path.get(path)
+        content = "" if known is None else known.files.get(file, "")
+        return int(content) if content.isdigit() else 0
+
+    def take_in(self, seen: Seen, now: float) -> tuple[list[str], list[Changed]]:
+        """Bring up to date; which cgroups are new, and which values somebody else has changed."""
+        new: list[str] = []
+        changed: list[Changed] = []
+        for path, files in seen.cgroups.items():
+            before = self.by_path.get(path)
+            if before is not None and before.identity == seen.identities[path]:
+                changed += _changed(path, before, files)
+                before.files = files
+            elif self._met(path, seen.identities[path], files, now):
+                new.append(path)
+        return new, changed
+
+    def drop(self, path: str) -> list[str]:
+        """Forget a cgroup that is gone; all that went with it."""
+        known = self.by_path.get(path)
+        gone = list(self.family(path)) if known is not None and known.pod == path else [path]
+        for each in gone:
+            self.by_path.pop(each, None)
+        self.pods.pop(path, None)
+        if known is not None and known.pod in self.pods:
+            self.pods[known.pod].discard(path)
+        return gone
+
+    def _met(self, path: str, identity: int, files: dict[str, str], now: float) -> bool:
+        self.drop(path)
+        pod = self.pod_of(path)
+        names = self.names
+        if pod is None and path.startswith(f"{names.kubepods}/") and path not in names.levels:
+            return False  # what a container has made within its own cgroup
+        self.by_path[path] = Known(identity, files, now, now, pod)
+        if pod == path:
+            self.pods[pod] = set()
+        elif pod in self.pods:
+            self.pods[pod].add(path)
+        return True
+
+
+def _changed(path: str, before: Known, files: dict[str, str]) -> Iterator[Changed]:
+    limit_moved = before.files.get("memory.max") != files.get("memory.max")
+    for file, held in list(before.held.items()):
+        found = files.get(file, held)
+        if found != held:
+            del before.held[file]
+            yield Changed(path, file, held, found, before, limit_moved)

@@ -1,0 +1,133 @@
+"""What a pod asks for itself with its annotations, and how much of that it is granted.
+
+A pod may weaken what the node's policy gives it: be observed instead of written to, be throttled
+later, be reserved less. More than that is granted to allow-listed namespaces alone.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple, get_args
+
+from memqos.agent.configuration import Configuration, Mode
+from memqos.agent.configuration.fields import FIELDS, Path
+from memqos.agent.configuration.values import value_of_text
+from memqos.api.pod import Pod
+from memqos.api.shape import is_critical
+from memqos.errors import InputError
+from memqos.plan.terms import KNOWS_POLICY, Policy, Terms
+
+PREFIX: Final = "memqos.io/"
+MODE: Final = "memqos.io/mode"
+FACTOR: Final = "memqos.io/throttling-factor"
+RESERVATION: Final = "memqos.io/reservation"
+
+_POLICIES: Final = get_args(Policy)
+_CRITICAL: Final = frozenset({"system-node-critical", "system-cluster-critical"})
+_ITSELF: Final = ("app.kubernetes.io/name", "memqos")
+
+
+class Overrides(NamedTuple):
+    """How one pod is treated. What is None is left to the node's terms."""
+
+    mode: Mode
+    factor: float | None = None
+    reservation: Policy | None = None
+    throttled: bool = True
+    """Whether memory.high may be set at all: never for system-critical pods and memqos itself."""
+    refused: tuple[str, ...] = ()
+    """Annotations that were ignored, each with its reason."""
+
+
+def overrides_of(pod: Pod, configuration: Configuration, terms: Terms | None = None) -> Overrides:
+    """What a selected pod is granted, under the terms in force; without, those configured."""
+    annotations = pod.metadata.annotations or {}
+    given = _Given(
+        configuration.mode_of(pod) or "observe",
+        configuration,
+        terms,
+        (pod.metadata.namespace or "default") in configuration.allow_namespaces,
+    )
+    granted: dict[str, Any] = {"mode": given.mode}
+    refused: list[str] = []
+    for name in sorted(name for name in annotations if name.startswith(PREFIX)):
+        try:
+            granted |= _granted(name, annotations[name], given)
+        except InputError as error:
+            refused.append(f"{name}: {error}")
+    return Overrides(**granted, throttled=may_be_throttled(pod), refused=tuple(refused))
+
+
+def may_be_throttled(pod: Pod) -> bool:
+    """Not so if the node depends on the pod, or if it is memqos itself."""
+    labels = pod.metadata.labels or {}
+    return not (
+        is_critical(pod)
+        or pod.spec.priority_class_name in _CRITICAL
+        or labels.get(_ITSELF[0]) == _ITSELF[1]
+    )
+
+
+class _Given(NamedTuple):
+    """What the node gives a pod, and whether the pod may have more."""
+
+    mode: Mode
+    configuration: Configuration
+    terms: Terms | None
+    may_have_more: bool
+
+    @property
+    def factor(self) -> float | None:
+        return self.configuration.factor if self.terms is None else self.terms.factor
+
+    @property
+    def knows_policy(self) -> bool:
+        return self.terms is None or KNOWS_POLICY.at(self.terms.release.minor)
+
+    @property
+    def policy(self) -> Policy:
+        if not self.knows_policy:
+            return "HardReservation"  # such releases reserve every request
+        return (self.configuration.policy if self.terms is None else self.terms.policy) or "None"
+
+
+def _granted(name: str, text: str, given: _Given) -> dict[str, Any]:
+    if name not in _ANNOTATIONS:
+        raise InputError("there is no such annotation", hint=_suggestion(name))
+    field, path, is_weaker = _ANNOTATIONS[name]
+    asked = value_of_text(FIELDS[path], text)
+    if field == "reservation" and asked != "None" and not given.knows_policy:
+        assert given.terms is not None
+        raise InputError(f"Kubernetes {given.terms.release} knows only None beside its own")
+    if not given.may_have_more and not is_weaker(asked, given):
+        raise InputError(
+            f"{text} is more than the node's policy gives",
+            hint="allowNamespaces of the agent's configuration may grant it",
+        )
+    return {field: asked}
+
+
+def _observes(asked: str, given: _Given) -> bool:
+    return asked in ("observe", given.mode)
+
+
+def _throttles_later(asked: float, given: _Given) -> bool:
+    # Without a factor nothing is throttled, so any factor is more; 1 never is.
+    return asked == 1 or (given.factor is not None and asked >= given.factor)
+
+
+def _reserves_less(asked: str, given: _Given) -> bool:
+    return _POLICIES.index(asked) <= _POLICIES.index(given.policy)
+
+
+_ANNOTATIONS: Final[dict[str, tuple[str, Path, Callable[[Any, _Given], bool]]]] = {
+    MODE: ("mode", ("mode",), _observes),
+    FACTOR: ("factor", ("factor",), _throttles_later),
+    RESERVATION: ("reservation", ("policy",), _reserves_less),
+}
+"""Annotation → what it overrides, the field of the configuration it is read as, what is weaker."""
+
+
+def _suggestion(name: str) -> str:
+    from difflib import get_close_matches
+
+    close = get_close_matches(name, _ANNOTATIONS, n=1)
+    return f"did you mean {close[0]}?" if close else f"there are {', '.join(_ANNOTATIONS)}"

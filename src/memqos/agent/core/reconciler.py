@@ -1,0 +1,314 @@
+"""The core of an agent: from events and observations to the writes that keep a node as planned.
+
+It reads no clock, no file and no socket. Events come in as calls with the time. A pass is: `take`,
+which says whether to ask for pods, `accept` with these, `scope`, which says what to read, `judge`,
+which turns what was read into steps, and `settle` with what came of them.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from memqos.agent.core.aims import Aims
+from memqos.agent.core.choice import Choice, choose
+from memqos.agent.core.desires import FILES, Desires
+from memqos.agent.core.drift import YOUNG, Drift, Facts, Fights, Signposts, attribute
+from memqos.agent.core.guarding import Guard
+from memqos.agent.core.known import Cgroups, Changed, Known, Seen
+from memqos.agent.core.schedule import AGAIN, Due, Schedule
+from memqos.agent.tally import Tally
+from memqos.agent.telling import tell_left_out, tell_of_wish, tell_written
+from memqos.api.pod import Pod
+from memqos.converge.steps import Moved, Step
+from memqos.converge.values import shown
+from memqos.converge.writing import FAILED, Result
+from memqos.plan.changes import Change, compare, parts
+from memqos.plan.names import inner
+from memqos.plan.tree import Cgroup, Level, Tree
+
+READ: Final = (*FILES, "memory.max", "memory.current")
+"""What is read of every cgroup."""
+_ASKED_FOR: Final = 15.0
+"""Seconds in which the source is asked for a new cgroup. No source tells of pause containers."""
+
+
+class Scope(NamedTuple):
+    """What has to be read."""
+
+    below: tuple[str, ...]
+    """Cgroups to read with all that is in them."""
+    alone: tuple[str, ...]
+    """Cgroups to read by themselves."""
+
+
+class Reconciler:
+    """Keeps a node as planned."""
+
+    def __init__(self, desires: Desires, now: float, guard: Guard | None = None) -> None:
+        self.guard = guard
+        self.told: Sequence[Pod] = ()
+        """All pods as the source last told them, those that have ended too."""
+        self.tally = Tally()
+        self.cgroups = Cgroups(desires.names)
+        self.pending: dict[str, tuple[Change, ...]] = {}
+        """Path → what is not as planned there."""
+        self.drifts: dict[tuple[str, str], Drift] = {}
+        """The last one of each file."""
+        self._signposts = Signposts()
+        self._due = Due()
+        self._pods: frozenset[str] = frozenset()
+        self._choice = Choice()
+        self._unnamed: dict[str, float] = {}
+        self._want(desires, now)
+
+    def follow(self, desires: Desires, now: float) -> None:
+        """Want something else from now on."""
+        pods = self.told
+        if desires.names != self.cgroups.names:
+            self.cgroups = Cgroups(desires.names)
+        for known in self.cgroups.by_path.values():
+            known.held = {}
+        self.pending.clear()
+        self._want(desires, now)
+        self.accept(pods, now)
+
+    def _want(self, desires: Desires, now: float) -> None:
+        self.desires = desires
+        self.configuration = desires.configuration
+        self.aims = Aims(desires, self.cgroups, self.guard)
+        self.fights = Fights(self.configuration.fight)
+        self.schedule = Schedule(now, polls=self.configuration.mode == "enforce")
+
+    # What happens.
+
+    def accept(self, pods: Iterable[Pod], now: float) -> None:
+        """Take in all the pods of the node, as the source tells them."""
+        self.told = tuple(pods)
+        for wish in self.aims.accept(self.told):
+            tell_of_wish(self.tally, wish)
+            if wish.path is not None:
+                self.schedule.look_at(wish.path, now)
+
+    def appeared(self, path: str, now: float) -> None:
+        """A cgroup was made."""
+        pod = self.cgroups.pod_of(path)
+        if pod is not None:
+            self.schedule.look_at(pod, now)
+            if not self.aims.names(path, pod):
+                self.schedule.ask(now)
+        elif self.desires.names.recognise(path) is not None:
+            self.schedule.resync_at = now
+
+    def vanished(self, path: str, now: float) -> None:
+        """A cgroup is gone."""
+        pod = self.cgroups.pod_of(path)
+        if path in self.cgroups:
+            self._forget(path)
+        if pod is not None:
+            self.schedule.look_at(pod, now)
+
+    def resync(self, now: float) -> None:
+        """Events were missed, or somebody asks: look at everything."""
+        self.schedule.resync_at = now
+
+    # The pass.
+
+    def take(self, now: float, random: float = 0.5) -> Due:
+        """What is due; `random`, from 0 to 1, spreads the resyncs of many nodes."""
+        self._due = self.schedule.take(now)
+        if self._due.whole:
+            spread = 1 + self.configuration.jitter * (2 * random - 1)
+            self.schedule.resync_at = now + self.configuration.resync * spread
+        return self._due
+
+    def scope(self, now: float) -> Scope:
+        """What to read: the cgroups above the pods always, else what is due."""
+        self._pods = self.schedule.take_pods(now)
+        names = self.desires.names
+        if self._due.whole:
+            return Scope((names.kubepods,), tuple(each.path for each in self.aims.reserved))
+        return Scope(tuple(sorted(self._pods)), names.levels)
+
+    def judge(self, seen: Seen, now: float) -> tuple[Step, ...]:
+        """What to write, given what was read of the scope."""
+        for what, why in seen.refused.items():
+            self.tally.fail("read", f"{what}: {why}")
+        if self._signposts.notice(seen.signs, now) and self.desires.names.driver == "systemd":
+            # systemd takes back what it was not told of, on every unit.
+            self.schedule.resync_at = now
+        affected = self._take_in(seen, now)
+        other = self.aims.reconsider()
+        tell_left_out(self.tally, self.aims, other)
+        tree = {each.path: each for pod in affected | other for each in self.aims.of(pod)}
+        tree |= {each.path: each for each in self.aims.above}
+        if self._due.whole:
+            tree |= {each.path: each for each in self.aims.reserved}
+        known, names = self.cgroups.by_path, self.desires.names
+        paths = [each for path in tree for each in (path, inner(path))]
+        there = {path: known[path].files for path in paths if path in known}
+        changes = compare(Tree(tree), there, names, self.desires.page_size).changes
+        self._note(
+            [part for each in tree.values() for part in parts(each, there, names)], changes, now
+        )
+        self._choice = choose(changes, self.aims, self.cgroups, self.schedule, self.fights, now)
+        return tuple(Step(change, known[change.path].identity) for change in self._choice.changes)
+
+    def settle(self, results: Sequence[Result], moved: Sequence[Moved], now: float) -> None:
+        """Take in what came of the steps."""
+        failed = {result.change.path for result in results if result.end in FAILED}
+        for path in {result.change.path for result in results} - failed:
+            self.schedule.backoff.clear(path)
+        for path in failed:
+            self.schedule.failed(path, self.cgroups.pod_of(path), now)
+        for result in results:
+            self._settle(result, now)
+        for each in moved:
+            self._look_again(each.step.change.path, now)
+        # Only where others have given something up there may be room now.
+        given_up = any(
+            result.end == "written" and result.change.file == "memory.min" for result in results
+        )
+        for pod in self._choice.waiting:
+            self.schedule.look_at(pod, now if given_up else now + AGAIN)
+
+    # What was seen.
+
+    def _take_in(self, seen: Seen, now: float) -> set[str]:
+        """Bring what is known up to date; the pods that this is about."""
+        looked = list(self.cgroups.pods) if self._due.whole else self._pods
+        read = [*self.desires.names.levels]
+        for pod in looked:
+            read += self.cgroups.family(pod)
+        for path in read:
+            if path not in seen.cgroups and path in self.cgroups:
+                self._forget(path)
+        new, changed = self.cgroups.take_in(seen, now)
+        for path in new:
+            self._arrived(path, now)
+        for each in changed:
+            self._drifted(each, now)
+        self._unnamed = {
+            path: since
+            for path, since in self._unnamed.items()
+            if now - since < _ASKED_FOR and not self._is_named(path)
+        }
+        if self._unnamed:
+            self.schedule.ask_again(now)
+        if new or self._due.whole or any(pod not in self.aims.by_path for pod in looked):
+            self.aims.claims_changed()
+        return set(self.cgroups.pods if self._due.whole else looked)
+
+    def _arrived(self, path: str, now: float) -> None:
+        pod = self.cgroups.pod_of(path)
+        if pod is None:
+            return
+        if not self._due.whole:
+            self.schedule.look_at(pod, now + AGAIN)
+        if not self._is_named(path):
+            self._unnamed[path] = now
+            if not self._due.asks:
+                self.schedule.ask(now)
+
+    def _is_named(self, path: str) -> bool:
+        """Whether the source has told of a cgroup, or it is gone."""
+        known = self.cgroups.by_path.get(path)
+        return known is None or known.pod is None or self.aims.names(path, known.pod)
+
+    def _drifted(self, changed: Changed, now: float) -> None:
+        known = changed.cgroup
+        if now - known.first_seen < YOUNG:
+            return
+        cause, evidence = attribute(
+            Facts(
+                self._level(changed.path, known),
+                changed.path,
+                changed.found,
+                known.right_at,
+                self._signposts.happened,
+                self.aims.kubelet_wants(changed.path, changed.file, known.pod),
+                changed.limit_moved,
+            )
+        )
+        drift = Drift(changed.path, changed.file, changed.held, changed.found, cause, evidence, now)
+        self.drifts[changed.path, changed.file] = drift
+        self.tally.drifted(drift)
+        if self.fights.changed(drift):
+            self.tally.gave_in(drift, self.configuration.fight)
+
+    def _note(self, tree: Sequence[Cgroup], changes: Sequence[Change], now: float) -> None:
+        """Hold what is as it should be, and remember what is not."""
+        differing: dict[str, list[Change]] = {}
+        for change in changes:
+            differing.setdefault(change.path, []).append(change)
+        for cgroup in tree:
+            path = cgroup.path
+            known = self.cgroups.by_path.get(path)
+            if known is None:
+                continue
+            wrong = differing.get(path, ())
+            if wrong:
+                self.pending[path] = tuple(wrong)
+            else:
+                self.pending.pop(path, None)
+            if self.aims.is_enforced(cgroup, known.pod):
+                files = {change.file for change in wrong}
+                known.right_at = now
+                known.held |= {
+                    file: known.files[file]
+                    for file in FILES
+                    if file in known.files and file not in files
+                }
+
+    # What was written.
+
+    def _settle(self, result: Result, now: float) -> None:
+        change, end = result.change, result.end
+        self.tally.writes[change.file, end] += 1
+        known = self.cgroups.by_path.get(change.path)
+        if end == "written" and known is not None:
+            self._written(change, known, now)
+        elif end in ("gone", "overtaken"):
+            self._look_again(change.path, now)
+        elif end == "withheld":
+            self._ramp_on(change.path, now)
+        elif end in FAILED:
+            self.tally.fail("write", f"{change.path}/{change.file}: {end}: {result.detail}")
+
+    def _written(self, change: Change, known: Known, now: float) -> None:
+        value = shown(change.file, change.new, self.desires.page_size)
+        known.files[change.file] = known.held[change.file] = value
+        known.right_at = now
+        tell_written(self.tally, change, value)
+        rest = [
+            each
+            for each in self.pending.pop(change.path, ())
+            if (each.file, each.new) != (change.file, change.new)
+        ]
+        if rest:
+            self.pending[change.path] = tuple(rest)
+        if any(each.file == change.file for each in rest):
+            self._ramp_on(change.path, now)
+
+    def _ramp_on(self, path: str, now: float) -> None:
+        at = now + self.configuration.ramp.interval
+        self.schedule.ramp(path, self.cgroups.pod_of(path), at)
+
+    def _look_again(self, path: str, now: float) -> None:
+        pod = self.cgroups.pod_of(path)
+        if pod is not None:
+            self.schedule.look_at(pod, now)
+
+    def _level(self, path: str, known: Known) -> Level:
+        if known.pod is not None:
+            return "pod" if path == known.pod else "container"
+        if any(path == each.path for each in self.aims.reserved):
+            return "reserved"
+        return "kubepods" if path == self.desires.names.kubepods else "qos"
+
+    def _forget(self, path: str) -> None:
+        for each in self.cgroups.drop(path):
+            self.schedule.forget(each)
+            self.fights.forget(each)
+            self.pending.pop(each, None)
+            for file in FILES:
+                self.drifts.pop((each, file), None)
+        self.aims.claims_changed()

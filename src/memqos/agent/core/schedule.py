@@ -1,0 +1,109 @@
+"""What an agent has to do next, and when: one place for all of its deadlines."""
+
+from typing import Final, NamedTuple
+
+from memqos.agent.core.pacing import Backoff
+
+POLL: Final = 1.0
+"""Seconds between looks at the cgroups above the pods. Nothing tells of a write to their files, and
+a kubelet that starts takes away all protection by them."""
+AGAIN: Final = 1.0
+"""Seconds after which a new cgroup is looked at once more: its maker may still have been at it."""
+_ASKS: Final = 5
+"""How often the source is asked about a cgroup it does not know."""
+_PATIENCE: Final = 0.25
+"""Seconds between two questions, at the least."""
+
+
+class Due(NamedTuple):
+    """What is due."""
+
+    whole: bool = False
+    """Whether to look at the whole node."""
+    asks: bool = False
+    """Whether to ask the source for the pods first."""
+
+
+class Schedule:
+    """Deadlines; times are those of any one clock."""
+
+    def __init__(self, now: float, *, polls: bool) -> None:
+        self.resync_at = now
+        self.polls = polls
+        self.backoff = Backoff()
+        """By the path of a cgroup."""
+        self.ramps: dict[str, float] = {}
+        """Path of a cgroup → when its memory.high may go down a step."""
+        self._pods: dict[str, float] = {}
+        self._pod_of: dict[str, str | None] = {}
+        """Path of a cgroup that waits → its pod's."""
+        self._poll_at = now
+        self._ask_at: float | None = None
+        self._asked_at = now - _PATIENCE
+        self._asks = 0
+
+    def look_at(self, pod: str, at: float) -> None:
+        """Have a pod looked at, no later than then."""
+        self._pods[pod] = min(at, self._pods.get(pod, at))
+
+    def ramp(self, path: str, pod: str | None, at: float) -> None:
+        """Have memory.high of a cgroup go on down then."""
+        self.ramps[path] = at
+        self._pod_of[path] = pod
+
+    def failed(self, path: str, pod: str | None, now: float) -> float:
+        """Leave a cgroup for a while; for how long."""
+        self._pod_of[path] = pod
+        return self.backoff.failed(path, now)
+
+    def ask(self, now: float) -> None:
+        """The source has to be asked: there is something that it had not told of."""
+        self._asks = 0
+        self._ask_at = max(now, self._asked_at + _PATIENCE)
+
+    def ask_again(self, now: float) -> None:
+        """It still has not told."""
+        if self._ask_at is None and self._asks < _ASKS:
+            self._ask_at = now + 2.0 ** (self._asks - 1)
+
+    @property
+    def due_at(self) -> float:
+        """When there is something to do."""
+        times = [self.resync_at, *self._pods.values(), *self.ramps.values()]
+        times += self.backoff.until.values()
+        if self.polls:
+            times.append(self._poll_at)
+        if self._ask_at is not None:
+            times.append(self._ask_at)
+        return min(times)
+
+    def take(self, now: float) -> Due:
+        """What is due by now, and is not any more; the pods are taken apart."""
+        whole = now >= self.resync_at
+        asks = whole or (self._ask_at is not None and self._ask_at <= now)
+        if asks:
+            self._ask_at = None
+            self._asked_at = now
+            self._asks += 1
+        self._poll_at = now + POLL
+        return Due(whole, asks)
+
+    def take_pods(self, now: float) -> frozenset[str]:
+        """The paths of pods to look at by now."""
+        pods = {pod for pod, at in self._pods.items() if at <= now}
+        for pod in pods:
+            del self._pods[pod]
+        for waiting in (self.ramps, self.backoff.until):
+            for path in [path for path, at in waiting.items() if at <= now]:
+                del waiting[path]
+                pod_of = self._pod_of.get(path)
+                if pod_of is not None:
+                    pods.add(pod_of)
+        return frozenset(pods)
+
+    def forget(self, path: str) -> None:
+        """A cgroup is gone."""
+        self._pods.pop(path, None)
+        self.ramps.pop(path, None)
+        self.backoff.clear(path)
+        self._pod_of.pop(path, None)

@@ -1,0 +1,1 @@
+"""The flight recorder: what happened to each container, kept small and whole."""

@@ -1,0 +1,274 @@
+"""The flight recorder's files: one a container, bounded, whole after a power cut.
+
+What is noted is kept in memory until `flush` appends it to the containers' files and has it on the
+disk; called once a second, at most that second is lost. A file that has half of its bytes becomes
+the older half, in place of the one before. Names out of manifests are never part of a path: a file
+is named by a digest of them, and says inside whom it is about.
+
+Nothing here raises because a disk is full, slow to answer or gone: recording stops, says why, and
+tries again later. `flush` may be called from another thread than `note`.
+"""
+
+import hashlib
+import os
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator
+from typing import Final
+
+import msgspec
+
+from memqos.agent.recorder.records import MAGIC, Decoded, Paused, Record, Who, decode, frame
+from memqos.errors import MemqosError
+from memqos.host import durable
+
+FOLDER: Final = "/var/lib/memqos/records"
+CURRENT: Final = ".records"
+OLDER: Final = ".older"
+_RETRY: Final = 30.0
+"""Seconds until a disk that was full is tried again."""
+_DAY: Final = 86_400.0
+
+
+class Bounds(msgspec.Struct, frozen=True):
+    """How much is kept."""
+
+    bytes_each: int = 64 << 10
+    """Of a container: two halves."""
+    containers: int = 512
+    """Files in all; the longest untouched go first."""
+    days: float = 7.0
+    """How long a container that is gone is remembered."""
+    waiting: int = 4 << 20
+    """Bytes that may wait for the disk."""
+
+    @property
+    def total(self) -> int:
+        """Bytes on the disk at most."""
+        return self.bytes_each * self.containers
+
+
+class _Waiting(msgspec.Struct):
+    """What is to be appended to a file."""
+
+    who: Who
+    frames: list[bytes] = []
+    size: int = 0
+
+
+class Recorder:
+    """Takes records for containers, and for the node itself."""
+
+    def __init__(
+        self,
+        folder: str = FOLDER,
+        bounds: Bounds | None = None,
+        *,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.folder = folder
+        self.bounds = bounds or Bounds()
+        self.fault: str | None = None
+        """Why nothing is recorded at the moment."""
+        self.lost = 0
+        """Records that could not be kept."""
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._waiting: dict[str, _Waiting] = {}
+        self._bytes = 0
+        self._failed_at = self._tried_at = 0.0
+        self._lost_since = 0
+        self._pruned_at = float("-inf")
+
+    def note(self, who: Who, *records: Record) -> None:
+        """Have records written with the next flush."""
+        name = name_of(who)
+        with self._lock:
+            waiting = self._waiting.setdefault(name, _Waiting(who))
+            for record in records:
+                data = frame(record)
+                if not data or self._bytes + len(data) > self.bounds.waiting:
+                    self._lose(1)
+                    continue
+                waiting.frames.append(data)
+                waiting.size += len(data)
+                self._bytes += len(data)
+
+    def flush(self) -> None:
+        """Have all that was noted on the disk, or say in `fault` why not."""
+        now = self._clock()
+        if self.fault is not None and now - self._tried_at < _RETRY:
+            return
+        self._tried_at = now
+        with self._lock:
+            waiting, self._waiting, self._bytes = self._waiting, {}, 0
+        try:
+            self._prepare(now, new=any(not self._exists(name) for name in waiting))
+            while waiting:
+                name, each = next(iter(waiting.items()))
+                self._append(name, each, self._gap(now))
+                self.fault = None
+                del waiting[name]
+        except (OSError, MemqosError) as error:
+            self._stopped(now, str(error))
+            self._put_back(waiting)
+
+    def prune(self, living: Collection[Who] = ()) -> None:
+        """Remove files of containers long gone, and the longest untouched where there are too many.
+
+        Files of the living go last.
+        """
+        try:
+            self._prune({name_of(who) for who in living}, self._clock())
+        except OSError as error:
+            self.fault = f"{self.folder}: {error.strerror}"
+
+    def _prepare(self, now: float, *, new: bool) -> None:
+        if not new:
+            return
+        durable.private_folder(self.folder)
+        if now - self._pruned_at > _RETRY:
+            self._pruned_at = now
+            self._prune(set(), now)
+
+    def _append(self, name: str, waiting: _Waiting, gap: bytes) -> None:
+        path = os.path.join(self.folder, name)
+        head = MAGIC + frame(waiting.who)
+        half = self.bounds.bytes_each // 2
+        data = gap + b"".join(_latest(waiting.frames, half - len(head) - len(gap)))
+        size = _size(path + CURRENT)
+        if size and size + len(data) > half:
+            os.replace(path + CURRENT, path + OLDER)
+            size = 0
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        handle = os.open(path + CURRENT, flags, 0o600)
+        try:
+            _written(handle, data if size else head + data, size)
+            os.fdatasync(handle)
+        finally:
+            os.close(handle)
+        if not size:
+            _sync_folder(self.folder)
+        self._lost_since = 0
+
+    def _gap(self, now: float) -> bytes:
+        """What tells of records that are missing, before the first one after them."""
+        if self.fault is None and not self._lost_since:
+            return b""
+        since = int((self._failed_at or now) * 1000)
+        why = self.fault or "too much at once"
+        return frame(Paused(int(now * 1000), since, why, self._lost_since))
+
+    def _lose(self, records: int) -> None:
+        self.lost += records
+        self._lost_since += records
+
+    def _stopped(self, now: float, why: str) -> None:
+        if self.fault is None:
+            self._failed_at = now
+        self.fault = why
+
+    def _put_back(self, left: dict[str, _Waiting]) -> None:
+        with self._lock:
+            for name, each in left.items():
+                if self._bytes + each.size > self.bounds.waiting:
+                    self._lose(len(each.frames))
+                    continue
+                later = self._waiting.get(name, _Waiting(each.who))
+                self._waiting[name] = _Waiting(
+                    each.who, each.frames + later.frames, each.size + later.size
+                )
+                self._bytes += each.size
+
+    def _exists(self, name: str) -> bool:
+        return os.path.exists(os.path.join(self.folder, name + CURRENT))
+
+    def _prune(self, living: set[str], now: float) -> None:
+        touched: dict[str, float] = {}
+        for name, when in _files(self.folder):
+            touched[name] = max(when, touched.get(name, 0.0))
+        oldest_first = sorted(touched, key=lambda name: (name in living, touched[name]))
+        surplus = len(touched) - self.bounds.containers
+        for index, name in enumerate(oldest_first):
+            is_old = name not in living and now - touched[name] > self.bounds.days * _DAY
+            if index < surplus or is_old:
+                for suffix in (CURRENT, OLDER):
+                    durable.remove(os.path.join(self.folder, name + suffix))
+
+
+class Recording(msgspec.Struct, frozen=True):
+    """All that is kept about one container, or about the node."""
+
+    who: Who
+    records: tuple[Record, ...]
+    damaged: int = 0
+
+
+def name_of(who: Who) -> str:
+    """The name of a container's file: nothing of it was chosen by anybody."""
+    if who.is_node:
+        return "node"
+    return hashlib.sha256("\0".join(who.key).encode("utf-8", "replace")).hexdigest()[:32]
+
+
+def recordings(folder: str) -> Iterator[Recording]:
+    """What is kept in a folder, by whatever process; files that make no sense are passed over."""
+    for name in sorted({name for name, _ in _files(folder)}):
+        halves = [_half(os.path.join(folder, name + suffix)) for suffix in (OLDER, CURRENT)]
+        who = next((half.who for half in reversed(halves) if half.who is not None), None)
+        if who is not None:
+            records = tuple(record for half in halves for record in half.records)
+            yield Recording(who, records, sum(half.damaged for half in halves))
+
+
+def _half(path: str) -> Decoded:
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return Decoded(None, ())
+    with open(handle, "rb") as file:
+        return decode(file.read(64 << 20))
+
+
+def _files(folder: str) -> Iterator[tuple[str, float]]:
+    """The records in a folder by name, and when they were last written to."""
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                name, suffix = os.path.splitext(entry.name)
+                if suffix in (CURRENT, OLDER) and entry.is_file(follow_symlinks=False):
+                    yield name, entry.stat(follow_symlinks=False).st_mtime
+    except FileNotFoundError:
+        return
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path, follow_symlinks=False).st_size
+    except FileNotFoundError:
+        return 0
+
+
+def _latest(frames: list[bytes], room: int) -> list[bytes]:
+    """As many of the last frames as there is room for."""
+    first = len(frames)
+    while first and room >= len(frames[first - 1]):
+        first -= 1
+        room -= len(frames[first])
+    return frames[first:]
+
+
+def _written(handle: int, data: bytes, size: int) -> None:
+    try:
+        durable.append(handle, data)
+    except OSError:
+        os.ftruncate(handle, size)
+        raise
+
+
+def _sync_folder(folder: str) -> None:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,283 @@
+"""What of a container is worth recording: levels that change, episodes, what the kernel counted.
+
+Looked at every few seconds, a container that does nothing leaves a record every five minutes.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from memqos.agent.core.guard import Decision
+from memqos.agent.recorder.records import (
+    Counted,
+    Event,
+    Guarded,
+    Killed,
+    Level,
+    Record,
+    Throttled,
+    brief,
+)
+from memqos.api.kernel.keyed import keyed, memory_kinds
+from memqos.api.kernel.oom_report import OomReport
+from memqos.api.kernel.stall import stall_of
+from memqos.plan.oom_kill import kill_order
+
+FILES: Final = (
+    "memory.current",
+    "memory.events",
+    "memory.events.local",
+    "memory.stat",
+    "memory.pressure",
+    "memory.min",
+    "memory.low",
+    "memory.high",
+    "memory.max",
+    "memory.swap.current",
+    "memory.swap.max",
+)
+"""What a reading is made of; of these only memory.current must be there."""
+
+_AT_ONCE: Final[tuple[Event, ...]] = ("oom", "oom_kill", "oom_group_kill")
+_WITH_LEVELS: Final[tuple[Event, ...]] = ("max", "low")
+"""These may be counted a thousand times a second."""
+
+
+class Pace(msgspec.Struct, frozen=True):
+    """How often levels are recorded. Times are in milliseconds."""
+
+    at_most: int = 5_000
+    at_least: int = 300_000
+    change: float = 0.05
+    """Share of its limit, or else of what it used, by which usage must have changed."""
+    quiet: int = 30_000
+    """Without a high event, after which an episode is over."""
+
+
+class Reading(msgspec.Struct, frozen=True):
+    """A container at one moment. Milliseconds, bytes, counters, microseconds."""
+
+    at: int
+    current: int
+    anon: int = 0
+    file: int = 0
+    swap: int = 0
+    swap_room: int = 0
+    min: int = 0
+    low: int = 0
+    high: int | None = None
+    max: int | None = None
+    events: dict[str, int] = {}
+    some: int = 0
+    full: int = 0
+
+
+class _Episode(msgspec.Struct, frozen=True):
+    since: int
+    last: int
+    """When the last high event was seen."""
+    events: int
+    full: int
+
+
+class Memory(msgspec.Struct, frozen=True):
+    """What is remembered of a container between two looks."""
+
+    last: Reading | None = None
+    told: Reading | None = None
+    """The reading that the last level was made of."""
+    episode: _Episode | None = None
+
+
+def reading_of(files: Mapping[str, str], at: int, swap_free: int = 0) -> Reading | None:
+    """A container as its files show it; None where it is gone."""
+    current = files.get("memory.current", "")
+    if not current.isdecimal():
+        return None
+    statistics = memory_kinds(files.get("memory.stat", ""))
+    events = keyed(files.get("memory.events", ""))
+    own = keyed(files.get("memory.events.local", ""))
+    stall = stall_of(files.get("memory.pressure", ""))
+    swap = _amount(files.get("memory.swap.current")) or 0
+    may_swap = _amount(files.get("memory.swap.max", "max"))
+    room = swap_free if may_swap is None else max(0, min(swap_free, may_swap - swap))
+    return Reading(
+        at=at,
+        current=int(current),
+        anon=statistics.get("anon", 0) + statistics.get("shmem", 0),
+        file=statistics.get("file", 0) - statistics.get("shmem", 0),
+        swap=swap,
+        swap_room=room,
+        min=_amount(files.get("memory.min")) or 0,
+        low=_amount(files.get("memory.low")) or 0,
+        high=_amount(files.get("memory.high")),
+        max=_amount(files.get("memory.max")),
+        events=events | ({"high": own["high"]} if "high" in own else {}),
+        some=stall.some.total,
+        full=stall.full.total,
+    )
+
+
+def notice(memory: Memory, reading: Reading, pace: Pace) -> tuple[Memory, list[Record]]:
+    """What is to be recorded now, and what to remember."""
+    last = memory.last
+    if last is None or memory.told is None or reading.at <= last.at:
+        return Memory(reading, reading), [_level(reading, reading)]
+    records: list[Record] = []
+    fatal = [
+        Counted(reading.at, event, count)
+        for event in _AT_ONCE
+        if (count := _grown(event, last, reading))
+    ]
+    if fatal and last is not memory.told:
+        # How it was just before, which nothing else tells any more.
+        records.append(_level(memory.told, last))
+        memory = msgspec.structs.replace(memory, told=last)
+    episode, told = _episode(memory.episode, last, reading, pace)
+    records += [*fatal, *told]
+    assert memory.told is not None
+    if fatal or told or _is_worth_telling(memory.told, reading, pace):
+        records += [
+            Counted(reading.at, event, count)
+            for event in _WITH_LEVELS
+            if (count := _grown(event, memory.told, reading))
+        ]
+        records.append(_level(memory.told, reading))
+        return Memory(reading, reading, episode), records
+    return Memory(reading, memory.told, episode), records
+
+
+def ending(memory: Memory) -> list[Record]:
+    """What is still to be recorded of a container whose cgroup is gone."""
+    last, told = memory.last, memory.told
+    if last is None or told is None:
+        return []
+    records: list[Record] = [] if last is told else [_level(told, last)]
+    if memory.episode is not None:
+        records.append(_throttled(memory.episode, last, is_over=True))
+    return records
+
+
+def guarded(decision: Decision, old: int | None, steps: int, at: int) -> Guarded:
+    """A step of the guard as a record."""
+    assert decision.kind != "keep"
+    signs = decision.signs
+    return Guarded(
+        at,
+        decision.kind,
+        old,
+        decision.high,
+        decision.step,
+        steps,
+        0 if signs is None else round(signs.events),
+        0 if signs is None or signs.stalled is None else round(signs.stalled * 1000),
+    )
+
+
+def killed(report: OomReport, at: int, machine: int, page_size: int) -> Killed:
+    """A kill as a record; `machine` is RAM and swap of the machine in bytes."""
+    victim = report.victims[0]
+    total = machine
+    if report.constraint == "memcg" and report.memory is not None and report.memory.limit:
+        swap = 0 if report.swap is None or report.swap.limit is None else report.swap.limit
+        total = report.memory.limit + swap
+    order = kill_order(report.processes(page_size), total, page_size).kills
+    ranks = {kill.victim.process.pid: rank for rank, kill in enumerate(order, 1)}
+    points = {kill.victim.process.pid: kill.victim.points for kill in order}
+    return Killed(
+        at=at,
+        comm=brief(victim.comm),
+        pid=victim.pid,
+        constraint=report.constraint or "",
+        oom_cgroup=brief(report.oom_cgroup or ""),
+        oom_score_adj=victim.oom_score_adj,
+        points=points.get(victim.pid),
+        rank=ranks.get(victim.pid),
+        candidates=len(order),
+        usage=None if report.memory is None else report.memory.usage,
+        limit=None if report.memory is None else report.memory.limit,
+        anon=victim.anon,
+        file=victim.file,
+        along=len(report.victims) - 1,
+    )
+
+
+def _episode(
+    episode: _Episode | None, last: Reading, reading: Reading, pace: Pace
+) -> tuple[_Episode | None, list[Record]]:
+    events = _grown("high", last, reading)
+    full = _share(last.full, reading.full, reading.at - last.at)
+    if events:
+        if episode is None:
+            begun = _Episode(last.at, reading.at, events, full)
+            return begun, [_throttled(begun, reading, is_over=False)]
+        return _Episode(
+            episode.since, reading.at, episode.events + events, max(episode.full, full)
+        ), []
+    if episode is not None and reading.at - episode.last >= pace.quiet:
+        return None, [_throttled(episode, reading, is_over=True)]
+    return episode, []
+
+
+def _throttled(episode: _Episode, reading: Reading, *, is_over: bool) -> Throttled:
+    return Throttled(
+        episode.last if is_over else reading.at,
+        episode.since,
+        is_over,
+        episode.events,
+        episode.full,
+        reading.high or 0,
+        reading.anon,
+        reading.swap_room,
+    )
+
+
+def _is_worth_telling(told: Reading, reading: Reading, pace: Pace) -> bool:
+    waited = reading.at - told.at
+    if waited >= pace.at_least or _values(told) != _values(reading):
+        return True
+    scale = reading.max or max(told.current, 1)
+    return waited >= pace.at_most and abs(reading.current - told.current) >= pace.change * scale
+
+
+def _values(reading: Reading) -> tuple[int | None, ...]:
+    return reading.min, reading.low, reading.high, reading.max
+
+
+def level_of(reading: Reading) -> Level:
+    """One look as a record; nothing is known of what was between it and another."""
+    return Level(
+        reading.at,
+        reading.current,
+        reading.anon,
+        reading.file,
+        reading.swap,
+        reading.min,
+        reading.low,
+        reading.high,
+        reading.max,
+    )
+
+
+def _level(since: Reading, reading: Reading) -> Level:
+    waited = reading.at - since.at
+    return msgspec.structs.replace(
+        level_of(reading),
+        high_events=_grown("high", since, reading),
+        some=_share(since.some, reading.some, waited),
+        full=_share(since.full, reading.full, waited),
+    )
+
+
+def _grown(event: str, last: Reading, reading: Reading) -> int:
+    return max(0, reading.events.get(event, 0) - last.events.get(event, 0))
+
+
+def _share(before: int, after: int, milliseconds: int) -> int:
+    """Microseconds of so many milliseconds, in thousandths."""
+    return min(1000, max(0, after - before) // milliseconds) if milliseconds > 0 else 0
+
+
+def _amount(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isdecimal() else None

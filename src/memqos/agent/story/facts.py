@@ -1,0 +1,76 @@
+"""What the tellers of a story ask of the records: by kind, and how things stood at a time."""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from typing import Final, TypeVar
+
+from memqos.agent.recorder.records import (
+    Changed,
+    Guarded,
+    Level,
+    Pressed,
+    Record,
+    Who,
+)
+from memqos.draw.scale import short_size
+
+_NEAR: Final = 60_000
+"""Milliseconds within which the node's state is taken to be that of a moment."""
+
+_Kind = TypeVar("_Kind", bound=Record)
+
+
+class Facts:
+    """Records by kind, and how things stood at a time."""
+
+    def __init__(self, who: Who, records: Sequence[Record], node: Iterable[Record]) -> None:
+        self.who = who
+        self._records = records
+        self.levels = self.of(Level)
+        self._times = [level.at for level in self.levels]
+        self.pressed = [record for record in node if isinstance(record, Pressed)]
+
+    def of(self, kind: type[_Kind]) -> list[_Kind]:
+        return [record for record in self._records if isinstance(record, kind)]
+
+    def level_at(self, at: int) -> Level | None:
+        """The last level before a time, or else the first after it."""
+        if not self.levels:
+            return None
+        return self.levels[max(0, bisect_right(self._times, at) - 1)]
+
+    def peak(self, since: int, until: int) -> int:
+        return max([each.current for each in self.levels if since <= each.at <= until], default=0)
+
+    def decided(self, file: str, at: int) -> Changed | None:
+        """Who last set a file before a time, where that is recorded."""
+        return max(
+            (each for each in self.of(Changed) if each.file == file and each.at <= at),
+            key=lambda each: each.at,
+            default=None,
+        )
+
+    def guarded(self, since: int) -> bool:
+        """Whether the guard was there from a time on."""
+        return any(step.at >= since for step in self.of(Guarded))
+
+    def node_at(self, at: int) -> Pressed | None:
+        near = [each for each in self.pressed if abs(each.at - at) <= _NEAR]
+        return min(near, key=lambda each: each.available, default=None)
+
+
+def size_of(amount: int | None) -> str:
+    """Bytes for people; None is `max`."""
+    return "max" if amount is None else short_size(amount)
+
+
+def duration(milliseconds: int) -> str:
+    """A stretch of time for people."""
+    seconds = round(milliseconds / 1000)
+    if seconds < 60:
+        return f"{seconds} s"
+    minutes, seconds = divmod(seconds, 60)
+    if minutes < 60:
+        return f"{minutes} min {seconds} s" if seconds else f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if minutes else f"{hours} h"

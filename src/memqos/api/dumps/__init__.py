@@ -1,0 +1,1 @@
+"""Dumps of whole clusters: read only as far as memory depends on it."""

@@ -1,0 +1,1 @@
+"""The kernel's texts as values: cgroup files, /proc, pressure, reports of kills."""

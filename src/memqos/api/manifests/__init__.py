@@ -1,0 +1,1 @@
+"""Manifests: from bytes to plain data with positions, and to the pods a document holds."""
