@@ -1,5 +1,6 @@
 """An agent's guard and recorder at work on a node."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from memqos.agent.passing import started
 from memqos.agent.recorder.files import Recorder, recordings
 from memqos.agent.recorder.records import (
     Changed,
+    Counted,
     Evicted,
     Guarded,
     Killed,
@@ -25,6 +27,7 @@ from memqos.agent.recorder.records import (
 )
 from memqos.agent.status import Status
 from memqos.agent.witness import Witness, witness_of
+from memqos.errors import MemqosError
 from memqos.host.cgroups import CgroupFs
 from memqos.host.kmsg import KernelLog
 
@@ -151,6 +154,90 @@ def test_the_end_of_a_container_and_of_its_pod_is_recorded(folder: Path) -> None
     assert any(isinstance(each, Lived) and each.what == "vanished" for each in records)
     (evicted,) = [each for each in records if isinstance(each, Evicted)]
     assert evicted.message == "low on memory"
+
+
+def opened(node: Watched, monkeypatch: pytest.MonkeyPatch, seconds: int) -> list[str]:
+    """The files that are read while the containers do nothing."""
+    found: list[str] = []
+    really = os.open
+
+    def hear(path: Any, *arguments: Any, **named: Any) -> int:
+        found.append(str(path).rpartition("/")[2])
+        return really(path, *arguments, **named)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "open", hear)
+        for _ in range(0, seconds, 5):
+            node.bed.now += 5
+            node.witness.look(node.bed.core, node.bed.now)
+    return found
+
+
+def test_of_a_container_that_meets_nothing_only_usage_is_read_now_and_then(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = Watched(folder)
+    node.lives(2)
+    files = opened(node, monkeypatch, 120)
+    assert files.count("memory.stat") == 2
+    assert files.count("memory.events") == 2
+    assert 8 <= files.count("memory.current") <= 12
+
+
+def test_where_the_kernel_cannot_tell_events_are_read_every_time_and_it_is_said_once(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(_instance: object, path: str, _mask: int) -> int:
+        raise MemqosError(f"{path}: cannot be watched: No space left on device")
+
+    monkeypatch.setattr("memqos.host.inotify._Instance.add", refused)
+    node = Watched(folder)
+    node.lives(2)
+    files = opened(node, monkeypatch, 120)
+    assert files.count("memory.events") >= 24
+    assert files.count("memory.stat") == 2
+    node.lives(40, stuck=True)
+    assert node.high() == LIMIT
+    assert len(node.bed.said("events of containers have to be read")) == 1
+
+
+@pytest.mark.parametrize("seconds", [2, 5, 11])
+def test_an_event_between_two_looks_is_seen_at_the_next(folder: Path, seconds: int) -> None:
+    node = Watched(folder)
+    node.lives(2)
+    for kills in range(1, 6):
+        node.bed.kernel.set(node.path, "memory.events", f"high 0\noom_kill {kills}")
+        node.bed.now += seconds
+        node.witness.look(node.bed.core, node.bed.now)
+    counted = [record for record in node.recorded() if isinstance(record, Counted)]
+    assert [(each.event, each.count) for each in counted] == [("oom_kill", 1)] * 5
+
+
+def test_a_container_made_anew_under_its_name_is_looked_at(folder: Path) -> None:
+    node = Watched(folder)
+    node.lives(4)
+    node.bed.kernel.remove(node.path)
+    node.bed.kernel.make("/kept-apart")
+    node.bed.kernel.make(node.path, {"memory.current": str(70 * MI), "memory.events": "high 0"})
+    node.bed.core.vanished(node.path, node.bed.now)
+    node.bed.core.appeared(node.path, node.bed.now)
+    node.bed.settle()
+    node.witness.look(node.bed.core, node.bed.now + 1)
+    levels = [record for record in node.recorded() if isinstance(record, Level)]
+    assert levels[-1].current == 70 * MI
+
+
+def test_full_looks_at_many_containers_do_not_come_at_once(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = Watched(folder)
+    for number in range(60):
+        node.bed.run_pod(a_pod(f"p{number}"))
+    node.bed.wait(2)
+    node.witness.look(node.bed.core, node.bed.now)
+    fully = [opened(node, monkeypatch, 5).count("memory.stat") for _ in range(12)]
+    assert sum(fully) == 61
+    assert max(fully) <= 15
 
 
 def test_a_kill_in_the_kernels_log_reaches_the_containers_record(folder: Path) -> None:

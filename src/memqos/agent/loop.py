@@ -35,8 +35,10 @@ from memqos.serve.http import listen, listen_on_socket
 
 _GATHER: Final = 0.02
 """Seconds in which events gather after the first: cgroups are made in bursts."""
-_SAMPLE: Final = 15.0
-"""Seconds between two looks at what the kernel counts, while somebody asks for it."""
+_SAMPLE: Final = 10.0
+"""Seconds from a question for what the kernel counts to the next look at it, at the least."""
+_AHEAD: Final = 5.0
+"""Seconds before the next question, if that comes as the last one did, in which it is looked at."""
 _FORGOTTEN: Final = 300.0
 """Seconds without a question after which nobody is taken to ask."""
 _PASS: Final = "pass"
@@ -84,7 +86,8 @@ class Agent:
         self._has_gaps = False
         self._is_announced = False
         self._retries = Backoff()
-        self._sample_at = now
+        self._sample_at: float | None = None
+        """When the kernel's counts are read; None until somebody asks again."""
 
     async def run(self) -> int:
         """Until SIGTERM or SIGINT; the exit code."""
@@ -137,11 +140,17 @@ class Agent:
         )
 
     def _families(self) -> list[Family]:
-        if self.status.scraped_at is None:
-            self._sample_at = self._clock()
-            self._wake.set()
-        self.status.scraped_at = self._clock()
+        self._asked(self._clock())
         return list(families(self.status, self._hand.roots.proc))
+
+    def _asked(self, now: float) -> None:
+        """Have the kernel's counts read in time for the next question."""
+        last, self.status.scraped_at = self.status.scraped_at, now
+        if last is None or now - last > _FORGOTTEN:
+            self._sample_at = now
+        elif self._sample_at is None:
+            self._sample_at = now + max(_SAMPLE, now - last - _AHEAD)
+        self._wake.set()
 
     def _handle_signals(self, loop: asyncio.AbstractEventLoop, stack: AsyncExitStack) -> None:
         handlers = {
@@ -174,12 +183,13 @@ class Agent:
     async def _wait(self) -> None:
         """Until something happens or is due, and then a little for what comes with it."""
         at = self.status.core.schedule.due_at
-        if self._samples_wanted():
+        if self._sample_at is not None:
             at = min(at, self._sample_at)
         if self._witness is not None:
             at = min(at, self._witness.due_at)
         try:
-            await asyncio.wait_for(self._wake.wait(), max(0.0, at - self._clock()))
+            async with asyncio.timeout(max(0.0, at - self._clock())):
+                await self._wake.wait()
         except TimeoutError:
             return
         self._wake.clear()
@@ -237,8 +247,8 @@ class Agent:
         if core.schedule.due_at <= now:
             self._pass()
         self._look_on(now)
-        if self._samples_wanted() and self._sample_at <= now:
-            self._sample_at = now + _SAMPLE
+        if self._sample_at is not None and self._sample_at <= now:
+            self._sample_at = None
             self.status.samples = sampled(self._hand.fs.root, core.desires.names.kubepods)
 
     def _look_on(self, now: float) -> None:
@@ -321,10 +331,6 @@ class Agent:
             self._witness.close()
         self._log.say("info", "stopped")
         return code
-
-    def _samples_wanted(self) -> bool:
-        at = self.status.scraped_at
-        return at is not None and self._clock() - at < _FORGOTTEN
 
     def _manifests(self) -> tuple[str, ...]:
         pods = self._hand.configuration.pods

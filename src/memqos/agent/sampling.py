@@ -1,8 +1,10 @@
 """What the kernel counts about cgroups: memory in use, events, and time lost to pressure."""
 
+from collections.abc import Mapping
+from functools import lru_cache
 from typing import Final, NamedTuple
 
-from memqos.api.kernel.keyed import keyed
+from memqos.api.kernel.keyed import events_of
 from memqos.host.tree import read_tree
 
 _FILES: Final = ("memory.current", "memory.events", "memory.pressure")
@@ -12,8 +14,8 @@ class Sample(NamedTuple):
     """One cgroup at one moment."""
 
     current: int | None
-    events: dict[str, int]
-    pressure: dict[str, float]
+    events: Mapping[str, int]
+    pressure: Mapping[str, float]
     """some, full → seconds."""
 
 
@@ -23,7 +25,8 @@ def sampled(root: str, below: str) -> dict[str, Sample]:
     return {path: _sample(files) for path, files in tree.cgroups.items()}
 
 
-def pressure_of(text: str) -> dict[str, float]:
+@lru_cache(maxsize=1 << 12)
+def pressure_of(text: str) -> Mapping[str, float]:
     """Seconds lost, out of a pressure file."""
     found: dict[str, float] = {}
     for line in text.splitlines():
@@ -38,6 +41,6 @@ def _sample(files: dict[str, str]) -> Sample:
     current = files.get("memory.current", "")
     return Sample(
         int(current) if current.isdecimal() else None,
-        keyed(files.get("memory.events", "")),
+        events_of(files.get("memory.events", "")),
         pressure_of(files.get("memory.pressure", "")),
     )

@@ -1,8 +1,8 @@
 """Looks at what containers do: lets the guard judge, and has it recorded. Runs off the loop.
 
-A container is looked at briefly every few seconds: at its events, and now and then at what it uses.
-Only where those have changed, or a minute has passed, all of its files are read. What is written to
-the disk is written by a thread of its own, so that a slow disk holds up nothing else.
+The kernel tells whose events have changed; now and then a container's usage is read. Only where
+these have changed, or a minute has passed, all of its files are. What is written to the disk is
+written by a thread of its own, so that a slow disk holds up nothing else.
 """
 
 import os
@@ -11,7 +11,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final, NamedTuple
+from zlib import crc32
 
+from memqos.agent.alarms import EVENTS, Alarms
 from memqos.agent.configuration import Configuration
 from memqos.agent.core.guard import Step, Tuning
 from memqos.agent.core.guarding import Guard, Move
@@ -32,7 +34,7 @@ from memqos.plan.tree import Cgroup
 
 _PRUNE: Final = 3600.0
 _USAGE: Final = 15.0
-"""Seconds after which a brief look takes in what is in use."""
+"""Seconds after which what is in use is read, whatever the kernel tells."""
 _FULLY: Final = 60.0
 """Seconds after which a container is looked at fully, whatever its files say."""
 _CHANGE: Final = 0.05
@@ -41,13 +43,24 @@ _KI: Final = 1024
 
 
 class _Brief(NamedTuple):
-    """What a brief look shows."""
+    """What is remembered of a container to see that nothing has become of it."""
 
     events: str
     current: int
     current_at: float
+    """When that was read."""
     full_at: float
     """When the last full look was."""
+
+    def is_current(self, now: float) -> bool:
+        return now - self.current_at < _USAGE and now - self.full_at < _FULLY
+
+
+class _Moment(NamedTuple):
+    """One and the same moment: of a clock that never goes back, and in milliseconds since 1970."""
+
+    now: float
+    at: int
 
 
 class Witness:
@@ -80,6 +93,9 @@ class Witness:
         self._reports = OomReader()
         self._told: object = None
         self._brief: dict[str, _Brief] = {}
+        self._alarms = Alarms(fs.root)
+        self._unheard: str | None = None
+        self._last: _Moment | None = None
         self._pruned_at: float | None = None
         self._writer = ThreadPoolExecutor(1, "memqos-records")
         self._writing: Future[None] | None = None
@@ -87,69 +103,105 @@ class Witness:
     def look(self, core: Reconciler, now: float) -> None:
         """See what has become of the containers, and what to do about it."""
         self.due_at = now + self._interval
-        at = int(self._unix() * 1000)
+        moment = _Moment(now, int(self._unix() * 1000))
         memory = meminfo_of(self._text("meminfo"))
         swap_free = memory.get("SwapFree", 0)
         there: set[str] = set()
+        places: set[str] = set()
+        self._alarms.hear()
         for wish_pod, pod, cgroup in _containers(core):
             # crun keeps processes and limits one level down.
             within = inner(cgroup.path)
             place = within if within in core.cgroups else cgroup.path
-            brief = self._looked_briefly(cgroup.path, place, now)
-            if brief is None:
+            is_changed = self._is_changed(cgroup.path, place, core, now)
+            if is_changed is None:
                 continue
             there.add(cgroup.path)
-            if brief.full_at < now:
-                self._unchanged(cgroup.path, now, at)
-                continue
-            files = self._files(place)
-            if self._chronicle is not None:
-                who = who_is(wish_pod, cgroup.container or "")
-                self._chronicle.looked(cgroup.path, who, files, at, swap_free)
-            self._guard(core, cgroup, pod, files, now, at, swap_free)
-        if self.guard is not None:
-            self.guard.keep_only(there)
-        self._brief = {path: brief for path, brief in self._brief.items() if path in there}
-        self._record(core, memory, there, now, at)
+            places.add(place)
+            if is_changed:
+                self._look_fully(core, wish_pod, pod, cgroup, place, moment, swap_free)
+        self._forget(there, places)
+        self._tell_unheard(core)
+        self._record(core, memory, there, moment)
+        self._last = moment
 
-    def _looked_briefly(self, path: str, place: str, now: float) -> _Brief | None:
-        """What has become of a container since; `full_at` is now if it is to be looked at fully."""
-        events = self._fs.read(place, "memory.events")
-        last = self._brief.get(path)
-        if last is not None and events == last.events and now - last.full_at < _FULLY:
-            if self.guard is not None and self.guard.is_at_it(path):
-                return self._to_be_read(path, events, last.current, now)
-            if now - last.current_at < _USAGE:
-                return last
+    def _is_changed(self, path: str, place: str, core: Reconciler, now: float) -> bool | None:
+        """Whether a container is to be looked at fully; None of one that is gone."""
+        identity, last = core.cgroups.by_path[place].identity, self._brief.get(path)
+        is_silent = self._alarms.are_silent(place, identity)
+        is_guarded = self.guard is not None and self.guard.is_at_it(path)
+        if last is not None and is_silent and not is_guarded and last.is_current(now):
+            return False
+        if not is_silent:
+            self._alarms.set(place, identity)
+        events = last.events if last is not None and is_silent else self._events(place)
+        is_same = last is not None and events == last.events and not is_guarded
+        if last is not None and is_same and last.is_current(now):
+            return False
         current = self._fs.read(place, "memory.current")
         if current is None or not current.isdecimal():
             return None
         usage = int(current)
+        if last is None:
+            # Those that are met at once are not all looked at at once ever after.
+            early = crc32(path.encode()) / (1 << 32)
+            self._brief[path] = _Brief(events, usage, now - early * _USAGE, now - early * _FULLY)
+            return True
         if (
-            last is None
-            or events != last.events
-            or now - last.full_at >= _FULLY
-            or abs(usage - last.current) > _CHANGE * last.current
+            is_same
+            and now - last.full_at < _FULLY
+            and abs(usage - last.current) <= _CHANGE * last.current
         ):
-            return self._to_be_read(path, events or "", usage, now)
-        brief = self._brief[path] = last._replace(current_at=now)
-        return brief
+            self._brief[path] = last._replace(current_at=now)
+            return False
+        self._brief[path] = _Brief(events, usage, now, now)
+        return True
 
-    def _to_be_read(self, path: str, events: str, usage: int, now: float) -> _Brief:
-        brief = self._brief[path] = _Brief(events, usage, now, now)
-        return brief
-
-    def _unchanged(self, path: str, now: float, at: int) -> None:
-        if self.guard is not None:
-            self.guard.unchanged(path, now)
+    def _look_fully(
+        self,
+        core: Reconciler,
+        wish_pod: Pod,
+        pod: str,
+        cgroup: Cgroup,
+        place: str,
+        moment: _Moment,
+        swap_free: int,
+    ) -> None:
+        self._unchanged_until_last(cgroup.path)
+        files = self._fs.read_all(place, FILES)
         if self._chronicle is not None:
-            self._chronicle.unchanged(path, at)
+            who = who_is(wish_pod, cgroup.container or "")
+            self._chronicle.looked(cgroup.path, who, files, moment.at, swap_free)
+        self._guard(core, cgroup, pod, files, moment, swap_free)
+
+    def _unchanged_until_last(self, path: str) -> None:
+        """What has become of a container has done so since the last look."""
+        if self._last is None:
+            return
+        if self.guard is not None:
+            self.guard.unchanged(path, self._last.now)
+        if self._chronicle is not None:
+            self._chronicle.unchanged(path, self._last.at)
+
+    def _forget(self, there: set[str], places: set[str]) -> None:
+        for path in self._brief.keys() - there:
+            self._unchanged_until_last(path)
+            del self._brief[path]
+        if self.guard is not None:
+            self.guard.keep_only(there)
+        self._alarms.keep_only(places)
+
+    def _tell_unheard(self, core: Reconciler) -> None:
+        unheard, self._unheard = self._unheard, self._alarms.failure
+        if self._unheard not in (None, unheard):
+            core.tally.say("warning", f"events of containers have to be read: {self._unheard}")
 
     def close(self) -> None:
         """Have all that was seen on the disk."""
         if self.recorder is not None:
             self._writer.submit(self.recorder.flush)
         self._writer.shutdown()
+        self._alarms.close()
         if self._log is not None:
             self._log.close()
 
@@ -159,18 +211,17 @@ class Witness:
         cgroup: Cgroup,
         pod: str,
         files: dict[str, str],
-        now: float,
-        at: int,
+        moment: _Moment,
         swap_free: int,
     ) -> None:
         if self.guard is None or not core.aims.is_enforced(cgroup, pod):
             return
         excluded = cgroup.path in self.guard.excluded
-        move = self.guard.look(cgroup, files, now, swap_free)
+        move = self.guard.look(cgroup, files, moment.now, swap_free)
         if move is not None:
-            self._moved(core, cgroup, move, at)
+            self._moved(core, cgroup, move, moment.at)
         if move is not None or excluded != (cgroup.path in self.guard.excluded):
-            core.schedule.look_at(pod, now)
+            core.schedule.look_at(pod, moment.now)
 
     def _moved(self, core: Reconciler, cgroup: Cgroup, move: Move, at: int) -> None:
         assert self.guard is not None
@@ -193,8 +244,9 @@ class Witness:
         )
 
     def _record(
-        self, core: Reconciler, memory: dict[str, int], there: set[str], now: float, at: int
+        self, core: Reconciler, memory: dict[str, int], there: set[str], moment: _Moment
     ) -> None:
+        at = moment.at
         written, drifts = core.tally.taken_values()
         self._drain(memory, at)
         if self._chronicle is None or self.recorder is None:
@@ -214,7 +266,7 @@ class Witness:
         self._chronicle.keep_only(there, at)
         if self._writing is None or self._writing.done():
             living = list(self._chronicle.living)
-            self._writing = self._writer.submit(self._flush, self.recorder, now, living)
+            self._writing = self._writer.submit(self._flush, self.recorder, moment.now, living)
 
     def _flush(self, recorder: Recorder, now: float, living: list[Who]) -> None:
         recorder.flush()
@@ -248,9 +300,8 @@ class Witness:
         page_size = os.sysconf("SC_PAGE_SIZE")
         self._chronicle.died(report, started + report.at // 1000, machine, page_size)
 
-    def _files(self, path: str) -> dict[str, str]:
-        found = ((file, self._fs.read(path, file)) for file in FILES)
-        return {file: text for file, text in found if text is not None}
+    def _events(self, path: str) -> str:
+        return self._fs.read(path, EVENTS) or ""
 
     def _text(self, name: str) -> str:
         try:

@@ -6,7 +6,7 @@ any two calls: reading one that is gone gives None, writing to it is refused wit
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from memqos.errors import InputError, WriteRefused
@@ -49,25 +49,21 @@ class CgroupFs:
 
     def read(self, path: str, file: str) -> str | None:
         """A file's content without its last newline; None where cgroup or file is not there."""
+        return _read(self._file(path, file))
+
+    def read_all(self, path: str, files: Iterable[str]) -> dict[str, str]:
+        """Of these files those that are there, as `read` has them, of one and the same cgroup."""
         try:
-            # One open, one read, one close: cgroup files are small and made when read.
-            handle = os.open(self._file(path, file), os.O_RDONLY | os.O_CLOEXEC)
+            folder = os.open(self._folder(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
             if error.errno in GONE or error.errno == errno.ENOTDIR:
-                return None
+                return {}
             raise
         try:
-            content = os.read(handle, 1 << 16)
-            if len(content) == 1 << 16:
-                while more := os.read(handle, 1 << 16):
-                    content += more
-        except OSError as error:
-            if error.errno in GONE:
-                return None
-            raise
+            found = ((file, _read(file, folder)) for file in files)
+            return {file: content for file, content in found if content is not None}
         finally:
-            os.close(handle)
-        return content.decode("utf-8", "replace").removesuffix("\n")
+            os.close(folder)
 
     def write(self, path: str, file: str, value: str) -> None:
         """Write a value in one call, as cgroup files want it; raise WriteRefused if not taken.
@@ -109,3 +105,25 @@ class CgroupFs:
         if "/" in file or file in ("", ".", ".."):
             raise InputError(f"{file!r} is not the name of a cgroup file")
         return f"{self._folder(path)}/{file}"
+
+
+def _read(name: str, folder: int | None = None) -> str | None:
+    try:
+        # One open, one read, one close: cgroup files are small and made when read.
+        handle = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=folder)
+    except OSError as error:
+        if error.errno in GONE or error.errno == errno.ENOTDIR:
+            return None
+        raise
+    try:
+        content = os.read(handle, 1 << 16)
+        if len(content) == 1 << 16:
+            while more := os.read(handle, 1 << 16):
+                content += more
+    except OSError as error:
+        if error.errno in GONE:
+            return None
+        raise
+    finally:
+        os.close(handle)
+    return content.decode("utf-8", "replace").removesuffix("\n")

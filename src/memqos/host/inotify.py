@@ -1,4 +1,4 @@
-"""Be told by the kernel when something is made, changed or removed in a folder."""
+"""Be told by the kernel of what is made or removed in folders, and of files that it changes."""
 
 import ctypes
 import errno
@@ -12,6 +12,7 @@ from memqos.errors import MemqosError
 _EVENT: Final = struct.Struct("iIII")
 _BUFFER: Final = 1 << 16
 
+_MODIFY: Final = 0x2
 _CLOSE_WRITE: Final = 0x8
 _MOVED_FROM: Final = 0x40
 _MOVED_TO: Final = 0x80
@@ -21,6 +22,7 @@ _OVERFLOW: Final = 0x4000
 _IGNORED: Final = 0x8000
 _ONLYDIR: Final = 0x1000000
 _ISDIR: Final = 0x40000000
+_ONESHOT: Final = 0x80000000
 
 FOLDERS: Final = _CREATE | _DELETE | _MOVED_FROM | _MOVED_TO
 """Folders made and removed, here or elsewhere."""
@@ -41,26 +43,18 @@ class Inotify:
     """Watches folders; `fileno` is ready to be read when something has happened."""
 
     def __init__(self) -> None:
-        self._libc = ctypes.CDLL(None, use_errno=True)
-        self._handle: int = self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
-        if self._handle < 0:
-            raise _failed("folders cannot be watched", ctypes.get_errno())
+        self._instance = _Instance()
         self._folders: dict[int, str] = {}
         self._watches: dict[str, int] = {}
 
     def fileno(self) -> int:
-        return self._handle
+        return self._instance.handle
 
     def watch(self, folder: str, mask: int) -> bool:
         """Watch a folder; False where there is none. One that is watched already stays so."""
-        found = self._libc.inotify_add_watch(
-            self._handle, os.fsencode(folder), ctypes.c_uint32(mask | _ONLYDIR)
-        )
-        if found < 0:
-            code = ctypes.get_errno()
-            if code in (errno.ENOENT, errno.ENOTDIR, errno.ENODEV):
-                return False
-            raise _failed(f"{folder}: cannot be watched", code)
+        found = self._instance.add(folder, mask | _ONLYDIR)
+        if found is None:
+            return False
         self._folders[found] = folder
         self._watches[folder] = found
         return True
@@ -70,21 +64,11 @@ class Inotify:
 
     def read(self) -> Iterator[Happening]:
         """All that has happened since the last time."""
-        while True:
-            try:
-                data = os.read(self._handle, _BUFFER)
-            except BlockingIOError:
-                return
-            position = 0
-            while position < len(data):
-                watch, mask, _, length = _EVENT.unpack_from(data, position)
-                start = position + _EVENT.size
-                name = os.fsdecode(data[start : start + length].rstrip(b"\0"))
-                position = start + length
-                yield from self._told(watch, mask, name)
+        for watch, mask, name in self._instance.events():
+            yield from self._told(watch, mask, name)
 
     def close(self) -> None:
-        os.close(self._handle)
+        self._instance.close()
 
     def _told(self, watch: int, mask: int, name: str) -> Iterator[Happening]:
         if mask & _OVERFLOW:
@@ -101,6 +85,91 @@ class Inotify:
             return
         is_gone = bool(mask & (_DELETE | _MOVED_FROM))
         yield Happening(folder, name, bool(mask & _ISDIR), is_gone)
+
+
+class Changes:
+    """Tells of each file once that it was changed; then it has to be watched anew."""
+
+    def __init__(self) -> None:
+        self._instance = _Instance()
+        self._files: dict[int, str] = {}
+        self._watches: dict[str, int] = {}
+
+    def watch(self, file: str) -> bool:
+        """Be told of the next change; False where there is no such file."""
+        self.forget(file)
+        found = self._instance.add(file, _MODIFY | _ONESHOT)
+        if found is None:
+            return False
+        self._files[found] = file
+        self._watches[file] = found
+        return True
+
+    def forget(self, file: str) -> None:
+        """Not to be told any more. A cgroup's files do not tell that they are gone."""
+        watch = self._watches.pop(file, None)
+        if watch is not None:
+            del self._files[watch]
+            self._instance.remove(watch)
+
+    def taken(self) -> frozenset[str] | None:
+        """The files that were changed since; None where the kernel could not remember them all."""
+        changed: set[str] = set()
+        has_overflown = False
+        for watch, mask, _ in self._instance.events():
+            if mask & _OVERFLOW:
+                has_overflown = True
+            file = self._files.pop(watch, None)
+            if file is not None:
+                del self._watches[file]
+                changed.add(file)
+        return None if has_overflown else frozenset(changed)
+
+    def close(self) -> None:
+        self._instance.close()
+
+
+class _Instance:
+    """One of the kernel's queues; watches are its numbers."""
+
+    def __init__(self) -> None:
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        self.handle: int = self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+        if self.handle < 0:
+            raise _failed("nothing can be watched", ctypes.get_errno())
+
+    def add(self, path: str, mask: int) -> int | None:
+        """Watch; None where there is nothing to watch."""
+        found: int = self._libc.inotify_add_watch(
+            self.handle, os.fsencode(path), ctypes.c_uint32(mask)
+        )
+        if found >= 0:
+            return found
+        code = ctypes.get_errno()
+        if code in (errno.ENOENT, errno.ENOTDIR, errno.ENODEV):
+            return None
+        raise _failed(f"{path}: cannot be watched", code)
+
+    def remove(self, watch: int) -> None:
+        """Watch no more; one that has ended by itself does no harm."""
+        self._libc.inotify_rm_watch(self.handle, watch)
+
+    def events(self) -> Iterator[tuple[int, int, str]]:
+        """Watch, mask and name of all that has happened."""
+        while True:
+            try:
+                data = os.read(self.handle, _BUFFER)
+            except BlockingIOError:
+                return
+            position = 0
+            while position < len(data):
+                watch, mask, _, length = _EVENT.unpack_from(data, position)
+                start = position + _EVENT.size
+                yield watch, mask, os.fsdecode(data[start : start + length].rstrip(b"\0"))
+                position = start + length
+
+    def close(self) -> None:
+        os.close(self.handle)
 
 
 def _failed(what: str, code: int) -> MemqosError:

@@ -20,7 +20,7 @@ from memqos.agent.core.guard import (
     widened,
     would_stall,
 )
-from memqos.api.kernel.keyed import keyed, memory_kinds
+from memqos.api.kernel.keyed import events_of, memory_kinds
 from memqos.api.kernel.stall import stall_of
 from memqos.plan.setting import Setting
 from memqos.plan.terms import PAGE_SIZE
@@ -164,7 +164,7 @@ def sample_of(files: Mapping[str, str], at: float, swap_free: int) -> Sample | N
     current = files.get("memory.current", "")
     statistics = memory_kinds(files.get("memory.stat", ""))
     # Its own events: a container below a limited cgroup counts that one's as well.
-    events = keyed(files.get("memory.events.local", files.get("memory.events", "")))
+    events = events_of(files.get("memory.events.local", files.get("memory.events", "")))
     if not current.isdecimal() or "anon" not in statistics or "high" not in events:
         return None
     stall = stall_of(files["memory.pressure"]) if files.get("memory.pressure") else None

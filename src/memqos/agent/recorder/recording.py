@@ -19,7 +19,7 @@ from memqos.agent.recorder.records import (
     Throttled,
     brief,
 )
-from memqos.api.kernel.keyed import keyed, memory_kinds
+from memqos.api.kernel.keyed import events_of, memory_kinds
 from memqos.api.kernel.oom_report import OomReport
 from memqos.api.kernel.stall import stall_of
 from memqos.plan.oom_kill import kill_order
@@ -68,7 +68,7 @@ class Reading(msgspec.Struct, frozen=True):
     low: int = 0
     high: int | None = None
     max: int | None = None
-    events: dict[str, int] = {}
+    events: Mapping[str, int] = {}
     some: int = 0
     full: int = 0
 
@@ -96,8 +96,8 @@ def reading_of(files: Mapping[str, str], at: int, swap_free: int = 0) -> Reading
     if not current.isdecimal():
         return None
     statistics = memory_kinds(files.get("memory.stat", ""))
-    events = keyed(files.get("memory.events", ""))
-    own = keyed(files.get("memory.events.local", ""))
+    events = events_of(files.get("memory.events", ""))
+    own = events_of(files.get("memory.events.local", ""))
     stall = stall_of(files.get("memory.pressure", ""))
     swap = _amount(files.get("memory.swap.current")) or 0
     may_swap = _amount(files.get("memory.swap.max", "max"))
@@ -113,7 +113,7 @@ def reading_of(files: Mapping[str, str], at: int, swap_free: int = 0) -> Reading
         low=_amount(files.get("memory.low")) or 0,
         high=_amount(files.get("memory.high")),
         max=_amount(files.get("memory.max")),
-        events=events | ({"high": own["high"]} if "high" in own else {}),
+        events={**events, "high": own["high"]} if "high" in own else events,
         some=stall.some.total,
         full=stall.full.total,
     )

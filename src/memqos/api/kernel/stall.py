@@ -1,6 +1,7 @@
 """Pressure stall information as numbers."""
 
 import re
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -24,6 +25,7 @@ class Stall(msgspec.Struct, frozen=True):
     full: Stalled = Stalled()
 
 
+@lru_cache(maxsize=1 << 10)
 def stall_of(text: str) -> Stall:
     """A pressure file; lines that are not there count as nothing."""
     lines = dict(line.partition(" ")[::2] for line in text.splitlines())

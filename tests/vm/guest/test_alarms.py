@@ -1,0 +1,113 @@
+"""The kernel tells by itself that it has counted an event of a cgroup, once for each time asked."""
+
+import os
+from collections.abc import Iterator
+
+import pytest
+from tests.vm.guest.support import MI, ROOT, Cgroup, wait_until
+from tests.vm.harness.topology import Topology
+
+from memqos.agent.alarms import Alarms
+
+MACHINES = {"small": Topology(nodes=(512,))}
+
+LIMIT = 48 * MI
+
+
+@pytest.fixture
+def alarms() -> Iterator[Alarms]:
+    made = Alarms(str(ROOT))
+    yield made
+    made.close()
+
+
+def identity(cgroup: Cgroup) -> int:
+    return cgroup.path.stat().st_ino
+
+
+def go_off(alarms: Alarms, cgroup: Cgroup) -> None:
+    def has_gone_off() -> bool:
+        alarms.hear()
+        return not alarms.are_silent(cgroup.name, identity(cgroup))
+
+    wait_until("the kernel has told", has_gone_off)
+
+
+def watches() -> int:
+    """How many of this process the kernel knows."""
+    handles = os.listdir("/proc/self/fdinfo")
+    found = 0
+    for handle in handles:
+        try:
+            with open(f"/proc/self/fdinfo/{handle}", encoding="ascii") as file:
+                found += sum(line.startswith("inotify ") for line in file)
+        except FileNotFoundError:  # that of the listing itself
+            continue
+    return found
+
+
+@pytest.mark.parametrize(
+    ("event", "files"),
+    [
+        ("high", {"memory_high": LIMIT}),
+        ("max", {"memory_max": LIMIT}),
+        ("oom_kill", {"memory_max": LIMIT}),
+    ],
+)
+def test_events_set_an_alarm_off(
+    event: str, files: dict[str, int], alarms: Alarms, cgroup: Cgroup
+) -> None:
+    container, other = cgroup.child("container"), cgroup.child("other")
+    container.write(**files, memory_swap_max=0)
+    workload = container.workload()
+    workload.hold(8 * MI)
+    for each in (container, other):
+        alarms.set(each.name, identity(each))
+    alarms.hear()
+    assert alarms.are_silent(container.name, identity(container))
+    workload.ask(96 * MI)
+    wait_until("it is counted", lambda: container.events()[event] > 0)
+    go_off(alarms, container)
+    assert alarms.are_silent(other.name, identity(other))
+
+
+def test_a_storm_of_events_costs_one_notice_and_the_next_is_told_of_again(
+    alarms: Alarms, cgroup: Cgroup
+) -> None:
+    container = cgroup.child("container", memory_high=LIMIT, memory_swap_max=0)
+    alarms.set(container.name, identity(container))
+    workload = container.workload()
+    workload.ask(96 * MI)
+    wait_until("there is a storm", lambda: container.events()["high"] > 50)
+    assert watches() == 0
+    go_off(alarms, container)
+    alarms.set(container.name, identity(container))
+    seen = container.events()["high"]
+    wait_until("it goes on", lambda: container.events()["high"] > seen)
+    go_off(alarms, container)
+
+
+def test_a_cgroup_made_anew_under_its_name_is_another(alarms: Alarms, cgroup: Cgroup) -> None:
+    container = cgroup.child("container")
+    alarms.set(container.name, identity(container))
+    before = identity(container)
+    cgroup.forget(container)
+    container.remove()
+    anew = cgroup.child("container", memory_high=LIMIT, memory_swap_max=0)
+    alarms.hear()
+    assert identity(anew) != before
+    assert not alarms.are_silent(anew.name, identity(anew))
+    alarms.set(anew.name, identity(anew))
+    assert watches() == 1
+    anew.workload().ask(96 * MI)
+    go_off(alarms, anew)
+
+
+def test_nothing_is_left_of_a_cgroup_that_is_gone(alarms: Alarms, cgroup: Cgroup) -> None:
+    container = cgroup.child("container")
+    alarms.set(container.name, identity(container))
+    assert watches() == 1
+    cgroup.forget(container)
+    container.remove()
+    alarms.keep_only(())
+    assert watches() == 0
