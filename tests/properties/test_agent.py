@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from tests.fakes.agent import LEVELS, MI, Bed, a_pod, container_paths, pod_path
 from tests.fakes.node import memory_folder
 
-from memqos.agent.configuration import Fight
+from memqos.agent.configuration import Fight, Mode
 from memqos.api.selector import Selector
 from memqos.errors import InputError
 
@@ -22,6 +22,8 @@ ODD: Final = 12288
 
 sizes = st.sampled_from([(64, 128), (32, 256), (100, 100), (250, 250), (0, 0)])
 names = st.sampled_from(["u1", "u2", "u3", "u4"])
+namespaces = st.sampled_from([(), ("kube-system",), ("default",), ("default", "kube-system")])
+OBSERVE: Final = {"memqos.io/mode": "observe"}
 
 
 class Killed(BaseException):
@@ -35,8 +37,15 @@ class Node(RuleBasedStateMachine):
         super().__init__()
         memory = memory_folder()
         self._folder = memory
+        self.mode: Mode = "enforce"
+        self.unselected: tuple[str, ...] = ("kube-system",)
+        self.canary: tuple[str, ...] | None = None
+        self.owes_unseen = False
+        """Whether an agent that observes was started where another had written."""
         self.bed = Bed(memory.__enter__(), **self.told())
         self.bed.kernel.before_write = self.before_write
+        self.really_write = self.bed.kernel.write
+        self.bed.kernel.write = self.write  # type: ignore[method-assign]
         self.running: dict[str, dict[str, Any]] = {}
         self.theirs: dict[tuple[str, str], str] = {}
         self.ours: set[tuple[str, str]] = set()
@@ -48,8 +57,14 @@ class Node(RuleBasedStateMachine):
         return {
             "min_share": SHARE,
             "fight": Fight(times=10_000),
-            "select": Selector(not_namespaces=("kube-system",)),
+            "mode": self.mode,
+            "select": Selector(not_namespaces=self.unselected),
+            "canary": None if self.canary is None else Selector(not_namespaces=self.canary),
         }
+
+    def is_written_to(self, namespace: str | None, annotations: dict[str, str] | None) -> bool:
+        left = (*self.unselected, *(self.canary or ()))
+        return self.mode == "enforce" and namespace not in left and annotations != OBSERVE
 
     def made(self, path: str) -> None:
         for file in FILES:
@@ -63,10 +78,18 @@ class Node(RuleBasedStateMachine):
             self.writes_left -= 1
         self.reserves_no_more_than_its_share()
         assert file in FILES
-        assert path in LEVELS or self.owner(path) in self.bed.pods.manifests, path
+
+    def write(self, path: str, file: str, value: str) -> None:
+        """Where it does not write it gives back, and nothing else, as far as it has been told."""
         if path not in LEVELS:
-            manifest = self.bed.pods.manifests[self.owner(path)]
-            assert manifest["metadata"]["namespace"] != "kube-system", path
+            told = [pod.metadata for pod in self.bed.core.told]
+            allowed = [
+                self.is_written_to(each.namespace, each.annotations)
+                for each in told
+                if each.uid == self.owner(path)
+            ]
+            assert allowed == [True] or value == self.theirs[path, file], path
+        self.really_write(path, file, value)
         self.ours.add((path, file))
 
     def owner(self, path: str) -> str:
@@ -85,6 +108,7 @@ class Node(RuleBasedStateMachine):
         namespace=st.sampled_from(["default", "default", "kube-system"]),
         priority=st.sampled_from([None, 5, 2_000_000_000]),
         told=st.booleans(),
+        observe=st.sampled_from([False, False, True]),
     )
     def start(
         self,
@@ -93,10 +117,18 @@ class Node(RuleBasedStateMachine):
         namespace: str,
         priority: int | None,
         told: bool,
+        observe: bool,
     ) -> None:
         if uid in self.running or uid in self.bed.pods.manifests:
             return
-        pod = a_pod(uid, *size, containers=("a", "b"), namespace=namespace, priority=priority)
+        pod = a_pod(
+            uid,
+            *size,
+            containers=("a", "b"),
+            namespace=namespace,
+            priority=priority,
+            annotations=OBSERVE if observe else None,
+        )
         self.running[uid] = self.bed.run_pod(pod, told=told)
         for path in (pod_path(pod), *container_paths(pod)):
             self.made(path)
@@ -142,10 +174,35 @@ class Node(RuleBasedStateMachine):
             containers=("a", "b"),
             namespace=meta["namespace"],
             priority=pod["spec"]["priority"],
+            annotations=meta["annotations"],
         )
-        self.running[uid] = resized
+        self.changed(resized)
+
+    def changed(self, pod: dict[str, Any]) -> None:
+        uid = pod["metadata"]["uid"]
+        self.running[uid] = pod
         if uid in self.bed.pods.manifests:
-            self.bed.pods.manifests[uid] = resized
+            self.bed.pods.manifests[uid] = pod
+
+    # Whom it reaches.
+
+    @rule(uid=names, observe=st.booleans())
+    def annotate(self, uid: str, observe: bool) -> None:
+        pod = self.running.get(uid)
+        if pod is not None:
+            annotations = dict(OBSERVE) if observe else {}
+            self.changed({**pod, "metadata": {**pod["metadata"], "annotations": annotations}})
+
+    @rule(unselected=namespaces, canary=st.none() | namespaces)
+    def select(self, unselected: tuple[str, ...], canary: tuple[str, ...] | None) -> None:
+        self.unselected, self.canary = unselected, canary
+        self.bed.reload(**self.told())
+
+    @rule(mode=st.sampled_from(["observe", "enforce"]))
+    def turn(self, mode: Mode) -> None:
+        self.mode = mode
+        self.owes_unseen = self.owes_unseen and mode == "observe"
+        self.bed.reload(**self.told())
 
     # Others.
 
@@ -190,14 +247,16 @@ class Node(RuleBasedStateMachine):
         self.writes_left = None
         self.bed.crash()
         self.bed.start(**self.told())
+        self.owes_unseen = self.mode == "observe"
 
     @invariant()
     def reserves_no_more_than_its_share(self) -> None:
         mine = 0
         for pod in self.running.values():
             path = pod_path(pod)
-            if (path, "memory.min") in self.ours:
-                mine += int(self.bed.read(path, "memory.min"))
+            amount = self.bed.read(path, "memory.min")
+            if (path, "memory.min") in self.ours and amount != self.theirs[path, "memory.min"]:
+                mine += int(amount)
         assert mine <= LIMIT
 
     def teardown(self) -> None:
@@ -214,23 +273,38 @@ class Node(RuleBasedStateMachine):
         for path in self.paths():
             self.bed.kernel.set(path, "memory.current", "0")
         self.bed.wait(400)
-        sums = {level: dict.fromkeys(FILES[:2], 0) for level in LEVELS}
         for uid, pod in self.running.items():
-            path = pod_path(pod)
-            managed = (
-                uid in self.bed.pods.manifests and pod["metadata"]["namespace"] != "kube-system"
-            )
-            if managed:
-                self.is_as_wanted(pod)
-            for file in FILES[:2]:
-                amount = int(self.bed.read(path, file))
-                for level in {path.rpartition("/")[0], LEVELS[0]}:
-                    sums[level][file] += amount
+            if uid in self.bed.pods.manifests:
+                self.is_as_it_should_be(pod)
         if self.bed.core.aims.enforces:
-            for level in LEVELS:
-                for file in FILES[:2]:
-                    assert int(self.bed.read(level, file)) == sums[level][file]
-            assert not self.bed.core.pending
+            self.levels_hold_the_sums()
+            assert not self.bed.core.pending.keys() & set(LEVELS)
+        elif self.running.keys() <= self.bed.pods.manifests.keys() and not self.owes_unseen:
+            self.are_as_others_left_them(*LEVELS)
+
+    def is_as_it_should_be(self, pod: dict[str, Any]) -> None:
+        metadata = pod["metadata"]
+        if self.is_written_to(metadata["namespace"], metadata["annotations"]):
+            self.is_as_wanted(pod)
+            paths = {pod_path(pod), *container_paths(pod)}
+            assert not self.bed.core.pending.keys() & paths
+        elif not self.owes_unseen:
+            self.are_as_others_left_them(pod_path(pod), *container_paths(pod))
+
+    def levels_hold_the_sums(self) -> None:
+        sums = {level: dict.fromkeys(FILES[:2], 0) for level in LEVELS}
+        for path in map(pod_path, self.running.values()):
+            for file in FILES[:2]:
+                for level in {path.rpartition("/")[0], LEVELS[0]}:
+                    sums[level][file] += int(self.bed.read(path, file))
+        for level in LEVELS:
+            for file in FILES[:2]:
+                assert int(self.bed.read(level, file)) == sums[level][file]
+
+    def are_as_others_left_them(self, *paths: str) -> None:
+        for path in paths:
+            for file in FILES:
+                assert self.bed.read(path, file) == self.theirs[path, file], (path, file)
 
     def is_as_wanted(self, pod: dict[str, Any]) -> None:
         """By rules written down once more, and simpler."""
@@ -257,8 +331,7 @@ class Node(RuleBasedStateMachine):
 
     def can_be_taken_back(self) -> None:
         self.bed.hand.roll_back()
-        for (path, file), value in self.theirs.items():
-            assert self.bed.read(path, file) == value, (path, file)
+        self.are_as_others_left_them(*self.paths())
 
 
 Node.TestCase.settings = settings(

@@ -6,6 +6,7 @@ import os
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.fakes.agent import LEVELS, MI, Bed, a_pod, container_paths, pod_path
@@ -257,6 +258,7 @@ class TestWhatItTells:
         bed.kernel.set(LEVELS[0], "memory.low", "0")
         bed.wait(1)
         bed.kernel.set(pod_path(out), "memory.low", str(MI))
+        bed.core.tally.returned["memory.high", "written"] += 1
         recorder = Recorder(str(folder / "records"))
         witness = Witness(bed.kernel, guard=Guard(), recorder=recorder)
         status = Status(bed.core, "1.0", bed.now, 1.7e9, witness)
@@ -285,7 +287,44 @@ class TestWhatItTells:
         assert f'memqos_actual_bytes{{{labels},file="memory.low"}} {64 * MI}\n' in text
         assert f'memqos_level_actual_bytes{{level="node",file="memory.low"}} {64 * MI}\n' in text
         assert f"kubelet_memory_qos_memory_high_bytes{{{labels}}} {96 * MI}\n" in text
+
+    def test_are_sums_as_a_kubelet_makes_them_of_what_pods_request(self, status: Status) -> None:
+        text = self.text(status)
+        # g1 is left out, so that kubepods holds nothing for it; a kubelet counts it all the same.
+        assert status.core.cgroups.number(LEVELS[0], "memory.min") == 0
+        assert f"kubelet_memory_qos_node_memory_min_bytes {100 * MI}\n" in text
         assert f"kubelet_memory_qos_node_memory_low_bytes {64 * MI}\n" in text
+
+    @pytest.mark.parametrize(
+        ("told", "sums"),
+        [
+            ({"policy": "None"}, (0, 0)),
+            ({"policy": "HardReservation"}, (100 * MI, 0)),
+            ({"release": "1.35"}, (100 * MI, 0)),
+        ],
+    )
+    def test_are_no_sums_of_what_is_not_reserved(
+        self, told: dict[str, Any], sums: tuple[int, int], folder: Path
+    ) -> None:
+        text = self.of_two_pods(Bed(folder, kep_metrics=True, **told))
+        assert f"kubelet_memory_qos_node_memory_min_bytes {sums[0]}\n" in text
+        assert f"kubelet_memory_qos_node_memory_low_bytes {sums[1]}\n" in text
+
+    def test_are_no_sums_where_memory_qos_is_off(self, folder: Path) -> None:
+        bed = Bed(folder, kep_metrics=True)
+        config = folder / "kubelet" / "config.yaml"
+        config.write_text(
+            "kind: KubeletConfiguration\napiVersion: kubelet.config.k8s.io/v1beta1\n"
+            "featureGates: {MemoryQoS: false}\n"
+        )
+        bed.reload()
+        assert "kubelet_memory_qos_node_memory_min_bytes 0\n" in self.of_two_pods(bed)
+
+    def of_two_pods(self, bed: Bed) -> str:
+        bed.run_pod(a_pod("u1"))
+        bed.run_pod(a_pod("g1", 100, 100))
+        bed.wait(2)
+        return self.text(Status(bed.core, "1.0", bed.now, 1.7e9, None))
 
     def test_are_what_the_kernel_counts_and_what_others_do(self, status: Status) -> None:
         text = self.text(status)

@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import ExitStack
 from typing import Final
 
@@ -19,10 +19,11 @@ from memqos.api.kernel.meminfo import meminfo_of
 from memqos.api.pod import Pod
 from memqos.converge.apply import apply
 from memqos.converge.driver import Driver
-from memqos.converge.journal import Journal, hierarchy_of, writing
+from memqos.converge.journal import Journal, hierarchy_of, read, writing
 from memqos.converge.labelled import Containers
+from memqos.converge.owed import Debts, Owed
 from memqos.converge.planning import Ground
-from memqos.converge.rollback import RolledBack, rollback
+from memqos.converge.rollback import RolledBack, rollback, survey
 from memqos.converge.routing import Router
 from memqos.converge.steps import Moved, Step
 from memqos.converge.writing import Cautions, Result
@@ -100,7 +101,7 @@ class Hand:
             raise
 
     def configure(self, configuration: Configuration) -> None:
-        """Work under another configuration; while it only observes, others may write."""
+        """Work under another configuration. What was written stays owed until it is given back."""
         if configuration.pods != self.configuration.pods:
             before, self.source = (
                 self.source,
@@ -110,7 +111,12 @@ class Hand:
         self.configuration = configuration
         if configuration.mode == "enforce":
             self._opened()
-        else:
+        elif not self.debts:
+            self.let_go()
+
+    def let_go(self) -> None:
+        """While it only observes, and owes nothing, others may write."""
+        if self.configuration.mode == "observe":
             self._writing.close()
             self._journal = None
 
@@ -209,6 +215,31 @@ class Hand:
             page_size = os.sysconf("SC_PAGE_SIZE")
             self._router = Router(self.fs, reach(self.fs.root), page_size, _TIMEOUT)
         return self._router
+
+    @property
+    def debts(self) -> Debts:
+        """What was there before, of all that is to be given back some day."""
+        return {} if self._journal is None else self._journal.debts
+
+    def left_behind(self) -> int:
+        """Values of memqos that are in place, though nobody keeps them."""
+        try:
+            reading = read(self.configuration.journal, hierarchy_of(self.fs, self._boot()))
+        except MemqosError:
+            return 0
+        return sum(found.state == "ours" for found in survey(reading.debts.values(), self.fs))
+
+    def give_back(self, debts: Collection[Owed], tally: Tally) -> RolledBack:
+        """Put back what was there before in some places."""
+        assert self._journal is not None
+        driver = Timed(self._driver, tally)
+        done = rollback(self.fs, driver, self._journal, self._cautions(), debts=debts)
+        if any(result.lingers for result in done.results):
+            self._instance.renew()
+        if done.unrecorded is not None:
+            tally.fail("journal", f"the journal could not be kept: {done.unrecorded}")
+            self._journal.failure = None
+        return done
 
     def roll_back(self) -> RolledBack:
         """Put back all that was there before."""

@@ -104,6 +104,13 @@ LEFT_ALONE: Final = Metric(
 WRITES: Final = Metric(
     "memqos_writes_total", "counter", ("file", "end"), "Values written, and how that ended."
 )
+GIVEN_BACK: Final = Metric(
+    "memqos_given_back_total",
+    "counter",
+    ("file", "end"),
+    "Prior values put back where memqos no longer writes, and how that ended: written, conflict "
+    "where others have changed them since and theirs stay, or what failed.",
+)
 WRITE_SECONDS: Final = Metric("memqos_write_seconds", "histogram", (), "How long a write took.")
 RECONCILE_SECONDS: Final = Metric(
     "memqos_reconcile_seconds",
@@ -188,10 +195,16 @@ KEP_THROTTLED: Final = Metric(
     "How often a container was throttled at memory.high.",
 )
 KEP_NODE_MIN: Final = Metric(
-    "kubelet_memory_qos_node_memory_min_bytes", "gauge", (), "memory.min of all pods together."
+    "kubelet_memory_qos_node_memory_min_bytes",
+    "gauge",
+    (),
+    "What Guaranteed pods request, if that is reserved as memory.min.",
 )
 KEP_NODE_LOW: Final = Metric(
-    "kubelet_memory_qos_node_memory_low_bytes", "gauge", (), "memory.low of all pods together."
+    "kubelet_memory_qos_node_memory_low_bytes",
+    "gauge",
+    (),
+    "What Burstable pods request, if that is reserved as memory.low.",
 )
 
 KEP: Final = (KEP_MIN, KEP_HIGH, KEP_THROTTLED, KEP_NODE_MIN, KEP_NODE_LOW)

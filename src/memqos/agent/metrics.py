@@ -17,7 +17,9 @@ from memqos.agent.sampling import pressure_of
 from memqos.agent.status import Status
 from memqos.agent.witness import Witness
 from memqos.plan.changes import stored
+from memqos.plan.levels import demand_of
 from memqos.plan.setting import MAX, NEEDS_NODE
+from memqos.plan.terms import KNOWS_POLICY
 from memqos.plan.tree import Cgroup
 from memqos.serve.exposition import Family, Sample, histograms, labels
 
@@ -181,6 +183,13 @@ def _about_work(core: Reconciler) -> Iterator[Family]:
             for (file, end), count in sorted(tally.writes.items())
         ],
     )
+    yield _family(
+        names.GIVEN_BACK,
+        [
+            Sample(labels(file=file, end=end), count)
+            for (file, end), count in sorted(tally.returned.items())
+        ],
+    )
     yield _family(names.WRITE_SECONDS, tally.write_seconds.samples())
     yield _family(
         names.RECONCILE_SECONDS,
@@ -242,9 +251,27 @@ def _of_kep(status: Status, cgroups: list[tuple[str, Cgroup]]) -> Iterator[Famil
             if path in status.samples and "high" in status.samples[path].events
         ],
     )
-    kubepods = status.core.desires.names.kubepods
-    yield _one(names.KEP_NODE_MIN, known.number(kubepods, "memory.min"))
-    yield _one(names.KEP_NODE_LOW, known.number(kubepods, "memory.low"))
+    minimum, low = _reserved_by_class(status.core)
+    yield _one(names.KEP_NODE_MIN, minimum)
+    yield _one(names.KEP_NODE_LOW, low)
+
+
+def _reserved_by_class(core: Reconciler) -> tuple[int, int]:
+    """What Guaranteed pods have of memory.min and Burstable pods of memory.low.
+
+    As a kubelet sums it up: what the pods request, not what is found in cgroups. kubepods itself
+    holds more, since the memory.min of a kubelet there covers Burstable pods too.
+    """
+    terms = core.desires.ground.terms
+    if not terms.release.enabled("MemoryQoS"):
+        return 0, 0
+    policy = terms.policy if KNOWS_POLICY.at(terms.release.minor) else "HardReservation"
+    wishes = tuple(core.aims.wishes.values())
+    demand = demand_of(wish.plan for wish in wishes if wish.plan is not None)
+    return (
+        0 if policy == "None" else demand.guaranteed,
+        demand.burstable if policy == "TieredReservation" else 0,
+    )
 
 
 @lru_cache(maxsize=1 << 14)

@@ -29,6 +29,12 @@ def started(hand: Hand, now: float, guard: Guard | None = None) -> Reconciler:
             "MemoryQoS is off here, so nothing is protected and nothing throttled: "
             "gates in the configuration turns it on",
         )
+    if hand.configuration.mode == "observe" and (values := hand.left_behind()):
+        core.tally.say(
+            "warning",
+            "values of memqos are in place here: memqos rollback gives them back",
+            values=values,
+        )
     return core
 
 
@@ -58,6 +64,11 @@ def run_pass(
             core.tally.fail("source", error)
             complete = False
     steps = core.judge(hand.look(core.scope(now)), now)
+    owed = core.returns(hand.debts, now)
+    if owed:
+        core.given_back(hand.give_back(owed, core.tally), owed, clock())
+    elif due.whole and not core.owes:
+        hand.let_go()
     results, moved = hand.write(steps, core.tally) if steps else ([], [])
     core.settle(results, moved, clock())
     trigger = "resync" if due.whole else "event"

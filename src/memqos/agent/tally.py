@@ -33,6 +33,8 @@ class Tally:
         """(file, cause) → how often."""
         self.writes: Counter[tuple[str, str]] = Counter()
         """(file, end) → how often."""
+        self.returned: Counter[tuple[str, str]] = Counter()
+        """(file, end) → how often a value was given back; the end is `conflict` if it was left."""
         self.errors: Counter[ErrorKind] = Counter()
         self.write_seconds = Histogram(_WRITE_BOUNDS)
         self.reconcile_seconds = {

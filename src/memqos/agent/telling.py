@@ -6,6 +6,7 @@ from typing import Final
 from memqos.agent.core.aims import Aims
 from memqos.agent.core.desires import Wish
 from memqos.agent.tally import Tally
+from memqos.converge.owed import Owed
 from memqos.plan.changes import Change
 
 _NAMED: Final = 20
@@ -38,13 +39,25 @@ def tell_left_out(tally: Tally, aims: Aims, changed: Iterable[str]) -> None:
             tally.say("warning" if is_out else "info", words, pods=pods, limit=aims.limit)
 
 
-def tell_written(tally: Tally, change: Change, value: str) -> None:
+def tell_conflict(tally: Tally, debt: Owed, found: str) -> None:
+    """A value that is not given back."""
+    tally.returned[debt.file, "conflict"] += 1
+    tally.say(
+        "warning",
+        "not given back: changed by others since",
+        place=f"{debt.path}/{debt.file}",
+        found=found,
+        before=debt.original,
+    )
+
+
+def tell_written(tally: Tally, change: Change, value: str, done: str = "written") -> None:
     """One value that is in place."""
     tally.wrote(change)
     of = {"pod": change.pod, "container": change.container}
     tally.say(
         "info",
-        "written",
+        done,
         place=f"{change.path}/{change.file}",
         old=change.old,
         new=value,

@@ -1,6 +1,6 @@
 """Put back what was there before memqos wrote, wherever that is still its own doing."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Set
 from typing import Final, Literal
 
 import msgspec
@@ -10,7 +10,7 @@ from memqos.converge.batches import batches
 from memqos.converge.driver import Driver
 from memqos.converge.journal import Journal
 from memqos.converge.owed import Owed
-from memqos.converge.records import CgroupKey
+from memqos.converge.records import CgroupKey, Key
 from memqos.converge.steps import Step
 from memqos.converge.writing import Cautions, Result, write
 from memqos.errors import MemqosError
@@ -66,9 +66,14 @@ def rollback(
     journal: Journal,
     cautions: Cautions,
     progress: Progress = quiet,
+    debts: Collection[Owed] | None = None,
 ) -> RolledBack:
-    """Restore what is still ours, or with force all of it; then forget what is settled."""
-    found = list(survey(journal.debts.values(), fs))
+    """Restore what is still ours, or with force all of it; then forget what is settled.
+
+    With `debts` these alone; all others stay owed.
+    """
+    settling = journal.debts.values() if debts is None else debts
+    found = list(survey(settling, fs))
     wanted = ("ours", "conflict") if cautions.force else ("ours",)
     todo = {(each.debt.path, each.debt.file): each for each in found if each.state in wanted}
     left = [each for each in found if each.state in _OWED and each.state not in wanted]
@@ -83,8 +88,12 @@ def rollback(
                 journal.leave_behind()
             if result.end not in ("written", "gone"):
                 left.append(todo[step.change.path, step.change.file])
-    unreleased = _release(journal, fs, driver, left)
-    owing = {each.debt.key for each in left}
+    owing = journal.debts.keys() - {debt.key for debt in settling}
+    owing |= {each.debt.key for each in left}
+    held = set(journal.held)
+    if debts is not None:
+        held &= {debt.place for debt in debts}
+    unreleased = _release(journal, fs, driver, held, owing)
     journal.keep(
         debt for debt in journal.debts.values() if debt.key in owing or debt.place in unreleased
     )
@@ -98,12 +107,12 @@ def rollback(
 
 
 def _release(
-    journal: Journal, fs: CgroupFs, driver: Driver, left: Iterable[Found]
+    journal: Journal, fs: CgroupFs, driver: Driver, held: Set[CgroupKey], owing: Set[Key]
 ) -> dict[CgroupKey, str]:
-    """Have owners forget what memqos told them; those that do not, and why."""
-    owing = {each.debt.key for each in left}
+    """Have owners of cgroups forget what memqos told them; those that do not, and why."""
     failed: dict[CgroupKey, str] = {}
-    for (path, cgroup), holding in journal.held.items():
+    for path, cgroup in held:
+        holding = journal.held[path, cgroup]
         files = [file for file in holding.values if (path, file, cgroup) not in owing]
         try:
             if fs.identity(path) in (cgroup, None):

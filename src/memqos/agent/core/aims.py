@@ -12,7 +12,7 @@ from memqos.plan.changes import number, stored
 from memqos.plan.levels import demand_of, plan_levels
 from memqos.plan.names import outer
 from memqos.plan.setting import Settings
-from memqos.plan.tree import Cgroup, by_file, cgroup_uid, reserved_cgroups
+from memqos.plan.tree import Cgroup, Level, by_file, cgroup_uid, reserved_cgroups
 
 
 class Aims:
@@ -36,6 +36,8 @@ class Aims:
         """Paths of pods whose memory.min is not reserved."""
         self.enforces = False
         """Whether any pod is written to."""
+        self.is_told = False
+        """Whether the pods of the node are known."""
         self._cgroups = cgroups
         self._above: tuple[Cgroup, ...] | None = None
         self._above_last: tuple[Cgroup, ...] = ()
@@ -54,6 +56,7 @@ class Aims:
             if wish is not None:
                 wishes[key] = wish
         news += [wish for key, wish in self.wishes.items() if key not in wishes]
+        self.is_told = True
         self.wishes = wishes
         self.by_path = {wish.path: wish for wish in wishes.values() if wish.path is not None}
         self.enforces = any([wish.mode == "enforce" for wish in wishes.values()])
@@ -119,6 +122,20 @@ class Aims:
         if cgroup.level == "reserved":
             return self.configuration.mode == "enforce" and self.configuration.canary is None
         return self.enforces
+
+    def leaves(self, level: Level, pod: str | None = None) -> bool:
+        """Whether memqos gives back what it may have written to a cgroup before."""
+        if self.configuration.mode == "observe":
+            return True
+        if pod is not None:
+            wish = self.by_path.get(pod)
+            return wish is not None and wish.mode != "enforce"
+        if level == "reserved":
+            return self.configuration.canary is not None
+        if self.enforces or not self.is_told:
+            return False
+        # A source that does not tell of pods that are there is no reason to take protection away.
+        return all(path in self.by_path for path in self._cgroups.pods)
 
     def kubelet_wants(self, path: str, file: str, pod: str | None) -> str | None:
         """What a kubelet alone would have in a file; None where it has no say."""

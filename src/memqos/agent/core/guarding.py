@@ -98,7 +98,7 @@ class Guard:
         if sample is None:
             return None
         if setting is None or not isinstance(setting.value, int):
-            self._drop(cgroup.path)
+            self.drop(cgroup.path)
             return None
         path = cgroup.path
         if self._is_excluded(path, sample):
@@ -141,9 +141,10 @@ class Guard:
     def keep_only(self, paths: Collection[str]) -> None:
         """Forget all cgroups that are gone."""
         for gone in (self._watches.keys() | self._kept.keys()) - set(paths):
-            self._drop(gone)
+            self.drop(gone)
 
-    def _drop(self, path: str) -> None:
+    def drop(self, path: str) -> None:
+        """Forget a container: memqos does not write to it."""
         self._watches.pop(path, None)
         self._kept.pop(path, None)
         self._excluded.discard(path)

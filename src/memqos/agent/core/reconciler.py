@@ -5,7 +5,7 @@ which says whether to ask for pods, `accept` with these, `scope`, which says wha
 which turns what was read into steps, and `settle` with what came of them.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from memqos.agent.core.aims import Aims
@@ -14,10 +14,13 @@ from memqos.agent.core.desires import FILES, Desires
 from memqos.agent.core.drift import YOUNG, Drift, Facts, Fights, Signposts, attribute
 from memqos.agent.core.guarding import Guard
 from memqos.agent.core.known import Cgroups, Changed, Known, Seen
+from memqos.agent.core.returns import Returns
 from memqos.agent.core.schedule import AGAIN, Due, Schedule
 from memqos.agent.tally import Tally
 from memqos.agent.telling import tell_left_out, tell_of_wish, tell_written
 from memqos.api.pod import Pod
+from memqos.converge.owed import Debts, Owed
+from memqos.converge.rollback import RolledBack
 from memqos.converge.steps import Moved, Step
 from memqos.converge.values import shown
 from memqos.converge.writing import FAILED, Result
@@ -58,18 +61,20 @@ class Reconciler:
         self._pods: frozenset[str] = frozenset()
         self._choice = Choice()
         self._unnamed: dict[str, float] = {}
+        self._affected: frozenset[str] = frozenset()
         self._want(desires, now)
 
     def follow(self, desires: Desires, now: float) -> None:
         """Want something else from now on."""
-        pods = self.told
+        pods, is_told = self.told, self.aims.is_told
         if desires.names != self.cgroups.names:
             self.cgroups = Cgroups(desires.names)
         for known in self.cgroups.by_path.values():
             known.held = {}
         self.pending.clear()
         self._want(desires, now)
-        self.accept(pods, now)
+        if is_told:
+            self.accept(pods, now)
 
     def _want(self, desires: Desires, now: float) -> None:
         self.desires = desires
@@ -77,6 +82,7 @@ class Reconciler:
         self.aims = Aims(desires, self.cgroups, self.guard)
         self.fights = Fights(self.configuration.fight)
         self.schedule = Schedule(now, polls=self.configuration.mode == "enforce")
+        self._returns = Returns(self.cgroups, self.schedule, self.tally)
 
     # What happens.
 
@@ -86,6 +92,7 @@ class Reconciler:
         for wish in self.aims.accept(self.told):
             tell_of_wish(self.tally, wish)
             if wish.path is not None:
+                self._take_up(wish.path)
                 self.schedule.look_at(wish.path, now)
 
     def appeared(self, path: str, now: float) -> None:
@@ -138,7 +145,8 @@ class Reconciler:
         affected = self._take_in(seen, now)
         other = self.aims.reconsider()
         tell_left_out(self.tally, self.aims, other)
-        tree = {each.path: each for pod in affected | other for each in self.aims.of(pod)}
+        self._affected = frozenset(affected | other)
+        tree = {each.path: each for pod in self._affected for each in self.aims.of(pod)}
         tree |= {each.path: each for each in self.aims.above}
         if self._due.whole:
             tree |= {each.path: each for each in self.aims.reserved}
@@ -151,6 +159,22 @@ class Reconciler:
         )
         self._choice = choose(changes, self.aims, self.cgroups, self.schedule, self.fights, now)
         return tuple(Step(change, known[change.path].identity) for change in self._choice.changes)
+
+    def returns(self, debts: Debts, now: float) -> tuple[Owed, ...]:
+        """What to give back, given all that memqos has written over; after `judge`."""
+        return self._returns.due(self._left(), debts, now)
+
+    def given_back(self, done: RolledBack, debts: Sequence[Owed], now: float) -> None:
+        """Take in what came of it."""
+        self._returns.settle(done, debts, now)
+        self.aims.claims_changed()
+        if self.configuration.mode == "observe":
+            self.schedule.resync_at = now
+
+    @property
+    def owes(self) -> int:
+        """Values still to be given back, of those that were looked at last."""
+        return self._returns.owes
 
     def settle(self, results: Sequence[Result], moved: Sequence[Moved], now: float) -> None:
         """Take in what came of the steps."""
@@ -258,6 +282,26 @@ class Reconciler:
                     if file in known.files and file not in files
                 }
 
+    def _left(self) -> Iterator[str]:
+        """The cgroups, of those looked at, that memqos does not write to."""
+        for pod in self._affected:
+            if self.aims.leaves("pod", pod):
+                yield from self.cgroups.family(pod)
+        if self.aims.leaves("qos"):
+            yield from self.desires.names.levels
+        if self._due.whole and self.aims.leaves("reserved"):
+            yield from (each.path for each in self.aims.reserved)
+
+    def _take_up(self, pod: str) -> None:
+        """Another mind about a pod: what is held, and what others did, is judged anew."""
+        for path in self.cgroups.family(pod):
+            self._returns.forget(path)
+            if self.aims.leaves("pod", pod):
+                self.cgroups.by_path[path].held = {}
+                self.pending.pop(path, None)
+                if self.guard is not None:
+                    self.guard.drop(path)
+
     # What was written.
 
     def _settle(self, result: Result, now: float) -> None:
@@ -309,6 +353,7 @@ class Reconciler:
             self.schedule.forget(each)
             self.fights.forget(each)
             self.pending.pop(each, None)
+            self._returns.forget(each)
             for file in FILES:
                 self.drifts.pop((each, file), None)
         self.aims.claims_changed()
