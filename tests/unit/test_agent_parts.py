@@ -5,6 +5,7 @@ import json
 import os
 import socket
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from memqos.agent.metric_names import METRICS
 from memqos.agent.metrics import families
 from memqos.agent.recorder.files import Recorder
 from memqos.agent.reporting import state
-from memqos.agent.sampling import Sample, pressure_of
+from memqos.agent.sampling import Sample, Sampling, pressure_of
 from memqos.agent.status import Status
 from memqos.agent.tally import Tally
 from memqos.agent.watching import News, Watches
@@ -246,6 +247,36 @@ class TestAJournalOverManyBatches:
             assert node.reading().debts == journal.debts
         node.rollback()
         assert node.kernel.contents() == before
+
+
+class TestWhenItReadsCounts:
+    def times(self, asked: list[int], until: int) -> list[int]:
+        """When it looks, given when it is asked; it has the time every second."""
+        sampling, looks = Sampling(), []
+        for now in range(until):
+            if now in asked:
+                sampling.asked(now)
+            if sampling.take(now):
+                looks.append(now)
+        return looks
+
+    def test_is_never_where_nobody_asks(self) -> None:
+        assert self.times([], 1000) == []
+
+    @pytest.mark.parametrize("interval", [15, 30, 60, 240])
+    def test_is_once_for_each_question_and_shortly_before_the_next(self, interval: int) -> None:
+        asked = list(range(7, 20 * interval, interval))
+        looks = self.times(asked, asked[-1] + 1)
+        assert looks[0] == asked[0]
+        assert looks[1:] == [each - 5 for each in asked[2:]]
+
+    def test_is_not_more_often_than_every_ten_seconds(self) -> None:
+        looks = self.times(list(range(200)), 200)
+        assert all(later - earlier >= 10 for earlier, later in pairwise(looks))
+        assert len(looks) > 15
+
+    def test_ends_when_questions_end_and_begins_at_once_when_they_come_back(self) -> None:
+        assert self.times([0, 30, 60, 5000], 6000) == [0, 55, 85, 5000]
 
 
 class TestWhatItTells:

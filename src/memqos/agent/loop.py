@@ -20,7 +20,7 @@ from memqos.agent.log import Forwarding, Log
 from memqos.agent.metrics import families
 from memqos.agent.passing import follow, run_pass, started
 from memqos.agent.reporting import state
-from memqos.agent.sampling import sampled
+from memqos.agent.sampling import Sampling, sampled
 from memqos.agent.status import Status
 from memqos.agent.tally import ErrorKind
 from memqos.agent.watching import News, Watches
@@ -35,12 +35,6 @@ from memqos.serve.http import listen, listen_on_socket
 
 _GATHER: Final = 0.02
 """Seconds in which events gather after the first: cgroups are made in bursts."""
-_SAMPLE: Final = 10.0
-"""Seconds from a question for what the kernel counts to the next look at it, at the least."""
-_AHEAD: Final = 5.0
-"""Seconds before the next question, if that comes as the last one did, in which it is looked at."""
-_FORGOTTEN: Final = 300.0
-"""Seconds without a question after which nobody is taken to ask."""
 _PASS: Final = "pass"
 _FIXED: Final = (
     "journal",
@@ -86,8 +80,7 @@ class Agent:
         self._has_gaps = False
         self._is_announced = False
         self._retries = Backoff()
-        self._sample_at: float | None = None
-        """When the kernel's counts are read; None until somebody asks again."""
+        self._sampling = Sampling()
 
     async def run(self) -> int:
         """Until SIGTERM or SIGINT; the exit code."""
@@ -140,17 +133,9 @@ class Agent:
         )
 
     def _families(self) -> list[Family]:
-        self._asked(self._clock())
-        return list(families(self.status, self._hand.roots.proc))
-
-    def _asked(self, now: float) -> None:
-        """Have the kernel's counts read in time for the next question."""
-        last, self.status.scraped_at = self.status.scraped_at, now
-        if last is None or now - last > _FORGOTTEN:
-            self._sample_at = now
-        elif self._sample_at is None:
-            self._sample_at = now + max(_SAMPLE, now - last - _AHEAD)
+        self._sampling.asked(self._clock())
         self._wake.set()
+        return list(families(self.status, self._hand.roots.proc))
 
     def _handle_signals(self, loop: asyncio.AbstractEventLoop, stack: AsyncExitStack) -> None:
         handlers = {
@@ -182,9 +167,7 @@ class Agent:
 
     async def _wait(self) -> None:
         """Until something happens or is due, and then a little for what comes with it."""
-        at = self.status.core.schedule.due_at
-        if self._sample_at is not None:
-            at = min(at, self._sample_at)
+        at = min(self.status.core.schedule.due_at, self._sampling.due_at)
         if self._witness is not None:
             at = min(at, self._witness.due_at)
         try:
@@ -247,8 +230,7 @@ class Agent:
         if core.schedule.due_at <= now:
             self._pass()
         self._look_on(now)
-        if self._sample_at is not None and self._sample_at <= now:
-            self._sample_at = None
+        if self._sampling.take(now):
             self.status.samples = sampled(self._hand.fs.root, core.desires.names.kubepods)
 
     def _look_on(self, now: float) -> None:

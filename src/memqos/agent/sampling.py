@@ -7,6 +7,13 @@ from typing import Final, NamedTuple
 from memqos.api.kernel.keyed import events_of
 from memqos.host.tree import read_tree
 
+_AT_LEAST: Final = 10.0
+"""Seconds from a question to the next look."""
+_AHEAD: Final = 5.0
+"""Seconds before the next question, if it comes as the last one did, in which to look."""
+_FORGOTTEN: Final = 300.0
+"""Seconds after which an answer is too old to wait for the next question."""
+_NEVER: Final = float("inf")
 _FILES: Final = ("memory.current", "memory.events", "memory.pressure")
 
 
@@ -17,6 +24,29 @@ class Sample(NamedTuple):
     events: Mapping[str, int]
     pressure: Mapping[str, float]
     """some, full → seconds."""
+
+
+class Sampling:
+    """When to look: once for each question, and shortly before it, as scrapes are regular."""
+
+    def __init__(self) -> None:
+        self.due_at = _NEVER
+        self._asked_at = -_NEVER
+
+    def asked(self, now: float) -> None:
+        """Somebody has asked."""
+        since, self._asked_at = now - self._asked_at, now
+        if since > _FORGOTTEN:
+            self.due_at = now
+        elif self.due_at == _NEVER:
+            self.due_at = now + max(_AT_LEAST, since - _AHEAD)
+
+    def take(self, now: float) -> bool:
+        """Whether to look now; then not again until somebody asks."""
+        if self.due_at > now:
+            return False
+        self.due_at = _NEVER
+        return True
 
 
 def sampled(root: str, below: str) -> dict[str, Sample]:

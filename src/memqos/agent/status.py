@@ -37,7 +37,6 @@ class Status:
         self.failing: str | None = None
         """Why the last pass did not end well."""
         self.samples: dict[str, Sample] = {}
-        self.scraped_at: float | None = None
 
     def healthy(self, now: float) -> str | None:
         """Why the agent should be started anew; None where it should not."""

@@ -10,6 +10,7 @@ import json
 import signal
 import subprocess
 import tarfile
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -98,7 +99,8 @@ class Containerd:
 
     def __init__(self, driver: Driver) -> None:
         self.driver = driver
-        self._channel = grpc.Channel(SOCKET, 120)
+        self._of_thread = threading.local()
+        self._channels: list[grpc.Channel] = []
         self._process: subprocess.Popen[bytes] | None = None
         folder = Path("/etc/containerd")
         folder.mkdir(exist_ok=True)
@@ -136,7 +138,7 @@ class Containerd:
         self._process.send_signal(signal.SIGCONT)
 
     def ask(self, method: str, message: Message, values: Mapping[str, Any]) -> dict[str, Any]:
-        answer = self._channel.call(f"{cri.SERVICE}/{method}", encode(message, values))
+        answer = self._channel().call(f"{cri.SERVICE}/{method}", encode(message, values))
         return decode(ID, answer)
 
     def update(self, container: str, **resources: Any) -> None:
@@ -154,7 +156,17 @@ class Containerd:
 
     def close(self) -> None:
         """It and its containers go on until the machine ends."""
-        self._channel.close()
+        for channel in self._channels:
+            channel.close()
+        self._channels, self._of_thread = [], threading.local()
+
+    def _channel(self) -> grpc.Channel:
+        """One for each thread: calls wait for their answers."""
+        found: grpc.Channel | None = getattr(self._of_thread, "channel", None)
+        if found is None:
+            found = self._of_thread.channel = grpc.Channel(SOCKET, 300)
+            self._channels.append(found)
+        return found
 
     def _answers(self) -> bool:
         channel = grpc.Channel(SOCKET, 20)

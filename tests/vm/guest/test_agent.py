@@ -18,7 +18,8 @@ from memqos.plan.names import cgroup_names
 
 MACHINES = {"systemd": Topology(init="systemd")}
 
-PODS = 60
+PODS = 102
+"""Of three cgroups each."""
 LOW, HIGH = "memory.low", "memory.high"
 REQUEST, LIMIT = 4 * MI, 12 * MI
 THROTTLED_AT = 8 * MI
