@@ -55,6 +55,8 @@ class Node(Agent):
         self.burstable = kubepods.child("burstable")
         kubepods.child("besteffort")
         self.pods: dict[str, tuple[Cgroup, list[Cgroup]]] = {}
+        self.left: list[Cgroup] = []
+        """Cgroups of pods that are not written to any more."""
 
     def run_pods(self, numbers: range) -> None:
         for uid in (f"u{each}" for each in numbers):
@@ -70,19 +72,35 @@ class Node(Agent):
             self.burstable.forget(pod)
             (self.folder / "pods" / f"{uid}.json").unlink()
 
+    def leave_pods(self, numbers: range) -> None:
+        """They ask to be observed."""
+        for uid in (f"u{each}" for each in numbers):
+            manifest = a_pod(uid)
+            manifest["metadata"]["annotations"] = {"memqos.io/mode": "observe"}
+            self.tell(manifest)
+            pod, containers = self.pods.pop(uid)
+            self.left += [pod, *containers]
+
     def is_converged(self) -> bool:
         above = len(self.pods) * 2 * REQUEST
-        return all(each.number(LOW) == above for each in (self.kubepods, self.burstable)) and all(
-            pod.number(LOW) == 2 * REQUEST
-            and all(each.number(LOW) == REQUEST for each in containers)
-            and all(each.read(HIGH) == str(THROTTLED_AT) for each in containers)
-            for pod, containers in self.pods.values()
+        return (
+            are_default(self.left)
+            and all(each.number(LOW) == above for each in (self.kubepods, self.burstable))
+            and all(
+                pod.number(LOW) == 2 * REQUEST
+                and all(each.number(LOW) == REQUEST for each in containers)
+                and all(each.read(HIGH) == str(THROTTLED_AT) for each in containers)
+                for pod, containers in self.pods.values()
+            )
         )
 
     def is_as_before(self) -> bool:
-        cgroups = [self.kubepods, self.burstable]
-        cgroups += [each for pod, containers in self.pods.values() for each in (pod, *containers)]
-        return all((each.read(LOW), each.read(HIGH)) == ("0", "max") for each in cgroups)
+        pods = [each for pod, containers in self.pods.values() for each in (pod, *containers)]
+        return are_default([self.kubepods, self.burstable, *pods, *self.left])
+
+
+def are_default(cgroups: list[Cgroup]) -> bool:
+    return all((each.read(LOW), each.read(HIGH)) == ("0", "max") for each in cgroups)
 
 
 @pytest.fixture
@@ -112,6 +130,8 @@ def test_pods_come_and_go_while_others_write_and_the_agent_is_killed(node: Node)
     wait_until("all are as planned", node.is_converged)
     node.end_pods(range(0, PODS, 2))
     wait_until("the sums follow", node.is_converged)
+    node.leave_pods(range(1, 21, 2))
+    wait_until("pods that are left have their values back", node.is_converged)
     # A kubelet that starts takes all protection away at the top.
     node.kubepods.write(memory_low=0)
     node.burstable.write(memory_low=0)
