@@ -16,7 +16,7 @@ from tests.vm.harness.topology import Topology
 from memqos.agent.sampling import sampled
 from memqos.plan.names import cgroup_names
 
-MACHINES = {"systemd": Topology(init="systemd")}
+MACHINES = {"systemd": Topology(init="systemd", seconds_a_test=400)}
 
 PODS = 102
 """Of three cgroups each."""
