@@ -182,6 +182,7 @@ def test_of_a_container_that_meets_nothing_only_usage_is_read_now_and_then(
     assert files.count("memory.stat") == 2
     assert files.count("memory.events") == 2
     assert 8 <= files.count("memory.current") <= 12
+    node.witness.close()
 
 
 def test_where_the_kernel_cannot_tell_events_are_read_every_time_and_it_is_said_once(
@@ -199,6 +200,7 @@ def test_where_the_kernel_cannot_tell_events_are_read_every_time_and_it_is_said_
     node.lives(40, stuck=True)
     assert node.high() == LIMIT
     assert len(node.bed.said("events of containers have to be read")) == 1
+    node.witness.close()
 
 
 @pytest.mark.parametrize("seconds", [2, 5, 11])
@@ -236,6 +238,7 @@ def test_full_looks_at_many_containers_do_not_come_at_once(
     node.bed.wait(2)
     node.witness.look(node.bed.core, node.bed.now)
     fully = [opened(node, monkeypatch, 5).count("memory.stat") for _ in range(12)]
+    node.witness.close()
     assert sum(fully) == 61
     assert max(fully) <= 15
 

@@ -7,9 +7,12 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from tests.vm.guest.support import wait_until
+
+PATIENCE: Final = 300.0
+"""Seconds: it may start while a runtime keeps the machine busy."""
 
 
 class Agent:
@@ -39,7 +42,7 @@ class Agent:
             command += [f"--{name}", str(value)]
         with (self.folder / "log").open("a") as log:
             self.agent = subprocess.Popen(command, stderr=log, text=True)
-        wait_until("the agent has looked at the node", self.has_looked)
+        wait_until("the agent has looked at the node", self.has_looked, PATIENCE)
 
     def end(self, how: signal.Signals) -> int:
         assert self.agent is not None
