@@ -24,7 +24,7 @@ from memqos.api.shape import is_critical
 from memqos.findings.audit import Audit, NodeMemory, Sizing, concluded, sizes_of
 from memqos.findings.cases import Cases, Numbers
 from memqos.findings.catalogue import AUDIT, DOCTOR, RULES
-from memqos.findings.census import Census, Used
+from memqos.findings.census import Census, Used, others_in
 from memqos.findings.cluster import chosen, judge
 from memqos.findings.contrast import contrast
 from memqos.findings.counting import tally
@@ -93,7 +93,8 @@ def audited(
     nodes = {"n": NODE} if nodes is None else nodes
     sizes = sizes_of(nodes, 4096)
     found = tally(census, Cases(census.texts, under), sizes, census.usage, {})
-    audit, faults = concluded(found, under, nodes, census.limit_ranges, census.quotas)
+    others = others_in(census.kept, census.usage)
+    audit, faults = concluded(found, under, nodes, others.limit_ranges, others.quotas)
     assert not faults
     return audit
 

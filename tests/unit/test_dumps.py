@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from memqos.api.dumps.text import Found, Layout, Scanner, layout_of
-from memqos.cli.audit_reading import Order, Survey
+from memqos.cli.audit_reading import Survey
+from memqos.cli.audit_sharing import Order
 from memqos.errors import InputError
 from memqos.findings.counting import Sizes
 from memqos.findings.tallies import Tallies

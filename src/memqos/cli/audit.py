@@ -8,7 +8,8 @@ from typing import Any, Final, Literal, NamedTuple
 import click
 import msgspec
 
-from memqos.cli.audit_reading import Order, Others, Survey
+from memqos.cli.audit_reading import Survey
+from memqos.cli.audit_sharing import Order
 from memqos.cli.output import complain, emit
 from memqos.cli.progress import Bar
 from memqos.cli.releases import release_options
@@ -19,7 +20,7 @@ from memqos.draw.audited import Audited, Compared, Terms
 from memqos.errors import InputError, UnsupportedRelease
 from memqos.findings.audit import Audit, NodeMemory, Sizing, concluded, sizes_of
 from memqos.findings.catalogue import AUDIT
-from memqos.findings.census import Used
+from memqos.findings.census import Others, Used
 from memqos.findings.cluster import WORST_FIRST, chosen, judge
 from memqos.findings.contrast import contrast
 from memqos.findings.finding import Finding, Severity
@@ -182,8 +183,8 @@ def _survey(files: Iterable[str], jobs: int, usage: dict[str, Used]) -> Survey:
     survey = Survey(jobs or os.cpu_count() or 1, usage, bar.advance)
     try:
         survey.read(dumps)
-    except BaseException:
-        survey.__exit__()
+    except BaseException as error:
+        survey.__exit__(type(error))
         raise
     finally:
         bar.end()

@@ -25,7 +25,7 @@ def read_usage(files: Iterable[str]) -> tuple[dict[str, Used], list[InputError]]
                 survey.read([dump_of(file)])
                 faults += survey.faults
                 for key, used in survey.others().usage.items():
-                    found.add_usage(key, used.containers, used.total)
+                    found.merge_usage(key, used)
             continue
         try:
             _other(file, found)

@@ -48,7 +48,7 @@ class Row(NamedTuple):
     flags: int
 
 
-class Used(msgspec.Struct):
+class Used(msgspec.Struct, frozen=True):
     """What a pod uses, in bytes: the most of all samples, for each container and for all."""
 
     total: int
@@ -64,6 +64,44 @@ class Taken(NamedTuple):
     """An entry an object."""
 
 
+Other = Node | LimitRange | ResourceQuota
+
+
+class Kept(NamedTuple):
+    """An object that is no pod, by its kind and the number of its block."""
+
+    number: int
+    kind: str
+    each: Other | None
+    """None where it is of no use."""
+
+
+class Others(NamedTuple):
+    """What was read besides pods."""
+
+    nodes: dict[str, Node]
+    limit_ranges: list[LimitRange]
+    quotas: list[ResourceQuota]
+    usage: dict[str, Used]
+    passed_over: Counter[str]
+
+
+def others_in(kept: list[Kept], usage: dict[str, Used]) -> Others:
+    """What was kept, by whomever, in the order of the dump: of nodes with one name the first."""
+    nodes: dict[str, Node] = {}
+    found = Others(nodes, [], [], usage, Counter())
+    for _, kind, each in sorted(kept, key=lambda one: one.number):
+        if isinstance(each, Node):
+            nodes.setdefault(each.metadata.name or "?", each)
+        elif isinstance(each, LimitRange):
+            found.limit_ranges.append(each)
+        elif isinstance(each, ResourceQuota):
+            found.quotas.append(each)
+        else:
+            found.passed_over[kind] += 1
+    return found
+
+
 class Census:
     """All that was read, so far or by one of several readers."""
 
@@ -71,13 +109,15 @@ class Census:
         self.rows: dict[Place, Row] = {}
         self.texts: list[bytes] = []
         """By `Row.like`: an abridged pod."""
-        self.nodes: dict[str, Node] = {}
-        self.limit_ranges: list[LimitRange] = []
-        self.quotas: list[ResourceQuota] = []
         self.usage: dict[str, Used] = {}
-        self.passed_over: Counter[str] = Counter()
+        self.kept: list[Kept] = []
         self._likes: dict[tuple[object, ...], int] = {}
         self._shared: dict[object, object] = {}
+
+    def forget(self, number: int) -> None:
+        """Take back what came of this block and all after it, usage excepted."""
+        self.rows = {place: row for place, row in self.rows.items() if place[0] < number}
+        self.kept = [each for each in self.kept if each.number < number]
 
     def take(self, number: int, text: memoryview, form: Form) -> Taken | None:
         """Read a block the quick way, items as an array; None where it does not decode."""
@@ -93,7 +133,7 @@ class Census:
             if decoded is None:
                 return None
             for other in decoded:
-                self._keep(*other)
+                self._keep(number, *other)
         for index, each in enumerate(objects):
             if each.is_pod:
                 self._pod(number, index, each)
@@ -110,7 +150,7 @@ class Census:
                 self._pod(*place, each)
                 uid = each.metadata.uid
                 return [] if uid is None else [(place, uid)]
-            self._keep(*_other(each, found.text))
+            self._keep(place[0], *_other(each, found.text, found.kind))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise _located(error, found, file) from None
         except InputError as error:
@@ -136,7 +176,7 @@ class Census:
                 self._pod(*below, item)
                 uids += [] if item.metadata.uid is None else [(below, item.metadata.uid)]
             else:
-                self._keep(*_other(item, raw, each.kind.removesuffix("List")))
+                self._keep(place[0], *_other(item, raw, each.kind.removesuffix("List")))
         return uids
 
     def _pod(self, number: int, index: int, pod: Dumped) -> None:
@@ -165,29 +205,28 @@ class Census:
             flags,
         )
 
-    def _keep(self, kind: str, each: object) -> None:
-        if isinstance(each, Node):
-            self.nodes.setdefault(each.metadata.name or "?", each)
-        elif isinstance(each, LimitRange):
-            self.limit_ranges.append(each)
-        elif isinstance(each, ResourceQuota):
-            self.quotas.append(each)
-        elif isinstance(each, _Metrics):
+    def _keep(self, number: int, kind: str, each: "Other | _Metrics | None") -> None:
+        if isinstance(each, _Metrics):
             self.add_usage(each.key, each.containers)
         else:
-            self.passed_over[kind] += 1
+            self.kept.append(Kept(number, kind, each))
 
     def add_usage(self, key: str, containers: dict[str, int], total: int | None = None) -> None:
         """One sample of what a pod uses."""
         summed = sum(containers.values()) if total is None else total
+        self.merge_usage(key, Used(summed, containers))
+
+    def merge_usage(self, key: str, used: Used) -> None:
+        """What somebody else knows of what a pod uses."""
         known = self.usage.get(key)
         if known is None:
-            self.usage[key] = Used(summed, containers)
+            self.usage[key] = used
             return
-        known.total = max(known.total, summed)
-        known.samples += 1
-        for name, used in containers.items():
-            known.containers[name] = max(used, known.containers.get(name, 0))
+        containers = dict(known.containers)
+        for name, amount in used.containers.items():
+            containers[name] = max(amount, containers.get(name, 0))
+        total = max(known.total, used.total)
+        self.usage[key] = Used(total, containers, known.samples + used.samples)
 
 
 _raws: Final = msgspec.json.Decoder(list[msgspec.Raw])
@@ -199,7 +238,9 @@ class _Metrics(NamedTuple):
     containers: dict[str, int]
 
 
-def _other(each: Dumped, raw: bytes | msgspec.Raw, unless_given: str = "") -> tuple[str, object]:
+def _other(
+    each: Dumped, raw: bytes | msgspec.Raw, unless_given: str = ""
+) -> tuple[str, "Other | _Metrics | None"]:
     """An object that is no pod, by its kind; None for one that is of no use here."""
     kind = each.kind or unless_given or _kind_of(each)
     if kind in _TYPES:
@@ -214,7 +255,7 @@ def _other(each: Dumped, raw: bytes | msgspec.Raw, unless_given: str = "") -> tu
     return kind, None
 
 
-_TYPES: Final[dict[str, type[Node] | type[LimitRange] | type[ResourceQuota]]] = {
+_TYPES: Final[dict[str, type[Other]]] = {
     "Node": Node,
     "LimitRange": LimitRange,
     "ResourceQuota": ResourceQuota,
@@ -223,7 +264,7 @@ _TYPES: Final[dict[str, type[Node] | type[LimitRange] | type[ResourceQuota]]] = 
 
 def _decoded_others(
     objects: list[Dumped], others: list[int], text: memoryview, form: Form
-) -> list[tuple[str, object]] | None:
+) -> list[tuple[str, "Other | _Metrics | None"]] | None:
     """What is no pod; None where that takes a closer look."""
     if any([objects[index].is_list for index in others]):
         return None

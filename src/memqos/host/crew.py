@@ -1,6 +1,7 @@
 """Other processes that do a part of the work and keep what they learn between two messages."""
 
 import multiprocessing
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from multiprocessing.connection import Connection, wait
@@ -14,6 +15,7 @@ Handler = Callable[[Any], Any]
 _ENOUGH: Final = "enough"
 _PATIENCE: Final = 5.0
 """Seconds a process has to end by itself."""
+_INTERRUPTS: Final = frozenset({signal.SIGINT})
 
 
 class Crew:
@@ -29,7 +31,12 @@ class Crew:
             # A process that held an end of another's pipe would keep it from ending with this one.
             inherited = (here, *self._ends)
             process = context.Process(target=_work, args=(there, hire, inherited), daemon=True)
-            process.start()
+            # Whoever interrupts means the first process, which sees to the others.
+            signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPTS)
+            try:
+                process.start()
+            finally:
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, _INTERRUPTS)
             there.close()
             self._ends.append(here)
             self._processes.append(process)
@@ -44,32 +51,38 @@ class Crew:
         except OSError:
             raise _gone() from None
 
-    def answers(self) -> Iterator[tuple[int, Any]]:
-        """Wait for an answer, and give all that are there."""
-        for end in wait(self._ends):
+    def answers(self, seconds: float | None = None) -> Iterator[tuple[int, Any]]:
+        """Wait for an answer, so long or until there is one, and give all that are there."""
+        for end in wait(self._ends, seconds):
             assert isinstance(end, Connection)
             try:
                 answer = end.recv()
-            except EOFError:
+            except (EOFError, OSError):
                 raise _gone() from None
             yield self._ends.index(end), answer
 
-    def ask(self, message: Any) -> list[Any]:
-        """Give all the same to do, and wait for all answers."""
+    def tell(self, message: Any) -> None:
+        """Give all the same to do."""
         for worker in range(len(self)):
             self.send(worker, message)
+
+    def heard(self) -> list[Any]:
+        """The answers of all to what they were told."""
         found: dict[int, Any] = {}
         while len(found) < len(self):
             found |= dict(self.answers())
         return [found[worker] for worker in range(len(self))]
 
-    def dismiss(self) -> None:
-        """End all processes."""
+    def dismiss(self, *, at_once: bool = False) -> None:
+        """End all processes: when they are done, or at once."""
         for end in self._ends:
             with suppress(OSError):
-                end.send(_ENOUGH)
+                if not at_once:
+                    end.send(_ENOUGH)
             end.close()
         for process in self._processes:
+            if at_once:
+                process.kill()
             process.join(_PATIENCE)
             if process.is_alive():
                 process.kill()
@@ -77,10 +90,11 @@ class Crew:
 
 
 def _work(end: Connection, hire: Callable[[], Handler], inherited: tuple[Connection, ...]) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     for other in inherited:
         other.close()
     handler = hire()
-    with suppress(EOFError, OSError, KeyboardInterrupt):
+    with suppress(EOFError, OSError):
         while (message := end.recv()) != _ENOUGH:
             end.send(handler(message))
 

@@ -44,10 +44,17 @@ class Yaml(NamedTuple):
     text: bytes
 
 
+class Anew(NamedTuple):
+    """All that came of this source so far is void: it starts from the beginning."""
+
+
+Part = Block | Yaml | InputError | Anew
+
+
 class Source(Protocol):
     """Whatever gives objects block by block: a file, or an API server page by page."""
 
-    def blocks(self) -> Iterator["Block | Yaml | InputError"]:
+    def blocks(self) -> Iterator[Part]:
         """The parts in order; what cannot be read is an error in its place."""
 
 
@@ -57,17 +64,17 @@ class Dump(NamedTuple):
     name: str
     size: int
 
-    def blocks(self) -> Iterator[Block | Yaml | InputError]:
+    def blocks(self) -> Iterator[Part]:
         """The parts of the file in order; what cannot be read is an error in its place."""
         try:
             if self.name == STDIN:
-                yield from _stream("<stdin>", sys.stdin.buffer)
+                yield from streamed("<stdin>", sys.stdin.buffer)
                 return
             with open(self.name, "rb") as file:
                 if self.size and _head(file)[:2] != _GZIP:
                     yield from _mapped(self.name, file, self.size)
                 else:
-                    yield from _stream(self.name, file)
+                    yield from streamed(self.name, file)
         except (OSError, EOFError, zlib.error) as error:
             strerror = getattr(error, "strerror", None)
             what = strerror.lower() if strerror else f"cannot be decompressed: {error}"
@@ -163,7 +170,8 @@ def _cut(text: mmap.mmap, layout: Layout, start: int, size: int) -> int:
     return size
 
 
-def _stream(name: str, file: BinaryIO) -> Iterator[Block | Yaml]:
+def streamed(name: str, file: BinaryIO) -> Iterator[Block | Yaml]:
+    """What comes as a stream, in blocks that have their text with them."""
     head = file.read(_HEAD)
     if head[:2] == _GZIP:
         file = cast(BinaryIO, gzip.GzipFile(fileobj=cast(BinaryIO, _Pushed(head, file)), mode="rb"))
