@@ -302,9 +302,11 @@ class _Handler(BaseHTTPRequestHandler):
                 return self._status(504, "Too large resource version", details=details)
             state = [each for _, each in sorted(store.as_of(int(at)).items()) if wanted(each)]
         page = state[int(start) : int(start) + limit] if limit else state
-        metadata = {"resourceVersion": at}
+        metadata: Object = {"resourceVersion": at}
         if limit and int(start) + limit < len(state):
             metadata["continue"] = f"{at}/{int(start) + limit}"
+            if "labelSelector" not in query and "fieldSelector" not in query:
+                metadata["remainingItemCount"] = len(state) - int(start) - limit
         self._json(
             200,
             {"kind": f"{store.kind}List", "apiVersion": "v1", "metadata": metadata, "items": page},

@@ -10,11 +10,12 @@ import msgspec
 
 from memqos.cli.audit_reading import Survey
 from memqos.cli.audit_sharing import Order
+from memqos.cli.clusters import CLUSTER, Live, cluster_options
 from memqos.cli.output import complain, emit
 from memqos.cli.progress import Bar
 from memqos.cli.releases import release_options
 from memqos.cli.rules import check_rule
-from memqos.cli.terms import POLICIES, Asked, FactorType, InForce, asked, in_force
+from memqos.cli.terms import POLICIES, Asked, FactorType, InForce, asked, in_force, wanted_in
 from memqos.draw.amounts import counted
 from memqos.draw.audited import Audited, Compared, Terms
 from memqos.errors import InputError, UnsupportedRelease
@@ -25,7 +26,7 @@ from memqos.findings.cluster import WORST_FIRST, chosen, judge
 from memqos.findings.contrast import contrast
 from memqos.findings.finding import Finding, Severity
 from memqos.findings.tallies import Tallies
-from memqos.host.dumps import dump_of
+from memqos.host.dumps import Source, dump_of
 from memqos.plan.terms import PAGE_SIZE
 from memqos.plan.terms import Terms as PlanTerms
 from memqos.release import Release
@@ -40,7 +41,7 @@ _NAMED: Final = 3
 
 
 @click.command()
-@click.argument("files", metavar="DUMP...", nargs=-1, required=True)
+@click.argument("files", metavar="DUMP...", nargs=-1)
 @click.option(
     "--usage",
     "usage_files",
@@ -74,6 +75,8 @@ _NAMED: Final = 3
     default="table",
     help="What to print.  [default: table]",
 )
+@click.option("-n", "--namespace", metavar="NAME", help="Only this namespace of a live cluster.")
+@cluster_options("context", "selector")
 @click.option("--policy", type=click.Choice(POLICIES), help="memoryReservationPolicy.")
 @click.option("--factor", type=FactorType(), help="memoryThrottlingFactor.")
 @click.option("--kubelet", metavar="FILE", help="The KubeletConfiguration of all nodes.")
@@ -87,9 +90,18 @@ def command(
     fail_on: Severity | None,
     jobs: int,
     output: Output,
+    context: str | None,
+    namespace: str | None,
+    selector: str | None,
     **options: Any,
 ) -> int:
     """Audit a cluster: what Memory QoS would do to it, and what is wrong with it today.
+
+    \b
+    memqos audit --context prod -o html > report.html
+
+    Without a DUMP, or with the word cluster as one, the cluster itself is asked, and its metrics
+    API unless --usage is given. It can also be dumped first:
 
     \b
     kubectl get pods,nodes,limitranges,resourcequotas -A -o json > cluster.json
@@ -103,12 +115,17 @@ def command(
     for rule in (*only, *skipped):
         check_rule(rule, [each.id for each in AUDIT])
     wanted = asked(**options, node=None, capacity=None, allocatable=None, page_size=PAGE_SIZE)
-    rules = chosen(only, skipped)
-    with_pods = output in ("json", "yaml")
+    live = Live(context, namespace, selector)
+    files = files or (CLUSTER,)
+    if live.is_asked and CLUSTER not in (*files, compare):
+        raise click.UsageError("--context, -n and -l are for a live cluster: all of this is files")
+    question = Question(
+        files, usage_files, compare, chosen(only, skipped), jobs, output in ("json", "yaml")
+    )
     # All that is read is kept, and none of it refers back: there is nothing to collect.
     gc.disable()
     try:
-        audited, pods = _audited(files, usage_files, compare, rules, jobs, wanted, with_pods)
+        audited, pods = _audited(question, wanted, live)
     finally:
         gc.enable()
     _tell_faults(audited)
@@ -116,6 +133,17 @@ def command(
     if audited.faults:
         return FAULTS
     return FINDINGS if _is_bad(audited.findings, fail_on) else 0
+
+
+class Question(NamedTuple):
+    """What is to be audited, and how."""
+
+    files: tuple[str, ...]
+    usage_files: tuple[str, ...]
+    compare: str | None
+    rules: tuple[str, ...]
+    jobs: int
+    with_pods: bool
 
 
 class _Under(NamedTuple):
@@ -127,42 +155,47 @@ class _Under(NamedTuple):
     tallies: Tallies
 
 
-def _audited(
-    files: tuple[str, ...],
-    usage_files: tuple[str, ...],
-    compare: str | None,
-    rules: tuple[str, ...],
-    jobs: int,
-    wanted: Asked,
-    with_pods: bool,
-) -> tuple[Audited, list[bytes]]:
+def _audited(question: Question, wanted: Asked, live: Live) -> tuple[Audited, list[bytes]]:
+    compare, rules = question.compare, question.rules
     other = _other_terms(compare, wanted) if compare is not None and "=" in compare else None
-    usage, faults = _usage(usage_files)
-    with _survey(files, jobs, usage) as survey:
+    usage, faults = _usage(question.usage_files)
+    is_live = CLUSTER in question.files
+    measured: dict[str, Used] = {}
+    notes: list[str] = []
+    if is_live:
+        from memqos.cli.audit_live import about_selection, live_usage
+
+        notes += about_selection(live)
+        if not question.usage_files:
+            measured, missing, more = live_usage(live)
+            faults += missing
+            notes += more
+    with _survey(question.files, question.jobs, usage | measured, live) as survey:
         for fault in faults:
             survey.fault(fault)
         others = survey.others()
-        under = _terms_in_force(wanted, others, survey)
-        here = _under(survey, others, under, rules, with_pods=with_pods)
-        notes = [*under.notes, *_about_kinds(others)]
-        _complete_faults(survey, others, here, usage | others.usage)
+        under = _terms_in_force(wanted, others, survey, live if is_live else None)
+        here = _under(survey, others, under, rules, with_pods=question.with_pods)
+        _complete_faults(survey, others, here, usage | others.usage, is_live=is_live)
         compared = None
         if other is not None:
-            then = _terms_in_force(other, others, survey)
+            then = _terms_in_force(other, others, survey, live if is_live else None)
             there = _under(survey, others, then, rules, beside=under.terms)
             compared = _compared(str(_shown(then)), here, there)
         elif compare is not None:
-            compared = _compared(
-                compare, here, _other_dump(compare, rules, jobs, usage, under, survey)
-            )
+            with _survey([compare], question.jobs, usage | measured, live) as beside:
+                there = _under(beside, beside.others(), under, rules)
+                for fault in beside.faults:
+                    survey.fault(fault)
+            compared = _compared(_named(compare, live), here, there)
         audited = Audited(
             _shown(under),
             here.audit,
             here.findings,
             tuple(sorted(survey.faults, key=_place)),
             survey.more_faults,
-            tuple(notes),
-            files,
+            (*under.notes, *notes, *_about_kinds(others)),
+            tuple([_named(file, live) for file in question.files]),
             compared,
         )
     return audited, [text for _, text in sorted(here.tallies.pods)]
@@ -176,19 +209,31 @@ def _usage(files: tuple[str, ...]) -> tuple[dict[str, Used], list[InputError]]:
     return read_usage(files)
 
 
-def _survey(files: Iterable[str], jobs: int, usage: dict[str, Used]) -> Survey:
+def _survey(files: Iterable[str], jobs: int, usage: dict[str, Used], live: Live) -> Survey:
     """All dumps read."""
-    dumps = [dump_of(file) for file in files]
+    sources: list[Source] = []
+    dumps = [dump_of(file) for file in files if file != CLUSTER]
     bar = Bar(sum(dump.size for dump in dumps))
+    for file in files:
+        if file == CLUSTER:
+            from memqos.cli.audit_live import live_sources
+
+            sources += live_sources(live, bar.expect)
+    sources += dumps
     survey = Survey(jobs or os.cpu_count() or 1, usage, bar.advance)
     try:
-        survey.read(dumps)
+        survey.read(sources)
     except BaseException as error:
         survey.__exit__(type(error))
         raise
     finally:
         bar.end()
     return survey
+
+
+def _named(file: str, live: Live) -> str:
+    """What a person calls what was read."""
+    return live.server.where if file == CLUSTER else file
 
 
 def _under(
@@ -217,8 +262,10 @@ def _under(
     return _Under(under, audit, judge(audit, rules), tallies)
 
 
-def _terms_in_force(wanted: Asked, others: Others, survey: Survey) -> InForce:
-    """Without a release asked for, that of the newest kubelet counts."""
+def _terms_in_force(
+    wanted: Asked, others: Others, survey: Survey, live: Live | None = None
+) -> InForce:
+    """Without a release asked for, that of the newest kubelet counts, else the API server's."""
     if wanted.release is not None:
         return in_force(wanted)
     newest: Release | None = None
@@ -236,7 +283,7 @@ def _terms_in_force(wanted: Asked, others: Others, survey: Survey) -> InForce:
         if newest is None or release.minor > newest.minor:
             newest = release
     if newest is None:
-        return in_force(wanted)
+        return in_force(wanted if live is None else wanted_in(live, wanted))
     under = in_force(wanted, str(newest))
     note = f"the release is that of the newest kubelet, {newest}"
     return msgspec.structs.replace(under, notes=(note, *under.notes))
@@ -255,7 +302,7 @@ def _memories(others: Others, under: InForce) -> tuple[dict[str, NodeMemory], li
 
 
 def _complete_faults(
-    survey: Survey, others: Others, here: _Under, usage: Mapping[str, Used]
+    survey: Survey, others: Others, here: _Under, usage: Mapping[str, Used], *, is_live: bool
 ) -> None:
     """What is missing, wrong or there twice, once all is known."""
     for place, name, what, field in sorted(here.tallies.unreadable):
@@ -265,7 +312,8 @@ def _complete_faults(
     if missing and not others.nodes:
         pods = counted(sum(node.pods for node in missing), "pod")
         what = f"no Node was read: {pods} audited without the memory of their nodes"
-        survey.fault(InputError(what, hint="add them: kubectl get nodes -o json"))
+        hint = None if is_live else "add them: kubectl get nodes -o json"
+        survey.fault(InputError(what, hint=hint))
         missing = []
     for unread in missing:
         pods = counted(unread.pods, "pod")
@@ -296,21 +344,6 @@ def _other_terms(compare: str, wanted: Asked) -> Asked:
                 param_hint="--compare",
             )
     return msgspec.structs.replace(wanted, **changes)
-
-
-def _other_dump(
-    file: str,
-    rules: tuple[str, ...],
-    jobs: int,
-    usage: dict[str, Used],
-    under: InForce,
-    survey: Survey,
-) -> _Under:
-    with _survey([file], jobs, usage) as there:
-        found = _under(there, there.others(), under, rules)
-        for fault in there.faults:
-            survey.fault(fault)
-    return found
 
 
 def _compared(title: str, here: _Under, there: _Under) -> Compared:

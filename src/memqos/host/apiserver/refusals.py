@@ -8,6 +8,7 @@ import msgspec
 from memqos.errors import Unreachable
 from memqos.host.apiserver.resources import Request
 
+FORBIDDEN: Final = 403
 GONE: Final = 410
 BUSY: Final = frozenset({429, 500, 502, 503, 504})
 """Answers that are worth another try."""
@@ -93,7 +94,7 @@ def _words(request: Request, status: int, said: Status) -> tuple[str, str | None
     message = (said.message or "").strip()[:_SHOWN]
     if status == 401:
         return "it does not know who asks (401)", "log in anew, or look at the user of the context"
-    if status == 403:
+    if status == FORBIDDEN:
         return _forbidden(request, message)
     if status == 404:
         return f"there is no {request} (404)", "check the name, the namespace and the context"
