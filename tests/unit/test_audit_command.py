@@ -270,12 +270,33 @@ def test_the_page_is_whole_and_loads_nothing(tmp_path: Path) -> None:
     assert "&lt;script&gt;" in done.out
 
 
-def test_an_empty_cluster_is_no_reason_to_fail(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "text", ["", "[]", '{"kind": "List", "items": []}', '{"kind": "PodList", "items": null}']
+)
+def test_a_dump_without_pods_is_no_reason_to_fail_but_to_warn(text: str, tmp_path: Path) -> None:
     file = tmp_path / "none.json"
-    file.write_text('{"kind": "List", "items": []}')
+    file.write_text(text)
     for form in ("table", "json", "yaml", "html"):
-        assert memqos("audit", str(file), "-o", form).code == 0
+        done = memqos("audit", str(file), "-o", form, "--fail-on", "info")
+        assert done.code == 0
+        assert done.err.startswith(f"nothing to audit in {file}: no pods")
     assert memqos("audit", str(file), "--compare", "policy=None").code == 0
+    assert memqos("audit", str(file)).out.endswith("\n\nnothing was audited\n")
+
+
+def test_pods_that_have_all_ended_leave_nothing_to_audit(tmp_path: Path) -> None:
+    pods = [each for each in objects() if each["kind"] == "Pod"]
+    for pod in pods:
+        pod["status"]["phase"] = "Succeeded"
+    done = memqos("audit", written(tmp_path, pods))
+    assert done.code == 0
+    assert done.err.endswith("dump.ndjson: 12 pods, and all have ended\n")
+
+
+def test_what_could_not_be_read_is_not_called_empty(tmp_path: Path) -> None:
+    done = memqos("audit", str(tmp_path / "none.json"))
+    assert done.code == 1
+    assert done.err == f"{tmp_path / 'none.json'}: no such file or directory\n"
 
 
 def test_rules_are_listed_and_explained() -> None:

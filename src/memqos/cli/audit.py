@@ -129,6 +129,7 @@ def command(
     finally:
         gc.enable()
     _tell_faults(audited)
+    _warn_of_nothing(audited)
     _print(audited, pods, output)
     if audited.faults:
         return FAULTS
@@ -374,6 +375,17 @@ def _tell_faults(audited: Audited) -> None:
     more = len(audited.faults) - _COMPLAINTS + audited.more_faults
     if more > 0:
         complain(f"… and {counted(more, 'more fault')}")
+
+
+def _warn_of_nothing(audited: Audited) -> None:
+    """An audit without pods finds nothing wrong, and must not look like a good one."""
+    where, ended = ", ".join(audited.sources), audited.audit.ended
+    if audited.audit.pods or audited.faults:
+        return
+    if ended:
+        complain(f"nothing to audit in {where}: {counted(ended, 'pod')}, and all have ended")
+    else:
+        complain(f"nothing to audit in {where}: no pods – is it the right dump, the right cluster?")
 
 
 def _print(audited: Audited, pods: list[bytes], output: Output) -> None:

@@ -48,10 +48,10 @@ def auditing(audited: Audited) -> list[str]:
         f"{counted(len(audit.nodes), 'node')} in {spaces} · {audited.terms}",
         *[f"note: {note}" for note in audited.notes],
         "",
-        *_classes(audited),
-        "",
-        *_memory(audited),
     ]
+    if not audit.everywhere:
+        return [*lines, "nothing was audited"]
+    lines += [*_classes(audited), "", *_memory(audited)]
     if audited.compared is not None:
         return [*lines, *_compared(audited.compared)]
     return [*lines, *_nodes(audited), *_findings(audited)]

@@ -168,7 +168,7 @@ class Census:
         """A list within a list, or one whose head is unlike others: read whole."""
         assert each.kind is not None
         uids: list[tuple[Place, str]] = []
-        for index, raw in enumerate(_raws.decode(each.items) if each.items else ()):
+        for index, raw in enumerate(_items.decode(each.items or b"null") or ()):
             item = object_decoder.decode(raw)
             # Numbers below 0 do not meet those of the block.
             below = (place[0], -1 - index - (place[1] << 32))
@@ -230,6 +230,7 @@ class Census:
 
 
 _raws: Final = msgspec.json.Decoder(list[msgspec.Raw])
+_items: Final = msgspec.json.Decoder(list[msgspec.Raw] | None)
 _raw: Final = msgspec.json.Decoder(msgspec.Raw)
 
 
