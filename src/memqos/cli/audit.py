@@ -224,8 +224,8 @@ def _survey(files: Iterable[str], jobs: int, usage: dict[str, Used], live: Live)
     survey = Survey(jobs or os.cpu_count() or 1, usage, bar.advance)
     try:
         survey.read(sources)
-    except BaseException as error:
-        survey.__exit__(type(error))
+    except BaseException:
+        survey.__exit__()
         raise
     finally:
         bar.end()
@@ -270,14 +270,16 @@ def _terms_in_force(
     if wanted.release is not None:
         return in_force(wanted)
     newest: Release | None = None
-    for node in others.nodes.values():
+    told: dict[str, str] = {}
+    for name, node in others.nodes.items():
         info = node.status.node_info
-        if info is None or info.kubelet_version is None:
-            continue
+        if info is not None and info.kubelet_version is not None:
+            told.setdefault(info.kubelet_version, name)
+    for version, name in told.items():
         try:
-            release = Release.of(info.kubelet_version)
+            release = Release.of(version)
         except UnsupportedRelease as error:
-            fault = InputError(f"node {node.metadata.name}: {error.what}", hint=error.hint)
+            fault = InputError(f"node {name}: {error.what}", hint=error.hint)
             if not any(str(each) == str(fault) for each in survey.faults):
                 survey.fault(fault)
             continue

@@ -45,8 +45,8 @@ class Survey:
     def __enter__(self) -> "Survey":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None = None, *_: object) -> None:
-        self._sharing.end(at_once=kind is not None)
+    def __exit__(self, *_: object) -> None:
+        self._sharing.end()
 
     def read(self, sources: Iterable[Source]) -> None:
         """Read all of these, one after the other."""

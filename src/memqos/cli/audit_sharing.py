@@ -58,10 +58,10 @@ class Sharing:
         self._number = 0
         self._crew = self._hired(jobs - 1) if jobs > 1 else None
 
-    def end(self, *, at_once: bool) -> None:
+    def end(self) -> None:
         """Let the other processes go."""
         if self._crew is not None:
-            self._crew.dismiss(at_once=at_once)
+            self._crew.dismiss()
 
     def taken(self, parts: Iterator[Part]) -> Iterator[Numbered]:
         """Every part in order, with what came of it the quick way."""

@@ -12,9 +12,6 @@ from memqos.errors import Unreachable
 Handler = Callable[[Any], Any]
 """Answers a message."""
 
-_ENOUGH: Final = "enough"
-_PATIENCE: Final = 5.0
-"""Seconds a process has to end by itself."""
 _INTERRUPTS: Final = frozenset({signal.SIGINT})
 
 
@@ -73,20 +70,13 @@ class Crew:
             found |= dict(self.answers())
         return [found[worker] for worker in range(len(self))]
 
-    def dismiss(self, *, at_once: bool = False) -> None:
-        """End all processes: when they are done, or at once."""
-        for end in self._ends:
-            with suppress(OSError):
-                if not at_once:
-                    end.send(_ENOUGH)
-            end.close()
+    def dismiss(self) -> None:
+        """End all processes, whatever they are at: they have nothing that anybody else needs."""
         for process in self._processes:
-            if at_once:
-                process.kill()
-            process.join(_PATIENCE)
-            if process.is_alive():
-                process.kill()
-                process.join()
+            process.kill()
+        for end, process in zip(self._ends, self._processes, strict=True):
+            end.close()
+            process.join()
 
 
 def _work(end: Connection, hire: Callable[[], Handler], inherited: tuple[Connection, ...]) -> None:
@@ -95,8 +85,8 @@ def _work(end: Connection, hire: Callable[[], Handler], inherited: tuple[Connect
         other.close()
     handler = hire()
     with suppress(EOFError, OSError):
-        while (message := end.recv()) != _ENOUGH:
-            end.send(handler(message))
+        while True:
+            end.send(handler(end.recv()))
 
 
 def _gone() -> Unreachable:
