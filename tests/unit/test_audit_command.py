@@ -2,6 +2,11 @@
 
 import gzip
 import json
+import os
+import signal
+import subprocess
+import sys
+from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -236,6 +241,51 @@ def test_yaml_has_what_json_has() -> None:
 
     text = memqos("audit", DUMP, "-o", "yaml").out
     assert yaml.safe_load(text) == audit()
+
+
+def started(*arguments: str, **streams: Any) -> "subprocess.Popen[bytes]":
+    """The command in a process of its own, and in a group of its own."""
+    command = [sys.executable, "-m", "memqos.cli.main", "audit", *arguments]
+    path = {"PYTHONPATH": str(ROOT / "src")}
+    return subprocess.Popen(
+        command, cwd=ROOT, env=os.environ | path, start_new_session=True, **streams
+    )
+
+
+@pytest.mark.parametrize("jobs", ["1", "3"])
+def test_an_interrupted_audit_leaves_without_a_trace(jobs: str) -> None:
+    pipe = subprocess.PIPE
+    with started("-", "--jobs", jobs, stdin=pipe, stdout=pipe, stderr=pipe) as process:
+        assert process.stdin is not None
+        # Blocks enough for all; then nothing comes any more.
+        pod = json.dumps(next(each for each in objects() if each["kind"] == "Pod"))
+        process.stdin.write((pod + "\n").encode() * 4000)
+        process.stdin.flush()
+        os.killpg(process.pid, signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+        assert (process.returncode, out) == (130, b"")
+        assert err.strip() == b"memqos: interrupted"
+        with pytest.raises(ProcessLookupError):
+            os.killpg(process.pid, 0)
+
+
+def test_a_reader_that_has_seen_enough_is_no_reason_to_complain() -> None:
+    pipe = subprocess.PIPE
+    with started(DUMP, "-o", "html", stdout=pipe, stderr=pipe) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
+    with started(DUMP, stderr=pipe, preexec_fn=partial(os.close, 1)) as process:
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
+    assert process.returncode == 0
+
+
+def test_nobody_watching_sees_no_bar() -> None:
+    with started(DUMP, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
 
 
 class Page(HTMLParser):

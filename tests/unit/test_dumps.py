@@ -145,6 +145,29 @@ def test_compressed_and_standard_input_are_read(
     assert count(surveyed("-")[0]) == 60
 
 
+@pytest.mark.parametrize("filling", [b"", b"\0" * 70_000])
+def test_one_compressed_stream_may_follow_another(tmp_path: Path, filling: bytes) -> None:
+    lines = [json.dumps(pod(number)).encode() + b"\n" for number in range(60)]
+    packed = tmp_path / "dump.json.gz"
+    packed.write_bytes(filling.join(map(gzip.compress, lines)) + filling)
+    found, faults, _ = surveyed(packed)
+    assert (count(found), faults) == (60, [])
+
+
+def test_what_was_compressed_before_it_broke_off_is_read(tmp_path: Path) -> None:
+    text = listed([pod(number) for number in range(60)]).encode()
+    packed, whole = tmp_path / "dump.json.gz", gzip.compress(text)
+    counts = []
+    for size in (200, len(whole) // 2, len(whole) - 9, len(whole) - 1):
+        packed.write_bytes(whole[:size])
+        found, faults, _ = surveyed(packed)
+        assert f"{packed}: cannot be decompressed: it ends too soon" in map(str, faults)
+        counts.append(count(found))
+    assert counts == sorted(counts)
+    assert 0 < counts[1] < 60
+    assert counts[-1] == 60
+
+
 @pytest.mark.parametrize("jobs", [1, 2])
 @pytest.mark.parametrize("form", ["as kubectl writes it", "on one line", "an object a line"])
 def test_of_a_dump_that_was_cut_short_all_whole_pods_are_read(

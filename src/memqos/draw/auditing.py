@@ -18,8 +18,9 @@ from memqos.draw.audited import (
 )
 from memqos.draw.findings import findings_summary
 from memqos.draw.paragraph import paragraph
-from memqos.draw.table import short, table
+from memqos.draw.table import table
 from memqos.findings.audit import NodeAudit
+from memqos.findings.cluster import size
 from memqos.findings.contrast import Measure, NodeContrast
 
 _BAR: Final = 24
@@ -85,8 +86,8 @@ def _memory(audited: Audited) -> list[str]:
         amount = getattr(total, measure)
         if amount or measure != "usage":
             share = total.share(amount)
-            rows.append([name, bar(share), short(amount), f"{share:.0%}"])
-    return [f"of {short(total.offered)} that nodes offer to pods:", *table(rows, left=2)]
+            rows.append([name, bar(share), size(amount), f"{share:.0%}"])
+    return [f"of {size(total.offered)} that nodes offer to pods:", *table(rows, left=2)]
 
 
 def _nodes(audited: Audited) -> list[str]:

@@ -1,7 +1,7 @@
 """An API server's lists as dumps are read: a part at a time, so that memory stays bounded."""
 
 from collections.abc import Callable, Iterator
-from typing import Any, BinaryIO, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple
 
 from memqos.api.dumps.text import Layout
 from memqos.errors import InputError
@@ -69,4 +69,4 @@ class Whole(NamedTuple):
         """The answer as it comes in."""
         request = to_list(self.resource, self.selection)
         with self.server.stream(request, SILENCE_SECONDS) as answer:
-            yield from streamed(self.name, cast(BinaryIO, answer))
+            yield from streamed(self.name, answer)
