@@ -269,6 +269,22 @@ def test_an_interrupted_audit_leaves_without_a_trace(jobs: str) -> None:
             os.killpg(process.pid, 0)
 
 
+def test_processes_that_have_much_to_tell_each_other_do_not_wait_for_ever() -> None:
+    spec = {"nodeName": "n", "containers": [{"name": "c"}]}
+    pods = [
+        {"kind": "Pod", "metadata": {"name": f"p{number}", "uid": "u" * 40 + f"{number}"}}
+        for number in range(60_000)
+    ]
+    text = "".join(json.dumps(pod | {"spec": spec}) + "\n" for pod in pods)
+    pipe = subprocess.PIPE
+    with started("-", "--jobs", "2", stdin=pipe, stdout=pipe, stderr=pipe) as process:
+        try:
+            out, _ = process.communicate(text.encode(), timeout=120)
+        finally:
+            process.kill()
+    assert out.startswith(b"60,000 pods on 1 node ")
+
+
 def test_a_reader_that_has_seen_enough_is_no_reason_to_complain() -> None:
     pipe = subprocess.PIPE
     with started(DUMP, "-o", "html", stdout=pipe, stderr=pipe) as process:

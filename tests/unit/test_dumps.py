@@ -11,6 +11,7 @@ from memqos.api.dumps.text import Found, Layout, Scanner, layout_of
 from memqos.cli.audit_reading import Survey
 from memqos.cli.audit_sharing import Order
 from memqos.errors import InputError
+from memqos.findings.census import Used
 from memqos.findings.counting import Sizes
 from memqos.findings.tallies import Tallies
 from memqos.host import dumps
@@ -143,6 +144,43 @@ def test_compressed_and_standard_input_are_read(
     assert count(surveyed("-")[0]) == 60
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(gzip.compress(text))))
     assert count(surveyed("-")[0]) == 60
+
+
+@pytest.mark.parametrize("jobs", [1, 2, 3])
+def test_of_nodes_with_one_name_the_first_counts_whoever_reads_it(
+    jobs: int, tmp_path: Path
+) -> None:
+    nodes = [node(f"node-{number % 5}") for number in range(60)]
+    for number, each in enumerate(nodes):
+        each["status"]["capacity"]["memory"] = str(number)
+    file = tmp_path / "nodes.json"
+    file.write_text(listed(nodes))
+    with Survey(jobs, {}, lambda size, objects: None) as survey:
+        survey.read([dump_of(str(file))])
+        found = survey.others().nodes
+    assert {name: (each.status.capacity or {})["memory"] for name, each in found.items()} == {
+        f"node-{number}": str(number) for number in range(5)
+    }
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_usage_that_is_there_again_is_a_history_whoever_reads_it(jobs: int, tmp_path: Path) -> None:
+    file = tmp_path / "usage.ndjson"
+    usages = [
+        {
+            "kind": "PodMetrics",
+            "metadata": {"name": f"web-{number % 20}", "namespace": "a"},
+            "containers": [{"name": f"c{number // 20}", "usage": {"memory": "1Mi"}}],
+        }
+        for number in range(60)
+    ]
+    file.write_text(lines(usages))
+    with Survey(jobs, {}, lambda size, objects: None) as survey:
+        survey.read([dump_of(str(file))])
+        found = survey.others().usage
+    assert len(found) == 20
+    most = {f"c{number}": 1 << 20 for number in range(3)}
+    assert all(each == Used(1 << 20, most, 3) for each in found.values())
 
 
 @pytest.mark.parametrize("filling", [b"", b"\0" * 70_000])

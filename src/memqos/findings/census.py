@@ -126,18 +126,20 @@ class Census:
             objects = decode(text)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return None
-        others = [index for index, each in enumerate(objects) if not each.is_pod]
-        if others:
+        are_pods = [each.is_pod for each in objects]
+        if not all(are_pods):
+            others = [index for index, is_pod in enumerate(are_pods) if not is_pod]
             # Nothing may be kept of a block that is read again, object by object.
             decoded = _decoded_others(objects, others, text, form)
             if decoded is None:
                 return None
             for other in decoded:
                 self._keep(number, *other)
-        for index, each in enumerate(objects):
-            if each.is_pod:
+        uids: list[str | None] = []
+        for index, (each, is_pod) in enumerate(zip(objects, are_pods, strict=True)):
+            if is_pod:
                 self._pod(number, index, each)
-        uids = [each.metadata.uid if each.is_pod else None for each in objects]
+            uids.append(each.metadata.uid if is_pod else None)
         return Taken(len(objects), uids)
 
     def take_found(self, place: Place, found: Found, file: str) -> list[tuple[Place, str]]:
