@@ -180,9 +180,11 @@ def test_usage_that_may_not_be_read_is_said_with_its_rule(server: FakeApiServer)
     forbidden(server, METRICS)
     done = memqos("audit")
     assert done.code == 0
-    assert "note: what pods use is not known: " in done.out
+    assert "note: what pods use is not known, the metrics API says no: " in done.out
     assert "jane may not list pods in the whole cluster (403)" in done.out
     assert '- apiGroups: ["metrics.k8s.io"]' in done.out
+    page = memqos("audit", "-o", "html").out
+    assert '<span class="line">    - apiGroups: [&quot;metrics.k8s.io&quot;]</span>' in page
 
 
 def test_usage_that_breaks_off_is_a_fault(server: FakeApiServer) -> None:

@@ -57,7 +57,7 @@ def live_usage(live: Live) -> tuple[dict[str, Used], list[InputError], list[str]
             if error.status in _ABSENT:
                 return {}, [], ["what pods use is not known: the cluster has no metrics API"]
             if error.status == FORBIDDEN:
-                return {}, [], [f"what pods use is not known: {error}"]
+                return {}, [], [f"what pods use is not known, the metrics API says no: {error}"]
             return {}, [InputError(error.what, hint=error.hint)], []
         except Unreachable as error:
             return {}, [InputError(error.what, hint=error.hint)], []

@@ -64,7 +64,7 @@ def _header(audited: Audited) -> Markup:
         el("h1", "Memory audit"),
         el("p", ", ".join(audited.sources), class_="sources"),
         el("p", str(audited.terms), class_="terms"),
-        *[el("p", note, class_="note") for note in audited.notes],
+        *[el("p", *_lines(note), class_="note") for note in audited.notes],
     )
 
 
@@ -175,7 +175,7 @@ def _faults(audited: Audited) -> Iterator[Markup]:
     if not audited.faults:
         return
     count = len(audited.faults) + audited.more_faults
-    items = [el("li", el("code", str(fault))) for fault in audited.faults[:_FAULTS]]
+    items = [el("li", el("code", *_lines(str(fault)))) for fault in audited.faults[:_FAULTS]]
     if count > _FAULTS:
         items.append(el("li", f"… and {count - _FAULTS:,} more"))
     yield el(
@@ -190,6 +190,11 @@ def _faults(audited: Audited) -> Iterator[Markup]:
         el("ol", *items),
         class_="finding error",
     )
+
+
+def _lines(text: str) -> list[Markup]:
+    """A text whose lines stay apart, such as one with a rule to copy."""
+    return [el("span", line, class_="line") for line in text.splitlines()]
 
 
 def _percent(part: int, whole: int) -> str:
