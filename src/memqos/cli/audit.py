@@ -41,7 +41,7 @@ _NAMED: Final = 3
 
 
 @click.command()
-@click.argument("files", metavar="DUMP...", nargs=-1)
+@click.argument("files", metavar="[DUMP]...", nargs=-1)
 @click.option(
     "--usage",
     "usage_files",
@@ -52,7 +52,8 @@ _NAMED: Final = 3
 @click.option(
     "--compare",
     metavar="WITH",
-    help="Another dump, or other terms: release=1.37, policy=NAME, factor=0.8, joined by commas.",
+    help="Another dump, the word cluster, or other terms, joined by commas: release=1.37, "
+    "policy=NAME, factor=0.8.",
 )
 @click.option("--rule", "only", multiple=True, metavar="ID", help="Only this rule or group.")
 @click.option("--skip", "skipped", multiple=True, metavar="ID", help="Not this rule or group.")
