@@ -24,11 +24,12 @@ from memqos.api.shape import is_critical
 from memqos.findings.audit import Audit, NodeMemory, Sizing, concluded, sizes_of
 from memqos.findings.cases import Cases, Numbers
 from memqos.findings.catalogue import AUDIT, DOCTOR, RULES
-from memqos.findings.census import Census, Used, others_in
+from memqos.findings.census import Census
 from memqos.findings.cluster import chosen, judge
 from memqos.findings.contrast import contrast
 from memqos.findings.counting import tally
 from memqos.findings.finding import Finding
+from memqos.findings.others import Used, others_in
 from memqos.findings.tallies import NodeTally
 from memqos.plan.brief import brief_on, outline_of
 from memqos.plan.effective import Claim, effective

@@ -11,8 +11,8 @@ from memqos.api.dumps.text import Found, Layout, Scanner, layout_of
 from memqos.cli.audit_reading import Survey
 from memqos.cli.audit_sharing import Order
 from memqos.errors import InputError
-from memqos.findings.census import Used
 from memqos.findings.counting import Sizes
+from memqos.findings.others import Used
 from memqos.findings.tallies import Tallies
 from memqos.host import dumps
 from memqos.host.dumps import dump_of

@@ -6,7 +6,7 @@ from typing import Any, Final
 from memqos.cli.audit_reading import Survey
 from memqos.cli.clusters import LIVE_LIMITS, LIVE_METRICS, LIVE_NODES, LIVE_PODS, LIVE_QUOTAS, Live
 from memqos.errors import InputError, Unreachable
-from memqos.findings.census import Used
+from memqos.findings.others import Used
 from memqos.host.apiserver.dumping import Paged, Whole
 from memqos.host.apiserver.refusals import FORBIDDEN, Refused
 from memqos.host.apiserver.resources import (

@@ -16,10 +16,10 @@ from memqos.draw.amounts import counted
 from memqos.draw.audited import Audited, Compared, Terms
 from memqos.errors import InputError, UnsupportedRelease
 from memqos.findings.audit import Audit, NodeMemory, Sizing, concluded, sizes_of
-from memqos.findings.census import Others, Used
 from memqos.findings.cluster import judge
 from memqos.findings.contrast import contrast
 from memqos.findings.finding import Finding
+from memqos.findings.others import Others, Used
 from memqos.findings.tallies import Tallies
 from memqos.host.dumps import Source, dump_of
 from memqos.plan.terms import Terms as PlanTerms

@@ -10,7 +10,8 @@ from memqos.api.manifests.documents import read
 from memqos.api.manifests.objects import SNAPSHOT, objects
 from memqos.cli.audit_sharing import Order, Quick, Sharing
 from memqos.errors import InputError
-from memqos.findings.census import Others, Place, Used
+from memqos.findings.census import Place
+from memqos.findings.others import Others, Used
 from memqos.findings.tallies import Tallies
 from memqos.host.dumps import Anew, Block, Source, Yaml, text_of
 

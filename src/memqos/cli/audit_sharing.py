@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from memqos.api.dumps.text import Size
 from memqos.errors import InputError
 from memqos.findings.cases import Cases
-from memqos.findings.census import Census, Kept, Others, Place, Taken, Used, others_in
+from memqos.findings.census import Census, Place, Taken
 from memqos.findings.counting import Sizes, tally
+from memqos.findings.others import Kept, Others, Used, others_in
 from memqos.findings.tallies import Tallies, added
 from memqos.host.dumps import Anew, Block, Part, Reading
 from memqos.plan.terms import Terms

@@ -9,7 +9,8 @@ from memqos.cli.snapshots import names_in
 from memqos.cluster.node_memory import working_set
 from memqos.cluster.usage_reading import usages_in
 from memqos.errors import InputError
-from memqos.findings.census import Census, Used
+from memqos.findings.census import Census
+from memqos.findings.others import Used
 from memqos.host.dumps import Block, dump_of
 from memqos.host.manifests import load
 from memqos.plan.owners import SANDBOX, Owners

@@ -4,7 +4,6 @@ Which node has how much memory is known only once all is read, so nothing is jud
 are alike share a number; what they are like is kept once, as an abridged text.
 """
 
-from collections import Counter
 from typing import Final, NamedTuple
 
 import msgspec
@@ -21,12 +20,8 @@ from memqos.api.dumps.objects import (
 from memqos.api.dumps.text import Form, Found
 from memqos.api.manifests.documents import read
 from memqos.api.manifests.refusals import refusal
-from memqos.api.node import Node
-from memqos.api.quantity import milli_of, whole
-from memqos.api.resources import MEMORY
-from memqos.cluster.limitrange import LimitRange
-from memqos.cluster.quota import ResourceQuota
 from memqos.errors import InputError
+from memqos.findings.others import Kept, Metrics, Other, Used, other_of
 
 CRITICAL: Final = 1
 ENDED: Final = 2
@@ -48,58 +43,12 @@ class Row(NamedTuple):
     flags: int
 
 
-class Used(msgspec.Struct, frozen=True):
-    """What a pod uses, in bytes: the most of all samples, for each container and for all."""
-
-    total: int
-    containers: dict[str, int]
-    samples: int = 1
-
-
 class Taken(NamedTuple):
     """What came of a block: how many objects, and the UIDs of its pods."""
 
     objects: int
     uids: list[str | None]
     """An entry an object."""
-
-
-Other = Node | LimitRange | ResourceQuota
-
-
-class Kept(NamedTuple):
-    """An object that is no pod, by its kind and the number of its block."""
-
-    number: int
-    kind: str
-    each: Other | None
-    """None where it is of no use."""
-
-
-class Others(NamedTuple):
-    """What was read besides pods."""
-
-    nodes: dict[str, Node]
-    limit_ranges: list[LimitRange]
-    quotas: list[ResourceQuota]
-    usage: dict[str, Used]
-    passed_over: Counter[str]
-
-
-def others_in(kept: list[Kept], usage: dict[str, Used]) -> Others:
-    """What was kept, by whomever, in the order of the dump: of nodes with one name the first."""
-    nodes: dict[str, Node] = {}
-    found = Others(nodes, [], [], usage, Counter())
-    for _, kind, each in sorted(kept, key=lambda one: one.number):
-        if isinstance(each, Node):
-            nodes.setdefault(each.metadata.name or "?", each)
-        elif isinstance(each, LimitRange):
-            found.limit_ranges.append(each)
-        elif isinstance(each, ResourceQuota):
-            found.quotas.append(each)
-        else:
-            found.passed_over[kind] += 1
-    return found
 
 
 class Census:
@@ -152,7 +101,7 @@ class Census:
                 self._pod(*place, each)
                 uid = each.metadata.uid
                 return [] if uid is None else [(place, uid)]
-            self._keep(place[0], *_other(each, found.text, found.kind))
+            self._keep(place[0], *other_of(each, found.text, found.kind))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise _located(error, found, file) from None
         except InputError as error:
@@ -178,7 +127,7 @@ class Census:
                 self._pod(*below, item)
                 uids += [] if item.metadata.uid is None else [(below, item.metadata.uid)]
             else:
-                self._keep(place[0], *_other(item, raw, each.kind.removesuffix("List")))
+                self._keep(place[0], *other_of(item, raw, each.kind.removesuffix("List")))
         return uids
 
     def _pod(self, number: int, index: int, pod: Dumped) -> None:
@@ -207,8 +156,8 @@ class Census:
             flags,
         )
 
-    def _keep(self, number: int, kind: str, each: "Other | _Metrics | None") -> None:
-        if isinstance(each, _Metrics):
+    def _keep(self, number: int, kind: str, each: Other | Metrics | None) -> None:
+        if isinstance(each, Metrics):
             self.add_usage(each.key, each.containers)
         else:
             self.kept.append(Kept(number, kind, each))
@@ -236,68 +185,17 @@ _items: Final = msgspec.json.Decoder(list[msgspec.Raw] | None)
 _raw: Final = msgspec.json.Decoder(msgspec.Raw)
 
 
-class _Metrics(NamedTuple):
-    key: str
-    containers: dict[str, int]
-
-
-def _other(
-    each: Dumped, raw: bytes | msgspec.Raw, unless_given: str = ""
-) -> tuple[str, "Other | _Metrics | None"]:
-    """An object that is no pod, by its kind; None for one that is of no use here."""
-    kind = each.kind or unless_given or _kind_of(each)
-    if kind in _TYPES:
-        found = msgspec.json.decode(raw, type=_TYPES[kind])
-        if kind == "Node" and not found.metadata.name:
-            raise InputError("required, but missing", field="metadata.name")
-        return kind, found
-    if kind == "PodMetrics":
-        return kind, _Metrics(each.key, _usage_of(each))
-    if not kind:
-        raise InputError("required, but missing", field="kind")
-    return kind, None
-
-
-_TYPES: Final[dict[str, type[Other]]] = {
-    "Node": Node,
-    "LimitRange": LimitRange,
-    "ResourceQuota": ResourceQuota,
-}
-
-
 def _decoded_others(
     objects: list[Dumped], others: list[int], text: memoryview, form: Form
-) -> list[tuple[str, "Other | _Metrics | None"]] | None:
+) -> list[tuple[str, Other | Metrics | None]] | None:
     """What is no pod; None where that takes a closer look."""
     if any([objects[index].is_list for index in others]):
         return None
     raws = _raw.decode_lines(text) if form == "lines" else _raws.decode(text)
     try:
-        return [_other(objects[index], raws[index]) for index in others]
+        return [other_of(objects[index], raws[index]) for index in others]
     except (InputError, msgspec.DecodeError):
         return None
-
-
-def _kind_of(each: Dumped) -> str:
-    """The kind of an item that does not say it, as those of lists from the API itself."""
-    if each.is_metrics:
-        return "PodMetrics"
-    if each.status is not None and each.status.node_info:
-        return "Node"
-    return ""
-
-
-def _usage_of(metrics: Dumped) -> dict[str, int]:
-    used: dict[str, int] = {}
-    for index, container in enumerate(metrics.containers or ()):
-        amount = (container.usage or {}).get(MEMORY)
-        if amount is not None:
-            try:
-                used[container.name] = whole(milli_of(amount))
-            except InputError as error:
-                field = f"containers[{index}].usage.memory"
-                raise InputError(error.what, field=field, hint=error.hint) from None
-    return used
 
 
 def _located(error: Exception, found: Found, file: str) -> InputError:

@@ -9,7 +9,8 @@ import msgspec
 from memqos.api.pod import QosClass
 from memqos.errors import InputError
 from memqos.findings.cases import Cases, Numbers, OnNodes
-from memqos.findings.census import CRITICAL, ENDED, Census, Place, Row, Used
+from memqos.findings.census import CRITICAL, ENDED, Census, Place, Row
+from memqos.findings.others import Used
 from memqos.findings.tallies import (
     KEPT,
     First,
