@@ -3,7 +3,7 @@ import io
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -15,7 +15,7 @@ from memqos.findings.counting import Sizes
 from memqos.findings.others import Used
 from memqos.findings.tallies import Tallies
 from memqos.host import dumps
-from memqos.host.dumps import dump_of
+from memqos.host.dumps import Anew, Block, Part, dump_of
 from memqos.plan.terms import Terms
 from memqos.release import Release
 
@@ -181,6 +181,37 @@ def test_usage_that_is_there_again_is_a_history_whoever_reads_it(jobs: int, tmp_
     assert len(found) == 20
     most = {f"c{number}": 1 << 20 for number in range(3)}
     assert all(each == Used(1 << 20, most, 3) for each in found.values())
+
+
+class Restless(NamedTuple):
+    """A source that starts anew now and then, and cannot read some of it."""
+
+    tries: int
+
+    def blocks(self) -> Iterator[Part]:
+        for left in reversed(range(self.tries)):
+            for number in range(12):
+                text = lines([pod(number), node(f"node-{left}")]).encode()
+                yield Block("f", Layout("lines", 0, None), 0, len(text), False, text, True)
+                yield InputError(f"{number} of {left} cannot be read")
+            if left:
+                yield Anew()
+
+
+@pytest.mark.parametrize("jobs", [1, 2, 3])
+@pytest.mark.parametrize("tries", [1, 3])
+def test_a_source_that_starts_anew_counts_once(jobs: int, tries: int, tmp_path: Path) -> None:
+    file = tmp_path / "before.ndjson"
+    file.write_text(lines([pod(number) for number in range(20, 40)]))
+    with Survey(jobs, {}, lambda size, objects: None) as survey:
+        survey.read([dump_of(str(file)), Restless(tries)])
+        found = survey.tally(Order(TERMS, Sizes({}, 4096), {}, {}))
+        survey.tell_twice()
+        assert count(found) == 32
+        assert set(survey.others().nodes) == {"node-0"}
+        assert [str(each) for each in survey.faults] == [
+            f"{number} of 0 cannot be read" for number in range(12)
+        ]
 
 
 @pytest.mark.parametrize("filling", [b"", b"\0" * 70_000])

@@ -171,10 +171,11 @@ def _taker(block: Block, free: deque[int]) -> int | None:
 def _ready(waiting: deque[Numbered], done: dict[int, Quick | None]) -> Iterator[Numbered]:
     while waiting:
         number, part, _ = waiting[0]
-        if isinstance(part, Block) and number not in done:
+        is_block = isinstance(part, Block)
+        if is_block and number not in done:
             return
         waiting.popleft()
-        yield Numbered(number, part, done.pop(number, None))
+        yield Numbered(number, part, done.pop(number) if is_block else None)
 
 
 def quick(census: Census, reading: Reading, number: int, block: Block) -> Quick | None:
