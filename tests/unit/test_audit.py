@@ -25,7 +25,7 @@ from memqos.findings.audit import Audit, NodeMemory, Sizing, concluded, sizes_of
 from memqos.findings.cases import Cases, Numbers
 from memqos.findings.catalogue import AUDIT, DOCTOR, RULES
 from memqos.findings.census import Census
-from memqos.findings.cluster import chosen, judge
+from memqos.findings.cluster import chosen, judge, size
 from memqos.findings.contrast import contrast
 from memqos.findings.counting import tally
 from memqos.findings.finding import Finding
@@ -424,3 +424,20 @@ def test_a_tally_starts_with_nothing() -> None:
     one, other = NodeTally(), NodeTally()
     one.evicted.append((1,))
     assert other.evicted == []
+
+
+@pytest.mark.parametrize(
+    ("amount", "text"),
+    [
+        (0, "0"),
+        (1023, "1023"),
+        (10 * 1024, "10Ki"),
+        (100 * MI, "100Mi"),
+        (GI + GI // 2, "1.5Gi"),
+        (2010 * GI, "1.96Ti"),
+        (2048 * GI, "2Ti"),
+        (20480 * GI, "20Ti"),
+    ],
+)
+def test_amounts_are_told_in_the_largest_unit(amount: int, text: str) -> None:
+    assert size(amount) == text

@@ -12,7 +12,8 @@ from memqos.draw.svg import Markup, el
 from memqos.findings.audit import NodeAudit, SpaceAudit
 from memqos.findings.cluster import size
 
-_NODES: Final = 40
+_NODES: Final = 36
+"""Full rows, be they of two or three."""
 _SPACES: Final = 20
 
 

@@ -29,11 +29,11 @@ class Crew:
             inherited = (here, *self._ends)
             process = context.Process(target=_work, args=(there, hire, inherited), daemon=True)
             # Whoever interrupts means the first process, which sees to the others.
-            signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPTS)
+            before = signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPTS)
             try:
                 process.start()
             finally:
-                signal.pthread_sigmask(signal.SIG_UNBLOCK, _INTERRUPTS)
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)
             there.close()
             self._ends.append(here)
             self._processes.append(process)
