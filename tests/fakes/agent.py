@@ -152,7 +152,8 @@ class Bed:
             self.kernel,
             Direct(self.kernel, 10),
         )
-        self.hand.source = self.pods
+        if not self.configuration.pods.cluster:
+            self.hand.source = self.pods
         self.core = started(self.hand, self.now)
 
     def reload(self, **told: Any) -> None:

@@ -49,7 +49,9 @@ def run_pass(
     due = core.take(now, random())
     complete = due.whole
     if due.whole:
-        hand.seek_owners()
+        missed = hand.seek_owners()
+        if missed is not None:
+            core.tally.fail("source", missed)
         complete = _regrounded(core, hand, now)
     if due.asks:
         try:

@@ -8,7 +8,7 @@ from memqos.agent.configuration import Source
 from memqos.converge.kept_files import KeptFilePods
 from memqos.converge.labelled import Containers, LabelledPods
 from memqos.converge.sources import KubeletPods, PodSource
-from memqos.errors import MemqosError
+from memqos.errors import MemqosError, Unreachable
 from memqos.host.kubelet import Credentials, KubeletEndpoint
 from memqos.host.reach import reach
 from memqos.plan.names import Runtime
@@ -57,10 +57,14 @@ def _followed(given: Source, on_change: Callable[[], None] | None) -> PodSource:
     return followed
 
 
-def listed_below(root: str) -> Containers:
+def listed_below(root: str, cri_socket: str | None = None) -> Containers:
     """The containers of all runtimes that answer, where the cgroups are a kernel's."""
     found: dict[Runtime, list[Listed]] = {}
-    for runtime, address in reach(root).sockets.items():
+    try:
+        sockets = reach(root, cri_socket).sockets
+    except Unreachable:
+        return {}
+    for runtime, address in sockets.items():
         from memqos.host import cri
 
         client = cri.Runtime(address, _TIMEOUT)

@@ -49,8 +49,8 @@ class FollowedNode:
         on_change: Callable[[], None] | None = None,
         pace: Pace = STEADY,
     ) -> None:
-        self._server = server
-        self._node = node
+        self.server = server
+        self.name = node
         only = Selection(fields=f"metadata.name={node}")
         self._pods = Watch(server, PODS, on_node(node), on_change=on_change, pace=pace)
         self._self = Watch(server, NODES, only, on_change=on_change, pace=pace)
@@ -62,7 +62,7 @@ class FollowedNode:
     def stop(self) -> None:
         self._pods.stop()
         self._self.stop()
-        self._server.close()
+        self.server.close()
 
     def wait(self, seconds: float = FIRST_LIST_SECONDS) -> None:
         """Until both are known; raises what keeps them from being."""
@@ -73,7 +73,7 @@ class FollowedNode:
         """All of them, as of the last word of the API server. Waits for the first."""
         self.wait()
         if self.node() is None:
-            raise _unknown(self._server, self._node)
+            raise _unknown(self.server, self.name)
         return self._pods.objects()
 
     def node(self) -> Node | None:
@@ -81,7 +81,7 @@ class FollowedNode:
         return next(iter(self._self.objects()), None)
 
     def describe(self) -> str:
-        return f"node {self._node} at {self._server.where}"
+        return f"node {self.name} at {self.server.where}"
 
     @property
     def version(self) -> str:

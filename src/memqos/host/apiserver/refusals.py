@@ -11,6 +11,7 @@ from memqos.host.apiserver.resources import Request
 GONE: Final = 410
 BUSY: Final = frozenset({429, 500, 502, 503, 504})
 """Answers that are worth another try."""
+_ENDING: Final = "NamespaceTerminating"
 _USER: Final = re.compile(r'User "([^"]*)"')
 _SHOWN: Final = 300
 _READING: Final = ("get", "list", "watch")
@@ -26,6 +27,7 @@ class Refused(Unreachable):
         status: int,
         retry_after: float | None = None,
         is_ahead: bool = False,
+        is_ending: bool = False,
         hint: str | None = None,
     ) -> None:
         super().__init__(what, hint=hint)
@@ -34,6 +36,8 @@ class Refused(Unreachable):
         """Seconds."""
         self.is_ahead = is_ahead
         """Whether the version asked for is one the server has not come to."""
+        self.is_ending = is_ending
+        """Whether the namespace is being deleted, so that nothing new may be in it."""
 
 
 class _Cause(msgspec.Struct, frozen=True):
@@ -74,7 +78,8 @@ def refusal(
         f"{where}: {what}",
         status=status,
         retry_after=_seconds(retry_after, said),
-        is_ahead=_is_ahead(said),
+        is_ahead=_has_cause(said, "ResourceVersionTooLarge"),
+        is_ending=_has_cause(said, _ENDING),
         hint=hint,
     )
 
@@ -93,6 +98,8 @@ def _words(request: Request, status: int, said: Status) -> tuple[str, str | None
     message = (said.message or "").strip()[:_SHOWN]
     if status == 401:
         return "it does not know who asks (401)", "log in anew, or look at the user of the context"
+    if status == 403 and _has_cause(said, _ENDING):
+        return f"namespace {request.namespace} is being deleted (403)", None
     if status == 403:
         return _forbidden(request, message)
     if status == 404:
@@ -130,6 +137,6 @@ def _seconds(header: str | None, said: Status) -> float | None:
     return float(named) if named else None
 
 
-def _is_ahead(said: Status) -> bool:
+def _has_cause(said: Status, reason: str) -> bool:
     causes = (said.details.causes if said.details is not None else None) or ()
-    return any(cause.reason == "ResourceVersionTooLarge" for cause in causes)
+    return any(cause.reason == reason for cause in causes)
