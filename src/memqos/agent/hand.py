@@ -14,8 +14,8 @@ from memqos.agent.core.known import Seen
 from memqos.agent.core.reconciler import READ, Scope
 from memqos.agent.grounding import Grounds
 from memqos.agent.notices import Notices, notices_of
-from memqos.agent.pod_source import listed_below, source_of, stop
-from memqos.agent.tally import Tally
+from memqos.agent.pod_source import kubelet_asked, listed_below, node_of, source_of, stop
+from memqos.agent.tally import Severity, Tally
 from memqos.api.kernel.meminfo import meminfo_of
 from memqos.api.pod import Pod
 from memqos.converge.apply import apply
@@ -143,7 +143,14 @@ class Hand:
 
     def ground(self) -> Ground:
         """What the node's plans rest on; the same as before where nothing has changed."""
-        return self._grounds.under(self.configuration)
+        node = node_of(self.source)
+        kubelet = None if node is None else kubelet_asked(self.source, node)
+        return self._grounds.under(self.configuration, node, kubelet)
+
+    def taken_notes(self) -> list[tuple[Severity, str]]:
+        """What there is to be said of that, once."""
+        notes, self._grounds.notes = self._grounds.notes, []
+        return notes
 
     def own_cgroup(self) -> str | None:
         """Where this process lives, as far as its own namespace tells."""

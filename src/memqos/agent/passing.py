@@ -48,17 +48,22 @@ def run_pass(
     now = clock()
     due = core.take(now, random())
     complete = due.whole
+    pods = None
+    if due.asks:
+        # Before anything else: what the cluster says of the node comes with its pods.
+        try:
+            pods = hand.pods()
+        except MemqosError as error:
+            core.tally.fail("source", error)
+            complete = False
     if due.whole:
         missed = hand.seek_owners()
         if missed is not None:
             core.tally.fail("source", missed)
-        complete = _regrounded(core, hand, now)
-    if due.asks:
-        try:
-            core.accept(hand.pods(), now)
-        except MemqosError as error:
-            core.tally.fail("source", error)
-            complete = False
+    if due.whole or due.asks:
+        complete &= _regrounded(core, hand, now)
+    if pods is not None:
+        core.accept(pods, now)
     steps = core.judge(hand.look(core.scope(now)), now)
     results, moved = hand.write(steps, core.tally) if steps else ([], [])
     core.settle(results, moved, clock())
@@ -73,8 +78,13 @@ def _regrounded(core: Reconciler, hand: Hand, now: float) -> bool:
     except MemqosError as error:
         core.tally.fail("configuration", error)
         return False
+    for severity, note in hand.taken_notes():
+        core.tally.say(severity, note)
     if ground != core.desires.ground:
         core.tally.say("info", "the node's own configuration has changed")
+        for note in ground.notes:
+            if note not in core.desires.ground.notes:
+                core.tally.say("info", note)
         core.follow(Desires(hand.configuration, ground, hand.own_cgroup()), now)
         core.take(now)
     return True

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from memqos.agent.configuration import Source
+from memqos.api.node import Node
 from memqos.converge.kept_files import KeptFilePods
 from memqos.converge.labelled import Containers, LabelledPods
 from memqos.converge.sources import KubeletPods, PodSource
@@ -37,6 +38,20 @@ def source_of(
         return LabelledPods(KeptFilePods(given.files), listed, node)
     credentials = {name: getattr(given, name) for name in Credentials.__struct_fields__}
     return KubeletPods(KubeletEndpoint(given.kubelet, Credentials(**credentials)))
+
+
+def node_of(source: PodSource) -> Node | None:
+    """The Node, as a source that follows it last heard; None where there is none, or not yet."""
+    found = getattr(source, "node", None)
+    node: Node | None = None if found is None else found()
+    return node
+
+
+def kubelet_asked(source: PodSource, node: Node) -> KubeletEndpoint | None:
+    """Whom to ask for the configuration in force; None where nobody can be."""
+    from memqos.converge.cluster import FollowedNode, kubelet_of
+
+    return kubelet_of(node, source.server.access) if isinstance(source, FollowedNode) else None
 
 
 def stop(source: PodSource) -> None:

@@ -8,13 +8,16 @@ from memqos.api.pod import Pod
 from memqos.converge.asking import configuration_of
 from memqos.converge.observing import Configuration, configuration_in_file
 from memqos.errors import InputError, MemqosError
+from memqos.host.apiserver.access import Access
 from memqos.host.apiserver.connection import ApiServer
 from memqos.host.apiserver.listing import found, listed
 from memqos.host.apiserver.resources import NODES, PODS, Selection, on_node
 from memqos.host.apiserver.watching import STEADY, Pace, Watch
-from memqos.host.kubelet import KubeletEndpoint
+from memqos.host.kubelet import Credentials, KubeletEndpoint
 
 FIRST_LIST_SECONDS: Final = 30.0
+_KUBELET_SECONDS: Final = 3.0
+"""How long a kubelet may take to answer: an agent waits for it."""
 
 
 class ClusterPods:
@@ -105,6 +108,29 @@ def node_in(server: ApiServer, name: str) -> Node:
     if node is None:
         raise _unknown(server, name)
     return node
+
+
+def kubelet_of(node: Node, access: Access) -> KubeletEndpoint | None:
+    """A Node's kubelet, asked as its API server is; None where that is not known, or not safe.
+
+    It has to show a certificate of the cluster's own authority before it is told who asks.
+    """
+    endpoints = node.status.daemon_endpoints
+    port = None if endpoints is None else endpoints.kubelet_endpoint
+    by_type = {each.type: each.address for each in reversed(node.status.addresses or ())}
+    host = by_type.get("InternalIP")
+    trusted, user = access.cluster.certificate_authority, access.user
+    is_known = user.token_file or (user.client_certificate and user.client_key)
+    if not host or port is None or not port.port or trusted is None or not is_known:
+        return None
+    credentials = Credentials(
+        token_file=user.token_file,
+        ca_file=trusted,
+        client_cert=user.client_certificate,
+        client_key=user.client_key,
+    )
+    address = f"[{host}]" if ":" in host else host
+    return KubeletEndpoint(f"https://{address}:{port.port}", credentials, _KUBELET_SECONDS)
 
 
 def kubelet_configuration(
