@@ -365,7 +365,7 @@ class TestInACluster:
         )
         (said,) = _told(node)
         assert 'resources: ["events"]' in said
-        assert "verbs: [create]" in said
+        assert "verbs: [create, patch]" in said
 
     def test_one_whose_server_does_not_take_events_enforces_all_the_same(
         self, folder: Path, server: FakeApiServer

@@ -179,7 +179,7 @@ class TestPoster:
         text = str(poster.complaint())
         assert "may not create events in namespace shop (403)" in text
         assert 'apiGroups: ["events.k8s.io"]' in text
-        assert "verbs: [create]" in text
+        assert "verbs: [create, patch]" in text
         for n in range(20):
             poster.tell(happening(str(n)))
         assert len(server.asked) == 1

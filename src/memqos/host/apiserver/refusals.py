@@ -14,7 +14,8 @@ BUSY: Final = frozenset({429, 500, 502, 503, 504})
 _ENDING: Final = "NamespaceTerminating"
 _USER: Final = re.compile(r'User "([^"]*)"')
 _SHOWN: Final = 300
-_READING: Final = ("get", "list", "watch")
+_TOGETHER: Final = (("get", "list", "watch"), ("create", "patch"))
+"""Rights that go together: who needs one of them needs the others soon."""
 
 
 class Refused(Unreachable):
@@ -86,7 +87,7 @@ def refusal(
 
 def rule(request: Request) -> str:
     """The RBAC rule that grants a request, as it stands in a Role or ClusterRole."""
-    verbs = _READING if request.verb in _READING else (request.verb,)
+    verbs = next((each for each in _TOGETHER if request.verb in each), (request.verb,))
     return (
         f'- apiGroups: ["{request.group}"]\n'
         f'  resources: ["{request.resource}"]\n'
