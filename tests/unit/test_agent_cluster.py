@@ -15,7 +15,7 @@ from tests.fakes.node import memory_folder
 
 from memqos.agent.configuration import Source
 from memqos.agent.configuration.reading import configuration_from
-from memqos.agent.pod_source import node_of, source_of, stop
+from memqos.agent.pod_source import followed_by, node_of, source_of, stop
 from memqos.errors import InputError
 from memqos.host.apiserver.access import Access, Cluster, User
 
@@ -178,6 +178,24 @@ class TestTheNode:
         node = Node(folder, server, boast)
         assert node.bed.core.desires.ground.capacity.memory == MEMORY
         assert node.high() == expected(MEMORY)
+        node.bed.crash()
+
+    def test_that_is_not_heard_of_any_more_is_told_and_keeps_its_values(
+        self, folder: Path, server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("memqos.agent.pod_source._SILENT", 0.0)
+        node = Node(folder, server, a_node("2972Mi"))
+        before = node.high()
+        source = followed_by(node.bed.hand.source)
+        assert source is not None
+        server.stopping = True
+        until = time.monotonic() + 30
+        while source.fault is None:
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        node.bed.wait(130)
+        assert node.bed.core.tally.errors["source"] >= 1
+        assert node.high() == before
         node.bed.crash()
 
     def test_that_makes_no_sense_is_told_and_the_file_holds(

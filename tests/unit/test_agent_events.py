@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from tests.fakes.agent import MI, Bed, a_pod, container_paths, pod_path
 from tests.fakes.apiserver import FakeApiServer, fake_api_server
@@ -21,6 +22,7 @@ from memqos.agent.metrics import families
 from memqos.agent.notices import GATHER, Notices
 from memqos.agent.tally import Notice
 from memqos.api.events import Happening
+from memqos.api.pod import Pod
 from memqos.errors import MemqosError
 from memqos.host.service import Service
 
@@ -223,11 +225,7 @@ class TestGathering:
         assert self.told(notices) == ["x"]
 
 
-def _pod(manifest: dict[str, Any]) -> Any:
-    import msgspec
-
-    from memqos.api.pod import Pod
-
+def _pod(manifest: dict[str, Any]) -> Pod:
     return msgspec.convert(manifest, Pod)
 
 
@@ -386,6 +384,20 @@ class TestInACluster:
         node.run(lambda: node.bed.kernel.read(container_paths(pod)[0], HIGH) == str(96 * MI))
         assert node.bed.hand.notices is None
         assert not node.events()
+
+    def test_turned_off_and_on_again_they_are_told_again(
+        self, folder: Path, server: FakeApiServer
+    ) -> None:
+        hand = InCluster(folder, server).bed.hand
+        found = [hand.notices]
+        for changed in ({"resync": 30.0}, {"events": False}, {"events": True}):
+            hand.configure(msgspec.structs.replace(hand.configuration, **changed))
+            found.append(hand.notices)
+        first, same, none, again = found
+        assert first is same is not None
+        assert none is None
+        assert again not in (None, first)
+        hand.close()
 
     def test_they_are_for_a_cluster(self, folder: Path, tmp_path: Path) -> None:
         assert Bed(folder).hand.notices is None

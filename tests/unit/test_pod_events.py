@@ -9,7 +9,7 @@ from typing import Any, get_args
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.fakes.apiserver import Asked, FakeApiServer, fake_api_server
+from tests.fakes.apiserver import Asked, FakeApiServer, Faults, fake_api_server
 
 from memqos.api.events import (
     FORGET_SECONDS,
@@ -295,6 +295,20 @@ class TestPoster:
             assert poster.waiting <= WAITING
         assert poster.waiting + poster.dropped + poster.sent <= len(told)
         assert poster.dropped or poster.waiting == len(set(told))
+
+    def test_bad_days_of_a_server_cost_nothing_but_time(self, server: FakeApiServer) -> None:
+        asked = ApiServer(Access(Cluster(server.url), User(), "a test"), silence=2)
+        poster = EventPoster(asked, "node-1", pause=0.01, slowness=0.001)
+        server.faults = Faults(refused=0.5)
+        poster.start()
+        for n in range(300):
+            poster.tell(happening(str(n)))
+            assert poster.waiting <= WAITING
+        assert eventually(lambda: poster.sent + poster.dropped == 300)
+        assert len(server.stores["events"].objects) == poster.sent
+        # 410 is no answer to an event that is worth another try; the others are.
+        assert poster.sent > 200
+        poster.stop()
 
     def test_telling_never_waits(self) -> None:
         with socket.create_server(("127.0.0.1", 0)) as silent:

@@ -143,8 +143,7 @@ class Hand:
 
     def ground(self) -> Ground:
         """What the node's plans rest on; the same as before where nothing has changed."""
-        node = node_of(self.source)
-        kubelet = None if node is None else kubelet_asked(self.source, node)
+        node, kubelet = node_of(self.source), kubelet_asked(self.source)
         return self._grounds.under(self.configuration, node, kubelet)
 
     def taken_notes(self) -> list[tuple[Severity, str]]:

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple, Protocol
 
 from memqos.agent.configuration import Configuration
+from memqos.agent.pod_source import followed_by
 from memqos.agent.tally import Notice
 from memqos.api.events import Happening, Reason
 from memqos.api.pod import Pod
@@ -95,13 +96,13 @@ class Notices:
 
 def notices_of(configuration: Configuration, source: PodSource) -> Notices | None:
     """Who tells the cluster; nobody where pods do not come from one, or it is not to be told."""
-    if not (configuration.pods.cluster and configuration.events):
+    if not configuration.events:
         return None
-    from memqos.converge.cluster import FollowedNode
+    followed = followed_by(source)
+    if followed is None:
+        return None
     from memqos.host.apiserver.events import EventPoster
 
-    if not isinstance(source, FollowedNode):
-        return None
-    poster = EventPoster(source.server, source.name)
+    poster = EventPoster(followed.server, followed.name)
     poster.start()
     return Notices(poster)

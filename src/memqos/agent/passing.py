@@ -8,6 +8,7 @@ from memqos.agent.core.desires import Desires
 from memqos.agent.core.guarding import Guard
 from memqos.agent.core.reconciler import Reconciler
 from memqos.agent.hand import Hand
+from memqos.agent.pod_source import silence_of
 from memqos.errors import MemqosError
 
 
@@ -57,9 +58,9 @@ def run_pass(
             core.tally.fail("source", error)
             complete = False
     if due.whole:
-        missed = hand.seek_owners()
-        if missed is not None:
-            core.tally.fail("source", missed)
+        for missed in (hand.seek_owners(), silence_of(hand.source)):
+            if missed is not None:
+                core.tally.fail("source", missed)
     if due.whole or due.asks:
         complete &= _regrounded(core, hand, now)
     if pods is not None:

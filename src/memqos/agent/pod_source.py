@@ -2,7 +2,7 @@
 
 import socket
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from memqos.agent.configuration import Source
 from memqos.api.node import Node
@@ -15,10 +15,13 @@ from memqos.host.reach import reach
 from memqos.plan.names import Runtime
 
 if TYPE_CHECKING:
+    from memqos.converge.cluster import FollowedNode
     from memqos.host.cri import Listed
 
 _TIMEOUT: Final = 2.0
 """Seconds a runtime may take to answer."""
+_SILENT: Final = 60.0
+"""Seconds without a word after which a cluster counts as away: its last state stays in force."""
 
 
 def source_of(
@@ -40,18 +43,34 @@ def source_of(
     return KubeletPods(KubeletEndpoint(given.kubelet, Credentials(**credentials)))
 
 
+def followed_by(source: PodSource) -> "FollowedNode | None":
+    """The source, if it follows a node of a cluster."""
+    # What asks a cluster is not loaded where none is asked.
+    return cast("FollowedNode", source) if hasattr(source, "silent_for") else None
+
+
+def silence_of(source: PodSource) -> str | None:
+    """Why a source that follows its pods goes by what it heard long ago; None where it does not."""
+    followed = followed_by(source)
+    if followed is None or followed.fault is None or followed.silent_for < _SILENT:
+        return None
+    return str(followed.fault)
+
+
 def node_of(source: PodSource) -> Node | None:
     """The Node, as a source that follows it last heard; None where there is none, or not yet."""
-    found = getattr(source, "node", None)
-    node: Node | None = None if found is None else found()
-    return node
+    followed = followed_by(source)
+    return None if followed is None else followed.node()
 
 
-def kubelet_asked(source: PodSource, node: Node) -> KubeletEndpoint | None:
+def kubelet_asked(source: PodSource) -> KubeletEndpoint | None:
     """Whom to ask for the configuration in force; None where nobody can be."""
-    from memqos.converge.cluster import FollowedNode, kubelet_of
+    followed, node = followed_by(source), node_of(source)
+    if followed is None or node is None:
+        return None
+    from memqos.converge.cluster import kubelet_of
 
-    return kubelet_of(node, source.server.access) if isinstance(source, FollowedNode) else None
+    return kubelet_of(node, followed.server.access)
 
 
 def stop(source: PodSource) -> None:

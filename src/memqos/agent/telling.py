@@ -21,7 +21,7 @@ _NAMED: Final = 20
 
 def tell_of_wish(tally: Tally, wish: Wish, ground: Ground) -> None:
     """What a pod's author should know."""
-    if ground.config.memory_manager_policy == STATIC and wish.pod.spec.resources is not None:
+    if wish.mode is not None and ground.config.memory_manager_policy == STATIC:
         for pod in unaligned([wish.pod], ground.terms.release):
             tally.say("warning", NOTICE, pod=wish.key)
             tally.notice(pod, "NumaNotAligned", f"{NOTICE} – {REMEDY}")
