@@ -14,13 +14,13 @@ from tests.fakes.apiserver import FakeApiServer, fake_api_server
 from tests.fakes.node import memory_folder
 from tests.unit.test_witness import Watched
 
+from memqos.agent.announcing import GATHER, Announcer
 from memqos.agent.configuration import Fight, Source
 from memqos.agent.configuration.reading import configuration_from
 from memqos.agent.log import Log
 from memqos.agent.loop import Agent
 from memqos.agent.metrics import families
-from memqos.agent.notices import GATHER, Notices
-from memqos.agent.tally import Notice
+from memqos.agent.tally import Announcement
 from memqos.api.events import Happening
 from memqos.api.pod import Pod
 from memqos.errors import MemqosError
@@ -43,16 +43,16 @@ def folder() -> Iterator[Path]:
         yield made
 
 
-def noticed(bed: Bed) -> list[tuple[str, str]]:
-    return [(each.reason, each.what) for each in bed.core.tally.taken_notices()]
+def announced(bed: Bed) -> list[tuple[str, str]]:
+    return [(each.reason, each.what) for each in bed.core.tally.taken_announcements()]
 
 
-class TestWhatIsNoticed:
+class TestWhatIsAnnounced:
     def test_protection_and_throttling_of_a_pod(self, folder: Path) -> None:
         bed = Bed(folder)
         bed.run_pod(a_pod("u1"))
         bed.settle()
-        assert sorted(noticed(bed)) == [
+        assert sorted(announced(bed)) == [
             ("MemoryProtected", "memory.low 64Mi of a"),
             ("MemoryProtected", "memory.low 64Mi of the pod"),
             ("ThrottleLimitSet", "memory.high 96Mi of a"),
@@ -62,13 +62,13 @@ class TestWhatIsNoticed:
         bed = Bed(folder, mode="observe")
         bed.run_pod(a_pod("u1"))
         bed.wait(200)
-        assert noticed(bed) == []
+        assert announced(bed) == []
 
     def test_nothing_of_pods_that_are_only_observed(self, folder: Path) -> None:
         bed = Bed(folder)
         bed.run_pod(a_pod("u1", annotations={"memqos.io/mode": "observe"}))
         bed.wait(200)
-        assert noticed(bed) == []
+        assert announced(bed) == []
 
     def test_nothing_when_an_agent_is_started_anew(self, folder: Path) -> None:
         bed = Bed(folder)
@@ -78,7 +78,7 @@ class TestWhatIsNoticed:
         bed.start()
         bed.pods.manifests["u1"] = pod
         bed.wait(200)
-        assert noticed(bed) == []
+        assert announced(bed) == []
 
     def test_a_value_that_goes_down_by_steps_once_it_is_there(self, folder: Path) -> None:
         bed = Bed(folder)
@@ -87,19 +87,19 @@ class TestWhatIsNoticed:
         bed.run_pod(pod)
         bed.kernel.set(container, "memory.current", str(120 * MI))
         bed.settle()
-        assert "ThrottleLimitSet" not in {reason for reason, _ in noticed(bed)}
+        assert "ThrottleLimitSet" not in {reason for reason, _ in announced(bed)}
         bed.kernel.set(container, "memory.current", str(40 * MI))
         bed.wait(60)
-        assert noticed(bed) == [("ThrottleLimitSet", "memory.high 96Mi of a")]
+        assert announced(bed) == [("ThrottleLimitSet", "memory.high 96Mi of a")]
 
     def test_a_value_that_was_put_back(self, folder: Path) -> None:
         bed = Bed(folder)
         pod = bed.run_pod(a_pod("u1"))
         bed.wait(30)
-        noticed(bed)
+        announced(bed)
         bed.kernel.set(container_paths(pod)[0], HIGH, "max")
         bed.wait(61)
-        assert noticed(bed) == [
+        assert announced(bed) == [
             ("MemoryDrifted", "memory.high of a put back to 96Mi: it was max (unknown)")
         ]
 
@@ -107,11 +107,11 @@ class TestWhatIsNoticed:
         bed = Bed(folder, fight=Fight(times=1, minutes=10))
         pod = bed.run_pod(a_pod("u1"))
         bed.wait(30)
-        noticed(bed)
+        announced(bed)
         for _ in range(3):
             bed.kernel.set(pod_path(pod), "memory.low", "4096")
             bed.wait(61)
-        assert noticed(bed) == [
+        assert announced(bed) == [
             ("MemoryDrifted", "memory.low of the pod put back to 64Mi: it was 4Ki (unknown)"),
             (
                 "MemoryContested",
@@ -122,13 +122,13 @@ class TestWhatIsNoticed:
 
     def test_steps_of_the_guard_and_back(self, folder: Path) -> None:
         node = Watched(folder)
-        noticed(node.bed)
+        announced(node.bed)
         node.lives(30, stuck=True)
-        widened = noticed(node.bed)
+        widened = announced(node.bed)
         assert {reason for reason, _ in widened} == {"GuardWidened"}
         assert widened[0][1] == "memory.high of a widened to 104Mi: at less it could not progress"
         node.lives(600)
-        *narrowed, last = noticed(node.bed)
+        *narrowed, last = announced(node.bed)
         assert {reason for reason, _ in narrowed} == {"GuardNarrowed"}
         assert last == ("ThrottleLimitSet", "memory.high 96Mi of a")
 
@@ -136,7 +136,7 @@ class TestWhatIsNoticed:
         bed = Bed(folder, mode="observe")
         bed.run_pod(a_pod("u1", annotations={"memqos.io/mod": "observe"}))
         bed.settle()
-        ((reason, what),) = noticed(bed)
+        ((reason, what),) = announced(bed)
         assert reason == "AnnotationIgnored"
         assert "memqos.io/mod" in what
 
@@ -149,7 +149,7 @@ class TestWhatIsNoticed:
         pod["spec"]["containers"][0]["resources"] = {}
         bed.pods.manifests["u1"] = pod
         bed.wait(130)
-        assert {reason for reason, _ in noticed(bed)} == {"NumaNotAligned"}
+        assert {reason for reason, _ in announced(bed)} == {"NumaNotAligned"}
 
 
 class Posted:
@@ -176,53 +176,55 @@ class Posted:
 
 class TestGathering:
     @pytest.fixture
-    def notices(self) -> Notices:
-        return Notices(Posted())
+    def announcer(self) -> Announcer:
+        return Announcer(Posted())
 
-    def notice(self, what: str, reason: Any = "MemoryProtected", uid: str = "u1") -> Notice:
+    def announcement(
+        self, what: str, reason: Any = "MemoryProtected", uid: str = "u1"
+    ) -> Announcement:
         bed_pod = a_pod(uid, namespace="shop")
-        return Notice(_pod(bed_pod), reason, what)
+        return Announcement(_pod(bed_pod), reason, what)
 
-    def told(self, notices: Notices) -> list[str]:
-        assert isinstance(notices.poster, Posted)
-        told, notices.poster.told = notices.poster.told, []
+    def told(self, announcer: Announcer) -> list[str]:
+        assert isinstance(announcer.poster, Posted)
+        told, announcer.poster.told = announcer.poster.told, []
         return [each.note for each in told]
 
-    def test_what_happens_within_seconds_is_one_event(self, notices: Notices) -> None:
-        notices.take([self.notice("a"), self.notice("b")], 10)
-        notices.take([self.notice("c"), self.notice("a")], 11)
-        assert self.told(notices) == []
-        notices.take([], 10 + GATHER)
-        assert self.told(notices) == ["kept while others are short of memory: a; b; c"]
-        notices.take([], 100)
-        assert self.told(notices) == []
+    def test_what_happens_within_seconds_is_one_event(self, announcer: Announcer) -> None:
+        announcer.take([self.announcement("a"), self.announcement("b")], 10)
+        announcer.take([self.announcement("c"), self.announcement("a")], 11)
+        assert self.told(announcer) == []
+        announcer.take([], 10 + GATHER)
+        assert self.told(announcer) == ["kept while others are short of memory: a; b; c"]
+        announcer.take([], 100)
+        assert self.told(announcer) == []
 
-    def test_pods_and_reasons_are_told_apart(self, notices: Notices) -> None:
-        notices.take(
+    def test_pods_and_reasons_are_told_apart(self, announcer: Announcer) -> None:
+        announcer.take(
             [
-                self.notice("a"),
-                self.notice("a", uid="u2"),
-                self.notice("x", "GuardWidened"),
+                self.announcement("a"),
+                self.announcement("a", uid="u2"),
+                self.announcement("x", "GuardWidened"),
             ],
             10,
         )
-        notices.take([], 20)
-        assert len(self.told(notices)) == 3
+        announcer.take([], 20)
+        assert len(self.told(announcer)) == 3
 
-    def test_a_state_is_told_once_as_long_as_the_pod_is_there(self, notices: Notices) -> None:
-        ignored = self.notice("a", "AnnotationIgnored")
+    def test_a_state_is_told_once_as_long_as_the_pod_is_there(self, announcer: Announcer) -> None:
+        ignored = self.announcement("a", "AnnotationIgnored")
         for second in range(0, 100, 10):
-            notices.take([ignored], second)
-        assert self.told(notices) == ["a"]
-        notices.keep_only([])
-        notices.take([ignored], 200)
-        notices.take([], 210)
-        assert self.told(notices) == ["a"]
+            announcer.take([ignored], second)
+        assert self.told(announcer) == ["a"]
+        announcer.keep_only([])
+        announcer.take([ignored], 200)
+        announcer.take([], 210)
+        assert self.told(announcer) == ["a"]
 
-    def test_the_rest_is_told_in_the_end(self, notices: Notices) -> None:
-        notices.take([self.notice("x", "GuardWidened")], 10)
-        notices.stop()
-        assert self.told(notices) == ["x"]
+    def test_the_rest_is_told_in_the_end(self, announcer: Announcer) -> None:
+        announcer.take([self.announcement("x", "GuardWidened")], 10)
+        announcer.stop()
+        assert self.told(announcer) == ["x"]
 
 
 def _pod(manifest: dict[str, Any]) -> Pod:
@@ -299,7 +301,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeApiS
             "contexts: [{name: test, context: {cluster: test, user: test}}]\n"
         )
         monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
-        monkeypatch.setattr("memqos.agent.notices.GATHER", 0.3)
+        monkeypatch.setattr("memqos.agent.announcing.GATHER", 0.3)
         yield served
 
 
@@ -382,17 +384,17 @@ class TestInACluster:
         pod = a_pod("u1")
         node.start(pod)
         node.run(lambda: node.bed.kernel.read(container_paths(pod)[0], HIGH) == str(96 * MI))
-        assert node.bed.hand.notices is None
+        assert node.bed.hand.announcer is None
         assert not node.events()
 
     def test_turned_off_and_on_again_they_are_told_again(
         self, folder: Path, server: FakeApiServer
     ) -> None:
         hand = InCluster(folder, server).bed.hand
-        found = [hand.notices]
+        found = [hand.announcer]
         for changed in ({"resync": 30.0}, {"events": False}, {"events": True}):
             hand.configure(msgspec.structs.replace(hand.configuration, **changed))
-            found.append(hand.notices)
+            found.append(hand.announcer)
         first, same, none, again = found
         assert first is same is not None
         assert none is None
@@ -400,7 +402,7 @@ class TestInACluster:
         hand.close()
 
     def test_they_are_for_a_cluster(self, folder: Path, tmp_path: Path) -> None:
-        assert Bed(folder).hand.notices is None
+        assert Bed(folder).hand.announcer is None
         file = tmp_path / "memqos.yaml"
         head = "apiVersion: memqos.io/v1alpha1\nkind: AgentConfiguration\n"
         file.write_text(f"{head}events: false\n")

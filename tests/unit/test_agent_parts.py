@@ -11,13 +11,13 @@ import pytest
 from tests.fakes.agent import LEVELS, MI, Bed, a_pod, container_paths, pod_path
 from tests.fakes.node import Node, memory_folder
 
+from memqos.agent.announcing import Announcer
 from memqos.agent.configuration import Ramp
 from memqos.agent.core.guarding import Guard
 from memqos.agent.core.pacing import Backoff, rung
 from memqos.agent.log import Log
 from memqos.agent.metric_names import METRICS
 from memqos.agent.metrics import families
-from memqos.agent.notices import Notices
 from memqos.agent.recorder.files import Recorder
 from memqos.agent.reporting import state
 from memqos.agent.sampling import Sample, pressure_of
@@ -267,7 +267,7 @@ class TestWhatItTells:
         status = Status(bed.core, "1.0", bed.now, 1.7e9, witness)
         status.resynced = 1.7e9
         access = Access(Cluster("http://127.0.0.1:9"), User(), "a test")
-        status.notices = Notices(EventPoster(ApiServer(access), "node-1"))
+        status.announcer = Announcer(EventPoster(ApiServer(access), "node-1"))
         (container,) = container_paths(pod)
         status.samples = {container: Sample(5, {"high": 7, "oom": 0}, {"some": 1.5, "full": 0.5})}
         return status

@@ -8,12 +8,12 @@ from typing import Final
 
 import msgspec
 
+from memqos.agent.announcing import Announcer, announcer_of
 from memqos.agent.configuration import Configuration
 from memqos.agent.core.drift import Signs
 from memqos.agent.core.known import Seen
 from memqos.agent.core.reconciler import READ, Scope
 from memqos.agent.grounding import Grounds
-from memqos.agent.notices import Notices, notices_of
 from memqos.agent.pod_source import kubelet_asked, listed_below, node_of, source_of, stop
 from memqos.agent.tally import Severity, Tally
 from memqos.api.kernel.meminfo import meminfo_of
@@ -84,7 +84,7 @@ class Hand:
         self.on_pods: Callable[[], object] = nobody_listens
         """Called, from any thread, when a source that follows its pods has heard of a change."""
         self.source = source_of(configuration.pods, self._listed, self._heard)
-        self.notices: Notices | None = None
+        self.announcer: Announcer | None = None
         """Tells the cluster of what is done to its pods, where there is one to be told."""
         self._given = driver
         self._router: Router | None = None
@@ -113,9 +113,9 @@ class Hand:
             self._stop_telling()
             stop(before)
         self.configuration = configuration
-        if self.notices is None or told_before != (configuration.pods, configuration.events):
+        if self.announcer is None or told_before != (configuration.pods, configuration.events):
             self._stop_telling()
-            self.notices = notices_of(configuration, self.source)
+            self.announcer = announcer_of(configuration, self.source)
         if configuration.mode == "enforce":
             self._opened()
         else:
@@ -135,9 +135,9 @@ class Hand:
         self.on_pods()
 
     def _stop_telling(self) -> None:
-        if self.notices is not None:
-            self.notices.stop()
-            self.notices = None
+        if self.announcer is not None:
+            self.announcer.stop()
+            self.announcer = None
 
     # Reading.
 

@@ -197,14 +197,14 @@ class Agent:
 
     def _tell_cluster(self) -> None:
         core = self.status.core
-        notices = self.status.notices = self._hand.notices
-        happened = core.tally.taken_notices()
-        if notices is None:
+        announcer = self.status.announcer = self._hand.announcer
+        happened = core.tally.taken_announcements()
+        if announcer is None:
             return
-        notices.take(happened, self._clock())
+        announcer.take(happened, self._clock())
         if self._has_gaps:
-            notices.keep_only(core.told)
-        complaint = notices.poster.complaint()
+            announcer.keep_only(core.told)
+        complaint = announcer.poster.complaint()
         if complaint is not None:
             core.tally.say("warning", f"events are not all told: {complaint}")
 

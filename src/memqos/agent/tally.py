@@ -27,7 +27,7 @@ class Event(NamedTuple):
     fields: dict[str, str | int | float]
 
 
-class Notice(NamedTuple):
+class Announcement(NamedTuple):
     """Something that concerns a pod, and whoever asks its cluster about it."""
 
     pod: Pod
@@ -51,7 +51,7 @@ class Tally:
         self._events: list[Event] = []
         self._written: list[Change] = []
         self._changed: list[Drift] = []
-        self._notices: list[Notice] = []
+        self._announcements: list[Announcement] = []
 
     def wrote(self, change: Change) -> None:
         """Note a value that is in place."""
@@ -64,15 +64,15 @@ class Tally:
         self._written, self._changed = [], []
         return taken
 
-    def notice(self, pod: Pod, reason: Reason, what: str) -> None:
+    def announce(self, pod: Pod, reason: Reason, what: str) -> None:
         """Have a pod's cluster told."""
-        if len(self._notices) < _UNHEARD:
-            self._notices.append(Notice(pod, reason, what))
+        if len(self._announcements) < _UNHEARD:
+            self._announcements.append(Announcement(pod, reason, what))
 
-    def taken_notices(self) -> list[Notice]:
-        """All notices so far, once."""
-        notices, self._notices = self._notices, []
-        return notices
+    def taken_announcements(self) -> list[Announcement]:
+        """All announcements so far, once."""
+        announcements, self._announcements = self._announcements, []
+        return announcements
 
     def say(self, severity: Severity, what: str, **fields: str | int | float) -> None:
         """Have something told."""

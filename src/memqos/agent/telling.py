@@ -24,10 +24,10 @@ def tell_of_wish(tally: Tally, wish: Wish, ground: Ground) -> None:
     if wish.mode is not None and ground.config.memory_manager_policy == STATIC:
         for pod in unaligned([wish.pod], ground.terms.release):
             tally.say("warning", NOTICE, pod=wish.key)
-            tally.notice(pod, "NumaNotAligned", f"{NOTICE} – {REMEDY}")
+            tally.announce(pod, "NumaNotAligned", f"{NOTICE} – {REMEDY}")
     for refused in wish.refused:
         tally.say("warning", f"annotation ignored: {refused}", pod=wish.key)
-        tally.notice(wish.pod, "AnnotationIgnored", refused)
+        tally.announce(wish.pod, "AnnotationIgnored", refused)
     for unresolved in wish.unresolved:
         container = {} if unresolved.container is None else {"container": unresolved.container}
         tally.say("debug", f"unresolved: {unresolved.why}", pod=wish.key, **container)
@@ -65,7 +65,7 @@ def tell_written(tally: Tally, change: Change, value: str) -> None:
     )
 
 
-def notice_written(
+def announce_written(
     tally: Tally, wish: Wish | None, change: Change, value: str, drift: Drift | None
 ) -> None:
     """Have a pod's cluster told of a value that is in place; nothing of one taken back."""
@@ -75,22 +75,22 @@ def notice_written(
     if drift is not None and (drift.found, drift.held) == (change.old, value):
         found = _amount(drift.found)
         what = f"{change.file} of {of} put back to {amount}: it was {found} ({drift.cause})"
-        tally.notice(wish.pod, "MemoryDrifted", what)
+        tally.announce(wish.pod, "MemoryDrifted", what)
     elif value == DEFAULTS.get(change.file):
         return
     elif change.file in PROTECTION:
-        tally.notice(wish.pod, "MemoryProtected", f"{change.file} {amount} of {of}")
+        tally.announce(wish.pod, "MemoryProtected", f"{change.file} {amount} of {of}")
     elif change.setting.rule is not WIDENED:
-        tally.notice(wish.pod, "ThrottleLimitSet", f"memory.high {amount} of {of}")
+        tally.announce(wish.pod, "ThrottleLimitSet", f"memory.high {amount} of {of}")
     elif change.raises:
         what = f"memory.high of {of} widened to {amount}: at less it could not progress"
-        tally.notice(wish.pod, "GuardWidened", what)
+        tally.announce(wish.pod, "GuardWidened", what)
     else:
         what = f"memory.high of {of} narrowed to {amount}: the pressure is gone"
-        tally.notice(wish.pod, "GuardNarrowed", what)
+        tally.announce(wish.pod, "GuardNarrowed", what)
 
 
-def notice_contested(tally: Tally, wish: Wish | None, drift: Drift) -> None:
+def announce_contested(tally: Tally, wish: Wish | None, drift: Drift) -> None:
     """Have a pod's cluster told that a value is no longer put back."""
     if wish is None:
         return
@@ -100,7 +100,7 @@ def notice_contested(tally: Tally, wish: Wish | None, drift: Drift) -> None:
         f"{drift.file} of {of} is left at {_amount(drift.found)}: others change it again and again "
         f"({drift.cause}), though it should be {_amount(drift.held)}"
     )
-    tally.notice(wish.pod, "MemoryContested", what)
+    tally.announce(wish.pod, "MemoryContested", what)
 
 
 def _amount(content: str) -> str:

@@ -17,8 +17,8 @@ from memqos.agent.core.known import Cgroups, Changed, Known, Seen
 from memqos.agent.core.schedule import AGAIN, Due, Schedule
 from memqos.agent.tally import Tally
 from memqos.agent.telling import (
-    notice_contested,
-    notice_written,
+    announce_contested,
+    announce_written,
     tell_left_out,
     tell_of_wish,
     tell_written,
@@ -240,7 +240,7 @@ class Reconciler:
         self.tally.drifted(drift)
         if self.fights.changed(drift):
             self.tally.gave_in(drift, self.configuration.fight)
-            notice_contested(self.tally, self._wish(known), drift)
+            announce_contested(self.tally, self._wish(known), drift)
 
     def _note(self, tree: Sequence[Cgroup], changes: Sequence[Change], now: float) -> None:
         """Hold what is as it should be, and remember what is not."""
@@ -297,7 +297,7 @@ class Reconciler:
             self._ramp_on(change.path, now)
         else:
             drift = self.drifts.get((change.path, change.file))
-            notice_written(self.tally, self._wish(known), change, value, drift)
+            announce_written(self.tally, self._wish(known), change, value, drift)
 
     def _wish(self, known: Known) -> Wish | None:
         return None if known.pod is None else self.aims.by_path.get(known.pod)

@@ -1,11 +1,11 @@
-"""What the cluster is told of a node's pods: notices of a few seconds become one event."""
+"""What the cluster is told of a node's pods: announcements of a few seconds become one event."""
 
 from collections.abc import Iterable
 from typing import Final, NamedTuple, Protocol
 
 from memqos.agent.configuration import Configuration
 from memqos.agent.pod_source import followed_by
-from memqos.agent.tally import Notice
+from memqos.agent.tally import Announcement
 from memqos.api.events import Happening, Reason
 from memqos.api.pod import Pod
 from memqos.converge.sources import PodSource
@@ -46,17 +46,17 @@ class _Gathered(NamedTuple):
     """In order, each once."""
 
 
-class Notices:
-    """Gathers notices, and has them told when their time has come. Nothing here waits."""
+class Announcer:
+    """Gathers announcements, and has them told when their time has come. Nothing here waits."""
 
     def __init__(self, poster: Poster) -> None:
         self.poster = poster
         self._gathered: dict[tuple[str, Reason], _Gathered] = {}
         self._lasting: set[tuple[str, Reason, str]] = set()
 
-    def take(self, notices: Iterable[Notice], now: float) -> None:
+    def take(self, announcements: Iterable[Announcement], now: float) -> None:
         """Take in what has happened, and tell what is ripe."""
-        for pod, reason, what in notices:
+        for pod, reason, what in announcements:
             uid = cgroup_uid(pod)
             if uid is None or self._is_old(uid, reason, what):
                 continue
@@ -94,7 +94,7 @@ class Notices:
             self.poster.tell(Happening(namespace, metadata.name or "", uid, reason, note))
 
 
-def notices_of(configuration: Configuration, source: PodSource) -> Notices | None:
+def announcer_of(configuration: Configuration, source: PodSource) -> Announcer | None:
     """Who tells the cluster; nobody where pods do not come from one, or it is not to be told."""
     if not configuration.events:
         return None
@@ -105,4 +105,4 @@ def notices_of(configuration: Configuration, source: PodSource) -> Notices | Non
 
     poster = EventPoster(followed.server, followed.name)
     poster.start()
-    return Notices(poster)
+    return Announcer(poster)
