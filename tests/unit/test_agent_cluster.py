@@ -92,7 +92,9 @@ def unlimited() -> dict[str, Any]:
 class Node:
     """An agent stepped by hand, on a node that a cluster speaks of."""
 
-    def __init__(self, folder: Path, server: FakeApiServer, node: dict[str, Any]) -> None:
+    def __init__(
+        self, folder: Path, server: FakeApiServer, node: dict[str, Any], **told: Any
+    ) -> None:
         self.server = server
         server.stores["nodes"].put(node)
         server.pods.put(unlimited())
@@ -101,6 +103,7 @@ class Node:
             pods=Source(files=(), cluster=True, node_name="node"),
             events=False,
             release=None,
+            **told,
         )
         (folder / "kubelet" / "config.yaml").write_text(RESERVED)
         self.path = f"{LEVELS[1]}/podu1/u1a"
@@ -168,8 +171,9 @@ class TestTheNode:
         node.bed.crash()
 
     def test_says_the_release(self, folder: Path, server: FakeApiServer) -> None:
-        node = Node(folder, server, a_node("2972Mi", "v1.34.2+k3s1"))
+        node = Node(folder, server, a_node("2972Mi", "v1.34.2+k3s1"), policy="TieredReservation")
         assert node.bed.core.desires.ground.terms.release.minor == 34
+        assert node.bed.said("policy TieredReservation is ignored")
         node.bed.crash()
 
     def test_never_has_more_than_the_machine(self, folder: Path, server: FakeApiServer) -> None:

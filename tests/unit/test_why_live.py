@@ -257,6 +257,16 @@ class TestBesideARecord:
         assert "the records here are of an earlier pod of this name" in done.err
         assert "nothing happened" in done.out
 
+    def test_of_a_pod_that_is_gone_the_record_says_which_it_was(
+        self, server: FakeApiServer, records: str
+    ) -> None:
+        happened(server, "AnnotationIgnored", "its own", "10:01:00", uid=self.uid(records))
+        happened(server, "AnnotationIgnored", "another's", "10:02:00", uid="another")
+        done = why("--records", records)
+        assert "its own" in done.out
+        assert "another's" not in done.out
+        assert "throttled for" in done.out
+
 
 class TestWhatIsNotAllowed:
     def test_a_missing_right_is_named(self, server: FakeApiServer) -> None:

@@ -9,6 +9,8 @@ from memqos.agent.core.guarding import Guard
 from memqos.agent.core.reconciler import Reconciler
 from memqos.agent.hand import Hand
 from memqos.agent.pod_source import silence_of
+from memqos.agent.tally import Tally
+from memqos.converge.planning import Ground
 from memqos.errors import MemqosError
 
 
@@ -22,14 +24,7 @@ def started(hand: Hand, now: float, guard: Guard | None = None) -> Reconciler:
     """The core for this machine; raises where the machine cannot be planned."""
     ground = hand.ground()
     core = Reconciler(Desires(hand.configuration, ground, hand.own_cgroup()), now, guard)
-    for note in ground.notes:
-        core.tally.say("info", note)
-    if not ground.terms.release.enabled("MemoryQoS"):
-        core.tally.say(
-            "warning",
-            "MemoryQoS is off here, so nothing is protected and nothing throttled: "
-            "gates in the configuration turns it on",
-        )
+    _tell_of(ground, None, core.tally)
     return core
 
 
@@ -83,9 +78,21 @@ def _regrounded(core: Reconciler, hand: Hand, now: float) -> bool:
         core.tally.say(severity, note)
     if ground != core.desires.ground:
         core.tally.say("info", "the node's own configuration has changed")
-        for note in ground.notes:
-            if note not in core.desires.ground.notes:
-                core.tally.say("info", note)
+        _tell_of(ground, core.desires.ground, core.tally)
         core.follow(Desires(hand.configuration, ground, hand.own_cgroup()), now)
         core.take(now)
     return True
+
+
+def _tell_of(ground: Ground, before: Ground | None, tally: Tally) -> None:
+    """What is worth knowing of what plans rest on, as far as it was not so before."""
+    for note in ground.notes:
+        if before is None or note not in before.notes:
+            tally.say("info", note)
+    was_on = before is None or before.terms.release.enabled("MemoryQoS")
+    if was_on and not ground.terms.release.enabled("MemoryQoS"):
+        tally.say(
+            "warning",
+            "MemoryQoS is off here, so nothing is protected and nothing throttled: "
+            "gates in the configuration turns it on",
+        )

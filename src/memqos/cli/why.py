@@ -145,10 +145,11 @@ def _with_cluster(
 ) -> "list[Story]":
     from memqos.agent.story.live import woven
 
-    if told.uids and found and found[0].who.uid not in told.uids:
+    uid = found[0].who.uid if found else None
+    if uid is not None and uid not in told.uids(uid):
         complain("note: the records here are of an earlier pod of this name: --records tells them")
         stories, found[:] = [], []
-    return woven(stories, told, namespace, pod)
+    return woven(stories, told, namespace, pod, uid)
 
 
 def _recording(by_name: dict[str, Recording], story: "Story") -> Recording:

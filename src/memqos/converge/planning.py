@@ -24,7 +24,7 @@ from memqos.plan.changes import Comparison, compare, stored
 from memqos.plan.effective import Claim, Protection, effective
 from memqos.plan.names import CgroupNames, cgroup_names, outer
 from memqos.plan.setting import Settings
-from memqos.plan.terms import PAGE_SIZE, Placement, Policy, Terms
+from memqos.plan.terms import KNOWS_POLICY, PAGE_SIZE, Placement, Policy, Terms
 from memqos.plan.tree import Tree, cgroup_uid, plan_node, pod_key
 from memqos.release import DEFAULT_MINOR, Release
 
@@ -144,6 +144,11 @@ def ground_of(
             f"configured for {config.driver}: planned as they are named"
         )
         config = msgspec.structs.replace(config, cgroup_driver=driver)
+    if wanted.policy is not None and not KNOWS_POLICY.at(release.minor):
+        notes.append(
+            f"policy {wanted.policy} is ignored: Kubernetes {release} always reserves requests – "
+            "name a newer release to plan by its rules"
+        )
     capacity, left = _memory(machine.memory, node, config, release, notes)
     terms = Terms(
         release=release,

@@ -69,21 +69,27 @@ class Told(NamedTuple):
     notes: tuple[str, ...] = ()
     """What could not be asked."""
 
-    @property
-    def uids(self) -> frozenset[str]:
-        """The pod's; that of the last event where there is none any more."""
+    def uids(self, recorded: str | None = None) -> frozenset[str]:
+        """The pod's; where there is none any more that of a record, or else of the last event."""
         if self.pod is not None:
             return self.pod.uids
+        if recorded is not None:
+            return frozenset({recorded})
         last = max(self.events, key=lambda event: event.until or event.at or 0, default=None)
         uid = None if last is None else last.involved_object.uid
         return frozenset() if uid is None else frozenset({uid})
 
 
-def woven(stories: Sequence[Story], told: Told, namespace: str, pod: str) -> list[Story]:
-    """The stories of all containers that either tells of, each with what the cluster adds."""
+def woven(
+    stories: Sequence[Story], told: Told, namespace: str, pod: str, uid: str | None = None
+) -> list[Story]:
+    """The stories of all containers that either tells of, each with what the cluster adds.
+
+    `uid` is that of the pod the stories are of.
+    """
     recorded = {story.container: story for story in stories}
     specified = {each.name: each for each in _containers(told.pod)}
-    events = [event for event in told.events if event.involved_object.uid in told.uids]
+    events = [event for event in told.events if event.involved_object.uid in told.uids(uid)]
     named = dict.fromkeys([*recorded, *specified, *filter(None, [e.container for e in events])])
     if not named:
         # Of a pod that is gone there may be nothing but events about all of it.
