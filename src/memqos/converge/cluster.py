@@ -5,8 +5,6 @@ from typing import Final
 
 from memqos.api.node import Node
 from memqos.api.pod import Pod
-from memqos.converge.asking import configuration_of
-from memqos.converge.observing import Configuration, configuration_in_file
 from memqos.errors import InputError, MemqosError
 from memqos.host.apiserver.access import Access
 from memqos.host.apiserver.connection import ApiServer
@@ -113,7 +111,8 @@ def node_in(server: ApiServer, name: str) -> Node:
 def kubelet_of(node: Node, access: Access) -> KubeletEndpoint | None:
     """A Node's kubelet, asked as its API server is; None where that is not known, or not safe.
 
-    It has to show a certificate of the cluster's own authority before it is told who asks.
+    It has to show a certificate of the cluster's own authority before it is told who asks. The API
+    server leads to it by nodes/proxy alone, which lets run commands in pods.
     """
     endpoints = node.status.daemon_endpoints
     port = None if endpoints is None else endpoints.kubelet_endpoint
@@ -131,19 +130,6 @@ def kubelet_of(node: Node, access: Access) -> KubeletEndpoint | None:
     )
     address = f"[{host}]" if ":" in host else host
     return KubeletEndpoint(f"https://{address}:{port.port}", credentials, _KUBELET_SECONDS)
-
-
-def kubelet_configuration(
-    endpoint: KubeletEndpoint | None, file: str
-) -> tuple[Configuration | None, list[str]]:
-    """The configuration in force, else the one in the kubelet's file; and why not the first.
-
-    The kubelet tells it at its own endpoint to whoever may get nodes/configz (from 1.33 on). The
-    API server has no such path: it would go through nodes/proxy, which lets run commands in pods.
-    """
-    notes: list[str] = []
-    told = None if endpoint is None else configuration_of(endpoint, notes)
-    return told or configuration_in_file(file, notes), notes
 
 
 def _unknown(server: ApiServer, name: str) -> InputError:
