@@ -126,6 +126,8 @@ class Pods:
 class Bed:
     """A node under an agent that is stepped by hand."""
 
+    kubelet = KUBELET
+
     def __init__(self, folder: Path, **told: Any) -> None:
         self.folder = folder
         self.kernel = FakeKernel(folder)
@@ -137,7 +139,7 @@ class Bed:
             for path in LEVELS:
                 self.kernel.make(path)
         put(folder / "proc", PROC)
-        put(folder / "kubelet", {"config.yaml": KUBELET})
+        put(folder / "kubelet", {"config.yaml": self.kubelet})
         self.start(**told)
 
     def start(self, **told: Any) -> None:

@@ -89,8 +89,16 @@ def unlimited() -> dict[str, Any]:
     return manifest
 
 
+class Reserving(Bed):
+    """A node whose kubelet keeps memory back."""
+
+    kubelet = RESERVED
+
+
 class Node:
     """An agent stepped by hand, on a node that a cluster speaks of."""
+
+    running: ClassVar[list[Bed]] = []
 
     def __init__(
         self, folder: Path, server: FakeApiServer, node: dict[str, Any], **told: Any
@@ -98,14 +106,14 @@ class Node:
         self.server = server
         server.stores["nodes"].put(node)
         server.pods.put(unlimited())
-        self.bed = Bed(
+        self.bed = Reserving(
             folder,
             pods=Source(files=(), cluster=True, node_name="node"),
             events=False,
             release=None,
             **told,
         )
-        (folder / "kubelet" / "config.yaml").write_text(RESERVED)
+        self.running.append(self.bed)
         self.path = f"{LEVELS[1]}/podu1/u1a"
         for path in (f"{LEVELS[1]}/podu1", self.path):
             self.bed.kernel.make(path)
@@ -136,6 +144,8 @@ def expected(unreserved: int) -> int:
 def folder() -> Iterator[Path]:
     with memory_folder() as made:
         yield made
+        while Node.running:
+            Node.running.pop().crash()
 
 
 class TestTheNode:
@@ -146,12 +156,10 @@ class TestTheNode:
         assert node.high() != expected(MEMORY - 256 * MI)
         said = node.bed.said("the Node leaves 3Gi to pods")
         assert "where the kubelet's configuration would leave 3.75Gi" in said[0].what
-        node.bed.crash()
 
     def test_and_the_file_where_it_does_not(self, folder: Path, server: FakeApiServer) -> None:
         node = Node(folder, server, {"metadata": {"name": "node"}})
         assert node.high() == expected(MEMORY - 256 * MI)
-        node.bed.crash()
 
     def test_that_changes_is_followed(self, folder: Path, server: FakeApiServer) -> None:
         node = Node(folder, server, a_node("2972Mi"))
@@ -159,7 +167,6 @@ class TestTheNode:
         assert node.high() == expected(2 * GI)
         node.tell(a_node("3996Mi"))
         assert node.high() == expected(4 * GI)
-        node.bed.crash()
 
     def test_that_only_lives_on_changes_nothing(self, folder: Path, server: FakeApiServer) -> None:
         node = Node(folder, server, a_node("2972Mi"))
@@ -168,13 +175,11 @@ class TestTheNode:
         changed["metadata"]["labels"] = {"zone": "a"}
         node.tell(changed)
         assert node.bed.core.desires is before
-        node.bed.crash()
 
     def test_says_the_release(self, folder: Path, server: FakeApiServer) -> None:
         node = Node(folder, server, a_node("2972Mi", "v1.34.2+k3s1"), policy="TieredReservation")
         assert node.bed.core.desires.ground.terms.release.minor == 34
         assert node.bed.said("policy TieredReservation is ignored")
-        node.bed.crash()
 
     def test_never_has_more_than_the_machine(self, folder: Path, server: FakeApiServer) -> None:
         boast = a_node("999Gi")
@@ -182,7 +187,6 @@ class TestTheNode:
         node = Node(folder, server, boast)
         assert node.bed.core.desires.ground.capacity.memory == MEMORY
         assert node.high() == expected(MEMORY)
-        node.bed.crash()
 
     def test_that_is_not_heard_of_any_more_is_told_and_keeps_its_values(
         self, folder: Path, server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
@@ -200,7 +204,6 @@ class TestTheNode:
         node.bed.wait(130)
         assert node.bed.core.tally.errors["source"] >= 1
         assert node.high() == before
-        node.bed.crash()
 
     def test_that_makes_no_sense_is_told_and_the_file_holds(
         self, folder: Path, server: FakeApiServer
@@ -209,7 +212,6 @@ class TestTheNode:
         (said,) = node.bed.said("what the Node says is left aside")
         assert said.severity == "warning"
         assert node.high() == expected(MEMORY - 256 * MI)
-        node.bed.crash()
 
 
 @pytest.fixture(scope="module")
@@ -271,7 +273,6 @@ class TestItsKubelet:
             node.bed.core.resync(node.bed.now)
             node.bed.settle()
             assert len(kubelet.asked) == 1
-            node.bed.crash()
 
     @pytest.mark.parametrize("answer", [(403, b"Forbidden"), (404, b""), (200, b"{}")])
     def test_that_does_not_tell_has_its_file_read(
@@ -287,7 +288,6 @@ class TestItsKubelet:
             assert node.bed.core.desires.ground.terms.factor == FACTOR
             (said,) = node.bed.said("does not tell its configuration")
             assert ("nodes/configz" in said.what) == (answer[0] == 403)
-            node.bed.crash()
 
     def test_of_another_authority_is_not_shown_the_token(
         self,
@@ -303,7 +303,6 @@ class TestItsKubelet:
             assert node.bed.core.desires.ground.terms.factor == FACTOR
             assert node.bed.said("its certificate is not trusted")
             assert kubelet.asked == []
-            node.bed.crash()
 
     def test_is_not_asked_where_a_file_was_named(
         self,
@@ -319,4 +318,3 @@ class TestItsKubelet:
             node.bed.reload(kubelet_config=named)
             assert node.bed.core.desires.ground.terms.factor == FACTOR
             assert kubelet.asked == []
-            node.bed.crash()
