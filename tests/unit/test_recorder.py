@@ -331,6 +331,29 @@ def test_a_full_disk_stops_recording_and_nothing_else(small_disk: Path) -> None:
     assert found[-1] == level(99)
 
 
+def test_a_gap_is_told_to_everybody_who_is_heard_of_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(handle: int, data: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    clock = Clock()
+    recorder = Recorder(str(tmp_path), clock=clock)
+    other = Who(0, "shop", "db-0", "u2", "pg")
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "write", full)
+        for who in (WEB, other):
+            recorder.note(who, level(1))
+        recorder.flush()
+    clock.now += 60
+    recorder.flush()
+    for each in recordings(str(tmp_path)):
+        gap, *rest = each.records
+        assert isinstance(gap, Paused)
+        assert gap.at - gap.since == 60_000
+        assert rest == [level(1)]
+
+
 def test_a_disk_that_is_full_is_not_tried_over_and_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

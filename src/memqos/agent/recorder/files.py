@@ -104,9 +104,11 @@ class Recorder:
             waiting, self._waiting, self._bytes = self._waiting, {}, 0
         try:
             self._prepare(now, new=any(not self._exists(name) for name in waiting))
+            # Whoever is heard of again missed something, maybe.
+            gap = self._gap(now)
             while waiting:
                 name, each = next(iter(waiting.items()))
-                self._append(name, each, self._gap(now))
+                self._append(name, each, gap)
                 self.fault = None
                 del waiting[name]
         except (OSError, MemqosError) as error:
@@ -118,10 +120,11 @@ class Recorder:
 
         Files of the living go last.
         """
+        now = self._clock()
         try:
-            self._prune({name_of(who) for who in living}, self._clock())
+            self._prune({name_of(who) for who in living}, now)
         except OSError as error:
-            self.fault = f"{self.folder}: {error.strerror}"
+            self._stopped(now, f"{self.folder}: {error.strerror}")
 
     def _prepare(self, now: float, *, new: bool) -> None:
         if not new:
@@ -155,9 +158,9 @@ class Recorder:
         """What tells of records that are missing, before the first one after them."""
         if self.fault is None and not self._lost_since:
             return b""
-        since = int((self._failed_at or now) * 1000)
+        since = now if self.fault is None else self._failed_at
         why = self.fault or "too much at once"
-        return frame(Paused(int(now * 1000), since, why, self._lost_since))
+        return frame(Paused(int(now * 1000), int(since * 1000), why, self._lost_since))
 
     def _lose(self, records: int) -> None:
         self.lost += records
