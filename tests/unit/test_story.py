@@ -94,7 +94,7 @@ def test_steps_of_the_guard_in_one_direction_are_one_sentence() -> None:
     down = Guarded(99 * SECOND, "narrow", 484 * MI, 483 * MI, 2, 4)
     first, second = told(*up, down).chapters
     assert first.what == (
-        "the guard widened memory.high from 481Mi to 484Mi, step 3 of 4, within 10 s"
+        "the guard widened memory.high from 481Mi to 484Mi, step 3 of 4, in 3 steps within 10 s"
     )
     assert second.what == "the guard narrowed memory.high from 484Mi to 483Mi, step 2 of 4"
 
@@ -187,7 +187,9 @@ def test_values_set_by_others_are_told_as_such() -> None:
 def test_a_gap_in_the_record_is_told() -> None:
     found = chapter(Paused(65 * SECOND, 5 * SECOND, "No space left on device", 12))
     assert found.what == "nothing could be recorded for 1 min: No space left on device"
-    assert found.evidence == ("12 records lost",)
+    assert found.evidence == ("12 records lost, of this container or of others",)
+    kept = chapter(Paused(65 * SECOND, 5 * SECOND, "No space left on device"))
+    assert kept.evidence == ("all of it was written afterwards",)
 
 
 def test_a_record_of_nothing_says_so() -> None:

@@ -2,8 +2,8 @@
 
 from memqos.agent.recorder.files import Recording
 from memqos.agent.recorder.records import Level
-from memqos.draw.story import moment, summary
-from memqos.draw.timeline import Happening, MarkKind, Point, Span, SpanKind, Timeline
+from memqos.draw.story import stretch, summary
+from memqos.draw.timed import Happening, MarkKind, Point, Span, SpanKind, Timeline
 from memqos.findings.chapters import Kind, Story
 
 _SPANS: dict[Kind, SpanKind] = {"throttled": "throttled", "gap": "gap"}
@@ -23,7 +23,7 @@ def timeline_of(recording: Recording, story: Story) -> Timeline:
     )
     return Timeline(
         f"{story.namespace}/{story.pod} {story.container}",
-        f"{moment(story.since)} to {moment(story.until)} UTC · {summary(story)}",
+        f"{stretch(story)} · {summary(story)}",
         tuple(
             Point(each.at, each.current, each.min, each.low, each.high, each.max) for each in levels
         ),
