@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from memqos.agent.recorder.files import Bounds, Recorder, Recording, name_of, recordings
+from memqos.agent.recorder.files import Bounds, Recorder, name_of
+from memqos.agent.recorder.reading import Recording, recordings
 from memqos.agent.recorder.records import (
     LONGEST,
     MAGIC,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from memqos.agent.recorder.files import Recording
+from memqos.agent.recorder.reading import Recording
 from memqos.agent.recorder.records import (
     Changed,
     Counted,

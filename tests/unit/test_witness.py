@@ -13,7 +13,8 @@ from memqos.agent.configuration import Configuration, Guarding, Recording
 from memqos.agent.core.guarding import Guard
 from memqos.agent.metrics import families
 from memqos.agent.passing import started
-from memqos.agent.recorder.files import Recorder, recordings
+from memqos.agent.recorder.files import Recorder
+from memqos.agent.recorder.reading import recordings
 from memqos.agent.recorder.records import (
     Changed,
     Evicted,

@@ -6,13 +6,15 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from memqos.agent.recorder.files import FOLDER, Recording, recordings
+from memqos.agent.recorder.files import FOLDER
+from memqos.agent.recorder.reading import Recording, latest_of, recordings
 from memqos.agent.story import story_of
 from memqos.cli.output import complain, emit
 from memqos.draw.story import story_data, story_text
 from memqos.errors import InputError
 
 if TYPE_CHECKING:
+    from memqos.agent.story.snapshot import Told
     from memqos.findings.chapters import Story
 
 
@@ -50,12 +52,15 @@ def command(
     """
     name = pod.removeprefix("pod/").removeprefix("pods/")
     if snapshot is not None:
-        if output == "svg":
-            raise InputError("a snapshot is one look, and a timeline takes two", file=snapshot)
-        _tell(_in_snapshot(snapshot, namespace, name, container), output)
-        return 0
-    found, node = _recorded(records, namespace, name, container)
-    stories = [story_of(recording, node) for recording in found]
+        told = _in_snapshot(snapshot, namespace, name, container)
+        if output == "svg" and not any(each.is_recorded for each in told):
+            raise InputError(
+                "a snapshot without records is one look, and a timeline takes two", file=snapshot
+            )
+        found, stories = [each.recording for each in told], [each.story for each in told]
+    else:
+        found, node = _recorded(records, namespace, name, container)
+        stories = [story_of(recording, node) for recording in found]
     if output == "svg":
         from memqos.agent.story.timeline import timeline_of
         from memqos.draw.timeline import timeline_svg
@@ -83,27 +88,20 @@ def _recorded(
             file=folder,
             hint="memqos agent keeps them; --records says where",
         )
-    node, by_uid = None, dict[str, list[Recording]]()
-    names: set[str] = set()
     try:
         kept = list(recordings(folder))
     except PermissionError:
         raise InputError("not yours to read", file=folder, hint="run as root") from None
-    for recording in kept:
-        who = recording.who
-        if who.is_node:
-            node = recording
-            continue
-        names.add(f"{who.namespace}/{who.pod}")
-        if (who.namespace, who.pod) == (namespace, pod):
-            by_uid.setdefault(who.uid, []).append(recording)
-    if not by_uid:
+    node = next((each for each in kept if each.who.is_node), None)
+    pods = [each for each in kept if not each.who.is_node]
+    named = [each for each in pods if (each.who.namespace, each.who.pod) == (namespace, pod)]
+    if not named:
+        names = {f"{each.who.namespace}/{each.who.pod}" for each in pods}
         raise _unknown(f"{namespace}/{pod}", names, folder)
-    latest = max(by_uid.values(), key=lambda group: max(_last(each) for each in group))
-    if len(by_uid) > 1:
-        complain(f"note: {len(by_uid)} pods had this name: this is the last of them")
-    latest.sort(key=lambda each: each.who.container)
-    return _chosen(latest, container), node
+    pods_of_name = len({each.who.uid for each in named})
+    if pods_of_name > 1:
+        complain(f"note: {pods_of_name} pods had this name: this is the last of them")
+    return _chosen(latest_of(named), container), node
 
 
 def _chosen(found: list[Recording], container: str | None) -> list[Recording]:
@@ -115,29 +113,27 @@ def _chosen(found: list[Recording], container: str | None) -> list[Recording]:
     return chosen
 
 
-def _in_snapshot(file: str, namespace: str, pod: str, container: str | None) -> "list[Story]":
+def _in_snapshot(file: str, namespace: str, pod: str, container: str | None) -> "list[Told]":
+    from memqos.agent.recorder.carried import carried_by
     from memqos.agent.story.snapshot import stories_in
     from memqos.cli.snapshots import names_in
     from memqos.host.snapshots import load_snapshot
 
     snapshot = load_snapshot(file)
-    stories = list(stories_in(snapshot, names_in(snapshot, file), namespace, pod))
-    if not stories:
+    told = stories_in(snapshot, names_in(snapshot, file), namespace, pod)
+    if not told:
         names = {
             f"{each.metadata.namespace or 'default'}/{each.metadata.name}"
             for each in snapshot.running
         }
+        names |= {f"{each.who.namespace}/{each.who.pod}" for each in carried_by(snapshot)}
         raise _unknown(f"{namespace}/{pod}", names, file)
     if container is None:
-        return stories
-    chosen = [story for story in stories if story.container == container]
+        return told
+    chosen = [each for each in told if each.story.container == container]
     if not chosen:
-        raise _no_such_container(container, [story.container for story in stories])
+        raise _no_such_container(container, [each.story.container for each in told])
     return chosen
-
-
-def _last(recording: Recording) -> int:
-    return max((record.at for record in recording.records), default=0)
 
 
 def _unknown(wanted: str, names: set[str], file: str) -> InputError:

@@ -18,7 +18,7 @@ from typing import Final
 
 import msgspec
 
-from memqos.agent.recorder.records import MAGIC, Decoded, Paused, Record, Who, decode, frame
+from memqos.agent.recorder.records import MAGIC, Paused, Record, Who, frame
 from memqos.errors import MemqosError
 from memqos.host import durable
 
@@ -188,7 +188,7 @@ class Recorder:
 
     def _prune(self, living: set[str], now: float) -> None:
         touched: dict[str, float] = {}
-        for name, when in _files(self.folder):
+        for name, when in files_in(self.folder):
             touched[name] = max(when, touched.get(name, 0.0))
         oldest_first = sorted(touched, key=lambda name: (name in living, touched[name]))
         surplus = len(touched) - self.bounds.containers
@@ -199,14 +199,6 @@ class Recorder:
                     durable.remove(os.path.join(self.folder, name + suffix))
 
 
-class Recording(msgspec.Struct, frozen=True):
-    """All that is kept about one container, or about the node."""
-
-    who: Who
-    records: tuple[Record, ...]
-    damaged: int = 0
-
-
 def name_of(who: Who) -> str:
     """The name of a container's file: nothing of it was chosen by anybody."""
     if who.is_node:
@@ -214,26 +206,7 @@ def name_of(who: Who) -> str:
     return hashlib.sha256("\0".join(who.key).encode("utf-8", "replace")).hexdigest()[:32]
 
 
-def recordings(folder: str) -> Iterator[Recording]:
-    """What is kept in a folder, by whatever process; files that make no sense are passed over."""
-    for name in sorted({name for name, _ in _files(folder)}):
-        halves = [_half(os.path.join(folder, name + suffix)) for suffix in (OLDER, CURRENT)]
-        who = next((half.who for half in reversed(halves) if half.who is not None), None)
-        if who is not None:
-            records = tuple(record for half in halves for record in half.records)
-            yield Recording(who, records, sum(half.damaged for half in halves))
-
-
-def _half(path: str) -> Decoded:
-    try:
-        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError:
-        return Decoded(None, ())
-    with open(handle, "rb") as file:
-        return decode(file.read(64 << 20))
-
-
-def _files(folder: str) -> Iterator[tuple[str, float]]:
+def files_in(folder: str) -> Iterator[tuple[str, float]]:
     """The records in a folder by name, and when they were last written to."""
     try:
         with os.scandir(folder) as entries:

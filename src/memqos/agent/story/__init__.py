@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from memqos.agent.recorder.files import Recording
+from memqos.agent.recorder.reading import Recording
 from memqos.agent.recorder.records import Changed, Guarded, Level, Paused, Resized, Throttled
 from memqos.agent.story.ends import counted_kills, evictions, kills
 from memqos.agent.story.facts import Facts, duration, size_of

@@ -1,6 +1,6 @@
 """The timeline of a recording: its levels as points, its chapters as episodes and marks."""
 
-from memqos.agent.recorder.files import Recording
+from memqos.agent.recorder.reading import Recording
 from memqos.agent.recorder.records import Level
 from memqos.draw.story import stretch, summary
 from memqos.draw.timed import Happening, MarkKind, Point, Span, SpanKind, Timeline
