@@ -99,6 +99,35 @@ def test_steps_of_the_guard_in_one_direction_are_one_sentence() -> None:
     assert second.what == "the guard narrowed memory.high from 484Mi to 483Mi, step 2 of 4"
 
 
+def test_the_ends_of_the_guards_way_have_names() -> None:
+    up = Guarded(5 * SECOND, "widen", 480 * MI, 512 * MI, 4, 4, 80, 660)
+    down = Guarded(99 * SECOND, "narrow", 488 * MI, 480 * MI, 0, 4)
+    first, second = told(up, down).chapters
+    assert first.what == "the guard widened memory.high from 480Mi to 512Mi = memory.max"
+    assert second.what == "the guard narrowed memory.high from 488Mi to 480Mi, as planned"
+
+
+def test_of_several_episodes_the_worst_says_which_limit_is_enough() -> None:
+    records: list[Record] = []
+    for number, used in enumerate((480, 500, 490)):
+        start = 1000 * number
+        records += [
+            level(start + 1, used, high=486 * MI),
+            Throttled((start + 9) * SECOND, start * SECOND, True, 9, 10, 486 * MI, 0, 0),
+        ]
+    limits = [each for each in told(*records).remedies if "memory limit of about" in each]
+    assert limits == [
+        "a memory limit of about 580Mi: memory.high would have been above the 500Mi it used"
+    ]
+
+
+def test_what_a_rule_says_is_said_once() -> None:
+    first = Guarded(5 * SECOND, "widen", 480 * MI, 512 * MI, 4, 4, 80, 660)
+    second = Guarded(99 * SECOND, "narrow", 488 * MI, 480 * MI, 0, 4)
+    lines = [line for line in story_text(told(first, second)) if "rule high/guard" in line]
+    assert [line == "  rule high/guard" for line in lines] == [False, True]
+
+
 def kill(**more: object) -> Killed:
     given: dict[str, object] = {
         "comm": "java",
