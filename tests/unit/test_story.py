@@ -19,6 +19,7 @@ from memqos.agent.recorder.records import (
     Who,
 )
 from memqos.agent.story import story_of
+from memqos.agent.story.timeline import timeline_of
 from memqos.draw.story import story_data, story_text
 from memqos.findings.chapters import Chapter, Story
 
@@ -219,6 +220,13 @@ def test_a_gap_in_the_record_is_told() -> None:
     assert found.evidence == ("12 records lost, of this container or of others",)
     kept = chapter(Paused(65 * SECOND, 5 * SECOND, "No space left on device"))
     assert kept.evidence == ("all of it was written afterwards",)
+
+
+@pytest.mark.parametrize("lost", [0, 12])
+def test_only_what_is_lost_is_drawn_as_a_gap(lost: int) -> None:
+    records = (level(0, 1), Paused(65 * SECOND, 5 * SECOND, "No space left on device", lost))
+    found = timeline_of(Recording(WEB, records), told(*records))
+    assert [span.kind for span in found.spans] == (["gap"] if lost else [])
 
 
 def test_a_record_of_nothing_says_so() -> None:
