@@ -74,6 +74,26 @@ def test_the_rule_that_decided_is_the_one_that_was_recorded() -> None:
     assert (found[0].rule, found[0].because) == ("high/share-of-limit", "from a share on")
 
 
+def test_the_guard_has_not_throttled_anybody() -> None:
+    planned = Changed(
+        0, "memory.high", "max", str(486 * MI), "high/above-request", "from a share on"
+    )
+    step = Guarded(15 * SECOND, "widen", 486 * MI, 492 * MI, 1, 4, 80, 660)
+    widened = Changed(16 * SECOND, "memory.high", str(486 * MI), str(492 * MI), "high/guard", "")
+    found = {each.kind: each for each in told(planned, *EPISODE, step, widened).chapters}
+    assert found["throttled"].rule == "high/above-request"
+
+
+def test_the_last_step_back_to_the_plan_is_told_once() -> None:
+    back = Guarded(15 * SECOND, "narrow", 492 * MI, 486 * MI, 0, 4)
+    written = Changed(
+        16 * SECOND, "memory.high", str(492 * MI), str(486 * MI), "high/above-request"
+    )
+    elsewhen = Changed(999 * SECOND, "memory.high", "max", str(486 * MI), "high/above-request")
+    kinds = [(each.at // SECOND, each.kind) for each in told(back, written, elsewhen).chapters]
+    assert kinds == [(15, "guarded"), (999, "changed")]
+
+
 def test_who_was_stuck_is_told_of_the_guard_unless_it_was_there() -> None:
     assert any("the guard" in remedy for remedy in chapter(*EPISODE).remedies)
     step = Guarded(15 * SECOND, "widen", 486 * MI, 492 * MI, 1, 4, 80, 660)

@@ -112,7 +112,7 @@ class Recorder:
                 self.fault = None
                 del waiting[name]
         except (OSError, MemqosError) as error:
-            self._stopped(now, str(error))
+            self._stopped(now, self._said(error))
             self._put_back(waiting)
 
     def prune(self, living: Collection[Who] = ()) -> None:
@@ -124,7 +124,7 @@ class Recorder:
         try:
             self._prune({name_of(who) for who in living}, now)
         except OSError as error:
-            self._stopped(now, f"{self.folder}: {error.strerror}")
+            self._stopped(now, self._said(error))
 
     def _prepare(self, now: float, *, new: bool) -> None:
         if not new:
@@ -170,6 +170,10 @@ class Recorder:
         if self.fault is None:
             self._failed_at = now
         self.fault = why
+
+    def _said(self, error: Exception) -> str:
+        strerror = error.strerror if isinstance(error, OSError) else None
+        return f"{self.folder}: {strerror}" if strerror else str(error)
 
     def _put_back(self, left: dict[str, _Waiting]) -> None:
         with self._lock:

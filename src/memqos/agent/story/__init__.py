@@ -8,7 +8,7 @@ import msgspec
 from memqos.agent.recorder.reading import Recording
 from memqos.agent.recorder.records import Changed, Guarded, Level, Paused, Resized, Throttled
 from memqos.agent.story.ends import counted_kills, evictions, kills
-from memqos.agent.story.facts import Facts, duration, size_of
+from memqos.agent.story.facts import GUARD, Facts, duration, size_of
 from memqos.draw.amounts import counted
 from memqos.draw.scale import short_size
 from memqos.findings.chapters import Chapter, Story
@@ -145,7 +145,7 @@ def _guarding(facts: Facts) -> Iterator[Chapter]:
             f"{size_of(first.old)} to {_reached(last)}{_in_steps(steps)}",
             evidence,
             last.at,
-            "high/guard",
+            GUARD,
             "memory.high is widened step by step where a container cannot progress, and narrowed "
             "when that has passed",
         )
@@ -192,7 +192,7 @@ def _resizes(facts: Facts) -> Iterator[Chapter]:
 def _changes(facts: Facts) -> Iterator[Chapter]:
     """Values that somebody set; the guard's steps are told as such."""
     for record in facts.of(Changed):
-        if record.rule == "high/guard":
+        if facts.is_a_step(record):
             continue
         ours = record.by == "memqos"
         by = "memqos" if ours else f"somebody else ({record.by})"
