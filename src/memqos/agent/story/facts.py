@@ -62,7 +62,7 @@ class Facts:
         return any(step.at >= since for step in self.of(Guarded))
 
     def is_a_step(self, change: Changed) -> bool:
-        """Whether a value was written as a step of the guard; its last one is to what is planned."""
+        """Whether a value was written as a step of the guard; its last one is the plan's."""
         return change.file == "memory.high" and (
             change.rule == GUARD
             or any(
