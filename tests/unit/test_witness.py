@@ -120,6 +120,28 @@ def test_what_the_guard_set_is_no_drift_and_is_kept(folder: Path) -> None:
     assert not node.bed.core.drifts
 
 
+@pytest.mark.parametrize("steps", [1, 2, 4])
+def test_an_agent_that_is_started_anew_goes_on_where_the_last_one_was(
+    folder: Path, steps: int
+) -> None:
+    node = Watched(folder)
+    node.lives(2)
+    while node.high() != PLANNED + 8 * steps:
+        node.lives(2, stuck=True)
+    in_use = (PLANNED + 8 * steps) * MI
+    node.bed.kernel.set(node.path, "memory.current", str(in_use))
+    node.bed.kernel.set(node.path, "memory.stat", f"anon {in_use}\nfile 0\nshmem 0")
+    node.bed.crash()
+    node.guard = node.witness.guard = Guard()
+    node.bed.core = started(node.bed.hand, node.bed.now, node.guard)
+    node.bed.settle()
+    assert node.high() == PLANNED + 8 * steps
+    node.lives(2, stuck=True)
+    assert node.guard.widened == {node.path: steps}
+    node.lives(600)
+    assert node.high() == PLANNED
+
+
 def test_an_agent_that_only_observes_moves_nothing_and_records_all(folder: Path) -> None:
     node = Watched(folder, mode="observe")
     node.lives(60, stuck=True)
