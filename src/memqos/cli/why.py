@@ -14,7 +14,7 @@ from memqos.draw.story import story_data, story_text
 from memqos.errors import InputError
 
 if TYPE_CHECKING:
-    from memqos.agent.story.snapshot import Told
+    from memqos.agent.story.snapshot import Retold
     from memqos.findings.chapters import Story
 
 
@@ -113,7 +113,7 @@ def _chosen(found: list[Recording], container: str | None) -> list[Recording]:
     return chosen
 
 
-def _in_snapshot(file: str, namespace: str, pod: str, container: str | None) -> "list[Told]":
+def _in_snapshot(file: str, namespace: str, pod: str, container: str | None) -> "list[Retold]":
     from memqos.agent.recorder.carried import carried_by
     from memqos.agent.story.snapshot import stories_in
     from memqos.cli.snapshots import names_in

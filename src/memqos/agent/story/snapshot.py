@@ -30,7 +30,7 @@ _SAME: Final = 60_000
 _ONE_LOOK: Final = "a snapshot is one look: memqos agent records what happens in between"
 
 
-class Told(NamedTuple):
+class Retold(NamedTuple):
     """A story, and what it was made of."""
 
     recording: Recording
@@ -39,7 +39,7 @@ class Told(NamedTuple):
     """Whether there is more to it than one look."""
 
 
-def stories_in(snapshot: Snapshot, names: CgroupNames, namespace: str, pod: str) -> list[Told]:
+def stories_in(snapshot: Snapshot, names: CgroupNames, namespace: str, pod: str) -> list[Retold]:
     """The stories of a pod's containers; of one that is gone, what was recorded."""
     recorded = [
         each
@@ -59,7 +59,7 @@ def stories_in(snapshot: Snapshot, names: CgroupNames, namespace: str, pod: str)
             for each in running
             for look in _looks(snapshot, names, each)
         ]
-    return [Told(each, story_of(each, node), True) for each in latest_of(recorded)]
+    return [Retold(each, story_of(each, node), True) for each in latest_of(recorded)]
 
 
 class _Look(NamedTuple):
@@ -87,14 +87,14 @@ def _looks(snapshot: Snapshot, names: CgroupNames, pod: Pod) -> Iterator[_Look]:
         yield _Look(pod, who_is(pod, name), files.get(name, {}), statuses.get(name), at)
 
 
-def _told(look: _Look, recording: Recording | None, node: Recording | None) -> Told:
+def _told(look: _Look, recording: Recording | None, node: Recording | None) -> Retold:
     reading = reading_of(look.files, look.at)
     if recording is not None:
         seen = [] if reading is None else [level_of(reading)]
         known = recording.records
         later = [each for each in _of_status(look) if not _is_known(each, known)]
         whole = msgspec.structs.replace(recording, records=(*known, *later, *seen))
-        return Told(whole, story_of(whole, node), True)
+        return Retold(whole, story_of(whole, node), True)
     records = [] if reading is None else _of_reading(reading)
     alone = Recording(look.who, (*records, *_of_status(look)))
     story = story_of(alone)
@@ -107,7 +107,7 @@ def _told(look: _Look, recording: Recording | None, node: Recording | None) -> T
         chapters=tuple(chapters),
         notes=(*story.notes, _ONE_LOOK),
     )
-    return Told(alone, story, False)
+    return Retold(alone, story, False)
 
 
 def _of_reading(reading: Reading) -> list[Record]:
