@@ -126,7 +126,8 @@ def _in_snapshot(file: str, namespace: str, pod: str, container: str | None) -> 
             f"{each.metadata.namespace or 'default'}/{each.metadata.name}"
             for each in snapshot.running
         }
-        names |= {f"{each.who.namespace}/{each.who.pod}" for each in carried_by(snapshot)}
+        carried = [each.who for each in carried_by(snapshot) if not each.who.is_node]
+        names |= {f"{who.namespace}/{who.pod}" for who in carried}
         raise _unknown(f"{namespace}/{pod}", names, file)
     if container is None:
         return told
