@@ -18,6 +18,8 @@ _TOLD: Final[tuple[tuple[Kind, str, str | None], ...]] = (
     ("guarded", "run of the guard", "runs of the guard"),
     ("resized", "resize", None),
     ("changed", "value set", "values set"),
+    ("ended", "other end", None),
+    ("told", "event", None),
     ("gap", "gap", None),
 )
 
@@ -26,7 +28,10 @@ def story_text(story: Story) -> Iterator[str]:
     """What happened, in order, and what would have prevented it."""
     qos = f" · {story.qos}" if story.qos else ""
     yield f"{story.namespace}/{story.pod} {story.container}{qos}"
-    yield f"recorded {stretch(story)}, {counted(story.records, 'record')}"
+    if story.records or not story.told_by:
+        yield f"recorded {stretch(story)}, {counted(story.records, 'record')}"
+    if story.told_by:
+        yield f"told by {story.told_by}" + ("" if story.records else f", {stretch(story)}")
     yield summary(story)
     yield from (f"note: {note}" for note in story.notes)
     skipped = _DATE if _is_one_day(story) else 0
@@ -62,6 +67,8 @@ def story_data(story: Story) -> dict[str, Any]:
         chapter["at"] = stamp(chapter["at"])
         if chapter["until"] is not None:
             chapter["until"] = stamp(chapter["until"])
+    if not story.told_by:
+        del data["told_by"]
     return data | {"remedies": list(story.remedies)}
 
 
