@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Final, NamedTuple
 from zlib import crc32
 
@@ -18,12 +19,13 @@ from memqos.agent.configuration import Configuration
 from memqos.agent.core.guard import Step, Tuning
 from memqos.agent.core.guarding import Guard, Move
 from memqos.agent.core.reconciler import Reconciler
+from memqos.agent.deaths import Deaths, planned_for
 from memqos.agent.recorder.chronicle import Chronicle, who_is
 from memqos.agent.recorder.files import Bounds, Recorder
 from memqos.agent.recorder.recording import FILES
 from memqos.agent.recorder.records import Who
+from memqos.agent.tally import Tally
 from memqos.api.kernel.meminfo import meminfo_of
-from memqos.api.kernel.oom_report import OomReader, OomReport
 from memqos.api.kernel.stall import stall_of
 from memqos.api.pod import Pod
 from memqos.errors import MemqosError
@@ -81,17 +83,15 @@ class Witness:
         self.recorder = recorder
         self.moves: Counter[Step] = Counter()
         """Steps of the guard since the start."""
-        self.kills = 0
-        """Kills that the kernel has reported since the start."""
         self.due_at = float("-inf")
         self._fs = fs
         self._interval = interval
         self._proc = proc
         self._unix = unix
         self._chronicle = None if recorder is None else Chronicle(recorder)
-        self._log = log
-        self._reports = OomReader()
+        self.deaths = Deaths(log, self._chronicle)
         self._told: object = None
+        self._fault: str | None = None
         self._brief: dict[str, _Brief] = {}
         self._alarms = Alarms(fs.root)
         self._unheard: str | None = None
@@ -104,7 +104,7 @@ class Witness:
         """See what has become of the containers, and what to do about it."""
         self.due_at = now + self._interval
         moment = _Moment(now, int(self._unix() * 1000))
-        memory = meminfo_of(self._text("meminfo"))
+        memory = self._meminfo()
         swap_free = memory.get("SwapFree", 0)
         there: set[str] = set()
         places: set[str] = set()
@@ -198,12 +198,12 @@ class Witness:
 
     def close(self) -> None:
         """Have all that was seen on the disk."""
+        self.deaths.end(self._meminfo(), int(self._unix() * 1000), lambda path: None)
+        self.deaths.close()
         if self.recorder is not None:
             self._writer.submit(self.recorder.flush)
         self._writer.shutdown()
         self._alarms.close()
-        if self._log is not None:
-            self._log.close()
 
     def _guard(
         self,
@@ -248,7 +248,7 @@ class Witness:
     ) -> None:
         at = moment.at
         written, drifts = core.tally.taken_values()
-        self._drain(memory, at)
+        self.deaths.hear(memory, at, partial(planned_for, core.aims))
         if self._chronicle is None or self.recorder is None:
             return
         for change in written:
@@ -264,9 +264,20 @@ class Witness:
         available, total = memory.get("MemAvailable", 0), memory.get("MemTotal", 0)
         self._chronicle.pressed(at, available, total, stall.some.total, stall.full.total)
         self._chronicle.keep_only(there, at)
+        self._tell_of_the_disk(core.tally)
         if self._writing is None or self._writing.done():
             living = list(self._chronicle.living)
             self._writing = self._writer.submit(self._flush, self.recorder, moment.now, living)
+
+    def _tell_of_the_disk(self, tally: Tally) -> None:
+        """Say once that nothing can be recorded, and once that it can again."""
+        assert self.recorder is not None
+        fault, before = self.recorder.fault, self._fault
+        self._fault = fault
+        if fault is not None and before is None:
+            tally.say("warning", "nothing is recorded: the disk does not take it", why=fault)
+        elif fault is None and before is not None:
+            tally.say("info", "recording goes on", lost=self.recorder.lost)
 
     def _flush(self, recorder: Recorder, now: float, living: list[Who]) -> None:
         recorder.flush()
@@ -274,34 +285,11 @@ class Witness:
             self._pruned_at = now
             recorder.prune(living)
 
-    def _drain(self, memory: dict[str, int], at: int) -> None:
-        """Read the kernel's log; a report is over when nothing more is heard."""
-        if self._log is None:
-            return
-        heard = False
-        try:
-            for record in self._log.records():
-                heard = True
-                for report in self._reports.feed(record):
-                    self._died(report, memory, at)
-        except MemqosError:
-            self._log = None
-        if not heard:
-            for report in self._reports.flush():
-                self._died(report, memory, at)
-
-    def _died(self, report: OomReport, memory: dict[str, int], at: int) -> None:
-        self.kills += len(report.victims)
-        if self._chronicle is None:
-            return
-        # The log counts from the start of the machine, as this clock does.
-        started = at - time.monotonic_ns() // 1_000_000
-        machine = memory.get("MemTotal", 0) + memory.get("SwapTotal", 0)
-        page_size = os.sysconf("SC_PAGE_SIZE")
-        self._chronicle.died(report, started + report.at // 1000, machine, page_size)
-
     def _events(self, path: str) -> str:
         return self._fs.read(path, EVENTS) or ""
+
+    def _meminfo(self) -> dict[str, int]:
+        return meminfo_of(self._text("meminfo"))
 
     def _text(self, name: str) -> str:
         try:
