@@ -49,6 +49,23 @@ def test_a_node_kept_by_a_real_kubelet_is_converged(name: str) -> None:
     assert done.stdout.endswith("converged: nothing to change\n")
 
 
+def test_a_gate_that_is_asked_for_holds_though_the_kubelet_has_it_off(tmp_path: Path) -> None:
+    """Whoever lets memqos do what a kubelet could do as well turns it off there."""
+    kubelet = tmp_path / "kubelet.yaml"
+    kubelet.write_text(
+        "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
+        "cgroupDriver: cgroupfs\nfeatureGates: {MemoryQoS: false}\n"
+    )
+    on = ["--gate", "MemoryQoS=true", "--release", "1.38", "--policy", "TieredReservation"]
+    tree = ["--cgroup-root", "examples/tree/cgroup", "--pods", "examples/tree/pods.yaml"]
+    planned = memqos("plan", *tree, "--kubelet", str(kubelet), *on)
+    assert planned.stdout.endswith(" to set\n")
+    explained = memqos(
+        "explain", "examples/one.yaml", "--kubelet", str(kubelet), *on[:4], "-o", "json"
+    )
+    assert json.loads(explained.stdout)["terms"]["gates"]["MemoryQoS"] is True
+
+
 @pytest.mark.parametrize("name", RECORDED)
 def test_after_altering_any_value_exactly_that_one_shows_up(name: str) -> None:
     node = recorded(name)

@@ -122,6 +122,7 @@ def ground_of(
         raise InputError("the node's memory is not known", field="meminfo")
     version = wanted.release or machine.kubelet or DEFAULT_MINOR
     config, release = _configuration(configuration, Release.of(version, wanted.gates), notes)
+    release = release.with_gates(wanted.gates)
     if driver is not None and driver != config.driver:
         notes.append(
             f"the cgroups are named by the {driver} driver, though the kubelet is "
