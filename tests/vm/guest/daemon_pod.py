@@ -58,7 +58,7 @@ SAID: Final[Message] = {
 }
 STOP: Final[Message] = {"container_id": Field(1, "text"), "timeout": Field(2, "number")}
 STATUS: Final[Message] = {
-    "status": Field(1, {"state": Field(3, "number"), "exit_code": Field(7, "number")}),
+    "status": Field(1, {"exit_code": Field(7, "number")}),
     "info": Field(2, "map"),
 }
 
@@ -285,10 +285,6 @@ class DaemonPod:
     def pid(self) -> int:
         """On the machine."""
         return int(json.loads(self._status()["info"]["info"])["pid"])
-
-    @property
-    def is_running(self) -> bool:
-        return bool(self._status()["status"].get("state", 0) == 1)
 
     def log(self) -> str:
         return (LOGS / self.uid / "agent.log").read_text()

@@ -140,8 +140,10 @@ def becomes_ready(agent: DaemonPod) -> None:
     ]
     assert {ports[probe["port"]] for probe in probes} == {PORT}
 
+    process = Path(f"/proc/{agent.pid}")
+
     def all_succeed() -> bool:
-        assert agent.is_running, agent.log()
+        assert process.exists(), agent.log()
         return all(_asked(probe["path"])[0] == 200 for probe in probes)
 
     wait_until("all probes succeed", all_succeed)

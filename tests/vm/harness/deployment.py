@@ -22,7 +22,7 @@ KEPT_IMAGES = 3
 
 def obstacle() -> str | None:
     """Why the image cannot be had here and what to do about it, if so."""
-    if _built().exists():
+    if built().exists():
         return None
     if importlib.util.find_spec("setuptools") is None:
         return "memqos's image needs setuptools: run the tests with make test"
@@ -34,13 +34,13 @@ def deployment(folder: Path) -> Path:
     made = folder / "deployment"
     made.mkdir()
     shutil.copy(_image(), made / "image.tar")
-    for name, objects in _overlays(folder / "kustomize"):
+    for name, objects in overlays(folder / "kustomize"):
         (made / f"{name}.json").write_text(json.dumps(objects))
     self_signed(made, "server", "IP:127.0.0.1")
     return made
 
 
-def _overlays(copy: Path) -> Iterator[tuple[str, list[dict[str, object]]]]:
+def overlays(copy: Path) -> Iterator[tuple[str, list[dict[str, object]]]]:
     """Every overlay, and `owners`: enforce with the component that its comment names."""
     shutil.copytree(KUSTOMIZE, copy)
     owners, enforce = copy / "overlays" / "owners", copy / "overlays" / "enforce"
@@ -55,7 +55,7 @@ def _overlays(copy: Path) -> Iterator[tuple[str, list[dict[str, object]]]]:
 
 def _image() -> Path:
     """The image of today's tree; whoever comes first builds it, the others wait."""
-    to = _built()
+    to = built()
     to.parent.mkdir(parents=True, exist_ok=True)
     with _locked(to.parent / "deployment.lock"):
         if not to.exists():
@@ -73,7 +73,8 @@ def _build(to: Path) -> None:
     run("env", "--chdir", str(PROJECT), python, *command)
 
 
-def _built() -> Path:
+def built() -> Path:
+    """Where the image of today's tree is, or will be."""
     content = hashlib.sha256()
     for file in _ingredients():
         content.update(f"{file.relative_to(PROJECT)}\0".encode() + file.read_bytes())
