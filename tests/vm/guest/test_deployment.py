@@ -1,11 +1,6 @@
-"""What is deployed, run as it is deployed: the DaemonSet's pod by its manifest, the service."""
+"""The image, run as it is deployed: the DaemonSet's pod by its manifest."""
 
 import json
-import re
-import shutil
-import subprocess
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -13,18 +8,22 @@ from typing import Final
 import pytest
 from tests.fakes.apiserver import FakeApiServer, fake_api_server
 from tests.fakes.kubelet import Identity
+from tests.vm.guest.agent import asked, metric
 from tests.vm.guest.daemon_pod import NODE, Cluster, DaemonPod, Object
 from tests.vm.guest.kubelet import HIGH, LOW, manifest
 from tests.vm.guest.owned import Memqos, dropins, number, systemctl, text
+from tests.vm.guest.processes import status_of, writable_mounts
 from tests.vm.guest.runtime import Containerd, RunningPod
 from tests.vm.guest.support import MI, wait_until
 from tests.vm.harness.topology import Topology
 
-MACHINES = {"systemd": Topology(nodes=(1280,), init="systemd", deployment=True, seconds_a_test=400)}
+MACHINES = {
+    "systemd": Topology(
+        nodes=(1280,), init="systemd", deployment=True, seconds_a_test=400, seconds_in_all=1200
+    )
+}
 
 DEPLOYMENT: Final = Path("/memqos/deployment")
-UNIT: Final = Path("/memqos/deploy/systemd/memqos.service")
-PORT: Final = 9177
 REQUEST, LIMIT = 16 * MI, 48 * MI
 TOKEN: Final = "a-token"
 KUBELET: Final = """
@@ -34,8 +33,6 @@ cgroupDriver: systemd
 memoryThrottlingFactor: 0.5
 """
 PYTHON: Final = ("/usr/bin/python3.11", "-I")
-OF_ANY_CONTAINER: Final = re.compile(r"/proc(/.*)?|/dev(/.*)?")
-"""What the runtime mounts writable, however read-only the root is: none of it is the host's."""
 ELSEWHERE: Final = (
     "/file",
     "/etc/file",
@@ -59,9 +56,6 @@ for path in sys.argv[1:]:
         continue
     print(path)
 """
-SYSLOG: Final = 1 << 34
-EXPOSURE: Final = 30
-"""Tenths, as systemd-analyze counts: it is root's, and writes to cgroups."""
 
 
 class Node:
@@ -106,16 +100,12 @@ class Node:
         agent.remove()
         self.api.pods.delete(agent.namespace, agent.name)
 
-    def is_converged(self, pods: int = 1) -> bool:
-        """So many of the pods, and all above them."""
-        first, *rest = self.cgroups
-        above = [number(each, LOW) for each in (first.parent.parent, first.parents[2])]
-        written = [_own(each) == (REQUEST, str((REQUEST + LIMIT) // 2)) for each in (first, *rest)]
-        return above == [pods * REQUEST] * 2 and written == [True] * pods + [False] * (2 - pods)
-
-
-def _own(cgroup: Path) -> tuple[int, str]:
-    return number(cgroup, LOW), text(cgroup, HIGH)
+    def is_converged(self) -> bool:
+        """The canary and all above it; the other pod is as it was."""
+        canary, other = self.cgroups
+        above = [number(each, LOW) for each in (canary, *canary.parents[:3])]
+        highs = text(canary, HIGH), text(other, HIGH)
+        return above == [REQUEST] * 4 and highs == (str((REQUEST + LIMIT) // 2), "max")
 
 
 @pytest.fixture(scope="module")
@@ -138,43 +128,13 @@ def becomes_ready(agent: DaemonPod) -> None:
     probes = [
         agent.declared[f"{kind}Probe"]["httpGet"] for kind in ("startup", "liveness", "readiness")
     ]
-    assert {ports[probe["port"]] for probe in probes} == {PORT}
-
     process = Path(f"/proc/{agent.pid}")
 
     def all_succeed() -> bool:
         assert process.exists(), agent.log()
-        return all(_asked(probe["path"])[0] == 200 for probe in probes)
+        return all(asked(probe["path"], ports[probe["port"]])[0] == 200 for probe in probes)
 
     wait_until("all probes succeed", all_succeed)
-
-
-def metric(name: str) -> float:
-    _, page = _asked("/metrics")
-    (found,) = re.findall(rf"^{re.escape(name)} (\S+)$", page, re.MULTILINE)
-    return float(found)
-
-
-def _asked(path: str) -> tuple[int, str]:
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{PORT}{path}", timeout=20) as answer:
-            return answer.status, answer.read().decode()
-    except urllib.error.HTTPError as refused:
-        return refused.code, ""
-    except OSError:
-        return 0, ""
-
-
-def status_of(pid: int) -> dict[str, str]:
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
-
-
-def writable_mounts(pid: int) -> set[str]:
-    """But for those that are no more than a container's own."""
-    lines = [line.split() for line in Path(f"/proc/{pid}/mountinfo").read_text().splitlines()]
-    writable = {line[4] for line in lines if "rw" in line[5].split(",")}
-    return {path for path in writable if not OF_ANY_CONTAINER.fullmatch(path)}
 
 
 def is_confined(agent: DaemonPod, tries: tuple[str, ...]) -> None:
@@ -248,74 +208,3 @@ from memqos.host.reach import reach
 found = reach("/sys/fs/cgroup")
 print(found.bus is not None, *found.sockets)
 """
-
-
-class TestAsAService:
-    @pytest.fixture
-    def unit(self, node: Node) -> Iterator[str]:
-        """Installed as the documentation has it, but for the environment that memqos is in."""
-        program = Path("/opt/memqos/bin/memqos")
-        program.parent.mkdir(parents=True)
-        program.write_text('#!/bin/sh\nPYTHONPATH=/memqos/src exec python3 -m memqos "$@"\n')
-        program.chmod(0o755)
-        kill = Path("/usr/bin/kill")
-        if not kill.exists():
-            kill.symlink_to("busybox")
-        pods = Path("/etc/memqos/pods")
-        pods.mkdir(parents=True)
-        for told in node.manifests:
-            (pods / f"{told['metadata']['name']}.json").write_text(json.dumps(told))
-        self.configure("enforce")
-        shutil.copy(UNIT, "/etc/systemd/system")
-        systemctl("daemon-reload")
-        yield UNIT.name
-        systemctl("stop", UNIT.name)
-
-    def configure(self, mode: str) -> None:
-        (Path("/etc/memqos") / "memqos.yaml").write_text(
-            "apiVersion: memqos.io/v1alpha1\nkind: AgentConfiguration\n"
-            f"mode: {mode}\nrelease: '1.38'\npolicy: TieredReservation\n"
-        )
-
-    def test_it_is_ready_when_systemd_says_so_and_confined(self, node: Node, unit: str) -> None:
-        analysed("verify", unit)
-        analysed("security", f"--threshold={EXPOSURE}", "--no-pager", unit)
-        systemctl("start", unit)
-        assert _asked("/healthz")[0] == 200
-        wait_until("all are as planned", lambda: node.is_converged(2))
-        assert any("podu0.slice.d" in path for path in dropins())
-        shown = dict(line.partition("=")[::2] for line in systemctl("show", unit).splitlines())
-        assert int(status_of(int(shown["MainPID"]))["CapBnd"], 16) == SYSLOG
-        assert writable_mounts(int(shown["MainPID"])) == self.writable
-        assert shown["WatchdogTimestamp"]
-        # Reloading is over when the new configuration holds.
-        self.configure("observe")
-        systemctl("reload", unit)
-        wait_until("it is reloaded", lambda: 'mode="observe"' in _asked("/metrics")[1])
-        done = subprocess.run(
-            ["/opt/memqos/bin/memqos", "rollback"], capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, done.stderr
-        assert node.values() == node.before
-        systemctl("stop", unit)
-        said = subprocess.run(
-            ["journalctl", "-u", unit], capture_output=True, text=True, check=False
-        )
-        assert "stopped" in said.stdout
-        assert "is not read" not in said.stdout
-
-    writable: Final = {
-        "/sys/fs/cgroup",
-        "/run/systemd",
-        "/run/memqos",
-        "/var/lib/memqos",
-        "/tmp",
-        "/var/tmp",
-    }
-
-
-def analysed(*arguments: str) -> None:
-    done = subprocess.run(
-        ["systemd-analyze", *arguments], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout[-4000:] + done.stderr
