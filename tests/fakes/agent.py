@@ -126,6 +126,8 @@ class Pods:
 class Bed:
     """A node under an agent that is stepped by hand."""
 
+    kubelet = KUBELET
+
     def __init__(self, folder: Path, **told: Any) -> None:
         self.folder = folder
         self.kernel = FakeKernel(folder)
@@ -137,7 +139,7 @@ class Bed:
             for path in LEVELS:
                 self.kernel.make(path)
         put(folder / "proc", PROC)
-        put(folder / "kubelet", {"config.yaml": KUBELET})
+        put(folder / "kubelet", {"config.yaml": self.kubelet})
         self.start(**told)
 
     def start(self, **told: Any) -> None:
@@ -152,7 +154,8 @@ class Bed:
             self.kernel,
             Direct(self.kernel, 10),
         )
-        self.hand.source = self.pods
+        if not self.configuration.pods.cluster:
+            self.hand.source = self.pods
         self.core = started(self.hand, self.now)
 
     def reload(self, **told: Any) -> None:

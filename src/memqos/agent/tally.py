@@ -5,6 +5,8 @@ from typing import Final, Literal, NamedTuple
 
 from memqos.agent.configuration import Fight
 from memqos.agent.core.drift import Drift
+from memqos.api.events import Reason
+from memqos.api.pod import Pod
 from memqos.plan.changes import Change
 from memqos.serve.exposition import Histogram
 
@@ -25,6 +27,14 @@ class Event(NamedTuple):
     fields: dict[str, str | int | float]
 
 
+class Announcement(NamedTuple):
+    """Something that concerns a pod, and whoever asks its cluster about it."""
+
+    pod: Pod
+    reason: Reason
+    what: str
+
+
 class Tally:
     """Counts since the start, and events since they were last taken."""
 
@@ -41,6 +51,7 @@ class Tally:
         self._events: list[Event] = []
         self._written: list[Change] = []
         self._changed: list[Drift] = []
+        self._announcements: list[Announcement] = []
 
     def wrote(self, change: Change) -> None:
         """Note a value that is in place."""
@@ -52,6 +63,16 @@ class Tally:
         taken = self._written, self._changed
         self._written, self._changed = [], []
         return taken
+
+    def announce(self, pod: Pod, reason: Reason, what: str) -> None:
+        """Have a pod's cluster told."""
+        if len(self._announcements) < _UNHEARD:
+            self._announcements.append(Announcement(pod, reason, what))
+
+    def taken_announcements(self) -> list[Announcement]:
+        """All announcements so far, once."""
+        announcements, self._announcements = self._announcements, []
+        return announcements
 
     def say(self, severity: Severity, what: str, **fields: str | int | float) -> None:
         """Have something told."""

@@ -4,18 +4,30 @@ from collections.abc import Iterable
 from typing import Final
 
 from memqos.agent.core.aims import Aims
-from memqos.agent.core.desires import Wish
+from memqos.agent.core.desires import PROTECTION, Wish
+from memqos.agent.core.drift import Drift
+from memqos.agent.core.guard import WIDENED
 from memqos.agent.tally import Tally
-from memqos.plan.changes import Change
+from memqos.api.kubelet import STATIC
+from memqos.converge.planning import Ground
+from memqos.draw.scale import short_size
+from memqos.numa.unaligned import NOTICE, REMEDY, unaligned
+from memqos.plan.changes import DEFAULTS, Change
+from memqos.plan.names import outer
 
 _NAMED: Final = 20
 """So many pods are named in one message."""
 
 
-def tell_of_wish(tally: Tally, wish: Wish) -> None:
+def tell_of_wish(tally: Tally, wish: Wish, ground: Ground) -> None:
     """What a pod's author should know."""
+    if wish.mode is not None and ground.config.memory_manager_policy == STATIC:
+        for pod in unaligned([wish.pod], ground.terms.release):
+            tally.say("warning", NOTICE, pod=wish.key)
+            tally.announce(pod, "NumaNotAligned", f"{NOTICE} – {REMEDY}")
     for refused in wish.refused:
         tally.say("warning", f"annotation ignored: {refused}", pod=wish.key)
+        tally.announce(wish.pod, "AnnotationIgnored", refused)
     for unresolved in wish.unresolved:
         container = {} if unresolved.container is None else {"container": unresolved.container}
         tally.say("debug", f"unresolved: {unresolved.why}", pod=wish.key, **container)
@@ -51,3 +63,45 @@ def tell_written(tally: Tally, change: Change, value: str) -> None:
         rule=change.setting.rule.id,
         **{name: whose for name, whose in of.items() if whose is not None},
     )
+
+
+def announce_written(
+    tally: Tally, wish: Wish | None, change: Change, value: str, drift: Drift | None
+) -> None:
+    """Have a pod's cluster told of a value that is in place; nothing of one taken back."""
+    if wish is None:
+        return
+    of, amount = change.container or "the pod", _amount(value)
+    if drift is not None and (drift.found, drift.held) == (change.old, value):
+        found = _amount(drift.found)
+        what = f"{change.file} of {of} put back to {amount}: it was {found} ({drift.cause})"
+        tally.announce(wish.pod, "MemoryDrifted", what)
+    elif value == DEFAULTS.get(change.file):
+        return
+    elif change.file in PROTECTION:
+        tally.announce(wish.pod, "MemoryProtected", f"{change.file} {amount} of {of}")
+    elif change.setting.rule is not WIDENED:
+        tally.announce(wish.pod, "ThrottleLimitSet", f"memory.high {amount} of {of}")
+    elif change.raises:
+        what = f"memory.high of {of} widened to {amount}: at less it could not progress"
+        tally.announce(wish.pod, "GuardWidened", what)
+    else:
+        what = f"memory.high of {of} narrowed to {amount}: the pressure is gone"
+        tally.announce(wish.pod, "GuardNarrowed", what)
+
+
+def announce_contested(tally: Tally, wish: Wish | None, drift: Drift) -> None:
+    """Have a pod's cluster told that a value is no longer put back."""
+    if wish is None:
+        return
+    path = outer(drift.path)
+    of = next((each.container for each in wish.cgroups if each.path == path), None) or "the pod"
+    what = (
+        f"{drift.file} of {of} is left at {_amount(drift.found)}: others change it again and again "
+        f"({drift.cause}), though it should be {_amount(drift.held)}"
+    )
+    tally.announce(wish.pod, "MemoryContested", what)
+
+
+def _amount(content: str) -> str:
+    return short_size(int(content)) if content.isdigit() else content

@@ -59,7 +59,10 @@ for path in sys.argv[1:]:
 
 
 class Node:
-    """A node of a cluster with two pods, the first of the canary."""
+    """A node of a cluster with two pods, the first of the canary.
+
+    Its kubelet is older than the policy that the shipped configuration asks for.
+    """
 
     def __init__(self, containerd: Containerd, api: FakeApiServer, folder: Path) -> None:
         self.containerd = containerd
@@ -70,7 +73,9 @@ class Node:
         self.cgroups = [pod.container("main", memory_limit_in_bytes=LIMIT) for pod in self.pods]
         self.manifests = [manifest(pod, {"main": (REQUEST, LIMIT)}) for pod in self.pods]
         self.manifests[0]["metadata"]["labels"] = {"memqos.io/canary": "true"}
-        api.stores["nodes"].put({"metadata": {"name": NODE}})
+        api.stores["nodes"].put(
+            {"metadata": {"name": NODE}, "status": {"nodeInfo": {"kubeletVersion": "v1.32.4"}}}
+        )
         for told in self.manifests:
             told["spec"]["nodeName"] = NODE
             api.pods.put(told)
