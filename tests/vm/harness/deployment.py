@@ -12,8 +12,8 @@ from pathlib import Path
 from tests.fakes.kubelet import self_signed
 from tests.overlays import FILE, rendered
 from tests.vm.harness import tools
-from tests.vm.harness.building import run
-from tests.vm.harness.image import PROJECT, _locked, cache
+from tests.vm.harness.building import locked, run
+from tests.vm.harness.image import PROJECT, cache
 
 KUSTOMIZE = PROJECT / "deploy" / "kustomize"
 INGREDIENTS = ("pyproject.toml", "README.md", "LICENSE", "requirements.txt", "src", "deploy/image")
@@ -57,7 +57,7 @@ def _image() -> Path:
     """The image of today's tree; whoever comes first builds it, the others wait."""
     to = built()
     to.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(to.parent / "deployment.lock"):
+    with locked(to.parent / "deployment.lock"):
         if not to.exists():
             _remove_old(to.parent)
             _build(to)
