@@ -6,6 +6,7 @@ packages and memqos with their bytecode. There is no shell in it, and no package
 
 import argparse
 import os
+import platform
 import shlex
 import shutil
 import subprocess
@@ -39,6 +40,8 @@ UNWANTED = (
     "usr/lib/systemd",
     f"usr/lib/python{PYTHON}/pydoc_data",
     f"usr/lib/python{PYTHON}/lib2to3",
+    f"usr/lib/python{PYTHON}/test",
+    "usr/lib/x86_64-linux-gnu/gconv",
     "var/cache/*",
     "var/lib/apt",
     "etc/apt",
@@ -75,6 +78,8 @@ def build(to: Path, python: Path) -> tuple[str, str]:
     """Write the image to a tar; its name and digest."""
     version = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["version"]
     name = f"localhost/memqos:{version}"
+    if platform.machine() != "x86_64":
+        raise BuildFailed("it is made for x86-64, on a machine that is one")
     if os.geteuid() != 0:
         raise BuildFailed("it takes root to unpack Debian's packages – sudo make image")
     to.parent.mkdir(parents=True, exist_ok=True)
@@ -83,7 +88,7 @@ def build(to: Path, python: Path) -> tuple[str, str]:
         _install(site, Path(folder), python)
         _bootstrap(root)
         _fill(root, site)
-        _pack(root, layer)
+        pack(root, layer)
         image = oci.Image(
             name,
             (f"/usr/bin/python{PYTHON}", "-I", "-m", "memqos"),
@@ -156,10 +161,14 @@ def _fill(root: Path, site: Path) -> None:
     _run("chroot", str(root), f"/usr/bin/python{PYTHON}", *compiling, "/usr/lib", f"/{SITE}")
 
 
-def _pack(root: Path, layer: Path) -> None:
-    """A tar that depends on nothing but the files: sorted, owned by root, all of one time."""
+def pack(root: Path, layer: Path) -> None:
+    """A tar that depends on nothing but the files: sorted, owned by root, all of one time.
+
+    Everybody may read them, whatever the umask here: not every container is run by root.
+    """
 
     def neutral(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+        entry.mode = 0o755 if entry.mode & 0o100 else 0o644
         entry.uid = entry.gid = 0
         entry.uname = entry.gname = ""
         entry.mtime = EPOCH

@@ -27,6 +27,7 @@ from memqos.agent.status import Status
 from memqos.agent.tally import Tally
 from memqos.agent.watching import News, Watches
 from memqos.agent.witness import Witness
+from memqos.api.selector import Selector
 from memqos.converge.kept_files import KeptFilePods
 from memqos.converge.rollback import rollback
 from memqos.errors import InputError
@@ -317,6 +318,16 @@ class TestWhatItTells:
                 for label in metric.labels:
                     assert f'{label}="' in sample.labels, family.name
         assert {family.name for family in found} == set(METRICS)
+
+    def test_is_nothing_left_to_write_beside_a_canary(self, folder: Path) -> None:
+        bed = Bed(folder, canary=Selector(labels="canary=yes"))
+        bed.run_pod(a_pod("u1", labels={"canary": "yes"}))
+        bed.run_pod(a_pod("u2"))
+        status = Status(bed.core, "1.0", bed.now, 1.7e9)
+        bed.settle()
+        text = self.text(status)
+        assert "memqos_converged 1\n" in text
+        assert 'memqos_pending_changes{file="memory.high"} 1\n' in text
 
     def test_are_the_values_wanted_and_found(self, status: Status) -> None:
         text = self.text(status)

@@ -4,12 +4,13 @@ import gzip
 import hashlib
 import io
 import json
+import os
 import tarfile
 from pathlib import Path
 from typing import Any
 
 import pytest
-from deploy.image import oci
+from deploy.image import build, oci
 
 IMAGE = oci.Image(
     "localhost/memqos:1.0", ("/usr/bin/python3", "-m", "memqos"), {"LANG": "C.UTF-8"}, {"a": "b"}
@@ -71,3 +72,23 @@ def test_the_same_layer_gives_the_same_bytes_and_leaves_nothing_else(
     oci.write(IMAGE, layer, out / "two.tar")
     assert (out / "one.tar").read_bytes() == (out / "two.tar").read_bytes()
     assert sorted(path.name for path in out.iterdir()) == ["one.tar", "two.tar"]
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o077])
+def test_files_are_everybodys_to_read_whoever_packs_them(umask: int, tmp_path: Path) -> None:
+    before = os.umask(umask)
+    try:
+        (tmp_path / "root" / "bin").mkdir(parents=True)
+        program, text = tmp_path / "root" / "bin" / "program", tmp_path / "root" / "text"
+        program.touch(0o777)
+        text.touch(0o666)
+    finally:
+        os.umask(before)
+    build.pack(tmp_path / "root", tmp_path / "layer.tar")
+    with tarfile.open(tmp_path / "layer.tar") as tar:
+        found = {entry.name: (entry.mode, entry.mtime, entry.uid) for entry in tar}
+    assert found == {
+        "bin": (0o755, build.EPOCH, 0),
+        "bin/program": (0o755, build.EPOCH, 0),
+        "text": (0o644, build.EPOCH, 0),
+    }

@@ -1,6 +1,7 @@
 """What is deployed is valid, as small as it can be, and what memqos itself would accept."""
 
 import json
+import re
 import shutil
 import subprocess
 import tomllib
@@ -13,6 +14,7 @@ import kubernetes_validate
 import pytest
 import yaml
 from tests.commands import ROOT
+from tests.overlays import pod_specs, rendered
 
 from memqos.agent.configuration.reading import configuration_from
 from memqos.api.manifests.documents import Document, read
@@ -28,7 +30,7 @@ Object = dict[str, Any]
 
 
 @cache
-def renderer() -> tuple[str, ...] | None:
+def kustomize() -> tuple[str, ...] | None:
     """kustomize 4 or newer, by itself or in kubectl; older ones know no components."""
     if program := shutil.which("kustomize"):
         return program, "build"
@@ -41,16 +43,13 @@ def renderer() -> tuple[str, ...] | None:
     return None
 
 
-with_kustomize = pytest.mark.skipif(
-    renderer() is None, reason="kustomize 4 or newer is not here, nor a kubectl that has it"
-)
-
-
-def rendered(folder: Path) -> list[Object]:
-    command = renderer()
+def by_kustomize(folder: Path) -> list[Object]:
+    command = kustomize()
     assert command is not None
     done = subprocess.run([*command, str(folder)], capture_output=True, check=True, text=True)
-    return list(yaml.safe_load_all(done.stdout))
+    return list(
+        yaml.safe_load_all(re.sub(r"(memqos-(?:agent|policy))-[a-z0-9]{10}\b", r"\1", done.stdout))
+    )
 
 
 def manifests() -> Iterator[tuple[str, Object]]:
@@ -58,12 +57,6 @@ def manifests() -> Iterator[tuple[str, Object]]:
         for found in yaml.safe_load_all(file.read_text()):
             if not found["apiVersion"].startswith(("kustomize.", "memqos.io/")):
                 yield f"{file.relative_to(KUSTOMIZE)}:{found['kind']}", found
-
-
-def pod_specs(objects: list[Object]) -> list[Object]:
-    return [
-        each["spec"]["template"]["spec"] for each in objects if "template" in each.get("spec", {})
-    ]
 
 
 ALL = dict(manifests())
@@ -75,7 +68,6 @@ def test_every_manifest_is_what_kubernetes_takes(name: str, release: str) -> Non
     kubernetes_validate.validate(ALL[name], release, strict=True)
 
 
-@with_kustomize
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_what_an_overlay_becomes_is_what_kubernetes_takes(overlay: str) -> None:
     objects = rendered(KUSTOMIZE / "overlays" / overlay)
@@ -84,17 +76,35 @@ def test_what_an_overlay_becomes_is_what_kubernetes_takes(overlay: str) -> None:
         kubernetes_validate.validate(each, RELEASES[-1], strict=True)
 
 
-@with_kustomize
-def test_components_are_added_to_the_agent(tmp_path: Path) -> None:
+def key(found: Object) -> tuple[str, str]:
+    return found["kind"], found["metadata"]["name"]
+
+
+@pytest.fixture
+def everything(tmp_path: Path) -> Path:
+    """An overlay with all components."""
     shutil.copytree(KUSTOMIZE, tmp_path / "kustomize")
     overlay = tmp_path / "kustomize" / "overlays" / "all"
     overlay.mkdir()
+    components = [f"../../components/{path.name}" for path in (KUSTOMIZE / "components").iterdir()]
     (overlay / "kustomization.yaml").write_text(
         "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\n"
-        "resources: [../enforce]\n"
-        "components: [../../components/owners, ../../components/pod-monitor]\n"
+        f"resources: [../enforce]\ncomponents: [{', '.join(components)}]\n"
     )
-    objects = rendered(overlay)
+    return overlay
+
+
+@pytest.mark.skipif(
+    kustomize() is None, reason="kustomize 4 or newer is not here, nor a kubectl that has it"
+)
+def test_kustomize_makes_of_all_overlays_what_these_tests_look_at(everything: Path) -> None:
+    for folder in (*sorted((KUSTOMIZE / "overlays").iterdir()), everything):
+        made = by_kustomize(folder)
+        assert sorted(made, key=key) == sorted(rendered(folder), key=key)
+
+
+def test_components_are_added_to_the_agent(everything: Path) -> None:
+    objects = rendered(everything)
     assert "PodMonitor" in {each["kind"] for each in objects}
     (spec,) = pod_specs(objects)
     volumes = {volume["name"]: volume for volume in spec["volumes"]}
@@ -102,7 +112,6 @@ def test_components_are_added_to_the_agent(tmp_path: Path) -> None:
     assert {"bus", "runtime"} <= volumes.keys() == mounts
 
 
-@with_kustomize
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_no_container_may_do_more_than_it_has_to(overlay: str) -> None:
     for spec in pod_specs(rendered(KUSTOMIZE / "overlays" / overlay)):
@@ -118,7 +127,6 @@ def test_no_container_may_do_more_than_it_has_to(overlay: str) -> None:
             assert {"livenessProbe", "readinessProbe"} <= container.keys()
 
 
-@with_kustomize
 @pytest.mark.parametrize(("overlay", "writes"), [("observe", False), ("enforce", True)])
 def test_only_an_agent_that_enforces_can_write_to_cgroups(overlay: str, writes: bool) -> None:
     (spec,) = pod_specs(rendered(KUSTOMIZE / "overlays" / overlay))

@@ -10,10 +10,12 @@ import pytest
 from click.testing import CliRunner
 from tests.fakes.machine import put_tree
 
+from memqos.api.machine import Machine
 from memqos.api.snapshot import read_snapshot
 from memqos.cli.main import cli
-from memqos.converge.observing import observe_snapshot
-from memqos.converge.planning import Wanted, plan_of
+from memqos.converge.observing import Configuration, observe_snapshot
+from memqos.converge.planning import Wanted, ground_of, plan_of
+from memqos.errors import InputError
 from memqos.host.reach import Reach
 
 ROOT = Path(__file__).parents[2]
@@ -47,6 +49,40 @@ def test_a_node_kept_by_a_real_kubelet_is_converged(name: str) -> None:
     done = memqos("plan", "--snapshot", f"tests/nodes/{name}.json", "--release", "1.38")
     assert done.returncode == 0
     assert done.stdout.endswith("converged: nothing to change\n")
+
+
+def test_a_gate_that_is_asked_for_holds_though_the_kubelet_has_it_off(tmp_path: Path) -> None:
+    """Whoever lets memqos do what a kubelet could do as well turns it off there."""
+    kubelet = tmp_path / "kubelet.yaml"
+    kubelet.write_text(
+        "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
+        "cgroupDriver: cgroupfs\nfeatureGates: {MemoryQoS: false}\n"
+    )
+    on = ["--gate", "MemoryQoS=true", "--release", "1.38", "--policy", "TieredReservation"]
+    tree = ["--cgroup-root", "examples/tree/cgroup", "--pods", "examples/tree/pods.yaml"]
+    planned = memqos("plan", *tree, "--kubelet", str(kubelet), *on)
+    assert planned.stdout.endswith(" to set\n")
+    explained = memqos(
+        "explain", "examples/one.yaml", "--kubelet", str(kubelet), *on[:4], "-o", "json"
+    )
+    assert json.loads(explained.stdout)["terms"]["gates"]["MemoryQoS"] is True
+
+
+def test_an_older_kubelets_configuration_is_read_by_its_own_rules() -> None:
+    """The rules of a newer release may be wanted on a node whose kubelet it is not."""
+    file = Configuration(
+        "config.yaml",
+        b"apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
+        b"cgroupDriver: systemd\nfeatureGates: {CSIMigration: true, NodeSwap: false}\n",
+    )
+    machine = Machine(meminfo="MemTotal: 4194304 kB\n", kubelet="v1.26.1")
+    ground = ground_of(machine, file, None, Wanted(release="1.38", gates={"MemoryQoS": True}))
+    assert (str(ground.terms.release), ground.config.driver) == ("1.38", "systemd")
+    assert dict(ground.terms.release.gates)["MemoryQoS"] is True
+    assert any("v1.26.1: 1.38 refuses it" in note for note in ground.notes)
+    unknown = Machine(meminfo="MemTotal: 4194304 kB\n")
+    with pytest.raises(InputError, match="CSIMigration"):
+        ground_of(unknown, file, None, Wanted(release="1.38"))
 
 
 @pytest.mark.parametrize("name", RECORDED)

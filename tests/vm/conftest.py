@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from tests.vm.harness import deployment as deployments
 from tests.vm.harness import image as images
 from tests.vm.harness import tools
 from tests.vm.harness.image import Image
@@ -27,6 +28,15 @@ def image() -> Image:
 def payload(image: Image, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Asks for the image too, which is to say: only where there are machines."""
     return make_payload(tmp_path_factory.mktemp("payload"))
+
+
+@pytest.fixture(scope="session")
+def deployed(image: Image, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The payload with memqos's own image and all that deploys it."""
+    if obstacle := deployments.obstacle():
+        pytest.skip(obstacle)
+    made = deployments.deployment(tmp_path_factory.mktemp("made"))
+    return make_payload(tmp_path_factory.mktemp("payload"), made)
 
 
 @pytest.hookimpl(trylast=True)

@@ -8,8 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.overlays import pod_specs
+from tests.vm.harness import deployment, tools
 from tests.vm.harness import image as images
-from tests.vm.harness import tools
 from tests.vm.harness.declared import Undeclared, machines_of, shared
 from tests.vm.harness.image import PROJECT, Image
 from tests.vm.harness.initrd import initrd
@@ -71,6 +72,30 @@ def test_modules_that_want_the_same_machine_share_one(tmp_path: Path) -> None:
         (["test_c"], Topology(init="systemd")),
         (["test_d"], Topology(init="systemd")),
     ]
+
+
+def test_the_owners_are_mounted_once_their_comment_is_taken_away(tmp_path: Path) -> None:
+    made = dict(deployment.overlays(tmp_path / "kustomize"))
+    mounts = {}
+    for name in ("enforce", "owners"):
+        (spec,) = pod_specs(made[name])
+        mounts[name] = {mount["mountPath"] for mount in spec["containers"][0]["volumeMounts"]}
+    assert mounts["owners"] - mounts["enforce"] == {"/run/dbus", "/run/systemd", "/run/containerd"}
+
+
+def test_the_image_is_built_anew_when_what_goes_into_it_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deployment, "PROJECT", tmp_path)
+    for name in deployment.INGREDIENTS:
+        (tmp_path / name).mkdir(parents=True)
+    source = tmp_path / "src" / "module.py"
+    source.write_text("one = 1\n")
+    before = deployment.built()
+    source.with_suffix(".pyc").write_bytes(b"compiled")
+    assert deployment.built() == before
+    source.write_text("one = 2\n")
+    assert deployment.built() != before
 
 
 def test_a_report_tells_what_failed_and_what_it_printed() -> None:

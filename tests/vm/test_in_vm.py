@@ -23,11 +23,12 @@ def test_a_real_kernel_agrees(
     modules: list[Path],
     topology: Topology,
     image: Image,
-    payload: Path,
+    request: pytest.FixtureRequest,
     tmp_path: Path,
     subtests: pytest.Subtests,
 ) -> None:
     paths = tuple(str(module.relative_to(PROJECT)) for module in modules)
+    payload: Path = request.getfixturevalue("deployed" if topology.deployment else "payload")
     job = Job(paths, topology, image, payload)
     outcome = run(job, tmp_path)
     found = cases(outcome.junit)

@@ -81,12 +81,20 @@ def _cgroups(core: Reconciler) -> list[tuple[str, Cgroup]]:
     ]
 
 
+def _is_left(core: Reconciler, path: str) -> bool:
+    """Whether what differs at a cgroup is to be written: not at a pod that is only observed, unless
+    all are."""
+    pod = core.cgroups.pod_of(path)
+    wish = None if pod is None else core.aims.by_path.get(pod)
+    return core.configuration.mode == "observe" or wish is None or wish.mode == "enforce"
+
+
 def _about_values(core: Reconciler, cgroups: list[tuple[str, Cgroup]]) -> Iterator[Family]:
     page, known = core.desires.page_size, core.cgroups.by_path
     above = list(zip(_LEVELS, core.aims.above_now, strict=False))
     pending = [change for changes in tuple(core.pending.values()) for change in changes]
     counts = Counter(change.file for change in pending)
-    yield _one(names.CONVERGED, int(not pending))
+    yield _one(names.CONVERGED, int(not any(_is_left(core, change.path) for change in pending)))
     yield _family(
         names.PENDING_CHANGES, [Sample(labels(file=file), counts[file]) for file in FILES]
     )

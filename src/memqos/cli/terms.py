@@ -196,7 +196,7 @@ def _kubelet(
         return configured({}, release.minor), release
     kubelet = kubelet_in(document, release)
     notes += [f"{document.file}: {note}" for note in kubelet.notes]
-    return kubelet.config, kubelet.release
+    return kubelet.config, kubelet.release.with_gates(asked.gates)
 
 
 class _Given(NamedTuple):

@@ -1,12 +1,13 @@
 """A node as it should be, held against the node as it is."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
 from memqos.api.kubelet import STATIC, Driver, KubeletConfiguration, configured
-from memqos.api.kubelet.reading import kubelet_from
+from memqos.api.kubelet.reading import Kubelet, kubelet_from
 from memqos.api.machine import Machine
 from memqos.api.manifests.documents import read
 from memqos.api.node import (
@@ -19,7 +20,7 @@ from memqos.api.node import (
 )
 from memqos.api.resources import MEMORY
 from memqos.draw.scale import short_size
-from memqos.errors import InputError
+from memqos.errors import InputError, MemqosError, UnsupportedRelease
 from memqos.plan.changes import Comparison, compare, stored
 from memqos.plan.effective import Claim, Protection, effective
 from memqos.plan.names import CgroupNames, cgroup_names, outer
@@ -136,8 +137,10 @@ def ground_of(
         raise InputError("the node's memory is not known", field="meminfo")
     info = None if node is None else node.status.node_info
     stated = None if info is None else info.kubelet_version
-    version = wanted.release or stated or machine.kubelet or DEFAULT_MINOR
-    config, release = _configuration(configuration, Release.of(version, wanted.gates), notes)
+    own = stated or machine.kubelet
+    release = Release.of(wanted.release or own or DEFAULT_MINOR, wanted.gates)
+    config, release = _configuration(configuration, release, own, notes)
+    release = release.with_gates(wanted.gates)
     if driver is not None and driver != config.driver:
         notes.append(
             f"the cgroups are named by the {driver} driver, though the kubelet is "
@@ -197,8 +200,9 @@ def _is_about(what: str, kubepods: str) -> bool:
 
 
 def _configuration(
-    found: "Configuration | None", release: Release, notes: list[str]
+    found: "Configuration | None", release: Release, own: str | None, notes: list[str]
 ) -> tuple[KubeletConfiguration, Release]:
+    """The kubelet's configuration, and the release with the gates it sets."""
     if found is None:
         notes.append("no kubelet configuration is known: the kubelet's defaults are assumed")
         return configured({}, release.minor), release
@@ -208,10 +212,34 @@ def _configuration(
         try:
             kubelet = kubelet_from(document.data, release, file=found.name)
         except InputError as error:
-            raise document.refused(error.what, error.field or (), error.hint) from None
+            older = _read_by(own, document.data, release)
+            if older is None:
+                raise document.refused(error.what, error.field or (), error.hint) from None
+            kubelet = older
+            notes.append(
+                f"{found.name}: read as the kubelet here does, {own}: {release} refuses it: "
+                f"{error.what}"
+            )
         notes += [f"{found.name}: {note}" for note in kubelet.notes]
         return kubelet.config, kubelet.release
     raise InputError("no document", file=found.name)
+
+
+def _read_by(own: str | None, data: object, release: Release) -> Kubelet | None:
+    """A configuration by the rules of the kubelet that runs with it, for another release's plan.
+
+    Gates that the other does not have are left out. None where even that kubelet refuses it.
+    """
+    if own is None:
+        return None
+    try:
+        kubelet = kubelet_from(data, Release.of(own))
+    except MemqosError:
+        return None
+    for name, on in kubelet.config.feature_gates.items():
+        with suppress(UnsupportedRelease):
+            release = release.with_gates({name: on})
+    return Kubelet(kubelet.config, release, kubelet.notes)
 
 
 def _unaligned(

@@ -13,9 +13,9 @@ _LONGEST: Final = 8192
 """Bytes of a record: the kernel refuses to hand out one that does not fit."""
 _AT_ONCE: Final = 10_000
 _HINTS: Final = {
-    errno.EPERM: "kernel.dmesg_restrict is on: run with CAP_SYSLOG",
+    errno.EPERM: "run with CAP_SYSLOG, and not in a container that may not read devices",
     errno.EACCES: "run as root, or let the device be read",
-    errno.ENOENT: "mount the host's /dev/kmsg into the container",
+    errno.ENOENT: "of containers only privileged ones have it; kills are known by their counters",
 }
 
 

@@ -1,16 +1,20 @@
 """memqos agent at work in the machine, as a service would be."""
 
 import json
+import re
 import signal
 import socket
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from tests.vm.guest.support import wait_until
 
+PORT: Final = 9177
 PATIENCE: Final = 300.0
 """Seconds: it may start while a runtime keeps the machine busy."""
 
@@ -92,6 +96,24 @@ class Agent:
     def roll_back(self) -> None:
         command = [sys.executable, "-m", "memqos.cli.main", "rollback", "--journal"]
         subprocess.run([*command, str(self.folder / "run")], check=True, stdout=subprocess.DEVNULL)
+
+
+def asked(path: str, port: int = PORT) -> tuple[int, str]:
+    """What an agent answers at its port; 0 where there is none."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=20) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as refused:
+        return refused.code, ""
+    except OSError:
+        return 0, ""
+
+
+def metric(name: str) -> float:
+    """A metric by its name and labels."""
+    _, page = asked("/metrics")
+    (found,) = re.findall(rf"^{re.escape(name)} (\S+)$", page, re.MULTILINE)
+    return float(found)
 
 
 def _received(client: socket.socket) -> bytes:

@@ -21,7 +21,7 @@ from tests.vm.guest.support import ROOT, wait_until
 
 from memqos.errors import Unreachable
 from memqos.host import cri, grpc
-from memqos.host.protowire import Field, Message, decode, encode
+from memqos.host.protowire import Field, Many, Message, decode, encode
 from memqos.plan.names import CgroupNames, Driver, QosClass, cgroup_names, inner
 
 Handler = Literal["runc", "crun"]
@@ -52,15 +52,29 @@ HANDLER: Final = """
 """
 
 NODE_NETWORK: Final = 2
-NAMESPACES: Final[Message] = {"network": Field(1, "number")}
+OWN_PROCESSES: Final = 1
+NAMESPACES: Final[Message] = {"network": Field(1, "number"), "pid": Field(2, "number")}
+NUMBER: Final[Message] = {"value": Field(1, "number")}
+PROFILE: Final[Message] = {"profile_type": Field(1, "number")}
 SANDBOX_LINUX: Final[Message] = {
     "cgroup_parent": Field(1, "text"),
-    "security_context": Field(2, {"namespace_options": Field(1, NAMESPACES)}),
+    "security_context": Field(
+        2,
+        {
+            "namespace_options": Field(1, NAMESPACES),
+            "run_as_user": Field(3, NUMBER),
+            "privileged": Field(6, "flag"),
+            "run_as_group": Field(8, NUMBER),
+            "seccomp": Field(9, PROFILE),
+        },
+    ),
 }
 SANDBOX: Final[Message] = {
     "metadata": Field(
         1, {"name": Field(1, "text"), "uid": Field(2, "text"), "namespace": Field(3, "text")}
     ),
+    "log_directory": Field(3, "text"),
+    "labels": Field(6, "map"),
     "linux": Field(8, SANDBOX_LINUX),
 }
 RESOURCES: Final[Message] = {
@@ -68,18 +82,36 @@ RESOURCES: Final[Message] = {
     "cpu_shares": Field(3, "number"),
     "oom_score_adj": Field(5, "number"),
 }
+MOUNT: Final[Message] = {
+    "container_path": Field(1, "text"),
+    "host_path": Field(2, "text"),
+    "readonly": Field(3, "flag"),
+    "propagation": Field(5, "number"),
+}
+CONTEXT: Final[Message] = {
+    "capabilities": Field(
+        1, {"add_capabilities": Field(1, "texts"), "drop_capabilities": Field(2, "texts")}
+    ),
+    "privileged": Field(2, "flag"),
+    "namespace_options": Field(3, NAMESPACES),
+    "run_as_user": Field(5, NUMBER),
+    "readonly_rootfs": Field(7, "flag"),
+    "no_new_privs": Field(11, "flag"),
+    "run_as_group": Field(12, NUMBER),
+    "masked_paths": Field(13, "texts"),
+    "readonly_paths": Field(14, "texts"),
+    "seccomp": Field(15, PROFILE),
+}
 CONTAINER: Final[Message] = {
     "metadata": Field(1, {"name": Field(1, "text")}),
     "image": Field(2, {"image": Field(1, "text")}),
     "command": Field(3, "texts"),
+    "args": Field(4, "texts"),
+    "envs": Field(6, Many({"key": Field(1, "text"), "value": Field(2, "text")})),
+    "mounts": Field(7, Many(MOUNT)),
     "labels": Field(9, "map"),
-    "linux": Field(
-        15,
-        {
-            "resources": Field(1, RESOURCES),
-            "security_context": Field(2, {"namespace_options": Field(3, NAMESPACES)}),
-        },
-    ),
+    "log_path": Field(11, "text"),
+    "linux": Field(15, {"resources": Field(1, RESOURCES), "security_context": Field(2, CONTEXT)}),
 }
 RUN_SANDBOX: Final[Message] = {
     "config": Field(1, SANDBOX),
@@ -112,6 +144,10 @@ class Containerd:
         self.start()
         archive = Path("/var/tmp/images.tar")
         archive.write_bytes(_archive())
+        self.take_in(archive)
+
+    def take_in(self, archive: Path) -> None:
+        """Import images, as the documentation has it."""
         _run("ctr", "--namespace", "k8s.io", "images", "import", str(archive))
 
     def start(self) -> None:
@@ -137,9 +173,11 @@ class Containerd:
         assert self._process is not None
         self._process.send_signal(signal.SIGCONT)
 
-    def ask(self, method: str, message: Message, values: Mapping[str, Any]) -> dict[str, Any]:
-        answer = self._channel().call(f"{cri.SERVICE}/{method}", encode(message, values))
-        return decode(ID, answer)
+    def ask(
+        self, method: str, message: Message, values: Mapping[str, Any], answer: Message = ID
+    ) -> dict[str, Any]:
+        called = self._channel().call(f"{cri.SERVICE}/{method}", encode(message, values))
+        return decode(answer, called)
 
     def update(self, container: str, **resources: Any) -> None:
         """What a kubelet sends when it resizes a container."""

@@ -1,7 +1,10 @@
-"""Runs the commands that builds are made of."""
+"""Runs the commands that builds are made of, one build at a time."""
 
+import fcntl
 import shlex
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from tests.vm.harness.tools import program
@@ -25,6 +28,14 @@ def run(name: str, *arguments: str) -> None:
     if done.returncode:
         said = done.stdout[-4000:]
         raise BuildFailed(f"{shlex.join(command)}\nexited with {done.returncode}:\n{said}")
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Whoever comes first goes on, the others wait."""
+    with path.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def make_disk(disk: Path, folder: Path, *, size: str) -> None:

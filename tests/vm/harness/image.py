@@ -1,6 +1,5 @@
 """Builds the machines' root disk, kernel and initramfs, once for each recipe."""
 
-import fcntl
 import hashlib
 import os
 import re
@@ -8,12 +7,11 @@ import shlex
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 from tests.vm.harness import initrd, tools
-from tests.vm.harness.building import make_disk, run
+from tests.vm.harness.building import locked, make_disk, run
 
 HERE = Path(__file__).parent
 BOOT = HERE / "boot"
@@ -85,7 +83,7 @@ def image() -> Image:
     """The image of today's recipe; whoever comes first builds it, the others wait."""
     folder = _folder()
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(folder.parent / "lock"):
+    with locked(folder.parent / "lock"):
         if (ready := built()) is not None:
             return ready
         _remove_leftovers(folder.parent)
@@ -115,13 +113,6 @@ def _folder() -> Path:
 
 def _image_in(folder: Path) -> Image:
     return Image(folder / "vmlinuz", folder / "initrd", folder / "root.ext4")
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    with path.open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 def _remove_leftovers(folder: Path) -> None:

@@ -19,6 +19,7 @@ PACKAGES = {
     "dpkg-deb": "dpkg",
     "setpriv": "util-linux",
     "unshare": "util-linux",
+    "openssl": "openssl",
 }
 CHECKERS = {"promtool": "prometheus"}
 """What checks the files for Prometheus. The package starts a server: only CI installs it."""

@@ -26,6 +26,9 @@ class Topology(Struct, frozen=True, kw_only=True):
     recursive_protection: bool = True
     """Whether cgroups are mounted with memory_recursiveprot."""
 
+    deployment: bool = False
+    """Whether memqos's image and the rendered overlays are there, in `deployment`."""
+
     kernel_arguments: tuple[str, ...] = ()
     seconds_a_test: int = 240
     seconds_in_all: int = 900
