@@ -10,8 +10,9 @@ from tests.fakes.numa import MEMS, POOLS, Site, changes, full
 
 from memqos.api.snapshot import read_snapshot
 from memqos.converge.observing import Observation, observe_snapshot
-from memqos.converge.planning import Numa, Wanted, plan_of
+from memqos.converge.planning import Wanted, plan_of
 from memqos.errors import InputError
+from memqos.plan.terms import Numa
 
 NODES: Final = Path(__file__).parents[1] / "nodes"
 

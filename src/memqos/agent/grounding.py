@@ -1,6 +1,6 @@
 """What an agent's plans rest on: the machine, the kubelet's configuration, the names of cgroups."""
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -13,6 +13,9 @@ from memqos.host.cgroups import CgroupFs
 from memqos.host.machine import Roots, read_machine
 from memqos.host.versions import kubelet_version
 from memqos.plan.names import cgroup_names
+
+if TYPE_CHECKING:
+    from memqos.numa.machines import NumaMachine
 
 _DRIVERS: Final[tuple[Driver, ...]] = ("systemd", "cgroupfs")
 _KUBELET_CONFIG: Final = "config.yaml"
@@ -33,9 +36,10 @@ class Grounds:
         """What plans rest on under a configuration."""
         config = self._kubelet_config(told.kubelet_config)
         wanted = Wanted(
-            told.release, told.gates, told.policy, told.factor, placement=told.placement
+            told.release, told.gates, told.policy, told.factor, told.numa, told.placement
         )
-        mark = wanted, config, self._driver_there(self._cgroup_root)
+        nodes = None if told.numa == "off" else self._nodes()
+        mark = wanted, config, self._driver_there(self._cgroup_root), nodes
         if self._last is not None and mark == self._mark:
             return self._last
         machine = msgspec.structs.replace(read_machine(self._roots), kubelet=self._kubelet)
@@ -44,8 +48,15 @@ class Grounds:
         driver = self._driver_there(self._cgroup_root)
         if driver is not None and driver != ground.config.driver:
             ground = ground_of(machine, config, driver, wanted)
-        self._last, self._mark = ground, (wanted, config, driver)
+        ground = msgspec.structs.replace(ground, numa=nodes)
+        self._last, self._mark = ground, (wanted, config, driver, nodes)
         return ground
+
+    def _nodes(self) -> "NumaMachine | None":
+        """The machine's NUMA nodes: huge pages are set aside at any time."""
+        from memqos.numa.machines import machine_of_kernel
+
+        return machine_of_kernel(read_machine(self._roots))
 
     def _driver_there(self, root: str) -> Driver | None:
         """The driver that made the cgroups below a root; None where that is not clear."""

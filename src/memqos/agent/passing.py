@@ -57,6 +57,8 @@ def run_pass(
         except MemqosError as error:
             core.tally.fail("source", error)
             complete = False
+    if core.bindings is not None:
+        core.heard(hand.checkpoint(), now)
     steps = core.judge(hand.look(core.scope(now)), now)
     results, moved = hand.write(steps, core.tally) if steps else ([], [])
     core.settle(results, moved, clock())
@@ -68,11 +70,11 @@ def run_pass(
 def _regrounded(core: Reconciler, hand: Hand, now: float) -> bool:
     try:
         ground = hand.ground()
+        if ground != core.desires.ground:
+            core.follow(Desires(hand.configuration, ground, hand.own_cgroup()), now)
+            core.tally.say("info", "the node's own configuration has changed")
+            core.take(now)
     except MemqosError as error:
         core.tally.fail("configuration", error)
         return False
-    if ground != core.desires.ground:
-        core.tally.say("info", "the node's own configuration has changed")
-        core.follow(Desires(hand.configuration, ground, hand.own_cgroup()), now)
-        core.take(now)
     return True

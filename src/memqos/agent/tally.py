@@ -5,11 +5,12 @@ from typing import Final, Literal, NamedTuple
 
 from memqos.agent.configuration import Fight
 from memqos.agent.core.drift import Drift
+from memqos.agent.core.notices import Notice
 from memqos.plan.changes import Change
 from memqos.serve.exposition import Histogram
 
 Severity = Literal["debug", "info", "warning", "error"]
-ErrorKind = Literal["source", "read", "write", "journal", "configuration", "other"]
+ErrorKind = Literal["source", "read", "write", "journal", "configuration", "numa", "other"]
 
 _WRITE_BOUNDS: Final = (0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0)
 _RECONCILE_BOUNDS: Final = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0)
@@ -62,6 +63,11 @@ class Tally:
         """Count an error, and have it told."""
         self.errors[kind] += 1
         self.say("error", str(error), kind=kind)
+
+    def notice(self, pod: str, notice: Notice) -> None:
+        """Have something told that the author of a pod should know."""
+        hint = {} if notice.hint is None else {"hint": notice.hint}
+        self.say("warning", notice.what, pod=pod, reason=notice.reason, **hint)
 
     def drifted(self, drift: Drift) -> None:
         """Count a value that somebody else has changed, and have it told."""

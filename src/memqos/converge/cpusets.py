@@ -1,6 +1,7 @@
 """Which NUMA nodes a cgroup is bound to, and which those above it leave it."""
 
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 import msgspec
 
@@ -9,6 +10,9 @@ from memqos.converge.values import value_fault
 from memqos.host.cgroups import CgroupFs
 from memqos.plan.changes import Change
 from memqos.plan.mems import MEMS
+from memqos.plan.names import inner
+
+_SCOPE: Final = ".scope"
 
 
 class Permit(msgspec.Struct, frozen=True):
@@ -22,6 +26,14 @@ def bound_nodes(files: Mapping[str, str]) -> frozenset[int]:
     """The nodes of a cgroup's own cpuset.mems; none where it is not bound."""
     content = files.get(MEMS, "").strip()
     return frozenset() if value_fault(MEMS, content) else frozenset(nodes_in(content))
+
+
+def container_files(
+    path: str, cgroups: Mapping[str, Mapping[str, str]]
+) -> Mapping[str, str] | None:
+    """The files that bind a container, if it is there: crun's are in a cgroup within its scope."""
+    within = cgroups.get(inner(path)) if path.endswith(_SCOPE) else None
+    return cgroups.get(path) if within is None else within
 
 
 def permitted(path: str, cgroups: Mapping[str, Mapping[str, str]], nodes: Iterable[int]) -> Permit:

@@ -6,14 +6,14 @@ which turns what was read into steps, and `settle` with what came of them.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from memqos.agent.core.aims import Aims
 from memqos.agent.core.choice import Choice, choose
-from memqos.agent.core.desires import FILES, Desires
+from memqos.agent.core.desires import FILES, KEPT, Desires
 from memqos.agent.core.drift import YOUNG, Drift, Facts, Fights, Signposts, attribute
 from memqos.agent.core.guarding import Guard
-from memqos.agent.core.known import Cgroups, Changed, Known, Seen
+from memqos.agent.core.known import Cgroups, Changed, Checkpoint, Known, Seen
 from memqos.agent.core.schedule import AGAIN, Due, Schedule
 from memqos.agent.tally import Tally
 from memqos.agent.telling import tell_left_out, tell_of_wish, tell_written
@@ -22,8 +22,12 @@ from memqos.converge.steps import Moved, Step
 from memqos.converge.values import shown
 from memqos.converge.writing import FAILED, Result
 from memqos.plan.changes import Change, compare, parts
+from memqos.plan.mems import MEMS
 from memqos.plan.names import inner
 from memqos.plan.tree import Cgroup, Level, Tree
+
+if TYPE_CHECKING:
+    from memqos.agent.core.bindings import Bindings
 
 READ: Final = (*FILES, "memory.max", "memory.current")
 """What is read of every cgroup."""
@@ -38,6 +42,7 @@ class Scope(NamedTuple):
     """Cgroups to read with all that is in them."""
     alone: tuple[str, ...]
     """Cgroups to read by themselves."""
+    files: tuple[str, ...] = READ
 
 
 class Reconciler:
@@ -58,23 +63,37 @@ class Reconciler:
         self._pods: frozenset[str] = frozenset()
         self._choice = Choice()
         self._unnamed: dict[str, float] = {}
-        self._want(desires, now)
+        self._noticed: dict[str, frozenset[str]] = {}
+        self.bindings: Bindings | None = None
+        """Containers to be bound to NUMA nodes, where that is asked for."""
+        self._want(desires, self._bindings(desires, self.cgroups), now)
 
     def follow(self, desires: Desires, now: float) -> None:
         """Want something else from now on."""
         pods = self.told
-        if desires.names != self.cgroups.names:
-            self.cgroups = Cgroups(desires.names)
+        same = desires.names == self.cgroups.names
+        cgroups = self.cgroups if same else Cgroups(desires.names)
+        # It may be refused, and then all is as before.
+        bindings = self._bindings(desires, cgroups)
+        self.cgroups = cgroups
         for known in self.cgroups.by_path.values():
             known.held = {}
         self.pending.clear()
-        self._want(desires, now)
+        self._want(desires, bindings, now)
         self.accept(pods, now)
 
-    def _want(self, desires: Desires, now: float) -> None:
+    def _bindings(self, desires: Desires, cgroups: Cgroups) -> "Bindings | None":
+        if desires.configuration.numa == "off":
+            return None
+        from memqos.agent.core.bindings import bindings_of
+
+        return bindings_of(desires, cgroups, self.tally, self.bindings)
+
+    def _want(self, desires: Desires, bindings: "Bindings | None", now: float) -> None:
         self.desires = desires
         self.configuration = desires.configuration
-        self.aims = Aims(desires, self.cgroups, self.guard)
+        self.bindings = bindings
+        self.aims = Aims(desires, self.cgroups, self.guard, bindings)
         self.fights = Fights(self.configuration.fight)
         self.schedule = Schedule(now, polls=self.configuration.mode == "enforce")
 
@@ -87,6 +106,12 @@ class Reconciler:
             tell_of_wish(self.tally, wish)
             if wish.path is not None:
                 self.schedule.look_at(wish.path, now)
+
+    def heard(self, checkpoint: Checkpoint, now: float) -> None:
+        """The kubelet's memory_manager_state was looked at."""
+        if self.bindings is not None:
+            for pod in self.bindings.heard(checkpoint):
+                self.schedule.look_at(pod, now)
 
     def appeared(self, path: str, now: float) -> None:
         """A cgroup was made."""
@@ -123,10 +148,13 @@ class Reconciler:
     def scope(self, now: float) -> Scope:
         """What to read: the cgroups above the pods always, else what is due."""
         self._pods = self.schedule.take_pods(now)
-        names = self.desires.names
+        names, bindings = self.desires.names, self.bindings
+        files = READ if bindings is None else (*READ, MEMS)
         if self._due.whole:
-            return Scope((names.kubepods,), tuple(each.path for each in self.aims.reserved))
-        return Scope(tuple(sorted(self._pods)), names.levels)
+            above = () if bindings is None else bindings.above
+            alone = [*above, *[each.path for each in self.aims.reserved]]
+            return Scope((names.kubepods,), tuple(alone), files)
+        return Scope(tuple(sorted(self._pods)), names.levels, files)
 
     def judge(self, seen: Seen, now: float) -> tuple[Step, ...]:
         """What to write, given what was read of the scope."""
@@ -138,6 +166,9 @@ class Reconciler:
         affected = self._take_in(seen, now)
         other = self.aims.reconsider()
         tell_left_out(self.tally, self.aims, other)
+        if self.bindings is not None:
+            other |= self.bindings.update(affected, self.aims)
+        self._notify(affected | other)
         tree = {each.path: each for pod in affected | other for each in self.aims.of(pod)}
         tree |= {each.path: each for each in self.aims.above}
         if self._due.whole:
@@ -169,6 +200,17 @@ class Reconciler:
         )
         for pod in self._choice.waiting:
             self.schedule.look_at(pod, now if given_up else now + AGAIN)
+
+    def _notify(self, pods: Iterable[str]) -> None:
+        """Tell what the authors of pods should know, and each only once."""
+        for pod in pods:
+            notices = self.aims.notices(pod)
+            told = self._noticed.pop(pod, frozenset())
+            for notice in notices:
+                if notice.reason not in told:
+                    self.tally.notice(self.aims.by_path[pod].key, notice)
+            if notices:
+                self._noticed[pod] = frozenset([notice.reason for notice in notices])
 
     # What was seen.
 
@@ -254,9 +296,12 @@ class Reconciler:
                 known.right_at = now
                 known.held |= {
                     file: known.files[file]
-                    for file in FILES
+                    for file in KEPT
                     if file in known.files and file not in files
                 }
+                if MEMS not in cgroup.settings:
+                    # Bound by others, or not at all: whatever they do with it is no drift.
+                    known.held.pop(MEMS, None)
 
     # What was written.
 
@@ -309,6 +354,8 @@ class Reconciler:
             self.schedule.forget(each)
             self.fights.forget(each)
             self.pending.pop(each, None)
-            for file in FILES:
+            for file in KEPT:
                 self.drifts.pop((each, file), None)
+        if self.bindings is not None and path not in self.cgroups.pods:
+            self.bindings.vanished(path)
         self.aims.claims_changed()
