@@ -55,6 +55,14 @@ class Allotment:
         self.left_out |= left_out
         return {uid for uid in again if uid not in left_out}
 
+    def renew(self, manager: Manager) -> None:
+        """Give out the memory of another machine; who can stay does."""
+        residents = [
+            msgspec.structs.replace(each, bound=self._bound(each))
+            for each in self._residents.values()
+        ]
+        self._manager, self.left_out = settled(manager, sorted(residents, key=seniority))
+
     def _is_as_before(self, resident: Resident) -> bool:
         kept = self._residents.get(resident.uid)
         if kept is None or kept is resident:

@@ -152,13 +152,12 @@ class Allotting:
         gone = list(gone)
         for uid in gone:
             self._standing.pop(uid, None)
-        if machine == self._machine:
-            return self._allotment.update(residents, gone)
-        self._allotment = Allotment(self._manager(machine))
-        self._machine = machine
-        everybody = [resident for _, resident in self._standing.values()]
-        self._allotment.update(everybody)
-        return set(self._standing)
+        concerned = self._allotment.update((), gone)
+        if machine != self._machine:
+            self._allotment.renew(self._manager(machine))
+            self._machine = machine
+            concerned |= self._standing.keys()
+        return concerned | self._allotment.update(residents)
 
     def of(self, standing: Standing) -> Answer:
         if self._is_kubelets or not standing.ours or standing.uid not in self._allotment:
