@@ -413,6 +413,17 @@ class TestThoseAbove:
         assert "is bound to node 3" in told.what
 
 
+class TestCgroupsWithoutCpusets:
+    def test_are_told_of_and_looked_after_all_the_same(self, bed: Bed) -> None:
+        pod = full("g1", 100)
+        bed.run_pod(pod)
+        (place,) = container_paths(pod)
+        (bed.kernel.folder / place[1:] / MEMS).unlink()
+        bed.wait(70)
+        assert len(bed.said("the cpuset controller is not enabled")) == 1
+        assert bed.mi(place, "memory.min") == 100
+
+
 class TestWhereItIsNotForTheAgentToChoose:
     def test_it_does_not_start(self, folder: Path) -> None:
         with pytest.raises(InputError, match=r"assigns NUMA memory itself.*numa: state"):

@@ -1,7 +1,7 @@
 """Which NUMA nodes containers are to be bound to: what is assigned to a node, told pod by pod."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from memqos.agent.core.assigners import (
     Allotting,
@@ -18,7 +18,7 @@ from memqos.converge.assigning import beyond
 from memqos.converge.cpusets import bound_nodes, container_files, permitted
 from memqos.errors import InputError
 from memqos.numa.unreadable import loaded_from
-from memqos.plan.mems import bound_to
+from memqos.plan.mems import MEMS, bound_to
 from memqos.plan.names import inner
 from memqos.plan.tree import Cgroup, cgroup_uid, pod_cgroups
 
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from memqos.agent.core.aims import Aims
 
 
-_About = Literal["state", "nodes"]
+_About = Literal["state", "nodes", "cpuset"]
+_NO_CPUSET: Final = f"no container has a {MEMS}: the cpuset controller is not enabled for them"
 
 
 class Bindings:
@@ -51,6 +52,7 @@ class Bindings:
         self._tally = tally
         self._standing: dict[str, Standing] = {}
         self._gone: list[str] = []
+        self._can_bind: bool | None = None
         self._read: Checkpoint | None = None
 
     # What happens.
@@ -81,6 +83,7 @@ class Bindings:
         """Take in pods that were looked at; the others that are assigned something else by that."""
         here = {path: found for path in pods if (found := self._seen(path, aims)) is not None}
         self._standing |= here
+        self._fault("cpuset", _NO_CPUSET if self._can_bind is False else None)
         gone, self._gone = self._gone, []
         names = self._names
         above = self._cgroups.contents([*self.above, names.kubepods])
@@ -131,6 +134,7 @@ class Bindings:
                 there = self._cgroups.contents([each.path, inner(each.path)])
                 files = container_files(each.path, there)
                 if files is not None:
+                    self._can_bind = MEMS in files
                     yield each.container, bound_nodes(files)
 
     def _assign(self, path: str) -> bool:
