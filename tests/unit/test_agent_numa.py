@@ -38,7 +38,6 @@ from memqos.serve.exposition import exposition
 
 MEMS: Final = "cpuset.mems"
 RESTRICTED: Final = "topologyManagerPolicy: restricted\n"
-BY_POD: Final = RESTRICTED + "topologyManagerScope: pod\n"
 
 
 @pytest.fixture
@@ -242,12 +241,14 @@ class TestAnAgentThatIsStartedAgain:
         assert [bound(bed, pod) for pod in pods[1:]] == places
         assert bed.said("left as it is") == []
 
-    def test_counts_a_pod_with_resources_of_its_own_once(self, folder: Path) -> None:
+    @pytest.mark.parametrize("policy", ["restricted", "best-effort"])
+    def test_counts_a_pod_with_resources_of_its_own_once(self, folder: Path, policy: str) -> None:
         told: dict[str, Any] = {
             "numa": "allocate",
             "gates": {"PodLevelResourceManagers": True},
         }
-        bed = Bed(folder, BY_POD, **told)
+        kubelet = f"topologyManagerPolicy: {policy}\ntopologyManagerScope: pod\n"
+        bed = Bed(folder, kubelet, **told)
         pod = full("g1", 200, containers=("a", "b"))
         pod["spec"]["resources"] = stanza("600Mi", "600Mi", cpu=("4", "4"))
         pod["spec"]["containers"][1]["resources"] = {}
@@ -258,7 +259,8 @@ class TestAnAgentThatIsStartedAgain:
         bed.crash()
         bed.start(**told)
         bed.wait(70)
-        assert free(bed) == before
+        assert (bound(bed, pod), free(bed)) == (["0", "0"], before)
+        assert bed.said("left as it is") == []
 
     def test_does_not_write_what_is_in_place(self, bed: Bed) -> None:
         bed.run_pod(full("g1"))
@@ -372,6 +374,14 @@ class TestABindingThatOthersChange:
         bed.wait(70)
         assert bound(bed, pod) == ["0"]
         assert bed.core.tally.drifts[MEMS, "unknown"] == 1
+
+    def test_is_not_what_a_reload_goes_by(self, bed: Bed) -> None:
+        pods = [bed.run_pod(full(uid)) for uid in ("g1", "g2", "g3")]
+        bed.wait(10)
+        bed.kernel.set(container_paths(pods[0])[0], MEMS, "2")
+        bed.reload(resync=30.0)
+        bed.wait(2)
+        assert [bound(bed, pod) for pod in pods] == [["0"], ["1"], ["2"]]
 
     def test_is_no_drift_where_it_is_not_the_agents(self, bed: Bed) -> None:
         late = bed.run_pod(full("late", 5000))

@@ -25,9 +25,10 @@ class Agent:
         )
         self.agent: subprocess.Popen[str] | None = None
 
-    def start(self) -> None:
+    def start(self, **options: object) -> None:
         command = [sys.executable, "-m", "memqos.cli.main", "agent", "--mode", "enforce"]
         for name, value in {
+            **options,
             "pods": self.folder / "pods",
             "kubelet": self.folder / "kubelet.yaml",
             "journal": self.folder / "run",

@@ -125,16 +125,22 @@ class Following:
 class Allotting:
     """The agent assigns, by the rules of the Static policy, where the kubelet does not."""
 
-    def __init__(self, ground: Ground) -> None:
+    def __init__(self, ground: Ground, before: "Allotting | None" = None) -> None:
+        """`before` is who has given out memory until now: what it gave stays given."""
         if ground.numa is None:
             raise InputError(_NO_NODES, field="numa", hint="is /sys mounted?")
         if ground.config.memory_manager_policy == STATIC:
             raise InputError(KUBELET_ASSIGNS, field="numa", hint="numa: state goes by its state")
         self._ground = ground
         self._machine = ground.numa
-        self._allotment = Allotment(self._manager(ground.numa))
+        manager = self._manager(ground.numa)
+        self._allotment = Allotment(manager)
         self._standing: dict[str, tuple[Standing, Resident]] = {}
         self._is_kubelets = False
+        if before is not None:
+            self._standing = before._standing
+            self._allotment = before._allotment
+            self._allotment.renew(manager)
 
     @property
     def state(self) -> State:

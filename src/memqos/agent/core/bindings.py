@@ -167,12 +167,14 @@ class Bindings:
 def bindings_of(
     desires: Desires, cgroups: Cgroups, tally: Tally, before: Bindings | None
 ) -> Bindings | None:
-    """What a configuration asks for; a kubelet's state that was read before stays in force."""
+    """What a configuration asks for; what was given out or read before stays in force."""
     numa = desires.configuration.numa
     if numa == "off":
         return None
-    if numa == "allocate":
-        return Bindings(desires, cgroups, tally, Allotting(desires.ground))
     was = None if before is None else before.assigner
-    state = was.state if isinstance(was, Following) else None
-    return Bindings(desires, cgroups, tally, Following(desires.ground, state))
+    assigner: Assigner
+    if numa == "allocate":
+        assigner = Allotting(desires.ground, was if isinstance(was, Allotting) else None)
+    else:
+        assigner = Following(desires.ground, was.state if isinstance(was, Following) else None)
+    return Bindings(desires, cgroups, tally, assigner)
