@@ -375,6 +375,29 @@ class TestABindingThatOthersChange:
         assert bound(bed, pod) == ["0"]
         assert bed.core.tally.drifts[MEMS, "unknown"] == 1
 
+    def test_is_all_nodes_once_taken_back_where_there_are_processes(self, bed: Bed) -> None:
+        pod = bed.run_pod(full("g1"))
+        self.start_processes(bed, pod)
+        bed.settle()
+        results = bed.hand.roll_back().results
+        assert bound(bed, pod) == ["0-3"]
+        assert {result.end for result in results} == {"written"}
+        assert bed.hand.roll_back().results == ()
+
+    def test_of_others_is_taken_away_as_far_as_processes_let_go(self, bed: Bed) -> None:
+        pod = bed.run_pod(a_pod("u1", 64, 128))
+        self.start_processes(bed, pod)
+        bed.kernel.set(container_paths(pod)[0], MEMS, "3")
+        bed.wait(10)
+        steps = steps_of(bed)
+        bed.wait(130)
+        assert bound(bed, pod) == ["0-3"]
+        assert (steps, dict(bed.core.tally.drifts)) == ([], {})
+
+    def start_processes(self, bed: Bed, pod: dict[str, Any]) -> None:
+        bed.kernel.populated |= set(container_paths(pod))
+        (bed.kernel.folder / pod_path(pod)[1:] / f"{MEMS}.effective").write_text("0-3\n")
+
     def test_is_not_what_a_reload_goes_by(self, bed: Bed) -> None:
         pods = [bed.run_pod(full(uid)) for uid in ("g1", "g2", "g3")]
         bed.wait(10)

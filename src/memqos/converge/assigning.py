@@ -13,7 +13,7 @@ from memqos.api.kernel.nodelists import named_nodes
 from memqos.api.kubelet import STATIC, KubeletConfiguration
 from memqos.api.pod import Pod
 from memqos.converge.allocating import Allocated, allocate
-from memqos.converge.cpusets import permitted
+from memqos.converge.cpusets import bound_nodes, container_files, permitted
 from memqos.errors import InputError
 from memqos.numa.arriving import arriving
 from memqos.numa.requests import PodWants, wants_of
@@ -54,7 +54,12 @@ def assign(
     else:
         found = allocate(observation, tree, config, release)
     forbidden = dict(_forbidden(observation, tree, found.assignments))
-    kept = {place: each for place, each in found.assignments.items() if place not in forbidden}
+    free = set(_free(observation, tree))
+    kept = {
+        place: each
+        for place, each in found.assignments.items()
+        if place not in forbidden and (each.nodes or place not in free)
+    }
     notes = (*found.notes, *forbidden.values(), *_without_cpuset(observation, tree))
     return Assigned(with_mems(tree, kept), notes)
 
@@ -122,6 +127,13 @@ def beyond(
     )
 
 
+def is_free(
+    bound: frozenset[int], path: str, cgroups: Mapping[str, Mapping[str, str]], known: Sequence[int]
+) -> bool:
+    """Whether a container is bound to all nodes it could use: nothing is to be taken back then."""
+    return bool(bound) and bound.issuperset(permitted(path, cgroups, known or bound).nodes)
+
+
 def _wants(pods: tuple[Pod, ...], tree: Tree, release: Release) -> Iterator[tuple[str, PodWants]]:
     planned = {cgroup.uid for cgroup in tree.cgroups.values()}
     for pod in pods:
@@ -150,6 +162,16 @@ def _forbidden(
         why = beyond(assignment, cgroup.path, observation.cgroups, known)
         if why is not None:
             yield place, f"{_called(cgroup)}: {why}"
+
+
+def _free(observation: "Observation", tree: Tree) -> Iterator[Place]:
+    """Containers that are bound, but to all nodes they could use."""
+    known = [node.number for node in observation.machine.numa_nodes]
+    for cgroup in tree.cgroups.values():
+        place, files = place_of(cgroup), container_files(cgroup.path, observation.cgroups) or {}
+        bound = bound_nodes(files)
+        if place is not None and is_free(bound, cgroup.path, observation.cgroups, known):
+            yield place
 
 
 def _without_cpuset(observation: "Observation", tree: Tree) -> Iterator[str]:

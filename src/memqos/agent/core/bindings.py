@@ -14,7 +14,7 @@ from memqos.agent.core.desires import Desires, Wish
 from memqos.agent.core.known import Cgroups, Checkpoint
 from memqos.agent.core.notices import Notice
 from memqos.agent.tally import Tally
-from memqos.converge.assigning import beyond
+from memqos.converge.assigning import beyond, is_free
 from memqos.converge.cpusets import bound_nodes, container_files, permitted
 from memqos.errors import InputError
 from memqos.numa.unreadable import loaded_from
@@ -148,7 +148,10 @@ class Bindings:
         assigned = dict(answer.assignments)
         for container, assignment in answer.assignments.items():
             why = beyond(assignment, paths[container], above, self._nodes)
-            if why is not None:
+            bound = standing.bound.get(container, frozenset())
+            if not assignment.nodes and is_free(bound, paths[container], above, self._nodes):
+                del assigned[container]
+            elif why is not None:
                 del assigned[container]
                 notices.append(Notice("NumaBeyondParent", f"{container} {why}"))
         is_new = assigned != self.assigned.get(path)

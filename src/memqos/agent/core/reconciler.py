@@ -321,6 +321,9 @@ class Reconciler:
     def _written(self, change: Change, known: Known, now: float) -> None:
         value = shown(change.file, change.new, self.desires.page_size)
         known.files[change.file] = known.held[change.file] = value
+        if change.file == MEMS and not value:
+            # With processes in it a cgroup keeps a list, and that of all nodes will do.
+            del known.held[MEMS]
         known.right_at = now
         tell_written(self.tally, change, value)
         rest = [
