@@ -27,7 +27,7 @@ ci_tools := $(if $(filter true,$(CI)),$(shell [ `id -u` = 0 ] && command -v apt-
 .DELETE_ON_ERROR:
 
 help:
-	@echo 'make demo      explain the bundled examples'
+	@echo 'make demo      show the main job on the bundled examples'
 	@echo 'make test      lint, then all tests'
 	@echo 'make vm-tools  as root: what the tests on a real kernel need'
 	@echo 'make browser-tools  as root: what the tests in a real browser need'
@@ -43,6 +43,9 @@ demo: $(venv)/.stamp
 	$(call show,explain examples/shop.yaml $(on_node))
 	$(call show,explain examples/one.yaml --capacity 16Gi --why)
 	$(call show,explain examples/one.yaml --capacity 16Gi --compare 1.22$(comma)1.27$(comma)1.36$(comma)1.37)
+	$(call show,plan --snapshot tests/nodes/numa.json --policy None) || [ $$? -eq 2 ]  # as plan says that there is something to change
+	$(call show,why pod/api-1 -n shop --records examples/records)
+	$(call show,audit examples/cluster/dump.json --usage examples/cluster/metrics.json)
 	@$(bin)/memqos explain examples/ide.yaml $(on_node) -o svg > $(venv)/ide.svg
 	@printf '\nThe picture of a pod is in $(venv)/ide.svg; made with explain -o svg.\n'
 

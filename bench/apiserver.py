@@ -10,6 +10,7 @@ import os
 import resource
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -30,6 +31,7 @@ EVENTS = 3_000
 ASKED_MIB = 60
 HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 LIST = "/api/v1/pods"
+GO, POSTED = "/go", "/posted"
 
 
 class _Page(msgspec.Struct):
@@ -48,7 +50,7 @@ class _Spent(NamedTuple):
 def report() -> Iterator[str]:
     """Best of several rounds, taken in turns; memory and CPU time of a process of its own."""
     into_pods = msgspec.json.Decoder(_Page)
-    with _server() as port:
+    with server() as port:
         _listed(port)
         bare, ours = _best_in_turns(
             lambda: _downloaded(port, into_pods.decode), lambda: _listed(port)
@@ -151,13 +153,14 @@ def _resident() -> float:
 
 
 @contextmanager
-def _server() -> Iterator[int]:
+def server(*options: str) -> Iterator[int]:
+    """Its port; `gated`, it tells of events only once it was asked for /go."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "bench.apiserver", "serve"],
+        [sys.executable, "-m", "bench.apiserver", "serve", *options],
         cwd=HERE,
         stdout=subprocess.PIPE,
         text=True,
-        env=_environment(),
+        env=environment(),
     )
     try:
         assert process.stdout is not None
@@ -174,15 +177,15 @@ def _child(*arguments: str) -> str:
         stdout=subprocess.PIPE,
         text=True,
         check=True,
-        env=_environment(),
+        env=environment(),
     ).stdout
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join([f"{HERE}/src", *sys.path])}
 
 
-def _pod(number: int, version: int, phase: str = "Running") -> dict[str, Any]:
+def a_pod(number: int, version: int, phase: str = "Running") -> dict[str, Any]:
     """A pod with all that surrounds what memqos looks at."""
     fields = {f"f:field-{index}": {".": {}, "f:value": {}} for index in range(40)}
     probe = {"httpGet": {"path": "/healthz", "port": 8080}, "periodSeconds": 10}
@@ -232,9 +235,9 @@ def _pod(number: int, version: int, phase: str = "Running") -> dict[str, Any]:
                 for kind in ("Initialized", "Ready", "ContainersReady", "PodScheduled")
             ],
             "containerStatuses": [
-                {"name": name, "containerID": f"containerd://{number:064x}", "ready": True,
+                {"name": name, "containerID": f"containerd://{number:063x}{index}", "ready": True,
                  "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}}
-                for name in names
+                for index, name in enumerate(names)
             ],
         },
     }  # fmt: skip
@@ -244,15 +247,32 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     pages: dict[tuple[bool, str], bytes]
     events: list[bytes]
+    gate: threading.Event
+    """Nothing happens before it is open."""
+    posted = 0
 
     def do_GET(self) -> None:
         parts = urlsplit(self.path)
         query = dict(parse_qsl(parts.query))
+        if parts.path == GO:
+            self.gate.set()
+        if parts.path in (GO, POSTED):
+            self._answer(b"%d" % type(self).posted)
+            return
         if "watch" in query:
             self._watch(parts.path)
             return
         of_node = "fieldSelector" in query
         body = self.pages[of_node, query.get("continue", "")] if parts.path == LIST else _NODES
+        self._answer(body)
+
+    def do_POST(self) -> None:
+        """Events on pods."""
+        self.rfile.read(int(self.headers["Content-Length"]))
+        type(self).posted += 1
+        self._answer(b"{}")
+
+    def _answer(self, body: bytes) -> None:
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -262,6 +282,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(200)
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
+        self.wfile.flush()
+        self.gate.wait()
         for event in self.events if path == LIST else ():
             self.wfile.write(b"%x\r\n%s\r\n" % (len(event), event))
         time.sleep(3600)
@@ -275,8 +297,11 @@ _NODES = msgspec.json.encode(
 )
 
 
-def _serve() -> None:
-    all_pods = [_pod(number, number) for number in range(PODS)]
+def _serve(*, gated: bool) -> None:
+    _Handler.gate = threading.Event()
+    if not gated:
+        _Handler.gate.set()
+    all_pods = [a_pod(number, number) for number in range(PODS)]
     pages = {}
     for start in range(0, PODS, PAGE):
         metadata = {"resourceVersion": str(PODS)}
@@ -292,7 +317,7 @@ def _serve() -> None:
         msgspec.json.encode(
             {
                 "type": "MODIFIED",
-                "object": _pod(
+                "object": a_pod(
                     number % FOLLOWED, PODS + number, phases[number // FOLLOWED % len(phases)]
                 ),
             }
@@ -307,6 +332,6 @@ def _serve() -> None:
 
 if __name__ == "__main__":
     if sys.argv[1] == "serve":
-        _serve()
+        _serve(gated="gated" in sys.argv)
     else:
         _follow(int(sys.argv[2]))

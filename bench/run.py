@@ -22,6 +22,7 @@ BENCHES = (
     "witness",
     "audit",
     "apiserver",
+    "agent_in_cluster",
 )
 """A module each, with a function `report` that yields lines."""
 

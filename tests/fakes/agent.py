@@ -142,7 +142,10 @@ class Pods:
 class Bed:
     """A node under an agent that is stepped by hand."""
 
-    def __init__(self, folder: Path, kubelet: str = "", **told: Any) -> None:
+    kubelet = KUBELET
+
+    def __init__(self, folder: Path, *more: str, **told: Any) -> None:
+        """`more` is what the kubelet's configuration says besides."""
         self.folder = folder
         self.kernel = FakeKernel(folder)
         self.now = 1000.0
@@ -154,7 +157,7 @@ class Bed:
                 self.kernel.make(path)
         put(folder / "proc", PROC)
         put(folder / "sys", numa_sys())
-        put(folder / "kubelet", {"config.yaml": KUBELET + kubelet})
+        put(folder / "kubelet", {"config.yaml": "".join([self.kubelet, *more])})
         self.start(**told)
 
     def start(self, **told: Any) -> None:
@@ -169,7 +172,8 @@ class Bed:
             self.kernel,
             Direct(self.kernel, 10),
         )
-        self.hand.source = self.pods
+        if not self.configuration.pods.cluster:
+            self.hand.source = self.pods
         self.core = started(self.hand, self.now)
 
     def reload(self, **told: Any) -> None:

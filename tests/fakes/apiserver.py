@@ -131,6 +131,7 @@ class FakeApiServer:
                 "namespaces": "Namespace",
                 "limitranges": "LimitRange",
                 "resourcequotas": "ResourceQuota",
+                "events": "Event",
             }.items()
         }
         self.faults = Faults()
@@ -141,6 +142,8 @@ class FakeApiServer:
         """Path → what is answered there, whatever was asked."""
         self.refusals: list[tuple[int, dict[str, str]]] = []
         """Answered first, one a request."""
+        self.forbidden: set[tuple[str, str]] = set()
+        """Methods and plurals that nobody has the right to."""
         self.bookmarks = 0.5
         """Seconds between two of them."""
         self.page_hook: Callable[[], None] = lambda: None
@@ -180,7 +183,7 @@ def pod(name: str, node: str | None = "node-1", **more: Any) -> Object:
 
 @contextlib.contextmanager
 def fake_api_server(
-    identity: Identity | None = None, clients: Path | None = None
+    identity: Identity | None = None, clients: Path | None = None, port: int = 0
 ) -> Iterator[FakeApiServer]:
     """Serve until the block is left."""
     fake = FakeApiServer()
@@ -192,7 +195,7 @@ def fake_api_server(
         def handle_error(self, request: Any, client_address: Any) -> None:
             """Clients that hang up are what many tests are about."""
 
-    server = Server(("127.0.0.1", 0), type("Handler", (_Handler,), {"fake": fake}))
+    server = Server(("127.0.0.1", port), type("Handler", (_Handler,), {"fake": fake}))
     if identity is not None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(identity.cert, identity.key)
@@ -239,7 +242,7 @@ class _Handler(BaseHTTPRequestHandler):
         query = dict(parse_qsl(parts.query))
         fake.asked.append(Asked(self.command, parts.path, query, dict(self.headers), body))
         if not self._turned_away():
-            self._routed(parts.path, query)
+            self._routed(parts.path, query, body)
 
     def _turned_away(self) -> bool:
         """Whether the request was answered without a look at what it asks for."""
@@ -259,13 +262,19 @@ class _Handler(BaseHTTPRequestHandler):
             return True
         return False
 
-    def _routed(self, path: str, query: dict[str, str]) -> None:
+    def _routed(self, path: str, query: dict[str, str], body: bytes) -> None:
         fake = self.fake
         *_, parent, last = ["", "", *path.strip("/").split("/")]
         if path in fake.answers:
             self._answer(*fake.answers[path])
-        elif not path.startswith("/api/v1/"):
+        elif not path.startswith(("/api/v1/", "/apis/events.k8s.io/v1/")):
             self._status(404, "the server could not find the requested resource")
+        elif fake.forbidden & {(self.command, last), (self.command, parent)}:
+            self._status(403, 'forbidden: User "jane" cannot do that', reason="Forbidden")
+        elif self.command == "POST":
+            self._create(fake.stores[last], msgspec.json.decode(body))
+        elif self.command == "PATCH":
+            self._patch(fake.stores[parent], path, msgspec.json.decode(body))
         elif last in fake.stores:
             namespace = parent if "/namespaces/" in path and last != "namespaces" else ""
             asked = self._watch if "watch" in query else self._list
@@ -275,10 +284,20 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self._status(404, "the server could not find the requested resource")
 
+    def _create(self, store: Store, item: Object) -> None:
+        metadata = item["metadata"]
+        if (metadata.get("namespace", ""), metadata["name"]) in store.objects:
+            return self._status(409, "already exists", reason="AlreadyExists")
+        return self._json(201, store.put(item))
+
+    def _patch(self, store: Store, path: str, changed: Object) -> None:
+        found = store.objects.get(_key_in(path))
+        if found is None:
+            return self._status(404, "not found")
+        return self._json(200, store.put({**found, **changed}))
+
     def _get(self, store: Store, name: str, path: str) -> None:
-        steps = path.strip("/").split("/")
-        namespace = steps[steps.index("namespaces") + 1] if "namespaces" in steps[:-2] else ""
-        found = store.objects.get((namespace, name))
+        found = store.objects.get(_key_in(path))
         if found is None:
             return self._status(404, f'{store.kind.lower()}s "{name}" not found')
         return self._json(200, {"kind": store.kind, "apiVersion": "v1", **found})
@@ -302,9 +321,11 @@ class _Handler(BaseHTTPRequestHandler):
                 return self._status(504, "Too large resource version", details=details)
             state = [each for _, each in sorted(store.as_of(int(at)).items()) if wanted(each)]
         page = state[int(start) : int(start) + limit] if limit else state
-        metadata = {"resourceVersion": at}
+        metadata: Object = {"resourceVersion": at}
         if limit and int(start) + limit < len(state):
             metadata["continue"] = f"{at}/{int(start) + limit}"
+            if "labelSelector" not in query and "fieldSelector" not in query:
+                metadata["remainingItemCount"] = len(state) - int(start) - limit
         self._json(
             200,
             {"kind": f"{store.kind}List", "apiVersion": "v1", "metadata": metadata, "items": page},
@@ -423,18 +444,25 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
 
+def _key_in(path: str) -> Key:
+    """Namespace and name of the object that a path ends in."""
+    steps = path.strip("/").split("/")
+    namespace = steps[steps.index("namespaces") + 1] if "namespaces" in steps[:-2] else ""
+    return namespace, steps[-1]
+
+
 class _Wanted(NamedTuple):
     """A selection, as far as this server knows them."""
 
     namespace: str
-    node: str | None
+    fields: dict[str, str]
     labels: dict[str, str]
 
     def __call__(self, item: Object) -> bool:
         metadata = item["metadata"]
         if self.namespace and metadata.get("namespace") != self.namespace:
             return False
-        if self.node is not None and item.get("spec", {}).get("nodeName") != self.node:
+        if any(_at(item, path) != value for path, value in self.fields.items()):
             return False
         return all(
             metadata.get("labels", {}).get(key) == value for key, value in self.labels.items()
@@ -442,12 +470,17 @@ class _Wanted(NamedTuple):
 
 
 def _wanted(query: dict[str, str], namespace: str) -> _Wanted:
-    node = None
-    for term in filter(None, query.get("fieldSelector", "").split(",")):
-        if term.startswith("spec.nodeName="):
-            node = term.partition("=")[2]
+    terms = filter(None, query.get("fieldSelector", "").split(","))
+    fields = dict(term.split("=", 1) for term in terms if "!=" not in term)
     labels = dict(term.split("=") for term in query.get("labelSelector", "").split(",") if term)
-    return _Wanted(namespace, node, labels)
+    return _Wanted(namespace, fields, labels)
+
+
+def _at(item: Object, path: str) -> object:
+    found: Any = item
+    for step in path.split("."):
+        found = (found or {}).get(step)
+    return found
 
 
 def _event(kind: str, written: Written, wanted: _Wanted) -> bytes:

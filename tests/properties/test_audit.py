@@ -8,7 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from memqos.cli.audit_reading import Order, Survey
+from memqos.cli.audit_reading import Survey
+from memqos.cli.audit_sharing import Order
 from memqos.findings.counting import Sizes
 from memqos.findings.tallies import Tallies
 from memqos.host import dumps

@@ -291,3 +291,77 @@ def test_the_pods_of_a_snapshot_are_admitted_anew() -> None:
 @pytest.mark.parametrize("arguments", [["-"], ["--namespace-state", STATE]])
 def test_wrong_usage_exits_with_64(arguments: list[str]) -> None:
     assert memqos("admit", *arguments).code == 64
+
+
+class TestAPolicy:
+    POLICY = """
+apiVersion: memqos.io/v1alpha1
+kind: AdmissionPolicy
+rules:
+- {id: no-best-effort, check: class, forbid: [BestEffort]}
+- {id: near, check: limit-ratio, most: 2, mode: warn}
+- {id: small, check: bounds, of: requests, most: 1Gi, only: {namespaces: [shop]}}
+"""
+
+    @pytest.fixture
+    def policy(self, tmp_path: Path) -> str:
+        (tmp_path / "policy.yaml").write_text(self.POLICY)
+        return str(tmp_path / "policy.yaml")
+
+    def pod(self, folder: Path, resources: str, namespace: str = "shop") -> str:
+        (folder / "pod.yaml").write_text(
+            f"apiVersion: v1\nkind: Pod\nmetadata: {{name: p, namespace: {namespace}}}\n"
+            f"spec: {{containers: [{{name: a, image: i, resources: {resources}}}]}}\n"
+        )
+        return str(folder / "pod.yaml")
+
+    def test_refuses_a_pod_that_breaks_a_rule(self, tmp_path: Path, policy: str) -> None:
+        code, out, _ = memqos("admit", self.pod(tmp_path, "{}"), "--policy", policy)
+        assert code == 2
+        assert "pod/p in shop  refused by the policy\n  no-best-effort: " in out
+
+    def test_warns_and_lets_in(self, tmp_path: Path, policy: str) -> None:
+        wide = "{requests: {memory: 64Mi}, limits: {memory: 1Gi}}"
+        code, out, _ = memqos("admit", self.pod(tmp_path, wide), "--policy", policy)
+        assert code == 0
+        assert "  warning: near: container a has a memory limit of 1Gi" in out
+
+    def test_is_about_the_pods_it_names(self, tmp_path: Path, policy: str) -> None:
+        large = "{requests: {memory: 2Gi}, limits: {memory: 2Gi}}"
+        assert memqos("admit", self.pod(tmp_path, large), "--policy", policy)[0] == 2
+        assert memqos("admit", self.pod(tmp_path, large, "other"), "--policy", policy)[0] == 0
+
+    def test_judges_what_limit_ranges_have_filled_in(self, tmp_path: Path, policy: str) -> None:
+        state = tmp_path / "state.yaml"
+        state.write_text(
+            "apiVersion: v1\nkind: LimitRange\nmetadata: {name: r, namespace: shop}\n"
+            "spec: {limits: [{type: Container, default: {memory: 64Mi}}]}\n"
+        )
+        arguments = ("admit", self.pod(tmp_path, "{}"), "--policy", policy)
+        assert memqos(*arguments, "--namespace-state", str(state))[0] == 0
+
+    def test_that_refuses_charges_no_quota(self, tmp_path: Path, policy: str) -> None:
+        state = tmp_path / "state.yaml"
+        state.write_text(
+            "apiVersion: v1\nkind: ResourceQuota\nmetadata: {name: q, namespace: shop}\n"
+            "spec: {hard: {pods: 5}}\nstatus: {hard: {pods: 5}, used: {pods: 1}}\n"
+        )
+        done = memqos(
+            *("admit", self.pod(tmp_path, "{}"), "--policy", policy),
+            *("--namespace-state", str(state), "-o", "json"),
+        )
+        assert done.code == 2
+        (pod,) = done.data["pods"]
+        assert pod["refusedBy"] == "the policy"
+        assert [(each["rule"], each["mode"]) for each in pod["breaches"]] == [
+            ("no-best-effort", "refuse")
+        ]
+        assert pod["quota"] is None
+        assert done.data["quotas"]["shop"]["q"]["used"] == {"pods": "1"}
+
+    def test_that_cannot_hold_is_refused_where_it_stands(self, tmp_path: Path) -> None:
+        code, _, err = memqos(
+            "admit", self.pod(tmp_path, "{}"), "--policy", "examples/broken/policy.yaml"
+        )
+        assert code == 1
+        assert "policy.yaml:5:10" in err

@@ -1,16 +1,23 @@
 """An agent that has its pods from the API server."""
 
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
+from tests.fakes.agent import KUBELET, LEVELS, MEMORY, MI, Bed, a_pod
 from tests.fakes.apiserver import FakeApiServer, fake_api_server, pod
+from tests.fakes.asking import with_openssl
+from tests.fakes.kubelet import FakeKubelet, Identity, fake_kubelet, self_signed
+from tests.fakes.node import memory_folder
 
 from memqos.agent.configuration import Source
 from memqos.agent.configuration.reading import configuration_from
-from memqos.agent.pod_source import source_of, stop
+from memqos.agent.pod_source import followed_by, node_of, source_of, stop
 from memqos.errors import InputError
+from memqos.host.apiserver.access import Access, Cluster, User
 
 
 @pytest.fixture
@@ -55,3 +62,259 @@ def test_a_cluster_takes_the_place_of_the_default_folder(tmp_path: Path) -> None
     file.write_text(f"{head}pods: {{nodeName: node-1}}\n")
     with pytest.raises(InputError, match=r"set pods\.cluster"):
         configuration_from(str(file), {}, {})
+
+
+GI = 1 << 30
+FACTOR = 0.5
+RESERVED = KUBELET + "kubeReserved: {memory: 256Mi}\nevictionHard: {memory.available: 100Mi}\n"
+
+
+def a_node(allocatable: str, version: str = "v1.38.0", **more: Any) -> dict[str, Any]:
+    """As a kubelet publishes it."""
+    return {
+        "metadata": {"name": "node"},
+        "status": {
+            "capacity": {"cpu": "4", "memory": f"{MEMORY >> 10}Ki", "pods": "110"},
+            "allocatable": {"cpu": "4", "memory": allocatable, "pods": "110"},
+            "nodeInfo": {"kubeletVersion": version},
+            **more,
+        },
+    }
+
+
+def unlimited() -> dict[str, Any]:
+    """A pod whose memory.high follows from what the node leaves to pods."""
+    manifest = a_pod("u1")
+    del manifest["spec"]["containers"][0]["resources"]["limits"]
+    return manifest
+
+
+class Reserving(Bed):
+    """A node whose kubelet keeps memory back."""
+
+    kubelet = RESERVED
+
+
+class Node:
+    """An agent stepped by hand, on a node that a cluster speaks of."""
+
+    running: ClassVar[list[Bed]] = []
+
+    def __init__(
+        self, folder: Path, server: FakeApiServer, node: dict[str, Any], **told: Any
+    ) -> None:
+        self.server = server
+        server.stores["nodes"].put(node)
+        server.pods.put(unlimited())
+        self.bed = Reserving(
+            folder,
+            pods=Source(files=(), cluster=True, node_name="node"),
+            events=False,
+            release=None,
+            **told,
+        )
+        self.running.append(self.bed)
+        self.path = f"{LEVELS[1]}/podu1/u1a"
+        for path in (f"{LEVELS[1]}/podu1", self.path):
+            self.bed.kernel.make(path)
+        self.bed.settle()
+
+    def high(self) -> int:
+        return int(self.bed.read(self.path, "memory.high"))
+
+    def tell(self, node: dict[str, Any]) -> None:
+        """The Node changes, and the agent hears of it."""
+        before = node_of(self.bed.hand.source)
+        self.server.stores["nodes"].put(node)
+        until = time.monotonic() + 30
+        while node_of(self.bed.hand.source) == before:
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        self.bed.core.schedule.ask(self.bed.now)
+        self.bed.wait(5)
+
+
+def expected(unreserved: int) -> int:
+    """The rule: from the request on, a share of what lies up to what is left to pods."""
+    request = 64 << 20
+    return int((request + (unreserved - request) * FACTOR) // 4096) * 4096
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    with memory_folder() as made:
+        yield made
+        while Node.running:
+            Node.running.pop().crash()
+
+
+class TestTheNode:
+    def test_says_what_is_left_to_pods(self, folder: Path, server: FakeApiServer) -> None:
+        # By the file 256Mi are reserved; flags of the kubelet have made it 1Gi.
+        node = Node(folder, server, a_node("2972Mi"))
+        assert node.high() == expected(3 * GI)
+        assert node.high() != expected(MEMORY - 256 * MI)
+        said = node.bed.said("the Node leaves 3Gi to pods")
+        assert "where the kubelet's configuration would leave 3.75Gi" in said[0].what
+
+    def test_and_the_file_where_it_does_not(self, folder: Path, server: FakeApiServer) -> None:
+        node = Node(folder, server, {"metadata": {"name": "node"}})
+        assert node.high() == expected(MEMORY - 256 * MI)
+
+    def test_that_changes_is_followed(self, folder: Path, server: FakeApiServer) -> None:
+        node = Node(folder, server, a_node("2972Mi"))
+        node.tell(a_node("1948Mi"))
+        assert node.high() == expected(2 * GI)
+        node.tell(a_node("3996Mi"))
+        assert node.high() == expected(4 * GI)
+
+    def test_that_only_lives_on_changes_nothing(self, folder: Path, server: FakeApiServer) -> None:
+        node = Node(folder, server, a_node("2972Mi"))
+        before = node.bed.core.desires
+        changed = a_node("2972Mi")
+        changed["metadata"]["labels"] = {"zone": "a"}
+        node.tell(changed)
+        assert node.bed.core.desires is before
+
+    def test_says_the_release(self, folder: Path, server: FakeApiServer) -> None:
+        node = Node(folder, server, a_node("2972Mi", "v1.34.2+k3s1"), policy="TieredReservation")
+        assert node.bed.core.desires.ground.terms.release.minor == 34
+        assert node.bed.said("policy TieredReservation is ignored")
+
+    def test_never_has_more_than_the_machine(self, folder: Path, server: FakeApiServer) -> None:
+        boast = a_node("999Gi")
+        boast["status"]["capacity"]["memory"] = "1000Gi"
+        node = Node(folder, server, boast)
+        assert node.bed.core.desires.ground.capacity.memory == MEMORY
+        assert node.high() == expected(MEMORY)
+
+    def test_that_is_not_heard_of_any_more_is_told_and_keeps_its_values(
+        self, folder: Path, server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("memqos.agent.pod_source._SILENT", 0.0)
+        node = Node(folder, server, a_node("2972Mi"))
+        before = node.high()
+        source = followed_by(node.bed.hand.source)
+        assert source is not None
+        server.stopping = True
+        until = time.monotonic() + 30
+        while source.fault is None:
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        node.bed.wait(130)
+        assert node.bed.core.tally.errors["source"] >= 1
+        assert node.high() == before
+
+    def test_that_makes_no_sense_is_told_and_the_file_holds(
+        self, folder: Path, server: FakeApiServer
+    ) -> None:
+        node = Node(folder, server, a_node("lots"))
+        (said,) = node.bed.said("what the Node says is left aside")
+        assert said.severity == "warning"
+        assert node.high() == expected(MEMORY - 256 * MI)
+
+
+@pytest.fixture(scope="module")
+def identity(tmp_path_factory: pytest.TempPathFactory) -> Identity:
+    return self_signed(tmp_path_factory.mktemp("pki"), "node", "IP:127.0.0.1")
+
+
+@with_openssl
+class TestItsKubelet:
+    """Told of itself at its own endpoint, to who shows a token, over a connection that is sure."""
+
+    CONFIGZ: ClassVar = {
+        "kubeletconfig": {
+            "featureGates": {"MemoryQoS": True},
+            "memoryReservationPolicy": "TieredReservation",
+            "memoryThrottlingFactor": 0.25,
+        }
+    }
+
+    def node(
+        self,
+        folder: Path,
+        server: FakeApiServer,
+        kubelet: FakeKubelet,
+        identity: Identity,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> Node:
+        (folder / "token").write_text("s3cr3t\n")
+        access = Access(
+            Cluster(server.url, certificate_authority=str(identity.cert)),
+            User(token_file=str(folder / "token")),
+            "a test",
+        )
+        # Over plain HTTP the fake server is not shown the token, and does not ask for one.
+        monkeypatch.setattr("memqos.host.apiserver.access.access", lambda: access)
+        port = int(kubelet.url.rpartition(":")[2])
+        return Node(
+            folder,
+            server,
+            a_node(
+                "2972Mi",
+                addresses=[{"type": "InternalIP", "address": "127.0.0.1"}],
+                daemonEndpoints={"kubeletEndpoint": {"Port": port}},
+            ),
+        )
+
+    def test_is_believed_before_its_file(
+        self,
+        folder: Path,
+        server: FakeApiServer,
+        identity: Identity,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        with fake_kubelet({"/configz": self.CONFIGZ}, identity) as kubelet:
+            node = self.node(folder, server, kubelet, identity, monkeypatch)
+            assert node.bed.core.desires.ground.terms.factor == 0.25
+            ((path, headers),) = kubelet.asked
+            assert (path, headers["Authorization"]) == ("/configz", "Bearer s3cr3t")
+            node.bed.core.resync(node.bed.now)
+            node.bed.settle()
+            assert len(kubelet.asked) == 1
+
+    @pytest.mark.parametrize("answer", [(403, b"Forbidden"), (404, b""), (200, b"{}")])
+    def test_that_does_not_tell_has_its_file_read(
+        self,
+        folder: Path,
+        server: FakeApiServer,
+        identity: Identity,
+        monkeypatch: pytest.MonkeyPatch,
+        answer: tuple[int, bytes],
+    ) -> None:
+        with fake_kubelet({"/configz": answer}, identity) as kubelet:
+            node = self.node(folder, server, kubelet, identity, monkeypatch)
+            assert node.bed.core.desires.ground.terms.factor == FACTOR
+            (said,) = node.bed.said("does not tell its configuration")
+            assert ("nodes/configz" in said.what) == (answer[0] == 403)
+
+    def test_of_another_authority_is_not_shown_the_token(
+        self,
+        folder: Path,
+        server: FakeApiServer,
+        identity: Identity,
+        monkeypatch: pytest.MonkeyPatch,
+        tmp_path: Path,
+    ) -> None:
+        stranger = self_signed(tmp_path, "stranger", "IP:127.0.0.1")
+        with fake_kubelet({"/configz": self.CONFIGZ}, stranger) as kubelet:
+            node = self.node(folder, server, kubelet, identity, monkeypatch)
+            assert node.bed.core.desires.ground.terms.factor == FACTOR
+            assert node.bed.said("its certificate is not trusted")
+            assert kubelet.asked == []
+
+    def test_is_not_asked_where_a_file_was_named(
+        self,
+        folder: Path,
+        server: FakeApiServer,
+        identity: Identity,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        with fake_kubelet({"/configz": self.CONFIGZ}, identity) as kubelet:
+            node = self.node(folder, server, kubelet, identity, monkeypatch)
+            kubelet.asked.clear()
+            named = str(folder / "kubelet" / "config.yaml")
+            node.bed.reload(kubelet_config=named)
+            assert node.bed.core.desires.ground.terms.factor == FACTOR
+            assert kubelet.asked == []

@@ -11,6 +11,7 @@ import pytest
 from tests.fakes.agent import LEVELS, MI, Bed, a_pod, container_paths, pod_path
 from tests.fakes.node import Node, memory_folder
 
+from memqos.agent.announcing import Announcer
 from memqos.agent.configuration import Ramp
 from memqos.agent.core.guarding import Guard
 from memqos.agent.core.pacing import Backoff, rung
@@ -27,7 +28,11 @@ from memqos.agent.witness import Witness
 from memqos.converge.kept_files import KeptFilePods
 from memqos.converge.rollback import rollback
 from memqos.errors import InputError
+from memqos.host.apiserver.access import Access, Cluster, User
+from memqos.host.apiserver.connection import ApiServer
+from memqos.host.apiserver.events import EventPoster
 from memqos.host.inotify import FILES, FOLDERS, Happening, Inotify
+from memqos.host.reach import Reach
 from memqos.host.service import Service
 from memqos.plan.changes import Change
 from memqos.plan.names import cgroup_names
@@ -261,6 +266,8 @@ class TestWhatItTells:
         witness = Witness(bed.kernel, guard=Guard(), recorder=recorder)
         status = Status(bed.core, "1.0", bed.now, 1.7e9, witness)
         status.resynced = 1.7e9
+        access = Access(Cluster("http://127.0.0.1:9"), User(), "a test")
+        status.announcer = Announcer(EventPoster(ApiServer(access), "node-1"))
         (container,) = container_paths(pod)
         status.samples = {container: Sample(5, {"high": 7, "oom": 0}, {"some": 1.5, "full": 0.5})}
         return status
@@ -317,3 +324,30 @@ class TestWhatItTells:
 def test_pressure_is_told_in_seconds() -> None:
     text = "some avg10=0.00 avg60=0.00 avg300=0.00 total=1500000\nfull avg10=0.00 total=2\n"
     assert pressure_of(text) == {"some": 1.5, "full": 2e-06}
+
+
+class TestWhoWrites:
+    @pytest.fixture(autouse=True)
+    def of_a_kernel(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("memqos.host.reach._is_of_kernel", lambda _: True)
+
+    def test_nobody_is_asked_where_the_files_are_meant(self, folder: Path) -> None:
+        hand = Bed(folder, direct=True).hand
+        assert hand._reach() == (Reach(is_direct=True), None)
+
+    def test_a_runtime_goes_by_the_socket_it_was_given(self, folder: Path) -> None:
+        path = folder / "own.sock"
+        with socket.socket(socket.AF_UNIX) as listening:
+            listening.bind(str(path))
+            listening.listen()
+            found, why = Bed(folder, cri_socket=str(path)).hand._reach()
+        assert set(found.sockets.values()) == {str(path)}
+        assert why is None
+
+    def test_one_that_does_not_answer_is_told_of_and_the_node_is_kept(self, folder: Path) -> None:
+        bed = Bed(folder, cri_socket=str(folder / "gone.sock"))
+        pod = bed.run_pod(a_pod("u1"))
+        bed.settle()
+        assert bed.mi(pod_path(pod), "memory.low") == 64
+        assert bed.said("no container runtime answers here")
+        assert bed.core.tally.errors["source"] == 1

@@ -24,11 +24,12 @@ from memqos.api.shape import is_critical
 from memqos.findings.audit import Audit, NodeMemory, Sizing, concluded, sizes_of
 from memqos.findings.cases import Cases, Numbers
 from memqos.findings.catalogue import AUDIT, DOCTOR, RULES
-from memqos.findings.census import Census, Used
-from memqos.findings.cluster import chosen, judge
+from memqos.findings.census import Census
+from memqos.findings.cluster import chosen, judge, size
 from memqos.findings.contrast import contrast
 from memqos.findings.counting import tally
 from memqos.findings.finding import Finding
+from memqos.findings.others import Used, others_in
 from memqos.findings.tallies import NodeTally
 from memqos.plan.brief import brief_on, outline_of
 from memqos.plan.effective import Claim, effective
@@ -93,7 +94,8 @@ def audited(
     nodes = {"n": NODE} if nodes is None else nodes
     sizes = sizes_of(nodes, 4096)
     found = tally(census, Cases(census.texts, under), sizes, census.usage, {})
-    audit, faults = concluded(found, under, nodes, census.limit_ranges, census.quotas)
+    others = others_in(census.kept, census.usage)
+    audit, faults = concluded(found, under, nodes, others.limit_ranges, others.quotas)
     assert not faults
     return audit
 
@@ -422,3 +424,20 @@ def test_a_tally_starts_with_nothing() -> None:
     one, other = NodeTally(), NodeTally()
     one.evicted.append((1,))
     assert other.evicted == []
+
+
+@pytest.mark.parametrize(
+    ("amount", "text"),
+    [
+        (0, "0"),
+        (1023, "1023"),
+        (10 * 1024, "10Ki"),
+        (100 * MI, "100Mi"),
+        (GI + GI // 2, "1.5Gi"),
+        (2010 * GI, "1.96Ti"),
+        (2048 * GI, "2Ti"),
+        (20480 * GI, "20Ti"),
+    ],
+)
+def test_amounts_are_told_in_the_largest_unit(amount: int, text: str) -> None:
+    assert size(amount) == text

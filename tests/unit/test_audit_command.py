@@ -2,6 +2,11 @@
 
 import gzip
 import json
+import os
+import signal
+import subprocess
+import sys
+from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -238,6 +243,67 @@ def test_yaml_has_what_json_has() -> None:
     assert yaml.safe_load(text) == audit()
 
 
+def started(*arguments: str, **streams: Any) -> "subprocess.Popen[bytes]":
+    """The command in a process of its own, and in a group of its own."""
+    command = [sys.executable, "-m", "memqos.cli.main", "audit", *arguments]
+    path = {"PYTHONPATH": str(ROOT / "src")}
+    return subprocess.Popen(
+        command, cwd=ROOT, env=os.environ | path, start_new_session=True, **streams
+    )
+
+
+@pytest.mark.parametrize("jobs", ["1", "3"])
+def test_an_interrupted_audit_leaves_without_a_trace(jobs: str) -> None:
+    pipe = subprocess.PIPE
+    with started("-", "--jobs", jobs, stdin=pipe, stdout=pipe, stderr=pipe) as process:
+        assert process.stdin is not None
+        # Blocks enough for all; then nothing comes any more.
+        pod = json.dumps(next(each for each in objects() if each["kind"] == "Pod"))
+        process.stdin.write((pod + "\n").encode() * 4000)
+        process.stdin.flush()
+        os.killpg(process.pid, signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+        assert (process.returncode, out) == (130, b"")
+        assert err.strip() == b"memqos: interrupted"
+        with pytest.raises(ProcessLookupError):
+            os.killpg(process.pid, 0)
+
+
+def test_processes_that_have_much_to_tell_each_other_do_not_wait_for_ever() -> None:
+    spec = {"nodeName": "n", "containers": [{"name": "c"}]}
+    pods = [
+        {"kind": "Pod", "metadata": {"name": f"p{number}", "uid": "u" * 40 + f"{number}"}}
+        for number in range(60_000)
+    ]
+    text = "".join(json.dumps(pod | {"spec": spec}) + "\n" for pod in pods)
+    pipe = subprocess.PIPE
+    with started("-", "--jobs", "2", stdin=pipe, stdout=pipe, stderr=pipe) as process:
+        try:
+            out, _ = process.communicate(text.encode(), timeout=120)
+        finally:
+            process.kill()
+    assert out.startswith(b"60,000 pods on 1 node ")
+
+
+def test_a_reader_that_has_seen_enough_is_no_reason_to_complain() -> None:
+    pipe = subprocess.PIPE
+    with started(DUMP, "-o", "html", stdout=pipe, stderr=pipe) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
+    with started(DUMP, stderr=pipe, preexec_fn=partial(os.close, 1)) as process:
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
+    assert process.returncode == 0
+
+
+def test_nobody_watching_sees_no_bar() -> None:
+    with started(DUMP, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
+
+
 class Page(HTMLParser):
     """What a page loads, and whether its tags are closed."""
 
@@ -270,12 +336,33 @@ def test_the_page_is_whole_and_loads_nothing(tmp_path: Path) -> None:
     assert "&lt;script&gt;" in done.out
 
 
-def test_an_empty_cluster_is_no_reason_to_fail(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "text", ["", "[]", '{"kind": "List", "items": []}', '{"kind": "PodList", "items": null}']
+)
+def test_a_dump_without_pods_is_no_reason_to_fail_but_to_warn(text: str, tmp_path: Path) -> None:
     file = tmp_path / "none.json"
-    file.write_text('{"kind": "List", "items": []}')
+    file.write_text(text)
     for form in ("table", "json", "yaml", "html"):
-        assert memqos("audit", str(file), "-o", form).code == 0
+        done = memqos("audit", str(file), "-o", form, "--fail-on", "info")
+        assert done.code == 0
+        assert done.err.startswith(f"nothing to audit in {file}: no pods")
     assert memqos("audit", str(file), "--compare", "policy=None").code == 0
+    assert memqos("audit", str(file)).out.endswith("\n\nnothing was audited\n")
+
+
+def test_pods_that_have_all_ended_leave_nothing_to_audit(tmp_path: Path) -> None:
+    pods = [each for each in objects() if each["kind"] == "Pod"]
+    for pod in pods:
+        pod["status"]["phase"] = "Succeeded"
+    done = memqos("audit", written(tmp_path, pods))
+    assert done.code == 0
+    assert done.err.endswith("dump.ndjson: 12 pods, and all have ended\n")
+
+
+def test_what_could_not_be_read_is_not_called_empty(tmp_path: Path) -> None:
+    done = memqos("audit", str(tmp_path / "none.json"))
+    assert done.code == 1
+    assert done.err == f"{tmp_path / 'none.json'}: no such file or directory\n"
 
 
 def test_rules_are_listed_and_explained() -> None:

@@ -1,22 +1,20 @@
 """A node as its cluster sees it: nothing is taken for an empty node that is none."""
 
-import json
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from tests.fakes.apiserver import FakeApiServer, Faults, fake_api_server, pod
-from tests.fakes.kubelet import fake_kubelet
 
-from memqos.converge.cluster import ClusterPods, FollowedNode, kubelet_configuration
+from memqos.api.node import Node
+from memqos.converge.cluster import ClusterPods, FollowedNode, kubelet_of
 from memqos.converge.sources import PodSource
 from memqos.errors import InputError, Unreachable
 from memqos.host.apiserver.access import Access, Cluster, User
 from memqos.host.apiserver.connection import ApiServer
 from memqos.host.apiserver.watching import Pace
-from memqos.host.kubelet import KubeletEndpoint
 
 QUICK = Pace(watch=(2, 3), silence=0.3, short=0.0, slowness=0.01)
 
@@ -119,29 +117,48 @@ def _allocatable(source: FollowedNode) -> object:
     return None if found is None else found.status.allocatable
 
 
-class TestConfiguration:
-    FILE = b"kind: KubeletConfiguration\n"
+class TestItsKubelet:
+    KNOWN = Access(
+        Cluster("https://api", certificate_authority="/ca.crt"), User(token_file="/token"), "a test"
+    )
 
-    def put(self, path: Path) -> str:
-        path.write_bytes(self.FILE)
-        return str(path)
+    def told(self, *addresses: tuple[str, str], port: int = 10250) -> Node:
+        status = {
+            "addresses": [{"type": kind, "address": address} for kind, address in addresses],
+            "daemonEndpoints": {"kubeletEndpoint": {"Port": port}},
+        }
+        return msgspec.convert({"status": status}, Node)
 
-    def test_the_one_in_force_comes_first(self, tmp_path: Path) -> None:
-        answer = {"kubeletconfig": {"kind": "KubeletConfiguration", "maxPods": 5}}
-        with fake_kubelet({"/configz": answer}) as kubelet:
-            endpoint = KubeletEndpoint(kubelet.url)
-            found, notes = kubelet_configuration(endpoint, self.put(tmp_path / "config.yaml"))
+    @pytest.mark.parametrize(
+        ("address", "url"),
+        [("10.0.0.7", "https://10.0.0.7:10250"), ("fd00::7", "https://[fd00::7]:10250")],
+    )
+    def test_is_where_its_node_says(self, address: str, url: str) -> None:
+        node = self.told(("Hostname", "worker-1"), ("InternalIP", address))
+        found = kubelet_of(node, self.KNOWN)
         assert found is not None
-        assert json.loads(found.data)["maxPods"] == 5
-        assert notes == []
+        assert found.url == url
 
-    def test_where_it_is_not_allowed_the_file_is_read(self, tmp_path: Path) -> None:
-        with fake_kubelet({"/configz": (403, b"Forbidden")}) as kubelet:
-            endpoint = KubeletEndpoint(kubelet.url)
-            found, notes = kubelet_configuration(endpoint, self.put(tmp_path / "config.yaml"))
+    def test_is_asked_at_the_first_of_its_addresses(self) -> None:
+        found = kubelet_of(
+            self.told(("InternalIP", "10.0.0.7"), ("InternalIP", "fd00::7")), self.KNOWN
+        )
         assert found is not None
-        assert found.data == self.FILE
-        assert "nodes/configz" in notes[0]
+        assert found.url == "https://10.0.0.7:10250"
+
+    def test_is_not_asked_where_nobody_vouches_for_it(self) -> None:
+        node = self.told(("InternalIP", "10.0.0.7"))
+        unsigned = Access(Cluster("https://api"), User(token_file="/token"), "a test")
+        assert kubelet_of(node, unsigned) is None
+
+    def test_is_not_asked_by_who_has_nothing_to_show_it(self) -> None:
+        node = self.told(("InternalIP", "10.0.0.7"))
+        nobody = Access(Cluster("https://api", certificate_authority="/ca.crt"), User(), "a test")
+        assert kubelet_of(node, nobody) is None
+
+    def test_is_not_asked_where_its_node_does_not_say(self) -> None:
+        assert kubelet_of(self.told(("Hostname", "worker-1")), self.KNOWN) is None
+        assert kubelet_of(Node(), self.KNOWN) is None
 
     def test_the_api_server_is_never_asked_to_pass_it_on(self, server: FakeApiServer) -> None:
         server.stores["nodes"].put(node())

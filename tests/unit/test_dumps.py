@@ -3,17 +3,19 @@ import io
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 from memqos.api.dumps.text import Found, Layout, Scanner, layout_of
-from memqos.cli.audit_reading import Order, Survey
+from memqos.cli.audit_reading import Survey
+from memqos.cli.audit_sharing import Order
 from memqos.errors import InputError
 from memqos.findings.counting import Sizes
+from memqos.findings.others import Used
 from memqos.findings.tallies import Tallies
 from memqos.host import dumps
-from memqos.host.dumps import dump_of
+from memqos.host.dumps import Anew, Block, Part, dump_of
 from memqos.plan.terms import Terms
 from memqos.release import Release
 
@@ -142,6 +144,97 @@ def test_compressed_and_standard_input_are_read(
     assert count(surveyed("-")[0]) == 60
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(gzip.compress(text))))
     assert count(surveyed("-")[0]) == 60
+
+
+@pytest.mark.parametrize("jobs", [1, 2, 3])
+def test_of_nodes_with_one_name_the_first_counts_whoever_reads_it(
+    jobs: int, tmp_path: Path
+) -> None:
+    nodes = [node(f"node-{number % 5}") for number in range(60)]
+    for number, each in enumerate(nodes):
+        each["status"]["capacity"]["memory"] = str(number)
+    file = tmp_path / "nodes.json"
+    file.write_text(listed(nodes))
+    with Survey(jobs, {}, lambda size, objects: None) as survey:
+        survey.read([dump_of(str(file))])
+        found = survey.others().nodes
+    assert {name: (each.status.capacity or {})["memory"] for name, each in found.items()} == {
+        f"node-{number}": str(number) for number in range(5)
+    }
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_usage_that_is_there_again_is_a_history_whoever_reads_it(jobs: int, tmp_path: Path) -> None:
+    file = tmp_path / "usage.ndjson"
+    usages = [
+        {
+            "kind": "PodMetrics",
+            "metadata": {"name": f"web-{number % 20}", "namespace": "a"},
+            "containers": [{"name": f"c{number // 20}", "usage": {"memory": "1Mi"}}],
+        }
+        for number in range(60)
+    ]
+    file.write_text(lines(usages))
+    with Survey(jobs, {}, lambda size, objects: None) as survey:
+        survey.read([dump_of(str(file))])
+        found = survey.others().usage
+    assert len(found) == 20
+    most = {f"c{number}": 1 << 20 for number in range(3)}
+    assert all(each == Used(1 << 20, most, 3) for each in found.values())
+
+
+class Restless(NamedTuple):
+    """A source that starts anew now and then, and cannot read some of it."""
+
+    tries: int
+
+    def blocks(self) -> Iterator[Part]:
+        for left in reversed(range(self.tries)):
+            for number in range(12):
+                text = lines([pod(number), node(f"node-{left}")]).encode()
+                yield Block("f", Layout("lines", 0, None), 0, len(text), False, text, True)
+                yield InputError(f"{number} of {left} cannot be read")
+            if left:
+                yield Anew()
+
+
+@pytest.mark.parametrize("jobs", [1, 2, 3])
+@pytest.mark.parametrize("tries", [1, 3])
+def test_a_source_that_starts_anew_counts_once(jobs: int, tries: int, tmp_path: Path) -> None:
+    file = tmp_path / "before.ndjson"
+    file.write_text(lines([pod(number) for number in range(20, 40)]))
+    with Survey(jobs, {}, lambda size, objects: None) as survey:
+        survey.read([dump_of(str(file)), Restless(tries)])
+        found = survey.tally(Order(TERMS, Sizes({}, 4096), {}, {}))
+        survey.tell_twice()
+        assert count(found) == 32
+        assert set(survey.others().nodes) == {"node-0"}
+        assert [str(each) for each in survey.faults] == [
+            f"{number} of 0 cannot be read" for number in range(12)
+        ]
+
+
+@pytest.mark.parametrize("filling", [b"", b"\0" * 70_000])
+def test_one_compressed_stream_may_follow_another(tmp_path: Path, filling: bytes) -> None:
+    lines = [json.dumps(pod(number)).encode() + b"\n" for number in range(60)]
+    packed = tmp_path / "dump.json.gz"
+    packed.write_bytes(filling.join(map(gzip.compress, lines)) + filling)
+    found, faults, _ = surveyed(packed)
+    assert (count(found), faults) == (60, [])
+
+
+def test_what_was_compressed_before_it_broke_off_is_read(tmp_path: Path) -> None:
+    text = listed([pod(number) for number in range(60)]).encode()
+    packed, whole = tmp_path / "dump.json.gz", gzip.compress(text)
+    counts = []
+    for size in (200, len(whole) // 2, len(whole) - 9, len(whole) - 1):
+        packed.write_bytes(whole[:size])
+        found, faults, _ = surveyed(packed)
+        assert f"{packed}: cannot be decompressed: it ends too soon" in map(str, faults)
+        counts.append(count(found))
+    assert counts == sorted(counts)
+    assert 0 < counts[1] < 60
+    assert counts[-1] == 60
 
 
 @pytest.mark.parametrize("jobs", [1, 2])

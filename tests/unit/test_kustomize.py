@@ -137,7 +137,9 @@ def test_the_agent_may_read_pods_and_write_events_and_nothing_else() -> None:
     assert allowed == {
         ("pods", "list"),
         ("pods", "watch"),
-        ("nodes", "get"),
+        ("nodes", "list"),
+        ("nodes", "watch"),
+        ("nodes/configz", "get"),
         ("events", "create"),
         ("events", "patch"),
     }

@@ -6,6 +6,8 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from memqos.api.kubelet import KubeletConfiguration, configured
 from memqos.api.node import (
@@ -13,6 +15,7 @@ from memqos.api.node import (
     Node,
     NodeCgroup,
     allocatable,
+    before_eviction,
     capacity_of,
     node_cgroups,
 )
@@ -178,3 +181,22 @@ def test_a_node_that_does_not_tell_is_refused(status: dict[str, Any], field: str
     with pytest.raises(InputError) as caught:
         capacity_of(msgspec.convert({"status": status}, Node))
     assert caught.value.field == field
+
+
+@given(
+    st.integers(1, 64 * GI),
+    st.integers(0, 4 * GI),
+    st.one_of(st.integers(0, 4 * GI).map(str), st.integers(0, 50).map("{}%".format)),
+    st.integers(0, 1024).map((2 * MI).__mul__),
+)
+def test_a_node_s_own_word_tells_what_memory_high_counts(
+    memory: int, reserved: int, threshold: str, huge: int
+) -> None:
+    capacity = Capacity(cpu=4000, memory=memory, hugepages={"hugepages-2Mi": huge})
+    written = config(
+        kube_reserved={"memory": str(reserved)}, eviction_hard={"memory.available": threshold}
+    )
+    left = allocatable(capacity, written, ON)
+    if left.published_memory:  # what is kept back beyond all there is cannot be told from it
+        found = before_eviction(capacity, left.published_memory, written)
+        assert found == left.enforced_memory

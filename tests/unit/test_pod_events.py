@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from typing import Any, get_args
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.fakes.apiserver import Asked, FakeApiServer, fake_api_server
+from tests.fakes.apiserver import Asked, FakeApiServer, Faults, fake_api_server
 
 from memqos.api.events import (
     FORGET_SECONDS,
@@ -24,7 +24,7 @@ from memqos.api.events import (
 )
 from memqos.host.apiserver.access import Access, Cluster, User
 from memqos.host.apiserver.connection import ApiServer
-from memqos.host.apiserver.events import EventPoster
+from memqos.host.apiserver.events import AT_ONCE, WAITING, EventPoster
 
 START = 1_700_000_000.0
 
@@ -64,17 +64,18 @@ class TestBook:
         assert sum(each is not None for each in told) == 5
         assert book.dropped == 55
 
-    def test_nor_is_a_node_full_of_pods_told_all_at_once(self) -> None:
-        book = EventBook()
-        told = [book.decide(happening(str(n)), START) for n in range(250)]
-        assert sum(each is not None for each in told) == 30
-
     def test_what_was_too_much_may_be_told_later(self) -> None:
         book = EventBook()
-        for n in range(250):
-            book.decide(happening(str(n)), START)
-        assert book.decide(happening("249"), START + 1) is None
-        assert isinstance(book.decide(happening("249"), START + 60), Create)
+        for n in range(60):
+            book.decide(happening(note=str(n)), START + n)
+        assert book.decide(happening(note="60"), START + 61) is None
+        assert isinstance(book.decide(happening(note="60"), START + 600), Create)
+
+    def test_whoever_comes_after_gives_an_event_the_same_name(self) -> None:
+        first = EventBook().decide(happening(), START)
+        assert first == EventBook().decide(happening(), START + 60)
+        others = [happening("v"), happening(reason="MemoryDrifted"), happening(note="m")]
+        assert all(EventBook().decide(other, START) != first for other in others)
 
     def test_pods_that_are_gone_are_forgotten(self) -> None:
         book = EventBook()
@@ -131,13 +132,12 @@ class TestPoster:
     @pytest.fixture
     def server(self) -> Iterator[FakeApiServer]:
         with fake_api_server() as served:
-            served.answers["/apis/events.k8s.io/v1/namespaces/shop/events"] = (201, {}, b"{}")
             yield served
 
     @pytest.fixture
     def poster(self, server: FakeApiServer) -> Iterator[EventPoster]:
         asked = ApiServer(Access(Cluster(server.url), User(), "a test"), silence=2)
-        made = EventPoster(asked, "node-1", pause=0.2)
+        made = EventPoster(asked, "node-1", pause=0.2, slowness=0.05)
         made.start()
         yield made
         made.stop()
@@ -163,7 +163,6 @@ class TestPoster:
         monkeypatch.setattr("memqos.host.apiserver.events.time.time", lambda: now)
         poster.tell(happening())
         first = json.loads(self.sent(server, 1)[0].body)["metadata"]["name"]
-        server.answers[f"/apis/events.k8s.io/v1/namespaces/shop/events/{first}"] = 200, {}, b"{}"
         now = START + REFRESH_SECONDS
         poster.tell(happening())
         asked = self.sent(server, 2)[1]
@@ -174,28 +173,142 @@ class TestPoster:
     def test_a_missing_right_is_told_once_and_not_asked_for_again_and_again(
         self, server: FakeApiServer, poster: EventPoster
     ) -> None:
-        server.answers.clear()
-        server.refusals = [(403, {})]
+        server.forbidden = {("POST", "events")}
         poster.tell(happening())
-        assert eventually(lambda: poster.fault is not None)
-        text = str(poster.fault)
+        assert eventually(lambda: poster.dropped == 1)
+        text = str(poster.complaint())
         assert "may not create events in namespace shop (403)" in text
         assert 'apiGroups: ["events.k8s.io"]' in text
-        assert "verbs: [create]" in text
+        assert "verbs: [create, patch]" in text
         for n in range(20):
             poster.tell(happening(str(n)))
         assert len(server.asked) == 1
         assert poster.dropped == 21
+        time.sleep(0.25)
+        poster.tell(happening("late"))
+        assert eventually(lambda: poster.dropped == 22)
+        assert poster.complaint() is None
 
-    def test_after_a_pause_it_is_tried_again(
+    def test_another_namespace_is_told_all_the_same(
         self, server: FakeApiServer, poster: EventPoster
     ) -> None:
-        server.refusals = [(500, {})]
+        server.refusals = [(403, {})]
+        poster.tell(happening())
+        poster.tell(Happening("till", "pos-0", "p", "MemoryProtected", "n"))
+        assert eventually(lambda: poster.sent == 1)
+        assert [key[0] for key in server.stores["events"].objects] == ["till"]
+
+    def test_a_right_given_later_is_made_use_of(
+        self, server: FakeApiServer, poster: EventPoster
+    ) -> None:
+        server.refusals = [(403, {})]
         poster.tell(happening())
         assert eventually(lambda: poster.fault is not None)
         time.sleep(0.25)
         poster.tell(happening())
-        assert eventually(lambda: poster.fault is None)
+        assert eventually(lambda: poster.sent == 1)
+        assert poster.fault is None
+
+    @pytest.mark.parametrize("status", [401, 429, 500, 503])
+    def test_a_busy_server_is_asked_again_and_nothing_is_lost(
+        self, server: FakeApiServer, poster: EventPoster, status: int
+    ) -> None:
+        server.refusals = [(status, {"Retry-After": "0"} if status == 429 else {})] * 2
+        poster.tell(happening("a"))
+        poster.tell(happening("b"))
+        assert eventually(lambda: poster.sent == 2)
+        assert poster.dropped == 0
+        assert str(status) in str(poster.complaint())
+        assert poster.complaint() is None
+
+    def test_it_waits_as_long_as_the_server_asks_for(self, server: FakeApiServer) -> None:
+        asked = ApiServer(Access(Cluster(server.url), User(), "a test"), silence=2)
+        poster = EventPoster(asked, "node-1")
+        server.refusals = [(429, {"Retry-After": "1"})]
+        poster.start()
+        began = time.monotonic()
+        poster.tell(happening())
+        assert eventually(lambda: poster.sent == 1)
+        assert time.monotonic() - began >= 1
+        poster.stop()
+
+    def test_while_the_server_is_away_events_wait_for_it(self) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = taken.getsockname()[1]
+        access = Access(Cluster(f"http://127.0.0.1:{port}"), User(), "a test")
+        poster = EventPoster(ApiServer(access, silence=2), "node-1", slowness=0.05)
+        poster.start()
+        poster.tell(happening())
+        assert eventually(lambda: poster.fault is not None)
+        with fake_api_server(port=port) as server:
+            assert eventually(lambda: poster.sent == 1)
+            assert len(server.stores["events"].objects) == 1
+        poster.stop()
+        assert poster.dropped == 0
+
+    def test_one_that_another_agent_has_told_is_not_told_again(
+        self, server: FakeApiServer, poster: EventPoster
+    ) -> None:
+        for number in range(2):
+            asked = ApiServer(Access(Cluster(server.url), User(), "a test"), silence=2)
+            agent = EventPoster(asked, "node-1")
+            agent.start()
+            agent.tell(happening())
+            assert eventually(lambda: len(server.asked) == number + 1)  # noqa: B023
+            agent.stop()
+            assert agent.complaint() is None
+            assert agent.dropped == 0
+        assert len(server.stores["events"].objects) == 1
+
+    def test_a_namespace_that_is_being_deleted_is_no_missing_right(
+        self, server: FakeApiServer, poster: EventPoster
+    ) -> None:
+        body = {"code": 403, "details": {"causes": [{"reason": "NamespaceTerminating"}]}}
+        path = "/apis/events.k8s.io/v1/namespaces/shop/events"
+        server.answers[path] = (403, {}, json.dumps(body).encode())
+        poster.tell(happening())
+        self.sent(server, 1)
+        poster.tell(Happening("till", "pos-0", "p", "MemoryProtected", "n"))
+        assert eventually(lambda: poster.sent == 1)
+        assert poster.complaint() is None
+
+    def test_a_node_full_of_pods_is_not_told_all_at_once(self, server: FakeApiServer) -> None:
+        asked = ApiServer(Access(Cluster(server.url), User(), "a test"), silence=2)
+        poster = EventPoster(asked, "node-1")
+        poster.start()
+        for n in range(250):
+            poster.tell(happening(str(n)))
+        assert eventually(lambda: poster.sent == AT_ONCE)
+        time.sleep(0.2)
+        assert (poster.sent, poster.waiting, poster.dropped) == (AT_ONCE, 250 - AT_ONCE, 0)
+        poster.stop()
+
+    @given(st.lists(st.tuples(st.integers(0, 900), st.sampled_from("abc")), max_size=1500))
+    @settings(max_examples=25, deadline=None)
+    def test_what_waits_is_bounded_and_what_is_too_much_is_counted(
+        self, told: list[tuple[int, str]]
+    ) -> None:
+        access = Access(Cluster("http://127.0.0.1:9"), User(), "a test")
+        poster = EventPoster(ApiServer(access), "node-1")  # its thread is not started
+        for uid, note in told:
+            poster.tell(happening(str(uid), note=note))
+            assert poster.waiting <= WAITING
+        assert poster.waiting + poster.dropped + poster.sent <= len(told)
+        assert poster.dropped or poster.waiting == len(set(told))
+
+    def test_bad_days_of_a_server_cost_nothing_but_time(self, server: FakeApiServer) -> None:
+        asked = ApiServer(Access(Cluster(server.url), User(), "a test"), silence=2)
+        poster = EventPoster(asked, "node-1", pause=0.01, slowness=0.001)
+        server.faults = Faults(refused=0.5)
+        poster.start()
+        for n in range(300):
+            poster.tell(happening(str(n)))
+            assert poster.waiting <= WAITING
+        assert eventually(lambda: poster.sent + poster.dropped == 300)
+        assert len(server.stores["events"].objects) == poster.sent
+        # 410 is no answer to an event that is worth another try; the others are.
+        assert poster.sent > 200
+        poster.stop()
 
     def test_telling_never_waits(self) -> None:
         with socket.create_server(("127.0.0.1", 0)) as silent:

@@ -8,14 +8,15 @@ from typing import Final
 
 import msgspec
 
+from memqos.agent.announcing import Announcer, announcer_of
 from memqos.agent.checkpoint import STATE_FILE, CheckpointFile
 from memqos.agent.configuration import Configuration
 from memqos.agent.core.drift import Signs
 from memqos.agent.core.known import Checkpoint, Seen
 from memqos.agent.core.reconciler import Scope
 from memqos.agent.grounding import Grounds
-from memqos.agent.pod_source import listed_below, source_of, stop
-from memqos.agent.tally import Tally
+from memqos.agent.pod_source import kubelet_asked, listed_below, node_of, source_of, stop
+from memqos.agent.tally import Severity, Tally
 from memqos.api.kernel.meminfo import meminfo_of
 from memqos.api.pod import Pod
 from memqos.converge.apply import apply
@@ -32,7 +33,7 @@ from memqos.host.cgroups import CgroupFs
 from memqos.host.durable import private_folder
 from memqos.host.lock import Lock
 from memqos.host.machine import SYSTEM, Roots, read_machine
-from memqos.host.reach import reach
+from memqos.host.reach import Reach, reach
 from memqos.host.tree import read_tree
 from memqos.plan.changes import Change
 
@@ -84,6 +85,8 @@ class Hand:
         self.on_pods: Callable[[], object] = nobody_listens
         """Called, from any thread, when a source that follows its pods has heard of a change."""
         self.source = source_of(configuration.pods, self._listed, self._heard)
+        self.announcer: Announcer | None = None
+        """Tells the cluster of what is done to its pods, where there is one to be told."""
         self._given = driver
         self._router: Router | None = None
         self._grounds = Grounds(self.fs, self.roots)
@@ -103,13 +106,18 @@ class Hand:
 
     def configure(self, configuration: Configuration) -> None:
         """Work under another configuration; while it only observes, others may write."""
+        told_before = self.configuration.pods, self.configuration.events
         if configuration.pods != self.configuration.pods:
             before, self.source = (
                 self.source,
                 source_of(configuration.pods, self._listed, self._heard),
             )
+            self._stop_telling()
             stop(before)
         self.configuration = configuration
+        if self.announcer is None or told_before != (configuration.pods, configuration.events):
+            self._stop_telling()
+            self.announcer = announcer_of(configuration, self.source)
         if configuration.mode == "enforce":
             self._opened()
         else:
@@ -118,6 +126,7 @@ class Hand:
 
     def close(self) -> None:
         """Let others write. To do it twice does no harm."""
+        self._stop_telling()
         stop(self.source)
         self._writing.close()
         self._open.close()
@@ -127,11 +136,22 @@ class Hand:
     def _heard(self) -> None:
         self.on_pods()
 
+    def _stop_telling(self) -> None:
+        if self.announcer is not None:
+            self.announcer.stop()
+            self.announcer = None
+
     # Reading.
 
     def ground(self) -> Ground:
         """What the node's plans rest on; the same as before where nothing has changed."""
-        return self._grounds.under(self.configuration)
+        node, kubelet = node_of(self.source), kubelet_asked(self.source)
+        return self._grounds.under(self.configuration, node, kubelet)
+
+    def taken_notes(self) -> list[tuple[Severity, str]]:
+        """What there is to be said of that, once."""
+        notes, self._grounds.notes = self._grounds.notes, []
+        return notes
 
     def own_cgroup(self) -> str | None:
         """Where this process lives, as far as its own namespace tells."""
@@ -200,12 +220,21 @@ class Hand:
             self._forget_gone(self._journal)
         return results, moved
 
-    def seek_owners(self) -> None:
-        """Find out anew who owns the cgroups here: runtimes come and go."""
-        router = self._router
-        if router is not None and router.reach != reach(self.fs.root):
+    def seek_owners(self) -> str | None:
+        """Find out anew who owns the cgroups here: runtimes come and go. Why one is missed."""
+        router, (found, why) = self._router, self._reach()
+        if router is not None and router.reach != found:
             self._router = None
             router.close()
+        return why
+
+    def _reach(self) -> tuple[Reach, str | None]:
+        told = self.configuration
+        try:
+            return reach(self.fs.root, told.cri_socket, direct=told.direct), None
+        except Unreachable as error:
+            # Runtimes are restarted, and a node has to be kept meanwhile.
+            return msgspec.structs.replace(reach(self.fs.root), sockets={}), str(error)
 
     @property
     def _driver(self) -> Driver:
@@ -214,7 +243,7 @@ class Hand:
             return self._given
         if self._router is None:
             page_size = os.sysconf("SC_PAGE_SIZE")
-            self._router = Router(self.fs, reach(self.fs.root), page_size, _TIMEOUT)
+            self._router = Router(self.fs, self._reach()[0], page_size, _TIMEOUT)
         return self._router
 
     def roll_back(self) -> RolledBack:
@@ -230,7 +259,7 @@ class Hand:
         return self._journal
 
     def _listed(self) -> Containers:
-        return listed_below(self.fs.root)
+        return listed_below(self.fs.root, self.configuration.cri_socket)
 
     def _cautions(self) -> Cautions:
         try:

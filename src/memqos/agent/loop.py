@@ -188,11 +188,25 @@ class Agent:
 
     def _told(self) -> None:
         """What is to be done after a turn, on the loop."""
+        self._tell_cluster()
         self._log.write(self.status.core.tally.taken())
         if self._has_gaps:
             # New folders, and those that could not be watched before.
             self._has_gaps = False
             self._cover()
+
+    def _tell_cluster(self) -> None:
+        core = self.status.core
+        announcer = self.status.announcer = self._hand.announcer
+        happened = core.tally.taken_announcements()
+        if announcer is None:
+            return
+        announcer.take(happened, self._clock())
+        if self._has_gaps:
+            announcer.keep_only(core.told)
+        complaint = announcer.poster.complaint()
+        if complaint is not None:
+            core.tally.say("warning", f"events are not all told: {complaint}")
 
     def _cover(self) -> None:
         before = self._watches.failure

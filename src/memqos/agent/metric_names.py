@@ -174,6 +174,15 @@ RECORDING: Final = Metric(
 RECORDS_LOST: Final = Metric(
     "memqos_records_lost_total", "counter", (), "Records that could not be kept."
 )
+EVENTS_SENT: Final = Metric(
+    "memqos_events_sent_total", "counter", (), "Events on pods that the API server has taken."
+)
+EVENTS_DROPPED: Final = Metric(
+    "memqos_events_dropped_total",
+    "counter",
+    (),
+    "Events on pods that were too many, or could not be sent.",
+)
 LAST_RESYNC: Final = Metric(
     "memqos_last_resync_timestamp_seconds",
     "gauge",

@@ -35,6 +35,9 @@ def families(status: Status, proc: str = "/proc") -> Iterator[Family]:
     yield from _about_kernel(status, cgroups, proc)
     yield from _about_work(core)
     yield from _about_numa(core)
+    if status.announcer is not None:
+        yield _one(names.EVENTS_SENT, status.announcer.poster.sent)
+        yield _one(names.EVENTS_DROPPED, status.announcer.poster.dropped)
     yield from _about_containers(status.witness, cgroups)
     if core.configuration.kep_metrics:
         yield from _of_kep(status, cgroups)

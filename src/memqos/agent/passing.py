@@ -8,6 +8,9 @@ from memqos.agent.core.desires import Desires
 from memqos.agent.core.guarding import Guard
 from memqos.agent.core.reconciler import Reconciler
 from memqos.agent.hand import Hand
+from memqos.agent.pod_source import silence_of
+from memqos.agent.tally import Tally
+from memqos.converge.planning import Ground
 from memqos.errors import MemqosError
 
 
@@ -21,14 +24,7 @@ def started(hand: Hand, now: float, guard: Guard | None = None) -> Reconciler:
     """The core for this machine; raises where the machine cannot be planned."""
     ground = hand.ground()
     core = Reconciler(Desires(hand.configuration, ground, hand.own_cgroup()), now, guard)
-    for note in ground.notes:
-        core.tally.say("info", note)
-    if not ground.terms.release.enabled("MemoryQoS"):
-        core.tally.say(
-            "warning",
-            "MemoryQoS is off here, so nothing is protected and nothing throttled: "
-            "gates in the configuration turns it on",
-        )
+    _tell_of(ground, None, core.tally)
     return core
 
 
@@ -48,15 +44,22 @@ def run_pass(
     now = clock()
     due = core.take(now, random())
     complete = due.whole
-    if due.whole:
-        hand.seek_owners()
-        complete = _regrounded(core, hand, now)
+    pods = None
     if due.asks:
+        # Before anything else: what the cluster says of the node comes with its pods.
         try:
-            core.accept(hand.pods(), now)
+            pods = hand.pods()
         except MemqosError as error:
             core.tally.fail("source", error)
             complete = False
+    if due.whole:
+        for missed in (hand.seek_owners(), silence_of(hand.source)):
+            if missed is not None:
+                core.tally.fail("source", missed)
+    if due.whole or due.asks:
+        complete &= _regrounded(core, hand, now)
+    if pods is not None:
+        core.accept(pods, now)
     if core.bindings is not None:
         core.heard(hand.checkpoint(), now)
     steps = core.judge(hand.look(core.scope(now)), now)
@@ -69,12 +72,29 @@ def run_pass(
 
 def _regrounded(core: Reconciler, hand: Hand, now: float) -> bool:
     try:
-        ground = hand.ground()
-        if ground != core.desires.ground:
+        ground, before = hand.ground(), core.desires.ground
+        for severity, note in hand.taken_notes():
+            core.tally.say(severity, note)
+        if ground != before:
             core.follow(Desires(hand.configuration, ground, hand.own_cgroup()), now)
             core.tally.say("info", "the node's own configuration has changed")
+            _tell_of(ground, before, core.tally)
             core.take(now)
     except MemqosError as error:
         core.tally.fail("configuration", error)
         return False
     return True
+
+
+def _tell_of(ground: Ground, before: Ground | None, tally: Tally) -> None:
+    """What is worth knowing of what plans rest on, as far as it was not so before."""
+    for note in ground.notes:
+        if before is None or note not in before.notes:
+            tally.say("info", note)
+    was_on = before is None or before.terms.release.enabled("MemoryQoS")
+    if was_on and not ground.terms.release.enabled("MemoryQoS"):
+        tally.say(
+            "warning",
+            "MemoryQoS is off here, so nothing is protected and nothing throttled: "
+            "gates in the configuration turns it on",
+        )

@@ -2,22 +2,26 @@
 
 import socket
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from memqos.agent.configuration import Source
+from memqos.api.node import Node
 from memqos.converge.kept_files import KeptFilePods
 from memqos.converge.labelled import Containers, LabelledPods
 from memqos.converge.sources import KubeletPods, PodSource
-from memqos.errors import MemqosError
+from memqos.errors import MemqosError, Unreachable
 from memqos.host.kubelet import Credentials, KubeletEndpoint
 from memqos.host.reach import reach
 from memqos.plan.names import Runtime
 
 if TYPE_CHECKING:
+    from memqos.converge.cluster import FollowedNode
     from memqos.host.cri import Listed
 
 _TIMEOUT: Final = 2.0
 """Seconds a runtime may take to answer."""
+_SILENT: Final = 60.0
+"""Seconds without a word after which a cluster counts as away: its last state stays in force."""
 
 
 def source_of(
@@ -39,6 +43,36 @@ def source_of(
     return KubeletPods(KubeletEndpoint(given.kubelet, Credentials(**credentials)))
 
 
+def followed_by(source: PodSource) -> "FollowedNode | None":
+    """The source, if it follows a node of a cluster."""
+    # What asks a cluster is not loaded where none is asked.
+    return cast("FollowedNode", source) if hasattr(source, "silent_for") else None
+
+
+def silence_of(source: PodSource) -> str | None:
+    """Why a source that follows its pods goes by what it heard long ago; None where it does not."""
+    followed = followed_by(source)
+    if followed is None or followed.fault is None or followed.silent_for < _SILENT:
+        return None
+    return str(followed.fault)
+
+
+def node_of(source: PodSource) -> Node | None:
+    """The Node, as a source that follows it last heard; None where there is none, or not yet."""
+    followed = followed_by(source)
+    return None if followed is None else followed.node()
+
+
+def kubelet_asked(source: PodSource) -> KubeletEndpoint | None:
+    """Whom to ask for the configuration in force; None where nobody can be."""
+    followed, node = followed_by(source), node_of(source)
+    if followed is None or node is None:
+        return None
+    from memqos.converge.cluster import kubelet_of
+
+    return kubelet_of(node, followed.server.access)
+
+
 def stop(source: PodSource) -> None:
     """Let go of a source that follows its pods."""
     end = getattr(source, "stop", None)
@@ -57,10 +91,14 @@ def _followed(given: Source, on_change: Callable[[], None] | None) -> PodSource:
     return followed
 
 
-def listed_below(root: str) -> Containers:
+def listed_below(root: str, cri_socket: str | None = None) -> Containers:
     """The containers of all runtimes that answer, where the cgroups are a kernel's."""
     found: dict[Runtime, list[Listed]] = {}
-    for runtime, address in reach(root).sockets.items():
+    try:
+        sockets = reach(root, cri_socket).sockets
+    except Unreachable:
+        return {}
+    for runtime, address in sockets.items():
         from memqos.host import cri
 
         client = cri.Runtime(address, _TIMEOUT)

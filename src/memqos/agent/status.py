@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from memqos.agent.announcing import Announcer
 from memqos.agent.core.reconciler import Reconciler
 from memqos.agent.sampling import Sample
 from memqos.agent.witness import Witness
@@ -38,6 +39,7 @@ class Status:
         """Why the last pass did not end well."""
         self.samples: dict[str, Sample] = {}
         self.scraped_at: float | None = None
+        self.announcer: Announcer | None = None
 
     def healthy(self, now: float) -> str | None:
         """Why the agent should be started anew; None where it should not."""

@@ -6,6 +6,8 @@ from typing import Final, Literal, NamedTuple
 from memqos.agent.configuration import Fight
 from memqos.agent.core.drift import Drift
 from memqos.agent.core.notices import Notice
+from memqos.api.events import Reason
+from memqos.api.pod import Pod
 from memqos.plan.changes import Change
 from memqos.serve.exposition import Histogram
 
@@ -26,6 +28,14 @@ class Event(NamedTuple):
     fields: dict[str, str | int | float]
 
 
+class Announcement(NamedTuple):
+    """Something that concerns a pod, and whoever asks its cluster about it."""
+
+    pod: Pod
+    reason: Reason
+    what: str
+
+
 class Tally:
     """Counts since the start, and events since they were last taken."""
 
@@ -42,6 +52,7 @@ class Tally:
         self._events: list[Event] = []
         self._written: list[Change] = []
         self._changed: list[Drift] = []
+        self._announcements: list[Announcement] = []
 
     def wrote(self, change: Change) -> None:
         """Note a value that is in place."""
@@ -54,6 +65,16 @@ class Tally:
         self._written, self._changed = [], []
         return taken
 
+    def announce(self, pod: Pod, reason: Reason, what: str) -> None:
+        """Have a pod's cluster told."""
+        if len(self._announcements) < _UNHEARD:
+            self._announcements.append(Announcement(pod, reason, what))
+
+    def taken_announcements(self) -> list[Announcement]:
+        """All announcements so far, once."""
+        announcements, self._announcements = self._announcements, []
+        return announcements
+
     def say(self, severity: Severity, what: str, **fields: str | int | float) -> None:
         """Have something told."""
         if len(self._events) < _UNHEARD:
@@ -64,10 +85,11 @@ class Tally:
         self.errors[kind] += 1
         self.say("error", str(error), kind=kind)
 
-    def notice(self, pod: str, notice: Notice) -> None:
-        """Have something told that the author of a pod should know."""
+    def notice(self, key: str, pod: Pod, notice: Notice) -> None:
+        """Have the author of a pod told, here and by its cluster; `key` is namespace/name."""
         hint = {} if notice.hint is None else {"hint": notice.hint}
-        self.say("warning", notice.what, pod=pod, reason=notice.reason, **hint)
+        self.say("warning", notice.what, pod=key, reason=notice.reason, **hint)
+        self.announce(pod, "NumaNotAligned", " – ".join([notice.what, *hint.values()]))
 
     def drifted(self, drift: Drift) -> None:
         """Count a value that somebody else has changed, and have it told."""

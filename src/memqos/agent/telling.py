@@ -4,9 +4,15 @@ from collections.abc import Iterable
 from typing import Final
 
 from memqos.agent.core.aims import Aims
-from memqos.agent.core.desires import Wish
+from memqos.agent.core.desires import PROTECTION, Wish
+from memqos.agent.core.drift import Drift
+from memqos.agent.core.guard import WIDENED
 from memqos.agent.tally import Tally
-from memqos.plan.changes import Change
+from memqos.api.kernel.nodelists import named_nodes, nodes_in
+from memqos.draw.scale import short_size
+from memqos.plan.changes import DEFAULTS, Change
+from memqos.plan.mems import MEMS
+from memqos.plan.names import outer
 
 _NAMED: Final = 20
 """So many pods are named in one message."""
@@ -16,6 +22,7 @@ def tell_of_wish(tally: Tally, wish: Wish) -> None:
     """What a pod's author should know."""
     for refused in wish.refused:
         tally.say("warning", f"annotation ignored: {refused}", pod=wish.key)
+        tally.announce(wish.pod, "AnnotationIgnored", refused)
     for unresolved in wish.unresolved:
         container = {} if unresolved.container is None else {"container": unresolved.container}
         tally.say("debug", f"unresolved: {unresolved.why}", pod=wish.key, **container)
@@ -51,3 +58,48 @@ def tell_written(tally: Tally, change: Change, value: str) -> None:
         rule=change.setting.rule.id,
         **{name: whose for name, whose in of.items() if whose is not None},
     )
+
+
+def announce_written(
+    tally: Tally, wish: Wish | None, change: Change, value: str, drift: Drift | None
+) -> None:
+    """Have a pod's cluster told of a value that is in place; nothing of one taken back."""
+    if wish is None:
+        return
+    of, amount = change.container or "the pod", _amount(change.file, value)
+    if drift is not None and (drift.found, drift.held) == (change.old, value):
+        found = _amount(change.file, drift.found)
+        what = f"{change.file} of {of} put back to {amount}: it was {found} ({drift.cause})"
+        tally.announce(wish.pod, "MemoryDrifted", what)
+    elif change.file == MEMS or value == DEFAULTS.get(change.file):
+        return
+    elif change.file in PROTECTION:
+        tally.announce(wish.pod, "MemoryProtected", f"{change.file} {amount} of {of}")
+    elif change.setting.rule is not WIDENED:
+        tally.announce(wish.pod, "ThrottleLimitSet", f"memory.high {amount} of {of}")
+    elif change.raises:
+        what = f"memory.high of {of} widened to {amount}: at less it could not progress"
+        tally.announce(wish.pod, "GuardWidened", what)
+    else:
+        what = f"memory.high of {of} narrowed to {amount}: the pressure is gone"
+        tally.announce(wish.pod, "GuardNarrowed", what)
+
+
+def announce_contested(tally: Tally, wish: Wish | None, drift: Drift) -> None:
+    """Have a pod's cluster told that a value is no longer put back."""
+    if wish is None:
+        return
+    path = outer(drift.path)
+    of = next((each.container for each in wish.cgroups if each.path == path), None) or "the pod"
+    found, held = _amount(drift.file, drift.found), _amount(drift.file, drift.held)
+    what = (
+        f"{drift.file} of {of} is left at {found}: others change it again and again "
+        f"({drift.cause}), though it should be {held}"
+    )
+    tally.announce(wish.pod, "MemoryContested", what)
+
+
+def _amount(file: str, content: str) -> str:
+    if file == MEMS:
+        return named_nodes(nodes_in(content)) if content else "any node"
+    return short_size(int(content)) if content.isdigit() else content

@@ -1,10 +1,12 @@
 """Events on pods about what memqos does to them, and how few of them are enough.
 
 What is told again is counted, not told again: an event that exists is refreshed with how often it
-happened, at most every few minutes. A pod, and the whole node, may only be told so much.
+happened, at most every few minutes. A pod may only be told so much. An event is named by what it
+says and the hour it says it in, so that an agent that is started anew meets its own.
 """
 
 from collections.abc import Iterable
+from hashlib import blake2b
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
@@ -13,7 +15,9 @@ Reason = Literal[
     "MemoryProtected",
     "ThrottleLimitSet",
     "GuardWidened",
+    "GuardNarrowed",
     "MemoryDrifted",
+    "MemoryContested",
     "AnnotationIgnored",
     "NumaNotAligned",
 ]
@@ -40,7 +44,9 @@ _TOLD: Final[dict[Reason, _Told]] = {
     "MemoryProtected": _Told("Normal", "Protect"),
     "ThrottleLimitSet": _Told("Normal", "Throttle"),
     "GuardWidened": _Told("Warning", "Widen"),
+    "GuardNarrowed": _Told("Normal", "Narrow"),
     "MemoryDrifted": _Told("Warning", "Restore"),
+    "MemoryContested": _Told("Warning", "LeaveAlone"),
     "AnnotationIgnored": _Told("Warning", "Ignore"),
     "NumaNotAligned": _Told("Warning", "Align"),
 }
@@ -90,6 +96,11 @@ class Bucket:
     def take(self) -> None:
         self._left -= 1
 
+    @property
+    def next_in(self) -> float:
+        """Seconds from the last look until there is one."""
+        return max(0.0, 1 - self._left) * self._seconds
+
 
 class _Known(msgspec.Struct):
     name: str
@@ -105,9 +116,7 @@ class EventBook:
         self.dropped = 0
         """Those that were too many."""
         self._known: dict[Happening, _Known] = {}
-        self._of_node = Bucket(30, 5.0)
         self._of_pods: dict[str, Bucket] = {}
-        self._number = 0
 
     def decide(self, happening: Happening, now: float) -> Create | Refresh | None:
         """What to send about something that happened; None where nothing has to be."""
@@ -126,8 +135,7 @@ class EventBook:
             known.told_at = now
             return Refresh(happening, known.name, known.count)
         self._make_room(now)
-        self._number += 1
-        name = f"{happening.pod[:_LONGEST_POD_IN_NAME].rstrip('.-')}.{_hex(now, self._number)}"
+        name = _name(happening, now)
         self._known[happening] = _Known(name, 1, now, now)
         return Create(happening, name)
 
@@ -144,11 +152,12 @@ class EventBook:
     def _may(self, uid: str, now: float) -> bool:
         of_pod = self._of_pods.get(uid)
         if of_pod is None:
+            if len(self._of_pods) >= KNOWN:
+                del self._of_pods[next(iter(self._of_pods))]
             of_pod = self._of_pods[uid] = Bucket(5, 300.0)
-        if not (of_pod.has(now) and self._of_node.has(now)):
+        if not of_pod.has(now):
             return False
         of_pod.take()
-        self._of_node.take()
         return True
 
     def _make_room(self, now: float) -> None:
@@ -197,5 +206,8 @@ def _short(note: str) -> str:
     return data[: _LONGEST_NOTE - 3].decode("utf-8", "ignore") + "…"
 
 
-def _hex(now: float, number: int) -> str:
-    return f"{int(now * 1_000_000):x}{number & 0xFFF:03x}"
+def _name(happening: Happening, now: float) -> str:
+    """The same for the same within an hour, whoever asks."""
+    said = (happening.uid, happening.reason, happening.note, str(int(now // FORGET_SECONDS)))
+    digest = blake2b("\0".join(said).encode("utf-8", "replace"), digest_size=8).hexdigest()
+    return f"{happening.pod[:_LONGEST_POD_IN_NAME].rstrip('.-')}.{digest}"

@@ -33,12 +33,33 @@ class NodeSystemInfo(msgspec.Struct, frozen=True, rename="camel", omit_defaults=
     kubelet_version: str | None = None
 
 
+class NodeAddress(msgspec.Struct, frozen=True):
+    """One entry of `status.addresses`."""
+
+    type: str = ""
+    address: str = ""
+
+
+class DaemonEndpoint(msgspec.Struct, frozen=True):
+    """Where one of a node's daemons listens."""
+
+    port: int = msgspec.field(default=0, name="Port")
+
+
+class DaemonEndpoints(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """`status.daemonEndpoints`."""
+
+    kubelet_endpoint: DaemonEndpoint | None = None
+
+
 class NodeStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """`status`, as far as it is about resources."""
+    """`status`, as far as it is about resources, and about whom to ask for more."""
 
     capacity: ResourceList | None = None
     allocatable: ResourceList | None = None
     node_info: NodeSystemInfo | None = None
+    addresses: tuple[NodeAddress, ...] | None = None
+    daemon_endpoints: DaemonEndpoints | None = None
 
 
 class Node(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -141,6 +162,27 @@ def capacity_of(node: Node) -> Capacity:
         memory=amounts[MEMORY].value,
         hugepages={name: amounts[name].value for name in amounts if is_hugepages(name)},
     )
+
+
+def published_memory(node: Node) -> int | None:
+    """What a Node says is left for pods; None where it does not say."""
+    stated = (node.status.allocatable or {}).get(MEMORY)
+    if stated is None:
+        return None
+    try:
+        return Quantity.parse(stated).value
+    except InputError as error:
+        field = f"status.allocatable[{MEMORY}]"
+        raise InputError(error.what, field=field, hint=error.hint) from None
+
+
+def before_eviction(capacity: Capacity, published: int, config: KubeletConfiguration) -> int:
+    """What a node leaves to pods, as memory.high counts it.
+
+    A Node publishes what is left after the eviction threshold and hugepages, too.
+    """
+    threshold = eviction_reserve(capacity, config).value
+    return min(capacity.memory, published + threshold + sum(capacity.hugepages.values()))
 
 
 def allocatable(capacity: Capacity, config: KubeletConfiguration, release: Release) -> Allocatable:

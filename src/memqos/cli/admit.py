@@ -2,9 +2,10 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 from memqos.api.manifests.workloads import Template
 from memqos.api.pod import Pod
@@ -12,12 +13,16 @@ from memqos.api.shape import containers_of
 from memqos.cli.clusters import CLUSTER, Live, cluster_options
 from memqos.cli.namespaces import Namespaces, live_namespaces, read_namespaces
 from memqos.cli.output import Form, emit, output_option
+from memqos.cli.policies import policy_in
 from memqos.cli.reading import Reader
 from memqos.cli.releases import release_asked, release_of_server, release_options
 from memqos.cluster.creation import LIMIT_RANGE, Creation, create
 from memqos.draw.admission import Admitted
 from memqos.errors import InputError
 from memqos.release import Release
+
+if TYPE_CHECKING:
+    from memqos.findings.policy import Breach, Policy
 
 REFUSED = 2
 
@@ -30,6 +35,7 @@ REFUSED = 2
     help="LimitRanges and ResourceQuotas: kubectl get limitrange,resourcequota -o yaml; "
     "or the word cluster, for those of a live one.",
 )
+@click.option("--policy", metavar="FILE", help="Rules for new pods, as memqos webhook has them.")
 @click.option(
     "--pod-defaults",
     is_flag=True,
@@ -42,6 +48,7 @@ REFUSED = 2
 def command(
     files: tuple[str, ...],
     namespace_state: str | None,
+    policy: str | None,
     pod_defaults: bool,
     why: bool,
     output: Form,
@@ -50,7 +57,7 @@ def command(
     release: str | None,
     gates: tuple[str, ...],
 ) -> int:
-    """Create the Pods in FILE… in a namespace with these limit ranges and quotas.
+    """Create the Pods in FILE… in a namespace with these limit ranges and quotas, or this policy.
 
     Shows each pod as it would be stored, who refuses it, and by how much. Pods are admitted one
     after another, in the order given and with all replicas of a workload, and each adds to what
@@ -62,7 +69,8 @@ def command(
     or is invalid.
     """
     live = Live(context, namespace)
-    is_live = _is_live(live, namespace_state, files)
+    rules = None if policy is None else policy_in(policy)
+    is_live = _is_live(live, namespace_state, files, rules)
     asked, notes = (
         release_of_server(live.version(), gates)
         if is_live and release is None
@@ -76,14 +84,16 @@ def command(
         found = list(found)
         named = {template.namespace or live.namespace for template, _ in found}
         state = live_namespaces(reader, live, named, asked, pod_defaults=pod_defaults)
+    elif namespace_state is not None:
+        state = read_namespaces(reader, namespace_state, asked, pod_defaults=pod_defaults)
+        reader.insist(namespace_state)
     else:
-        state = read_namespaces(reader, namespace_state or "", asked, pod_defaults=pod_defaults)
-        reader.insist(namespace_state or "")
-    notes += state.notes
+        state = None
+    notes += state.notes if state is not None else ()
     refused = False
     pods: list[dict[str, Any]] = []
     is_first = True
-    for admitted in _admitted(reader, found, state, asked, pod_defaults):
+    for admitted in _admitted(reader, found, state, rules, asked, pod_defaults):
         refused |= admitted.refused_by is not None
         if output != "table":
             from memqos.draw.admission_reasons import admission_data
@@ -91,7 +101,7 @@ def command(
             pods.append(admission_data(admitted, why=why))
         elif not admitted.creation.errors:
             if is_first:
-                _print_head(asked, state, notes)
+                _print_head(asked, state, rules, notes)
             _print(admitted, why=why)
             is_first = False
     if output != "table":
@@ -99,11 +109,13 @@ def command(
     return 1 if reader.faults else REFUSED if refused else 0
 
 
-def _is_live(live: Live, state: str | None, files: Sequence[str]) -> bool:
+def _is_live(live: Live, state: str | None, files: Sequence[str], rules: "Policy | None") -> bool:
     """Whether limit ranges and quotas are those of a live cluster."""
     if state is None and not live.is_asked:
+        if rules is not None:
+            return False
         raise click.UsageError(
-            "Missing option '--namespace-state', or --context for a live cluster."
+            "Missing option '--namespace-state', --context for a live cluster, or --policy."
         )
     if state in (None, CLUSTER):
         return True
@@ -114,21 +126,30 @@ def _is_live(live: Live, state: str | None, files: Sequence[str]) -> bool:
 def _admitted(
     reader: Reader,
     pods: Iterable[tuple[Template, Pod]],
-    state: Namespaces,
+    given: Namespaces | None,
+    rules: "Policy | None",
     release: Release,
     pod_defaults: bool,
 ) -> Iterator[Admitted]:
     """Every pod that could be read and is valid; what is not is said at once."""
     now = datetime.now(UTC)
+    state = Namespaces() if given is None else given
     for template, pod in pods:
         namespace = state.of_pod(template.namespace)
         ranges = state.ranges_in(namespace)
         before = met = state.quotas_in(namespace)
         wanted, count = _replicas(template), 0
+        broken: tuple[Breach, ...] = ()
         try:
             while True:
                 met = state.quotas_in(namespace)
                 creation = create(pod, ranges, met, release, now, pod_defaults=pod_defaults)
+                if rules is not None and creation.quotas is not None:
+                    broken = _breaches(rules, pod, creation, namespace, release)
+                if any(each.mode == "refuse" for each in broken):
+                    # Quotas come after it, and do not count what was refused.
+                    creation = msgspec.structs.replace(creation, quotas=None, charged={})
+                    break
                 if creation.quotas is None or not creation.quotas.allowed:
                     break
                 count += 1
@@ -153,7 +174,8 @@ def _admitted(
             creation=creation,
             ranges=tuple(ranges),
             quotas=tuple(before if count == wanted else met),
-            notes=tuple(_notes(pod, creation, state, namespace)),
+            breaches=broken,
+            notes=tuple(_notes(pod, creation, given, namespace)),
         )
 
 
@@ -176,8 +198,16 @@ def _filled_by_ranges(creation: Creation) -> str:
     return f" – limit ranges filled in {', '.join(fields)}" if fields else ""
 
 
-def _notes(pod: Pod, creation: Creation, state: Namespaces, namespace: str) -> Iterator[str]:
-    if not state.ranges_in(namespace) and not state.quotas_in(namespace):
+def _breaches(
+    rules: "Policy", pod: Pod, creation: Creation, namespace: str, release: Release
+) -> "tuple[Breach, ...]":
+    from memqos.findings.policy import breaches
+
+    return tuple(breaches(rules, pod, creation.stored, namespace, release))
+
+
+def _notes(pod: Pod, creation: Creation, state: Namespaces | None, namespace: str) -> Iterator[str]:
+    if state is not None and not (state.ranges_in(namespace) or state.quotas_in(namespace)):
         yield f"neither limit range nor quota is given for namespace {namespace}"
     if creation.written.pod is not None and creation.stored.pod is None:
         yield "spec.resources is dropped: PodLevelResources is off"
@@ -185,15 +215,21 @@ def _notes(pod: Pod, creation: Creation, state: Namespaces, namespace: str) -> I
         yield "it has been created already: this is the verdict on a new one like it"
 
 
-def _print_head(release: Release, state: Namespaces, notes: Sequence[str]) -> None:
+def _print_head(
+    release: Release, state: Namespaces | None, rules: "Policy | None", notes: Sequence[str]
+) -> None:
     from memqos.draw.amounts import counted
 
-    ranges = sum(map(len, state.ranges.values()))
-    quotas = sum(map(len, state.quotas.values()))
-    print(
-        f"Kubernetes {release} · {counted(ranges, 'limit range')}, {counted(quotas, 'quota')} · "
-        "one after another"
-    )
+    told = [f"Kubernetes {release}"]
+    if state is not None:
+        ranges = sum(map(len, state.ranges.values()))
+        quotas = sum(map(len, state.quotas.values()))
+        told.append(f"{counted(ranges, 'limit range')}, {counted(quotas, 'quota')}")
+    if rules is not None:
+        told.append(f"a policy of {counted(len(rules.rules), 'rule')}")
+    if state is not None:
+        told.append("one after another")
+    print(" · ".join(told))
     for note in notes:
         print(f"note: {note}")
 
@@ -209,16 +245,15 @@ def _print(admitted: Admitted, *, why: bool) -> None:
 
 
 def _data(
-    release: Release, state: Namespaces, notes: Sequence[str], pods: list[dict[str, Any]]
+    release: Release, state: Namespaces | None, notes: Sequence[str], pods: list[dict[str, Any]]
 ) -> dict[str, Any]:
     from memqos.draw.admission_reasons import quotas_data
 
+    quotas = {} if state is None else state.quotas
     return {
         "release": str(release),
         "gates": dict(release.gates),
         "notes": list(notes),
         "pods": pods,
-        "quotas": {
-            namespace or "*": quotas_data(quotas) for namespace, quotas in state.quotas.items()
-        },
+        "quotas": {namespace or "*": quotas_data(each) for namespace, each in quotas.items()},
     }

@@ -1,33 +1,24 @@
 """`memqos audit`: what Memory QoS would do to a whole cluster, and what is wrong today."""
 
 import gc
-import os
-from collections.abc import Iterable, Mapping
-from typing import Any, Final, Literal, NamedTuple
+from collections.abc import Iterable
+from typing import Any, Final, Literal
 
 import click
 import msgspec
 
-from memqos.cli.audit_reading import Order, Others, Survey
+from memqos.cli.audit_making import Question, audited_by
+from memqos.cli.clusters import CLUSTER, Live, cluster_options
 from memqos.cli.output import complain, emit
-from memqos.cli.progress import Bar
 from memqos.cli.releases import release_options
 from memqos.cli.rules import check_rule
-from memqos.cli.terms import POLICIES, Asked, FactorType, InForce, asked, in_force
+from memqos.cli.terms import POLICIES, FactorType, asked
 from memqos.draw.amounts import counted
-from memqos.draw.audited import Audited, Compared, Terms
-from memqos.errors import InputError, UnsupportedRelease
-from memqos.findings.audit import Audit, NodeMemory, Sizing, concluded, sizes_of
+from memqos.draw.audited import Audited
 from memqos.findings.catalogue import AUDIT
-from memqos.findings.census import Used
-from memqos.findings.cluster import WORST_FIRST, chosen, judge
-from memqos.findings.contrast import contrast
+from memqos.findings.cluster import WORST_FIRST, chosen
 from memqos.findings.finding import Finding, Severity
-from memqos.findings.tallies import Tallies
-from memqos.host.dumps import dump_of
 from memqos.plan.terms import PAGE_SIZE
-from memqos.plan.terms import Terms as PlanTerms
-from memqos.release import Release
 
 Output = Literal["table", "json", "yaml", "html"]
 
@@ -35,11 +26,10 @@ FAULTS: Final = 1
 FINDINGS: Final = 2
 _COMPLAINTS: Final = 20
 """Faults said aloud; data and report have more."""
-_NAMED: Final = 3
 
 
 @click.command()
-@click.argument("files", metavar="DUMP...", nargs=-1, required=True)
+@click.argument("files", metavar="[DUMP]...", nargs=-1)
 @click.option(
     "--usage",
     "usage_files",
@@ -50,7 +40,8 @@ _NAMED: Final = 3
 @click.option(
     "--compare",
     metavar="WITH",
-    help="Another dump, or other terms: release=1.37, policy=NAME, factor=0.8, joined by commas.",
+    help="Another dump, the word cluster, or other terms, joined by commas: release=1.37, "
+    "policy=NAME, factor=0.8.",
 )
 @click.option("--rule", "only", multiple=True, metavar="ID", help="Only this rule or group.")
 @click.option("--skip", "skipped", multiple=True, metavar="ID", help="Not this rule or group.")
@@ -73,6 +64,8 @@ _NAMED: Final = 3
     default="table",
     help="What to print.  [default: table]",
 )
+@click.option("-n", "--namespace", metavar="NAME", help="Only this namespace of a live cluster.")
+@cluster_options("context", "selector")
 @click.option("--policy", type=click.Choice(POLICIES), help="memoryReservationPolicy.")
 @click.option("--factor", type=FactorType(), help="memoryThrottlingFactor.")
 @click.option("--kubelet", metavar="FILE", help="The KubeletConfiguration of all nodes.")
@@ -86,9 +79,18 @@ def command(
     fail_on: Severity | None,
     jobs: int,
     output: Output,
+    context: str | None,
+    namespace: str | None,
+    selector: str | None,
     **options: Any,
 ) -> int:
     """Audit a cluster: what Memory QoS would do to it, and what is wrong with it today.
+
+    \b
+    memqos audit --context prod -o html > report.html
+
+    Without a DUMP, or with the word cluster as one, the cluster itself is asked, and its metrics
+    API unless --usage is given. It can also be dumped first:
 
     \b
     kubectl get pods,nodes,limitranges,resourcequotas -A -o json > cluster.json
@@ -102,236 +104,25 @@ def command(
     for rule in (*only, *skipped):
         check_rule(rule, [each.id for each in AUDIT])
     wanted = asked(**options, node=None, capacity=None, allocatable=None, page_size=PAGE_SIZE)
-    rules = chosen(only, skipped)
-    with_pods = output in ("json", "yaml")
+    live = Live(context, namespace, selector)
+    files = files or (CLUSTER,)
+    if live.is_asked and CLUSTER not in (*files, compare):
+        raise click.UsageError("--context, -n and -l are for a live cluster: all of this is files")
+    question = Question(
+        files, usage_files, compare, chosen(only, skipped), jobs, output in ("json", "yaml")
+    )
     # All that is read is kept, and none of it refers back: there is nothing to collect.
     gc.disable()
     try:
-        audited, pods = _audited(files, usage_files, compare, rules, jobs, wanted, with_pods)
+        audited, pods = audited_by(question, wanted, live)
     finally:
         gc.enable()
     _tell_faults(audited)
+    _warn_of_nothing(audited)
     _print(audited, pods, output)
     if audited.faults:
         return FAULTS
     return FINDINGS if _is_bad(audited.findings, fail_on) else 0
-
-
-class _Under(NamedTuple):
-    """An audit under one set of terms."""
-
-    under: InForce
-    audit: Audit
-    findings: tuple[Finding, ...]
-    tallies: Tallies
-
-
-def _audited(
-    files: tuple[str, ...],
-    usage_files: tuple[str, ...],
-    compare: str | None,
-    rules: tuple[str, ...],
-    jobs: int,
-    wanted: Asked,
-    with_pods: bool,
-) -> tuple[Audited, list[bytes]]:
-    other = _other_terms(compare, wanted) if compare is not None and "=" in compare else None
-    usage, faults = _usage(usage_files)
-    with _survey(files, jobs, usage) as survey:
-        for fault in faults:
-            survey.fault(fault)
-        others = survey.others()
-        under = _terms_in_force(wanted, others, survey)
-        here = _under(survey, others, under, rules, with_pods=with_pods)
-        notes = [*under.notes, *_about_kinds(others)]
-        _complete_faults(survey, others, here, usage | others.usage)
-        compared = None
-        if other is not None:
-            then = _terms_in_force(other, others, survey)
-            there = _under(survey, others, then, rules, beside=under.terms)
-            compared = _compared(str(_shown(then)), here, there)
-        elif compare is not None:
-            compared = _compared(
-                compare, here, _other_dump(compare, rules, jobs, usage, under, survey)
-            )
-        audited = Audited(
-            _shown(under),
-            here.audit,
-            here.findings,
-            tuple(sorted(survey.faults, key=_place)),
-            survey.more_faults,
-            tuple(notes),
-            files,
-            compared,
-        )
-    return audited, [text for _, text in sorted(here.tallies.pods)]
-
-
-def _usage(files: tuple[str, ...]) -> tuple[dict[str, Used], list[InputError]]:
-    if not files:
-        return {}, []
-    from memqos.cli.audit_usage import read_usage
-
-    return read_usage(files)
-
-
-def _survey(files: Iterable[str], jobs: int, usage: dict[str, Used]) -> Survey:
-    """All dumps read."""
-    dumps = [dump_of(file) for file in files]
-    bar = Bar(sum(dump.size for dump in dumps))
-    survey = Survey(jobs or os.cpu_count() or 1, usage, bar.advance)
-    try:
-        survey.read(dumps)
-    except BaseException:
-        survey.__exit__()
-        raise
-    finally:
-        bar.end()
-    return survey
-
-
-def _under(
-    survey: Survey,
-    others: Others,
-    under: InForce,
-    rules: tuple[str, ...],
-    *,
-    with_pods: bool = False,
-    beside: PlanTerms | None = None,
-) -> _Under:
-    nodes, refused = _memories(others, under)
-    order = Order(
-        under.terms,
-        sizes_of(nodes, under.terms.page_size),
-        {},
-        others.usage,
-        beside,
-        with_pods,
-    )
-    tallies = survey.tally(order)
-    audit, faults = concluded(tallies, under.terms, nodes, others.limit_ranges, others.quotas)
-    if beside is None:
-        for fault in (*refused, *faults):
-            survey.fault(fault)
-    return _Under(under, audit, judge(audit, rules), tallies)
-
-
-def _terms_in_force(wanted: Asked, others: Others, survey: Survey) -> InForce:
-    """Without a release asked for, that of the newest kubelet counts."""
-    if wanted.release is not None:
-        return in_force(wanted)
-    newest: Release | None = None
-    for node in others.nodes.values():
-        info = node.status.node_info
-        if info is None or info.kubelet_version is None:
-            continue
-        try:
-            release = Release.of(info.kubelet_version)
-        except UnsupportedRelease as error:
-            fault = InputError(f"node {node.metadata.name}: {error.what}", hint=error.hint)
-            if not any(str(each) == str(fault) for each in survey.faults):
-                survey.fault(fault)
-            continue
-        if newest is None or release.minor > newest.minor:
-            newest = release
-    if newest is None:
-        return in_force(wanted)
-    under = in_force(wanted, str(newest))
-    note = f"the release is that of the newest kubelet, {newest}"
-    return msgspec.structs.replace(under, notes=(note, *under.notes))
-
-
-def _memories(others: Others, under: InForce) -> tuple[dict[str, NodeMemory], list[InputError]]:
-    sizing = Sizing(under.config, under.terms, exact=under.is_configured)
-    found: dict[str, NodeMemory] = {}
-    faults: list[InputError] = []
-    for name, node in others.nodes.items():
-        try:
-            found[name] = sizing.memory_of(node)
-        except InputError as error:
-            faults.append(InputError(f"node {name}: {error.what}", field=error.field))
-    return found, faults
-
-
-def _complete_faults(
-    survey: Survey, others: Others, here: _Under, usage: Mapping[str, Used]
-) -> None:
-    """What is missing, wrong or there twice, once all is known."""
-    for place, name, what, field in sorted(here.tallies.unreadable):
-        survey.refuse(place, f"{name}: {what}", field)
-    survey.tell_twice()
-    missing = [node for node in here.audit.nodes if node.name not in others.nodes]
-    if missing and not others.nodes:
-        pods = counted(sum(node.pods for node in missing), "pod")
-        what = f"no Node was read: {pods} audited without the memory of their nodes"
-        survey.fault(InputError(what, hint="add them: kubectl get nodes -o json"))
-        missing = []
-    for unread in missing:
-        pods = counted(unread.pods, "pod")
-        what = f"node {unread.name} was not read: {pods} audited without its memory"
-        survey.fault(InputError(what))
-    strangers = sorted(usage.keys() - here.tallies.matched)
-    if strangers:
-        some = ", ".join(strangers[:_NAMED])
-        more = f" and {len(strangers) - _NAMED:,} more" if len(strangers) > _NAMED else ""
-        survey.fault(InputError(f"usage of pods that were not read: {some}{more}"))
-
-
-def _other_terms(compare: str, wanted: Asked) -> Asked:
-    """release=1.37,policy=None,factor=0.8"""
-    changes: dict[str, Any] = {}
-    for part in compare.split(","):
-        name, _, value = part.partition("=")
-        if name == "factor":
-            changes[name] = FactorType().convert(value, None, None)
-        elif name == "policy" and value in POLICIES:
-            changes[name] = value
-        elif name == "release" and value:
-            Release.of(value)
-            changes[name] = value
-        else:
-            raise click.BadParameter(
-                f"{part!r}: write release=1.37, policy={'|'.join(POLICIES)} or factor=0.8",
-                param_hint="--compare",
-            )
-    return msgspec.structs.replace(wanted, **changes)
-
-
-def _other_dump(
-    file: str,
-    rules: tuple[str, ...],
-    jobs: int,
-    usage: dict[str, Used],
-    under: InForce,
-    survey: Survey,
-) -> _Under:
-    with _survey([file], jobs, usage) as there:
-        found = _under(there, there.others(), under, rules)
-        for fault in there.faults:
-            survey.fault(fault)
-    return found
-
-
-def _compared(title: str, here: _Under, there: _Under) -> Compared:
-    changed = {name: node.changed for name, node in there.tallies.nodes.items() if node.changed}
-    findings = (here.findings, there.findings)
-    return Compared(title, contrast(here.audit, there.audit, findings, changed))
-
-
-def _shown(under: InForce) -> Terms:
-    return Terms(str(under.terms.release), under.terms.policy, under.terms.factor)
-
-
-def _about_kinds(others: Others) -> list[str]:
-    if not others.passed_over:
-        return []
-    kinds = ", ".join(f"{count:,} {kind}" for kind, count in sorted(others.passed_over.items()))
-    return [f"passed over: {kinds}"]
-
-
-def _place(fault: InputError) -> tuple[bool, str, int, int]:
-    """What has a place first, in its order."""
-    return fault.file is None, fault.file or "", fault.line or 0, fault.column or 0
 
 
 def _tell_faults(audited: Audited) -> None:
@@ -340,6 +131,17 @@ def _tell_faults(audited: Audited) -> None:
     more = len(audited.faults) - _COMPLAINTS + audited.more_faults
     if more > 0:
         complain(f"… and {counted(more, 'more fault')}")
+
+
+def _warn_of_nothing(audited: Audited) -> None:
+    """An audit without pods finds nothing wrong, and must not look like a good one."""
+    where, ended = ", ".join(audited.sources), audited.audit.ended
+    if audited.audit.pods or audited.faults:
+        return
+    if ended:
+        complain(f"nothing to audit in {where}: {counted(ended, 'pod')}, and all have ended")
+    else:
+        complain(f"nothing to audit in {where}: no pods – is it the right dump, the right cluster?")
 
 
 def _print(audited: Audited, pods: list[bytes], output: Output) -> None:

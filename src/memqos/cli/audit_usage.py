@@ -9,7 +9,8 @@ from memqos.cli.snapshots import names_in
 from memqos.cluster.node_memory import working_set
 from memqos.cluster.usage_reading import usages_in
 from memqos.errors import InputError
-from memqos.findings.census import Census, Used
+from memqos.findings.census import Census
+from memqos.findings.others import Used
 from memqos.host.dumps import Block, dump_of
 from memqos.host.manifests import load
 from memqos.plan.owners import SANDBOX, Owners
@@ -25,7 +26,7 @@ def read_usage(files: Iterable[str]) -> tuple[dict[str, Used], list[InputError]]
                 survey.read([dump_of(file)])
                 faults += survey.faults
                 for key, used in survey.others().usage.items():
-                    found.add_usage(key, used.containers, used.total)
+                    found.merge_usage(key, used)
             continue
         try:
             _other(file, found)

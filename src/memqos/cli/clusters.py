@@ -26,6 +26,8 @@ LIVE_PODS: Final = "pods of the cluster"
 RUNNING_PODS: Final = "running pods of the cluster"
 LIVE_NODES: Final = "nodes of the cluster"
 LIVE_METRICS: Final = "pod metrics of the cluster"
+LIVE_LIMITS: Final = "limit ranges of the cluster"
+LIVE_QUOTAS: Final = "quotas of the cluster"
 
 _KINDS: Final = {
     "pod": ("", "pods", ("po", "pods")),
@@ -105,6 +107,13 @@ class Live:
         """What was looked for, in words."""
         labels = f" with {self._selector}" if self._selector else ""
         return f"pods in namespace {self.namespace}{labels}"
+
+    @property
+    def everywhere(self) -> "Selection":
+        """All that options do not leave out: of every namespace unless they name one."""
+        from memqos.host.apiserver.resources import Selection
+
+        return Selection(self._namespace, labels=self._selector)
 
     def version(self) -> str:
         """The release of the API server."""

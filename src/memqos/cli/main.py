@@ -63,6 +63,8 @@ def cli() -> None:
 
 def main() -> NoReturn:
     """The entry point."""
+    if sys.stdout is None:  # memqos … >&-
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - for as long as this process lives
     try:
         code = cli.main(prog_name="memqos", standalone_mode=False)
         sys.stdout.flush()

@@ -10,12 +10,13 @@ _EVERY: Final = 0.1
 
 
 class Bar:
-    """Bytes and objects read so far, of as many bytes as are known."""
+    """Bytes and objects read so far, of as many as are known to come."""
 
     def __init__(self, total: int) -> None:
         self._total = total
         self._done = 0
         self._objects = 0
+        self._expected = 0
         self._shown = 0.0
         self._is_watched = sys.stderr.isatty()
 
@@ -27,6 +28,10 @@ class Bar:
             self._shown = time.monotonic()
             self._write(self._line())
 
+    def expect(self, objects: int) -> None:
+        """So many objects are to come, whatever their size."""
+        self._expected = self._objects + objects
+
     def end(self) -> None:
         """Take the bar away."""
         if self._is_watched:
@@ -34,9 +39,12 @@ class Bar:
 
     def _line(self) -> str:
         told = f"{self._objects:,} objects, {self._done >> 20:,} MiB"
-        if not self._total:
+        if self._expected:
+            share = min(1.0, self._objects / self._expected)
+        elif self._total:
+            share = min(1.0, self._done / self._total)
+        else:
             return told
-        share = min(1.0, self._done / self._total)
         full = round(_WIDTH * share)
         return f"{'█' * full}{'░' * (_WIDTH - full)} {share:4.0%}  {told}"
 

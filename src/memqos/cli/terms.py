@@ -9,7 +9,6 @@ import msgspec
 from memqos.api.kubelet import KubeletConfiguration, configured
 from memqos.api.manifests.refusals import refusal
 from memqos.api.quantity import Quantity
-from memqos.api.resources import MEMORY
 from memqos.cli.amounts import Bytes
 from memqos.cli.kubelets import document_of, kubelet_in, only_document
 from memqos.cli.releases import gates_of, release_options
@@ -232,7 +231,7 @@ def _snapshot(file: str) -> _Given:
 
 
 def _node(file: str, live: "Live | None") -> _Given:
-    from memqos.api.node import Node, capacity_of
+    from memqos.api.node import Node, capacity_of, published_memory
 
     if live is not None and live.knows(file):
         document = document_of(live.get(file), file, "Node")
@@ -240,11 +239,10 @@ def _node(file: str, live: "Live | None") -> _Given:
         document = only_document(file, "Node")
     try:
         node = msgspec.convert(document.data, Node)
-        published = (node.status.allocatable or {}).get(MEMORY)
         info = node.status.node_info
         return _Given(
             capacity_of(node),
-            None if published is None else Quantity.parse(published).value,
+            published_memory(node),
             None if info is None else info.kubelet_version,
         )
     except msgspec.ValidationError as error:
@@ -294,14 +292,14 @@ def _before_eviction(
     capacity: "Capacity", published: int, config: KubeletConfiguration, notes: list[str]
 ) -> int:
     """A Node publishes what is left after the eviction threshold and hugepages, too."""
-    from memqos.api.node import eviction_reserve
+    from memqos.api.node import before_eviction, eviction_reserve
 
     threshold = eviction_reserve(capacity, config).value
     notes.append(
         "allocatable is the Node's plus an eviction threshold of "
         f"{Quantity.of(threshold, 'BinarySI')}, the default: --kubelet makes it exact"
     )
-    return min(capacity.memory, published + threshold + sum(capacity.hugepages.values()))
+    return before_eviction(capacity, published, config)
 
 
 def options_of(values: Mapping[str, Any]) -> dict[str, Any]:

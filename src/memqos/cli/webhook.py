@@ -8,15 +8,13 @@ from typing import Any, Final
 
 import click
 
-from memqos.api.manifests.documents import Document, read
 from memqos.cli.namespaces import read_namespaces
 from memqos.cli.output import complain
+from memqos.cli.policies import content_of, policy_in
 from memqos.cli.reading import Reader
 from memqos.cli.releases import release_asked, release_options
 from memqos.errors import InputError
 from memqos.findings.policy import API_VERSION, KIND, Policy
-from memqos.findings.policy_reading import policy_from
-from memqos.host.manifests import load
 from memqos.release import Release
 from memqos.serve.addresses import Address, address_of
 from memqos.serve.admission import Door
@@ -86,7 +84,7 @@ class _Files:
 
     def door(self) -> Door:
         self._known = self._contents()
-        policy = Policy(API_VERSION, KIND) if self._policy is None else _policy(self._policy)
+        policy = Policy(API_VERSION, KIND) if self._policy is None else policy_in(self._policy)
         if self._limit_ranges is None:
             return Door(policy, self._release)
         reader = Reader()
@@ -98,25 +96,7 @@ class _Files:
         return self._contents() != self._known
 
     def _contents(self) -> list[bytes]:
-        return [_content(file) for file in (self._policy, self._limit_ranges) if file is not None]
-
-
-def _content(file: str) -> bytes:
-    ((_, data),) = load([file])
-    if isinstance(data, InputError):
-        raise data
-    return data
-
-
-def _policy(file: str) -> Policy:
-    found = list(read(_content(file), file))
-    for document in found:
-        if isinstance(document, InputError):
-            raise document
-    documents = [document for document in found if isinstance(document, Document)]
-    if len(documents) != 1:
-        raise InputError(f"{len(documents)} documents, where one policy is expected", file=file)
-    return policy_from(documents[0])
+        return [content_of(file) for file in (self._policy, self._limit_ranges) if file is not None]
 
 
 async def _serve(

@@ -7,23 +7,26 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from memqos.agent.recorder.files import FOLDER, Recording, recordings
+from memqos.agent.recorder.records import Who
 from memqos.agent.story import story_of
+from memqos.cli.clusters import Live, cluster_options
 from memqos.cli.output import complain, emit
+from memqos.cli.why_live import told_of
 from memqos.draw.story import story_data, story_text
-from memqos.errors import InputError
+from memqos.errors import InputError, MemqosError
 
 if TYPE_CHECKING:
+    from memqos.agent.story.live import Told
     from memqos.findings.chapters import Story
 
 
 @click.command()
 @click.argument("pod", metavar="pod/NAME")
 @click.argument("container", required=False)
-@click.option("-n", "--namespace", default="default", help="The pod's.  [default: default]")
+@cluster_options("context", "namespace")
 @click.option(
     "--records",
     metavar="DIR",
-    default=FOLDER,
     help=f"Where an agent keeps, or kept, its records.  [default: {FOLDER}]",
 )
 @click.option("--snapshot", metavar="FILE", help="Ask a snapshot, not the records of an agent.")
@@ -37,30 +40,52 @@ if TYPE_CHECKING:
 def command(
     pod: str,
     container: str | None,
-    namespace: str,
-    records: str,
+    context: str | None,
+    namespace: str | None,
+    records: str | None,
     snapshot: str | None,
     output: Literal["text", "json", "yaml", "svg"],
 ) -> int:
     """Tell why a container was throttled, killed or evicted.
+
+    Out of an agent's records here, and of what a live cluster tells of the pod: its status, and
+    the events about it. The cluster is asked with --context, or with -n where --records is not
+    given.
 
     \b
     memqos why pod/api-1 -n shop                  all its containers
     memqos why pod/api-1 app -n shop -o svg       one of them, drawn
     """
     name = pod.removeprefix("pod/").removeprefix("pods/")
+    live = Live(context, namespace)
+    if snapshot is not None and context is not None:
+        raise click.UsageError("--context is for a live cluster, and --snapshot for a file")
+    asks = context is not None or (namespace is not None and records is None and snapshot is None)
+    where = live.namespace if context is not None else namespace or "default"
     if snapshot is not None:
         if output == "svg":
             raise InputError("a snapshot is one look, and a timeline takes two", file=snapshot)
-        _tell(_in_snapshot(snapshot, namespace, name, container), output)
+        _tell(_in_snapshot(snapshot, where, name, container), output)
         return 0
-    found, node = _recorded(records, namespace, name, container)
+    told = _told(live, name, is_named=context is not None) if asks else None
+    try:
+        found, node = _recorded(records or FOLDER, where, name)
+    except InputError as error:
+        if told is None or records is not None:
+            raise
+        if os.path.isdir(FOLDER):
+            complain(f"note: {FOLDER}: {error.what}")
+        found, node = [], None
     stories = [story_of(recording, node) for recording in found]
+    if told is not None:
+        stories = _with_cluster(stories, found, told, where, name)
+    stories = _chosen(stories, container)
     if output == "svg":
         from memqos.agent.story.timeline import timeline_of
         from memqos.draw.timeline import timeline_svg
 
-        drawn = [timeline_of(each, story) for each, story in zip(found, stories, strict=True)]
+        by_name = {each.who.container: each for each in found}
+        drawn = [timeline_of(_recording(by_name, story), story) for story in stories]
         print(timeline_svg(drawn))
     else:
         _tell(stories, output)
@@ -74,14 +99,12 @@ def _tell(stories: "list[Story]", output: Literal["text", "json", "yaml"]) -> No
         emit({"containers": [story_data(story) for story in stories]}, output)
 
 
-def _recorded(
-    folder: str, namespace: str, pod: str, container: str | None
-) -> tuple[list[Recording], Recording | None]:
+def _recorded(folder: str, namespace: str, pod: str) -> tuple[list[Recording], Recording | None]:
     if not os.path.isdir(folder):
         raise InputError(
             "there are no records here",
             file=folder,
-            hint="memqos agent keeps them; --records says where",
+            hint="memqos agent keeps them; --records says where, and -n asks the cluster",
         )
     node, by_uid = None, dict[str, list[Recording]]()
     names: set[str] = set()
@@ -103,15 +126,44 @@ def _recorded(
     if len(by_uid) > 1:
         complain(f"note: {len(by_uid)} pods had this name: this is the last of them")
     latest.sort(key=lambda each: each.who.container)
-    return _chosen(latest, container), node
+    return latest, node
 
 
-def _chosen(found: list[Recording], container: str | None) -> list[Recording]:
+def _told(live: Live, name: str, *, is_named: bool) -> "Told | None":
+    """What the cluster tells; where it does not, records are enough unless it was named."""
+    try:
+        return told_of(live, name)
+    except MemqosError as error:
+        if is_named or not os.path.isdir(FOLDER):
+            raise
+        complain(f"note: the cluster tells nothing: {error}")
+        return None
+
+
+def _with_cluster(
+    stories: "list[Story]", found: list[Recording], told: "Told", namespace: str, pod: str
+) -> "list[Story]":
+    from memqos.agent.story.live import woven
+
+    uid = found[0].who.uid if found else None
+    if uid is not None and uid not in told.uids(uid):
+        complain("note: the records here are of an earlier pod of this name: --records tells them")
+        stories, found[:] = [], []
+    return woven(stories, told, namespace, pod, uid)
+
+
+def _recording(by_name: dict[str, Recording], story: "Story") -> Recording:
+    """What is drawn of a container; nothing but what happened, where nothing was recorded."""
+    who = Who(0, story.namespace, story.pod, "", story.container, story.qos)
+    return by_name.get(story.container) or Recording(who, ())
+
+
+def _chosen(stories: "list[Story]", container: str | None) -> "list[Story]":
     if container is None:
-        return found
-    chosen = [each for each in found if each.who.container == container]
+        return stories
+    chosen = [each for each in stories if each.container == container]
     if not chosen:
-        raise _no_such_container(container, [each.who.container for each in found])
+        raise _no_such_container(container, [each.container for each in stories])
     return chosen
 
 

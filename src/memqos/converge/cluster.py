@@ -5,16 +5,17 @@ from typing import Final
 
 from memqos.api.node import Node
 from memqos.api.pod import Pod
-from memqos.converge.asking import configuration_of
-from memqos.converge.observing import Configuration, configuration_in_file
 from memqos.errors import InputError, MemqosError
+from memqos.host.apiserver.access import Access
 from memqos.host.apiserver.connection import ApiServer
 from memqos.host.apiserver.listing import found, listed
 from memqos.host.apiserver.resources import NODES, PODS, Selection, on_node
 from memqos.host.apiserver.watching import STEADY, Pace, Watch
-from memqos.host.kubelet import KubeletEndpoint
+from memqos.host.kubelet import Credentials, KubeletEndpoint
 
 FIRST_LIST_SECONDS: Final = 30.0
+_KUBELET_SECONDS: Final = 3.0
+"""How long a kubelet may take to answer: an agent waits for it."""
 
 
 class ClusterPods:
@@ -49,8 +50,8 @@ class FollowedNode:
         on_change: Callable[[], None] | None = None,
         pace: Pace = STEADY,
     ) -> None:
-        self._server = server
-        self._node = node
+        self.server = server
+        self.name = node
         only = Selection(fields=f"metadata.name={node}")
         self._pods = Watch(server, PODS, on_node(node), on_change=on_change, pace=pace)
         self._self = Watch(server, NODES, only, on_change=on_change, pace=pace)
@@ -62,7 +63,7 @@ class FollowedNode:
     def stop(self) -> None:
         self._pods.stop()
         self._self.stop()
-        self._server.close()
+        self.server.close()
 
     def wait(self, seconds: float = FIRST_LIST_SECONDS) -> None:
         """Until both are known; raises what keeps them from being."""
@@ -73,7 +74,7 @@ class FollowedNode:
         """All of them, as of the last word of the API server. Waits for the first."""
         self.wait()
         if self.node() is None:
-            raise _unknown(self._server, self._node)
+            raise _unknown(self.server, self.name)
         return self._pods.objects()
 
     def node(self) -> Node | None:
@@ -81,7 +82,7 @@ class FollowedNode:
         return next(iter(self._self.objects()), None)
 
     def describe(self) -> str:
-        return f"node {self._node} at {self._server.where}"
+        return f"node {self.name} at {self.server.where}"
 
     @property
     def version(self) -> str:
@@ -107,17 +108,28 @@ def node_in(server: ApiServer, name: str) -> Node:
     return node
 
 
-def kubelet_configuration(
-    endpoint: KubeletEndpoint | None, file: str
-) -> tuple[Configuration | None, list[str]]:
-    """The configuration in force, else the one in the kubelet's file; and why not the first.
+def kubelet_of(node: Node, access: Access) -> KubeletEndpoint | None:
+    """A Node's kubelet, asked as its API server is; None where that is not known, or not safe.
 
-    The kubelet tells it at its own endpoint to whoever may get nodes/configz (from 1.33 on). The
-    API server has no such path: it would go through nodes/proxy, which lets run commands in pods.
+    It has to show a certificate of the cluster's own authority before it is told who asks. The API
+    server leads to it by nodes/proxy alone, which lets run commands in pods.
     """
-    notes: list[str] = []
-    told = None if endpoint is None else configuration_of(endpoint, notes)
-    return told or configuration_in_file(file, notes), notes
+    endpoints = node.status.daemon_endpoints
+    port = None if endpoints is None else endpoints.kubelet_endpoint
+    by_type = {each.type: each.address for each in reversed(node.status.addresses or ())}
+    host = by_type.get("InternalIP")
+    trusted, user = access.cluster.certificate_authority, access.user
+    is_known = user.token_file or (user.client_certificate and user.client_key)
+    if not host or port is None or not port.port or trusted is None or not is_known:
+        return None
+    credentials = Credentials(
+        token_file=user.token_file,
+        ca_file=trusted,
+        client_cert=user.client_certificate,
+        client_key=user.client_key,
+    )
+    address = f"[{host}]" if ":" in host else host
+    return KubeletEndpoint(f"https://{address}:{port.port}", credentials, _KUBELET_SECONDS)
 
 
 def _unknown(server: ApiServer, name: str) -> InputError:

@@ -9,13 +9,22 @@ from memqos.api.kubelet import STATIC, Driver, KubeletConfiguration, configured
 from memqos.api.kubelet.reading import kubelet_from
 from memqos.api.machine import Machine
 from memqos.api.manifests.documents import read
-from memqos.api.node import Capacity, allocatable
+from memqos.api.node import (
+    Capacity,
+    Node,
+    allocatable,
+    before_eviction,
+    capacity_of,
+    published_memory,
+)
+from memqos.api.resources import MEMORY
+from memqos.draw.scale import short_size
 from memqos.errors import InputError
 from memqos.plan.changes import Comparison, compare, stored
 from memqos.plan.effective import Claim, Protection, effective
 from memqos.plan.names import CgroupNames, cgroup_names, outer
 from memqos.plan.setting import Settings
-from memqos.plan.terms import PAGE_SIZE, Numa, Placement, Policy, Terms
+from memqos.plan.terms import KNOWS_POLICY, PAGE_SIZE, Numa, Placement, Policy, Terms
 from memqos.plan.tree import Tree, cgroup_uid, plan_node, pod_key
 from memqos.release import DEFAULT_MINOR, Release
 
@@ -109,8 +118,13 @@ def ground_of(
     configuration: "Configuration | None",
     driver: Driver | None,
     wanted: Wanted,
+    node: Node | None = None,
 ) -> Ground:
-    """The terms of a machine whose cgroups are named by a driver; None where none are there yet."""
+    """The terms of a machine whose cgroups are named by a driver; None where none are there yet.
+
+    What its Node says of a kubelet, its release and what it leaves to pods, is what is in force:
+    flags may have changed what a file says.
+    """
     notes: list[str] = []
     if machine.layout is not None and machine.layout != "v2":
         raise InputError(
@@ -119,7 +133,9 @@ def ground_of(
         )
     if machine.memory is None:
         raise InputError("the node's memory is not known", field="meminfo")
-    version = wanted.release or machine.kubelet or DEFAULT_MINOR
+    info = None if node is None else node.status.node_info
+    stated = None if info is None else info.kubelet_version
+    version = wanted.release or stated or machine.kubelet or DEFAULT_MINOR
     config, release = _configuration(configuration, Release.of(version, wanted.gates), notes)
     if driver is not None and driver != config.driver:
         notes.append(
@@ -127,20 +143,50 @@ def ground_of(
             f"configured for {config.driver}: planned as they are named"
         )
         config = msgspec.structs.replace(config, cgroup_driver=driver)
-    capacity = Capacity(cpu=0, memory=machine.memory)
+    if wanted.policy is not None and not KNOWS_POLICY.at(release.minor):
+        notes.append(
+            f"policy {wanted.policy} is ignored: Kubernetes {release} always reserves requests – "
+            "name a newer release to plan by its rules"
+        )
+    capacity, left = _memory(machine.memory, node, config, release, notes)
     terms = Terms(
         release=release,
         factor=config.memory_throttling_factor if wanted.factor is None else wanted.factor,
         policy=wanted.policy or config.policy,
         single_process_oom_kill=bool(config.single_process_oom_kill),
-        memory_capacity=machine.memory,
-        memory_allocatable=allocatable(capacity, config, release).enforced_memory,
+        memory_capacity=capacity.memory,
+        memory_allocatable=left,
         page_size=machine.page_size or PAGE_SIZE,
         cpu_quota=config.cpu_cfs_quota,
         cpu_period=config.cpu_cfs_quota_period // 1000,
         placement=wanted.placement,
     )
     return Ground(terms, config, capacity, tuple(notes))
+
+
+def _memory(
+    memory: int,
+    node: Node | None,
+    config: KubeletConfiguration,
+    release: Release,
+    notes: list[str],
+) -> tuple[Capacity, int]:
+    """What there is, never more than the machine has, and what of it is left to pods."""
+    capacity = Capacity(cpu=0, memory=memory)
+    if node is not None and MEMORY in (node.status.capacity or {}):
+        said = capacity_of(node)
+        capacity = Capacity(cpu=0, memory=min(memory, said.memory), hugepages=said.hugepages)
+    left = allocatable(capacity, config, release).enforced_memory
+    published = None if node is None else published_memory(node)
+    if published is None:
+        return capacity, left
+    stated = before_eviction(capacity, published, config)
+    if stated != left:
+        notes.append(
+            f"the Node leaves {short_size(stated)} to pods, before eviction thresholds, where the "
+            f"kubelet's configuration would leave {short_size(left)}: the Node's holds"
+        )
+    return capacity, stated
 
 
 def _is_about(what: str, kubepods: str) -> bool:

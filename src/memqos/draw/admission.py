@@ -14,6 +14,7 @@ from memqos.cluster.quota import Quota
 from memqos.cluster.quota_admission import Verdict
 from memqos.draw.amounts import brief_amount
 from memqos.draw.table import table
+from memqos.findings.policy import Breach
 from memqos.release import Release
 
 
@@ -35,13 +36,17 @@ class Admitted(msgspec.Struct, frozen=True):
     quotas: tuple[Quota, ...]
     """As the refused one met them, or the first of those that were admitted."""
     notes: tuple[str, ...] = ()
+    breaches: tuple[Breach, ...] = ()
+    """Rules of a policy that it does not keep."""
 
     @property
     def refused_by(self) -> str | None:
-        """Who refused it: `limit range NAME` or `quota NAME`."""
+        """Who refused it: `limit range NAME`, `the policy` or `quota NAME`."""
         denial, verdict = self.creation.denial, self.creation.quotas
         if denial is not None:
             return f"limit range {self.ranges[denial.index].name}"
+        if any(each.mode == "refuse" for each in self.breaches):
+            return "the policy"
         return None if verdict is None or verdict.allowed else f"quota {verdict.quota}"
 
     def owner(self, where: str) -> str:
@@ -81,6 +86,8 @@ def _refusal(admitted: Admitted) -> Iterator[str]:
     denial, verdict = admitted.creation.denial, admitted.creation.quotas
     for violation in denial.violations if denial is not None else ():
         yield f"{admitted.owner(violation.where)}: {told(violation)}"
+    for breach in admitted.breaches:
+        yield f"{'warning: ' if breach.mode == 'warn' else ''}{breach}"
     if verdict is not None:
         yield from _quota_refusal(verdict)
 

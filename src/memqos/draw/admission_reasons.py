@@ -99,6 +99,10 @@ def admission_data(admitted: Admitted, *, why: bool) -> dict[str, Any]:
         "errors": [{"field": error.field, "message": error.message} for error in creation.errors],
         "refusedBy": admitted.refused_by,
         "violations": [_violation(admitted, each) for each in denial.violations] if denial else [],
+        "breaches": [
+            {"rule": each.rule, "mode": each.mode, "what": each.what, "hint": each.hint}
+            for each in admitted.breaches
+        ],
         "quota": None
         if verdict is None
         else {

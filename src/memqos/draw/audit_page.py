@@ -19,9 +19,9 @@ from memqos.draw.audited import (
 from memqos.draw.charts import Column, Slice, histogram, ring, skyline
 from memqos.draw.page_parts import card, legend
 from memqos.draw.svg import Markup, el
-from memqos.draw.table import short
 from memqos.findings.audit import NodeAudit
 from memqos.findings.catalogue import RULES
+from memqos.findings.cluster import size
 from memqos.findings.finding import Finding, Severity
 
 _PLACES: Final = 50
@@ -64,7 +64,7 @@ def _header(audited: Audited) -> Markup:
         el("h1", "Memory audit"),
         el("p", ", ".join(audited.sources), class_="sources"),
         el("p", str(audited.terms), class_="terms"),
-        *[el("p", note, class_="note") for note in audited.notes],
+        *[el("p", *_lines(note), class_="note") for note in audited.notes],
     )
 
 
@@ -102,7 +102,7 @@ def _charts(audited: Audited) -> Iterator[Markup]:
     total = total_of(audit)
     if total.offered:
         rows = measure_rows(total, total.share, is_measured=bool(audit.measured))
-        intro = f"of {short(total.offered)} that nodes offer to pods"
+        intro = f"of {size(total.offered)} that nodes offer to pods"
         yield card("Memory of all nodes", el("p", intro, class_="dim"), *rows)
     full = fullest(audit)
     if full:
@@ -134,7 +134,9 @@ def _hint(node: NodeAudit) -> str:
 def _findings(audited: Audited) -> Iterator[Markup]:
     groups = by_rule(audited.findings)
     yield el("h2", "Findings")
-    if not groups:
+    if not audited.audit.pods:
+        yield el("p", "Nothing was audited: there are no pods.", class_="fine")
+    elif not groups:
         yield el("p", "Nothing found.", class_="fine")
     for index, group in enumerate(groups):
         yield _group(group, is_open=index == 0)
@@ -173,7 +175,7 @@ def _faults(audited: Audited) -> Iterator[Markup]:
     if not audited.faults:
         return
     count = len(audited.faults) + audited.more_faults
-    items = [el("li", el("code", str(fault))) for fault in audited.faults[:_FAULTS]]
+    items = [el("li", el("code", *_lines(str(fault)))) for fault in audited.faults[:_FAULTS]]
     if count > _FAULTS:
         items.append(el("li", f"… and {count - _FAULTS:,} more"))
     yield el(
@@ -188,6 +190,11 @@ def _faults(audited: Audited) -> Iterator[Markup]:
         el("ol", *items),
         class_="finding error",
     )
+
+
+def _lines(text: str) -> list[Markup]:
+    """A text whose lines stay apart, such as one with a rule to copy."""
+    return [el("span", line, class_="line") for line in text.splitlines()]
 
 
 def _percent(part: int, whole: int) -> str:

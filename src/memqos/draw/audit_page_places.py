@@ -9,10 +9,11 @@ from memqos.draw.audited import MEASURES, Audited, Total, fullest, share_of
 from memqos.draw.charts import meter
 from memqos.draw.page_parts import bar_row, card
 from memqos.draw.svg import Markup, el
-from memqos.draw.table import short
 from memqos.findings.audit import NodeAudit, SpaceAudit
+from memqos.findings.cluster import size
 
-_NODES: Final = 40
+_NODES: Final = 36
+"""Full rows, be they of two or three."""
 _SPACES: Final = 20
 
 
@@ -37,8 +38,8 @@ def measure_rows(
             continue
         amount = getattr(whole, measure)
         share = share_of_it(amount)
-        hint = f"{name}: {short(amount)}, {share:.0%}"
-        rows.append(bar_row(measure, name, share, short(amount), hint))
+        hint = f"{name}: {size(amount)}, {share:.0%}"
+        rows.append(bar_row(measure, name, share, size(amount), hint))
     return rows
 
 
@@ -48,7 +49,7 @@ def _node(node: NodeAudit) -> Markup:
     facts = [
         f"{counted(node.pods, 'pod')}: {node.classes['Guaranteed']} Guaranteed, "
         f"{node.classes['Burstable']} Burstable, {node.classes['BestEffort']} BestEffort",
-        f"{short(node.memory.published)} for pods, of {short(node.memory.capacity)}",
+        f"{size(node.memory.published)} for pods, of {size(node.memory.capacity)}",
     ]
     if node.throttled:
         facts.append(f"throttled at once: {counted(node.throttled, 'container')}")
@@ -61,7 +62,7 @@ def _node(node: NodeAudit) -> Markup:
         _first(
             "protected unasked",
             [
-                f"{pod}: {short(amount)} of memory.{knob}"
+                f"{pod}: {size(amount)} of memory.{knob}"
                 for knob, found in (("min", node.unasked_min), ("low", node.unasked_low))
                 for pod, amount in found.most
             ][:3],
@@ -89,13 +90,15 @@ def namespaces(audited: Audited) -> Iterator[Markup]:
     if not spaces:
         return
     yield el("h2", "Namespaces")
+    is_measured = bool(audited.audit.measured)
+    words = "what each requests, beside the one that requests most"
+    if is_measured:
+        words += "; the mark is what is in use"
     if len(spaces) > _SPACES:
-        words = f"the {_SPACES} that request most, of {len(spaces):,}: -o json has them all"
-        yield el("p", words, class_="dim")
+        words += f" · the first {_SPACES} of {len(spaces):,}: -o json has them all"
+    yield el("p", words, class_="dim")
     most = max(spaces[0].request, 1)
-    rows = [
-        _space(space, most, is_measured=bool(audited.audit.measured)) for space in spaces[:_SPACES]
-    ]
+    rows = [_space(space, most, is_measured=is_measured) for space in spaces[:_SPACES]]
     yield el("div", *rows, class_="card spaces")
 
 
@@ -106,18 +109,18 @@ def _space(space: SpaceAudit, most: int, *, is_measured: bool) -> Markup:
     if not space.defaults_request:
         facts.append("no default request")
     facts += [
-        f"{room.quota}: {short(max(0, room.hard - room.used))} left of {room.resource}"
+        f"quota {room.quota}: {size(max(0, room.hard - room.used))} left of {room.resource}"
         for room in space.quotas
     ]
-    used = f", {short(space.usage)} in use" if is_measured else ""
-    hint = f"{space.name}: {short(space.request)} requested{used}"
+    used = f", {size(space.usage)} in use" if is_measured else ""
+    hint = f"{space.name}: {size(space.request)} requested{used}"
     mark = space.usage / most if is_measured else None
     return el(
         "div",
         el(
             "div",
             el("b", space.name),
-            el("span", f"{short(space.request)} requested{used}"),
+            el("span", f"{size(space.request)} requested{used}"),
             class_="bar-words",
         ),
         meter("requested", space.request / most, hint, mark),

@@ -5,7 +5,8 @@ from typing import Any, Final
 import msgspec
 
 from memqos.findings.cases import Numbers
-from memqos.findings.census import CRITICAL, Row, Used
+from memqos.findings.census import CRITICAL, Row
+from memqos.findings.others import Used
 
 _encode: Final = msgspec.json.Encoder().encode
 

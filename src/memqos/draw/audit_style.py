@@ -71,7 +71,8 @@ h3{font-size:15px;margin:0 0 6px;overflow-wrap:anywhere}
 p{margin:4px 0}
 code{font:13px/1.4 ui-monospace,"SF Mono",Menlo,Consolas,monospace;overflow-wrap:anywhere}
 .dim,.note,.sources{color:var(--dim);font-size:13.5px}
-.sources{overflow-wrap:anywhere}
+.sources,.note{overflow-wrap:anywhere}
+.line{display:block;white-space:pre-wrap}
 .terms{font-weight:600}
 .card{background:var(--card);border:1px solid var(--edge);border-radius:10px;padding:16px;
 min-width:0}

@@ -4,9 +4,9 @@ from typing import Final
 
 import msgspec
 
-from memqos.draw.table import short
 from memqos.errors import InputError
 from memqos.findings.audit import Audit, NodeAudit
+from memqos.findings.cluster import size
 from memqos.findings.contrast import COUNTS, Contrast, Measure
 from memqos.findings.finding import Finding, Severity
 
@@ -127,4 +127,4 @@ def change_of(measure: Measure, change: int) -> str:
 
 
 def _amount(measure: Measure, amount: int) -> str:
-    return f"{amount:,}" if measure in COUNTS else short(amount)
+    return f"{amount:,}" if measure in COUNTS else size(amount)

@@ -18,8 +18,9 @@ from memqos.draw.audited import (
 )
 from memqos.draw.findings import findings_summary
 from memqos.draw.paragraph import paragraph
-from memqos.draw.table import short, table
+from memqos.draw.table import table
 from memqos.findings.audit import NodeAudit
+from memqos.findings.cluster import size
 from memqos.findings.contrast import Measure, NodeContrast
 
 _BAR: Final = 24
@@ -48,10 +49,10 @@ def auditing(audited: Audited) -> list[str]:
         f"{counted(len(audit.nodes), 'node')} in {spaces} · {audited.terms}",
         *[f"note: {note}" for note in audited.notes],
         "",
-        *_classes(audited),
-        "",
-        *_memory(audited),
     ]
+    if not audit.everywhere:
+        return [*lines, "nothing was audited"]
+    lines += [*_classes(audited), "", *_memory(audited)]
     if audited.compared is not None:
         return [*lines, *_compared(audited.compared)]
     return [*lines, *_nodes(audited), *_findings(audited)]
@@ -85,8 +86,8 @@ def _memory(audited: Audited) -> list[str]:
         amount = getattr(total, measure)
         if amount or measure != "usage":
             share = total.share(amount)
-            rows.append([name, bar(share), short(amount), f"{share:.0%}"])
-    return [f"of {short(total.offered)} that nodes offer to pods:", *table(rows, left=2)]
+            rows.append([name, bar(share), size(amount), f"{share:.0%}"])
+    return [f"of {size(total.offered)} that nodes offer to pods:", *table(rows, left=2)]
 
 
 def _nodes(audited: Audited) -> list[str]:

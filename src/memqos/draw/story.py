@@ -18,6 +18,8 @@ _TOLD: Final[tuple[tuple[Kind, str, str | None], ...]] = (
     ("guarded", "run of the guard", "runs of the guard"),
     ("resized", "resize", None),
     ("changed", "value set", "values set"),
+    ("ended", "other end", None),
+    ("told", "event", None),
     ("gap", "gap", None),
 )
 
@@ -28,10 +30,11 @@ def story_text(story: Story) -> Iterator[str]:
     yield f"{story.namespace}/{story.pod} {story.container}{qos}"
     is_one_day = moment(story.since)[:_DATE] == moment(story.until)[:_DATE]
     skipped = _DATE if is_one_day else 0
-    yield (
-        f"recorded {moment(story.since)} to {moment(story.until)[skipped:].strip()} UTC, "
-        f"{counted(story.records, 'record')}"
-    )
+    stretch = f"{moment(story.since)} to {moment(story.until)[skipped:].strip()} UTC"
+    if story.records or not story.told_by:
+        yield f"recorded {stretch}, {counted(story.records, 'record')}"
+    if story.told_by:
+        yield f"told by {story.told_by}" + ("" if story.records else f", {stretch}")
     yield summary(story)
     yield from (f"note: {note}" for note in story.notes)
     for chapter in story.chapters:
@@ -59,6 +62,8 @@ def story_data(story: Story) -> dict[str, Any]:
         chapter["at"] = stamp(chapter["at"])
         if chapter["until"] is not None:
             chapter["until"] = stamp(chapter["until"])
+    if not story.told_by:
+        del data["told_by"]
     return data | {"remedies": list(story.remedies)}
 
 

@@ -4,7 +4,6 @@ Which node has how much memory is known only once all is read, so nothing is jud
 are alike share a number; what they are like is kept once, as an abridged text.
 """
 
-from collections import Counter
 from typing import Final, NamedTuple
 
 import msgspec
@@ -21,12 +20,8 @@ from memqos.api.dumps.objects import (
 from memqos.api.dumps.text import Form, Found
 from memqos.api.manifests.documents import read
 from memqos.api.manifests.refusals import refusal
-from memqos.api.node import Node
-from memqos.api.quantity import milli_of, whole
-from memqos.api.resources import MEMORY
-from memqos.cluster.limitrange import LimitRange
-from memqos.cluster.quota import ResourceQuota
 from memqos.errors import InputError
+from memqos.findings.others import Kept, Metrics, Other, Used, other_of
 
 CRITICAL: Final = 1
 ENDED: Final = 2
@@ -48,14 +43,6 @@ class Row(NamedTuple):
     flags: int
 
 
-class Used(msgspec.Struct):
-    """What a pod uses, in bytes: the most of all samples, for each container and for all."""
-
-    total: int
-    containers: dict[str, int]
-    samples: int = 1
-
-
 class Taken(NamedTuple):
     """What came of a block: how many objects, and the UIDs of its pods."""
 
@@ -71,13 +58,15 @@ class Census:
         self.rows: dict[Place, Row] = {}
         self.texts: list[bytes] = []
         """By `Row.like`: an abridged pod."""
-        self.nodes: dict[str, Node] = {}
-        self.limit_ranges: list[LimitRange] = []
-        self.quotas: list[ResourceQuota] = []
         self.usage: dict[str, Used] = {}
-        self.passed_over: Counter[str] = Counter()
+        self.kept: list[Kept] = []
         self._likes: dict[tuple[object, ...], int] = {}
         self._shared: dict[object, object] = {}
+
+    def forget(self, number: int) -> None:
+        """Take back what came of this block and all after it, usage excepted."""
+        self.rows = {place: row for place, row in self.rows.items() if place[0] < number}
+        self.kept = [each for each in self.kept if each.number < number]
 
     def take(self, number: int, text: memoryview, form: Form) -> Taken | None:
         """Read a block the quick way, items as an array; None where it does not decode."""
@@ -86,18 +75,20 @@ class Census:
             objects = decode(text)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return None
-        others = [index for index, each in enumerate(objects) if not each.is_pod]
-        if others:
+        are_pods = [each.is_pod for each in objects]
+        if not all(are_pods):
+            others = [index for index, is_pod in enumerate(are_pods) if not is_pod]
             # Nothing may be kept of a block that is read again, object by object.
             decoded = _decoded_others(objects, others, text, form)
             if decoded is None:
                 return None
             for other in decoded:
-                self._keep(*other)
-        for index, each in enumerate(objects):
-            if each.is_pod:
+                self._keep(number, *other)
+        uids: list[str | None] = []
+        for index, (each, is_pod) in enumerate(zip(objects, are_pods, strict=True)):
+            if is_pod:
                 self._pod(number, index, each)
-        uids = [each.metadata.uid if each.is_pod else None for each in objects]
+            uids.append(each.metadata.uid if is_pod else None)
         return Taken(len(objects), uids)
 
     def take_found(self, place: Place, found: Found, file: str) -> list[tuple[Place, str]]:
@@ -110,7 +101,7 @@ class Census:
                 self._pod(*place, each)
                 uid = each.metadata.uid
                 return [] if uid is None else [(place, uid)]
-            self._keep(*_other(each, found.text))
+            self._keep(place[0], *other_of(each, found.text, found.kind))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise _located(error, found, file) from None
         except InputError as error:
@@ -128,7 +119,7 @@ class Census:
         """A list within a list, or one whose head is unlike others: read whole."""
         assert each.kind is not None
         uids: list[tuple[Place, str]] = []
-        for index, raw in enumerate(_raws.decode(each.items) if each.items else ()):
+        for index, raw in enumerate(_items.decode(each.items or b"null") or ()):
             item = object_decoder.decode(raw)
             # Numbers below 0 do not meet those of the block.
             below = (place[0], -1 - index - (place[1] << 32))
@@ -136,7 +127,7 @@ class Census:
                 self._pod(*below, item)
                 uids += [] if item.metadata.uid is None else [(below, item.metadata.uid)]
             else:
-                self._keep(*_other(item, raw, each.kind.removesuffix("List")))
+                self._keep(place[0], *other_of(item, raw, each.kind.removesuffix("List")))
         return uids
 
     def _pod(self, number: int, index: int, pod: Dumped) -> None:
@@ -165,95 +156,46 @@ class Census:
             flags,
         )
 
-    def _keep(self, kind: str, each: object) -> None:
-        if isinstance(each, Node):
-            self.nodes.setdefault(each.metadata.name or "?", each)
-        elif isinstance(each, LimitRange):
-            self.limit_ranges.append(each)
-        elif isinstance(each, ResourceQuota):
-            self.quotas.append(each)
-        elif isinstance(each, _Metrics):
+    def _keep(self, number: int, kind: str, each: Other | Metrics | None) -> None:
+        if isinstance(each, Metrics):
             self.add_usage(each.key, each.containers)
         else:
-            self.passed_over[kind] += 1
+            self.kept.append(Kept(number, kind, each))
 
     def add_usage(self, key: str, containers: dict[str, int], total: int | None = None) -> None:
         """One sample of what a pod uses."""
         summed = sum(containers.values()) if total is None else total
+        self.merge_usage(key, Used(summed, containers))
+
+    def merge_usage(self, key: str, used: Used) -> None:
+        """What somebody else knows of what a pod uses."""
         known = self.usage.get(key)
         if known is None:
-            self.usage[key] = Used(summed, containers)
+            self.usage[key] = used
             return
-        known.total = max(known.total, summed)
-        known.samples += 1
-        for name, used in containers.items():
-            known.containers[name] = max(used, known.containers.get(name, 0))
+        containers = dict(known.containers)
+        for name, amount in used.containers.items():
+            containers[name] = max(amount, containers.get(name, 0))
+        total = max(known.total, used.total)
+        self.usage[key] = Used(total, containers, known.samples + used.samples)
 
 
 _raws: Final = msgspec.json.Decoder(list[msgspec.Raw])
+_items: Final = msgspec.json.Decoder(list[msgspec.Raw] | None)
 _raw: Final = msgspec.json.Decoder(msgspec.Raw)
-
-
-class _Metrics(NamedTuple):
-    key: str
-    containers: dict[str, int]
-
-
-def _other(each: Dumped, raw: bytes | msgspec.Raw, unless_given: str = "") -> tuple[str, object]:
-    """An object that is no pod, by its kind; None for one that is of no use here."""
-    kind = each.kind or unless_given or _kind_of(each)
-    if kind in _TYPES:
-        found = msgspec.json.decode(raw, type=_TYPES[kind])
-        if kind == "Node" and not found.metadata.name:
-            raise InputError("required, but missing", field="metadata.name")
-        return kind, found
-    if kind == "PodMetrics":
-        return kind, _Metrics(each.key, _usage_of(each))
-    if not kind:
-        raise InputError("required, but missing", field="kind")
-    return kind, None
-
-
-_TYPES: Final[dict[str, type[Node] | type[LimitRange] | type[ResourceQuota]]] = {
-    "Node": Node,
-    "LimitRange": LimitRange,
-    "ResourceQuota": ResourceQuota,
-}
 
 
 def _decoded_others(
     objects: list[Dumped], others: list[int], text: memoryview, form: Form
-) -> list[tuple[str, object]] | None:
+) -> list[tuple[str, Other | Metrics | None]] | None:
     """What is no pod; None where that takes a closer look."""
     if any([objects[index].is_list for index in others]):
         return None
     raws = _raw.decode_lines(text) if form == "lines" else _raws.decode(text)
     try:
-        return [_other(objects[index], raws[index]) for index in others]
+        return [other_of(objects[index], raws[index]) for index in others]
     except (InputError, msgspec.DecodeError):
         return None
-
-
-def _kind_of(each: Dumped) -> str:
-    """The kind of an item that does not say it, as those of lists from the API itself."""
-    if each.is_metrics:
-        return "PodMetrics"
-    if each.status is not None and each.status.node_info:
-        return "Node"
-    return ""
-
-
-def _usage_of(metrics: Dumped) -> dict[str, int]:
-    used: dict[str, int] = {}
-    for index, container in enumerate(metrics.containers or ()):
-        amount = (container.usage or {}).get(MEMORY)
-        if amount is not None:
-            try:
-                used[container.name] = whole(milli_of(amount))
-            except InputError as error:
-                field = f"containers[{index}].usage.memory"
-                raise InputError(error.what, field=field, hint=error.hint) from None
-    return used
 
 
 def _located(error: Exception, found: Found, file: str) -> InputError:

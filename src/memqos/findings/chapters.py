@@ -14,6 +14,8 @@ Kind = Literal[
     "pressed",
     "lived",
     "gap",
+    "ended",
+    "told",
 ]
 
 
@@ -45,6 +47,8 @@ class Story(msgspec.Struct, frozen=True):
     records: int
     chapters: tuple[Chapter, ...]
     notes: tuple[str, ...] = ()
+    told_by: str = ""
+    """The cluster that had its say; empty where none was asked."""
 
     @property
     def remedies(self) -> tuple[str, ...]:

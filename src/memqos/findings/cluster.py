@@ -25,7 +25,9 @@ def size(amount: int) -> str:
     """Bytes as a person remembers them."""
     for shift, unit in ((40, "Ti"), (30, "Gi"), (20, "Mi"), (10, "Ki")):
         if amount >= 1 << shift:
-            return f"{amount / (1 << shift):.1f}".removesuffix(".0") + unit
+            # A tenth of a Ti is the memory of whole nodes.
+            decimals = 2 if unit == "Ti" else 1
+            return f"{amount / (1 << shift):.{decimals}f}".rstrip("0").removesuffix(".") + unit
     return str(amount)
 
 

@@ -9,7 +9,8 @@ import msgspec
 from memqos.api.pod import QosClass
 from memqos.errors import InputError
 from memqos.findings.cases import Cases, Numbers, OnNodes
-from memqos.findings.census import CRITICAL, ENDED, Census, Place, Row, Used
+from memqos.findings.census import CRITICAL, ENDED, Census, Place, Row
+from memqos.findings.others import Used
 from memqos.findings.tallies import (
     KEPT,
     First,
@@ -64,20 +65,23 @@ def tally(
     for place, each in census.rows.items():
         if place in dropped:
             continue
-        name = f"{each.namespace}/{each.name}"
-        used = usage.get(name) if usage else None
-        if used is not None:
-            found.matched.add(name)
+        used = None
+        if usage:
+            name = f"{each.namespace}/{each.name}"
+            used = usage.get(name)
+            if used is not None:
+                found.matched.add(name)
         if each.flags & ENDED:
             found.ended += 1
             continue
         numbers = counter.numbers(each)
         if not isinstance(numbers, Numbers):
+            name = f"{each.namespace}/{each.name}"
             found.unreadable.append((place, name, numbers.what, numbers.field))
             continue
         counter.add(each, numbers, used)
         if row is not None:
-            found.pods.append((name, row(each, numbers, used)))
+            found.pods.append((f"{each.namespace}/{each.name}", row(each, numbers, used)))
     return found
 
 

@@ -109,12 +109,12 @@ def added(one: Tallies, other: Tallies) -> Tallies:
     """Both together; the first is changed."""
     for name, node in other.nodes.items():
         if name in one.nodes:
-            _add_fields(one.nodes[name], node)
+            _add_node(one.nodes[name], node)
         else:
             one.nodes[name] = node
     for name, space in other.spaces.items():
         if name in one.spaces:
-            _add_fields(one.spaces[name], space)
+            _add_space(one.spaces[name], space)
         else:
             one.spaces[name] = space
     for key, group in other.groups.items():
@@ -146,16 +146,48 @@ def keep(first: list[First], entry: First) -> None:
     del first[KEPT:]
 
 
-def _add_fields(one: NodeTally | SpaceTally | Usage, other: msgspec.Struct) -> None:
-    for field in one.__struct_fields__:
-        mine, theirs = getattr(one, field), getattr(other, field)
-        if isinstance(mine, dict):
-            for key, value in theirs.items():
-                if key in mine:
-                    _add_fields(mine[key], value)
-                else:
-                    mine[key] = value
-        elif isinstance(mine, list):
-            setattr(one, field, sorted(mine + theirs)[:KEPT])
+def _add_node(one: NodeTally, other: NodeTally) -> None:
+    one.pods += other.pods
+    one.guaranteed += other.guaranteed
+    one.burstable += other.burstable
+    one.besteffort += other.besteffort
+    one.containers += other.containers
+    one.held += other.held
+    one.guaranteed_request += other.guaranteed_request
+    one.burstable_request += other.burstable_request
+    one.limit += other.limit
+    one.unlimited += other.unlimited
+    one.high += other.high
+    one.throttled += other.throttled
+    one.measured += other.measured
+    one.usage += other.usage
+    one.over_request += other.over_request
+    one.changed += other.changed
+    for kin, usage in other.by_class.items():
+        known = one.by_class.get(kin)
+        if known is None:
+            one.by_class[kin] = usage
         else:
-            setattr(one, field, mine + theirs)
+            _add_usage(known, usage)
+    one.evicted = _first(one.evicted, other.evicted)
+    one.killed = _first(one.killed, other.killed)
+
+
+def _add_usage(one: Usage, other: Usage) -> None:
+    one.pages += other.pages
+    one.min_asked += other.min_asked
+    one.low_asked += other.low_asked
+    one.min_first = _first(one.min_first, other.min_first)
+    one.low_first = _first(one.low_first, other.low_first)
+
+
+def _add_space(one: SpaceTally, other: SpaceTally) -> None:
+    one.pods += other.pods
+    one.unrequesting += other.unrequesting
+    one.unlimited += other.unlimited
+    one.request += other.request
+    one.usage += other.usage
+
+
+def _first(one: list[First], other: list[First]) -> list[First]:
+    return sorted(one + other)[:KEPT]

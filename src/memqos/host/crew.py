@@ -1,6 +1,7 @@
 """Other processes that do a part of the work and keep what they learn between two messages."""
 
 import multiprocessing
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from multiprocessing.connection import Connection, wait
@@ -11,9 +12,7 @@ from memqos.errors import Unreachable
 Handler = Callable[[Any], Any]
 """Answers a message."""
 
-_ENOUGH: Final = "enough"
-_PATIENCE: Final = 5.0
-"""Seconds a process has to end by itself."""
+_INTERRUPTS: Final = frozenset({signal.SIGINT})
 
 
 class Crew:
@@ -29,7 +28,12 @@ class Crew:
             # A process that held an end of another's pipe would keep it from ending with this one.
             inherited = (here, *self._ends)
             process = context.Process(target=_work, args=(there, hire, inherited), daemon=True)
-            process.start()
+            # Whoever interrupts means the first process, which sees to the others.
+            before = signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPTS)
+            try:
+                process.start()
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)
             there.close()
             self._ends.append(here)
             self._processes.append(process)
@@ -44,45 +48,45 @@ class Crew:
         except OSError:
             raise _gone() from None
 
-    def answers(self) -> Iterator[tuple[int, Any]]:
-        """Wait for an answer, and give all that are there."""
-        for end in wait(self._ends):
+    def answers(self, seconds: float | None = None) -> Iterator[tuple[int, Any]]:
+        """Wait for an answer, so long or until there is one, and give all that are there."""
+        for end in wait(self._ends, seconds):
             assert isinstance(end, Connection)
             try:
                 answer = end.recv()
-            except EOFError:
+            except (EOFError, OSError):
                 raise _gone() from None
             yield self._ends.index(end), answer
 
-    def ask(self, message: Any) -> list[Any]:
-        """Give all the same to do, and wait for all answers."""
+    def tell(self, message: Any) -> None:
+        """Give all the same to do."""
         for worker in range(len(self)):
             self.send(worker, message)
+
+    def heard(self) -> list[Any]:
+        """The answers of all to what they were told."""
         found: dict[int, Any] = {}
         while len(found) < len(self):
             found |= dict(self.answers())
         return [found[worker] for worker in range(len(self))]
 
     def dismiss(self) -> None:
-        """End all processes."""
-        for end in self._ends:
-            with suppress(OSError):
-                end.send(_ENOUGH)
-            end.close()
+        """End all processes, whatever they are at: they have nothing that anybody else needs."""
         for process in self._processes:
-            process.join(_PATIENCE)
-            if process.is_alive():
-                process.kill()
-                process.join()
+            process.kill()
+        for end, process in zip(self._ends, self._processes, strict=True):
+            end.close()
+            process.join()
 
 
 def _work(end: Connection, hire: Callable[[], Handler], inherited: tuple[Connection, ...]) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     for other in inherited:
         other.close()
     handler = hire()
-    with suppress(EOFError, OSError, KeyboardInterrupt):
-        while (message := end.recv()) != _ENOUGH:
-            end.send(handler(message))
+    with suppress(EOFError, OSError):
+        while True:
+            end.send(handler(end.recv()))
 
 
 def _gone() -> Unreachable:

@@ -4,14 +4,13 @@ A block of a plain file is named by its bounds and read by whoever works on it; 
 its text.
 """
 
-import gzip
 import mmap
 import os
 import stat
 import sys
 import zlib
 from collections.abc import Iterator
-from typing import BinaryIO, Final, NamedTuple, Protocol, cast
+from typing import BinaryIO, Final, NamedTuple, Protocol
 
 from memqos.api.dumps.text import Layout, Size, cut_before, is_json, layout_of
 from memqos.errors import InputError
@@ -19,9 +18,19 @@ from memqos.errors import InputError
 STDIN: Final = "-"
 BLOCK: Final = 1 << 20
 _HEAD: Final = 1 << 16
+_SAMPLE: Final = 1 << 13
+_LONG_LINE: Final = 256
 _COMMA: Final = ord(",")
 _GZIP: Final = b"\x1f\x8b"
+_AS_GZIP: Final = 16 + zlib.MAX_WBITS
 _LARGEST_YAML: Final = 512 << 20
+
+
+class Readable(Protocol):
+    """A file, or the answer of a server."""
+
+    def read(self, count: int, /) -> bytes:
+        """So many bytes, fewer only at the end."""
 
 
 class Block(NamedTuple):
@@ -44,10 +53,17 @@ class Yaml(NamedTuple):
     text: bytes
 
 
+class Anew(NamedTuple):
+    """All that came of this source so far is void: it starts from the beginning."""
+
+
+Part = Block | Yaml | InputError | Anew
+
+
 class Source(Protocol):
     """Whatever gives objects block by block: a file, or an API server page by page."""
 
-    def blocks(self) -> Iterator["Block | Yaml | InputError"]:
+    def blocks(self) -> Iterator[Part]:
         """The parts in order; what cannot be read is an error in its place."""
 
 
@@ -57,17 +73,17 @@ class Dump(NamedTuple):
     name: str
     size: int
 
-    def blocks(self) -> Iterator[Block | Yaml | InputError]:
+    def blocks(self) -> Iterator[Part]:
         """The parts of the file in order; what cannot be read is an error in its place."""
         try:
             if self.name == STDIN:
-                yield from _stream("<stdin>", sys.stdin.buffer)
+                yield from streamed("<stdin>", sys.stdin.buffer)
                 return
             with open(self.name, "rb") as file:
                 if self.size and _head(file)[:2] != _GZIP:
                     yield from _mapped(self.name, file, self.size)
                 else:
-                    yield from _stream(self.name, file)
+                    yield from streamed(self.name, file)
         except (OSError, EOFError, zlib.error) as error:
             strerror = getattr(error, "strerror", None)
             what = strerror.lower() if strerror else f"cannot be decompressed: {error}"
@@ -108,7 +124,7 @@ class Reading:
                 if file.readinto(memoryview(room)[1 : count + 1]) != count:
                     return None
         last = room.rfind(b"\n", 1, count + 1)
-        size = Size(room.count(b"\n", 1, count + 1), count - max(last, 0))
+        size = Size(_lines(room, 1, count + 1), count - max(last, 0))
         if block.layout.form == "lines":
             return memoryview(room)[1 : count + 1], size
         end = count
@@ -118,6 +134,19 @@ class Reading:
             return None
         room[0], room[end] = b"[]"
         return memoryview(room)[: end + 1], size
+
+
+def _lines(text: bytearray, start: int, end: int) -> int:
+    """How many lines end here.
+
+    From one far away line end to the next is quicker than counting, which looks at every byte.
+    """
+    if text.count(b"\n", start, min(end, start + _SAMPLE)) > _SAMPLE // _LONG_LINE:
+        return text.count(b"\n", start, end)
+    found = 0
+    while (start := text.find(b"\n", start, end) + 1) > 0:
+        found += 1
+    return found
 
 
 def text_of(block: Block) -> bytes:
@@ -163,18 +192,24 @@ def _cut(text: mmap.mmap, layout: Layout, start: int, size: int) -> int:
     return size
 
 
-def _stream(name: str, file: BinaryIO) -> Iterator[Block | Yaml]:
+def streamed(name: str, file: Readable) -> Iterator[Block | Yaml]:
+    """What comes as a stream, in blocks that have their text with them."""
     head = file.read(_HEAD)
     if head[:2] == _GZIP:
-        file = cast(BinaryIO, gzip.GzipFile(fileobj=cast(BinaryIO, _Pushed(head, file)), mode="rb"))
+        file = Unpacked(head, file)
         head = file.read(_HEAD)
     if not is_json(head):
         yield _yaml(name, file, head)
         return
     layout = layout_of(head)
     text, reach = head[layout.start :], BLOCK
-    while True:
-        more = file.read(max(_HEAD, reach - len(text)))
+    error: Exception | None = None
+    while error is None:
+        try:
+            more = file.read(max(_HEAD, reach - len(text)))
+        except (OSError, EOFError, zlib.error) as broken:
+            # What came before counts.
+            more, error = b"", broken
         if not more:
             break
         text += more
@@ -185,9 +220,11 @@ def _stream(name: str, file: BinaryIO) -> Iterator[Block | Yaml]:
         yield Block(name, layout, 0, found, False, text[:found], True)
         text, reach = text[found:], BLOCK
     yield Block(name, layout, 0, len(text), True, text, True)
+    if error is not None:
+        raise error
 
 
-def _yaml(name: str, file: BinaryIO, head: bytes = b"") -> Yaml:
+def _yaml(name: str, file: Readable, head: bytes = b"") -> Yaml:
     text = head + file.read(_LARGEST_YAML + 1)
     if len(text) > _LARGEST_YAML:
         what = f"YAML larger than {_LARGEST_YAML >> 20} MiB"
@@ -195,18 +232,48 @@ def _yaml(name: str, file: BinaryIO, head: bytes = b"") -> Yaml:
     return Yaml(name, text)
 
 
-class _Pushed:
-    """A stream whose first bytes were read already."""
+class Unpacked:
+    """A gzip stream, of which everything comes that was there before it broke off."""
 
-    def __init__(self, head: bytes, file: BinaryIO) -> None:
-        self._head = head
+    def __init__(self, head: bytes, file: Readable) -> None:
+        self._packed = head
+        """Read and not yet unpacked."""
         self._file = file
+        self._stream = zlib.decompressobj(_AS_GZIP)
+        self._broken: Exception | None = None
 
-    def read(self, count: int = -1) -> bytes:
-        if not self._head:
-            return self._file.read(count)
-        if count < 0:
-            head, self._head = self._head, b""
-            return head + self._file.read()
-        head, self._head = self._head[:count], self._head[count:]
-        return head
+    def read(self, count: int) -> bytes:
+        """So many bytes, fewer only at the end."""
+        parts: list[bytes] = []
+        while count > 0 and self._broken is None:
+            try:
+                part = self._part(count)
+            except (OSError, EOFError, zlib.error) as error:
+                self._broken = error
+                break
+            if part is None:
+                break
+            parts.append(part)
+            count -= len(part)
+        if self._broken is not None and not parts:
+            raise self._broken
+        return b"".join(parts)
+
+    def _part(self, count: int) -> bytes | None:
+        """At most so many bytes, perhaps none yet; None at the end."""
+        if self._stream.eof:
+            # One stream may follow another; zeros are what tapes are filled up with.
+            self._packed = self._stream.unused_data.lstrip(b"\0")
+            while not self._packed:
+                more = self._file.read(_HEAD)
+                if not more:
+                    return None
+                self._packed = more.lstrip(b"\0")
+            self._stream = zlib.decompressobj(_AS_GZIP)
+        part = self._stream.decompress(self._packed, count)
+        self._packed = self._stream.unconsumed_tail
+        if not part and not self._packed and not self._stream.eof:
+            self._packed = self._file.read(_HEAD)
+            if not self._packed:
+                raise EOFError("it ends too soon")
+        return part

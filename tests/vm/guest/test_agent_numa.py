@@ -118,7 +118,7 @@ def test_pods_come_and_go_and_the_agent_is_killed_and_all_is_taken_back(node: No
     assert node.bound()["f"] == ""
     # Others bind a container elsewhere, and its memory comes back.
     node.containers["a"].write(cpuset_mems="2")
-    assert node.anonymous()["a"] == {2}
+    wait_until("its memory is there", lambda: node.anonymous()["a"] == {2})
     node.reload()
     wait_until("it is put back", lambda: node.bound()["a"] == "0")
     wait_until("its memory is back", lambda: node.anonymous()["a"] == {0})

@@ -158,6 +158,9 @@ class Configuration(Section, frozen=True):
         _says("Whose pods may ask for more than the policy gives with their annotations."),
     ] = ()
     pods: Annotated[Source, _says("Where the node's pods come from.")] = Source()
+    events: Annotated[
+        bool, _says("Tell a cluster that pods come from, in Events, what is done to them.")
+    ] = True
     resync: Annotated[Resync, _says("How often the whole node is looked at.")] = 60.0
     jitter: Annotated[
         Jitter, _says("How far a resync may come early or late, as a share of its interval.")
@@ -183,6 +186,11 @@ class Configuration(Section, frozen=True):
         bool, _says("Put back what was there before when the agent stops.")
     ] = False
     journal: Annotated[Path, _says("The folder that keeps prior values.")] = FOLDER
+    cri_socket: Annotated[
+        Path | None,
+        _says("The container runtime's socket. By default containerd's or CRI-O's."),
+    ] = None
+    direct: Annotated[bool, _says("Write past systemd and the runtime, to the files.")] = False
     cgroup_root: Annotated[Path, _says("Where the cgroups are.")] = SYSTEM_ROOT
     kubelet_config: Annotated[
         Path | None, _says("A KubeletConfiguration. By default what the node has.")

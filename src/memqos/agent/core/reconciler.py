@@ -10,13 +10,19 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from memqos.agent.core.aims import Aims
 from memqos.agent.core.choice import Choice, choose
-from memqos.agent.core.desires import FILES, KEPT, Desires
+from memqos.agent.core.desires import FILES, KEPT, Desires, Wish
 from memqos.agent.core.drift import YOUNG, Drift, Facts, Fights, Signposts, attribute
 from memqos.agent.core.guarding import Guard
 from memqos.agent.core.known import Cgroups, Changed, Checkpoint, Known, Seen
 from memqos.agent.core.schedule import AGAIN, Due, Schedule
 from memqos.agent.tally import Tally
-from memqos.agent.telling import tell_left_out, tell_of_wish, tell_written
+from memqos.agent.telling import (
+    announce_contested,
+    announce_written,
+    tell_left_out,
+    tell_of_wish,
+    tell_written,
+)
 from memqos.api.pod import Pod
 from memqos.converge.steps import Moved, Step
 from memqos.converge.values import shown
@@ -103,7 +109,8 @@ class Reconciler:
         """Take in all the pods of the node, as the source tells them."""
         self.told = tuple(pods)
         for wish in self.aims.accept(self.told):
-            tell_of_wish(self.tally, wish)
+            if wish.path is None or self.aims.by_path.get(wish.path) is wish:
+                tell_of_wish(self.tally, wish)
             if wish.path is not None:
                 self.schedule.look_at(wish.path, now)
 
@@ -168,7 +175,7 @@ class Reconciler:
         tell_left_out(self.tally, self.aims, other)
         if self.bindings is not None:
             other |= self.bindings.update(affected, self.aims)
-        self._notify(affected | other)
+        self._notify(affected | other | self._pods)
         tree = {each.path: each for pod in affected | other for each in self.aims.of(pod)}
         tree |= {each.path: each for each in self.aims.above}
         if self._due.whole:
@@ -208,7 +215,8 @@ class Reconciler:
             told = self._noticed.pop(pod, frozenset())
             for notice in notices:
                 if notice.reason not in told:
-                    self.tally.notice(self.aims.by_path[pod].key, notice)
+                    wish = self.aims.by_path[pod]
+                    self.tally.notice(wish.key, wish.pod, notice)
             if notices:
                 self._noticed[pod] = frozenset([notice.reason for notice in notices])
 
@@ -275,6 +283,7 @@ class Reconciler:
         self.tally.drifted(drift)
         if self.fights.changed(drift):
             self.tally.gave_in(drift, self.configuration.fight)
+            announce_contested(self.tally, self._wish(known), drift)
 
     def _note(self, tree: Sequence[Cgroup], changes: Sequence[Change], now: float) -> None:
         """Hold what is as it should be, and remember what is not."""
@@ -335,6 +344,12 @@ class Reconciler:
             self.pending[change.path] = tuple(rest)
         if any(each.file == change.file for each in rest):
             self._ramp_on(change.path, now)
+        else:
+            drift = self.drifts.get((change.path, change.file))
+            announce_written(self.tally, self._wish(known), change, value, drift)
+
+    def _wish(self, known: Known) -> Wish | None:
+        return None if known.pod is None else self.aims.by_path.get(known.pod)
 
     def _ramp_on(self, path: str, now: float) -> None:
         at = now + self.configuration.ramp.interval

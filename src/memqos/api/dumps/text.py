@@ -25,6 +25,7 @@ _HEAD: Final = re.compile(
     rb'|"metadata"\s*:\s*\{[^{}]*\}\s*,\s*)*"items"\s*:\s*\[)'
 )
 _OPENING: Final = re.compile(rb'\s*(\{\s*"[^"\\]*"\s*:\s*(?:"[^"\\]*"\s*,\s*"[^"\\]*"\s*:|\{))')
+_KIND: Final = re.compile(rb'"kind"\s*:\s*"([^"\\]*)List"')
 _SPACE: Final = re.compile(rb"\s*")
 _BETWEEN: Final = re.compile(rb"\s*,?\s*")
 _TRAILING: Final = re.compile(r"trailing characters \(byte (\d+)\)")
@@ -47,6 +48,8 @@ class Layout(NamedTuple):
     """Bytes before the start on its line."""
     is_bare: bool = False
     """Whether the items are those of an array that is no part of an object."""
+    kind: str = ""
+    """Of items that do not say it themselves, as in what an API server sends."""
 
 
 class Size(NamedTuple):
@@ -62,6 +65,8 @@ class Found(NamedTuple):
     text: bytes
     line: int
     column: int
+    kind: str = ""
+    """What it is, unless it says something else."""
 
 
 def is_json(head: bytes) -> bool:
@@ -78,8 +83,15 @@ def layout_of(head: bytes) -> Layout:
     start = found.end()
     opening = _OPENING.match(head, start)
     lines, before = head.count(b"\n", 0, start), start - head.rfind(b"\n", 0, start) - 1
-    is_bare = _is_bare(found)
-    return Layout("items", start, None if opening is None else opening[1], lines, before, is_bare)
+    return Layout(
+        "items",
+        start,
+        None if opening is None else opening[1],
+        lines,
+        before,
+        _is_bare(found),
+        _kind_of(found),
+    )
 
 
 class Searchable(Protocol):
@@ -108,6 +120,7 @@ class Scanner:
         self._opening = layout.opening
         self._in_list = layout.form == "items"
         self._is_bare = layout.is_bare
+        self._kind = layout.kind
         self._is_unsure = False
         """Whether what seems to be an object may be a part of the broken one before it."""
         self._rest = b""
@@ -163,6 +176,7 @@ class Scanner:
         head = _HEAD.match(text, at)
         if head is not None:
             self._is_bare = _is_bare(head)
+            self._kind = _kind_of(head)
             self._in_list = True
             opening = _OPENING.match(text, head.end())
             self._opening = self._opening if opening is None else opening[1]
@@ -200,7 +214,8 @@ class Scanner:
                 return at + end
             self._is_unsure = False
             line, column = self._place(text, at)
-            return Found(found, line, column), at + end
+            kind = self._kind if self._in_list else ""
+            return Found(found, line, column, kind), at + end
         following = self._next(text, at)
         if end == _TRUNCATED and (following is None or len(text) - at < MOST_OF_ONE):
             return None
@@ -288,6 +303,12 @@ def _has_name(text: bytes) -> bool:
 
 def _is_bare(head: re.Match[bytes]) -> bool:
     return head[0].lstrip().startswith(b"[")
+
+
+def _kind_of(head: re.Match[bytes]) -> str:
+    """Of the items of a list of one kind; empty where they say it themselves."""
+    found = _KIND.search(head[0])
+    return "" if found is None else found[1].decode("utf-8", "replace")
 
 
 def _end(text: bytes | memoryview) -> int | str:

@@ -69,6 +69,10 @@ class Stream:
             if size > _LONGEST_LINE:
                 raise InputError(f"a line of more than {_LONGEST_LINE >> 20} MiB")
 
+    def read(self, count: int) -> bytes:
+        """So many bytes, fewer only at the end."""
+        return self._answer.read(count)
+
     def stop(self) -> None:
         """End it, whoever is reading."""
         try:

@@ -1,8 +1,11 @@
 """Events on pods, sent from a thread of its own: nobody waits for them, and none is worth trouble.
 
-What is worth telling is decided by `memqos.api.events`.
+What is worth telling is decided by `memqos.api.events`. What is to be sent waits in a queue that
+never grows beyond its bound; it is sent a little at a time, and tried again while the server is
+away or busy. What a right is missing for is dropped, and asked for again after a pause.
 """
 
+import random
 import time
 from collections import deque
 from datetime import UTC, datetime
@@ -11,16 +14,25 @@ from typing import Final
 
 import msgspec
 
-from memqos.api.events import Create, EventBook, Happening, Refresh, event_of, series_of
+from memqos.api.events import Bucket, Create, EventBook, Happening, Refresh, event_of, series_of
 from memqos.errors import MemqosError
+from memqos.host.apiserver.backoff import delay
 from memqos.host.apiserver.connection import ApiServer
-from memqos.host.apiserver.refusals import Refused
+from memqos.host.apiserver.refusals import BUSY, Refused
 from memqos.host.apiserver.resources import Request
 
-WAITING: Final = 200
+WAITING: Final = 512
 """More than this are dropped, the oldest first."""
 PAUSE_SECONDS: Final = 300.0
-"""How long nothing is sent after the server would not have it."""
+"""How long nothing is sent to a namespace that would not have it."""
+AT_ONCE: Final = 30
+SECONDS_EACH: Final = 5.0
+"""So many events of a node are sent at once, and then one in so many seconds."""
+_LATER: Final = BUSY | {0, 401}
+"""Answers that may be others soon; 0 is none at all."""
+_EXISTS: Final = 409
+_GONE: Final = 404
+_FORBIDDEN: Final = 403
 _GROUP: Final = "events.k8s.io"
 _STOP_SECONDS: Final = 2.0
 
@@ -28,17 +40,32 @@ _STOP_SECONDS: Final = 2.0
 class EventPoster:
     """Takes what happened, at once, and sends what of it is worth telling."""
 
-    def __init__(self, server: ApiServer, instance: str, *, pause: float = PAUSE_SECONDS) -> None:
-        """`instance` is who reports: the node's name."""
+    def __init__(
+        self,
+        server: ApiServer,
+        instance: str,
+        *,
+        pause: float = PAUSE_SECONDS,
+        slowness: float = 1.0,
+    ) -> None:
+        """`instance` is who reports: the node's name. Pauses are `slowness` times as long."""
+        self.sent = 0
+        """Events that the server has taken."""
         self._server = server
         self._instance = instance
         self._pause = pause
+        self._slowness = slowness
         self._book = EventBook()
-        self._waiting: deque[Create | Refresh] = deque(maxlen=WAITING)
+        self._waiting: deque[Create | Refresh] = deque()
         self._turn = Condition()
         self._is_stopped = False
         self._fault: MemqosError | None = None
-        self._quiet_until = 0.0
+        self._complaint: MemqosError | None = None
+        self._complained: set[int] = set()
+        self._of_node = Bucket(AT_ONCE, SECONDS_EACH * slowness)
+        self._quiet: dict[str, float] = {}
+        """Namespace → until when nothing is sent there."""
+        self._failures = 0
         self._thread = Thread(target=self._run, name="events", daemon=True)
 
     def start(self) -> None:
@@ -49,17 +76,19 @@ class EventPoster:
         with self._turn:
             self._is_stopped = True
             self._turn.notify()
-        self._thread.join(_STOP_SECONDS)
+        if self._thread.is_alive():
+            self._thread.join(_STOP_SECONDS)
 
     def tell(self, happening: Happening) -> None:
         """Something happened. Never waits, and never fails."""
         with self._turn:
-            if time.monotonic() < self._quiet_until:
+            if time.monotonic() < self._quiet.get(happening.namespace, 0.0):
                 self._book.dropped += 1
                 return
             told = self._book.decide(happening, time.time())
             if told is not None:
-                self._book.dropped += len(self._waiting) == WAITING
+                if len(self._waiting) >= WAITING:
+                    self._drop(self._waiting.popleft())
                 self._waiting.append(told)
                 self._turn.notify()
 
@@ -74,48 +103,114 @@ class EventPoster:
         return self._book.dropped
 
     @property
+    def waiting(self) -> int:
+        """How many are still to be sent."""
+        return len(self._waiting)
+
+    @property
     def fault(self) -> MemqosError | None:
         """Why nothing is sent now; a missing right comes with its rule."""
         return self._fault
 
+    def complaint(self) -> MemqosError | None:
+        """What a person should know of, once."""
+        with self._turn:
+            complaint, self._complaint = self._complaint, None
+        return complaint
+
     def _run(self) -> None:
-        while True:
-            with self._turn:
-                self._turn.wait_for(lambda: self._waiting or self._is_stopped)
-                if not self._waiting:
-                    return
-                told = self._waiting.popleft()
+        while (told := self._next()) is not None:
             try:
                 self._send(told)
-                self._fault = None
             except MemqosError as error:
-                self._given_up(told, error)
+                self._failed(told, error)
+            else:
+                self._succeeded()
+
+    def _next(self) -> Create | Refresh | None:
+        """The next to send, when its time has come; None where there will be none."""
+        with self._turn:
+            while True:
+                if not self._waiting:
+                    if self._is_stopped:
+                        return None
+                    self._turn.wait()
+                elif self._of_node.has(time.monotonic()):
+                    self._of_node.take()
+                    return self._waiting.popleft()
+                elif self._is_stopped:
+                    return None
+                else:
+                    self._turn.wait(self._of_node.next_in)
 
     def _send(self, told: Create | Refresh) -> None:
         at = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
         if isinstance(told, Create):
             body = msgspec.json.encode(event_of(told, self._instance, at))
             self._server.send("POST", _request("create", told), body, "application/json")
-            return
-        body = msgspec.json.encode(series_of(told, at))
-        try:
-            self._server.send(
-                "PATCH", _request("patch", told), body, "application/merge-patch+json"
-            )
-        except Refused as error:
-            if error.status != 404:
-                raise
-            # The server has let go of it sooner than expected.
-            with self._turn:
-                self._book.forget(told.happening)
+        else:
+            body = msgspec.json.encode(series_of(told, at))
+            kind = "application/merge-patch+json"
+            self._server.send("PATCH", _request("patch", told), body, kind)
 
-    def _given_up(self, told: Create | Refresh, error: MemqosError) -> None:
+    def _succeeded(self) -> None:
         with self._turn:
+            self.sent += 1
+            self._fault = None
+            self._failures = 0
+            # A right that is missing in one namespace may be there in the next.
+            self._complained &= {_FORBIDDEN}
+
+    def _failed(self, told: Create | Refresh, error: MemqosError) -> None:
+        status = error.status if isinstance(error, Refused) else 0
+        with self._turn:
+            if status == _EXISTS and isinstance(told, Create):
+                return  # an agent before this one has told it
+            if status == _GONE or (isinstance(error, Refused) and error.is_ending):
+                # The event, or the namespace with all that is in it.
+                self._book.forget(told.happening)
+                return
             self._fault = error
-            self._book.forget(told.happening)
-            self._book.dropped += 1 + len(self._waiting)
+            if status not in self._complained:
+                self._complained.add(status)
+                self._complaint = error
+            if status in _LATER:
+                self._try_again(told, error)
+                return
+            self._drop(told)
+            if status == _FORBIDDEN:
+                self._silence(told.happening.namespace)
+
+    def _try_again(self, told: Create | Refresh, error: MemqosError) -> None:
+        """Wait, with all others, for the server to come back."""
+        if len(self._waiting) < WAITING:
+            self._waiting.appendleft(told)
+        else:
+            self._drop(told)
+        after = error.retry_after if isinstance(error, Refused) else None
+        until = time.monotonic() + delay(self._failures, after, random.random()) * self._slowness
+        self._failures += 1
+        while not self._is_stopped and (left := until - time.monotonic()) > 0:
+            self._turn.wait(left)
+        if self._is_stopped:
+            for each in self._waiting:
+                self._drop(each)
             self._waiting.clear()
-            self._quiet_until = time.monotonic() + self._pause
+
+    def _silence(self, namespace: str) -> None:
+        now = time.monotonic()
+        self._quiet = {name: until for name, until in self._quiet.items() if until > now}
+        self._quiet[namespace] = now + self._pause
+        kept = [each for each in self._waiting if each.happening.namespace != namespace]
+        for each in self._waiting:
+            if each.happening.namespace == namespace:
+                self._drop(each)
+        self._waiting = deque(kept)
+
+    def _drop(self, told: Create | Refresh) -> None:
+        """Count it; that it happens again would be news."""
+        self._book.dropped += 1
+        self._book.forget(told.happening)
 
 
 def _request(verb: str, told: Create | Refresh) -> Request:

@@ -1,6 +1,6 @@
 """Lists of objects, page by page, all of one moment."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 import msgspec
@@ -24,6 +24,8 @@ PAGE: Final = 500
 class _ListMeta(msgspec.Struct, frozen=True, rename="camel"):
     resource_version: str = ""
     more: str = msgspec.field(default="", name="continue")
+    remaining: int | None = msgspec.field(default=None, name="remainingItemCount")
+    """Objects after this page, where the server counts them."""
 
 
 class _Head(msgspec.Struct, frozen=True):
@@ -32,6 +34,12 @@ class _Head(msgspec.Struct, frozen=True):
 
 class _Page(_Head, Generic[T], frozen=True):
     items: list[T] | None = None
+
+
+class RawPage(_Head, frozen=True):
+    """A page whose items are left as they came, an array."""
+
+    items: msgspec.Raw = msgspec.Raw(b"[]")
 
 
 class _HasHead(Protocol):
@@ -84,6 +92,19 @@ def listed_bytes(
         return _Bytes(decoder.decode(data).metadata, data)
 
     return [each.data for each in _pages(server, resource, selection, "", PAGE, kept)]
+
+
+def pages(server: ApiServer, resource: Resource[T], selection: Selection) -> Iterator[RawPage]:
+    """The same one by one, nothing kept; Refused as GONE where the moment they are of is over."""
+    decoder = msgspec.json.Decoder(RawPage)
+    query = {"limit": str(PAGE)}
+    while True:
+        request = to_list(resource, selection, **query)
+        page = _decoded(server, request, server.get(request), decoder.decode)
+        yield page
+        if not page.metadata.more:
+            return
+        query["continue"] = page.metadata.more
 
 
 def found(

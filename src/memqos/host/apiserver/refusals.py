@@ -8,12 +8,15 @@ import msgspec
 from memqos.errors import Unreachable
 from memqos.host.apiserver.resources import Request
 
+FORBIDDEN: Final = 403
 GONE: Final = 410
 BUSY: Final = frozenset({429, 500, 502, 503, 504})
 """Answers that are worth another try."""
+_ENDING: Final = "NamespaceTerminating"
 _USER: Final = re.compile(r'User "([^"]*)"')
 _SHOWN: Final = 300
-_READING: Final = ("get", "list", "watch")
+_TOGETHER: Final = (("get", "list", "watch"), ("create", "patch"))
+"""Rights that go together: who needs one of them needs the others soon."""
 
 
 class Refused(Unreachable):
@@ -26,6 +29,7 @@ class Refused(Unreachable):
         status: int,
         retry_after: float | None = None,
         is_ahead: bool = False,
+        is_ending: bool = False,
         hint: str | None = None,
     ) -> None:
         super().__init__(what, hint=hint)
@@ -34,6 +38,8 @@ class Refused(Unreachable):
         """Seconds."""
         self.is_ahead = is_ahead
         """Whether the version asked for is one the server has not come to."""
+        self.is_ending = is_ending
+        """Whether the namespace is being deleted, so that nothing new may be in it."""
 
 
 class _Cause(msgspec.Struct, frozen=True):
@@ -74,14 +80,15 @@ def refusal(
         f"{where}: {what}",
         status=status,
         retry_after=_seconds(retry_after, said),
-        is_ahead=_is_ahead(said),
+        is_ahead=_has_cause(said, "ResourceVersionTooLarge"),
+        is_ending=_has_cause(said, _ENDING),
         hint=hint,
     )
 
 
 def rule(request: Request) -> str:
     """The RBAC rule that grants a request, as it stands in a Role or ClusterRole."""
-    verbs = _READING if request.verb in _READING else (request.verb,)
+    verbs = next((each for each in _TOGETHER if request.verb in each), (request.verb,))
     return (
         f'- apiGroups: ["{request.group}"]\n'
         f'  resources: ["{request.resource}"]\n'
@@ -93,7 +100,9 @@ def _words(request: Request, status: int, said: Status) -> tuple[str, str | None
     message = (said.message or "").strip()[:_SHOWN]
     if status == 401:
         return "it does not know who asks (401)", "log in anew, or look at the user of the context"
-    if status == 403:
+    if status == FORBIDDEN and _has_cause(said, _ENDING):
+        return f"namespace {request.namespace} is being deleted (403)", None
+    if status == FORBIDDEN:
         return _forbidden(request, message)
     if status == 404:
         return f"there is no {request} (404)", "check the name, the namespace and the context"
@@ -130,6 +139,6 @@ def _seconds(header: str | None, said: Status) -> float | None:
     return float(named) if named else None
 
 
-def _is_ahead(said: Status) -> bool:
+def _has_cause(said: Status, reason: str) -> bool:
     causes = (said.details.causes if said.details is not None else None) or ()
-    return any(cause.reason == "ResourceVersionTooLarge" for cause in causes)
+    return any(cause.reason == reason for cause in causes)

@@ -1,0 +1,413 @@
+"""What a cluster is told, in Events, of what an agent does to its pods."""
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from tests.fakes.agent import MI, Bed, a_pod, container_paths, pod_path
+from tests.fakes.apiserver import FakeApiServer, fake_api_server
+from tests.fakes.node import memory_folder
+from tests.unit.test_witness import Watched
+
+from memqos.agent.announcing import GATHER, Announcer
+from memqos.agent.configuration import Fight, Source
+from memqos.agent.configuration.reading import configuration_from
+from memqos.agent.log import Log
+from memqos.agent.loop import Agent
+from memqos.agent.metrics import families
+from memqos.agent.tally import Announcement
+from memqos.api.events import Happening
+from memqos.api.pod import Pod
+from memqos.errors import MemqosError
+from memqos.host.service import Service
+
+PATIENCE = 30.0
+HIGH = "memory.high"
+STATIC = """
+kind: KubeletConfiguration
+apiVersion: kubelet.config.k8s.io/v1beta1
+featureGates: {MemoryQoS: true}
+memoryManagerPolicy: Static
+reservedMemory: [{numaNode: 0, limits: {memory: 1Gi}}]
+"""
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    with memory_folder() as made:
+        yield made
+
+
+def announced(bed: Bed) -> list[tuple[str, str]]:
+    return [(each.reason, each.what) for each in bed.core.tally.taken_announcements()]
+
+
+class TestWhatIsAnnounced:
+    def test_protection_and_throttling_of_a_pod(self, folder: Path) -> None:
+        bed = Bed(folder)
+        bed.run_pod(a_pod("u1"))
+        bed.settle()
+        assert sorted(announced(bed)) == [
+            ("MemoryProtected", "memory.low 64Mi of a"),
+            ("MemoryProtected", "memory.low 64Mi of the pod"),
+            ("ThrottleLimitSet", "memory.high 96Mi of a"),
+        ]
+
+    def test_nothing_where_nothing_is_written(self, folder: Path) -> None:
+        bed = Bed(folder, mode="observe")
+        bed.run_pod(a_pod("u1"))
+        bed.wait(200)
+        assert announced(bed) == []
+
+    def test_nothing_of_pods_that_are_only_observed(self, folder: Path) -> None:
+        bed = Bed(folder)
+        bed.run_pod(a_pod("u1", annotations={"memqos.io/mode": "observe"}))
+        bed.wait(200)
+        assert announced(bed) == []
+
+    def test_nothing_when_an_agent_is_started_anew(self, folder: Path) -> None:
+        bed = Bed(folder)
+        pod = bed.run_pod(a_pod("u1"))
+        bed.settle()
+        bed.crash()
+        bed.start()
+        bed.pods.manifests["u1"] = pod
+        bed.wait(200)
+        assert announced(bed) == []
+
+    def test_a_value_that_goes_down_by_steps_once_it_is_there(self, folder: Path) -> None:
+        bed = Bed(folder)
+        pod = a_pod("u1")
+        (container,) = container_paths(pod)
+        bed.run_pod(pod)
+        bed.kernel.set(container, "memory.current", str(120 * MI))
+        bed.settle()
+        assert "ThrottleLimitSet" not in {reason for reason, _ in announced(bed)}
+        bed.kernel.set(container, "memory.current", str(40 * MI))
+        bed.wait(60)
+        assert announced(bed) == [("ThrottleLimitSet", "memory.high 96Mi of a")]
+
+    def test_a_value_that_was_put_back(self, folder: Path) -> None:
+        bed = Bed(folder)
+        pod = bed.run_pod(a_pod("u1"))
+        bed.wait(30)
+        announced(bed)
+        bed.kernel.set(container_paths(pod)[0], HIGH, "max")
+        bed.wait(61)
+        assert announced(bed) == [
+            ("MemoryDrifted", "memory.high of a put back to 96Mi: it was max (unknown)")
+        ]
+
+    def test_a_value_that_is_no_longer_put_back(self, folder: Path) -> None:
+        bed = Bed(folder, fight=Fight(times=1, minutes=10))
+        pod = bed.run_pod(a_pod("u1"))
+        bed.wait(30)
+        announced(bed)
+        for _ in range(3):
+            bed.kernel.set(pod_path(pod), "memory.low", "4096")
+            bed.wait(61)
+        assert announced(bed) == [
+            ("MemoryDrifted", "memory.low of the pod put back to 64Mi: it was 4Ki (unknown)"),
+            (
+                "MemoryContested",
+                "memory.low of the pod is left at 4Ki: others change it again and again "
+                "(unknown), though it should be 64Mi",
+            ),
+        ]
+
+    def test_steps_of_the_guard_and_back(self, folder: Path) -> None:
+        node = Watched(folder)
+        announced(node.bed)
+        node.lives(30, stuck=True)
+        widened = announced(node.bed)
+        assert {reason for reason, _ in widened} == {"GuardWidened"}
+        assert widened[0][1] == "memory.high of a widened to 104Mi: at less it could not progress"
+        node.lives(600)
+        *narrowed, last = announced(node.bed)
+        assert {reason for reason, _ in narrowed} == {"GuardNarrowed"}
+        assert last == ("ThrottleLimitSet", "memory.high 96Mi of a")
+
+    def test_an_annotation_that_is_ignored(self, folder: Path) -> None:
+        bed = Bed(folder, mode="observe")
+        bed.run_pod(a_pod("u1", annotations={"memqos.io/mod": "observe"}))
+        bed.settle()
+        ((reason, what),) = announced(bed)
+        assert reason == "AnnotationIgnored"
+        assert "memqos.io/mod" in what
+
+    def test_memory_that_is_not_aligned(self, folder: Path) -> None:
+        bed = Bed(folder, mode="observe", gates={"PodLevelResources": True})
+        (folder / "kubelet" / "config.yaml").write_text(STATIC)
+        pod = a_pod("u1", 100, 100)
+        stanza = {"cpu": "1", "memory": "100Mi"}
+        pod["spec"]["resources"] = {"requests": stanza, "limits": stanza}
+        pod["spec"]["containers"][0]["resources"] = {}
+        bed.pods.manifests["u1"] = pod
+        bed.wait(130)
+        assert {reason for reason, _ in announced(bed)} == {"NumaNotAligned"}
+
+
+class Posted:
+    """One who keeps what is to be told."""
+
+    sent = dropped = 0
+
+    def __init__(self) -> None:
+        self.told: list[Happening] = []
+        self.known: set[str] = set()
+
+    def tell(self, happening: Happening) -> None:
+        self.told.append(happening)
+
+    def forget_pods_but(self, uids: set[str]) -> None:
+        self.known = uids
+
+    def complaint(self) -> MemqosError | None:
+        return None
+
+    def stop(self) -> None:
+        """There is nothing to be stopped."""
+
+
+class TestGathering:
+    @pytest.fixture
+    def announcer(self) -> Announcer:
+        return Announcer(Posted())
+
+    def announcement(
+        self, what: str, reason: Any = "MemoryProtected", uid: str = "u1"
+    ) -> Announcement:
+        bed_pod = a_pod(uid, namespace="shop")
+        return Announcement(_pod(bed_pod), reason, what)
+
+    def told(self, announcer: Announcer) -> list[str]:
+        assert isinstance(announcer.poster, Posted)
+        told, announcer.poster.told = announcer.poster.told, []
+        return [each.note for each in told]
+
+    def test_what_happens_within_seconds_is_one_event(self, announcer: Announcer) -> None:
+        announcer.take([self.announcement("a"), self.announcement("b")], 10)
+        announcer.take([self.announcement("c"), self.announcement("a")], 11)
+        assert self.told(announcer) == []
+        announcer.take([], 10 + GATHER)
+        assert self.told(announcer) == ["kept while others are short of memory: a; b; c"]
+        announcer.take([], 100)
+        assert self.told(announcer) == []
+
+    def test_pods_and_reasons_are_told_apart(self, announcer: Announcer) -> None:
+        announcer.take(
+            [
+                self.announcement("a"),
+                self.announcement("a", uid="u2"),
+                self.announcement("x", "GuardWidened"),
+            ],
+            10,
+        )
+        announcer.take([], 20)
+        assert len(self.told(announcer)) == 3
+
+    def test_a_state_is_told_once_as_long_as_the_pod_is_there(self, announcer: Announcer) -> None:
+        ignored = self.announcement("a", "AnnotationIgnored")
+        for second in range(0, 100, 10):
+            announcer.take([ignored], second)
+        assert self.told(announcer) == ["a"]
+        announcer.keep_only([])
+        announcer.take([ignored], 200)
+        announcer.take([], 210)
+        assert self.told(announcer) == ["a"]
+
+    def test_the_rest_is_told_in_the_end(self, announcer: Announcer) -> None:
+        announcer.take([self.announcement("x", "GuardWidened")], 10)
+        announcer.stop()
+        assert self.told(announcer) == ["x"]
+
+
+def _pod(manifest: dict[str, Any]) -> Pod:
+    return msgspec.convert(manifest, Pod)
+
+
+class InCluster:
+    """An agent whose pods come from an API server."""
+
+    def __init__(self, folder: Path, server: FakeApiServer, **told: Any) -> None:
+        self.server = server
+        self.lines = folder / "log"
+        server.stores["nodes"].put({"metadata": {"name": "node"}})
+        self.bed = Bed(
+            folder,
+            pods=Source(files=(), cluster=True, node_name="node"),
+            listen="127.0.0.1:0",
+            state_socket=str(folder / "state.sock"),
+            **told,
+        )
+
+    def run(self, *script: Callable[[], bool]) -> None:
+        async def main() -> None:
+            with self.lines.open("w", encoding="utf-8") as stream:
+                log = Log("json", stream=stream)
+                hand = self.bed.hand
+                self.agent = Agent(hand, lambda: self.bed.configuration, log, Service({}), "0.0")
+                running = asyncio.create_task(self.agent.run())
+                try:
+                    for step in script:
+                        await _until(step, running)
+                finally:
+                    self.agent.stop()
+                    await running
+
+        try:
+            asyncio.run(main())
+        finally:
+            self.bed.crash()
+
+    def start(self, manifest: dict[str, Any]) -> None:
+        for path in (pod_path(manifest), *container_paths(manifest)):
+            self.bed.kernel.make(path)
+        self.server.pods.put(manifest)
+
+    def events(self) -> dict[str, dict[str, Any]]:
+        return {each["reason"]: each for each in self.server.stores["events"].objects.values()}
+
+    def warnings(self) -> list[str]:
+        lines = [json.loads(line) for line in self.lines.read_text().splitlines()]
+        return [line["message"] for line in lines if line["level"] == "warning"]
+
+    def metric(self, name: str) -> float:
+        found = {each.name: list(each.samples) for each in families(self.agent.status)}
+        return found[name][0].value
+
+
+async def _until(step: Callable[[], bool], running: "asyncio.Task[int]") -> None:
+    end = time.monotonic() + PATIENCE
+    while not step():
+        assert time.monotonic() < end
+        assert not running.done(), running.result()
+        await asyncio.sleep(0.02)
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeApiServer]:
+    with fake_api_server() as served:
+        kubeconfig = tmp_path / "config"
+        kubeconfig.write_text(
+            "apiVersion: v1\nkind: Config\ncurrent-context: test\n"
+            f"clusters: [{{name: test, cluster: {{server: '{served.url}'}}}}]\n"
+            "users: [{name: test, user: {}}]\n"
+            "contexts: [{name: test, context: {cluster: test, user: test}}]\n"
+        )
+        monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
+        monkeypatch.setattr("memqos.agent.announcing.GATHER", 0.3)
+        yield served
+
+
+class TestInACluster:
+    def test_a_pod_is_told_what_was_done_to_it(self, folder: Path, server: FakeApiServer) -> None:
+        node = InCluster(folder, server)
+        node.start(a_pod("u1", namespace="shop"))
+        node.run(lambda: len(node.events()) == 2)
+        events = node.events()
+        assert events["MemoryProtected"]["note"] == (
+            "kept while others are short of memory: memory.low 64Mi of the pod; "
+            "memory.low 64Mi of a"
+        )
+        throttled = events["ThrottleLimitSet"]
+        assert throttled["note"] == "slowed down from here on: memory.high 96Mi of a"
+        assert throttled["regarding"] == {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "namespace": "shop",
+            "name": "u1",
+            "uid": "u1",
+        }
+        assert throttled["reportingController"] == "memqos.io/agent"
+        assert throttled["reportingInstance"] == "node"
+        assert node.metric("memqos_events_sent_total") == 2
+        assert node.metric("memqos_events_dropped_total") == 0
+
+    def test_an_agent_that_observes_tells_nothing(
+        self, folder: Path, server: FakeApiServer
+    ) -> None:
+        node = InCluster(folder, server, mode="observe", resync=1.0)
+        node.start(a_pod("u1"))
+        passes: list[float] = []
+
+        def passed() -> bool:
+            at = node.agent.status.resynced
+            if at is not None and at not in passes:
+                passes.append(at)
+            return len(passes) > 2
+
+        node.run(passed)
+        assert not [each for each in server.asked if each.method != "GET"]
+
+    def test_one_that_may_not_tell_says_so_once_and_goes_on(
+        self, folder: Path, server: FakeApiServer
+    ) -> None:
+        server.forbidden = {("POST", "events")}
+        node = InCluster(folder, server)
+        first, second = a_pod("u1"), a_pod("u2")
+        node.start(first)
+
+        def start_another() -> bool:
+            node.start(second)
+            return True
+
+        node.run(
+            lambda: bool(_told(node)),
+            start_another,
+            lambda: node.bed.kernel.read(container_paths(second)[0], HIGH) == str(96 * MI),
+            lambda: node.metric("memqos_events_dropped_total") >= 4,
+        )
+        (said,) = _told(node)
+        assert 'resources: ["events"]' in said
+        assert "verbs: [create, patch]" in said
+
+    def test_one_whose_server_does_not_take_events_enforces_all_the_same(
+        self, folder: Path, server: FakeApiServer
+    ) -> None:
+        server.answers["/apis/events.k8s.io/v1/namespaces/default/events"] = (429, {}, b"")
+        node = InCluster(folder, server)
+        pod = a_pod("u1")
+        node.start(pod)
+        node.run(
+            lambda: node.bed.kernel.read(container_paths(pod)[0], HIGH) == str(96 * MI),
+            lambda: bool(_told(node)),
+        )
+
+    def test_events_can_be_turned_off(self, folder: Path, server: FakeApiServer) -> None:
+        node = InCluster(folder, server, events=False)
+        pod = a_pod("u1")
+        node.start(pod)
+        node.run(lambda: node.bed.kernel.read(container_paths(pod)[0], HIGH) == str(96 * MI))
+        assert node.bed.hand.announcer is None
+        assert not node.events()
+
+    def test_turned_off_and_on_again_they_are_told_again(
+        self, folder: Path, server: FakeApiServer
+    ) -> None:
+        hand = InCluster(folder, server).bed.hand
+        found = [hand.announcer]
+        for changed in ({"resync": 30.0}, {"events": False}, {"events": True}):
+            hand.configure(msgspec.structs.replace(hand.configuration, **changed))
+            found.append(hand.announcer)
+        first, same, none, again = found
+        assert first is same is not None
+        assert none is None
+        assert again not in (None, first)
+        hand.close()
+
+    def test_they_are_for_a_cluster(self, folder: Path, tmp_path: Path) -> None:
+        assert Bed(folder).hand.announcer is None
+        file = tmp_path / "memqos.yaml"
+        head = "apiVersion: memqos.io/v1alpha1\nkind: AgentConfiguration\n"
+        file.write_text(f"{head}events: false\n")
+        assert not configuration_from(str(file), {}, {}).events
+
+
+def _told(node: InCluster) -> list[str]:
+    return [each for each in node.warnings() if "events are not all told" in each]

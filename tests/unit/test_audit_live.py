@@ -1,0 +1,293 @@
+"""`memqos audit` of a live cluster: all of it, of one moment, and what it may not tell."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.commands import ROOT, memqos
+from tests.fakes.apiserver import FakeApiServer, fake_api_server
+
+from memqos.host.apiserver import listing
+
+METRICS = "/apis/metrics.k8s.io/v1beta1/pods"
+DUMP = "examples/cluster/dump.json"
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+
+
+def objects() -> list[Any]:
+    items = json.loads((ROOT / DUMP).read_text())["items"]
+    assert isinstance(items, list)
+    return items
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeApiServer]:
+    """The cluster of the examples, in pages of five."""
+    with fake_api_server() as served:
+        served.answers["/version"] = 200, {}, b'{"gitVersion": "v1.37.2"}'
+        served.answers[METRICS] = (
+            200,
+            {},
+            (ROOT / "examples/cluster/metrics.json").read_bytes(),
+        )
+        for item in objects():
+            kind = item.pop("kind")
+            item.pop("apiVersion", None)
+            served.stores[f"{kind.lower()}s"].put(item)
+        config = {
+            "current-context": "dev",
+            "clusters": [
+                {"name": "c", "cluster": {"server": served.url}},
+                {"name": "away", "cluster": {"server": "http://127.0.0.1:1"}},
+            ],
+            "contexts": [
+                {"name": "dev", "context": {"cluster": "c", "namespace": "shop"}},
+                {"name": "away", "context": {"cluster": "away"}},
+            ],
+        }
+        (tmp_path / "config").write_text(json.dumps(config))
+        monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
+        monkeypatch.setattr(listing, "PAGE", 5)
+        yield served
+
+
+def forbidden(server: FakeApiServer, path: str) -> None:
+    said = {"kind": "Status", "code": 403, "message": 'User "jane" cannot list it'}
+    server.answers[path] = 403, {}, json.dumps(said).encode()
+
+
+def expected(*arguments: str) -> Any:
+    return memqos(
+        "audit", DUMP, "--usage", "examples/cluster/metrics.json", "-o", "json", *arguments
+    ).data
+
+
+@pytest.mark.parametrize(
+    "arguments", [(), ("cluster",), ("--context", "dev"), ("--jobs", "2"), ("--jobs", "3")]
+)
+def test_a_live_cluster_is_audited_as_its_dump_is(
+    server: FakeApiServer, arguments: tuple[str, ...]
+) -> None:
+    done = memqos("audit", "-o", "json", *arguments)
+    assert (done.code, done.err) == (0, "")
+    assert done.data == expected()
+
+
+def test_it_is_read_in_pages_of_every_namespace(server: FakeApiServer) -> None:
+    assert memqos("audit").code == 0
+    pods = [each.query for each in server.asked if each.path == "/api/v1/pods"]
+    assert [each["limit"] for each in pods] == ["5", "5", "5"]
+    assert ["continue" in each for each in pods] == [False, True, True]
+    assert {each.path for each in server.asked} == {
+        METRICS,
+        "/api/v1/pods",
+        "/api/v1/nodes",
+        "/api/v1/limitranges",
+        "/api/v1/resourcequotas",
+    }
+
+
+def test_compressed_answers_are_the_same(server: FakeApiServer) -> None:
+    server.compresses = True
+    assert memqos("audit", "-o", "json").data == expected()
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_pages_that_expire_are_read_anew_and_nothing_counts_twice(
+    server: FakeApiServer, jobs: str
+) -> None:
+    def compacted() -> None:
+        server.page_hook = lambda: None
+        server.pods.delete("shop", "db-0")
+        server.pods.forget()
+
+    server.page_hook = compacted
+    done = memqos("audit", "-o", "json", "--jobs", jobs)
+    names = [pod["name"] for pod in done.data["pods"]]
+    assert len(names) == len(set(names)) == done.data["counts"]["pods"] == 11
+    assert "db-0" not in names
+    assert (done.code, done.err) == (0, "")
+
+
+def test_nodes_that_expire_are_forgotten_too(server: FakeApiServer) -> None:
+    for number in range(9):
+        server.stores["nodes"].put(
+            {
+                "metadata": {"name": f"spare-{number}"},
+                "status": {
+                    "capacity": {"memory": "1Gi", "cpu": "1"},
+                    "nodeInfo": {"kubeletVersion": "v1.36.0"},
+                },
+            }
+        )
+
+    def compacted() -> None:
+        server.page_hook = lambda: None
+        server.stores["nodes"].delete("", "spare-0")
+        server.stores["nodes"].forget()
+
+    server.page_hook = compacted
+    done = memqos("audit", "-o", "json")
+    assert done.code == 0
+    assert done.data["counts"]["nodes"] == 11
+    assert "spare-0" not in [node["name"] for node in done.data["nodes"]]
+
+
+def test_a_list_that_always_expires_is_given_up(server: FakeApiServer) -> None:
+    def compacted() -> None:
+        server.pods.put(server.pods.objects["shop", "db-0"])
+        server.pods.forget()
+
+    server.page_hook = compacted
+    done = memqos("audit")
+    assert done.code == 1
+    assert "it no longer knows that version of pods (410)" in done.err
+    assert done.out == ""
+
+
+def test_a_namespace_or_labels_select_pods_and_their_usage(server: FakeApiServer) -> None:
+    done = memqos("audit", "-n", "shop", "-l", "app=web", "-o", "json")
+    assert "only pods in namespace shop with app=web were read" in " ".join(done.data["notes"])
+    asked = {each.path: each.query for each in server.asked}
+    assert asked["/api/v1/namespaces/shop/pods"]["labelSelector"] == "app=web"
+    assert "labelSelector" not in asked["/api/v1/namespaces/shop/limitranges"]
+    metrics = "/apis/metrics.k8s.io/v1beta1/namespaces/shop/pods"
+    assert asked[metrics] == {"labelSelector": "app=web"}
+
+
+def test_usage_of_pods_that_are_gone_is_no_fault(server: FakeApiServer) -> None:
+    server.pods.delete("shop", "db-0")
+    done = memqos("audit", "-o", "json")
+    assert (done.code, done.err) == (0, "")
+    assert done.data["counts"]["measured"] == 11
+
+
+@pytest.mark.parametrize("status", [404, 503])
+def test_a_cluster_without_a_metrics_api_is_audited_all_the_same(
+    server: FakeApiServer, status: int
+) -> None:
+    server.answers[METRICS] = status, {}, b"{}"
+    done = memqos("audit", "-o", "json")
+    assert (done.code, done.err) == (0, "")
+    assert "what pods use is not known: the cluster has no metrics API" in done.data["notes"]
+    assert done.data["counts"]["measured"] == 0
+
+
+def test_usage_that_may_not_be_read_is_said_with_its_rule(server: FakeApiServer) -> None:
+    forbidden(server, METRICS)
+    done = memqos("audit")
+    assert done.code == 0
+    assert "note: what pods use is not known, the metrics API says no: " in done.out
+    assert "jane may not list pods in the whole cluster (403)" in done.out
+    assert '- apiGroups: ["metrics.k8s.io"]' in done.out
+    page = memqos("audit", "-o", "html").out
+    assert '<span class="line">    - apiGroups: [&quot;metrics.k8s.io&quot;]</span>' in page
+
+
+def test_usage_that_breaks_off_is_a_fault(server: FakeApiServer) -> None:
+    whole = (ROOT / "examples/cluster/metrics.json").read_bytes()
+    server.answers[METRICS] = 200, {}, whole[: len(whole) // 2]
+    done = memqos("audit", "-o", "json")
+    assert done.code == 1
+    assert "the file ends within this object" in done.err
+    assert done.data["counts"]["pods"] == 12
+
+
+def test_usage_given_in_files_is_not_asked_for(server: FakeApiServer) -> None:
+    done = memqos("audit", "--usage", "examples/cluster/metrics.json", "-o", "json")
+    assert done.data == expected()
+    assert METRICS not in [each.path for each in server.asked]
+
+
+@pytest.mark.parametrize("resource", ["nodes", "limitranges", "resourcequotas"])
+def test_what_may_not_be_read_is_listed_and_the_rest_audited(
+    server: FakeApiServer, resource: str
+) -> None:
+    forbidden(server, f"/api/v1/{resource}")
+    done = memqos("audit", "-o", "json")
+    assert done.code == 1
+    assert f"jane may not list {resource} in the whole cluster (403)" in done.err
+    assert f'resources: ["{resource}"]' in done.err
+    assert "a ClusterRole with this rule grants it" in done.err
+    assert done.data["counts"]["pods"] == 12
+    assert f"may not list {resource}" in json.dumps(done.data["faults"])
+
+
+def test_without_nodes_the_release_is_that_of_the_api_server(server: FakeApiServer) -> None:
+    forbidden(server, "/api/v1/nodes")
+    done = memqos("audit")
+    assert "the release is that of the API server, v1.37.2" in done.out
+    assert "no Node was read: 12 pods audited without the memory of their nodes\n" in done.err
+    assert "kubectl" not in done.err
+
+
+def test_without_pods_there_is_no_audit(server: FakeApiServer) -> None:
+    forbidden(server, "/api/v1/namespaces/shop/pods")
+    done = memqos("audit", "-n", "shop")
+    assert (done.code, done.out) == (1, "")
+    assert "jane may not list pods in namespace shop (403) – a Role with this rule" in done.err
+
+
+def test_a_cluster_that_is_away_is_told_once(server: FakeApiServer) -> None:
+    done = memqos("audit", "--context", "away")
+    assert (done.code, done.out) == (1, "")
+    assert done.err.count("nothing listens there") == 1
+
+
+def test_a_busy_server_is_asked_again(
+    server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("memqos.host.apiserver.connection.time.sleep", lambda seconds: None)
+
+    def busy() -> None:
+        server.page_hook = lambda: None
+        server.refusals.append((429, {"Retry-After": "0"}))
+
+    server.page_hook = busy
+    assert memqos("audit", "-o", "json").data == expected()
+
+
+def test_a_dump_is_compared_with_what_is_there_now(server: FakeApiServer) -> None:
+    server.pods.delete("shop", "db-0")
+    done = memqos(
+        "audit", DUMP, "--policy", "HardReservation", "--compare", "cluster", "-o", "json"
+    )
+    assert done.code == 0
+    (node,) = done.data["compared"]["nodes"]
+    assert node["before"]["min"] - node["after"]["min"] == 4 << 30
+    assert done.data["compared"]["with"].startswith(server.url)
+    back = memqos("audit", "--policy", "HardReservation", "--compare", DUMP, "-o", "json")
+    assert back.data["compared"]["nodes"][0]["after"]["min"] == node["before"]["min"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [(DUMP, "--context", "dev"), (DUMP, "-n", "shop"), (DUMP, "-l", "a=b", "--compare", DUMP)],
+)
+def test_options_of_a_cluster_are_wrong_where_all_is_files(
+    server: FakeApiServer, arguments: tuple[str, ...]
+) -> None:
+    assert memqos("audit", *arguments).code == 64
+    assert server.asked == []
+
+
+@pytest.mark.parametrize("plural", ["pods", "nodes", "limitranges", "resourcequotas"])
+def test_answers_saved_as_they_came_are_dumps(
+    server: FakeApiServer, plural: str, tmp_path: Path
+) -> None:
+    kinds = {"pods": "Pod", "nodes": "Node", "limitranges": "LimitRange"}
+    kind = kinds.get(plural, "ResourceQuota")
+    items = [each for _, each in sorted(server.stores[plural].objects.items())]
+    file = tmp_path / "raw.json"
+    head = {"kind": f"{kind}List", "apiVersion": "v1", "metadata": {"resourceVersion": "7"}}
+    file.write_text(json.dumps(head | {"items": items}, separators=(",", ":")))
+    rest = tmp_path / "rest.ndjson"
+    rest.write_text("".join(json.dumps(each) + "\n" for each in objects() if each["kind"] != kind))
+    done = memqos(
+        "audit", str(rest), str(file), "--usage", "examples/cluster/metrics.json", "-o", "json"
+    )
+    assert (done.code, done.err) == (0, "")
+    assert done.data == expected()
