@@ -1,6 +1,7 @@
 """The guard and the placement of protection on a real kernel: tables out of several runs.
 
     python bench/vm.py guard [RUNS [FACTOR…]]
+    python bench/vm.py published [RUNS [FACTOR…]]
     python bench/vm.py protection [RUNS]
 
 Boots the machines of tests/vm, which takes minutes. Counters and outcomes mean what they say;
@@ -23,7 +24,9 @@ from tests.vm.harness.machine import Job, run
 from tests.vm.harness.payload import payload
 from tests.vm.harness.topology import Topology
 
-FACTORS = (0.9, 0.5)
+FACTORS = {"guard": (0.9, 0.5), "published": (0.9,)}
+SIZES = {"guard": ("small", 512), "published": ("published", 1536)}
+"""What bench_guard.py calls the container's size, and MiB of the machine."""
 MIB = 1 << 20
 
 Figures = dict[str, Any]
@@ -32,23 +35,29 @@ Figures = dict[str, Any]
 def main() -> None:
     """Print the tables asked for."""
     what, runs = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 3
-    factors = [float(word) for word in sys.argv[3:]] or FACTORS
-    rows = guard(runs, factors) if what == "guard" else protection(runs)
+    factors = [float(word) for word in sys.argv[3:]] or FACTORS.get(what, ())
+    rows = protection(runs) if what == "protection" else guard(what, runs, factors)
     for line in rows:
         print(line, flush=True)
 
 
-def guard(runs: int, factors: Iterable[float]) -> Iterator[str]:
+def guard(what: str, runs: int, factors: Iterable[float]) -> Iterator[str]:
     """Programs past memory.high, under three settings."""
-    yield "| factor | program | setting | end | seconds | steps | high events | kills | guard |"
-    yield "|---|---|---|---|---|---|---|---|---|"
+    size, memory = SIZES[what]
+    yield (
+        "| factor | program | setting | end | seconds | asleep | steps | high events | kills "
+        "| guard steps |"
+    )
+    yield "|---|---|---|---|---|---|---|---|---|---|"
     for number, factor in enumerate(factors):
         # Without a memory.high the factor is of no matter.
         settings = "plain,upstream,memqos" if not number else "upstream,memqos"
         topology = Topology(
-            nodes=(512,),
-            seconds_in_all=1700,
+            nodes=(memory,),
+            seconds_a_test=600,
+            seconds_in_all=5400,
             kernel_arguments=(
+                f"bench.size={size}",
                 f"bench.factor={factor}",
                 f"bench.runs={runs}",
                 f"bench.settings={settings}",
@@ -58,7 +67,8 @@ def guard(runs: int, factors: Iterable[float]) -> Iterator[str]:
         for (program, setting), group in _grouped(found, ("program", "setting")):
             yield (
                 f"| {factor} | {program} | {setting} | {_ends(group)} | "
-                f"{_spread(group, 'seconds')} | {_spread(group, 'steps')} | "
+                f"{_spread(group, 'seconds')} | {_spread(group, 'asleep')} | "
+                f"{_spread(group, 'steps')} | "
                 f"{_spread(group, 'high_events')} | {_spread(group, 'kills')} | "
                 f"{_spread(group, 'guard_steps')} |"
             )
@@ -115,7 +125,7 @@ def _grouped(
 def _spread(group: list[Figures], name: str, unit: int = 1) -> str:
     """The median, and the smallest and largest where they differ."""
     values = sorted(each[name] / unit for each in group)
-    digits = 1 if name == "seconds" or unit > 1 else 0
+    digits = 1 if name in ("seconds", "asleep") or unit > 1 else 0
     low, middle, high = (
         f"{value:,.{digits}f}" for value in (values[0], median(values), values[-1])
     )

@@ -6,7 +6,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memqos.agent.recorder.files import Recording
+from memqos.agent.recorder.reading import Recording
 from memqos.agent.recorder.recording import Memory, Pace, Reading, notice
 from memqos.agent.recorder.records import MAGIC, Record, Who, decode, frame
 from memqos.agent.story import story_of

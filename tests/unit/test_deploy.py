@@ -98,6 +98,12 @@ def test_every_alert_says_how_grave_it_is_and_what_to_do() -> None:
         assert rule["annotations"].keys() == {"summary", "description"}
 
 
+def test_a_page_says_what_to_do_on_each_alert() -> None:
+    page = (ROOT / "docs" / "alerts.md").read_text()
+    listed = re.findall(r"^\| (Memqos\w+) \|", page, re.MULTILINE)
+    assert sorted(listed) == sorted(rule["alert"] for rule in rules())
+
+
 def test_every_alert_is_tested_to_fire_and_to_be_silent() -> None:
     tests = [
         case

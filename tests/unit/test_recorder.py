@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from memqos.agent.recorder.files import Bounds, Recorder, Recording, name_of, recordings
+from memqos.agent.recorder.files import Bounds, Recorder, name_of
+from memqos.agent.recorder.reading import Recording, recordings
 from memqos.agent.recorder.records import (
     LONGEST,
     MAGIC,
@@ -329,6 +330,29 @@ def test_a_full_disk_stops_recording_and_nothing_else(small_disk: Path) -> None:
     assert found[0] == level(1)
     assert any(isinstance(record, Paused) and "No space" in record.why for record in found)
     assert found[-1] == level(99)
+
+
+def test_a_gap_is_told_to_everybody_who_is_heard_of_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(handle: int, data: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    clock = Clock()
+    recorder = Recorder(str(tmp_path), clock=clock)
+    other = Who(0, "shop", "db-0", "u2", "pg")
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "write", full)
+        for who in (WEB, other):
+            recorder.note(who, level(1))
+        recorder.flush()
+    clock.now += 60
+    recorder.flush()
+    for each in recordings(str(tmp_path)):
+        gap, *rest = each.records
+        assert isinstance(gap, Paused)
+        assert gap.at - gap.since == 60_000
+        assert rest == [level(1)]
 
 
 def test_a_disk_that_is_full_is_not_tried_over_and_over(

@@ -11,7 +11,8 @@ from tests.unit.test_oom_report import OF_CGROUP, OF_MACHINE, POD, SCOPE, log
 from memqos.agent.core.guard import Decision, Signs
 from memqos.agent.core.guarding import Move
 from memqos.agent.recorder.chronicle import NODE, Chronicle, who_is
-from memqos.agent.recorder.files import Recorder, recordings
+from memqos.agent.recorder.files import Recorder
+from memqos.agent.recorder.reading import recordings
 from memqos.agent.recorder.recording import Memory, Pace, Reading, killed, notice, reading_of
 from memqos.agent.recorder.records import (
     Changed,

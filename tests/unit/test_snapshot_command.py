@@ -1,5 +1,6 @@
 """`memqos snapshot` as a person or a script meets it."""
 
+import base64
 import json
 import os
 import pty
@@ -10,6 +11,12 @@ from pathlib import Path
 import pytest
 from tests.fakes.kubelet import fake_kubelet
 from tests.fakes.machine import put_tree
+
+from memqos.agent.recorder.carried import with_records
+from memqos.agent.recorder.files import Recorder, name_of
+from memqos.agent.recorder.records import Level, Pressed, Who
+from memqos.converge.snapshots import written
+from memqos.host.snapshots import load_snapshot
 
 ROOT = Path(__file__).parents[2]
 NODES = ROOT / "tests" / "nodes"
@@ -127,3 +134,51 @@ def test_a_terminal_is_shown_what_goes_on() -> None:
     os.close(terminal)
     assert process.returncode == 0
     assert b"reading processes" in shown
+
+
+RECORDS = str(ROOT / "examples" / "records")
+
+
+def test_the_agents_records_are_in_it_unless_they_are_left_out() -> None:
+    held = json.loads(memqos("--pods", PODS, "--records", RECORDS).stdout)["records"]
+    assert sorted(held) == sorted(os.listdir(RECORDS))
+    for file, text in held.items():
+        assert base64.b64decode(text) == (Path(RECORDS) / file).read_bytes()
+    without = memqos("--pods", PODS, "--records", RECORDS, "--without-records")
+    assert json.loads(without.stdout)["records"] == {}
+
+
+def test_records_that_are_asked_for_and_missing_are_refused(tmp_path: Path) -> None:
+    done = memqos("--pods", PODS, "--records", f"{tmp_path}/none")
+    assert done.returncode == 1
+    assert "there are no records here" in done.stderr
+
+
+def test_records_take_no_more_than_their_share_and_the_latest_come_first(tmp_path: Path) -> None:
+    recorder = Recorder(str(tmp_path))
+    for number in range(20):
+        recorder.note(Who(0, "a", f"p{number}", "u", "c"), *[Level(at) for at in range(100)])
+    recorder.note(Who(0), Pressed(1))
+    recorder.flush()
+    names = [name_of(Who(0, "a", f"p{number}", "u", "c")) for number in range(20)]
+    for age, name in enumerate(names):
+        os.utime(tmp_path / f"{name}.records", (1e9 - age, 1e9 - age))
+    os.utime(tmp_path / "node.records", (1, 1))
+    node = load_snapshot(PODS)
+    size = (tmp_path / f"{names[0]}.records").stat().st_size
+    held = with_records(node, str(tmp_path), most=5 * size)
+    assert set(held.records) == {"node.records", *[f"{name}.records" for name in names[:4]]}
+    assert held.notes[-1] == "records: the 5 last written to, of 21"
+    assert len(written(held)) - len(written(node)) < 5 * size * 1.4 + 1000
+
+
+def test_records_of_others_are_noted_and_the_rest_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(path: str) -> None:
+        raise PermissionError(13, "Permission denied", path)
+
+    monkeypatch.setattr(os, "scandir", refused)
+    held = with_records(load_snapshot(PODS), str(tmp_path))
+    assert held.records == {}
+    assert held.notes[-1].startswith("no records: ")

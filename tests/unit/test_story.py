@@ -2,7 +2,7 @@
 
 import pytest
 
-from memqos.agent.recorder.files import Recording
+from memqos.agent.recorder.reading import Recording
 from memqos.agent.recorder.records import (
     Changed,
     Counted,
@@ -19,6 +19,7 @@ from memqos.agent.recorder.records import (
     Who,
 )
 from memqos.agent.story import story_of
+from memqos.agent.story.timeline import timeline_of
 from memqos.draw.story import story_data, story_text
 from memqos.findings.chapters import Chapter, Story
 
@@ -73,6 +74,26 @@ def test_the_rule_that_decided_is_the_one_that_was_recorded() -> None:
     assert (found[0].rule, found[0].because) == ("high/share-of-limit", "from a share on")
 
 
+def test_the_guard_has_not_throttled_anybody() -> None:
+    planned = Changed(
+        0, "memory.high", "max", str(486 * MI), "high/above-request", "from a share on"
+    )
+    step = Guarded(15 * SECOND, "widen", 486 * MI, 492 * MI, 1, 4, 80, 660)
+    widened = Changed(16 * SECOND, "memory.high", str(486 * MI), str(492 * MI), "high/guard", "")
+    found = {each.kind: each for each in told(planned, *EPISODE, step, widened).chapters}
+    assert found["throttled"].rule == "high/above-request"
+
+
+def test_the_last_step_back_to_the_plan_is_told_once() -> None:
+    back = Guarded(15 * SECOND, "narrow", 492 * MI, 486 * MI, 0, 4)
+    written = Changed(
+        16 * SECOND, "memory.high", str(492 * MI), str(486 * MI), "high/above-request"
+    )
+    elsewhen = Changed(999 * SECOND, "memory.high", "max", str(486 * MI), "high/above-request")
+    kinds = [(each.at // SECOND, each.kind) for each in told(back, written, elsewhen).chapters]
+    assert kinds == [(15, "guarded"), (999, "changed")]
+
+
 def test_who_was_stuck_is_told_of_the_guard_unless_it_was_there() -> None:
     assert any("the guard" in remedy for remedy in chapter(*EPISODE).remedies)
     step = Guarded(15 * SECOND, "widen", 486 * MI, 492 * MI, 1, 4, 80, 660)
@@ -94,9 +115,38 @@ def test_steps_of_the_guard_in_one_direction_are_one_sentence() -> None:
     down = Guarded(99 * SECOND, "narrow", 484 * MI, 483 * MI, 2, 4)
     first, second = told(*up, down).chapters
     assert first.what == (
-        "the guard widened memory.high from 481Mi to 484Mi, step 3 of 4, within 10 s"
+        "the guard widened memory.high from 481Mi to 484Mi, step 3 of 4, in 3 steps within 10 s"
     )
     assert second.what == "the guard narrowed memory.high from 484Mi to 483Mi, step 2 of 4"
+
+
+def test_the_ends_of_the_guards_way_have_names() -> None:
+    up = Guarded(5 * SECOND, "widen", 480 * MI, 512 * MI, 4, 4, 80, 660)
+    down = Guarded(99 * SECOND, "narrow", 488 * MI, 480 * MI, 0, 4)
+    first, second = told(up, down).chapters
+    assert first.what == "the guard widened memory.high from 480Mi to 512Mi = memory.max"
+    assert second.what == "the guard narrowed memory.high from 488Mi to 480Mi, as planned"
+
+
+def test_of_several_episodes_the_worst_says_which_limit_is_enough() -> None:
+    records: list[Record] = []
+    for number, used in enumerate((480, 500, 490)):
+        start = 1000 * number
+        records += [
+            level(start + 1, used, high=486 * MI),
+            Throttled((start + 9) * SECOND, start * SECOND, True, 9, 10, 486 * MI, 0, 0),
+        ]
+    limits = [each for each in told(*records).remedies if "memory limit of about" in each]
+    assert limits == [
+        "a memory limit of about 580Mi: memory.high would have been above the 500Mi it used"
+    ]
+
+
+def test_what_a_rule_says_is_said_once() -> None:
+    first = Guarded(5 * SECOND, "widen", 480 * MI, 512 * MI, 4, 4, 80, 660)
+    second = Guarded(99 * SECOND, "narrow", 488 * MI, 480 * MI, 0, 4)
+    lines = [line for line in story_text(told(first, second)) if "rule high/guard" in line]
+    assert [line == "  rule high/guard" for line in lines] == [False, True]
 
 
 def kill(**more: object) -> Killed:
@@ -187,7 +237,16 @@ def test_values_set_by_others_are_told_as_such() -> None:
 def test_a_gap_in_the_record_is_told() -> None:
     found = chapter(Paused(65 * SECOND, 5 * SECOND, "No space left on device", 12))
     assert found.what == "nothing could be recorded for 1 min: No space left on device"
-    assert found.evidence == ("12 records lost",)
+    assert found.evidence == ("12 records lost, of this container or of others",)
+    kept = chapter(Paused(65 * SECOND, 5 * SECOND, "No space left on device"))
+    assert kept.evidence == ("all of it was written afterwards",)
+
+
+@pytest.mark.parametrize("lost", [0, 12])
+def test_only_what_is_lost_is_drawn_as_a_gap(lost: int) -> None:
+    records = (level(0, 1), Paused(65 * SECOND, 5 * SECOND, "No space left on device", lost))
+    found = timeline_of(Recording(WEB, records), told(*records))
+    assert [span.kind for span in found.spans] == (["gap"] if lost else [])
 
 
 def test_a_record_of_nothing_says_so() -> None:

@@ -1,20 +1,14 @@
 """The timeline: what it says, and that it can be read."""
 
+from itertools import pairwise
+from typing import get_args
 from xml.etree import ElementTree as ET
 
 import pytest
 
 from memqos.draw.svg import NAMESPACE
-from memqos.draw.timeline import (
-    LEFT,
-    RIGHT,
-    WIDTH,
-    Happening,
-    Point,
-    Span,
-    Timeline,
-    timeline_svg,
-)
+from memqos.draw.timed import LEFT, RIGHT, WIDTH, Happening, MarkKind, Point, Span, Timeline
+from memqos.draw.timeline import timeline_svg
 
 MI = 1 << 20
 SVG = f"{{{NAMESPACE}}}"
@@ -102,13 +96,44 @@ def test_nothing_recorded_draws_an_empty_plot() -> None:
     assert hints(drawn(Timeline("a/b c", "", ())))[0] == "a/b c"
 
 
-def test_many_happenings_do_not_hide_each_other() -> None:
-    marks = tuple(Happening(TEN + 1000 * n, "guarded", f"step {n}") for n in range(40))
-    killed = Happening(TEN + 41_000, "killed", "killed")
-    root = drawn(Timeline("a/b c", "", (point(0, 1), point(60, 1)), (), (*marks, killed)))
-    flags = [text.text for text in root.iter(f"{SVG}text") if text.text in ("guarded", "killed")]
-    assert "killed" in flags
-    assert len(flags) <= 8
+def crowded(count: int) -> Timeline:
+    kinds: list[MarkKind] = ["killed", "guarded", "resized"]
+    marks = tuple(Happening(TEN + 1000 * n, kinds[n % 3], f"mark {n}") for n in range(count))
+    return Timeline("a/b c", "", (point(0, 1), point(200, 1)), (), marks)
+
+
+def test_of_many_happenings_each_kind_has_a_row_and_none_is_left_out() -> None:
+    root = drawn(crowded(200))
+    assert {f"mark {n}" for n in range(200)} <= set(hints(root))
+    rows = [text for text in root.iter(f"{SVG}text") if text.text in get_args(MarkKind)]
+    assert sorted(text.text or "" for text in rows) == ["guarded", "killed", "resized"]
+    heights = sorted(float(text.get("y", "")) for text in rows)
+    assert all(lower - upper >= 15 for upper, lower in pairwise(heights))
+    top = min(float(each.get("y", "")) for each in by_class(root, "end") if each.text == "0")
+    assert max(heights) < top
+
+
+def test_of_few_happenings_each_has_a_flag() -> None:
+    root = drawn(crowded(6))
+    flags = [text.text for text in root.iter(f"{SVG}text") if text.text in get_args(MarkKind)]
+    assert len(flags) == 6
+
+
+def test_the_key_explains_what_is_drawn_and_nothing_else() -> None:
+    def key(timeline: Timeline) -> set[str]:
+        return {text.text or "" for text in by_class(drawn(timeline), "ink")}
+
+    plain = Timeline("a/b c", "", (point(0, 1), point(60, 2)))
+    assert key(plain) == {"a/b c", "in use"}
+    assert {"memory.high", "memory.max", "memory.low", "throttled"} <= key(BAD_DAY)
+    assert not {"memory.min", "not recorded"} & key(BAD_DAY)
+
+
+def test_one_look_is_drawn_as_if_it_lasted() -> None:
+    root = drawn(Timeline("a/b c", "", (point(0, 100, max=200 * MI),)))
+    (usage,) = [each for each in by_class(root, "usage") if each.tag == f"{SVG}path"]
+    assert usage.get("d", "").startswith(f"M{LEFT} ")
+    assert usage.get("d", "").endswith(f"H{RIGHT}")
 
 
 def test_names_cannot_break_out_of_the_picture() -> None:

@@ -12,6 +12,14 @@ import pytest
 from tests.commands import ROOT, memqos
 from tests.fakes import recording
 
+from memqos.agent.recorder.carried import with_records as carrying
+from memqos.agent.recorder.chronicle import who_is
+from memqos.agent.recorder.files import Recorder
+from memqos.agent.recorder.records import Killed, Level
+from memqos.api.snapshot import read_snapshot
+from memqos.converge.snapshots import written
+
+MI = 1 << 20
 RECORDS = "examples/records"
 
 
@@ -114,7 +122,6 @@ def test_telling_a_story_takes_no_event_loop() -> None:
 
 
 def test_the_last_of_several_pods_of_one_name_is_told_of(tmp_path: Path) -> None:
-    from memqos.agent.recorder.files import Recorder
     from memqos.agent.recorder.records import Evicted, Who
 
     recorder = Recorder(str(tmp_path))
@@ -171,4 +178,56 @@ def test_a_snapshot_tells_what_one_look_can_tell(tmp_path: Path) -> None:
 def test_a_snapshot_without_the_pod_or_for_a_timeline_is_refused(tmp_path: Path) -> None:
     file = snapshot(tmp_path)
     assert "nothing is known of pod" in memqos("why", "nobody", "--snapshot", file).err
-    assert "a timeline takes two" in memqos("why", "x", "--snapshot", file, "-o", "svg").err
+    namespace, name = (tmp_path / "name").read_text().split()
+    asked = ("why", name, "-n", namespace, "--snapshot", file, "-o", "svg")
+    assert "a timeline takes two" in memqos(*asked).err
+
+
+def with_records(file: str, records: str) -> None:
+    held = read_snapshot(Path(file).read_bytes(), file)
+    Path(file).write_bytes(written(carrying(held, records)))
+
+
+def test_a_snapshot_with_records_tells_the_story_of_a_pod_that_is_gone(tmp_path: Path) -> None:
+    file = snapshot(tmp_path)
+    with_records(file, RECORDS)
+    from_snapshot = memqos("why", "pod/api-1", "-n", "shop", "--snapshot", file)
+    assert from_snapshot.code == 0
+    assert from_snapshot.out == memqos("why", "pod/api-1", "-n", "shop", "--records", RECORDS).out
+    drawn = memqos("why", "api-1", "-n", "shop", "--snapshot", file, "-o", "svg")
+    assert drawn.out.startswith("<svg")
+    assert "did you mean shop/api-1?" in memqos("why", "api", "-n", "shop", "--snapshot", file).err
+
+
+def test_records_of_a_pod_that_runs_end_with_the_look_of_the_snapshot(tmp_path: Path) -> None:
+    file = snapshot(tmp_path)
+    namespace, name = (tmp_path / "name").read_text().split()
+    node = read_snapshot(Path(file).read_bytes(), file)
+    (pod,) = [each for each in node.running if each.metadata.name == name]
+    assert pod.status is not None
+    container = (pod.status.container_statuses or ())[0].name
+    recorder = Recorder(str(tmp_path / "records"))
+    ten = 1_772_445_600_000
+    kill = Killed(ten - 2000, "java", 7, "memcg", usage=MI, limit=MI)
+    recorder.note(who_is(pod, container), Level(ten - 60_000, MI), kill)
+    recorder.flush()
+    with_records(file, str(tmp_path / "records"))
+    asked = ("why", name, container, "-n", namespace, "--snapshot", file)
+    (told,) = memqos(*asked, "-o", "json").data["containers"]
+    # What the status calls OOMKilled is the kill that is recorded.
+    assert [chapter["what"] for chapter in told["chapters"]] == [
+        "killed by the kernel: java (pid 7), because the container's memory limit was reached"
+    ]
+    assert (told["until"], told["notes"]) == ("2026-03-02T10:05:00.000Z", [])
+    assert memqos(*asked, "-o", "svg").out.startswith("<svg")
+
+
+def test_records_in_a_snapshot_that_make_no_sense_are_passed_over(tmp_path: Path) -> None:
+    file = snapshot(tmp_path)
+    namespace, name = (tmp_path / "name").read_text().split()
+    data = msgspec.json.decode(Path(file).read_bytes())
+    data["records"] = {"a.records": "no base64!", "b.records": "AAAA", "../c": "", "": "é"}
+    Path(file).write_bytes(msgspec.json.encode(data))
+    done = memqos("why", name, "-n", namespace, "--snapshot", file)
+    assert done.code == 0
+    assert "a snapshot is one look" in done.out

@@ -220,7 +220,7 @@ class TestBesideARecord:
         return str(tmp_path / "records")
 
     def uid(self, records: str) -> str:
-        from memqos.agent.recorder.files import recordings
+        from memqos.agent.recorder.reading import recordings
 
         (uid,) = {each.who.uid for each in recordings(records) if each.who.pod == "api-1"}
         return uid

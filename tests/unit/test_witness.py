@@ -13,7 +13,8 @@ from memqos.agent.configuration import Configuration, Guarding, Recording
 from memqos.agent.core.guarding import Guard
 from memqos.agent.metrics import families
 from memqos.agent.passing import started
-from memqos.agent.recorder.files import Recorder, recordings
+from memqos.agent.recorder.files import Recorder
+from memqos.agent.recorder.reading import recordings
 from memqos.agent.recorder.records import (
     Changed,
     Evicted,
@@ -119,6 +120,28 @@ def test_what_the_guard_set_is_no_drift_and_is_kept(folder: Path) -> None:
     assert not node.bed.core.drifts
 
 
+@pytest.mark.parametrize("steps", [1, 2, 4])
+def test_an_agent_that_is_started_anew_goes_on_where_the_last_one_was(
+    folder: Path, steps: int
+) -> None:
+    node = Watched(folder)
+    node.lives(2)
+    while node.high() != PLANNED + 8 * steps:
+        node.lives(2, stuck=True)
+    in_use = (PLANNED + 8 * steps) * MI
+    node.bed.kernel.set(node.path, "memory.current", str(in_use))
+    node.bed.kernel.set(node.path, "memory.stat", f"anon {in_use}\nfile 0\nshmem 0")
+    node.bed.crash()
+    node.guard = node.witness.guard = Guard()
+    node.bed.core = started(node.bed.hand, node.bed.now, node.guard)
+    node.bed.settle()
+    assert node.high() == PLANNED + 8 * steps
+    node.lives(2, stuck=True)
+    assert node.guard.widened == {node.path: steps}
+    node.lives(600)
+    assert node.high() == PLANNED
+
+
 def test_an_agent_that_only_observes_moves_nothing_and_records_all(folder: Path) -> None:
     node = Watched(folder, mode="observe")
     node.lives(60, stuck=True)
@@ -158,14 +181,12 @@ def test_a_kill_in_the_kernels_log_reaches_the_containers_record(folder: Path) -
     device.write_text("")
     node = Watched(folder, KernelLog(str(device)))
     node.lives(2)
-    text = OF_CGROUP.replace(SCOPE, node.path)
-    lines = [line for line in text.splitlines() if "Killed process" in line or "oom-kill" in line]
-    _play(node, lines)
+    _play(node, _killed_at(node.path))
     node.lives(2)
     node.lives(2)
     (kill,) = [record for record in node.recorded() if isinstance(record, Killed)]
     assert kill.pid == 4711
-    assert node.witness.kills == 1
+    assert node.witness.deaths.count == 1
 
 
 def test_a_kill_of_nobody_known_is_the_nodes(folder: Path) -> None:
@@ -180,11 +201,58 @@ def test_a_kill_of_nobody_known_is_the_nodes(folder: Path) -> None:
     assert any(isinstance(record, Killed) for record in found[0].records)
 
 
+def test_a_kill_told_of_after_its_cgroup_is_gone_is_still_the_containers(folder: Path) -> None:
+    device = folder / "kmsg"
+    device.write_text("")
+    node = Watched(folder, KernelLog(str(device)))
+    node.lives(2)
+    _play(node, _killed_at(node.path))
+    node.bed.end_pod(node.pod)
+    node.bed.wait(4)
+    node.witness.look(node.bed.core, node.bed.now)
+    node.bed.wait(4)
+    node.witness.look(node.bed.core, node.bed.now)
+    records = node.recorded()
+    assert [each.pid for each in records if isinstance(each, Killed)] == [4711]
+    assert any(isinstance(each, Lived) and each.what == "vanished" for each in records)
+
+
+@pytest.mark.parametrize("cgroup", ["its own", "of a name that nobody has told of"])
+def test_who_dies_before_the_first_look_is_found_by_the_plan(folder: Path, cgroup: str) -> None:
+    device = folder / "kmsg"
+    device.write_text("")
+    node = Watched(folder, KernelLog(str(device)))
+    path = node.path if cgroup == "its own" else f"{node.path.rpartition('/')[0]}/unheard-of"
+    _play(node, _killed_at(path))
+    kernel = node.bed.kernel
+    kernel.set(node.path, "memory.current", "gone")
+    for _ in range(2):
+        node.bed.now += 2
+        node.witness.look(node.bed.core, node.bed.now)
+    assert [each.pid for each in node.recorded() if isinstance(each, Killed)] == [4711]
+
+
+def test_a_report_heard_just_before_the_end_is_recorded(folder: Path) -> None:
+    device = folder / "kmsg"
+    device.write_text("")
+    node = Watched(folder, KernelLog(str(device)))
+    node.lives(2)
+    _play(node, _killed_at(node.path))
+    node.lives(2)
+    assert node.witness.deaths.count == 0
+    assert any(isinstance(record, Killed) for record in node.recorded())
+
+
+def _killed_at(path: str) -> list[str]:
+    text = OF_CGROUP.replace(SCOPE, path)
+    return [line for line in text.splitlines() if "Killed process" in line or "oom-kill" in line]
+
+
 def _play(node: Watched, lines: list[str]) -> None:
     """A file hands out all of its bytes at once, a log record by record."""
     from memqos.api.kernel.log import Record as Line
 
-    log = node.witness._log
+    log = node.witness.deaths.log
     assert log is not None
     queue = [[Line(n, 5_000_000, text) for n, text in enumerate(lines, 1)]]
     log.records = lambda: iter(queue.pop() if queue else [])  # type: ignore[method-assign]
@@ -198,6 +266,34 @@ def test_a_disk_that_fails_stops_recording_and_not_the_guard(folder: Path) -> No
     node.witness.close()
     assert node.witness.recorder is not None
     assert node.witness.recorder.fault is not None
+
+
+def test_the_log_says_once_that_nothing_is_recorded_and_once_that_it_is_again(
+    folder: Path,
+) -> None:
+    node = Watched(folder)
+    node.records.write_text("no folder")
+    recorder = node.witness.recorder
+    assert recorder is not None
+    for _ in range(20):
+        node.lives(2)
+        _until_written(node)
+    assert len(node.bed.said("nothing is recorded")) == 1
+    node.records.unlink()
+    recorder._tried_at = 0.0
+    for _ in range(20):
+        node.lives(2, anon=60)
+        _until_written(node)
+    assert len(node.bed.said("nothing is recorded")) == len(node.bed.said("recording goes on")) == 1
+    status = Status(node.bed.core, "0.0", node.bed.now, 0.0, node.witness)
+    found = {family.name: list(family.samples) for family in families(status)}
+    assert found["memqos_recording"][0].value == 1
+
+
+def _until_written(node: Watched) -> None:
+    writing = node.witness._writing
+    assert writing is not None
+    writing.result()
 
 
 def test_metrics_tell_of_the_guard_and_the_recorder(folder: Path) -> None:

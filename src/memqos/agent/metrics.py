@@ -256,7 +256,7 @@ def _about_containers(
             [Sample(labels(kind=kind), witness.moves[kind]) for kind in _MOVES],
         )
         yield _one(names.GUARD_EXCLUDED, len(witness.guard.excluded))
-    yield _one(names.KILLS, witness.kills)
+    yield _one(names.KILLS, witness.deaths.count)
     if witness.recorder is not None:
         yield _one(names.RECORDING, int(witness.recorder.fault is None))
         yield _one(names.RECORDS_LOST, witness.recorder.lost)

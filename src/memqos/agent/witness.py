@@ -10,18 +10,20 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Final, NamedTuple
 
 from memqos.agent.configuration import Configuration
 from memqos.agent.core.guard import Step, Tuning
 from memqos.agent.core.guarding import Guard, Move
 from memqos.agent.core.reconciler import Reconciler
+from memqos.agent.deaths import Deaths, planned_for
 from memqos.agent.recorder.chronicle import Chronicle, who_is
 from memqos.agent.recorder.files import Bounds, Recorder
 from memqos.agent.recorder.recording import FILES
 from memqos.agent.recorder.records import Who
+from memqos.agent.tally import Tally
 from memqos.api.kernel.meminfo import meminfo_of
-from memqos.api.kernel.oom_report import OomReader, OomReport
 from memqos.api.kernel.stall import stall_of
 from memqos.api.pod import Pod
 from memqos.errors import MemqosError
@@ -68,17 +70,15 @@ class Witness:
         self.recorder = recorder
         self.moves: Counter[Step] = Counter()
         """Steps of the guard since the start."""
-        self.kills = 0
-        """Kills that the kernel has reported since the start."""
         self.due_at = float("-inf")
         self._fs = fs
         self._interval = interval
         self._proc = proc
         self._unix = unix
         self._chronicle = None if recorder is None else Chronicle(recorder)
-        self._log = log
-        self._reports = OomReader()
+        self.deaths = Deaths(log, self._chronicle)
         self._told: object = None
+        self._fault: str | None = None
         self._brief: dict[str, _Brief] = {}
         self._pruned_at: float | None = None
         self._writer = ThreadPoolExecutor(1, "memqos-records")
@@ -88,7 +88,7 @@ class Witness:
         """See what has become of the containers, and what to do about it."""
         self.due_at = now + self._interval
         at = int(self._unix() * 1000)
-        memory = meminfo_of(self._text("meminfo"))
+        memory = self._meminfo()
         swap_free = memory.get("SwapFree", 0)
         there: set[str] = set()
         for wish_pod, pod, cgroup in _containers(core):
@@ -147,11 +147,11 @@ class Witness:
 
     def close(self) -> None:
         """Have all that was seen on the disk."""
+        self.deaths.end(self._meminfo(), int(self._unix() * 1000), lambda path: None)
+        self.deaths.close()
         if self.recorder is not None:
             self._writer.submit(self.recorder.flush)
         self._writer.shutdown()
-        if self._log is not None:
-            self._log.close()
 
     def _guard(
         self,
@@ -196,7 +196,7 @@ class Witness:
         self, core: Reconciler, memory: dict[str, int], there: set[str], now: float, at: int
     ) -> None:
         written, drifts = core.tally.taken_values()
-        self._drain(memory, at)
+        self.deaths.hear(memory, at, partial(planned_for, core.aims))
         if self._chronicle is None or self.recorder is None:
             return
         for change in written:
@@ -212,9 +212,20 @@ class Witness:
         available, total = memory.get("MemAvailable", 0), memory.get("MemTotal", 0)
         self._chronicle.pressed(at, available, total, stall.some.total, stall.full.total)
         self._chronicle.keep_only(there, at)
+        self._tell_of_the_disk(core.tally)
         if self._writing is None or self._writing.done():
             living = list(self._chronicle.living)
             self._writing = self._writer.submit(self._flush, self.recorder, now, living)
+
+    def _tell_of_the_disk(self, tally: Tally) -> None:
+        """Say once that nothing can be recorded, and once that it can again."""
+        assert self.recorder is not None
+        fault, before = self.recorder.fault, self._fault
+        self._fault = fault
+        if fault is not None and before is None:
+            tally.say("warning", "nothing is recorded: the disk does not take it", why=fault)
+        elif fault is None and before is not None:
+            tally.say("info", "recording goes on", lost=self.recorder.lost)
 
     def _flush(self, recorder: Recorder, now: float, living: list[Who]) -> None:
         recorder.flush()
@@ -222,35 +233,12 @@ class Witness:
             self._pruned_at = now
             recorder.prune(living)
 
-    def _drain(self, memory: dict[str, int], at: int) -> None:
-        """Read the kernel's log; a report is over when nothing more is heard."""
-        if self._log is None:
-            return
-        heard = False
-        try:
-            for record in self._log.records():
-                heard = True
-                for report in self._reports.feed(record):
-                    self._died(report, memory, at)
-        except MemqosError:
-            self._log = None
-        if not heard:
-            for report in self._reports.flush():
-                self._died(report, memory, at)
-
-    def _died(self, report: OomReport, memory: dict[str, int], at: int) -> None:
-        self.kills += len(report.victims)
-        if self._chronicle is None:
-            return
-        # The log counts from the start of the machine, as this clock does.
-        started = at - time.monotonic_ns() // 1_000_000
-        machine = memory.get("MemTotal", 0) + memory.get("SwapTotal", 0)
-        page_size = os.sysconf("SC_PAGE_SIZE")
-        self._chronicle.died(report, started + report.at // 1000, machine, page_size)
-
     def _files(self, path: str) -> dict[str, str]:
         found = ((file, self._fs.read(path, file)) for file in FILES)
         return {file: text for file, text in found if text is not None}
+
+    def _meminfo(self) -> dict[str, int]:
+        return meminfo_of(self._text("meminfo"))
 
     def _text(self, name: str) -> str:
         try:

@@ -58,6 +58,8 @@ class Snapshot(msgspec.Struct, frozen=True):
     """memory, cpu, io → content of /proc/pressure."""
     layout: Layout | None = None
     """How cgroups are mounted."""
+    records: dict[str, str] = {}
+    """Files of the agent's recorder → content in base64."""
     notes: tuple[str, ...] = ()
     """What is missing, and why."""
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import click
 
+from memqos.agent.recorder.carried import with_records
+from memqos.agent.recorder.files import FOLDER
 from memqos.api.snapshot import Snapshot
 from memqos.cli.output import complain
 from memqos.cli.pod_sources import source_given, source_options
@@ -26,7 +28,13 @@ from memqos.host.machine import Roots
 @source_options
 @click.option("--kubelet", metavar="FILE", help="The kubelet's configuration.")
 @cgroup_root_option
+@click.option(
+    "--records",
+    metavar="DIR",
+    help=f"Where an agent keeps its records.  [default: {FOLDER}, if it is there]",
+)
 @click.option("--without-images", is_flag=True, help="Leave the names of images out.")
+@click.option("--without-records", is_flag=True, help="Leave the agent's records out.")
 def command(**options: Any) -> int:
     """Write everything memqos knows of this node into one JSON file.
 
@@ -51,6 +59,9 @@ def command(**options: Any) -> int:
             images=not options["without_images"],
             step=step,
         )
+        if not options["without_records"]:
+            step("reading records")
+            snapshot = with_records(snapshot, _folder(options["records"]))
     for note in snapshot.notes:
         complain(f"note: {note}")
     if file is None:
@@ -58,6 +69,12 @@ def command(**options: Any) -> int:
     else:
         _write(file, snapshot)
     return 0
+
+
+def _folder(given: str | None) -> str:
+    if given is not None and not os.path.isdir(given):
+        raise InputError("there are no records here", file=given, hint="memqos agent keeps them")
+    return given or FOLDER
 
 
 def _write(file: str, snapshot: Snapshot) -> None:

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from memqos.agent.recorder.files import FOLDER, Recording, recordings
+from memqos.agent.recorder.files import FOLDER
+from memqos.agent.recorder.reading import Recording, latest_of, recordings
 from memqos.agent.recorder.records import Who
 from memqos.agent.story import story_of
 from memqos.cli.clusters import Live, cluster_options
@@ -17,6 +18,7 @@ from memqos.errors import InputError, MemqosError
 
 if TYPE_CHECKING:
     from memqos.agent.story.live import Told
+    from memqos.agent.story.snapshot import Retold
     from memqos.findings.chapters import Story
 
 
@@ -63,22 +65,15 @@ def command(
     asks = context is not None or (namespace is not None and records is None and snapshot is None)
     where = live.namespace if context is not None else namespace or "default"
     if snapshot is not None:
-        if output == "svg":
-            raise InputError("a snapshot is one look, and a timeline takes two", file=snapshot)
-        _tell(_in_snapshot(snapshot, where, name, container), output)
-        return 0
-    told = _told(live, name, is_named=context is not None) if asks else None
-    try:
-        found, node = _recorded(records or FOLDER, where, name)
-    except InputError as error:
-        if told is None or records is not None:
-            raise
-        if os.path.isdir(FOLDER):
-            complain(f"note: {FOLDER}: {error.what}")
-        found, node = [], None
-    stories = [story_of(recording, node) for recording in found]
-    if told is not None:
-        stories = _with_cluster(stories, found, told, where, name)
+        retold = _in_snapshot(snapshot, where, name)
+        if output == "svg" and not any(each.is_recorded for each in retold):
+            raise InputError(
+                "a snapshot without records is one look, and a timeline takes two", file=snapshot
+            )
+        found, stories = [each.recording for each in retold], [each.story for each in retold]
+    else:
+        told = _told(live, name, is_named=context is not None) if asks else None
+        found, stories = _here(records, where, name, told)
     stories = _chosen(stories, container)
     if output == "svg":
         from memqos.agent.story.timeline import timeline_of
@@ -99,6 +94,24 @@ def _tell(stories: "list[Story]", output: Literal["text", "json", "yaml"]) -> No
         emit({"containers": [story_data(story) for story in stories]}, output)
 
 
+def _here(
+    records: str | None, namespace: str, pod: str, told: "Told | None"
+) -> "tuple[list[Recording], list[Story]]":
+    """What an agent has recorded here, and the stories of it with what the cluster has told."""
+    try:
+        found, node = _recorded(records or FOLDER, namespace, pod)
+    except InputError as error:
+        if told is None or records is not None:
+            raise
+        if os.path.isdir(FOLDER):
+            complain(f"note: {FOLDER}: {error.what}")
+        found, node = [], None
+    stories = [story_of(recording, node) for recording in found]
+    if told is not None:
+        stories = _with_cluster(stories, found, told, namespace, pod)
+    return found, stories
+
+
 def _recorded(folder: str, namespace: str, pod: str) -> tuple[list[Recording], Recording | None]:
     if not os.path.isdir(folder):
         raise InputError(
@@ -106,27 +119,20 @@ def _recorded(folder: str, namespace: str, pod: str) -> tuple[list[Recording], R
             file=folder,
             hint="memqos agent keeps them; --records says where, and -n asks the cluster",
         )
-    node, by_uid = None, dict[str, list[Recording]]()
-    names: set[str] = set()
     try:
         kept = list(recordings(folder))
     except PermissionError:
         raise InputError("not yours to read", file=folder, hint="run as root") from None
-    for recording in kept:
-        who = recording.who
-        if who.is_node:
-            node = recording
-            continue
-        names.add(f"{who.namespace}/{who.pod}")
-        if (who.namespace, who.pod) == (namespace, pod):
-            by_uid.setdefault(who.uid, []).append(recording)
-    if not by_uid:
+    node = next((each for each in kept if each.who.is_node), None)
+    pods = [each for each in kept if not each.who.is_node]
+    named = [each for each in pods if (each.who.namespace, each.who.pod) == (namespace, pod)]
+    if not named:
+        names = {f"{each.who.namespace}/{each.who.pod}" for each in pods}
         raise _unknown(f"{namespace}/{pod}", names, folder)
-    latest = max(by_uid.values(), key=lambda group: max(_last(each) for each in group))
-    if len(by_uid) > 1:
-        complain(f"note: {len(by_uid)} pods had this name: this is the last of them")
-    latest.sort(key=lambda each: each.who.container)
-    return latest, node
+    pods_of_name = len({each.who.uid for each in named})
+    if pods_of_name > 1:
+        complain(f"note: {pods_of_name} pods had this name: this is the last of them")
+    return latest_of(named), node
 
 
 def _told(live: Live, name: str, *, is_named: bool) -> "Told | None":
@@ -163,40 +169,31 @@ def _chosen(stories: "list[Story]", container: str | None) -> "list[Story]":
         return stories
     chosen = [each for each in stories if each.container == container]
     if not chosen:
-        raise _no_such_container(container, [each.container for each in stories])
+        names = ", ".join(each.container for each in stories)
+        raise InputError(f"the pod has no container {container}", hint=f"it has {names}")
     return chosen
 
 
-def _in_snapshot(file: str, namespace: str, pod: str, container: str | None) -> "list[Story]":
+def _in_snapshot(file: str, namespace: str, pod: str) -> "list[Retold]":
+    from memqos.agent.recorder.carried import carried_by
     from memqos.agent.story.snapshot import stories_in
     from memqos.cli.snapshots import names_in
     from memqos.host.snapshots import load_snapshot
 
     snapshot = load_snapshot(file)
-    stories = list(stories_in(snapshot, names_in(snapshot, file), namespace, pod))
-    if not stories:
+    told = stories_in(snapshot, names_in(snapshot, file), namespace, pod)
+    if not told:
         names = {
             f"{each.metadata.namespace or 'default'}/{each.metadata.name}"
             for each in snapshot.running
         }
+        carried = [each.who for each in carried_by(snapshot) if not each.who.is_node]
+        names |= {f"{who.namespace}/{who.pod}" for who in carried}
         raise _unknown(f"{namespace}/{pod}", names, file)
-    if container is None:
-        return stories
-    chosen = [story for story in stories if story.container == container]
-    if not chosen:
-        raise _no_such_container(container, [story.container for story in stories])
-    return chosen
-
-
-def _last(recording: Recording) -> int:
-    return max((record.at for record in recording.records), default=0)
+    return told
 
 
 def _unknown(wanted: str, names: set[str], file: str) -> InputError:
     close = get_close_matches(wanted, names, n=1, cutoff=0.5)
     hint = f"did you mean {close[0]}?" if close else "is -n the pod's namespace?"
     return InputError(f"nothing is known of pod {wanted}", file=file, hint=hint)
-
-
-def _no_such_container(wanted: str, names: list[str]) -> InputError:
-    return InputError(f"the pod has no container {wanted}", hint=f"it has {', '.join(names)}")

@@ -28,23 +28,28 @@ def story_text(story: Story) -> Iterator[str]:
     """What happened, in order, and what would have prevented it."""
     qos = f" · {story.qos}" if story.qos else ""
     yield f"{story.namespace}/{story.pod} {story.container}{qos}"
-    is_one_day = moment(story.since)[:_DATE] == moment(story.until)[:_DATE]
-    skipped = _DATE if is_one_day else 0
-    stretch = f"{moment(story.since)} to {moment(story.until)[skipped:].strip()} UTC"
     if story.records or not story.told_by:
-        yield f"recorded {stretch}, {counted(story.records, 'record')}"
+        yield f"recorded {stretch(story)}, {counted(story.records, 'record')}"
     if story.told_by:
-        yield f"told by {story.told_by}" + ("" if story.records else f", {stretch}")
+        yield f"told by {story.told_by}" + ("" if story.records else f", {stretch(story)}")
     yield summary(story)
     yield from (f"note: {note}" for note in story.notes)
+    skipped = _DATE if _is_one_day(story) else 0
+    explained: set[str] = set()
     for chapter in story.chapters:
         yield ""
-        yield from _chapter(chapter, skipped)
+        yield from _chapter(chapter, skipped, explained)
     if story.remedies:
         yield ""
         yield "what would have prevented it"
         for remedy in story.remedies:
             yield from paragraph(remedy, "  · ", "    ")
+
+
+def stretch(story: Story) -> str:
+    """From when to when, the day said once if it is one."""
+    until = moment(story.until)
+    return f"{moment(story.since)} to {until[_DATE:].strip() if _is_one_day(story) else until} UTC"
 
 
 def summary(story: Story) -> str:
@@ -78,10 +83,18 @@ def stamp(milliseconds: int) -> str:
     return text.replace("+00:00", "Z")
 
 
-def _chapter(chapter: Chapter, skipped: int) -> Iterator[str]:
+def _is_one_day(story: Story) -> bool:
+    return moment(story.since)[:_DATE] == moment(story.until)[:_DATE]
+
+
+def _chapter(chapter: Chapter, skipped: int, explained: set[str]) -> Iterator[str]:
+    """A chapter. What a rule says is said the first time; `explained` are those of before."""
     yield from paragraph(chapter.what, f"{moment(chapter.at)[skipped:].strip()}  ", "  ")
     for line in chapter.evidence:
         yield from paragraph(line, "  · ", "    ")
     if chapter.rule is not None:
-        says = f": {chapter.because}" if chapter.because else ""
+        is_new = chapter.because is not None and chapter.rule not in explained
+        says = f": {chapter.because}" if is_new else ""
         yield from paragraph(f"rule {chapter.rule}{says}", "  ", "    ")
+        if is_new:
+            explained.add(chapter.rule)

@@ -2,12 +2,10 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Final, Literal
-
-import msgspec
+from typing import Final
 
 from memqos.draw.look import BOLD, ROOT, SMALL, TITLE, drawing, filled
-from memqos.draw.scale import axis_to, short_size
+from memqos.draw.scale import short_size
 from memqos.draw.svg import (
     Flag,
     Mark,
@@ -18,20 +16,27 @@ from memqos.draw.svg import (
     shortened,
     text_width,
 )
+from memqos.draw.timed import (
+    LEFT,
+    MARGIN,
+    RIGHT,
+    WIDTH,
+    Frame,
+    MarkKind,
+    Point,
+    Timeline,
+)
 
-WIDTH: Final = 820
-MARGIN: Final = 20
-LEFT: Final = 74
-RIGHT: Final = 790
-PLOT: Final = 260
 LINE: Final = 15
 SPACE: Final = 26
 
-SpanKind = Literal["throttled", "gap"]
-MarkKind = Literal["killed", "evicted", "guarded", "resized"]
-
 _LOOKS: Final = (
-    (".usage", "stroke:#1f2328", "stroke:#e6edf3", "stroke-width:2px;fill:none"),
+    (
+        ".usage",
+        "stroke:#1f2328",
+        "stroke:#e6edf3",
+        "stroke-width:2px;fill:none",
+    ),
     (".usage-halo", "stroke:#ffffff", "stroke:#0d1117", "stroke-width:5px;fill:none"),
     (".at-high", "stroke:#b06f00", "stroke:#e0a33a", "stroke-width:2px;fill:none"),
     (".at-max", "stroke:#b3261e", "stroke:#ff8078", "stroke-width:2px;fill:none"),
@@ -39,71 +44,11 @@ _LOOKS: Final = (
     (".dashed", "", "", "stroke-dasharray:6 4"),
     (".lost", "fill:#7d8690", "fill:#737c86", "opacity:.35"),
 )
-_KEY: Final = (
-    ("usage", "in use"),
-    ("at-high dashed", "memory.high"),
-    ("at-max", "memory.max"),
-)
 _STEPS: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 28800, 86400)
 """Seconds between two marks of the axis of time."""
 _MOST_FLAGS: Final = 8
-
-
-class Point(msgspec.Struct, frozen=True):
-    """How things stood from a time on. Milliseconds, bytes; None is no limit."""
-
-    at: int
-    current: int
-    min: int = 0
-    low: int = 0
-    high: int | None = None
-    max: int | None = None
-
-
-class Span(msgspec.Struct, frozen=True):
-    """An episode."""
-
-    at: int
-    until: int
-    kind: SpanKind
-    hint: str
-
-
-class Happening(msgspec.Struct, frozen=True):
-    """Something that took no time."""
-
-    at: int
-    kind: MarkKind
-    hint: str
-
-
-class Timeline(msgspec.Struct, frozen=True):
-    """What is drawn of one container."""
-
-    title: str
-    subtitle: str
-    points: tuple[Point, ...]
-    spans: tuple[Span, ...] = ()
-    marks: tuple[Happening, ...] = ()
-
-
-class _Frame:
-    """Where times and amounts are on paper."""
-
-    def __init__(self, timeline: Timeline, top: float) -> None:
-        times = [point.at for point in timeline.points] + [mark.at for mark in timeline.marks]
-        times += [time for span in timeline.spans for time in (span.at, span.until)]
-        self.start, self.end = min(times, default=0), max(times, default=0)
-        amounts = [value for point in timeline.points for value in _amounts(point)]
-        self.axis = axis_to(max(amounts, default=0) * 21 // 20)
-        self.top, self.bottom = top, top + PLOT
-
-    def x(self, at: int) -> float:
-        span = max(1, self.end - self.start)
-        return LEFT + (RIGHT - LEFT) * (min(max(at, self.start), self.end) - self.start) / span
-
-    def y(self, amount: int) -> float:
-        return self.bottom - PLOT * min(max(amount, 0), self.axis.end) / self.axis.end
+"""Of more happenings than this each kind has a row of its own."""
+_TICK: Final = 10
 
 
 def timeline_svg(timelines: Sequence[Timeline]) -> str:
@@ -111,14 +56,17 @@ def timeline_svg(timelines: Sequence[Timeline]) -> str:
     body: list[Markup] = []
     y: float = MARGIN
     for timeline in timelines:
-        drawn, y = _timeline(timeline, y, key=not body)
+        drawn, y = _timeline(timeline, y, () if body else timelines)
         body.append(drawn)
     title = ", ".join([each.title for each in timelines])
     spoken = " ".join([_spoken(each) for each in timelines])
     return drawing(title, spoken, body, WIDTH, y, _own_style())
 
 
-def _timeline(timeline: Timeline, top: float, *, key: bool) -> tuple[Markup, float]:
+def _timeline(
+    timeline: Timeline, top: float, explained: Sequence[Timeline]
+) -> tuple[Markup, float]:
+    """A timeline, and the key of all that are `explained` with it."""
     room = WIDTH - 2 * MARGIN
     y = top + TITLE
     title = shortened(timeline.title, TITLE * BOLD, room)
@@ -126,38 +74,46 @@ def _timeline(timeline: Timeline, top: float, *, key: bool) -> tuple[Markup, flo
     if timeline.subtitle:
         y += LINE + 4
         parts.append(_text(MARGIN, y, "dim", shortened(timeline.subtitle, SMALL, room)))
-    if key:
-        parts.append(_key(y + LINE - 4))
+    if explained:
+        parts.append(_key(explained, y + LINE - 4))
         y += 2 * LINE
-    raised = _raised(timeline, _Frame(timeline, 0))
-    frame = _Frame(timeline, y + LINE * (1 + max([flag.row for flag in raised], default=-1)) + LINE)
+    crowded = len(timeline.marks) > _MOST_FLAGS
+    raised = [] if crowded else _raised(timeline, Frame(timeline, 0))
+    rows = (
+        _lanes(timeline) if crowded else range(1 + max([flag.row for flag in raised], default=-1))
+    )
+    frame = Frame(timeline, y + LINE * len(rows) + LINE)
     parts += _below(timeline, frame)
     parts.append(_ruler(frame))
     parts += _lines(timeline, frame)
     parts += [_flag(flag, frame) for flag in raised]
+    if crowded:
+        parts += [_lane(timeline, kind, row, frame) for row, kind in enumerate(_lanes(timeline), 1)]
     return el("g", *parts), frame.bottom + LINE + SPACE
 
 
-def _below(timeline: Timeline, frame: _Frame) -> Iterator[Markup]:
+def _below(timeline: Timeline, frame: Frame) -> Iterator[Markup]:
     """What lies behind the lines: protected memory, episodes, gaps."""
     for kind, of in (("low", lambda p: p.low if p.low > p.min else 0), ("min", lambda p: p.min)):
         outline = _area(timeline.points, frame, of)
         if outline:
             says = "never reclaimed" if kind == "min" else "reclaimed last"
-            area = filled(kind, outline, f"up to memory.{kind}: {says}")
-            yield el("g", area, class_="shade")
+            yield _shaded(kind, outline, f"up to memory.{kind}: {says}")
     for span in timeline.spans:
         left, right = frame.x(span.at), frame.x(span.until)
         right = max(right, left + 2)
         box = f"M{number(left)} {number(frame.top)}H{number(right)}V{number(frame.bottom)}"
         box += f"H{number(left)}Z"
-        if span.kind == "gap":
-            yield el("path", el("title", span.hint), d=box, class_="lost")
-        else:
-            yield el("g", filled("high", box, span.hint), class_="shade")
+        yield _shaded("gap" if span.kind == "gap" else "high", box, span.hint)
 
 
-def _lines(timeline: Timeline, frame: _Frame) -> Iterator[Markup]:
+def _shaded(kind: str, outline: str, hint: str) -> Markup:
+    if kind == "gap":
+        return el("path", el("title", hint), d=outline, class_="lost")
+    return el("g", filled(kind, outline, hint), class_="shade")
+
+
+def _lines(timeline: Timeline, frame: Frame) -> Iterator[Markup]:
     for look, hint, of in (
         ("at-max", "memory.max", lambda p: p.max),
         ("at-high dashed", "memory.high", lambda p: p.high),
@@ -167,12 +123,12 @@ def _lines(timeline: Timeline, frame: _Frame) -> Iterator[Markup]:
             yield el("path", el("title", hint), d=path, class_=look)
     corners = [f"{number(frame.x(p.at))} {number(frame.y(p.current))}" for p in timeline.points]
     if corners:
-        path = "M" + "L".join(corners)
+        path = "M" + "L".join(corners) + ("" if len(corners) > 1 else f"H{number(RIGHT)}")
         yield el("path", d=path, class_="usage-halo")
         yield el("path", el("title", "memory.current"), d=path, class_="usage")
 
 
-def _stairs(points: Sequence[Point], frame: _Frame, of: Callable[[Point], int | None]) -> str:
+def _stairs(points: Sequence[Point], frame: Frame, of: Callable[[Point], int | None]) -> str:
     """A line that keeps its height until the next point has another; broken where there is none."""
     path: list[str] = []
     drawing = False
@@ -187,7 +143,7 @@ def _stairs(points: Sequence[Point], frame: _Frame, of: Callable[[Point], int | 
     return "".join(path)
 
 
-def _area(points: Sequence[Point], frame: _Frame, of: Callable[[Point], int]) -> str:
+def _area(points: Sequence[Point], frame: Frame, of: Callable[[Point], int]) -> str:
     if not any(of(point) for point in points):
         return ""
     path = [f"M{number(frame.x(points[0].at))} {number(frame.bottom)}"]
@@ -196,14 +152,14 @@ def _area(points: Sequence[Point], frame: _Frame, of: Callable[[Point], int]) ->
     return "".join(path) + f"V{number(frame.bottom)}Z"
 
 
-def _stretches(points: Sequence[Point], frame: _Frame) -> Iterator[tuple[Point, float]]:
+def _stretches(points: Sequence[Point], frame: Frame) -> Iterator[tuple[Point, float]]:
     """Points, and where on paper the next one begins."""
     for index, point in enumerate(points):
         following = points[index + 1].at if index + 1 < len(points) else frame.end
         yield point, frame.x(following)
 
 
-def _ruler(frame: _Frame) -> Markup:
+def _ruler(frame: Frame) -> Markup:
     parts = [_line("axis", LEFT, frame.bottom, RIGHT, frame.bottom)]
     for tick in frame.axis.ticks:
         y = frame.y(tick)
@@ -221,20 +177,37 @@ def _ruler(frame: _Frame) -> Markup:
     return el("g", *parts)
 
 
-def _raised(timeline: Timeline, frame: _Frame) -> list[Flag]:
-    marks = [
-        Mark(frame.x(mark.at), mark.kind, mark.hint)
-        for mark in sorted(timeline.marks, key=lambda mark: _RANK.index(mark.kind))
+def _raised(timeline: Timeline, frame: Frame) -> list[Flag]:
+    marks = [Mark(frame.x(mark.at), mark.kind, mark.hint) for mark in timeline.marks]
+    return flags(marks, SMALL, MARGIN, WIDTH - MARGIN)
+
+
+_RANK: Final[tuple[MarkKind, ...]] = ("guarded", "resized", "evicted", "killed")
+"""From the bottom up."""
+_FATAL: Final[tuple[MarkKind, ...]] = ("killed", "evicted")
+
+
+def _lanes(timeline: Timeline) -> list[MarkKind]:
+    there = {mark.kind for mark in timeline.marks}
+    return [kind for kind in _RANK if kind in there]
+
+
+def _lane(timeline: Timeline, kind: MarkKind, row: int, frame: Frame) -> Markup:
+    """All happenings of a kind above the plot, a tick each."""
+    foot = frame.top + LINE / 2 - LINE * row
+    look = "kill" if kind in _FATAL else "pole"
+    ticks = [
+        el("g", el("title", mark.hint), _line(look, x, foot - _TICK, x, foot))
+        for mark in timeline.marks
+        if mark.kind == kind
+        for x in [frame.x(mark.at)]
     ]
-    return flags(marks[:_MOST_FLAGS], SMALL, MARGIN, WIDTH - MARGIN)
+    return el("g", _text(LEFT - 6, foot - 1, "dim end", kind), *ticks)
 
 
-_RANK: Final[tuple[MarkKind, ...]] = ("killed", "evicted", "resized", "guarded")
-
-
-def _flag(flag: Flag, frame: _Frame) -> Markup:
+def _flag(flag: Flag, frame: Frame) -> Markup:
     x, foot = flag.mark.x, frame.top - 6 - LINE * flag.row
-    fatal = flag.mark.text in ("killed", "evicted")
+    fatal = flag.mark.text in _FATAL
     return el(
         "g",
         el("title", flag.mark.hint),
@@ -243,31 +216,41 @@ def _flag(flag: Flag, frame: _Frame) -> Markup:
     )
 
 
-def _key(top: float) -> Markup:
+def _key(timelines: Sequence[Timeline], top: float) -> Markup:
+    """What is drawn, and nothing else."""
     x: float = MARGIN
     parts: list[Markup] = []
-    for look, words in _KEY:
-        parts.append(_line(look, x, top + 6, x + 22, top + 6))
-        parts.append(_text(x + 28, top + 10, "ink", words))
-        x += 28 + text_width(words, SMALL) + 14
-    for kind, words in (("min", "memory.min"), ("low", "memory.low"), ("high", "throttled")):
-        swatch = filled(kind, f"M{number(x)} {number(top)}h22v12h-22Z", words)
-        parts.append(el("g", swatch, class_="shade"))
-        parts.append(_text(x + 28, top + 10, "ink", words))
-        x += 28 + text_width(words, SMALL) + 14
+    points = [point for timeline in timelines for point in timeline.points]
+    spans = {span.kind for timeline in timelines for span in timeline.spans}
+    for look, words, there in (
+        ("usage", "in use", bool(points)),
+        ("at-high dashed", "memory.high", any(point.high is not None for point in points)),
+        ("at-max", "memory.max", any(point.max is not None for point in points)),
+    ):
+        if there:
+            parts.append(_line(look, x, top + 6, x + 22, top + 6))
+            parts.append(_text(x + 28, top + 10, "ink", words))
+            x += 28 + text_width(words, SMALL) + 14
+    for kind, words, there in (
+        ("min", "memory.min", any(point.min for point in points)),
+        ("low", "memory.low", any(point.low > point.min for point in points)),
+        ("high", "throttled", "throttled" in spans),
+        ("gap", "not recorded", "gap" in spans),
+    ):
+        if there:
+            parts.append(_shaded(kind, f"M{number(x)} {number(top)}h22v12h-22Z", words))
+            parts.append(_text(x + 28, top + 10, "ink", words))
+            x += 28 + text_width(words, SMALL) + 14
     return el("g", *parts)
 
 
 def _spoken(timeline: Timeline) -> str:
     peak = max([point.current for point in timeline.points], default=0)
     happened = [mark.hint for mark in timeline.marks] + [span.hint for span in timeline.spans]
+    if len(happened) > _MOST_FLAGS:
+        happened = [timeline.subtitle]
     told = "; ".join(happened) or "nothing happened"
     return f"{timeline.title}: at most {short_size(peak)} in use. {told}."
-
-
-def _amounts(point: Point) -> Iterator[int]:
-    yield from (point.current, point.min, point.low)
-    yield from (value for value in (point.high, point.max) if value is not None)
 
 
 def _clock(at: int, step: int) -> str:

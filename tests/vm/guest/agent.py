@@ -25,10 +25,10 @@ class Agent:
         )
         self.agent: subprocess.Popen[str] | None = None
 
-    def start(self, **options: object) -> None:
+    def start(self, **more: object) -> None:
+        """Start it, with further options; guard_calm="5s" is --guard-calm 5s."""
         command = [sys.executable, "-m", "memqos.cli.main", "agent", "--mode", "enforce"]
         for name, value in {
-            **options,
             "pods": self.folder / "pods",
             "kubelet": self.folder / "kubelet.yaml",
             "journal": self.folder / "run",
@@ -36,8 +36,9 @@ class Agent:
             "listen": "127.0.0.1:0",
             "release": "1.38",
             "resync": "1h",
+            **more,
         }.items():
-            command += [f"--{name}", str(value)]
+            command += [f"--{name.replace('_', '-')}", str(value)]
         with (self.folder / "log").open("a") as log:
             self.agent = subprocess.Popen(command, stderr=log, text=True)
         wait_until("the agent has looked at the node", self.has_looked)
@@ -61,11 +62,19 @@ class Agent:
         with socket.socket(socket.AF_UNIX) as client:
             client.connect(str(self.folder / "state.sock"))
             client.sendall(b"GET /state HTTP/1.0\r\n\r\n")
-            answer = b""
-            while more := client.recv(1 << 16):
-                answer += more
+            answer = _received(client)
         found: dict[str, Any] = json.loads(answer.partition(b"\r\n\r\n")[2])
         return found
+
+    def metrics(self, listen: str) -> dict[str, float]:
+        """What it answers where it listens: name{labels} → value."""
+        host, _, port = listen.partition(":")
+        with socket.create_connection((host, int(port))) as client:
+            client.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+            answer = _received(client)
+        lines = answer.partition(b"\r\n\r\n")[2].decode().splitlines()
+        pairs = (line.rpartition(" ") for line in lines if line and not line.startswith("#"))
+        return {name: float(value) for name, _, value in pairs}
 
     def tell(self, manifest: Mapping[str, Any]) -> None:
         fresh = self.folder / "pods" / f"{manifest['metadata']['name']}.tmp"
@@ -80,3 +89,10 @@ class Agent:
     def roll_back(self) -> None:
         command = [sys.executable, "-m", "memqos.cli.main", "rollback", "--journal"]
         subprocess.run([*command, str(self.folder / "run")], check=True, stdout=subprocess.DEVNULL)
+
+
+def _received(client: socket.socket) -> bytes:
+    answer = b""
+    while more := client.recv(1 << 16):
+        answer += more
+    return answer

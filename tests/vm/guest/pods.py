@@ -10,6 +10,7 @@ from tests.vm.guest.support import Cgroup, Program
 
 from memqos.agent.core.guard import Tuning
 from memqos.agent.core.guarding import FILES, Guard
+from memqos.api.kernel.stall import stall_of
 from memqos.plan.memory import ABOVE_REQUEST
 from memqos.plan.setting import Setting
 from memqos.plan.tree import Cgroup as Planned
@@ -31,6 +32,8 @@ class Outcome(NamedTuple):
     guard_steps: int
     seconds: float
     """In the machine, where nothing takes as long as elsewhere."""
+    asleep: float
+    """Seconds in which nothing in the container ran, as it waited for memory (PSI full)."""
     highest: int
     """memory.high at the end; 0 is none."""
 
@@ -57,14 +60,18 @@ def watched(
     high: int,
     program: Program,
     gives_up: Callable[[], bool],
+    tuning: Tuning = QUICK,
+    interval: float = 0.2,
 ) -> Outcome:
     """Let a program run to its end, guarded where the setting is memqos."""
     planned = Planned(container.name, "container", {"memory.high": Setting(high, ABOVE_REQUEST)})
-    guard = Guard(QUICK)
+    guard = Guard(tuning)
     start = time.monotonic()
+    looked = start - interval
     moves = 0
     while not program.over and not gives_up():
-        if setting == "memqos":
+        if setting == "memqos" and time.monotonic() - looked >= interval:
+            looked = time.monotonic()
             files = {file: (container.path / file).read_text() for file in FILES}
             files = {file: text.strip() for file, text in files.items()}
             if guard.look(planned, files, time.monotonic(), swap_free=0) is not None:
@@ -81,6 +88,7 @@ def watched(
         events["oom_kill"],
         moves,
         time.monotonic() - start,
+        stall_of(container.read("memory.pressure")).full.total / 1e6,
         int(text) if text.isdigit() else 0,
     )
 

@@ -3,6 +3,8 @@
 grow TARGET STEP    takes anonymous memory, STEP bytes at a time, and ends well at TARGET
 read FILE TIMES     reads a file through the page cache, so often
 burst HIGH LOW TIMES  takes HIGH bytes, gives all but LOW back, so often
+stay TARGET STEP TIMES  takes that much, then touches every page of it again, so often
+churn HIGH LOW STEP TIMES  as burst, but STEP bytes at a time: no huge pages
 leak STEP           takes anonymous memory for as long as it is let
 """
 
@@ -32,6 +34,15 @@ def grow(target: int, step: int) -> None:
         say("step")
 
 
+def stay(target: int, step: int, times: int) -> None:
+    held = [taken(step) for _ in range(target // step)]
+    for _ in range(times):
+        for memory in held:
+            for start in range(0, step, PAGE):
+                memory[start] = 2
+        say("step")
+
+
 def read(file: str, times: int) -> None:
     for _ in range(times):
         with open(file, "rb", buffering=0) as opened:
@@ -49,6 +60,15 @@ def burst(high: int, low: int, times: int) -> None:
     kept.close()
 
 
+def churn(high: int, low: int, step: int, times: int) -> None:
+    kept = [taken(step) for _ in range(low // step)]
+    for _ in range(times):
+        for memory in [taken(step) for _ in range((high - low) // step)]:
+            memory.close()
+        say("step")
+    kept.clear()
+
+
 def leak(step: int) -> None:
     held = []
     while True:
@@ -62,8 +82,12 @@ if __name__ == "__main__":
         read(words[0], int(words[1]))
     elif name == "burst":
         burst(*map(int, words))
+    elif name == "churn":
+        churn(*map(int, words))
     elif name == "grow":
         grow(*map(int, words))
+    elif name == "stay":
+        stay(*map(int, words))
     else:
         leak(*map(int, words))
     say("finished")

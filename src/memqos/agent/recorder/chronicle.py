@@ -1,6 +1,6 @@
 """What an agent sees and does, turned into records of the containers it happens to."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
 import msgspec
@@ -37,6 +37,8 @@ from memqos.plan.changes import Change
 NODE: Final = Who(0)
 _EVICTED: Final = "Evicted"
 _EVERY: Final = 60_000
+_TOLD_BY: Final = 60_000
+"""Milliseconds after which nothing more is heard of a cgroup that has vanished."""
 _RELIEF: Final = 0.02
 """Share of the node's memory by which what is available must have changed."""
 
@@ -55,6 +57,8 @@ class Chronicle:
         self.recorder = recorder
         self._pace = pace or Pace()
         self._whose: dict[str, Who] = {}
+        self._gone: dict[str, tuple[int, Who]] = {}
+        """Whose a cgroup was that has vanished, and when: its death may be told of later."""
         self._memories: dict[str, Memory] = {}
         self._amounts: dict[tuple[str, str], tuple[int | None, int | None]] = {}
         self._evicted: set[str] = set()
@@ -93,12 +97,15 @@ class Chronicle:
         """A container's cgroup is gone. What was last known of it is written down."""
         who, memory = self._whose.pop(path, None), self._memories.pop(path, None)
         if who is not None and memory is not None:
+            self._gone[path] = at, who
             self.recorder.note(who, *ending(memory), Lived(at, "vanished", brief(path)))
 
     def keep_only(self, paths: Collection[str], at: int) -> None:
         """All other cgroups are gone."""
         for path in self._memories.keys() - set(paths):
             self.vanished(path, at)
+        for path in [path for path, (since, _) in self._gone.items() if at - since > _TOLD_BY]:
+            del self._gone[path]
 
     def moved(self, move: Move, steps: int, at: int) -> None:
         """The guard has decided on a step."""
@@ -116,9 +123,20 @@ class Chronicle:
         """Somebody else has written a value."""
         self._note(path, Changed(at, file, held, found, by=brief(by)))
 
-    def died(self, report: OomReport, at: int, machine: int, page_size: int) -> Who:
-        """The kernel has killed; whom it is told of: the container, or the node if it is none's."""
-        who = self._owner(report.task_cgroup or "") or NODE
+    def died(
+        self,
+        report: OomReport,
+        at: int,
+        machine: int,
+        page_size: int,
+        otherwise: Callable[[str], Who | None] = lambda path: None,
+    ) -> Who:
+        """The kernel has killed; whom it is told of: the container, or the node if it is none's.
+
+        `otherwise` is asked about cgroups that were never looked at.
+        """
+        path = report.task_cgroup or ""
+        who = self._owner(path) or self._former_owner(path) or otherwise(path) or NODE
         self.recorder.note(who, killed(report, at, machine, page_size))
         return who
 
@@ -176,6 +194,11 @@ class Chronicle:
         while path and path not in self._whose:
             path = path.rpartition("/")[0]
         return self._whose.get(path)
+
+    def _former_owner(self, path: str) -> Who | None:
+        while path and path not in self._gone:
+            path = path.rpartition("/")[0]
+        return self._gone[path][1] if path else None
 
 
 def who_is(pod: Pod, container: str) -> Who:

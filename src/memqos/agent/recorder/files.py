@@ -18,7 +18,7 @@ from typing import Final
 
 import msgspec
 
-from memqos.agent.recorder.records import MAGIC, Decoded, Paused, Record, Who, decode, frame
+from memqos.agent.recorder.records import MAGIC, Paused, Record, Who, frame
 from memqos.errors import MemqosError
 from memqos.host import durable
 
@@ -104,13 +104,15 @@ class Recorder:
             waiting, self._waiting, self._bytes = self._waiting, {}, 0
         try:
             self._prepare(now, new=any(not self._exists(name) for name in waiting))
+            # Whoever is heard of again missed something, maybe.
+            gap = self._gap(now)
             while waiting:
                 name, each = next(iter(waiting.items()))
-                self._append(name, each, self._gap(now))
+                self._append(name, each, gap)
                 self.fault = None
                 del waiting[name]
         except (OSError, MemqosError) as error:
-            self._stopped(now, str(error))
+            self._stopped(now, self._said(error))
             self._put_back(waiting)
 
     def prune(self, living: Collection[Who] = ()) -> None:
@@ -118,10 +120,11 @@ class Recorder:
 
         Files of the living go last.
         """
+        now = self._clock()
         try:
-            self._prune({name_of(who) for who in living}, self._clock())
+            self._prune({name_of(who) for who in living}, now)
         except OSError as error:
-            self.fault = f"{self.folder}: {error.strerror}"
+            self._stopped(now, self._said(error))
 
     def _prepare(self, now: float, *, new: bool) -> None:
         if not new:
@@ -155,9 +158,9 @@ class Recorder:
         """What tells of records that are missing, before the first one after them."""
         if self.fault is None and not self._lost_since:
             return b""
-        since = int((self._failed_at or now) * 1000)
+        since = now if self.fault is None else self._failed_at
         why = self.fault or "too much at once"
-        return frame(Paused(int(now * 1000), since, why, self._lost_since))
+        return frame(Paused(int(now * 1000), int(since * 1000), why, self._lost_since))
 
     def _lose(self, records: int) -> None:
         self.lost += records
@@ -167,6 +170,10 @@ class Recorder:
         if self.fault is None:
             self._failed_at = now
         self.fault = why
+
+    def _said(self, error: Exception) -> str:
+        strerror = error.strerror if isinstance(error, OSError) else None
+        return f"{self.folder}: {strerror}" if strerror else str(error)
 
     def _put_back(self, left: dict[str, _Waiting]) -> None:
         with self._lock:
@@ -185,7 +192,7 @@ class Recorder:
 
     def _prune(self, living: set[str], now: float) -> None:
         touched: dict[str, float] = {}
-        for name, when in _files(self.folder):
+        for name, when in files_in(self.folder):
             touched[name] = max(when, touched.get(name, 0.0))
         oldest_first = sorted(touched, key=lambda name: (name in living, touched[name]))
         surplus = len(touched) - self.bounds.containers
@@ -196,14 +203,6 @@ class Recorder:
                     durable.remove(os.path.join(self.folder, name + suffix))
 
 
-class Recording(msgspec.Struct, frozen=True):
-    """All that is kept about one container, or about the node."""
-
-    who: Who
-    records: tuple[Record, ...]
-    damaged: int = 0
-
-
 def name_of(who: Who) -> str:
     """The name of a container's file: nothing of it was chosen by anybody."""
     if who.is_node:
@@ -211,26 +210,7 @@ def name_of(who: Who) -> str:
     return hashlib.sha256("\0".join(who.key).encode("utf-8", "replace")).hexdigest()[:32]
 
 
-def recordings(folder: str) -> Iterator[Recording]:
-    """What is kept in a folder, by whatever process; files that make no sense are passed over."""
-    for name in sorted({name for name, _ in _files(folder)}):
-        halves = [_half(os.path.join(folder, name + suffix)) for suffix in (OLDER, CURRENT)]
-        who = next((half.who for half in reversed(halves) if half.who is not None), None)
-        if who is not None:
-            records = tuple(record for half in halves for record in half.records)
-            yield Recording(who, records, sum(half.damaged for half in halves))
-
-
-def _half(path: str) -> Decoded:
-    try:
-        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError:
-        return Decoded(None, ())
-    with open(handle, "rb") as file:
-        return decode(file.read(64 << 20))
-
-
-def _files(folder: str) -> Iterator[tuple[str, float]]:
+def files_in(folder: str) -> Iterator[tuple[str, float]]:
     """The records in a folder by name, and when they were last written to."""
     try:
         with os.scandir(folder) as entries:

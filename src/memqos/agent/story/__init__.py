@@ -3,10 +3,12 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from memqos.agent.recorder.files import Recording
+import msgspec
+
+from memqos.agent.recorder.reading import Recording
 from memqos.agent.recorder.records import Changed, Guarded, Level, Paused, Resized, Throttled
 from memqos.agent.story.ends import counted_kills, evictions, kills
-from memqos.agent.story.facts import Facts, duration, size_of
+from memqos.agent.story.facts import GUARD, Facts, duration, size_of
 from memqos.draw.amounts import counted
 from memqos.draw.scale import short_size
 from memqos.findings.chapters import Chapter, Story
@@ -51,42 +53,50 @@ def _throttling(facts: Facts) -> Iterator[Chapter]:
     episodes: dict[int, list[Throttled]] = {}
     for record in facts.of(Throttled):
         episodes.setdefault(record.since, []).append(record)
-    for since, (begun, *rest) in episodes.items():
-        last = rest[-1] if rest else begun
-        until = last.at if last.is_over else max(last.at, _last_throttled(facts, last))
-        events = last.events
-        if not last.is_over:
-            events = max(
-                events,
-                sum(each.high_events for each in facts.levels if since < each.at <= until),
-            )
-        level = facts.level_at(since + 1) or Level(0)
-        high = begun.high or level.high or 0
-        limit = level.max
-        stays = max(0, begun.anon - begun.swap_room)
-        cannot = bool(high) and stays >= _MOSTLY * high
-        peak = max(facts.peak(since, until), begun.anon)
-        decided = facts.decided("memory.high", until)
-        swap = "no swap" if not begun.swap_room else f"{short_size(begun.swap_room)} of swap left"
-        evidence = [
+    seen = [_episode(facts, since, records) for since, records in episodes.items()]
+    # One limit is enough for all of them.
+    most = max((enough for *_, enough in seen if enough is not None), default=None)
+    for chapter, peak, enough in seen:
+        larger: tuple[str, ...] = ()
+        if enough is not None and enough == most:
+            larger, most = (_larger_limit(enough, peak),), None
+        yield msgspec.structs.replace(chapter, remedies=(*larger, *chapter.remedies))
+
+
+def _episode(
+    facts: Facts, since: int, records: Sequence[Throttled]
+) -> tuple[Chapter, int, int | None]:
+    """An episode, what it used at most, and the limit with which there would have been none."""
+    begun, last = records[0], records[-1]
+    until = last.at if last.is_over else max(last.at, _last_throttled(facts, last))
+    events = last.events
+    if not last.is_over:
+        events = max(
+            events, sum(each.high_events for each in facts.levels if since < each.at <= until)
+        )
+    level = facts.level_at(since + 1) or Level(0)
+    high = begun.high or level.high or 0
+    stays = max(0, begun.anon - begun.swap_room)
+    cannot = bool(high) and stays >= _MOSTLY * high
+    peak = max(facts.peak(since, until), begun.anon)
+    swap = "no swap" if not begun.swap_room else f"{short_size(begun.swap_room)} of swap left"
+    chapter = Chapter(
+        since,
+        "throttled",
+        f"throttled for {duration(until - since)}"
+        + ("" if last.is_over else ", and still so when the record ends"),
+        (
             f"{counted(events, 'high event')}; at worst nothing ran for "
             f"{last.full / 10:.0f} % of the time",
-            f"memory.high {size_of(high)} of a limit of {size_of(limit)}; "
+            f"memory.high {size_of(high)} of a limit of {size_of(level.max)}; "
             f"{size_of(begun.anon)} anonymous, {swap}"
             + (": nothing was left to reclaim" if cannot else ""),
-        ]
-        yield Chapter(
-            since,
-            "throttled",
-            f"throttled for {duration(until - since)}"
-            + ("" if last.is_over else ", and still so when the record ends"),
-            tuple(evidence),
-            until,
-            *_rule(decided),
-            remedies=tuple(
-                _against_throttling(high, limit, peak, stuck=cannot and not facts.guarded(since))
-            ),
-        )
+        ),
+        until,
+        *_rule(facts.decided("memory.high", until)),
+        remedies=tuple(_against_throttling(stuck=cannot and not facts.guarded(since))),
+    )
+    return chapter, peak, _enough(high, level.max, peak)
 
 
 def _last_throttled(facts: Facts, begun: Throttled) -> int:
@@ -95,14 +105,22 @@ def _last_throttled(facts: Facts, begun: Throttled) -> int:
     return max(seen, default=begun.at)
 
 
-def _against_throttling(high: int, limit: int | None, peak: int, *, stuck: bool) -> Iterator[str]:
-    if high and limit and peak:
-        enough = -(-int(peak * 1.1 * limit / high) // _MI) * _MI
-        if enough > limit:
-            yield (
-                f"a memory limit of about {short_size(enough)}: memory.high would have been above "
-                f"the {short_size(peak)} it used"
-            )
+def _enough(high: int, limit: int | None, peak: int) -> int | None:
+    """The limit, in whole MiB, whose memory.high lies above what was used."""
+    if not high or not limit or not peak:
+        return None
+    enough = -(-int(peak * 1.1 * limit / high) // _MI) * _MI
+    return enough if enough > limit else None
+
+
+def _larger_limit(enough: int, peak: int) -> str:
+    return (
+        f"a memory limit of about {short_size(enough)}: memory.high would have been above the "
+        f"{short_size(peak)} it used"
+    )
+
+
+def _against_throttling(*, stuck: bool) -> Iterator[str]:
     yield 'memory.high kept off it: annotation memqos.io/throttling-factor: "1"'
     if stuck:
         yield f"swap for the node and the pod, or {_GUARD}"
@@ -112,8 +130,6 @@ def _guarding(facts: Facts) -> Iterator[Chapter]:
     for steps in _runs(facts.of(Guarded)):
         first, last = steps[0], steps[-1]
         widens = first.kind == "widen"
-        verb = "widened" if widens else "narrowed"
-        top = f" = memory.max after step {last.step} of {last.steps}"
         evidence = (
             (
                 f"{counted(max(each.events for each in steps), 'high event')} a second, nothing "
@@ -125,15 +141,28 @@ def _guarding(facts: Facts) -> Iterator[Chapter]:
         yield Chapter(
             first.at,
             "guarded",
-            f"the guard {verb} memory.high from {size_of(first.old)} to {size_of(last.new)}"
-            + (top if last.step == last.steps else f", step {last.step} of {last.steps}")
-            + ("" if last.at == first.at else f", within {duration(last.at - first.at)}"),
+            f"the guard {'widened' if widens else 'narrowed'} memory.high from "
+            f"{size_of(first.old)} to {_reached(last)}{_in_steps(steps)}",
             evidence,
             last.at,
-            "high/guard",
+            GUARD,
             "memory.high is widened step by step where a container cannot progress, and narrowed "
             "when that has passed",
         )
+
+
+def _reached(last: Guarded) -> str:
+    if last.step == last.steps:
+        return f"{size_of(last.new)} = memory.max"
+    if last.step == 0:
+        return f"{size_of(last.new)}, as planned"
+    return f"{size_of(last.new)}, step {last.step} of {last.steps}"
+
+
+def _in_steps(steps: Sequence[Guarded]) -> str:
+    if len(steps) == 1:
+        return ""
+    return f", in {len(steps)} steps within {duration(steps[-1].at - steps[0].at)}"
 
 
 def _runs(steps: Sequence[Guarded]) -> Iterator[list[Guarded]]:
@@ -163,7 +192,7 @@ def _resizes(facts: Facts) -> Iterator[Chapter]:
 def _changes(facts: Facts) -> Iterator[Chapter]:
     """Values that somebody set; the guard's steps are told as such."""
     for record in facts.of(Changed):
-        if record.rule == "high/guard":
+        if facts.is_a_step(record):
             continue
         ours = record.by == "memqos"
         by = "memqos" if ours else f"somebody else ({record.by})"
@@ -178,11 +207,12 @@ def _changes(facts: Facts) -> Iterator[Chapter]:
 
 def _gaps(facts: Facts) -> Iterator[Chapter]:
     for record in facts.of(Paused):
+        lost = f"{counted(record.lost, 'record')} lost, of this container or of others"
         yield Chapter(
             record.since,
             "gap",
             f"nothing could be recorded for {duration(record.at - record.since)}: {record.why}",
-            (f"{counted(record.lost, 'record')} lost",) if record.lost else (),
+            (lost if record.lost else "all of it was written afterwards",),
             record.at,
         )
 

@@ -17,6 +17,9 @@ from memqos.draw.scale import short_size
 _NEAR: Final = 60_000
 """Milliseconds within which the node's state is taken to be that of a moment."""
 
+GUARD: Final = "high/guard"
+"""The rule of what the guard writes."""
+
 _Kind = TypeVar("_Kind", bound=Record)
 
 
@@ -43,9 +46,13 @@ class Facts:
         return max([each.current for each in self.levels if since <= each.at <= until], default=0)
 
     def decided(self, file: str, at: int) -> Changed | None:
-        """Who last set a file before a time, where that is recorded."""
+        """What last decided about a file before a time, the guard apart, where it is recorded."""
         return max(
-            (each for each in self.of(Changed) if each.file == file and each.at <= at),
+            (
+                each
+                for each in self.of(Changed)
+                if each.file == file and each.at <= at and each.rule != GUARD
+            ),
             key=lambda each: each.at,
             default=None,
         )
@@ -53,6 +60,17 @@ class Facts:
     def guarded(self, since: int) -> bool:
         """Whether the guard was there from a time on."""
         return any(step.at >= since for step in self.of(Guarded))
+
+    def is_a_step(self, change: Changed) -> bool:
+        """Whether a value was written as a step of the guard; its last one is the plan's."""
+        return change.file == "memory.high" and (
+            change.rule == GUARD
+            or any(
+                step.at <= change.at <= step.at + _NEAR
+                and change.new == ("max" if step.new is None else str(step.new))
+                for step in self.of(Guarded)
+            )
+        )
 
     def node_at(self, at: int) -> Pressed | None:
         near = [each for each in self.pressed if abs(each.at - at) <= _NEAR]

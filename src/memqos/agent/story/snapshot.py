@@ -1,15 +1,19 @@
-"""The story that a snapshot tells of a pod: one look, the kernel's counters, the pod's status."""
+"""The stories that a snapshot tells of a pod: the agent's records, or else one look.
 
-from collections.abc import Iterator, Mapping
+One look is what there is now, the kernel's counters and the pod's status; it ends a record, too.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
+from memqos.agent.recorder.carried import carried_by
 from memqos.agent.recorder.chronicle import who_is
-from memqos.agent.recorder.files import Recording
+from memqos.agent.recorder.reading import Recording, latest_of
 from memqos.agent.recorder.recording import Reading, level_of, reading_of
-from memqos.agent.recorder.records import Counted, Evicted, Record
+from memqos.agent.recorder.records import Counted, Evicted, Killed, Record, Who
 from memqos.agent.story import story_of
 from memqos.api.kernel.stall import stall_of
 from memqos.api.pod import ContainerStatus, Pod
@@ -21,58 +25,113 @@ from memqos.findings.chapters import Chapter, Story
 from memqos.plan.names import CgroupNames
 from memqos.plan.owners import Owners
 
+_SAME: Final = 60_000
+"""Milliseconds within which a status and a record tell of the same end."""
 _ONE_LOOK: Final = "a snapshot is one look: memqos agent records what happens in between"
 
 
-def stories_in(snapshot: Snapshot, names: CgroupNames, namespace: str, pod: str) -> Iterator[Story]:
-    """The stories of a pod's containers."""
+class Retold(NamedTuple):
+    """A story, and what it was made of."""
+
+    recording: Recording
+    story: Story
+    is_recorded: bool
+    """Whether there is more to it than one look."""
+
+
+def stories_in(snapshot: Snapshot, names: CgroupNames, namespace: str, pod: str) -> list[Retold]:
+    """The stories of a pod's containers; of one that is gone, what was recorded."""
+    recorded = [
+        each
+        for each in carried_by(snapshot)
+        if (each.who.namespace, each.who.pod) == (namespace, pod)
+    ]
+    node = next((each for each in carried_by(snapshot) if each.who.is_node), None)
+    running = [
+        each
+        for each in snapshot.running
+        if (each.metadata.namespace or "default", each.metadata.name) == (namespace, pod)
+    ]
+    if running:
+        by_key = {each.who.key: each for each in recorded}
+        return [
+            _told(look, by_key.get(look.who.key), node)
+            for each in running
+            for look in _looks(snapshot, names, each)
+        ]
+    return [Retold(each, story_of(each, node), True) for each in latest_of(recorded)]
+
+
+class _Look(NamedTuple):
+    """A container as the snapshot shows it."""
+
+    pod: Pod
+    who: Who
+    files: Mapping[str, str]
+    status: ContainerStatus | None
+    at: int
+
+
+def _looks(snapshot: Snapshot, names: CgroupNames, pod: Pod) -> Iterator[_Look]:
     at = _milliseconds(snapshot.taken_at) or 0
     owners = Owners((names,), snapshot.running)
-    for found in snapshot.running:
-        if (found.metadata.namespace or "default", found.metadata.name) != (namespace, pod):
-            continue
-        files = {
-            owner.container: content
-            for path, content in snapshot.cgroups.items()
-            if (owner := owners.of(path)) is not None
-            and owner.pod == f"{namespace}/{pod}"
-            and owner.container
-        }
-        statuses = _statuses(found)
-        for container in containers_of(found):
-            yield _story(
-                found,
-                container.name,
-                files.get(container.name, {}),
-                statuses.get(container.name),
-                at,
-            )
+    key = f"{pod.metadata.namespace or 'default'}/{pod.metadata.name}"
+    files = {
+        owner.container: content
+        for path, content in snapshot.cgroups.items()
+        if (owner := owners.of(path)) is not None and owner.pod == key and owner.container
+    }
+    statuses = _statuses(pod)
+    for container in containers_of(pod):
+        name = container.name
+        yield _Look(pod, who_is(pod, name), files.get(name, {}), statuses.get(name), at)
 
 
-def _story(
-    pod: Pod, name: str, files: Mapping[str, str], status: ContainerStatus | None, at: int
-) -> Story:
-    records: list[Record] = []
-    reading = reading_of(files, at)
-    if reading is not None:
-        records.append(level_of(reading))
-        kills = reading.events.get("oom_kill", 0)
-        if kills:
-            records.append(Counted(at, "oom_kill", kills))
-    last = None if status is None or status.last_state is None else status.last_state.terminated
-    if last is not None and last.reason == "OOMKilled":
-        records.append(Counted(_milliseconds(last.finished_at) or at, "oom_kill", 1))
-    if pod.status is not None and pod.status.reason == "Evicted":
-        records.append(Evicted(at, "Evicted", pod.status.message or ""))
-    story = story_of(Recording(who_is(pod, name), tuple(records)))
-    chapters = [*story.chapters, *([] if reading is None else _throttled(reading, files))]
+def _told(look: _Look, recording: Recording | None, node: Recording | None) -> Retold:
+    reading = reading_of(look.files, look.at)
+    if recording is not None:
+        seen = [] if reading is None else [level_of(reading)]
+        known = recording.records
+        later = [each for each in _of_status(look) if not _is_known(each, known)]
+        whole = msgspec.structs.replace(recording, records=(*known, *later, *seen))
+        return Retold(whole, story_of(whole, node), True)
+    records = [] if reading is None else _of_reading(reading)
+    alone = Recording(look.who, (*records, *_of_status(look)))
+    story = story_of(alone)
+    chapters = [*story.chapters, *([] if reading is None else _throttled(reading, look.files))]
     chapters.sort(key=lambda chapter: chapter.at)
-    return msgspec.structs.replace(
+    story = msgspec.structs.replace(
         story,
-        since=story.since or at,
-        until=story.until or at,
+        since=story.since or look.at,
+        until=story.until or look.at,
         chapters=tuple(chapters),
         notes=(*story.notes, _ONE_LOOK),
+    )
+    return Retold(alone, story, False)
+
+
+def _of_reading(reading: Reading) -> list[Record]:
+    kills = reading.events.get("oom_kill", 0)
+    return [level_of(reading), *([Counted(reading.at, "oom_kill", kills)] if kills else [])]
+
+
+def _of_status(look: _Look) -> Iterator[Record]:
+    status, pod = look.status, look.pod
+    last = None if status is None or status.last_state is None else status.last_state.terminated
+    if last is not None and last.reason == "OOMKilled":
+        yield Counted(_milliseconds(last.finished_at) or look.at, "oom_kill", 1)
+    if pod.status is not None and pod.status.reason == "Evicted":
+        yield Evicted(look.at, "Evicted", pod.status.message or "")
+
+
+def _is_known(told: Record, records: Iterable[Record]) -> bool:
+    """Whether what a status tells of is recorded as well."""
+    if isinstance(told, Evicted):
+        return any(isinstance(each, Evicted) for each in records)
+    return any(
+        abs(each.at - told.at) <= _SAME
+        for each in records
+        if isinstance(each, Killed) or (isinstance(each, Counted) and each.event == "oom_kill")
     )
 
 
