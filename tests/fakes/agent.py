@@ -33,6 +33,22 @@ PROC: Final = {
     "self": {"cgroup": "0::/system.slice/memqos.service\n"},
     "sys": {"kernel": {"osrelease": "6.1\n", "random": {"boot_id": "this-boot\n"}}},
 }
+NUMA_NODES: Final = 4
+"""Of a GiB each."""
+
+
+def numa_sys(pages: int = 0) -> dict[str, Any]:
+    """What the kernel shows of the NUMA nodes; the last one has huge pages of 2 MiB."""
+    last = NUMA_NODES - 1
+    nodes = {
+        f"node{i}": {
+            "meminfo": f"Node {i} MemTotal: {MEMORY // NUMA_NODES // 1024} kB\n",
+            "distance": " ".join("10" if i == j else "20" for j in range(NUMA_NODES)) + "\n",
+            "hugepages": {"hugepages-2048kB": {"nr_hugepages": f"{pages if i == last else 0}\n"}},
+        }
+        for i in range(NUMA_NODES)
+    }
+    return {"devices": {"system": {"node": nodes}}}
 
 
 def a_pod(
@@ -128,7 +144,8 @@ class Bed:
 
     kubelet = KUBELET
 
-    def __init__(self, folder: Path, **told: Any) -> None:
+    def __init__(self, folder: Path, *more: str, **told: Any) -> None:
+        """`more` is what the kubelet's configuration says besides."""
         self.folder = folder
         self.kernel = FakeKernel(folder)
         self.now = 1000.0
@@ -139,7 +156,8 @@ class Bed:
             for path in LEVELS:
                 self.kernel.make(path)
         put(folder / "proc", PROC)
-        put(folder / "kubelet", {"config.yaml": self.kubelet})
+        put(folder / "sys", numa_sys())
+        put(folder / "kubelet", {"config.yaml": "".join([self.kubelet, *more])})
         self.start(**told)
 
     def start(self, **told: Any) -> None:
@@ -150,7 +168,7 @@ class Bed:
         )
         self.hand = Hand(
             self.configuration,
-            Roots(proc=str(self.folder / "proc"), kubelet=str(self.folder / "kubelet")),
+            Roots(**{name: str(self.folder / name) for name in ("proc", "sys", "kubelet")}),
             self.kernel,
             Direct(self.kernel, 10),
         )

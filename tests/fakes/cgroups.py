@@ -42,6 +42,8 @@ class FakeKernel(CgroupFs):
         self.scratch = str(root / "scratch")
         self.refusals: dict[tuple[str, str], int] = {}
         """(path, file) → what the kernel answers."""
+        self.populated: set[str] = set()
+        """Cgroups with processes: the kernel does not let go of their NUMA nodes."""
         self.before_write: Callable[[str, str], None] = lambda _path, _file: None
         self.reclaims_for: dict[str, float] = {}
         """Path → seconds that lowering memory.high below usage takes."""
@@ -81,6 +83,8 @@ class FakeKernel(CgroupFs):
         self.before_write(path, file)
         target = self._file(path, file)
         code = self.refusals.get((path, file), 0 if os.path.exists(target) else errno.ENOENT)
+        if file == "cpuset.mems" and path in self.populated and not value.strip():
+            code = code or errno.ENOSPC
         content = None if code else _taken(file, value.strip())
         if content is None:
             raise WriteRefused(f"{path}/{file}", value, errno=code or errno.EINVAL, hint="a fake")

@@ -19,7 +19,7 @@ from memqos.numa.memory import MemoryTable, NodeMap, NumaMemory, NumaNode, Sizes
 from memqos.numa.merge import Layout, merged
 from memqos.numa.offers import Reusable, offer_of
 from memqos.numa.reserved import even_split, reserved_in, system_reserved
-from memqos.numa.subsets import Distances, spread
+from memqos.numa.subsets import Distances, Pool, lowest, spread
 from memqos.numa.topology import POLICIES, Topology, configure
 from memqos.release import Release
 
@@ -162,6 +162,36 @@ def assert_merged_like_all(
         plain += [tuple(hints_of(offer))] * len(sizes)
     layout = Layout(mask_of(nodes), distances)
     assert merged(lists, layout) == best_of_all(plain, layout.nodes, distances)
+
+
+@st.composite
+def far_apart(draw: st.DrawFn) -> tuple[Pool, Distances, Mask]:
+    """Up to ten nodes, of which few are alike, and up to two more beside them."""
+    number = draw(st.integers(2, 10))
+    beside = tuple(range(number, number + draw(st.integers(0, 2))))
+    weights = draw(st.lists(st.tuples(st.integers(1, 4)), min_size=number, max_size=number))
+    away = st.integers(10, 40) if draw(st.booleans()) else st.sampled_from([10, 12, 20])
+    everyone = (*range(number), *beside)
+    distances: dict[int, dict[int, int]] = {
+        i: {j: 10 if i == j else draw(away) for j in everyone} for i in everyone
+    }
+    return Pool(tuple(range(number)), tuple(weights)), distances, mask_of(beside)
+
+
+@given(far_apart(), st.data())
+def test_the_nearest_subset_is_the_nearest_of_all(
+    machine: tuple[Pool, Distances, Mask], data: st.DataObject
+) -> None:
+    pool, distances, beside = machine
+    size = data.draw(st.integers(1, len(pool.nodes)))
+    need = data.draw(st.integers(0, 3 * size))
+    fitting = [
+        mask_of(members)
+        for members in combinations(pool.nodes, size)
+        if sum(pool.weights[i][0] for i in members) >= need
+    ]
+    nearest = min(fitting, key=lambda mask: (spread(mask | beside, distances), mask), default=None)
+    assert lowest(pool, (need,), size, beside=beside, distances=distances) == nearest
 
 
 # Lives of a kubelet

@@ -86,6 +86,11 @@ kepMetrics: true
     )
 
 
+@pytest.mark.parametrize("word", ["off", "'off'", "Off", "false"])
+def test_numa_is_off_however_yaml_reads_the_word(file: Path, word: str) -> None:
+    assert taken(file, f"numa: {word}\n").numa == "off"
+
+
 def test_null_is_not_set(file: Path) -> None:
     text = "mode: null\nselect: null\ncanary: ~\ngates:\npods: {kubelet: null, files: null}\n"
     assert taken(file, text) == Configuration()
@@ -168,6 +173,12 @@ def test_every_field_can_be_set_in_the_environment_and_by_a_flag(field: Field) -
             "ramp: {disabled: true, step: 0.5}\n",
             "ramp.step: has no meaning where the ramp is disabled",
         ),
+        (
+            "memoryManagerState: /s\n",
+            "memoryManagerState: has no meaning where NUMA is off – set numa: state or allocate",
+        ),
+        ("numa: 'off'\nmemoryManagerState: /s\n", "4:21: memoryManagerState: has no meaning"),
+        ("numa: true\n", "numa: true is not off or state or allocate"),
         ("ramp: {step: 0}\n", "ramp.step: 0 is not a share above 0 and up to 1"),
         ("ramp: {interval: 0s}\n", "ramp.interval: '0s' is not a duration above 0"),
         ("resync: 60\n", "60 is not a duration of a second or more – write a number with a unit"),
@@ -284,6 +295,8 @@ def test_a_later_source_may_overrule_an_earlier_one(file: Path) -> None:
     canary = "mode: enforce\ncanary: {labels: a}\n"
     assert taken(file, canary, {"MEMQOS_MODE": "observe"}).mode == "observe"
     assert taken(file, "ramp: {step: 0.5}\n", ramp__disabled=True).ramp == Ramp(0.5, off=True)
+    state = "numa: state\nmemoryManagerState: /s\n"
+    assert taken(file, state, numa="off").memory_manager_state == "/s"
     asked = "pods: {kubelet: https://n, tokenFile: /t}\n"
     assert taken(file, asked, pods__files=("/a,b",)).pods == Source(files=("/a,b",))
     from_kubelet = taken(file, "pods: {files: [/a]}\n", {"MEMQOS_PODS_KUBELET": "https://n"})

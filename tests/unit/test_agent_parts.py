@@ -288,7 +288,7 @@ class TestWhenItReadsCounts:
 class TestWhatItTells:
     @pytest.fixture
     def status(self, folder: Path) -> Status:
-        bed = Bed(folder, kep_metrics=True, min_share=0.01)
+        bed = Bed(folder, kep_metrics=True, min_share=0.01, numa="allocate")
         pod = bed.run_pod(a_pod("u1", annotations={"memqos.io/mode": "nonsense"}))
         out = bed.run_pod(a_pod("g1", 100, 100))
         bed.wait(10)

@@ -10,8 +10,9 @@ from tests.fakes.numa import MEMS, POOLS, Site, changes, full
 
 from memqos.api.snapshot import read_snapshot
 from memqos.converge.observing import Observation, observe_snapshot
-from memqos.converge.planning import Numa, Wanted, plan_of
+from memqos.converge.planning import Wanted, plan_of
 from memqos.errors import InputError
+from memqos.plan.terms import Numa
 
 NODES: Final = Path(__file__).parents[1] / "nodes"
 
@@ -196,6 +197,28 @@ class TestMemqossOwnAllocation:
         site.runs("a", full("2Gi"), init=(full("9Gi"),))
         site.runs("b", full("6Gi"), init=(full("9Gi"),))
         assert site.bound(site.plan()) == {"ac0": "0", "bc0": "0"}
+
+    def test_takes_who_is_bound_to_all_nodes_for_free(self) -> None:
+        site = Site()
+        site.runs("burst", box("1Gi", "2Gi"), mems={"c0": "0-1"})
+        site.cgroups = {
+            path.replace("/kubepods/podburst", "/kubepods/burstable/podburst"): files
+            for path, files in site.cgroups.items()
+        }
+        assert site.plan().comparison.changes == ()
+
+    def test_keeps_what_crun_has_bound_within_its_scope(self) -> None:
+        site = Site(cgroupDriver="systemd")
+        site.runs("a", full("2Gi"))
+        pod = "/kubepods.slice/kubepods-poda.slice"
+        scope = f"{pod}/cri-containerd-ac0.scope"
+        site.cgroups = {
+            "/kubepods.slice": {MEMS: ""},
+            pod: {MEMS: ""},
+            scope: {MEMS: ""},
+            f"{scope}/container": {MEMS: "1"},
+        }
+        assert changes(site.plan()) == {}
 
     def test_sets_others_than_guaranteed_pods_free(self) -> None:
         site = Site()

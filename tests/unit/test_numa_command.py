@@ -420,11 +420,26 @@ def test_64_nodes_need_the_option_and_then_are_quick(tmp_path: Path) -> None:
     assert " 0-31 " in done.stdout
 
 
+def test_a_machine_file_with_a_slip_is_still_taken_for_one(tmp_path: Path) -> None:
+    file = tmp_path / "machine.yaml"
+    file.write_text("numa:\n- {id: 0, memory: 1Gi\n")
+    done = memqos("show", "--machine", str(file))
+    assert "not a machine file" not in done.stderr
+    assert f"{file}:" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
         (["show", "--machine", "examples/none.yaml"], 1, "no such file"),
         (["show", "--machine", KUBELET], 1, "holds a KubeletConfiguration"),
+        (["show", "--machine", "README.md"], 1, "README.md:2:2: not a machine file"),
+        (
+            ["show", "--machine", "README.md"],
+            1,
+            "memqos numa show -o yaml prints that of a machine",
+        ),
+        (["show", "--machine", "Makefile"], 1, "as numa: [{id: 0, memory: 64Gi}] does"),
         (["show", "--machine", "examples"], 1, "no NUMA node to be seen"),
         (["show", "--state", MACHINE], 1, "not a state file"),
         (["show", "--snapshot", MACHINE], 1, "not a snapshot"),

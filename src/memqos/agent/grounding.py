@@ -6,7 +6,7 @@ where it may be asked; else its file does.
 
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -23,6 +23,9 @@ from memqos.host.kubelet import KubeletEndpoint
 from memqos.host.machine import Roots, read_machine
 from memqos.host.versions import kubelet_version
 from memqos.plan.names import cgroup_names
+
+if TYPE_CHECKING:
+    from memqos.numa.machines import NumaMachine
 
 _DRIVERS: Final[tuple[Driver, ...]] = ("systemd", "cgroupfs")
 _KUBELET_CONFIG: Final = "config.yaml"
@@ -60,10 +63,11 @@ class Grounds:
         if config is None:
             config = self._kubelet_config(told.kubelet_config)
         wanted = Wanted(
-            told.release, told.gates, told.policy, told.factor, placement=told.placement
+            told.release, told.gates, told.policy, told.factor, told.numa, told.placement
         )
+        nodes = None if told.numa == "off" else self._nodes()
         said = None if node is None else node.status
-        mark = wanted, config, said, self._driver_there(self._cgroup_root)
+        mark = wanted, config, said, self._driver_there(self._cgroup_root), nodes
         if self._last is not None and mark == self._mark:
             return self._last
         machine = msgspec.structs.replace(read_machine(self._roots), kubelet=self._kubelet)
@@ -79,8 +83,15 @@ class Grounds:
         driver = self._driver_there(self._cgroup_root)
         if driver is not None and driver != ground.config.driver:
             ground = ground_of(machine, config, driver, wanted, node)
-        self._last, self._mark = ground, (wanted, config, said, driver)
+        ground = msgspec.structs.replace(ground, numa=nodes)
+        self._last, self._mark = ground, (wanted, config, said, driver, nodes)
         return ground
+
+    def _nodes(self) -> "NumaMachine | None":
+        """The machine's NUMA nodes: huge pages are set aside at any time."""
+        from memqos.numa.machines import machine_of_kernel
+
+        return machine_of_kernel(read_machine(self._roots))
 
     def _ask(self, kubelet: KubeletEndpoint | None) -> KubeletFile | None:
         """What a kubelet tells of itself; what it told last while it does not answer."""

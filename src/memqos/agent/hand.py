@@ -9,10 +9,11 @@ from typing import Final
 import msgspec
 
 from memqos.agent.announcing import Announcer, announcer_of
+from memqos.agent.checkpoint import STATE_FILE, CheckpointFile
 from memqos.agent.configuration import Configuration
 from memqos.agent.core.drift import Signs
-from memqos.agent.core.known import Seen
-from memqos.agent.core.reconciler import READ, Scope
+from memqos.agent.core.known import Checkpoint, Seen
+from memqos.agent.core.reconciler import Scope
 from memqos.agent.grounding import Grounds
 from memqos.agent.pod_source import kubelet_asked, listed_below, node_of, source_of, stop
 from memqos.agent.tally import Severity, Tally
@@ -90,6 +91,7 @@ class Hand:
         self._given = driver
         self._router: Router | None = None
         self._grounds = Grounds(self.fs, self.roots)
+        self._checkpoint = CheckpointFile()
         self._open = ExitStack()
         self._writing = ExitStack()
         self._journal: Journal | None = None
@@ -172,13 +174,18 @@ class Hand:
         """All pods of the node."""
         return self.source.pods()
 
+    def checkpoint(self) -> Checkpoint:
+        """The kubelet's memory_manager_state; the very same as before where nothing changed."""
+        told = self.configuration.memory_manager_state
+        return self._checkpoint.read(told or f"{self.roots.kubelet}/{STATE_FILE}")
+
     def look(self, scope: Scope) -> Seen:
         """Read what is asked for."""
-        tree = read_tree(self.fs.root, READ, scope.below)
+        tree = read_tree(self.fs.root, scope.files, scope.below)
         for path in scope.alone:
             identity = self.fs.identity(path)
             if identity is not None:
-                files = ((file, self.fs.read(path, file)) for file in READ)
+                files = ((file, self.fs.read(path, file)) for file in scope.files)
                 tree.cgroups[path] = {name: text for name, text in files if text is not None}
                 tree.identities[path] = identity
         return Seen(tree.cgroups, tree.identities, tree.refused, self.signs())

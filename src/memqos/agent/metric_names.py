@@ -122,13 +122,37 @@ ERRORS: Final = Metric(
     "memqos_errors_total",
     "counter",
     ("kind",),
-    "What went wrong: source, read, write, journal, configuration or other.",
+    "What went wrong: source, read, write, journal, configuration, numa or other.",
 )
 ANNOTATIONS_REFUSED: Final = Metric(
     "memqos_annotations_refused",
     "gauge",
     ("namespace", "pod"),
     "Annotations of a pod that are ignored because they are wrong or ask for too much.",
+)
+NUMA_ASSIGNED: Final = Metric(
+    "memqos_numa_assigned",
+    "gauge",
+    (*_OF_CGROUP, "node"),
+    "1 for each NUMA node that a container is assigned.",
+)
+NUMA_LEFT_ALONE: Final = Metric(
+    "memqos_numa_left_alone",
+    "gauge",
+    ("namespace", "pod", "reason"),
+    "1 for a pod whose memory is not bound to NUMA nodes, by the reason.",
+)
+NUMA_FREE: Final = Metric(
+    "memqos_numa_free_bytes",
+    "gauge",
+    ("node", "resource"),
+    "What is not assigned of a NUMA node's memory and huge pages.",
+)
+NUMA_FAULTS: Final = Metric(
+    "memqos_numa_faults",
+    "gauge",
+    (),
+    "What keeps NUMA nodes from being assigned, or from being assigned as the kubelet says now.",
 )
 GUARD_STEP: Final = Metric(
     "memqos_guard_step",

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Final
 
 from memqos.agent import metric_names as names
-from memqos.agent.core.desires import FILES
+from memqos.agent.core.desires import FILES, KEPT
 from memqos.agent.core.guard import Step
 from memqos.agent.core.reconciler import Reconciler
 from memqos.agent.metric_names import Metric
@@ -36,6 +36,7 @@ def families(status: Status, proc: str = "/proc") -> Iterator[Family]:
     yield from _about_values(core, cgroups)
     yield from _about_kernel(status, cgroups, proc)
     yield from _about_work(core)
+    yield from _about_numa(core)
     if status.announcer is not None:
         yield _one(names.EVENTS_SENT, status.announcer.poster.sent)
         yield _one(names.EVENTS_DROPPED, status.announcer.poster.dropped)
@@ -95,8 +96,9 @@ def _about_values(core: Reconciler, cgroups: list[tuple[str, Cgroup]]) -> Iterat
     pending = [change for changes in tuple(core.pending.values()) for change in changes]
     counts = Counter(change.file for change in pending)
     yield _one(names.CONVERGED, int(not any(_is_left(core, change.path) for change in pending)))
+    files = FILES if core.bindings is None else KEPT
     yield _family(
-        names.PENDING_CHANGES, [Sample(labels(file=file), counts[file]) for file in FILES]
+        names.PENDING_CHANGES, [Sample(labels(file=file), counts[file]) for file in files]
     )
     levelled = [(labels(level=level), cgroup) for level, cgroup in above]
     for desired, actual, of in (
@@ -214,6 +216,41 @@ def _about_work(core: Reconciler) -> Iterator[Family]:
         names.ANNOTATIONS_REFUSED,
         [Sample(_pod_labels(wish.key), len(wish.refused)) for wish in wishes if wish.refused],
     )
+
+
+def _about_numa(core: Reconciler) -> Iterator[Family]:
+    yield _family(
+        names.NUMA_LEFT_ALONE,
+        [
+            Sample(_with(_pod_labels(wish.key), "reason", reason), 1)
+            for path, wish in tuple(core.aims.by_path.items())
+            for reason in sorted({notice.reason for notice in core.aims.notices(path)})
+        ],
+    )
+    bindings = core.bindings
+    if bindings is None:
+        return
+    assigned, wishes = bindings.assigned, core.aims.by_path
+    yield _family(
+        names.NUMA_ASSIGNED,
+        [
+            Sample(_with(_labels(wishes[path].key, container), "node", str(node)), 1)
+            for path, of_pod in tuple(assigned.items())
+            if path in wishes
+            for container, each in of_pod.items()
+            for node in each.nodes
+        ],
+    )
+    state = bindings.assigner.state
+    yield _family(
+        names.NUMA_FREE,
+        [
+            Sample(labels(node=str(number), resource=resource), table.free)
+            for number, node in (state.nodes.items() if state is not None else ())
+            for resource, table in node.memory.items()
+        ],
+    )
+    yield _one(names.NUMA_FAULTS, len(bindings.faults))
 
 
 def _about_containers(

@@ -66,12 +66,10 @@ def run_pass(
         complete &= _regrounded(core, hand, now)
     if pods is not None:
         core.accept(pods, now)
+    if core.bindings is not None:
+        core.heard(hand.checkpoint(), now)
     steps = core.judge(hand.look(core.scope(now)), now)
-    owed = core.returns(hand.debts, now)
-    if owed:
-        core.given_back(hand.give_back(owed, core.tally), owed, clock())
-    elif due.whole and not core.owes:
-        hand.let_go()
+    _give_back(core, hand, clock, whole=due.whole)
     results, moved = hand.write(steps, core.tally) if steps else ([], [])
     core.settle(results, moved, clock())
     trigger = "resync" if due.whole else "event"
@@ -79,19 +77,27 @@ def run_pass(
     return complete
 
 
+def _give_back(core: Reconciler, hand: Hand, clock: Clock, *, whole: bool) -> None:
+    owed = core.returns(hand.debts, clock())
+    if owed:
+        core.given_back(hand.give_back(owed, core.tally), owed, clock())
+    elif whole and not core.owes:
+        hand.let_go()
+
+
 def _regrounded(core: Reconciler, hand: Hand, now: float) -> bool:
     try:
-        ground = hand.ground()
+        ground, before = hand.ground(), core.desires.ground
+        for severity, note in hand.taken_notes():
+            core.tally.say(severity, note)
+        if ground != before:
+            core.follow(Desires(hand.configuration, ground, hand.own_cgroup()), now)
+            core.tally.say("info", "the node's own configuration has changed")
+            _tell_of(ground, before, core.tally)
+            core.take(now)
     except MemqosError as error:
         core.tally.fail("configuration", error)
         return False
-    for severity, note in hand.taken_notes():
-        core.tally.say(severity, note)
-    if ground != core.desires.ground:
-        core.tally.say("info", "the node's own configuration has changed")
-        _tell_of(ground, core.desires.ground, core.tally)
-        core.follow(Desires(hand.configuration, ground, hand.own_cgroup()), now)
-        core.take(now)
     return True
 
 

@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
-from memqos.agent.core.desires import FILES, Wish
+from memqos.agent.core.desires import KEPT, Wish
+from memqos.agent.core.notices import Notice
 from memqos.agent.core.reconciler import Reconciler
 from memqos.agent.status import Status
 from memqos.plan.changes import stored
@@ -24,6 +25,7 @@ def state(status: Status, now: float) -> dict[str, Any]:
         "failing": status.failing,
         "configurationRefused": status.reload_refused,
         "reservable": core.aims.limit,
+        "numa": _numa(core),
         "levels": [_cgroup(core, each) for each in core.aims.above_now],
         "pods": [_pod(core, wish) for wish in tuple(core.aims.wishes.values())],
         "waiting": {
@@ -56,8 +58,46 @@ def _pod(core: Reconciler, wish: Wish) -> dict[str, Any]:
         "mode": wish.mode or "unselected",
         "leftOut": wish.path in core.aims.left_out,
         "annotationsRefused": list(wish.refused),
+        "notices": [_notice(each) for each in core.aims.notices(wish.path or "")],
         "unresolved": [{"container": each.container, "why": each.why} for each in wish.unresolved],
         "cgroups": [_cgroup(core, each) for each in cgroups],
+    }
+
+
+def _notice(notice: Notice) -> dict[str, Any]:
+    hint = {} if notice.hint is None else {"hint": notice.hint}
+    return {"reason": notice.reason, "what": notice.what, **hint}
+
+
+def _numa(core: Reconciler) -> dict[str, Any]:
+    """Who assigns, what speaks against it, who was assigned what, and what is left of each node."""
+    bindings = core.bindings
+    if bindings is None:
+        return {"mode": "off"}
+    wishes = core.aims.by_path
+    found = bindings.assigner.state
+    return {
+        "mode": core.configuration.numa,
+        "faults": list(bindings.faults.values()),
+        "assigned": [
+            {
+                "pod": wishes[path].key,
+                "container": container,
+                "nodes": list(each.nodes),
+                "holds": dict(each.holds),
+            }
+            for path, assignments in tuple(bindings.assigned.items())
+            if path in wishes
+            for container, each in assignments.items()
+            if each.nodes
+        ],
+        "nodes": {
+            str(number): {
+                name: {"allocatable": table.allocatable, "free": table.free}
+                for name, table in node.memory.items()
+            }
+            for number, node in (found.nodes if found is not None else {}).items()
+        },
     }
 
 
@@ -74,7 +114,7 @@ def _cgroup(core: Reconciler, cgroup: Cgroup) -> dict[str, Any]:
 def _files(
     cgroup: Cgroup, actual: dict[str, str], page_size: int
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    for file in FILES:
+    for file in KEPT:
         setting = cgroup.settings.get(file)
         if setting is None:
             continue

@@ -5,13 +5,14 @@ from typing import Final, Literal, NamedTuple
 
 from memqos.agent.configuration import Fight
 from memqos.agent.core.drift import Drift
+from memqos.agent.core.notices import Notice
 from memqos.api.events import Reason
 from memqos.api.pod import Pod
 from memqos.plan.changes import Change
 from memqos.serve.exposition import Histogram
 
 Severity = Literal["debug", "info", "warning", "error"]
-ErrorKind = Literal["source", "read", "write", "journal", "configuration", "other"]
+ErrorKind = Literal["source", "read", "write", "journal", "configuration", "numa", "other"]
 
 _WRITE_BOUNDS: Final = (0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0)
 _RECONCILE_BOUNDS: Final = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0)
@@ -85,6 +86,12 @@ class Tally:
         """Count an error, and have it told."""
         self.errors[kind] += 1
         self.say("error", str(error), kind=kind)
+
+    def notice(self, key: str, pod: Pod, notice: Notice) -> None:
+        """Have the author of a pod told, here and by its cluster; `key` is namespace/name."""
+        hint = {} if notice.hint is None else {"hint": notice.hint}
+        self.say("warning", notice.what, pod=key, reason=notice.reason, **hint)
+        self.announce(pod, "NumaNotAligned", " – ".join([notice.what, *hint.values()]))
 
     def drifted(self, drift: Drift) -> None:
         """Count a value that somebody else has changed, and have it told."""

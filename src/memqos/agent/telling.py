@@ -8,24 +8,19 @@ from memqos.agent.core.desires import PROTECTION, Wish
 from memqos.agent.core.drift import Drift
 from memqos.agent.core.guard import WIDENED
 from memqos.agent.tally import Tally
-from memqos.api.kubelet import STATIC
+from memqos.api.kernel.nodelists import named_nodes, nodes_in
 from memqos.converge.owed import Owed
-from memqos.converge.planning import Ground
 from memqos.draw.scale import short_size
-from memqos.numa.unaligned import NOTICE, REMEDY, unaligned
 from memqos.plan.changes import DEFAULTS, Change
+from memqos.plan.mems import MEMS
 from memqos.plan.names import outer
 
 _NAMED: Final = 20
 """So many pods are named in one message."""
 
 
-def tell_of_wish(tally: Tally, wish: Wish, ground: Ground) -> None:
+def tell_of_wish(tally: Tally, wish: Wish) -> None:
     """What a pod's author should know."""
-    if wish.mode is not None and ground.config.memory_manager_policy == STATIC:
-        for pod in unaligned([wish.pod], ground.terms.release):
-            tally.say("warning", NOTICE, pod=wish.key)
-            tally.announce(pod, "NumaNotAligned", f"{NOTICE} – {REMEDY}")
     for refused in wish.refused:
         tally.say("warning", f"annotation ignored: {refused}", pod=wish.key)
         tally.announce(wish.pod, "AnnotationIgnored", refused)
@@ -84,12 +79,12 @@ def announce_written(
     """Have a pod's cluster told of a value that is in place; nothing of one taken back."""
     if wish is None:
         return
-    of, amount = change.container or "the pod", _amount(value)
+    of, amount = change.container or "the pod", _amount(change.file, value)
     if drift is not None and (drift.found, drift.held) == (change.old, value):
-        found = _amount(drift.found)
+        found = _amount(change.file, drift.found)
         what = f"{change.file} of {of} put back to {amount}: it was {found} ({drift.cause})"
         tally.announce(wish.pod, "MemoryDrifted", what)
-    elif value == DEFAULTS.get(change.file):
+    elif change.file == MEMS or value == DEFAULTS.get(change.file):
         return
     elif change.file in PROTECTION:
         tally.announce(wish.pod, "MemoryProtected", f"{change.file} {amount} of {of}")
@@ -109,12 +104,15 @@ def announce_contested(tally: Tally, wish: Wish | None, drift: Drift) -> None:
         return
     path = outer(drift.path)
     of = next((each.container for each in wish.cgroups if each.path == path), None) or "the pod"
+    found, held = _amount(drift.file, drift.found), _amount(drift.file, drift.held)
     what = (
-        f"{drift.file} of {of} is left at {_amount(drift.found)}: others change it again and again "
-        f"({drift.cause}), though it should be {_amount(drift.held)}"
+        f"{drift.file} of {of} is left at {found}: others change it again and again "
+        f"({drift.cause}), though it should be {held}"
     )
     tally.announce(wish.pod, "MemoryContested", what)
 
 
-def _amount(content: str) -> str:
+def _amount(file: str, content: str) -> str:
+    if file == MEMS:
+        return named_nodes(nodes_in(content)) if content else "any node"
     return short_size(int(content)) if content.isdigit() else content

@@ -14,7 +14,7 @@ from memqos.cli.releases import gates_of, release_options
 from memqos.cli.roots import cgroup_root_option
 from memqos.cli.terms import FactorType, placement_option
 from memqos.converge.observing import Observation, configuration_in, observe_live
-from memqos.converge.planning import FILES, NodePlan, Numa, Wanted, plan_of
+from memqos.converge.planning import FILES, NodePlan, Wanted, plan_of
 from memqos.draw.changes import changes_data, changes_text, gaps_text, summary
 from memqos.draw.explained import terms_line
 from memqos.errors import InputError
@@ -22,7 +22,7 @@ from memqos.host.cgroups import SYSTEM_ROOT
 from memqos.host.machine import Roots, read_machine
 from memqos.host.versions import kubelet_version, own_version, runtime_version
 from memqos.numa.unaligned import NOTICE
-from memqos.plan.terms import Policy
+from memqos.plan.terms import Numa, Policy
 
 if TYPE_CHECKING:
     from memqos.converge.routing import Router

@@ -4,7 +4,7 @@ Nothing is kept in a file: what containers are bound to is what they were given 
 counted once, however often it is looked at.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -12,12 +12,10 @@ import msgspec
 from memqos.api.in_force import in_force
 from memqos.api.kubelet import STATIC, KubeletConfiguration
 from memqos.api.pod import Pod
-from memqos.converge.cpusets import bound_nodes, permitted
+from memqos.converge.cpusets import bound_nodes, container_files, permitted
 from memqos.draw.numa_refusals import reservation_sentences
 from memqos.draw.numa_verdicts import refusal_words
 from memqos.errors import InputError
-from memqos.numa.admission import Refused
-from memqos.numa.adoption import adopted, is_spread
 from memqos.numa.arriving import arriving
 from memqos.numa.equation import equation_of, evenly_reserved
 from memqos.numa.machines import NumaMachine, machine_of_kernel, machine_within
@@ -26,9 +24,10 @@ from memqos.numa.masks import mask_of
 from memqos.numa.memory import Sizes, empty_nodes
 from memqos.numa.requests import wants_of
 from memqos.numa.reserved import Unreservable, configured, reserved_in, system_reserved
+from memqos.numa.residents import LeftOut, Resident, settled
 from memqos.numa.state import State
 from memqos.numa.topology import DEFAULT_MAX_NODES, MAX_NODES, Misconfigured, configure
-from memqos.plan.mems import Assignment, Place, place_of
+from memqos.plan.mems import Assignment, Place
 from memqos.plan.tree import Tree, cgroup_uid, pod_key
 from memqos.release import Release
 
@@ -47,34 +46,77 @@ def allocate(
     observation: "Observation", tree: Tree, config: KubeletConfiguration, release: Release
 ) -> Allocated:
     """Give NUMA memory to all Guaranteed pods of a node, those first that hold some already."""
-    bound = {
-        place: bound_nodes(observation.cgroups[cgroup.path])
-        for cgroup in tree.cgroups.values()
-        if (place := place_of(cgroup)) is not None and cgroup.path in observation.cgroups
-    }
-    manager = _manager(_machine(observation, tree), config, release)
-    pods = [_as_running(pod, bound, release) for pod in _in_order(observation.pods, bound)]
-    for pod in pods:
-        uid = pod.metadata.uid or ""
-        own = {name: mask_of(nodes) for (owner, name), nodes in bound.items() if owner == uid}
-        wants = wants_of(pod, release)
-        if wants.guaranteed and not wants.unmanaged:
-            manager = adopted(manager, wants, {name: mask for name, mask in own.items() if mask})
-    refused: dict[str, str] = {}
-    for pod in pods:
-        uid = pod.metadata.uid or ""
-        after, outcome = manager.admit(pod)
-        if isinstance(outcome, Refused):
-            why = "; ".join(refusal_words(outcome, after.state))
-            refused[uid] = f"{pod_key(pod)}: left as it is: {why}"
-        elif is_spread(after, uid):
-            refused[uid] = f"{pod_key(pod)}: left as it is: no nodes have room for all of it"
-        else:
-            manager = after
-    return Allocated(
-        {place: _assignment(manager.state, place) for place in bound if place[0] not in refused},
-        tuple(refused.values()),
+    bound: dict[str, dict[str, frozenset[int]]] = {}
+    for cgroup in tree.cgroups.values():
+        if cgroup.uid is not None and cgroup.container is not None:
+            files = container_files(cgroup.path, observation.cgroups)
+            if files is not None:
+                bound.setdefault(cgroup.uid, {})[cgroup.container] = bound_nodes(files)
+    residents = [
+        resident_of(pod, bound[uid], release)
+        for pod in observation.pods
+        if (uid := cgroup_uid(pod) or "") in bound
+    ]
+    manager, left_out = settled(
+        manager_of(_machine(observation, tree), config, release), sorted(residents, key=seniority)
     )
+    keys = {each.uid: pod_key(each.pod) for each in residents}
+    return Allocated(
+        {
+            (uid, container): assignment_of(manager.state, (uid, container))
+            for uid, containers in bound.items()
+            if uid not in left_out
+            for container in containers
+        },
+        tuple(
+            f"{keys[uid]}: left as it is: {left_out_words(each)}" for uid, each in left_out.items()
+        ),
+    )
+
+
+def resident_of(
+    pod: Pod, present: Mapping[str, frozenset[int]], release: Release, *, ours: bool = True
+) -> Resident:
+    """A pod as a node holds it, given what those containers are bound to that have a cgroup.
+
+    Init containers that are done are left out.
+    """
+    arrived = arriving(in_force(pod), release)
+    spec = arrived.spec
+    begun = any(container.name in present for container in spec.containers or ())
+    left = tuple(
+        [
+            container
+            for container in spec.init_containers or ()
+            if not begun or container.restart_policy == "Always"
+        ]
+    )
+    running = msgspec.structs.replace(
+        arrived,
+        metadata=msgspec.structs.replace(arrived.metadata, uid=cgroup_uid(pod) or ""),
+        spec=msgspec.structs.replace(spec, init_containers=left),
+    )
+    masks = {name: mask_of(nodes) for name, nodes in present.items() if nodes}
+    return Resident(running, wants_of(running, release), masks, ours)
+
+
+def seniority(resident: Resident) -> tuple[str, str]:
+    """The oldest pods come first."""
+    return resident.pod.metadata.creation_timestamp or "", pod_key(resident.pod)
+
+
+def left_out_words(left_out: LeftOut) -> str:
+    """Why there is nothing for a pod."""
+    if left_out.refused is None:
+        return "no nodes have room for all of it"
+    return "; ".join(refusal_words(left_out.refused, left_out.state))
+
+
+def assignment_of(state: State, place: Place) -> Assignment:
+    """What memqos has given a container; no nodes where that is nothing."""
+    blocks = state.blocks(*place) or ()
+    holds = tuple([(block.type, block.size) for block in blocks])
+    return Assignment(state.held_nodes(*place), holds, "memqos")
 
 
 def _machine(observation: "Observation", tree: Tree) -> NumaMachine:
@@ -92,7 +134,8 @@ def _machine(observation: "Observation", tree: Tree) -> NumaMachine:
     return found
 
 
-def _manager(machine: NumaMachine, config: KubeletConfiguration, release: Release) -> Manager:
+def manager_of(machine: NumaMachine, config: KubeletConfiguration, release: Release) -> Manager:
+    """Who gives out the memory of a machine on which nothing is given out yet."""
     # The kubelet's bound on nodes is there for the time its search takes, and ours is bounded.
     bound = {MAX_NODES: str(max(DEFAULT_MAX_NODES, len(machine.nodes)))}
     topology = configure(
@@ -123,35 +166,3 @@ def _reserved(
             hint="memqos numa check says more, reserve what would do",
         )
     return reserved
-
-
-def _in_order(pods: Iterable[Pod], bound: Mapping[Place, object]) -> list[Pod]:
-    """Pods with a container on this node, the oldest first."""
-    present = {uid for uid, _ in bound}
-    found = [pod for pod in pods if cgroup_uid(pod) in present]
-    return sorted(found, key=lambda pod: (pod.metadata.creation_timestamp or "", pod_key(pod)))
-
-
-def _as_running(pod: Pod, bound: Mapping[Place, object], release: Release) -> Pod:
-    """The pod as a node holds it, without the init containers that are done."""
-    arrived, uid = arriving(in_force(pod), release), cgroup_uid(pod) or ""
-    spec = arrived.spec
-    begun = any((uid, container.name) in bound for container in spec.containers or ())
-    left = tuple(
-        [
-            container
-            for container in spec.init_containers or ()
-            if not begun or container.restart_policy == "Always"
-        ]
-    )
-    return msgspec.structs.replace(
-        arrived,
-        metadata=msgspec.structs.replace(arrived.metadata, uid=uid),
-        spec=msgspec.structs.replace(spec, init_containers=left),
-    )
-
-
-def _assignment(state: State, place: Place) -> Assignment:
-    blocks = state.blocks(*place) or ()
-    holds = tuple([(block.type, block.size) for block in blocks])
-    return Assignment(state.held_nodes(*place), holds, "memqos")

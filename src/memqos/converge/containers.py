@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from errno import ENOENT
 from typing import TYPE_CHECKING, Final
 
+from memqos.converge.cpusets import all_nodes, unbind
 from memqos.converge.reclaiming import make_room
 from memqos.converge.records import Holding
 from memqos.converge.values import shown, value_fault
@@ -55,7 +56,7 @@ class Containers:
         new = {change.file: change.new for change in changes}
         self._update(path, new)
         if new.get(_MEMS) == "":
-            self.fs.write(path, _MEMS, "\n")
+            unbind(path, self.fs)
         return True
 
     def release(self, path: str, holding: Holding, files: Collection[str]) -> None:
@@ -75,7 +76,10 @@ class Containers:
         if stored:
             self._update(path, stored)
             for file in stored:
-                self.fs.write(path, file, now[file] or "\n")
+                if file == _MEMS and not now[file]:
+                    unbind(path, self.fs)
+                else:
+                    self.fs.write(path, file, now[file])
 
     def _would_throttle(self, path: str, file: str, value: str) -> bool:
         usage = self.fs.read(path, "memory.current") or "0"
@@ -92,7 +96,7 @@ class Containers:
         mems = new.get(_MEMS)
         if mems == "":
             # No list at all cannot be asked for: the runtime keeps the longest one instead.
-            mems = self.fs.read(path.rpartition("/")[0], f"{_MEMS}.effective")
+            mems = all_nodes(path, self.fs.read)
         try:
             self.runtime.update(id_of(path), unified, mems or "")
         except grpc.Refused as error:

@@ -1,14 +1,20 @@
 """Which NUMA nodes a cgroup is bound to, and which those above it leave it."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from errno import ENOSPC
+from typing import Final
 
 import msgspec
 
 from memqos.api.kernel.nodelists import node_list, nodes_in
 from memqos.converge.values import value_fault
+from memqos.errors import WriteRefused
 from memqos.host.cgroups import CgroupFs
 from memqos.plan.changes import Change
 from memqos.plan.mems import MEMS
+from memqos.plan.names import inner
+
+_SCOPE: Final = ".scope"
 
 
 class Permit(msgspec.Struct, frozen=True):
@@ -22,6 +28,14 @@ def bound_nodes(files: Mapping[str, str]) -> frozenset[int]:
     """The nodes of a cgroup's own cpuset.mems; none where it is not bound."""
     content = files.get(MEMS, "").strip()
     return frozenset() if value_fault(MEMS, content) else frozenset(nodes_in(content))
+
+
+def container_files(
+    path: str, cgroups: Mapping[str, Mapping[str, str]]
+) -> Mapping[str, str] | None:
+    """The files that bind a container, if it is there: crun's are in a cgroup within its scope."""
+    within = cgroups.get(inner(path)) if path.endswith(_SCOPE) else None
+    return cgroups.get(path) if within is None else within
 
 
 def permitted(path: str, cgroups: Mapping[str, Mapping[str, str]], nodes: Iterable[int]) -> Permit:
@@ -40,12 +54,31 @@ def permitted(path: str, cgroups: Mapping[str, Mapping[str, str]], nodes: Iterab
     return permit
 
 
+def unbind(path: str, fs: CgroupFs) -> None:
+    """Take a cgroup's list of nodes away.
+
+    The kernel does not let go of one while there are processes: then it is all nodes of the parent.
+    """
+    try:
+        fs.write(path, MEMS, "")
+    except WriteRefused as error:
+        every = all_nodes(path, fs.read)
+        if error.errno != ENOSPC or not every:
+            raise
+        fs.write(path, MEMS, every)
+
+
+def all_nodes(path: str, read: Callable[[str, str], str | None]) -> str | None:
+    """All nodes that a cgroup could use, as its parent lists them."""
+    return read(path.rpartition("/")[0] or "/", f"{MEMS}.effective")
+
+
 def beyond_parent(change: Change, fs: CgroupFs) -> str | None:
     """Why the kernel would not heed a cpuset.mems; None where it would."""
     if change.file != MEMS:
         return None
     parent = change.path.rpartition("/")[0] or "/"
-    effective = fs.read(parent, f"{MEMS}.effective") or ""
+    effective = all_nodes(change.path, fs.read) or ""
     if not effective or value_fault(MEMS, effective):
         return None
     beyond = nodes_in(change.new) - nodes_in(effective)

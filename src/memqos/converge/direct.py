@@ -5,11 +5,13 @@ from typing import Final
 
 import msgspec
 
+from memqos.converge.cpusets import unbind
 from memqos.converge.records import Holding
 from memqos.errors import WriteRefused
 from memqos.host.aside import aside
 from memqos.host.cgroups import CgroupFs
 from memqos.plan.changes import Change, number
+from memqos.plan.mems import MEMS
 
 TIMEOUT: Final = 10.0
 """Seconds a write may take."""
@@ -54,7 +56,10 @@ class Direct:
 
     def _written(self, change: Change) -> bytes:
         try:
-            self.fs.write(change.path, change.file, change.new)
+            if change.file == MEMS and not change.new:
+                unbind(change.path, self.fs)
+            else:
+                self.fs.write(change.path, change.file, change.new)
         except WriteRefused as error:
             return msgspec.json.encode((error.errno, error.hint))
         return b""
@@ -67,6 +72,6 @@ def may_block(change: Change, fs: CgroupFs) -> bool:
     cpuset.mems makes the writer wait until pages have moved.
     """
     if change.file != "memory.high":
-        return change.file == "cpuset.mems"
+        return change.file == MEMS
     usage = fs.read(change.path, "memory.current") or "0"
     return number(usage) > number(change.new) * _CLOSE

@@ -25,12 +25,13 @@ from memqos.plan.changes import Comparison, compare, stored
 from memqos.plan.effective import Claim, Protection, effective
 from memqos.plan.names import CgroupNames, cgroup_names, outer
 from memqos.plan.setting import Settings
-from memqos.plan.terms import KNOWS_POLICY, PAGE_SIZE, Placement, Policy, Terms
+from memqos.plan.terms import KNOWS_POLICY, PAGE_SIZE, Numa, Placement, Policy, Terms
 from memqos.plan.tree import Tree, cgroup_uid, plan_node, pod_key
 from memqos.release import DEFAULT_MINOR, Release
 
 if TYPE_CHECKING:
     from memqos.converge.observing import Configuration, Observation
+    from memqos.numa.machines import NumaMachine
 
 FILES = (
     "memory.min",
@@ -44,10 +45,6 @@ FILES = (
     "cpuset.mems",
 )
 """What is read of every cgroup to plan it."""
-
-
-Numa = Literal["off", "state", "allocate"]
-"""Who assigns NUMA nodes: nobody, the kubelet by its memory_manager_state, or memqos."""
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -84,6 +81,8 @@ class Ground(msgspec.Struct, frozen=True):
     config: KubeletConfiguration
     capacity: Capacity
     notes: tuple[str, ...]
+    numa: "NumaMachine | None" = None
+    """The machine's NUMA nodes, where they were asked for."""
 
     @property
     def names(self) -> CgroupNames:

@@ -7,12 +7,14 @@ import msgspec
 
 from memqos.api.kernel.meminfo import meminfo_of
 from memqos.api.machine import Machine
+from memqos.converge.cpusets import all_nodes
 from memqos.converge.driver import Driver
 from memqos.converge.steps import Step
 from memqos.converge.values import shown
 from memqos.errors import Unreachable, WriteRefused
 from memqos.host.cgroups import CgroupFs
 from memqos.plan.changes import Change
+from memqos.plan.mems import MEMS
 from memqos.plan.setting import MAX, size
 
 End = Literal[
@@ -120,6 +122,8 @@ def _read_back(change: Change, driver: Driver, page_size: int, *, finished: bool
         if finished:
             return Result(change, "written")
         return Result(change, "written", "in place, but the kernel was still at it", lingers=True)
+    if change.file == MEMS and not change.new and after == all_nodes(change.path, driver.read):
+        return Result(change, "written", f"{after}, which is all nodes: it has processes")
     if finished:
         return Result(change, "differs", f"{change.new} was taken, but {after} is read back")
     return Result(change, "stopped", f"the write took too long; {after} is still there")

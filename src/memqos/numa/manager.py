@@ -137,6 +137,14 @@ class Manager(msgspec.Struct, frozen=True):
         active = {other: wants for other, wants in self.active.items() if other != uid}
         return msgspec.structs.replace(self, active=active)
 
+    def forget(self, uid: str) -> "Manager":
+        """A pod is gone, and what it held is free at once."""
+        manager = self.delete(uid)
+        for container in self.state.assignments.get(uid, {}):
+            manager = manager._without(uid, container)
+        affinity = {other: hints for other, hints in self.affinity.items() if other != uid}
+        return msgspec.structs.replace(manager, affinity=affinity)
+
     def restart(
         self, settings: Settings, running: frozenset[tuple[str, str]] = frozenset()
     ) -> "Manager | StartRefused":

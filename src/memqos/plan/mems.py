@@ -67,8 +67,11 @@ def place_of(cgroup: Cgroup) -> Place | None:
 def _with_mems(cgroup: Cgroup, assignments: Mapping[Place, Assignment]) -> Cgroup:
     place = place_of(cgroup)
     assignment = None if place is None else assignments.get(place)
-    if assignment is None:
-        return cgroup
+    return cgroup if assignment is None else bound_to(cgroup, assignment)
+
+
+def bound_to(cgroup: Cgroup, assignment: Assignment) -> Cgroup:
+    """A container bound as assigned."""
     rule = ASSIGNED[assignment.chosen_by] if assignment.nodes else UNASSIGNED
     setting = Setting(node_list(assignment.nodes), rule, (assignment,) if assignment.nodes else ())
     return msgspec.structs.replace(cgroup, settings={**cgroup.settings, MEMS: setting})

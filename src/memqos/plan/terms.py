@@ -12,6 +12,9 @@ Placement = Literal["containers", "pods", "margin"]
 """Which cgroup claims protection: as the kubelet, each container its request; the pod alone, for
 all its containers; or each container a little less than its limit."""
 
+Numa = Literal["off", "state", "allocate"]
+"""Who assigns NUMA nodes: nobody, the kubelet by its memory_manager_state, or memqos."""
+
 KNOWS_POLICY: Final = Since({22: False, 36: True})
 """Whether the release has a memoryReservationPolicy; before it, requests are always reserved."""
 

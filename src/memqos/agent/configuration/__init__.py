@@ -12,7 +12,7 @@ from memqos.api.pod import Pod
 from memqos.api.selector import Namespace, Selector
 from memqos.converge.journal import FOLDER
 from memqos.host.cgroups import SYSTEM_ROOT
-from memqos.plan.terms import Placement, Policy
+from memqos.plan.terms import Numa, Placement, Policy
 
 API_VERSION: Final = "memqos.io/v1alpha1"
 KIND: Final = "AgentConfiguration"
@@ -136,6 +136,16 @@ class Configuration(Section, frozen=True):
             "their own page cache; or containers with a margin below their limit."
         ),
     ] = "containers"
+    numa: Annotated[
+        Numa,
+        _says(
+            "Who assigns NUMA nodes to Guaranteed containers: nobody, the kubelet as its state "
+            "says, or memqos by the rules of the Static policy."
+        ),
+    ] = "off"
+    memory_manager_state: Annotated[
+        Path | None, _says("The kubelet's memory_manager_state. By default what the node has.")
+    ] = None
     mode: Annotated[
         Mode, _says("observe computes and reports, and writes nothing; enforce writes.")
     ] = "observe"

@@ -155,6 +155,14 @@ def _ramp(settings: Settings) -> Iterator[InputError]:
             )
 
 
+def _numa(settings: Settings) -> Iterator[InputError]:
+    state, numa = settings.get(("memoryManagerState",)), settings.get(("numa",))
+    if state is None or (numa is not None and numa.value != "off"):
+        return
+    if numa is None or state.rank >= numa.rank:
+        yield state.refused("has no meaning where NUMA is off", "set numa: state or allocate")
+
+
 def _source(settings: Settings) -> Iterator[InputError]:
     files, kubelet, cluster = settings.get(_FILES), settings.get(_KUBELET), _cluster(settings)
     node_name = settings.get(_NODE_NAME)
@@ -194,4 +202,4 @@ def _addresses(settings: Settings) -> Iterator[InputError]:
 
 _Check = Callable[[Settings], Iterator[InputError]]
 _ALONE: Final[tuple[_Check, ...]] = (_release, _selectors, _addresses)
-_TOGETHER: Final[tuple[_Check, ...]] = (_canary, _ramp, _source)
+_TOGETHER: Final[tuple[_Check, ...]] = (_canary, _ramp, _numa, _source)

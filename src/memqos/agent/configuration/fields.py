@@ -29,6 +29,7 @@ _FLAGS: Final[dict[Path, str]] = {
     ("pods", "clientKey"): "--client-key",
     ("pods", "serverName"): "--server-name",
     ("kubeletConfig",): "--kubelet",
+    ("memoryManagerState",): "--state",
 }
 
 

@@ -13,6 +13,8 @@ from memqos.errors import InputError
 
 _BOOLEANS: Final = {"true": True, "false": False}
 _NUMBER: Final = re.compile(r"[+-]?[0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?", re.ASCII)
+_OFF: Final = "off"
+"""A word that YAML reads as false."""
 _DURATION_HINT: Final = "write a number with a unit, such as 90s or 1m30s"
 
 
@@ -22,6 +24,8 @@ def value_in_file(field: Field, value: Any) -> Any:
         return _converted(value, bool, "true or false")
     if field.is_duration:
         return _converted(_seconds(value, field.words), field.type, field.words, as_given=value)
+    if value is False and _OFF in get_args(field.plain):
+        return _OFF
     if get_origin(field.plain) is not tuple:
         return _converted(value, field.type, field.words)
     if not isinstance(value, list | tuple):

@@ -1,11 +1,13 @@
 """What an agent wants of a whole node: its pods one by one, and what stands above them."""
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from memqos.agent.core.claims import Claims, left_out, levels, without_reservation
 from memqos.agent.core.desires import Desires, Wish
 from memqos.agent.core.guarding import Guard
 from memqos.agent.core.known import Cgroups
+from memqos.agent.core.notices import Notice
 from memqos.api.pod import Pod
 from memqos.api.shape import containers_of
 from memqos.plan.changes import number, stored
@@ -14,13 +16,23 @@ from memqos.plan.names import outer
 from memqos.plan.setting import Settings
 from memqos.plan.tree import Cgroup, Level, by_file, cgroup_uid, reserved_cgroups
 
+if TYPE_CHECKING:
+    from memqos.agent.core.bindings import Bindings
+
 
 class Aims:
     """The pods of a node and what is wanted of them; told what is there, whom to leave out."""
 
-    def __init__(self, desires: Desires, cgroups: Cgroups, guard: Guard | None = None) -> None:
+    def __init__(
+        self,
+        desires: Desires,
+        cgroups: Cgroups,
+        guard: Guard | None = None,
+        bindings: "Bindings | None" = None,
+    ) -> None:
         ground = desires.ground
         self._guard = guard
+        self.bindings = bindings
         self.desires = desires
         self.configuration = desires.configuration
         self.reserved = tuple(
@@ -73,7 +85,7 @@ class Aims:
         if self._above is not None:
             return frozenset()
         there = self._cgroups.pods
-        ours = [wish for path in there if (wish := self.by_path.get(path)) and self._decides(wish)]
+        ours = [wish for path in there if (wish := self.by_path.get(path)) and self.decides(wish)]
         mine = {wish.path for wish in ours}
         taken = sum(
             [self._cgroups.number(path, "memory.min") for path in there if path not in mine]
@@ -102,9 +114,19 @@ class Aims:
         cgroups = wish.cgroups
         if self._guard is not None:
             cgroups = tuple([self._guard.applied(each) for each in cgroups])
+        if self.bindings is not None:
+            cgroups = self.bindings.applied(pod, cgroups)
         if pod not in self.left_out:
             return cgroups
         return tuple(without_reservation(each, wish.claims[0], self.limit) for each in cgroups)
+
+    def notices(self, pod: str) -> tuple[Notice, ...]:
+        """What the author of a pod should know."""
+        wish = self.by_path.get(pod)
+        if wish is None:
+            return ()
+        bindings = () if self.bindings is None else self.bindings.notices.get(pod, ())
+        return (*wish.notices, *bindings)
 
     def names(self, path: str, pod: str) -> bool:
         """Whether the source has told of a cgroup of a pod; what is not selected needs no names."""
@@ -169,7 +191,7 @@ class Aims:
         claims: dict[str, Claims] = {}
         for path in self._cgroups.pods:
             wish = self.by_path.get(path)
-            if wish is not None and self._decides(wish):
+            if wish is not None and self.decides(wish):
                 minimum, low = wish.claims
                 claims[path] = Claims(0 if path in self.left_out else minimum, low)
             else:
@@ -177,7 +199,7 @@ class Aims:
                 claims[path] = Claims(*found)
         return claims
 
-    def _decides(self, wish: Wish) -> bool:
+    def decides(self, wish: Wish) -> bool:
         """Whether the plan, not the present value, says what a pod claims."""
         observing = self.configuration.mode == "observe"
         return wish.mode == "enforce" or (observing and wish.mode is not None)

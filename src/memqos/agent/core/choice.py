@@ -1,6 +1,7 @@
 """Which of the changes that are due may be written now."""
 
 from collections.abc import Sequence
+from typing import Final
 
 import msgspec
 
@@ -10,7 +11,11 @@ from memqos.agent.core.known import Cgroups
 from memqos.agent.core.pacing import rung
 from memqos.agent.core.schedule import Schedule
 from memqos.plan.changes import Change, number
+from memqos.plan.mems import MEMS
 from memqos.plan.tree import Cgroup
+
+_MOVED_AT_ONCE: Final = 16 << 20
+"""Bytes that move to other NUMA nodes so fast that nobody has to wait."""
 
 
 class Choice(msgspec.Struct, frozen=True):
@@ -42,6 +47,12 @@ def choose(
             or (change.file == "memory.min" and pod in waiting)
         ):
             continue
+        if change.file == MEMS and cgroups.number(change.path, "memory.current") > _MOVED_AT_ONCE:
+            # So is one that waits until its memory has moved.
+            if is_steep and pod is not None:
+                schedule.look_at(pod, now)
+                continue
+            is_steep = True
         if change.file != "memory.high" or change.raises:
             chosen.append(change)
             continue

@@ -5,12 +5,15 @@ from typing import Final
 import msgspec
 
 from memqos.agent.configuration import Configuration, Mode
+from memqos.agent.core.notices import Notice
 from memqos.agent.core.overrides import overrides_of
 from memqos.api.in_force import is_terminal
+from memqos.api.kubelet import STATIC
 from memqos.api.pod import Pod
 from memqos.converge.planning import Ground
 from memqos.errors import InputError
 from memqos.plan.changes import stored
+from memqos.plan.mems import MEMS
 from memqos.plan.pod import PodPlan
 from memqos.plan.semantics import Planner
 from memqos.plan.setting import MAX, Rule, Setting, Settings
@@ -19,7 +22,9 @@ from memqos.plan.tree import Cgroup, Unresolved, cgroup_uid, pod_cgroups, pod_ke
 
 PROTECTION: Final = ("memory.min", "memory.low")
 FILES: Final = (*PROTECTION, "memory.high")
-"""What an agent writes."""
+"""What an agent writes of every cgroup it looks after."""
+KEPT: Final = (*FILES, MEMS)
+"""The same and, where it is asked to, what binds containers to NUMA nodes."""
 
 NEVER_THROTTLED: Final = Rule(
     "memqos/never-throttled", "system-critical pods and memqos itself are never throttled", "memqos"
@@ -48,6 +53,7 @@ class Wish(msgspec.Struct, frozen=True):
     """What the kubelet alone would want."""
     claims: tuple[int, int] = (0, 0)
     """The pod's memory.min and memory.low."""
+    notices: tuple[Notice, ...] = ()
 
 
 class Desires:
@@ -108,7 +114,20 @@ class Desires:
             granted.refused,
             plan,
             self._claims(cgroups),
+            self._notices(pod),
         )
+
+    def _notices(self, pod: Pod) -> tuple[Notice, ...]:
+        """KEP-2837 wants it told where pod-level resources keep memory from being aligned."""
+        numa, kubelets = self.configuration.numa, self.ground.config.memory_manager_policy
+        if pod.spec.resources is None or (numa != "allocate" and kubelets != STATIC):
+            return ()
+        from memqos.numa.arriving import arriving
+        from memqos.numa.unaligned import NOTICE, REMEDY, unaligned
+
+        release = self.ground.terms.release
+        found = unaligned([arriving(pod, release)], release)
+        return tuple([Notice("NumaUnaligned", NOTICE, REMEDY) for _ in found])
 
     def _plan(
         self, pod: Pod, factor: float | None = None, policy: Policy | None = None

@@ -1,6 +1,6 @@
 """What an agent knows of a node's cgroups: as last seen, and what it holds there."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import msgspec
@@ -32,6 +32,14 @@ class Seen(NamedTuple):
     refused: dict[str, str]
     """File or folder → why it could not be read, though it is there."""
     signs: Signs = Signs()
+
+
+class Checkpoint(NamedTuple):
+    """A kubelet's memory_manager_state as it was read."""
+
+    name: str
+    text: str | None
+    """None where it is not there."""
 
 
 class Changed(NamedTuple):
@@ -73,6 +81,10 @@ class Cgroups:
         if pod in self.pods:
             yield pod
             yield from self.pods[pod]
+
+    def contents(self, paths: Iterable[str]) -> dict[str, dict[str, str]]:
+        """The files of those cgroups that are known."""
+        return {path: self.by_path[path].files for path in paths if path in self.by_path}
 
     def number(self, path: str, file: str) -> int:
         """A value as last seen; 0 where it is not known, or not a number."""

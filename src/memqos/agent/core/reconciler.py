@@ -6,14 +6,14 @@ which turns what was read into steps, and `settle` with what came of them.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from memqos.agent.core.aims import Aims
 from memqos.agent.core.choice import Choice, choose
-from memqos.agent.core.desires import FILES, Desires, Wish
+from memqos.agent.core.desires import FILES, KEPT, Desires, Wish
 from memqos.agent.core.drift import YOUNG, Drift, Facts, Fights, Signposts, attribute
 from memqos.agent.core.guarding import Guard
-from memqos.agent.core.known import Cgroups, Changed, Known, Seen
+from memqos.agent.core.known import Cgroups, Changed, Checkpoint, Known, Seen
 from memqos.agent.core.returns import Returns
 from memqos.agent.core.schedule import AGAIN, Due, Schedule
 from memqos.agent.tally import Tally
@@ -31,8 +31,12 @@ from memqos.converge.steps import Moved, Step
 from memqos.converge.values import shown
 from memqos.converge.writing import FAILED, Result
 from memqos.plan.changes import Change, compare, parts
+from memqos.plan.mems import MEMS
 from memqos.plan.names import inner
 from memqos.plan.tree import Cgroup, Level, Tree
+
+if TYPE_CHECKING:
+    from memqos.agent.core.bindings import Bindings
 
 READ: Final = (*FILES, "memory.max", "memory.current")
 """What is read of every cgroup."""
@@ -47,6 +51,7 @@ class Scope(NamedTuple):
     """Cgroups to read with all that is in them."""
     alone: tuple[str, ...]
     """Cgroups to read by themselves."""
+    files: tuple[str, ...] = READ
 
 
 class Reconciler:
@@ -68,24 +73,38 @@ class Reconciler:
         self._choice = Choice()
         self._unnamed: dict[str, float] = {}
         self._affected: frozenset[str] = frozenset()
-        self._want(desires, now)
+        self._noticed: dict[str, frozenset[str]] = {}
+        self.bindings: Bindings | None = None
+        """Containers to be bound to NUMA nodes, where that is asked for."""
+        self._want(desires, self._bindings(desires, self.cgroups), now)
 
     def follow(self, desires: Desires, now: float) -> None:
         """Want something else from now on."""
         pods, is_told = self.told, self.aims.is_told
-        if desires.names != self.cgroups.names:
-            self.cgroups = Cgroups(desires.names)
+        same = desires.names == self.cgroups.names
+        cgroups = self.cgroups if same else Cgroups(desires.names)
+        # It may be refused, and then all is as before.
+        bindings = self._bindings(desires, cgroups)
+        self.cgroups = cgroups
         for known in self.cgroups.by_path.values():
             known.held = {}
         self.pending.clear()
-        self._want(desires, now)
+        self._want(desires, bindings, now)
         if is_told:
             self.accept(pods, now)
 
-    def _want(self, desires: Desires, now: float) -> None:
+    def _bindings(self, desires: Desires, cgroups: Cgroups) -> "Bindings | None":
+        if desires.configuration.numa == "off":
+            return None
+        from memqos.agent.core.bindings import bindings_of
+
+        return bindings_of(desires, cgroups, self.tally, self.bindings)
+
+    def _want(self, desires: Desires, bindings: "Bindings | None", now: float) -> None:
         self.desires = desires
         self.configuration = desires.configuration
-        self.aims = Aims(desires, self.cgroups, self.guard)
+        self.bindings = bindings
+        self.aims = Aims(desires, self.cgroups, self.guard, bindings)
         self.fights = Fights(self.configuration.fight)
         self.schedule = Schedule(now, polls=self.configuration.mode == "enforce")
         self._returns = Returns(self.cgroups, self.schedule, self.tally)
@@ -97,10 +116,16 @@ class Reconciler:
         self.told = tuple(pods)
         for wish in self.aims.accept(self.told):
             if wish.path is None or self.aims.by_path.get(wish.path) is wish:
-                tell_of_wish(self.tally, wish, self.desires.ground)
+                tell_of_wish(self.tally, wish)
             if wish.path is not None:
                 self._take_up(wish.path)
                 self.schedule.look_at(wish.path, now)
+
+    def heard(self, checkpoint: Checkpoint, now: float) -> None:
+        """The kubelet's memory_manager_state was looked at."""
+        if self.bindings is not None:
+            for pod in self.bindings.heard(checkpoint):
+                self.schedule.look_at(pod, now)
 
     def appeared(self, path: str, now: float) -> None:
         """A cgroup was made."""
@@ -137,10 +162,13 @@ class Reconciler:
     def scope(self, now: float) -> Scope:
         """What to read: the cgroups above the pods always, else what is due."""
         self._pods = self.schedule.take_pods(now)
-        names = self.desires.names
+        names, bindings = self.desires.names, self.bindings
+        files = READ if bindings is None else (*READ, MEMS)
         if self._due.whole:
-            return Scope((names.kubepods,), tuple(each.path for each in self.aims.reserved))
-        return Scope(tuple(sorted(self._pods)), names.levels)
+            above = () if bindings is None else bindings.above
+            alone = [*above, *[each.path for each in self.aims.reserved]]
+            return Scope((names.kubepods,), tuple(alone), files)
+        return Scope(tuple(sorted(self._pods)), names.levels, files)
 
     def judge(self, seen: Seen, now: float) -> tuple[Step, ...]:
         """What to write, given what was read of the scope."""
@@ -152,6 +180,9 @@ class Reconciler:
         affected = self._take_in(seen, now)
         other = self.aims.reconsider()
         tell_left_out(self.tally, self.aims, other)
+        if self.bindings is not None:
+            other |= self.bindings.update(affected, self.aims)
+        self._notify(affected | other | self._pods)
         self._affected = frozenset(affected | other)
         tree = {each.path: each for pod in self._affected for each in self.aims.of(pod)}
         tree |= {each.path: each for each in self.aims.above}
@@ -200,6 +231,18 @@ class Reconciler:
         )
         for pod in self._choice.waiting:
             self.schedule.look_at(pod, now if given_up else now + AGAIN)
+
+    def _notify(self, pods: Iterable[str]) -> None:
+        """Tell what the authors of pods should know, and each only once."""
+        for pod in pods:
+            notices = self.aims.notices(pod)
+            told = self._noticed.pop(pod, frozenset())
+            for notice in notices:
+                if notice.reason not in told:
+                    wish = self.aims.by_path[pod]
+                    self.tally.notice(wish.key, wish.pod, notice)
+            if notices:
+                self._noticed[pod] = frozenset([notice.reason for notice in notices])
 
     # What was seen.
 
@@ -286,9 +329,12 @@ class Reconciler:
                 known.right_at = now
                 known.held |= {
                     file: known.files[file]
-                    for file in FILES
+                    for file in KEPT
                     if file in known.files and file not in files
                 }
+                if MEMS not in cgroup.settings:
+                    # Bound by others, or not at all: whatever they do with it is no drift.
+                    known.held.pop(MEMS, None)
 
     def _left(self) -> Iterator[str]:
         """The cgroups, of those looked at, that memqos does not write to."""
@@ -328,6 +374,9 @@ class Reconciler:
     def _written(self, change: Change, known: Known, now: float) -> None:
         value = shown(change.file, change.new, self.desires.page_size)
         known.files[change.file] = known.held[change.file] = value
+        if change.file == MEMS and not value:
+            # With processes in it a cgroup keeps a list, and that of all nodes will do.
+            del known.held[MEMS]
         known.right_at = now
         tell_written(self.tally, change, value)
         rest = [
@@ -368,6 +417,8 @@ class Reconciler:
             self.fights.forget(each)
             self.pending.pop(each, None)
             self._returns.forget(each)
-            for file in FILES:
+            for file in KEPT:
                 self.drifts.pop((each, file), None)
+        if self.bindings is not None and path not in self.cgroups.pods:
+            self.bindings.vanished(path)
         self.aims.claims_changed()

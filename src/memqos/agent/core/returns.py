@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from memqos.agent.core.desires import FILES
+from memqos.agent.core.desires import KEPT
 from memqos.agent.core.known import Cgroups
 from memqos.agent.core.schedule import Schedule
 from memqos.agent.tally import Tally
@@ -34,7 +34,7 @@ class Returns:
             if known is None:
                 continue
             for file, found in known.files.items():
-                debt = debts.get((path, file, known.identity)) if file in FILES else None
+                debt = debts.get((path, file, known.identity)) if file in KEPT else None
                 if debt is None:
                     continue
                 if found == debt.original or found in debt.ours:

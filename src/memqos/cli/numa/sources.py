@@ -1,6 +1,7 @@
 """The node a `numa` command looks at: its machine, its state file, its pods and its kubelet."""
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 
@@ -29,6 +30,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 THIS_MACHINE: Final = "this machine"
 STATE_FILE: Final = "memory_manager_state"
+_SAYS_NUMA: Final = re.compile(rb"""^\s*(\{\s*)?["']?numa["']?\s*:""", re.MULTILINE)
+_MACHINE_FILE: Final = (
+    "one lists NUMA nodes, as numa: [{id: 0, memory: 64Gi}] does; "
+    "memqos numa show -o yaml prints that of a machine"
+)
 
 
 class Site(msgspec.Struct, frozen=True):
@@ -92,13 +98,24 @@ def machine_from(path: str) -> NumaMachine:
     name, data = load_one(path)
     document = next(iter(read(data, name)))
     if isinstance(document, InputError):
-        raise document
+        raise document if _SAYS_NUMA.search(data) else _no_machine(document)
     if is_snapshot(document.data):
         return _of_snapshot(path, None, None, with_state=False).machine
     if "numa" not in document.data:
-        what = f"the file holds a {document.kind}" if document.kind else "no numa in this file"
-        raise document.refused(what, hint="a machine file starts like numa: [{id: 0, memory: …")
+        what = f"it holds a {document.kind}" if document.kind else "there is no numa in it"
+        raise _no_machine(document.refused(what))
     return machine_of_file(document)
+
+
+def _no_machine(error: InputError) -> InputError:
+    """A file that is something else; what is wrong with it as YAML is of little use then."""
+    return InputError(
+        f"not a machine file: {error.what}",
+        file=error.file,
+        line=error.line,
+        column=error.column,
+        hint=_MACHINE_FILE,
+    )
 
 
 def machine_beside(path: str, loaded: Loaded | None) -> NumaMachine:

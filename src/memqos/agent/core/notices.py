@@ -1,0 +1,22 @@
+"""What the author of a pod should know of it, told once."""
+
+from typing import Literal
+
+import msgspec
+
+Reason = Literal["NumaUnaligned", "NumaRefused", "NumaUnknown", "NumaBeyondParent"]
+"""Why a pod's memory is not bound to NUMA nodes:
+
+NumaUnaligned     its pod-level resources are ignored for alignment
+NumaRefused       no nodes have room for it by the rules
+NumaUnknown       the kubelet's state does not know it
+NumaBeyondParent  a cgroup above it, or the machine, does not have its nodes
+"""
+
+
+class Notice(msgspec.Struct, frozen=True):
+    """One thing to know of a pod."""
+
+    reason: Reason
+    what: str
+    hint: str | None = None
