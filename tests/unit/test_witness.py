@@ -37,6 +37,10 @@ PLANNED = 96
 LIMIT = 128
 
 
+WATCHING: list["Watched"] = []
+"""Nodes whose records may still be written."""
+
+
 class Watched:
     """A node with an agent that looks at its containers every few seconds."""
 
@@ -58,6 +62,7 @@ class Watched:
         self.bed.settle()
         self.bed.kernel.set(self.path, "memory.max", str(LIMIT * MI))
         self.events = self.stalled = 0
+        WATCHING.append(self)
 
     def lives(self, seconds: int, *, stuck: bool = False, anon: int = 40) -> None:
         """Every two seconds a look, and a pass if one is due."""
@@ -92,6 +97,8 @@ class Watched:
 def folder() -> Iterator[Path]:
     with memory_folder() as made:
         yield made
+        while WATCHING:
+            WATCHING.pop().witness.close()
 
 
 def test_a_stuck_container_is_let_on_and_reined_in_again(folder: Path) -> None:

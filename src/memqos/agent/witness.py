@@ -99,6 +99,7 @@ class Witness:
         self._pruned_at: float | None = None
         self._writer = ThreadPoolExecutor(1, "memqos-records")
         self._writing: Future[None] | None = None
+        self._is_closed = False
 
     def look(self, core: Reconciler, now: float) -> None:
         """See what has become of the containers, and what to do about it."""
@@ -197,7 +198,10 @@ class Witness:
             core.tally.say("warning", f"events of containers have to be read: {self._unheard}")
 
     def close(self) -> None:
-        """Have all that was seen on the disk."""
+        """Have all that was seen on the disk; it may be called again."""
+        if self._is_closed:
+            return
+        self._is_closed = True
         self.deaths.end(self._meminfo(), int(self._unix() * 1000), lambda path: None)
         self.deaths.close()
         if self.recorder is not None:
