@@ -72,14 +72,14 @@ def test_a_pod_that_is_reached_no_longer_has_its_values_back(
     said = node.said("given back")
     assert {event.fields["place"] for event in said} >= {f"{node.container}/{HIGH}"}
     assert node.core.tally.returned == {(LOW, "written"): 2, (HIGH, "written"): 1}
-    assert not node.core.drifts
+    assert not node.core.foreign.drifts
 
 
 def test_a_pod_that_asks_to_be_observed_has_its_values_back(node: Node) -> None:
     node.annotate(OBSERVE)
     node.wait(61)
     assert node.are_as_before(node.web)
-    assert not node.core.drifts
+    assert not node.core.foreign.drifts
     node.annotate({})
     node.wait(61)
     assert node.mi(node.container, HIGH) == 96

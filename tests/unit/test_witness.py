@@ -127,7 +127,7 @@ def test_what_the_guard_set_is_no_drift_and_is_kept(folder: Path) -> None:
     node.lives(40, stuck=True)
     node.bed.wait(120)
     assert node.high() == LIMIT
-    assert not node.bed.core.drifts
+    assert not node.bed.core.foreign.drifts
 
 
 @pytest.mark.parametrize("steps", [1, 2, 4])

@@ -186,7 +186,7 @@ def _about_work(core: Reconciler) -> Iterator[Family]:
         names.LEFT_ALONE,
         [
             Sample(_with_file(_labels_at(core, path), file), 1)
-            for path, file in tuple(core.fights.left_alone)
+            for path, file in tuple(core.foreign.fights.left_alone)
         ],
     )
     yield _family(

@@ -42,11 +42,11 @@ def state(status: Status, now: float) -> dict[str, Any]:
                 "evidence": each.evidence,
                 "age": round(now - each.at, 1),
             }
-            for each in tuple(core.drifts.values())
+            for each in tuple(core.foreign.drifts.values())
         ],
         "leftAlone": [
             {"path": path, "file": file, "cause": each.cause}
-            for (path, file), each in tuple(core.fights.left_alone.items())
+            for (path, file), each in tuple(core.foreign.fights.left_alone.items())
         ],
     }
 

@@ -128,6 +128,10 @@ class Aims:
         bindings = () if self.bindings is None else self.bindings.notices.get(pod, ())
         return (*wish.notices, *bindings)
 
+    def wish_of(self, pod: str | None) -> Wish | None:
+        """What is wanted of the pod whose cgroup this is, if it is one's."""
+        return None if pod is None else self.by_path.get(pod)
+
     def names(self, path: str, pod: str) -> bool:
         """Whether the source has told of a cgroup of a pod; what is not selected needs no names."""
         wish = self.by_path.get(pod)

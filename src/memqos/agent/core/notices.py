@@ -1,5 +1,6 @@
 """What the author of a pod should know of it, told once."""
 
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
@@ -20,3 +21,17 @@ class Notice(msgspec.Struct, frozen=True):
     reason: Reason
     what: str
     hint: str | None = None
+
+
+class Notified:
+    """What has been told of each pod."""
+
+    def __init__(self) -> None:
+        self._reasons: dict[str, frozenset[Reason]] = {}
+
+    def new(self, pod: str, notices: Sequence[Notice]) -> list[Notice]:
+        """Those of a pod's notices that were not there before."""
+        told = self._reasons.pop(pod, frozenset())
+        if notices:
+            self._reasons[pod] = frozenset([notice.reason for notice in notices])
+        return [notice for notice in notices if notice.reason not in told]

@@ -10,20 +10,15 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from memqos.agent.core.aims import Aims
 from memqos.agent.core.choice import Choice, choose
-from memqos.agent.core.desires import FILES, KEPT, Desires, Wish
-from memqos.agent.core.drift import YOUNG, Drift, Facts, Fights, Signposts, attribute
+from memqos.agent.core.desires import FILES, KEPT, Desires
+from memqos.agent.core.foreign import Foreign
 from memqos.agent.core.guarding import Guard
-from memqos.agent.core.known import Cgroups, Changed, Checkpoint, Known, Seen
+from memqos.agent.core.known import Cgroups, Checkpoint, Known, Seen
+from memqos.agent.core.notices import Notified
 from memqos.agent.core.returns import Returns
 from memqos.agent.core.schedule import AGAIN, Due, Schedule
 from memqos.agent.tally import Tally
-from memqos.agent.telling import (
-    announce_contested,
-    announce_written,
-    tell_left_out,
-    tell_of_wish,
-    tell_written,
-)
+from memqos.agent.telling import announce_written, tell_left_out, tell_of_wish, tell_written
 from memqos.api.pod import Pod
 from memqos.converge.owed import Debts, Owed
 from memqos.converge.rollback import RolledBack
@@ -33,7 +28,7 @@ from memqos.converge.writing import FAILED, Result
 from memqos.plan.changes import Change, compare, parts
 from memqos.plan.mems import MEMS
 from memqos.plan.names import inner
-from memqos.plan.tree import Cgroup, Level, Tree
+from memqos.plan.tree import Cgroup, Tree
 
 if TYPE_CHECKING:
     from memqos.agent.core.bindings import Bindings
@@ -65,18 +60,16 @@ class Reconciler:
         self.cgroups = Cgroups(desires.names)
         self.pending: dict[str, tuple[Change, ...]] = {}
         """Path → what is not as planned there."""
-        self.drifts: dict[tuple[str, str], Drift] = {}
-        """The last one of each file."""
-        self._signposts = Signposts()
         self._due = Due()
         self._pods: frozenset[str] = frozenset()
         self._choice = Choice()
         self._unnamed: dict[str, float] = {}
         self._affected: frozenset[str] = frozenset()
-        self._noticed: dict[str, frozenset[str]] = {}
+        self._notified = Notified()
         self.bindings: Bindings | None = None
         """Containers to be bound to NUMA nodes, where that is asked for."""
         self._want(desires, self._bindings(desires, self.cgroups), now)
+        self.foreign = Foreign(self.tally, self.aims, self.configuration.fight)
 
     def follow(self, desires: Desires, now: float) -> None:
         """Want something else from now on."""
@@ -90,6 +83,7 @@ class Reconciler:
             known.held = {}
         self.pending.clear()
         self._want(desires, bindings, now)
+        self.foreign.follow(self.aims, self.configuration.fight)
         if is_told:
             self.accept(pods, now)
 
@@ -105,7 +99,6 @@ class Reconciler:
         self.configuration = desires.configuration
         self.bindings = bindings
         self.aims = Aims(desires, self.cgroups, self.guard, bindings)
-        self.fights = Fights(self.configuration.fight)
         self.schedule = Schedule(now, polls=self.configuration.mode == "enforce")
         self._returns = Returns(self.cgroups, self.schedule, self.tally)
 
@@ -174,7 +167,7 @@ class Reconciler:
         """What to write, given what was read of the scope."""
         for what, why in seen.refused.items():
             self.tally.fail("read", f"{what}: {why}")
-        if self._signposts.notice(seen.signs, now) and self.desires.names.driver == "systemd":
+        if self.foreign.reloaded(seen.signs, now) and self.desires.names.driver == "systemd":
             # systemd takes back what it was not told of, on every unit.
             self.schedule.resync_at = now
         affected = self._take_in(seen, now)
@@ -182,7 +175,10 @@ class Reconciler:
         tell_left_out(self.tally, self.aims, other)
         if self.bindings is not None:
             other |= self.bindings.update(affected, self.aims)
-        self._notify(affected | other | self._pods)
+        for pod in affected | other | self._pods:
+            for notice in self._notified.new(pod, self.aims.notices(pod)):
+                wish = self.aims.by_path[pod]
+                self.tally.notice(wish.key, wish.pod, notice)
         self._affected = frozenset(affected | other)
         tree = {each.path: each for pod in self._affected for each in self.aims.of(pod)}
         tree |= {each.path: each for each in self.aims.above}
@@ -195,7 +191,9 @@ class Reconciler:
         self._note(
             [part for each in tree.values() for part in parts(each, there, names)], changes, now
         )
-        self._choice = choose(changes, self.aims, self.cgroups, self.schedule, self.fights, now)
+        self._choice = choose(
+            changes, self.aims, self.cgroups, self.schedule, self.foreign.fights, now
+        )
         return tuple(Step(change, known[change.path].identity) for change in self._choice.changes)
 
     def returns(self, debts: Debts, now: float) -> tuple[Owed, ...]:
@@ -232,18 +230,6 @@ class Reconciler:
         for pod in self._choice.waiting:
             self.schedule.look_at(pod, now if given_up else now + AGAIN)
 
-    def _notify(self, pods: Iterable[str]) -> None:
-        """Tell what the authors of pods should know, and each only once."""
-        for pod in pods:
-            notices = self.aims.notices(pod)
-            told = self._noticed.pop(pod, frozenset())
-            for notice in notices:
-                if notice.reason not in told:
-                    wish = self.aims.by_path[pod]
-                    self.tally.notice(wish.key, wish.pod, notice)
-            if notices:
-                self._noticed[pod] = frozenset([notice.reason for notice in notices])
-
     # What was seen.
 
     def _take_in(self, seen: Seen, now: float) -> set[str]:
@@ -259,7 +245,7 @@ class Reconciler:
         for path in new:
             self._arrived(path, now)
         for each in changed:
-            self._drifted(each, now)
+            self.foreign.changed(each, now)
         self._unnamed = {
             path: since
             for path, since in self._unnamed.items()
@@ -286,28 +272,6 @@ class Reconciler:
         """Whether the source has told of a cgroup, or it is gone."""
         known = self.cgroups.by_path.get(path)
         return known is None or known.pod is None or self.aims.names(path, known.pod)
-
-    def _drifted(self, changed: Changed, now: float) -> None:
-        known = changed.cgroup
-        if now - known.first_seen < YOUNG:
-            return
-        cause, evidence = attribute(
-            Facts(
-                self._level(changed.path, known),
-                changed.path,
-                changed.found,
-                known.right_at,
-                self._signposts.happened,
-                self.aims.kubelet_wants(changed.path, changed.file, known.pod),
-                changed.limit_moved,
-            )
-        )
-        drift = Drift(changed.path, changed.file, changed.held, changed.found, cause, evidence, now)
-        self.drifts[changed.path, changed.file] = drift
-        self.tally.drifted(drift)
-        if self.fights.changed(drift):
-            self.tally.gave_in(drift, self.configuration.fight)
-            announce_contested(self.tally, self._wish(known), drift)
 
     def _note(self, tree: Sequence[Cgroup], changes: Sequence[Change], now: float) -> None:
         """Hold what is as it should be, and remember what is not."""
@@ -389,11 +353,8 @@ class Reconciler:
         if any(each.file == change.file for each in rest):
             self._ramp_on(change.path, now)
         else:
-            drift = self.drifts.get((change.path, change.file))
-            announce_written(self.tally, self._wish(known), change, value, drift)
-
-    def _wish(self, known: Known) -> Wish | None:
-        return None if known.pod is None else self.aims.by_path.get(known.pod)
+            drift = self.foreign.drifts.get((change.path, change.file))
+            announce_written(self.tally, self.aims.wish_of(known.pod), change, value, drift)
 
     def _ramp_on(self, path: str, now: float) -> None:
         at = now + self.configuration.ramp.interval
@@ -404,21 +365,12 @@ class Reconciler:
         if pod is not None:
             self.schedule.look_at(pod, now)
 
-    def _level(self, path: str, known: Known) -> Level:
-        if known.pod is not None:
-            return "pod" if path == known.pod else "container"
-        if any(path == each.path for each in self.aims.reserved):
-            return "reserved"
-        return "kubepods" if path == self.desires.names.kubepods else "qos"
-
     def _forget(self, path: str) -> None:
         for each in self.cgroups.drop(path):
             self.schedule.forget(each)
-            self.fights.forget(each)
+            self.foreign.forget(each)
             self.pending.pop(each, None)
             self._returns.forget(each)
-            for file in KEPT:
-                self.drifts.pop((each, file), None)
         if self.bindings is not None and path not in self.cgroups.pods:
             self.bindings.vanished(path)
         self.aims.claims_changed()
