@@ -12,7 +12,7 @@ import pytest
 from tests.fakes.agent import MI, Bed, a_pod, container_paths, pod_path
 from tests.fakes.apiserver import FakeApiServer, fake_api_server
 from tests.fakes.node import memory_folder
-from tests.unit.test_witness import Watched
+from tests.unit.test_witness import Watched, end_watching
 
 from memqos.agent.announcing import GATHER, Announcer
 from memqos.agent.configuration import Fight, Source
@@ -41,6 +41,7 @@ reservedMemory: [{numaNode: 0, limits: {memory: 1Gi}}]
 def folder() -> Iterator[Path]:
     with memory_folder() as made:
         yield made
+        end_watching()
 
 
 def announced(bed: Bed) -> list[tuple[str, str]]:

@@ -97,8 +97,13 @@ class Watched:
 def folder() -> Iterator[Path]:
     with memory_folder() as made:
         yield made
-        while WATCHING:
-            WATCHING.pop().witness.close()
+        end_watching()
+
+
+def end_watching() -> None:
+    """Nothing is written any more, so that the folder can go."""
+    while WATCHING:
+        WATCHING.pop().witness.close()
 
 
 def test_a_stuck_container_is_let_on_and_reined_in_again(folder: Path) -> None:

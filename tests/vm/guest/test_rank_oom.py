@@ -33,7 +33,7 @@ ROUNDS = {
         "guaranteed": (-997, 80),
         "burstable": (800, 60),
         "burstable-2": (900, 40),
-        "sandbox": (-998, 0),
+        "sandbox": (-998, 1),
     },
     "besteffort, though it is smaller": {"burstable": (850, 50), "besteffort": (1000, 24)},
 }
@@ -79,8 +79,7 @@ def test_a_cgroup_with_oom_group_dies_as_the_ranking_says(cgroup: Cgroup) -> Non
 
 def _holding(cgroup: Cgroup, oom_score_adj: int, size: int) -> Workload:
     workload = cgroup.workload(oom_score_adj=oom_score_adj)
-    if size:
-        workload.hold(size * MI)
+    workload.hold(size * MI)
     return workload
 
 
