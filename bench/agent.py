@@ -31,6 +31,8 @@ PODS = 250
 SIZES = (50, 250, 1000)
 SECONDS = 120
 SCRAPE = 30
+SETTLING = 15
+"""Seconds in which an agent that was just started writes its values and first records."""
 NEW_PODS = 200
 ASKED_CPU, ASKED_MB = 1.0, 60
 KERNEL = {
@@ -167,6 +169,7 @@ def serve(folder: Path) -> None:
 
 def _steady(child: _Child) -> str:
     """Averaged over two minutes, which hold two resyncs, with a scrape every thirty seconds."""
+    time.sleep(SETTLING)
     child.get("/metrics")
     before, begun = child.cpu, time.monotonic()
     for _ in range(SECONDS // SCRAPE):
