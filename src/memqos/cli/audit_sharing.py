@@ -18,8 +18,8 @@ from memqos.plan.terms import Terms
 if TYPE_CHECKING:
     from memqos.host.crew import Crew
 
-_AHEAD: Final = 2
-"""Blocks given to another process at a time, so that it never waits."""
+_AHEAD: Final = 6
+"""Blocks given to another process at a time, so that it never waits while this one is busy."""
 
 Quick = tuple[Taken, Size]
 """What came of a block that was read the quick way, and how far it moves on."""
