@@ -10,6 +10,7 @@ import pytest
 from tests.fakes.agent import KUBELET, LEVELS, MEMORY, MI, Bed, a_pod
 from tests.fakes.apiserver import FakeApiServer, fake_api_server, pod
 from tests.fakes.asking import with_openssl
+from tests.fakes.kubeconfig import lead_to
 from tests.fakes.kubelet import FakeKubelet, Identity, fake_kubelet, self_signed
 from tests.fakes.node import memory_folder
 
@@ -23,14 +24,7 @@ from memqos.host.apiserver.access import Access, Cluster, User
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeApiServer]:
     with fake_api_server() as served:
-        kubeconfig = tmp_path / "config"
-        kubeconfig.write_text(
-            "apiVersion: v1\nkind: Config\ncurrent-context: test\n"
-            f"clusters: [{{name: test, cluster: {{server: '{served.url}'}}}}]\n"
-            "users: [{name: test, user: {}}]\n"
-            "contexts: [{name: test, context: {cluster: test, user: test}}]\n"
-        )
-        monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
+        lead_to(served.url, tmp_path, monkeypatch)
         yield served
 
 

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from tests.fakes.agent import MI, Bed, a_pod, container_paths, pod_path
 from tests.fakes.apiserver import FakeApiServer, fake_api_server
+from tests.fakes.kubeconfig import lead_to
 from tests.fakes.node import memory_folder
 from tests.unit.test_witness import Watched, end_watching
 
@@ -294,14 +295,7 @@ async def _until(step: Callable[[], bool], running: "asyncio.Task[int]") -> None
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeApiServer]:
     with fake_api_server() as served:
-        kubeconfig = tmp_path / "config"
-        kubeconfig.write_text(
-            "apiVersion: v1\nkind: Config\ncurrent-context: test\n"
-            f"clusters: [{{name: test, cluster: {{server: '{served.url}'}}}}]\n"
-            "users: [{name: test, user: {}}]\n"
-            "contexts: [{name: test, context: {cluster: test, user: test}}]\n"
-        )
-        monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
+        lead_to(served.url, tmp_path, monkeypatch)
         monkeypatch.setattr("memqos.agent.announcing.GATHER", 0.3)
         yield served
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tests.commands import ROOT, memqos
 from tests.fakes.apiserver import FakeApiServer, fake_api_server
+from tests.fakes.kubeconfig import lead_to
 
 from memqos.host.apiserver import listing
 
@@ -37,19 +38,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeApiS
             kind = item.pop("kind")
             item.pop("apiVersion", None)
             served.stores[f"{kind.lower()}s"].put(item)
-        config = {
-            "current-context": "dev",
-            "clusters": [
-                {"name": "c", "cluster": {"server": served.url}},
-                {"name": "away", "cluster": {"server": "http://127.0.0.1:1"}},
-            ],
-            "contexts": [
-                {"name": "dev", "context": {"cluster": "c", "namespace": "shop"}},
-                {"name": "away", "context": {"cluster": "away"}},
-            ],
-        }
-        (tmp_path / "config").write_text(json.dumps(config))
-        monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
+        lead_to(served.url, tmp_path, monkeypatch)
         monkeypatch.setattr(listing, "PAGE", 5)
         yield served
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tests.commands import Done, memqos
 from tests.fakes.apiserver import FakeApiServer, fake_api_server, pod
+from tests.fakes.kubeconfig import lead_to
 
 VERSION = b'{"major": "1", "minor": "37", "gitVersion": "v1.37.2"}'
 
@@ -16,20 +17,7 @@ VERSION = b'{"major": "1", "minor": "37", "gitVersion": "v1.37.2"}'
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeApiServer]:
     with fake_api_server() as served:
         served.answers["/version"] = 200, {}, VERSION
-        config = {
-            "current-context": "dev",
-            "clusters": [
-                {"name": "c", "cluster": {"server": served.url}},
-                {"name": "away", "cluster": {"server": "http://127.0.0.1:1"}},
-            ],
-            "contexts": [
-                {"name": "dev", "context": {"cluster": "c", "namespace": "shop"}},
-                {"name": "other", "context": {"cluster": "c"}},
-                {"name": "away", "context": {"cluster": "away"}},
-            ],
-        }
-        (tmp_path / "config").write_text(json.dumps(config))
-        monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
+        lead_to(served.url, tmp_path, monkeypatch)
         yield served
 
 

@@ -1,6 +1,5 @@
 """`memqos why` with what a live cluster tells: a pod's status, and the events about it."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ import pytest
 from tests.commands import Done, memqos
 from tests.fakes import recording
 from tests.fakes.apiserver import FakeApiServer, fake_api_server
+from tests.fakes.kubeconfig import lead_to
 
 KILLED = {
     "reason": "OOMKilled",
@@ -23,19 +23,7 @@ EVICTION = "The node was low on resource: memory. Threshold quantity: 200Mi, ava
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeApiServer]:
     with fake_api_server() as served:
-        config = {
-            "current-context": "dev",
-            "clusters": [
-                {"name": "c", "cluster": {"server": served.url}},
-                {"name": "away", "cluster": {"server": "http://127.0.0.1:1"}},
-            ],
-            "contexts": [
-                {"name": "dev", "context": {"cluster": "c", "namespace": "shop"}},
-                {"name": "away", "context": {"cluster": "away"}},
-            ],
-        }
-        (tmp_path / "config").write_text(json.dumps(config))
-        monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
+        lead_to(served.url, tmp_path, monkeypatch)
         yield served
 
 
