@@ -16,7 +16,8 @@ from memqos.release import (
     stage,
     state,
 )
-from memqos.release._gate_facts import ALIASES, DEPENDENCIES, HISTORY
+from memqos.release._gate_dependencies import DEPENDENCIES
+from memqos.release._gate_facts import ALIASES, HISTORY
 
 MINORS = range(OLDEST, NEWEST + 1)
 

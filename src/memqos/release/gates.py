@@ -7,7 +7,8 @@ from typing import Literal, TypeVar
 import msgspec
 
 from memqos.errors import UnsupportedRelease
-from memqos.release._gate_facts import ALIASES, DEPENDENCIES, HISTORY
+from memqos.release._gate_dependencies import DEPENDENCIES
+from memqos.release._gate_facts import ALIASES, HISTORY
 
 T = TypeVar("T")
 
