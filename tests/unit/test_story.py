@@ -200,6 +200,8 @@ def test_page_cache_that_its_own_protection_kept_from_being_reclaimed_is_blamed(
     assert found.rule == "min/protects-own-cache"
     assert "300Mi of page cache could not be reclaimed" in found.evidence[-1]
     assert "placement: pods" in found.remedies[0]
+    counted = chapter(APPEARED, full, Counted(100 * SECOND, "oom_kill", 1))
+    assert (counted.rule, counted.remedies) == (found.rule, found.remedies)
 
 
 def test_a_kill_on_the_whole_node_is_told_with_the_node() -> None:

@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from memqos.api.pod import Container, Pod, ResourceList, ResourceRequirements
+from memqos.api.pod import Container, Pod, PodSpec, ResourceList, ResourceRequirements
 from memqos.api.quantity import Raw, milli_of
 from memqos.api.resources import NOTHING, Amounts, Resources, spelled
 from memqos.errors import InputError
@@ -144,7 +144,11 @@ def is_critical(pod: Pod) -> bool:
 
 def containers_of(pod: Pod) -> Iterable[Container]:
     """All containers in the order of `Shape.parts`."""
-    spec = pod.spec
+    return containers_in(pod.spec)
+
+
+def containers_in(spec: PodSpec) -> Iterable[Container]:
+    """The same, of a pod's specification alone."""
     yield from spec.init_containers or ()
     yield from spec.containers or ()
     yield from spec.ephemeral_containers or ()

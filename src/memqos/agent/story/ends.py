@@ -5,8 +5,8 @@ from typing import Final
 
 from memqos.agent.recorder.records import Counted, Evicted, Killed, Level, Lived, Pressed
 from memqos.agent.story.facts import Facts, duration, size_of
+from memqos.agent.story.rules import AGAINST_EVICTION, EVICTION, against_limit, at_limit
 from memqos.draw.amounts import counted
-from memqos.draw.scale import short_size
 from memqos.findings.chapters import Chapter
 
 _NEAR: Final = 15_000
@@ -53,11 +53,8 @@ def _killed_at_limit(facts: Facts, kill: Killed) -> Chapter:
         "reached" + (f"; {counted(kill.along, 'other')} with it" if kill.along else ""),
         tuple(evidence),
         None,
-        "min/protects-own-cache" if trapped else "max/limit",
-        "a pod at its limit cannot reclaim what its containers' own memory.min protects"
-        if trapped
-        else "a cgroup at memory.max with nothing left to reclaim loses a process",
-        tuple(_against_limit(limit, trapped=trapped)),
+        *at_limit(trapped=trapped),
+        tuple(against_limit(limit, trapped=trapped)),
     )
 
 
@@ -74,17 +71,6 @@ def _is_trapped(level: Level) -> bool:
     """Whether page cache makes up much of a container that protects all of its memory."""
     full = level.max is not None and level.min >= _MOSTLY * level.max
     return full and level.file >= _MUCH * max(1, level.current)
-
-
-def _against_limit(limit: int | None, *, trapped: bool) -> Iterator[str]:
-    if trapped:
-        yield (
-            "protection claimed by the pod instead of its containers (placement: pods), or a "
-            "margin below the limit"
-        )
-        return
-    above = "" if limit is None else f" above {short_size(limit)}"
-    yield f"a memory limit{above}, if it really needs that much, or an end to what grows"
 
 
 def _killed_with_node(facts: Facts, kill: Killed) -> Chapter:
@@ -151,9 +137,8 @@ def counted_kills(facts: Facts) -> Iterator[Chapter]:
             f"killed by the kernel: {counted(record.count, 'process', 'processes')}",
             tuple(evidence),
             None,
-            "max/limit",
-            "a cgroup at memory.max with nothing left to reclaim loses a process",
-            tuple(_against_limit(limit, trapped=trapped)),
+            *at_limit(trapped=trapped),
+            tuple(against_limit(limit, trapped=trapped)),
         )
 
 
@@ -174,12 +159,8 @@ def evictions(facts: Facts) -> Iterator[Chapter]:
             "evicted by the kubelet",
             tuple(evidence),
             None,
-            "eviction/rank",
-            "pods that use more than they request go first, then those of lower priority",
-            (
-                "a memory request no lower than what it uses, or a higher priority "
-                "(memqos rank eviction shows the order)",
-            ),
+            *EVICTION,
+            (AGAINST_EVICTION,),
         )
 
 

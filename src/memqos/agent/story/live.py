@@ -6,11 +6,13 @@ from typing import Final, NamedTuple
 import msgspec
 
 from memqos.agent.story.facts import duration
+from memqos.agent.story.rules import AGAINST_EVICTION, EVICTION, against_limit, at_limit
 from memqos.api.events import CONTROLLER
 from memqos.api.pod import Container
 from memqos.api.pod_past import Condition, Ended, Event, PastContainer, PastPod, milliseconds
 from memqos.api.quantity import Quantity
 from memqos.api.resources import MEMORY
+from memqos.api.shape import containers_in
 from memqos.draw.amounts import counted
 from memqos.draw.scale import short_size
 from memqos.errors import InputError
@@ -45,18 +47,6 @@ _RESIZES: Final = {
     "PodResizePending": "a resize waits",
     "PodResizeInProgress": "a resize is under way",
 }
-_LIMIT_RULE: Final = (
-    "max/limit",
-    "a cgroup at memory.max with nothing left to reclaim loses a process",
-)
-_EVICTION_RULE: Final = (
-    "eviction/rank",
-    "pods that use more than they request go first, then those of lower priority",
-)
-_AGAINST_EVICTION: Final = (
-    "a memory request no lower than what it uses, or a higher priority (memqos rank eviction "
-    "shows the order)"
-)
 
 
 class Told(NamedTuple):
@@ -88,7 +78,7 @@ def woven(
     `uid` is that of the pod the stories are of.
     """
     recorded = {story.container: story for story in stories}
-    specified = {each.name: each for each in _containers(told.pod)}
+    specified = {} if told.pod is None else {c.name: c for c in containers_in(told.pod.spec)}
     events = [event for event in told.events if event.involved_object.uid in told.uids(uid)]
     named = dict.fromkeys([*recorded, *specified, *filter(None, [e.container for e in events])])
     if not named:
@@ -174,11 +164,8 @@ def _killed(ended: Ended, at: int, limit: int | None) -> Chapter:
         )
     else:
         evidence.append(f"its memory limit is {short_size(limit)}")
-        rule = _LIMIT_RULE
-        remedies = (
-            f"a memory limit above {short_size(limit)}, if it really needs that much, or an end "
-            "to what grows",
-        )
+        rule = at_limit()
+        remedies = tuple(against_limit(limit))
     return Chapter(
         at, "killed", "killed by the kernel: out of memory", tuple(evidence), None, *rule, remedies
     )
@@ -201,8 +188,8 @@ def _of_pod(pod: PastPod, events: Iterable[Event]) -> Iterator[Chapter]:
             "evicted by the kubelet",
             (_plain(pod.status.message),) if pod.status.message else (),
             None,
-            *_EVICTION_RULE,
-            (_AGAINST_EVICTION,),
+            *EVICTION,
+            (AGAINST_EVICTION,),
         )
     for each in conditions:
         at = milliseconds(each.last_transition_time)
@@ -247,14 +234,6 @@ def _notes(pod: PastPod | None, container: str, others: dict[str, int]) -> Itera
     if others:
         names = ", ".join(sorted(map(_plain, others)))
         yield f"{counted(sum(others.values()), 'other event')}: {names}"
-
-
-def _containers(pod: PastPod | None) -> list[Container]:
-    if pod is None:
-        return []
-    spec = pod.spec
-    groups = (spec.init_containers, spec.containers, spec.ephemeral_containers)
-    return [each for group in groups for each in group or ()]
 
 
 def _statuses(pod: PastPod) -> dict[str, PastContainer]:
