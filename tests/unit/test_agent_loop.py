@@ -311,6 +311,7 @@ class Command:
             "pods": manifests,
             "cgroup-root": folder / "cgroup",
             "journal": folder / "run",
+            "recorder-folder": folder / "records",
             "kubelet": folder / "kubelet" / "config.yaml",
             "listen": "127.0.0.1:0",
             "state-socket": folder / "state.sock",
