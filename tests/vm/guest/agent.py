@@ -10,9 +10,9 @@ import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
-from tests.vm.guest.support import wait_until
+from tests.vm.guest.support import Cgroup, wait_until
 
 PORT: Final = 9177
 PATIENCE: Final = 300.0
@@ -31,6 +31,13 @@ class Agent:
             f"memoryThrottlingFactor: 0.5\ncgroupDriver: {driver}\n"
         )
         self.agent: subprocess.Popen[str] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.agent is not None:
+            self.end(signal.SIGKILL)
 
     def start(self, **more: object) -> None:
         """Start it, with further options; guard_calm="5s" is --guard-calm 5s."""
@@ -96,6 +103,16 @@ class Agent:
     def roll_back(self) -> None:
         command = [sys.executable, "-m", "memqos.cli.main", "rollback", "--journal"]
         subprocess.run([*command, str(self.folder / "run")], check=True, stdout=subprocess.DEVNULL)
+
+
+class BareNode(Agent):
+    """Bare cgroups laid out as a kubelet does, and an agent beside them."""
+
+    def __init__(self, folder: Path, kubepods: Cgroup) -> None:
+        super().__init__(folder, "cgroupfs")
+        self.kubepods = kubepods
+        self.burstable = kubepods.child("burstable")
+        kubepods.child("besteffort")
 
 
 def asked(path: str, port: int = PORT) -> tuple[int, str]:

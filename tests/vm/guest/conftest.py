@@ -1,5 +1,6 @@
 """A cgroup for each test, taken away with all that is in it."""
 
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,6 +27,12 @@ def kubepods() -> Iterator[Cgroup]:
         yield made
     finally:
         made.remove()
+
+
+@pytest.fixture
+def loopback() -> None:
+    """127.0.0.1, for whoever serves there."""
+    subprocess.run(["busybox", "ifconfig", "lo", "127.0.0.1", "up"], check=True)
 
 
 @pytest.fixture

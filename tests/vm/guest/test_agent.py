@@ -1,13 +1,12 @@
 """An agent on a real kernel: pods come and go, others write, and the agent itself is killed."""
 
 import signal
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.vm.guest.agent import Agent
+from tests.vm.guest.agent import Agent, BareNode
 from tests.vm.guest.owned import dropins, number, scope, systemctl, text
 from tests.vm.guest.runtime import make_cgroups, remove_cgroup
 from tests.vm.guest.support import MI, ROOT, Cgroup, wait_until
@@ -46,14 +45,11 @@ def a_pod(uid: str) -> dict[str, Any]:
     }
 
 
-class Node(Agent):
-    """Bare cgroups laid out as a kubelet does."""
+class Node(BareNode):
+    """Pods of two containers each."""
 
     def __init__(self, folder: Path, kubepods: Cgroup) -> None:
-        super().__init__(folder, "cgroupfs")
-        self.kubepods = kubepods
-        self.burstable = kubepods.child("burstable")
-        kubepods.child("besteffort")
+        super().__init__(folder, kubepods)
         self.pods: dict[str, tuple[Cgroup, list[Cgroup]]] = {}
         self.left: list[Cgroup] = []
         """Cgroups of pods that are not written to any more."""
@@ -104,16 +100,9 @@ def are_default(cgroups: list[Cgroup]) -> bool:
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> Iterator[Node]:
-    subprocess.run(["busybox", "ifconfig", "lo", "127.0.0.1", "up"], check=True)
-    kubepods = Cgroup.at_root("kubepods")
-    made = Node(tmp_path, kubepods)
-    try:
+def node(tmp_path: Path, kubepods: Cgroup, loopback: None) -> Iterator[Node]:
+    with Node(tmp_path, kubepods) as made:
         yield made
-    finally:
-        if made.agent is not None:
-            made.end(signal.SIGKILL)
-        kubepods.remove()
 
 
 def test_pods_come_and_go_while_others_write_and_the_agent_is_killed(node: Node) -> None:

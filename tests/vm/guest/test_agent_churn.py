@@ -4,7 +4,6 @@ The module runs on two machines. On one systemd owns the cgroups, on the other n
 """
 
 import signal
-import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -73,9 +72,8 @@ class Node:
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> Iterator[Node]:
+def node(tmp_path: Path, loopback: None) -> Iterator[Node]:
     """Its pods end with the machine."""
-    subprocess.run(["busybox", "ifconfig", "lo", "127.0.0.1", "up"], check=True)
     has_systemd = Path("/run/systemd/system").exists()
     made = Node(tmp_path, "systemd" if has_systemd else "cgroupfs")
     yield made

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from tests.vm.guest.agent import Agent
+from tests.vm.guest.agent import BareNode
 from tests.vm.guest.pods import file_of
 from tests.vm.guest.support import MI, Cgroup, wait_until
 from tests.vm.harness.topology import Topology
@@ -35,14 +35,11 @@ class Pod(NamedTuple):
     container: Cgroup
 
 
-class Node(Agent):
-    """Bare cgroups, an agent, and its records."""
+class Node(BareNode):
+    """An agent that keeps records."""
 
     def __init__(self, folder: Path, kubepods: Cgroup) -> None:
-        super().__init__(folder, "cgroupfs")
-        self.kubepods = kubepods
-        self.burstable = kubepods.child("burstable")
-        kubepods.child("besteffort")
+        super().__init__(folder, kubepods)
         self.records = folder / "records"
 
     def start(self, **more: object) -> None:
@@ -87,12 +84,9 @@ class Node(Agent):
 
 
 @pytest.fixture
-def node(tmp_path: Path, kubepods: Cgroup) -> Iterator[Node]:
-    subprocess.run(["busybox", "ifconfig", "lo", "127.0.0.1", "up"], check=True)
-    made = Node(tmp_path, kubepods)
-    yield made
-    if made.agent is not None:
-        made.end(signal.SIGKILL)
+def node(tmp_path: Path, kubepods: Cgroup, loopback: None) -> Iterator[Node]:
+    with Node(tmp_path, kubepods) as made:
+        yield made
 
 
 def memqos(*arguments: str) -> str:

@@ -2,13 +2,12 @@
 
 import json
 import signal
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.vm.guest.agent import Agent
+from tests.vm.guest.agent import BareNode
 from tests.vm.guest.support import MI, Cgroup, Workload, wait_until
 from tests.vm.guest.test_numa import CONFIGURATION, HUGE, PAGES, pod
 from tests.vm.harness.topology import Topology
@@ -29,17 +28,14 @@ MEMS = "cpuset.mems"
 HELD = 16 * MI
 
 
-class Node(Agent):
-    """Bare cgroups laid out as a kubelet does, and a process in each container."""
+class Node(BareNode):
+    """A process in each container."""
 
     def __init__(self, folder: Path, kubepods: Cgroup) -> None:
-        super().__init__(folder, "cgroupfs")
+        super().__init__(folder, kubepods)
         kubelet = {**CONFIGURATION, "featureGates": {"MemoryQoS": True}}
         del kubelet["memoryManagerPolicy"]
         (folder / "kubelet.yaml").write_text(json.dumps(kubelet))
-        self.kubepods = kubepods
-        kubepods.child("burstable")
-        kubepods.child("besteffort")
         self.pods: dict[str, Cgroup] = {}
         self.containers: dict[str, Cgroup] = {}
         self.workloads: dict[str, Workload] = {}
@@ -82,18 +78,17 @@ class Node(Agent):
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> Iterator[Node]:
-    subprocess.run(["busybox", "ifconfig", "lo", "127.0.0.1", "up"], check=True)
+def huge_pages() -> Iterator[None]:
     PAGES.write_text("8")
-    kubepods = Cgroup.at_root("kubepods")
-    made = Node(tmp_path, kubepods)
-    try:
+    yield
+    PAGES.write_text("0")
+
+
+@pytest.fixture
+def node(tmp_path: Path, huge_pages: None, kubepods: Cgroup, loopback: None) -> Iterator[Node]:
+    """What holds huge pages is taken away before they are."""
+    with Node(tmp_path, kubepods) as made:
         yield made
-    finally:
-        if made.agent is not None:
-            made.end(signal.SIGKILL)
-        kubepods.remove()
-        PAGES.write_text("0")
 
 
 def test_pods_come_and_go_and_the_agent_is_killed_and_all_is_taken_back(node: Node) -> None:

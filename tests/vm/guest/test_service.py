@@ -64,7 +64,7 @@ def container() -> Iterator[Path]:
 
 
 @pytest.fixture
-def unit(container: Path) -> Iterator[str]:
+def unit(container: Path, loopback: None) -> Iterator[str]:
     """What pip would put there leads to this tree."""
     PROGRAM.parent.mkdir(parents=True)
     PROGRAM.write_text('#!/bin/sh\nPYTHONPATH=/memqos/src exec python3 -m memqos "$@"\n')
@@ -72,7 +72,6 @@ def unit(container: Path) -> Iterator[str]:
     kill = Path("/usr/bin/kill")
     if not kill.exists():
         kill.symlink_to("busybox")
-    subprocess.run(["busybox", "ifconfig", "lo", "127.0.0.1", "up"], check=True)
     pods = CONFIGURATION.parent / "pods"
     pods.mkdir(parents=True)
     resources = {"requests": {"memory": str(REQUEST)}}
