@@ -51,6 +51,13 @@ class Grounds:
         self._last: Ground | None = None
         self._mark: object = None
         self._cgroup_root = ""
+        self.is_fresh = False
+        """Whether the last answer holds what the kubelet, or its file, said just then."""
+
+    def refresh(self) -> None:
+        """Have the kubelet asked at the next call, however recently it was."""
+        if self._asked is not None:
+            self._asked = self._asked[0], float("-inf")
 
     def under(
         self,
@@ -59,6 +66,7 @@ class Grounds:
         kubelet: KubeletEndpoint | None = None,
     ) -> Ground:
         """What plans rest on under a configuration, with what a cluster says of the node."""
+        self.is_fresh = True
         config = None if told.kubelet_config is not None else self._ask(kubelet)
         if config is None:
             config = self._kubelet_config(told.kubelet_config)
@@ -101,6 +109,7 @@ class Grounds:
         if self._asked is not None:
             address, at = self._asked
             if address == kubelet.url and now - at < _ASK_AGAIN:
+                self.is_fresh = False
                 return self._told
             if address != kubelet.url:
                 self._told = None
@@ -109,7 +118,10 @@ class Grounds:
         found = configuration_of(kubelet, notes)
         if found is not None:
             self._told, self._why = found, None
-        elif notes and notes[0] != self._why:
+        else:
+            # A refusal sends to the file, which is read each time; silence leaves it open.
+            self.is_fresh = self._told is None
+        if found is None and notes and notes[0] != self._why:
             self._why = notes[0]
             instead = "its file is read" if self._told is None else "what it told before holds"
             what = f"the kubelet does not tell its configuration, {instead}: {notes[0]}"

@@ -74,6 +74,19 @@ class NodePlan(msgspec.Struct, frozen=True):
     """What could not be read of the cgroups that are planned: they may differ all the same."""
 
 
+class RunningKubelet(msgspec.Struct, frozen=True, kw_only=True):
+    """The kubelet at work on a node, under its own configuration and no option of memqos's."""
+
+    release: Release
+    """Its version, with the gates that it sets."""
+    policy: Policy
+
+    @property
+    def keeps_levels(self) -> bool:
+        """Whether it writes protection to the cgroups above pods, once a minute."""
+        return self.release.enabled("MemoryQoS")
+
+
 class Ground(msgspec.Struct, frozen=True):
     """What every plan of a node rests on, whatever pods it runs."""
 
@@ -83,6 +96,10 @@ class Ground(msgspec.Struct, frozen=True):
     notes: tuple[str, ...]
     numa: "NumaMachine | None" = None
     """The machine's NUMA nodes, where they were asked for."""
+    kubelet: RunningKubelet | None = None
+    """None where no kubelet is known to run here."""
+    doubt: str | None = None
+    """Why nothing may be written by this: what it rests on is a guess."""
 
     @property
     def names(self) -> CgroupNames:
@@ -164,7 +181,17 @@ def ground_of(
         cpu_period=config.cpu_cfs_quota_period // 1000,
         placement=wanted.placement,
     )
-    return Ground(terms, config, capacity, tuple(notes))
+    kubelet = None if own is None else _running(configuration, own)
+    return Ground(terms, config, capacity, tuple(notes), kubelet=kubelet)
+
+
+def _running(configuration: "Configuration | None", own: str) -> RunningKubelet | None:
+    """The kubelet of a version with its configuration; None where it could not run with that."""
+    try:
+        config, release = _configuration(configuration, Release.of(own), own, [])
+    except MemqosError:
+        return None
+    return RunningKubelet(release=release, policy=config.policy)
 
 
 def _memory(
