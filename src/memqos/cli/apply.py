@@ -115,7 +115,7 @@ def _planned(options: dict[str, Any]) -> _Todo:
     observation = observed(options)
     plan = plan_of(observation, asked)
     insist_on_all(plan)
-    steps = steps_of(plan.comparison.changes, observation.identities)
+    steps = steps_of(plan.comparison.changes, observation.identities, plan.kubelet_keeps)
     return _Todo(steps, plan.protections, caveats_of(plan))
 
 

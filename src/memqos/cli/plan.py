@@ -185,7 +185,7 @@ def save(file: str, plan: NodePlan, observation: Observation, root: str) -> None
     from memqos.converge.steps import steps_of
     from memqos.host.durable import replace
 
-    steps = steps_of(plan.comparison.changes, observation.identities)
+    steps = steps_of(plan.comparison.changes, observation.identities, plan.kubelet_keeps)
     saved = saved_plan(steps, observation.machine.boot_id or "", root, own_version())
     try:
         replace(file, encode(saved))

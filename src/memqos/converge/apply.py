@@ -71,8 +71,12 @@ def apply(
         return Applied(moved=tuple(differing))
     held, ready, without_owner = _held(ready, fs, driver, journal)
     results += without_owner
-    if ready:
-        journal.intend([*held, *(_intent(step, cautions.page_size) for step in ready)])
+    journalled = [step for step in ready if not step.kubelet_keeps]
+    if journalled:
+        journal.intend([*held, *(_intent(step, cautions.page_size) for step in journalled)])
+    for step in ready:
+        if step.kubelet_keeps:
+            journal.settle_with_kubelet(_place(step))
     done = 0
     for batch in batches(ready, driver.batch):
         progress(done, len(ready), batch[0].change)
@@ -88,7 +92,7 @@ def _taken(batch: Batch, results: list[Result], journal: Journal) -> list[Result
     for step, result in zip(batch, results, strict=True):
         if result.lingers:
             journal.leave_behind()
-        if result.end in _WAS_WRITTEN:
+        if result.end in _WAS_WRITTEN and not step.kubelet_keeps:
             journal.settle(Outcome(*_place(step), _WAS_WRITTEN[result.end]))
     return results
 
@@ -152,13 +156,13 @@ def _kept(batch: Batch, driver: Driver, journal: Journal) -> Held | None:
             file: value
             for file, value in before.values.items()
             if file not in theirs
-            or _says(holding.values.get(file), journal.debts[path, file, cgroup].ours)
+            or says(holding.values.get(file), journal.debts[path, file, cgroup].ours)
         }
         holding = msgspec.structs.replace(holding, values={**holding.values, **own})
     return Held(path, cgroup, holding)
 
 
-def _says(kept: str | None, values: Iterable[str]) -> bool:
+def says(kept: str | None, values: Iterable[str]) -> bool:
     """Whether an owner keeps one of these: as a plain value, or in the line of a drop-in."""
     word = (kept or "").strip().rpartition("=")[2]
     return (MAX if word == "infinity" else word) in values

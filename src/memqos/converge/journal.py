@@ -20,6 +20,7 @@ from memqos.converge.records import (
     Held,
     Hierarchy,
     Intent,
+    Key,
     Outcome,
     Record,
     decode,
@@ -131,6 +132,13 @@ class Journal:
                 self._append([outcome], self._handle)
             except OSError as error:
                 self.failure = error
+
+    def settle_with_kubelet(self, key: Key) -> None:
+        """Restore nothing here any more: the running kubelet keeps this file itself."""
+        if key in self.debts and self._is_open and self._handle is None:
+            self._open()
+        while key in self.debts:
+            self.settle(Outcome(*key, written=False))
 
     def leave_behind(self) -> None:
         """Do not keep others out for a write that holds already and has yet to return."""

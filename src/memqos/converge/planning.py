@@ -1,8 +1,8 @@
 """A node as it should be, held against the node as it is."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
@@ -23,8 +23,10 @@ from memqos.draw.scale import short_size
 from memqos.errors import InputError, MemqosError, UnsupportedRelease
 from memqos.plan.changes import Comparison, compare, stored
 from memqos.plan.effective import Claim, Protection, effective
+from memqos.plan.levels import demand_of, plan_levels
 from memqos.plan.names import CgroupNames, cgroup_names, outer
-from memqos.plan.setting import Settings
+from memqos.plan.pod import PodPlan
+from memqos.plan.setting import Setting, Settings
 from memqos.plan.terms import KNOWS_POLICY, PAGE_SIZE, Numa, Placement, Policy, Terms
 from memqos.plan.tree import Tree, cgroup_uid, plan_node, pod_key
 from memqos.release import DEFAULT_MINOR, Release
@@ -45,6 +47,11 @@ FILES = (
     "cpuset.mems",
 )
 """What is read of every cgroup to plan it."""
+
+
+PROTECTION: Final = ("memory.min", "memory.low")
+File = tuple[str, str]
+"""The path of a cgroup, and the name of a file in it."""
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -72,6 +79,8 @@ class NodePlan(msgspec.Struct, frozen=True):
     """Pods whose pod-level resources the Memory Manager ignores."""
     unread: tuple[str, ...] = ()
     """What could not be read of the cgroups that are planned: they may differ all the same."""
+    kubelet_keeps: frozenset[File] = frozenset()
+    """Files in which the running kubelet puts the planned value itself, once a minute."""
 
 
 class RunningKubelet(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,6 +89,7 @@ class RunningKubelet(msgspec.Struct, frozen=True, kw_only=True):
     release: Release
     """Its version, with the gates that it sets."""
     policy: Policy
+    factor: float | None = None
 
     @property
     def keeps_levels(self) -> bool:
@@ -105,6 +115,35 @@ class Ground(msgspec.Struct, frozen=True):
     def names(self) -> CgroupNames:
         return cgroup_names(self.config.driver, self.config.cgroup_root)
 
+    @property
+    def kubelet_terms(self) -> Terms | None:
+        """What the running kubelet itself plans by; None where none is known to run."""
+        if self.kubelet is None:
+            return None
+        return msgspec.structs.replace(
+            self.terms,
+            release=self.kubelet.release,
+            policy=self.kubelet.policy,
+            factor=self.kubelet.factor,
+            placement="containers",
+        )
+
+    def kubelet_levels(self, plans: Iterable[PodPlan]) -> dict[File, Setting]:
+        """Protection above pods that the running kubelet writes itself, once a minute."""
+        terms = self.kubelet_terms
+        if self.kubelet is None or terms is None or not self.kubelet.keeps_levels:
+            return {}
+        levels, names = plan_levels(demand_of(plans), terms), self.names
+        return {
+            (path, file): setting
+            for path, settings in (
+                (names.kubepods, levels.kubepods),
+                (names.burstable, levels.burstable),
+            )
+            for file, setting in settings.items()
+            if file in PROTECTION and setting.value is not None
+        }
+
 
 def plan_of(observation: "Observation", wanted: Wanted) -> NodePlan:
     """Plan the node that was observed."""
@@ -128,6 +167,23 @@ def plan_of(observation: "Observation", wanted: Wanted) -> NodePlan:
         tuple(notes),
         _unaligned(observation, tree, wanted.numa, ground.config, terms.release),
         tuple(what for what in observation.refused if _is_about(what, ground.names.kubepods)),
+        _kubelet_keeps(ground, tree),
+    )
+
+
+def _kubelet_keeps(ground: Ground, tree: Tree) -> frozenset[File]:
+    """Under other options than the kubelet's own, it does not keep what is planned."""
+    kubelet, terms, names = ground.kubelet, ground.terms, ground.names
+    if kubelet is None or not kubelet.keeps_levels:
+        return frozenset()
+    if (kubelet.release, kubelet.policy) != (terms.release, terms.policy):
+        return frozenset()
+    return frozenset(
+        (path, file)
+        for path in (names.kubepods, names.burstable)
+        if path in tree.cgroups
+        for file, setting in tree.cgroups[path].settings.items()
+        if file in PROTECTION and setting.value is not None
     )
 
 
@@ -191,7 +247,9 @@ def _running(configuration: "Configuration | None", own: str) -> RunningKubelet 
         config, release = _configuration(configuration, Release.of(own), own, [])
     except MemqosError:
         return None
-    return RunningKubelet(release=release, policy=config.policy)
+    return RunningKubelet(
+        release=release, policy=config.policy, factor=config.memory_throttling_factor
+    )
 
 
 def _memory(

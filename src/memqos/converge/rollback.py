@@ -5,7 +5,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from memqos.converge.apply import Progress, quiet
+from memqos.converge.apply import Progress, quiet, says
 from memqos.converge.batches import batches
 from memqos.converge.driver import Driver
 from memqos.converge.journal import Journal
@@ -15,7 +15,7 @@ from memqos.converge.steps import Step
 from memqos.converge.writing import Cautions, Result, write
 from memqos.errors import MemqosError
 from memqos.host.cgroups import CgroupFs
-from memqos.plan.changes import Change
+from memqos.plan.changes import DEFAULTS, Change
 from memqos.plan.setting import Rule, Setting
 
 State = Literal["ours", "conflict", "restored", "gone", "unreadable"]
@@ -113,15 +113,32 @@ def _release(
     failed: dict[CgroupKey, str] = {}
     for path, cgroup in held:
         holding = journal.held[path, cgroup]
-        files = [file for file in holding.values if (path, file, cgroup) not in owing]
+        settled = [file for file in holding.values if (path, file, cgroup) not in owing]
         try:
             if fs.identity(path) in (cgroup, None):
+                files = [
+                    file
+                    for file in settled
+                    if (path, file, cgroup) in journal.debts
+                    or _agrees(holding.values[file], fs.read(path, file), file)
+                ]
                 driver.release(path, holding, files)
         except MemqosError as error:
             failed[path, cgroup] = str(error)
         except OSError as error:
             failed[path, cgroup] = f"{error.filename or path}: {error.strerror}"
     return failed
+
+
+def _agrees(kept: str | None, found: str | None, file: str) -> bool:
+    """Whether an owner's word is about what a file holds now.
+
+    An owner is told all values of a cgroup at once. One that memqos did not change may have been
+    changed since by the kubelet: then the owner's earlier word would bring an old value back.
+    """
+    if found is None:
+        return True
+    return found == DEFAULTS.get(file) if kept is None else says(kept, (found,))
 
 
 def _state(debt: Owed, value: str | None) -> State:

@@ -1,6 +1,6 @@
 """Changes bound to the very cgroups they were planned for."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Literal
 
 import msgspec
@@ -15,6 +15,12 @@ class Step(msgspec.Struct, frozen=True):
 
     change: Change
     cgroup: int
+    kubelet_keeps: bool = False
+    """Whether the running kubelet puts this very value there itself, once a minute.
+
+    A kubelet that starts zeroes what it keeps above pods for that minute. To write it early is the
+    kubelet's own doing, so it leaves nothing to restore: the zero was not what was there before.
+    """
 
 
 class Moved(msgspec.Struct, frozen=True):
@@ -37,10 +43,16 @@ Standing = Literal["ready", "done", "gone"] | Moved
 a plan whose writer was killed can be applied again."""
 
 
-def steps_of(changes: Iterable[Change], identities: Mapping[str, int]) -> tuple[Step, ...]:
+def steps_of(
+    changes: Iterable[Change],
+    identities: Mapping[str, int],
+    kubelet_keeps: Container[tuple[str, str]] = (),
+) -> tuple[Step, ...]:
     """Bind changes to cgroups by path → inode; a change whose cgroup is not there is left out."""
     return tuple(
-        Step(change, identities[change.path]) for change in changes if change.path in identities
+        Step(change, identities[change.path], (change.path, change.file) in kubelet_keeps)
+        for change in changes
+        if change.path in identities
     )
 
 
