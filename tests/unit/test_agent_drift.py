@@ -81,11 +81,11 @@ class TestAValueChangedByOthers:
 class TestWhoItWas:
     def test_systemd_if_it_has_loaded_its_units(self) -> None:
         slices = "/kubepods.slice/kubepods-pod1.slice/cri-containerd-a.scope"
-        facts = Facts("container", slices, "max", 100.0, Happened(reload=101.0), None, True)
+        facts = Facts("container", slices, "max", 100.0, Happened(reload=101.0), "max")
         assert attribute(facts)[0] == "daemon-reload"
         before = facts._replace(happened=Happened(reload=99.0))
         assert attribute(before)[0] == "cri-update"
-        plain = facts._replace(path="/kubepods/pod1/a", limit_moved=False)
+        plain = facts._replace(path="/kubepods/pod1/a", kubelet_wants=None)
         assert attribute(plain)[0] == "unknown"
 
     def test_the_kubelet_if_its_service_was_started_anew(self, bed: Watched) -> None:
@@ -100,16 +100,68 @@ class TestWhoItWas:
         assert bed.causes() == {(MIN, "kubelet-resync"): 1}
         assert bed.mi(KUBEPODS, MIN) == 100
 
-    def test_the_runtime_if_the_limit_has_moved_too(self, bed: Watched) -> None:
-        bed.kernel.set(bed.container, "memory.max", str(128 * MI))
-        bed.kernel.set(bed.container, LOW, "0")
-        bed.wait(61)
-        assert bed.causes() == {(LOW, "cri-update"): 1}
+    def test_the_runtime_if_it_is_the_value_a_kubelet_asks_it_for(self) -> None:
+        with memory_folder() as folder:
+            bed = Watched(folder, factor=0.9)
+            bed.pods.manifests["u1"] = a_pod("u1", annotations={"memqos.io/throttling-factor": "1"})
+            bed.wait(61)
+            bed.kernel.set(bed.container, HIGH, str(int((64 + 64 * 0.9) * MI) // 4096 * 4096))
+            bed.wait(61)
+            assert bed.causes() == {(HIGH, "cri-update"): 1}
 
     def test_nobody_in_particular_if_nothing_tells(self, bed: Watched) -> None:
         bed.kernel.set(bed.path, LOW, str(3 * MI))
         bed.wait(61)
         assert bed.causes() == {(LOW, "unknown"): 1}
+
+
+class TestAResize:
+    """A kubelet that resizes a container sends all of its values: they are not fought over."""
+
+    def resize(self, bed: Watched, limit: int) -> None:
+        bed.kernel.set(bed.container, "memory.max", str(limit * MI))
+        bed.kernel.set(bed.container, HIGH, "max")
+
+    def test_is_repaired_at_once_and_is_no_drift(self, bed: Watched) -> None:
+        self.resize(bed, 256)
+        bed.core.limited(bed.container, bed.now)
+        bed.settle()
+        assert bed.mi(bed.container, HIGH) == 96
+        assert bed.causes() == {}
+        assert bed.said("changed by a resize")
+
+    def test_is_followed_while_the_runtime_is_still_writing(self, bed: Watched) -> None:
+        bed.kernel.set(bed.container, "memory.max", str(256 * MI))
+        bed.core.limited(bed.container, bed.now)
+        bed.settle()
+        bed.kernel.set(bed.container, HIGH, "max")
+        bed.wait(1)
+        assert bed.mi(bed.container, HIGH) == 96
+
+    def test_of_requests_alone_is_known_by_the_pod(self, bed: Watched) -> None:
+        bed.pods.manifests["u1"] = a_pod("u1", 32, 128)
+        bed.core.schedule.ask(bed.now)
+        bed.wait(1)
+        bed.kernel.set(bed.container, HIGH, "max")
+        bed.wait(1)
+        assert bed.mi(bed.container, HIGH) == 80
+        assert bed.causes() == {}
+
+    def test_never_ends_in_a_fight(self) -> None:
+        with memory_folder() as folder:
+            bed = Watched(folder, fight=Fight(times=2, minutes=10))
+            for limit in range(200, 210):
+                self.resize(bed, limit)
+                bed.core.limited(bed.container, bed.now)
+                bed.wait(5)
+            assert bed.mi(bed.container, HIGH) == 96
+            assert not bed.core.foreign.fights.left_alone
+
+    def test_of_a_container_that_is_being_made_is_none(self, bed: Watched) -> None:
+        (container,) = container_paths(bed.run_pod(a_pod("u3")))
+        bed.settle()
+        bed.core.limited(container, bed.now)
+        assert not bed.core.foreign.is_resizing(pod_path(a_pod("u3")), bed.now)
 
 
 class TestAFight:

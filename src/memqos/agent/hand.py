@@ -154,6 +154,15 @@ class Hand:
         node, kubelet = node_of(self.source), kubelet_asked(self.source)
         return self._grounds.under(self.configuration, node, kubelet)
 
+    def refresh(self) -> None:
+        """Have the kubelet asked for its configuration, however recently it was."""
+        self._grounds.refresh()
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether the last ground holds what the kubelet, or its file, said just then."""
+        return self._grounds.is_fresh
+
     def taken_notes(self) -> list[tuple[Severity, str]]:
         """What there is to be said of that, once."""
         notes, self._grounds.notes = self._grounds.notes, []

@@ -62,8 +62,11 @@ def run_pass(
         for missed in (hand.seek_owners(), silence_of(hand.source)):
             if missed is not None:
                 core.tally.fail("source", missed)
-    if due.whole or due.asks:
+    if due.confirms:
+        hand.refresh()
+    if due.whole or due.asks or due.confirms:
         complete &= _regrounded(core, hand, now)
+        core.confirm(now, answered=hand.is_fresh)
     if pods is not None:
         core.accept(pods, now)
     if core.bindings is not None:
@@ -91,6 +94,8 @@ def _regrounded(core: Reconciler, hand: Hand, now: float) -> bool:
         for severity, note in hand.taken_notes():
             core.tally.say(severity, note)
         if ground != before:
+            # Before it is followed: what it says is as of now.
+            core.confirm(now, answered=hand.is_fresh)
             core.follow(Desires(hand.configuration, ground, hand.own_cgroup()), now)
             core.tally.say("info", "the node's own configuration has changed")
             _tell_of(ground, before, core.tally)

@@ -4,12 +4,13 @@ from collections.abc import Iterable
 from typing import Final
 
 from memqos.agent.core.aims import Aims
-from memqos.agent.core.desires import PROTECTION, Wish
+from memqos.agent.core.desires import Wish
 from memqos.agent.core.drift import Drift
 from memqos.agent.core.guard import WIDENED
 from memqos.agent.tally import Tally
 from memqos.api.kernel.nodelists import named_nodes, nodes_in
 from memqos.converge.owed import Owed
+from memqos.converge.planning import PROTECTION
 from memqos.draw.scale import short_size
 from memqos.plan.changes import DEFAULTS, Change
 from memqos.plan.mems import MEMS

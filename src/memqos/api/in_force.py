@@ -34,6 +34,22 @@ def in_force(pod: Pod) -> Pod:
     )
 
 
+def is_resized(before: Pod, after: Pod) -> bool:
+    """Whether a pod has other resources than before: in its spec, or as its kubelet reports."""
+    return any(_resources(a) != _resources(b) for a, b in _views(before, after))
+
+
+def _views(before: Pod, after: Pod) -> Iterable[tuple[Pod, Pod]]:
+    yield before, after
+    yield in_force(before), in_force(after)
+
+
+def _resources(pod: Pod) -> list[object]:
+    spec = pod.spec
+    containers = (*(spec.containers or ()), *(spec.init_containers or ()))
+    return [spec.resources, *[(each.name, each.resources) for each in containers]]
+
+
 def _each(
     containers: tuple[Container, ...] | None, statuses: Iterable[ContainerStatus] | None
 ) -> tuple[Container, ...] | None:

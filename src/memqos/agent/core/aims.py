@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from memqos.agent.core.claims import Claims, left_out, levels, without_reservation
 from memqos.agent.core.desires import Desires, Wish
 from memqos.agent.core.guarding import Guard
@@ -10,10 +12,12 @@ from memqos.agent.core.known import Cgroups
 from memqos.agent.core.notices import Notice
 from memqos.api.pod import Pod
 from memqos.api.shape import containers_of
+from memqos.converge.planning import File
 from memqos.plan.changes import number, stored
 from memqos.plan.levels import demand_of, plan_levels
 from memqos.plan.names import outer
-from memqos.plan.setting import Settings
+from memqos.plan.pod import PodPlan
+from memqos.plan.setting import Setting, Settings
 from memqos.plan.tree import Cgroup, Level, by_file, cgroup_uid, reserved_cgroups
 
 if TYPE_CHECKING:
@@ -51,6 +55,8 @@ class Aims:
         self.is_told = False
         """Whether the pods of the node are known."""
         self._cgroups = cgroups
+        self.kubelet_keeps: dict[File, Setting] = {}
+        """Files above pods that the running kubelet writes itself, and what it puts there."""
         self._above: tuple[Cgroup, ...] | None = None
         self._above_last: tuple[Cgroup, ...] = ()
 
@@ -91,8 +97,24 @@ class Aims:
             [self._cgroups.number(path, "memory.min") for path in there if path not in mine]
         )
         before, self.left_out = self.left_out, left_out(ours, taken, self.limit)
-        self._above = self._above_last = levels(self._claims(), self.desires.names)
+        # Before the pods are known there is nothing to count.
+        plans = self._plans() if self.is_told else ()
+        self.kubelet_keeps = self.desires.ground.kubelet_levels(plans)
+        sums = levels(self._claims(), self.desires.names)
+        self._above = self._above_last = tuple(map(self._beside_kubelet, sums))
         return before ^ self.left_out
+
+    def _plans(self) -> list[PodPlan]:
+        return [wish.plan for wish in self.wishes.values() if wish.plan is not None]
+
+    def _beside_kubelet(self, cgroup: Cgroup) -> Cgroup:
+        """What a kubelet keeps is its own: two sums in one file would be a fight."""
+        kept = {
+            file: setting
+            for (path, file), setting in self.kubelet_keeps.items()
+            if path == cgroup.path
+        }
+        return msgspec.structs.replace(cgroup, settings=cgroup.settings | kept) if kept else cgroup
 
     @property
     def above(self) -> tuple[Cgroup, ...]:
@@ -172,20 +194,20 @@ class Aims:
         return stored(file, setting.value, self.desires.page_size)
 
     def _kubelet_above(self, path: str) -> Settings:
-        plans = [wish.plan for wish in self.wishes.values() if wish.plan is not None]
-        found = plan_levels(demand_of(plans), self.desires.ground.terms)
+        found = plan_levels(demand_of(self._plans()), self.desires.ground.terms)
         names = self.desires.names
         by_path = {names.kubepods: found.kubepods, names.burstable: found.burstable}
         return by_path.get(path, {})
 
     def _kubelet_below(self, path: str, pod: str) -> Settings:
         wish = self.by_path.get(pod)
-        if wish is None or wish.plan is None:
+        plan = None if wish is None else self.desires.kubelet_plan(wish.pod) or wish.plan
+        if wish is None or plan is None:
             return {}
         if path == pod:
-            return by_file(wish.plan.settings)
+            return by_file(plan.settings)
         name = next((each.container for each in wish.cgroups if each.path == outer(path)), None)
-        for container, planned in zip(containers_of(wish.pod), wish.plan.containers, strict=True):
+        for container, planned in zip(containers_of(wish.pod), plan.containers, strict=True):
             if container.name == name:
                 return planned.settings
         return {}

@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from memqos.agent.core.aims import Aims
-from memqos.agent.core.drift import Fights
+from memqos.agent.core.foreign import Foreign
 from memqos.agent.core.known import Cgroups
 from memqos.agent.core.pacing import rung
 from memqos.agent.core.schedule import Schedule
@@ -31,7 +31,7 @@ def choose(
     aims: Aims,
     cgroups: Cgroups,
     schedule: Schedule,
-    fights: Fights,
+    foreign: Foreign,
     now: float,
 ) -> Choice:
     """Leave out what is only observed, fought over, failing, or has to go step by step."""
@@ -42,7 +42,7 @@ def choose(
         pod = cgroups.pod_of(change.path)
         if (
             not aims.is_enforced(Cgroup(change.path, change.level, {}), pod)
-            or (change.path, change.file) in fights.left_alone
+            or foreign.waits(change)
             or schedule.backoff.holds(change.path, now)
             or (change.file == "memory.min" and pod in waiting)
         ):

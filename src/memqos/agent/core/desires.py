@@ -10,7 +10,7 @@ from memqos.agent.core.overrides import overrides_of
 from memqos.api.in_force import is_terminal
 from memqos.api.kubelet import STATIC
 from memqos.api.pod import Pod
-from memqos.converge.planning import Ground
+from memqos.converge.planning import PROTECTION, Ground
 from memqos.errors import InputError
 from memqos.plan.changes import stored
 from memqos.plan.mems import MEMS
@@ -20,14 +20,16 @@ from memqos.plan.setting import MAX, Rule, Setting, Settings
 from memqos.plan.terms import Policy
 from memqos.plan.tree import Cgroup, Unresolved, cgroup_uid, pod_cgroups, pod_key
 
-PROTECTION: Final = ("memory.min", "memory.low")
 FILES: Final = (*PROTECTION, "memory.high")
 """What an agent writes of every cgroup it looks after."""
 KEPT: Final = (*FILES, MEMS)
 """The same and, where it is asked to, what binds containers to NUMA nodes."""
 
 NEVER_THROTTLED: Final = Rule(
-    "memqos/never-throttled", "system-critical pods and memqos itself are never throttled", "memqos"
+    "memqos/never-throttled",
+    "static pods, system-critical pods and memqos itself are never throttled, unless a kubelet "
+    "with MemoryQoS on throttles them",
+    "memqos",
 )
 OPTED_OUT: Final = Rule(
     "memqos/opted-out", "the pod's annotation asks for nothing to be reserved", "memqos"
@@ -67,6 +69,7 @@ class Desires:
         self.names = ground.names
         self._own = own_cgroup
         self._planners: dict[tuple[float | None, Policy], Planner] = {}
+        self._kubelet_planner: Planner | None = None
 
     def of(self, pod: Pod) -> Wish | None:
         """What is wanted of a pod; None of one that has ended."""
@@ -89,13 +92,18 @@ class Desires:
         granted = overrides_of(pod, self.configuration, self.ground.terms)
         mine, _ = self._plan(pod, granted.factor, granted.reservation)
         assert mine is not None
+        throttled = granted.throttled and not self._holds_memqos(path)
+        kubelets = None if throttled else self.kubelet_plan(pod)
+        if kubelets is not None:
+            # Its memory.high stays: to undo it would last until the next resize or restart.
+            mine = _with_high_of(mine, kubelets)
         cgroups: list[Cgroup] = []
         unresolved: list[Unresolved] = []
         instead: Settings = {}
         if granted.reservation == "None":
             # Releases before the policy reserve every request, so their plan is not enough.
             instead |= {file: Setting(0, OPTED_OUT) for file in PROTECTION}
-        if not granted.throttled or self._holds_memqos(path):
+        if not throttled and kubelets is None:
             instead["memory.high"] = Setting(MAX, NEVER_THROTTLED)
         for found in pod_cgroups(pod, mine, self.names):
             if isinstance(found, Unresolved):
@@ -116,6 +124,15 @@ class Desires:
             self._claims(cgroups),
             self._notices(pod),
         )
+
+    def kubelet_plan(self, pod: Pod) -> PodPlan | None:
+        """What the running kubelet plans for a pod; None where its MemoryQoS is not on."""
+        kubelet, terms = self.ground.kubelet, self.ground.kubelet_terms
+        if kubelet is None or terms is None or not kubelet.keeps_levels:
+            return None
+        if self._kubelet_planner is None:
+            self._kubelet_planner = Planner(terms)
+        return self._kubelet_planner.semantics(pod).plan
 
     def _notices(self, pod: Pod) -> tuple[Notice, ...]:
         """KEP-2837 wants it told where pod-level resources keep memory from being aligned."""
@@ -153,6 +170,24 @@ class Desires:
     @property
     def page_size(self) -> int:
         return self.ground.terms.page_size
+
+
+def _with_high_of(plan: PodPlan, other: PodPlan) -> PodPlan:
+    """A plan with the memory.high of another one of the same pod."""
+    replace = msgspec.structs.replace
+    return replace(
+        plan,
+        settings=_high_of(plan.settings, other.settings),
+        containers=tuple(
+            replace(each, settings=_high_of(each.settings, its.settings))
+            for each, its in zip(plan.containers, other.containers, strict=True)
+        ),
+    )
+
+
+def _high_of(settings: Settings, other: Settings) -> Settings:
+    without = {file: setting for file, setting in settings.items() if file != "memory.high"}
+    return without | {file: other[file] for file in ("memory.high",) if file in other}
 
 
 def claim_of(cgroup: Cgroup, file: str, page_size: int) -> int:

@@ -53,8 +53,6 @@ class Facts(NamedTuple):
     happened: Happened
     kubelet_wants: str | None
     """What the kubelet alone would have there."""
-    limit_moved: bool
-    """Whether memory.max of the same cgroup has changed as well."""
 
 
 def attribute(facts: Facts) -> tuple[Cause, str]:
@@ -67,8 +65,6 @@ def attribute(facts: Facts) -> tuple[Cause, str]:
         return "kubelet-restart", "the kubelet's service was started anew since it was last right"
     if above_pods and facts.found == "0":
         return "kubelet-restart", "a kubelet that starts takes protection above the pods back to 0"
-    if facts.level == "container" and facts.limit_moved:
-        return "cri-update", "memory.max of the container has changed with it"
     if facts.found == facts.kubelet_wants:
         if facts.level == "container":
             return "cri-update", "it is the value a kubelet asks the runtime for"
@@ -112,17 +108,18 @@ class Signposts:
         self._signs: Signs | None = None
         self.happened = Happened()
 
-    def notice(self, signs: Signs, now: float) -> bool:
-        """Take in the marks of now; whether systemd has loaded its units since the last time."""
+    def notice(self, signs: Signs, now: float) -> Happened:
+        """Take in the marks of now; what has happened since they were last seen."""
         before, self._signs = self._signs, signs
         if before is None:
-            return False
-        if signs.kubelet not in (before.kubelet, None):
-            self.happened = self.happened._replace(restart=now)
-        if signs.units_loaded == before.units_loaded:
-            return False
-        self.happened = self.happened._replace(reload=now)
-        return True
+            return Happened()
+        restarted = signs.kubelet not in (before.kubelet, None)
+        reloaded = signs.units_loaded != before.units_loaded
+        new = Happened(now if reloaded else None, now if restarted else None)
+        self.happened = Happened(
+            new.reload or self.happened.reload, new.restart or self.happened.restart
+        )
+        return new
 
 
 def _since(moment: float | None, since: float) -> bool:

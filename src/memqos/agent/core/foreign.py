@@ -1,13 +1,32 @@
-"""What others do to the values an agent holds: noticed, attributed, and fought over for a while."""
+"""Values that others change: told apart by cause, put back, and left alone after a fight."""
+
+from typing import Final
 
 from memqos.agent.configuration import Fight
 from memqos.agent.core.aims import Aims
 from memqos.agent.core.desires import KEPT
-from memqos.agent.core.drift import YOUNG, Drift, Facts, Fights, Place, Signposts, Signs, attribute
+from memqos.agent.core.drift import (
+    YOUNG,
+    Drift,
+    Facts,
+    Fights,
+    Happened,
+    Place,
+    Signposts,
+    Signs,
+    attribute,
+)
 from memqos.agent.core.known import Changed, Known
 from memqos.agent.tally import Tally
 from memqos.agent.telling import announce_contested
+from memqos.plan.changes import Change, stored
 from memqos.plan.tree import Level
+
+_ABOVE_PODS: Final = ("kubepods", "qos")
+_ACTUATING: Final = 10.0
+"""Seconds in which a kubelet that resizes a pod is looked at closely: it has to ask the runtime."""
+_RESIZING: Final = 60.0
+"""Seconds after which whatever changes a pod's cgroups has nothing to do with its resize."""
 
 
 class Foreign:
@@ -16,48 +35,115 @@ class Foreign:
     def __init__(self, tally: Tally, aims: Aims, rule: Fight) -> None:
         self.drifts: dict[Place, Drift] = {}
         """The last one of each file."""
+        self.unconfirmed: float | None = None
+        """Since when the kubelet may be configured otherwise: it was restarted, or zeroed a file.
+
+        A kubelet that starts zeroes protection above pods, and so does one that an administrator
+        has told to protect nothing. Which of the two it was, only its configuration tells."""
         self._tally = tally
         self._signposts = Signposts()
+        self._resized: dict[str, float] = {}
+        """Path of a pod → when its resources, or a limit of its containers, were last changed."""
         self.follow(aims, rule)
 
     def follow(self, aims: Aims, rule: Fight) -> None:
-        """Something else is wanted from now on: fights begin anew."""
+        """Something else is wanted from now on: fights begin again."""
         self.fights = Fights(rule)
         self._aims = aims
         self._rule = rule
+        self._kubelet_says: dict[Place, str] = {}
+        """Files that the kubelet keeps → the desired value that it did not agree with."""
 
-    def reloaded(self, signs: Signs, now: float) -> bool:
-        """Take in the marks of others; whether systemd has loaded its units since."""
-        return self._signposts.notice(signs, now)
+    def notice(self, signs: Signs, now: float) -> Happened:
+        """Take in the marks of others; what has happened since they were last seen."""
+        new = self._signposts.notice(signs, now)
+        if new.restart is not None:
+            self.unconfirmed = now
+        return new
+
+    def confirm(self) -> None:
+        """The kubelet has told its configuration since it was in doubt."""
+        self.unconfirmed = None
+
+    def resize(self, pod: str, now: float) -> None:
+        """A pod's resources are being changed: what changes with them is no drift."""
+        self._resized[pod] = now
+
+    def is_resizing(self, pod: str, now: float) -> bool:
+        """Whether more of a pod's cgroups may change any moment."""
+        return now - self._resized.get(pod, float("-inf")) < _ACTUATING
+
+    def is_kubelets(self, change: Change) -> bool:
+        """Whether a change is left to the kubelet, which keeps that file itself.
+
+        It counts its pods once a minute. Until then more than enough may be protected; too little
+        is raised at once, unless the kubelet has already disagreed with the very value.
+        """
+        place = change.path, change.file
+        if place not in self._aims.kubelet_keeps:
+            return False
+        disagreed = self._kubelet_says.get(place) == change.new
+        return not change.raises or (disagreed and change.old != "0")
+
+    def waits(self, change: Change) -> bool:
+        """Whether a value may not be written yet, or not any more."""
+        if change.level in _ABOVE_PODS and change.old == "0":
+            # A hole is closed even in a file that was left alone, but not against its owner's wish.
+            return self.unconfirmed is not None
+        return (change.path, change.file) in self.fights.left_alone
 
     def changed(self, changed: Changed, now: float) -> None:
         """A value is not what it was."""
-        known = changed.cgroup
+        known, place = changed.cgroup, (changed.path, changed.file)
+        level = self._level(changed.path, known)
+        is_hole = level in _ABOVE_PODS and changed.found == "0"
+        if is_hole:
+            self.unconfirmed = now
+        kept = self._aims.kubelet_keeps.get(place)
+        if kept is not None and not is_hole:
+            desired = stored(changed.file, kept.value, self._aims.desires.page_size)
+            if changed.found != desired:
+                self._kubelet_says[place] = desired
+            return
         if now - known.first_seen < YOUNG:
+            return
+        if self._is_resized(changed, now):
+            self._tally.say(
+                "info", "changed by a resize", place="/".join(place), found=changed.found
+            )
             return
         cause, evidence = attribute(
             Facts(
-                self._level(changed.path, known),
+                level,
                 changed.path,
                 changed.found,
                 known.right_at,
                 self._signposts.happened,
                 self._aims.kubelet_wants(changed.path, changed.file, known.pod),
-                changed.limit_moved,
             )
         )
         drift = Drift(changed.path, changed.file, changed.held, changed.found, cause, evidence, now)
-        self.drifts[changed.path, changed.file] = drift
+        self.drifts[place] = drift
         self._tally.drifted(drift)
-        if self.fights.changed(drift):
+        if not is_hole and self.fights.changed(drift):
             self._tally.gave_in(drift, self._rule)
             announce_contested(self._tally, self._aims.wish_of(known.pod), drift)
 
     def forget(self, path: str) -> None:
         """The cgroup is gone."""
         self.fights.forget(path)
+        self._resized.pop(path, None)
         for file in KEPT:
             self.drifts.pop((path, file), None)
+            self._kubelet_says.pop((path, file), None)
+
+    def _is_resized(self, changed: Changed, now: float) -> bool:
+        pod = changed.cgroup.pod
+        if pod is None:
+            return False
+        if changed.limit_moved:
+            self.resize(pod, now)
+        return now - self._resized.get(pod, float("-inf")) < _RESIZING
 
     def _level(self, path: str, known: Known) -> Level:
         if known.pod is not None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from memqos.agent.core.aims import Aims
 from memqos.agent.core.choice import Choice, choose
 from memqos.agent.core.desires import FILES, KEPT, Desires
+from memqos.agent.core.drift import YOUNG
 from memqos.agent.core.foreign import Foreign
 from memqos.agent.core.guarding import Guard
 from memqos.agent.core.known import Cgroups, Checkpoint, Known, Seen
@@ -19,10 +20,11 @@ from memqos.agent.core.returns import Returns
 from memqos.agent.core.schedule import AGAIN, Due, Schedule
 from memqos.agent.tally import Tally
 from memqos.agent.telling import announce_written, tell_left_out, tell_of_wish, tell_written
+from memqos.api.in_force import is_resized
 from memqos.api.pod import Pod
 from memqos.converge.owed import Debts, Owed
 from memqos.converge.rollback import RolledBack
-from memqos.converge.steps import Moved, Step
+from memqos.converge.steps import Moved, Step, steps_of
 from memqos.converge.values import shown
 from memqos.converge.writing import FAILED, Result
 from memqos.plan.changes import Change, compare, parts
@@ -84,6 +86,8 @@ class Reconciler:
         self.pending.clear()
         self._want(desires, bindings, now)
         self.foreign.follow(self.aims, self.configuration.fight)
+        if self.foreign.unconfirmed is not None:
+            self.schedule.confirm_at = now
         if is_told:
             self.accept(pods, now)
 
@@ -107,7 +111,11 @@ class Reconciler:
     def accept(self, pods: Iterable[Pod], now: float) -> None:
         """Take in all the pods of the node, as the source tells them."""
         self.told = tuple(pods)
+        before = self.aims.by_path
         for wish in self.aims.accept(self.told):
+            old = before.get(wish.path or "")
+            if old is not None and is_resized(old.pod, wish.pod):
+                self.foreign.resize(old.path or "", now)
             if wish.path is None or self.aims.by_path.get(wish.path) is wish:
                 tell_of_wish(self.tally, wish)
             if wish.path is not None:
@@ -138,6 +146,21 @@ class Reconciler:
         if pod is not None:
             self.schedule.look_at(pod, now)
 
+    def limited(self, path: str, now: float) -> None:
+        """Somebody has written memory.max of a container: as a rule a kubelet that resizes it."""
+        known = self.cgroups.by_path.get(path)
+        if known is None or known.pod is None or now - known.first_seen < YOUNG:
+            return  # who makes a container writes all of its files
+        self.foreign.resize(known.pod, now)
+        self.schedule.look_at(known.pod, now)
+
+    def confirm(self, now: float, *, answered: bool) -> None:
+        """The kubelet was asked for its configuration."""
+        if answered:
+            self.foreign.confirm()
+        elif self.foreign.unconfirmed is not None:
+            self.schedule.confirm_at = now + AGAIN
+
     def resync(self, now: float) -> None:
         """Events were missed, or somebody asks: look at everything."""
         self.schedule.resync_at = now
@@ -167,10 +190,17 @@ class Reconciler:
         """What to write, given what was read of the scope."""
         for what, why in seen.refused.items():
             self.tally.fail("read", f"{what}: {why}")
-        if self.foreign.reloaded(seen.signs, now) and self.desires.names.driver == "systemd":
+        happened = self.foreign.notice(seen.signs, now)
+        if happened.reload is not None and self.desires.names.driver == "systemd":
             # systemd takes back what it was not told of, on every unit.
             self.schedule.resync_at = now
         affected = self._take_in(seen, now)
+        if self.foreign.unconfirmed == now:
+            self.schedule.confirm_at = now
+        for pod in self._pods:
+            if self.foreign.is_resizing(pod, now):
+                # Limits come first, then the other files, container after container.
+                self.schedule.look_at(pod, now + AGAIN)
         other = self.aims.reconsider()
         tell_left_out(self.tally, self.aims, other)
         if self.bindings is not None:
@@ -187,14 +217,14 @@ class Reconciler:
         known, names = self.cgroups.by_path, self.desires.names
         paths = [each for path in tree for each in (path, inner(path))]
         there = {path: known[path].files for path in paths if path in known}
-        changes = compare(Tree(tree), there, names, self.desires.page_size).changes
+        compared = compare(Tree(tree), there, names, self.desires.page_size).changes
+        changes = [each for each in compared if not self.foreign.is_kubelets(each)]
         self._note(
             [part for each in tree.values() for part in parts(each, there, names)], changes, now
         )
-        self._choice = choose(
-            changes, self.aims, self.cgroups, self.schedule, self.foreign.fights, now
-        )
-        return tuple(Step(change, known[change.path].identity) for change in self._choice.changes)
+        self._choice = choose(changes, self.aims, self.cgroups, self.schedule, self.foreign, now)
+        identities = {path: each.identity for path, each in known.items()}
+        return steps_of(self._choice.changes, identities, self.aims.kubelet_keeps)
 
     def returns(self, debts: Debts, now: float) -> tuple[Owed, ...]:
         """What to give back, given all that memqos has written over; after `judge`."""

@@ -22,6 +22,8 @@ class Due(NamedTuple):
     """Whether to look at the whole node."""
     asks: bool = False
     """Whether to ask the source for the pods first."""
+    confirms: bool = False
+    """Whether to ask the kubelet again what it is configured with."""
 
 
 class Schedule:
@@ -37,6 +39,8 @@ class Schedule:
         self._pods: dict[str, float] = {}
         self._pod_of: dict[str, str | None] = {}
         """Path of a cgroup that waits → its pod's."""
+        self.confirm_at: float | None = None
+        """When to ask the kubelet for its configuration, before holes above pods are closed."""
         self._poll_at = now
         self._ask_at: float | None = None
         self._asked_at = now - _PATIENCE
@@ -73,8 +77,7 @@ class Schedule:
         times += self.backoff.until.values()
         if self.polls:
             times.append(self._poll_at)
-        if self._ask_at is not None:
-            times.append(self._ask_at)
+        times += [at for at in (self._ask_at, self.confirm_at) if at is not None]
         return min(times)
 
     def take(self, now: float) -> Due:
@@ -85,8 +88,11 @@ class Schedule:
             self._ask_at = None
             self._asked_at = now
             self._asks += 1
+        confirms = self.confirm_at is not None and self.confirm_at <= now
+        if confirms:
+            self.confirm_at = None
         self._poll_at = now + POLL
-        return Due(whole, asks)
+        return Due(whole, asks, confirms)
 
     def take_pods(self, now: float) -> frozenset[str]:
         """The paths of pods to look at by now."""
