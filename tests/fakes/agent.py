@@ -174,7 +174,11 @@ class Bed:
         )
         if not self.configuration.pods.cluster:
             self.hand.source = self.pods
+        self.prepare()
         self.core = started(self.hand, self.now)
+
+    def prepare(self) -> None:
+        """Before the agent looks at the machine for the first time."""
 
     def reload(self, **told: Any) -> None:
         self.configuration = msgspec.structs.replace(self.configuration, **told)

@@ -90,7 +90,7 @@ class Hand:
         """Tells the cluster of what is done to its pods, where there is one to be told."""
         self._given = driver
         self._router: Router | None = None
-        self._grounds = Grounds(self.fs, self.roots)
+        self.grounds = Grounds(self.fs, self.roots)
         self._checkpoint = CheckpointFile()
         self._open = ExitStack()
         self._writing = ExitStack()
@@ -152,20 +152,20 @@ class Hand:
     def ground(self) -> Ground:
         """What the node's plans rest on; the same as before where nothing has changed."""
         node, kubelet = node_of(self.source), kubelet_asked(self.source)
-        return self._grounds.under(self.configuration, node, kubelet)
+        return self.grounds.under(self.configuration, node, kubelet)
 
     def refresh(self) -> None:
         """Have the kubelet asked for its configuration, however recently it was."""
-        self._grounds.refresh()
+        self.grounds.refresh()
 
     @property
     def is_fresh(self) -> bool:
         """Whether the last ground holds what the kubelet, or its file, said just then."""
-        return self._grounds.is_fresh
+        return self.grounds.is_fresh
 
     def taken_notes(self) -> list[tuple[Severity, str]]:
         """What there is to be said of that, once."""
-        notes, self._grounds.notes = self._grounds.notes, []
+        notes, self.grounds.notes = self.grounds.notes, []
         return notes
 
     def own_cgroup(self) -> str | None:

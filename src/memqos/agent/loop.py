@@ -262,6 +262,8 @@ class Agent:
             core.appeared(news.path, now)
         elif news.kind == "vanished":
             core.vanished(news.path, now)
+        elif news.kind == "limited":
+            core.limited(news.path, now)
         elif news.kind == "pods":
             core.schedule.ask(now)
         else:

@@ -2,17 +2,20 @@
 
 import os
 from collections.abc import Iterable, Iterator
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from memqos.errors import MemqosError
-from memqos.host.inotify import FILES, FOLDERS, Inotify
-from memqos.plan.names import CgroupNames
+from memqos.host.inotify import FILES, FOLDERS, WRITES, Inotify
+from memqos.plan.names import CgroupNames, inner
+
+_LIMIT: Final = "memory.max"
 
 
 class News(NamedTuple):
     """What a watch has shown: a cgroup by its path, pods that may have changed, or a gap."""
 
-    kind: Literal["appeared", "vanished", "pods", "missed"]
+    kind: Literal["appeared", "vanished", "limited", "pods", "missed"]
+    """`limited`: somebody has written memory.max of a container."""
     path: str = ""
 
 
@@ -59,6 +62,8 @@ class Watches:
                 if not event.is_gone:
                     self._cover_new(path)
                 yield News("vanished" if event.is_gone else "appeared", path)
+            elif event.name == _LIMIT:
+                yield News("limited", event.folder.removeprefix(self._root))
 
     def _cover_level(self, path: str) -> None:
         """Watch a cgroup above pods and the pods in it, or else where it will be made."""
@@ -68,13 +73,15 @@ class Watches:
             self._watch("")
         if self._names is None or path not in self._names.levels:
             return
+        for name in self._folders_in(path):
+            self._cover_new(f"{path}/{name}")
+
+    def _folders_in(self, path: str) -> list[str]:
         try:
             with os.scandir(self._root + path) as entries:
-                found = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+                return [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
         except OSError:
-            return
-        for name in found:
-            self._cover_new(f"{path}/{name}")
+            return []
 
     def _cover_new(self, path: str) -> None:
         """What is in a container is not watched: its cgroups are its own."""
@@ -83,14 +90,20 @@ class Watches:
         place = names.recognise(path)
         if place is not None and place.kind == "pod":
             self._watch(path)
+            for name in self._folders_in(path):
+                self._cover_new(f"{path}/{name}")
+        elif place is not None and place.kind in ("container", "inner"):
+            # A write to a cgroup's file is told to whoever watches its folder.
+            self._watch(path, WRITES)
+            self._watch(inner(path), WRITES)
         elif path in names.levels or any(level.startswith(f"{path}/") for level in names.levels):
             for level in names.levels:
                 if f"{level}/".startswith(f"{path}/"):
                     self._cover_level(level)
 
-    def _watch(self, path: str) -> bool:
+    def _watch(self, path: str, mask: int = FOLDERS) -> bool:
         folder = self._root + path
-        return self._inotify.is_watched(folder) or self._watch_folder(folder, FOLDERS)
+        return self._inotify.is_watched(folder) or self._watch_folder(folder, mask)
 
     def _watch_folder(self, folder: str, mask: int) -> bool:
         try:

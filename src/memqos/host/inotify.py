@@ -26,6 +26,8 @@ _ONESHOT: Final = 0x80000000
 
 FOLDERS: Final = _CREATE | _DELETE | _MOVED_FROM | _MOVED_TO
 """Folders made and removed, here or elsewhere."""
+WRITES: Final = _CLOSE_WRITE
+"""Files that a process has written. What the kernel itself changes in a cgroup does not count."""
 FILES: Final = _CLOSE_WRITE | _MOVED_FROM | _MOVED_TO | _DELETE | _CREATE
 """Files written, moved and removed."""
 

@@ -151,8 +151,11 @@ class Reconciler:
         known = self.cgroups.by_path.get(path)
         if known is None or known.pod is None or now - known.first_seen < YOUNG:
             return  # who makes a container writes all of its files
+        # At once the first time; whoever goes on writing is looked at once a second.
+        self.schedule.look_at(
+            known.pod, now + AGAIN if self.foreign.is_resizing(known.pod, now) else now
+        )
         self.foreign.resize(known.pod, now)
-        self.schedule.look_at(known.pod, now)
 
     def confirm(self, now: float, *, answered: bool) -> None:
         """The kubelet was asked for its configuration."""
@@ -190,12 +193,13 @@ class Reconciler:
         """What to write, given what was read of the scope."""
         for what, why in seen.refused.items():
             self.tally.fail("read", f"{what}: {why}")
+        doubted = self.foreign.unconfirmed
         happened = self.foreign.notice(seen.signs, now)
         if happened.reload is not None and self.desires.names.driver == "systemd":
             # systemd takes back what it was not told of, on every unit.
             self.schedule.resync_at = now
         affected = self._take_in(seen, now)
-        if self.foreign.unconfirmed == now:
+        if self.foreign.unconfirmed != doubted:
             self.schedule.confirm_at = now
         for pod in self._pods:
             if self.foreign.is_resizing(pod, now):

@@ -1,0 +1,166 @@
+"""A node on which an agent and a scripted kubelet are at work, on one clock."""
+
+from pathlib import Path
+from typing import Any, Final
+
+from tests.fakes.agent import LEVELS, Bed, container_paths
+from tests.fakes.scripted_kubelet import (
+    LOW,
+    MIN,
+    TIERED,
+    File,
+    ScriptedKubelet,
+    Settings,
+    request_of,
+)
+
+from memqos.agent.configuration import Configuration
+from memqos.agent.core.drift import Signs
+from memqos.agent.grounding import Grounds
+from memqos.api.node import Node, NodeStatus, NodeSystemInfo
+from memqos.converge.observing import Configuration as KubeletFile
+from memqos.converge.planning import Ground, Wanted, ground_of
+from memqos.host.kubelet import KubeletEndpoint
+from memqos.host.machine import read_machine
+
+STEP: Final = 0.5
+"""Seconds at a time, so that a hole is seen when it opens and when it is closed."""
+ABOVE: Final = tuple((path, file) for path in LEVELS[:2] for file in (MIN, LOW))
+OWN: Final[dict[str, Any]] = {
+    "gates": {"MemoryQoS": True},
+    "policy": "TieredReservation",
+    "factor": 0.5,
+}
+"""What an agent is configured with where it protects pods whatever the kubelet does."""
+
+
+class Answers(Grounds):
+    """What the agent learns of a scripted kubelet: nothing new while that does not answer."""
+
+    def __init__(self, bed: "BesideKubelet") -> None:
+        super().__init__(bed.hand.fs, bed.hand.roots)
+        self._bed = bed
+        self._answer = bed.settings
+        self._is_due = True
+
+    def refresh(self) -> None:
+        self._is_due = True
+
+    def under(
+        self, told: Configuration, node: Node | None = None, kubelet: KubeletEndpoint | None = None
+    ) -> Ground:
+        self.is_fresh = self._is_due and self._bed.now >= self._bed.answers_at
+        if self.is_fresh:
+            self._answer, self._is_due = self._bed.settings, False
+        info = NodeSystemInfo(kubelet_version=f"v1.{self._answer.minor}.0")
+        return ground_of(
+            read_machine(self._bed.hand.roots),
+            KubeletFile("configz", self._answer.configuration.encode()),
+            None,
+            Wanted(told.release, told.gates, told.policy, told.factor),
+            Node(status=NodeStatus(node_info=info)),
+        )
+
+
+class BesideKubelet(Bed):
+    """The agent asks the kubelet again when in doubt; what both of them write is kept apart."""
+
+    def __init__(
+        self, folder: Path, settings: Settings = TIERED, *, shows: bool = True, **told: Any
+    ) -> None:
+        """`shows`: whether a restart of the kubelet can be told by its cgroup."""
+        self.shows = shows
+        self.settings = settings
+        self.starts = 1
+        self.answers_at = 0.0
+        self.theirs: dict[File, str] = {}
+        """What the kubelet, or the kernel at first, last put into each file."""
+        self.steady: dict[File, set[str]] = {}
+        """What a kubelet has kept above pods, whether it had come to write it or not."""
+        self.writes: list[tuple[float, str, str, str]] = []
+        """By the agent: when, where, and what."""
+        self.longest_hole = 0.0
+        """Seconds that protection above pods was missing while the kubelet answered."""
+        self._open_since: dict[File, float] = {}
+        super().__init__(folder, **{"release": None, **told})
+        self._take = self.kernel.write
+        self.kernel.write = self._agent_writes  # type: ignore[method-assign]
+        self.theirs = {file: self.read(*file) for file in ABOVE}
+        self.scripted = ScriptedKubelet(self._kubelet_writes, settings, self.now)
+        self.answers_at = self.scripted.answers_at
+
+    def prepare(self) -> None:
+        self.hand.grounds = Answers(self)
+        self.hand.signs = lambda: Signs(1, self.starts if self.shows else 1)  # type: ignore[method-assign]
+
+    # What the kubelet does.
+
+    def restart(self, settings: Settings | None = None) -> None:
+        """Another process of the kubelet, perhaps of another release or configured otherwise."""
+        self.settings = settings or self.settings
+        self.starts += 1
+        self.scripted.start(self.settings, self.now)
+        self.answers_at = self.scripted.answers_at
+
+    def run_pod(self, manifest: dict[str, Any], *, told: bool = True) -> dict[str, Any]:
+        super().run_pod(manifest, told=told)
+        self.scripted.create(manifest)
+        return manifest
+
+    def end_pod(self, manifest: dict[str, Any]) -> None:
+        self.scripted.remove(manifest)
+        super().end_pod(manifest)
+
+    def resize(self, manifest: dict[str, Any]) -> None:
+        """In place; the kubelet says so as soon as it is done."""
+        self.pods.manifests[manifest["metadata"]["uid"]] = manifest
+        self.scripted.resize(manifest)
+        for path in container_paths(manifest):
+            self.core.limited(path, self.now)
+        self.core.schedule.ask(self.now)
+
+    # Time.
+
+    def wait(self, seconds: float) -> None:
+        end = self.now + seconds
+        while self.now < end:
+            self.scripted.run(self.now)
+            self._watch()
+            super().wait(min(STEP, end - self.now))
+            self._watch()
+
+    def _watch(self) -> None:
+        """How long holes are open, counted from when the kubelet answers."""
+        for file, amount in self.scripted.sums().items():
+            self.steady.setdefault(file, set()).add(str(amount))
+        for file in self.protected():
+            if self.read(*file) == "0" and self.now >= self.answers_at:
+                since = self._open_since.setdefault(file, self.now)
+                self.longest_hole = max(self.longest_hole, self.now - since)
+            else:
+                self._open_since.pop(file, None)
+
+    def protected(self) -> set[File]:
+        """Files above pods that must not be 0, as the kubelet has it, or else the agent."""
+        if self.settings.gate:
+            return {file for file, amount in self.scripted.sums().items() if amount}
+        if not self.configuration.gates.get("MemoryQoS") or self.configuration.mode != "enforce":
+            return set()
+        pods = [pod for pod in self.scripted.pods.values() if request_of(pod)]
+        burstable = any(LEVELS[1] in container_paths(pod)[0] for pod in pods)
+        guaranteed = any(LEVELS[1] not in container_paths(pod)[0] for pod in pods)
+        if self.settings.minor < 36:
+            files = {(LEVELS[0], MIN)} if pods else set()
+            return files | ({(LEVELS[1], MIN)} if burstable else set())
+        files = {(LEVELS[0], MIN)} if guaranteed else set()
+        return files | ({(LEVELS[0], LOW), (LEVELS[1], LOW)} if burstable else set())
+
+    # Who writes.
+
+    def _kubelet_writes(self, path: str, file: str, value: str) -> None:
+        self.kernel.set(path, file, value)
+        self.theirs[path, file] = value
+
+    def _agent_writes(self, path: str, file: str, value: str) -> None:
+        self.writes.append((self.now, path, file, value))
+        self._take(path, file, value)

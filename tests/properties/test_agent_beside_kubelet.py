@@ -1,0 +1,126 @@
+"""Whatever a kubelet does: the agent neither fights it nor leaves a hole, and rolls back to it."""
+
+from typing import Any, Final
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from tests.fakes.agent import LEVELS, a_pod, container_paths, pod_path
+from tests.fakes.beside_kubelet import ABOVE, OWN, BesideKubelet
+from tests.fakes.node import memory_folder
+from tests.fakes.scripted_kubelet import HIGH, LOW, MIN, Settings
+
+from memqos.agent.configuration import Fight
+
+LONGEST_HOLE: Final = 2.0
+UIDS: Final = st.sampled_from(["u1", "u2", "u3"])
+SIZES: Final = st.sampled_from([(64, 128), (32, 256), (100, 100), (0, 0)])
+SETTINGS: Final = st.builds(
+    Settings,
+    minor=st.sampled_from([34, 36, 37, 38]),
+    gate=st.booleans(),
+    policy=st.sampled_from(["None", "TieredReservation"]),
+)
+
+
+class Node(RuleBasedStateMachine):
+    """A kubelet is restarted, upgraded, configured otherwise; pods come, go and are resized."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._folder = memory_folder()
+        self.bed = BesideKubelet(self._folder.__enter__(), fight=Fight(times=2, minutes=60))
+        self.running: dict[str, dict[str, Any]] = {}
+
+    @rule(uid=UIDS, size=SIZES)
+    def start_pod(self, uid: str, size: tuple[int, int]) -> None:
+        if uid not in self.running:
+            pod = self.running[uid] = self.bed.run_pod(a_pod(uid, *size))
+            for path in (pod_path(pod), *container_paths(pod)):
+                for file in (MIN, LOW, HIGH):
+                    self.bed.theirs[path, file] = self.bed.read(path, file)
+
+    @rule(uid=UIDS)
+    def end_pod(self, uid: str) -> None:
+        pod = self.running.pop(uid, None)
+        if pod is not None:
+            self.bed.end_pod(pod)
+
+    @rule(uid=UIDS, request=st.sampled_from([16, 48]), limit=st.sampled_from([96, 200]))
+    def resize_pod(self, uid: str, request: int, limit: int) -> None:
+        pod = self.running.get(uid)
+        if pod is not None and LEVELS[1] in pod_path(pod):
+            self.running[uid] = a_pod(uid, request, limit)
+            self.bed.resize(self.running[uid])
+
+    @rule(settings=st.none() | SETTINGS, shows=st.booleans())
+    def restart_kubelet(self, settings: Settings | None, shows: bool) -> None:
+        self.bed.shows = shows
+        self.bed.restart(settings)
+
+    @rule(own=st.booleans())
+    def configure(self, own: bool) -> None:
+        """The agent protects pods of its own accord, or only as the kubelet does."""
+        told = OWN if own else {"gates": {}, "policy": None, "factor": None}
+        self.bed.reload(**told)
+
+    @rule()
+    def restart_agent(self) -> None:
+        told = {name: getattr(self.bed.configuration, name) for name in OWN}
+        self.bed.crash()
+        self.bed.start(release=None, fight=self.bed.configuration.fight, **told)
+
+    @rule(seconds=st.sampled_from([1, 3, 10, 61, 200]))
+    def wait(self, seconds: int) -> None:
+        self.bed.wait(seconds)
+
+    @invariant()
+    def nothing_is_fought_over(self) -> None:
+        assert not self.bed.core.foreign.fights.left_alone
+
+    @invariant()
+    def holes_are_short(self) -> None:
+        assert self.bed.longest_hole <= LONGEST_HOLE
+
+    def teardown(self) -> None:
+        try:
+            self.comes_to_rest()
+            self.rolls_back_to_the_kubelet()
+        finally:
+            self.bed.crash()
+            self._folder.__exit__(None, None, None)
+
+    def comes_to_rest(self) -> None:
+        self.bed.wait(130)
+        self.bed.writes.clear()
+        self.bed.wait(300)
+        assert self.bed.writes == []
+        assert not self.bed.core.pending
+        self.nothing_is_fought_over()
+        self.holes_are_short()
+        if self.bed.settings.gate:
+            kept = {file: str(amount) for file, amount in self.bed.scripted.sums().items()}
+            assert {file: self.bed.read(*file) for file in kept} == kept
+
+    def rolls_back_to_the_kubelet(self) -> None:
+        before = {file: self.bed.read(*file) for file in ABOVE}
+        self.bed.hand.roll_back()
+        kept = self.bed.scripted.sums()
+        for file in ABOVE:
+            found = self.bed.read(*file)
+            if file in kept:
+                assert found == before[file] == str(kept[file]), file
+            else:
+                assert found in {self.bed.theirs[file], *self.bed.steady.get(file, ())}, file
+        for file, value in self.bed.theirs.items():
+            if file not in ABOVE and self.bed.kernel.identity(file[0]) is not None:
+                assert self.bed.read(*file) == value, file
+
+
+Node.TestCase.settings = settings(
+    max_examples=30,
+    stateful_step_count=20,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+TestANodeBesideAKubelet = Node.TestCase

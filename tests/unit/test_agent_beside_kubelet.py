@@ -1,0 +1,203 @@
+"""An agent beside a kubelet that keeps, zeroes and resizes as real ones were seen to do."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.fakes.agent import KUBEPODS, LEVELS, MI, a_pod, container_paths
+from tests.fakes.beside_kubelet import ABOVE, OWN, STEP, BesideKubelet
+from tests.fakes.node import memory_folder
+from tests.fakes.scripted_kubelet import STARTING, TIERED, Settings
+
+from memqos.agent.configuration import Fight
+
+MIN, LOW, HIGH = "memory.min", "memory.low", "memory.high"
+OFF = Settings(gate=False)
+NONE = Settings(policy="None")
+STATIC = {"kubernetes.io/config.source": "file"}
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    with memory_folder() as made:
+        yield made
+
+
+def beside(folder: Path, settings: Settings = TIERED, **told: object) -> BesideKubelet:
+    """A node with two pods that have run for a while."""
+    bed = BesideKubelet(folder, settings, fight=Fight(times=2, minutes=10), **told)  # type: ignore[arg-type]
+    bed.run_pod(a_pod("b1", 64, 128))
+    bed.run_pod(a_pod("g1", 100, 100))
+    bed.wait(130)
+    bed.writes.clear()
+    bed.longest_hole = 0.0
+    return bed
+
+
+def above(bed: BesideKubelet) -> list[float | str]:
+    return [bed.mi(*file) for file in ABOVE]
+
+
+class TestAKubeletThatKeepsTheLevels:
+    def test_is_not_fought(self, folder: Path) -> None:
+        bed = beside(folder)
+        assert above(bed) == [164, 64, 0, 64]
+        bed.wait(3600)
+        assert bed.writes == []
+        assert not bed.core.tally.drifts
+        assert not bed.core.pending
+
+    def test_keeps_hard_reservations_too(self, folder: Path) -> None:
+        bed = beside(folder, Settings(minor=34))
+        assert above(bed) == [164, 0, 64, 0]
+        bed.wait(3600)
+        assert bed.writes == []
+
+    def test_may_count_pods_that_the_agent_does_not_know(self, folder: Path) -> None:
+        bed = beside(folder)
+        bed.scripted.pods["unseen"] = a_pod("unseen", 200, 200)
+        bed.wait(600)
+        assert bed.mi(KUBEPODS, MIN) == 364
+        assert bed.writes == []
+
+    def test_may_count_fewer_pods_than_the_agent(self, folder: Path) -> None:
+        bed = beside(folder)
+        del bed.scripted.pods["g1"]
+        bed.wait(600)
+        assert bed.mi(KUBEPODS, MIN) == 64
+        assert len(bed.writes) <= 1
+        assert not bed.core.foreign.fights.left_alone
+
+    def test_has_a_new_pod_protected_before_it_counts(self, folder: Path) -> None:
+        bed = beside(folder)
+        bed.run_pod(a_pod("g2", 50, 50))
+        bed.wait(1)
+        assert bed.mi(KUBEPODS, MIN) == 214
+
+
+class TestARestart:
+    @pytest.mark.parametrize("shows", [True, False])
+    def test_opens_a_hole_that_is_closed_when_the_kubelet_answers(
+        self, folder: Path, shows: bool
+    ) -> None:
+        bed = beside(folder, shows=shows)
+        for _ in range(5):
+            bed.restart()
+            bed.wait(STARTING - STEP)
+            assert above(bed) == [0, 0, 0, 0]
+            bed.wait(STEP + 2)
+            assert above(bed) == [164, 64, 0, 64]
+            bed.wait(200)
+        assert bed.longest_hole <= 2
+        assert not bed.core.foreign.fights.left_alone
+
+    def test_closes_the_hole_in_a_file_that_was_left_alone(self, folder: Path) -> None:
+        bed = beside(folder, OFF, **OWN)
+        for _ in range(3):
+            bed.kernel.set(KUBEPODS, LOW, str(MI))
+            bed.wait(1)
+        assert (KUBEPODS, LOW) in bed.core.foreign.fights.left_alone
+        bed.restart()
+        bed.wait(STARTING + 2)
+        assert bed.mi(KUBEPODS, LOW) == 64
+
+    @pytest.mark.parametrize("settings", [NONE, OFF], ids=["policy None", "gate off"])
+    def test_that_turns_protection_off_is_the_administrators_wish(
+        self, folder: Path, settings: Settings
+    ) -> None:
+        bed = beside(folder)
+        bed.restart(settings)
+        bed.wait(600)
+        assert above(bed) == [0, 0, 0, 0]
+        assert not [write for write in bed.writes if write[1] in LEVELS and write[3] != "0"]
+
+    def test_with_policy_none_keeps_even_an_agent_of_its_own_mind_from_the_levels(
+        self, folder: Path
+    ) -> None:
+        bed = beside(folder, **OWN)
+        bed.restart(NONE)
+        bed.wait(600)
+        assert above(bed) == [0, 0, 0, 0]
+        assert not bed.core.foreign.fights.left_alone
+
+    def test_with_the_gate_off_leaves_the_levels_to_an_agent_of_its_own_mind(
+        self, folder: Path
+    ) -> None:
+        bed = beside(folder, **OWN)
+        bed.restart(OFF)
+        bed.wait(STARTING + 2)
+        assert above(bed) == [100, 64, 0, 64]
+        bed.restart(TIERED)
+        bed.wait(STARTING + 2)
+        assert above(bed) == [164, 64, 0, 64]
+
+    def test_as_a_newer_release_leaves_what_only_memqos_clears(self, folder: Path) -> None:
+        bed = beside(folder, Settings(minor=34))
+        bed.restart(Settings(minor=38))
+        bed.wait(130)
+        assert above(bed) == [164, 64, 0, 64]
+
+
+class TestAResize:
+    def test_that_takes_memory_high_is_repaired_at_once(self, folder: Path) -> None:
+        bed = beside(folder, OFF, **OWN)
+        resized = a_pod("b1", 64, 192)
+        bed.resize(resized)
+        bed.settle()
+        (container,) = container_paths(resized)
+        assert bed.mi(container, HIGH) == 128
+        assert not bed.core.tally.drifts
+
+    def test_again_and_again_is_no_fight(self, folder: Path) -> None:
+        bed = beside(folder, OFF, **OWN)
+        for limit in range(130, 150):
+            bed.resize(a_pod("b1", 64, limit))
+            bed.wait(5)
+        assert not bed.core.foreign.fights.left_alone
+        assert not bed.core.tally.drifts
+
+
+class TestPodsThatAreNeverThrottled:
+    def test_are_not_where_memqos_decides(self, folder: Path) -> None:
+        bed = beside(folder, OFF, **OWN)
+        pod = bed.run_pod(a_pod("s1", 64, 128, annotations=STATIC))
+        bed.wait(10)
+        assert bed.mi(container_paths(pod)[0], HIGH) == "max"
+
+    def test_keep_what_a_kubelet_gives_them(self, folder: Path) -> None:
+        bed = beside(folder, factor=0.9)
+        pod = bed.run_pod(a_pod("s1", 64, 128, annotations=STATIC))
+        bed.wait(130)
+        assert bed.mi(container_paths(pod)[0], HIGH) == 96
+
+
+class TestRollback:
+    def test_never_restores_a_hole(self, folder: Path) -> None:
+        bed = beside(folder)
+        bed.restart()
+        bed.wait(STARTING + 2)
+        assert bed.mi(KUBEPODS, MIN) == 164
+        bed.hand.roll_back()
+        assert above(bed) == [164, 64, 0, 64]
+
+    def test_never_restores_a_hole_that_was_there_when_the_agent_was_started(
+        self, folder: Path
+    ) -> None:
+        bed = beside(folder)
+        bed.crash()
+        bed.restart()
+        bed.start(release=None)
+        bed.wait(STARTING + 2)
+        assert above(bed) == [164, 64, 0, 64]
+        bed.hand.roll_back()
+        assert above(bed) == [164, 64, 0, 64]
+
+    def test_leaves_to_a_kubelet_what_it_keeps_since_its_gate_is_on(self, folder: Path) -> None:
+        bed = beside(folder, OFF, **OWN)
+        del bed.scripted.pods["b1"], bed.pods.manifests["b1"]
+        bed.wait(70)
+        assert bed.mi(KUBEPODS, MIN) == 100  # the same sum, by either
+        bed.restart(TIERED)
+        bed.wait(STARTING + 2)
+        bed.hand.roll_back()
+        assert bed.mi(KUBEPODS, MIN) == 100
