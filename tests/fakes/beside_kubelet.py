@@ -49,6 +49,8 @@ class Answers(Grounds):
     def under(
         self, told: Configuration, node: Node | None = None, kubelet: KubeletEndpoint | None = None
     ) -> Ground:
+        # Of another release the Node tells by itself.
+        self._is_due |= self._answer.minor != self._bed.settings.minor
         self.is_fresh = self._is_due and self._bed.now >= self._bed.answers_at
         if self.is_fresh:
             self._answer, self._is_due = self._bed.settings, False
@@ -125,6 +127,8 @@ class BesideKubelet(Bed):
         end = self.now + seconds
         while self.now < end:
             self.scripted.run(self.now)
+            if self.now - STEP < self.answers_at <= self.now:
+                self.core.schedule.ask(self.now)  # as the watch of its Node would
             self._watch()
             super().wait(min(STEP, end - self.now))
             self._watch()

@@ -114,6 +114,26 @@ class TestWatches:
         (folder / "cgroup/kubepods/burstable/podu1/c2").mkdir()
         assert News("appeared", "/kubepods/burstable/podu1/c2") in watches.news()
 
+    def test_tell_of_limits_that_are_written(self, watches: Watches, folder: Path) -> None:
+        made_early, made_late = (
+            folder / "cgroup/kubepods" / pod / "c1" for pod in ("podu1", "podu2")
+        )
+        os.makedirs(made_early)
+        list(watches.news())
+        made_late.parent.mkdir()
+        list(watches.news())
+        made_late.mkdir()
+        (made_late / "own").mkdir()
+        list(watches.news())
+        for container in (made_early, made_late):
+            (container / "memory.high").write_text("max\n")
+            (container / "memory.max").write_text("max\n")
+        (made_late / "own" / "memory.max").write_text("max\n")
+        assert list(watches.news()) == [
+            News("limited", "/kubepods/podu1/c1"),
+            News("limited", "/kubepods/podu2/c1"),
+        ]
+
     def test_tell_of_manifests_in_new_folders_too(self, watches: Watches, folder: Path) -> None:
         (folder / "pods" / "more").mkdir()
         assert list(watches.news()) == [News("pods")]

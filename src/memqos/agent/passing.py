@@ -12,6 +12,7 @@ from memqos.agent.pod_source import silence_of
 from memqos.agent.tally import Tally
 from memqos.converge.planning import Ground
 from memqos.errors import MemqosError
+from memqos.plan.terms import KNOWS_POLICY
 
 
 class Clock(Protocol):
@@ -111,6 +112,20 @@ def _tell_of(ground: Ground, before: Ground | None, tally: Tally) -> None:
     for note in ground.notes:
         if before is None or note not in before.notes:
             tally.say("info", note)
+    kubelet = ground.kubelet
+    is_void = (
+        kubelet is not None
+        and kubelet.keeps_levels
+        and (kubelet.policy == "None" and KNOWS_POLICY.at(kubelet.release.minor))
+        and ground.terms.policy != "None"
+    )
+    if is_void and (before is None or before.kubelet != kubelet):
+        tally.say(
+            "warning",
+            "the kubelet's memoryReservationPolicy None keeps the protection of kubepods at 0, so "
+            "what memqos reserves below has no effect: set TieredReservation in the kubelet's "
+            "configuration, or turn its MemoryQoS gate off",
+        )
     was_on = before is None or before.terms.release.enabled("MemoryQoS")
     if was_on and not ground.terms.release.enabled("MemoryQoS"):
         tally.say(

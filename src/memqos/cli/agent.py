@@ -19,6 +19,9 @@ def command(config: str | None, **options: Any) -> int:
     it writes what memqos plan would show, keeps what was there before in a journal, and puts back
     what others change. Every setting can stand in a file, in the environment, or be a flag.
 
+    Beside a kubelet with MemoryQoS on, the files above the pods are the kubelet's: the agent plans
+    what it keeps there, and only closes the hole that a restart of the kubelet opens.
+
     SIGHUP has it read its configuration anew. SIGTERM stops it: values stay, unless
     --rollback-on-exit is given.
 

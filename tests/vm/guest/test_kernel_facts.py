@@ -8,6 +8,7 @@ import pytest
 from tests.vm.guest.support import CONTROLLERS, MI, ROOT, Cgroup, wait_until
 from tests.vm.harness.topology import Topology
 
+from memqos.host.inotify import WRITES, Inotify
 from memqos.plan.changes import DEFAULTS, stored
 
 MACHINES = {"two-nodes": Topology(nodes=(512, 512), distances=((10, 21), (21, 10)), swap=512)}
@@ -32,6 +33,14 @@ def test_the_kernel_stores_what_plans_compare_with(
 ) -> None:
     cgroup.write(**{file: value})
     assert cgroup.read(file) == stored(file, value, PAGE)
+
+
+def test_a_write_to_a_limit_is_told_to_whoever_watches_the_cgroup(cgroup: Cgroup) -> None:
+    watching = Inotify()
+    assert watching.watch(str(cgroup.path), WRITES)
+    cgroup.write(memory_max=64 * MI)
+    assert {event.name for event in watching.read()} == {"memory.max"}
+    watching.close()
 
 
 def test_a_process_past_memory_max_is_killed(cgroup: Cgroup) -> None:

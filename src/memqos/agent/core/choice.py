@@ -42,7 +42,7 @@ def choose(
         pod = cgroups.pod_of(change.path)
         if (
             not aims.is_enforced(Cgroup(change.path, change.level, {}), pod)
-            or foreign.waits(change)
+            or foreign.waits(change, now)
             or schedule.backoff.holds(change.path, now)
             or (change.file == "memory.min" and pod in waiting)
         ):

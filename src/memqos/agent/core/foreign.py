@@ -23,6 +23,8 @@ from memqos.plan.changes import Change, stored
 from memqos.plan.tree import Level
 
 _ABOVE_PODS: Final = ("kubepods", "qos")
+_CONFIRMED: Final = 1.0
+"""Seconds for which the kubelet's word about its configuration is good enough to act for it."""
 _ACTUATING: Final = 10.0
 """Seconds in which a kubelet that resizes a pod is looked at closely: it has to ask the runtime."""
 _RESIZING: Final = 60.0
@@ -36,10 +38,11 @@ class Foreign:
         self.drifts: dict[Place, Drift] = {}
         """The last one of each file."""
         self.unconfirmed: float | None = None
-        """Since when the kubelet may be configured otherwise: it was restarted, or zeroed a file.
+        """Since when the kubelet may be configured otherwise: it was restarted, or has written.
 
         A kubelet that starts zeroes protection above pods, and so does one that an administrator
         has told to protect nothing. Which of the two it was, only its configuration tells."""
+        self._confirmed = float("-inf")
         self._tally = tally
         self._signposts = Signposts()
         self._resized: dict[str, float] = {}
@@ -61,9 +64,10 @@ class Foreign:
             self.unconfirmed = now
         return new
 
-    def confirm(self) -> None:
-        """The kubelet has told its configuration since it was in doubt."""
+    def confirm(self, now: float) -> None:
+        """The kubelet has told its configuration."""
         self.unconfirmed = None
+        self._confirmed = now
 
     def resize(self, pod: str, now: float) -> None:
         """A pod's resources are being changed: what changes with them is no drift."""
@@ -85,26 +89,31 @@ class Foreign:
         disagreed = self._kubelet_says.get(place) == change.new
         return not change.raises or (disagreed and change.old != "0")
 
-    def waits(self, change: Change) -> bool:
+    def waits(self, change: Change, now: float) -> bool:
         """Whether a value may not be written yet, or not any more."""
-        if change.level in _ABOVE_PODS and change.old == "0":
-            # A hole is closed even in a file that was left alone, but not against its owner's wish.
-            return self.unconfirmed is not None
-        return (change.path, change.file) in self.fights.left_alone
+        place = change.path, change.file
+        if place in self._aims.kubelet_keeps and now - self._confirmed > _CONFIRMED:
+            # It is written in the kubelet's place, with nothing to restore: so that must be true.
+            self.unconfirmed = self.unconfirmed or now
+        if change.level in _ABOVE_PODS and self.unconfirmed is not None:
+            return True
+        # A hole is closed even in a file that was left alone.
+        is_hole = change.level in _ABOVE_PODS and change.old == "0"
+        return place in self.fights.left_alone and not is_hole
 
     def changed(self, changed: Changed, now: float) -> None:
         """A value is not what it was."""
         known, place = changed.cgroup, (changed.path, changed.file)
         level = self._level(changed.path, known)
         is_hole = level in _ABOVE_PODS and changed.found == "0"
-        if is_hole:
-            self.unconfirmed = now
         kept = self._aims.kubelet_keeps.get(place)
         if kept is not None and not is_hole:
             desired = stored(changed.file, kept.value, self._aims.desires.page_size)
             if changed.found != desired:
                 self._kubelet_says[place] = desired
             return
+        if level in _ABOVE_PODS:
+            self.unconfirmed = now
         if now - known.first_seen < YOUNG:
             return
         if self._is_resized(changed, now):

@@ -160,7 +160,7 @@ class Reconciler:
     def confirm(self, now: float, *, answered: bool) -> None:
         """The kubelet was asked for its configuration."""
         if answered:
-            self.foreign.confirm()
+            self.foreign.confirm(now)
         elif self.foreign.unconfirmed is not None:
             self.schedule.confirm_at = now + AGAIN
 
@@ -193,14 +193,11 @@ class Reconciler:
         """What to write, given what was read of the scope."""
         for what, why in seen.refused.items():
             self.tally.fail("read", f"{what}: {why}")
-        doubted = self.foreign.unconfirmed
         happened = self.foreign.notice(seen.signs, now)
         if happened.reload is not None and self.desires.names.driver == "systemd":
             # systemd takes back what it was not told of, on every unit.
             self.schedule.resync_at = now
         affected = self._take_in(seen, now)
-        if self.foreign.unconfirmed != doubted:
-            self.schedule.confirm_at = now
         for pod in self._pods:
             if self.foreign.is_resizing(pod, now):
                 # Limits come first, then the other files, container after container.
@@ -227,6 +224,8 @@ class Reconciler:
             [part for each in tree.values() for part in parts(each, there, names)], changes, now
         )
         self._choice = choose(changes, self.aims, self.cgroups, self.schedule, self.foreign, now)
+        if self.foreign.unconfirmed is not None and self.schedule.confirm_at is None:
+            self.schedule.confirm_at = now
         identities = {path: each.identity for path, each in known.items()}
         return steps_of(self._choice.changes, identities, self.aims.kubelet_keeps)
 
