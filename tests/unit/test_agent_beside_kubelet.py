@@ -68,6 +68,15 @@ class TestAKubeletThatKeepsTheLevels:
         assert len(bed.writes) <= 1
         assert not bed.core.foreign.fights.left_alone
 
+    def test_lowers_its_sums_itself(self, folder: Path) -> None:
+        bed = beside(folder)
+        bed.end_pod(bed.pods.manifests["g1"])
+        bed.wait(STEP)
+        assert bed.mi(KUBEPODS, MIN) == 164
+        bed.wait(60)
+        assert bed.mi(KUBEPODS, MIN) == 64
+        assert bed.writes == []
+
     def test_has_a_new_pod_protected_before_it_counts(self, folder: Path) -> None:
         bed = beside(folder)
         bed.run_pod(a_pod("g2", 50, 50))
@@ -110,6 +119,21 @@ class TestARestart:
         bed.wait(600)
         assert above(bed) == [0, 0, 0, 0]
         assert not [write for write in bed.writes if write[1] in LEVELS and write[3] != "0"]
+
+    def test_that_nothing_shows_is_asked_about_too(self, folder: Path) -> None:
+        bed = beside(folder, OFF, shows=False, **OWN)
+        bed.restart(NONE)
+        bed.wait(600)
+        assert not [write for write in bed.writes if write[1] in LEVELS]
+        assert above(bed) == [0, 0, 0, 0]
+
+    def test_closes_the_hole_of_a_kubelet_that_counts_fewer_pods(self, folder: Path) -> None:
+        bed = beside(folder)
+        del bed.scripted.pods["g1"]
+        bed.wait(130)
+        bed.restart()
+        bed.wait(STARTING + 2)
+        assert bed.mi(KUBEPODS, MIN) == 164
 
     def test_with_policy_none_keeps_even_an_agent_of_its_own_mind_from_the_levels(
         self, folder: Path
