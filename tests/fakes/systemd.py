@@ -104,10 +104,10 @@ class FakeSystemd(Peer):
             return new_error(
                 message, "org.freedesktop.DBus.Error.AccessDenied", "s", ("Access denied",)
             )
-        self._set(unit, {name: value for name, (_, value) in properties})
+        self.set_properties(unit, {name: value for name, (_, value) in properties})
         return None if mood == "hangs up after" else new_method_return(message)
 
-    def _set(self, unit: str, properties: dict[str, int]) -> None:
+    def set_properties(self, unit: str, properties: dict[str, int]) -> None:
         if not properties:
             return
         folder = self._folder(unit)

@@ -130,6 +130,12 @@ class TestAResize:
         assert bed.causes() == {}
         assert bed.said("changed by a resize")
 
+    def test_is_known_by_its_limit_at_the_next_look(self, bed: Watched) -> None:
+        self.resize(bed, 256)
+        bed.wait(61)
+        assert bed.mi(bed.container, HIGH) == 96
+        assert bed.causes() == {}
+
     def test_is_followed_while_the_runtime_is_still_writing(self, bed: Watched) -> None:
         bed.kernel.set(bed.container, "memory.max", str(256 * MI))
         bed.core.limited(bed.container, bed.now)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 from tests.fakes.node import MI, memory_folder
-from tests.fakes.owned import BURSTABLE, CONTAINERS, OwnedNode
+from tests.fakes.owned import BURSTABLE, CONTAINERS, KUBEPODS, OwnedNode
 
 LOW, HIGH = "memory.low", "memory.high"
 
@@ -33,3 +33,16 @@ def test_nothing_of_memqos_is_left_with_the_owner(
     after = node.runtime.stored("a1").get(file)
     assert sorted(node.systemd.run.rglob("50-*")) == before[0]
     assert after in (before[1], str(3 * MI), "max")
+
+
+def test_what_the_kubelet_told_systemd_since_stays(node: OwnedNode) -> None:
+    def kubelet_keeps(amount: int) -> None:
+        node.systemd.set_properties("kubepods.slice", {"MemoryMin": amount * MI})
+
+    kubelet_keeps(100)
+    node.apply(node.steps({(KUBEPODS, LOW): str(8 * MI)}))
+    kubelet_keeps(200)
+    node.rollback()
+    node.systemd.reload()
+    assert node.kernel.read(KUBEPODS, "memory.min") == str(200 * MI)
+    assert node.kernel.read(KUBEPODS, LOW) == "0"
