@@ -34,6 +34,7 @@ SCRAPE = 30
 SETTLING = 15
 """Seconds in which an agent that was just started writes its values and first records."""
 NEW_PODS = 200
+RESIZES = 100
 ASKED_CPU, ASKED_MB = 1.0, 60
 KERNEL = {
     "memory.max": "max",
@@ -53,6 +54,7 @@ def report() -> Iterator[str]:
             if size == PODS:
                 yield _steady(child)
                 yield _latency(node)
+                yield _repair(node)
 
 
 class _Node:
@@ -206,12 +208,28 @@ def _latency(node: _Node) -> str:
         while any(node.bed.kernel.read(path, "memory.high") == "max" for path in paths):
             time.sleep(0.0005)
         times.append(time.perf_counter() - made)
+    return f"from cgroup to values, {NEW_PODS} pods beside {PODS}: {_percentiles(times)}"
+
+
+def _repair(node: _Node) -> str:
+    """From a resize that takes memory.high away to the moment it is back, one pod at a time."""
+    times = []
+    for number in range(RESIZES):
+        path = container_paths(node.manifest(f"p{number}"))[0]
+        high = node.bed.kernel.read(path, "memory.high")
+        node.bed.kernel.set(path, "memory.high", "max")
+        node.bed.kernel.set(path, "memory.max", str((8 << 20) + number * 4096))
+        done = time.perf_counter()
+        while node.bed.kernel.read(path, "memory.high") != high:
+            time.sleep(0.0005)
+        times.append(time.perf_counter() - done)
+    return f"from a resize to repaired values, {RESIZES} pods of {PODS}: {_percentiles(times)}"
+
+
+def _percentiles(times: list[float]) -> str:
     times.sort()
     p50, p99 = times[len(times) // 2], times[len(times) * 99 // 100]
-    return (
-        f"from cgroup to values, {NEW_PODS} pods beside {PODS}: "
-        f"p50 {p50 * 1000:.0f} ms, p99 {p99 * 1000:.0f} ms"
-    )
+    return f"p50 {p50 * 1000:.0f} ms, p99 {p99 * 1000:.0f} ms"
 
 
 _opened: list[str] = []

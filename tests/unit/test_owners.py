@@ -134,7 +134,7 @@ class TestRollback:
         assert not node.journal.exists()
 
     def test_puts_back_a_property_that_somebody_had_set(self, node: OwnedNode) -> None:
-        node.systemd._set("kubepods.slice", {"MemoryLow": 5 * MI})
+        node.systemd.set_properties("kubepods.slice", {"MemoryLow": 5 * MI})
         before = node.systemd.traces()
         node.apply(node.steps({(KUBEPODS, LOW): str(MI)}))
         node.rollback()
@@ -163,7 +163,7 @@ class TestRollback:
 
     def test_keeps_what_others_have_told_systemd_since(self, node: OwnedNode) -> None:
         node.apply(node.steps({(KUBEPODS, LOW): str(MI), (KUBEPODS, MIN): str(MI)}))
-        node.systemd._set("kubepods.slice", {"MemoryLow": 3 * MI})
+        node.systemd.set_properties("kubepods.slice", {"MemoryLow": 3 * MI})
         done = node.rollback()
         assert [each.state for each in done.rest] == ["conflict"]
         assert node.kernel.read(KUBEPODS, LOW) == str(3 * MI)
@@ -175,7 +175,7 @@ class TestRollback:
         self, node: OwnedNode
     ) -> None:
         node.apply(node.steps({(KUBEPODS, LOW): str(MI), (KUBEPODS, MIN): str(MI)}))
-        node.systemd._set("kubepods.slice", {"MemoryLow": 3 * MI})
+        node.systemd.set_properties("kubepods.slice", {"MemoryLow": 3 * MI})
         theirs = node.systemd.traces()
         node.apply(node.steps({(KUBEPODS, LOW): str(2 * MI), (KUBEPODS, MIN): str(2 * MI)}))
         node.rollback()

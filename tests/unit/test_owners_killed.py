@@ -35,7 +35,7 @@ class Stage:
         self.node, self.saved = node, folder / "saved"
         self.folder = node.kernel.folder.parent
         # Somebody has set a property already, and told the runtime of a value.
-        node.systemd._set("kubepods.slice", {"MemoryLow": 5 * MI})
+        node.systemd.set_properties("kubepods.slice", {"MemoryLow": 5 * MI})
         node.runtime.start("a1", CONTAINERS["a1"], {"memory.low": str(7 * MI)})
         self.original = self.state()
         prepare(node)
