@@ -104,8 +104,7 @@ class Node:
             folder,
             pods=Source(files=(), cluster=True, node_name="node"),
             events=False,
-            release=None,
-            **told,
+            **{"release": None, **told},
         )
         self.running.append(self.bed)
         self.path = f"{LEVELS[1]}/podu1/u1a"
@@ -152,7 +151,7 @@ class TestTheNode:
         assert "where the kubelet's configuration would leave 3.75Gi" in said[0].what
 
     def test_and_the_file_where_it_does_not(self, folder: Path, server: FakeApiServer) -> None:
-        node = Node(folder, server, {"metadata": {"name": "node"}})
+        node = Node(folder, server, {"metadata": {"name": "node"}}, release="1.38")
         assert node.high() == expected(MEMORY - 256 * MI)
 
     def test_that_changes_is_followed(self, folder: Path, server: FakeApiServer) -> None:

@@ -9,8 +9,6 @@ from memqos.agent.core.guarding import Guard
 from memqos.agent.core.reconciler import Reconciler
 from memqos.agent.hand import Hand
 from memqos.agent.pod_source import silence_of
-from memqos.agent.tally import Tally
-from memqos.converge.planning import Ground
 from memqos.errors import MemqosError
 
 
@@ -22,9 +20,7 @@ class Clock(Protocol):
 
 def started(hand: Hand, now: float, guard: Guard | None = None) -> Reconciler:
     """The core for this machine; raises where the machine cannot be planned."""
-    ground = hand.ground()
-    core = Reconciler(Desires(hand.configuration, ground, hand.own_cgroup()), now, guard)
-    _tell_of(ground, None, core.tally)
+    core = Reconciler(Desires(hand.configuration, hand.ground(), hand.own_cgroup()), now, guard)
     if hand.configuration.mode == "observe" and (values := hand.left_behind()):
         core.tally.say(
             "warning",
@@ -62,7 +58,7 @@ def run_pass(
         for missed in (hand.seek_owners(), silence_of(hand.source)):
             if missed is not None:
                 core.tally.fail("source", missed)
-    if due.whole or due.asks:
+    if due.whole or due.asks or hand.is_ground_due():
         complete &= _regrounded(core, hand, now)
     if pods is not None:
         core.accept(pods, now)
@@ -88,28 +84,13 @@ def _give_back(core: Reconciler, hand: Hand, clock: Clock, *, whole: bool) -> No
 def _regrounded(core: Reconciler, hand: Hand, now: float) -> bool:
     try:
         ground, before = hand.ground(), core.desires.ground
-        for severity, note in hand.taken_notes():
-            core.tally.say(severity, note)
         if ground != before:
             core.follow(Desires(hand.configuration, ground, hand.own_cgroup()), now)
             core.tally.say("info", "the node's own configuration has changed")
-            _tell_of(ground, before, core.tally)
             core.take(now)
+        for severity, note in hand.taken_notes():
+            core.tally.say(severity, note)
     except MemqosError as error:
         core.tally.fail("configuration", error)
         return False
     return True
-
-
-def _tell_of(ground: Ground, before: Ground | None, tally: Tally) -> None:
-    """What is worth knowing of what plans rest on, as far as it was not so before."""
-    for note in ground.notes:
-        if before is None or note not in before.notes:
-            tally.say("info", note)
-    was_on = before is None or before.terms.release.enabled("MemoryQoS")
-    if was_on and not ground.terms.release.enabled("MemoryQoS"):
-        tally.say(
-            "warning",
-            "MemoryQoS is off here, so nothing is protected and nothing throttled: "
-            "gates in the configuration turns it on",
-        )

@@ -19,6 +19,7 @@ from memqos.api.node import (
     published_memory,
 )
 from memqos.api.resources import MEMORY
+from memqos.converge.doubt import doubt_of
 from memqos.draw.scale import short_size
 from memqos.errors import InputError, MemqosError, UnsupportedRelease
 from memqos.plan.changes import Comparison, compare, stored
@@ -72,6 +73,8 @@ class NodePlan(msgspec.Struct, frozen=True):
     """Pods whose pod-level resources the Memory Manager ignores."""
     unread: tuple[str, ...] = ()
     """What could not be read of the cgroups that are planned: they may differ all the same."""
+    doubt: str | None = None
+    """Why it must not be written: see `Ground.doubt`."""
 
 
 class RunningKubelet(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,7 +111,13 @@ class Ground(msgspec.Struct, frozen=True):
 
 def plan_of(observation: "Observation", wanted: Wanted) -> NodePlan:
     """Plan the node that was observed."""
-    ground = ground_of(observation.machine, observation.configuration, observation.driver, wanted)
+    ground = ground_of(
+        observation.machine,
+        observation.configuration,
+        observation.driver,
+        wanted,
+        observation.node,
+    )
     terms = ground.terms
     notes = [*observation.notes, *ground.notes]
     tree = plan_node(observation.pods, terms, ground.config, ground.capacity)
@@ -128,6 +137,7 @@ def plan_of(observation: "Observation", wanted: Wanted) -> NodePlan:
         tuple(notes),
         _unaligned(observation, tree, wanted.numa, ground.config, terms.release),
         tuple(what for what in observation.refused if _is_about(what, ground.names.kubepods)),
+        ground.doubt,
     )
 
 
@@ -154,8 +164,12 @@ def ground_of(
     info = None if node is None else node.status.node_info
     stated = None if info is None else info.kubelet_version
     own = stated or machine.kubelet
-    release = Release.of(wanted.release or own or DEFAULT_MINOR, wanted.gates)
-    config, release = _configuration(configuration, release, own, notes)
+    guess = machine.kubelet_on_path or DEFAULT_MINOR
+    release = Release.of(wanted.release or own or guess, wanted.gates)
+    if wanted.release is None and own is None:
+        of_whom = "memqos's default" if machine.kubelet_on_path is None else "the kubelet on PATH"
+        notes.append(f"which kubelet runs here is not known: planned as {release}, {of_whom}")
+    config, release = _configuration(configuration, release, own or machine.kubelet_on_path, notes)
     release = release.with_gates(wanted.gates)
     if driver is not None and driver != config.driver:
         notes.append(
@@ -181,12 +195,21 @@ def ground_of(
         cpu_period=config.cpu_cfs_quota_period // 1000,
         placement=wanted.placement,
     )
-    kubelet = None if own is None else _running(configuration, own)
-    return Ground(terms, config, capacity, tuple(notes), kubelet=kubelet)
+    kubelet = _running(configuration, own)
+    doubt = doubt_of(
+        wanted,
+        own,
+        kubelet,
+        is_configured=configuration is not None,
+        why=machine.missing.get("kubelet"),
+    )
+    return Ground(terms, config, capacity, tuple(notes), kubelet=kubelet, doubt=doubt)
 
 
-def _running(configuration: "Configuration | None", own: str) -> RunningKubelet | None:
+def _running(configuration: "Configuration | None", own: str | None) -> RunningKubelet | None:
     """The kubelet of a version with its configuration; None where it could not run with that."""
+    if configuration is None or own is None:
+        return None
     try:
         config, release = _configuration(configuration, Release.of(own), own, [])
     except MemqosError:
