@@ -15,12 +15,14 @@ from memqos.api.kubelet.flags import CommandLine, command_line_of, merge_configu
 from memqos.api.manifests.documents import read
 from memqos.converge.asking import Told, ask
 from memqos.converge.observing import Configuration, read_configuration
+from memqos.converge.sources import KubeletPods
 from memqos.errors import InputError
 from memqos.host.kubelet_process import KubeletProcess, find_kubelet, is_running, version_of
 from memqos.host.machine import SYSTEM, Roots
 
 if TYPE_CHECKING:
     from memqos.api.node import Node
+    from memqos.converge.sources import PodSource
     from memqos.host.kubelet import KubeletEndpoint
 
 _ASK_AGAIN: Final = 300.0
@@ -64,7 +66,8 @@ class KubeletSources:
         self._roots = roots
         self._clock = clock
         self._address: str | None = None
-        self._told = Told()
+        self.told = Told()
+        """What the kubelet's endpoint said last."""
         self._ask_at = float("-inf")
         self._retry = _FIRST_RETRY
         self._process: KubeletProcess | None = None
@@ -91,10 +94,10 @@ class KubeletSources:
         version = None if info is None else info.kubelet_version
         source: str | None = "its Node"
         is_asked = self._ask_endpoint(endpoint, now, version is None, configuration)
-        complaints = list(self._told.notes)
+        complaints = list(self.told.notes)
         is_there = self.look_for_process(now)
-        if version is None and self._told.version is not None and endpoint is not None:
-            version, source = self._told.version, f"{endpoint.url}/metrics"
+        if version is None and self.told.version is not None and endpoint is not None:
+            version, source = self.told.version, f"{endpoint.url}/metrics"
         if version is None and self._process is not None:
             version, source = self._process_version, f"its program {self._process.arguments[0]}"
         if not configuration:
@@ -114,7 +117,7 @@ class KubeletSources:
         self, is_asked: bool, is_there: bool, complaints: list[str]
     ) -> tuple[Configuration | None, bool]:
         """The configuration, and whether it is that of now."""
-        found, is_fresh = self._told.configuration, is_asked and not self._told.is_silent
+        found, is_fresh = self.told.configuration, is_asked and not self.told.is_silent
         if found is None and self._process is not None:
             if is_there:
                 self._flags = _configuration_of(self._process, complaints)
@@ -127,7 +130,7 @@ class KubeletSources:
     @property
     def retry_at(self) -> float:
         """When a kubelet that did not answer is to be asked again."""
-        return self._ask_at if self._told.is_silent else float("inf")
+        return self._ask_at if self.told.is_silent else float("inf")
 
     def look_for_process(self, now: float) -> bool:
         """Whether the kubelet's process is there; one that was started since is taken in."""
@@ -156,10 +159,10 @@ class KubeletSources:
         if endpoint is None:
             return False
         if endpoint.url != self._address:
-            self._address, self._told, self._ask_at = endpoint.url, Told(), float("-inf")
+            self._address, self.told, self._ask_at = endpoint.url, Told(), float("-inf")
         if now < self._ask_at:
             return False
-        before = self._told
+        before = self.told
         told = ask(endpoint, version=version, configuration=configuration)
         if told.is_silent:
             # A refusal leads to other sources; silence leaves open whether anything has changed.
@@ -172,8 +175,22 @@ class KubeletSources:
             self._retry = min(2 * self._retry, _LAST_RETRY)
         else:
             self._ask_at, self._retry = now + _ASK_AGAIN, _FIRST_RETRY
-        self._told = told
+        self.told = told
         return True
+
+
+def kubelet_behind(source: "PodSource | None") -> "tuple[Node | None, KubeletEndpoint | None]":
+    """What a source of pods leads to: the Node, and the endpoint of its kubelet."""
+    if isinstance(source, KubeletPods):
+        return None, source.endpoint
+    if not hasattr(source, "server"):
+        return None, None
+    # What asks a cluster is not loaded where none is asked.
+    from memqos.converge.cluster import ClusterPods, kubelet_of
+
+    assert isinstance(source, ClusterPods)
+    node = source.node()
+    return node, kubelet_of(node, source.server.access)
 
 
 def _configuration_of(process: KubeletProcess, complaints: list[str]) -> Configuration | None:
