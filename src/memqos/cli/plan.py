@@ -88,6 +88,8 @@ def command(
     asked = wanted(**options)
     observation = observed(options) if snapshot is None else of_snapshot(snapshot, options)
     plan = planned(observation, asked)
+    if snapshot is not None:
+        plan = msgspec.structs.replace(plan, doubt=None)  # nobody could write it
     if out is not None:
         insist_on_all(plan)
         insist_on_no_doubt(plan)

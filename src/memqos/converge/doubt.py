@@ -32,7 +32,8 @@ def doubt_of(
     if not is_configured and "MemoryQoS" not in wanted.gates:
         return (
             "the configuration of the running kubelet is not known, nor whether MemoryQoS is on – "
-            f"state it with --gate MemoryQoS=true or false, name its file, or {_SOURCES}"
+            f"state the gate with --gate MemoryQoS=true or false, name the kubelet's file, or "
+            f"{_SOURCES}"
         )
     if wanted.release is None or version is None or not is_configured:
         return None
