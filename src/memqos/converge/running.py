@@ -144,7 +144,7 @@ class KubeletSources:
         if found is None:
             return False
         self._process, self._process_version = found, version_of(found, proc)
-        self._why = f"{found.arguments[0]} is not the file that it was started from"
+        self._why = f"the program it was started from, {found.arguments[0]}, does not tell it"
         return True
 
     @property
