@@ -99,7 +99,7 @@ class TestAGuess:
         node = Node(folder, program)
         assert node.bed.core.desires.ground.terms.release.minor == 38
         assert node.written() == 0
-        assert node.bed.said("planned as 1.38, the kubelet on PATH")
+        assert node.bed.said("planned as 1.38, that of the kubelet on PATH")
 
     def test_ends_when_the_kubelet_is_there(self, folder: Path, program: Path) -> None:
         node = Node(folder, program)
@@ -123,6 +123,32 @@ class TestAGuess:
         node.bed.reload(gates={"MemoryQoS": True}, policy="TieredReservation")
         node.bed.wait(70)
         assert node.minimum == 256
+
+    def test_of_a_release_that_memqos_does_not_know_is_one(
+        self, folder: Path, program: Path
+    ) -> None:
+        put_kubelet_program(program, "v1.99.0")
+        put_kubelet_process(folder / "proc", program)
+        node = Node(folder, program)
+        assert "1.99 is newer than any release memqos knows" in str(node.ready())
+        assert node.written() == 0
+
+    @pytest.mark.parametrize(
+        "told", [{}, {"gates": {"MemoryQoS": True, "PodLevelResourceManagers": True}}]
+    )
+    def test_that_does_not_fit_the_node_does_not_end_the_agent(
+        self, folder: Path, program: Path, told: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        # Neither the gate nor the policy was there in the release of the program on PATH.
+        put_kubelet_program(folder / "path" / "kubelet", "v1.30.0")
+        monkeypatch.setenv("PATH", str(folder / "path"), prepend=":")
+        gates = "featureGates: {PodLevelResourceManagers: true, MemoryQoS: true}\n"
+        monkeypatch.setattr(Bed, "kubelet", gates)
+        node = Node(folder, program, **told)
+        assert node.ready() is not None
+        node.run_kubelet("v1.38.0", configuration=f"{gates}memoryReservationPolicy: None\n")
+        node.bed.wait(2)
+        assert node.ready() is None
 
     def test_is_only_mentioned_by_an_agent_that_observes(self, folder: Path, program: Path) -> None:
         node = Node(folder, program, mode="observe")
@@ -191,6 +217,14 @@ class TestTheKubelet:
         assert kubelet.policy == "TieredReservation"
         assert node.bed.core.desires.ground.terms.policy == "None"
 
+    def test_is_asked_again_when_its_service_is_another(self, folder: Path, program: Path) -> None:
+        node = Node(folder, program)
+        node.bed.wait(1000)  # by now it asks once a minute
+        node.run_kubelet("v1.38.0")
+        node.bed.kernel.make("/system.slice/kubelet.service")
+        node.bed.wait(1)
+        assert node.minimum == 256
+
     def test_that_is_down_leaves_all_as_it_was(self, folder: Path, program: Path) -> None:
         node = Node(folder, program)
         node.run_kubelet("v1.38.0", "--cgroup-driver=cgroupfs")
@@ -201,6 +235,6 @@ class TestTheKubelet:
         assert node.bed.core.desires is desires
         assert not node.bed.hand._grounds.is_fresh
         node.run_kubelet("v1.38.0", "--cgroup-driver=cgroupfs")
-        node.bed.wait(2)
+        node.bed.wait(130)
         assert node.bed.core.desires is desires
         assert node.bed.hand._grounds.is_fresh

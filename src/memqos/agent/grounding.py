@@ -143,13 +143,18 @@ class Grounds:
         try:
             ground = ground_of(machine, config, None, wanted, node)
         except MemqosError as error:
-            if node is None:
+            is_unsupported = isinstance(error, UnsupportedRelease) and wanted.release is None
+            if node is None and not is_unsupported:
                 raise
-            self._notes.append(("warning", f"what the Node says is left aside: {error}"))
+            if node is not None:
+                self._notes.append(("warning", f"what the Node says is left aside: {error}"))
             node = None
-            if isinstance(error, UnsupportedRelease):
+            if is_unsupported:
+                # Its version, or a gate that a guessed release does not have: nothing is written,
+                # and the next answer may be another one.
                 missing = {"kubelet": str(error)}
                 machine = msgspec.structs.replace(machine, kubelet=None, missing=missing)
+                wanted = msgspec.structs.replace(wanted, gates={})
             ground = ground_of(machine, config, None, wanted)
         self._cgroup_root = ground.config.cgroup_root
         driver = self._driver_there(self._cgroup_root)

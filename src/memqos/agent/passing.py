@@ -58,7 +58,8 @@ def run_pass(
         for missed in (hand.seek_owners(), silence_of(hand.source)):
             if missed is not None:
                 core.tally.fail("source", missed)
-    if due.whole or due.asks or hand.is_ground_due():
+    is_ground_due = hand.is_ground_due()
+    if due.whole or due.asks or is_ground_due:
         complete &= _regrounded(core, hand, now)
     if pods is not None:
         core.accept(pods, now)

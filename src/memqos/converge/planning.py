@@ -164,12 +164,12 @@ def ground_of(
     info = None if node is None else node.status.node_info
     stated = None if info is None else info.kubelet_version
     own = stated or machine.kubelet
-    guess = machine.kubelet_on_path or DEFAULT_MINOR
-    release = Release.of(wanted.release or own or guess, wanted.gates)
-    if wanted.release is None and own is None:
-        of_whom = "memqos's default" if machine.kubelet_on_path is None else "the kubelet on PATH"
-        notes.append(f"which kubelet runs here is not known: planned as {release}, {of_whom}")
-    config, release = _configuration(configuration, release, own or machine.kubelet_on_path, notes)
+    version = wanted.release or own
+    if version is None:
+        config, release = _guess(machine, configuration, wanted, notes)
+    else:
+        release = Release.of(version, wanted.gates)
+        config, release = _configuration(configuration, release, own, notes)
     release = release.with_gates(wanted.gates)
     if driver is not None and driver != config.driver:
         notes.append(
@@ -204,6 +204,23 @@ def ground_of(
         why=machine.missing.get("kubelet"),
     )
     return Ground(terms, config, capacity, tuple(notes), kubelet=kubelet, doubt=doubt)
+
+
+def _guess(
+    machine: Machine, configuration: "Configuration | None", wanted: Wanted, notes: list[str]
+) -> tuple[KubeletConfiguration, Release]:
+    """A release where nobody knows one. It may be a wrong one for the configuration, too."""
+    minor, whose = DEFAULT_MINOR, "memqos's default"
+    with suppress(UnsupportedRelease):
+        if machine.kubelet_on_path is not None:
+            minor, whose = Release.of(machine.kubelet_on_path).minor, "that of the kubelet on PATH"
+    release = Release.of(minor, wanted.gates)
+    notes.append(f"which kubelet runs here is not known: planned as {release}, {whose}")
+    try:
+        return _configuration(configuration, release, None, notes)
+    except MemqosError as error:
+        notes.append(f"the kubelet's defaults are assumed: {release} does not take {error}")
+        return configured({}, minor), release
 
 
 def _running(configuration: "Configuration | None", own: str | None) -> RunningKubelet | None:
