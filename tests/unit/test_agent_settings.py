@@ -6,12 +6,15 @@ from typing import Any
 
 import pytest
 from tests.fakes.agent import KUBEPODS, MI, Bed, a_pod, container_paths
+from tests.fakes.kubelet import fake_kubelet
 from tests.fakes.machine import put_kubelet_process, put_kubelet_program
 from tests.fakes.node import memory_folder
 
 from memqos.agent.metrics import families
 from memqos.agent.reporting import state
 from memqos.agent.status import Status
+from memqos.converge.sources import KubeletPods
+from memqos.host.kubelet import KubeletEndpoint
 
 OFF = "featureGates: {MemoryQoS: false}\n"
 ON = "featureGates: {MemoryQoS: true}\nmemoryReservationPolicy: TieredReservation\n"
@@ -238,3 +241,17 @@ class TestTheKubelet:
         node.bed.wait(130)
         assert node.bed.core.desires is desires
         assert node.bed.hand._grounds.is_fresh
+
+
+def test_a_kubelet_that_pods_come_from_is_asked_what_it_is(folder: Path, program: Path) -> None:
+    build = b'kubernetes_build_info{git_version="v1.38.1"} 1\n'
+    with fake_kubelet({"/metrics": build}) as kubelet:
+        node = Node(folder, program)
+        node.bed.hand.source = KubeletPods(KubeletEndpoint(kubelet.url))
+        ground = node.bed.hand.ground()
+        assert ground.kubelet is not None
+        assert ground.doubt is None
+        assert ground.notes[0] == f"the running kubelet is v1.38.1, by {kubelet.url}/metrics"
+        kubelet.raw = b""
+        node.bed.now += 400
+        assert node.bed.hand.ground() is ground

@@ -336,6 +336,18 @@ class TestPlan:
         (asked,) = [each for each in server.asked if each.path == "/api/v1/pods"]
         assert asked.query["fieldSelector"] == "spec.nodeName=node-1"
 
+    def test_the_node_says_the_release_and_what_is_left_to_pods(
+        self, server: FakeApiServer, tmp_path: Path
+    ) -> None:
+        server.stores["nodes"].put(node("node-1", "1Gi"))
+        (tmp_path / "kubepods").mkdir()
+        root = ["--cgroup-root", str(tmp_path)]
+        plan = memqos("plan", "--node-name", "node-1", "-o", "json", *root)
+        assert "the running kubelet is v1.36.4, by its Node" in plan.data["notes"]
+        assert plan.data["release"] == "1.36"
+        shown = memqos("plan", "--node-name", "node-1", *root)
+        assert "node of 1Gi" in shown.out
+
     def test_a_node_the_cluster_does_not_know_is_not_planned_as_empty(
         self, server: FakeApiServer, tmp_path: Path
     ) -> None:
