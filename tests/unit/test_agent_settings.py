@@ -118,7 +118,7 @@ class TestAGuess:
         node = Node(folder, program, release="1.38")
         (folder / "kubelet" / "config.yaml").unlink()
         node.bed.wait(70)
-        assert "nor whether MemoryQoS is on" in str(node.ready())
+        assert "nor whether its MemoryQoS is on" in str(node.ready())
         before = node.written()
         node.bed.kernel.write(node.container, "memory.min", "0")
         node.bed.wait(70)

@@ -92,8 +92,8 @@ class Grounds:
             notes.append((severity, f"{what}: {ground.doubt}"))
         elif doubt is not None and ground.doubt is None:
             notes.append(("info", "the running kubelet is known now"))
-        was_on = before is None or before.terms.release.enabled("MemoryQoS")
-        if was_on and not ground.terms.release.enabled("MemoryQoS"):
+        was_on = doubt is not None or before is None or before.terms.release.enabled("MemoryQoS")
+        if was_on and ground.doubt is None and not ground.terms.release.enabled("MemoryQoS"):
             notes.append(
                 (
                     "warning",

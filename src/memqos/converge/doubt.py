@@ -3,13 +3,12 @@
 from typing import TYPE_CHECKING, Final
 
 from memqos.errors import MemqosError
-from memqos.release import Release
+from memqos.release import Release, default
 
 if TYPE_CHECKING:
     from memqos.converge.planning import RunningKubelet, Wanted
 
 _NOBODY_TELLS: Final = "neither a Node, nor /metrics, nor a process tells it"
-_SOURCES: Final = "name a source that tells it: the cluster, or the kubelet's address"
 
 
 def doubt_of(
@@ -24,30 +23,34 @@ def doubt_of(
 
     `version` is the running kubelet's own, `kubelet` what memqos makes of it and its configuration.
     """
+    unknown, options = [], []
     if wanted.release is None and version is None:
-        return (
-            f"the version of the running kubelet is not known ({why or _NOBODY_TELLS}) – state it "
-            f"with --release, or {_SOURCES}"
-        )
+        unknown.append(f"the version of the running kubelet is not known ({why or _NOBODY_TELLS})")
+        options.append("--release")
     if not is_configured and "MemoryQoS" not in wanted.gates:
+        whose = "its" if unknown else "the running kubelet's"
+        unknown.append(f"{whose} configuration is not known, nor whether its MemoryQoS is on")
+        options.append("--gate MemoryQoS=true or false, or its file with --kubelet")
+    if unknown:
         return (
-            "the configuration of the running kubelet is not known, nor whether MemoryQoS is on – "
-            f"state the gate with --gate MemoryQoS=true or false, name the kubelet's file, or "
-            f"{_SOURCES}"
+            f"{', and '.join(unknown)} – give {' and '.join(options)}, or name a source that tells "
+            "it: the cluster, or the kubelet's address"
         )
-    if wanted.release is None or version is None or not is_configured:
+    if wanted.release is None or version is None:
         return None
-    if _minor(wanted.release) == _minor(version):
+    minor = _minor(version)
+    if _minor(wanted.release) == minor:
         return None
-    if kubelet is None:
+    if minor is None or (is_configured and kubelet is None):
         return (
             f"the running kubelet is {version}, which memqos does not know or whose configuration "
             f"it cannot read, and the release is stated as {wanted.release} – let memqos observe"
         )
-    if kubelet.release.enabled("MemoryQoS"):
+    is_on = default("MemoryQoS", minor) if kubelet is None else kubelet.keeps_levels
+    if is_on:
         return (
             f"the running kubelet is {version} and has MemoryQoS on, but the release is stated as "
-            f"{wanted.release}: two rules for the same files – leave --release out"
+            f"{wanted.release}: two rules for the same files – leave the release out"
         )
     return None
 
