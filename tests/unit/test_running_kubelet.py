@@ -268,6 +268,20 @@ class TestSources:
         now[0] = 200.0
         assert sources.ask().version == "v1.38.0"
 
+    def test_a_running_process_keeps_its_configuration_though_its_file_is_edited(
+        self, tmp_path: Path, program: Path
+    ) -> None:
+        machine = roots(tmp_path)
+        own = tmp_path / "own.yaml"
+        own.write_text("cgroupRoot: /own\n")
+        put_kubelet_process(Path(machine.proc), program, f"--config={own}")
+        sources = KubeletSources(machine)
+        before = sources.ask().configuration
+        own.write_text("cgroupRoot: /next\n")
+        assert sources.ask().configuration == before
+        put_kubelet_process(Path(machine.proc), program, f"--config={own}", started=3000)
+        assert sources.ask().configuration != before
+
     def test_a_running_process_keeps_its_version_though_its_file_is_replaced(
         self, tmp_path: Path, program: Path
     ) -> None:

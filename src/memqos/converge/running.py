@@ -119,7 +119,8 @@ class KubeletSources:
         """The configuration, and whether it is that of now."""
         found, is_fresh = self.told.configuration, is_asked and not self.told.is_silent
         if found is None and self._process is not None:
-            if is_there:
+            if is_there and self._flags is None:
+                # Once for each process: a kubelet reads its files when it starts, and never again.
                 self._flags = _configuration_of(self._process, complaints)
             found, is_fresh = self._flags, is_there
         elif found is None:
@@ -145,7 +146,7 @@ class KubeletSources:
             self._look_after = min(2 * self._look_after, _LAST_RETRY)
             return False
         self._look_after = _FIRST_RETRY
-        self._process, self._process_version = found, version_of(found, proc)
+        self._process, self._process_version, self._flags = found, version_of(found, proc), None
         self._why = f"the program it was started from, {found.arguments[0]}, does not tell it"
         return True
 
