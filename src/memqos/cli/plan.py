@@ -49,7 +49,11 @@ def node_options(command: Any) -> Any:
         click.option("--factor", type=FactorType(), help="memoryThrottlingFactor."),
         click.option("--policy", type=click.Choice(get_args(Policy)), help="Reservation policy."),
         placement_option,
-        click.option("--kubelet", metavar="FILE", help="A KubeletConfiguration."),
+        click.option(
+            "--kubelet",
+            metavar="FILE",
+            help="A KubeletConfiguration.  [default: the running kubelet's]",
+        ),
         source_options,
         cgroup_root_option,
         release_options,
