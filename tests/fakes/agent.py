@@ -171,6 +171,7 @@ class Bed:
             Roots(**{name: str(self.folder / name) for name in ("proc", "sys", "kubelet")}),
             self.kernel,
             Direct(self.kernel, 10),
+            lambda: self.now,
         )
         if not self.configuration.pods.cluster:
             self.hand.source = self.pods

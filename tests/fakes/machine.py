@@ -77,3 +77,39 @@ def roots(
         cgroup=str(put_tree(folder / "cgroup", tree)),
         kubelet=str(put(folder / "kubelet", kubelet or {})),
     )
+
+
+def put_kubelet_process(
+    proc: Path,
+    program: Path,
+    *flags: str,
+    pid: int = 812,
+    started: int = 2000,
+    uid: int = 0,
+    pids: str | None = None,
+    cgroup: str = "/system.slice/kubelet.service",
+    comm: str = "kubelet",
+    state: str = "S",
+) -> Path:
+    """A process as /proc shows it; the one that has its PID makes room."""
+    numbers = " ".join(["0"] * 18)
+    folder = put(
+        proc / str(pid),
+        {
+            "comm": f"{comm}\n",
+            "stat": f"{pid} ({comm}) {state} {numbers} {started} 0\n",
+            "status": f"Name:\t{comm}\nUid:\t{uid}\t{uid}\t0\t0\nNSpid:\t{pids or pid}\n",
+            "cgroup": f"0::{cgroup}\n",
+            "cmdline": "\0".join([str(program), *flags, ""]),
+        },
+    )
+    (folder / "exe").unlink(missing_ok=True)
+    (folder / "exe").symlink_to(program)
+    return folder
+
+
+def put_kubelet_program(file: Path, version: str) -> Path:
+    """A program that says which version it is; one that is there already is replaced."""
+    put(file.parent, {f".{file.name}": f"#!/bin/sh\necho Kubernetes {version}\n"})
+    (file.parent / f".{file.name}").chmod(0o755)
+    return (file.parent / f".{file.name}").replace(file)

@@ -143,7 +143,7 @@ class TestARestart:
         bed.wait(600)
         assert above(bed) == [0, 0, 0, 0]
         assert not bed.core.foreign.fights.left_alone
-        assert bed.said("what memqos reserves below has no effect")
+        assert bed.said("what is reserved below has no effect")
 
     def test_with_the_gate_off_leaves_the_levels_to_an_agent_of_its_own_mind(
         self, folder: Path

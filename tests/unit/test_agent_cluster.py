@@ -104,8 +104,7 @@ class Node:
             folder,
             pods=Source(files=(), cluster=True, node_name="node"),
             events=False,
-            release=None,
-            **told,
+            **{"release": None, **told},
         )
         self.running.append(self.bed)
         self.path = f"{LEVELS[1]}/podu1/u1a"
@@ -152,7 +151,7 @@ class TestTheNode:
         assert "where the kubelet's configuration would leave 3.75Gi" in said[0].what
 
     def test_and_the_file_where_it_does_not(self, folder: Path, server: FakeApiServer) -> None:
-        node = Node(folder, server, {"metadata": {"name": "node"}})
+        node = Node(folder, server, {"metadata": {"name": "node"}}, release="1.38")
         assert node.high() == expected(MEMORY - 256 * MI)
 
     def test_that_changes_is_followed(self, folder: Path, server: FakeApiServer) -> None:
@@ -282,6 +281,44 @@ class TestItsKubelet:
             assert node.bed.core.desires.ground.terms.factor == FACTOR
             (said,) = node.bed.said("does not tell its configuration")
             assert ("nodes/configz" in said.what) == (answer[0] == 403)
+
+    def test_that_is_down_is_believed_on_and_asked_again_until_it_answers(
+        self,
+        folder: Path,
+        server: FakeApiServer,
+        identity: Identity,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        with fake_kubelet({"/configz": self.CONFIGZ}, identity) as kubelet:
+            bed = self.node(folder, server, kubelet, identity, monkeypatch).bed
+            grounds = bed.hand.grounds
+
+            def is_fresh_after(seconds: float) -> bool:
+                bed.wait(seconds)
+                return grounds.is_fresh
+
+            grounds.refresh()
+            assert is_fresh_after(70)
+            bed.core.resync(bed.now)
+            assert not is_fresh_after(0)  # it was asked before the last look
+            desires = bed.core.desires
+            kubelet.raw = b""
+            grounds.refresh()
+            bed.core.resync(bed.now)
+            assert not is_fresh_after(0)
+            assert bed.core.desires is desires
+            asked = len(kubelet.asked)
+            bed.wait(10)
+            assert len(kubelet.asked) - asked == 3  # after 1 s, 2 s and 4 s
+            kubelet.raw = None
+            assert is_fresh_after(10)
+            asked = len(kubelet.asked)
+            bed.wait(200)
+            assert len(kubelet.asked) == asked
+            # One that refuses from now on is not down: its file says what it is.
+            kubelet.answers["/configz"] = 403, b""
+            assert is_fresh_after(200)
+            assert bed.core.desires.ground.terms.factor == FACTOR
 
     def test_of_another_authority_is_not_shown_the_token(
         self,

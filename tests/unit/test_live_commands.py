@@ -54,6 +54,27 @@ class TestExplain:
         assert "the release is that of the API server, v1.37.2" in done.out
         assert "pod/web-0 in shop  Burstable" in done.out
 
+    def test_a_pod_is_explained_on_the_node_it_runs_on(self, server: FakeApiServer) -> None:
+        server.stores["nodes"].put(node("node-1"))
+        server.pods.put(in_shop("web-0", requests={"memory": "1Gi"}))
+        server.pods.put(in_shop("web-1", requests={"memory": "1Gi"}))
+        server.pods.put(in_shop("new", None, requests={"memory": "1Gi"}))
+        for pods in (["pod/web-0"], ["po/web-0", "pods/web-1"]):
+            done = memqos("explain", *pods)
+            assert "--node?" not in done.out
+            assert "the release is that of the Node's kubelet, v1.36.4" in done.out
+        assert asked_paths(server).count("/api/v1/namespaces/shop/pods/web-0") == 2
+        assert "--node?" in memqos("explain", "pod/new").out
+        assert "--node?" in memqos("explain", "pod/web-0", "pod/new").out
+
+    def test_or_without_it_where_nodes_may_not_be_read(self, server: FakeApiServer) -> None:
+        server.answers["/api/v1/nodes/node-1"] = 403, {}, b"{}"
+        server.pods.put(in_shop("web-0", requests={"memory": "1Gi"}))
+        done = memqos("explain", "pod/web-0")
+        assert done.code == 0
+        assert "--node?" in done.out
+        assert "note: the node is not known: " in done.err
+
     def test_it_is_taken_as_the_cluster_holds_it(self, server: FakeApiServer) -> None:
         # A new pod like this would be given a request of its limit.
         server.pods.put(in_shop("old", limits={"memory": "1Gi"}))
@@ -314,6 +335,18 @@ class TestPlan:
         memqos("plan", "--context", "dev", "--node-name", "node-1", *root)
         (asked,) = [each for each in server.asked if each.path == "/api/v1/pods"]
         assert asked.query["fieldSelector"] == "spec.nodeName=node-1"
+
+    def test_the_node_says_the_release_and_what_is_left_to_pods(
+        self, server: FakeApiServer, tmp_path: Path
+    ) -> None:
+        server.stores["nodes"].put(node("node-1", "1Gi"))
+        (tmp_path / "kubepods").mkdir()
+        root = ["--cgroup-root", str(tmp_path)]
+        plan = memqos("plan", "--node-name", "node-1", "-o", "json", *root)
+        assert "the running kubelet is v1.36.4, by its Node" in plan.data["notes"]
+        assert plan.data["release"] == "1.36"
+        shown = memqos("plan", "--node-name", "node-1", *root)
+        assert "node of 1Gi" in shown.out
 
     def test_a_node_the_cluster_does_not_know_is_not_planned_as_empty(
         self, server: FakeApiServer, tmp_path: Path

@@ -1,7 +1,7 @@
-"""What an agent's plans rest on: the machine, the kubelet's configuration, the names of cgroups.
+"""What an agent's plans rest on: the machine, the running kubelet, the names of cgroups.
 
 In a cluster the Node says what is in force, and the kubelet itself what it was configured with,
-where it may be asked; else its file does.
+where it may be asked; else its process and its file do.
 """
 
 import time
@@ -14,10 +14,10 @@ from memqos.agent.configuration import Configuration
 from memqos.agent.tally import Severity
 from memqos.api.kubelet import Driver
 from memqos.api.node import Node
-from memqos.converge.asking import configuration_of
 from memqos.converge.observing import Configuration as KubeletFile
 from memqos.converge.planning import Ground, Wanted, ground_of
-from memqos.errors import InputError, MemqosError
+from memqos.converge.running import KubeletFacts, KubeletSources
+from memqos.errors import InputError, MemqosError, UnsupportedRelease
 from memqos.host.cgroups import CgroupFs
 from memqos.host.kubelet import KubeletEndpoint
 from memqos.host.machine import Roots, read_machine
@@ -27,37 +27,81 @@ from memqos.plan.names import cgroup_names
 if TYPE_CHECKING:
     from memqos.numa.machines import NumaMachine
 
+KUBELET_CGROUP: Final = "/system.slice/kubelet.service"
+"""Where systemd runs a kubelet: another cgroup, of another inode, after each restart."""
 _DRIVERS: Final[tuple[Driver, ...]] = ("systemd", "cgroupfs")
-_KUBELET_CONFIG: Final = "config.yaml"
-_ASK_AGAIN: Final = 300.0
-"""Seconds after which a kubelet is asked anew for its configuration."""
+_FIRST_DOUBT: Final = 2.0
+_LAST_DOUBT: Final = 60.0
+"""Seconds after which all sources are asked again while something is in doubt, doubling."""
 
 
 class Grounds:
-    """Works it out anew only when something has changed."""
+    """Works it out again only when something has changed."""
 
     def __init__(
         self, fs: CgroupFs, roots: Roots, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self.notes: list[tuple[Severity, str]] = []
-        """What is worth saying of it, until somebody has."""
         self._clock = clock
-        self._asked: tuple[str, float] | None = None
-        self._told: KubeletFile | None = None
-        self._why: str | None = None
         self._fs = fs
         self._roots = roots
-        self._kubelet = kubelet_version()
+        self._sources = KubeletSources(roots, clock)
+        self._on_path = kubelet_version()
         self._last: Ground | None = None
         self._mark: object = None
         self._cgroup_root = ""
+        self._restarts = self._restart_mark()
+        self._again_at = float("inf")
+        self._patience = _FIRST_DOUBT
+        self._notes: list[tuple[Severity, str]] = []
+        self._reported: Ground | None = None
+        self._complaints: tuple[str, ...] = ()
         self.is_fresh = False
         """Whether the last answer holds what the kubelet, or its file, said just then."""
 
     def refresh(self) -> None:
         """Have the kubelet asked at the next call, however recently it was."""
-        if self._asked is not None:
-            self._asked = self._asked[0], float("-inf")
+        self._sources.refresh()
+
+    def is_due(self) -> bool:
+        """Whether to ask again though nothing else is due: in doubt, or after a restart."""
+        now = self._clock()
+        self._sources.look_for_process(now)
+        before, self._restarts = self._restarts, self._restart_mark(self._restarts)
+        if self._restarts != before:
+            self.refresh()
+            self._patience = _FIRST_DOUBT
+            return True
+        if now >= self._again_at:
+            self.refresh()
+            return True
+        return now >= self._sources.retry_at
+
+    def take_notes(self, mode: str) -> list[tuple[Severity, str]]:
+        """What is worth saying of the last answer, once."""
+        notes, self._notes = self._notes, []
+        ground, before = self._last, self._reported
+        if ground is None or ground is before:
+            return notes
+        self._reported = ground
+        known = () if before is None else before.notes
+        notes += [("info", note) for note in ground.notes if note not in known]
+        doubt = None if before is None else before.doubt
+        if ground.doubt not in (None, doubt):
+            severity: Severity = "warning" if mode == "enforce" else "info"
+            what = "nothing is written" if mode == "enforce" else "nothing would be written"
+            notes.append((severity, f"{what}: {ground.doubt}"))
+        elif doubt is not None and ground.doubt is None:
+            notes.append(("info", "the running kubelet is known now"))
+        was_on = doubt is not None or before is None or before.terms.release.enabled("MemoryQoS")
+        if was_on and ground.doubt is None and not ground.terms.release.enabled("MemoryQoS"):
+            notes.append(
+                (
+                    "warning",
+                    "MemoryQoS is off here, so nothing is protected and nothing throttled: "
+                    "gates in the configuration turns it on",
+                )
+            )
+        return notes
 
     def under(
         self,
@@ -66,67 +110,82 @@ class Grounds:
         kubelet: KubeletEndpoint | None = None,
     ) -> Ground:
         """What plans rest on under a configuration, with what a cluster says of the node."""
-        self.is_fresh = True
-        config = None if told.kubelet_config is not None else self._ask(kubelet)
-        if config is None:
-            config = self._kubelet_config(told.kubelet_config)
+        stated = None if told.kubelet_config is None else _read(told.kubelet_config)
+        facts = self._sources.ask(node, kubelet, configuration=stated is None)
+        self.is_fresh = facts.is_fresh
+        self._complain(facts)
+        config = stated or facts.configuration
         wanted = Wanted(
             told.release, told.gates, told.policy, told.factor, told.numa, told.placement
         )
         nodes = None if told.numa == "off" else self._nodes()
         said = None if node is None else node.status
-        mark = wanted, config, said, self._driver_there(self._cgroup_root), nodes
-        if self._last is not None and mark == self._mark:
-            return self._last
-        machine = msgspec.structs.replace(read_machine(self._roots), kubelet=self._kubelet)
+        mark = wanted, config, facts.notes, said, self._driver_there(self._cgroup_root), nodes
+        if self._last is None or mark != self._mark:
+            ground = self._ground(config, wanted, node, facts)
+            self._last = msgspec.structs.replace(
+                ground, notes=(*facts.notes, *ground.notes), numa=nodes
+            )
+            driver = self._driver_there(self._cgroup_root)
+            self._mark = wanted, config, facts.notes, said, driver, nodes
+        self._plan_next_question(self._last)
+        return self._last
+
+    def _ground(
+        self, config: KubeletFile | None, wanted: Wanted, node: Node | None, facts: KubeletFacts
+    ) -> Ground:
+        machine = msgspec.structs.replace(
+            read_machine(self._roots),
+            kubelet=facts.version,
+            kubelet_on_path=self._on_path,
+            missing={"kubelet": facts.unknown},
+        )
         try:
             ground = ground_of(machine, config, None, wanted, node)
         except MemqosError as error:
-            if node is None:
+            is_unsupported = isinstance(error, UnsupportedRelease) and wanted.release is None
+            if node is None and not is_unsupported:
                 raise
+            if node is not None:
+                self._notes.append(("warning", f"what the Node says is left aside: {error}"))
             node = None
+            if is_unsupported:
+                # Its version, or a gate that a guessed release does not have: nothing is written,
+                # and the next answer may be another one.
+                missing = {"kubelet": str(error)}
+                machine = msgspec.structs.replace(machine, kubelet=None, missing=missing)
+                wanted = msgspec.structs.replace(wanted, gates={})
             ground = ground_of(machine, config, None, wanted)
-            self.notes.append(("warning", f"what the Node says is left aside: {error}"))
         self._cgroup_root = ground.config.cgroup_root
         driver = self._driver_there(self._cgroup_root)
         if driver is not None and driver != ground.config.driver:
             ground = ground_of(machine, config, driver, wanted, node)
-        ground = msgspec.structs.replace(ground, numa=nodes)
-        self._last, self._mark = ground, (wanted, config, said, driver, nodes)
         return ground
+
+    def _plan_next_question(self, ground: Ground) -> None:
+        if ground.doubt is None:
+            self._again_at, self._patience = float("inf"), _FIRST_DOUBT
+        elif self._again_at <= self._clock() or self._again_at == float("inf"):
+            self._again_at = self._clock() + self._patience
+            self._patience = min(2 * self._patience, _LAST_DOUBT)
+
+    def _restart_mark(self, before: tuple[object, object] = (None, None)) -> tuple[object, object]:
+        """Another one after each restart of the kubelet; the same while it is down."""
+        return self._fs.identity(KUBELET_CGROUP) or before[0], self._sources.process or before[1]
+
+    def _complain(self, facts: KubeletFacts) -> None:
+        """Say once why a source does not tell."""
+        for each in facts.complaints:
+            if each not in self._complaints:
+                what = f"the kubelet does not tell its configuration or its version: {each}"
+                self._notes.append(("info", what))
+        self._complaints = facts.complaints
 
     def _nodes(self) -> "NumaMachine | None":
         """The machine's NUMA nodes: huge pages are set aside at any time."""
         from memqos.numa.machines import machine_of_kernel
 
         return machine_of_kernel(read_machine(self._roots))
-
-    def _ask(self, kubelet: KubeletEndpoint | None) -> KubeletFile | None:
-        """What a kubelet tells of itself; what it told last while it does not answer."""
-        if kubelet is None:
-            return None
-        now = self._clock()
-        if self._asked is not None:
-            address, at = self._asked
-            if address == kubelet.url and now - at < _ASK_AGAIN:
-                self.is_fresh = False
-                return self._told
-            if address != kubelet.url:
-                self._told = None
-        self._asked = kubelet.url, now
-        notes: list[str] = []
-        found = configuration_of(kubelet, notes)
-        if found is not None:
-            self._told, self._why = found, None
-        else:
-            # A refusal sends to the file, which is read each time; silence leaves it open.
-            self.is_fresh = self._told is None
-        if found is None and notes and notes[0] != self._why:
-            self._why = notes[0]
-            instead = "its file is read" if self._told is None else "what it told before holds"
-            what = f"the kubelet does not tell its configuration, {instead}: {notes[0]}"
-            self.notes.append(("info", what))
-        return self._told
 
     def _driver_there(self, root: str) -> Driver | None:
         """The driver that made the cgroups below a root; None where that is not clear."""
@@ -137,12 +196,10 @@ class Grounds:
         ]
         return found[0] if len(found) == 1 else None
 
-    def _kubelet_config(self, given: str | None) -> KubeletFile | None:
-        file = given or f"{self._roots.kubelet}/{_KUBELET_CONFIG}"
-        try:
-            with open(file, "rb") as opened:
-                return KubeletFile(file, opened.read())
-        except OSError as error:
-            if given is None and isinstance(error, FileNotFoundError):
-                return None
-            raise InputError((error.strerror or str(error)).lower(), file=file) from None
+
+def _read(file: str) -> KubeletFile:
+    try:
+        with open(file, "rb") as opened:
+            return KubeletFile(file, opened.read())
+    except OSError as error:
+        raise InputError((error.strerror or str(error)).lower(), file=file) from None

@@ -14,7 +14,7 @@ from memqos.agent.configuration import Configuration
 from memqos.agent.core.drift import Signs
 from memqos.agent.core.known import Checkpoint, Seen
 from memqos.agent.core.reconciler import Scope
-from memqos.agent.grounding import Grounds
+from memqos.agent.grounding import KUBELET_CGROUP, Grounds
 from memqos.agent.pod_source import kubelet_asked, listed_below, node_of, source_of, stop
 from memqos.agent.tally import Severity, Tally
 from memqos.api.kernel.meminfo import meminfo_of
@@ -42,7 +42,6 @@ _TIMEOUT: Final = 5.0
 """Seconds a write may take: one that is stopped holds all the same, and others wait."""
 _INSTANCE: Final = "agent.lock"
 _UNITS_LOADED: Final = "/run/systemd/systemd-units-load"
-_KUBELET: Final = "/system.slice/kubelet.service"
 _FORGETS_FROM: Final = 5000
 """Records after which a journal is rid of cgroups that are gone."""
 
@@ -79,6 +78,7 @@ class Hand:
         roots: Roots = SYSTEM,
         fs: CgroupFs | None = None,
         driver: Driver | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.fs = CgroupFs(configuration.cgroup_root) if fs is None else fs
         self.roots = msgspec.structs.replace(roots, cgroup=self.fs.root)
@@ -90,7 +90,7 @@ class Hand:
         """Tells the cluster of what is done to its pods, where there is one to be told."""
         self._given = driver
         self._router: Router | None = None
-        self.grounds = Grounds(self.fs, self.roots)
+        self.grounds = Grounds(self.fs, self.roots, clock)
         self._checkpoint = CheckpointFile()
         self._open = ExitStack()
         self._writing = ExitStack()
@@ -163,10 +163,13 @@ class Hand:
         """Whether the last ground holds what the kubelet, or its file, said just then."""
         return self.grounds.is_fresh
 
+    def is_ground_due(self) -> bool:
+        """Whether to ask again what they rest on, though nothing else is due."""
+        return self.grounds.is_due()
+
     def taken_notes(self) -> list[tuple[Severity, str]]:
         """What there is to be said of that, once."""
-        notes, self.grounds.notes = self.grounds.notes, []
-        return notes
+        return self.grounds.take_notes(self.configuration.mode)
 
     def own_cgroup(self) -> str | None:
         """Where this process lives, as far as its own namespace tells."""
@@ -205,7 +208,7 @@ class Hand:
             loaded = os.stat(_UNITS_LOADED).st_mtime_ns
         except OSError:
             loaded = None
-        return Signs(loaded, self.fs.identity(_KUBELET))
+        return Signs(loaded, self.fs.identity(KUBELET_CGROUP))
 
     # Writing.
 

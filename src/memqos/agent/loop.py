@@ -79,6 +79,7 @@ class Agent:
         self._reloading = False
         self._has_gaps = False
         self._is_announced = False
+        self._work = ""
         self._retries = Backoff()
         self._sampling = Sampling()
 
@@ -278,9 +279,16 @@ class Agent:
         if complete:
             self._has_gaps = True
             self.status.resynced = time.time()
-            if not self.status.is_complete:
-                self.status.is_complete = True
-                self._service.tell(STATUS="keeping the node converged")
+            self.status.is_complete = True
+        if self.status.is_complete:
+            self._describe_work()
+
+    def _describe_work(self) -> None:
+        """What `systemctl status` shows."""
+        work = self.status.ready() or "keeping the node converged"
+        if work != self._work:
+            self._work = work
+            self._service.tell(STATUS=work)
 
     def _failed(self, kind: ErrorKind, why: str) -> None:
         core = self.status.core

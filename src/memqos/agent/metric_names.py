@@ -196,6 +196,13 @@ LAST_RESYNC: Final = Metric(
     (),
     "When the whole node was last looked at with success.",
 )
+SETTINGS_KNOWN: Final = Metric(
+    "memqos_settings_known",
+    "gauge",
+    (),
+    "1 where the running kubelet's release and configuration are known, or stated without "
+    "contradiction; 0 where they are a guess, so that even an enforcing agent writes nothing.",
+)
 RELOAD_SUCCESSFUL: Final = Metric(
     "memqos_configuration_last_reload_successful",
     "gauge",

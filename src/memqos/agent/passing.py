@@ -9,10 +9,7 @@ from memqos.agent.core.guarding import Guard
 from memqos.agent.core.reconciler import Reconciler
 from memqos.agent.hand import Hand
 from memqos.agent.pod_source import silence_of
-from memqos.agent.tally import Tally
-from memqos.converge.planning import Ground
 from memqos.errors import MemqosError
-from memqos.plan.terms import KNOWS_POLICY
 
 
 class Clock(Protocol):
@@ -23,9 +20,7 @@ class Clock(Protocol):
 
 def started(hand: Hand, now: float, guard: Guard | None = None) -> Reconciler:
     """The core for this machine; raises where the machine cannot be planned."""
-    ground = hand.ground()
-    core = Reconciler(Desires(hand.configuration, ground, hand.own_cgroup()), now, guard)
-    _tell_of(ground, None, core.tally)
+    core = Reconciler(Desires(hand.configuration, hand.ground(), hand.own_cgroup()), now, guard)
     if hand.configuration.mode == "observe" and (values := hand.left_behind()):
         core.tally.say(
             "warning",
@@ -63,9 +58,10 @@ def run_pass(
         for missed in (hand.seek_owners(), silence_of(hand.source)):
             if missed is not None:
                 core.tally.fail("source", missed)
+    is_ground_due = hand.is_ground_due()
     if due.confirms:
         hand.refresh()
-    if due.whole or due.asks or due.confirms:
+    if due.whole or due.asks or due.confirms or is_ground_due:
         complete &= _regrounded(core, hand, now)
         core.confirm(now, answered=hand.is_fresh)
     if pods is not None:
@@ -92,44 +88,15 @@ def _give_back(core: Reconciler, hand: Hand, clock: Clock, *, whole: bool) -> No
 def _regrounded(core: Reconciler, hand: Hand, now: float) -> bool:
     try:
         ground, before = hand.ground(), core.desires.ground
-        for severity, note in hand.taken_notes():
-            core.tally.say(severity, note)
         if ground != before:
             # Before it is followed: what it says is as of now.
             core.confirm(now, answered=hand.is_fresh)
             core.follow(Desires(hand.configuration, ground, hand.own_cgroup()), now)
             core.tally.say("info", "the node's own configuration has changed")
-            _tell_of(ground, before, core.tally)
             core.take(now)
+        for severity, note in hand.taken_notes():
+            core.tally.say(severity, note)
     except MemqosError as error:
         core.tally.fail("configuration", error)
         return False
     return True
-
-
-def _tell_of(ground: Ground, before: Ground | None, tally: Tally) -> None:
-    """What is worth knowing of what plans rest on, as far as it was not so before."""
-    for note in ground.notes:
-        if before is None or note not in before.notes:
-            tally.say("info", note)
-    kubelet = ground.kubelet
-    is_void = (
-        kubelet is not None
-        and kubelet.keeps_levels
-        and (kubelet.policy == "None" and KNOWS_POLICY.at(kubelet.release.minor))
-        and ground.terms.policy != "None"
-    )
-    if is_void and (before is None or before.kubelet != kubelet):
-        tally.say(
-            "warning",
-            "the kubelet's memoryReservationPolicy None keeps the protection of kubepods at 0, so "
-            "what memqos reserves below has no effect: set TieredReservation in the kubelet's "
-            "configuration, or turn its MemoryQoS gate off",
-        )
-    was_on = before is None or before.terms.release.enabled("MemoryQoS")
-    if was_on and not ground.terms.release.enabled("MemoryQoS"):
-        tally.say(
-            "warning",
-            "MemoryQoS is off here, so nothing is protected and nothing throttled: "
-            "gates in the configuration turns it on",
-        )

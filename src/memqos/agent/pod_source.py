@@ -64,7 +64,9 @@ def node_of(source: PodSource) -> Node | None:
 
 
 def kubelet_asked(source: PodSource) -> KubeletEndpoint | None:
-    """Whom to ask for the configuration in force; None where nobody can be."""
+    """Whom to ask for a kubelet's version and configuration; None where nobody can be."""
+    if isinstance(source, KubeletPods):
+        return source.endpoint
     followed, node = followed_by(source), node_of(source)
     if followed is None or node is None:
         return None

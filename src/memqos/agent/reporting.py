@@ -24,6 +24,8 @@ def state(status: Status, now: float) -> dict[str, Any]:
         "converged": not core.pending,
         "failing": status.failing,
         "configurationRefused": status.reload_refused,
+        "doubt": core.desires.ground.doubt,
+        "notes": list(core.desires.ground.notes),
         "reservable": core.aims.limit,
         "numa": _numa(core),
         "levels": [_cgroup(core, each) for each in core.aims.above_now],

@@ -54,6 +54,9 @@ class Status:
 
     def ready(self) -> str | None:
         """Why the agent does not do its work yet; None where it does."""
+        doubt = self.core.desires.ground.doubt
+        if doubt is not None and self.core.configuration.mode == "enforce":
+            return f"nothing is written: {doubt}"
         if self.is_complete:
             return None
         return self.failing or "the node has not been looked at yet"

@@ -92,7 +92,9 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     runtime: str | None = None
     """Such as `containerd 1.6.20`."""
     kubelet: str | None = None
-    """Its version."""
+    """The version of the kubelet that runs."""
+    kubelet_on_path: str | None = None
+    """That of the program on PATH, which need not be the one that runs."""
     missing: dict[str, str] = {}
     """Field → why it is not there."""
 

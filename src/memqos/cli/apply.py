@@ -24,14 +24,15 @@ from memqos.cli.owners import owner_options, route_lines
 from memqos.cli.plan import (
     caveats_of,
     insist_on_all,
+    insist_on_no_doubt,
     insist_on_pods,
     node_options,
     observed,
+    planned,
     wanted,
 )
 from memqos.converge.apply import Applied, apply, in_order
 from memqos.converge.journal import Reading, writing
-from memqos.converge.planning import plan_of
 from memqos.converge.saved import check_is_of, decode
 from memqos.converge.steps import Moved, Step, standing, steps_of
 from memqos.draw.changes import changes_text, summary
@@ -113,8 +114,9 @@ def _planned(options: dict[str, Any]) -> _Todo:
     insist_on_pods(options)
     asked = wanted(**options)
     observation = observed(options)
-    plan = plan_of(observation, asked)
+    plan = planned(observation, asked)
     insist_on_all(plan)
+    insist_on_no_doubt(plan)
     steps = steps_of(plan.comparison.changes, observation.identities, plan.kubelet_keeps)
     return _Todo(steps, plan.protections, caveats_of(plan))
 

@@ -4,13 +4,14 @@ Everything behind an option is imported when a cluster is asked, and not before.
 """
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from memqos.errors import InputError
+from memqos.cli.output import complain
+from memqos.errors import InputError, MemqosError
 
 if TYPE_CHECKING:
     from memqos.api.node import Node
@@ -84,6 +85,7 @@ class Live:
         self._namespace = namespace
         self._selector = selector
         self.node_name = node_name
+        self._got: dict[str, bytes] = {}
 
     @property
     def is_asked(self) -> bool:
@@ -163,7 +165,12 @@ class Live:
             yield path, self.get(path)
 
     def get(self, path: str) -> bytes:
-        """One object, by its kind and name."""
+        """One object, by its kind and name; asked for once."""
+        if path not in self._got:
+            self._got[path] = self._get(path)
+        return self._got[path]
+
+    def _get(self, path: str) -> bytes:
         from memqos.host.apiserver.resources import NODES, Resource, to_get
 
         alias, _, name = path.partition("/")
@@ -171,6 +178,27 @@ class Live:
             return self.server.get(to_get(NODES, name))
         group, plural, _ = _KINDS[_BY_ALIAS[alias]]
         return self.server.get(to_get(Resource(group, "v1", plural, dict), name, self.namespace))
+
+    def node_of(self, paths: Sequence[str]) -> str | None:
+        """The one node that all of these run on, as a path; None where they are not all pods of it.
+
+        It may be that pods may be read, and Nodes not: that is said, and there is no node.
+        """
+        if not paths or not all(self.knows(path) and _is_pod(path) for path in paths):
+            return None
+        try:
+            names = {_node_name(self.get(path)) for path in paths}
+        except MemqosError:
+            return None  # whoever reads the pods says so
+        if len(names) != 1 or "" in names:
+            return None
+        path = f"{_NODE}{names.pop()}"
+        try:
+            self.get(path)
+        except MemqosError as error:
+            complain(f"note: the node is not known: {error}")
+            return None
+        return path
 
     def in_namespace(self, plural: str, namespace: str) -> "Iterator[Loaded]":
         """All limit ranges or quotas of a namespace."""
@@ -225,6 +253,22 @@ class Live:
 
         for page in listed_bytes(self.server, resource, selection):
             yield name, page
+
+
+def _is_pod(path: str) -> bool:
+    return _BY_ALIAS.get(path.partition("/")[0]) == "pod"
+
+
+def _node_name(pod: bytes) -> str:
+    """The node that a pod was bound to; empty where it was not, or is not a pod."""
+    import msgspec
+
+    from memqos.api.pod import Pod
+
+    try:
+        return msgspec.json.decode(pod, type=Pod).spec.node_name or ""
+    except (msgspec.DecodeError, InputError):
+        return ""
 
 
 _LISTS: Final[Mapping[str, Callable[[Live], "Iterator[Loaded]"]]] = {

@@ -111,16 +111,13 @@ def _facts(observation: Observation, later: Later | None, options: dict[str, Any
 
 def _planned(observation: Observation, options: dict[str, Any]) -> Planned:
     plan = plan_of(observation, wanted(**options))
-    release, asked = plan.terms.release, wanted(**options)
-    is_known = bool(asked.release or observation.machine.kubelet) and (
-        observation.configuration is not None or "MemoryQoS" in asked.gates
-    )
     return Planned(
         cgroup_names(plan.config.driver, plan.config.cgroup_root),
         plan.tree,
         plan.comparison,
-        release.enabled("MemoryQoS") if is_known else None,
+        plan.terms.release.enabled("MemoryQoS") if plan.doubt is None else None,
         plan.unaligned,
+        plan.doubt,
     )
 
 

@@ -72,7 +72,7 @@ def command(
     live.insist_on_use(*files, options["node"])
     releases = [part.strip() for part in compare.split(",")] if compare else [None]
     if any(map(live.knows, files)):
-        wanted = wanted_in(live, wanted)
+        wanted = wanted_in(live, wanted, files)
     under = [in_force(wanted, release, live) for release in releases]
     reader = Reader(live)
     rows = _rows(reader, files, under)

@@ -15,6 +15,7 @@ from memqos.cli.roots import cgroup_root_option
 from memqos.cli.terms import FactorType, placement_option
 from memqos.converge.observing import Observation, configuration_in, observe_live
 from memqos.converge.planning import FILES, NodePlan, Wanted, plan_of
+from memqos.converge.running import KubeletSources, kubelet_behind
 from memqos.draw.changes import changes_data, changes_text, gaps_text, summary
 from memqos.draw.explained import terms_line
 from memqos.errors import InputError
@@ -48,7 +49,11 @@ def node_options(command: Any) -> Any:
         click.option("--factor", type=FactorType(), help="memoryThrottlingFactor."),
         click.option("--policy", type=click.Choice(get_args(Policy)), help="Reservation policy."),
         placement_option,
-        click.option("--kubelet", metavar="FILE", help="A KubeletConfiguration."),
+        click.option(
+            "--kubelet",
+            metavar="FILE",
+            help="A KubeletConfiguration.  [default: the running kubelet's]",
+        ),
         source_options,
         cgroup_root_option,
         release_options,
@@ -86,9 +91,12 @@ def command(
         insist_on_pods(options)
     asked = wanted(**options)
     observation = observed(options) if snapshot is None else of_snapshot(snapshot, options)
-    plan = plan_of(observation, asked)
+    plan = planned(observation, asked)
+    if snapshot is not None:
+        plan = msgspec.structs.replace(plan, doubt=None)  # nobody could write it
     if out is not None:
         insist_on_all(plan)
+        insist_on_no_doubt(plan)
         save(out, plan, observation, options["cgroup_root"])
     router = None
     if snapshot is None:
@@ -118,6 +126,28 @@ def insist_on_all(plan: NodePlan) -> None:
         )
 
 
+def insist_on_no_doubt(plan: NodePlan) -> None:
+    """What rests on a guess is not written."""
+    if plan.doubt is not None:
+        raise InputError(f"nothing is written on a guess: {plan.doubt}")
+
+
+def planned(observation: Observation, asked: Wanted) -> NodePlan:
+    """The plan, with a note where options are of no effect since MemoryQoS is off."""
+    plan = plan_of(observation, asked)
+    given = [f"--{name}" for name in ("policy", "factor") if getattr(asked, name) is not None]
+    if not given or "MemoryQoS" in asked.gates or plan.terms.release.enabled("MemoryQoS"):
+        return plan
+    on = msgspec.structs.replace(asked, gates={**asked.gates, "MemoryQoS": True})
+    count = len(plan_of(observation, on).comparison.changes)
+    verb = "is" if len(given) == 1 else "are"
+    note = (
+        f"MemoryQoS is off on this node, so {' and '.join(given)} {verb} of no effect: with "
+        f"--gate MemoryQoS=true, {count} change{'s' if count != 1 else ''} would be pending"
+    )
+    return msgspec.structs.replace(plan, notes=(*plan.notes, note))
+
+
 def wanted(**options: Any) -> Wanted:
     """The terms that `node_options` gave."""
     return Wanted(
@@ -145,15 +175,22 @@ def observed(options: Mapping[str, Any], files: Iterable[str] = FILES) -> Observ
             file=roots.cgroup,
             hint="--cgroup-root says where the cgroups are",
         )
+    source, stated = source_given(options), configuration_in(options["kubelet"])
+    node, endpoint = kubelet_behind(source)
+    kubelet = KubeletSources(roots).ask(node, endpoint, configuration=stated is None)
     machine = msgspec.structs.replace(
-        read_machine(roots), runtime=runtime_version(), kubelet=kubelet_version()
+        read_machine(roots),
+        runtime=runtime_version(),
+        kubelet_on_path=kubelet_version() if kubelet.version is None else None,
     )
     observation = observe_live(
-        source_given(options),
+        source,
         files,
         roots=roots,
-        configuration=configuration_in(options["kubelet"]),
+        configuration=stated,
         machine=machine,
+        kubelet=kubelet,
+        node=node,
     )
     return _with_state(observation, options["state"])
 
@@ -204,8 +241,9 @@ def _router(root: str, cri_socket: str | None, *, direct: bool) -> "Router":
 def caveats_of(plan: NodePlan) -> list[str]:
     """What a person should know before believing a plan."""
     comparison = plan.comparison
+    doubt = [] if plan.doubt is None else [f"memqos apply refuses this plan: {plan.doubt}"]
     gaps = gaps_text(plan.tree.unresolved, comparison.nobodys, comparison.missing)
-    notes = [*plan.notes, *(f"{pod}: {NOTICE}" for pod in plan.unaligned)]
+    notes = [*plan.notes, *doubt, *(f"{pod}: {NOTICE}" for pod in plan.unaligned)]
     return [*(f"note: {note}" for note in notes), *gaps]
 
 
@@ -242,5 +280,6 @@ def _data(plan: NodePlan, router: "Router | None") -> dict[str, Any]:
         "unaligned": list(plan.unaligned),
         "unknown": list(plan.comparison.nobodys),
         "unread": list(plan.unread),
+        "doubt": plan.doubt,
         "notes": list(plan.notes),
     }

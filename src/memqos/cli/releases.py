@@ -23,7 +23,7 @@ def release_options(command: F) -> F:
         click.option(
             "--release",
             metavar="VERSION",
-            help=f"Kubernetes release.  [default: the node's if one is given, else "
+            help=f"Kubernetes release.  [default: the node's if it is known, else "
             f"1.{DEFAULT_MINOR}]",
         ),
     ):

@@ -1,6 +1,6 @@
 """The options that say under which terms a pod is looked at, and what they come to."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, get_args
 
 import click
@@ -130,8 +130,13 @@ def asked(**options: Any) -> Asked:
     return Asked(**{**options, "gates": gates_of(options["gates"])})
 
 
-def wanted_in(live: "Live", asked: Asked) -> Asked:
-    """The same, under the release of a live cluster where nothing else names one."""
+def wanted_in(live: "Live", asked: Asked, files: Sequence[str] = ()) -> Asked:
+    """The same, on the node that live pods run on, or else under the release of their cluster.
+
+    What was given comes first.
+    """
+    if asked.node is None and asked.snapshot is None and asked.capacity is None:
+        asked = msgspec.structs.replace(asked, node=live.node_of(files))
     if asked.release is not None or asked.node is not None:
         return asked
     return msgspec.structs.replace(asked, server=live.version())

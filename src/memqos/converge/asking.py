@@ -7,7 +7,7 @@ import msgspec
 
 from memqos.converge.observing import Configuration
 from memqos.errors import MemqosError
-from memqos.host.kubelet import KubeletEndpoint
+from memqos.host.kubelet import KubeletEndpoint, KubeletRefusal
 
 _MEMORY_QOS: Final = "kubelet_memory_qos_"
 _BUILD: Final = re.compile(r'^kubernetes_build_info\{[^}]*\bgit_version="([^"]+)"', re.MULTILINE)
@@ -20,44 +20,61 @@ class Told(msgspec.Struct, frozen=True):
     metrics: tuple[str, ...] = ()
     configuration: Configuration | None = None
     notes: tuple[str, ...] = ()
+    is_silent: bool = False
+    """Whether it did not answer at all: it may be down, or starting."""
 
 
 class _Configz(msgspec.Struct, frozen=True):
     kubeletconfig: msgspec.Raw
 
 
-def ask(endpoint: KubeletEndpoint) -> Told:
-    """Ask for all of it; a kubelet may answer one and refuse another.
+class _Conversation:
+    """Questions to one kubelet, and what came of them."""
 
-    On its read-only port it tells nothing of its configuration.
-    """
-    notes: list[str] = []
-    metrics = (_answer(endpoint, "/metrics", notes) or b"").decode("utf-8", "replace")
+    def __init__(self, endpoint: KubeletEndpoint) -> None:
+        self._endpoint = endpoint
+        self.notes: list[str] = []
+        self.is_silent = False
+
+    def ask_metrics(self) -> str:
+        return (self._get("/metrics") or b"").decode("utf-8", "replace")
+
+    def ask_configuration(self) -> Configuration | None:
+        """The configuration it runs with; its read-only port does not tell it."""
+        answer = self._get("/configz") if self._endpoint.is_secure else None
+        if answer is None:
+            return None
+        name = f"{self._endpoint.url}/configz"
+        try:
+            found = msgspec.json.decode(answer, type=_Configz).kubeletconfig
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            self.notes.append(f"{name}: the answer holds no configuration")
+            return None
+        return Configuration(name, bytes(found))
+
+    def _get(self, path: str) -> bytes | None:
+        if self.is_silent:
+            return None
+        try:
+            return self._endpoint.get(path)
+        except KubeletRefusal as error:
+            self.notes.append(str(error))
+        except MemqosError as error:
+            self.notes.append(str(error))
+            self.is_silent = True
+        return None
+
+
+def ask(endpoint: KubeletEndpoint, *, version: bool = True, configuration: bool = True) -> Told:
+    """Ask for all of it, or a part; a kubelet may answer one and refuse another."""
+    talk = _Conversation(endpoint)
+    metrics = talk.ask_metrics() if version else ""
     build = _BUILD.search(metrics)
+    found = talk.ask_configuration() if configuration else None
     return Told(
         version=None if build is None else build[1],
         metrics=tuple(line for line in metrics.splitlines() if line.startswith(_MEMORY_QOS)),
-        configuration=configuration_of(endpoint, notes) if endpoint.is_secure else None,
-        notes=tuple(notes),
+        configuration=found,
+        notes=tuple(talk.notes),
+        is_silent=talk.is_silent,
     )
-
-
-def configuration_of(endpoint: KubeletEndpoint, notes: list[str]) -> Configuration | None:
-    """The configuration in force, as the kubelet tells it; why not goes to the notes."""
-    answer = _answer(endpoint, "/configz", notes)
-    if answer is None:
-        return None
-    try:
-        found = msgspec.json.decode(answer, type=_Configz).kubeletconfig
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        notes.append(f"{endpoint.url}/configz: the answer holds no configuration")
-        return None
-    return Configuration(f"{endpoint.url}/configz", bytes(found))
-
-
-def _answer(endpoint: KubeletEndpoint, path: str, notes: list[str]) -> bytes | None:
-    try:
-        return endpoint.get(path)
-    except MemqosError as error:
-        notes.append(str(error))
-        return None

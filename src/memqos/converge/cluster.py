@@ -22,16 +22,20 @@ class ClusterPods:
     """The pods the API server has bound to a node, asked for each time."""
 
     def __init__(self, server: ApiServer, node: str) -> None:
-        self._server = server
-        self._node = node
+        self.server = server
+        self._name = node
 
     def pods(self) -> list[Pod]:
         # Without pods a node that does not exist looks like an empty one, to be planned away.
-        node_in(self._server, self._node)
-        return listed(self._server, PODS, on_node(self._node)).items
+        self.node()
+        return listed(self.server, PODS, on_node(self._name)).items
+
+    def node(self) -> Node:
+        """The Node; one that the cluster does not know is refused."""
+        return node_in(self.server, self._name)
 
     def describe(self) -> str:
-        return f"node {self._node} at {self._server.where}"
+        return f"node {self._name} at {self.server.where}"
 
 
 class FollowedNode:

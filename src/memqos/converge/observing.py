@@ -14,7 +14,9 @@ from memqos.host.manifests import load_one
 from memqos.host.tree import read_tree
 
 if TYPE_CHECKING:
+    from memqos.api.node import Node
     from memqos.api.snapshot import Snapshot
+    from memqos.converge.running import KubeletFacts
     from memqos.converge.sources import PodSource
 
 THIS_MACHINE: Final = "this machine"
@@ -41,6 +43,8 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
     driver: Driver | None
     """As the tree's names tell it; None where no kubelet has been at work."""
     configuration: Configuration | None = None
+    node: "Node | None" = None
+    """As its cluster has it, where one was asked."""
     memory_manager_state: str | None = None
     refused: tuple[str, ...] = ()
     """Cgroups, and files of cgroups, that are there and could not be read."""
@@ -60,11 +64,14 @@ def observe_live(
     roots: Roots = SYSTEM,
     configuration: Configuration | None = None,
     machine: Machine | None = None,
+    kubelet: "KubeletFacts | None" = None,
+    node: "Node | None" = None,
 ) -> Observation:
     """Read the machine: of every cgroup from `below` down, these files, each once.
 
     Where the machine has no unified hierarchy there are no cgroups; `machine.layout` tells which
-    it has. A configuration that is not given is looked for where kubeadm puts it.
+    it has. A configuration that is not given is the running kubelet's as far as that is known, or
+    looked for where kubeadm puts it.
     """
     machine = read_machine(roots) if machine is None else machine
     tree = read_tree(roots.cgroup, files, below if machine.layout == "v2" else ())
@@ -75,8 +82,14 @@ def observe_live(
     if len(kubepods) > 1:
         notes.append(f"pods in more than one place: {', '.join(each.path for each in kubepods)}")
     notes += [f"{what}: {why.lower()}" for what, why in tree.refused.items()]
-    if configuration is None:
-        configuration = configuration_in_file(f"{roots.kubelet}/config.yaml", notes)
+    if kubelet is not None:
+        notes += [*kubelet.complaints, *kubelet.notes]
+        configuration = configuration or kubelet.configuration
+        machine = msgspec.structs.replace(
+            machine, kubelet=kubelet.version, missing=machine.missing | _missing(kubelet)
+        )
+    elif configuration is None:
+        configuration = read_configuration(f"{roots.kubelet}/config.yaml", notes)
     state = _content(f"{roots.kubelet}/memory_manager_state", notes)
     return Observation(
         origin=THIS_MACHINE,
@@ -86,6 +99,7 @@ def observe_live(
         identities=tree.identities,
         driver=kubepods[0].driver if kubepods else None,
         configuration=configuration,
+        node=node,
         memory_manager_state=None if state is None else state.decode("utf-8", "replace"),
         refused=tuple(tree.refused),
         notes=tuple(notes),
@@ -115,8 +129,12 @@ def configuration_in(file: str | None) -> Configuration | None:
     return None if file is None else Configuration(*load_one(file))
 
 
-def configuration_in_file(file: str, notes: list[str]) -> Configuration | None:
-    """The one a kubelet was started with; why it cannot be read goes to the notes."""
+def _missing(kubelet: "KubeletFacts") -> dict[str, str]:
+    return {} if kubelet.version is not None else {"kubelet": kubelet.unknown}
+
+
+def read_configuration(file: str, notes: list[str]) -> Configuration | None:
+    """The one that a file holds, if it is there; why it cannot be read goes to the notes."""
     data = _content(file, notes)
     return None if data is None else Configuration(file, data)
 

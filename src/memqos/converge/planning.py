@@ -19,6 +19,7 @@ from memqos.api.node import (
     published_memory,
 )
 from memqos.api.resources import MEMORY
+from memqos.converge.doubt import doubt_of
 from memqos.draw.scale import short_size
 from memqos.errors import InputError, MemqosError, UnsupportedRelease
 from memqos.plan.changes import Comparison, compare, stored
@@ -81,6 +82,8 @@ class NodePlan(msgspec.Struct, frozen=True):
     """What could not be read of the cgroups that are planned: they may differ all the same."""
     kubelet_keeps: frozenset[File] = frozenset()
     """Files in which the running kubelet puts the planned value itself, once a minute."""
+    doubt: str | None = None
+    """Why it must not be written: see `Ground.doubt`."""
 
 
 class RunningKubelet(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,6 +98,12 @@ class RunningKubelet(msgspec.Struct, frozen=True, kw_only=True):
     def keeps_levels(self) -> bool:
         """Whether it writes protection to the cgroups above pods, once a minute."""
         return self.release.enabled("MemoryQoS")
+
+    @property
+    def withholds_protection(self) -> bool:
+        """Whether what it writes there is always 0."""
+        knows_policy = KNOWS_POLICY.at(self.release.minor)
+        return self.keeps_levels and knows_policy and self.policy == "None"
 
 
 class Ground(msgspec.Struct, frozen=True):
@@ -147,7 +156,13 @@ class Ground(msgspec.Struct, frozen=True):
 
 def plan_of(observation: "Observation", wanted: Wanted) -> NodePlan:
     """Plan the node that was observed."""
-    ground = ground_of(observation.machine, observation.configuration, observation.driver, wanted)
+    ground = ground_of(
+        observation.machine,
+        observation.configuration,
+        observation.driver,
+        wanted,
+        observation.node,
+    )
     terms = ground.terms
     notes = [*observation.notes, *ground.notes]
     tree = plan_node(observation.pods, terms, ground.config, ground.capacity)
@@ -168,6 +183,7 @@ def plan_of(observation: "Observation", wanted: Wanted) -> NodePlan:
         _unaligned(observation, tree, wanted.numa, ground.config, terms.release),
         tuple(what for what in observation.refused if _is_about(what, ground.names.kubepods)),
         _kubelet_keeps(ground, tree),
+        ground.doubt,
     )
 
 
@@ -210,8 +226,12 @@ def ground_of(
     info = None if node is None else node.status.node_info
     stated = None if info is None else info.kubelet_version
     own = stated or machine.kubelet
-    release = Release.of(wanted.release or own or DEFAULT_MINOR, wanted.gates)
-    config, release = _configuration(configuration, release, own, notes)
+    version = wanted.release or own
+    if version is None:
+        config, release = _guess(machine, configuration, wanted, notes)
+    else:
+        release = Release.of(version, wanted.gates)
+        config, release = _configuration(configuration, release, own, notes)
     release = release.with_gates(wanted.gates)
     if driver is not None and driver != config.driver:
         notes.append(
@@ -237,12 +257,44 @@ def ground_of(
         cpu_period=config.cpu_cfs_quota_period // 1000,
         placement=wanted.placement,
     )
-    kubelet = None if own is None else _running(configuration, own)
-    return Ground(terms, config, capacity, tuple(notes), kubelet=kubelet)
+    kubelet = _running(configuration, own)
+    if kubelet is not None and kubelet.withholds_protection and terms.policy != "None":
+        notes.append(
+            "the kubelet's memoryReservationPolicy None keeps the protection of kubepods at 0, so "
+            "what is reserved below has no effect: set TieredReservation in the kubelet's "
+            "configuration, or turn its MemoryQoS gate off"
+        )
+    doubt = doubt_of(
+        wanted,
+        own,
+        kubelet,
+        is_configured=configuration is not None,
+        why=machine.missing.get("kubelet"),
+    )
+    return Ground(terms, config, capacity, tuple(notes), kubelet=kubelet, doubt=doubt)
 
 
-def _running(configuration: "Configuration | None", own: str) -> RunningKubelet | None:
+def _guess(
+    machine: Machine, configuration: "Configuration | None", wanted: Wanted, notes: list[str]
+) -> tuple[KubeletConfiguration, Release]:
+    """A release where nobody knows one. It may be a wrong one for the configuration, too."""
+    minor, whose = DEFAULT_MINOR, "memqos's default"
+    with suppress(UnsupportedRelease):
+        if machine.kubelet_on_path is not None:
+            minor, whose = Release.of(machine.kubelet_on_path).minor, "that of the kubelet on PATH"
+    release = Release.of(minor, wanted.gates)
+    notes.append(f"which kubelet runs here is not known: planned as {release}, {whose}")
+    try:
+        return _configuration(configuration, release, None, notes)
+    except MemqosError as error:
+        notes.append(f"the kubelet's defaults are assumed: {release} does not take {error}")
+        return configured({}, minor), release
+
+
+def _running(configuration: "Configuration | None", own: str | None) -> RunningKubelet | None:
     """The kubelet of a version with its configuration; None where it could not run with that."""
+    if configuration is None or own is None:
+        return None
     try:
         config, release = _configuration(configuration, Release.of(own), own, [])
     except MemqosError:

@@ -11,10 +11,10 @@ from memqos.api.kubelet.decoding import API_VERSION, KIND
 from memqos.api.manifests.documents import Document, read
 from memqos.api.pod import Pod
 from memqos.api.snapshot import FORM, PodList, Snapshot
-from memqos.converge.asking import Told, ask
 from memqos.converge.keeping import kept_of_cgroup, kept_of_configuration, kept_of_pod
 from memqos.converge.observing import Configuration, Observation, observe_live, observe_snapshot
-from memqos.converge.sources import KubeletPods, PodSource
+from memqos.converge.running import KubeletFacts, KubeletSources, kubelet_behind
+from memqos.converge.sources import PodSource
 from memqos.errors import InputError, Unreachable
 from memqos.host.cgroups import CgroupFs
 from memqos.host.machine import SYSTEM, Roots, read_machine
@@ -63,20 +63,21 @@ def take(
     notes: list[str] = []
     step(f"reading pods from {source.describe()}")
     pods = _pods(source, notes, may_be_silent)
-    told = Told()
-    if pods is not None and isinstance(source, KubeletPods):
-        told = ask(source.endpoint)
+    sources = KubeletSources(roots)
+    node, endpoint = kubelet_behind(None if pods is None else source)
+    kubelet = sources.ask(node, endpoint, configuration=configuration is None)
     step("reading the machine and its cgroups")
     machine = read_machine(roots)
     seen = observe_live(
         None,
         (*FILES, *(f"hugetlb.{pages.name}.max" for pages in machine.huge_pages)),
         roots=roots,
-        configuration=configuration or told.configuration,
+        configuration=configuration,
         machine=machine,
+        kubelet=kubelet,
     )
     step("reading processes")
-    notes += [*told.notes, *seen.notes]
+    notes += seen.notes
     running = _processes(roots, notes)
     kept = _configuration(seen.configuration, notes, given=configuration is not None)
     return Snapshot(
@@ -87,9 +88,7 @@ def take(
         driver=seen.driver or _driver_in(kept, notes),
         kernel=machine.kernel or "",
         runtime=_or_note(runtime_version(), "no runtime: neither containerd nor crio found", notes),
-        kubelet=_or_note(
-            told.version or kubelet_version(), "no kubelet: its version was not found", notes
-        ),
+        kubelet=kubelet.version or _unknown(kubelet, notes),
         meminfo=machine.meminfo or "",
         numa=machine.numa,
         mount=machine.mount,
@@ -98,7 +97,7 @@ def take(
         cgroups={path: kept_of_cgroup(files) for path, files in seen.cgroups.items()},
         processes=running,
         memory_manager_state=seen.memory_manager_state,
-        metrics=told.metrics,
+        metrics=sources.told.metrics,
         page_size=machine.page_size,
         hugepages=machine.hugepages,
         pressure=machine.pressure,
@@ -186,6 +185,14 @@ def _yaml(data: dict[str, Any]) -> str:
     import yaml
 
     return yaml.safe_dump(data, sort_keys=False) if data else ""
+
+
+def _unknown(kubelet: KubeletFacts, notes: list[str]) -> str:
+    """No version: that of a program which need not run would be a guess to whoever reads it."""
+    found = kubelet_version()
+    other = "" if found is None else f"; the one on PATH is {found}"
+    notes.append(f"no kubelet: which version runs is not known, {kubelet.unknown}{other}")
+    return ""
 
 
 def _or_note(found: str | None, note: str, notes: list[str]) -> str:

@@ -27,6 +27,8 @@ class Planned(msgspec.Struct, frozen=True):
     """Whether the feature is on; None where the kubelet's release or configuration is not known."""
     unaligned: tuple[str, ...] = ()
     """Pods whose pod-level resources the Memory Manager ignores."""
+    doubt: str | None = None
+    """Why the plan is a guess, that nothing is to be judged by."""
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):

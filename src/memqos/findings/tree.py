@@ -170,7 +170,10 @@ def unplanned(facts: Facts) -> Iterator[Finding]:
             "which Kubernetes runs here, or how its kubelet is configured, is not known, so values "
             "are not held against a plan",
             "kubelet",
-            (f"kubelet: {facts.machine.kubelet or 'no version'}",),
+            (
+                f"kubelet: {facts.machine.kubelet or 'no version'}",
+                *([] if facts.planned.doubt is None else [facts.planned.doubt]),
+            ),
             "give --release and --kubelet",
         )
     if not facts.pods:

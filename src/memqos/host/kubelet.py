@@ -58,6 +58,10 @@ class _Address(NamedTuple):
         return f"{self.scheme}://{host}:{self.port}"
 
 
+class KubeletRefusal(Unreachable):
+    """A kubelet that runs and answers, but not with what it was asked for."""
+
+
 class KubeletEndpoint:
     """One kubelet, asked over its address; `timeout` bounds a whole answer, in seconds."""
 
@@ -107,7 +111,8 @@ class KubeletEndpoint:
         except OSError as error:
             self._refuse(error)
         if answer.status != http.client.OK:
-            raise self._unreachable(*_complaint(answer.status, path, data))
+            what, hint = _complaint(answer.status, path, data)
+            raise KubeletRefusal(f"{self.url}: {what}", hint=hint)
         return data
 
     def _connected(self) -> "socket.socket":

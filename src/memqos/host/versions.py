@@ -29,9 +29,9 @@ def runtime_version() -> str | None:
     return known[0] if len(known) == 1 else None
 
 
-def kubelet_version() -> str | None:
-    """The version of the kubelet on the path; the one that runs may still be older."""
-    return _version(_KUBELET)
+def kubelet_version(file: str | None = None) -> str | None:
+    """The version of a kubelet's program; by default that on PATH, which need not be running."""
+    return _version(_KUBELET, file)
 
 
 def own_version() -> str | None:
@@ -44,8 +44,8 @@ def own_version() -> str | None:
         return None
 
 
-def _version(program: _Program) -> str | None:
-    path = shutil.which(program.file)
+def _version(program: _Program, path: str | None = None) -> str | None:
+    path = path or shutil.which(program.file)
     if path is None:
         return None
     import subprocess

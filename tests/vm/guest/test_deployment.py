@@ -10,7 +10,7 @@ from tests.fakes.apiserver import FakeApiServer, fake_api_server
 from tests.fakes.kubelet import Identity
 from tests.vm.guest.agent import asked, metric
 from tests.vm.guest.daemon_pod import NODE, Cluster, DaemonPod, Object
-from tests.vm.guest.kubelet import HIGH, LOW, manifest
+from tests.vm.guest.kubelet import HIGH, MIN, manifest
 from tests.vm.guest.owned import Memqos, dropins, number, systemctl, text
 from tests.vm.guest.processes import status_of, writable_mounts
 from tests.vm.guest.runtime import Containerd, RunningPod
@@ -61,7 +61,8 @@ for path in sys.argv[1:]:
 class Node:
     """A node of a cluster with two pods, the first of the canary.
 
-    Its kubelet is older than the policy that the shipped configuration asks for.
+    Its kubelet is older than the policy that the shipped configuration asks for, so the rules of
+    its own release hold: requests are reserved.
     """
 
     def __init__(self, containerd: Containerd, api: FakeApiServer, folder: Path) -> None:
@@ -108,7 +109,7 @@ class Node:
     def is_converged(self) -> bool:
         """The canary and all above it; the other pod is as it was."""
         canary, other = self.cgroups
-        above = [number(each, LOW) for each in (canary, *canary.parents[:3])]
+        above = [number(each, MIN) for each in (canary, *canary.parents[:3])]
         highs = text(canary, HIGH), text(other, HIGH)
         return above == [REQUEST] * 4 and highs == (str((REQUEST + LIMIT) // 2), "max")
 

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -28,6 +29,7 @@ NAMES: Final = cgroup_names("systemd")
 POD: Final = NAMES.pod("u0", "Burstable")
 LOW: Final = "memory.low"
 REQUEST: Final = 16 * MI
+KUBELET: Final = "open('/proc/self/comm', 'w').write('kubelet'); import time; time.sleep(3600)"
 SYSLOG: Final = 1 << 34
 EXPOSURE: Final = 30
 """As systemd-analyze counts, of 100: it is root's, and writes to cgroups."""
@@ -53,6 +55,17 @@ def configure(mode: str) -> None:
 
 
 @pytest.fixture
+def kubelet() -> Iterator[None]:
+    """Nobody else says whether MemoryQoS is on here: the service has to see the flags of this."""
+    gates = "--feature-gates=MemoryQoS=true"
+    with subprocess.Popen(
+        [sys.executable, "-c", KUBELET, gates, "--cgroup-driver=systemd"]
+    ) as made:
+        yield
+        made.kill()
+
+
+@pytest.fixture
 def container() -> Iterator[Path]:
     make_cgroups(NAMES, POD)
     cgroup, process = scope("cri-containerd-u0main.scope", POD.rpartition("/")[2])
@@ -64,7 +77,7 @@ def container() -> Iterator[Path]:
 
 
 @pytest.fixture
-def unit(container: Path, loopback: None) -> Iterator[str]:
+def unit(container: Path, kubelet: None, loopback: None) -> Iterator[str]:
     """What pip would put there leads to this tree."""
     PROGRAM.parent.mkdir(parents=True)
     PROGRAM.write_text('#!/bin/sh\nPYTHONPATH=/memqos/src exec python3 -m memqos "$@"\n')

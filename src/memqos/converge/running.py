@@ -1,0 +1,256 @@
+"""The kubelet that runs on a node: its version and its configuration, and who says so.
+
+Version: the Node, else the kubelet's /metrics, else its process. Configuration: its /configz, else
+the flags of its process with the files these name, else the file where kubeadm puts it.
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from memqos.api.kubelet.flags import CommandLine, command_line_of, merge_configuration
+from memqos.api.manifests.documents import read
+from memqos.converge.asking import Told, ask
+from memqos.converge.observing import Configuration, read_configuration
+from memqos.converge.sources import KubeletPods
+from memqos.errors import InputError
+from memqos.host.kubelet_process import KubeletProcess, find_kubelet, is_running, version_of
+from memqos.host.machine import SYSTEM, Roots
+
+if TYPE_CHECKING:
+    from memqos.api.node import Node
+    from memqos.converge.sources import PodSource
+    from memqos.host.kubelet import KubeletEndpoint
+
+_ASK_AGAIN: Final = 300.0
+"""Seconds after which a kubelet that answers is asked again."""
+_FIRST_RETRY: Final = 1.0
+_LAST_RETRY: Final = 60.0
+"""Seconds after which one that does not is, doubling from the first to the last; and between two
+looks through all processes, which are thousands on a busy node."""
+_DROP_IN: Final = ".conf"
+
+
+class KubeletFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of the kubelet that runs."""
+
+    version: str | None = None
+    version_source: str | None = None
+    configuration: Configuration | None = None
+    is_fresh: bool = True
+    """Whether the configuration is what the kubelet, or its files, said just now."""
+    complaints: tuple[str, ...] = ()
+    """Why a source does not tell its part."""
+    unknown: str = ""
+    """Why there is no version."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Which sources these are."""
+        found = []
+        if self.version is not None:
+            found.append(f"the running kubelet is {self.version}, by {self.version_source}")
+        if self.configuration is not None:
+            found.append(f"the kubelet's configuration is from {self.configuration.name}")
+        return tuple(found)
+
+
+class KubeletSources:
+    """Asks all sources, and remembers what they said while a kubelet is down or starts."""
+
+    def __init__(self, roots: Roots = SYSTEM, clock: Callable[[], float] = time.monotonic) -> None:
+        self._roots = roots
+        self._clock = clock
+        self._address: str | None = None
+        self.told = Told()
+        """What the kubelet's endpoint said last."""
+        self._ask_at = float("-inf")
+        self._retry = _FIRST_RETRY
+        self._process: KubeletProcess | None = None
+        self._process_version: str | None = None
+        self._flags: Configuration | None = None
+        self._look_at = float("-inf")
+        self._look_after = _FIRST_RETRY
+        self._why = ""
+
+    def refresh(self) -> None:
+        """Have everybody asked at the next call."""
+        self._ask_at = self._look_at = float("-inf")
+        self._retry = self._look_after = _FIRST_RETRY
+
+    def ask(
+        self,
+        node: "Node | None" = None,
+        endpoint: "KubeletEndpoint | None" = None,
+        *,
+        configuration: bool = True,
+    ) -> KubeletFacts:
+        """All that is known now; its configuration only where nobody states one."""
+        now = self._clock()
+        info = None if node is None else node.status.node_info
+        version = None if info is None else info.kubelet_version
+        source: str | None = "its Node"
+        is_asked = self._ask_endpoint(endpoint, now, version is None, configuration)
+        complaints = list(self.told.notes)
+        is_there = self.look_for_process(now)
+        if version is None and self.told.version is not None and endpoint is not None:
+            version, source = self.told.version, f"{endpoint.url}/metrics"
+        if version is None and self._process is not None:
+            version, source = self._process_version, f"its program {self._process.arguments[0]}"
+        if not configuration:
+            found, is_fresh = None, True
+        else:
+            found, is_fresh = self._configuration(is_asked, is_there, complaints)
+        return KubeletFacts(
+            version=version,
+            version_source=None if version is None else source,
+            configuration=found,
+            is_fresh=is_fresh,
+            complaints=tuple(complaints),
+            unknown=self._why,
+        )
+
+    def _configuration(
+        self, is_asked: bool, is_there: bool, complaints: list[str]
+    ) -> tuple[Configuration | None, bool]:
+        """The configuration, and whether it is that of now."""
+        found, is_fresh = self.told.configuration, is_asked and not self.told.is_silent
+        if found is None and self._process is not None:
+            if is_there and self._flags is None:
+                # Once for each process: a kubelet reads its files when it starts, and never again.
+                self._flags = _configuration_of(self._process, complaints)
+            found, is_fresh = self._flags, is_there
+        elif found is None:
+            file = f"{self._roots.kubelet}/config.yaml"
+            found, is_fresh = read_configuration(file, complaints), True
+        return found, is_fresh
+
+    @property
+    def retry_at(self) -> float:
+        """When a kubelet that did not answer is to be asked again."""
+        return self._ask_at if self.told.is_silent else float("inf")
+
+    def look_for_process(self, now: float) -> bool:
+        """Whether the kubelet's process is there; one that was started since is taken in."""
+        proc = self._roots.proc
+        if self._process is not None and is_running(self._process, proc):
+            return True
+        if now < self._look_at:
+            return False
+        found, self._why = find_kubelet(proc)
+        if found is None:
+            self._look_at = now + self._look_after
+            self._look_after = min(2 * self._look_after, _LAST_RETRY)
+            return False
+        self._look_after = _FIRST_RETRY
+        self._process, self._process_version, self._flags = found, version_of(found, proc), None
+        self._why = f"the program it was started from, {found.arguments[0]}, does not tell it"
+        return True
+
+    @property
+    def process(self) -> KubeletProcess | None:
+        """The one that ran when it was last looked for."""
+        return self._process
+
+    def _ask_endpoint(
+        self, endpoint: "KubeletEndpoint | None", now: float, version: bool, configuration: bool
+    ) -> bool:
+        """Ask if it is time to; whether it was."""
+        if endpoint is None:
+            return False
+        if endpoint.url != self._address:
+            self._address, self.told, self._ask_at = endpoint.url, Told(), float("-inf")
+        if now < self._ask_at:
+            return False
+        before = self.told
+        told = ask(endpoint, version=version, configuration=configuration)
+        if told.is_silent:
+            # A refusal leads to other sources; silence leaves open whether anything has changed.
+            told = msgspec.structs.replace(
+                told,
+                version=told.version or before.version,
+                configuration=told.configuration or before.configuration,
+            )
+            self._ask_at = now + self._retry
+            self._retry = min(2 * self._retry, _LAST_RETRY)
+        else:
+            self._ask_at, self._retry = now + _ASK_AGAIN, _FIRST_RETRY
+        self.told = told
+        return True
+
+
+def kubelet_behind(source: "PodSource | None") -> "tuple[Node | None, KubeletEndpoint | None]":
+    """What a source of pods leads to: the Node, and the endpoint of its kubelet."""
+    if isinstance(source, KubeletPods):
+        return None, source.endpoint
+    if not hasattr(source, "server"):
+        return None, None
+    # What asks a cluster is not loaded where none is asked.
+    from memqos.converge.cluster import ClusterPods, kubelet_of
+
+    assert isinstance(source, ClusterPods)
+    node = source.node()
+    return node, kubelet_of(node, source.server.access)
+
+
+def _configuration_of(process: KubeletProcess, complaints: list[str]) -> Configuration | None:
+    """What a process was started with, its files as they are now; None where one is unreadable."""
+    try:
+        line = command_line_of(process.arguments[1:])
+        file = None if line.config is None else _read_file(line.config)
+        drop_ins = [] if line.config_dir is None else list(_drop_ins(line.config_dir))
+        if file is not None and not drop_ins and not line.fields:
+            return file
+        data = merge_configuration(
+            {} if file is None else _data(file), [_data(each) for each in drop_ins], line
+        )
+    except InputError as error:
+        complaints.append(f"the kubelet's configuration: {error}")
+        return None
+    name = _name(file, drop_ins, line)
+    return Configuration(name, msgspec.json.encode(data))
+
+
+def _name(file: Configuration | None, drop_ins: list[Configuration], line: CommandLine) -> str:
+    parts = [] if file is None else [file.name]
+    parts += [f"{len(drop_ins)} drop-ins of {line.config_dir}"] if drop_ins else []
+    flags = f" ({', '.join(line.flags)})" if line.flags else ""
+    return " and ".join([*parts, f"the flags of the kubelet's process{flags}"])
+
+
+def _read_file(file: str) -> Configuration:
+    if not os.path.isabs(file):
+        raise InputError("it is named relative to the folder the kubelet was started in", file=file)
+    try:
+        with open(file, "rb") as opened:
+            return Configuration(file, opened.read())
+    except OSError as error:
+        raise InputError((error.strerror or str(error)).lower(), file=file) from None
+
+
+def _drop_ins(folder: str) -> Iterator[Configuration]:
+    """In the order of their names, folders within included, as filepath.WalkDir meets them."""
+    if not os.path.isabs(folder):
+        raise InputError(
+            "it is named relative to the folder the kubelet was started in", file=folder
+        )
+    try:
+        entries = sorted(os.scandir(folder), key=lambda each: each.name)
+    except OSError as error:
+        raise InputError((error.strerror or str(error)).lower(), file=folder) from None
+    for entry in entries:
+        if entry.is_dir(follow_symlinks=False):
+            yield from _drop_ins(entry.path)
+        elif entry.name.endswith(_DROP_IN):
+            yield _read_file(entry.path)
+
+
+def _data(found: Configuration) -> dict[str, Any]:
+    for document in read(found.data, found.name):
+        if isinstance(document, InputError):
+            raise document
+        return document.data
+    return {}

@@ -1,0 +1,257 @@
+"""An agent writes by what is known of the running kubelet, and never on a guess."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.fakes.agent import KUBEPODS, MI, Bed, a_pod, container_paths
+from tests.fakes.kubelet import fake_kubelet
+from tests.fakes.machine import put_kubelet_process, put_kubelet_program
+from tests.fakes.node import memory_folder
+
+from memqos.agent.metrics import families
+from memqos.agent.reporting import state
+from memqos.agent.status import Status
+from memqos.converge.sources import KubeletPods
+from memqos.host.kubelet import KubeletEndpoint
+
+OFF = "featureGates: {MemoryQoS: false}\n"
+ON = "featureGates: {MemoryQoS: true}\nmemoryReservationPolicy: TieredReservation\n"
+
+
+class Node:
+    """An agent beside a kubelet whose process comes and goes."""
+
+    def __init__(self, folder: Path, program: Path, **told: Any) -> None:
+        self.folder = folder
+        self.program = program
+        self.started = 100
+        self.bed = Bed(folder, **{"release": None, **told})
+        self.pod = self.bed.run_pod(a_pod("g", 256, 256))
+        (self.container,) = container_paths(self.pod)
+        self.bed.settle()
+
+    def run_kubelet(self, version: str, *flags: str, configuration: str = ON) -> None:
+        """Start one in the place of any other."""
+        put_kubelet_program(self.program, version)
+        self.started += 100
+        file = self.folder / "kubelet.yaml"
+        file.write_text(configuration)
+        put_kubelet_process(
+            self.folder / "proc",
+            self.program,
+            f"--config={file}",
+            *flags,
+            started=self.started,
+        )
+
+    def stop_kubelet(self) -> None:
+        (self.folder / "proc" / "812" / "stat").unlink()
+
+    @property
+    def minimum(self) -> float | str:
+        return self.bed.mi(self.container, "memory.min")
+
+    def ready(self) -> str | None:
+        status = Status(self.bed.core, "1", self.bed.now, 0.0)
+        status.is_complete = True
+        return status.ready()
+
+    def known(self) -> float:
+        status = Status(self.bed.core, "1", self.bed.now, 0.0)
+        (family,) = (each for each in families(status) if each.name == "memqos_settings_known")
+        return next(iter(family.samples)).value
+
+    def written(self) -> int:
+        return sum(self.bed.core.tally.writes.values())
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    return tmp_path / "bin" / "kubelet"
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    with memory_folder() as made:
+        yield made
+
+
+class TestAGuess:
+    def test_is_not_written_by_and_shows_everywhere(self, folder: Path, program: Path) -> None:
+        node = Node(folder, program)
+        node.bed.wait(120)
+        assert node.minimum == 0
+        assert node.written() == 0
+        why = node.ready()
+        assert why is not None
+        assert why.startswith("nothing is written: the version of the running kubelet is not known")
+        assert node.known() == 0
+        (said,) = node.bed.said("nothing is written")
+        assert said.severity == "warning"
+        status = Status(node.bed.core, "1", node.bed.now, 0.0)
+        assert state(status, node.bed.now)["doubt"] in why
+        assert node.bed.core.pending  # what would be written is shown all the same
+
+    def test_of_the_program_on_path_is_one(
+        self, folder: Path, program: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        put_kubelet_program(program, "v1.38.0")
+        monkeypatch.setenv("PATH", str(program.parent), prepend=":")
+        node = Node(folder, program)
+        assert node.bed.core.desires.ground.terms.release.minor == 38
+        assert node.written() == 0
+        assert node.bed.said("planned as 1.38, that of the kubelet on PATH")
+
+    def test_ends_when_the_kubelet_is_there(self, folder: Path, program: Path) -> None:
+        node = Node(folder, program)
+        node.run_kubelet("v1.38.0")
+        node.bed.wait(2)
+        assert node.minimum == 256
+        assert node.ready() is None
+        assert node.known() == 1
+        assert node.bed.said("the running kubelet is known now")
+        assert node.bed.said("the running kubelet is v1.38.0, by its program")
+
+    def test_is_one_without_any_configuration(self, folder: Path, program: Path) -> None:
+        node = Node(folder, program, release="1.38")
+        (folder / "kubelet" / "config.yaml").unlink()
+        node.bed.wait(70)
+        assert "nor whether its MemoryQoS is on" in str(node.ready())
+        before = node.written()
+        node.bed.kernel.write(node.container, "memory.min", "0")
+        node.bed.wait(70)
+        assert (node.minimum, node.written()) == (0, before)
+        node.bed.reload(gates={"MemoryQoS": True}, policy="TieredReservation")
+        node.bed.wait(70)
+        assert node.minimum == 256
+
+    def test_of_a_release_that_memqos_does_not_know_is_one(
+        self, folder: Path, program: Path
+    ) -> None:
+        put_kubelet_program(program, "v1.99.0")
+        put_kubelet_process(folder / "proc", program)
+        node = Node(folder, program)
+        assert "1.99 is newer than any release memqos knows" in str(node.ready())
+        assert node.written() == 0
+
+    @pytest.mark.parametrize(
+        "told", [{}, {"gates": {"MemoryQoS": True, "PodLevelResourceManagers": True}}]
+    )
+    def test_that_does_not_fit_the_node_does_not_end_the_agent(
+        self, folder: Path, program: Path, told: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        # Neither the gate nor the policy was there in the release of the program on PATH.
+        put_kubelet_program(folder / "path" / "kubelet", "v1.30.0")
+        monkeypatch.setenv("PATH", str(folder / "path"), prepend=":")
+        gates = "featureGates: {PodLevelResourceManagers: true, MemoryQoS: true}\n"
+        monkeypatch.setattr(Bed, "kubelet", gates)
+        node = Node(folder, program, **told)
+        assert node.ready() is not None
+        node.run_kubelet("v1.38.0", configuration=f"{gates}memoryReservationPolicy: None\n")
+        node.bed.wait(2)
+        assert node.ready() is None
+
+    def test_is_only_mentioned_by_an_agent_that_observes(self, folder: Path, program: Path) -> None:
+        node = Node(folder, program, mode="observe")
+        assert node.ready() is None
+        (said,) = node.bed.said("nothing would be written")
+        assert said.severity == "info"
+
+
+class TestAStatedRelease:
+    def test_holds_where_the_kubelets_own_gate_is_off(self, folder: Path, program: Path) -> None:
+        told = {"gates": {"MemoryQoS": True}, "policy": "TieredReservation"}
+        node = Node(folder, program, release="1.38", **told)
+        node.run_kubelet("v1.34.11", configuration=OFF)
+        node.bed.wait(70)
+        assert node.bed.core.desires.ground.kubelet is not None
+        assert not node.bed.core.desires.ground.kubelet.keeps_levels
+        assert node.ready() is None
+        assert node.minimum == 256
+
+    def test_that_the_kubelet_leaves_behind_stops_writing_and_keeps_what_is_there(
+        self, folder: Path, program: Path
+    ) -> None:
+        node = Node(folder, program, release="1.38")
+        node.run_kubelet("v1.38.0")
+        node.bed.wait(70)
+        assert node.minimum == 256
+        node.run_kubelet("v1.34.11")
+        node.bed.wait(2)
+        assert "v1.34.11 and has MemoryQoS on, but the release is stated as 1.38" in str(
+            node.ready()
+        )
+        before = node.written()
+        node.bed.kernel.write(node.container, "memory.min", str(MI))
+        node.bed.wait(130)
+        assert node.minimum == 1  # neither put back nor given back
+        assert node.bed.mi(KUBEPODS, "memory.min") != 0
+        assert (node.written(), sum(node.bed.core.tally.returned.values())) == (before, 0)
+        assert not node.bed.core.tally.drifts
+        node.run_kubelet("v1.38.0")
+        node.bed.wait(2)
+        assert node.minimum == 256
+
+    def test_is_no_contradiction_to_another_patch(self, folder: Path, program: Path) -> None:
+        node = Node(folder, program, release="1.38")
+        node.run_kubelet("v1.38.7+vendor")
+        node.bed.wait(70)
+        assert node.ready() is None
+
+
+class TestTheKubelet:
+    def test_is_known_by_its_own_flags_whatever_the_agent_is_told(
+        self, folder: Path, program: Path
+    ) -> None:
+        node = Node(folder, program, gates={"MemoryQoS": True}, policy="None")
+        node.run_kubelet("v1.38.0", configuration=OFF)
+        node.bed.wait(2)
+        kubelet = node.bed.core.desires.ground.kubelet
+        assert kubelet is not None
+        assert not kubelet.keeps_levels
+        tiered = f"{OFF}memoryReservationPolicy: TieredReservation\n"
+        node.run_kubelet("v1.38.0", "--feature-gates=MemoryQoS=true", configuration=tiered)
+        node.bed.wait(2)
+        kubelet = node.bed.core.desires.ground.kubelet
+        assert kubelet is not None
+        assert kubelet.keeps_levels
+        assert kubelet.policy == "TieredReservation"
+        assert node.bed.core.desires.ground.terms.policy == "None"
+
+    def test_is_asked_again_when_its_service_is_another(self, folder: Path, program: Path) -> None:
+        node = Node(folder, program)
+        node.bed.wait(1000)  # by now it asks once a minute
+        node.run_kubelet("v1.38.0")
+        node.bed.kernel.make("/system.slice/kubelet.service")
+        node.bed.wait(1)
+        assert node.minimum == 256
+
+    def test_that_is_down_leaves_all_as_it_was(self, folder: Path, program: Path) -> None:
+        node = Node(folder, program)
+        node.run_kubelet("v1.38.0", "--cgroup-driver=cgroupfs")
+        node.bed.wait(70)
+        desires = node.bed.core.desires
+        node.stop_kubelet()
+        node.bed.wait(130)
+        assert node.bed.core.desires is desires
+        assert not node.bed.hand.grounds.is_fresh
+        node.run_kubelet("v1.38.0", "--cgroup-driver=cgroupfs")
+        node.bed.wait(130)
+        assert node.bed.core.desires is desires
+        assert node.bed.hand.grounds.is_fresh
+
+
+def test_a_kubelet_that_pods_come_from_is_asked_what_it_is(folder: Path, program: Path) -> None:
+    build = b'kubernetes_build_info{git_version="v1.38.1"} 1\n'
+    with fake_kubelet({"/metrics": build}) as kubelet:
+        node = Node(folder, program)
+        node.bed.hand.source = KubeletPods(KubeletEndpoint(kubelet.url))
+        ground = node.bed.hand.ground()
+        assert ground.kubelet is not None
+        assert ground.doubt is None
+        assert ground.notes[0] == f"the running kubelet is v1.38.1, by {kubelet.url}/metrics"
+        kubelet.raw = b""
+        node.bed.now += 400
+        assert node.bed.hand.ground() is ground
