@@ -401,6 +401,34 @@ class TestWhatItTells:
         assert status.healthy(status.passed_at + 60) is None
         assert status.healthy(status.passed_at + 600) == "no pass has ended well for 600 s"
 
+    def test_is_that_only_parts_of_the_node_are_looked_at(self, status: Status) -> None:
+        status.is_complete = True
+        assert status.ready() is None
+        now = status.passed_at
+        status.fail("too deep", now + 1)
+        status.passed_at = now + 200
+        status.fail("too deep", now + 100)
+        assert status.ready() == "too deep"
+        assert "memqos_last_resync_successful 0\n" in self.text(status)
+        assert status.healthy(now + 181) is None
+        assert status.healthy(now + 201) == "no resync has ended well for 200 s: too deep"
+        status.recover()
+        assert status.ready() is None
+        assert status.healthy(now + 201) is None
+        assert "memqos_last_resync_successful 1\n" in self.text(status)
+
+    def test_is_that_the_journal_is_behind(self, folder: Path) -> None:
+        bed = Bed(folder)
+        bed.run_pod(a_pod("u1"))
+        bed.settle()
+        journal = bed.hand._opened()
+        bed.hand._take_failure(journal, "No space left on device", bed.core.tally)
+        status = Status(bed.core, "1.0", bed.now, 1.7e9)
+        status.is_complete, status.unrecorded = True, bed.hand.unrecorded
+        assert status.ready() == "the journal could not be kept: No space left on device"
+        bed.hand.mend_journal()
+        assert bed.hand.unrecorded is None
+
 
 def test_pressure_is_told_in_seconds() -> None:
     text = "some avg10=0.00 avg60=0.00 avg300=0.00 total=1500000\nfull avg10=0.00 total=2\n"

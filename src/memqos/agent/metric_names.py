@@ -196,6 +196,12 @@ LAST_RESYNC: Final = Metric(
     (),
     "When the whole node was last looked at with success.",
 )
+RESYNC_SUCCESSFUL: Final = Metric(
+    "memqos_last_resync_successful",
+    "gauge",
+    (),
+    "0 where something failed, and the whole node has not been looked at with success since.",
+)
 RELOAD_SUCCESSFUL: Final = Metric(
     "memqos_configuration_last_reload_successful",
     "gauge",

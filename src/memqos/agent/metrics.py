@@ -65,6 +65,7 @@ def _about_agent(status: Status) -> Iterator[Family]:
     yield _one(names.AGENT_INFO, 1, info)
     if status.resynced is not None:
         yield _one(names.LAST_RESYNC, status.resynced)
+    yield _one(names.RESYNC_SUCCESSFUL, int(status.failing is None))
     yield _one(names.RELOAD_SUCCESSFUL, int(status.reload_refused is None))
     yield _one(names.RELOAD_TIME, status.reloaded)
     yield _one(names.CPU, time.process_time())
