@@ -6,9 +6,8 @@ written by a thread of its own, so that a slow disk holds up nothing else.
 """
 
 import os
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Final, NamedTuple
@@ -21,6 +20,7 @@ from memqos.agent.core.guarding import Guard, Move
 from memqos.agent.core.reconciler import Reconciler
 from memqos.agent.deaths import Deaths, planned_for
 from memqos.agent.recorder.chronicle import Chronicle, who_is
+from memqos.agent.recorder.clock import Clock, clock_of
 from memqos.agent.recorder.files import Bounds, Recorder
 from memqos.agent.recorder.recording import FILES
 from memqos.agent.recorder.records import Who
@@ -59,10 +59,12 @@ class _Brief(NamedTuple):
 
 
 class _Moment(NamedTuple):
-    """One and the same moment: of a clock that never goes back, and in milliseconds since 1970."""
+    """One and the same moment by two clocks that nobody sets."""
 
     now: float
+    """Seconds of the agent's clock."""
     at: int
+    """Milliseconds since 1970, of the recorder's."""
 
 
 class Witness:
@@ -77,7 +79,6 @@ class Witness:
         log: KernelLog | None = None,
         interval: float = 5.0,
         proc: str = "/proc",
-        unix: Callable[[], float] = time.time,
     ) -> None:
         self.guard = guard
         self.recorder = recorder
@@ -87,7 +88,7 @@ class Witness:
         self._fs = fs
         self._interval = interval
         self._proc = proc
-        self._unix = unix
+        self._clock = Clock() if recorder is None else recorder.clock
         self._chronicle = None if recorder is None else Chronicle(recorder)
         self.deaths = Deaths(log, self._chronicle)
         self._told: object = None
@@ -104,7 +105,7 @@ class Witness:
     def look(self, core: Reconciler, now: float) -> None:
         """See what has become of the containers, and what to do about it."""
         self.due_at = now + self._interval
-        moment = _Moment(now, int(self._unix() * 1000))
+        moment = _Moment(now, int(self._clock() * 1000))
         memory = self._meminfo()
         swap_free = memory.get("SwapFree", 0)
         there: set[str] = set()
@@ -202,7 +203,7 @@ class Witness:
         if self._is_closed:
             return
         self._is_closed = True
-        self.deaths.end(self._meminfo(), int(self._unix() * 1000), lambda path: None)
+        self.deaths.end(self._meminfo(), int(self._clock() * 1000), lambda path: None)
         self.deaths.close()
         if self.recorder is not None:
             self._writer.submit(self.recorder.flush)
@@ -313,7 +314,7 @@ def witness_of(configuration: Configuration, fs: CgroupFs, proc: str) -> tuple[W
         guard = Guard(tuning, exclude_anonymous=guarding.exclude_anonymous, page_size=page_size)
     if not recording.off:
         bounds = Bounds(recording.kib_each * _KI, recording.containers, recording.days)
-        recorder = Recorder(recording.folder, bounds)
+        recorder = Recorder(recording.folder, bounds, clock=clock_of(proc))
     try:
         log = KernelLog()
     except MemqosError as error:
