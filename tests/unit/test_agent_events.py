@@ -22,7 +22,7 @@ from memqos.agent.log import Log
 from memqos.agent.loop import Agent
 from memqos.agent.metrics import families
 from memqos.agent.tally import Announcement
-from memqos.api.events import Happening
+from memqos.api.events import Happening, clauses
 from memqos.api.pod import Pod
 from memqos.errors import MemqosError
 from memqos.host.service import Service
@@ -58,6 +58,30 @@ class TestWhatIsAnnounced:
             ("MemoryProtected", "memory.low 64Mi of a"),
             ("MemoryProtected", "memory.low 64Mi of the pod"),
             ("ThrottleLimitSet", "memory.high 96Mi of a"),
+        ]
+
+    def test_of_which_container_can_be_told_from_the_note(self, folder: Path) -> None:
+        bed = Bed(folder)
+        pod = bed.run_pod(a_pod("u1", containers=("a", "b2")))
+        bed.wait(30)
+        bed.kernel.set(container_paths(pod)[1], "memory.high", "max")
+        bed.core.resync(bed.now)
+        bed.settle()
+        announcer = Announcer(posted := Posted())
+        announcer.take(bed.core.tally.taken_announcements(), bed.now)
+        announcer.stop()
+        said = [
+            (each.container, each.file, each.value)
+            for told in posted.told
+            for each in clauses(told.reason, told.note)
+        ]
+        assert sorted(said, key=str) == [
+            ("a", "memory.high", "96Mi"),
+            ("a", "memory.low", "64Mi"),
+            ("b2", "memory.high", "96Mi"),
+            ("b2", "memory.high", "96Mi"),
+            ("b2", "memory.low", "64Mi"),
+            (None, "memory.low", "128Mi"),
         ]
 
     def test_nothing_where_nothing_is_written(self, folder: Path) -> None:
@@ -162,9 +186,11 @@ class Posted:
     def __init__(self) -> None:
         self.told: list[Happening] = []
         self.known: set[str] = set()
+        self.ago = 0.0
 
-    def tell(self, happening: Happening) -> None:
+    def tell(self, happening: Happening, ago: float = 0.0) -> None:
         self.told.append(happening)
+        self.ago = ago
 
     def forget_pods_but(self, uids: set[str]) -> None:
         self.known = uids
@@ -198,6 +224,8 @@ class TestGathering:
         assert self.told(announcer) == []
         announcer.take([], 10 + GATHER)
         assert self.told(announcer) == ["kept while others are short of memory: a; b; c"]
+        assert isinstance(announcer.poster, Posted)
+        assert announcer.poster.ago == GATHER
         announcer.take([], 100)
         assert self.told(announcer) == []
 

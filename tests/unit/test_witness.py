@@ -26,6 +26,7 @@ from memqos.agent.recorder.records import (
     Level,
     Lived,
     Record,
+    Resized,
 )
 from memqos.agent.status import Status
 from memqos.agent.witness import Witness, witness_of
@@ -170,7 +171,7 @@ def test_an_agent_that_only_observes_moves_nothing_and_records_all(folder: Path)
 
 @pytest.mark.parametrize("set_by", [-3600, 8 * 86_400])
 def test_a_wall_clock_that_is_set_costs_no_record(folder: Path, set_by: int) -> None:
-    def lives_on(folder: Path, set_by: int) -> list[tuple[int, list[Record]]]:
+    def lives_on(folder: Path, set_by: int) -> list[tuple[int, list[type[Record]]]]:
         node = Watched(folder)
         begun = int(node.bed.now * 1000)
         node.lives(20, stuck=True)
@@ -198,6 +199,35 @@ def test_values_written_and_values_others_wrote_are_recorded(folder: Path) -> No
     told = [(change.file, change.by, change.new) for change in changes]
     assert (HIGH, "memqos", str(PLANNED * MI)) in told
     assert any(file == HIGH and by != "memqos" and new == "max" for file, by, new in told)
+
+
+def test_what_was_done_between_two_looks_has_the_time_at_which_it_was_done(folder: Path) -> None:
+    node = Watched(folder)
+    node.lives(4)
+    begun = node.bed.now
+    node.bed.now = begun + 1
+    larger = a_pod("web", limit=256)
+    node.bed.pods.manifests["web"] = larger
+    node.bed.core.schedule.ask(node.bed.now)
+    node.bed.settle()
+    node.bed.now = begun + 2
+    node.bed.kernel.set(node.path, HIGH, "max")
+    node.bed.core.resync(node.bed.now)
+    node.bed.settle()
+    node.bed.now = begun + 5
+    node.witness.look(node.bed.core, node.bed.now)
+    told = [
+        (each.at / 1000 - begun, type(each), getattr(each, "new", ""))
+        for each in node.recorded()
+        if isinstance(each, Changed | Resized) and each.at > begun * 1000
+    ]
+    wider = str(160 * MI)
+    assert sorted(told, key=lambda each: each[0]) == [
+        (1, Resized, ""),
+        (1, Changed, wider),
+        (2, Changed, "max"),
+        (2, Changed, wider),
+    ]
 
 
 def test_the_end_of_a_container_and_of_its_pod_is_recorded(folder: Path) -> None:

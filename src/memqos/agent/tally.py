@@ -36,6 +36,13 @@ class Announcement(NamedTuple):
     what: str
 
 
+class Written(NamedTuple):
+    """A value that is in place, and since when."""
+
+    change: Change
+    at: float
+
+
 class Tally:
     """Counts since the start, and events since they were last taken."""
 
@@ -52,16 +59,16 @@ class Tally:
             trigger: Histogram(_RECONCILE_BOUNDS) for trigger in ("event", "resync")
         }
         self._events: list[Event] = []
-        self._written: list[Change] = []
+        self._written: list[Written] = []
         self._changed: list[Drift] = []
         self._announcements: list[Announcement] = []
 
-    def wrote(self, change: Change) -> None:
+    def wrote(self, change: Change, now: float) -> None:
         """Note a value that is in place."""
         if len(self._written) < _UNHEARD:
-            self._written.append(change)
+            self._written.append(Written(change, now))
 
-    def taken_values(self) -> tuple[list[Change], list[Drift]]:
+    def taken_values(self) -> tuple[list[Written], list[Drift]]:
         """The values written, and those that others have changed, once."""
         taken = self._written, self._changed
         self._written, self._changed = [], []

@@ -58,9 +58,11 @@ def tell_conflict(tally: Tally, debt: Owed, found: str) -> None:
     )
 
 
-def tell_written(tally: Tally, change: Change, value: str, done: str = "written") -> None:
+def tell_written(
+    tally: Tally, change: Change, value: str, now: float, done: str = "written"
+) -> None:
     """One value that is in place."""
-    tally.wrote(change)
+    tally.wrote(change, now)
     of = {"pod": change.pod, "container": change.container}
     tally.say(
         "info",

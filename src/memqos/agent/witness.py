@@ -66,6 +66,10 @@ class _Moment(NamedTuple):
     at: int
     """Milliseconds since 1970, of the recorder's."""
 
+    def earlier(self, then: float) -> int:
+        """When that was by the recorder's clock, given the agent's."""
+        return self.at - round((self.now - then) * 1000)
+
 
 class Witness:
     """What an agent sees of its containers between two passes."""
@@ -256,15 +260,18 @@ class Witness:
         self.deaths.hear(memory, at, partial(planned_for, core.aims))
         if self._chronicle is None or self.recorder is None:
             return
-        for change in written:
-            self._chronicle.wrote(change, at)
-        for drift in drifts:
-            self._chronicle.drifted(
-                drift.path, drift.file, drift.held, drift.found, drift.cause, at
-            )
+        # Each at its own time, and at one and the same time in the order of cause and effect.
         if core.told is not self._told:
             self._told = core.told
-            self._chronicle.pods(core.told, at)
+            is_new = self._last is None or core.changed_at > self._last.now
+            self._chronicle.pods(core.told, moment.earlier(core.changed_at) if is_new else at)
+        for drift in drifts:
+            when = moment.earlier(drift.at)
+            self._chronicle.drifted(
+                drift.path, drift.file, drift.held, drift.found, drift.cause, when
+            )
+        for change, done in written:
+            self._chronicle.wrote(change, moment.earlier(done))
         stall = stall_of(self._text("pressure/memory"))
         available, total = memory.get("MemAvailable", 0), memory.get("MemTotal", 0)
         self._chronicle.pressed(at, available, total, stall.some.total, stall.full.total)

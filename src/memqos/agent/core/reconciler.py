@@ -56,6 +56,8 @@ class Reconciler:
         self.guard = guard
         self.told: Sequence[Pod] = ()
         """All pods as the source last told them, those that have ended too."""
+        self.changed_at = now
+        """When what is wanted of any of them last changed."""
         self.tally = Tally()
         self.cgroups = Cgroups(desires.names)
         self.pending: dict[str, tuple[Change, ...]] = {}
@@ -108,6 +110,7 @@ class Reconciler:
         """Take in all the pods of the node, as the source tells them."""
         self.told = tuple(pods)
         for wish in self.aims.accept(self.told):
+            self.changed_at = now
             if wish.path is None or self.aims.by_path.get(wish.path) is wish:
                 tell_of_wish(self.tally, wish)
             if wish.path is not None:
@@ -342,7 +345,7 @@ class Reconciler:
             # With processes in it a cgroup keeps a list, and that of all nodes will do.
             del known.held[MEMS]
         known.right_at = now
-        tell_written(self.tally, change, value)
+        tell_written(self.tally, change, value, now)
         rest = [
             each
             for each in self.pending.pop(change.path, ())

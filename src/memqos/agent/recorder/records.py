@@ -4,7 +4,8 @@ A file starts with a line that names the format. Then come frames: a mark, the l
 its checksum, the payload in MessagePack. The first payload says whom the file is about. A frame
 that was cut off or damaged is passed over: reading goes on with the next one that is whole.
 
-Times are milliseconds since 1970 by a clock that is not set (see `clock`), amounts are bytes, shares are thousandths of the time.
+Times are milliseconds since 1970 by a clock that nobody sets (see `clock`), amounts are bytes,
+shares are thousandths of the time.
 """
 
 import struct
