@@ -21,11 +21,13 @@ from memqos.agent.configuration.reading import configuration_from
 from memqos.agent.log import Log
 from memqos.agent.loop import Agent
 from memqos.agent.metrics import families
+from memqos.agent.status import Status
 from memqos.agent.tally import Announcement
 from memqos.api.events import Happening, clauses
 from memqos.api.pod import Pod
 from memqos.errors import MemqosError
 from memqos.host.service import Service
+from memqos.serve.exposition import exposition
 
 PATIENCE = 30.0
 HIGH = "memory.high"
@@ -145,6 +147,32 @@ class TestWhatIsAnnounced:
                 "(unknown), though it should be 64Mi",
             ),
         ]
+
+    def test_thousands_of_bad_annotations_in_one_line_and_once(self, folder: Path) -> None:
+        bed = Bed(folder)
+        pod = a_pod("u1", annotations={f"memqos.io/a{n:04}": "x" for n in range(7500)})
+        bed.run_pod(pod)
+        bed.settle()
+        bed.pods.manifests["u1"] = a_pod(
+            "u1", annotations=pod["metadata"]["annotations"], labels={"changed": "often"}
+        )
+        bed.wait(120)
+        (line,) = bed.said("ignored")
+        assert line.what.startswith("7500 annotations ignored: memqos.io/a0000: there is no such")
+        assert line.what.endswith("; and 7495 more")
+        assert len(line.what) < 1500
+        assert [reason for reason, _ in announced(bed)].count("AnnotationIgnored") == 1
+        text = exposition(families(Status(bed.core, "1.0", bed.now, 1.7e9))).decode()
+        assert 'memqos_annotations_refused{namespace="default",pod="u1"} 7500\n' in text
+
+    def test_a_bad_annotation_again_when_it_is_back(self, folder: Path) -> None:
+        bed = Bed(folder)
+        bed.run_pod(a_pod("u1", annotations={"memqos.io/mode": "x"}))
+        for annotations in ({}, {"memqos.io/mode": "x"}):
+            bed.wait(120)
+            bed.pods.manifests["u1"] = a_pod("u1", annotations=annotations)
+        bed.wait(120)
+        assert len(bed.said("annotation ignored: memqos.io/mode: ")) == 2
 
     def test_steps_of_the_guard_and_back(self, folder: Path) -> None:
         node = Watched(folder)

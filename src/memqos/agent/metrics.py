@@ -215,7 +215,7 @@ def _about_work(core: Reconciler) -> Iterator[Family]:
     )
     yield _family(
         names.ANNOTATIONS_REFUSED,
-        [Sample(_pod_labels(wish.key), len(wish.refused)) for wish in wishes if wish.refused],
+        [Sample(_pod_labels(wish.key), wish.ignored) for wish in wishes if wish.ignored],
     )
 
 

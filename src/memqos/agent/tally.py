@@ -62,6 +62,8 @@ class Tally:
         self._written: list[Written] = []
         self._changed: list[Drift] = []
         self._announcements: list[Announcement] = []
+        self._refused: dict[str, tuple[str, ...]] = {}
+        """namespace/name → the annotations that were told to be ignored."""
 
     def wrote(self, change: Change, now: float) -> None:
         """Note a value that is in place."""
@@ -83,6 +85,15 @@ class Tally:
         """All announcements so far, once."""
         announcements, self._announcements = self._announcements, []
         return announcements
+
+    def is_news(self, key: str, refused: tuple[str, ...]) -> bool:
+        """Whether this was not refused to a pod the last time; `key` is namespace/name."""
+        was = self._refused.pop(key, ())
+        if refused:
+            if len(self._refused) >= _UNHEARD:
+                del self._refused[next(iter(self._refused))]
+            self._refused[key] = refused
+        return was != refused
 
     def say(self, severity: Severity, what: str, **fields: str | int | float) -> None:
         """Have something told."""
