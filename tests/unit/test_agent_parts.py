@@ -411,7 +411,7 @@ class TestWhatItTells:
         assert status.ready() == "too deep"
         assert "memqos_last_resync_successful 0\n" in self.text(status)
         assert status.healthy(now + 181) is None
-        assert status.healthy(now + 201) == "no resync has ended well for 200 s: too deep"
+        assert status.healthy(now + 201) == "resync has failed for 200 s: too deep"
         status.recover()
         assert status.ready() is None
         assert status.healthy(now + 201) is None
@@ -425,7 +425,7 @@ class TestWhatItTells:
         bed.hand._take_failure(journal, "No space left on device", bed.core.tally)
         status = Status(bed.core, "1.0", bed.now, 1.7e9)
         status.is_complete, status.unrecorded = True, bed.hand.unrecorded
-        assert status.ready() == "the journal could not be kept: No space left on device"
+        assert status.ready() == "the journal cannot be written: No space left on device"
         bed.hand.mend_journal()
         assert bed.hand.unrecorded is None
 

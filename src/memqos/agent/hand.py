@@ -97,7 +97,7 @@ class Hand:
         self._journal: Journal | None = None
         self._recorded = 0
         self.unrecorded: str | None = None
-        """Why the journal does not hold all that was done; rollback knows of it nevertheless."""
+        """Why the journal lacks outcomes; rollback can do without them."""
         instance = self._alone()
         self._open.callback(instance.release)
         self._instance = instance
@@ -276,7 +276,7 @@ class Hand:
         return done
 
     def mend_journal(self) -> None:
-        """Write the journal anew where not all of it could be written."""
+        """Write the journal again where not all of it could be written."""
         if self.unrecorded is None or self._journal is None:
             return
         self._forget_gone(self._journal)
@@ -286,7 +286,7 @@ class Hand:
 
     def _take_failure(self, journal: Journal, why: str | None, tally: Tally) -> None:
         if why is not None:
-            self.unrecorded = f"the journal could not be kept: {why}"
+            self.unrecorded = f"the journal cannot be written: {why}"
             tally.fail("journal", self.unrecorded)
             journal.failure = None
 

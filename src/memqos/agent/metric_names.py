@@ -200,7 +200,7 @@ RESYNC_SUCCESSFUL: Final = Metric(
     "memqos_last_resync_successful",
     "gauge",
     (),
-    "0 where something failed, and the whole node has not been looked at with success since.",
+    "1 unless a pass failed and no resync of the whole node has succeeded since.",
 )
 RELOAD_SUCCESSFUL: Final = Metric(
     "memqos_configuration_last_reload_successful",

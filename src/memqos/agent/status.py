@@ -36,21 +36,21 @@ class Status:
         self.reload_refused: str | None = None
         """Why a newer configuration is not in force."""
         self.failing: str | None = None
-        """Why a pass did not end well, until all of the node has been looked at since."""
+        """Why a pass failed, until a resync of the whole node has succeeded."""
         self.unrecorded: str | None = None
-        """Why the journal is not up to date."""
+        """Why the journal lacks what was done last."""
         self._failing_since = now
         self.samples: dict[str, Sample] = {}
         self.announcer: Announcer | None = None
 
     def fail(self, why: str, now: float) -> None:
-        """A pass did not end well."""
+        """Note that a pass failed."""
         if self.failing is None:
             self._failing_since = now
         self.failing = why
 
     def recover(self) -> None:
-        """All of the node has been looked at."""
+        """Note that a resync of the whole node has succeeded."""
         self.failing = None
 
     def healthy(self, now: float) -> str | None:
@@ -64,7 +64,7 @@ class Status:
             )
         failing = now - self._failing_since
         if self.failing is not None and failing > STUCK_AFTER + resyncs:
-            return f"no resync has ended well for {failing:.0f} s: {self.failing}"
+            return f"resync has failed for {failing:.0f} s: {self.failing}"
         return None
 
     def ready(self) -> str | None:

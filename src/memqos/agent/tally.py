@@ -63,7 +63,7 @@ class Tally:
         self._changed: list[Drift] = []
         self._announcements: list[Announcement] = []
         self._refused: dict[str, tuple[str, ...]] = {}
-        """namespace/name → the annotations that were told to be ignored."""
+        """namespace/name → the ignored annotations that were reported last."""
 
     def wrote(self, change: Change, now: float) -> None:
         """Note a value that is in place."""

@@ -2,7 +2,7 @@
 
 Whoever may make cgroups, a container with a tree of its own or a user's systemd, may make as many
 and as deep as the kernel lets them. So what is in a container is not looked at, the rest is read
-without recursion and one folder after another, and what is too much of it is left out.
+without recursion and one folder after another, and what exceeds the bounds is skipped.
 """
 
 import os

@@ -54,7 +54,7 @@ class Ages:
         return self._elapsed - self._touched.setdefault(name, self._elapsed)
 
     def keep(self, names: Collection[str]) -> None:
-        """Remember these, and no others, for the next recorder."""
+        """Keep the ages of these alone for the next recorder."""
         self._touched = {name: self._touched[name] for name in names if name in self._touched}
         kept = _Kept(self._clock.boot, self._clock.up(), self._elapsed, self._touched)
         durable.replace(self._path, msgspec.json.encode(kept))

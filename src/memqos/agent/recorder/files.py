@@ -27,7 +27,7 @@ FOLDER: Final = "/var/lib/memqos/records"
 CURRENT: Final = ".records"
 OLDER: Final = ".older"
 _MOVED: Final = 2.0
-"""Seconds by which the wall clock must have been set to be told of."""
+"""Seconds by which the wall clock must have been set to be marked."""
 _RETRY: Final = 30.0
 """Seconds until a disk that was full is tried again."""
 _DAY: Final = 86_400.0
@@ -41,7 +41,7 @@ class Bounds(msgspec.Struct, frozen=True):
     containers: int = 512
     """Files in all; the longest untouched go first."""
     days: float = 7.0
-    """How long a container that is gone is remembered, as far as the machine has run since."""
+    """How long a removed container is remembered, in uptime of the machine."""
     waiting: int = 4 << 20
     """Bytes that may wait for the disk."""
 
@@ -84,7 +84,7 @@ class Recorder:
         self._pruned_at = float("-inf")
         self._living: set[str] = set()
         self._marked: dict[str, float] = {}
-        """File → how far off the wall clock was as the last mark was set there."""
+        """File → the error of the wall clock in its last mark."""
         self._ages = Ages(folder, self.clock)
 
     def note(self, who: Who, *records: Record) -> None:
@@ -214,7 +214,7 @@ class Recorder:
         for name, when in files_in(self.folder):
             written[name] = max(when, written.get(name, 0.0))
         ages = {name: self._ages.of(name) for name in written}
-        # Of those of one age, such as all that are new to it, the wall clock may tell the oldest.
+        # Files of equal age, such as all that have none yet, go by the wall clock.
         oldest_first = sorted(ages, key=lambda name: (name in living, -ages[name], written[name]))
         surplus = len(ages) - self.bounds.containers
         stay: list[str] = []

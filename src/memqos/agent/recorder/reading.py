@@ -32,7 +32,7 @@ def recordings(folder: str) -> Iterator[Recording]:
 
 
 def dated(found: Iterable[Recording | None]) -> Iterator[Recording]:
-    """Recordings of one node, with times as its wall clock last told them in the same boot."""
+    """Recordings of one node, all times of a boot by its wall clock as last marked in that boot."""
     recordings = [each for each in found if each is not None]
     marks = [mark for each in recordings for mark in each.records if isinstance(mark, Dated)]
     booted = {mark.boot: mark.wall - mark.up for mark in sorted(marks, key=lambda each: each.up)}

@@ -18,7 +18,7 @@ _NEAR: Final = 60_000
 """Milliseconds within which the node's state is taken to be that of a moment."""
 
 SAME_END: Final = 15_000
-"""Milliseconds within which two who tell of a container's end tell of the same."""
+"""Milliseconds within which two sources report the same end of a container, or the same change."""
 
 GUARD: Final = "high/guard"
 """The rule of what the guard writes."""

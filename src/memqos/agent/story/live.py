@@ -27,7 +27,7 @@ from memqos.errors import InputError
 from memqos.findings.chapters import Chapter, Kind, Story
 
 _NEAR: Final[dict[Kind, int]] = {"killed": SAME_END, "evicted": 60_000}
-"""Milliseconds within which record, status and events may tell of the same."""
+"""Milliseconds within which record, status and events may report the same."""
 _OOM_KILLED: Final = "OOMKilled"
 _EVICTED: Final = "Evicted"
 _RESIZES: Final = {

@@ -99,8 +99,8 @@ def add_evidence(chapters: list[Chapter], event: Event) -> Event | None:
             rest.append(clause)
             continue
         known = chapters[index]
-        told = chapter_of(msgspec.structs.replace(event, message=clause.says)).what
-        chapters[index] = msgspec.structs.replace(known, evidence=(*known.evidence, told))
+        line = chapter_of(msgspec.structs.replace(event, message=clause.says)).what
+        chapters[index] = msgspec.structs.replace(known, evidence=(*known.evidence, line))
     return _of_clauses(event, rest, said)
 
 
