@@ -47,6 +47,11 @@ class TestBook:
         again = book.decide(happening(), START + REFRESH_SECONDS)
         assert again == Refresh(happening(), first.name, 5)
 
+    def test_a_clock_that_is_set_back_silences_nobody(self) -> None:
+        book = EventBook()
+        assert isinstance(book.decide(happening(note="1"), START), Create)
+        assert isinstance(book.decide(happening(note="2"), START - 7200), Create)
+
     def test_after_an_hour_it_is_news(self) -> None:
         book = EventBook()
         first = book.decide(happening(), START)

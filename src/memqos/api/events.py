@@ -133,7 +133,9 @@ class Bucket:
     def has(self, now: float) -> bool:
         """Whether there is one left."""
         if self._at is not None:
-            self._left = min(self._size, self._left + (now - self._at) / self._seconds)
+            # A clock that is set back must not take away what is left.
+            passed = max(0.0, now - self._at)
+            self._left = min(self._size, self._left + passed / self._seconds)
         self._at = now
         return self._left >= 1
 
