@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from tests.fakes.agent import LEVELS, MI, Bed, a_pod, container_paths, pod_path
+from tests.fakes.machine import nested
 from tests.fakes.node import Node, memory_folder
 
 from memqos.agent.announcing import Announcer
@@ -107,6 +108,19 @@ class TestWatches:
             "/kubepods/burstable/podu1",
             "/kubepods/burstable/podu1/c1",
         ]
+
+    def test_are_not_spent_on_what_a_container_makes(self, watches: Watches, folder: Path) -> None:
+        def count() -> int:
+            return Path(f"/proc/self/fdinfo/{watches.fileno()}").read_text().count("inotify wd:")
+
+        container = folder / "cgroup/kubepods/burstable/podu1/c1"
+        container.mkdir(parents=True)
+        list(watches.news())
+        before = count()
+        with nested(container):
+            watches.cover(cgroup_names("cgroupfs"), [str(folder / "pods")])
+            assert list(watches.news()) == []
+            assert count() == before
 
     def test_miss_nothing_that_is_made_at_once(self, watches: Watches, folder: Path) -> None:
         os.makedirs(folder / "cgroup/kubepods/burstable/podu1/c1")

@@ -267,7 +267,9 @@ class TestTheWallClock:
         )
         assert kept(tmp_path) == (level(1),)
 
-    @pytest.mark.parametrize("junk", [b"", b"{", b'{"touched": 1}', b"[]", b"\xff"])
+    @pytest.mark.parametrize(
+        "junk", [b"", b"{", b'{"touched": 1}', b"[]", b"\xff", b'{"boot":"\xff"}']
+    )
     def test_ages_that_make_no_sense_are_none(self, tmp_path: Path, junk: bytes) -> None:
         (tmp_path / "ages").write_bytes(junk)
         recorder = Recorder(str(tmp_path), clock=Time().clock())

@@ -66,5 +66,5 @@ def _kept_in(path: str) -> _Kept:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         with open(handle, "rb") as file:
             return msgspec.json.decode(file.read(_LONGEST), type=_Kept)
-    except (OSError, msgspec.DecodeError):
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         return _Kept()
