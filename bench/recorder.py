@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from memqos.agent.recorder.chronicle import Chronicle
+from memqos.agent.recorder.clock import Clock
 from memqos.agent.recorder.files import Bounds, Recorder
 from memqos.agent.recorder.records import Who
 
@@ -37,7 +38,9 @@ def _hour(life: Callable[[int], tuple[int, int]]) -> tuple[float, float, float]:
     whose = [Who(0, "bench", f"pod-{n}", f"uid-{n}", "app", "Burstable") for n in range(CONTAINERS)]
     with tempfile.TemporaryDirectory() as folder:
         now = float(START)
-        recorder = Recorder(folder, Bounds(bytes_each=1 << 30), clock=lambda: now)
+        recorder = Recorder(
+            folder, Bounds(bytes_each=1 << 30), clock=Clock(up=lambda: now, wall=lambda: now)
+        )
         chronicle = Chronicle(recorder)
         noted = 0
         note = recorder.note

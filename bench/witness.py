@@ -9,6 +9,7 @@ from tests.fakes.node import memory_folder
 
 from memqos.agent.core.guarding import Guard
 from memqos.agent.passing import run_pass, started
+from memqos.agent.recorder.clock import Clock
 from memqos.agent.recorder.files import Recorder
 from memqos.agent.witness import Witness
 
@@ -38,12 +39,12 @@ def report() -> Iterator[str]:
             for path in (pod_path(pod), *container_paths(pod)):
                 bed.kernel.make(path, FILES)
         run_pass(bed.core, bed.hand, lambda: bed.now)
+        clock = Clock(up=lambda: bed.now, wall=lambda: bed.now)
         witness = Witness(
             bed.kernel,
             guard=guard,
-            recorder=Recorder(str(folder / "records")),
+            recorder=Recorder(str(folder / "records"), clock=clock),
             proc=str(folder / "proc"),
-            unix=lambda: bed.now,
         )
         first, *looks = [_look(witness, bed) for _ in range(0, SECONDS + EVERY, EVERY)]
         begun = time.process_time()

@@ -1,6 +1,7 @@
 """A machine's /proc, /sys and cgroups in a folder."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -60,6 +61,23 @@ def put_tree(folder: Path, cgroups: Mapping[str, Mapping[str, str]]) -> Path:
     for path, files in cgroups.items():
         put(folder / path.lstrip("/"), {name: f"{content}\n" for name, content in files.items()})
     return folder
+
+
+@contextmanager
+def nested(folder: Path, levels: int = 1100) -> Iterator[Path]:
+    """Folders within folders, as a container can make cgroups; Python's own rmtree gives up here.
+
+    The innermost is given.
+    """
+    made = [folder]
+    for _ in range(levels):
+        made.append(made[-1] / "n")
+        made[-1].mkdir()
+    try:
+        yield made[-1]
+    finally:
+        for each in reversed(made[1:]):
+            each.rmdir()
 
 
 def roots(

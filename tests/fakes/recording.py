@@ -13,6 +13,7 @@ from tests.builders import Json
 from memqos.agent.core.guard import Decision, Signs
 from memqos.agent.core.guarding import Move
 from memqos.agent.recorder.chronicle import Chronicle
+from memqos.agent.recorder.clock import Clock
 from memqos.agent.recorder.files import Recorder
 from memqos.agent.recorder.records import Who
 from memqos.api.kernel.oom_report import OomReport, Task, Usage, Victim
@@ -26,6 +27,7 @@ GI: Final = 1 << 30
 TEN: Final = 1_772_445_600_000
 """10:00 UTC on 2 March 2026."""
 MINUTE: Final = 60
+BOOT: Final = "0b6d0f6e-2f0e-4c5e-9d3c-6f1f0a7a4c11"
 PODS: Final = "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod"
 API: Final = Who(0, "shop", "api-1", "5a1c0e2f-api", "api", "Burstable")
 DB: Final = Who(0, "shop", "db-0", "77b0d9e4-db", "postgres", "Guaranteed")
@@ -62,7 +64,7 @@ class Files:
 
 def write(folder: str) -> None:
     """Have the whole morning recorded."""
-    recorder = Recorder(folder, clock=lambda: TEN / 1000)
+    recorder = Recorder(folder, clock=Clock(BOOT, up=lambda: 86_400.0, wall=lambda: TEN / 1000))
     chronicle = Chronicle(recorder)
     for tell in (_node, _api, _db, _report):
         tell(chronicle)

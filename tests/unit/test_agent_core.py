@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from tests.fakes.agent import KUBEPODS, LEVELS, MI, Bed, a_pod, container_paths, pod_path
+from tests.fakes.machine import nested
 from tests.fakes.node import memory_folder
 
 from memqos.agent.core.reconciler import READ
@@ -406,6 +407,18 @@ class TestItsLife:
         bed.hand.roll_back()
         assert bed.kernel.contents() == before
         assert bed.mi(pod_path(pod), LOW) == 0
+
+    def test_drift_is_put_right_beside_a_container_that_makes_cgroups(self, bed: Bed) -> None:
+        hostile, pod = bed.run_pod(a_pod("u1")), bed.run_pod(a_pod("u2"))
+        bed.settle()
+        (own,) = container_paths(hostile)
+        with nested(bed.kernel.folder / own[1:]):
+            bed.kernel.set(pod_path(pod), LOW, "0")
+            bed.core.resync(bed.now)
+            bed.settle()
+            known = set(bed.core.cgroups.by_path)
+        assert bed.mi(pod_path(pod), LOW) == 64
+        assert not [path for path in known if path.startswith(f"{own}/")]
 
     def test_its_journal_does_not_grow_with_its_life(self, bed: Bed) -> None:
         for number in range(400):

@@ -21,11 +21,13 @@ from memqos.agent.configuration.reading import configuration_from
 from memqos.agent.log import Log
 from memqos.agent.loop import Agent
 from memqos.agent.metrics import families
+from memqos.agent.status import Status
 from memqos.agent.tally import Announcement
-from memqos.api.events import Happening
+from memqos.api.events import Happening, clauses
 from memqos.api.pod import Pod
 from memqos.errors import MemqosError
 from memqos.host.service import Service
+from memqos.serve.exposition import exposition
 
 PATIENCE = 30.0
 HIGH = "memory.high"
@@ -58,6 +60,30 @@ class TestWhatIsAnnounced:
             ("MemoryProtected", "memory.low 64Mi of a"),
             ("MemoryProtected", "memory.low 64Mi of the pod"),
             ("ThrottleLimitSet", "memory.high 96Mi of a"),
+        ]
+
+    def test_of_which_container_can_be_told_from_the_note(self, folder: Path) -> None:
+        bed = Bed(folder)
+        pod = bed.run_pod(a_pod("u1", containers=("a", "b2")))
+        bed.wait(30)
+        bed.kernel.set(container_paths(pod)[1], "memory.high", "max")
+        bed.core.resync(bed.now)
+        bed.settle()
+        announcer = Announcer(posted := Posted())
+        announcer.take(bed.core.tally.taken_announcements(), bed.now)
+        announcer.stop()
+        said = [
+            (each.container, each.file, each.value)
+            for told in posted.told
+            for each in clauses(told.reason, told.note)
+        ]
+        assert sorted(said, key=str) == [
+            ("a", "memory.high", "96Mi"),
+            ("a", "memory.low", "64Mi"),
+            ("b2", "memory.high", "96Mi"),
+            ("b2", "memory.high", "96Mi"),
+            ("b2", "memory.low", "64Mi"),
+            (None, "memory.low", "128Mi"),
         ]
 
     def test_nothing_where_nothing_is_written(self, folder: Path) -> None:
@@ -122,6 +148,32 @@ class TestWhatIsAnnounced:
             ),
         ]
 
+    def test_thousands_of_bad_annotations_in_one_line_and_once(self, folder: Path) -> None:
+        bed = Bed(folder)
+        pod = a_pod("u1", annotations={f"memqos.io/a{n:04}": "x" for n in range(7500)})
+        bed.run_pod(pod)
+        bed.settle()
+        bed.pods.manifests["u1"] = a_pod(
+            "u1", annotations=pod["metadata"]["annotations"], labels={"changed": "often"}
+        )
+        bed.wait(120)
+        (line,) = bed.said("ignored")
+        assert line.what.startswith("7500 annotations ignored: memqos.io/a0000: there is no such")
+        assert line.what.endswith("; and 7495 more")
+        assert len(line.what) < 1500
+        assert [reason for reason, _ in announced(bed)].count("AnnotationIgnored") == 1
+        text = exposition(families(Status(bed.core, "1.0", bed.now, 1.7e9))).decode()
+        assert 'memqos_annotations_refused{namespace="default",pod="u1"} 7500\n' in text
+
+    def test_a_bad_annotation_again_when_it_is_back(self, folder: Path) -> None:
+        bed = Bed(folder)
+        bed.run_pod(a_pod("u1", annotations={"memqos.io/mode": "x"}))
+        for annotations in ({}, {"memqos.io/mode": "x"}):
+            bed.wait(120)
+            bed.pods.manifests["u1"] = a_pod("u1", annotations=annotations)
+        bed.wait(120)
+        assert len(bed.said("annotation ignored: memqos.io/mode: ")) == 2
+
     def test_steps_of_the_guard_and_back(self, folder: Path) -> None:
         node = Watched(folder)
         announced(node.bed)
@@ -162,9 +214,11 @@ class Posted:
     def __init__(self) -> None:
         self.told: list[Happening] = []
         self.known: set[str] = set()
+        self.ago = 0.0
 
-    def tell(self, happening: Happening) -> None:
+    def tell(self, happening: Happening, ago: float = 0.0) -> None:
         self.told.append(happening)
+        self.ago = ago
 
     def forget_pods_but(self, uids: set[str]) -> None:
         self.known = uids
@@ -198,6 +252,8 @@ class TestGathering:
         assert self.told(announcer) == []
         announcer.take([], 10 + GATHER)
         assert self.told(announcer) == ["kept while others are short of memory: a; b; c"]
+        assert isinstance(announcer.poster, Posted)
+        assert announcer.poster.ago == GATHER
         announcer.take([], 100)
         assert self.told(announcer) == []
 

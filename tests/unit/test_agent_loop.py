@@ -1,6 +1,7 @@
 """An agent as it runs: events of real folders, signals, HTTP, and its service manager."""
 
 import asyncio
+import errno
 import http.client
 import json
 import os
@@ -19,11 +20,15 @@ from tests.fakes.agent import LEVELS, MI, Bed, a_pod, container_paths, pod_path
 from tests.fakes.node import memory_folder
 
 from memqos.agent.configuration import Source
+from memqos.agent.core.reconciler import Scope
 from memqos.agent.log import Log
 from memqos.agent.loop import Agent
+from memqos.agent.metrics import families
 from memqos.agent.pod_source import source_of
 from memqos.errors import InputError
+from memqos.host import durable
 from memqos.host.service import Service
+from memqos.serve.exposition import exposition
 
 PATIENCE = 30.0
 LOW, HIGH = "memory.low", "memory.high"
@@ -266,6 +271,73 @@ class TestItsLife:
             lambda: node.agent.status.ready() is None,
         )
         assert [line["message"] for line in node.log()].count("RuntimeError: a surprise") == 1
+
+    def test_a_failing_resync_is_told_though_the_rest_goes_on(self, folder: Path) -> None:
+        node = Running(folder)
+        pod = a_pod("u1")
+        node.put(pod)
+        node.make(pod)
+        look = node.bed.hand.look
+
+        def fail_at_all(scope: Scope) -> Any:
+            if LEVELS[0] in scope.below:
+                raise RecursionError("too deep")
+            return look(scope)
+
+        def fail() -> bool:
+            node.bed.hand.look = fail_at_all  # type: ignore[method-assign]
+            node.agent.status.core.resync(0)
+            return node.agent.status.ready() == "RecursionError: too deep"
+
+        def drift() -> bool:
+            node.bed.kernel.set(LEVELS[0], LOW, "0")
+            return True
+
+        def resync() -> str:
+            text = exposition(families(node.agent.status)).decode()
+            return text.rpartition("\nmemqos_last_resync_successful ")[2].partition("\n")[0]
+
+        def mend() -> bool:
+            node.bed.hand.look = look  # type: ignore[method-assign]
+            return True
+
+        node.run(
+            lambda: node.agent.status.ready() is None and node.low(LEVELS[0]) == 64,
+            fail,
+            drift,
+            lambda: node.low(LEVELS[0]) == 64,
+            lambda: node.agent.status.ready() == "RecursionError: too deep" and resync() == "0",
+            mend,
+            lambda: node.agent.status.ready() is None and resync() == "1",
+        )
+
+    def test_a_journal_that_cannot_be_written_is_told(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        node = Running(folder)
+        pod = a_pod("u1")
+
+        def fail() -> bool:
+            def full(_where: object, _data: bytes) -> None:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+            monkeypatch.setattr(durable, "append", full)
+            monkeypatch.setattr(durable, "replace", full)
+            node.make(pod)
+            node.put(pod)
+            return True
+
+        def mend() -> bool:
+            monkeypatch.undo()
+            return True
+
+        node.run(
+            lambda: node.agent.status.ready() is None,
+            fail,
+            lambda: "the journal cannot be written" in (node.agent.status.ready() or ""),
+            mend,
+            lambda: node.agent.status.ready() is None and node.low(LEVELS[0]) == 64,
+        )
 
 
 class TestTheCommand:

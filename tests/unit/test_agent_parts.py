@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from tests.fakes.agent import LEVELS, MI, Bed, a_pod, container_paths, pod_path
+from tests.fakes.machine import nested
 from tests.fakes.node import Node, memory_folder
 
 from memqos.agent.announcing import Announcer
@@ -107,6 +108,19 @@ class TestWatches:
             "/kubepods/burstable/podu1",
             "/kubepods/burstable/podu1/c1",
         ]
+
+    def test_are_not_spent_on_what_a_container_makes(self, watches: Watches, folder: Path) -> None:
+        def count() -> int:
+            return Path(f"/proc/self/fdinfo/{watches.fileno()}").read_text().count("inotify wd:")
+
+        container = folder / "cgroup/kubepods/burstable/podu1/c1"
+        container.mkdir(parents=True)
+        list(watches.news())
+        before = count()
+        with nested(container):
+            watches.cover(cgroup_names("cgroupfs"), [str(folder / "pods")])
+            assert list(watches.news()) == []
+            assert count() == before
 
     def test_miss_nothing_that_is_made_at_once(self, watches: Watches, folder: Path) -> None:
         os.makedirs(folder / "cgroup/kubepods/burstable/podu1/c1")
@@ -420,6 +434,34 @@ class TestWhatItTells:
         assert status.ready() == "the node has not been looked at yet"
         assert status.healthy(status.passed_at + 60) is None
         assert status.healthy(status.passed_at + 600) == "no pass has ended well for 600 s"
+
+    def test_is_that_only_parts_of_the_node_are_looked_at(self, status: Status) -> None:
+        status.is_complete = True
+        assert status.ready() is None
+        now = status.passed_at
+        status.fail("too deep", now + 1)
+        status.passed_at = now + 200
+        status.fail("too deep", now + 100)
+        assert status.ready() == "too deep"
+        assert "memqos_last_resync_successful 0\n" in self.text(status)
+        assert status.healthy(now + 181) is None
+        assert status.healthy(now + 201) == "resync has failed for 200 s: too deep"
+        status.recover()
+        assert status.ready() is None
+        assert status.healthy(now + 201) is None
+        assert "memqos_last_resync_successful 1\n" in self.text(status)
+
+    def test_is_that_the_journal_is_behind(self, folder: Path) -> None:
+        bed = Bed(folder)
+        bed.run_pod(a_pod("u1"))
+        bed.settle()
+        journal = bed.hand._opened()
+        bed.hand._take_failure(journal, "No space left on device", bed.core.tally)
+        status = Status(bed.core, "1.0", bed.now, 1.7e9)
+        status.is_complete, status.unrecorded = True, bed.hand.unrecorded
+        assert status.ready() == "the journal cannot be written: No space left on device"
+        bed.hand.mend_journal()
+        assert bed.hand.unrecorded is None
 
 
 def test_pressure_is_told_in_seconds() -> None:

@@ -6,7 +6,16 @@ from typing import get_args
 import pytest
 
 from memqos.errors import InputError
-from memqos.plan.names import Driver, Place, QosClass, Runtime, cgroup_names, inner
+from memqos.plan.names import (
+    Driver,
+    Place,
+    QosClass,
+    Runtime,
+    cgroup_names,
+    inner,
+    is_pod,
+    within_container,
+)
 
 UID = "3f16ac77-9c7d-178d-d417-60a4553e4661"
 ID = "2e231d83b05a9b05e8c2a51207e2bc6455f095966087aa88cba6b2a2be578c0f"
@@ -173,6 +182,11 @@ def test_every_name_is_recognised_again(
     assert names.recognise(names.besteffort) == Place("qos", "BestEffort")
     assert names.recognise(pod) == Place("pod", qos_class, UID)
     assert names.recognise(container) == Place("container", qos_class, UID, ID, runtime)
+    above = [path for path in ("/", *names.levels) if is_pod(path)]
+    assert (is_pod(pod), is_pod(container), above) == (True, False, [])
+    within = [f"{container}/{name}" for name in within_container(container)]
+    assert within == ([inner(container)] if driver == "systemd" else [])
+    assert within_container(inner(container)) == ()
 
 
 def test_the_cgroups_of_a_running_systemd_node_are_recognised() -> None:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pytest
 from tests.commands import Done, memqos
-from tests.fakes.machine import put_tree
+from tests.fakes.machine import nested, put_tree
 from tests.fakes.node import memory_folder
 
 from memqos.cli.main import INTERRUPTED, WRONG_USAGE
@@ -102,6 +102,23 @@ def test_a_folder_that_is_not_there_is_told(command: str, tmp_path: Path) -> Non
 def test_a_node_without_kubepods_is_not_silently_converged(node: Folder) -> None:
     (node.tree / "kubepods").rename(node.tree / "elsewhere")
     assert "missing: /kubepods: planned for all pods, but not there" in node.plan().err
+
+
+def test_a_container_with_a_thousand_nested_cgroups_changes_nothing(node: Folder) -> None:
+    container = next(path for path in (node.tree / "kubepods/burstable").glob("pod*/*/"))
+    before = node.plan("-o", "json")
+    doctor = ("doctor", "--seconds", "0.1", *node.root, *node.terms, "-o", "json")
+    found = memqos(*doctor)
+    with nested(container):
+        assert node.plan("-o", "json") == before
+        assert memqos(*doctor) == found
+        assert node.apply().code == 0
+        taken = node.folder / "node.json"
+        assert memqos("snapshot", "--out", str(taken), *node.root, *node.terms[:2]).code == 0
+    cgroups = json.loads(taken.read_bytes())["cgroups"]
+    inside = f"/{container.relative_to(node.tree)}/"
+    assert not [path for path in cgroups if path.startswith(inside)]
+    assert inside.rstrip("/") in cgroups
 
 
 class TestInterrupted:

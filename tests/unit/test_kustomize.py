@@ -8,7 +8,7 @@ import tomllib
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import kubernetes_validate
 import pytest
@@ -19,6 +19,7 @@ from tests.overlays import pod_specs, rendered
 from memqos.agent.configuration.reading import configuration_from
 from memqos.api.manifests.documents import Document, read
 from memqos.findings.policy_reading import policy_from
+from memqos.plan.names import Driver, cgroup_names
 
 KUSTOMIZE = ROOT / "deploy" / "kustomize"
 OVERLAYS = sorted(path.name for path in (KUSTOMIZE / "overlays").iterdir())
@@ -127,14 +128,34 @@ def test_no_container_may_do_more_than_it_has_to(overlay: str) -> None:
             assert {"livenessProbe", "readinessProbe"} <= container.keys()
 
 
-@pytest.mark.parametrize(("overlay", "writes"), [("observe", False), ("enforce", True)])
-def test_only_an_agent_that_enforces_can_write_to_cgroups(overlay: str, writes: bool) -> None:
+@pytest.mark.parametrize(
+    ("overlay", "writes"),
+    [
+        ("observe", set()),
+        ("enforce", {"cgroups"}),
+        ("enforce-systemd", {"kubepods"}),
+        ("enforce-cgroupfs", {"kubepods"}),
+    ],
+)
+def test_only_an_agent_that_enforces_can_write_to_cgroups(overlay: str, writes: set[str]) -> None:
     (spec,) = pod_specs(rendered(KUSTOMIZE / "overlays" / overlay))
     mounts = {mount["name"]: mount for mount in spec["containers"][0]["volumeMounts"]}
-    assert mounts["cgroups"].get("readOnly", False) is not writes
     assert {name for name, mount in mounts.items() if not mount.get("readOnly")} == (
-        {"cgroups", "run", "records"} if writes else {"run", "records"}
+        {"run", "records"} | writes
     )
+
+
+@pytest.mark.parametrize("driver", get_args(Driver))
+def test_the_pods_of_each_driver_are_where_its_overlay_mounts_them(driver: Driver) -> None:
+    overlay = KUSTOMIZE / "overlays" / f"enforce-{driver}"
+    (spec,) = pod_specs(rendered(overlay))
+    (mount,) = [m for m in spec["containers"][0]["volumeMounts"] if m["name"] == "kubepods"]
+    (volume,) = [v for v in spec["volumes"] if v["name"] == "kubepods"]
+    names, comment = cgroup_names(driver), (overlay / "kustomization.yaml").read_text()
+    assert mount["mountPath"] == volume["hostPath"]["path"] == f"/sys/fs/cgroup{names.kubepods}"
+    assert f"is /sys/fs/cgroup{cgroup_names(driver, '/a/b').kubepods}.\n" in comment
+    reserved = "/podruntime" if driver == "cgroupfs" else "/podruntime.slice"
+    assert f"{reserved} is /sys/fs/cgroup{names.reserved(reserved)}" in comment
 
 
 def test_the_agent_may_read_pods_and_write_events_and_nothing_else() -> None:

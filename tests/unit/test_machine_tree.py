@@ -7,13 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.fakes.machine import put, put_tree
+from tests.fakes.machine import nested, put, put_tree
 
 from memqos.errors import InputError
-from memqos.host.tree import read_tree
+from memqos.host import tree as host_tree
+from memqos.host.tree import DEEPEST, read_tree
 
 FILES = ("memory.min", "memory.high")
 CGROUP = {"memory.min": "4096", "memory.high": "max", "memory.max": "max"}
+POD = "/kubepods/burstable/podu1"
+SLICE = "/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod0a_1f.slice"
 PATHS = ("/", "/b", "/a", "/a/d", "/a/c", "/a/c/e")
 
 
@@ -136,3 +139,79 @@ def test_nothing_outside_the_root_is_read(root: str, path: str) -> None:
 
 def test_a_root_that_is_not_there_has_no_cgroups(tmp_path: Path) -> None:
     assert read_tree(f"{tmp_path}/none", FILES).cgroups == {}
+
+
+@pytest.fixture
+def descriptors(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many there are after each opening, beyond those that were there before."""
+    before, real, counts = len(os.listdir("/proc/self/fd")), os.open, list[int]()
+
+    def counting(*args: Any, **kwargs: Any) -> int:
+        handle = real(*args, **kwargs)
+        counts.append(len(os.listdir("/proc/self/fd")) - before)
+        return handle
+
+    monkeypatch.setattr(os, "open", counting)
+    return counts
+
+
+class TestCgroupsThatContainersMake:
+    @pytest.mark.parametrize("container", [f"{POD}/c1", f"{SLICE}/cri-containerd-c1.scope"])
+    def test_are_not_read_however_deep(
+        self, tmp_path: Path, container: str, descriptors: list[int]
+    ) -> None:
+        pod = container.rpartition("/")[0]
+        put_tree(tmp_path, {pod: CGROUP, container: CGROUP, f"{pod}/c2": CGROUP})
+        with nested(tmp_path / container[1:]):
+            descriptors.clear()
+            tree = read_tree(str(tmp_path), FILES)
+        assert max(descriptors) <= 2
+        assert [path for path in tree.cgroups if path.startswith(pod)] == sorted(
+            [pod, container, f"{pod}/c2"]
+        )
+        assert tree.refused == {}
+
+    def test_are_not_even_listed(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        put_tree(tmp_path, dict.fromkeys([f"{POD}/c1", *[f"{POD}/c1/{n}" for n in "xyz"]], CGROUP))
+        listed, real = list[int](), os.scandir
+
+        def scandir(folder: int) -> Any:
+            listed.append(os.fstat(folder).st_ino)
+            return real(folder)
+
+        monkeypatch.setattr(os, "scandir", scandir)
+        tree = read_tree(str(tmp_path), FILES, [POD, f"{POD}/c1"])
+        assert listed == [tree.identities[POD]]
+        assert list(read_tree(str(tmp_path), FILES, [f"{POD}/c1"]).cgroups) == [f"{POD}/c1"]
+
+    def test_are_not_those_that_crun_makes(self, tmp_path: Path) -> None:
+        scope = f"{SLICE}/crio-c1.scope"
+        paths = [scope, f"{scope}/container", f"{scope}/container/own", f"{scope}/other"]
+        put_tree(tmp_path, dict.fromkeys(paths, CGROUP))
+        assert list(read_tree(str(tmp_path), FILES, [SLICE]).cgroups) == [SLICE, *paths[:2]]
+
+
+class TestCgroupsThatOthersMake:
+    def test_are_read_so_deep_and_no_deeper(self, tmp_path: Path, descriptors: list[int]) -> None:
+        put_tree(tmp_path, {"/user.slice/user-1.slice/own": CGROUP, "/z": CGROUP})
+        with nested(tmp_path / "user.slice/user-1.slice/own"):
+            descriptors.clear()
+            tree = read_tree(str(tmp_path), FILES)
+        assert max(descriptors) <= 2
+        assert max(path.count("/") for path in tree.cgroups) == DEEPEST
+        assert "/z" in tree.cgroups
+        assert list(tree.refused) == ["/user.slice/user-1.slice"]
+
+    def test_are_so_many_and_no_more_of_one_branch(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        wide = [f"/user.slice/u1/{first}/{second}" for first in range(10) for second in range(10)]
+        put_tree(tmp_path, dict.fromkeys([*wide, "/user.slice/u2/a/b"], CGROUP))
+        monkeypatch.setattr(host_tree, "MOST", 35)
+        tree = read_tree(str(tmp_path), FILES)
+        assert len([path for path in tree.cgroups if path.startswith("/user.slice/u1/")]) == 35
+        assert "/user.slice/u2/a/b" in tree.cgroups
+        assert tree.refused == {
+            "/user.slice/u1": "More than 35 cgroups, or more than 32 levels of them: the rest is "
+            "not read"
+        }

@@ -47,7 +47,7 @@ def test_more_than_the_node_gives_is_for_allowed_namespaces(
     annotations: dict[str, str], configuration: Configuration
 ) -> None:
     refused = overrides_of(asking("shop", **annotations), configuration)
-    assert refused._replace(refused=()) == Overrides(configuration.mode)
+    assert refused._replace(refused=()) == Overrides(configuration.mode, ignored=1)
     (why,) = refused.refused
     assert "more than the node's policy gives – allowNamespaces" in why
     allowing = Configuration(
@@ -106,6 +106,20 @@ def test_a_bad_annotation_is_reported_and_ignored(name: str, text: str, complain
     assert complaint in why
     assert found.factor is None
     assert found.reservation is None
+
+
+def test_of_thousands_of_bad_annotations_a_few_are_named_and_all_counted() -> None:
+    bogus = {f"memqos.io/a{number:04}": "x" * 9999 for number in range(7500)}
+    pod = Pod(
+        ObjectMeta(annotations={**bogus, MODE: "y" * 9999, FACTOR: "1"}),
+    )
+    found = overrides_of(pod, ENFORCING)
+    assert found.factor == 1
+    assert found.ignored == 7501
+    assert len(found.refused) == 6
+    assert "memqos.io/a0000: there is no such annotation" in found.refused[0]
+    assert found.refused[-1].startswith("memqos.io/mode: ")
+    assert max(map(len, found.refused)) <= 300
 
 
 def test_one_bad_annotation_does_not_spoil_another() -> None:

@@ -15,11 +15,13 @@ from memqos.api.events import (
     FORGET_SECONDS,
     KNOWN,
     REFRESH_SECONDS,
+    Clause,
     Create,
     EventBook,
     Happening,
     Reason,
     Refresh,
+    clauses,
     event_of,
 )
 from memqos.host.apiserver.access import Access, Cluster, User
@@ -44,6 +46,11 @@ class TestBook:
         assert [book.decide(happening(), START + second) for second in (1, 2, 3)] == [None] * 3
         again = book.decide(happening(), START + REFRESH_SECONDS)
         assert again == Refresh(happening(), first.name, 5)
+
+    def test_a_clock_that_is_set_back_silences_nobody(self) -> None:
+        book = EventBook()
+        assert isinstance(book.decide(happening(note="1"), START), Create)
+        assert isinstance(book.decide(happening(note="2"), START - 7200), Create)
 
     def test_after_an_hour_it_is_news(self) -> None:
         book = EventBook()
@@ -128,6 +135,16 @@ class TestEvents:
         assert ".." not in told.name
 
 
+def test_of_which_containers_a_note_is_can_be_told() -> None:
+    note = "kept while others are short of memory: memory.min 5Mi of b-2; memory.low 5Mi of the pod"
+    assert clauses("MemoryProtected", note) == (
+        Clause("memory.min 5Mi of b-2", "b-2", "memory.min", "5Mi"),
+        Clause("memory.low 5Mi of the pod", None, "memory.low", "5Mi"),
+    )
+    assert clauses("AnnotationIgnored", "a; b of c") == (Clause("a; b of c"),)
+    assert clauses("GuardWidened", "memory.hi…") == (Clause("memory.hi…"),)
+
+
 class TestPoster:
     @pytest.fixture
     def server(self) -> Iterator[FakeApiServer]:
@@ -155,6 +172,17 @@ class TestPoster:
         assert body["reason"] == "MemoryProtected"
         assert body["eventTime"].endswith("Z")
         assert len(body["eventTime"]) == len("2026-01-01T00:00:00.000000Z")
+
+    def test_an_event_has_the_time_at_which_it_happened_however_late_it_is_sent(
+        self, server: FakeApiServer, poster: EventPoster, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        now = 1_772_445_600.0
+        monkeypatch.setattr("memqos.host.apiserver.events.time.time", lambda: now)
+        server.refusals = [(503, {})]
+        poster.tell(happening(), ago=3)
+        now += 60
+        body = json.loads(self.sent(server, 2)[1].body)
+        assert body["eventTime"] == "2026-03-02T09:59:57.000000Z"
 
     def test_one_that_happens_again_is_refreshed(
         self, server: FakeApiServer, poster: EventPoster, monkeypatch: pytest.MonkeyPatch

@@ -1,7 +1,9 @@
 """Processes out of /proc."""
 
+import errno
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -109,6 +111,32 @@ def test_one_that_vanishes_meanwhile_is_left_out(machine: Machine) -> None:
     (machine.add(5) / "status").unlink()
     machine.add(6, "stays")
     assert [each.comm for each in machine.seen().processes] == ["stays"]
+
+
+def test_one_may_be_thousands_of_cgroups_deep(machine: Machine) -> None:
+    deep = "/app" + "/n" * 2000
+    (machine.cgroups / "app").mkdir()
+    (machine.cgroups / "app" / "memory.oom.group").write_text("1\n")
+    machine.add(5, cgroup=f"0::{deep}\n")
+    (found,) = machine.seen().processes
+    assert (found.cgroup, found.oom_group) == (deep, "/app")
+
+
+def test_one_whose_cgroup_is_too_deep_to_be_named_is_seen_all_the_same(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine.add(5)
+    real = open
+
+    def too_long(path: str, **more: Any) -> Any:
+        if path.endswith("/cgroup"):
+            raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
+        return real(path, **more)
+
+    monkeypatch.setattr("builtins.open", too_long)
+    seen = machine.seen()
+    assert [each.cgroup for each in seen.processes] == [None]
+    assert seen.unreadable == 0
 
 
 def test_one_that_may_not_be_looked_at_is_counted(

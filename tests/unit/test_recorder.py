@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from memqos.agent.recorder.clock import Clock
 from memqos.agent.recorder.files import Bounds, Recorder, name_of
 from memqos.agent.recorder.reading import Recording, recordings
 from memqos.agent.recorder.records import (
@@ -16,9 +17,11 @@ from memqos.agent.recorder.records import (
     MAGIC,
     Changed,
     Counted,
+    Dated,
     Level,
     Paused,
     Record,
+    Throttled,
     Who,
     decode,
     frame,
@@ -29,12 +32,18 @@ NODE = Who(0)
 MI = 1 << 20
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1_700_000_000.0
+class Time:
+    """Both clocks of a machine; the wall's can be set."""
 
-    def __call__(self) -> float:
-        return self.now
+    def __init__(self, boot: str = "a-boot") -> None:
+        self.boot = boot
+        self.now = 1000.0
+        """Seconds since the boot."""
+        self.booted = 1_700_000_000.0
+        """By the wall clock."""
+
+    def clock(self) -> Clock:
+        return Clock(self.boot, up=lambda: self.now, wall=lambda: self.booted + self.now)
 
 
 def level(number: int) -> Level:
@@ -102,15 +111,13 @@ def test_more_than_a_file_holds_at_once_leaves_the_latest(tmp_path: Path) -> Non
 
 
 def test_there_are_never_more_files_than_containers_allowed(tmp_path: Path) -> None:
-    clock = Clock()
-    recorder = Recorder(str(tmp_path), Bounds(containers=10), clock=clock)
+    time = Time()
+    recorder = Recorder(str(tmp_path), Bounds(containers=10), clock=time.clock())
     for number in range(30):
-        clock.now += 60
+        time.now += 60
         who = Who(0, "shop", f"web-{number}", f"uid-{number}", "app")
         recorder.note(who, level(number))
         recorder.flush()
-        for file in tmp_path.glob(f"{name_of(who)}*"):
-            os.utime(file, (clock.now, clock.now))
     pods = {recording.who.pod for recording in recordings(str(tmp_path))}
     assert len(pods) <= 11
     assert "web-29" in pods
@@ -119,16 +126,158 @@ def test_there_are_never_more_files_than_containers_allowed(tmp_path: Path) -> N
 
 
 def test_the_long_gone_are_forgotten_and_the_living_are_not(tmp_path: Path) -> None:
-    clock = Clock()
-    recorder = Recorder(str(tmp_path), Bounds(days=7), clock=clock)
+    time = Time()
+    recorder = Recorder(str(tmp_path), Bounds(days=7), clock=time.clock())
     recorder.note(WEB, level(1))
     recorder.note(NODE, level(1))
     recorder.flush()
-    for file in tmp_path.iterdir():
-        os.utime(file, (clock.now, clock.now))
-    clock.now += 8 * 86_400
+    time.now += 8 * 86_400
     recorder.prune(living=[WEB])
     assert [recording.who for recording in recordings(str(tmp_path))] == [WEB]
+
+
+class TestTheWallClock:
+    """It may be set by days, forward and back; what is decided goes by time that has passed."""
+
+    def at(self, time: Time) -> Level:
+        return Level(int((time.booted + time.now) * 1000), MI)
+
+    def test_set_forward_costs_nobody_their_records(self, tmp_path: Path) -> None:
+        time = Time()
+        recorder = Recorder(str(tmp_path), Bounds(days=7), clock=time.clock())
+        gone, new = Who(0, "a", "gone", "u1", "c"), Who(0, "a", "new", "u2", "c")
+        for who in (WEB, gone, NODE):
+            recorder.note(who, level(1))
+        recorder.flush()
+        recorder.prune([WEB, NODE])
+        time.booted += 8 * 86_400
+        time.now += 60
+        recorder.note(new, level(2))
+        recorder.flush()
+        recorder.prune([WEB, NODE, new])
+        assert {each.who for each in recordings(str(tmp_path))} == {WEB, gone, NODE, new}
+        time.now += 8 * 86_400
+        recorder.prune([WEB, NODE])
+        assert {each.who for each in recordings(str(tmp_path))} == {WEB, NODE}
+
+    def test_wrong_at_the_start_costs_nobody_their_records(self, tmp_path: Path) -> None:
+        time = Time()
+        recorder = Recorder(str(tmp_path), Bounds(days=7), clock=time.clock())
+        recorder.note(WEB, level(1))
+        recorder.flush()
+        recorder.prune()
+        for boot in ("a-boot", "another", "a-third"):
+            time.boot = boot
+            time.booted += 30 * 86_400
+            time.now = 2000.0 if boot == "a-boot" else 2 * 86_400.0
+            later = Recorder(str(tmp_path), Bounds(days=7), clock=time.clock())
+            later.prune()
+            assert [each.who for each in recordings(str(tmp_path))] == [WEB]
+        time.now += 5 * 86_400
+        later.prune()
+        assert list(recordings(str(tmp_path))) == []
+
+    def test_set_back_does_not_stop_a_disk_from_being_tried_again(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def full(handle: int, data: object) -> int:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        time = Time()
+        recorder = Recorder(str(tmp_path), clock=time.clock())
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "write", full)
+            recorder.note(WEB, level(1))
+            recorder.flush()
+        time.booted -= 3600
+        time.now += 60
+        recorder.flush()
+        assert recorder.fault is None
+        assert [type(record) for record in kept(tmp_path)] == [Paused, Level]
+
+    @pytest.mark.parametrize("set_by", [-3600, 8 * 86_400])
+    def test_is_shown_as_it_was_last_seen_to_go(self, tmp_path: Path, set_by: int) -> None:
+        time = Time()
+        clock = time.clock()
+        recorder = Recorder(str(tmp_path), clock=clock)
+        gone = Who(0, "a", "gone", "u1", "c")
+        for who in (WEB, gone):
+            recorder.note(who, Level(int(clock() * 1000), MI))
+            recorder.note(who, Throttled(int(clock() * 1000), int(clock() * 1000) - 500))
+        recorder.flush()
+        first = self.at(time).at
+        time.booted += set_by
+        time.now += 60
+        recorder.note(WEB, Level(int(clock() * 1000), 2 * MI))
+        recorder.flush()
+        shift = set_by * 1000
+        assert [each.at for each in kept(tmp_path)] == [first + shift] * 2 + [
+            first + shift + 60_000
+        ]
+        level, throttled = kept(tmp_path, gone)
+        assert isinstance(throttled, Throttled)
+        assert (level.at, throttled.at - throttled.since) == (first + shift, 500)
+
+    def test_of_another_boot_changes_nothing(self, tmp_path: Path) -> None:
+        time = Time()
+        for boot in ("one", "two"):
+            time.boot = boot
+            clock = time.clock()
+            recorder = Recorder(str(tmp_path), clock=clock)
+            recorder.note(WEB, Level(int(clock() * 1000), MI))
+            recorder.flush()
+            time.booted += 3600
+        assert [each.at for each in kept(tmp_path)] == [
+            1_700_001_000_000,
+            1_700_001_000_000 + 3_600_000,
+        ]
+
+    def test_is_marked_only_where_it_was_set(self, tmp_path: Path) -> None:
+        time = Time()
+        clock = time.clock()
+        recorder = Recorder(str(tmp_path), clock=clock)
+        for _ in range(100):
+            time.now += 60
+            time.booted += 0.001
+            recorder.note(WEB, Level(int(clock() * 1000), MI))
+            recorder.flush()
+        marks = [
+            each
+            for file in tmp_path.glob("*.records")
+            for each in decode(file.read_bytes()).records
+            if isinstance(each, Dated)
+        ]
+        assert len(marks) == 1
+
+    def test_was_trusted_by_older_recorders_whose_files_are_as_they_were(
+        self, tmp_path: Path
+    ) -> None:
+        (tmp_path / f"{name_of(WEB)}.older").write_bytes(MAGIC + frame(WEB) + frame(level(1)))
+        (tmp_path / f"{name_of(WEB)}.records").write_bytes(MAGIC + frame(WEB) + frame(level(2)))
+        recorder = Recorder(str(tmp_path), clock=Time().clock())
+        recorder.note(WEB, level(3))
+        recorder.flush()
+        recorder.prune()
+        assert kept(tmp_path) == (level(1), level(2), level(3))
+
+    def test_out_of_any_calendar_is_passed_over(self, tmp_path: Path) -> None:
+        mark = frame(Dated(0, "b", 0, 1 << 62))
+        (tmp_path / f"{name_of(WEB)}.records").write_bytes(
+            MAGIC + frame(WEB) + frame(level(1)) + frame(Level(1 << 62)) + mark + frame(level(2))
+        )
+        assert kept(tmp_path) == (level(1),)
+
+    @pytest.mark.parametrize(
+        "junk", [b"", b"{", b'{"touched": 1}', b"[]", b"\xff", b'{"boot":"\xff"}']
+    )
+    def test_ages_that_make_no_sense_are_none(self, tmp_path: Path, junk: bytes) -> None:
+        (tmp_path / "ages").write_bytes(junk)
+        recorder = Recorder(str(tmp_path), clock=Time().clock())
+        recorder.note(WEB, level(1))
+        recorder.flush()
+        recorder.prune()
+        assert kept(tmp_path) == (level(1),)
+        assert b'"boot":"a-boot"' in (tmp_path / "ages").read_bytes()
 
 
 @pytest.mark.parametrize("name", ["../../etc/passwd", "a/b", ".", "x" * 5000, "ü\0\n", ""])
@@ -311,8 +460,8 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_full_disk_stops_recording_and_nothing_else(small_disk: Path) -> None:
-    clock = Clock()
-    recorder = Recorder(str(small_disk), clock=clock)
+    time = Time()
+    recorder = Recorder(str(small_disk), clock=time.clock())
     recorder.note(WEB, level(1))
     recorder.flush()
     filler = small_disk / "filler"
@@ -321,10 +470,10 @@ def test_a_full_disk_stops_recording_and_nothing_else(small_disk: Path) -> None:
     for _ in range(5):
         recorder.note(WEB, *[level(each) for each in range(100)])
         recorder.flush()
-        clock.now += 1
+        time.now += 1
     assert "No space" in str(recorder.fault)
     filler.unlink()
-    clock.now += 60
+    time.now += 60
     recorder.flush()
     found = kept(small_disk)
     assert found[0] == level(1)
@@ -338,15 +487,15 @@ def test_a_gap_is_told_to_everybody_who_is_heard_of_again(
     def full(handle: int, data: object) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    clock = Clock()
-    recorder = Recorder(str(tmp_path), clock=clock)
+    time = Time()
+    recorder = Recorder(str(tmp_path), clock=time.clock())
     other = Who(0, "shop", "db-0", "u2", "pg")
     with monkeypatch.context() as patched:
         patched.setattr(os, "write", full)
         for who in (WEB, other):
             recorder.note(who, level(1))
         recorder.flush()
-    clock.now += 60
+    time.now += 60
     recorder.flush()
     for each in recordings(str(tmp_path)):
         gap, *rest = each.records
@@ -358,23 +507,23 @@ def test_a_gap_is_told_to_everybody_who_is_heard_of_again(
 def test_a_disk_that_is_full_is_not_tried_over_and_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock, tries = Clock(), 0
+    time, tries = Time(), 0
 
     def full(handle: int, data: object) -> int:
         nonlocal tries
         tries += 1
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    recorder = Recorder(str(tmp_path), Bounds(waiting=4096), clock=clock)
+    recorder = Recorder(str(tmp_path), Bounds(waiting=4096), clock=time.clock())
     with monkeypatch.context() as patched:
         patched.setattr(os, "write", full)
         for number in range(600):
             recorder.note(WEB, level(number))
             recorder.flush()
-            clock.now += 0.1
+            time.now += 0.1
     assert 1 < tries < 10
     assert recorder.lost > 0
-    clock.now += 60
+    time.now += 60
     recorder.flush()
     first, *rest = kept(tmp_path)
     assert isinstance(first, Paused)

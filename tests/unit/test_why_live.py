@@ -11,6 +11,9 @@ from tests.fakes import recording
 from tests.fakes.apiserver import FakeApiServer, fake_api_server
 from tests.fakes.kubeconfig import lead_to
 
+from memqos.agent.recorder.files import Recorder
+from memqos.agent.recorder.records import Changed, Killed, Resized, Who
+
 KILLED = {
     "reason": "OOMKilled",
     "exitCode": 137,
@@ -158,7 +161,11 @@ class TestWithoutARecord:
         assert chapters(done) == [
             ("guarded", "event GuardWidened of memqos: memory.high of api widened to 500Mi"),
             ("killed", "killed by the kernel: out of memory"),
-            ("told", "event BackOff of kubelet (7 times): Back-off restarting failed container"),
+            (
+                "told",
+                "event BackOff of kubelet (7 times, last at 10:20:00): Back-off restarting failed "
+                "container",
+            ),
         ]
         (story,) = done.data["containers"]
         assert story["chapters"][2]["until"] == "2026-03-02T10:20:00.000Z"
@@ -174,6 +181,25 @@ class TestWithoutARecord:
         first, second = why("-o", "json").data["containers"]
         assert (first["container"], first["chapters"]) == ("api", [])
         assert [each["kind"] for each in second["chapters"]] == ["told"]
+
+    def test_what_memqos_did_to_a_container_is_not_told_of_its_neighbour(
+        self, server: FakeApiServer
+    ) -> None:
+        put(server, {"name": "api"}, {"name": "proxy"})
+        both = "slowed down from here on: memory.high 96Mi of api; memory.high 48Mi of proxy"
+        happened(server, "ThrottleLimitSet", both, "10:00:05")
+        happened(server, "GuardWidened", "memory.high of proxy widened to 50Mi", "10:05:00")
+        happened(server, "MemoryProtected", "memory.low 64Mi of the pod", "10:00:05")
+        first, second = why("-o", "json").data["containers"]
+        assert [each["what"] for each in first["chapters"]] == [
+            "event ThrottleLimitSet of memqos: memory.high 96Mi of api",
+            "event MemoryProtected of memqos: memory.low 64Mi of the pod",
+        ]
+        assert [each["what"] for each in second["chapters"]] == [
+            "event ThrottleLimitSet of memqos: memory.high 48Mi of proxy",
+            "event MemoryProtected of memqos: memory.low 64Mi of the pod",
+            "event GuardWidened of memqos: memory.high of proxy widened to 50Mi",
+        ]
 
     def test_events_of_an_earlier_pod_of_the_name_are_not_its_own(
         self, server: FakeApiServer
@@ -222,7 +248,8 @@ class TestBesideARecord:
         finished = {**KILLED, "finishedAt": kill["at"]}
         uid = self.uid(records)
         put(server, {"name": "api", "lastState": {"terminated": finished}}, uid=uid)
-        happened(server, "ThrottleLimitSet", "slowed down", "10:00:04", uid=uid)
+        said = "slowed down from here on: memory.high 486.4Mi of api"
+        happened(server, "ThrottleLimitSet", said, "10:00:04", uid=uid)
         happened(server, "AnnotationIgnored", "wrong", "10:01:00", uid=uid)
         (after,) = why("--records", records, "-o", "json").data["containers"]
         assert [each["kind"] for each in after["chapters"]] == [
@@ -236,6 +263,79 @@ class TestBesideARecord:
         assert "OOMKilled, exit code 137" in " ".join(killed["evidence"])
         assert killed["rule"] == kill["rule"]
         assert after["records"] == before["records"]
+
+    def test_every_event_stays_at_its_own_time(self, server: FakeApiServer, tmp_path: Path) -> None:
+        ten = recording.TEN
+        recorder = Recorder(str(tmp_path / "own"))
+        recorder.note(
+            Who(0, "shop", "api-1", "u1", "api", "Burstable"),
+            Changed(ten, "memory.high", "max", str(96 << 20)),
+            Resized(ten + 20_000, 64 << 20, 64 << 20, 128 << 20, 256 << 20),
+            Changed(ten + 21_000, "memory.high", str(96 << 20), "max", by="runtime-update"),
+            Changed(ten + 24_000, "memory.high", "max", str(96 << 20)),
+            Changed(ten + 25_000, "memory.high", str(96 << 20), str(160 << 20)),
+        )
+        recorder.flush()
+        put(server, {"name": "api"})
+        front = "slowed down from here on: "
+        happened(server, "ThrottleLimitSet", f"{front}memory.high 96Mi of api", "10:00:00")
+        back = "memory.high of api put back to 96Mi: it was max (runtime-update)"
+        happened(server, "MemoryDrifted", back, "10:00:24")
+        happened(server, "ThrottleLimitSet", f"{front}memory.high 160Mi of api", "10:00:25")
+        happened(server, "MemoryContested", "memory.high of api is left at max", "10:00:26")
+        (story,) = why("--records", recorder.folder, "-o", "json").data["containers"]
+        assert [
+            (each["at"][17:19], each["what"], each["evidence"]) for each in story["chapters"]
+        ] == [
+            (
+                "00",
+                "memqos set memory.high: max → 96Mi",
+                ["event ThrottleLimitSet of memqos: memory.high 96Mi of api"],
+            ),
+            ("20", "resized in place: limit 128Mi → 256Mi", []),
+            ("21", "somebody else (runtime-update) set memory.high: 96Mi → max", []),
+            (
+                "24",
+                "memqos set memory.high: max → 96Mi",
+                [f"event MemoryDrifted of memqos: {back}"],
+            ),
+            (
+                "25",
+                "memqos set memory.high: 96Mi → 160Mi",
+                ["event ThrottleLimitSet of memqos: memory.high 160Mi of api"],
+            ),
+            ("26", "event MemoryContested of memqos: memory.high of api is left at max", []),
+        ]
+
+    def test_an_event_that_happened_often_is_told_apart(
+        self, server: FakeApiServer, tmp_path: Path
+    ) -> None:
+        recorder = Recorder(str(tmp_path / "own"))
+        recorder.note(
+            Who(0, "shop", "api-1", "u1", "api", "Burstable"),
+            Changed(recording.TEN, "memory.high", "max", str(96 << 20)),
+        )
+        recorder.flush()
+        put(server, {"name": "api"})
+        series = {"count": 3, "lastObservedTime": "2026-03-02T10:07:00Z"}
+        said = "memory.high 96Mi of api"
+        happened(server, "ThrottleLimitSet", said, "10:00:00", series=series)
+        done = why("--records", recorder.folder)
+        assert "· event" not in done.out
+        assert f"event ThrottleLimitSet of memqos (3 times, last at 10:07:00): {said}" in done.out
+
+    def test_of_two_kills_the_nearest_is_the_one_that_the_kubelet_saw(
+        self, server: FakeApiServer, tmp_path: Path
+    ) -> None:
+        recorder = Recorder(str(tmp_path / "own"))
+        kills = [Killed(recording.TEN + second * 1000, "app", pid=second) for second in (0, 12)]
+        recorder.note(Who(0, "shop", "api-1", "u1", "api", "Burstable"), *kills)
+        recorder.flush()
+        ended = {**KILLED, "finishedAt": "2026-03-02T10:00:13Z"}
+        put(server, {"name": "api", "lastState": {"terminated": ended}})
+        (story,) = why("--records", recorder.folder, "-o", "json").data["containers"]
+        seen = ["OOMKilled" in " ".join(each["evidence"]) for each in story["chapters"]]
+        assert seen == [False, True]
 
     def test_a_record_of_an_earlier_pod_is_left_aside(
         self, server: FakeApiServer, records: str

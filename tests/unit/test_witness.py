@@ -14,6 +14,7 @@ from memqos.agent.configuration import Configuration, Guarding, Recording
 from memqos.agent.core.guarding import Guard
 from memqos.agent.metrics import families
 from memqos.agent.passing import started
+from memqos.agent.recorder.clock import Clock
 from memqos.agent.recorder.files import Recorder
 from memqos.agent.recorder.reading import recordings
 from memqos.agent.recorder.records import (
@@ -25,6 +26,7 @@ from memqos.agent.recorder.records import (
     Level,
     Lived,
     Record,
+    Resized,
 )
 from memqos.agent.status import Status
 from memqos.agent.witness import Witness, witness_of
@@ -48,13 +50,15 @@ class Watched:
         self.bed = Bed(folder, **told)
         self.records = folder / "records"
         self.guard = Guard()
+        self.set_by = 0
+        """Seconds by which the wall clock was set since."""
+        clock = Clock("boot", up=lambda: self.bed.now, wall=lambda: self.bed.now + self.set_by)
         self.witness = Witness(
             self.bed.kernel,
             guard=self.guard,
-            recorder=Recorder(str(self.records)),
+            recorder=Recorder(str(self.records), clock=clock),
             log=log,
             proc=str(folder / "proc"),
-            unix=lambda: self.bed.now,
         )
         self.bed.core = started(self.bed.hand, self.bed.now, self.guard)
         self.pod = self.bed.run_pod(a_pod("web"))
@@ -165,6 +169,26 @@ def test_an_agent_that_only_observes_moves_nothing_and_records_all(folder: Path)
     assert any(isinstance(record, Level) for record in node.recorded())
 
 
+@pytest.mark.parametrize("set_by", [-3600, 8 * 86_400])
+def test_a_wall_clock_that_is_set_costs_no_record(folder: Path, set_by: int) -> None:
+    def lives_on(folder: Path, set_by: int) -> list[tuple[int, list[type[Record]]]]:
+        node = Watched(folder)
+        begun = int(node.bed.now * 1000)
+        node.lives(20, stuck=True)
+        node.set_by = set_by
+        node.lives(120)
+        node.recorded()
+        found = sorted(recordings(str(node.records)), key=lambda each: each.who.key)
+        return [
+            (each.records[0].at - begun - set_by * 1000, [type(one) for one in each.records])
+            for each in found
+        ]
+
+    (folder / "as-it-is").mkdir()
+    (folder / "set").mkdir()
+    assert lives_on(folder / "set", set_by) == lives_on(folder / "as-it-is", 0)
+
+
 def test_values_written_and_values_others_wrote_are_recorded(folder: Path) -> None:
     node = Watched(folder)
     node.lives(20)
@@ -175,6 +199,35 @@ def test_values_written_and_values_others_wrote_are_recorded(folder: Path) -> No
     told = [(change.file, change.by, change.new) for change in changes]
     assert (HIGH, "memqos", str(PLANNED * MI)) in told
     assert any(file == HIGH and by != "memqos" and new == "max" for file, by, new in told)
+
+
+def test_what_was_done_between_two_looks_has_the_time_at_which_it_was_done(folder: Path) -> None:
+    node = Watched(folder)
+    node.lives(4)
+    begun = node.bed.now
+    node.bed.now = begun + 1
+    larger = a_pod("web", limit=256)
+    node.bed.pods.manifests["web"] = larger
+    node.bed.core.schedule.ask(node.bed.now)
+    node.bed.settle()
+    node.bed.now = begun + 2
+    node.bed.kernel.set(node.path, HIGH, "max")
+    node.bed.core.resync(node.bed.now)
+    node.bed.settle()
+    node.bed.now = begun + 5
+    node.witness.look(node.bed.core, node.bed.now)
+    told = [
+        (each.at / 1000 - begun, type(each), getattr(each, "new", ""))
+        for each in node.recorded()
+        if isinstance(each, Changed | Resized) and each.at > begun * 1000
+    ]
+    wider = str(160 * MI)
+    assert sorted(told, key=lambda each: each[0]) == [
+        (1, Resized, ""),
+        (1, Changed, wider),
+        (2, Changed, "max"),
+        (2, Changed, wider),
+    ]
 
 
 def test_the_end_of_a_container_and_of_its_pod_is_recorded(folder: Path) -> None:

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple, Protocol
 from memqos.agent.configuration import Configuration
 from memqos.agent.pod_source import followed_by
 from memqos.agent.tally import Announcement
-from memqos.api.events import Happening, Reason
+from memqos.api.events import BETWEEN, FRONT, Happening, Reason
 from memqos.api.pod import Pod
 from memqos.converge.sources import PodSource
 from memqos.errors import MemqosError
@@ -16,10 +16,6 @@ GATHER: Final = 3.0
 """Seconds in which what happens to a pod is one event: its containers start one after another."""
 _LASTING: Final[frozenset[Reason]] = frozenset({"AnnotationIgnored", "NumaNotAligned"})
 """States of a pod, which are news once."""
-_FRONT: Final[dict[Reason, str]] = {
-    "MemoryProtected": "kept while others are short of memory: ",
-    "ThrottleLimitSet": "slowed down from here on: ",
-}
 
 
 class Poster(Protocol):
@@ -30,7 +26,7 @@ class Poster(Protocol):
     @property
     def dropped(self) -> int: ...
 
-    def tell(self, happening: Happening) -> None: ...
+    def tell(self, happening: Happening, ago: float = 0.0) -> None: ...
 
     def forget_pods_but(self, uids: set[str]) -> None: ...
 
@@ -53,6 +49,7 @@ class Announcer:
         self.poster = poster
         self._gathered: dict[tuple[str, Reason], _Gathered] = {}
         self._lasting: set[tuple[str, Reason, str]] = set()
+        self._now = 0.0
 
     def take(self, announcements: Iterable[Announcement], now: float) -> None:
         """Take in what has happened, and tell what is ripe."""
@@ -64,6 +61,7 @@ class Announcer:
             if key not in self._gathered:
                 self._gathered[key] = _Gathered(now, pod, {})
             self._gathered[key].said[what] = None
+        self._now = now
         self._tell(now - GATHER)
 
     def keep_only(self, pods: Iterable[Pod]) -> None:
@@ -87,11 +85,13 @@ class Announcer:
     def _tell(self, until: float) -> None:
         ripe = [key for key, each in self._gathered.items() if each.since <= until]
         for uid, reason in ripe:
-            _, pod, said = self._gathered.pop((uid, reason))
+            since, pod, said = self._gathered.pop((uid, reason))
             metadata = pod.metadata
-            note = _FRONT.get(reason, "") + "; ".join(said)
-            namespace = metadata.namespace or "default"
-            self.poster.tell(Happening(namespace, metadata.name or "", uid, reason, note))
+            note = FRONT.get(reason, "") + BETWEEN.join(said)
+            happening = Happening(
+                metadata.namespace or "default", metadata.name or "", uid, reason, note
+            )
+            self.poster.tell(happening, self._now - since)
 
 
 def announcer_of(configuration: Configuration, source: PodSource) -> Announcer | None:

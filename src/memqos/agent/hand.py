@@ -96,6 +96,8 @@ class Hand:
         self._writing = ExitStack()
         self._journal: Journal | None = None
         self._recorded = 0
+        self.unrecorded: str | None = None
+        """Why the journal lacks outcomes; rollback can do without them."""
         instance = self._alone()
         self._open.callback(instance.release)
         self._instance = instance
@@ -223,9 +225,7 @@ class Hand:
                 rest, self.fs, Timed(self._driver, tally), self._journal, self._cautions()
             )
             results += applied.results
-            if applied.unrecorded is not None:
-                tally.fail("journal", f"the journal could not be kept: {applied.unrecorded}")
-                self._journal.failure = None
+            self._take_failure(self._journal, applied.unrecorded, tally)
             if not applied.moved:
                 break
             moved += applied.moved
@@ -284,10 +284,23 @@ class Hand:
         done = rollback(self.fs, driver, self._journal, self._cautions(), debts=debts)
         if any(result.lingers for result in done.results):
             self._instance.renew()
-        if done.unrecorded is not None:
-            tally.fail("journal", f"the journal could not be kept: {done.unrecorded}")
-            self._journal.failure = None
+        self._take_failure(self._journal, done.unrecorded, tally)
         return done
+
+    def mend_journal(self) -> None:
+        """Write the journal again where not all of it could be written."""
+        if self.unrecorded is None or self._journal is None:
+            return
+        self._forget_gone(self._journal)
+        if self._journal.failure is None:
+            self.unrecorded = None
+        self._journal.failure = None
+
+    def _take_failure(self, journal: Journal, why: str | None, tally: Tally) -> None:
+        if why is not None:
+            self.unrecorded = f"the journal cannot be written: {why}"
+            tally.fail("journal", self.unrecorded)
+            journal.failure = None
 
     def roll_back(self) -> RolledBack:
         """Put back all that was there before."""

@@ -226,8 +226,6 @@ class Agent:
         try:
             self._do(news, self._clock())
             self.status.passed_at = self._clock()
-            self.status.failing = None
-            self._retries.clear(_PASS)
         except (MemqosError, OSError) as error:
             self._failed("journal" if "journal" in str(error) else "read", str(error))
         except Exception as error:
@@ -271,7 +269,14 @@ class Agent:
             core.resync(now)
 
     def _pass(self) -> None:
+        is_whole = self.status.core.schedule.resync_at <= self._clock()
         complete = run_pass(self.status.core, self._hand, self._clock, random.random)
+        if is_whole:
+            # Looks at a part of the node go well even where those at all of it fail.
+            self.status.recover()
+            self._retries.clear(_PASS)
+            self._hand.mend_journal()
+        self.status.unrecorded = self._hand.unrecorded
         if not self._is_announced:
             # It runs, even if nobody tells of pods yet: a kubelet may be started after it.
             self._is_announced = True
@@ -297,7 +302,7 @@ class Agent:
             core.tally.errors[kind] += 1
         else:
             core.tally.fail(kind, why)
-        self.status.failing = why
+        self.status.fail(why, self._clock())
 
     def _reload(self, now: float) -> None:
         """A configuration that cannot be read, or cannot be worked under, changes nothing."""

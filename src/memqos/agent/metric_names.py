@@ -203,6 +203,12 @@ SETTINGS_KNOWN: Final = Metric(
     "1 where the running kubelet's release and configuration are known, or stated without "
     "contradiction; 0 where they are a guess, so that even an enforcing agent writes nothing.",
 )
+RESYNC_SUCCESSFUL: Final = Metric(
+    "memqos_last_resync_successful",
+    "gauge",
+    (),
+    "1 unless a pass failed and no resync of the whole node has succeeded since.",
+)
 RELOAD_SUCCESSFUL: Final = Metric(
     "memqos_configuration_last_reload_successful",
     "gauge",

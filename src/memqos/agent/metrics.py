@@ -66,6 +66,7 @@ def _about_agent(status: Status) -> Iterator[Family]:
     if status.resynced is not None:
         yield _one(names.LAST_RESYNC, status.resynced)
     yield _one(names.SETTINGS_KNOWN, int(core.desires.ground.doubt is None))
+    yield _one(names.RESYNC_SUCCESSFUL, int(status.failing is None))
     yield _one(names.RELOAD_SUCCESSFUL, int(status.reload_refused is None))
     yield _one(names.RELOAD_TIME, status.reloaded)
     yield _one(names.CPU, time.process_time())
@@ -215,7 +216,7 @@ def _about_work(core: Reconciler) -> Iterator[Family]:
     )
     yield _family(
         names.ANNOTATIONS_REFUSED,
-        [Sample(_pod_labels(wish.key), len(wish.refused)) for wish in wishes if wish.refused],
+        [Sample(_pod_labels(wish.key), wish.ignored) for wish in wishes if wish.ignored],
     )
 
 

@@ -60,6 +60,7 @@ def _pod(core: Reconciler, wish: Wish) -> dict[str, Any]:
         "mode": wish.mode or "unselected",
         "leftOut": wish.path in core.aims.left_out,
         "annotationsRefused": list(wish.refused),
+        "annotationsIgnored": wish.ignored,
         "notices": [_notice(each) for each in core.aims.notices(wish.path or "")],
         "unresolved": [{"container": each.container, "why": each.why} for each in wish.unresolved],
         "cgroups": [_cgroup(core, each) for each in cgroups],

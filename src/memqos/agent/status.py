@@ -36,27 +36,44 @@ class Status:
         self.reload_refused: str | None = None
         """Why a newer configuration is not in force."""
         self.failing: str | None = None
-        """Why the last pass did not end well."""
+        """Why a pass failed, until a resync of the whole node has succeeded."""
+        self.unrecorded: str | None = None
+        """Why the journal lacks what was done last."""
+        self._failing_since = now
         self.samples: dict[str, Sample] = {}
         self.announcer: Announcer | None = None
+
+    def fail(self, why: str, now: float) -> None:
+        """Note that a pass failed."""
+        if self.failing is None:
+            self._failing_since = now
+        self.failing = why
+
+    def recover(self) -> None:
+        """Note that a resync of the whole node has succeeded."""
+        self.failing = None
 
     def healthy(self, now: float) -> str | None:
         """Why the agent should be started anew; None where it should not."""
         silent = now - self.passed_at
+        resyncs = 2 * self.core.configuration.resync
         # One that observes has nothing to do from one resync to the next.
-        idle = 0 if self.core.schedule.polls else 2 * self.core.configuration.resync
-        limit = STUCK_AFTER + idle
-        if silent <= limit:
-            return None
-        return f"no pass has ended well for {silent:.0f} s" + (
-            f": {self.failing}" if self.failing else ""
-        )
+        if silent > STUCK_AFTER + (0 if self.core.schedule.polls else resyncs):
+            return f"no pass has ended well for {silent:.0f} s" + (
+                f": {self.failing}" if self.failing else ""
+            )
+        failing = now - self._failing_since
+        if self.failing is not None and failing > STUCK_AFTER + resyncs:
+            return f"resync has failed for {failing:.0f} s: {self.failing}"
+        return None
 
     def ready(self) -> str | None:
         """Why the agent does not do its work yet; None where it does."""
         doubt = self.core.desires.ground.doubt
         if doubt is not None and self.core.configuration.mode == "enforce":
             return f"nothing is written: {doubt}"
-        if self.is_complete:
-            return None
-        return self.failing or "the node has not been looked at yet"
+        if self.failing is not None:
+            return self.failing
+        if not self.is_complete:
+            return "the node has not been looked at yet"
+        return self.unrecorded

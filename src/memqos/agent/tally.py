@@ -36,6 +36,13 @@ class Announcement(NamedTuple):
     what: str
 
 
+class Written(NamedTuple):
+    """A value that is in place, and since when."""
+
+    change: Change
+    at: float
+
+
 class Tally:
     """Counts since the start, and events since they were last taken."""
 
@@ -52,16 +59,18 @@ class Tally:
             trigger: Histogram(_RECONCILE_BOUNDS) for trigger in ("event", "resync")
         }
         self._events: list[Event] = []
-        self._written: list[Change] = []
+        self._written: list[Written] = []
         self._changed: list[Drift] = []
         self._announcements: list[Announcement] = []
+        self._refused: dict[str, tuple[str, ...]] = {}
+        """namespace/name → the ignored annotations that were reported last."""
 
-    def wrote(self, change: Change) -> None:
+    def wrote(self, change: Change, now: float) -> None:
         """Note a value that is in place."""
         if len(self._written) < _UNHEARD:
-            self._written.append(change)
+            self._written.append(Written(change, now))
 
-    def taken_values(self) -> tuple[list[Change], list[Drift]]:
+    def taken_values(self) -> tuple[list[Written], list[Drift]]:
         """The values written, and those that others have changed, once."""
         taken = self._written, self._changed
         self._written, self._changed = [], []
@@ -76,6 +85,15 @@ class Tally:
         """All announcements so far, once."""
         announcements, self._announcements = self._announcements, []
         return announcements
+
+    def is_news(self, key: str, refused: tuple[str, ...]) -> bool:
+        """Whether this was not refused to a pod the last time; `key` is namespace/name."""
+        was = self._refused.pop(key, ())
+        if refused:
+            if len(self._refused) >= _UNHEARD:
+                del self._refused[next(iter(self._refused))]
+            self._refused[key] = refused
+        return was != refused
 
     def say(self, severity: Severity, what: str, **fields: str | int | float) -> None:
         """Have something told."""
@@ -96,9 +114,18 @@ class Tally:
     def drifted(self, drift: Drift) -> None:
         """Count a value that somebody else has changed, and have it told."""
         self.drifts[drift.file, drift.cause] += 1
+        self._record(drift)
+        self.say("warning", "changed by others", **_told(drift), evidence=drift.evidence)
+
+    def resized(self, drift: Drift) -> None:
+        """Have it told that a resize has changed a value, which is no drift."""
+        self._record(drift)
+        place = f"{drift.path}/{drift.file}"
+        self.say("info", "changed by a resize", place=place, found=drift.found)
+
+    def _record(self, drift: Drift) -> None:
         if len(self._changed) < _UNHEARD:
             self._changed.append(drift)
-        self.say("warning", "changed by others", **_told(drift), evidence=drift.evidence)
 
     def gave_in(self, drift: Drift, rule: Fight) -> None:
         """Have it told that a value is not put back any more."""

@@ -22,9 +22,13 @@ _NAMED: Final = 20
 
 def tell_of_wish(tally: Tally, wish: Wish) -> None:
     """What a pod's author should know."""
-    for refused in wish.refused:
-        tally.say("warning", f"annotation ignored: {refused}", pod=wish.key)
-        tally.announce(wish.pod, "AnnotationIgnored", refused)
+    if tally.is_news(wish.key, wish.refused) and wish.refused:
+        refused = "; ".join(wish.refused)
+        more = wish.ignored - len(wish.refused)
+        which = f"{refused}; and {more} more" if more else refused
+        many = "annotation" if wish.ignored == 1 else f"{wish.ignored} annotations"
+        tally.say("warning", f"{many} ignored: {which}", pod=wish.key)
+        tally.announce(wish.pod, "AnnotationIgnored", which)
     for unresolved in wish.unresolved:
         container = {} if unresolved.container is None else {"container": unresolved.container}
         tally.say("debug", f"unresolved: {unresolved.why}", pod=wish.key, **container)
@@ -59,9 +63,11 @@ def tell_conflict(tally: Tally, debt: Owed, found: str) -> None:
     )
 
 
-def tell_written(tally: Tally, change: Change, value: str, done: str = "written") -> None:
+def tell_written(
+    tally: Tally, change: Change, value: str, now: float, done: str = "written"
+) -> None:
     """One value that is in place."""
-    tally.wrote(change)
+    tally.wrote(change, now)
     of = {"pod": change.pod, "container": change.container}
     tally.say(
         "info",

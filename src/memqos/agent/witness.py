@@ -6,9 +6,8 @@ written by a thread of its own, so that a slow disk holds up nothing else.
 """
 
 import os
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Final, NamedTuple
@@ -21,6 +20,7 @@ from memqos.agent.core.guarding import Guard, Move
 from memqos.agent.core.reconciler import Reconciler
 from memqos.agent.deaths import Deaths, planned_for
 from memqos.agent.recorder.chronicle import Chronicle, who_is
+from memqos.agent.recorder.clock import Clock, clock_of
 from memqos.agent.recorder.files import Bounds, Recorder
 from memqos.agent.recorder.recording import FILES
 from memqos.agent.recorder.records import Who
@@ -59,10 +59,16 @@ class _Brief(NamedTuple):
 
 
 class _Moment(NamedTuple):
-    """One and the same moment: of a clock that never goes back, and in milliseconds since 1970."""
+    """One and the same moment by two clocks that nobody sets."""
 
     now: float
+    """Seconds of the agent's clock."""
     at: int
+    """Milliseconds since 1970, of the recorder's."""
+
+    def earlier(self, then: float) -> int:
+        """When that was by the recorder's clock, given the agent's."""
+        return self.at - round((self.now - then) * 1000)
 
 
 class Witness:
@@ -77,7 +83,6 @@ class Witness:
         log: KernelLog | None = None,
         interval: float = 5.0,
         proc: str = "/proc",
-        unix: Callable[[], float] = time.time,
     ) -> None:
         self.guard = guard
         self.recorder = recorder
@@ -87,7 +92,7 @@ class Witness:
         self._fs = fs
         self._interval = interval
         self._proc = proc
-        self._unix = unix
+        self._clock = Clock() if recorder is None else recorder.clock
         self._chronicle = None if recorder is None else Chronicle(recorder)
         self.deaths = Deaths(log, self._chronicle)
         self._told: object = None
@@ -104,7 +109,7 @@ class Witness:
     def look(self, core: Reconciler, now: float) -> None:
         """See what has become of the containers, and what to do about it."""
         self.due_at = now + self._interval
-        moment = _Moment(now, int(self._unix() * 1000))
+        moment = _Moment(now, int(self._clock() * 1000))
         memory = self._meminfo()
         swap_free = memory.get("SwapFree", 0)
         there: set[str] = set()
@@ -202,7 +207,7 @@ class Witness:
         if self._is_closed:
             return
         self._is_closed = True
-        self.deaths.end(self._meminfo(), int(self._unix() * 1000), lambda path: None)
+        self.deaths.end(self._meminfo(), int(self._clock() * 1000), lambda path: None)
         self.deaths.close()
         if self.recorder is not None:
             self._writer.submit(self.recorder.flush)
@@ -255,15 +260,18 @@ class Witness:
         self.deaths.hear(memory, at, partial(planned_for, core.aims))
         if self._chronicle is None or self.recorder is None:
             return
-        for change in written:
-            self._chronicle.wrote(change, at)
-        for drift in drifts:
-            self._chronicle.drifted(
-                drift.path, drift.file, drift.held, drift.found, drift.cause, at
-            )
+        # Each at its own time, and at one and the same time in the order of cause and effect.
         if core.told is not self._told:
             self._told = core.told
-            self._chronicle.pods(core.told, at)
+            is_new = self._last is None or core.changed_at > self._last.now
+            self._chronicle.pods(core.told, moment.earlier(core.changed_at) if is_new else at)
+        for drift in drifts:
+            when = moment.earlier(drift.at)
+            self._chronicle.drifted(
+                drift.path, drift.file, drift.held, drift.found, drift.cause, when
+            )
+        for change, done in written:
+            self._chronicle.wrote(change, moment.earlier(done))
         stall = stall_of(self._text("pressure/memory"))
         available, total = memory.get("MemAvailable", 0), memory.get("MemTotal", 0)
         self._chronicle.pressed(at, available, total, stall.some.total, stall.full.total)
@@ -313,7 +321,7 @@ def witness_of(configuration: Configuration, fs: CgroupFs, proc: str) -> tuple[W
         guard = Guard(tuning, exclude_anonymous=guarding.exclude_anonymous, page_size=page_size)
     if not recording.off:
         bounds = Bounds(recording.kib_each * _KI, recording.containers, recording.days)
-        recorder = Recorder(recording.folder, bounds)
+        recorder = Recorder(recording.folder, bounds, clock=clock_of(proc))
     try:
         log = KernelLog()
     except MemqosError as error:

@@ -5,6 +5,7 @@ happened, at most every few minutes. A pod may only be told so much. An event is
 says and the hour it says it in, so that an agent that is started anew meets its own.
 """
 
+import re
 from collections.abc import Iterable
 from hashlib import blake2b
 from typing import Any, Final, Literal, NamedTuple
@@ -52,6 +53,45 @@ _TOLD: Final[dict[Reason, _Told]] = {
 }
 
 
+FRONT: Final[dict[Reason, str]] = {
+    "MemoryProtected": "kept while others are short of memory: ",
+    "ThrottleLimitSet": "slowed down from here on: ",
+}
+"""What a note begins with."""
+BETWEEN: Final = "; "
+_VALUE: Final = re.compile(
+    r"(memory\.[a-z]+|cpuset\.mems)(?: (?P<set>\S+))? of (the pod|[a-z0-9-]+)"
+    r"(?: put back to (?P<restored>[^:\s]+))?"
+)
+_OF_VALUES: Final = frozenset(_TOLD) - {"AnnotationIgnored", "NumaNotAligned"}
+
+
+class Clause(NamedTuple):
+    """One of the things that a note says."""
+
+    says: str
+    container: str | None = None
+    """None where it is about the whole pod, or does not say."""
+    file: str = ""
+    value: str = ""
+    """What the file was set to, if that is what it says."""
+
+
+def clauses(reason: str, note: str) -> tuple[Clause, ...]:
+    """What a note of memqos says, one thing after the other: containers of a pod share a note."""
+    if reason not in _OF_VALUES:
+        return (Clause(note),)
+    return tuple(map(_clause, note.removeprefix(FRONT.get(reason, "")).split(BETWEEN)))
+
+
+def _clause(says: str) -> Clause:
+    found = _VALUE.match(says)
+    if found is None:
+        return Clause(says)
+    container = None if found[3] == "the pod" else found[3]
+    return Clause(says, container, found[1], found["set"] or found["restored"] or "")
+
+
 class Happening(msgspec.Struct, frozen=True):
     """Something memqos did to a pod, or could not do."""
 
@@ -67,6 +107,8 @@ class Create(msgspec.Struct, frozen=True):
 
     happening: Happening
     name: str
+    at: float = 0.0
+    """When it happened, in seconds since 1970: it may be sent much later."""
 
 
 class Refresh(msgspec.Struct, frozen=True):
@@ -75,6 +117,8 @@ class Refresh(msgspec.Struct, frozen=True):
     happening: Happening
     name: str
     count: int
+    at: float = 0.0
+    """When it happened the last time."""
 
 
 class Bucket:
@@ -89,7 +133,9 @@ class Bucket:
     def has(self, now: float) -> bool:
         """Whether there is one left."""
         if self._at is not None:
-            self._left = min(self._size, self._left + (now - self._at) / self._seconds)
+            # A clock that is set back must not take away what is left.
+            passed = max(0.0, now - self._at)
+            self._left = min(self._size, self._left + passed / self._seconds)
         self._at = now
         return self._left >= 1
 

@@ -6,7 +6,7 @@ any two calls: reading one that is gone gives None, writing to it is refused wit
 
 import errno
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Final
 
 from memqos.errors import InputError, WriteRefused
@@ -31,21 +31,6 @@ class CgroupFs:
 
     def __init__(self, root: str = SYSTEM_ROOT) -> None:
         self.root = root.rstrip("/") or "/"
-
-    def paths(self, below: str = "/") -> Iterator[str]:
-        """Every cgroup from `below` down, parents before children, siblings by name."""
-        yield below
-        try:
-            with os.scandir(self._folder(below)) as entries:
-                names = sorted(
-                    entry.name for entry in entries if entry.is_dir(follow_symlinks=False)
-                )
-        except OSError as error:
-            if error.errno in GONE:
-                return
-            raise
-        for name in names:
-            yield from self.paths(f"{'' if below == '/' else below}/{name}")
 
     def read(self, path: str, file: str) -> str | None:
         """A file's content without its last newline; None where cgroup or file is not there."""

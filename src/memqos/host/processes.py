@@ -1,5 +1,6 @@
 """The processes of this machine, out of /proc. Reading needs no rights beyond seeing them."""
 
+import errno
 import os
 from typing import Final, NamedTuple
 
@@ -69,7 +70,7 @@ def _read(folder: str, pid: int, groups: "_OomGroups") -> tuple[int, Process] | 
         oom_score_adj=int(_text(f"{folder}/oom_score_adj")),
         pid=pid,
         kernel_thread=kernel_thread,
-        cgroup=_cgroup(_text(f"{folder}/cgroup")),
+        cgroup=_cgroup(f"{folder}/cgroup"),
     )
     if kernel_thread:
         return int(fields[_STARTED]), process
@@ -98,10 +99,17 @@ def _status(text: str) -> dict[str, int]:
     return amounts
 
 
-def _cgroup(text: str) -> str | None:
+def _cgroup(file: str) -> str | None:
     """The path in the unified hierarchy, or where there is none that of the memory controller."""
     unified = memory = None
-    for line in text.splitlines():
+    try:
+        lines = _text(file).splitlines()
+    except OSError as error:
+        # The kernel spells out no path of more than 4096 bytes; containers can make longer ones.
+        if error.errno == errno.ENAMETOOLONG:
+            return None
+        raise
+    for line in lines:
         number, controllers, path = line.split(":", 2)
         if number == "0":
             unified = path
@@ -120,11 +128,16 @@ class _OomGroups:
     def of(self, path: str | None) -> str | None:
         if path is None or path == "/" or ".." in path:
             return None
-        if path not in self._known:
-            parent = path.rpartition("/")[0] or "/"
-            above = self.of(parent)
-            self._known[path] = above or (path if self._is_set(path) else None)
-        return self._known[path]
+        # A container may have put its processes thousands of levels down.
+        unknown: list[str] = []
+        while path and path not in self._known:
+            unknown.append(path)
+            path = path.rpartition("/")[0]
+        group = self._known.get(path)
+        for each in reversed(unknown):
+            group = group or (each if self._is_set(each) else None)
+            self._known[each] = group
+        return group
 
     def _is_set(self, path: str) -> bool:
         try:

@@ -1,17 +1,30 @@
-"""Read a tree of cgroups at once: each cgroup's folder is opened once, each file read once."""
+"""Read a tree of cgroups at once: each cgroup's folder is opened once, each file read once.
+
+Whoever may make cgroups, a container with a tree of its own or a user's systemd, may make as many
+and as deep as the kernel lets them. So what is in a container is not looked at, the rest is read
+without recursion and one folder after another, and what exceeds the bounds is skipped.
+"""
 
 import os
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Final, NamedTuple
 
 from memqos.errors import InputError
 from memqos.host.cgroups import GONE
+from memqos.plan.names import is_pod, within_container
 
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE: Final = os.O_RDONLY | os.O_CLOEXEC
 _CHUNK: Final = 1 << 16
 _LEAF: Final = 2
 """Links to a folder without folders in it, on file systems that count them, as cgroup2 does."""
+DEEPEST: Final = 32
+"""Levels of cgroups below the root: kubelets, systemd and runtimes make six."""
+MOST: Final = 1 << 14
+"""Cgroups of a branch, which is what lies below the second level: a QoS class, a user, a service.
+Three times as many as 500 pods of ten containers have."""
 
 
 class Tree(NamedTuple):
@@ -29,10 +42,22 @@ def read_tree(root: str, files: Iterable[str], below: Iterable[str] = ("/",)) ->
     """Read these files of every cgroup from `below` down, siblings by name."""
     tree = Tree({}, {}, {})
     wanted = tuple(files)
+    found: Counter[str] = Counter()
     for start in _apart(below):
-        folder = root if start == "/" else root.rstrip("/") + start
-        _read(tree, wanted, folder, None, start)
+        waiting = [(start, is_pod(start.rpartition("/")[0]))]
+        while waiting:
+            path, is_container = waiting.pop()
+            room = MOST - found[_branch(path)] if path.count("/") < DEEPEST else 0
+            names = _read(tree, wanted, root, path, room, is_container=is_container)
+            found[_branch(path)] += len(names)
+            above = "" if path == "/" else path
+            is_below_pod = is_container or is_pod(path)
+            waiting += [(f"{above}/{name}", is_below_pod) for name in reversed(names)]
     return tree
+
+
+def _branch(path: str) -> str:
+    return "/".join(path.split("/", 3)[:3])
 
 
 def _apart(starts: Iterable[str]) -> Iterator[str]:
@@ -46,12 +71,15 @@ def _apart(starts: Iterable[str]) -> Iterator[str]:
             yield start
 
 
-def _read(tree: Tree, files: tuple[str, ...], name: str, above: int | None, path: str) -> None:
+def _read(
+    tree: Tree, files: tuple[str, ...], root: str, path: str, room: int, *, is_container: bool
+) -> Sequence[str]:
+    """Read a cgroup; the names of those in it that are to be read, no more than there is room."""
     try:
-        folder = os.open(name, _FOLDER, dir_fd=above)
+        folder = os.open(root if path == "/" else root.rstrip("/") + path, _FOLDER)
     except OSError as error:
         _note(tree, path, error)
-        return
+        return ()
     try:
         status = os.fstat(folder)
         tree.identities[path] = status.st_ino
@@ -61,9 +89,10 @@ def _read(tree: Tree, files: tuple[str, ...], name: str, above: int | None, path
             if (content := _content(tree, file, folder, path)) is not None
         }
         if status.st_nlink == _LEAF:
-            return
-        for child in _folders(tree, folder, path):
-            _read(tree, files, child, folder, f"/{child}" if path == "/" else f"{path}/{child}")
+            return ()
+        if is_container:
+            return within_container(path)
+        return _folders(tree, folder, path, room)
     finally:
         os.close(folder)
 
@@ -88,13 +117,19 @@ def _content(tree: Tree, file: str, folder: int, path: str) -> str | None:
     return content.decode("utf-8", "replace").removesuffix("\n")
 
 
-def _folders(tree: Tree, folder: int, path: str) -> list[str]:
+def _folders(tree: Tree, folder: int, path: str, room: int) -> list[str]:
     try:
         with os.scandir(folder) as entries:
-            return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
+            found = (entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
+            names = list(islice(found, room + 1))
     except OSError as error:
         _note(tree, path, error)
         return []
+    if len(names) > room:
+        tree.refused[_branch(path)] = (
+            f"More than {MOST} cgroups, or more than {DEEPEST} levels of them: the rest is not read"
+        )
+    return sorted(names[:room])
 
 
 def _note(tree: Tree, what: str, error: OSError) -> None:

@@ -30,6 +30,10 @@ _INNER = "/container"
 # of hexadecimal digits alone, and the kubelet itself stops at "/" and "_".
 _POD_UID = re.compile(r"[A-Za-z0-9-]+")
 _CONTAINER_ID = re.compile(r"[A-Za-z0-9]+")
+_POD_PATH = re.compile(
+    r"/kubepods(/burstable|/besteffort)?/pod[A-Za-z0-9-]+$"
+    r"|[/-]kubepods(-burstable|-besteffort)?-pod[A-Za-z0-9_]+\.slice$"
+)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _LONGEST_NAME = 255  # bytes; NAME_MAX, and systemd's unit names end there too
 
@@ -178,6 +182,20 @@ def inner(container: str) -> str:
 def outer(path: str) -> str:
     """The scope around a cgroup that crun made; any other cgroup is its own."""
     return path.removesuffix(_INNER) if path.endswith(f".scope{_INNER}") else path
+
+
+def is_pod(path: str) -> bool:
+    """Whether a cgroup is a pod's, by its name and those above it, whatever the node's layout."""
+    return _POD_PATH.search(path) is not None
+
+
+def within_container(path: str) -> tuple[str, ...]:
+    """The names of what is not a container's own doing, in its cgroup or the one crun makes in it.
+
+    Whatever else there is below, it has made itself.
+    """
+    is_scope = path.endswith(".scope") and is_pod(path.rpartition("/")[0])
+    return (_INNER.removeprefix("/"),) if is_scope else ()
 
 
 class ContainerName(NamedTuple):

@@ -23,6 +23,7 @@ from memqos.converge.writing import cautions_of
 from memqos.host.cgroups import CgroupFs
 from memqos.host.machine import read_machine
 from memqos.host.reach import reach
+from memqos.host.tree import read_tree
 from memqos.plan.changes import Change
 from memqos.plan.setting import Rule, Setting
 from memqos.plan.tree import Level
@@ -105,7 +106,7 @@ class Memqos:
         """All that memqos may write there, and what it must not change."""
         return {
             f"{path}/{file}": self.fs.read(path, file)
-            for path in self.fs.paths(below)
+            for path in read_tree(self.fs.root, (), [below]).cgroups
             for file in MEMORY
         }
 

@@ -19,6 +19,7 @@ from memqos.converge.writing import cautions_of
 from memqos.host.cgroups import CgroupFs
 from memqos.host.lock import Locked
 from memqos.host.machine import read_machine
+from memqos.host.tree import read_tree
 from memqos.plan.changes import MANAGED, Change
 from memqos.plan.setting import Rule, Setting
 
@@ -64,7 +65,7 @@ class Writer:
     def files(self, below: str) -> dict[str, str | None]:
         return {
             f"{path}/{file}": self.fs.read(path, file)
-            for path in self.fs.paths(below)
+            for path in read_tree(self.fs.root, (), [below]).cgroups
             for file in MANAGED
         }
 

@@ -47,6 +47,11 @@ ELSEWHERE: Final = (
     "/sys/kernel/mm/transparent_hugepage/enabled",
 )
 KUBEPODS: Final = "/sys/fs/cgroup/kubepods.slice/memory.low"
+OTHER_CGROUPS: Final = (
+    "/sys/fs/cgroup/cgroup.subtree_control",
+    "/sys/fs/cgroup/system.slice/memory.low",
+    "/sys/fs/cgroup/system.slice/cgroup.kill",
+)
 TRY: Final = """
 import os, sys
 for path in sys.argv[1:]:
@@ -171,11 +176,16 @@ def test_an_agent_that_observes_becomes_ready_and_cannot_write_anywhere(node: No
     assert [path.name for path in Path("/run/memqos").iterdir()] == ["agent.lock"]
 
 
-def test_one_that_enforces_writes_to_the_canary_alone_and_leaves_no_trace(node: Node) -> None:
-    agent = node.agent("enforce", MEMQOS_ROLLBACK_ON_EXIT="true")
+@pytest.mark.parametrize(
+    ("overlay", "not_written"), [("enforce", ()), ("enforce-systemd", OTHER_CGROUPS)]
+)
+def test_one_that_enforces_writes_to_the_canary_alone_and_leaves_no_trace(
+    node: Node, overlay: str, not_written: tuple[str, ...]
+) -> None:
+    agent = node.agent(overlay, MEMQOS_ROLLBACK_ON_EXIT="true")
     wait_until("the canary is as planned", node.is_converged)
     wait_until("nothing is left to write", lambda: metric("memqos_converged") == 1)
-    is_confined(agent, ELSEWHERE)
+    is_confined(agent, (*ELSEWHERE, *not_written))
     assert text(agent.cgroup, HIGH) == text(agent.cgroup.parent, HIGH) == "max"
     assert text(agent.cgroup, "memory.events").split()[-3:] == ["0", "oom_group_kill", "0"]
     assert Path("/run/memqos/journal").stat().st_mode & 0o777 == 0o600

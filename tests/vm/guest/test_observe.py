@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.fakes.machine import nested
 from tests.vm.guest.support import MI, ROOT, Cgroup, protection_is_recursive
 from tests.vm.harness.topology import Topology
 
@@ -63,6 +64,14 @@ class TestTree:
         }
         assert tree.cgroups.keys() == folders
         assert tree.cgroups["/kubepods/burstable/pod1/c1"]["memory.low"] == str(8 * MI)
+        assert tree.refused == {}
+
+    def test_what_a_container_makes_is_not_read(self, kubepods: Cgroup) -> None:
+        container = kubepods.child("burstable").child("pod1").child("c1")
+        with nested(container.path):
+            tree = read_tree(str(ROOT), COMPARED)
+        assert [path for path in tree.cgroups if path.startswith(f"{container.name}/")] == []
+        assert container.name in tree.cgroups
         assert tree.refused == {}
 
     def test_controllers_are_seen_down_the_tree(self, kubepods: Cgroup) -> None:

@@ -50,12 +50,14 @@ class Wish(msgspec.Struct, frozen=True):
     """The pod's own first; none where it is not selected."""
     unresolved: tuple[Unresolved, ...] = ()
     refused: tuple[str, ...] = ()
-    """Annotations that are ignored, with the reason."""
+    """Annotations that are ignored, with the reason; a few of them if they are many."""
     plan: PodPlan | None = None
     """What the kubelet alone would want."""
     claims: tuple[int, int] = (0, 0)
     """The pod's memory.min and memory.low."""
     notices: tuple[Notice, ...] = ()
+    ignored: int = 0
+    """How many annotations are."""
 
 
 class Desires:
@@ -123,6 +125,7 @@ class Desires:
             plan,
             self._claims(cgroups),
             self._notices(pod),
+            granted.ignored,
         )
 
     def kubelet_plan(self, pod: Pod) -> PodPlan | None:

@@ -7,6 +7,7 @@ from memqos.agent.core.aims import Aims
 from memqos.agent.core.desires import KEPT
 from memqos.agent.core.drift import (
     YOUNG,
+    Cause,
     Drift,
     Facts,
     Fights,
@@ -25,6 +26,7 @@ from memqos.plan.tree import Level
 _ABOVE_PODS: Final = ("kubepods", "qos")
 _CONFIRMED: Final = 1.0
 """Seconds for which the kubelet's word about its configuration is good enough to act for it."""
+_RESIZE: Final[tuple[Cause, str]] = ("cri-update", "the pod is being resized")
 _ACTUATING: Final = 10.0
 """Seconds in which a kubelet that resizes a pod is looked at closely: it has to ask the runtime."""
 _RESIZING: Final = 60.0
@@ -116,12 +118,21 @@ class Foreign:
             self.unconfirmed = now
         if now - known.first_seen < YOUNG:
             return
-        if self._is_resized(changed, now):
-            self._tally.say(
-                "info", "changed by a resize", place="/".join(place), found=changed.found
-            )
+        is_resized = self._is_resized(changed, now)
+        cause, evidence = _RESIZE if is_resized else self._attribute(changed, level)
+        drift = Drift(changed.path, changed.file, changed.held, changed.found, cause, evidence, now)
+        if is_resized:
+            self._tally.resized(drift)
             return
-        cause, evidence = attribute(
+        self.drifts[place] = drift
+        self._tally.drifted(drift)
+        if not is_hole and self.fights.changed(drift):
+            self._tally.gave_in(drift, self._rule)
+            announce_contested(self._tally, self._aims.wish_of(known.pod), drift)
+
+    def _attribute(self, changed: Changed, level: Level) -> tuple[Cause, str]:
+        known = changed.cgroup
+        return attribute(
             Facts(
                 level,
                 changed.path,
@@ -131,12 +142,6 @@ class Foreign:
                 self._aims.kubelet_wants(changed.path, changed.file, known.pod),
             )
         )
-        drift = Drift(changed.path, changed.file, changed.held, changed.found, cause, evidence, now)
-        self.drifts[place] = drift
-        self._tally.drifted(drift)
-        if not is_hole and self.fights.changed(drift):
-            self._tally.gave_in(drift, self._rule)
-            announce_contested(self._tally, self._aims.wish_of(known.pod), drift)
 
     def forget(self, path: str) -> None:
         """The cgroup is gone."""

@@ -20,6 +20,9 @@ MODE: Final = "memqos.io/mode"
 FACTOR: Final = "memqos.io/throttling-factor"
 RESERVATION: Final = "memqos.io/reservation"
 
+_NAMED: Final = 5
+"""So many unknown annotations of a pod are named: it may have thousands."""
+_LONGEST: Final = 300
 _POLICIES: Final = get_args(Policy)
 _CRITICAL: Final = frozenset({"system-node-critical", "system-cluster-critical"})
 _ITSELF: Final = ("app.kubernetes.io/name", "memqos")
@@ -34,7 +37,9 @@ class Overrides(NamedTuple):
     throttled: bool = True
     """Whether memory.high may be set at all: never for system-critical pods and memqos itself."""
     refused: tuple[str, ...] = ()
-    """Annotations that were ignored, each with its reason."""
+    """Annotations that were ignored, each with its reason; a few of them if they are many."""
+    ignored: int = 0
+    """How many were."""
 
 
 def overrides_of(pod: Pod, configuration: Configuration, terms: Terms | None = None) -> Overrides:
@@ -48,12 +53,18 @@ def overrides_of(pod: Pod, configuration: Configuration, terms: Terms | None = N
     )
     granted: dict[str, Any] = {"mode": given.mode}
     refused: list[str] = []
+    ignored = 0
     for name in sorted(name for name in annotations if name.startswith(PREFIX)):
+        if name not in _ANNOTATIONS and len(refused) >= _NAMED:
+            ignored += 1
+            continue
         try:
             granted |= _granted(name, annotations[name], given)
         except InputError as error:
-            refused.append(f"{name}: {error}")
-    return Overrides(**granted, throttled=may_be_throttled(pod), refused=tuple(refused))
+            ignored += 1
+            refused.append(_short(f"{name}: {error}"))
+    throttled = may_be_throttled(pod)
+    return Overrides(**granted, throttled=throttled, refused=tuple(refused), ignored=ignored)
 
 
 def may_be_throttled(pod: Pod) -> bool:
@@ -124,6 +135,10 @@ _ANNOTATIONS: Final[dict[str, tuple[str, Path, Callable[[Any, _Given], bool]]]] 
     RESERVATION: ("reservation", ("policy",), _reserves_less),
 }
 """Annotation → what it overrides, the field of the configuration it is read as, what is weaker."""
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
 
 
 def _suggestion(name: str) -> str:

@@ -58,6 +58,8 @@ class Reconciler:
         self.guard = guard
         self.told: Sequence[Pod] = ()
         """All pods as the source last told them, those that have ended too."""
+        self.changed_at = now
+        """When what is wanted of any of them last changed."""
         self.tally = Tally()
         self.cgroups = Cgroups(desires.names)
         self.pending: dict[str, tuple[Change, ...]] = {}
@@ -113,6 +115,7 @@ class Reconciler:
         self.told = tuple(pods)
         before = self.aims.by_path
         for wish in self.aims.accept(self.told):
+            self.changed_at = now
             old = before.get(wish.path or "")
             if old is not None and is_resized(old.pod, wish.pod):
                 self.foreign.resize(old.path or "", now)
@@ -375,7 +378,7 @@ class Reconciler:
             # With processes in it a cgroup keeps a list, and that of all nodes will do.
             del known.held[MEMS]
         known.right_at = now
-        tell_written(self.tally, change, value)
+        tell_written(self.tally, change, value, now)
         rest = [
             each
             for each in self.pending.pop(change.path, ())

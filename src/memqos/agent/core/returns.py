@@ -56,7 +56,7 @@ class Returns:
                 known.files[file] = result.change.new
                 known.held.pop(file, None)
                 self._schedule.backoff.clear(path)
-                tell_written(self._tally, result.change, result.change.new, "given back")
+                tell_written(self._tally, result.change, result.change.new, now, "given back")
             elif result.end not in ("written", "gone", "overtaken"):
                 self.owes += 1
                 self._schedule.failed(path, pod, now)

@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from memqos.agent.recorder.files import CURRENT, OLDER, files_in, name_of
-from memqos.agent.recorder.reading import Recording, content, recording_of
+from memqos.agent.recorder.reading import Recording, content, dated, recording_of
 from memqos.agent.recorder.records import Who
 from memqos.api.snapshot import Snapshot
 
@@ -44,10 +44,10 @@ def with_records(snapshot: Snapshot, folder: str, most: int = MOST) -> Snapshot:
 def carried_by(snapshot: Snapshot) -> Iterator[Recording]:
     """The records in a snapshot; what makes no sense is passed over."""
     files = snapshot.records
-    for name in sorted({os.path.splitext(file)[0] for file in files}):
-        recording = recording_of(*[_decoded(files, name + suffix) for suffix in _HALVES])
-        if recording is not None:
-            yield recording
+    yield from dated(
+        recording_of(*[_decoded(files, name + suffix) for suffix in _HALVES])
+        for name in sorted({os.path.splitext(file)[0] for file in files})
+    )
 
 
 def _latest_first(folder: str) -> list[str]:

@@ -12,12 +12,13 @@ tries again later. `flush` may be called from another thread than `note`.
 import hashlib
 import os
 import threading
-import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from typing import Final
 
 import msgspec
 
+from memqos.agent.recorder.ages import Ages
+from memqos.agent.recorder.clock import Clock
 from memqos.agent.recorder.records import MAGIC, Paused, Record, Who, frame
 from memqos.errors import MemqosError
 from memqos.host import durable
@@ -25,6 +26,8 @@ from memqos.host import durable
 FOLDER: Final = "/var/lib/memqos/records"
 CURRENT: Final = ".records"
 OLDER: Final = ".older"
+_MOVED: Final = 2.0
+"""Seconds by which the wall clock must have been set to be marked."""
 _RETRY: Final = 30.0
 """Seconds until a disk that was full is tried again."""
 _DAY: Final = 86_400.0
@@ -38,7 +41,7 @@ class Bounds(msgspec.Struct, frozen=True):
     containers: int = 512
     """Files in all; the longest untouched go first."""
     days: float = 7.0
-    """How long a container that is gone is remembered."""
+    """How long a removed container is remembered, in uptime of the machine."""
     waiting: int = 4 << 20
     """Bytes that may wait for the disk."""
 
@@ -64,7 +67,7 @@ class Recorder:
         folder: str = FOLDER,
         bounds: Bounds | None = None,
         *,
-        clock: Callable[[], float] = time.time,
+        clock: Clock | None = None,
     ) -> None:
         self.folder = folder
         self.bounds = bounds or Bounds()
@@ -72,13 +75,17 @@ class Recorder:
         """Why nothing is recorded at the moment."""
         self.lost = 0
         """Records that could not be kept."""
-        self._clock = clock
+        self.clock = clock or Clock()
         self._lock = threading.Lock()
         self._waiting: dict[str, _Waiting] = {}
         self._bytes = 0
         self._failed_at = self._tried_at = 0.0
         self._lost_since = 0
         self._pruned_at = float("-inf")
+        self._living: set[str] = set()
+        self._marked: dict[str, float] = {}
+        """File → the error of the wall clock in its last mark."""
+        self._ages = Ages(folder, self.clock)
 
     def note(self, who: Who, *records: Record) -> None:
         """Have records written with the next flush."""
@@ -96,14 +103,14 @@ class Recorder:
 
     def flush(self) -> None:
         """Have all that was noted on the disk, or say in `fault` why not."""
-        now = self._clock()
+        now = self.clock()
         if self.fault is not None and now - self._tried_at < _RETRY:
             return
         self._tried_at = now
         with self._lock:
             waiting, self._waiting, self._bytes = self._waiting, {}, 0
         try:
-            self._prepare(now, new=any(not self._exists(name) for name in waiting))
+            self._prepare(now, list(waiting))
             # Whoever is heard of again missed something, maybe.
             gap = self._gap(now)
             while waiting:
@@ -120,38 +127,49 @@ class Recorder:
 
         Files of the living go last.
         """
-        now = self._clock()
+        self._living = {name_of(who) for who in living}
         try:
-            self._prune({name_of(who) for who in living}, now)
-        except OSError as error:
-            self._stopped(now, self._said(error))
+            stay = self._prune(self._living)
+            if stay:
+                durable.private_folder(self.folder)
+                self._ages.keep(stay)
+        except (OSError, MemqosError) as error:
+            self._stopped(self.clock(), self._said(error))
 
-    def _prepare(self, now: float, *, new: bool) -> None:
-        if not new:
+    def _prepare(self, now: float, names: Collection[str]) -> None:
+        if all(map(self._exists, names)):
             return
         durable.private_folder(self.folder)
         if now - self._pruned_at > _RETRY:
             self._pruned_at = now
-            self._prune(set(), now)
+            self._prune(self._living.union(names))
 
     def _append(self, name: str, waiting: _Waiting, gap: bytes) -> None:
         path = os.path.join(self.folder, name)
-        head = MAGIC + frame(waiting.who)
+        error, mark = self.clock.error, frame(self.clock.mark())
+        head = MAGIC + frame(waiting.who) + mark
         half = self.bounds.bytes_each // 2
         data = gap + b"".join(_latest(waiting.frames, half - len(head) - len(gap)))
         size = _size(path + CURRENT)
-        if size and size + len(data) > half:
+        has_moved = abs(error - self._marked.get(name, float("inf"))) > _MOVED
+        front = mark if has_moved else b""
+        if size and size + len(front) + len(data) > half:
             os.replace(path + CURRENT, path + OLDER)
             size = 0
+        if not size:
+            front = head
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         handle = os.open(path + CURRENT, flags, 0o600)
         try:
-            _written(handle, data if size else head + data, size)
+            _written(handle, front + data, size)
             os.fdatasync(handle)
         finally:
             os.close(handle)
         if not size:
             _sync_folder(self.folder)
+        if front:
+            self._marked[name] = error
+        self._ages.touch(name)
         self._lost_since = 0
 
     def _gap(self, now: float) -> bytes:
@@ -190,17 +208,25 @@ class Recorder:
     def _exists(self, name: str) -> bool:
         return os.path.exists(os.path.join(self.folder, name + CURRENT))
 
-    def _prune(self, living: set[str], now: float) -> None:
-        touched: dict[str, float] = {}
+    def _prune(self, living: set[str]) -> list[str]:
+        """Those that stay."""
+        written: dict[str, float] = {}
         for name, when in files_in(self.folder):
-            touched[name] = max(when, touched.get(name, 0.0))
-        oldest_first = sorted(touched, key=lambda name: (name in living, touched[name]))
-        surplus = len(touched) - self.bounds.containers
+            written[name] = max(when, written.get(name, 0.0))
+        ages = {name: self._ages.of(name) for name in written}
+        # Files of equal age, such as all that have none yet, go by the wall clock.
+        oldest_first = sorted(ages, key=lambda name: (name in living, -ages[name], written[name]))
+        surplus = len(ages) - self.bounds.containers
+        stay: list[str] = []
         for index, name in enumerate(oldest_first):
-            is_old = name not in living and now - touched[name] > self.bounds.days * _DAY
-            if index < surplus or is_old:
-                for suffix in (CURRENT, OLDER):
-                    durable.remove(os.path.join(self.folder, name + suffix))
+            is_old = name not in living and ages[name] > self.bounds.days * _DAY
+            if index >= surplus and not is_old:
+                stay.append(name)
+                continue
+            self._marked.pop(name, None)
+            for suffix in (CURRENT, OLDER):
+                durable.remove(os.path.join(self.folder, name + suffix))
+        return stay
 
 
 def name_of(who: Who) -> str:

@@ -1,12 +1,18 @@
 """Reads what a recorder has kept, in a folder of this node or of any other."""
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
 
 import msgspec
 
 from memqos.agent.recorder.files import CURRENT, OLDER, files_in
-from memqos.agent.recorder.records import Record, Who, decode
+from memqos.agent.recorder.records import Dated, Paused, Record, Throttled, Who, decode
+
+_NOTED: Final = 1000
+"""Milliseconds by which the wall clock must have been set to be made good."""
+_CALENDAR: Final = range(-62_135_596_800_000, 253_402_300_800_000)
+"""The years 1 to 9999."""
 
 
 class Recording(msgspec.Struct, frozen=True):
@@ -19,11 +25,34 @@ class Recording(msgspec.Struct, frozen=True):
 
 def recordings(folder: str) -> Iterator[Recording]:
     """What is kept in a folder, by whatever process; files that make no sense are passed over."""
-    for name in sorted({name for name, _ in files_in(folder)}):
-        halves = (content(os.path.join(folder, name + suffix)) for suffix in (OLDER, CURRENT))
-        recording = recording_of(*halves)
-        if recording is not None:
-            yield recording
+    yield from dated(
+        recording_of(*[content(os.path.join(folder, name + suffix)) for suffix in (OLDER, CURRENT)])
+        for name in sorted({name for name, _ in files_in(folder)})
+    )
+
+
+def dated(found: Iterable[Recording | None]) -> Iterator[Recording]:
+    """Recordings of one node, all times of a boot by its wall clock as last marked in that boot."""
+    recordings = [each for each in found if each is not None]
+    marks = [mark for each in recordings for mark in each.records if isinstance(mark, Dated)]
+    booted = {mark.boot: mark.wall - mark.up for mark in sorted(marks, key=lambda each: each.up)}
+    for each in recordings:
+        yield msgspec.structs.replace(each, records=tuple(_dated(each.records, booted)))
+
+
+def _dated(records: Iterable[Record], booted: Mapping[str, int]) -> Iterator[Record]:
+    """The records by the wall clock, given when each boot was by it."""
+    late = 0
+    for record in records:
+        if isinstance(record, Dated):
+            late = booted[record.boot] - (record.at - record.up) if record.boot else 0
+            late = late if abs(late) > _NOTED else 0
+            continue
+        moved = {"at": record.at + late}
+        if isinstance(record, Throttled | Paused):
+            moved["since"] = record.since + late
+        if all(time in _CALENDAR for time in moved.values()):
+            yield msgspec.structs.replace(record, **moved) if late else record
 
 
 def latest_of(recorded: Iterable[Recording]) -> list[Recording]:
@@ -40,7 +69,7 @@ def _last(recording: Recording) -> int:
 
 
 def recording_of(older: bytes, current: bytes) -> Recording | None:
-    """What the two halves of a file say, if they say whom they are about."""
+    """What the two halves of a file say, marks of the clock included; None where not of whom."""
     halves = decode(older), decode(current)
     who = next((half.who for half in reversed(halves) if half.who is not None), None)
     if who is None:

@@ -4,7 +4,8 @@ A file starts with a line that names the format. Then come frames: a mark, the l
 its checksum, the payload in MessagePack. The first payload says whom the file is about. A frame
 that was cut off or damaged is passed over: reading goes on with the next one that is whole.
 
-Times are milliseconds since 1970, amounts are bytes, shares are thousandths of the time.
+Times are milliseconds since 1970 by a clock that nobody sets (see `clock`), amounts are bytes,
+shares are thousandths of the time.
 """
 
 import struct
@@ -173,6 +174,15 @@ class Paused(_Record, frozen=True, tag="p"):
     """Records."""
 
 
+class Dated(_Record, frozen=True, tag="d"):
+    """What the times of the records after it are: `at` was so long after a boot, and the wall clock
+    said `wall` then."""
+
+    boot: str = ""
+    up: int = 0
+    wall: int = 0
+
+
 Record = (
     Who
     | Level
@@ -186,6 +196,7 @@ Record = (
     | Pressed
     | Lived
     | Paused
+    | Dated
 )
 
 

@@ -4,13 +4,11 @@ from collections.abc import Iterator
 from typing import Final
 
 from memqos.agent.recorder.records import Counted, Evicted, Killed, Level, Lived, Pressed
-from memqos.agent.story.facts import Facts, duration, size_of
+from memqos.agent.story.facts import SAME_END, Facts, duration, size_of
 from memqos.agent.story.rules import AGAINST_EVICTION, EVICTION, against_limit, at_limit
 from memqos.draw.amounts import counted
 from memqos.findings.chapters import Chapter
 
-_NEAR: Final = 15_000
-"""Milliseconds within which a count and a report are taken for the same kill."""
 _BEFORE: Final = 600_000
 """How far back growth before a kill is looked at."""
 _MOSTLY: Final = 0.9
@@ -120,7 +118,7 @@ def counted_kills(facts: Facts) -> Iterator[Chapter]:
     """Kills of which the kernel's report was not to be had."""
     reported = [kill.at for kill in facts.of(Killed)]
     for record in facts.of(Counted):
-        if record.event != "oom_kill" or any(abs(at - record.at) <= _NEAR for at in reported):
+        if record.event != "oom_kill" or any(abs(at - record.at) <= SAME_END for at in reported):
             continue
         level = facts.level_at(record.at - 1)
         trapped = level is not None and _is_trapped(level)

@@ -17,6 +17,9 @@ from memqos.draw.scale import short_size
 _NEAR: Final = 60_000
 """Milliseconds within which the node's state is taken to be that of a moment."""
 
+SAME_END: Final = 15_000
+"""Milliseconds within which two sources report the same end of a container, or the same change."""
+
 GUARD: Final = "high/guard"
 """The rule of what the guard writes."""
 

@@ -5,9 +5,17 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from memqos.agent.story.facts import duration
+from memqos.agent.story.facts import SAME_END, duration
+from memqos.agent.story.pod_events import (
+    about,
+    add_evidence,
+    chapter_of,
+    containers_of,
+    has_place,
+    nearest,
+    plain,
+)
 from memqos.agent.story.rules import AGAINST_EVICTION, EVICTION, against_limit, at_limit
-from memqos.api.events import CONTROLLER
 from memqos.api.pod import Container
 from memqos.api.pod_past import Condition, Ended, Event, PastContainer, PastPod, milliseconds
 from memqos.api.quantity import Quantity
@@ -18,31 +26,10 @@ from memqos.draw.scale import short_size
 from memqos.errors import InputError
 from memqos.findings.chapters import Chapter, Kind, Story
 
-_NEAR: Final = 60_000
-"""Milliseconds within which the record and the cluster are taken to tell of the same."""
+_NEAR: Final[dict[Kind, int]] = {"killed": SAME_END, "evicted": 60_000}
+"""Milliseconds within which record, status and events may report the same."""
 _OOM_KILLED: Final = "OOMKilled"
 _EVICTED: Final = "Evicted"
-_KINDS: Final[dict[str, Kind]] = {
-    "MemoryProtected": "changed",
-    "ThrottleLimitSet": "changed",
-    "MemoryDrifted": "changed",
-    "MemoryContested": "changed",
-    "GuardWidened": "guarded",
-    "GuardNarrowed": "guarded",
-    _EVICTED: "evicted",
-    "Preempted": "evicted",
-    "ResizeStarted": "resized",
-    "ResizeCompleted": "resized",
-    "ResizeDeferred": "resized",
-    "ResizeInfeasible": "resized",
-    "ResizeError": "resized",
-    "BackOff": "told",
-    "Killing": "told",
-    "Unhealthy": "told",
-    "FailedScheduling": "told",
-    "ExceededGracePeriod": "told",
-}
-"""Events that have to do with memory, or with how a container ends. Those of memqos all have."""
 _RESIZES: Final = {
     "PodResizePending": "a resize waits",
     "PodResizeInProgress": "a resize is under way",
@@ -80,7 +67,8 @@ def woven(
     recorded = {story.container: story for story in stories}
     specified = {} if told.pod is None else {c.name: c for c in containers_in(told.pod.spec)}
     events = [event for event in told.events if event.involved_object.uid in told.uids(uid)]
-    named = dict.fromkeys([*recorded, *specified, *filter(None, [e.container for e in events])])
+    mentioned = [name for event in events for name in containers_of(event)]
+    named = dict.fromkeys([*recorded, *specified, *mentioned])
     if not named:
         # Of a pod that is gone there may be nothing but events about all of it.
         named = {"": None}
@@ -90,7 +78,7 @@ def woven(
             recorded.get(name) or Story(namespace, pod, name, qos, 0, 0, 0, ()),
             specified.get(name),
             told,
-            [event for event in events if event.container in (None, name)],
+            [own for event in events if (own := about(event, name)) is not None],
         )
         for name in named
     ]
@@ -104,12 +92,14 @@ def _woven(story: Story, container: Container | None, told: Told, events: list[E
         status = _statuses(told.pod).get(story.container)
         heard += _ends(status, _limit(container))
         heard += _of_pod(told.pod, events)
-    for event in events:
-        reason = event.reason or ""
-        if reason in _KINDS or event.by == CONTROLLER:
-            heard.append(_told(event))
+    for each in events:
+        event = add_evidence(chapters, each)
+        if event is None:
+            continue
+        if has_place(event):
+            heard.append(chapter_of(event))
         else:
-            others[reason] = others.get(reason, 0) + 1
+            others[event.reason or ""] = others.get(event.reason or "", 0) + 1
     for chapter in heard:
         _add(chapters, chapter)
     chapters.sort(key=lambda chapter: chapter.at)
@@ -127,19 +117,16 @@ def _woven(story: Story, container: Container | None, told: Told, events: list[E
 
 
 def _add(chapters: list[Chapter], new: Chapter) -> None:
-    """A chapter of its own, or evidence for one that tells of the same."""
-    for index, known in enumerate(chapters):
-        until = known.until or known.at
-        is_near = known.at - _NEAR <= new.at <= until + _NEAR
-        if new.kind in ("told", "resized") or new.kind != known.kind or not is_near:
-            continue
-        said = tuple(each for each in (new.what, *new.evidence) if each not in known.evidence)
-        # An eviction is told by the status and by an event in the same words.
-        if not any(each in line for line in known.evidence for each in new.evidence):
-            evidence = known.evidence + said
-            chapters[index] = msgspec.structs.replace(known, evidence=evidence)
+    """A chapter of its own, or evidence for the nearest that tells of the same."""
+    index = nearest(chapters, new.at, _NEAR.get(new.kind, -1), lambda it: it.kind == new.kind)
+    if index is None:
+        chapters.append(new)
         return
-    chapters.append(new)
+    known = chapters[index]
+    said = tuple(each for each in (new.what, *new.evidence) if each not in known.evidence)
+    # An eviction is told by the status and by an event in the same words.
+    if not any(each in line for line in known.evidence for each in new.evidence):
+        chapters[index] = msgspec.structs.replace(known, evidence=known.evidence + said)
 
 
 def _ends(status: PastContainer | None, limit: int | None) -> Iterator[Chapter]:
@@ -172,11 +159,11 @@ def _killed(ended: Ended, at: int, limit: int | None) -> Chapter:
 
 
 def _how(ended: Ended) -> str:
-    words = [_plain(ended.reason or "it ended"), f"exit code {ended.exit_code}"]
+    words = [plain(ended.reason or "it ended"), f"exit code {ended.exit_code}"]
     started, finished = milliseconds(ended.started_at), milliseconds(ended.finished_at)
     if started is not None and finished is not None and finished > started:
         words.append(f"after {duration(finished - started)}")
-    return ", ".join(words) + (f": {_plain(ended.message)}" if ended.message else "")
+    return ", ".join(words) + (f": {plain(ended.message)}" if ended.message else "")
 
 
 def _of_pod(pod: PastPod, events: Iterable[Event]) -> Iterator[Chapter]:
@@ -186,7 +173,7 @@ def _of_pod(pod: PastPod, events: Iterable[Event]) -> Iterator[Chapter]:
             _evicted_at(pod, conditions, events),
             "evicted",
             "evicted by the kubelet",
-            (_plain(pod.status.message),) if pod.status.message else (),
+            (plain(pod.status.message),) if pod.status.message else (),
             None,
             *EVICTION,
             (AGAINST_EVICTION,),
@@ -195,12 +182,12 @@ def _of_pod(pod: PastPod, events: Iterable[Event]) -> Iterator[Chapter]:
         at = milliseconds(each.last_transition_time)
         if at is None:
             continue
-        said = (_plain(each.message),) if each.message else ()
+        said = (plain(each.message),) if each.message else ()
         if each.type in _RESIZES:
-            reason = f": {_plain(each.reason)}" if each.reason else ""
+            reason = f": {plain(each.reason)}" if each.reason else ""
             yield Chapter(at, "resized", f"{_RESIZES[each.type]}{reason}", said)
         elif each.type == "DisruptionTarget" and pod.status.reason != _EVICTED:
-            why = _plain(each.reason or "nobody says why")
+            why = plain(each.reason or "nobody says why")
             yield Chapter(at, "evicted", f"chosen to make room: {why}", said)
 
 
@@ -211,16 +198,6 @@ def _evicted_at(pod: PastPod, conditions: Iterable[Condition], events: Iterable[
     return next((at for at in known if at is not None), 0)
 
 
-def _told(event: Event) -> Chapter:
-    reason, at = event.reason or "", event.at or 0
-    by = "memqos" if event.by == CONTROLLER else _plain(event.by)
-    often = "" if event.times < 2 else f" ({counted(event.times, 'time')})"
-    said = f": {_plain(event.message)}" if event.message else ""
-    what = f"event {_plain(reason)} of {by}{often}{said}"
-    kind = _KINDS.get(reason, "told")
-    return Chapter(at, kind, what, until=event.until)
-
-
 def _notes(pod: PastPod | None, container: str, others: dict[str, int]) -> Iterator[str]:
     if pod is None:
         yield "the cluster has no such pod any more, or does not show it"
@@ -229,10 +206,10 @@ def _notes(pod: PastPod | None, container: str, others: dict[str, int]) -> Itera
         yield f"{counted(status.restart_count, 'restart')}, as the kubelet counts them"
     waiting = None if status is None or status.state is None else status.state.waiting
     if waiting is not None and waiting.reason not in (None, "ContainerCreating", "PodInitializing"):
-        said = f": {_plain(waiting.message)}" if waiting.message else ""
-        yield f"it does not run now: {_plain(waiting.reason or '')}{said}"
+        said = f": {plain(waiting.message)}" if waiting.message else ""
+        yield f"it does not run now: {plain(waiting.reason or '')}{said}"
     if others:
-        names = ", ".join(sorted(map(_plain, others)))
+        names = ", ".join(sorted(map(plain, others)))
         yield f"{counted(sum(others.values()), 'other event')}: {names}"
 
 
@@ -253,8 +230,3 @@ def _limit(container: Container | None) -> int | None:
         return None if stated is None else Quantity.parse(stated).value
     except InputError:
         return None
-
-
-def _plain(text: str | None) -> str:
-    """One line, without what a terminal would obey."""
-    return "".join(each if each.isprintable() else " " for each in text or "").strip()

@@ -15,6 +15,7 @@ from memqos.agent.recorder.reading import Recording, latest_of
 from memqos.agent.recorder.recording import Reading, level_of, reading_of
 from memqos.agent.recorder.records import Counted, Evicted, Killed, Record, Who
 from memqos.agent.story import story_of
+from memqos.agent.story.facts import SAME_END
 from memqos.api.kernel.stall import stall_of
 from memqos.api.pod import ContainerStatus, Pod
 from memqos.api.shape import containers_of
@@ -25,8 +26,6 @@ from memqos.findings.chapters import Chapter, Story
 from memqos.plan.names import CgroupNames
 from memqos.plan.owners import Owners
 
-_SAME: Final = 60_000
-"""Milliseconds within which a status and a record tell of the same end."""
 _ONE_LOOK: Final = "a snapshot is one look: memqos agent records what happens in between"
 
 
@@ -129,7 +128,7 @@ def _is_known(told: Record, records: Iterable[Record]) -> bool:
     if isinstance(told, Evicted):
         return any(isinstance(each, Evicted) for each in records)
     return any(
-        abs(each.at - told.at) <= _SAME
+        abs(each.at - told.at) <= SAME_END
         for each in records
         if isinstance(each, Killed) or (isinstance(each, Counted) and each.event == "oom_kill")
     )

@@ -79,14 +79,16 @@ class EventPoster:
         if self._thread.is_alive():
             self._thread.join(_STOP_SECONDS)
 
-    def tell(self, happening: Happening) -> None:
-        """Something happened. Never waits, and never fails."""
+    def tell(self, happening: Happening, ago: float = 0.0) -> None:
+        """Something happened, so many seconds ago. Never waits, and never fails."""
         with self._turn:
             if time.monotonic() < self._quiet.get(happening.namespace, 0.0):
                 self._book.dropped += 1
                 return
-            told = self._book.decide(happening, time.time())
+            now = time.time()
+            told = self._book.decide(happening, now)
             if told is not None:
+                told = msgspec.structs.replace(told, at=now - ago)
                 if len(self._waiting) >= WAITING:
                     self._drop(self._waiting.popleft())
                 self._waiting.append(told)
@@ -144,7 +146,8 @@ class EventPoster:
                     self._turn.wait(self._of_node.next_in)
 
     def _send(self, told: Create | Refresh) -> None:
-        at = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+        happened = datetime.fromtimestamp(told.at, UTC)
+        at = happened.isoformat(timespec="microseconds").replace("+00:00", "Z")
         if isinstance(told, Create):
             body = msgspec.json.encode(event_of(told, self._instance, at))
             self._server.send("POST", _request("create", told), body, "application/json")

@@ -1,0 +1,70 @@
+"""How long ago files were written to, in time that the machine has run: nobody can set that."""
+
+import os
+from collections.abc import Collection
+from typing import Final
+
+import msgspec
+
+from memqos.agent.recorder.clock import Clock
+from memqos.host import durable
+
+_FILE: Final = "ages"
+_LONGEST: Final = 1 << 20
+
+
+class _Kept(msgspec.Struct, frozen=True):
+    """What is remembered from one recorder to the next. Times are seconds."""
+
+    boot: str = ""
+    up: float = 0.0
+    """Since the boot, when this was kept."""
+    elapsed: float = 0.0
+    """In all boots, likewise."""
+    touched: dict[str, float] = {}
+    """Name → elapsed when it was last written to."""
+
+
+class Ages:
+    """The ages of the files in a folder; one that nothing is known of is new."""
+
+    def __init__(self, folder: str, clock: Clock) -> None:
+        self._path = os.path.join(folder, _FILE)
+        self._clock = clock
+        kept = _kept_in(self._path)
+        self._touched = dict(kept.touched)
+        self._elapsed_before = kept.elapsed
+        # Of another boot's end nothing is known, but this one has followed it.
+        self._up_before = 0.0
+        if not clock.boot:
+            self._up_before = clock.up()
+        elif clock.boot == kept.boot:
+            self._up_before = kept.up
+
+    @property
+    def _elapsed(self) -> float:
+        return self._elapsed_before + max(0.0, self._clock.up() - self._up_before)
+
+    def touch(self, name: str) -> None:
+        """It is written to now."""
+        self._touched[name] = self._elapsed
+
+    def of(self, name: str) -> float:
+        """Seconds since it was last written to, or heard of."""
+        return self._elapsed - self._touched.setdefault(name, self._elapsed)
+
+    def keep(self, names: Collection[str]) -> None:
+        """Keep the ages of these alone for the next recorder."""
+        self._touched = {name: self._touched[name] for name in names if name in self._touched}
+        kept = _Kept(self._clock.boot, self._clock.up(), self._elapsed, self._touched)
+        durable.replace(self._path, msgspec.json.encode(kept))
+
+
+def _kept_in(path: str) -> _Kept:
+    """What was kept; nothing where that is missing or makes no sense."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        with open(handle, "rb") as file:
+            return msgspec.json.decode(file.read(_LONGEST), type=_Kept)
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        return _Kept()

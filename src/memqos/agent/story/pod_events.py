@@ -1,0 +1,132 @@
+"""Events about a pod in the story of its containers: whom each is about, and where it belongs."""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from memqos.agent.story.facts import SAME_END
+from memqos.api.events import BETWEEN, CONTROLLER, Clause, clauses
+from memqos.api.pod_past import Event
+from memqos.draw.amounts import counted
+from memqos.draw.story import moment
+from memqos.findings.chapters import Chapter, Kind
+
+_KINDS: Final[dict[str, Kind]] = {
+    "MemoryProtected": "changed",
+    "ThrottleLimitSet": "changed",
+    "MemoryDrifted": "changed",
+    "MemoryContested": "changed",
+    "GuardWidened": "guarded",
+    "GuardNarrowed": "guarded",
+    "Evicted": "evicted",
+    "Preempted": "evicted",
+    "ResizeStarted": "resized",
+    "ResizeCompleted": "resized",
+    "ResizeDeferred": "resized",
+    "ResizeInfeasible": "resized",
+    "ResizeError": "resized",
+    "BackOff": "told",
+    "Killing": "told",
+    "Unhealthy": "told",
+    "FailedScheduling": "told",
+    "ExceededGracePeriod": "told",
+}
+"""Events that have to do with memory, or with how a container ends. Those of memqos all have."""
+
+
+def containers_of(event: Event) -> Iterator[str]:
+    """The containers that an event is about."""
+    yield from filter(None, [clause.container for clause in _clauses(event)])
+
+
+def _clauses(event: Event) -> tuple[Clause, ...]:
+    message = event.message or ""
+    if event.by == CONTROLLER and event.container is None:
+        return clauses(event.reason or "", message)
+    return (Clause(message, event.container),)
+
+
+def about(event: Event, container: str) -> Event | None:
+    """What of an event is about a container or all of its pod; None where nothing is."""
+    said = _clauses(event)
+    return _of_clauses(event, [each for each in said if each.container in (None, container)], said)
+
+
+def _of_clauses(event: Event, some: Sequence[Clause], said: Sequence[Clause]) -> Event | None:
+    """An event that says no more than some of its clauses; None without any."""
+    if len(some) in (0, len(said)):
+        return event if some else None
+    message = BETWEEN.join(clause.says for clause in some)
+    return msgspec.structs.replace(event, message=message)
+
+
+def has_place(event: Event) -> bool:
+    """Whether an event belongs in a story: it is memqos's, or about memory or an end."""
+    return event.reason in _KINDS or event.by == CONTROLLER
+
+
+def chapter_of(event: Event) -> Chapter:
+    """An event on its own."""
+    reason, at = event.reason or "", event.at or 0
+    by = "memqos" if event.by == CONTROLLER else plain(event.by)
+    often = "" if event.times < 2 else f" ({counted(event.times, 'time')}{_until(event)})"
+    said = f": {plain(event.message)}" if event.message else ""
+    what = f"event {plain(reason)} of {by}{often}{said}"
+    kind = _KINDS.get(reason, "told")
+    return Chapter(at, kind, what, until=event.until)
+
+
+def _until(event: Event) -> str:
+    if event.at is None or event.until is None:
+        return ""
+    (day, _), (last, time) = moment(event.at).split(), moment(event.until).split()
+    return f", last at {time}" if day == last else f", last at {last} {time}"
+
+
+def add_evidence(chapters: list[Chapter], event: Event) -> Event | None:
+    """Add what an event says where it is recorded as well; the rest of it, if anything is left.
+
+    An event that happened more than once says of none of these times which it was.
+    """
+    if event.by != CONTROLLER or event.times > 1 or event.at is None:
+        return event
+    said, rest = _clauses(event), list[Clause]()
+    for clause in said:
+        index = nearest(chapters, event.at, SAME_END, partial(_says, clause, event.reason or ""))
+        if index is None:
+            rest.append(clause)
+            continue
+        known = chapters[index]
+        line = chapter_of(msgspec.structs.replace(event, message=clause.says)).what
+        chapters[index] = msgspec.structs.replace(known, evidence=(*known.evidence, line))
+    return _of_clauses(event, rest, said)
+
+
+def _says(clause: Clause, reason: str, chapter: Chapter) -> bool:
+    """Whether a chapter of the record tells of the same value, or of the same step of the guard."""
+    what = chapter.what
+    if _KINDS.get(reason) == "changed":
+        set_by_memqos = what.startswith(f"memqos set {clause.file}: ")
+        return bool(clause.value) and set_by_memqos and what.endswith(f" → {clause.value}")
+    word = reason.removeprefix("Guard").lower()
+    return what.startswith(f"the guard {word} {clause.file} ")
+
+
+def nearest(
+    chapters: Sequence[Chapter], at: int, most: int, fits: Callable[[Chapter], bool]
+) -> int | None:
+    """Where the chapter is that fits and is nearest in time, no further than so many ms."""
+    near = [
+        (max(0, each.at - at, at - (each.until or each.at)), index)
+        for index, each in enumerate(chapters)
+        if fits(each)
+    ]
+    distance, index = min(near, default=(most + 1, 0))
+    return index if distance <= most else None
+
+
+def plain(text: str | None) -> str:
+    """One line, without what a terminal would obey."""
+    return "".join(each if each.isprintable() else " " for each in text or "").strip()
