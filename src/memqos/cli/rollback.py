@@ -26,6 +26,7 @@ from memqos.cli.owners import owner_options
 from memqos.cli.roots import cgroup_root_option
 from memqos.converge.journal import Reading, read, writing
 from memqos.converge.rollback import Found, RolledBack, State, rollback, survey
+from memqos.draw.amounts import counted
 from memqos.draw.table import table
 
 _STATES: Final[dict[State, str]] = {
@@ -85,13 +86,19 @@ def command(
 def _list(reading: Reading, writer: Hand, output: Form) -> int:
     found = list(survey(reading.debts.values(), writer.fs))
     notes = _notes(reading)
+    owners = [
+        {"path": path, "owner": holding.owner, "name": holding.name, "files": list(holding.values)}
+        for (path, _), holding in reading.held.items()
+    ]
     if output != "table":
-        emit({"values": _found_data(found), "notes": notes}, output)
+        emit({"values": _found_data(found), "owners": owners, "notes": notes}, output)
     else:
         rows = [[each.state, *_row(each)] for each in found if each.state in ("ours", "conflict")]
         if rows:
             print("\n".join(table([["", "file", "before", "ours", "now"], *rows], left=2)) + "\n")
         print(_summary(found) or "nothing to put back")
+        if owners:
+            print(f"and what systemd and the runtime kept of {counted(len(owners), 'cgroup')}")
     left = any(each.state in ("ours", "conflict", "unreadable") for each in found)
     return _worst(reading, LEFT if left else FINE)
 
@@ -106,7 +113,7 @@ def _tell(reading: Reading, done: RolledBack, output: Form) -> int:
         complain(f"note: {notes[-1]}")
     if output != "table":
         data = {"results": results_data(done.results), "values": _found_data(done.rest)}
-        emit({**data, "notes": notes}, output)
+        emit({**data, "released": list(done.released), "notes": notes}, output)
     else:
         _print(done)
     left = bool(done.unreleased) or any(
@@ -127,8 +134,10 @@ def _print(done: RolledBack) -> None:
             complain(f"unreadable: {debt.path}/{debt.file} – run as root")
     if done.results:
         print_results(done.results, "put back")
+    if done.released:
+        print(f"{len(done.released)} put back in what systemd and the runtime keep")
     rest = _summary(done.rest)
-    if rest or not done.results:
+    if rest or not (done.results or done.released):
         print(rest or "nothing to put back")
 
 

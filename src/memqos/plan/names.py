@@ -31,6 +31,7 @@ _INNER = "/container"
 _POD_UID = re.compile(r"[A-Za-z0-9-]+")
 _CONTAINER_ID = re.compile(r"[A-Za-z0-9]+")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_UNIT = re.compile(r"[A-Za-z0-9:_.@\\-]+\.(?:slice|scope|service)")
 _LONGEST_NAME = 255  # bytes; NAME_MAX, and systemd's unit names end there too
 
 _CONTAINER_FORMS: dict[Driver, dict[Runtime, tuple[str, str]]] = {
@@ -178,6 +179,20 @@ def inner(container: str) -> str:
 def outer(path: str) -> str:
     """The scope around a cgroup that crun made; any other cgroup is its own."""
     return path.removesuffix(_INNER) if path.endswith(f".scope{_INNER}") else path
+
+
+def unit_of(path: str) -> str | None:
+    """The unit of systemd whose cgroup this is, told by its place; None where it is no unit's.
+
+    Slices are in those that their names spell out, and scopes and services are in slices. A cgroup
+    that is only named like a unit, as a container may make one, is in neither.
+    """
+    *above, name = path.split("/")[1:]
+    slices = [*above, name] if name.endswith(_SLICE) else above
+    stem = slices[-1].removesuffix(_SLICE).split("-") if slices else []
+    spelt = ["-".join(stem[: depth + 1]) + _SLICE for depth in range(len(stem))]
+    is_unit = _UNIT.fullmatch(name) is not None and len(name) <= _LONGEST_NAME
+    return name if is_unit and slices == spelt else None
 
 
 class ContainerName(NamedTuple):
