@@ -96,7 +96,7 @@ def _list(reading: Reading, writer: Hand, output: Form) -> int:
         rows = [[each.state, *_row(each)] for each in found if each.state in ("ours", "conflict")]
         if rows:
             print("\n".join(table([["", "file", "before", "ours", "now"], *rows], left=2)) + "\n")
-        print(_summary(found) or "nothing to put back")
+        print(_summary(found) or _nothing(reading))
         if owners:
             print(f"and what systemd and the runtime kept of {counted(len(owners), 'cgroup')}")
     left = any(each.state in ("ours", "conflict", "unreadable") for each in found)
@@ -115,14 +115,14 @@ def _tell(reading: Reading, done: RolledBack, output: Form) -> int:
         data = {"results": results_data(done.results), "values": _found_data(done.rest)}
         emit({**data, "released": list(done.released), "notes": notes}, output)
     else:
-        _print(done)
+        _print(reading, done)
     left = bool(done.unreleased) or any(
         each.state in ("conflict", "unreadable") for each in done.rest
     )
     return _worst(reading, exit_code(done.results) or (LEFT if left else FINE))
 
 
-def _print(done: RolledBack) -> None:
+def _print(reading: Reading, done: RolledBack) -> None:
     for each in done.rest:
         debt = each.debt
         if each.state == "conflict":
@@ -138,7 +138,12 @@ def _print(done: RolledBack) -> None:
         print(f"{len(done.released)} put back in what systemd and the runtime keep")
     rest = _summary(done.rest)
     if rest or not (done.results or done.released):
-        print(rest or "nothing to put back")
+        print(rest or _nothing(reading))
+
+
+def _nothing(reading: Reading) -> str:
+    where = "" if reading.damage is None else " in the part of the journal that can be read"
+    return f"nothing to put back{where}"
 
 
 def _notes(reading: Reading) -> list[str]:

@@ -104,7 +104,8 @@ class Damage(msgspec.Struct, frozen=True):
     record: int
     """Counted from 1."""
     torn: bool
-    """Whether only its end is missing, as when the writer was killed: nothing is lost then."""
+    """Whether only its end is missing. A killed writer had not acted on that; nobody can tell
+    whether it was one, or whether the file was cut short afterwards."""
 
 
 class Decoded(msgspec.Struct, frozen=True):
