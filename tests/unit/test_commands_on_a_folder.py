@@ -92,6 +92,43 @@ def test_a_plan_of_a_relative_root_is_a_plan_of_that_folder(node: Folder) -> Non
     assert node.apply_saved(plan).code == 0
 
 
+class TestAFileOfOut:
+    """In a folder where others may have put files before, such as /tmp."""
+
+    def save(self, node: Folder, command: str, file: Path) -> Done:
+        if command == "plan":
+            return node.plan("--out", str(file))
+        return memqos("snapshot", "--out", str(file), *node.root, *node.terms[:2])
+
+    @pytest.mark.parametrize("command", ["plan", "snapshot"])
+    def test_is_nobody_else_s_whatever_was_there_before(self, node: Folder, command: str) -> None:
+        folder = node.folder / "tmp"
+        folder.mkdir()
+        theirs, file = folder / "theirs", folder / "out.json"
+        theirs.write_text("theirs")
+        file.symlink_to(theirs)
+        os.link(theirs, folder / "out.json.new")
+        assert self.save(node, command, file).code in (0, 2)
+        assert theirs.read_text() == "theirs"
+        assert not file.is_symlink()
+        assert json.loads(file.read_text())
+        assert file.stat().st_mode & 0o777 == 0o600
+        assert len(os.listdir(folder)) == 3
+
+    @pytest.mark.parametrize("command", ["plan", "snapshot"])
+    def test_is_not_put_in_the_place_of_a_device(self, node: Folder, command: str) -> None:
+        pipe = node.folder / "pipe"
+        os.mkfifo(pipe)
+        done = self.save(node, command, pipe)
+        assert (done.code, "this is not a plain file" in done.err) == (1, True)
+        assert pipe.is_fifo()
+
+    def test_has_a_name_as_long_as_the_file_system_takes(self, node: Folder) -> None:
+        file = node.folder / ("a" * 250 + ".json")
+        assert node.plan("--out", str(file)).code == 2
+        assert node.apply_saved(file).code == 0
+
+
 @pytest.mark.parametrize("command", ["plan", "doctor"])
 def test_a_folder_that_is_not_there_is_told(command: str, tmp_path: Path) -> None:
     done = memqos(command, "--cgroup-root", str(tmp_path / "none"))

@@ -134,10 +134,10 @@ def journal_notes(reading: Reading) -> Iterator[str]:
     damage = reading.damage
     if damage is not None and damage.torn:
         yield (
-            f"the journal ends within its record {damage.record}, as when its writer is killed: only "
-            "what stands before that can be put back. A writer that was killed had not acted on the "
-            "rest; if the file was cut short in another way, values are left: memqos plan shows "
-            "what differs"
+            f"the journal ends within its record {damage.record}, as when its writer is killed: "
+            "only what stands before that can be put back. A writer that was killed had not acted "
+            "on the rest; if the file was cut short in another way, values are left: memqos plan "
+            "shows what differs"
         )
     elif damage is not None:
         yield (

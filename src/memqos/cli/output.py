@@ -1,11 +1,14 @@
 """What commands print: the option that asks for a form, and plain data as JSON or YAML."""
 
+import os
 import sys
 from collections.abc import Callable
 from typing import Any, Literal, TypeVar
 
 import click
 import msgspec
+
+from memqos.errors import InputError
 
 F = TypeVar("F", bound=Callable[..., Any])
 Form = Literal["table", "json", "yaml"]
@@ -38,6 +41,27 @@ def emit(data: Any, form: Literal["json", "yaml"]) -> None:
             allow_unicode=True,
             default_flow_style=False,
         )
+
+
+def check_out(file: str | None) -> None:
+    """Refuse a file of --out that cannot be replaced, before there is anything to write to it."""
+    if file is not None and os.path.exists(file) and not os.path.isfile(file):
+        raise InputError("this is not a plain file", file=file, hint="give another name with --out")
+
+
+def write_out(file: str, data: bytes) -> None:
+    """Write a file of --out: all of it or nothing, readable to its owner alone."""
+    from memqos.host.durable import replace
+
+    check_out(file)
+    try:
+        replace(file, data)
+    except OSError as error:
+        raise InputError(
+            f"it cannot be written: {(error.strerror or str(error)).lower()}",
+            file=file,
+            hint="give another place with --out",
+        ) from None
 
 
 def complain(error: object) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 import msgspec
 
-from memqos.cli.output import Form, complain, emit, output_option
+from memqos.cli.output import Form, check_out, complain, emit, output_option, write_out
 from memqos.cli.owners import owner_options, route_lines, with_route
 from memqos.cli.pod_sources import source_given, source_options
 from memqos.cli.releases import gates_of, release_options
@@ -82,6 +82,7 @@ def command(
     """
     if snapshot is not None and out is not None:
         raise click.UsageError("a plan of a snapshot cannot be applied, so it is not saved")
+    check_out(out)
     if out is not None:
         insist_on_pods(options)
     asked = wanted(**options)
@@ -183,14 +184,10 @@ def save(file: str, plan: NodePlan, observation: Observation, root: str) -> None
     """Write the plan to a file."""
     from memqos.converge.saved import encode, saved_plan
     from memqos.converge.steps import steps_of
-    from memqos.host.durable import replace
 
     steps = steps_of(plan.comparison.changes, observation.identities)
     saved = saved_plan(steps, observation.machine.boot_id or "", root, own_version())
-    try:
-        replace(file, encode(saved))
-    except OSError as error:
-        raise InputError(f"the plan could not be saved: {error.strerror}", file=file) from None
+    write_out(file, encode(saved))
 
 
 def _router(root: str, cri_socket: str | None, *, direct: bool) -> "Router":

@@ -10,15 +10,13 @@ import click
 
 from memqos.agent.recorder.carried import with_records
 from memqos.agent.recorder.files import FOLDER
-from memqos.api.snapshot import Snapshot
-from memqos.cli.output import complain
+from memqos.cli.output import check_out, complain, write_out
 from memqos.cli.pod_sources import source_given, source_options
 from memqos.cli.roots import cgroup_root_option
 from memqos.converge.observing import configuration_in
 from memqos.converge.snapshots import take, written
 from memqos.converge.sources import KubeletPods
 from memqos.errors import InputError
-from memqos.host.durable import replace
 from memqos.host.kubelet import READ_ONLY, KubeletEndpoint
 from memqos.host.machine import Roots
 
@@ -47,8 +45,7 @@ def command(**options: Any) -> int:
       --token-file token --ca-file /etc/kubernetes/pki/ca.crt
     """
     file = options["out"]
-    if file is not None and os.path.exists(file) and not os.path.isfile(file):
-        raise InputError("this is not a plain file", file=file, hint="give another name")
+    check_out(file)
     source = source_given(options)
     with _progress() as step:
         snapshot = take(
@@ -67,7 +64,10 @@ def command(**options: Any) -> int:
     if file is None:
         sys.stdout.buffer.write(written(snapshot))
     else:
-        _write(file, snapshot)
+        data = written(snapshot)
+        write_out(file, data)
+        pods, cgroups = len(snapshot.running), len(snapshot.cgroups)
+        print(f"{file}: {pods} pods and {cgroups} cgroups in {len(data) >> 10} KiB")
     return 0
 
 
@@ -75,20 +75,6 @@ def _folder(given: str | None) -> str:
     if given is not None and not os.path.isdir(given):
         raise InputError("there are no records here", file=given, hint="memqos agent keeps them")
     return given or FOLDER
-
-
-def _write(file: str, snapshot: Snapshot) -> None:
-    data = written(snapshot)
-    try:
-        replace(file, data)
-    except OSError as error:
-        raise InputError(
-            f"it cannot be written: {(error.strerror or str(error)).lower()}",
-            file=file,
-            hint="give another place with --out",
-        ) from None
-    pods, cgroups = len(snapshot.running), len(snapshot.cgroups)
-    print(f"{file}: {pods} pods and {cgroups} cgroups in {len(data) >> 10} KiB")
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 import errno
 import os
-import secrets
 import stat
 from contextlib import suppress
 from typing import Final
@@ -53,7 +52,7 @@ def replace(path: str, data: bytes, mode: int = 0o600, folder: int | None = None
     nobody can foresee, and so have put something else there. With `folder`, an open one, the path
     is a name in it.
     """
-    fresh = os.path.join(os.path.dirname(path), f"{_UNFINISHED}{secrets.token_hex(8)}")
+    fresh = os.path.join(os.path.dirname(path), f"{_UNFINISHED}{os.urandom(8).hex()}")
     handle = os.open(fresh, _FRESH, mode, dir_fd=folder)
     try:
         try:
