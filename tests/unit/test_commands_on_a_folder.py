@@ -129,6 +129,45 @@ class TestAFileOfOut:
         assert node.apply_saved(file).code == 0
 
 
+class TestAFolderOfPodsWithABrokenManifest:
+    @pytest.fixture(autouse=True)
+    def broken(self, node: Folder) -> None:
+        pods = node.folder / "pods"
+        pods.mkdir()
+        (node.folder / "pods.json").rename(pods / "all.json")
+        (pods / "broken.yaml").write_text("kind: [")
+        node.terms = ("--pods", str(pods), *node.terms[2:])
+
+    fault: Final = "broken.yaml:2:1: "
+
+    def test_is_planned_for_the_others_and_is_an_error(self, node: Folder) -> None:
+        done = node.plan()
+        assert done.code == 1
+        assert " to set" in done.out
+        assert self.fault in done.err
+        data = node.plan("-o", "json").data
+        assert (len(data["faults"]), data["converged"]) == (1, False)
+        assert data["changes"]
+
+    def test_is_not_applied_nor_saved(self, node: Folder) -> None:
+        before = node.contents()
+        file = node.folder / "plan.json"
+        for done in (node.apply(), node.plan("--out", str(file))):
+            assert (done.code, done.out) == (1, "")
+            assert self.fault in done.err
+            assert "some pods could not be read, so there is no plan to be applied" in done.err
+        assert node.contents() == before
+        assert not file.exists()
+
+    def test_is_diagnosed_and_kept_in_a_snapshot_without_it(self, node: Folder) -> None:
+        done = memqos("doctor", "--seconds", "0.1", *node.root, *node.terms)
+        assert (done.code, self.fault in done.err) == (1, True)
+        done = memqos("snapshot", *node.root, *node.terms[:2])
+        assert (done.code, self.fault in done.err) == (1, True)
+        assert len(done.data["pods"]["items"]) == 12
+        assert any("no pod can be read here" in note for note in done.data["notes"])
+
+
 @pytest.mark.parametrize("command", ["plan", "doctor"])
 def test_a_folder_that_is_not_there_is_told(command: str, tmp_path: Path) -> None:
     done = memqos(command, "--cgroup-root", str(tmp_path / "none"))

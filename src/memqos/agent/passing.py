@@ -1,7 +1,7 @@
 """One pass of an agent: ask, look, judge, write, take in. It may block, and runs off the loop."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from memqos.agent.core.desires import Desires
@@ -11,6 +11,7 @@ from memqos.agent.hand import Hand
 from memqos.agent.pod_source import silence_of
 from memqos.agent.tally import Tally
 from memqos.converge.planning import Ground
+from memqos.converge.sources import faults_of
 from memqos.errors import MemqosError
 
 
@@ -55,8 +56,11 @@ def run_pass(
         # Before anything else: what the cluster says of the node comes with its pods.
         try:
             pods = hand.pods()
+            faults: Sequence[MemqosError] = faults_of(hand.source)
         except MemqosError as error:
-            core.tally.fail("source", error)
+            faults = [error]
+        for fault in faults:
+            core.tally.fail("source", fault)
             complete = False
     if due.whole:
         for missed in (hand.seek_owners(), silence_of(hand.source)):

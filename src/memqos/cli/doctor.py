@@ -19,6 +19,7 @@ from memqos.findings.node import judge
 from memqos.host.tree import read_tree
 from memqos.plan.names import cgroup_names
 
+ERROR = 1
 FINDINGS = 2
 
 _GIVEN = ("kubelet", "release", "gates", "pods", "numa", "state")
@@ -67,9 +68,14 @@ def command(
         data = {
             "node": observation.origin,
             "findings": findings_data(findings),
-            "notes": list(observation.notes),
+            "notes": [*observation.faults, *observation.notes],
         }
         emit(data, output)
+    for fault in observation.faults:
+        complain(fault)
+    if observation.faults:
+        complain("some pods could not be read, so this is not all – see above")
+        return ERROR
     return FINDINGS if any(finding.severity != "info" for finding in findings) else 0
 
 

@@ -100,6 +100,9 @@ def command(
         emit(_data(plan, router), output)
     if plan.unread:
         complain("some cgroups could not be read, so this is not all – run as root")
+    if plan.faults:
+        complain("some pods could not be read, so this is not all – see above")
+    if not plan.is_whole:
         return ERROR
     return CHANGES_PENDING if plan.comparison.changes else 0
 
@@ -112,6 +115,12 @@ def insist_on_pods(options: Mapping[str, Any]) -> None:
 
 def insist_on_all(plan: NodePlan) -> None:
     """What could be seen in part only is not written."""
+    for fault in plan.faults:
+        complain(fault)
+    if plan.faults:
+        raise InputError(
+            "some pods could not be read, so there is no plan to be applied", hint="see above"
+        )
     if plan.unread:
         raise InputError(
             f"{plan.unread[0]} cannot be read, so there is no plan to be applied",
@@ -208,12 +217,12 @@ def caveats_of(plan: NodePlan) -> list[str]:
 
 def _print(plan: NodePlan, router: "Router | None", *, why: bool) -> None:
     print(terms_line(plan.terms))
-    for line in caveats_of(plan):
+    for line in (*plan.faults, *caveats_of(plan)):
         complain(line)
     lines = changes_text(plan.comparison, plan.protections, why=why)
     if lines:
         print("\n" + "\n".join(lines))
-    if plan.comparison.changes or not plan.unread:
+    if plan.comparison.changes or plan.is_whole:
         print("\n" + summary(plan.comparison))
     for line in route_lines(plan.comparison.changes, router) if router is not None else ():
         print(line)
@@ -228,7 +237,7 @@ def _data(plan: NodePlan, router: "Router | None") -> dict[str, Any]:
         "release": str(plan.terms.release),
         "policy": plan.terms.policy,
         "factor": plan.terms.factor,
-        "converged": not plan.comparison.changes and not plan.unread,
+        "converged": not plan.comparison.changes and plan.is_whole,
         "changes": changes,
         "foreign": changes_data(plan.comparison.foreign, {}),
         "missing": [cgroup.path for cgroup in plan.comparison.missing],
@@ -239,5 +248,6 @@ def _data(plan: NodePlan, router: "Router | None") -> dict[str, Any]:
         "unaligned": list(plan.unaligned),
         "unknown": list(plan.comparison.nobodys),
         "unread": list(plan.unread),
+        "faults": list(plan.faults),
         "notes": list(plan.notes),
     }

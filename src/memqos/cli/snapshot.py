@@ -15,7 +15,7 @@ from memqos.cli.pod_sources import source_given, source_options
 from memqos.cli.roots import cgroup_root_option
 from memqos.converge.observing import configuration_in
 from memqos.converge.snapshots import take, written
-from memqos.converge.sources import KubeletPods
+from memqos.converge.sources import KubeletPods, faults_of
 from memqos.errors import InputError
 from memqos.host.kubelet import READ_ONLY, KubeletEndpoint
 from memqos.host.machine import Roots
@@ -62,13 +62,16 @@ def command(**options: Any) -> int:
     for note in snapshot.notes:
         complain(f"note: {note}")
     if file is None:
-        sys.stdout.buffer.write(written(snapshot))
+        print(written(snapshot).decode(), end="")
     else:
         data = written(snapshot)
         write_out(file, data)
         pods, cgroups = len(snapshot.running), len(snapshot.cgroups)
         print(f"{file}: {pods} pods and {cgroups} cgroups in {len(data) >> 10} KiB")
-    return 0
+    faults = faults_of(source)
+    for fault in faults:
+        complain(fault)
+    return 1 if faults else 0
 
 
 def _folder(given: str | None) -> str:

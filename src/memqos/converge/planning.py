@@ -72,6 +72,13 @@ class NodePlan(msgspec.Struct, frozen=True):
     """Pods whose pod-level resources the Memory Manager ignores."""
     unread: tuple[str, ...] = ()
     """What could not be read of the cgroups that are planned: they may differ all the same."""
+    faults: tuple[str, ...] = ()
+    """Files of pods that could not be read: those pods are not planned."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing is missing from it that should be there."""
+        return not self.unread and not self.faults
 
 
 class Ground(msgspec.Struct, frozen=True):
@@ -111,6 +118,7 @@ def plan_of(observation: "Observation", wanted: Wanted) -> NodePlan:
         tuple(notes),
         _unaligned(observation, tree, wanted.numa, ground.config, terms.release),
         tuple(what for what in observation.refused if _is_about(what, ground.names.kubepods)),
+        observation.faults,
     )
 
 
