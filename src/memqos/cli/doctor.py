@@ -8,7 +8,7 @@ import click
 from memqos.api.kubelet import Driver
 from memqos.api.manifests.documents import read
 from memqos.cli.amounts import Seconds
-from memqos.cli.output import Form, complain, emit, output_option
+from memqos.cli.output import Form, complain, emit, output_option, print_lines
 from memqos.cli.plan import node_options, observed, of_snapshot, wanted
 from memqos.converge.observing import Observation
 from memqos.converge.planning import FILES, plan_of
@@ -63,7 +63,7 @@ def command(
     if output == "table":
         for note in observation.notes:
             complain(f"note: {note}")
-        print("\n".join(findings_text(findings)))
+        print_lines(findings_text(findings))
     else:
         data = {
             "node": observation.origin,

@@ -9,6 +9,7 @@ import click
 
 from memqos.cli.amounts import Seconds
 from memqos.cli.output import complain, output_option
+from memqos.cli.streams import show_status
 from memqos.converge.apply import Progress, quiet
 from memqos.converge.direct import TIMEOUT
 from memqos.converge.journal import FOLDER, Reading, hierarchy_of
@@ -155,13 +156,11 @@ def progress() -> Progress:
 def end_progress() -> None:
     """Take the moving line away."""
     if sys.stderr.isatty():
-        sys.stderr.write("\r\033[K")
-        sys.stderr.flush()
+        show_status("")
 
 
 def _show(done: int, of: int, change: Change) -> None:
-    sys.stderr.write(f"\r\033[K{done + 1}/{of} {change.path}/{change.file}"[:120])
-    sys.stderr.flush()
+    show_status(f"{done + 1}/{of} {change.path}/{change.file}")
 
 
 def _line(result: Result) -> str:

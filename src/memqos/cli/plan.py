@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 import msgspec
 
-from memqos.cli.output import Form, check_out, complain, emit, output_option, write_out
+from memqos.cli.output import Form, check_out, complain, emit, output_option, print_lines, write_out
 from memqos.cli.owners import owner_options, route_lines, with_route
 from memqos.cli.pod_sources import source_given, source_options
 from memqos.cli.releases import gates_of, release_options
@@ -221,11 +221,11 @@ def _print(plan: NodePlan, router: "Router | None", *, why: bool) -> None:
         complain(line)
     lines = changes_text(plan.comparison, plan.protections, why=why)
     if lines:
-        print("\n" + "\n".join(lines))
+        print_lines(["", *lines])
     if plan.comparison.changes or plan.is_whole:
         print("\n" + summary(plan.comparison))
     for line in route_lines(plan.comparison.changes, router) if router is not None else ():
-        print(line)
+        print_lines([line])
 
 
 def _data(plan: NodePlan, router: "Router | None") -> dict[str, Any]:

@@ -13,6 +13,7 @@ from memqos.agent.recorder.files import FOLDER
 from memqos.cli.output import check_out, complain, write_out
 from memqos.cli.pod_sources import source_given, source_options
 from memqos.cli.roots import cgroup_root_option
+from memqos.cli.streams import show_status
 from memqos.converge.observing import configuration_in
 from memqos.converge.snapshots import take, written
 from memqos.converge.sources import KubeletPods, faults_of
@@ -64,10 +65,9 @@ def command(**options: Any) -> int:
     if file is None:
         print(written(snapshot).decode(), end="")
     else:
-        data = written(snapshot)
-        write_out(file, data)
+        size = write_out(file, written(snapshot))
         pods, cgroups = len(snapshot.running), len(snapshot.cgroups)
-        print(f"{file}: {pods} pods and {cgroups} cgroups in {len(data) >> 10} KiB")
+        print(f"{file}: {pods} pods and {cgroups} cgroups in {size >> 10} KiB")
     faults = faults_of(source)
     for fault in faults:
         complain(fault)
@@ -87,6 +87,6 @@ def _progress() -> Iterator[Callable[[str], None]]:
         yield lambda what: None
         return
     try:
-        yield lambda what: print(f"\r\033[K{what} …", end="", file=sys.stderr, flush=True)
+        yield lambda what: show_status(f"{what} …")
     finally:
-        print("\r\033[K", end="", file=sys.stderr, flush=True)
+        show_status("")

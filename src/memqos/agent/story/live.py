@@ -15,6 +15,7 @@ from memqos.api.resources import MEMORY
 from memqos.api.shape import containers_in
 from memqos.draw.amounts import counted
 from memqos.draw.scale import short_size
+from memqos.draw.terminal import visible
 from memqos.errors import InputError
 from memqos.findings.chapters import Chapter, Kind, Story
 
@@ -257,4 +258,4 @@ def _limit(container: Container | None) -> int | None:
 
 def _plain(text: str | None) -> str:
     """One line, without what a terminal would obey."""
-    return "".join(each if each.isprintable() else " " for each in text or "").strip()
+    return visible(" ".join((text or "").split()))
