@@ -11,12 +11,6 @@ admission, a pod that does not fit) are values and live beside the rule that yie
 """
 
 
-class Lines(str):
-    """A hint of several lines, all memqos's own words; any other text is shown as one line."""
-
-    __slots__ = ()
-
-
 class MemqosError(Exception):
     """What went wrong, where, and the next step."""
 

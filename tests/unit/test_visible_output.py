@@ -15,7 +15,7 @@ from tests.fakes.apiserver import fake_api_server
 from tests.fakes.kubeconfig import lead_to
 
 from memqos.draw.table import table, width
-from memqos.draw.terminal import visible, visible_lines
+from memqos.draw.terminal import visible, visible_lines, visible_message
 from memqos.host.machine import SYSTEM, read_machine
 
 HOSTILE: Final = (
@@ -312,6 +312,14 @@ def test_what_a_terminal_would_obey_becomes_an_escape(text: str, seen: str | Non
     assert visible(text) == (text if seen is None else seen)
     assert visible(visible(text)) == visible(text)
     assert visible_lines(f"{text}x\n\ty") == visible(text).replace(r"\n\t", "\n\t") + "x\n\ty"
+
+
+def test_a_message_is_one_line_but_for_the_rule_that_it_quotes() -> None:
+    rule = '\n    - apiGroups: [""]\n      resources: ["pods/log"]\n      verbs: [get, list]'
+    assert visible_message(f"jane\n may not:{rule}") == rf"jane\n may not:{rule}"
+    assert visible_message(f"{rule}\x1b\nx") == rf"{rule}\u001b\nx"
+    for forged in (rule.replace("pods", "\x9b"), rule.replace("pods", '"]\nFORGED: ["')):
+        assert "\n" not in visible_message(forged)
 
 
 def test_columns_stay_in_line_whatever_a_cell_holds() -> None:

@@ -11,7 +11,8 @@ from typing import Final, NoReturn
 import click
 
 from memqos.cli.lazy import LazyGroup
-from memqos.cli.streams import error_text, guard_streams
+from memqos.cli.streams import guard_streams
+from memqos.draw.terminal import visible_message
 from memqos.errors import MemqosError
 
 WRONG_USAGE: Final = 64
@@ -93,7 +94,7 @@ def main() -> NoReturn:
 
 
 def _complain(what: object) -> None:
-    print(f"memqos: {error_text(what)}", file=sys.stderr)
+    print(visible_message(f"memqos: {what}"), file=sys.stderr)
 
 
 def _told(error: OSError) -> str:

@@ -8,8 +8,7 @@ from typing import Any, Literal, TypeVar
 import click
 import msgspec
 
-from memqos.cli.streams import error_text
-from memqos.draw.terminal import visible, visible_lines
+from memqos.draw.terminal import visible_lines, visible_message
 from memqos.errors import InputError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -61,7 +60,7 @@ def _as_yaml(data: Any) -> str:
 
 def print_lines(lines: Iterable[str]) -> None:
     """Print lines, each of which stays one whatever is in it."""
-    print("\n".join(map(visible, lines)))
+    print("\n".join(map(visible_message, lines)))
 
 
 def check_out(file: str | None) -> None:
@@ -93,4 +92,4 @@ def write_out(file: str, data: bytes) -> int:
 def complain(error: object) -> None:
     """One line to standard error."""
     sys.stdout.flush()
-    print(error_text(error), file=sys.stderr)
+    print(visible_message(str(error)), file=sys.stderr)

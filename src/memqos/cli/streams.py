@@ -4,7 +4,6 @@ import sys
 from typing import Any, TextIO, cast
 
 from memqos.draw.terminal import visible, visible_lines
-from memqos.errors import Lines, MemqosError
 
 
 class VisibleStream:
@@ -31,14 +30,6 @@ def guard_streams() -> None:
 def unguarded(stream: TextIO) -> TextIO:
     """A stream for what its terminal should obey, which is memqos's own words alone."""
     return stream.stream if isinstance(stream, VisibleStream) else stream
-
-
-def error_text(error: object) -> str:
-    """An error as one line; only a hint of memqos's own words may take more."""
-    hint = error.hint if isinstance(error, MemqosError) else None
-    if not isinstance(hint, Lines):
-        return visible(str(error))
-    return visible(str(error).removesuffix(hint)) + visible_lines(hint)
 
 
 def show_status(text: str) -> None:

@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from memqos.errors import Lines, Unreachable
+from memqos.errors import Unreachable
 from memqos.host.apiserver.resources import Request
 
 FORBIDDEN: Final = 403
@@ -125,7 +125,7 @@ def _forbidden(request: Request, message: str) -> tuple[str, str]:
     lines = "\n".join(f"    {line}" for line in rule(request).splitlines())
     return (
         f"{who} may not {request.verb} {request.resource} in {where} (403)",
-        Lines(f"a {kind} with this rule grants it:\n{lines}"),
+        f"a {kind} with this rule grants it:\n{lines}",
     )
 
 
