@@ -12,7 +12,7 @@ from memqos.cli.nodes import Found, demands, read_nodes, rooms, shape
 from memqos.cli.output import Form, emit, output_option, print_lines
 from memqos.cli.reading import Reader
 from memqos.cli.releases import release_asked, release_options
-from memqos.cli.streams import unguarded
+from memqos.cli.streams import raw_stream
 from memqos.cluster.fit import judge
 from memqos.cluster.fit_demand import Demand, Room
 from memqos.cluster.fit_survey import Survey, survey
@@ -135,7 +135,7 @@ def _surveyed(asks: Sequence[Demand], cluster: Sequence[Room], release: Release)
     if len(asks) * len(cluster) < LONG or not _at_a_terminal():
         return list(found)
     with click.progressbar(
-        found, length=len(asks), label="fitting", file=unguarded(sys.stderr)
+        found, length=len(asks), label="fitting", file=raw_stream(sys.stderr)
     ) as bar:
         return list(bar)
 

@@ -27,13 +27,13 @@ def guard_streams() -> None:
         sys.stderr = cast(TextIO, VisibleStream(sys.stderr))
 
 
-def unguarded(stream: TextIO) -> TextIO:
+def raw_stream(stream: TextIO) -> TextIO:
     """A stream for what its terminal should obey, which is memqos's own words alone."""
     return stream.stream if isinstance(stream, VisibleStream) else stream
 
 
 def show_status(text: str) -> None:
     """Have one line of a terminal say something else; nothing takes it away."""
-    terminal = unguarded(sys.stderr)
+    terminal = raw_stream(sys.stderr)
     terminal.write(f"\r\033[K{visible(text)[:120]}")
     terminal.flush()

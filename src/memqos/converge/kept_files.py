@@ -28,24 +28,28 @@ class KeptFilePods:
         self._paths = paths
         self.faults: list[InputError] = []
         self._kept: dict[str, tuple[_Mark, list[Pod]]] = {}
+        """What each file held when it could last be read as a whole."""
 
     def pods(self) -> list[Pod]:
         kept: dict[str, tuple[_Mark, list[Pod]]] = {}
         faults: list[InputError] = []
+        found: list[Pod] = []
         for file, from_folder in self._files():
             mark = _mark(file)
             before = self._kept.get(file)
-            if before is not None and before[0] == mark != _UNSURE:
+            if before is None or before[0] != mark or mark == _UNSURE:
+                now = pods_in_file(file, from_folder=from_folder)
+                faults += now.faults
+                if not now.faults:
+                    before = mark, now.pods
+                elif before is None:
+                    found += now.pods
+                else:
+                    before = _UNSURE, before[1]
+            if before is not None:
                 kept[file] = before
-                continue
-            now = pods_in_file(file, from_folder=from_folder)
-            faults += now.faults
-            if not now.faults:
-                kept[file] = mark, now.pods
-            else:
-                kept[file] = _UNSURE, now.pods if before is None else before[1]
+                found += before[1]
         self._kept, self.faults = kept, faults
-        found = [pod for _, pods in kept.values() for pod in pods]
         if faults and not found:
             raise faults[0]
         return of_one_node(found, self.describe())

@@ -75,7 +75,8 @@ def remove_unfinished(folder: str) -> None:
     """Remove what a writer that was killed has left in a folder of its own."""
     for name in os.listdir(folder):
         if name.startswith(_UNFINISHED):
-            os.unlink(os.path.join(folder, name))
+            with suppress(OSError):
+                os.unlink(os.path.join(folder, name))
 
 
 def remove(path: str) -> None:
