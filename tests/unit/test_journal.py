@@ -280,6 +280,17 @@ class TestAnotherJournal:
             node.rollback()
 
 
+def test_what_a_killed_writer_left_half_written_is_removed_by_the_next(node: Node) -> None:
+    os.makedirs(f"{node.journal_folder}/.memqos-folder", 0o700)
+    os.chmod(node.journal_folder, 0o700)
+    left = node.journal.with_name(".memqos-0123456789abcdef")
+    left.write_bytes(b"half of a journ")
+    node.apply(node.steps(a_plan()))
+    assert not left.exists()
+    node.rollback()
+    assert not node.journal.exists()
+
+
 class TestADamagedJournal:
     def test_is_used_up_to_the_damage_and_kept_for_a_look(self, node: Node) -> None:
         before = node.kernel.contents()

@@ -14,7 +14,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from memqos.converge.values import place_fault, value_fault
+from memqos.converge.values import path_fault, place_fault, value_fault
 from memqos.host.systemd_dropins import PROPERTIES, is_drop_in
 from memqos.plan.names import container_of, unit_of
 from memqos.plan.tree import Level
@@ -175,7 +175,7 @@ def _record(payload: bytes) -> Record | None:
 def _is_sound(held: Held) -> bool:
     """Whether memqos itself could have written this: rollback does as it says."""
     holding = held.holding
-    if any(place_fault(held.path, file) for file in holding.values):
+    if path_fault(held.path) or any(place_fault(held.path, file) for file in holding.values):
         return False
     if holding.owner == "runtime":
         container = container_of(held.path)

@@ -187,7 +187,7 @@ def unit_of(path: str) -> str | None:
     Slices are in those that their names spell out, and scopes and services are in slices. A cgroup
     that is only named like a unit, as a container may make one, is in neither.
     """
-    *above, name = path.split("/")[1:]
+    _, *above, name = path.split("/") if path.startswith("/") else ("", "")
     slices = [*above, name] if name.endswith(_SLICE) else above
     stem = slices[-1].removesuffix(_SLICE).split("-") if slices else []
     spelt = ["-".join(stem[: depth + 1]) + _SLICE for depth in range(len(stem))]
