@@ -1,16 +1,13 @@
 """Whatever names and messages hold, a terminal shows it and obeys nothing of it."""
 
 import json
-import os
-import pty
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 import yaml
-from tests.commands import ROOT, Done, memqos
+from tests.commands import ROOT, Done, memqos, memqos_at_terminal
 from tests.fakes.apiserver import fake_api_server
 from tests.fakes.kubeconfig import lead_to
 
@@ -269,25 +266,9 @@ def test_what_an_exec_plugin_says_is_one_line(
 
 
 def test_no_row_of_a_saved_plan_is_hidden_before_apply_asks(files: Path) -> None:
-    terminal, theirs = pty.openpty()
     places = ("--cgroup-root", str(files / "cgroup"), "--journal", str(files / "run"))
-    with subprocess.Popen(
-        [sys.executable, "-m", "memqos", "apply", str(files / "plan.json"), *places],
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-    ) as process:
-        os.close(theirs)
-        os.write(terminal, b"n\n")
-        shown = b""
-        try:
-            while more := os.read(terminal, 1 << 16):
-                shown += more
-        except OSError:  # What a terminal answers when its last user has gone.
-            pass
-    os.close(terminal)
-    assert process.returncode == 2
-    text = shown.decode().replace("\r\n", "\n")
+    code, text = memqos_at_terminal("apply", str(files / "plan.json"), *places, typed="n\n")
+    assert code == 2
     assert "Write this value?" in text
     assert r"\u001b[2K" in text
     assert text.replace("\n", "").isprintable()
