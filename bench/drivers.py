@@ -14,13 +14,13 @@ from memqos.converge.driver import Driver
 from memqos.converge.journal import hierarchy_of, writing
 from memqos.converge.routing import Router, Through
 from memqos.converge.steps import Step, steps_of
-from memqos.converge.units import PROPERTIES, Units
+from memqos.converge.units import Units
 from memqos.converge.writing import Cautions
 from memqos.host.cgroups import CgroupFs
 from memqos.host.cri import Kept, Runtime
 from memqos.host.reach import Reach
 from memqos.host.systemd_bus import Manager
-from memqos.host.systemd_dropins import DropIns
+from memqos.host.systemd_dropins import PROPERTIES, DropIns
 from memqos.plan.changes import Change
 from memqos.plan.names import cgroup_names
 from memqos.plan.setting import Rule, Setting

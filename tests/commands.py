@@ -3,6 +3,8 @@
 import io
 import json
 import os
+import pty
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
@@ -40,6 +42,28 @@ def memqos(*arguments: str, stdin: str = "") -> Done:
             code = ended.code
     assert isinstance(code, int)
     return Done(code, out.getvalue(), err.getvalue())
+
+
+def memqos_at_terminal(*arguments: str, typed: str = "") -> tuple[int, str]:
+    """The command in a process of its own, at a terminal: its exit code, and what is shown."""
+    terminal, theirs = pty.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-m", "memqos", *arguments],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        cwd=ROOT,
+    ) as process:
+        os.close(theirs)
+        os.write(terminal, typed.encode())
+        shown = b""
+        try:
+            while more := os.read(terminal, 1 << 16):
+                shown += more
+        except OSError:  # What a terminal answers when its last user has gone.
+            pass
+    os.close(terminal)
+    return process.returncode, shown.decode().replace("\r\n", "\n")
 
 
 @contextmanager

@@ -1,14 +1,19 @@
 """Whatever becomes of a journal, rollback writes nothing but what was there before."""
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.fakes.node import CGROUPS, CONTAINERS, MI, Node, a_plan, memory_folder
+from tests.fakes.owned import BURSTABLE, KUBEPODS, OwnedNode
 
+from memqos.converge.journal import hierarchy_of
 from memqos.converge.owed import owed
-from memqos.converge.records import decode
+from memqos.converge.records import Held, Holding, Intent, Owner, Record, decode, encode
+from memqos.host.systemd_dropins import is_drop_in
 
 MIN = "memory.min"
 
@@ -88,6 +93,56 @@ def test_a_journal_with_junk_in_it_never_has_a_wrong_value_written(
 @given(data=st.binary(max_size=400))
 def test_any_bytes_are_read_without_a_fault(data: bytes) -> None:
     assert decode(data).records == ()
+
+
+UNITS = ("kubepods.slice", "kubepods-burstable.slice", "sshd.service", "../../x.slice")
+PATHS = (KUBEPODS, BURSTABLE, "/system.slice/sshd.service", "/kubepods.slice/../x.slice", "/etc")
+TEXTS = (
+    None,
+    "[Slice]\nMemoryLow=4096\n",
+    "[Slice]\nMemoryMin=infinity\n",
+    "[Service]\nMemoryLow=4096\nExecStart=/bin/sh\n",
+    "4096",
+    "max",
+)
+files = st.sampled_from(["memory.min", "memory.low", "memory.high", "cpuset.mems", "cgroup.procs"])
+owners: st.SearchStrategy[Owner] = st.sampled_from(["systemd", "runtime"])
+
+
+@settings(max_examples=150)
+@given(
+    forged=st.lists(
+        st.tuples(
+            st.sampled_from(PATHS) | st.text(max_size=20),
+            owners,
+            st.sampled_from(UNITS) | st.text(max_size=20),
+            st.dictionaries(files, st.sampled_from(TEXTS) | st.text(max_size=40), max_size=3),
+        ),
+        max_size=4,
+    )
+)
+def test_a_forged_journal_leaves_nothing_in_systemd_but_memory_values(
+    forged: list[tuple[str, Owner, str, dict[str, str | None]]],
+) -> None:
+    with memory_folder() as folder:
+        node = OwnedNode(folder)
+        for unit in UNITS[:3]:
+            node.systemd.set_properties(unit, {"MemoryLow": 8192, "MemoryMin": 4096})
+        before = node.systemd.traces()
+        records: list[Record] = [hierarchy_of(node.kernel, node.boot)]
+        for path, owner, name, values in forged:
+            cgroup = (node.kernel.identity(path) if path in PATHS[:2] else None) or 7
+            records.append(Held(path, cgroup, Holding(owner, name, values)))
+            records.append(Intent(path, "memory.low", cgroup, "0", "1", "pod"))
+        os.mkdir(node.journal_folder, 0o700)
+        node.journal.write_bytes(encode(records)[0])
+        node.rollback()
+        now = node.systemd.traces()
+        assert now.keys() <= before.keys()
+        for place in [place for place, text in now.items() if text != before[place]]:
+            file = Path(place)
+            unit, name = file.parent.stem, file.stem.removeprefix("50-")
+            assert is_drop_in(unit, name, now[place])
 
 
 Action = tuple[str, str, int]

@@ -1,6 +1,7 @@
 """A node under an agent: what becomes of pods that come and go."""
 
 import errno
+import json
 import sys
 from collections.abc import Iterator
 from itertools import pairwise
@@ -16,6 +17,7 @@ from memqos.agent.core.reconciler import READ
 from memqos.agent.core.schedule import POLL
 from memqos.api.selector import Selector
 from memqos.converge.journal import hierarchy_of, writing
+from memqos.converge.kept_files import KeptFilePods
 from memqos.errors import InputError
 from memqos.host.lock import Locked
 from memqos.plan.names import cgroup_names, inner
@@ -310,6 +312,24 @@ class TestFailures:
         bed.wait(130)
         assert bed.mi(pod_path(pod), LOW) == 64
         assert bed.core.tally.errors["source"] >= 2
+
+    def test_one_broken_manifest_of_a_folder_does_not_hold_up_the_others(
+        self, bed: Bed, tmp_path: Path
+    ) -> None:
+        bed.hand.source = KeptFilePods([str(tmp_path)])
+        first, second = a_pod("u1"), a_pod("u2")
+        (tmp_path / "first.json").write_text(json.dumps(first))
+        bed.run_pod(first)
+        bed.settle()
+        (tmp_path / "first.json").write_text('{"kind": "Pod", ')
+        (tmp_path / "never.yaml").write_text("kind: [")
+        (tmp_path / "second.json").write_text(json.dumps(second))
+        bed.run_pod(second)
+        bed.wait(130)
+        assert bed.mi(pod_path(first), LOW) == bed.mi(pod_path(second), LOW) == 64
+        assert bed.mi(KUBEPODS, LOW) == 128
+        assert bed.said("first.json:1:16: the JSON text ends too early")
+        assert bed.said("never.yaml:2:1: a value is expected here")
 
     def test_a_source_that_knows_no_pods_has_nothing_taken_back(self, bed: Bed) -> None:
         pod = bed.run_pod(a_pod("u1"))

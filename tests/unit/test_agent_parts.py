@@ -178,15 +178,18 @@ class TestTheLog:
     def test_is_a_line_an_event_whatever_the_event_holds(self) -> None:
         stream = io.StringIO()
         log = Log("text", stream=stream)
-        log.say("error", "a\nb", place="x y", count=3)
+        log.say("error", "a\nb\x9b\u202e", place="x y", count=3, pod="p\x7f\x9b\u202e")
         (line,) = stream.getvalue().splitlines()
-        assert line.endswith(' error: a�b place="x y" count=3')
+        end = r' error: a\nb\u009b\u202e place="x y" count=3 pod="p\u007f\u009b\u202e"'
+        assert line.endswith(end)
 
     def test_can_be_read_by_programs(self) -> None:
         stream = io.StringIO()
-        Log("json", stream=stream).say("warning", "a\nb", place="x")
+        Log("json", stream=stream).say("warning", "a\nb\x9b\u202e", place="x")
+        assert stream.getvalue().removesuffix("\n").isprintable()
         record = json.loads(stream.getvalue())
-        assert (record["level"], record["message"], record["place"]) == ("warning", "a\nb", "x")
+        assert (record["level"], record["place"]) == ("warning", "x")
+        assert record["message"] == "a\nb\x9b\u202e"
 
     def test_has_no_time_of_its_own_in_the_journal(self) -> None:
         stream = io.StringIO()

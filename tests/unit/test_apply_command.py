@@ -244,7 +244,22 @@ class TestRollback:
         shell.node.journal.write_bytes(shell.node.journal.read_bytes()[:-9])
         done = shell.memqos("rollback")
         assert (done.code, done.out) == (0, "3 put back\n")
-        assert "nothing is lost by that" in done.err
+        assert "if the file was cut short in another way, values are left" in done.err
+
+    @pytest.mark.parametrize("left", [0, 10, 60])
+    def test_says_that_values_are_left_where_the_journal_was_cut_short(
+        self, shell: Shell, left: int
+    ) -> None:
+        shell.memqos("apply", shell.saved(FEW), "--yes")
+        applied = shell.node.kernel.contents()
+        shell.node.journal.write_bytes(shell.node.journal.read_bytes()[:left])
+        done = shell.memqos("rollback")
+        assert done.code == 1
+        assert done.out == "nothing to put back in the part of the journal that can be read\n"
+        assert "damaged from its record 1 on" in done.err
+        assert "values written after that are left" in done.err
+        assert shell.node.kernel.contents() == applied
+        assert len(list(shell.node.journal.parent.glob("journal.damaged-*"))) == 1
 
     def test_says_that_a_journal_of_an_earlier_boot_is_of_no_use(self, shell: Shell) -> None:
         shell.node.apply(shell.node.steps(FEW))

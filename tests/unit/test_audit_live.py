@@ -171,7 +171,7 @@ def test_usage_that_may_not_be_read_is_said_with_its_rule(server: FakeApiServer)
     assert done.code == 0
     assert "note: what pods use is not known, the metrics API says no: " in done.out
     assert "jane may not list pods in the whole cluster (403)" in done.out
-    assert '- apiGroups: ["metrics.k8s.io"]' in done.out
+    assert '\n    - apiGroups: ["metrics.k8s.io"]\n' in done.out
     page = memqos("audit", "-o", "html").out
     assert '<span class="line">    - apiGroups: [&quot;metrics.k8s.io&quot;]</span>' in page
 

@@ -14,6 +14,7 @@ from memqos.plan.names import (
     cgroup_names,
     inner,
     is_pod,
+    unit_of,
     within_container,
 )
 
@@ -251,3 +252,31 @@ def test_what_is_not_kubernetes_layout_is_not_recognised_by_systemd_names(path: 
 )
 def test_what_is_not_kubernetes_layout_is_not_recognised_by_cgroupfs_names(path: str) -> None:
     assert cgroup_names("cgroupfs").recognise(path) is None
+
+
+@pytest.mark.parametrize(
+    ("path", "unit"),
+    [
+        ("/kubepods.slice", "kubepods.slice"),
+        (BURSTABLE_SLICE, "kubepods-burstable.slice"),
+        (BURSTABLE_POD_SLICE, BURSTABLE_POD_SLICE.rpartition("/")[2]),
+        (f"{BURSTABLE_POD_SLICE}/crio-{ID}.scope", f"crio-{ID}.scope"),
+        ("/system.slice/kubelet.service", "kubelet.service"),
+        ("/system.slice/system-getty.slice/getty@tty1.service", "getty@tty1.service"),
+        ("/init.scope", "init.scope"),
+        ("/", None),
+        ("/kubepods", None),
+        ("/kubepods/burstable/pod1/a.slice", None),
+        ("/kubepods-burstable.slice", None),
+        ("/kubepods.slice/other-burstable.slice", None),
+        ("/user.slice/user-1000.slice/user@1000.service/kubepods.slice", None),
+        (f"{BURSTABLE_POD_SLICE}/crio-{ID}.scope/sshd.service", None),
+        (f"{BURSTABLE_POD_SLICE}/crio-{ID}.scope/container", None),
+        ("/a--b.slice", None),
+        ("/.slice", None),
+        ("/a b.slice", None),
+        (f"/{'a' * 300}.slice", None),
+    ],
+)
+def test_a_unit_of_systemd_is_told_by_its_place(path: str, unit: str | None) -> None:
+    assert unit_of(path) == unit

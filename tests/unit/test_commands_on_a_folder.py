@@ -92,6 +92,82 @@ def test_a_plan_of_a_relative_root_is_a_plan_of_that_folder(node: Folder) -> Non
     assert node.apply_saved(plan).code == 0
 
 
+class TestAFileOfOut:
+    """In a folder where others may have put files before, such as /tmp."""
+
+    def save(self, node: Folder, command: str, file: Path) -> Done:
+        if command == "plan":
+            return node.plan("--out", str(file))
+        return memqos("snapshot", "--out", str(file), *node.root, *node.terms[:2])
+
+    @pytest.mark.parametrize("command", ["plan", "snapshot"])
+    def test_is_nobody_else_s_whatever_was_there_before(self, node: Folder, command: str) -> None:
+        folder = node.folder / "tmp"
+        folder.mkdir()
+        theirs, file = folder / "theirs", folder / "out.json"
+        theirs.write_text("theirs")
+        file.symlink_to(theirs)
+        os.link(theirs, folder / "out.json.new")
+        assert self.save(node, command, file).code in (0, 2)
+        assert theirs.read_text() == "theirs"
+        assert not file.is_symlink()
+        assert json.loads(file.read_text())
+        assert file.stat().st_mode & 0o777 == 0o600
+        assert len(os.listdir(folder)) == 3
+
+    @pytest.mark.parametrize("command", ["plan", "snapshot"])
+    def test_is_not_put_in_the_place_of_a_device(self, node: Folder, command: str) -> None:
+        pipe = node.folder / "pipe"
+        os.mkfifo(pipe)
+        done = self.save(node, command, pipe)
+        assert (done.code, "this is not a plain file" in done.err) == (1, True)
+        assert pipe.is_fifo()
+
+    def test_has_a_name_as_long_as_the_file_system_takes(self, node: Folder) -> None:
+        file = node.folder / ("a" * 250 + ".json")
+        assert node.plan("--out", str(file)).code == 2
+        assert node.apply_saved(file).code == 0
+
+
+class TestAFolderOfPodsWithABrokenManifest:
+    @pytest.fixture(autouse=True)
+    def broken(self, node: Folder) -> None:
+        pods = node.folder / "pods"
+        pods.mkdir()
+        (node.folder / "pods.json").rename(pods / "all.json")
+        (pods / "broken.yaml").write_text("kind: [")
+        node.terms = ("--pods", str(pods), *node.terms[2:])
+
+    fault: Final = "broken.yaml:2:1: "
+
+    def test_is_planned_for_the_others_and_is_an_error(self, node: Folder) -> None:
+        done = node.plan()
+        assert done.code == 1
+        assert " to set" in done.out
+        assert self.fault in done.err
+        data = node.plan("-o", "json").data
+        assert (len(data["faults"]), data["converged"]) == (1, False)
+        assert data["changes"]
+
+    def test_is_not_applied_nor_saved(self, node: Folder) -> None:
+        before = node.contents()
+        file = node.folder / "plan.json"
+        for done in (node.apply(), node.plan("--out", str(file))):
+            assert (done.code, done.out) == (1, "")
+            assert self.fault in done.err
+            assert "some pods could not be read, so there is no plan to be applied" in done.err
+        assert node.contents() == before
+        assert not file.exists()
+
+    def test_is_diagnosed_and_kept_in_a_snapshot_without_it(self, node: Folder) -> None:
+        done = memqos("doctor", "--seconds", "0.1", *node.root, *node.terms)
+        assert (done.code, self.fault in done.err) == (1, True)
+        done = memqos("snapshot", *node.root, *node.terms[:2])
+        assert (done.code, self.fault in done.err) == (1, True)
+        assert len(done.data["pods"]["items"]) == 12
+        assert any("no pod can be read here" in note for note in done.data["notes"])
+
+
 @pytest.mark.parametrize("command", ["plan", "doctor"])
 def test_a_folder_that_is_not_there_is_told(command: str, tmp_path: Path) -> None:
     done = memqos(command, "--cgroup-root", str(tmp_path / "none"))

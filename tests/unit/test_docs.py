@@ -69,3 +69,16 @@ def test_a_page_shows_what_the_command_prints(
 
 def test_the_pages_show_commands() -> None:
     assert sum(1 for _ in shown()) > 8
+
+
+def test_pages_install_nothing_that_is_not_pinned_by_its_hash() -> None:
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
+    installs = [
+        line
+        for page in pages
+        for line in page.read_text().splitlines()
+        if re.search(r"\bpip3? install\b", line)
+    ]
+    assert installs
+    for line in installs:
+        assert "--require-hashes" in line or "--no-build-isolation --no-deps" in line, line

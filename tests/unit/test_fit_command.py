@@ -10,6 +10,7 @@ import yaml
 from bench import cluster
 from tests.commands import Done, memqos
 
+from memqos.cli.streams import raw_stream
 from memqos.cluster.fit_demand import demands_of
 from memqos.cluster.fit_survey import Survey, survey
 from memqos.release import Release
@@ -215,7 +216,7 @@ def test_progress_is_shown_on_a_terminal_alone_and_never_on_standard_output(
 
     def spy(*arguments: Any, **options: Any) -> Any:
         shown.append(options["label"])
-        assert options["file"] is sys.stderr
+        assert options["file"] is raw_stream(sys.stderr)
         return bar(*arguments, **options)
 
     monkeypatch.setattr("memqos.cli.fit.click.progressbar", spy)

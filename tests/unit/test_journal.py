@@ -18,6 +18,7 @@ from memqos.converge.records import (
     Holding,
     Intent,
     Outcome,
+    Owner,
     Record,
     decode,
     encode,
@@ -32,8 +33,14 @@ def intent(old: str, new: str, place: tuple[str, str, int] = PLACE) -> Intent:
     return Intent(*place, old, new, "pod", "ns/pod")
 
 
-def held(name: str, file: str = "memory.low") -> Held:
-    return Held("/kubepods", 7, Holding("systemd", name, {file: "[Slice]\nMemoryLow=1\n"}))
+def held(
+    name: str = "a.slice",
+    file: str = "memory.low",
+    text: str = "[Slice]\nMemoryLow=1\n",
+    path: str = "/a.slice",
+    owner: Owner = "systemd",
+) -> Held:
+    return Held(path, 7, Holding(owner, name, {file: text}))
 
 
 def outcome(written: bool) -> Outcome:
@@ -98,7 +105,7 @@ class TestWhatIsOwed:
 
 
 class TestRecords:
-    RECORDS = (HEADER, held("a.slice"), intent("0", "4096"), outcome(True), intent("4096", "max"))
+    RECORDS = (HEADER, held(), intent("0", "4096"), outcome(True), intent("4096", "max"))
 
     def test_come_back_as_they_were_in_any_number_of_batches(self) -> None:
         first, checksum = encode(self.RECORDS[:2])
@@ -146,7 +153,17 @@ class TestRecords:
             held("../../etc/a.slice"),
             held(".."),
             held("a\n.slice"),
-            held("a.slice", "cgroup.procs"),
+            held(file="cgroup.procs"),
+            held(file="cpuset.mems"),
+            held(file="memory.min"),
+            held("sshd.service"),
+            held("sshd.service", text="[Service]\nMemoryLow=1\n"),
+            held(text="[Service]\nExecStart=/bin/sh\n"),
+            held(text="[Slice]\nMemoryLow=1\n[Service]\nExecStart=/bin/sh\n"),
+            held(path="/a.slice/a-b.slice/a.slice"),
+            held(path="/kubepods/pod1/abc/a.slice"),
+            held("a-b.slice", path="/a-b.slice"),
+            held("abd", text="1", path="/kubepods/pod1/abc", owner="runtime"),
         ],
     )
     def test_that_ask_for_what_memqos_never_writes_are_damaged(self, record: Intent | Held) -> None:
@@ -261,6 +278,17 @@ class TestAnotherJournal:
         node.journal.write_bytes(encode([newer])[0])
         with pytest.raises(MemqosError, match="format 2"):
             node.rollback()
+
+
+def test_what_a_killed_writer_left_half_written_is_removed_by_the_next(node: Node) -> None:
+    os.makedirs(f"{node.journal_folder}/.memqos-folder", 0o700)
+    os.chmod(node.journal_folder, 0o700)
+    left = node.journal.with_name(".memqos-0123456789abcdef")
+    left.write_bytes(b"half of a journ")
+    node.apply(node.steps(a_plan()))
+    assert not left.exists()
+    node.rollback()
+    assert not node.journal.exists()
 
 
 class TestADamagedJournal:

@@ -3,12 +3,12 @@
 import base64
 import json
 import os
-import pty
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from tests.commands import memqos_at_terminal
 from tests.fakes.kubelet import fake_kubelet
 from tests.fakes.machine import put_tree
 
@@ -117,23 +117,9 @@ def test_other_commands_read_it(tmp_path: Path) -> None:
 
 
 def test_a_terminal_is_shown_what_goes_on() -> None:
-    terminal, theirs = pty.openpty()
-    with subprocess.Popen(
-        [sys.executable, "-m", "memqos.cli.main", "snapshot", "--pods", PODS],
-        stdout=subprocess.DEVNULL,
-        stderr=theirs,
-        cwd=ROOT,
-    ) as process:
-        os.close(theirs)
-        shown = b""
-        try:
-            while more := os.read(terminal, 1 << 16):
-                shown += more
-        except OSError:  # What a terminal answers when its last user has gone.
-            pass
-    os.close(terminal)
-    assert process.returncode == 0
-    assert b"reading processes" in shown
+    code, shown = memqos_at_terminal("snapshot", "--pods", PODS)
+    assert code == 0
+    assert "\r\033[Kreading processes …" in shown
 
 
 RECORDS = str(ROOT / "examples" / "records")

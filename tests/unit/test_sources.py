@@ -1,4 +1,4 @@
-"""The pods of a node, wherever they come from; a pod that cannot be read is never left out."""
+"""The pods of a node, wherever they come from; none is left out without a word."""
 
 import json
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 from tests.fakes.kubelet import fake_kubelet
 
 from memqos.api.pod import Pod
-from memqos.converge.sources import FilePods, KubeletPods, PodSource, source_of
+from memqos.converge.sources import FilePods, KubeletPods, PodSource, faults_of, source_of
 from memqos.errors import InputError, Unreachable
 from memqos.host.kubelet import KubeletEndpoint
 
@@ -50,6 +50,29 @@ class TestFiles:
         source = source_of(str(tmp_path / "pods"))
         assert names(source.pods()) == ["b", "c"]
         assert source.describe() == str(tmp_path / "pods")
+
+    def test_one_file_of_a_folder_that_cannot_be_read_does_not_hold_up_the_others(
+        self, tmp_path: Path
+    ) -> None:
+        put(tmp_path / "a.json", pod_list(pod("a")))
+        put(tmp_path / "b.yaml", "kind: [")
+        (tmp_path / "c.yaml").write_bytes(b"kind: Pod\nmetadata: {name: '\xff'}\n")
+        put(tmp_path / "d.yaml", "apiVersion: v1\nkind: Pod\nspec: {containers: 5}\n")
+        put(tmp_path / "e.json", pod_list(pod("e")))
+        source = FilePods([str(tmp_path)])
+        for _ in range(2):
+            assert names(source.pods()) == ["a", "e"]
+            faults = [Path(fault.file or "").name for fault in faults_of(source)]
+            assert faults == ["b.yaml", "c.yaml", "d.yaml"]
+
+    @pytest.mark.parametrize("files", [{}, {"a.yaml": "kind: ["}])
+    def test_a_folder_of_which_nothing_can_be_read_is_refused(
+        self, tmp_path: Path, files: dict[str, str]
+    ) -> None:
+        for name, text in files.items():
+            put(tmp_path / name, text)
+        with pytest.raises(InputError):
+            FilePods([str(tmp_path)]).pods()
 
     def test_the_pods_of_a_snapshot(self) -> None:
         found = source_of(str(NODES / "cgroupfs.json")).pods()

@@ -10,9 +10,9 @@ from tests.fakes.node import MI, memory_folder
 from tests.fakes.owned import KUBEPODS, OwnedNode
 from tests.fakes.peer import Mood
 
-from memqos.errors import Unreachable
+from memqos.errors import MemqosError, Unreachable
 from memqos.host.systemd_bus import Manager, Refused
-from memqos.host.systemd_dropins import DropIns
+from memqos.host.systemd_dropins import DropIns, is_drop_in
 
 
 @pytest.fixture
@@ -105,10 +105,62 @@ class TestDropIns:
         for name in ("Low", "Min"):
             (folder / f"50-Memory{name}.conf").write_text("ours")
         dropins = DropIns(str(tmp_path))
-        dropins.restore("a.slice", "MemoryLow", None)
+        assert dropins.restore("a.slice", "MemoryLow", None)
         assert [path.name for path in folder.iterdir()] == ["50-MemoryMin.conf"]
-        dropins.restore("a.slice", "MemoryMin", "theirs")
-        assert (folder / "50-MemoryMin.conf").read_text() == "theirs"
-        dropins.restore("a.slice", "MemoryMin", None)
-        dropins.restore("a.slice", "MemoryMin", None)
+        theirs = "[Slice]\nMemoryMin=4096\n"
+        assert dropins.restore("a.slice", "MemoryMin", theirs)
+        assert not dropins.restore("a.slice", "MemoryMin", theirs)
+        assert [path.name for path in folder.iterdir()] == ["50-MemoryMin.conf"]
+        assert (folder / "50-MemoryMin.conf").read_text() == theirs
+        assert dropins.restore("a.slice", "MemoryMin", None)
+        assert not dropins.restore("a.slice", "MemoryMin", None)
         assert not folder.exists()
+
+    def test_that_somebody_had_systemd_forget_are_not_made_again(self, tmp_path: Path) -> None:
+        (tmp_path / "system.control").mkdir()
+        dropins = DropIns(str(tmp_path))
+        assert not dropins.restore("a.slice", "MemoryMin", "[Slice]\nMemoryMin=4096\n")
+        assert not any((tmp_path / "system.control").iterdir())
+
+    @pytest.mark.parametrize(
+        ("unit", "text", "is_one"),
+        [
+            ("a.slice", "[Slice]\nMemoryLow=5242880\n", True),
+            ("a.scope", "# Do not edit.\n\n[Scope]\nMemoryLow=infinity\n", True),
+            ("a.service", "[Service]\nMemoryLow=0\n", True),
+            ("a.slice", "[Service]\nMemoryLow=0\n", False),
+            ("a.slice", "[Slice]\nMemoryMin=0\n", False),
+            ("a.slice", "[Slice]\nMemoryLow=0\nMemoryMax=1\n", False),
+            ("a.slice", "[Slice]\nMemoryLow=0\n[Service]\nExecStart=/bin/sh\n", False),
+            ("a.service", "[Service]\nExecStartPre=/bin/sh\nMemoryLow=0\n", False),
+            ("a.slice", "# \x1b[2J\n[Slice]\nMemoryLow=0\n", False),
+            ("a.slice", "#" * 5000 + "\n[Slice]\nMemoryLow=0\n", False),
+            ("a.slice", "[Slice]\nMemoryLow=\n", False),
+            ("a.slice", "", False),
+        ],
+    )
+    def test_of_systemd_set_one_property_of_their_unit(
+        self, unit: str, text: str, is_one: bool
+    ) -> None:
+        assert is_drop_in(unit, "MemoryLow", text) == is_one
+
+    @pytest.mark.parametrize(
+        "link",
+        [
+            "system.control",
+            "system.control/a.slice.d",
+            "system.control/a.slice.d/50-MemoryLow.conf",
+        ],
+    )
+    def test_are_never_reached_through_a_link(self, tmp_path: Path, link: str) -> None:
+        run, theirs = tmp_path / "run", tmp_path / "theirs"
+        file = theirs / "system.control/a.slice.d/50-MemoryLow.conf"
+        file.parent.mkdir(parents=True)
+        file.write_text("[Slice]\nMemoryLow=1\n")
+        (run / link).parent.mkdir(parents=True)
+        (run / link).symlink_to(theirs / link)
+        dropins = DropIns(str(run))
+        for content in (None, "[Slice]\nMemoryLow=2\n"):
+            with pytest.raises(MemqosError, match="a link"):
+                dropins.restore("a.slice", "MemoryLow", content)
+        assert file.read_text() == "[Slice]\nMemoryLow=1\n"

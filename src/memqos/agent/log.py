@@ -10,6 +10,7 @@ import msgspec
 
 from memqos.agent.configuration import LogFormat
 from memqos.agent.tally import Event, Severity
+from memqos.draw.terminal import visible
 
 _PRIORITIES: Final[Mapping[Severity, int]] = {"debug": 7, "info": 6, "warning": 4, "error": 3}
 """As syslog counts them; the journal of systemd reads them at the start of a line."""
@@ -40,13 +41,13 @@ class Log:
 
     def _as_json(self, event: Event, now: str) -> str:
         record = {"time": now, "level": event.severity, "message": event.what, **event.fields}
-        return msgspec.json.encode(record).decode()
+        return visible(msgspec.json.encode(record).decode())
 
     def _as_text(self, event: Event, now: str) -> str:
         # The journal has a time of its own, and takes the priority from the front.
         front = f"<{_PRIORITIES[event.severity]}>" if self._to_journal else f"{now} "
         fields = [f"{name}={_quoted(str(value))}" for name, value in event.fields.items()]
-        return " ".join([f"{front}{event.severity}:", _plain(event.what), *fields])
+        return " ".join([f"{front}{event.severity}:", visible(event.what), *fields])
 
 
 class Forwarding(logging.Handler):
@@ -62,11 +63,7 @@ class Forwarding(logging.Handler):
         )
 
 
-def _plain(text: str) -> str:
-    return text if text.isprintable() else "".join(c if c.isprintable() else "�" for c in text)
-
-
 def _quoted(text: str) -> str:
     if text and text.isprintable() and not set(text) & set(' "='):
         return text
-    return msgspec.json.encode(text).decode()
+    return visible(msgspec.json.encode(text).decode())

@@ -1,7 +1,7 @@
 """One pass of an agent: ask, look, judge, write, take in. It may block, and runs off the loop."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from memqos.agent.core.desires import Desires
@@ -9,6 +9,8 @@ from memqos.agent.core.guarding import Guard
 from memqos.agent.core.reconciler import Reconciler
 from memqos.agent.hand import Hand
 from memqos.agent.pod_source import silence_of
+from memqos.api.pod import Pod
+from memqos.converge.sources import faults_of
 from memqos.errors import MemqosError
 
 
@@ -21,6 +23,7 @@ class Clock(Protocol):
 def started(hand: Hand, now: float, guard: Guard | None = None) -> Reconciler:
     """The core for this machine; raises where the machine cannot be planned."""
     core = Reconciler(Desires(hand.configuration, hand.ground(), hand.own_cgroup()), now, guard)
+    core.confirm(now, answered=hand.is_fresh)
     if hand.configuration.mode == "observe" and (values := hand.left_behind()):
         core.tally.say(
             "warning",
@@ -49,11 +52,8 @@ def run_pass(
     pods = None
     if due.asks:
         # Before anything else: what the cluster says of the node comes with its pods.
-        try:
-            pods = hand.pods()
-        except MemqosError as error:
-            core.tally.fail("source", error)
-            complete = False
+        pods, all_told = _ask_for_pods(core, hand)
+        complete &= all_told
     if due.whole:
         for missed in (hand.seek_owners(), silence_of(hand.source)):
             if missed is not None:
@@ -75,6 +75,19 @@ def run_pass(
     trigger = "resync" if due.whole else "event"
     core.tally.reconcile_seconds[trigger].observe(time.perf_counter() - begun)
     return complete
+
+
+def _ask_for_pods(core: Reconciler, hand: Hand) -> tuple[list[Pod] | None, bool]:
+    """The pods as far as the source tells them, and whether it tells all of them."""
+    pods = None
+    try:
+        pods = hand.pods()
+        faults: Sequence[MemqosError] = faults_of(hand.source)
+    except MemqosError as error:
+        faults = [error]
+    for fault in faults:
+        core.tally.fail("source", fault)
+    return pods, not faults
 
 
 def _give_back(core: Reconciler, hand: Hand, clock: Clock, *, whole: bool) -> None:

@@ -12,7 +12,7 @@ from memqos.api.pod import Pod
 from memqos.api.shape import containers_of
 from memqos.cli.clusters import CLUSTER, Live, cluster_options
 from memqos.cli.namespaces import Namespaces, live_namespaces, read_namespaces
-from memqos.cli.output import Form, emit, output_option
+from memqos.cli.output import Form, emit, output_option, print_lines
 from memqos.cli.policies import policy_in
 from memqos.cli.reading import Reader
 from memqos.cli.releases import release_asked, release_of_server, release_options
@@ -229,19 +229,19 @@ def _print_head(
         told.append(f"a policy of {counted(len(rules.rules), 'rule')}")
     if state is not None:
         told.append("one after another")
-    print(" · ".join(told))
+    print_lines([" · ".join(told)])
     for note in notes:
-        print(f"note: {note}")
+        print_lines([f"note: {note}"])
 
 
 def _print(admitted: Admitted, *, why: bool) -> None:
     from memqos.draw.admission import admission
 
-    print("\n" + "\n".join(admission(admitted)))
+    print_lines(["", *admission(admitted)])
     if why:
         from memqos.draw.admission_reasons import admission_reasons
 
-        print("\n".join(admission_reasons(admitted)))
+        print_lines(admission_reasons(admitted))
 
 
 def _data(

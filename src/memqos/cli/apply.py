@@ -19,7 +19,7 @@ from memqos.cli.outcomes import (
     results_data,
     writer_options,
 )
-from memqos.cli.output import Form, complain, emit
+from memqos.cli.output import Form, complain, emit, print_lines
 from memqos.cli.owners import owner_options, route_lines
 from memqos.cli.plan import (
     caveats_of,
@@ -107,7 +107,7 @@ def _show(steps: Sequence[Step], protections: dict[str, Protection], writer: Han
     comparison = Comparison(tuple(step.change for step in in_order(steps)), (), ())
     lines = changes_text(comparison, protections, why=False)
     lines += [""] if lines else []
-    print("\n".join([*lines, summary(comparison), *route_lines(comparison.changes, writer.driver)]))
+    print_lines([*lines, summary(comparison), *route_lines(comparison.changes, writer.driver)])
 
 
 def _planned(options: dict[str, Any]) -> _Todo:

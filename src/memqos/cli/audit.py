@@ -9,7 +9,7 @@ import msgspec
 
 from memqos.cli.audit_making import Question, audited_by
 from memqos.cli.clusters import CLUSTER, Live, cluster_options
-from memqos.cli.output import complain, emit
+from memqos.cli.output import complain, emit, print_lines
 from memqos.cli.releases import release_options
 from memqos.cli.rules import check_rule
 from memqos.cli.terms import POLICIES, FactorType, asked
@@ -148,7 +148,7 @@ def _print(audited: Audited, pods: list[bytes], output: Output) -> None:
     if output == "table":
         from memqos.draw.auditing import auditing
 
-        print("\n".join(auditing(audited)))
+        print_lines(auditing(audited))
     elif output == "html":
         from memqos.draw.audit_page import page
 

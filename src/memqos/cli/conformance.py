@@ -1,7 +1,6 @@
 """`memqos conformance`: replays recorded cases of real Kubernetes."""
 
 import gzip
-import sys
 import zlib
 from collections.abc import Iterator
 from typing import Any
@@ -9,7 +8,7 @@ from typing import Any
 import click
 import msgspec
 
-from memqos.cli.output import complain
+from memqos.cli.output import complain, print_lines
 from memqos.cli.replay.areas import Replay, area_of, replay_of
 from memqos.cli.replay.differences import differences
 from memqos.errors import InputError, MemqosError
@@ -34,16 +33,15 @@ def command(files: tuple[str, ...], emit: bool) -> int:
     if emit:
         for file, replay in replays:
             for case in _cases(file):
-                sys.stdout.buffer.write(
-                    msgspec.json.encode({"id": case.id, "actual": _answer(replay, case)}) + b"\n"
-                )
+                answer = {"id": case.id, "actual": _answer(replay, case)}
+                print(msgspec.json.encode(answer).decode())
         return 0
     passed = failed = 0
     for file, replay in replays:
         for case in _cases(file):
             found = differences(area_of(file), case.expect, _answer(replay, case))
             for difference in found:
-                print(f"{case.id}: {difference}")
+                print_lines([f"{case.id}: {difference}"])
             failed += bool(found)
             passed += not found
     print(f"{passed} passed, {failed} failed")

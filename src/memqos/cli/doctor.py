@@ -8,7 +8,7 @@ import click
 from memqos.api.kubelet import Driver
 from memqos.api.manifests.documents import read
 from memqos.cli.amounts import Seconds
-from memqos.cli.output import Form, complain, emit, output_option
+from memqos.cli.output import Form, complain, emit, output_option, print_lines
 from memqos.cli.plan import node_options, observed, of_snapshot, wanted
 from memqos.converge.observing import Observation
 from memqos.converge.planning import FILES, plan_of
@@ -19,6 +19,7 @@ from memqos.findings.node import judge
 from memqos.host.tree import read_tree
 from memqos.plan.names import cgroup_names
 
+ERROR = 1
 FINDINGS = 2
 
 _GIVEN = ("kubelet", "release", "gates", "pods", "numa", "state")
@@ -62,14 +63,19 @@ def command(
     if output == "table":
         for note in observation.notes:
             complain(f"note: {note}")
-        print("\n".join(findings_text(findings)))
+        print_lines(findings_text(findings))
     else:
         data = {
             "node": observation.origin,
             "findings": findings_data(findings),
-            "notes": list(observation.notes),
+            "notes": [*observation.faults, *observation.notes],
         }
         emit(data, output)
+    for fault in observation.faults:
+        complain(fault)
+    if observation.faults:
+        complain("some pods could not be read, so this is not all – see above")
+        return ERROR
     return FINDINGS if any(finding.severity != "info" for finding in findings) else 0
 
 

@@ -9,7 +9,7 @@ from memqos.api.manifests.workloads import Template
 from memqos.api.pod import Pod
 from memqos.api.shape import Shape, containers_of, shape_of
 from memqos.cli.clusters import LIVE_PODS, Live, cluster_options
-from memqos.cli.output import complain, emit, output_option
+from memqos.cli.output import complain, emit, output_option, print_lines
 from memqos.cli.reading import Reader
 from memqos.cli.terms import (
     InForce,
@@ -139,11 +139,11 @@ def _print(rows: Iterable[Row], under: InForce, *, why: bool) -> None:
     for index, (pod,) in enumerate(row for row in rows if row[0].semantics.plan is not None):
         if not index:
             _print_terms([under])
-        print("\n" + "\n".join(overview(pod)))
+        print_lines(["", *overview(pod)])
         if why:
             from memqos.draw.derivation import derivation
 
-            print("\n".join(derivation(pod, under.terms)))
+            print_lines(derivation(pod, under.terms))
 
 
 def _print_comparison(rows: Iterable[Row], under: Sequence[InForce]) -> None:
@@ -154,14 +154,14 @@ def _print_comparison(rows: Iterable[Row], under: Sequence[InForce]) -> None:
     for index, row in enumerate(valid):
         if not index:
             _print_terms(under)
-        print("\n" + "\n".join(comparison(list(zip(titles, row, strict=True)))))
+        print_lines(["", *comparison(list(zip(titles, row, strict=True)))])
 
 
 def _print_terms(under: Sequence[InForce]) -> None:
     for each in under:
         print(terms_line(each.terms))
     for note in dict.fromkeys(note for each in under for note in each.notes):
-        print(f"note: {note}")
+        print_lines([f"note: {note}"])
 
 
 def _print_svg(rows: Iterable[Row], under: Sequence[InForce]) -> None:

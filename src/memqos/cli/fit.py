@@ -9,9 +9,10 @@ import click
 from memqos.api.validation import validate
 from memqos.cli.clusters import CLUSTER, LIVE_NODES, RUNNING_PODS, Live, cluster_options
 from memqos.cli.nodes import Found, demands, read_nodes, rooms, shape
-from memqos.cli.output import Form, emit, output_option
+from memqos.cli.output import Form, emit, output_option, print_lines
 from memqos.cli.reading import Reader
 from memqos.cli.releases import release_asked, release_options
+from memqos.cli.streams import raw_stream
 from memqos.cluster.fit import judge
 from memqos.cluster.fit_demand import Demand, Room
 from memqos.cluster.fit_survey import Survey, survey
@@ -133,7 +134,9 @@ def _surveyed(asks: Sequence[Demand], cluster: Sequence[Room], release: Release)
     found = survey(asks, cluster, release)
     if len(asks) * len(cluster) < LONG or not _at_a_terminal():
         return list(found)
-    with click.progressbar(found, length=len(asks), label="fitting", file=sys.stderr) as bar:
+    with click.progressbar(
+        found, length=len(asks), label="fitting", file=raw_stream(sys.stderr)
+    ) as bar:
         return list(bar)
 
 
@@ -159,13 +162,13 @@ def _print(
         "resources alone, without taints and affinity"
     )
     for note in notes:
-        print(f"note: {note}")
+        print_lines([f"note: {note}"])
     for result in results:
-        print("\n" + "\n".join(fitting(result)))
+        print_lines(["", *fitting(result)])
         if why:
             from memqos.draw.fitting_reasons import fitting_reasons
 
-            print("\n".join(fitting_reasons(result, release)))
+            print_lines(fitting_reasons(result, release))
 
 
 def _data(

@@ -11,6 +11,8 @@ from typing import Final, NoReturn
 import click
 
 from memqos.cli.lazy import LazyGroup
+from memqos.cli.streams import guard_streams
+from memqos.draw.terminal import visible_message
 from memqos.errors import MemqosError
 
 WRONG_USAGE: Final = 64
@@ -65,6 +67,7 @@ def main() -> NoReturn:
     """The entry point."""
     if sys.stdout is None:  # memqos … >&-
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - for as long as this process lives
+    guard_streams()
     try:
         code = cli.main(prog_name="memqos", standalone_mode=False)
         sys.stdout.flush()
@@ -76,18 +79,22 @@ def main() -> NoReturn:
         error.show()
         sys.exit(1)
     except MemqosError as error:
-        print(f"memqos: {error}", file=sys.stderr)
+        _complain(error)
         sys.exit(1)
     except (click.Abort, KeyboardInterrupt):
-        print("memqos: interrupted", file=sys.stderr)
+        _complain("interrupted")
         sys.exit(INTERRUPTED)
     except BrokenPipeError:
         # The reader has gone (memqos … | head). Python would complain again while shutting down.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except OSError as error:
-        print(f"memqos: {_told(error)}", file=sys.stderr)
+        _complain(_told(error))
         sys.exit(1)
+
+
+def _complain(what: object) -> None:
+    print(visible_message(f"memqos: {what}"), file=sys.stderr)
 
 
 def _told(error: OSError) -> str:

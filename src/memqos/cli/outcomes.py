@@ -9,6 +9,7 @@ import click
 
 from memqos.cli.amounts import Seconds
 from memqos.cli.output import complain, output_option
+from memqos.cli.streams import show_status
 from memqos.converge.apply import Progress, quiet
 from memqos.converge.direct import TIMEOUT
 from memqos.converge.journal import FOLDER, Reading, hierarchy_of
@@ -134,13 +135,16 @@ def journal_notes(reading: Reading) -> Iterator[str]:
     damage = reading.damage
     if damage is not None and damage.torn:
         yield (
-            f"the journal ends within its record {damage.record}, where its writer was killed: "
-            "nothing is lost by that"
+            f"the journal ends within its record {damage.record}, as when its writer is killed: "
+            "only what stands before that can be put back. A writer that was killed had not acted "
+            "on the rest; if the file was cut short in another way, values are left: memqos plan "
+            "shows what differs"
         )
     elif damage is not None:
         yield (
             f"the journal is damaged from its record {damage.record} on: only what stands before "
-            "that can be put back"
+            "that can be put back, and values written after that are left: memqos plan shows what "
+            "differs"
         )
 
 
@@ -152,13 +156,11 @@ def progress() -> Progress:
 def end_progress() -> None:
     """Take the moving line away."""
     if sys.stderr.isatty():
-        sys.stderr.write("\r\033[K")
-        sys.stderr.flush()
+        show_status("")
 
 
 def _show(done: int, of: int, change: Change) -> None:
-    sys.stderr.write(f"\r\033[K{done + 1}/{of} {change.path}/{change.file}"[:120])
-    sys.stderr.flush()
+    show_status(f"{done + 1}/{of} {change.path}/{change.file}")
 
 
 def _line(result: Result) -> str:

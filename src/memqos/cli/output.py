@@ -1,11 +1,15 @@
-"""What commands print: the option that asks for a form, and plain data as JSON or YAML."""
+"""What commands print: the option that asks for a form, lines, and plain data as JSON or YAML."""
 
+import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Literal, TypeVar
 
 import click
 import msgspec
+
+from memqos.draw.terminal import visible_lines, visible_message
+from memqos.errors import InputError
 
 F = TypeVar("F", bound=Callable[..., Any])
 Form = Literal["table", "json", "yaml"]
@@ -27,20 +31,65 @@ def emit(data: Any, form: Literal["json", "yaml"]) -> None:
     if form == "json":
         print(msgspec.json.format(msgspec.json.encode(data)).decode())
     else:
-        import yaml
+        print(_as_yaml(msgspec.to_builtins(data)), end="")
 
-        dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-        yaml.dump(
-            msgspec.to_builtins(data),
-            sys.stdout,
-            Dumper=dumper,
-            sort_keys=False,
-            allow_unicode=True,
-            default_flow_style=False,
-        )
+
+def _as_yaml(data: Any) -> str:
+    import yaml
+
+    fast = getattr(yaml, "CSafeDumper", None)
+
+    class Dumper(fast or yaml.SafeDumper):  # type: ignore[misc]
+        """Quotes text that is not visible, so that its escapes mean the same."""
+
+    def represent_text(dumper: Any, text: str) -> Any:
+        style = None if text.replace("\n", "").isprintable() else '"'
+        return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+    Dumper.add_representer(str, represent_text)
+    text: str = yaml.dump(
+        data,
+        Dumper=Dumper,
+        sort_keys=False,
+        # Only libyaml escapes what is beyond the first plane, for which JSON has other escapes.
+        allow_unicode=fast is not None,
+        default_flow_style=False,
+    )
+    return text
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    """Print lines, each of which stays one whatever is in it."""
+    print("\n".join(map(visible_message, lines)))
+
+
+def check_out(file: str | None) -> None:
+    """Refuse a file of --out that cannot be replaced, before there is anything to write to it."""
+    if file is not None and os.path.exists(file) and not os.path.isfile(file):
+        raise InputError("this is not a plain file", file=file, hint="give another name with --out")
+
+
+def write_out(file: str, data: bytes) -> int:
+    """Write JSON to a file of --out: all of it or nothing, readable to its owner alone. Its size.
+
+    Whoever shows the file on a terminal is no worse off than with standard output.
+    """
+    from memqos.host.durable import replace
+
+    check_out(file)
+    data = visible_lines(data.decode()).encode()
+    try:
+        replace(file, data)
+    except OSError as error:
+        raise InputError(
+            f"it cannot be written: {(error.strerror or str(error)).lower()}",
+            file=file,
+            hint="give another place with --out",
+        ) from None
+    return len(data)
 
 
 def complain(error: object) -> None:
     """One line to standard error."""
     sys.stdout.flush()
-    print(error, file=sys.stderr)
+    print(visible_message(str(error)), file=sys.stderr)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 import msgspec
 
-from memqos.cli.output import Form, complain, emit, output_option
+from memqos.cli.output import Form, check_out, complain, emit, output_option, print_lines, write_out
 from memqos.cli.owners import owner_options, route_lines, with_route
 from memqos.cli.pod_sources import source_given, source_options
 from memqos.cli.releases import gates_of, release_options
@@ -87,6 +87,7 @@ def command(
     """
     if snapshot is not None and out is not None:
         raise click.UsageError("a plan of a snapshot cannot be applied, so it is not saved")
+    check_out(out)
     if out is not None:
         insist_on_pods(options)
     asked = wanted(**options)
@@ -107,6 +108,9 @@ def command(
         emit(_data(plan, router), output)
     if plan.unread:
         complain("some cgroups could not be read, so this is not all – run as root")
+    if plan.faults:
+        complain("some pods could not be read, so this is not all – see above")
+    if not plan.is_whole:
         return ERROR
     return CHANGES_PENDING if plan.comparison.changes else 0
 
@@ -119,6 +123,12 @@ def insist_on_pods(options: Mapping[str, Any]) -> None:
 
 def insist_on_all(plan: NodePlan) -> None:
     """What could be seen in part only is not written."""
+    for fault in plan.faults:
+        complain(fault)
+    if plan.faults:
+        raise InputError(
+            "some pods could not be read, so there is no plan to be applied", hint="see above"
+        )
     if plan.unread:
         raise InputError(
             f"{plan.unread[0]} cannot be read, so there is no plan to be applied",
@@ -220,14 +230,10 @@ def save(file: str, plan: NodePlan, observation: Observation, root: str) -> None
     """Write the plan to a file."""
     from memqos.converge.saved import encode, saved_plan
     from memqos.converge.steps import steps_of
-    from memqos.host.durable import replace
 
     steps = steps_of(plan.comparison.changes, observation.identities, plan.kubelet_keeps)
     saved = saved_plan(steps, observation.machine.boot_id or "", root, own_version())
-    try:
-        replace(file, encode(saved))
-    except OSError as error:
-        raise InputError(f"the plan could not be saved: {error.strerror}", file=file) from None
+    write_out(file, encode(saved))
 
 
 def _router(root: str, cri_socket: str | None, *, direct: bool) -> "Router":
@@ -249,15 +255,15 @@ def caveats_of(plan: NodePlan) -> list[str]:
 
 def _print(plan: NodePlan, router: "Router | None", *, why: bool) -> None:
     print(terms_line(plan.terms))
-    for line in caveats_of(plan):
+    for line in (*plan.faults, *caveats_of(plan)):
         complain(line)
     lines = changes_text(plan.comparison, plan.protections, why=why)
     if lines:
-        print("\n" + "\n".join(lines))
-    if plan.comparison.changes or not plan.unread:
+        print_lines(["", *lines])
+    if plan.comparison.changes or plan.is_whole:
         print("\n" + summary(plan.comparison))
     for line in route_lines(plan.comparison.changes, router) if router is not None else ():
-        print(line)
+        print_lines([line])
 
 
 def _data(plan: NodePlan, router: "Router | None") -> dict[str, Any]:
@@ -269,7 +275,7 @@ def _data(plan: NodePlan, router: "Router | None") -> dict[str, Any]:
         "release": str(plan.terms.release),
         "policy": plan.terms.policy,
         "factor": plan.terms.factor,
-        "converged": not plan.comparison.changes and not plan.unread,
+        "converged": not plan.comparison.changes and plan.is_whole,
         "changes": changes,
         "foreign": changes_data(plan.comparison.foreign, {}),
         "missing": [cgroup.path for cgroup in plan.comparison.missing],
@@ -281,5 +287,6 @@ def _data(plan: NodePlan, router: "Router | None") -> dict[str, Any]:
         "unknown": list(plan.comparison.nobodys),
         "unread": list(plan.unread),
         "doubt": plan.doubt,
+        "faults": list(plan.faults),
         "notes": list(plan.notes),
     }

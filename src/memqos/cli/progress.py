@@ -4,6 +4,8 @@ import sys
 import time
 from typing import Final
 
+from memqos.cli.streams import show_status
+
 _WIDTH: Final = 30
 _EVERY: Final = 0.1
 """Seconds."""
@@ -49,5 +51,4 @@ class Bar:
         return f"{'█' * full}{'░' * (_WIDTH - full)} {share:4.0%}  {told}"
 
     def _write(self, line: str) -> None:
-        sys.stderr.write(f"\r\033[K{line}")
-        sys.stderr.flush()
+        show_status(line)

@@ -12,7 +12,7 @@ from memqos.api.qos import qos_class
 from memqos.api.shape import shape_of
 from memqos.cli.amounts import Bytes
 from memqos.cli.clusters import Live, cluster_options
-from memqos.cli.output import Form, emit, output_option
+from memqos.cli.output import Form, emit, output_option, print_lines
 from memqos.cli.rank_eviction_given import Given, given_by
 from memqos.cli.releases import release_asked, release_options
 from memqos.cluster.eviction_blame import blame
@@ -194,11 +194,11 @@ def _print(found: Evicting, release: Release, *, why: bool) -> None:
 
     print(f"Kubernetes {release} · {counted(len(found.order), 'pod')} on one node")
     for line in readings_lines(found.readings):
-        print(line)
+        print_lines([line])
     for note in found.notes:
-        print(f"note: {note}")
-    print("\n" + "\n".join(evicting(found)))
+        print_lines([f"note: {note}"])
+    print_lines(["", *evicting(found)])
     if why:
         from memqos.draw.evicting import evicting_reasons
 
-        print("\n".join(evicting_reasons(found)))
+        print_lines(evicting_reasons(found))

@@ -11,7 +11,7 @@ from memqos.api.kernel.process import Process
 from memqos.api.pod import Pod
 from memqos.cli.amounts import Bytes
 from memqos.cli.clusters import LIVE_PODS, Live, cluster_options
-from memqos.cli.output import Form, emit, output_option
+from memqos.cli.output import Form, emit, output_option, print_lines
 from memqos.cli.snapshots import names_in
 from memqos.draw.killing import Killing, killing, killing_data
 from memqos.errors import InputError
@@ -218,9 +218,9 @@ def _print(found: Killing, *, why: bool) -> None:
         f"Linux, out of memory as a whole · {memory} · {counted(processes, 'process', 'processes')}"
     )
     for note in found.notes:
-        print(f"note: {note}")
-    print("\n" + "\n".join(killing(found, SHOWN)))
+        print_lines([f"note: {note}"])
+    print_lines(["", *killing(found, SHOWN)])
     if why:
         from memqos.draw.killing import killing_reasons
 
-        print("\n".join(killing_reasons(found, SHOWN)))
+        print_lines(killing_reasons(found, SHOWN))

@@ -10,7 +10,7 @@ from memqos.api.manifests.workloads import Template
 from memqos.api.pod import Pod
 from memqos.api.shape import containers_of, written
 from memqos.api.validation import FieldError, validate
-from memqos.cli.output import Form, emit, output_option
+from memqos.cli.output import Form, emit, output_option, print_lines
 from memqos.cli.reading import Reader
 from memqos.cli.terms import InForce, asked, in_force, options_of, terms_data, terms_options
 from memqos.cluster.resize import Resize, resize
@@ -162,10 +162,10 @@ def _print(found: list[Resizing], under: InForce, *, why: bool) -> None:
         return
     print(terms_line(under.terms))
     for note in under.notes:
-        print(f"note: {note}")
+        print_lines([f"note: {note}"])
     for each in found:
-        print("\n" + "\n".join(resizing(each)))
+        print_lines(["", *resizing(each)])
         if why:
             from memqos.draw.resizing import resizing_reasons
 
-            print("\n".join(resizing_reasons(each)))
+            print_lines(resizing_reasons(each))

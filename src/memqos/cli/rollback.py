@@ -26,6 +26,7 @@ from memqos.cli.owners import owner_options
 from memqos.cli.roots import cgroup_root_option
 from memqos.converge.journal import Reading, read, writing
 from memqos.converge.rollback import Found, RolledBack, State, rollback, survey
+from memqos.draw.amounts import counted
 from memqos.draw.table import table
 
 _STATES: Final[dict[State, str]] = {
@@ -85,13 +86,19 @@ def command(
 def _list(reading: Reading, writer: Hand, output: Form) -> int:
     found = list(survey(reading.debts.values(), writer.fs))
     notes = _notes(reading)
+    owners = [
+        {"path": path, "owner": holding.owner, "name": holding.name, "files": list(holding.values)}
+        for (path, _), holding in reading.held.items()
+    ]
     if output != "table":
-        emit({"values": _found_data(found), "notes": notes}, output)
+        emit({"values": _found_data(found), "owners": owners, "notes": notes}, output)
     else:
         rows = [[each.state, *_row(each)] for each in found if each.state in ("ours", "conflict")]
         if rows:
             print("\n".join(table([["", "file", "before", "ours", "now"], *rows], left=2)) + "\n")
-        print(_summary(found) or "nothing to put back")
+        print(_summary(found) or _nothing(reading))
+        if owners:
+            print(f"and what systemd and the runtime kept of {counted(len(owners), 'cgroup')}")
     left = any(each.state in ("ours", "conflict", "unreadable") for each in found)
     return _worst(reading, LEFT if left else FINE)
 
@@ -106,16 +113,16 @@ def _tell(reading: Reading, done: RolledBack, output: Form) -> int:
         complain(f"note: {notes[-1]}")
     if output != "table":
         data = {"results": results_data(done.results), "values": _found_data(done.rest)}
-        emit({**data, "notes": notes}, output)
+        emit({**data, "released": list(done.released), "notes": notes}, output)
     else:
-        _print(done)
+        _print(reading, done)
     left = bool(done.unreleased) or any(
         each.state in ("conflict", "unreadable") for each in done.rest
     )
     return _worst(reading, exit_code(done.results) or (LEFT if left else FINE))
 
 
-def _print(done: RolledBack) -> None:
+def _print(reading: Reading, done: RolledBack) -> None:
     for each in done.rest:
         debt = each.debt
         if each.state == "conflict":
@@ -127,9 +134,16 @@ def _print(done: RolledBack) -> None:
             complain(f"unreadable: {debt.path}/{debt.file} – run as root")
     if done.results:
         print_results(done.results, "put back")
+    if done.released:
+        print(f"{len(done.released)} put back in what systemd and the runtime keep")
     rest = _summary(done.rest)
-    if rest or not done.results:
-        print(rest or "nothing to put back")
+    if rest or not (done.results or done.released):
+        print(rest or _nothing(reading))
+
+
+def _nothing(reading: Reading) -> str:
+    where = "" if reading.damage is None else " in the part of the journal that can be read"
+    return f"nothing to put back{where}"
 
 
 def _notes(reading: Reading) -> list[str]:

@@ -10,15 +10,14 @@ import click
 
 from memqos.agent.recorder.carried import with_records
 from memqos.agent.recorder.files import FOLDER
-from memqos.api.snapshot import Snapshot
-from memqos.cli.output import complain
+from memqos.cli.output import check_out, complain, write_out
 from memqos.cli.pod_sources import source_given, source_options
 from memqos.cli.roots import cgroup_root_option
+from memqos.cli.streams import show_status
 from memqos.converge.observing import configuration_in
 from memqos.converge.snapshots import take, written
-from memqos.converge.sources import KubeletPods
+from memqos.converge.sources import KubeletPods, faults_of
 from memqos.errors import InputError
-from memqos.host.durable import replace
 from memqos.host.kubelet import READ_ONLY, KubeletEndpoint
 from memqos.host.machine import Roots
 
@@ -47,8 +46,7 @@ def command(**options: Any) -> int:
       --token-file token --ca-file /etc/kubernetes/pki/ca.crt
     """
     file = options["out"]
-    if file is not None and os.path.exists(file) and not os.path.isfile(file):
-        raise InputError("this is not a plain file", file=file, hint="give another name")
+    check_out(file)
     source = source_given(options)
     with _progress() as step:
         snapshot = take(
@@ -65,30 +63,21 @@ def command(**options: Any) -> int:
     for note in snapshot.notes:
         complain(f"note: {note}")
     if file is None:
-        sys.stdout.buffer.write(written(snapshot))
+        print(written(snapshot).decode(), end="")
     else:
-        _write(file, snapshot)
-    return 0
+        size = write_out(file, written(snapshot))
+        pods, cgroups = len(snapshot.running), len(snapshot.cgroups)
+        print(f"{file}: {pods} pods and {cgroups} cgroups in {size >> 10} KiB")
+    faults = faults_of(source)
+    for fault in faults:
+        complain(fault)
+    return 1 if faults else 0
 
 
 def _folder(given: str | None) -> str:
     if given is not None and not os.path.isdir(given):
         raise InputError("there are no records here", file=given, hint="memqos agent keeps them")
     return given or FOLDER
-
-
-def _write(file: str, snapshot: Snapshot) -> None:
-    data = written(snapshot)
-    try:
-        replace(file, data)
-    except OSError as error:
-        raise InputError(
-            f"it cannot be written: {(error.strerror or str(error)).lower()}",
-            file=file,
-            hint="give another place with --out",
-        ) from None
-    pods, cgroups = len(snapshot.running), len(snapshot.cgroups)
-    print(f"{file}: {pods} pods and {cgroups} cgroups in {len(data) >> 10} KiB")
 
 
 @contextmanager
@@ -98,6 +87,6 @@ def _progress() -> Iterator[Callable[[str], None]]:
         yield lambda what: None
         return
     try:
-        yield lambda what: print(f"\r\033[K{what} …", end="", file=sys.stderr, flush=True)
+        yield lambda what: show_status(f"{what} …")
     finally:
-        print("\r\033[K", end="", file=sys.stderr, flush=True)
+        show_status("")

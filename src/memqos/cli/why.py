@@ -11,7 +11,7 @@ from memqos.agent.recorder.reading import Recording, latest_of, recordings
 from memqos.agent.recorder.records import Who
 from memqos.agent.story import story_of
 from memqos.cli.clusters import Live, cluster_options
-from memqos.cli.output import complain, emit
+from memqos.cli.output import complain, emit, print_lines
 from memqos.cli.why_live import told_of
 from memqos.draw.story import story_data, story_text
 from memqos.errors import InputError, MemqosError
@@ -89,7 +89,8 @@ def command(
 
 def _tell(stories: "list[Story]", output: Literal["text", "json", "yaml"]) -> None:
     if output == "text":
-        print("\n\n".join("\n".join(story_text(story)) for story in stories))
+        for index, story in enumerate(stories):
+            print_lines([*([""] if index else ()), *story_text(story)])
     else:
         emit({"containers": [story_data(story) for story in stories]}, output)
 

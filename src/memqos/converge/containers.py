@@ -59,7 +59,7 @@ class Containers:
             unbind(path, self.fs)
         return True
 
-    def release(self, path: str, holding: Holding, files: Collection[str]) -> None:
+    def release(self, path: str, holding: Holding, files: Collection[str]) -> Sequence[str]:
         """Store what was stored, where that is not what the file had; the file stays.
 
         A key that was not there cannot be taken away again: it stays with the value of the file.
@@ -80,6 +80,7 @@ class Containers:
                     unbind(path, self.fs)
                 else:
                     self.fs.write(path, file, now[file])
+        return [f"container {id_of(path)}: {file} = {value}" for file, value in stored.items()]
 
     def _would_throttle(self, path: str, file: str, value: str) -> bool:
         usage = self.fs.read(path, "memory.current") or "0"

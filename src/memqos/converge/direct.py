@@ -36,8 +36,9 @@ class Direct:
         finished = [self._write_bounded(change) for change in changes]
         return all(finished)
 
-    def release(self, path: str, holding: Holding, files: Collection[str]) -> None:
+    def release(self, path: str, holding: Holding, files: Collection[str]) -> Sequence[str]:
         """Files have nobody who keeps their values."""
+        return ()
 
     def read(self, path: str, file: str) -> str | None:
         return self.fs.read(path, file)

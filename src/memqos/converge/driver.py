@@ -25,8 +25,11 @@ class Driver(Protocol):
         A value that is not taken raises WriteRefused. Writing it again does no harm.
         """
 
-    def release(self, path: str, holding: Holding, files: Collection[str]) -> None:
-        """Have the owner keep what it kept before, once those files are as they were."""
+    def release(self, path: str, holding: Holding, files: Collection[str]) -> Sequence[str]:
+        """Have the owner keep what it kept before, once those files are as they were.
+
+        What that changed, for people.
+        """
 
     def read(self, path: str, file: str) -> str | None:
         """What is there now; None where the cgroup or the file is gone."""

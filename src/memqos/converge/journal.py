@@ -68,16 +68,14 @@ def read(folder: str, hierarchy: Hierarchy) -> Reading:
     """What the journal says of this tree; that of an earlier boot says nothing."""
     path = os.path.join(folder, _JOURNAL)
     try:
-        with open(path, "rb") as file:
-            decoded = decode(file.read())
+        decoded = decode(durable.content(path))
     except (FileNotFoundError, NotADirectoryError):
         return Reading({})
     except OSError as error:
         raise _failed("read", path, error) from None
-    if not decoded.records:
-        return Reading({}, damage=decoded.damage)
-    about = decoded.records[0]
+    about = decoded.records[0] if decoded.records else None
     if not isinstance(about, Hierarchy):
+        # A journal comes into being whole: a writer that is killed leaves its first record.
         return Reading({}, damage=Damage(1, torn=False))
     if about.boot != hierarchy.boot:
         return Reading({}, is_of_another_boot=True)
@@ -187,7 +185,8 @@ class Journal:
         yield from intents(owing)
 
     def _open(self) -> int:
-        self._handle = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        flags = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+        self._handle = os.open(self.path, flags)
         return self._handle
 
     def _append(
@@ -230,6 +229,7 @@ def writing(folder: str, hierarchy: Hierarchy) -> Iterator[Journal]:
     except OSError as error:
         raise _failed("written", folder, error) from None
     try:
+        durable.remove_unfinished(folder)
         journal = Journal(folder, hierarchy, lock)
         try:
             yield journal

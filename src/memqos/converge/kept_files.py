@@ -18,23 +18,41 @@ _UNSURE: Final = (-1, -1, -1)
 
 
 class KeptFilePods:
-    """The pods of files and folders; a folder may be empty."""
+    """The pods of files and folders; a folder may be empty.
+
+    A file in a folder that can no longer be read stands for the pods it held before: half of a
+    manifest, as while it is being written, does not plan them away.
+    """
 
     def __init__(self, paths: Sequence[str]) -> None:
         self._paths = paths
+        self.faults: list[InputError] = []
         self._kept: dict[str, tuple[_Mark, list[Pod]]] = {}
+        """What each file held when it could last be read as a whole."""
 
     def pods(self) -> list[Pod]:
         kept: dict[str, tuple[_Mark, list[Pod]]] = {}
+        faults: list[InputError] = []
+        found: list[Pod] = []
         for file, from_folder in self._files():
             mark = _mark(file)
             before = self._kept.get(file)
-            if before is not None and before[0] == mark != _UNSURE:
+            if before is None or before[0] != mark or mark == _UNSURE:
+                now = pods_in_file(file, from_folder=from_folder)
+                faults += now.faults
+                if not now.faults:
+                    before = mark, now.pods
+                elif before is None:
+                    found += now.pods
+                else:
+                    before = _UNSURE, before[1]
+            if before is not None:
                 kept[file] = before
-            else:
-                kept[file] = mark, pods_in_file(file, from_folder=from_folder)
-        self._kept = kept
-        return of_one_node([pod for _, pods in kept.values() for pod in pods], self.describe())
+                found += before[1]
+        self._kept, self.faults = kept, faults
+        if faults and not found:
+            raise faults[0]
+        return of_one_node(found, self.describe())
 
     def describe(self) -> str:
         return ", ".join(self._paths)

@@ -4,13 +4,14 @@ A manifest alone says neither the pod's UID nor its containers' IDs, and so not 
 are. The runtime knows both, by the namespace and the name of the pod.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from memqos.api.pod import ContainerStatus, Pod, PodStatus
-from memqos.converge.sources import PodSource
+from memqos.converge.sources import PodSource, faults_of
+from memqos.errors import InputError
 from memqos.plan.names import Runtime
 from memqos.plan.tree import CONFIG_HASH, container_ids
 
@@ -44,6 +45,10 @@ class LabelledPods:
         known = {id(pod): (pod, self._same(pod, now)) for pod, now in zip(pods, found, strict=True)}
         self._known = known
         return [now for _, now in known.values()]
+
+    @property
+    def faults(self) -> Sequence[InputError]:
+        return faults_of(self._source)
 
     def describe(self) -> str:
         return self._source.describe()

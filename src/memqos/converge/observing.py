@@ -9,6 +9,7 @@ from memqos.api.kubelet import Driver
 from memqos.api.kubelet.drivers import kubepods_in
 from memqos.api.machine import LAYOUTS, Machine
 from memqos.api.pod import Pod
+from memqos.converge.sources import PodSource, faults_of
 from memqos.host.machine import SYSTEM, Roots, read_machine
 from memqos.host.manifests import load_one
 from memqos.host.tree import read_tree
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from memqos.api.node import Node
     from memqos.api.snapshot import Snapshot
     from memqos.converge.running import KubeletFacts
-    from memqos.converge.sources import PodSource
 
 THIS_MACHINE: Final = "this machine"
 
@@ -50,6 +50,8 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
     """Cgroups, and files of cgroups, that are there and could not be read."""
     notes: tuple[str, ...] = ()
     """What is missing or could not be read, in words."""
+    faults: tuple[str, ...] = ()
+    """Files in a folder of manifests that could not be read: their pods are not among these."""
 
     @property
     def is_live(self) -> bool:
@@ -57,7 +59,7 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def observe_live(
-    pods: "PodSource | None",
+    pods: PodSource | None,
     files: Iterable[str],
     *,
     below: Iterable[str] = ("/",),
@@ -91,10 +93,11 @@ def observe_live(
     elif configuration is None:
         configuration = read_configuration(f"{roots.kubelet}/config.yaml", notes)
     state = _content(f"{roots.kubelet}/memory_manager_state", notes)
+    found = () if pods is None else tuple(pods.pods())
     return Observation(
         origin=THIS_MACHINE,
         machine=machine,
-        pods=() if pods is None else tuple(pods.pods()),
+        pods=found,
         cgroups=tree.cgroups,
         identities=tree.identities,
         driver=kubepods[0].driver if kubepods else None,
@@ -103,6 +106,7 @@ def observe_live(
         memory_manager_state=None if state is None else state.decode("utf-8", "replace"),
         refused=tuple(tree.refused),
         notes=tuple(notes),
+        faults=tuple(map(str, faults_of(pods))),
     )
 
 

@@ -1,6 +1,6 @@
 """What memqos owes back: the values it has written over, made up from the journal's records."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -48,9 +48,14 @@ def owed(records: Iterable[Record], debts: Debts | None = None) -> Debts:
     return debts
 
 
-def held(records: Iterable[Record]) -> Holdings:
-    """What owners kept of cgroups; of several words about one the last holds."""
-    return {record.key: record.holding for record in records if isinstance(record, Held)}
+def held(records: Sequence[Record]) -> Holdings:
+    """What owners kept of cgroups that memqos meant to write; the last record of each holds."""
+    intended = {(record.path, record.cgroup) for record in records if isinstance(record, Intent)}
+    return {
+        record.key: record.holding
+        for record in records
+        if isinstance(record, Held) and record.key in intended
+    }
 
 
 def intents(debts: Iterable[Owed]) -> Iterator[Intent]:

@@ -85,6 +85,14 @@ class NodePlan(msgspec.Struct, frozen=True):
     doubt: str | None = None
     """Why it must not be written: see `Ground.doubt`."""
 
+    faults: tuple[str, ...] = ()
+    """Files of pods that could not be read: those pods are not planned."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing is missing from it that should be there."""
+        return not self.unread and not self.faults
+
 
 class RunningKubelet(msgspec.Struct, frozen=True, kw_only=True):
     """The kubelet at work on a node, under its own configuration and no option of memqos's."""
@@ -182,8 +190,9 @@ def plan_of(observation: "Observation", wanted: Wanted) -> NodePlan:
         tuple(notes),
         _unaligned(observation, tree, wanted.numa, ground.config, terms.release),
         tuple(what for what in observation.refused if _is_about(what, ground.names.kubepods)),
-        _kubelet_keeps(ground, tree),
-        ground.doubt,
+        kubelet_keeps=_kubelet_keeps(ground, tree),
+        doubt=ground.doubt,
+        faults=observation.faults,
     )
 
 

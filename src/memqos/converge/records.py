@@ -8,20 +8,20 @@ The checksum covers the payload and the checksum before it, so that a record tha
 out of place shows as well as one that is altered.
 """
 
-import re
 import zlib
 from collections.abc import Iterable
 from typing import Final, Literal
 
 import msgspec
 
-from memqos.converge.values import place_fault, value_fault
+from memqos.converge.values import path_fault, place_fault, value_fault
+from memqos.host.systemd_dropins import PROPERTIES, is_drop_in
+from memqos.plan.names import container_of, unit_of
 from memqos.plan.tree import Level
 
 FORMAT: Final = 1
 _HEAD: Final = len(b"00000000 00000000 ")
 _END: Final = b"\n"
-_SEPARATORS: Final = re.compile(r"[/\x00-\x1f\x7f]")
 
 Key = tuple[str, str, int]
 """Path, file and inode of the cgroup: a cgroup that comes back under its name is another one."""
@@ -104,7 +104,8 @@ class Damage(msgspec.Struct, frozen=True):
     record: int
     """Counted from 1."""
     torn: bool
-    """Whether only its end is missing, as when the writer was killed: nothing is lost then."""
+    """Whether only its end is missing. A killed writer had not acted on that; nobody can tell
+    whether it was one, or whether the file was cut short afterwards."""
 
 
 class Decoded(msgspec.Struct, frozen=True):
@@ -172,10 +173,14 @@ def _record(payload: bytes) -> Record | None:
 
 
 def _is_sound(held: Held) -> bool:
-    """Whether what it says could be put back: files and units are named by it."""
+    """Whether memqos itself could have written this: rollback does as it says."""
     holding = held.holding
-    return (
-        not any(place_fault(held.path, file) for file in holding.values)
-        and holding.name not in (".", "..")
-        and not _SEPARATORS.search(holding.name)
+    if path_fault(held.path) or any(place_fault(held.path, file) for file in holding.values):
+        return False
+    if holding.owner == "runtime":
+        container = container_of(held.path)
+        return container is not None and holding.name == container.container_id
+    return holding.name == unit_of(held.path) and all(
+        file in PROPERTIES and (text is None or is_drop_in(holding.name, PROPERTIES[file], text))
+        for file, text in holding.values.items()
     )

@@ -46,6 +46,8 @@ class RolledBack(msgspec.Struct, frozen=True):
     """Why the journal still lists what is settled, which does no harm."""
     unreleased: tuple[str, ...] = ()
     """Owners that still keep what memqos told them, and why; the journal keeps that, too."""
+    released: tuple[str, ...] = ()
+    """What owners keep again as before."""
 
 
 def survey(debts: Iterable[Owed], fs: CgroupFs) -> Iterator[Found]:
@@ -93,7 +95,7 @@ def rollback(
     held = set(journal.held)
     if debts is not None:
         held &= {debt.place for debt in debts}
-    unreleased = _release(journal, fs, driver, held, owing)
+    released, unreleased = _release(journal, fs, driver, held, owing)
     journal.keep(
         debt for debt in journal.debts.values() if debt.key in owing or debt.place in unreleased
     )
@@ -103,13 +105,15 @@ def rollback(
         tuple(each for each in found if each.state not in wanted),
         None if failure is None else failure.strerror,
         tuple(unreleased.values()),
+        tuple(released),
     )
 
 
 def _release(
     journal: Journal, fs: CgroupFs, driver: Driver, held: Set[CgroupKey], owing: Set[Key]
-) -> dict[CgroupKey, str]:
-    """Have owners of cgroups forget what memqos told them; those that do not, and why."""
+) -> tuple[list[str], dict[CgroupKey, str]]:
+    """Have owners of cgroups forget what memqos told them; what did, and what did not and why."""
+    done: list[str] = []
     failed: dict[CgroupKey, str] = {}
     for path, cgroup in held:
         holding = journal.held[path, cgroup]
@@ -122,12 +126,12 @@ def _release(
                     if (path, file, cgroup) in journal.debts
                     or _agrees(holding.values[file], fs.read(path, file), file)
                 ]
-                driver.release(path, holding, files)
+                done += driver.release(path, holding, files)
         except MemqosError as error:
             failed[path, cgroup] = str(error)
         except OSError as error:
             failed[path, cgroup] = f"{error.filename or path}: {error.strerror}"
-    return failed
+    return done, failed
 
 
 def _agrees(kept: str | None, found: str | None, file: str) -> bool:

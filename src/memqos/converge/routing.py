@@ -12,13 +12,12 @@ from memqos.host.cgroups import CgroupFs
 from memqos.host.reach import Reach
 from memqos.host.systemd_dropins import RUN, DropIns
 from memqos.plan.changes import Change
-from memqos.plan.names import container_of, inner
+from memqos.plan.names import container_of, inner, unit_of
 from memqos.plan.terms import PAGE_SIZE
 
 Through = Literal["direct"] | Owner
 
 _SCOPE: Final = ".scope"
-_UNITS: Final = (".slice", _SCOPE, ".service")
 
 
 class Route(NamedTuple):
@@ -43,7 +42,7 @@ def route(change: Change, reach: Reach, *, has_inner: bool) -> Route:
         return Route(
             "runtime", f"{where}the runtime puts back what it stored at every update", socket
         )
-    if not change.path.endswith(_UNITS):
+    if unit_of(change.path) is None:
         return Route("direct", _nobody(container is not None, reach))
     if reach.systemd is None:
         return Route("direct", "named as a unit, but systemd does not run here")
@@ -96,20 +95,21 @@ class Router:
     def write(self, changes: Sequence[Change]) -> bool:
         return self._for(changes[0]).write(changes)
 
-    def release(self, path: str, holding: Holding, files: Collection[str]) -> None:
+    def release(self, path: str, holding: Holding, files: Collection[str]) -> Sequence[str]:
+        if self.reach.is_copy:
+            return ()
         if holding.owner == "systemd":
-            self._driver("systemd", None).release(path, holding, files)
-            return
+            return self._driver("systemd", None).release(path, holding, files)
         container = container_of(path)
         socket = None if container is None else self.reach.sockets.get(container.runtime)
         if self.fs.identity(path) is None or self.reach.is_direct:
-            return
+            return ()
         if socket is None:
             raise Unreachable(
                 f"{path}: its runtime still keeps what memqos told it, and no runtime answers",
                 hint="--cri-socket names its socket",
             )
-        self._driver("runtime", socket).release(path, holding, files)
+        return self._driver("runtime", socket).release(path, holding, files)
 
     def read(self, path: str, file: str) -> str | None:
         return self.fs.read(path, file)

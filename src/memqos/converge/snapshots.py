@@ -14,7 +14,7 @@ from memqos.api.snapshot import FORM, PodList, Snapshot
 from memqos.converge.keeping import kept_of_cgroup, kept_of_configuration, kept_of_pod
 from memqos.converge.observing import Configuration, Observation, observe_live, observe_snapshot
 from memqos.converge.running import KubeletFacts, KubeletSources, kubelet_behind
-from memqos.converge.sources import PodSource
+from memqos.converge.sources import PodSource, faults_of
 from memqos.errors import InputError, Unreachable
 from memqos.host.cgroups import CgroupFs
 from memqos.host.machine import SYSTEM, Roots, read_machine
@@ -121,12 +121,15 @@ def load(file: str) -> Observation:
 
 def _pods(source: PodSource, notes: list[str], may_be_silent: bool) -> list[Pod] | None:
     try:
-        return source.pods()
+        found = source.pods()
     except Unreachable as error:
         if not may_be_silent:
             raise
         notes.append(f"no pods: {error}")
         return None
+    # Its words may quote what it met, and that may be a secret.
+    notes += [f"{each.where}: no pod can be read here" for each in faults_of(source)]
+    return found
 
 
 def _processes(roots: Roots, notes: list[str]) -> dict[str, tuple[Process, ...]]:

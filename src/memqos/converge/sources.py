@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -19,7 +19,10 @@ class PodSource(Protocol):
     """Something that knows the pods of a node."""
 
     def pods(self) -> list[Pod]:
-        """All of them; what cannot be read raises, as a pod left out would be planned away."""
+        """All of them; what cannot be read raises, as a pod left out would be planned away.
+
+        Of a folder one file does not hold up the others: see `faults_of`.
+        """
         ...
 
     def describe(self) -> str:
@@ -35,14 +38,18 @@ class FilePods:
 
     def __init__(self, paths: Sequence[str]) -> None:
         self._paths = paths
+        self.faults: list[InputError] = []
 
     def pods(self) -> list[Pod]:
-        found = [
-            pod
-            for path in self._paths
-            for name, data in load([path])
-            for pod in _pods_in(name, data, from_folder=os.path.isdir(path))
-        ]
+        found, self.faults = [], []
+        for path in self._paths:
+            from_folder = os.path.isdir(path)
+            for name, data in load([path]):
+                here = _pods_in(name, data, from_folder=from_folder)
+                found += here.pods
+                self.faults += here.faults
+        if self.faults and not found:
+            raise self.faults[0]
         return of_one_node(found, self.describe())
 
     def describe(self) -> str:
@@ -80,6 +87,12 @@ class _Answer(msgspec.Struct, frozen=True):
     items: tuple[Pod, ...] | None = None
 
 
+def faults_of(source: PodSource | None) -> Sequence[InputError]:
+    """What a source could not read of its folders when it was last asked for its pods."""
+    found: Sequence[InputError] = getattr(source, "faults", ())
+    return found
+
+
 def source_of(text: str, credentials: Credentials = NO_CREDENTIALS) -> PodSource:
     """The source a person means: a kubelet's URL, else a file or folder."""
     return KubeletPods(KubeletEndpoint(text, credentials)) if is_url(text) else FilePods([text])
@@ -111,28 +124,38 @@ def _is_stored(pod: Pod) -> bool:
     return pod.metadata.uid is not None and pod.status is not None
 
 
-def pods_in_file(path: str, *, from_folder: bool) -> list[Pod]:
-    """The pods one file holds."""
+class PodsOfFile(NamedTuple):
+    """The pods one file holds, and what of it cannot be read: of a file that was named, nothing."""
+
+    pods: list[Pod]
+    faults: list[InputError]
+
+
+def pods_in_file(path: str, *, from_folder: bool) -> PodsOfFile:
+    """The pods one file holds; what cannot be read of a file that was named raises."""
     ((name, data),) = load([path])
     return _pods_in(name, data, from_folder=from_folder)
 
 
-def _pods_in(name: str, data: bytes | InputError, *, from_folder: bool) -> list[Pod]:
-    if isinstance(data, InputError):
-        raise data
-    found: list[Pod] = []
-    for document in read(data, name):
-        if isinstance(document, InputError):
-            raise document
-        found += _pods_of(document, from_folder=from_folder)
+def _pods_in(name: str, data: bytes | InputError, *, from_folder: bool) -> PodsOfFile:
+    found = PodsOfFile([], [])
+    for document in [data] if isinstance(data, InputError) else read(data, name):
+        for pod in [document] if isinstance(document, InputError) else _pods_of(document):
+            if isinstance(pod, Pod):
+                found.pods.append(pod)
+            elif not from_folder:
+                raise pod.fault if isinstance(pod, NoPods) else pod
+            elif isinstance(pod, InputError):
+                found.faults.append(pod)
     return found
 
 
-def _pods_of(document: Document, *, from_folder: bool) -> Iterator[Pod]:
+def _pods_of(document: Document) -> Iterator[Pod | NoPods | InputError]:
     for found in pods(pods_in(document)):
-        if isinstance(found, InputError):
-            raise found
-        if not isinstance(found, NoPods):
+        if isinstance(found, NoPods | InputError):
+            yield found
+            continue
+        try:
             yield found.decode(Pod)
-        elif not from_folder:
-            raise found.fault
+        except InputError as error:
+            yield error

@@ -10,20 +10,16 @@ from typing import TYPE_CHECKING, Final
 
 from memqos.converge.reclaiming import make_room
 from memqos.converge.records import Holding
-from memqos.errors import WriteRefused
+from memqos.errors import InputError, MemqosError, WriteRefused
 from memqos.host.cgroups import CgroupFs
-from memqos.host.systemd_dropins import DropIns
+from memqos.host.systemd_dropins import PROPERTIES, DropIns, is_drop_in
+from memqos.plan import names
 from memqos.plan.changes import Change
 from memqos.plan.setting import MAX
 
 if TYPE_CHECKING:
     from memqos.host.systemd_bus import Manager
 
-PROPERTIES: Final = {
-    "memory.min": "MemoryMin",
-    "memory.low": "MemoryLow",
-    "memory.high": "MemoryHigh",
-}
 _INFINITY: Final = (1 << 64) - 1
 _BESIDE: Final = "memory.oom.group"
 _HINTS: Final = {
@@ -47,6 +43,13 @@ class Units:
     def holding(self, change: Change) -> Holding:
         unit = unit_of(change.path)
         values = {file: self.dropins.read(unit, name) for file, name in PROPERTIES.items()}
+        for file, text in values.items():
+            if text is not None and not is_drop_in(unit, PROPERTIES[file], text):
+                raise MemqosError(
+                    f"{unit}: its drop-in 50-{PROPERTIES[file]}.conf is not as systemd writes it, "
+                    "and could not be put back",
+                    hint=f"systemctl revert {unit} removes it, --direct writes past systemd",
+                )
         return Holding("systemd", unit, values)
 
     def write(self, changes: Sequence[Change]) -> bool:
@@ -74,10 +77,13 @@ class Units:
             self.fs.write(path, _BESIDE, beside)
         return True
 
-    def release(self, path: str, holding: Holding, files: Collection[str]) -> None:
-        for file, name in PROPERTIES.items():
-            if file in files:
-                self.dropins.restore(holding.name, name, holding.values[file])
+    def release(self, path: str, holding: Holding, files: Collection[str]) -> Sequence[str]:
+        unit = unit_of(path)
+        return [
+            f"{unit}: {name}"
+            for file, name in PROPERTIES.items()
+            if file in files and self.dropins.restore(unit, name, holding.values[file])
+        ]
 
     def read(self, path: str, file: str) -> str | None:
         return self.fs.read(path, file)
@@ -93,4 +99,7 @@ class Units:
 
 def unit_of(path: str) -> str:
     """The unit whose cgroup this is."""
-    return path.rpartition("/")[2]
+    unit = names.unit_of(path)
+    if unit is None:
+        raise InputError(f"{path}: not the cgroup of a unit of systemd's")
+    return unit

@@ -23,6 +23,11 @@ def place_fault(path: str, file: str) -> str | None:
     """Why memqos would never write to this place; None where it would."""
     if file not in MANAGED:
         return f"{file[:80]!r} is no file that memqos writes"
+    return path_fault(path)
+
+
+def path_fault(path: str) -> str | None:
+    """Why this is not the path of a cgroup below the root; None where it is."""
     parts = path.split("/")
     plain = all(
         part not in ("", ".", "..") and len(part.encode()) <= _LONGEST_NAME for part in parts[1:]

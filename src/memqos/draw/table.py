@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Final
 
+from memqos.draw.terminal import visible
+
 _OUR_SIGNS: Final = str.maketrans("", "", "├└–≠…·×−≤µ")
 
 
@@ -19,6 +21,7 @@ def width(text: str) -> int:
 
 def table(rows: Sequence[Sequence[str]], *, left: int = 1, gap: str = "  ") -> list[str]:
     """Lines of a table; the first `left` columns align left, numbers after them right."""
+    rows = [[visible(cell) for cell in row] for row in rows]
     widths = [max(map(width, column)) for column in zip(*rows, strict=True)]
     lines = []
     for row in rows:

@@ -57,7 +57,7 @@ class CgroupFs:
         longer value is left where a plain folder stands for the kernel.
         """
         try:
-            flags = os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC
+            flags = os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
             handle = os.open(self._file(path, file), flags)
             try:
                 os.write(handle, f"{value}\n".encode())

@@ -1,13 +1,16 @@
 """Files that are there whole or not at all, and on the disk when the call returns."""
 
+import errno
 import os
 import stat
+from contextlib import suppress
 from typing import Final
 
 from memqos.errors import MemqosError
 
 _OTHERS_MAY_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
-_FRESH: Final = ".new"
+_UNFINISHED: Final = ".memqos-"
+_FRESH: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def private_folder(path: str) -> None:
@@ -26,6 +29,15 @@ def private_folder(path: str) -> None:
         )
 
 
+def content(path: str) -> bytes:
+    """A plain file's content; a link is not followed, and nothing that would block is opened."""
+    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(handle, "rb") as file:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise OSError(errno.EINVAL, "not a plain file", path)
+        return file.read()
+
+
 def append(handle: int, data: bytes) -> None:
     """Write all of it: a nearly full disk takes a part, and fails only at the next call."""
     rest = memoryview(data)
@@ -33,22 +45,38 @@ def append(handle: int, data: bytes) -> None:
         rest = rest[os.write(handle, rest) :]
 
 
-def replace(path: str, data: bytes) -> None:
-    """Put a file in the place of another in one step, its content already on the disk."""
-    fresh = path + _FRESH
+def replace(path: str, data: bytes, mode: int = 0o600, folder: int | None = None) -> None:
+    """Put a file in the place of another in one step, its content already on the disk.
+
+    A link in that place is replaced, not followed. The content is first written under a name that
+    nobody can foresee, and so have put something else there. With `folder`, an open one, the path
+    is a name in it.
+    """
+    fresh = os.path.join(os.path.dirname(path), f"{_UNFINISHED}{os.urandom(8).hex()}")
+    handle = os.open(fresh, _FRESH, mode, dir_fd=folder)
     try:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-        handle = os.open(fresh, flags, 0o600)
         try:
             append(handle, data)
             os.fsync(handle)
         finally:
             os.close(handle)
-        os.replace(fresh, path)
-    except OSError:
-        remove(fresh)
+        os.replace(fresh, path, src_dir_fd=folder, dst_dir_fd=folder)
+    except BaseException:
+        with suppress(FileNotFoundError):
+            os.unlink(fresh, dir_fd=folder)
         raise
-    _sync_folder(path)
+    if folder is None:
+        _sync_folder(path)
+    else:
+        os.fsync(folder)
+
+
+def remove_unfinished(folder: str) -> None:
+    """Remove what a writer that was killed has left in a folder of its own."""
+    for name in os.listdir(folder):
+        if name.startswith(_UNFINISHED):
+            with suppress(OSError):
+                os.unlink(os.path.join(folder, name))
 
 
 def remove(path: str) -> None:

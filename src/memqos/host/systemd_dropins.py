@@ -1,10 +1,47 @@
-"""The drop-in files by which systemd remembers, until the next boot, a property it was told."""
+"""The drop-in files by which systemd remembers, until the next boot, a property it was told.
 
+Nothing here follows a link: root writes below a folder that a container may have been given.
+"""
+
+import errno
 import os
-from contextlib import suppress
-from typing import Final
+import re
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from typing import Final, NamedTuple
+
+from memqos.errors import MemqosError
+from memqos.host import durable
 
 RUN: Final = "/run/systemd"
+PROPERTIES: Final = {
+    "memory.min": "MemoryMin",
+    "memory.low": "MemoryLow",
+    "memory.high": "MemoryHigh",
+}
+"""cgroup file → the property that sets it."""
+_READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_LONGEST: Final = 4096
+_MODE: Final = 0o644
+_COMMENTS: Final = r"(?:(?:[#;][ -~]*)?\n)*"
+
+
+def is_drop_in(unit: str, name: str, content: str) -> bool:
+    """Whether a text sets this property of this unit and nothing else, as systemd writes it.
+
+    unit_write_setting() in src/core/unit.c: comments, the section, one assignment.
+    """
+    section = unit.rpartition(".")[2].capitalize()
+    form = rf"{_COMMENTS}\[{section}\]\n{name}=(?:infinity|[0-9]{{1,20}})\n{_COMMENTS}"
+    return len(content) <= _LONGEST and re.fullmatch(form, content) is not None
+
+
+class _Folder(NamedTuple):
+    """An open folder of a unit's drop-ins, and the one it is in."""
+
+    path: str
+    handle: int
+    parent: int
 
 
 class DropIns:
@@ -15,30 +52,95 @@ class DropIns:
 
     def read(self, unit: str, name: str) -> str | None:
         """What it says of a property; None where it says nothing."""
+        with self._opened(unit) as folder:
+            return None if folder is None else _content(folder, name)
+
+    def restore(self, unit: str, name: str, content: str | None) -> bool:
+        """Have a drop-in say what it said before; whether it said anything else.
+
+        One that is not there stays away: somebody has had systemd forget it since.
+        """
+        if content is not None and not is_drop_in(unit, name, content):
+            raise MemqosError(f"{unit}: systemd writes no such drop-in for {name}")
+        with self._opened(unit) as folder:
+            now = None if folder is None else _content(folder, name)
+            if folder is None or now in (None, content):
+                return False
+            if content is not None:
+                durable.replace(_file(name), content.encode(), _MODE, folder.handle)
+                return True
+            with suppress(FileNotFoundError):
+                os.unlink(_file(name), dir_fd=folder.handle)
+            with suppress(OSError):
+                # Others may be beside it.
+                os.rmdir(os.path.basename(folder.path), dir_fd=folder.parent)
+            return True
+
+    @contextmanager
+    def _opened(self, unit: str) -> Iterator[_Folder | None]:
+        with ExitStack() as opened:
+
+            def step_into(path: str, above: int | None = None) -> int | None:
+                handle = _open_folder(path, above)
+                if handle is not None:
+                    opened.callback(os.close, handle)
+                return handle
+
+            run = step_into(self.run)
+            if run is None:
+                yield None
+                return
+            # systemd keeps what it is told of a transient unit, as kubelet and runtimes make
+            # them, beside that unit, and removes it with the unit.
+            path, parent = f"{self.run}/transient", step_into(f"{self.run}/transient", run)
+            if parent is None or not _is_in(parent, unit):
+                path = f"{self.run}/system.control"
+                parent = step_into(path, run)
+            path = f"{path}/{unit}.d"
+            handle = None if parent is None else step_into(path, parent)
+            yield None if parent is None or handle is None else _Folder(path, handle, parent)
+
+
+def _open_folder(path: str, above: int | None) -> int | None:
+    name = path if above is None else os.path.basename(path)
+    try:
+        return os.open(name, _READ | os.O_DIRECTORY, dir_fd=above)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise _unusable(path, error) from None
+
+
+def _is_in(folder: int, name: str) -> bool:
+    try:
+        os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _content(folder: _Folder, name: str) -> str | None:
+    file = _file(name)
+    try:
+        handle = os.open(file, _READ, dir_fd=folder.handle)
         try:
-            with open(self._file(unit, name), encoding="utf-8", errors="replace") as file:
-                return file.read()
-        except FileNotFoundError:
-            return None
+            return os.read(handle, _LONGEST + 1).decode("utf-8", "replace")
+        finally:
+            os.close(handle)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise _unusable(f"{folder.path}/{file}", error) from None
 
-    def restore(self, unit: str, name: str, content: str | None) -> None:
-        """Have it say what it said before."""
-        path = self._file(unit, name)
-        if content is not None:
-            if self.read(unit, name) != content:
-                with open(path, "w", encoding="utf-8") as file:
-                    file.write(content)
-            return
-        with suppress(FileNotFoundError):
-            os.unlink(path)
-        with suppress(OSError):
-            # Others may be beside it.
-            os.rmdir(os.path.dirname(path))
 
-    def _file(self, unit: str, name: str) -> str:
-        # systemd keeps what it is told of a transient unit, as kubelet and runtimes make them,
-        # beside that unit, and removes it with the unit.
-        transient = f"{self.run}/transient"
-        is_transient = os.path.exists(f"{transient}/{unit}")
-        folder = transient if is_transient else f"{self.run}/system.control"
-        return f"{folder}/{unit}.d/50-{name}.conf"
+def _file(name: str) -> str:
+    return f"50-{name}.conf"
+
+
+def _unusable(path: str, error: OSError) -> MemqosError:
+    if error.errno in (errno.ELOOP, errno.ENOTDIR):
+        return MemqosError(
+            f"{path}: a link, or no folder, where systemd keeps its drop-ins",
+            hint="see who made it, and remove it",
+        )
+    return MemqosError(f"{path}: {error.strerror}", hint="run as root")

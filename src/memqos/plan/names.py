@@ -35,6 +35,7 @@ _POD_PATH = re.compile(
     r"|[/-]kubepods(-burstable|-besteffort)?-pod[A-Za-z0-9_]+\.slice$"
 )
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_UNIT = re.compile(r"[A-Za-z0-9:_.@\\-]+\.(?:slice|scope|service)")
 _LONGEST_NAME = 255  # bytes; NAME_MAX, and systemd's unit names end there too
 
 _CONTAINER_FORMS: dict[Driver, dict[Runtime, tuple[str, str]]] = {
@@ -196,6 +197,20 @@ def within_container(path: str) -> tuple[str, ...]:
     """
     is_scope = path.endswith(".scope") and is_pod(path.rpartition("/")[0])
     return (_INNER.removeprefix("/"),) if is_scope else ()
+
+
+def unit_of(path: str) -> str | None:
+    """The unit of systemd whose cgroup this is, told by its place; None where it is no unit's.
+
+    Slices are in those that their names spell out, and scopes and services are in slices. A cgroup
+    that is only named like a unit, as a container may make one, is in neither.
+    """
+    _, *above, name = path.split("/") if path.startswith("/") else ("", "")
+    slices = [*above, name] if name.endswith(_SLICE) else above
+    stem = slices[-1].removesuffix(_SLICE).split("-") if slices else []
+    spelt = ["-".join(stem[: depth + 1]) + _SLICE for depth in range(len(stem))]
+    is_unit = _UNIT.fullmatch(name) is not None and len(name) <= _LONGEST_NAME
+    return name if is_unit and slices == spelt else None
 
 
 class ContainerName(NamedTuple):

@@ -6,7 +6,7 @@ import click
 
 from memqos.agent.configuration.data import configuration_data
 from memqos.agent.configuration.reading import Reading, read_configuration
-from memqos.cli.output import Form, complain, emit, output_option
+from memqos.cli.output import Form, complain, emit, output_option, print_lines
 from memqos.errors import InputError
 
 REFUSED = 2
@@ -38,7 +38,7 @@ def _print(file: str, reading: Reading) -> None:
     if configuration is not None:
         pods = configuration.pods
         source = "the cluster" if pods.cluster else pods.kubelet or ", ".join(pods.files)
-        print(f"{file}: fine: mode {configuration.mode}, pods from {source}")
+        print_lines([f"{file}: fine: mode {configuration.mode}, pods from {source}"])
 
 
 def _data(file: str, reading: Reading) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from memqos.cli.numa.sources import (
     state_option,
 )
 from memqos.cli.numa.terms import kubelet_of, kubelet_option, reserved_option, settings_of
-from memqos.cli.output import Form, complain, emit, output_option
+from memqos.cli.output import Form, complain, emit, output_option, print_lines
 from memqos.cli.reading import Reader
 from memqos.cli.releases import release_options
 from memqos.draw.amounts import counted
@@ -213,9 +213,9 @@ def _print(
         if not index:
             print(_terms_line(manager, site))
             for note in notes:
-                print(f"note: {note}")
+                print_lines([f"note: {note}"])
         print()
-        print("\n".join(verdict_lines(verdict, manager.settings.topology, names)))
+        print_lines(verdict_lines(verdict, manager.settings.topology, names))
         refused = refused or not isinstance(verdict.outcome, Admitted)
     return refused
 

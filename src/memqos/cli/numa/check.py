@@ -20,7 +20,7 @@ from memqos.cli.numa.terms import (
     kubelet_option,
     reserved_option,
 )
-from memqos.cli.output import Form, emit, output_option
+from memqos.cli.output import Form, emit, output_option, print_lines
 from memqos.cli.releases import release_asked, release_options
 from memqos.draw.numa_refusals import reservation_sentences
 from memqos.draw.numa_reservations import equation_words, fragment
@@ -83,7 +83,7 @@ def command(
     if output == "table":
         print(f"the nodes together must reserve {equation_words(equation)}")
         for sentence in sentences:
-            print(sentence)
+            print_lines([sentence])
         if not sentences:
             print("fine: the kubelet accepts this reservedMemory")
         elif offered:

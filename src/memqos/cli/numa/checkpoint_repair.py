@@ -8,6 +8,7 @@ import click
 from memqos.cli.numa.sources import machine_option, text_from
 from memqos.cli.numa.standing import Ground, ground_of, settings_under, site_under, standing
 from memqos.cli.numa.terms import kubelet_option, reserved_option
+from memqos.cli.output import print_lines
 from memqos.cli.releases import release_asked, release_options
 from memqos.draw.amounts import counted
 from memqos.draw.numa_refusals import reservation_sentences, state_sentences
@@ -119,7 +120,7 @@ def _print(ground: Ground, found: Salvaged, made: Rebuilt, target: str) -> None:
     print(f"{ground.file}: {_FOUND[found.how]}")
     print(f"  {counted(len(made.state.assignments), 'pod')} kept")
     for uid in made.left_out:
-        print(f"  pod {uid} is left out: the machine lacks memory it holds")
+        print_lines([f"  pod {uid} is left out: the machine lacks memory it holds"])
     if ground.machine is None:
         print("  no machine given: made for the one the file tells of")
     print(f"written to {target}")

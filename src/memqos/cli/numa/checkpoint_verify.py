@@ -8,7 +8,7 @@ import msgspec
 from memqos.cli.numa.sources import machine_option, snapshot_option
 from memqos.cli.numa.standing import Standing, ground_of, standing, text_under
 from memqos.cli.numa.terms import kubelet_option, reserved_option
-from memqos.cli.output import Form, emit, output_option
+from memqos.cli.output import Form, emit, output_option, print_lines
 from memqos.cli.releases import release_options
 from memqos.numa.checkpoint import Contents, Loaded, Unreadable, contents, read
 from memqos.numa.repair import Checksum, Salvaged, checksums, salvaged
@@ -131,16 +131,16 @@ def _older(sums: list[Checksum]) -> list[str]:
 
 def _print(file: str, verified: _Verified) -> None:
     kind = f": format {verified.version}, policy {verified.policy}" if verified.version else ""
-    print(f"{file}{kind}")
+    print_lines([f"{file}{kind}"])
     for each in verified.checksums:
         if each.holds:
             print(f"  {each.field} {each.stored} holds")
         elif not each.stored:
             print(f"  no {each.field}: a kubelet takes the file at its word")
     for sentence in verified.why:
-        print(f"  {sentence}")
+        print_lines([f"  {sentence}"])
     for note in verified.notes:
-        print(f"  note: {note}")
+        print_lines([f"  note: {note}"])
     against = "" if verified.standing is None else f" on {verified.standing.against}"
     if verified.verdict == "usable":
         print(f"usable: a kubelet starts over it{against}")

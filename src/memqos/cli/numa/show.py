@@ -11,7 +11,7 @@ from memqos.cli.numa.sources import (
     snapshot_option,
     state_option,
 )
-from memqos.cli.output import emit, output_option
+from memqos.cli.output import emit, output_option, print_lines
 from memqos.draw.amounts import counted
 from memqos.draw.numa_tables import (
     drifted_totals,
@@ -57,11 +57,11 @@ def _print(site: Site) -> None:
     print(f"{counted(len(site.machine.nodes), 'NUMA node')} of {site.source}")
     print("\n".join(machine_table(site.machine)))
     for note in _notes(site):
-        print(f"note: {note}")
+        print_lines([f"note: {note}"])
     if site.loaded is None:
         return
     state = site.loaded.state
-    print(f"\n{site.state_file}: policy {state.policy}, format {site.loaded.version}")
+    print_lines(["", f"{site.state_file}: policy {state.policy}, format {site.loaded.version}"])
     if state.nodes:
         print("\n".join(usage_table(state)))
     print()

@@ -87,14 +87,14 @@ def _run(plugin: Plugin, access: Access) -> bytes:
             check=False,
         )
     except OSError as error:
-        hint = (plugin.install_hint or "").strip() or "install it, or put it on the PATH"
+        hint = " ".join((plugin.install_hint or "").split()) or "install it, or put it on the PATH"
         what = f"the exec plugin {plugin.command} does not start: {error.strerror}"
         raise InputError(what.lower(), file=access.origin, hint=hint) from None
     except subprocess.TimeoutExpired:
         what = f"the exec plugin {plugin.command} printed nothing within {_SECONDS} s"
         raise Unreachable(what, hint="run it by hand: does it wait for somebody?") from None
     if done.returncode:
-        said = (done.stderr or b"").decode("utf-8", "replace").strip()[-_SAID:]
+        said = " ".join((done.stderr or b"").decode("utf-8", "replace").split())[-_SAID:]
         raise Unreachable(
             f"the exec plugin {plugin.command} failed ({done.returncode})"
             + (f": {said}" if said else ""),

@@ -1,0 +1,45 @@
+"""Text that a terminal shows, and does not obey."""
+
+import re
+from typing import Final
+
+_RULE: Final = re.compile(
+    r"""(\n[ ]{4}-[ ]apiGroups:[ ]\[[-\w.," ]*\]
+         \n[ ]{6}resources:[ ]\[[-\w./," ]*\]
+         \n[ ]{6}verbs:[ ]\[[a-z, ]*\])""",
+    re.ASCII | re.VERBOSE,
+)
+_SHORT: Final = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
+
+
+def visible(text: str, keep: str = "") -> str:
+    """A text in which nothing moves the cursor, is invisible or changes the direction of writing.
+
+    Control characters, C1 as well, format characters such as bidi overrides, and line separators
+    become the escapes that JSON and YAML have for them in double quotes: within such quotes the
+    text still says the same. A line by itself has no newline; `keep` lets some pass.
+    """
+    if text.isprintable():
+        return text
+    return "".join([c if c.isprintable() or c in keep else _escape(c) for c in text])
+
+
+def visible_message(text: str) -> str:
+    """A text as one line; only an RBAC rule that it quotes, to be copied, has lines of its own."""
+    if text.isprintable():
+        return text
+    # Every second part is what the expression has found.
+    parts = _RULE.split(text)
+    return "".join([part if at % 2 else visible(part) for at, part in enumerate(parts)])
+
+
+def visible_lines(text: str) -> str:
+    """The same of a text of many lines; tabs pass, too."""
+    return "\n".join([visible(line, "\t") for line in text.split("\n")])
+
+
+def _escape(char: str) -> str:
+    if char in _SHORT:
+        return _SHORT[char]
+    units = char.encode("utf-16-be", "surrogatepass")
+    return "".join([rf"\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2)])

@@ -1,0 +1,308 @@
+"""Whatever names and messages hold, a terminal shows it and obeys nothing of it."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+from tests.commands import ROOT, Done, memqos, memqos_at_terminal
+from tests.fakes.apiserver import fake_api_server
+from tests.fakes.kubeconfig import lead_to
+
+from memqos.draw.table import table, width
+from memqos.draw.terminal import visible, visible_lines, visible_message
+from memqos.host.machine import SYSTEM, read_machine
+
+HOSTILE: Final = (
+    "\x1b[2K\x1b[1A\x9b2J\u202e\u2066\x07\x08\r\nFORGED\tline\x7f\x85\u2028\u200b\U000e0041"
+)
+"""Moves the cursor and wipes lines (C0 and C1), reorders, rings, begins lines, hides."""
+NAME: Final = f"web{HOSTILE}"
+SNAPSHOT: Final = ROOT / "tests" / "nodes" / "systemd.json"
+
+
+def pod(number: int, limit: str = "128Mi") -> dict[str, Any]:
+    names = ("app", "sidecar")
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": f"{number}{NAME}",
+            "namespace": NAME,
+            "labels": {NAME: NAME},
+            "annotations": {NAME: NAME},
+        },
+        "spec": {
+            "nodeName": NAME,
+            "containers": [
+                {
+                    "name": f"{name}{HOSTILE}",
+                    "image": NAME,
+                    "resources": {"requests": {"memory": "64Mi"}, "limits": {"memory": limit}},
+                }
+                for name in names
+            ],
+        },
+    }
+
+
+NODE: Final = {
+    "apiVersion": "v1",
+    "kind": "Node",
+    "metadata": {"name": NAME},
+    "status": {
+        "capacity": {"memory": "8Gi", "cpu": "4", "pods": "110"},
+        "allocatable": {"memory": "7Gi", "cpu": "4", "pods": "110"},
+        "nodeInfo": {"kubeletVersion": "v1.36.0"},
+    },
+}
+QUOTA: Final = {
+    "apiVersion": "v1",
+    "kind": "ResourceQuota",
+    "metadata": {"name": NAME, "namespace": NAME},
+    "spec": {"hard": {"requests.memory": "1Mi", "limits.memory": "1Mi"}},
+}
+RANGE: Final = {
+    "apiVersion": "v1",
+    "kind": "LimitRange",
+    "metadata": {"name": NAME, "namespace": NAME},
+    "spec": {"limits": [{"type": "Container", "max": {"memory": "1Mi"}}]},
+}
+
+
+def in_list(*items: dict[str, Any]) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "List", "items": list(items)}
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    snapshot = json.loads(SNAPSHOT.read_text())
+    for each in snapshot["pods"]["items"]:
+        each["metadata"]["name"] += HOSTILE
+    snapshot |= {"notes": [NAME], "kernel": NAME, "runtime": NAME}
+    tree = tmp_path / "cgroup" / "kubepods"
+    tree.mkdir(parents=True)
+    (tree / "memory.min").write_text("0\n")
+    change = {
+        "path": "/kubepods",
+        "file": "memory.min",
+        "old": "0",
+        "new": "4096",
+        "cgroup": tree.stat().st_ino,
+        "level": "kubepods",
+        "rule": NAME,
+        "pod": NAME,
+        "container": NAME,
+    }
+    plan = {
+        "format": 1,
+        "memqos": NAME,
+        "boot": read_machine(SYSTEM).boot_id,
+        "root": str(tree.parent),
+        "changes": [change],
+    }
+    contents = {
+        "pod.json": pod(1),
+        "larger.json": pod(1, "256Mi"),
+        "broken.json": pod(1, f"1Gi{HOSTILE}"),
+        "dump.json": in_list(pod(1), pod(2), pod(3, f"1Gi{HOSTILE}"), NODE, QUOTA, RANGE),
+        "pods.json": in_list(pod(1), pod(2)),
+        "nodes.json": in_list(NODE, pod(2)),
+        "state.json": in_list(QUOTA, RANGE),
+        "snapshot.json": snapshot,
+        "plan.json": plan,
+        "elsewhere.json": plan | {"root": NAME},
+        "kind.json": {"apiVersion": NAME, "kind": NAME},
+    }
+    for name, content in contents.items():
+        (tmp_path / name).write_text(json.dumps(content))
+    return tmp_path
+
+
+def run(files: Path, command: str) -> Done:
+    return memqos(*[word.replace("@", f"{files}/") for word in command.split()])
+
+
+def check_visible(done: Done, *, data: bool = False) -> None:
+    for text in (done.out, done.err):
+        assert text.replace("\n", "").isprintable()
+    for text in (done.err,) if data else (done.out, done.err):
+        assert not [line for line in text.splitlines() if line.lstrip().startswith("FORGED")]
+    assert "Traceback" not in done.err
+
+
+APPLY: Final = "apply @plan.json --yes --cgroup-root @cgroup --journal @run"
+SHOWN: Final = (
+    "explain @dump.json",
+    "audit @dump.json",
+    "admit @pod.json --namespace-state @state.json",
+    "fit @pod.json --nodes @nodes.json",
+    "resize @pod.json @larger.json",
+    "plan --snapshot @snapshot.json",
+    "doctor --snapshot @snapshot.json",
+    "rank eviction --snapshot @snapshot.json",
+    "rank oom --snapshot @snapshot.json",
+    APPLY,
+)
+SHOWN_TO_PEOPLE: Final = (
+    "explain @dump.json --why",
+    "explain @dump.json --compare 1.22,1.36",
+    "admit @pod.json --namespace-state @state.json --why",
+    "fit @pod.json --nodes @nodes.json --why",
+    "resize @pod.json @larger.json --why",
+    "plan --snapshot @snapshot.json --why --policy None",
+    "rank eviction --snapshot @snapshot.json --why",
+    "rank oom --snapshot @snapshot.json --why",
+    "numa show --snapshot @snapshot.json",
+)
+
+
+@pytest.mark.parametrize("command", [*SHOWN, *SHOWN_TO_PEOPLE])
+def test_a_table_moves_no_cursor_and_has_no_row_of_somebody_else(files: Path, command: str) -> None:
+    done = run(files, command)
+    assert done.out
+    check_visible(done)
+
+
+@pytest.mark.parametrize("command", ["explain @dump.json -o svg", "audit @dump.json -o html"])
+def test_a_picture_or_a_page_does_neither(files: Path, command: str) -> None:
+    done = run(files, command)
+    assert done.out.startswith("<")
+    check_visible(done)
+
+
+@pytest.mark.parametrize("command", SHOWN)
+@pytest.mark.parametrize("form", ["json", "yaml"])
+def test_data_can_be_read_by_programs_and_shown_to_people(
+    files: Path, command: str, form: str
+) -> None:
+    done = run(files, f"{command} -o {form}")
+    check_visible(done, data=True)
+    assert HOSTILE in "".join(_texts(_loaded(done, form)))
+
+
+@pytest.mark.parametrize("form", ["json", "yaml"])
+def test_data_loses_nothing(files: Path, form: str) -> None:
+    (result,) = _loaded(run(files, f"{APPLY} -o {form}"), form)["results"]
+    assert (result["pod"], result["container"]) == (NAME, NAME)
+
+
+def test_a_file_of_out_is_as_visible_and_loses_as_little(files: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    run(files, "snapshot --pods @pods.json --out @out.json --cgroup-root @cgroup")
+    assert out.read_text().replace("\n", "").isprintable()
+    names = [each["metadata"]["name"] for each in json.loads(out.read_text())["pods"]["items"]]
+    assert names == [f"{number}{NAME}" for number in (1, 2)]
+
+
+def _loaded(done: Done, form: str) -> Any:
+    return json.loads(done.out) if form == "json" else yaml.safe_load(done.out)
+
+
+def _texts(data: Any) -> list[str]:
+    if isinstance(data, dict):
+        return [text for pair in data.items() for each in pair for text in _texts(each)]
+    if isinstance(data, list):
+        return [text for each in data for text in _texts(each)]
+    return [str(data)]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "explain @broken.json",
+        "explain @kind.json",
+        "apply @elsewhere.json --yes --cgroup-root @cgroup --journal @run",
+    ],
+)
+def test_an_error_about_a_file_is_one_line(files: Path, command: str) -> None:
+    done = run(files, command)
+    assert done.code == 1
+    check_visible(done)
+    assert r"\u202e" in done.err
+    assert len(done.err.splitlines()) == 1
+
+
+def test_a_name_that_was_typed_is_shown_as_it_was(tmp_path: Path) -> None:
+    for arguments in (("explain", f"{tmp_path}/{NAME}"), ("explain", f"--{NAME}"), (NAME,)):
+        done = memqos(*arguments)
+        assert done.code in (1, 64)
+        check_visible(done)
+
+
+def test_what_an_api_server_says_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with fake_api_server() as server:
+        lead_to(server.url, tmp_path, monkeypatch)
+        server.answers["/version"] = 200, {}, b'{"gitVersion": "v1.36.0"}'
+        said = {"kind": "Status", "code": 500, "message": NAME}
+        server.answers["/api/v1/namespaces/shop/pods/web"] = 500, {}, json.dumps(said).encode()
+        done = memqos("explain", "pod/web")
+    assert done.code == 1
+    check_visible(done)
+    assert "it answered 500 to get pods/web in shop: web" in done.err
+
+
+def test_what_an_exec_plugin_says_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plugin = tmp_path / "plugin"
+    plugin.write_text(f"#!{sys.executable}\nimport sys\nsys.exit({NAME!r})\n")
+    plugin.chmod(0o700)
+    lead_to("https://127.0.0.1:1", tmp_path, monkeypatch)
+    config = json.loads((tmp_path / "config").read_text())
+    version = "client.authentication.k8s.io/v1"
+    run_it = {"command": str(plugin), "apiVersion": version, "interactiveMode": "Never"}
+    config["users"] = [{"name": "u", "user": {"exec": run_it}}]
+    config["contexts"][0]["context"]["user"] = "u"
+    (tmp_path / "config").write_text(json.dumps(config))
+    done = memqos("explain", "pod/web")
+    assert done.code == 1
+    assert "failed (1): web" in done.err
+    check_visible(done)
+
+
+def test_no_row_of_a_saved_plan_is_hidden_before_apply_asks(files: Path) -> None:
+    places = ("--cgroup-root", str(files / "cgroup"), "--journal", str(files / "run"))
+    code, text = memqos_at_terminal("apply", str(files / "plan.json"), *places, typed="n\n")
+    assert code == 2
+    assert "Write this value?" in text
+    assert r"\u001b[2K" in text
+    assert text.replace("\n", "").isprintable()
+    assert not [line for line in text.splitlines() if line.lstrip().startswith("FORGED")]
+
+
+@pytest.mark.parametrize(
+    ("text", "seen"),
+    [
+        ("plain – 漢字 ünïcode 😀", None),
+        ("\x1b[31m", r"\u001b[31m"),
+        ("\x9b31m", r"\u009b31m"),
+        ("\x00\x07\x7f\x85", r"\u0000\u0007\u007f\u0085"),
+        ("a\r\n\tb", r"a\r\n\tb"),
+        ("\u202eabc\u2069", r"\u202eabc\u2069"),
+        ("\u2028\u200b\ufeff", r"\u2028\u200b\ufeff"),
+        ("\U000e0041", r"\udb40\udc41"),
+        ("\ud800", r"\ud800"),
+    ],
+)
+def test_what_a_terminal_would_obey_becomes_an_escape(text: str, seen: str | None) -> None:
+    assert visible(text) == (text if seen is None else seen)
+    assert visible(visible(text)) == visible(text)
+    assert visible_lines(f"{text}x\n\ty") == visible(text).replace(r"\n\t", "\n\t") + "x\n\ty"
+
+
+def test_a_message_is_one_line_but_for_the_rule_that_it_quotes() -> None:
+    rule = '\n    - apiGroups: [""]\n      resources: ["pods/log"]\n      verbs: [get, list]'
+    assert visible_message(f"jane\n may not:{rule}") == rf"jane\n may not:{rule}"
+    assert visible_message(f"{rule}\x1b\nx") == rf"{rule}\u001b\nx"
+    for forged in (rule.replace("pods", "\x9b"), rule.replace("pods", '"]\nFORGED: ["')):
+        assert "\n" not in visible_message(forged)
+
+
+def test_columns_stay_in_line_whatever_a_cell_holds() -> None:
+    lines = table([["a", "1"], [NAME, "2"]])
+    assert [width(line) for line in lines] == [width(lines[0])] * 2
