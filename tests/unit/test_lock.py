@@ -33,7 +33,8 @@ def held_by_pid_1(tmp_path: Path) -> Iterator[str]:
         stderr=subprocess.PIPE,
         text=True,
     ) as holder:
-        assert holder.stdout is not None and holder.stderr is not None
+        assert holder.stdout is not None
+        assert holder.stderr is not None
         if not holder.stdout.readline():
             pytest.skip(f"no PID namespace can be made here: {holder.stderr.read()}")
         assert Path(path).read_text().startswith("1 pid:[")

@@ -13,6 +13,9 @@ from memqos.api.manifests.refusals import refusal
 from memqos.api.pod import Pod
 from memqos.errors import InputError
 
+LEFT_OUT: Final = "kubelet_configuration: left out, as of no use here: "
+"""Before the fields of a kubelet's configuration that a snapshot does not carry."""
+
 
 class PodList(msgspec.Struct, frozen=True):
     """What a kubelet's pods endpoint answers."""
@@ -61,7 +64,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     records: dict[str, str] = {}
     """Files of the agent's recorder → content in base64."""
     notes: tuple[str, ...] = ()
-    """What is missing, and why."""
+    """What is missing, and why; what was left out on purpose has `LEFT_OUT` before it."""
 
     @property
     def machine(self) -> Machine:
@@ -79,6 +82,11 @@ class Snapshot(msgspec.Struct, frozen=True):
             runtime=self.runtime or None,
             kubelet=self.kubelet or None,
         )
+
+    @property
+    def gaps(self) -> tuple[str, ...]:
+        """The notes that a reader of the node needs: fields left out on purpose are not missed."""
+        return tuple(note for note in self.notes if not note.startswith(LEFT_OUT))
 
     @property
     def running(self) -> tuple[Pod, ...]:

@@ -10,13 +10,14 @@ import click
 
 from memqos.agent.recorder.carried import with_records
 from memqos.agent.recorder.files import FOLDER
-from memqos.api.snapshot import Snapshot
+from memqos.api.snapshot import LEFT_OUT, Snapshot
 from memqos.cli.output import complain
 from memqos.cli.pod_sources import source_given, source_options
 from memqos.cli.roots import cgroup_root_option
 from memqos.converge.observing import configuration_in
 from memqos.converge.snapshots import take, written
 from memqos.converge.sources import KubeletPods
+from memqos.draw.amounts import counted
 from memqos.errors import InputError
 from memqos.host.durable import replace
 from memqos.host.kubelet import READ_ONLY, KubeletEndpoint
@@ -62,13 +63,21 @@ def command(**options: Any) -> int:
         if not options["without_records"]:
             step("reading records")
             snapshot = with_records(snapshot, _folder(options["records"]))
-    for note in snapshot.notes:
+    for note in map(_summary, snapshot.notes):
         complain(f"note: {note}")
     if file is None:
         sys.stdout.buffer.write(written(snapshot))
     else:
         _write(file, snapshot)
     return 0
+
+
+def _summary(note: str) -> str:
+    """A note as a person reads it: of a real kubelet 65 fields are left out."""
+    if not note.startswith(LEFT_OUT):
+        return note
+    fields = counted(note.removeprefix(LEFT_OUT).count(",") + 1, "field")
+    return f"{LEFT_OUT}{fields}, listed in the file's notes"
 
 
 def _folder(given: str | None) -> str:

@@ -106,7 +106,7 @@ def observe_snapshot(snapshot: "Snapshot", file: str) -> Observation:
         if text
         else None,
         memory_manager_state=snapshot.memory_manager_state,
-        notes=snapshot.notes,
+        notes=snapshot.gaps,
     )
 
 

@@ -10,7 +10,7 @@ from memqos.api.kubelet import Driver
 from memqos.api.kubelet.decoding import API_VERSION, KIND
 from memqos.api.manifests.documents import Document, read
 from memqos.api.pod import Pod
-from memqos.api.snapshot import FORM, PodList, Snapshot
+from memqos.api.snapshot import FORM, LEFT_OUT, PodList, Snapshot
 from memqos.converge.asking import Told, ask
 from memqos.converge.keeping import kept_of_cgroup, kept_of_configuration, kept_of_pod
 from memqos.converge.observing import Configuration, Observation, observe_live, observe_snapshot
@@ -164,7 +164,7 @@ def _configuration(found: Configuration | None, notes: list[str], *, given: bool
         return {}
     kept, others = kept_of_configuration(data)
     if others:
-        notes.append(f"kubelet_configuration: left out, as of no use here: {', '.join(others)}")
+        notes.append(LEFT_OUT + ", ".join(others))
     return {"apiVersion": API_VERSION, "kind": KIND, **kept}
 
 
