@@ -312,17 +312,18 @@ DOCTOR: Final[tuple[RuleInfo, ...]] = (
         "warning",
         "doctor",
         "memory.min reaches cgroups that never asked",
-        "memory_recursiveprot hands on what those who claimed do not use, and nothing takes it "
-        "back.",
-        "give ancestors exactly the sum of what is claimed below them",
+        "memory_recursiveprot hands on what those who claimed do not use, however exact the sums "
+        "above them are, and nothing takes it back.",
+        "request what is used; where cgroups above pods claim more than the pods do, lower that",
     ),
     RuleInfo(
         "protection/unasked-low",
         "info",
         "doctor",
         "memory.low reaches cgroups that never asked",
-        "memory_recursiveprot hands on what those who claimed do not use.",
-        "give ancestors exactly the sum of what is claimed below them",
+        "memory_recursiveprot hands on what those who claimed do not use, however exact the sums "
+        "above them are.",
+        "request what is used; where cgroups above pods claim more than the pods do, lower that",
     ),
     RuleInfo(
         "protection/unknown",

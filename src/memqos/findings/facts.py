@@ -62,6 +62,11 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
         place = None if self.planned is None else self.planned.names.recognise(path)
         return place is not None and place.kind == "pod"
 
+    def is_reserved(self, path: str) -> bool:
+        """Whether a cgroup is the system's, with a reservation that the kubelet enforces."""
+        cgroup = None if self.planned is None else self.planned.tree.cgroups.get(path)
+        return cgroup is not None and cgroup.level == "reserved"
+
 
 def amount(files: Files, file: str) -> int | None:
     """A file that holds one number; None where it is not known or holds `max`."""
