@@ -5,6 +5,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from memqos.api.agent_state import AgentState
 from memqos.api.kernel.meminfo import memory_of
 from memqos.api.kernel.process import Process
 from memqos.api.machine import Layout, Machine, NumaTexts, layout_of, mounts_of
@@ -63,6 +64,10 @@ class Snapshot(msgspec.Struct, frozen=True):
     """How cgroups are mounted."""
     records: dict[str, str] = {}
     """Files of the agent's recorder → content in base64."""
+    agent: AgentState | None = None
+    """The agent of memqos on the node, as its state socket answered."""
+    own_values: dict[str, tuple[str, ...]] = {}
+    """Path → files whose value in place is memqos's own, by its journal."""
     notes: tuple[str, ...] = ()
     """What is missing, and why; what was left out on purpose has `LEFT_OUT` before it."""
 

@@ -11,6 +11,7 @@ import click
 from memqos.agent.recorder.carried import with_records
 from memqos.agent.recorder.files import FOLDER
 from memqos.api.snapshot import LEFT_OUT, Snapshot
+from memqos.cli.node_agent import agent_options, agent_places
 from memqos.cli.output import complain
 from memqos.cli.pod_sources import source_given, source_options
 from memqos.cli.roots import cgroup_root_option
@@ -29,6 +30,7 @@ from memqos.host.machine import Roots
 @source_options
 @click.option("--kubelet", metavar="FILE", help="The kubelet's configuration.")
 @cgroup_root_option
+@agent_options
 @click.option(
     "--records",
     metavar="DIR",
@@ -58,6 +60,7 @@ def command(**options: Any) -> int:
             roots=Roots(cgroup=options["cgroup_root"]),
             configuration=configuration_in(options["kubelet"]),
             images=not options["without_images"],
+            agent=agent_places(options),
             step=step,
         )
         if not options["without_records"]:

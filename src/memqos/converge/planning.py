@@ -56,6 +56,8 @@ class Wanted(msgspec.Struct, frozen=True):
     factor: float | None = None
     numa: Numa = "off"
     placement: Placement = "containers"
+    agent: bool = False
+    """Whether the cgroups that an agent on the node manages are planned as it plans them."""
 
 
 class NodePlan(msgspec.Struct, frozen=True):
@@ -72,6 +74,8 @@ class NodePlan(msgspec.Struct, frozen=True):
     """Pods whose pod-level resources the Memory Manager ignores."""
     unread: tuple[str, ...] = ()
     """What could not be read of the cgroups that are planned: they may differ all the same."""
+    managed: frozenset[str] = frozenset()
+    """The cgroups that are planned as the agent on the node plans them."""
 
 
 class RunningKubelet(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,6 +122,12 @@ def plan_of(observation: "Observation", wanted: Wanted) -> NodePlan:
         assigned = assign(observation, tree, wanted.numa, ground.config, terms.release)
         tree = assigned.tree
         notes += assigned.notes
+    managed: frozenset[str] = frozenset()
+    if wanted.agent and observation.agent is not None:
+        from memqos.converge.node_agent import with_agent_plan
+
+        managed = observation.agent.managed_paths
+        tree = with_agent_plan(tree, observation.agent)
     comparison = compare(tree, observation.cgroups, ground.names, terms.page_size)
     return NodePlan(
         terms,
@@ -128,6 +138,7 @@ def plan_of(observation: "Observation", wanted: Wanted) -> NodePlan:
         tuple(notes),
         _unaligned(observation, tree, wanted.numa, ground.config, terms.release),
         tuple(what for what in observation.refused if _is_about(what, ground.names.kubepods)),
+        managed=managed,
     )
 
 
