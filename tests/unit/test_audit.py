@@ -383,7 +383,9 @@ def test_every_rule_that_can_find_something_is_in_the_catalogue() -> None:
         for path in (ROOT / "src" / "memqos" / "findings").glob("*.py")
         if path.name != "catalogue.py"
     )
-    pattern = r'"((?:machine|tree|plan|protection|throttling|pod|node|namespace)/[a-z0-9{}-]+)"'
+    pattern = (
+        r'"((?:machine|tree|plan|agent|protection|throttling|pod|node|namespace)/[a-z0-9{}-]+)"'
+    )
     named = set(re.findall(pattern, source))
     expanded = {each.replace("{knob}", knob) for each in named for knob in ("min", "low")}
     assert expanded == set(RULES)

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from memqos.agent.core.claims import Claims, levels
 from memqos.api.machine import Machine
 from memqos.api.snapshot import read_snapshot
 from memqos.converge.observing import observe_snapshot
@@ -15,6 +16,8 @@ from memqos.findings.finding import Finding
 from memqos.findings.node import judge
 from memqos.plan.changes import compare
 from memqos.plan.names import cgroup_names
+from memqos.plan.terms import Policy
+from memqos.plan.tree import Cgroup
 
 NODES = Path(__file__).parents[1] / "nodes"
 MI = 1 << 20
@@ -43,10 +46,10 @@ def facts(cgroups: dict[str, dict[str, str]] | None = None, machine: Machine = S
     return Facts(machine=machine, cgroups={"/": CONTROLLERS, **(cgroups or {})}, pods=1)
 
 
-def recorded(name: str, gate: str = ON) -> Facts:
+def recorded(name: str, gate: str = ON, policy: Policy | None = None) -> Facts:
     data = (NODES / f"{name}.json").read_bytes().replace(ON.encode(), gate.encode())
     observation = observe_snapshot(read_snapshot(data, name), name)
-    plan = plan_of(observation, Wanted(release="1.38"))
+    plan = plan_of(observation, Wanted(release="1.38", policy=policy))
     return Facts(
         machine=observation.machine,
         cgroups=observation.cgroups,
@@ -210,10 +213,142 @@ def test_hard_protection_for_those_who_never_asked_is_found() -> None:
     finding = found(facts(cgroups), "protection/unasked-min")
     assert finding.severity == "warning"
     assert "100Mi of memory.min" in finding.what
-    assert (finding.where, finding.evidence) == ("/kubepods", ("/kubepods/besteffort: 100Mi",))
+    assert finding.where == "/kubepods"
+    assert finding.evidence == (
+        "/kubepods/besteffort: 100Mi",
+        "/kubepods claims 100Mi, 100Mi more than is claimed below it",
+    )
     assert rules(facts(cgroups, replace(SOUND, mount=(PLAIN_V2,)))) == [
         "machine/recursive-protection"
     ]
+    assert "lower memory.min of /kubepods to 0," in finding.fix
+    cgroups["/kubepods"] = cgroup(min=0, current=300 * MI)
+    assert rules(facts(cgroups)) == []
+
+
+def idle_beside_busy(claim: int) -> dict[str, dict[str, str]]:
+    """A Guaranteed pod that uses 20Mi, under an exact sum, beside one that claims nothing."""
+    return {
+        "/kubepods": cgroup(min=claim, current=320 * MI),
+        "/kubepods/podidle": cgroup(min=claim, current=20 * MI),
+        "/kubepods/besteffort": cgroup(current=300 * MI),
+        "/kubepods/besteffort/podbusy": cgroup(current=300 * MI),
+    }
+
+
+def test_what_is_claimed_and_not_used_goes_to_others_under_exact_sums_too() -> None:
+    finding = found(facts(idle_beside_busy(100 * MI)), "protection/unasked-min")
+    assert finding.evidence == (
+        "/kubepods/besteffort/podbusy: 80Mi",
+        "/kubepods/podidle claims 100Mi, 80Mi of it not in use",
+    )
+    assert finding.fix.startswith(
+        "lower the memory requests of those that claim more than they use"
+    )
+    assert "/kubepods/podidle first" in finding.fix
+    assert "the sum of what is claimed" not in finding.fix
+
+
+@pytest.mark.parametrize("claim", [20 * MI, 0], ids=["requests what it uses", "reserves nothing"])
+def test_the_advice_on_unused_claims_ends_the_finding(claim: int) -> None:
+    assert rules(facts(idle_beside_busy(claim))) == []
+
+
+def in_use(node: Facts, amount: int) -> Facts:
+    """The node with so much in use by every cgroup without children."""
+    above = {path.rpartition("/")[0] or "/" for path in node.cgroups}
+    leaves = [path for path in node.cgroups if path not in above]
+    used = {
+        path: amount * sum(leaf == path or leaf.startswith(f"{path}/") for leaf in leaves)
+        for path in node.cgroups
+    }
+    cgroups = {
+        path: {**files, "memory.current": str(used[path])} for path, files in node.cgroups.items()
+    }
+    return replace(node, cgroups=cgroups)
+
+
+def with_values(node: Facts, values: dict[tuple[str, str], str]) -> Facts:
+    cgroups = {path: dict(files) for path, files in node.cgroups.items()}
+    for (path, file), value in values.items():
+        cgroups[path][file] = value
+    return replace(node, cgroups=cgroups)
+
+
+UNASKED = {"protection/unasked-min", "protection/unasked-low"}
+
+
+def test_the_advice_on_what_a_kubelet_claims_above_pods_ends_the_finding() -> None:
+    """With TieredReservation memory.min of kubepods covers Burstable requests: no pod claims it."""
+    node = in_use(recorded("cgroupfs"), 30 * MI)
+    finding = found(node, "protection/unasked-min")
+    assert "/kubepods holds what Kubernetes sets there" in finding.fix
+    assert "lower memory.min of /kubepods" not in finding.fix
+    assert "use memoryReservationPolicy: None" in finding.fix
+    none = recorded("cgroupfs", policy="None").planned
+    assert none is not None
+    changes = {(each.path, each.file): each.new for each in none.comparison.changes}
+    assert not UNASKED & set(rules(with_values(replace(node, planned=none), changes)))
+
+
+def with_exact_sums(node: Facts) -> Facts:
+    """As memqos agent keeps what stands above the pods."""
+    assert node.planned is not None
+    claims = {
+        path: Claims(int(files["memory.min"]), int(files["memory.low"]))
+        for path, files in node.cgroups.items()
+        if node.is_pod(path)
+    }
+    sums = {
+        (each.path, file): str(setting.value)
+        for each in levels(claims, node.planned.names)
+        for file, setting in each.settings.items()
+    }
+    return with_values(node, sums)
+
+
+def test_exact_sums_end_the_finding_once_requests_fit_what_is_used() -> None:
+    node = with_exact_sums(in_use(recorded("cgroupfs", OFF), 30 * MI))
+    assert "lower the memory requests" in found(node, "protection/unasked-min").fix
+    fitting = {
+        (path, file): str(min(int(files[file]), int(files["memory.current"])))
+        for path, files in node.cgroups.items()
+        for file in ("memory.min", "memory.low")
+        if path.startswith("/kubepods/")
+    }
+    assert not UNASKED & set(rules(with_exact_sums(with_values(node, fitting))))
+
+
+def test_what_sums_are_beyond_by_rounding_is_not_worth_telling() -> None:
+    """A kubelet adds requests up; the kernel rounds each pod's down to pages."""
+    cgroups = idle_beside_busy(20 * MI)
+    cgroups["/kubepods"]["memory.min"] = str(20 * MI + 4096)
+    assert rules(facts(cgroups)) == []
+
+
+def test_idle_claims_elsewhere_are_not_blamed() -> None:
+    cgroups = {
+        **idle_beside_busy(100 * MI),
+        "/other": cgroup(min=50 * MI, current=60 * MI),
+        "/other/idle": cgroup(min=50 * MI, current=MI),
+    }
+    assert not [
+        each for each in found(facts(cgroups), "protection/unasked-min").evidence if "other" in each
+    ]
+
+
+def test_what_is_reserved_for_the_system_is_for_all_within_it() -> None:
+    cgroups = {
+        "/system.slice": cgroup(min=100 * MI, current=300 * MI),
+        "/system.slice/a.service": cgroup(current=300 * MI),
+    }
+    assert rules(facts(cgroups)) == ["protection/unasked-min"]
+    planned = recorded("cgroupfs").planned
+    assert planned is not None
+    reserved = Cgroup("/system.slice", "reserved", {})
+    tree = replace(planned.tree, cgroups={reserved.path: reserved})
+    known = replace(facts(cgroups), planned=replace(planned, tree=tree))
+    assert "protection/unasked-min" not in rules(known)
 
 
 def test_containers_that_live_by_the_claim_of_their_pod_have_asked() -> None:

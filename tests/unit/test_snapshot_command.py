@@ -92,6 +92,32 @@ def test_the_kubelets_configuration_may_be_given(tmp_path: Path) -> None:
     assert memqos("--pods", PODS, "--kubelet", f"{tmp_path}/none").returncode == 1
 
 
+def test_what_a_snapshot_leaves_out_on_purpose_is_listed_in_it_and_told_once(
+    tmp_path: Path,
+) -> None:
+    """A real kubelet's configuration has some sixty-five such fields."""
+    kubelet, file = tmp_path / "kubelet.yaml", tmp_path / "node.json"
+    fields = [f"field{number}" for number in range(65)]
+    kubelet.write_text("kind: KubeletConfiguration\n" + "".join(f"{each}: 1\n" for each in fields))
+    tree = put_tree(tmp_path / "cgroup", json.loads(Path(PODS).read_text())["cgroups"])
+    taken = memqos(
+        *("--pods", PODS, "--kubelet", str(kubelet), "--out", str(file), "--cgroup-root", str(tree))
+    )
+    told = [line for line in taken.stderr.splitlines() if "of no use here" in line]
+    assert [line.rpartition(": ")[2] for line in told] == ["65 fields, listed in the file's notes"]
+    notes = json.loads(file.read_text())["notes"]
+    assert any(note.endswith(", ".join(fields)) for note in notes)
+    for command in ("plan", "doctor"):
+        done = subprocess.run(
+            [sys.executable, "-m", "memqos.cli.main", command, "--snapshot", str(file)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode in (0, 2), done.stderr
+        assert "of no use here" not in done.stdout + done.stderr
+
+
 @pytest.mark.parametrize(
     "options",
     [

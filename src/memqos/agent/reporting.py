@@ -21,6 +21,7 @@ def state(status: Status, now: float) -> dict[str, Any]:
         "release": str(terms.release),
         "policy": terms.policy,
         "factor": terms.factor,
+        "placement": terms.placement,
         "converged": not core.pending,
         "failing": status.failing,
         "configurationRefused": status.reload_refused,
@@ -29,6 +30,9 @@ def state(status: Status, now: float) -> dict[str, Any]:
         "reservable": core.aims.limit,
         "numa": _numa(core),
         "levels": [_cgroup(core, each) for each in core.aims.above_now],
+        "reserved": [
+            _cgroup(core, e) for e in core.aims.reserved if core.aims.is_enforced(e, None)
+        ],
         "pods": [_pod(core, wish) for wish in tuple(core.aims.wishes.values())],
         "waiting": {
             "ramps": _waits(core.schedule.ramps, now),
@@ -130,6 +134,7 @@ def _files(
                 "rule": because.rule,
                 "because": because.says,
                 "steps": because.steps,
+                "source": because.source,
             },
         )
 

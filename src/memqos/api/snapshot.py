@@ -5,6 +5,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from memqos.api.agent_state import AgentState
 from memqos.api.kernel.meminfo import memory_of
 from memqos.api.kernel.process import Process
 from memqos.api.machine import Layout, Machine, NumaTexts, layout_of, mounts_of
@@ -12,6 +13,9 @@ from memqos.api.manifests.documents import Document, read
 from memqos.api.manifests.refusals import refusal
 from memqos.api.pod import Pod
 from memqos.errors import InputError
+
+LEFT_OUT: Final = "kubelet_configuration: left out, as of no use here: "
+"""Before the fields of a kubelet's configuration that a snapshot does not carry."""
 
 
 class PodList(msgspec.Struct, frozen=True):
@@ -60,8 +64,12 @@ class Snapshot(msgspec.Struct, frozen=True):
     """How cgroups are mounted."""
     records: dict[str, str] = {}
     """Files of the agent's recorder → content in base64."""
+    agent: AgentState | None = None
+    """The agent of memqos on the node, as its state socket answered."""
+    own_values: dict[str, tuple[str, ...]] = {}
+    """Path → files whose value in place is memqos's own, by its journal."""
     notes: tuple[str, ...] = ()
-    """What is missing, and why."""
+    """What is missing, and why; what was left out on purpose has `LEFT_OUT` before it."""
 
     @property
     def machine(self) -> Machine:
@@ -79,6 +87,11 @@ class Snapshot(msgspec.Struct, frozen=True):
             runtime=self.runtime or None,
             kubelet=self.kubelet or None,
         )
+
+    @property
+    def gaps(self) -> tuple[str, ...]:
+        """The notes that a reader of the node needs: fields left out on purpose are not missed."""
+        return tuple(note for note in self.notes if not note.startswith(LEFT_OUT))
 
     @property
     def running(self) -> tuple[Pod, ...]:

@@ -4,14 +4,25 @@ import time
 from typing import Any
 
 import click
+import msgspec
 
 from memqos.api.kubelet import Driver
 from memqos.api.manifests.documents import read
 from memqos.cli.amounts import Seconds
+from memqos.cli.node_agent import (
+    agent_data,
+    agent_line,
+    agent_notes,
+    agent_options,
+    agent_places,
+    follows_agent,
+    no_agent_option,
+)
 from memqos.cli.output import Form, complain, emit, output_option, print_lines
 from memqos.cli.plan import node_options, observed, of_snapshot, wanted
+from memqos.converge.node_agent import with_agent
 from memqos.converge.observing import Observation
-from memqos.converge.planning import FILES, plan_of
+from memqos.converge.planning import FILES, NodePlan, plan_of
 from memqos.draw.findings import findings_data, findings_text
 from memqos.errors import InputError, UnsupportedRelease
 from memqos.findings.facts import Facts, Later, Planned
@@ -43,6 +54,8 @@ _FILES = (
     default=3,
     help="How long to watch who is throttled.  [default: 3]",
 )
+@agent_options
+@no_agent_option
 @output_option()
 def command(
     snapshot: str | None,
@@ -52,23 +65,32 @@ def command(
 ) -> int:
     """Judge this node, or that of a snapshot: whether Memory QoS works here, and for whom not.
 
+    Where an agent of memqos enforces, the values it manages are compared with its own plan. With
+    --no-agent, or with options such as --policy that ask for another plan, Kubernetes' is taken.
+
     Exit code 0: nothing above info, 2: warnings or errors were found, 1: error.
     """
     if snapshot is None:
-        observation = observed(options, _FILES)
-        later = _later(observation, options["cgroup_root"], seconds)
+        root = options["cgroup_root"]
+        observation = with_agent(observed(options, _FILES), root, *agent_places(options))
+        later = _later(observation, root, seconds)
     else:
         observation, later = of_snapshot(snapshot, options), None
-    findings = judge(_facts(observation, later, options))
+    facts, plan = _facts(observation, later, options)
+    findings = judge(facts)
+    notes = [*observation.notes, *agent_notes(observation.agent)]
+    if observation.agent is not None and plan is not None and plan.managed:
+        notes.append(f"values are compared {agent_line(observation.agent)}")
     if output == "table":
-        for note in observation.notes:
+        for note in notes:
             complain(f"note: {note}")
         print_lines(findings_text(findings))
     else:
         data = {
             "node": observation.origin,
             "findings": findings_data(findings),
-            "notes": [*observation.faults, *observation.notes],
+            "notes": [*observation.faults, *notes],
+            "agent": agent_data(plan, observation),
         }
         emit(data, output)
     for fault in observation.faults:
@@ -94,29 +116,36 @@ def _later(observation: Observation, root: str, seconds: float) -> Later | None:
     return Later(time.monotonic() - start, same)
 
 
-def _facts(observation: Observation, later: Later | None, options: dict[str, Any]) -> Facts:
-    planned, refused = None, None
+def _facts(
+    observation: Observation, later: Later | None, options: dict[str, Any]
+) -> tuple[Facts, NodePlan | None]:
+    plan, refused = None, None
+    asked = msgspec.structs.replace(wanted(**options), agent=follows_agent(options))
     if observation.machine.layout in ("v2", None):
         try:
-            planned = _planned(observation, options)
+            plan = plan_of(observation, asked)
         except (InputError, UnsupportedRelease) as error:
             # What was given is refused; what was found on the node is a finding.
             if any(options[given] for given in _GIVEN):
                 raise
             refused = str(error)
-    return Facts(
+    agent = observation.agent
+    managed_pods = 0 if agent is None or plan is None or not plan.managed else len(agent.pods)
+    facts = Facts(
         machine=observation.machine,
         cgroups=observation.cgroups,
         later=later,
-        configured_driver=_configured_driver(observation) if planned else None,
-        planned=planned,
+        configured_driver=_configured_driver(observation) if plan else None,
+        planned=None if plan is None else _planned(plan),
         not_planned=refused,
-        pods=len(observation.pods),
+        pods=len(observation.pods) or managed_pods,
+        agent=agent,
+        own_values=observation.own_values,
     )
+    return facts, plan
 
 
-def _planned(observation: Observation, options: dict[str, Any]) -> Planned:
-    plan = plan_of(observation, wanted(**options))
+def _planned(plan: NodePlan) -> Planned:
     return Planned(
         cgroup_names(plan.config.driver, plan.config.cgroup_root),
         plan.tree,
@@ -124,6 +153,7 @@ def _planned(observation: Observation, options: dict[str, Any]) -> Planned:
         plan.terms.release.enabled("MemoryQoS") if plan.doubt is None else None,
         plan.unaligned,
         plan.doubt,
+        managed=plan.managed,
     )
 
 

@@ -7,12 +7,23 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 import msgspec
 
+from memqos.api.agent_state import AgentState
+from memqos.cli.node_agent import (
+    agent_data,
+    agent_line,
+    agent_options,
+    agent_places,
+    follows_agent,
+    no_agent_option,
+    with_notes,
+)
 from memqos.cli.output import Form, check_out, complain, emit, output_option, print_lines, write_out
 from memqos.cli.owners import owner_options, route_lines, with_route
 from memqos.cli.pod_sources import source_given, source_options
 from memqos.cli.releases import gates_of, release_options
 from memqos.cli.roots import cgroup_root_option
 from memqos.cli.terms import FactorType, placement_option
+from memqos.converge.node_agent import with_agent
 from memqos.converge.observing import Observation, configuration_in, observe_live
 from memqos.converge.planning import FILES, NodePlan, Wanted, plan_of
 from memqos.converge.running import KubeletSources, kubelet_behind
@@ -68,6 +79,8 @@ def node_options(command: Any) -> Any:
 @click.option("--snapshot", metavar="FILE", help="Plan the node of a snapshot, not this one.")
 @click.option("--why", is_flag=True, help="Show the derivation of every change.")
 @click.option("--out", metavar="FILE", help="Save the plan, for memqos apply FILE.")
+@agent_options
+@no_agent_option
 @output_option()
 def command(
     snapshot: str | None,
@@ -80,6 +93,9 @@ def command(
 ) -> int:
     """Hold this node, or that of a snapshot, against what Kubernetes would have it be.
 
+    Where an agent of memqos enforces, the values it manages are compared with its own plan. With
+    --no-agent, or with options such as --policy that ask for another plan, Kubernetes' is shown.
+
     \b
     +  a value to set      ~  a value to change      -  a value to take back to the default
 
@@ -90,9 +106,15 @@ def command(
     check_out(out)
     if out is not None:
         insist_on_pods(options)
-    asked = wanted(**options)
-    observation = observed(options) if snapshot is None else of_snapshot(snapshot, options)
-    plan = planned(observation, asked)
+    # A saved plan is for apply, which does not write as an agent would.
+    follows = out is None and follows_agent(options)
+    asked = msgspec.structs.replace(wanted(**options), agent=follows)
+    observation = (
+        with_agent(observed(options), options["cgroup_root"], *agent_places(options))
+        if snapshot is None
+        else of_snapshot(snapshot, options)
+    )
+    plan = with_notes(planned(observation, asked), observation)
     if snapshot is not None:
         plan = msgspec.structs.replace(plan, doubt=None)  # nobody could write it
     if out is not None:
@@ -103,9 +125,10 @@ def command(
     if snapshot is None:
         router = _router(options["cgroup_root"], cri_socket, direct=direct)
     if output == "table":
-        _print(plan, router, why=why)
+        _print(plan, observation.agent, router, why=why)
     else:
-        emit(_data(plan, router), output)
+        data = _data(plan, router)
+        emit({**data, "agent": agent_data(plan, observation)}, output)
     if plan.unread:
         complain("some cgroups could not be read, so this is not all – run as root")
     if plan.faults:
@@ -253,8 +276,10 @@ def caveats_of(plan: NodePlan) -> list[str]:
     return [*(f"note: {note}" for note in notes), *gaps]
 
 
-def _print(plan: NodePlan, router: "Router | None", *, why: bool) -> None:
+def _print(plan: NodePlan, agent: AgentState | None, router: "Router | None", *, why: bool) -> None:
     print(terms_line(plan.terms))
+    if agent is not None and plan.managed:
+        print_lines([agent_line(agent)])
     for line in (*plan.faults, *caveats_of(plan)):
         complain(line)
     lines = changes_text(plan.comparison, plan.protections, why=why)

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
+from memqos.api.agent_state import AgentState
 from memqos.api.kernel.keyed import lines_about
 from memqos.api.kubelet import ATTRIBUTES
 from memqos.api.pod import Container, Pod, PodSpec, PodStatus
@@ -56,6 +57,11 @@ def kept_of_cgroup(files: Mapping[str, str]) -> dict[str, str]:
         file: lines_about(content, _STATISTICS) if file == "memory.stat" else content
         for file, content in files.items()
     }
+
+
+def kept_of_agent(agent: AgentState | None) -> AgentState | None:
+    """What an agent plans, without the error it last met, which may quote anything."""
+    return None if agent is None else msgspec.structs.replace(agent, failing=None)
 
 
 def _without_message(status: PodStatus | None) -> PodStatus | None:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from memqos.api.agent_state import AgentState
 from memqos.api.kubelet import Driver
 from memqos.api.kubelet.drivers import kubepods_in
 from memqos.api.machine import LAYOUTS, Machine
@@ -46,6 +47,10 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
     node: "Node | None" = None
     """As its cluster has it, where one was asked."""
     memory_manager_state: str | None = None
+    agent: AgentState | None = None
+    """The agent of memqos on the node, where one answers."""
+    own_values: dict[str, tuple[str, ...]] = {}
+    """Path → files whose value in place is memqos's own, by its journal."""
     refused: tuple[str, ...] = ()
     """Cgroups, and files of cgroups, that are there and could not be read."""
     notes: tuple[str, ...] = ()
@@ -124,7 +129,9 @@ def observe_snapshot(snapshot: "Snapshot", file: str) -> Observation:
         if text
         else None,
         memory_manager_state=snapshot.memory_manager_state,
-        notes=snapshot.notes,
+        agent=snapshot.agent,
+        own_values=snapshot.own_values,
+        notes=snapshot.gaps,
     )
 
 

@@ -64,6 +64,8 @@ class Wanted(msgspec.Struct, frozen=True):
     factor: float | None = None
     numa: Numa = "off"
     placement: Placement = "containers"
+    agent: bool = False
+    """Whether the cgroups that an agent on the node manages are planned as it plans them."""
 
 
 class NodePlan(msgspec.Struct, frozen=True):
@@ -84,7 +86,8 @@ class NodePlan(msgspec.Struct, frozen=True):
     """Files in which the running kubelet puts the planned value itself, once a minute."""
     doubt: str | None = None
     """Why it must not be written: see `Ground.doubt`."""
-
+    managed: frozenset[str] = frozenset()
+    """The cgroups that are planned as the agent on the node plans them."""
     faults: tuple[str, ...] = ()
     """Files of pods that could not be read: those pods are not planned."""
 
@@ -180,6 +183,12 @@ def plan_of(observation: "Observation", wanted: Wanted) -> NodePlan:
         assigned = assign(observation, tree, wanted.numa, ground.config, terms.release)
         tree = assigned.tree
         notes += assigned.notes
+    managed: frozenset[str] = frozenset()
+    if wanted.agent and observation.agent is not None:
+        from memqos.converge.node_agent import with_agent_plan
+
+        managed = observation.agent.managed_paths
+        tree = with_agent_plan(tree, observation.agent)
     comparison = compare(tree, observation.cgroups, ground.names, terms.page_size)
     return NodePlan(
         terms,
@@ -191,6 +200,7 @@ def plan_of(observation: "Observation", wanted: Wanted) -> NodePlan:
         _unaligned(observation, tree, wanted.numa, ground.config, terms.release),
         tuple(what for what in observation.refused if _is_about(what, ground.names.kubepods)),
         kubelet_keeps=_kubelet_keeps(ground, tree),
+        managed=managed,
         doubt=ground.doubt,
         faults=observation.faults,
     )

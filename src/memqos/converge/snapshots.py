@@ -10,8 +10,14 @@ from memqos.api.kubelet import Driver
 from memqos.api.kubelet.decoding import API_VERSION, KIND
 from memqos.api.manifests.documents import Document, read
 from memqos.api.pod import Pod
-from memqos.api.snapshot import FORM, PodList, Snapshot
-from memqos.converge.keeping import kept_of_cgroup, kept_of_configuration, kept_of_pod
+from memqos.api.snapshot import FORM, LEFT_OUT, PodList, Snapshot
+from memqos.converge.keeping import (
+    kept_of_agent,
+    kept_of_cgroup,
+    kept_of_configuration,
+    kept_of_pod,
+)
+from memqos.converge.node_agent import with_agent
 from memqos.converge.observing import Configuration, Observation, observe_live, observe_snapshot
 from memqos.converge.running import KubeletFacts, KubeletSources, kubelet_behind
 from memqos.converge.sources import PodSource, faults_of
@@ -53,12 +59,14 @@ def take(
     roots: Roots = SYSTEM,
     configuration: Configuration | None = None,
     images: bool = True,
+    agent: tuple[str | None, str | None] = (None, None),
     step: Callable[[str], None] = lambda what: None,
 ) -> Snapshot:
     """Everything memqos knows of this machine now, secrets left out; `step` is told what is next.
 
     What is missing is said in its notes, and so is a source that `may_be_silent` and is. What else
-    was given and cannot be read is refused.
+    was given and cannot be read is refused. `agent` is where memqos's own agent answers, and where
+    its journal is.
     """
     notes: list[str] = []
     step(f"reading pods from {source.describe()}")
@@ -76,6 +84,7 @@ def take(
         machine=machine,
         kubelet=kubelet,
     )
+    seen = with_agent(seen, roots.cgroup, *agent)
     step("reading processes")
     notes += seen.notes
     running = _processes(roots, notes)
@@ -102,6 +111,8 @@ def take(
         hugepages=machine.hugepages,
         pressure=machine.pressure,
         layout=machine.layout,
+        agent=kept_of_agent(seen.agent),
+        own_values=seen.own_values,
         notes=tuple(notes),
     )
 
@@ -166,7 +177,7 @@ def _configuration(found: Configuration | None, notes: list[str], *, given: bool
         return {}
     kept, others = kept_of_configuration(data)
     if others:
-        notes.append(f"kubelet_configuration: left out, as of no use here: {', '.join(others)}")
+        notes.append(LEFT_OUT + ", ".join(others))
     return {"apiVersion": API_VERSION, "kind": KIND, **kept}
 
 

@@ -252,6 +252,39 @@ DOCTOR: Final[tuple[RuleInfo, ...]] = (
         "memqos apply takes them back, or restart the pods",
     ),
     RuleInfo(
+        "agent/unmanaged",
+        "warning",
+        "doctor",
+        "values that memqos wrote are in place, and no agent manages them",
+        "memqos apply, or an agent that has stopped, wrote them. New pods get none, and nobody "
+        "widens a memory.high that stops a container.",
+        "memqos rollback restores what was there before, memqos agent --mode enforce manages them",
+    ),
+    RuleInfo(
+        "agent/left-alone",
+        "warning",
+        "doctor",
+        "the agent leaves values alone, as others keep changing them",
+        "Two writers of one value: the agent puts it back a few times and then no more.",
+        "stop who writes them, then have the agent start over with SIGHUP",
+    ),
+    RuleInfo(
+        "agent/manages",
+        "info",
+        "doctor",
+        "values that Kubernetes would not set are managed by the agent on the node",
+        "They are compared with another plan than the agent's, as an option asks for.",
+        "none needed; without such options they are compared with what the agent plans",
+    ),
+    RuleInfo(
+        "agent/pending",
+        "info",
+        "doctor",
+        "the agent has values yet to set",
+        "memory.high is lowered step by step, memory.min set as there is room.",
+        "it sets them by itself; memqos plan --why tells what it plans",
+    ),
+    RuleInfo(
         "tree/differs",
         "info",
         "doctor",
@@ -312,17 +345,18 @@ DOCTOR: Final[tuple[RuleInfo, ...]] = (
         "warning",
         "doctor",
         "memory.min reaches cgroups that never asked",
-        "memory_recursiveprot hands on what those who claimed do not use, and nothing takes it "
-        "back.",
-        "give ancestors exactly the sum of what is claimed below them",
+        "memory_recursiveprot hands on what those who claimed do not use, however exact the sums "
+        "above them are, and nothing takes it back.",
+        "request what is used; where cgroups above pods claim more than the pods do, lower that",
     ),
     RuleInfo(
         "protection/unasked-low",
         "info",
         "doctor",
         "memory.low reaches cgroups that never asked",
-        "memory_recursiveprot hands on what those who claimed do not use.",
-        "give ancestors exactly the sum of what is claimed below them",
+        "memory_recursiveprot hands on what those who claimed do not use, however exact the sums "
+        "above them are.",
+        "request what is used; where cgroups above pods claim more than the pods do, lower that",
     ),
     RuleInfo(
         "protection/unknown",

@@ -2,10 +2,11 @@
 
 import msgspec
 
+from memqos.api.agent_state import AgentState
 from memqos.api.kubelet import Driver
 from memqos.api.machine import Machine
 from memqos.plan.changes import Comparison, Files
-from memqos.plan.names import CgroupNames
+from memqos.plan.names import CgroupNames, outer
 from memqos.plan.terms import PAGE_SIZE
 from memqos.plan.tree import Tree
 
@@ -29,6 +30,8 @@ class Planned(msgspec.Struct, frozen=True):
     """Pods whose pod-level resources the Memory Manager ignores."""
     doubt: str | None = None
     """Why the plan is a guess, that nothing is to be judged by."""
+    managed: frozenset[str] = frozenset()
+    """The cgroups that an agent of memqos manages, planned as it plans them."""
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,6 +48,10 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """Why there is no plan."""
     pods: int = 0
     """How many are known."""
+    agent: AgentState | None = None
+    """The agent of memqos on the node, where one answers."""
+    own_values: dict[str, tuple[str, ...]] = {}
+    """Path → files whose value in place is memqos's own, by its journal."""
 
     @property
     def page_size(self) -> int:
@@ -59,10 +66,23 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
         is_unnamed = cgroup is None and above is not None and above.level == "pod"
         return f"{above.pod} (sandbox)" if above is not None and is_unnamed else path
 
+    def is_managed(self, path: str) -> bool:
+        """Whether a cgroup is planned as the agent on the node plans it."""
+        return self.planned is not None and outer(path) in self.planned.managed
+
+    def is_memqos(self, path: str, file: str) -> bool:
+        """Whether a value is memqos's doing, and not to be judged by what Kubernetes would set."""
+        return self.is_managed(path) or file in self.own_values.get(path, ())
+
     def is_pod(self, path: str) -> bool:
         """Whether a cgroup is a pod's, by its name."""
         place = None if self.planned is None else self.planned.names.recognise(path)
         return place is not None and place.kind == "pod"
+
+    def is_reserved(self, path: str) -> bool:
+        """Whether a cgroup is the system's, with a reservation that the kubelet enforces."""
+        cgroup = None if self.planned is None else self.planned.tree.cgroups.get(path)
+        return cgroup is not None and cgroup.level == "reserved"
 
 
 def amount(files: Files, file: str) -> int | None:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from memqos.findings import machine, numa, protection, throttling, tree
+from memqos.findings import agent, machine, numa, protection, throttling, tree
 from memqos.findings.facts import Facts
 from memqos.findings.finding import Finding, Severity
 
@@ -19,6 +19,9 @@ _OF_CGROUP_V2: Final[tuple[Rule, ...]] = (
     tree.hard_protection,
     tree.stale,
     tree.differing,
+    agent.contested_values,
+    agent.own_values,
+    agent.pending_values,
     tree.unplanned,
     tree.unresolved,
     numa.unaligned,

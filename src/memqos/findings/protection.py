@@ -34,7 +34,7 @@ def protection(facts: Facts) -> Iterator[Finding]:
     receiving = {path: honoured[path] for path in _receiving(facts, claims)}
     for knob in _KNOBS:
         yield from _lost(facts, knob, claims, honoured)
-        yield from _unasked(facts, knob, receiving)
+        yield from _unasked(facts, knob, claims, receiving)
 
 
 def claims_of(facts: Facts) -> dict[str, Claim]:
@@ -83,29 +83,125 @@ def _lost(
 
 
 def _receiving(facts: Facts, claims: Mapping[str, Claim]) -> Iterator[str]:
-    """Pods, as their containers may well live by the pod's claim; elsewhere, the leaves."""
+    """Pods, and what is reserved for the system, as all within may live by that claim; elsewhere,
+    the leaves."""
     above = {path.rpartition("/")[0] for path in claims}
-    pods = tuple(path for path in claims if facts.is_pod(path))
-    within = tuple(f"{pod}/" for pod in pods)
-    yield from pods
-    yield from (path for path in claims.keys() - above - set(pods) if not path.startswith(within))
+    whole = tuple(path for path in claims if facts.is_pod(path) or facts.is_reserved(path))
+    within = tuple(f"{each}/" for each in whole)
+    yield from whole
+    yield from (path for path in claims.keys() - above - set(whole) if not path.startswith(within))
 
 
-def _unasked(facts: Facts, knob: Knob, shares: Mapping[str, Protection]) -> Iterator[Finding]:
+def _unasked(
+    facts: Facts, knob: Knob, claims: Mapping[str, Claim], shares: Mapping[str, Protection]
+) -> Iterator[Finding]:
+    """Protection is left over where a claim is not in use, and where more is claimed above than
+    below; exact sums help against the second alone."""
     given = {path: _share(each, knob).unasked for path, each in shares.items()}
     given = {path: unasked for path, unasked in given.items() if unasked}
-    if not given:
+    # What is left over stays below the same child of the root.
+    tops = set(map(_top, given))
+    near = {path: claim for path, claim in claims.items() if _top(path) in tops}
+    unused = _unused(knob, near, shares)
+    surplus = _surplus(knob, near, shares)
+    if not unused and not surplus:
         return
-    most = sorted(given, key=lambda path: (-given[path], path))
+    most = _largest_first(given)
     yield Finding(
         f"protection/unasked-{knob}",
         _UNASKED[knob],
         f"memory_recursiveprot hands {size(sum(given.values()))} of memory.{knob} to pods or other "
         f"cgroups that never asked for it: {len(given)}",
-        _above_all(most),
-        tuple(f"{facts.called(path)}: {size(given[path])}" for path in most),
-        f"give ancestors exactly the sum of memory.{knob} that is claimed below them",
+        _above_all(list(most)),
+        (
+            *(f"{facts.called(path)}: {size(amount)}" for path, amount in most.items()),
+            *(
+                f"{facts.called(path)} claims {size(_bytes(claims[path], knob))}, "
+                f"{size(amount)} of it not in use"
+                for path, amount in unused.items()
+            ),
+            *(
+                f"{path} claims {size(_bytes(claims[path], knob))}, "
+                f"{size(amount)} more than is claimed below it"
+                for path, amount in surplus.items()
+            ),
+        ),
+        "; ".join(_remedies(facts, knob, claims, unused, surplus)),
     )
+
+
+def _unused(
+    knob: Knob, claims: Mapping[str, Claim], shares: Mapping[str, Protection]
+) -> dict[str, int]:
+    """What is claimed and not in use. Right below the root it goes to nobody."""
+    found = {}
+    for path in shares.keys() & claims.keys():
+        claim = _bytes(claims[path], knob)
+        if path.count("/") > 1 and claim - claims[path].usage > claim * _WORTH_TELLING:
+            found[path] = claim - claims[path].usage
+    return _largest_first(found)
+
+
+def _surplus(
+    knob: Knob, claims: Mapping[str, Claim], shares: Mapping[str, Protection]
+) -> dict[str, int]:
+    """What cgroups above pods claim beyond the sum of the claims below."""
+    below: dict[str, int] = {}
+    for path, claim in claims.items():
+        parent = path.rpartition("/")[0]
+        below[parent] = below.get(parent, 0) + _bytes(claim, knob)
+    within = tuple(f"{path}/" for path in shares)
+    found = {}
+    for path in below.keys() & claims.keys() - shares.keys():
+        own = _bytes(claims[path], knob)
+        if own - below[path] > own * _WORTH_TELLING and not path.startswith(within):
+            found[path] = own - below[path]
+    return _largest_first(found)
+
+
+def _remedies(
+    facts: Facts,
+    knob: Knob,
+    claims: Mapping[str, Claim],
+    unused: Mapping[str, int],
+    surplus: Mapping[str, int],
+) -> Iterator[str]:
+    if unused:
+        yield (
+            "lower the memory requests of those that claim more than they use, "
+            f"{facts.called(next(iter(unused)))} first, or under memqos agent give such pods the "
+            "annotation memqos.io/reservation: None"
+        )
+    for path, more in surplus.items():
+        if _is_kubernetes(facts, path, knob):
+            yield (
+                f"{path} holds what Kubernetes sets there: use memoryReservationPolicy: None, or "
+                "memqos agent, which keeps exact sums, with the kubelet's gate MemoryQoS off"
+            )
+        else:
+            exact = size(_bytes(claims[path], knob) - more)
+            yield f"lower memory.{knob} of {path} to {exact}, the sum of what is claimed below it"
+
+
+def _is_kubernetes(facts: Facts, path: str, knob: Knob) -> bool:
+    """Whether a kubelet with the feature on keeps just the value that is there."""
+    planned = facts.planned
+    if planned is None or not planned.memory_qos or path not in planned.tree.cgroups:
+        return False
+    file = f"memory.{knob}"
+    changes = planned.comparison.changes
+    return file in planned.tree.cgroups[path].settings and not any(
+        (change.path, change.file) == (path, file) for change in changes
+    )
+
+
+def _largest_first(amounts: Mapping[str, int]) -> dict[str, int]:
+    return dict(sorted(amounts.items(), key=lambda each: (-each[1], each[0])))
+
+
+def _top(path: str) -> str:
+    """The child of the root that holds a cgroup."""
+    return path.split("/", 2)[1]
 
 
 def _above_all(paths: list[str]) -> str:

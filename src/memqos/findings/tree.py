@@ -123,7 +123,11 @@ def stale(facts: Facts) -> Iterator[Finding]:
     """Running containers keep their values when the feature, or its policy, is turned off."""
     if facts.planned is None or facts.planned.memory_qos is None or not facts.pods:
         return
-    left = tuple(c for c in facts.planned.comparison.changes if _left_behind(c))
+    left = tuple(
+        c
+        for c in facts.planned.comparison.changes
+        if _left_behind(c) and not facts.is_memqos(c.path, c.file)
+    )
     if left:
         off = "" if facts.planned.memory_qos else "MemoryQoS is off, but "
         yield Finding(
@@ -140,7 +144,11 @@ def differing(facts: Facts) -> Iterator[Finding]:
     """What else is not as planned."""
     if facts.planned is None or facts.planned.memory_qos is None or not facts.pods:
         return
-    changes = [c for c in facts.planned.comparison.changes if not _left_behind(c)]
+    changes = [
+        c
+        for c in facts.planned.comparison.changes
+        if not _left_behind(c) and not facts.is_memqos(c.path, c.file)
+    ]
     if changes:
         yield Finding(
             "tree/differs",
@@ -164,11 +172,12 @@ def unplanned(facts: Facts) -> Iterator[Finding]:
             "put right what is named here, or say it with --kubelet and --release",
         )
     if facts.planned is not None and facts.planned.memory_qos is None:
+        others = "that the agent does not manage " if facts.planned.managed else ""
         yield Finding(
             "plan/terms",
             "info",
             "which Kubernetes runs here, or how its kubelet is configured, is not known, so values "
-            "are not held against a plan",
+            f"{others}are not held against a plan",
             "kubelet",
             (
                 f"kubelet: {facts.machine.kubelet or 'no version'}",

@@ -1,4 +1,4 @@
-"""One writer at a time: a lock on a file, which also names its holder."""
+"""One writer at a time: a lock on a file, which also names its holder and its PID namespace."""
 
 import errno
 import fcntl
@@ -45,9 +45,9 @@ def _taken(path: str) -> int:
         except OSError as error:
             if error.errno != errno.EWOULDBLOCK:
                 raise
-            raise _locked(os.pread(handle, 32, 0).decode("ascii", "replace").strip()) from None
+            raise _locked(handle) from None
         os.ftruncate(handle, 0)
-        os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
+        os.pwrite(handle, f"{os.getpid()} {_pid_namespace()}\n".encode(), 0)
     except BaseException:
         os.close(handle)
         raise
@@ -61,15 +61,46 @@ def _is_at(handle: int, path: str) -> bool:
         return False
 
 
-def _locked(holder: str) -> Locked:
-    if not holder.isdigit():
-        return Locked("another memqos is writing to this node", hint="wait until it is done")
-    if os.path.exists(f"/proc/{holder}"):
+def _locked(handle: int) -> Locked:
+    """Who holds it, in numbers that are true here: an agent in a container calls itself pid 1."""
+    pid, _, namespace = os.pread(handle, 64, 0).decode("ascii", "replace").strip().partition(" ")
+    if pid.isdigit() and namespace and namespace == _pid_namespace():
+        if os.path.exists(f"/proc/{pid}"):
+            return _busy(f"another memqos (pid {pid}) is writing to this node")
         return Locked(
-            f"another memqos (pid {holder}) is writing to this node",
-            hint="wait until it is done, or stop it",
+            f"memqos (pid {pid}) was stopped, but a write it had begun is still going on",
+            hint="try again in a few seconds",
         )
-    return Locked(
-        f"memqos (pid {holder}) was stopped, but a write it had begun is still going on",
-        hint="try again in a few seconds",
+    visible = _pid_in_locks(os.fstat(handle))
+    if visible is not None:
+        return _busy(f"another memqos (pid {visible}) is writing to this node")
+    return _busy(
+        "another memqos is writing to this node, from another PID namespace: perhaps an agent in a "
+        "container"
     )
+
+
+def _busy(what: str) -> Locked:
+    return Locked(what, hint="wait until it is done; if it is an agent that enforces, stop it")
+
+
+def _pid_namespace() -> str:
+    """Such as pid:[4026531836]; empty where /proc does not say."""
+    try:
+        return os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return ""
+
+
+def _pid_in_locks(file: os.stat_result) -> int | None:
+    """The holder as /proc/locks has it: by its number in this PID namespace, if it has one here."""
+    device = f"{os.major(file.st_dev):02x}:{os.minor(file.st_dev):02x}"
+    try:
+        with open("/proc/locks", encoding="ascii") as locks:
+            lines = [line.split() for line in locks]
+    except OSError:
+        return None
+    for _, kind, _, _, pid, place, *_ in (line for line in lines if len(line) == 8):
+        if kind == "FLOCK" and place == f"{device}:{file.st_ino}" and int(pid) > 0:
+            return int(pid)
+    return None

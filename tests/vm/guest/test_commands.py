@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 from click.testing import CliRunner
 from tests.builders import stanza
+from tests.vm.guest.agent import Agent
 from tests.vm.guest.node import RELEASE, Node, a_pod
 from tests.vm.guest.support import MI, ROOT, Cgroup, protection_is_recursive, wait_until
 from tests.vm.harness.topology import Topology
@@ -143,6 +144,32 @@ def test_memory_high_below_what_cannot_be_reclaimed_is_withheld_unless_forced(
     assert app.number("memory.high") < app.number("memory.current")
     assert shell.rollback().code == 0
     assert app.read("memory.high") == "max"
+
+
+def test_what_an_agent_keeps_is_converged_and_what_it_leaves_behind_is_not_called_stale(
+    shell: Shell, tmp_path: Path, loopback: None
+) -> None:
+    """By the defaults of a kubelet, whose gate is off, all of its values would be taken back."""
+    folder = tmp_path / "agent"
+    folder.mkdir()
+    journal = ("--journal", str(folder / "run"))
+    places = ("--agent", str(folder / "state.sock"), *journal)
+    with Agent(folder, "cgroupfs") as agent:
+        agent.start(pods=shell.node.pods)
+        app = shell.node.container("burstable", "app")
+        wait_until("it throttles", lambda: app.read("memory.high") != "max")
+        wait_until("it has set its values", lambda: agent.state()["converged"])
+        kept = memqos("plan", *places)
+        assert (kept.code, kept.out.splitlines()[-1]) == (0, "converged: nothing to change")
+        assert "as planned by the agent on this node: enforce" in kept.out
+        assert memqos("plan", *places, "--no-agent").code == 2
+    done = memqos("doctor", "--seconds", "0.1", "-o", "json", *places)
+    found = {each["rule"]: each for each in json.loads(done.out)["findings"]}
+    assert "tree/stale" not in found
+    assert "no agent manages them" in found["agent/unmanaged"]["what"]
+    assert memqos("rollback", *journal).code == 0
+    again = memqos("doctor", "--seconds", "0.1", "-o", "json", *places)
+    assert "agent/unmanaged" not in again.out
 
 
 def test_doctor_names_the_cgroup_that_withholds_the_memory_controller(shell: Shell) -> None:

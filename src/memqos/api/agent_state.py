@@ -1,0 +1,111 @@
+"""What an agent of memqos answers on its state socket, as far as others go by it."""
+
+from collections.abc import Iterator
+from typing import Annotated, Final, Literal, NamedTuple
+
+import msgspec
+
+from memqos.errors import InputError
+
+
+class FileState(msgspec.Struct, frozen=True):
+    """The value that an agent wants in a file, and why."""
+
+    desired: str
+    rule: str
+    because: str
+    steps: tuple[str, ...] = ()
+    source: str = "memqos"
+
+
+class CgroupState(msgspec.Struct, frozen=True):
+    """One cgroup, as an agent wants it."""
+
+    path: str
+    files: dict[str, FileState]
+    container: str | None = None
+
+
+class PodState(msgspec.Struct, frozen=True):
+    """One pod; its own cgroup is the one without a container."""
+
+    pod: str
+    """namespace/name."""
+    mode: str
+    cgroups: tuple[CgroupState, ...] = ()
+
+
+class ManagedCgroup(NamedTuple):
+    """A cgroup whose values an agent manages."""
+
+    cgroup: CgroupState
+    level: Literal["reserved", "qos", "pod", "container"]
+    pod: str | None = None
+
+
+class LeftAlone(msgspec.Struct, frozen=True):
+    """A value that an agent no longer puts back, as somebody else keeps changing it."""
+
+    path: str
+    file: str
+    cause: str
+
+
+class AgentState(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """An agent at one moment; keys that are not listed here are passed over."""
+
+    version: str
+    mode: Literal["observe", "enforce"]
+    release: Annotated[str, msgspec.Meta(pattern=r"^1\.[0-9]+$")]
+    policy: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z]+$")]
+    factor: float | None = None
+    failing: str | None = None
+    """Why its last pass did not end well."""
+    doubt: str | None = None
+    """Why it writes nothing though it should: what its plan rests on is a guess."""
+    levels: tuple[CgroupState, ...] = ()
+    reserved: tuple[CgroupState, ...] = ()
+    pods: tuple[PodState, ...] = ()
+    left_alone: tuple[LeftAlone, ...] = ()
+
+    @property
+    def enforces(self) -> bool:
+        """Whether it writes any values."""
+        return self.mode == "enforce" and self.doubt is None
+
+    @property
+    def managed_pods(self) -> tuple[PodState, ...]:
+        """The pods whose values it manages: those selected, not only observed."""
+        return tuple(pod for pod in self.pods if self.enforces and pod.mode == "enforce")
+
+    @property
+    def managed_cgroups(self) -> Iterator[ManagedCgroup]:
+        """All cgroups whose values it manages; those above the pods where it manages any pod."""
+        pods = self.managed_pods
+        for each in self.reserved if self.enforces else ():
+            yield ManagedCgroup(each, "reserved")
+        for each in self.levels if pods else ():
+            yield ManagedCgroup(each, "qos")
+        for pod in pods:
+            for each in pod.cgroups:
+                yield ManagedCgroup(each, "pod" if each.container is None else "container", pod.pod)
+
+    @property
+    def managed_paths(self) -> frozenset[str]:
+        """The paths of these cgroups."""
+        return frozenset(each.cgroup.path for each in self.managed_cgroups)
+
+
+_decoder: Final = msgspec.json.Decoder(AgentState)
+
+
+def read_agent_state(data: bytes, origin: str) -> AgentState:
+    """The state in an answer of /state."""
+    try:
+        return _decoder.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InputError(
+            f"the agent's answer cannot be read: {error}",
+            file=origin,
+            hint="use the memqos that the agent is of",
+        ) from None

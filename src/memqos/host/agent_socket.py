@@ -1,0 +1,87 @@
+"""The state socket of an agent on this machine, asked for /state."""
+
+import os
+import socket
+import stat
+import struct
+import time
+from typing import TYPE_CHECKING, Final
+
+from memqos.errors import Unreachable
+
+if TYPE_CHECKING:
+    from http.client import HTTPResponse
+
+TIMEOUT: Final = 3.0
+SIZE_LIMIT: Final = 64 << 20
+_CHUNK: Final = 1 << 18
+_CREDENTIALS: Final = struct.Struct("3i")
+
+
+def ask_state(path: str, timeout: float = TIMEOUT) -> bytes | None:
+    """What the agent answers; None where none listens.
+
+    Only an agent of root's, or of one's own, is believed: what it says decides what is reported as
+    wrong with the node. Unreachable where one is there and does not answer.
+    """
+    deadline = time.monotonic() + timeout
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.settimeout(timeout)
+        try:
+            if not _is_trusted(os.lstat(path)):
+                raise Unreachable(f"{path} is no socket of root's, so it is not asked")
+            connection.connect(path)
+        except (FileNotFoundError, NotADirectoryError, ConnectionRefusedError):
+            return None  # The socket of an agent that was killed stays behind.
+        except OSError as error:
+            raise _unreachable(path, error) from None
+        _, uid, _ = _CREDENTIALS.unpack(
+            connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        )
+        if uid not in (0, os.geteuid()):
+            raise Unreachable(f"{path} is answered by the user {uid}, so it is not asked")
+        try:
+            return _answer(connection, path, deadline)
+        except OSError as error:
+            raise _unreachable(path, error) from None
+
+
+def _answer(connection: socket.socket, path: str, deadline: float) -> bytes:
+    from http.client import HTTPException, HTTPResponse
+
+    connection.sendall(b"GET /state HTTP/1.1\r\nHost: memqos\r\nConnection: close\r\n\r\n")
+    response = HTTPResponse(connection)
+    try:
+        response.begin()
+        body = _body(response, path, deadline)
+    except HTTPException as error:
+        raise Unreachable(f"{path}: not an answer of an agent: {type(error).__name__}") from None
+    finally:
+        response.close()
+    if response.status != 200:
+        raise Unreachable(f"{path}: the agent answers with status {response.status}")
+    return body
+
+
+def _body(response: "HTTPResponse", path: str, deadline: float) -> bytes:
+    body = bytearray()
+    while chunk := response.read1(_CHUNK):
+        body += chunk
+        if len(body) > SIZE_LIMIT:
+            raise Unreachable(f"{path}: the agent's answer is larger than {SIZE_LIMIT >> 20} MiB")
+        if time.monotonic() > deadline:
+            raise TimeoutError
+    if response.length:
+        raise Unreachable(f"{path}: the agent's answer is cut off")
+    return bytes(body)
+
+
+def _is_trusted(found: os.stat_result) -> bool:
+    return stat.S_ISSOCK(found.st_mode) and found.st_uid in (0, os.geteuid())
+
+
+def _unreachable(path: str, error: OSError) -> Unreachable:
+    if isinstance(error, TimeoutError):
+        return Unreachable(f"{path}: the agent does not answer in time")
+    hint = "run as root" if isinstance(error, PermissionError) else None
+    return Unreachable(f"{path}: {(error.strerror or str(error)).lower()}", hint=hint)
