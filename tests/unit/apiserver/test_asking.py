@@ -203,9 +203,7 @@ class TestBounds:
                 for _ in range(2):
                     connected, _ = listening.accept()
                     with connected, suppress(OSError):
-                        connected.sendall(
-                            b"HTTP/1.1 401 No\r\nContent-Length: 99999999999\r\n\r\n"
-                        )
+                        connected.sendall(b"HTTP/1.1 401 No\r\nContent-Length: 99999999999\r\n\r\n")
                         while True:
                             connected.sendall(b" " * (1 << 16))
 
