@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.builders import box, pod, terms
-from tests.commands import Done, memqos
+from tests.commands import ROOT, Done, memqos
 from tests.fakes.reviews import container, review
 
 from memqos.findings.policy import LimitRatio, Policy
@@ -111,6 +111,21 @@ def test_one_that_cannot_be_read_is_told_of_and_the_others_are_answered_for(
         assert "is not a quantity" in told, command
         assert max(map(len, done.err.splitlines()), default=0) < 300, command
         assert command == "audit" or "good" in done.out, command
+
+
+@pytest.mark.parametrize("amount", UNREADABLE)
+def test_a_resize_to_such_an_amount_leaves_the_plan_of_a_node_as_it_was(
+    tmp_path: Path, amount: str
+) -> None:
+    """Until a kubelet has carried it out, what the status says is in force."""
+    snapshot = json.loads((ROOT / "tests/nodes/numa.json").read_text())
+    before, after = tmp_path / "before.json", tmp_path / "after.json"
+    before.write_text(json.dumps(snapshot))
+    for each in snapshot["pods"]["items"]:
+        each["spec"]["containers"][0]["resources"] = {"requests": {"memory": amount}}
+    after.write_text(json.dumps(snapshot))
+    plans = [memqos("plan", "--snapshot", str(file), "-o", "json") for file in (before, after)]
+    assert plans[0] == plans[1]
 
 
 @pytest.mark.parametrize("amount", HUGE)
