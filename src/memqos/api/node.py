@@ -174,7 +174,11 @@ def amount_in(amounts: ResourceList, name: str, side: str) -> Quantity:
     except InputError as error:
         raise InputError(error.what, field=field, hint=error.hint) from None
     if not 0 <= amount.nano <= MAX_INT64 * NANOS:
-        raise InputError(f"no node has {legible(name, amount.milli)} of it", field=field)
+        raise InputError(
+            f"no node has {legible(name, amount.milli)} of it",
+            field=field,
+            hint="take it from a running cluster: kubectl get node NAME -o yaml",
+        )
     return amount
 
 

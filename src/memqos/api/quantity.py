@@ -72,7 +72,7 @@ class Quantity(msgspec.Struct, frozen=True, eq=False, gc=False):
         digits = (number or "0") + fraction
         places = len(digits.lstrip("0")) - len(fraction) + exponent
         if places > _MOST_DIGITS:
-            raise _refused(text, hint=f"a number of {_MOST_DIGITS} digits or more means nothing")
+            raise _refused(text, hint=f"it has more than {_MOST_DIGITS} digits before the point")
 
         magnitude = _whole(text, digits)
         nano, exact = _to_nano(magnitude, len(fraction), family, exponent)
