@@ -172,7 +172,7 @@ class TestBounds:
             with client(server).stream(to_list(PODS, EVERYTHING), 5) as stream:
                 list(stream.lines())
 
-        assert "a line of more than 1 MiB" in refusal(read)
+        assert "an event of a watch is larger than 1 MiB" in refusal(read)
 
     def test_a_list_whose_last_page_never_comes_is_given_up(
         self, server: FakeApiServer, monkeypatch: pytest.MonkeyPatch

@@ -38,7 +38,7 @@ class Stream:
             rest.append(tail)
             size += len(tail)
             if size > _LONGEST_LINE:
-                raise InputError(f"a line of more than {_LONGEST_LINE >> 20} MiB")
+                raise _too_large(_LONGEST_LINE, "an event of a watch")
 
     def read(self, count: int) -> bytes:
         """So many bytes, fewer only at the end."""
@@ -67,8 +67,8 @@ def read_whole(answer: urllib3.BaseHTTPResponse, largest: int) -> bytes:
     return b"".join(chunks)
 
 
-def _too_large(largest: int) -> InputError:
+def _too_large(largest: int, what: str = "the API server's answer") -> InputError:
     return InputError(
-        f"the API server's answer is larger than {largest >> 20} MiB",
+        f"{what} is larger than {largest >> 20} MiB",
         hint="is this the address of an API server?",
     )
