@@ -6,9 +6,13 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from tests.properties.strategies import numbers, quantities, quantity_texts
 
-from memqos.api.quantity import MAX_INT64, NANOS, Quantity, milli_of, whole
+from memqos.api.quantity import MAX_INT64, NANOS, Quantity, milli_of, scientific, whole
 from memqos.api.resources import spelled
+from memqos.draw.scale import short_size
+from memqos.draw.table import short
 from memqos.errors import InputError
+from memqos.findings.cluster import size as short_of_audit
+from memqos.plan.setting import size
 
 DECIMAL = enumerate(["n", "u", "m", "", *"kMGTPE"], start=-3)
 BINARY = enumerate(["Ki", "Mi", "Gi", "Ti", "Pi", "Ei"], start=1)
@@ -79,6 +83,23 @@ def test_whole_units_are_those_of_exact_division(amount: int, unit: int) -> None
 @given(st.integers(0, MAX_INT64), st.sampled_from(["memory", "cpu", "hugepages-2Mi"]))
 def test_an_amount_is_spelled_so_that_it_is_read_back(milli: int, name: str) -> None:
     assert milli_of(spelled(name, milli)) == milli
+
+
+_LARGE = st.integers(0, 1000).flatmap(lambda digits: st.integers(-(10**digits), 10**digits))
+
+
+@given(_LARGE, st.sampled_from(["memory", "cpu"]))
+def test_so_is_one_of_any_size(units: int, name: str) -> None:
+    assert milli_of(spelled(name, units * 1000)) == units * 1000
+
+
+@given(_LARGE)
+def test_any_amount_has_a_short_text(amount: int) -> None:
+    for told in (short, short_size, short_of_audit, size, scientific):
+        assert len(told(amount)) < 60
+    mantissa, _, exponent = scientific(amount).replace("−", "-").partition("e")
+    about = Fraction(mantissa) * Fraction(10) ** int(exponent)
+    assert abs(about - amount) <= abs(amount) * Fraction(1, 1000)
 
 
 @given(st.text("0123456789-+.eEinumkKMGTP", max_size=9) | st.text())

@@ -14,7 +14,7 @@ from tests.fakes.apiserver import FakeApiServer, Faults, fake_api_server, pod
 from memqos.api.pod import Pod
 from memqos.errors import InputError, Unreachable
 from memqos.host.apiserver.access import Access, Cluster, User
-from memqos.host.apiserver.backoff import FIRST, LONGEST, delay
+from memqos.host.apiserver.backoff import FIRST, LONGEST, LONGEST_ASKED, delay
 from memqos.host.apiserver.connection import ApiServer
 from memqos.host.apiserver.mirror import Interrupted, Mirror
 from memqos.host.apiserver.resources import NODES, PODS, Selection, on_node
@@ -320,6 +320,48 @@ class TestBadDays:
             server.pods.put(pod("web"))
             assert eventually(lambda: names(watch) == ["web"])
 
+    @pytest.mark.parametrize("asked", ["1e300", "inf", "nan", "86400", "9" * 400])
+    def test_no_time_that_a_server_asks_for_ends_or_blinds_the_watch(
+        self, server: FakeApiServer, asked: str
+    ) -> None:
+        pace = Pace(watch=(1, 1), short=0.0, slowness=0.001)
+        with watching(server, pace=pace) as watch:
+            watch.wait(5)
+            server.refusals = [(429, {"Retry-After": asked})] * 2
+            assert eventually(lambda: not server.refusals)
+            server.pods.put(pod("new"))
+            assert eventually(lambda: names(watch) == ["new"])
+            assert watch.is_synced
+
+    def test_a_watch_that_has_ended_does_not_claim_to_be_synced(
+        self, server: FakeApiServer
+    ) -> None:
+        with watching(server) as watch:
+            watch.wait(5)
+            assert watch.is_synced
+        assert not watch.is_synced
+
+    @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+    def test_not_even_one_that_ended_by_itself(self, server: FakeApiServer) -> None:
+        # Nobody can wait for so long: what no other handler catches ends the thread.
+        with watching(server, pace=Pace(watch=(1, 1), slowness=float("inf"))) as watch:
+            watch.wait(5)
+            server.refusals = [(503, {})]
+            assert eventually(lambda: not watch.is_synced)
+            assert "the watch of pods has ended" in str(watch.fault)
+            with pytest.raises(Unreachable, match="has ended"):
+                watch.wait(0.01)
+
+    def test_an_error_of_its_own_is_told_by_its_place_and_not_by_its_text(
+        self, server: FakeApiServer
+    ) -> None:
+        def fail() -> None:
+            raise ValueError("Invalid header value b'Bearer secret'")
+
+        with watching(server, on_change=fail, pace=Pace(slowness=100)) as watch:
+            assert eventually(lambda: "ValueError in test_api_watch.py" in str(watch.fault))
+            assert "secret" not in str(watch.fault)
+
 
 EVERYTHING_AT_ONCE = Faults(
     dropped=0.004, expired=0.002, failed=0.002, ended=0.004, silent=0.0005,
@@ -452,6 +494,10 @@ class TestBackOff:
 
     def test_chance_spreads_it(self) -> None:
         assert delay(4, None, 0.0) < delay(4, None, 0.5) < delay(4, None, 1.0)
+
+    @pytest.mark.parametrize("asked", [86_400.0, 1e300, float("inf")])
+    def test_no_server_is_waited_for_longer_than_a_minute_or_so(self, asked: float) -> None:
+        assert LONGEST_ASKED <= delay(0, asked, 0.5) <= 1.2 * LONGEST_ASKED
 
     @pytest.mark.parametrize("chance", [0.0, 1.0])
     def test_it_is_never_shorter_than_the_server_asks_for(self, chance: float) -> None:

@@ -212,6 +212,25 @@ def test_a_zero_has_no_ratio() -> None:
     assert the_violation(pod([box("1Gi", "0")]), ratio).which == "limit"
 
 
+@pytest.mark.parametrize(
+    ("asked", "limit", "most", "times"),
+    [
+        ("1e999", "1.5e999", "1.5", None),
+        ("1e999", "1.501e999", "1.5", 1501),
+        ("1", "10e399", "1e300", 10**403),
+        ("1Gi", "2Gi", "1e999", None),
+        ("1Gi", "2Gi", "-1e999", 2000),
+    ],
+)
+def test_a_ratio_is_exact_where_kubernetes_can_no_longer_tell_it(
+    asked: str, limit: str, most: str, times: int | None
+) -> None:
+    ratio = limits(item(maxLimitRequestRatio=memory(most)))
+    found = refused(pod([box(asked, limit)]), ratio)
+    passed = [] if found is None else [each.asked for each in found.violations]
+    assert passed == ([] if times is None else [times])
+
+
 def test_a_ratio_may_be_reached_but_not_passed() -> None:
     ratio = limits(item(maxLimitRequestRatio=memory("1.5")))
     assert refused(pod([box("2Gi", "3Gi")]), ratio) is None

@@ -2,9 +2,22 @@
 
 import pytest
 
-from memqos.api.quantity import MAX_INT64, Quantity, Raw, milli_of, nano_of, whole
-from memqos.api.resources import hugepage_file_size, hugepage_size, spelled
+from memqos.api.quantity import (
+    MAX_INT64,
+    Quantity,
+    Raw,
+    milli_of,
+    nano_of,
+    scientific,
+    times,
+    whole,
+)
+from memqos.api.resources import hugepage_file_size, hugepage_size, legible, spelled
+from memqos.draw.scale import short_size
+from memqos.draw.table import short
 from memqos.errors import InputError
+from memqos.findings.cluster import size as short_of_audit
+from memqos.plan.setting import size
 
 
 def parse(text: Raw) -> Quantity:
@@ -142,7 +155,10 @@ class TestReading:
         assert parse("100000E").value == 10**23
         assert parse("9223372036854775808").value == MAX_INT64 + 1
 
-    @pytest.mark.parametrize("text", ["1e1001", "1e999999999", "9" * 5000])
+    @pytest.mark.parametrize(
+        "text",
+        ["1e1001", "1e999999999", "9" * 5000, "9" * 300 + "e999", "0.0001e1005", "0." + "1" * 5000],
+    )
     def test_an_absurd_number_is_refused_at_once(self, text: str) -> None:
         with pytest.raises(InputError, match="is not a quantity") as refused:
             parse(text)
@@ -219,6 +235,52 @@ class TestPrinting:
         self, name: str, milli: int, text: str
     ) -> None:
         assert spelled(name, milli) == text
+
+
+class TestLargeNumbers:
+    """Kubernetes takes them, however large: nothing that is made of one fails."""
+
+    @pytest.mark.parametrize(
+        ("amount", "text"),
+        [
+            (10**400, "1e400"),
+            (10**400 - 10**300, "1e400"),
+            (12345 * 10**100, "1.235e104"),
+            (12344 * 10**100, "1.234e104"),
+            (-(3 * 10**21), "−3e21"),
+            (1 << 70, "1.181e21"),
+        ],
+    )
+    def test_one_that_no_unit_is_large_enough_for_is_told_in_powers_of_ten(
+        self, amount: int, text: str
+    ) -> None:
+        assert scientific(amount) == short(amount) == size(amount) == text
+        assert short_size(amount) == short_of_audit(amount) == text
+
+    @pytest.mark.parametrize(
+        ("amount", "text"), [(1 << 50, "1Pi"), (1 << 60, "1Ei"), (20 << 60, "20Ei")]
+    )
+    def test_below_there_is_a_unit(self, amount: int, text: str) -> None:
+        assert short(amount) == size(amount) == short_size(amount) == text
+        assert short_of_audit(amount) == text
+
+    @pytest.mark.parametrize("name", ["memory", "cpu", "example.com/gpu"])
+    @pytest.mark.parametrize("text", ["1e999", "10e399", "1e21", "-5e600"])
+    def test_a_spelling_past_all_suffixes_is_still_the_amount(self, name: str, text: str) -> None:
+        # Kubernetes forgets the power of ten of 1000E, and so of what is spelled in suffixes.
+        assert spelled(name, milli_of(text)) == str(parse(text))
+        assert milli_of(spelled(name, milli_of(text))) == milli_of(text)
+
+    def test_a_long_one_is_told_by_about_how_much_it_is(self) -> None:
+        assert legible("memory", milli_of("9" * 400)) == "1e400"
+        assert legible("memory", milli_of("64Mi")) == "64Mi"
+        assert (parse("1e999") + parse("1")).legible == "1e999"
+
+    @pytest.mark.parametrize(
+        ("part", "whole", "text"), [(3, 2, "1.5"), (10**400, 10, "1e399"), (10**400, 10**399, "10")]
+    )
+    def test_so_is_how_many_times_another_it_is(self, part: int, whole: int, text: str) -> None:
+        assert times(part, whole) == text
 
 
 class TestArithmetic:

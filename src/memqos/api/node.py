@@ -16,8 +16,8 @@ from memqos.api.kubelet.reservations import (
 )
 from memqos.api.kubelet.thresholds import MEMORY_AVAILABLE, PODS, read_thresholds
 from memqos.api.pod import ObjectMeta, ResourceList
-from memqos.api.quantity import Quantity
-from memqos.api.resources import CPU, MEMORY, hugepage_size, is_hugepages
+from memqos.api.quantity import MAX_INT64, NANOS, Quantity
+from memqos.api.resources import CPU, MEMORY, hugepage_size, is_hugepages, legible
 from memqos.errors import InputError
 from memqos.release import Release, Since
 
@@ -150,13 +150,7 @@ def capacity_of(node: Node) -> Capacity:
             field="status.capacity",
             hint="take it from a running cluster: kubectl get node NAME -o yaml",
         )
-    amounts = {}
-    for name, raw in stated.items():
-        try:
-            amounts[name] = Quantity.parse(raw)
-        except InputError as error:
-            field = f"status.capacity[{name}]"
-            raise InputError(error.what, field=field, hint=error.hint) from None
+    amounts = {name: amount_in(stated, name, "capacity") for name in stated}
     return Capacity(
         cpu=amounts[CPU].milli if CPU in amounts else 0,
         memory=amounts[MEMORY].value,
@@ -166,14 +160,26 @@ def capacity_of(node: Node) -> Capacity:
 
 def published_memory(node: Node) -> int | None:
     """What a Node says is left for pods; None where it does not say."""
-    stated = (node.status.allocatable or {}).get(MEMORY)
-    if stated is None:
+    stated = node.status.allocatable or {}
+    if stated.get(MEMORY) is None:
         return None
+    return amount_in(stated, MEMORY, "allocatable").value
+
+
+def amount_in(amounts: ResourceList, name: str, side: str) -> Quantity:
+    """What a Node says of a resource; raise InputError where no machine can have that."""
+    field = f"status.{side}[{name}]"
     try:
-        return Quantity.parse(stated).value
+        amount = Quantity.parse(amounts[name])
     except InputError as error:
-        field = f"status.allocatable[{MEMORY}]"
         raise InputError(error.what, field=field, hint=error.hint) from None
+    if not 0 <= amount.nano <= MAX_INT64 * NANOS:
+        raise InputError(
+            f"no node has {legible(name, amount.milli)} of it",
+            field=field,
+            hint="take it from a running cluster: kubectl get node NAME -o yaml",
+        )
+    return amount
 
 
 def before_eviction(capacity: Capacity, published: int, config: KubeletConfiguration) -> int:

@@ -31,8 +31,15 @@ _SHAPE: Final = re.compile(
 )
 _FAST_DIGITS: Final = 18
 """Digits Kubernetes holds in an int64; longer numbers lose the spelling that was typed."""
-_LARGEST_EXPONENT: Final = 1000
-"""Kubernetes has no bound here and answers nonsense; a bound keeps `1e999999999` from hanging."""
+_MOST_DIGITS: Final = 1001
+"""Before the point. Kubernetes has no bound here and answers nonsense; a bound keeps `1e999999999`
+from hanging, and sums and products below the 4,300 digits that Python turns into text."""
+_SHOWN: Final = 20
+_LEGIBLE: Final = 32
+BINARY_UNITS: Final = {_BINARY[suffix]: suffix for suffix in reversed(_BINARY)}
+"""Exponent of 2 → unit, the largest first."""
+BEYOND_UNITS: Final = 1 << 70
+"""From here on no unit is large enough."""
 
 
 class Quantity(msgspec.Struct, frozen=True, eq=False, gc=False):
@@ -62,10 +69,11 @@ class Quantity(msgspec.Struct, frozen=True, eq=False, gc=False):
         fraction = fraction or ""
         suffix = letters + exponent_sign + exponent_digits
         family, exponent = _suffix(text, suffix)
-        if exponent > _LARGEST_EXPONENT:
-            raise _refused(text, hint=f"an exponent above {_LARGEST_EXPONENT} means nothing here")
-
         digits = (number or "0") + fraction
+        places = len(digits.lstrip("0")) - len(fraction) + exponent
+        if places > _MOST_DIGITS:
+            raise _refused(text, hint=f"it has more than {_MOST_DIGITS} digits before the point")
+
         magnitude = _whole(text, digits)
         nano, exact = _to_nano(magnitude, len(fraction), family, exponent)
         spelling = None
@@ -132,6 +140,12 @@ class Quantity(msgspec.Struct, frozen=True, eq=False, gc=False):
         # Past E there is no suffix, and Kubernetes then prints none.
         return f"{number}{_DECIMAL_SUFFIX.get(exponent, '')}"
 
+    @property
+    def legible(self) -> str:
+        """The spelling for a person, to whom a long number is told by about how much it is."""
+        text = str(self)
+        return text if len(text) <= _LEGIBLE else scientific(self.value)
+
     def __str__(self) -> str:
         return self.spelling or self.canonical
 
@@ -177,6 +191,24 @@ def whole(amount: int, unit: int = 1000) -> int:
     return -(-amount // unit) if amount >= 0 else amount // unit
 
 
+def scientific(amount: int) -> str:
+    """About how much, in four digits and a power of ten: `1e400`."""
+    digits = str(abs(amount))
+    exponent = len(digits) - 1
+    rounded = str((int(digits[:5].ljust(5, "0")) + 5) // 10)
+    exponent += len(rounded) - 4
+    mantissa = f"{rounded[0]}.{rounded[1:]}".rstrip("0").removesuffix(".")
+    return f"{'−' if amount < 0 else ''}{mantissa}e{exponent}"
+
+
+def times(part: int, whole: int) -> str:
+    """How many times the second the first is."""
+    try:
+        return f"{part / whole:.3g}"
+    except OverflowError:
+        return scientific(part // whole)
+
+
 def _suffix(text: str, suffix: str) -> tuple[Format, int]:
     if suffix in _DECIMAL:
         return "DecimalSI", _DECIMAL[suffix]
@@ -194,7 +226,7 @@ def _whole(text: str, digits: str) -> int:
     try:
         return int(digits)
     except ValueError:  # more digits than Python converts
-        raise _refused(text[:20] + "…") from None
+        raise _refused(text, hint="it has more digits than memqos reads") from None
 
 
 def _to_nano(magnitude: int, decimals: int, family: Format, exponent: int) -> tuple[int, bool]:
@@ -212,7 +244,8 @@ def _to_nano(magnitude: int, decimals: int, family: Format, exponent: int) -> tu
 
 
 def _refused(text: str, *, hint: str | None = None) -> InputError:
+    shown = text if len(text) <= _LEGIBLE else f"{text[:_SHOWN]}…"
     return InputError(
-        f"{text!r} is not a quantity",
+        f"{shown!r} is not a quantity",
         hint=hint or "write a number with a unit, such as 500m or 1.5Gi",
     )

@@ -51,6 +51,7 @@ _COUNTED: Final = frozenset(
     }
 )
 _STANDARD: Final = _ALWAYS_OF_CONTAINERS | _QUOTA_ONLY | _COUNTED | {"storage", "requests.storage"}
+_PAST_SUFFIXES: Final = 10**21 * 1000
 _NAME_PART: Final = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]", re.ASCII)
 _SUBDOMAIN: Final = re.compile(
     r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", re.ASCII
@@ -58,9 +59,18 @@ _SUBDOMAIN: Final = re.compile(
 
 
 def memory_in(amounts: Amounts) -> int:
-    """Bytes of memory in a resource list; what is past the largest the kubelet holds is that."""
-    amount = whole(amounts.get(MEMORY, 0))
-    return amount if amount < MAX_INT64 else MAX_INT64
+    """Bytes of memory in a resource list, as far as a kubelet can hold them."""
+    return storable(whole(amounts.get(MEMORY, 0)))
+
+
+def storable(amount: int) -> int:
+    """The amount, or nothing where it is not one that an int64 holds.
+
+    Kubernetes takes larger ones, which its components then cut to 64 bits: of 1e64 and all greater
+    powers of ten nothing is left, so the scheduler places such a pod anywhere and the kubelet sets
+    nothing for it. Nobody is to be protected by such a number.
+    """
+    return amount if 0 <= amount <= MAX_INT64 else 0
 
 
 def is_hugepages(name: str) -> bool:
@@ -163,9 +173,24 @@ def hugepage_file_size(name: str) -> str | None:
 
 
 def spelled(name: str, milli: int) -> str:
-    """An amount as Kubernetes would print it: memory in binary units, the rest in decimal ones."""
+    """An amount as Kubernetes would print it: memory in binary units, the rest in decimal ones.
+
+    Past all suffixes Kubernetes prints those two without the suffix they would need; a power of ten
+    is what it keeps of a quantity that was written with one.
+    """
+    return _quantity(name, milli).canonical
+
+
+def legible(name: str, milli: int) -> str:
+    """The same for a person, to whom a long number is told by about how much it is."""
+    return _quantity(name, milli).legible
+
+
+def _quantity(name: str, milli: int) -> Quantity:
+    if not -_PAST_SUFFIXES < milli < _PAST_SUFFIXES:
+        return Quantity(milli * MILLI, "DecimalExponent")
     binary = name == MEMORY or is_hugepages(name) or name.endswith("storage")
-    return Quantity(milli * MILLI, "BinarySI" if binary else "DecimalSI").canonical
+    return Quantity(milli * MILLI, "BinarySI" if binary else "DecimalSI")
 
 
 __all__ = [
@@ -185,8 +210,10 @@ __all__ = [
     "is_of_containers",
     "is_overcommitable",
     "is_standard",
+    "legible",
     "memory_in",
     "qualified_name_faults",
     "spelled",
+    "storable",
     "whole",
 ]

@@ -21,8 +21,8 @@ from memqos.api.resources import (
     is_of_containers,
     is_overcommitable,
     is_standard,
+    legible,
     qualified_name_faults,
-    spelled,
     whole,
 )
 from memqos.api.shape import Shape
@@ -160,7 +160,7 @@ def _amount(field: str, name: str, amount: int, name_faults: NameRule) -> Iterat
     if amount < 0:
         yield _negative(field, name, amount)
     if is_counted_in_wholes(name) and amount % 1000:
-        yield FieldError(field, "FieldValueInvalid", "must be an integer", spelled(name, amount))
+        yield FieldError(field, "FieldValueInvalid", "must be an integer", legible(name, amount))
     if is_hugepages(name):
         size = hugepage_size(name)
         if size is None or whole(amount) % size:
@@ -168,13 +168,13 @@ def _amount(field: str, name: str, amount: int, name_faults: NameRule) -> Iterat
                 field,
                 "FieldValueInvalid",
                 f"is not a positive integer multiple of {name}",
-                spelled(name, amount),
+                legible(name, amount),
             )
 
 
 def _negative(field: str, name: str, amount: int) -> FieldError:
     return FieldError(
-        field, "FieldValueInvalid", "must be greater than or equal to 0", spelled(name, amount)
+        field, "FieldValueInvalid", "must be greater than or equal to 0", legible(name, amount)
     )
 
 
@@ -188,8 +188,8 @@ def _against_limit(field: str, name: str, request: int, limit: int) -> Iterator[
     yield FieldError(
         field,
         "FieldValueInvalid",
-        f"must be {relation} {name} limit of {spelled(name, limit)}",
-        spelled(name, request),
+        f"must be {relation} {name} limit of {legible(name, limit)}",
+        legible(name, request),
     )
 
 
@@ -224,8 +224,8 @@ def _pod_level(shape: Shape, release: Release) -> Iterator[FieldError]:
                 yield FieldError(
                     f"{field}.containers[{index}][{name}].limits",
                     "FieldValueInvalid",
-                    f"must be less than or equal to pod limits of {spelled(name, limits[name])}",
-                    spelled(name, limit),
+                    f"must be less than or equal to pod limits of {legible(name, limits[name])}",
+                    legible(name, limit),
                 )
 
 
@@ -239,8 +239,8 @@ def _covers(
                 f"{field}[{name}]",
                 "FieldValueInvalid",
                 f"must be greater than or equal to aggregate container {what} of "
-                f"{spelled(name, needed)}",
-                spelled(name, pod_level[name]),
+                f"{legible(name, needed)}",
+                legible(name, pod_level[name]),
             )
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from memqos.api.aggregate import aggregate_limits, aggregate_requests, has_pod_level
 from memqos.api.qos import CLASSES, computed_class
-from memqos.api.resources import CPU, MEMORY, Amounts, is_overcommitable, spelled
+from memqos.api.resources import CPU, MEMORY, Amounts, is_overcommitable, legible
 from memqos.api.shape import Part, Shape
 from memqos.release import Release
 
@@ -50,7 +50,7 @@ def _gap(part: Part) -> str | None:
 
 
 def _spelled(name: str, amount: int | None) -> str:
-    return "unset" if amount is None else spelled(name, amount)
+    return "unset" if amount is None else legible(name, amount)
 
 
 def why_defaulted(
@@ -60,7 +60,7 @@ def why_defaulted(
     for name, before, after in zip(names, written.parts, defaulted.parts, strict=True):
         for resource, amount in after.requests.items():
             if resource not in before.requests:
-                value = spelled(resource, amount)
+                value = legible(resource, amount)
                 yield f"{name}: requests.{resource} = {value}, taken from its limit"
     if defaulted.pod is None:
         if written.pod is not None:
@@ -75,7 +75,7 @@ def why_defaulted(
                 if resource in of_containers and is_overcommitable(resource)
                 else "taken from the pod limit"
             )
-            yield f"pod: requests.{resource} = {spelled(resource, amount)}, {source}"
+            yield f"pod: requests.{resource} = {legible(resource, amount)}, {source}"
     of_limits = aggregate_limits(defaulted)
     for resource, amount in defaulted.pod.limits.items():
         if resource not in written.pod.limits:
@@ -84,7 +84,7 @@ def why_defaulted(
                 if amount == of_limits.get(resource)
                 else "the pod request, more than the containers may use together"
             )
-            yield f"pod: limits.{resource} = {spelled(resource, amount)}, {source}"
+            yield f"pod: limits.{resource} = {legible(resource, amount)}, {source}"
 
 
 def why_total(shape: Shape, total: Amounts, resource: str, side: str, release: Release) -> str:
@@ -97,7 +97,7 @@ def why_total(shape: Shape, total: Amounts, resource: str, side: str, release: R
         sidecars = _amounts(
             tuple(part for part in shape.init_containers if part.role == "sidecar"), side, resource
         )
-        terms = [spelled(resource, amount) for amount in regular + sidecars]
+        terms = [legible(resource, amount) for amount in regular + sidecars]
         running = sum(regular) + sum(sidecars)
         together = " + ".join(terms) or "nothing"
         counted = aggregate_requests(shape) if side == "requests" else aggregate_limits(shape)
@@ -105,12 +105,12 @@ def why_total(shape: Shape, total: Amounts, resource: str, side: str, release: R
         text = (
             f"{together}, containers and sidecars together"
             if peak <= running
-            else f"{spelled(resource, peak)}, the peak of an init container and the sidecars before"
+            else f"{legible(resource, peak)}, the peak of an init container and the sidecars before"
             f" it, more than {together} later"
         )
     overhead = shape.overhead.get(resource)
     if overhead and total.get(resource):
-        text += f"; overhead {spelled(resource, overhead)} on top"
+        text += f"; overhead {legible(resource, overhead)} on top"
     return text
 
 

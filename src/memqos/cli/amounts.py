@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from memqos.api.quantity import Quantity
+from memqos.api.quantity import MAX_INT64, Quantity
 from memqos.errors import InputError
 
 
@@ -20,8 +20,9 @@ class Bytes(click.ParamType[int]):
             amount = Quantity.parse(value).value
         except InputError as error:
             self.fail(str(error), param, ctx)
-        if amount <= 0:
-            self.fail(f"{value!r} is not a positive amount", param, ctx)
+        if not 0 < amount <= MAX_INT64:
+            what = "a positive amount" if amount <= 0 else "an amount that a machine can have"
+            self.fail(f"{value!r} is not {what}", param, ctx)
         return amount
 
 

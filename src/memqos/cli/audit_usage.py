@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from memqos.api.manifests.documents import Document, read
+from memqos.api.resources import storable
 from memqos.api.snapshot import is_snapshot, read_snapshot
 from memqos.cli.audit_reading import Survey
 from memqos.cli.snapshots import names_in
@@ -62,8 +63,10 @@ def _other(file: str, found: Census) -> None:
                 _snapshot(data, name, found)
                 continue
             for key, usage in usages_in(document).pods.items():
-                containers = {each: used for each, used in usage.containers.items() if used}
-                found.add_usage(key, containers, usage.working_set or 0)
+                containers = {
+                    each: storable(used) for each, used in usage.containers.items() if used
+                }
+                found.add_usage(key, containers, storable(usage.working_set or 0))
 
 
 def _snapshot(data: bytes, file: str, found: Census) -> None:

@@ -7,7 +7,9 @@ import click
 
 from memqos.api.manifests.workloads import Template
 from memqos.api.pod import Pod
-from memqos.api.shape import Shape, containers_of, shape_of
+from memqos.api.quantity import MAX_INT64, scientific
+from memqos.api.resources import MEMORY, NOTHING, Resources, whole
+from memqos.api.shape import Part, Shape, containers_of, shape_of
 from memqos.cli.clusters import LIVE_PODS, Live, cluster_options
 from memqos.cli.output import complain, emit, output_option, print_lines
 from memqos.cli.reading import Reader
@@ -106,7 +108,7 @@ def _explained(planner: Planner, pod: Pod, template: Template) -> Explained:
     release = planner.terms.release
     written, semantics = shape_of(pod, release), planner.semantics(pod)
     line, _ = template.document.position(template.path)
-    notes = list(_dropped(written, semantics.shape, release))
+    notes = [*_dropped(written, semantics.shape, release), *_overflowing(written)]
     if is_stored(pod):
         notes.append("taken as the cluster holds it: defaulted and accepted already")
     return Explained(
@@ -131,6 +133,17 @@ def _dropped(written: Shape, shape: Shape, release: Release) -> Iterator[str]:
         yield f"spec.resources is dropped: {gate} is off"
     else:
         yield f"spec.resources is dropped: {gate} is {since} and off by default in {release}"
+
+
+def _overflowing(shape: Shape) -> Iterator[str]:
+    stanzas: list[Part | Resources] = [*shape.parts, shape.pod or NOTHING]
+    amounts = [side.get(MEMORY, 0) for each in stanzas for side in (each.requests, each.limits)]
+    most = whole(max(amounts, default=0))
+    if most > MAX_INT64:
+        yield (
+            f"{scientific(most)} of memory is more than 2⁶³ − 1, the most that Kubernetes can "
+            "hold: scheduler and kubelet make something else of it, and it counts as nothing here"
+        )
 
 
 def _print(rows: Iterable[Row], under: InForce, *, why: bool) -> None:

@@ -77,16 +77,17 @@ def command(
     live.insist_on_use(file, pods_file, *files)
     reader = Reader(live)
     nodes = read_nodes(reader, file)
-    reader.insist(file)
+    if not nodes.nodes:
+        reader.insist(file)
     more = [] if pods_file is None else list(reader.pods([pods_file]))
-    reader.insist(pods_file or file)
     asked, notes = release_asked(
         release, gates, None if release is not None else nodes.newest_kubelet
     )
-    cluster, about_pods = rooms(nodes, more, asked)
+    cluster, about_pods = rooms(reader, nodes, more, asked)
     notes += about_pods
     pods = list(_valid(reader, files, asked))
-    results = _fitted(pods, cluster, asked, listed=why or len(cluster) <= LISTED)
+    asks = demands(reader, pods, asked)
+    results = _fitted(asks, cluster, asked, listed=why or len(cluster) <= LISTED)
     if output == "table":
         _print(results, cluster, asked, notes, why=why)
     else:
@@ -111,10 +112,13 @@ def _valid(reader: Reader, files: Sequence[str], release: Release) -> Iterator[F
 
 
 def _fitted(
-    pods: Sequence[Found], cluster: Sequence[Room], release: Release, *, listed: bool
+    asks: Sequence[tuple[Found, Demand]],
+    cluster: Sequence[Room],
+    release: Release,
+    *,
+    listed: bool,
 ) -> list[Fitted]:
-    asks = demands(pods, release)
-    found = _surveyed(asks, cluster, release)
+    found = _surveyed([demand for _, demand in asks], cluster, release)
     return [
         Fitted(
             origin=f"{template.document.file}:{template.document.position(template.path)[0]}",
@@ -126,7 +130,7 @@ def _fitted(
             verdicts=tuple(judge(demand, room, release) for room in cluster) if listed else (),
             notes=(f"it is bound to {pod.spec.node_name} already",) if pod.spec.node_name else (),
         )
-        for (template, pod), demand, survey in zip(pods, asks, found, strict=True)
+        for ((template, pod), demand), survey in zip(asks, found, strict=True)
     ]
 
 

@@ -1,6 +1,6 @@
 """Nodes and the pods on them, out of files, as the scheduler counts them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -70,12 +70,15 @@ def read_nodes(reader: Reader, file: str) -> Nodes:
     return Nodes(tuple(nodes), tuple(pods), tuple(notes))
 
 
-def rooms(nodes: Nodes, more: Iterable[Found], release: Release) -> tuple[list[Room], list[str]]:
+def rooms(
+    reader: Reader, nodes: Nodes, more: Iterable[Found], release: Release
+) -> tuple[list[Room], list[str]]:
     """The nodes with what the pods bound to them hold, and what a person should know."""
     bound: dict[str, list[Demand]] = {node.name: [] for node in nodes.nodes}
     there = [each for each in (*nodes.pods, *more) if occupies_node(each[1])]
+    known = demands(reader, there, release)
     pending = elsewhere = 0
-    for (_, pod), demand in zip(there, demands(there, release), strict=True):
+    for (_, pod), demand in known:
         if pod.spec.node_name is None:
             pending += 1
         elif pod.spec.node_name not in bound:
@@ -83,6 +86,8 @@ def rooms(nodes: Nodes, more: Iterable[Found], release: Release) -> tuple[list[R
         else:
             bound[pod.spec.node_name].append(demand)
     notes = list(nodes.notes)
+    if unread := len(there) - len(known):
+        notes.append(f"not counted: {counted(unread, 'pod')} that cannot be read")
     if pending:
         notes.append(f"not counted: {counted(pending, 'pod')} bound to no node")
     if elsewhere:
@@ -90,15 +95,26 @@ def rooms(nodes: Nodes, more: Iterable[Found], release: Release) -> tuple[list[R
     return [room_of(node.name, node.allocatable, bound[node.name]) for node in nodes.nodes], notes
 
 
-def demands(pods: Sequence[Found], release: Release) -> list[Demand]:
-    """What each pod asks for; one that cannot be read is an error with its place."""
-    found: list[Demand] = []
-    try:
-        for demand in demands_of([pod for _, pod in pods], release, shape):
-            found.append(demand)  # noqa: PERF402 - the length tells whose fault it was
-    except InputError as error:
-        raise pods[len(found)][0].located(error) from None
-    return found
+def demands(reader: Reader, pods: Sequence[Found], release: Release) -> list[tuple[Found, Demand]]:
+    """What each pod asks for; one that cannot be read is told of, and left out."""
+    found: list[tuple[Found, Demand]] = []
+    left = iter(pods)
+    each: Found | None = None
+
+    def of_those_left() -> Iterator[Pod]:
+        nonlocal each
+        for each in left:
+            yield each[1]
+
+    while True:
+        try:
+            for demand in demands_of(of_those_left(), release, shape):
+                assert each is not None
+                found.append((each, demand))
+            return found
+        except InputError as error:
+            assert each is not None
+            reader.refuse(each[0].located(error))
 
 
 def shape(pod: Pod, release: Release) -> Shape:

@@ -96,7 +96,7 @@ def command(
 
         head = {"release": str(asked), "gates": dict(asked.gates)}
         emit(head | evicting_data(found, why=why), output)
-    return 0
+    return 1 if given.faults else 0
 
 
 def _kubelet(file: str | None, given: Given, release: Release) -> "Kubelet | None":

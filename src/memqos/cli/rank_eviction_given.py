@@ -8,11 +8,13 @@ import click
 from memqos.api.kubelet.thresholds import ALLOCATABLE_MEMORY, MEMORY_AVAILABLE
 from memqos.api.pod import Pod
 from memqos.api.qos import qos_class
-from memqos.api.shape import Shape, shape_of
+from memqos.api.shape import shape_of
 from memqos.cli.clusters import CLUSTER, LIVE_METRICS, LIVE_PODS, Live
+from memqos.cli.output import complain
 from memqos.cli.reading import Reader
 from memqos.cluster.eviction_rank import PodUsage
 from memqos.cluster.eviction_signals import Observation
+from memqos.draw.amounts import counted
 from memqos.draw.evicting import name_of
 from memqos.errors import InputError
 from memqos.release import Release
@@ -34,6 +36,8 @@ class Given(NamedTuple):
     version: str | None = None
     snapshot: "Snapshot | None" = None
     file: str = ""
+    faults: int = 0
+    """Pods that could not be read, and are told of."""
 
 
 def given_by(pods: str | None, usage: str | None, snapshot: str | None, live: Live) -> Given:
@@ -52,7 +56,7 @@ def given_by(pods: str | None, usage: str | None, snapshot: str | None, live: Li
         raise click.UsageError("--pods needs --usage: what do they use?")
     else:
         assert pods is not None
-        given = Given(_read_pods(pods), {}, {}, ())
+        given = _of_pods(pods)
     if usage is not None:
         used = _read_usage(usage)
         given = given._replace(
@@ -73,20 +77,23 @@ def given_by(pods: str | None, usage: str | None, snapshot: str | None, live: Li
 def _of_cluster(live: Live, usage: str | None) -> Given:
     node = live.node()
     info = node.status.node_info
-    pods = _read_pods(LIVE_PODS, live)
+    given = _of_pods(LIVE_PODS, live)
     used = _read_usage(LIVE_METRICS if usage is None else usage, live)
-    known = {name_of(pod) for pod in pods}
-    return Given(
-        pods,
+    usages = used.pods
+    if usage is None:
         # The metrics API tells of all nodes at once.
-        {name: each for name, each in used.pods.items() if usage is not None or name in known},
-        used.observations,
-        _about_sums(used),
-        None if info is None else info.kubelet_version,
+        known = {name_of(pod) for pod in given.pods}
+        usages = {name: each for name, each in usages.items() if name in known}
+    return given._replace(
+        usage=usages,
+        observations=used.observations,
+        notes=given.notes + _about_sums(used),
+        version=None if info is None else info.kubelet_version,
     )
 
 
-def _read_pods(file: str, live: Live | None = None) -> tuple[Pod, ...]:
+def _of_pods(file: str, live: Live | None = None) -> Given:
+    """The pods alone; those that cannot be read have no place among the others."""
     reader = Reader(live)
     found: list[Pod] = []
     for template, pod in reader.pods([file]):
@@ -95,8 +102,13 @@ def _read_pods(file: str, live: Live | None = None) -> tuple[Pod, ...]:
             found.append(pod)
         except InputError as error:
             reader.refuse(template.located(error))
-    reader.insist(file)
-    return tuple(found)
+    if not found:
+        reader.insist(file)
+    return Given(tuple(found), {}, {}, _about_unread(reader.faults), faults=reader.faults)
+
+
+def _about_unread(faults: int) -> tuple[str, ...]:
+    return (f"not ranked: {counted(faults, 'pod')} that cannot be read",) if faults else ()
 
 
 def _read_usage(file: str, live: Live | None = None) -> "Usages":
@@ -132,8 +144,15 @@ def _of_snapshot(file: str, *, measured: bool) -> Given:
     release = Release.of(snapshot.kubelet) if snapshot.kubelet else Release.of()
     names = names_in(snapshot, file)
     usage = {}
+    pods: list[Pod] = []
     for pod in snapshot.running:
-        uid, shape = cgroup_uid(pod), _shape_in(file, pod, release)
+        try:
+            uid, shape = cgroup_uid(pod), shape_of(pod, release)
+        except InputError as error:
+            what = f"{name_of(pod)}: {error.what}"
+            complain(InputError(what, file=file, field=error.field, hint=error.hint))
+            continue
+        pods.append(pod)
         if uid is not None and measured:
             used = working_set(snapshot.cgroups.get(names.pod(uid, qos_class(shape, release)), {}))
             if used is not None:
@@ -147,14 +166,14 @@ def _of_snapshot(file: str, *, measured: bool) -> Given:
     notes: tuple[str, ...] = ()
     if measured and not usage:
         notes = ("the snapshot holds no memory.current of pods: --usage says what they use",)
+    faults = len(snapshot.running) - len(pods)
     return Given(
-        snapshot.running, usage, observations, notes, snapshot.kubelet or None, snapshot, file
+        tuple(pods),
+        usage,
+        observations,
+        notes + _about_unread(faults),
+        snapshot.kubelet or None,
+        snapshot,
+        file,
+        faults,
     )
-
-
-def _shape_in(file: str, pod: Pod, release: Release) -> Shape:
-    try:
-        return shape_of(pod, release)
-    except InputError as error:
-        what = f"{name_of(pod)}: {error.what}"
-        raise InputError(what, file=file, field=error.field, hint=error.hint) from None

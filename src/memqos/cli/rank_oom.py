@@ -12,6 +12,7 @@ from memqos.api.pod import Pod
 from memqos.cli.amounts import Bytes
 from memqos.cli.clusters import LIVE_PODS, Live, cluster_options
 from memqos.cli.output import Form, emit, output_option, print_lines
+from memqos.cli.reading import Reader
 from memqos.cli.snapshots import names_in
 from memqos.draw.killing import Killing, killing, killing_data
 from memqos.errors import InputError
@@ -105,9 +106,11 @@ def command(
                 hint="give --total, its RAM and swap together",
             )
         total = machine.memory + (machine.swap or 0)
+    reader = Reader(live)
+    owners = machine.pods if pods is None else tuple(pod for _, pod in reader.pods([pods]))
     found = Killing(
         order=kill_order(machine.processes, total, machine.page_size),
-        owners=Owners(machine.layouts, machine.pods if pods is None else _pods(pods, live)),
+        owners=Owners(machine.layouts, owners),
         memory=machine.memory,
         swap=machine.swap,
         total=total,
@@ -118,7 +121,7 @@ def command(
         _print(found, why=why)
     else:
         emit(killing_data(found), output)
-    return 0
+    return 1 if reader.faults else 0
 
 
 def _here() -> _Machine:
@@ -183,15 +186,6 @@ def _of_file(file: str) -> _Machine:
         found.page_size,
         (cgroup_names("systemd"), cgroup_names("cgroupfs")),
     )
-
-
-def _pods(file: str, live: Live) -> tuple[Pod, ...]:
-    from memqos.cli.reading import Reader
-
-    reader = Reader(live)
-    pods = tuple(pod for _, pod in reader.pods([file]))
-    reader.insist(file)
-    return pods
 
 
 def _unmeasured(processes: tuple[Process, ...]) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ import msgspec
 
 from memqos.api.aggregate import has_pod_level_requests, pod_requests
 from memqos.api.pod import Pod
-from memqos.api.resources import CPU, MEMORY, Amounts, is_extended, is_hugepages, whole
+from memqos.api.resources import CPU, MEMORY, Amounts, is_extended, is_hugepages, storable, whole
 from memqos.api.shape import Shape, containers_of, shape_key, shape_of
 from memqos.cluster.held import held_requests, requests_with, resize_is_infeasible
 from memqos.release import Release
@@ -68,8 +68,8 @@ def demand_of(pod: Pod, shape: Shape, release: Release) -> Demand:
         spread[name] = spread.get(name, 0) + amount
     return Demand(
         filtered=_counted(pod_requests(shape, release)),
-        held=_counted(held),
-        held_non_zero=_counted({CPU: non_zero.get(CPU, 0), MEMORY: non_zero.get(MEMORY, 0)}),
+        held=_charged(held),
+        held_non_zero=_charged({CPU: non_zero.get(CPU, 0), MEMORY: non_zero.get(MEMORY, 0)}),
         spread=_counted(spread),
     )
 
@@ -147,9 +147,14 @@ def _status_key(pod: Pod) -> bytes:
     )
 
 
+def _charged(amounts: Amounts) -> Amounts:
+    """The same, as far as the scheduler can add it up: a pod must not fill a node by a number."""
+    return {name: storable(amount) for name, amount in _counted(amounts).items()}
+
+
 def _counted(amounts: Amounts) -> Amounts:
     return {
-        name: amount if name == CPU else whole(amount)
+        name: max(0, amount if name == CPU else whole(amount))
         for name, amount in amounts.items()
         if name in _BASIC or is_scalar(name)
     }

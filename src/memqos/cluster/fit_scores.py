@@ -19,6 +19,10 @@ BLOCK: Final = 2048
 """Nodes that are scored together: no more than a processor's cache holds."""
 
 
+_LARGEST_SIZE: Final = 10**300
+"""Of a node, where it becomes a floating point number: what no scheduler can hold is all alike."""
+
+
 class Profile(msgspec.Struct, frozen=True):
     """How the scheduler is configured: its resource plugins' arguments."""
 
@@ -139,7 +143,8 @@ def _load(resource: str, weight: int, rooms: list[Room]) -> Load:
     capacity = [room.allocatable[resource] for room in rooms]
     used = [room.requested.get(resource, 0) for room in rooms]
     left = [room.left_non_zero(resource) * BEST for room in rooms]
-    return Load(resource, weight, capacity, left, used, [float(amount) for amount in capacity])
+    size = [float(min(amount, _LARGEST_SIZE)) for amount in capacity]
+    return Load(resource, weight, capacity, left, used, size)
 
 
 def _asked(requests: dict[str, int], loads: Loads) -> list[Load]:
@@ -176,7 +181,7 @@ def _weighted_mean(columns: list[tuple[int, list[int]]], nodes: int) -> list[int
 
 def _fractions(load: Load, request: int) -> list[float]:
     return [
-        fraction if (fraction := (used + request) / size) < 1.0 else 1.0
+        total / size if (total := used + request) < size else 1.0
         for used, size in zip(load.used, load.size, strict=True)
     ]
 

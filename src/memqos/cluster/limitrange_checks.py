@@ -132,6 +132,10 @@ def _ratio_fault(request: int | None, limit: int | None, allowed: int) -> Fault 
     if not limit:
         return "limit", None
     comparable_request, comparable_limit, _ = _comparable(request, limit, allowed)
+    if max(comparable_request, comparable_limit, abs(allowed)) > MAX_INT64:
+        # More than Kubernetes can hold, which compares something else then.
+        times = limit * 1000 // request
+        return ("ratio", times) if limit * 1000 > allowed * request else None
     # Kubernetes compares ratios as floating point numbers, so this does too.
     ratio = float(comparable_limit) / float(comparable_request)
     if whole(allowed) > _LARGEST_IN_THOUSANDTHS:

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from memqos.api.pod import Container, Pod, QosClass, ResizePolicy
-from memqos.api.resources import CPU, MEMORY, Amounts, Resources, spelled
+from memqos.api.resources import CPU, MEMORY, Amounts, Resources, legible
 from memqos.api.shape import Part, Shape
 from memqos.api.validation import FieldError, validate
 from memqos.release import Release, Since
@@ -206,10 +206,10 @@ def _lowered_memory_limit(
         return
     new, old = after.limits[MEMORY], before.limits.get(MEMORY)
     if old is None or new < old:
-        was = "was unlimited" if old is None else f"was {spelled(MEMORY, old)}"
+        was = "was unlimited" if old is None else f"was {legible(MEMORY, old)}"
         yield _forbidden(
             f"{field}.limits[{MEMORY}]",
-            f"{was} and cannot become {spelled(MEMORY, new)} unless resizePolicy is {_RESTART}",
+            f"{was} and cannot become {legible(MEMORY, new)} unless resizePolicy is {_RESTART}",
         )
 
 

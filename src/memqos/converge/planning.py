@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
+from memqos.api.in_force import in_force
 from memqos.api.kubelet import STATIC, Driver, KubeletConfiguration, configured
 from memqos.api.kubelet.reading import Kubelet, kubelet_from
 from memqos.api.machine import Machine
@@ -410,7 +411,9 @@ def _unaligned(
     from memqos.numa.unaligned import unaligned
 
     planned = {cgroup.uid for cgroup in tree.cgroups.values()}
-    running = [arriving(pod, release) for pod in observation.pods if cgroup_uid(pod) in planned]
+    running = [
+        arriving(in_force(pod), release) for pod in observation.pods if cgroup_uid(pod) in planned
+    ]
     return tuple(pod_key(pod) for pod in unaligned(running, release))
 
 

@@ -12,7 +12,7 @@ from memqos.cluster.limitrange import Range
 from memqos.cluster.limitrange_checks import Violation
 from memqos.cluster.quota import Quota
 from memqos.cluster.quota_admission import Verdict
-from memqos.draw.amounts import brief_amount
+from memqos.draw.amounts import brief_amount, brief_ratio
 from memqos.draw.table import table
 from memqos.findings.policy import Breach
 from memqos.release import Release
@@ -116,10 +116,10 @@ def told(violation: Violation) -> str:
     """What a limit range refuses, with both numbers."""
     name, which, allowed = violation.resource, violation.which, violation.allowed
     if violation.constraint == "ratio":
-        bound = f"maxLimitRequestRatio is {allowed / 1000:g}"
+        bound = f"maxLimitRequestRatio is {brief_ratio(allowed)}"
         if violation.asked is None:
             return f"{name} {which} is missing, and {bound}"
-        return f"{name} limit is {violation.asked / 1000:g} times the request, {bound}"
+        return f"{name} limit is {brief_ratio(violation.asked)} times the request, {bound}"
     bound = f"{violation.constraint} of a {violation.type} is {brief_amount(name, allowed)}"
     if violation.asked is None:
         return f"{name} {which} is missing, and {bound}"

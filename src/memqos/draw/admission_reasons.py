@@ -9,7 +9,7 @@ from memqos.cluster.limitrange import CONTAINER, POD, Bounds, Range
 from memqos.cluster.limitrange_checks import Violation, compared
 from memqos.cluster.quota import Quota
 from memqos.draw.admission import Admitted, told
-from memqos.draw.amounts import brief_amount
+from memqos.draw.amounts import brief_amount, brief_ratio
 
 
 def admission_reasons(admitted: Admitted) -> list[str]:
@@ -65,7 +65,7 @@ def _subjects(admitted: Admitted, bounds: Bounds) -> Iterator[tuple[str, Part | 
 
 
 def _kept(name: str, part: Part | Resources, constraint: str, allowed: int) -> str:
-    bound = f"{allowed / 1000:g}" if constraint == "ratio" else brief_amount(name, allowed)
+    bound = brief_ratio(allowed) if constraint == "ratio" else brief_amount(name, allowed)
     return (
         f"{name} request {_amount(name, part.requests)}, limit {_amount(name, part.limits)}: "
         f"keeps {constraint} {bound}"
@@ -148,7 +148,7 @@ def _violation(admitted: Admitted, violation: Violation) -> dict[str, Any]:
     def shown(amount: float | None, *, is_ratio: bool) -> str | None:
         if amount is None:
             return None
-        return f"{amount / 1000:g}" if is_ratio else _spelled(violation.resource, int(amount))
+        return brief_ratio(amount) if is_ratio else _spelled(violation.resource, int(amount))
 
     return {
         "limitRange": violation.range,

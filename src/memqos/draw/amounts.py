@@ -2,7 +2,8 @@
 
 from typing import Final
 
-from memqos.api.resources import MEMORY, is_hugepages, spelled, whole
+from memqos.api.quantity import scientific
+from memqos.api.resources import MEMORY, is_hugepages, legible, whole
 from memqos.draw.table import short
 
 _SIDES: Final = ("requests.", "limits.")
@@ -15,7 +16,15 @@ def brief_amount(resource: str, milli: int) -> str:
         name = name.removeprefix(side)
     if name == MEMORY or is_hugepages(name) or name.endswith("storage"):
         return brief_bytes(whole(milli))
-    return spelled(name, milli)
+    return legible(name, milli)
+
+
+def brief_ratio(milli: float) -> str:
+    """A ratio in thousandths."""
+    try:
+        return f"{milli / 1000:g}"
+    except OverflowError:
+        return scientific(int(milli) // 1000)
 
 
 def brief_bytes(amount: int) -> str:

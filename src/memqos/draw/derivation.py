@@ -1,6 +1,6 @@
 """The derivation of every number of a pod, step by step with its rule."""
 
-from memqos.api.resources import CPU, MEMORY, spelled
+from memqos.api.resources import CPU, MEMORY, legible
 from memqos.api.shape import Role
 from memqos.api.why import why_class, why_defaulted, why_total
 from memqos.draw.explained import Explained
@@ -24,7 +24,7 @@ def derivation(explained: Explained, terms: Terms) -> list[str]:
             if resource in amounts:
                 text = why_total(shape, amounts, resource, side, terms.release)
                 lines.append(
-                    f"  {side}.{resource} = {spelled(resource, amounts[resource])}: {text}"
+                    f"  {side}.{resource} = {legible(resource, amounts[resource])}: {text}"
                 )
     lines += _why("pod", plan.settings)
     for name, container in zip(names, plan.containers, strict=True):

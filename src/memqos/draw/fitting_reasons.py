@@ -65,7 +65,7 @@ def _node(demand: Demand, room: Room, verdict: Verdict, release: Release) -> Ite
         yield "balanced: left out, the pod asks for neither cpu nor memory"
         return
     used = [
-        f"{name} {min(1.0, (room.requested.get(name, 0) + demand.held.get(name, 0)) / has):.1%}"
+        f"{name} {min(has, room.requested.get(name, 0) + demand.held.get(name, 0)) / has:.1%}"
         for name in (CPU, MEMORY)
         if (has := room.allocatable.get(name, 0))
     ]

@@ -64,8 +64,8 @@ def mismatch_sentence(mismatch: Mismatch) -> str:
     own, wanted = mismatch.reserved, mismatch.required
     off = Quantity(abs(own.nano - wanted.nano), "BinarySI")
     return (
-        f"{mismatch.resource}: the nodes reserve {own} together, it must be {wanted}: "
-        f"{off} too {'much' if own > wanted else 'little'}"
+        f"{mismatch.resource}: the nodes reserve {own.legible} together, it must be "
+        f"{wanted.legible}: {off.legible} too {'much' if own > wanted else 'little'}"
     )
 
 

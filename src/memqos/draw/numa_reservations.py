@@ -8,8 +8,8 @@ from memqos.numa.reserved import Reservations, flag_of
 def equation_words(equation: Equation) -> str:
     """The sum, term by term."""
     return (
-        f"kubeReserved {equation.kube} + systemReserved {equation.system} + evictionHard "
-        f"memory.available {equation.eviction} = {equation.total}"
+        f"kubeReserved {equation.kube.legible} + systemReserved {equation.system.legible} + "
+        f"evictionHard memory.available {equation.eviction.legible} = {equation.total.legible}"
     )
 
 

@@ -1,12 +1,12 @@
 """Sizes of NUMA memory in words."""
 
-from memqos.api.quantity import Quantity
+from memqos.api.resources import MEMORY, legible
 
 
 def exact(size: int) -> str:
     """Bytes without loss, in the largest binary unit that is even; zero and less included."""
     sign = "−" if size < 0 else ""
-    return sign + Quantity.of(abs(size), "BinarySI").canonical
+    return sign + legible(MEMORY, abs(size) * 1000)
 
 
 def by_so_much(stored: int, found: int) -> str:

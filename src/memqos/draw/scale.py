@@ -2,6 +2,7 @@
 
 from typing import Final, Literal, NamedTuple
 
+from memqos.api.quantity import BEYOND_UNITS, BINARY_UNITS, scientific
 from memqos.plan.setting import NEEDS_NODE
 
 LEFT: Final = 200
@@ -10,7 +11,7 @@ THIN: Final = 3
 """No zone is thinner, however little memory it is."""
 
 _PAGE: Final = 4096
-_UNITS: Final = ("B", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
+_UNITS: Final = ("B", *reversed(BINARY_UNITS.values()))
 
 ZoneKind = Literal["min", "low", "normal", "high", "unknown"]
 """What ends where the zone does, but for `normal`, which ends where `high` starts."""
@@ -18,6 +19,8 @@ ZoneKind = Literal["min", "low", "normal", "high", "unknown"]
 
 def short_size(amount: int) -> str:
     """Bytes in a binary unit: exact where that is short (1.25Gi, 1100Mi), else to four digits."""
+    if abs(amount) >= BEYOND_UNITS:
+        return scientific(amount)
     # A little more, so that 1023.97Mi does not read 1024Mi.
     power = max(0, ((amount + amount // 20_000).bit_length() - 1) // 10)
     unit = 1 << 10 * power

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
+from memqos.api.quantity import BEYOND_UNITS, BINARY_UNITS, scientific
 from memqos.draw.terminal import visible
 
 _OUR_SIGNS: Final = str.maketrans("", "", "├└–≠…·×−≤µ")
@@ -35,13 +36,15 @@ def table(rows: Sequence[Sequence[str]], *, left: int = 1, gap: str = "  ") -> l
 
 def short(amount: int) -> str:
     """Bytes for a column: the largest binary unit, one decimal where it does not come out even."""
-    for shift, unit in ((40, "Ti"), (30, "Gi"), (20, "Mi"), (10, "Ki")):
+    if abs(amount) >= BEYOND_UNITS:
+        return scientific(amount)
+    for shift, unit in BINARY_UNITS.items():
         if amount >= 1 << shift:
             if not amount & ((1 << shift) - 1):
                 return f"{amount >> shift}{unit}"
             if amount >= 10 << shift or shift == 10:
                 return f"{amount / (1 << shift):.1f}{unit}"
             # Below ten of a unit a decimal is too coarse unless the next unit is even.
-            lower = {40: "Gi", 30: "Mi", 20: "Ki"}[shift]
+            lower = BINARY_UNITS[shift - 10]
             return f"{amount / (1 << (shift - 10)):.1f}{lower}".replace(".0", "")
     return str(amount)

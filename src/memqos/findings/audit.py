@@ -8,9 +8,9 @@ import msgspec
 
 from memqos.api.kubelet import KubeletConfiguration
 from memqos.api.kubelet.thresholds import MEMORY_AVAILABLE, read_thresholds
-from memqos.api.node import Node, allocatable, capacity_of
-from memqos.api.pod import QosClass, ResourceList
-from memqos.api.quantity import milli_of, whole
+from memqos.api.node import Node, allocatable, amount_in, capacity_of
+from memqos.api.pod import QosClass
+from memqos.api.quantity import MAX_INT64
 from memqos.api.resources import MEMORY, Amounts, is_hugepages
 from memqos.api.shape import amounts_of
 from memqos.cluster.limitrange import LimitRange, completed, range_of
@@ -166,12 +166,14 @@ class Sizing:
         stated = node.status.capacity or {}
         if MEMORY not in stated:
             capacity_of(node)
-        has = _bytes(stated, MEMORY, "capacity")
+        has = amount_in(stated, MEMORY, "capacity").value
         offered = node.status.allocatable or stated
-        published = _bytes(offered, MEMORY, "allocatable") if MEMORY in offered else has
+        published = amount_in(offered, MEMORY, "allocatable").value if MEMORY in offered else has
         # A Node publishes what is left after the eviction threshold and hugepages, too.
         before = published + self._reserve(has)
-        before += sum(_bytes(stated, name, "capacity") for name in stated if is_hugepages(name))
+        before += sum(
+            amount_in(stated, name, "capacity").value for name in stated if is_hugepages(name)
+        )
         return NodeMemory(has, min(has, before), published, version)
 
     def _reserve(self, capacity: int) -> int:
@@ -292,22 +294,25 @@ def _headrooms(quota: ResourceQuota) -> list[Headroom]:
     hard: Amounts = amounts_of(status.hard or quota.spec.hard, "status.hard")
     used: Amounts = amounts_of(status.used, "status.used")
     return [
-        Headroom(quota.metadata.name or "?", name, hard[name] // 1000, used.get(name, 0) // 1000)
+        Headroom(
+            quota.metadata.name or "?",
+            name,
+            _at_most(hard[name] // 1000),
+            _at_most(used.get(name, 0) // 1000),
+        )
         for name in _BOUNDED
         if name in hard
     ]
 
 
+def _at_most(amount: int) -> int:
+    """An amount that shares can be taken of."""
+    return max(0, min(amount, MAX_INT64))
+
+
 def _about(kind: str, each: LimitRange | ResourceQuota, error: InputError) -> InputError:
     name = f"{kind} {each.metadata.namespace or 'default'}/{each.metadata.name or '?'}"
     return InputError(f"{name}: {error.what}", field=error.field, hint=error.hint)
-
-
-def _bytes(amounts: ResourceList, name: str, side: str) -> int:
-    try:
-        return whole(milli_of(amounts[name]))
-    except InputError as error:
-        raise InputError(error.what, field=f"status.{side}[{name}]", hint=error.hint) from None
 
 
 def _value(settings: Settings, file: str) -> int:

@@ -9,7 +9,7 @@ from memqos.api.dumps.objects import pod_decoder
 from memqos.api.in_force import in_force
 from memqos.api.pod import Pod, ResourceRequirements
 from memqos.api.qos import qos_class
-from memqos.api.resources import MEMORY, NOTHING, Amounts, whole
+from memqos.api.resources import MEMORY, NOTHING, Amounts, memory_in
 from memqos.api.shape import Shape, containers_of, shape_of
 from memqos.api.validation import container_errors, shape_errors
 from memqos.cluster.eviction_rank import memory_request
@@ -70,7 +70,7 @@ def case_of(text: bytes, terms: Terms) -> Case:
     outline = outline_of(shape, terms, qos_class(shape, release))
     held = outline.brief.request
     if shape is not asked:
-        held = whole(held_requests(pod, asked, release).get(MEMORY, 0))
+        held = memory_in(held_requests(pod, asked, release))
     errors = (*container_errors(pod), *shape_errors(asked, release))
     level = asked.pod if asked.pod is not None and release.enabled("PodLevelResources") else NOTHING
     return Case(

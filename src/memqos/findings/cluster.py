@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
+from memqos.api.quantity import BEYOND_UNITS, BINARY_UNITS, scientific
 from memqos.findings.audit import Audit, NodeAudit, SpaceAudit
 from memqos.findings.catalogue import AUDIT, RULES
 from memqos.findings.finding import Finding, Severity
@@ -23,10 +24,12 @@ _AMOUNT: Final = {
 
 def size(amount: int) -> str:
     """Bytes as a person remembers them."""
-    for shift, unit in ((40, "Ti"), (30, "Gi"), (20, "Mi"), (10, "Ki")):
+    if abs(amount) >= BEYOND_UNITS:
+        return scientific(amount)
+    for shift, unit in BINARY_UNITS.items():
         if amount >= 1 << shift:
             # A tenth of a Ti is the memory of whole nodes.
-            decimals = 2 if unit == "Ti" else 1
+            decimals = 2 if shift >= 40 else 1
             return f"{amount / (1 << shift):.{decimals}f}".rstrip("0").removesuffix(".") + unit
     return str(amount)
 

@@ -8,7 +8,7 @@ import msgspec
 from memqos.api.dumps.objects import Dumped
 from memqos.api.node import Node
 from memqos.api.quantity import milli_of, whole
-from memqos.api.resources import MEMORY
+from memqos.api.resources import MEMORY, storable
 from memqos.cluster.limitrange import LimitRange
 from memqos.cluster.quota import ResourceQuota
 from memqos.errors import InputError
@@ -106,7 +106,7 @@ def _usage_of(metrics: Dumped) -> dict[str, int]:
         amount = (container.usage or {}).get(MEMORY)
         if amount is not None:
             try:
-                used[container.name] = whole(milli_of(amount))
+                used[container.name] = storable(whole(milli_of(amount)))
             except InputError as error:
                 field = f"containers[{index}].usage.memory"
                 raise InputError(error.what, field=field, hint=error.hint) from None

@@ -1,6 +1,7 @@
 """A policy: rules of a platform that every new pod must keep, or is warned about."""
 
 from collections.abc import Callable, Iterator
+from fractions import Fraction
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
@@ -9,8 +10,8 @@ from msgspec import Meta
 from memqos.api.aggregate import has_pod_level
 from memqos.api.pod import Pod, QosClass
 from memqos.api.qos import qos_class
-from memqos.api.quantity import Quantity
-from memqos.api.resources import MEMORY, Resources, spelled
+from memqos.api.quantity import Quantity, times
+from memqos.api.resources import MEMORY, Resources, legible
 from memqos.api.selector import Selector
 from memqos.api.shape import Part, Shape, containers_of
 from memqos.release import Release
@@ -135,10 +136,10 @@ def _missing(rule: Required, pod: Pod, shape: Shape, release: Release) -> Iterat
 def _ratio(rule: LimitRatio, pod: Pod, shape: Shape, release: Release) -> Iterator[str]:
     for where, stanza in _stanzas(pod, shape, rule.resource, SIDES, release):
         request, limit = (_amount(stanza, side, rule.resource) for side in SIDES)
-        if request and limit and limit > rule.most * request:
+        if request and limit and limit > Fraction(repr(rule.most)) * request:
             yield (
-                f"{where} has a {rule.resource} limit of {spelled(rule.resource, limit)}, "
-                f"{limit / request:.3g} times its request of {spelled(rule.resource, request)}; "
+                f"{where} has a {rule.resource} limit of {legible(rule.resource, limit)}, "
+                f"{times(limit, request)} times its request of {legible(rule.resource, request)}; "
                 f"at most {rule.most:g} times is allowed"
             )
 
@@ -149,7 +150,7 @@ def _outside(rule: Bounds, pod: Pod, shape: Shape, release: Release) -> Iterator
         amount = _amount(stanza, rule.of, rule.resource)
         if amount is None:
             continue
-        name = f"{where} has {spelled(rule.resource, amount)} of {rule.resource} in its {rule.of}"
+        name = f"{where} has {legible(rule.resource, amount)} of {rule.resource} in its {rule.of}"
         if least is not None and amount < least:
             yield f"{name}; at least {rule.least} is wanted"
         if most is not None and amount > most:

@@ -3,7 +3,7 @@
 from functools import lru_cache
 from typing import Final
 
-from memqos.api.resources import CPU, Amounts
+from memqos.api.resources import CPU, Amounts, storable
 from memqos.plan.setting import MAX, Rule, Setting
 from memqos.release import Since
 
@@ -41,6 +41,7 @@ def shares_of(milli: int) -> int:
 @lru_cache(maxsize=4096)
 def shares(milli: int, taken_from: str) -> Setting:
     """cpu.shares of thousandths of a core, and which of the pod's numbers they are."""
+    milli = storable(milli)
     return Setting(shares_of(milli), SHARES, (milli, taken_from))
 
 
@@ -54,6 +55,7 @@ def quota(milli: int, period: int, enforced: bool) -> Setting:
     """cpu.max of a limit in thousandths of a core; 0 is no limit."""
     if not enforced:
         return Setting(f"{MAX} {period}", NOT_ENFORCED)
+    milli = storable(milli)
     if not milli:
         return Setting(f"{MAX} {period}", UNLIMITED)
     allowed = max(milli * period // 1000, MIN_QUOTA)

@@ -4,7 +4,7 @@ from functools import lru_cache
 from typing import Final
 
 from memqos.api.quantity import whole
-from memqos.api.resources import CPU, MEMORY, Amounts, hugepage_file_size, is_hugepages
+from memqos.api.resources import CPU, MEMORY, Amounts, hugepage_file_size, is_hugepages, storable
 from memqos.api.shape import Shape
 from memqos.plan.setting import Rule, Setting, Settings, size
 from memqos.release import Since
@@ -37,7 +37,7 @@ def by_page_size(amounts: Amounts) -> PageLimits:
         if is_hugepages(name):
             page = hugepage_file_size(name)
             if page is not None:
-                result[page] = result.get(page, 0) + whole(amount)
+                result[page] = result.get(page, 0) + storable(whole(amount))
     return result
 
 

@@ -17,6 +17,7 @@ from memqos.api.aggregate import (
 )
 from memqos.api.oom import oom_scores
 from memqos.api.pod import QosClass
+from memqos.api.quantity import MAX_INT64
 from memqos.api.resources import CPU, MEMORY, Amounts, memory_in
 from memqos.api.shape import Shape
 from memqos.plan import cpu, hugepages, memory
@@ -41,6 +42,12 @@ TOGETHER: Final = Rule(
     "all containers together are killed past the limit of the pod, overhead included",
     "KEP-753, KEP-2837",
     lambda limit: (f"pod limit = {size(limit)}",),
+)
+OVERFLOW: Final = Rule(
+    "max/overflow",
+    "not set: the limit is larger than the kubelet can hold",
+    "kubelet, Quantity.Value()",
+    lambda: (f"limit > {size(MAX_INT64)}",),
 )
 NOT_ALL_LIMITED: Final = Rule(
     "max/not-all-limited",
@@ -131,7 +138,7 @@ def memory_of_pod(
     if qos == "BestEffort":
         maximum = Setting(None, BEST_EFFORT)
     elif qos == "Guaranteed" or is_limited:
-        maximum = Setting(limit, TOGETHER, (limit,))
+        maximum = Setting(limit, TOGETHER, (limit,)) if limit else Setting(None, OVERFLOW)
     else:
         maximum = Setting(None, NOT_ALL_LIMITED)
     return minimum, low, high, maximum

@@ -5,6 +5,8 @@ from typing import Any, Final
 
 import msgspec
 
+from memqos.api.quantity import BEYOND_UNITS, BINARY_UNITS, scientific
+
 MAX: Final = "max"
 """No limit, as cgroup files spell it."""
 NEEDS_NODE: Final = "needs node"
@@ -54,10 +56,12 @@ Settings = dict[str, Setting]
 
 def size(amount: int) -> str:
     """Bytes for a person: binary units where exact, else plain bytes and about how much."""
-    for shift, unit in ((40, "Ti"), (30, "Gi"), (20, "Mi"), (10, "Ki")):
+    if abs(amount) >= BEYOND_UNITS:
+        return scientific(amount)
+    for shift, unit in BINARY_UNITS.items():
         if 1 << shift <= amount < 10_000 << shift and not amount & ((1 << shift) - 1):
             return f"{amount >> shift}{unit}"
-    for shift, unit in ((40, "Ti"), (30, "Gi"), (20, "Mi"), (10, "Ki")):
+    for shift, unit in BINARY_UNITS.items():
         if amount >= 1 << shift:
             return f"{amount:,} ({amount / (1 << shift):.1f}{unit})"
     return f"{amount:,}"

@@ -98,7 +98,11 @@ def plan_node(
     for pod in pods:
         if is_terminal(pod):
             continue
-        judged = planner.semantics(pod)
+        try:
+            judged = planner.semantics(pod)
+        except InputError as error:
+            unresolved.append(Unresolved(pod_key(pod), None, str(error)))
+            continue
         if judged.plan is None:
             unresolved.append(Unresolved(pod_key(pod), None, f"invalid: {judged.errors[0]}"))
         else:

@@ -3,10 +3,12 @@
 import base64
 import json
 import os
+import re
 import socket
 import stat
 import threading
 import time
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
@@ -181,6 +183,55 @@ class TestCredentials:
         assert "secret" not in str(server.asked)
         assert "jane" not in str(server.asked)
 
+    @pytest.mark.parametrize(
+        ("user", "field"),
+        [
+            (User(token="sec\nret"), "token"),
+            (User(token="secret\n"), "token"),
+            (User(token="sécret"), "token"),
+            (User(token="first", impersonate="sec\rret"), "as"),
+            (User(token="first", impersonate_uid="secret\n"), "as-uid"),
+            (User(token="first", impersonate_groups=("ops", "secret\x00")), "as-groups"),
+        ],
+    )
+    def test_a_value_no_header_may_have_is_refused_and_not_quoted(
+        self, secure: FakeApiServer, identity: Identity, user: User, field: str
+    ) -> None:
+        asked = client(secure, user, certificate_authority=str(identity.cert))
+        with pytest.raises(InputError) as caught:
+            listed(asked, PODS)
+        assert caught.value.field == field
+        assert not re.search("s.c\\s*ret", "".join(traceback.format_exception(caught.value)))
+        watch = Watch(asked, PODS, pace=Pace(slowness=0.01))
+        watch.start()
+        try:
+            with pytest.raises(InputError) as caught:
+                watch.wait(0.2)
+        finally:
+            watch.stop()
+        assert not re.search("s.c\\s*ret", repr(watch.fault))
+        assert secure.asked == []
+
+    def test_a_name_in_any_script_is_sent_as_the_api_server_reads_it(
+        self, secure: FakeApiServer, identity: Identity
+    ) -> None:
+        user = User(token="first", impersonate="zoë", impersonate_groups=("команда",))
+        listed(client(secure, user, certificate_authority=str(identity.cert)), PODS)
+        ((*_, headers, _),) = secure.asked
+        names = headers["Impersonate-User"], headers["Impersonate-Group"]
+        assert [name.encode("latin-1").decode() for name in names] == ["zoë", "команда"]
+
+    def test_a_server_that_echoes_the_token_does_not_bring_it_into_a_message(
+        self, secure: FakeApiServer, identity: Identity
+    ) -> None:
+        secure.tokens = None
+        user = User(token="secret")
+        asked = client(secure, user, certificate_authority=str(identity.cert))
+        secure.answers["/api/v1/pods"] = (400, {}, b"Authorization: Bearer secret, was that you?")
+        text = refusal(lambda: listed(asked, PODS))
+        assert "was that you?" in text
+        assert "secret" not in text
+
     def test_secrets_are_not_shown(self) -> None:
         asked = Access(Cluster("https://x"), User(token="secret", password="secret"), "k")
         assert "secret" not in repr(asked)
@@ -304,6 +355,14 @@ class TestPlugins:
         text = refusal(lambda: listed(self.asked(secure, identity, user, tmp_path), PODS))
         assert said in text
         assert secure.asked == []
+
+    def test_a_token_that_no_header_may_have_is_refused_and_not_quoted(
+        self, secure: FakeApiServer, identity: Identity, tmp_path: Path
+    ) -> None:
+        user = self.plugin(tmp_path, self.printing('"token":"sec\\\\nret"'))
+        text = refusal(lambda: listed(self.asked(secure, identity, user, tmp_path), PODS))
+        assert "this is not a token" in text
+        assert "sec" not in text
 
     def test_one_that_is_not_there_comes_with_its_own_hint(
         self, secure: FakeApiServer, identity: Identity, tmp_path: Path

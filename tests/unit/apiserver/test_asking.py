@@ -1,27 +1,34 @@
 """The API server is asked as a kubeconfig says, and every refusal says what to do."""
 
+import gzip
 import json
 import socket
 import subprocess
 import sys
 import threading
+import tracemalloc
+from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 from tests.fakes.apiserver import FakeApiServer, pod
 from tests.fakes.asking import client, refusal
 
 from memqos.errors import Unreachable
+from memqos.host.apiserver import answers, listing
 from memqos.host.apiserver.access import Access, Cluster, User
 from memqos.host.apiserver.connection import TRIES, ApiServer
-from memqos.host.apiserver.listing import found, listed, listed_bytes
+from memqos.host.apiserver.listing import found, listed, listed_bytes, pages
 from memqos.host.apiserver.refusals import Refused
 from memqos.host.apiserver.resources import (
+    EVERYTHING,
     LIMIT_RANGES,
     NAMESPACES,
     NODES,
     PODS,
     QUOTAS,
     Selection,
+    to_list,
 )
 
 
@@ -121,6 +128,93 @@ class TestLists:
         )
 
 
+class TestBounds:
+    """An API server, or whoever answers in its place, does not fill memory or keep anybody."""
+
+    @pytest.mark.parametrize("compressed", [False, True])
+    def test_an_answer_is_read_no_further_than_it_may_be_large(
+        self, server: FakeApiServer, compressed: bool
+    ) -> None:
+        body = b" " * (32 << 20)
+        answer = ({"Content-Encoding": "gzip"}, gzip.compress(body)) if compressed else ({}, body)
+        server.answers["/api/v1/pods"] = (200, *answer)
+        asked = client(server)
+        tracemalloc.start()
+        try:
+            held, _ = tracemalloc.get_traced_memory()
+            text = refusal(lambda: asked.get(to_list(PODS, EVERYTHING), largest=1 << 20))
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert "the API server's answer is larger than 1 MiB" in text
+        assert peak - held < (16 << 20)
+
+    def test_so_is_one_that_is_read_in_parts(
+        self, server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(answers, "LARGEST_ANSWER", 1 << 20)
+        server.answers["/api/v1/pods"] = (200, {}, b" " * (2 << 20))
+
+        def read() -> None:
+            with client(server).stream(to_list(PODS, EVERYTHING), 5) as stream:
+                while stream.read(1 << 16):
+                    pass
+
+        assert "larger than 1 MiB" in refusal(read)
+
+    def test_and_the_line_of_a_watch(
+        self, server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(answers, "_LONGEST_LINE", 1 << 20)
+        server.answers["/api/v1/pods"] = (200, {}, b" " * (2 << 20))
+
+        def read() -> None:
+            with client(server).stream(to_list(PODS, EVERYTHING), 5) as stream:
+                list(stream.lines())
+
+        assert "an event of a watch is larger than 1 MiB" in refusal(read)
+
+    def test_a_list_whose_last_page_never_comes_is_given_up(
+        self, server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(listing, "MOST_PAGES", 7)
+        body = json.dumps({"metadata": {"continue": "again"}, "items": []}).encode()
+        server.answers["/api/v1/pods"] = (200, {}, body)
+        asks: list[Callable[[], object]] = [
+            lambda: listed(client(server), PODS),
+            lambda: listed_bytes(client(server), PODS),
+            lambda: list(pages(client(server), PODS, EVERYTHING)),
+        ]
+        for ask in asks:
+            assert "the list of pods does not end within 7 pages" in refusal(ask)
+        assert len(server.asked) == 3 * 7
+
+    def test_pages_that_are_kept_are_bounded_together(self, server: FakeApiServer) -> None:
+        for number in range(25):
+            server.pods.put(pod(f"p{number:02}", filler="x" * (100 << 10)))
+        text = refusal(lambda: listed(client(server), PODS, page=5, largest=1 << 20))
+        assert "the list of pods does not end within 1 MiB" in text
+        assert len(listed(client(server), PODS, page=5, largest=4 << 20).items) == 25
+
+    def test_a_refusal_without_end_keeps_nobody_from_asking_again(self) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+
+            def refuse_for_ever() -> None:
+                for _ in range(2):
+                    connected, _ = listening.accept()
+                    with connected, suppress(OSError):
+                        connected.sendall(b"HTTP/1.1 401 No\r\nContent-Length: 99999999999\r\n\r\n")
+                        while True:
+                            connected.sendall(b" " * (1 << 16))
+
+            thread = threading.Thread(target=refuse_for_ever)
+            thread.start()
+            url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+            asked = ApiServer(Access(Cluster(url), User(token_file="/none"), "a test"), silence=5)
+            assert "it does not know who asks (401)" in refusal(lambda: listed(asked, PODS))
+            thread.join()
+
+
 class TestRefusals:
     @pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
     def test_a_busy_server_is_asked_again(self, server: FakeApiServer, status: int) -> None:
@@ -138,6 +232,17 @@ class TestRefusals:
         with pytest.raises(Refused) as caught:
             listed(client(server), PODS)
         assert (caught.value.retry_after, len(server.asked)) == (60, 1)
+
+    @pytest.mark.parametrize("said", ["1e300", "inf", "nan", "-5", "1_0", "9" * 400, "soon", ""])
+    def test_a_time_that_is_none_is_not_waited_for(self, server: FakeApiServer, said: str) -> None:
+        server.refusals = [(429, {"Retry-After": said})]
+        assert listed(client(server), PODS).items == []
+
+    def test_a_status_may_name_the_time_too(self, server: FakeApiServer) -> None:
+        details = {"retryAfterSeconds": 10**400}
+        body = json.dumps({"kind": "Status", "code": 429, "details": details}).encode()
+        server.answers["/api/v1/pods"] = (429, {}, body)
+        assert "too much to do" in refusal(lambda: listed(client(server), PODS))
 
     def test_but_not_for_ever(self, server: FakeApiServer) -> None:
         server.refusals = [(503, {})] * 99

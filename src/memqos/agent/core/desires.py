@@ -7,7 +7,7 @@ import msgspec
 from memqos.agent.configuration import Configuration, Mode
 from memqos.agent.core.notices import Notice
 from memqos.agent.core.overrides import overrides_of
-from memqos.api.in_force import is_terminal
+from memqos.api.in_force import in_force, is_terminal
 from memqos.api.kubelet import STATIC
 from memqos.api.pod import Pod
 from memqos.converge.planning import PROTECTION, Ground
@@ -146,7 +146,7 @@ class Desires:
         from memqos.numa.unaligned import NOTICE, REMEDY, unaligned
 
         release = self.ground.terms.release
-        found = unaligned([arriving(pod, release)], release)
+        found = unaligned([arriving(in_force(pod), release)], release)
         return tuple([Notice("NumaUnaligned", NOTICE, REMEDY) for _ in found])
 
     def _plan(

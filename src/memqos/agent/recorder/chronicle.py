@@ -29,7 +29,7 @@ from memqos.agent.recorder.records import (
 from memqos.api.in_force import in_force
 from memqos.api.kernel.oom_report import OomReport
 from memqos.api.pod import Pod, ResourceList, ResourceRequirements
-from memqos.api.resources import MEMORY, whole
+from memqos.api.resources import MEMORY, memory_in
 from memqos.api.shape import amounts_of, containers_of
 from memqos.errors import InputError
 from memqos.plan.changes import Change
@@ -216,4 +216,4 @@ def who_is(pod: Pod, container: str) -> Who:
 
 def _memory(amounts: ResourceList | None) -> int | None:
     found = amounts_of(amounts, "resources")
-    return whole(found[MEMORY]) if MEMORY in found else None
+    return memory_in(found) if MEMORY in found else None

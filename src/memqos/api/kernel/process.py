@@ -1,6 +1,12 @@
 """Processes of a machine, as far as running out of memory depends on them."""
 
+from typing import Annotated
+
 import msgspec
+
+from memqos.api.quantity import MAX_INT64
+
+Bytes = Annotated[int, msgspec.Meta(ge=0, le=MAX_INT64)]
 
 
 class Process(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -9,9 +15,9 @@ class Process(msgspec.Struct, frozen=True, omit_defaults=True):
     comm: str
     oom_score_adj: int
     pid: int | None = None
-    rss: int | None = None
-    swap: int = 0
-    page_tables: int = 0
+    rss: Bytes | None = None
+    swap: Bytes = 0
+    page_tables: Bytes = 0
     kernel_thread: bool = False
     cgroup: str | None = None
     """Its path in the unified hierarchy."""

@@ -130,14 +130,14 @@ def _verdicts(
     for template, pod in reader.pods(files):
         try:
             arrived = _arrived(reader, template, pod, release, static=static)
+            if arrived is None:
+                continue
+            qos = qos_class(shape_of(arrived, release), release)
         except InputError as error:
             reader.refuse(template.located(error))
             continue
-        if arrived is None:
-            continue
         arrived = _identified(arrived, template, names)
         after, outcome = manager.admit(arrived)
-        qos = qos_class(shape_of(arrived, release), release)
         line, _ = template.document.position(template.path)
         verdict = Verdict(
             origin=f"{template.document.file}:{line}",

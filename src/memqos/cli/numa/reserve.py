@@ -106,7 +106,7 @@ def _asked(shares: tuple[str, ...], machine: NumaMachine) -> dict[int, int]:
             raise click.BadParameter(f"node {node} is given twice", param_hint="--node")
         quantity = Quantity.parse(amount)
         if quantity.nano < 0 or quantity.nano % NANOS:
-            raise InputError(f"{amount} is no amount of memory", field="--node")
+            raise InputError(f"{quantity} is no amount of memory", field="--node")
         asked[int(node)] = quantity.value
     return asked
 

@@ -4,10 +4,11 @@ import random
 import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from threading import Lock
 from typing import Final
 
+import msgspec
 import urllib3
 from urllib3.connection import HTTPConnection
 from urllib3.exceptions import (
@@ -22,10 +23,11 @@ from urllib3.exceptions import (
 
 from memqos.errors import InputError, Unreachable
 from memqos.host.apiserver.access import Access
+from memqos.host.apiserver.answers import LARGEST_ANSWER, Stream, read_whole
 from memqos.host.apiserver.backoff import delay
 from memqos.host.apiserver.identity import Identity, Stamp
 from memqos.host.apiserver.proxies import proxy_of
-from memqos.host.apiserver.refusals import BUSY, Refused, refused
+from memqos.host.apiserver.refusals import BUSY, Refused, Status, refusal, status_of
 from memqos.host.apiserver.resources import Request
 
 CONNECT_SECONDS: Final = 10.0
@@ -33,8 +35,6 @@ SILENCE_SECONDS: Final = 60.0
 """How long an answer may pause."""
 TRIES: Final = 5
 _LONGEST_WAIT: Final = 15.0
-_CHUNK: Final = 1 << 16
-_LONGEST_LINE: Final = 64 << 20
 _LONGEST_REFUSAL: Final = 1 << 16
 
 # A peer that is gone without a word is noticed by the kernel within a minute, even while a watch
@@ -46,39 +46,6 @@ _KEEPALIVE: Final = [
     (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10),
     (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
 ]
-
-
-class Stream:
-    """An answer that goes on; another thread may end it."""
-
-    def __init__(self, answer: urllib3.BaseHTTPResponse) -> None:
-        self._answer = answer
-
-    def lines(self) -> Iterator[bytes]:
-        """Every line that has come in full; one that broke off was never said."""
-        rest: list[bytes] = []
-        size = 0
-        while chunk := self._answer.read1(_CHUNK):
-            *lines, tail = chunk.split(b"\n")
-            if lines:
-                lines[0] = b"".join(rest) + lines[0]
-                rest, size = [], 0
-                yield from filter(None, lines)
-            rest.append(tail)
-            size += len(tail)
-            if size > _LONGEST_LINE:
-                raise InputError(f"a line of more than {_LONGEST_LINE >> 20} MiB")
-
-    def read(self, count: int) -> bytes:
-        """So many bytes, fewer only at the end."""
-        return self._answer.read(count)
-
-    def stop(self) -> None:
-        """End it, whoever is reading."""
-        try:
-            self._answer.shutdown()
-        except (OSError, RuntimeError, ValueError):
-            self._answer.close()
 
 
 class ApiServer:
@@ -111,9 +78,17 @@ class ApiServer:
         """What errors call it."""
         return f"{self._base} ({self.access.origin})"
 
-    def get(self, request: Request) -> bytes:
-        """The answer; a server that is busy is asked again, for a while."""
-        return self._answered("GET", request)
+    def get(self, request: Request, largest: int = LARGEST_ANSWER) -> bytes:
+        """The answer, if it is no larger; a server that is busy is asked again, for a while."""
+        return self._answered("GET", request, largest)
+
+    def refusal(
+        self, request: Request, status: int, said: Status, retry_after: str | None = None
+    ) -> Refused:
+        """The error for an answer that is no success."""
+        if said.message is not None:
+            said = msgspec.structs.replace(said, message=self._identity.redact(said.message))
+        return refusal(self.where, request, status, said, retry_after)
 
     def send(self, method: str, request: Request, body: bytes, kind: str) -> bytes:
         """The answer to something sent, asked once."""
@@ -121,7 +96,7 @@ class ApiServer:
             self._sent(method, request, self._silence, body, kind) as answer,
             self._explained(self._silence),
         ):
-            return answer.data
+            return read_whole(answer, LARGEST_ANSWER)
 
     @contextmanager
     def stream(self, request: Request, silence: float) -> Iterator[Stream]:
@@ -139,14 +114,14 @@ class ApiServer:
                 self._pool[1].clear()
                 self._pool = None
 
-    def _answered(self, method: str, request: Request) -> bytes:
+    def _answered(self, method: str, request: Request, largest: int) -> bytes:
         for attempt in range(TRIES):
             try:
                 with (
                     self._sent(method, request, self._silence) as answer,
                     self._explained(self._silence),
                 ):
-                    return answer.data
+                    return read_whole(answer, largest)
             except Refused as error:
                 wait = delay(attempt, error.retry_after, random.random())
                 is_worth_it = error.status in BUSY and not error.is_ahead and wait < _LONGEST_WAIT
@@ -166,17 +141,18 @@ class ApiServer:
     ) -> Iterator[urllib3.BaseHTTPResponse]:
         answer = self._tried(method, request, silence, body, kind)
         if answer.status == 401 and self._identity.is_renewable:
-            answer.drain_conn()
-            answer.release_conn()
+            # Not read to its end, which the server may never come to.
+            answer.close()
             self._identity.refused()
             answer = self._tried(method, request, silence, body, kind)
         done = False
         try:
             if not 200 <= answer.status < 300:
-                with self._explained(silence):
+                said = b""
+                with suppress(HTTPError, OSError):  # a refusal that breaks off is one all the same
                     said = answer.read(_LONGEST_REFUSAL)
                 after = answer.headers.get("Retry-After")
-                raise refused(self.where, request, answer.status, said, after)
+                raise self.refusal(request, answer.status, status_of(said), after)
             yield answer
             done = True
         finally:
@@ -198,17 +174,22 @@ class ApiServer:
             headers["Accept-Encoding"] = "gzip"
         if kind is not None:
             headers["Content-Type"] = kind
-        with self._explained(silence):
-            return self._pooled().request(
-                method,
-                self._base + request.target,
-                body=body,
-                headers=headers,
-                preload_content=False,
-                redirect=False,
-                retries=False,
-                timeout=urllib3.Timeout(connect=CONNECT_SECONDS, read=silence),
-            )
+        try:
+            with self._explained(silence):
+                return self._pooled().request(
+                    method,
+                    self._base + request.target,
+                    body=body,
+                    headers=headers,
+                    preload_content=False,
+                    redirect=False,
+                    retries=False,
+                    timeout=urllib3.Timeout(connect=CONNECT_SECONDS, read=silence),
+                )
+        except ValueError as error:
+            # Its text may quote the value of a header.
+            what = f"the request cannot be sent ({type(error).__name__})"
+            raise Unreachable(f"{self.where}: {what}", hint="look at the kubeconfig") from None
 
     def _pooled(self) -> urllib3.PoolManager:
         """Connections under the certificates in force: when those change, new ones are made."""
@@ -247,7 +228,7 @@ class ApiServer:
             yield
         except HTTPError as error:
             what, hint = _words(error, silence)
-            raise Unreachable(f"{self.where}: {what}", hint=hint) from None
+            raise Unreachable(f"{self.where}: {self._identity.redact(what)}", hint=hint) from None
         except OSError as error:
             what = f"the connection failed ({error.strerror or error})"
             raise Unreachable(f"{self.where}: {what}", hint="try again") from None

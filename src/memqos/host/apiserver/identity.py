@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 _LONGEST_TOKEN: Final = 1 << 16
 _TOKEN: Final = re.compile(r"[\x21-\x7e]+")
+_NO_VALUE: Final = re.compile(r"[\x00-\x1f\x7f]")
+"""What no header's value may hold. Checked here: Python's complaint would quote the value."""
 
 Stamp = tuple[object, ...]
 """Equal as long as certificates are the same."""
@@ -37,6 +39,8 @@ class Identity:
         self._access = access
         self._lock = Lock()
         self._printed: Credential | None = None
+        self._shown = ""
+        """The secret of the last request."""
 
     @property
     def is_renewable(self) -> bool:
@@ -50,20 +54,26 @@ class Identity:
         user = self._access.user
         headers = {}
         if token := self._token():
-            headers["Authorization"] = f"Bearer {token}"
+            headers["Authorization"], self._shown = f"Bearer {token}", token
         elif user.username:
             pair = f"{user.username}:{user.password or ''}".encode()
-            headers["Authorization"] = f"Basic {base64.b64encode(pair).decode()}"
+            self._shown = base64.b64encode(pair).decode()
+            headers["Authorization"] = f"Basic {self._shown}"
         if user.impersonate:
-            headers["Impersonate-User"] = user.impersonate
+            headers["Impersonate-User"] = self._value("as", user.impersonate)
         if user.impersonate_uid:
-            headers["Impersonate-Uid"] = user.impersonate_uid
+            headers["Impersonate-Uid"] = self._value("as-uid", user.impersonate_uid)
         return headers
+
+    def redact(self, text: str) -> str:
+        """A text of the server's without the secret it was shown, which it may have echoed."""
+        return text.replace(self._shown, "…") if self._shown else text
 
     @property
     def groups(self) -> tuple[str, ...]:
         """The groups to be taken for; a header each."""
-        return (self._access.user.impersonate_groups or ()) if self._is_secure else ()
+        groups = (self._access.user.impersonate_groups or ()) if self._is_secure else ()
+        return tuple([self._value("as-groups", group) for group in groups])
 
     def refused(self) -> None:
         """The server did not take them: a plugin is asked again the next time."""
@@ -116,9 +126,22 @@ class Identity:
         if user.token_file is not None:
             return _token_in(user.token_file)
         if user.token:
+            if not _TOKEN.fullmatch(user.token):
+                raise _no_token(self._access.origin, "token")
             return user.token
         printed = self._from_plugin()
-        return None if printed is None else printed.token
+        if printed is None or not printed.token:
+            return None
+        if not _TOKEN.fullmatch(printed.token):
+            raise _no_token(self._access.origin, "exec")
+        return printed.token
+
+    def _value(self, field: str, text: str) -> str:
+        """A name as it goes into a header, where the API server reads UTF-8."""
+        if _NO_VALUE.search(text):
+            what = "a name with a control character in it"
+            raise InputError(what, file=self._access.origin, field=field, hint="write it anew")
+        return text.encode("utf-8", "replace").decode("latin-1")
 
     def _from_plugin(self) -> Credential | None:
         if self._access.user.exec is None or not self._is_secure:
@@ -172,8 +195,17 @@ class Identity:
 def _token_in(file: str) -> str:
     token = _read(file)[:_LONGEST_TOKEN].decode("ascii", "replace").strip()
     if not _TOKEN.fullmatch(token):
-        raise InputError("this is not a token", file=file, hint="a token is one word")
+        raise _no_token(file)
     return token
+
+
+def _no_token(file: str, field: str | None = None) -> InputError:
+    return InputError(
+        "this is not a token",
+        file=file,
+        field=field,
+        hint="a token is one word of visible ASCII, without spaces or line ends",
+    )
 
 
 def _read(file: str) -> bytes:

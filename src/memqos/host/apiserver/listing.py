@@ -6,10 +6,12 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 import msgspec
 
 from memqos.errors import InputError
+from memqos.host.apiserver.answers import LARGEST_ANSWER
 from memqos.host.apiserver.connection import ApiServer
 from memqos.host.apiserver.refusals import GONE, Refused
 from memqos.host.apiserver.resources import (
     EVERYTHING,
+    Query,
     Request,
     Resource,
     Selection,
@@ -19,6 +21,9 @@ from memqos.host.apiserver.resources import (
 
 T = TypeVar("T")
 PAGE: Final = 500
+MOST_PAGES: Final = 10_000
+LARGEST_LIST: Final = 4 << 30
+"""Bytes of all pages together, where they are kept: several times the largest cluster there is."""
 
 
 class _ListMeta(msgspec.Struct, frozen=True, rename="camel"):
@@ -69,14 +74,18 @@ def listed(
     *,
     not_older_than: str = "",
     page: int = PAGE,
+    largest: int = LARGEST_LIST,
 ) -> Listed[T]:
-    """All objects selected.
+    """All objects selected, if they are no larger together.
 
     Without a version they are as of now; with one they may come from the server's memory, which
     spares its database and is what many nodes asking at once should do: "0" takes what is there.
     """
     decoder = msgspec.json.Decoder(_page_of(resource))
-    pages = _pages(server, resource, selection, not_older_than, page, decoder.decode)
+    query = {"limit": str(page)}
+    if not_older_than:
+        query |= {"resourceVersion": not_older_than, "resourceVersionMatch": "NotOlderThan"}
+    pages = _all_pages(server, resource, selection, query, decoder.decode, largest)
     return Listed(
         [item for each in pages for item in each.items or ()], pages[0].metadata.resource_version
     )
@@ -91,20 +100,15 @@ def listed_bytes(
     def kept(data: bytes) -> _Bytes:
         return _Bytes(decoder.decode(data).metadata, data)
 
-    return [each.data for each in _pages(server, resource, selection, "", PAGE, kept)]
+    query = {"limit": str(PAGE)}
+    pages = _all_pages(server, resource, selection, query, kept, LARGEST_LIST)
+    return [each.data for each in pages]
 
 
 def pages(server: ApiServer, resource: Resource[T], selection: Selection) -> Iterator[RawPage]:
     """The same one by one, nothing kept; Refused as GONE where the moment they are of is over."""
-    decoder = msgspec.json.Decoder(RawPage)
-    query = {"limit": str(PAGE)}
-    while True:
-        request = to_list(resource, selection, **query)
-        page = _decoded(server, request, server.get(request), decoder.decode)
-        yield page
-        if not page.metadata.more:
-            return
-        query["continue"] = page.metadata.more
+    decode = msgspec.json.Decoder(RawPage).decode
+    return (page for page, _ in _pages(server, resource, selection, {"limit": str(PAGE)}, decode))
 
 
 def found(
@@ -125,29 +129,55 @@ def _pages(
     server: ApiServer,
     resource: Resource[T],
     selection: Selection,
-    not_older_than: str,
-    page: int,
+    query: Query,
     decode: Callable[[bytes], _P],
+    largest: int = LARGEST_ANSWER,
+) -> Iterator[tuple[_P, int]]:
+    """Page after page, with its size. One that is named as the next again and again has an end."""
+    for _ in range(MOST_PAGES):
+        request = to_list(resource, selection, **query)
+        data = server.get(request, largest)
+        page = _decoded(server, request, data, decode)
+        yield page, len(data)
+        if not page.metadata.more:
+            return
+        query = {"limit": query["limit"], "continue": page.metadata.more}
+    raise _endless(server, request, f"{MOST_PAGES:,} pages")
+
+
+def _all_pages(
+    server: ApiServer,
+    resource: Resource[T],
+    selection: Selection,
+    query: Query,
+    decode: Callable[[bytes], _P],
+    largest: int,
 ) -> list[_P]:
-    query = {"limit": str(page)}
-    if not_older_than:
-        query |= {"resourceVersion": not_older_than, "resourceVersionMatch": "NotOlderThan"}
     pages: list[_P] = []
+    size = 0
+    request = to_list(resource, selection)
+    at_once = min(largest, LARGEST_ANSWER)
     try:
-        while True:
-            request = to_list(resource, selection, **query)
-            pages.append(_decoded(server, request, server.get(request), decode))
-            more = pages[-1].metadata.more
-            if not more:
-                return pages
-            query = {"limit": str(page), "continue": more}
+        for page, of_page in _pages(server, resource, selection, query, decode, at_once):
+            pages.append(page)
+            size += of_page
+            if size > largest:
+                raise _endless(server, request, f"{largest >> 20:,} MiB")
+        return pages
     except Refused as error:
         if error.status != GONE or not pages:
             raise
     # It took so long that the server has forgotten the moment the pages are of, and pages of
     # two moments are no list. In one piece it cannot happen again.
-    request = to_list(resource, selection)
-    return [_decoded(server, request, server.get(request), decode)]
+    return [_decoded(server, request, server.get(request, largest), decode)]
+
+
+def _endless(server: ApiServer, request: Request, bound: str) -> InputError:
+    return InputError(
+        f"the list of {request} does not end within {bound}",
+        file=server.where,
+        hint="is this the address of an API server?",
+    )
 
 
 def _page_of(resource: Resource[T]) -> type[_Page[T]]:

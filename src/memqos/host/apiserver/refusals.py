@@ -14,6 +14,8 @@ BUSY: Final = frozenset({429, 500, 502, 503, 504})
 """Answers that are worth another try."""
 _ENDING: Final = "NamespaceTerminating"
 _USER: Final = re.compile(r'User "([^"]*)"')
+_SECONDS: Final = re.compile(r"[0-9]{1,6}")
+_MANY: Final = 999_999
 _SHOWN: Final = 300
 _TOGETHER: Final = (("get", "list", "watch"), ("create", "patch"))
 """Rights that go together: who needs one of them needs the others soon."""
@@ -60,21 +62,18 @@ class Status(msgspec.Struct, frozen=True):
     code: int | None = None
 
 
-def refused(
-    where: str, request: Request, status: int, body: bytes, retry_after: str | None = None
-) -> Refused:
-    """The error for an answer that is no success."""
+def status_of(body: bytes) -> Status:
+    """The body of an answer that is no success; a text where it is not a Status."""
     try:
-        said = msgspec.json.decode(body, type=Status)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        said = Status(message=body.decode("utf-8", "replace").strip()[:_SHOWN])
-    return refusal(where, request, status, said, retry_after)
+        return msgspec.json.decode(body, type=Status)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return Status(message=body.decode("utf-8", "replace").strip())
 
 
 def refusal(
     where: str, request: Request, status: int, said: Status, retry_after: str | None = None
 ) -> Refused:
-    """The same for a status that was read already."""
+    """The error for an answer that is no success."""
     what, hint = _words(request, status, said)
     return Refused(
         f"{where}: {what}",
@@ -130,13 +129,11 @@ def _forbidden(request: Request, message: str) -> tuple[str, str]:
 
 
 def _seconds(header: str | None, said: Status) -> float | None:
+    """How long the server asks to wait: whole seconds. Of anything else nothing is made."""
     if header is not None:
-        try:
-            return max(0.0, float(header))
-        except ValueError:
-            return None
+        return float(header) if _SECONDS.fullmatch(header.strip()) else None
     named = said.details.retry_after_seconds if said.details is not None else None
-    return float(named) if named else None
+    return float(min(named, _MANY)) if named and named > 0 else None
 
 
 def _has_cause(said: Status, reason: str) -> bool:

@@ -7,20 +7,23 @@ given up, as the connection may be gone without a word; one that lasted long is 
 once an hour all the same, in case the cluster's database was put back to an earlier state.
 """
 
+import os
 import random
 import time
 from collections.abc import Callable
 from threading import Condition, Event, Thread
+from traceback import extract_tb
 from typing import Final, Generic, TypeVar
 
 import msgspec
 
 from memqos.errors import InputError, MemqosError, Unreachable
+from memqos.host.apiserver.answers import Stream
 from memqos.host.apiserver.backoff import FIRST, delay
-from memqos.host.apiserver.connection import ApiServer, Stream
+from memqos.host.apiserver.connection import ApiServer
 from memqos.host.apiserver.listing import PAGE, listed
 from memqos.host.apiserver.mirror import Interrupted, Kept, Mirror
-from memqos.host.apiserver.refusals import GONE, Refused, refusal
+from memqos.host.apiserver.refusals import GONE, Refused
 from memqos.host.apiserver.resources import EVERYTHING, Request, Resource, Selection, to_watch
 
 T = TypeVar("T", bound=Kept)
@@ -28,6 +31,8 @@ T = TypeVar("T", bound=Kept)
 _FROM_MEMORY: Final = "0"
 _NOW: Final = ""
 _STOP_SECONDS: Final = 2.0
+_LARGEST: Final = 64 << 20
+"""Bytes of a list: that of a node with 500 pods is 10 MiB, and the copy is kept in memory."""
 
 
 class Pace(msgspec.Struct, frozen=True):
@@ -117,7 +122,7 @@ class Watch(Generic[T]):
 
     @property
     def is_synced(self) -> bool:
-        """Whether there has been a list: until then the copy says nothing."""
+        """Whether there has been a list, and the watch goes on: else the copy says nothing."""
         return self._is_synced
 
     @property
@@ -137,20 +142,38 @@ class Watch(Generic[T]):
         return time.monotonic() - self._heard_at
 
     def _run(self) -> None:
-        while not self._stopped.is_set():
-            try:
-                if self._mirror.version is None or self._is_due:
-                    self._list()
-                self._follow()
-            except Interrupted as error:
-                said = error.status
-                self._pause(refusal(self._server.where, self._request(), said.code or 500, said))
-            except MemqosError as error:
-                self._pause(error)
-            except Exception as error:
-                # Whatever it was, a thread that is gone would leave a copy that only looks true.
-                self._mirror.forget_version()
-                self._pause(Unreachable(f"{self._server.where}: {error!r}"))
+        try:
+            while not self._stopped.is_set():
+                error = self._list_and_follow()
+                if error is not None:
+                    self._pause(error)
+        finally:
+            # However it ended, nothing is followed any more.
+            with self._turn:
+                self._is_synced = False
+                if not self._stopped.is_set():
+                    what = f"the watch of {self._resource.plural} has ended"
+                    self._fault = Unreachable(
+                        f"{self._server.where}: {what}", hint="restart memqos"
+                    )
+                self._turn.notify_all()
+
+    def _list_and_follow(self) -> MemqosError | None:
+        """List where that is due, and follow until the watch ends; what went wrong with it."""
+        try:
+            if self._mirror.version is None or self._is_due:
+                self._list()
+            self._follow()
+        except Interrupted as error:
+            said = error.status
+            return self._server.refusal(self._request(), said.code or 500, said)
+        except MemqosError as error:
+            return error
+        except Exception as error:
+            # Whatever it was, a thread that is gone would leave a copy that only looks true.
+            self._mirror.forget_version()
+            return Unreachable(f"{self._server.where}: {_place_of(error)}")
+        return None
 
     @property
     def _is_due(self) -> bool:
@@ -164,6 +187,7 @@ class Watch(Generic[T]):
                 self._selection,
                 not_older_than=self._lists_from,
                 page=self._page,
+                largest=_LARGEST,
             )
         except Refused as error:
             if error.status == GONE or error.is_ahead:
@@ -256,3 +280,9 @@ class Watch(Generic[T]):
         wait = delay(self._failures, after, random.random()) * self._pace.slowness
         self._failures += 1
         self._stopped.wait(wait)
+
+
+def _place_of(error: Exception) -> str:
+    """Where an error of memqos's own came up. Its text may quote anything, even a secret."""
+    *_, last = extract_tb(error.__traceback__)
+    return f"{type(error).__name__} in {os.path.basename(last.filename)}, line {last.lineno}"
