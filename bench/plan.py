@@ -13,7 +13,8 @@ from memqos.api.machine import Machine
 from memqos.api.node import Capacity
 from memqos.api.pod import Pod
 from memqos.converge.observing import Configuration, observe_live
-from memqos.converge.planning import FILES, Wanted, plan_of
+from memqos.converge.planning import FILES, plan_of
+from memqos.converge.settings import Wanted
 from memqos.host.machine import Roots
 from memqos.plan.changes import DEFAULTS, stored
 from memqos.plan.terms import Terms

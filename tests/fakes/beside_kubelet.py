@@ -19,7 +19,7 @@ from memqos.agent.core.drift import Signs
 from memqos.agent.grounding import Grounds
 from memqos.api.node import Node, NodeStatus, NodeSystemInfo
 from memqos.converge.observing import Configuration as KubeletFile
-from memqos.converge.planning import Ground, Wanted, ground_of
+from memqos.converge.settings import Ground, Wanted, ground_of
 from memqos.host.kubelet import KubeletEndpoint
 from memqos.host.machine import read_machine
 

@@ -10,7 +10,8 @@ from tests.builders import GI, Json, box
 from memqos.api.machine import Machine, NumaTexts
 from memqos.api.pod import Pod
 from memqos.converge.observing import Configuration, Observation
-from memqos.converge.planning import NodePlan, Wanted, plan_of
+from memqos.converge.planning import NodePlan, plan_of
+from memqos.converge.settings import Wanted
 from memqos.plan.terms import Numa
 
 MEMS: Final = "cpuset.mems"

@@ -19,7 +19,8 @@ from tests.fakes.node import memory_folder
 from memqos.agent.configuration import Fight
 from memqos.api.kernel.nodelists import node_list
 from memqos.converge.observing import observe_live
-from memqos.converge.planning import FILES, NodePlan, Wanted, plan_of
+from memqos.converge.planning import FILES, NodePlan, plan_of
+from memqos.converge.settings import Wanted
 from memqos.numa.memory import Blocks
 from memqos.numa.state import State
 from memqos.numa.topology import POLICIES

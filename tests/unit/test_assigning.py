@@ -10,7 +10,8 @@ from tests.fakes.numa import MEMS, POOLS, Site, changes, full
 
 from memqos.api.snapshot import read_snapshot
 from memqos.converge.observing import Observation, observe_snapshot
-from memqos.converge.planning import Wanted, plan_of
+from memqos.converge.planning import plan_of
+from memqos.converge.settings import Wanted
 from memqos.errors import InputError
 from memqos.plan.terms import Numa
 

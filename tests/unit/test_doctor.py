@@ -10,7 +10,8 @@ from memqos.agent.core.claims import Claims, levels
 from memqos.api.machine import Machine
 from memqos.api.snapshot import read_snapshot
 from memqos.converge.observing import observe_snapshot
-from memqos.converge.planning import Wanted, plan_of
+from memqos.converge.planning import plan_of
+from memqos.converge.settings import Wanted
 from memqos.findings.facts import Facts, Later, Planned
 from memqos.findings.finding import Finding
 from memqos.findings.node import judge

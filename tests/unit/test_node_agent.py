@@ -30,7 +30,8 @@ from memqos.api.snapshot import read_snapshot
 from memqos.converge.node_agent import own_values, with_agent_plan
 from memqos.converge.observing import Configuration, Observation, observe_live, observe_snapshot
 from memqos.converge.owed import Owed
-from memqos.converge.planning import NodePlan, Wanted, plan_of
+from memqos.converge.planning import NodePlan, plan_of
+from memqos.converge.settings import Wanted
 from memqos.errors import InputError, Unreachable
 from memqos.findings.facts import Facts, Planned
 from memqos.findings.finding import Finding

@@ -14,7 +14,8 @@ from memqos.api.machine import Machine
 from memqos.api.snapshot import read_snapshot
 from memqos.cli.main import cli
 from memqos.converge.observing import Configuration, observe_snapshot
-from memqos.converge.planning import Wanted, ground_of, plan_of
+from memqos.converge.planning import plan_of
+from memqos.converge.settings import Wanted, ground_of
 from memqos.errors import InputError
 from memqos.host.reach import Reach
 

@@ -14,7 +14,8 @@ from memqos.api.kubelet.reading import kubelet_from
 from memqos.api.node import Capacity
 from memqos.api.pod import Pod
 from memqos.converge.observing import Configuration, Observation, observe_live, observe_snapshot
-from memqos.converge.planning import Wanted, plan_of
+from memqos.converge.planning import plan_of
+from memqos.converge.settings import Wanted
 from memqos.converge.snapshots import load, take, written
 from memqos.converge.sources import FilePods, source_of
 from memqos.errors import InputError, Unreachable

@@ -15,8 +15,8 @@ from memqos.agent.tally import Severity
 from memqos.api.kubelet import Driver
 from memqos.api.node import Node
 from memqos.converge.observing import Configuration as KubeletFile
-from memqos.converge.planning import Ground, Wanted, ground_of
 from memqos.converge.running import KubeletFacts, KubeletSources
+from memqos.converge.settings import Ground, Wanted, ground_of
 from memqos.errors import InputError, MemqosError, UnsupportedRelease
 from memqos.host.cgroups import CgroupFs
 from memqos.host.kubelet import KubeletEndpoint

@@ -24,9 +24,9 @@ from memqos.converge.driver import Driver
 from memqos.converge.journal import Journal, hierarchy_of, read, writing
 from memqos.converge.labelled import Containers
 from memqos.converge.owed import Debts, Owed
-from memqos.converge.planning import Ground
 from memqos.converge.rollback import RolledBack, rollback, survey
 from memqos.converge.routing import Router
+from memqos.converge.settings import Ground
 from memqos.converge.steps import Moved, Step
 from memqos.converge.writing import Cautions, Result
 from memqos.errors import InputError, MemqosError, Unreachable

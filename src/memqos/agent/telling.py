@@ -10,7 +10,7 @@ from memqos.agent.core.guard import WIDENED
 from memqos.agent.tally import Tally
 from memqos.api.kernel.nodelists import named_nodes, nodes_in
 from memqos.converge.owed import Owed
-from memqos.converge.planning import PROTECTION
+from memqos.converge.settings import PROTECTION
 from memqos.draw.scale import short_size
 from memqos.plan.changes import DEFAULTS, Change
 from memqos.plan.mems import MEMS

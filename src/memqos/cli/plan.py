@@ -25,8 +25,9 @@ from memqos.cli.roots import cgroup_root_option
 from memqos.cli.terms import FactorType, placement_option
 from memqos.converge.node_agent import with_agent
 from memqos.converge.observing import Observation, configuration_in, observe_live
-from memqos.converge.planning import FILES, NodePlan, Wanted, plan_of
+from memqos.converge.planning import FILES, NodePlan, plan_of
 from memqos.converge.running import KubeletSources, kubelet_behind
+from memqos.converge.settings import Wanted
 from memqos.draw.changes import changes_data, changes_text, gaps_text, summary
 from memqos.draw.explained import terms_line
 from memqos.errors import InputError

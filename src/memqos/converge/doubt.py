@@ -6,7 +6,7 @@ from memqos.errors import MemqosError
 from memqos.release import Release, default
 
 if TYPE_CHECKING:
-    from memqos.converge.planning import RunningKubelet, Wanted
+    from memqos.converge.settings import RunningKubelet, Wanted
 
 _NOBODY_TELLS: Final = "neither a Node, nor /metrics, nor a process tells it"
 

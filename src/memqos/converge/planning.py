@@ -1,41 +1,23 @@
 """A node as it should be, held against the node as it is."""
 
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
-from typing import TYPE_CHECKING, Final, Literal
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
 from memqos.api.in_force import in_force
-from memqos.api.kubelet import STATIC, Driver, KubeletConfiguration, configured
-from memqos.api.kubelet.reading import Kubelet, kubelet_from
-from memqos.api.machine import Machine
-from memqos.api.manifests.documents import read
-from memqos.api.node import (
-    Capacity,
-    Node,
-    allocatable,
-    before_eviction,
-    capacity_of,
-    published_memory,
-)
-from memqos.api.resources import MEMORY
-from memqos.converge.doubt import doubt_of
-from memqos.draw.scale import short_size
-from memqos.errors import InputError, MemqosError, UnsupportedRelease
+from memqos.api.kubelet import STATIC, KubeletConfiguration
+from memqos.converge.settings import PROTECTION, File, Ground, Wanted, ground_of
 from memqos.plan.changes import Comparison, compare, stored
 from memqos.plan.effective import Claim, Protection, effective
-from memqos.plan.levels import demand_of, plan_levels
-from memqos.plan.names import CgroupNames, cgroup_names, outer
-from memqos.plan.pod import PodPlan
-from memqos.plan.setting import Setting, Settings
-from memqos.plan.terms import KNOWS_POLICY, PAGE_SIZE, Numa, Placement, Policy, Terms
+from memqos.plan.names import outer
+from memqos.plan.setting import Settings
+from memqos.plan.terms import Numa, Terms
 from memqos.plan.tree import Tree, cgroup_uid, plan_node, pod_key
-from memqos.release import DEFAULT_MINOR, Release
+from memqos.release import Release
 
 if TYPE_CHECKING:
-    from memqos.converge.observing import Configuration, Observation
-    from memqos.numa.machines import NumaMachine
+    from memqos.converge.observing import Observation
 
 FILES = (
     "memory.min",
@@ -49,24 +31,6 @@ FILES = (
     "cpuset.mems",
 )
 """What is read of every cgroup to plan it."""
-
-
-PROTECTION: Final = ("memory.min", "memory.low")
-File = tuple[str, str]
-"""The path of a cgroup, and the name of a file in it."""
-
-
-class Wanted(msgspec.Struct, frozen=True):
-    """What a person says about the plan; what is None follows from the node."""
-
-    release: str | None = None
-    gates: dict[str, bool] = {}
-    policy: Policy | None = None
-    factor: float | None = None
-    numa: Numa = "off"
-    placement: Placement = "containers"
-    agent: bool = False
-    """Whether the cgroups that an agent on the node manages are planned as it plans them."""
 
 
 class NodePlan(msgspec.Struct, frozen=True):
@@ -96,74 +60,6 @@ class NodePlan(msgspec.Struct, frozen=True):
     def is_whole(self) -> bool:
         """Whether nothing is missing from it that should be there."""
         return not self.unread and not self.faults
-
-
-class RunningKubelet(msgspec.Struct, frozen=True, kw_only=True):
-    """The kubelet at work on a node, under its own configuration and no option of memqos's."""
-
-    release: Release
-    """Its version, with the gates that it sets."""
-    policy: Policy
-    factor: float | None = None
-
-    @property
-    def keeps_levels(self) -> bool:
-        """Whether it writes protection to the cgroups above pods, once a minute."""
-        return self.release.enabled("MemoryQoS")
-
-    @property
-    def withholds_protection(self) -> bool:
-        """Whether what it writes there is always 0."""
-        knows_policy = KNOWS_POLICY.at(self.release.minor)
-        return self.keeps_levels and knows_policy and self.policy == "None"
-
-
-class Ground(msgspec.Struct, frozen=True):
-    """What every plan of a node rests on, whatever pods it runs."""
-
-    terms: Terms
-    config: KubeletConfiguration
-    capacity: Capacity
-    notes: tuple[str, ...]
-    numa: "NumaMachine | None" = None
-    """The machine's NUMA nodes, where they were asked for."""
-    kubelet: RunningKubelet | None = None
-    """None where no kubelet is known to run here."""
-    doubt: str | None = None
-    """Why nothing may be written by this: what it rests on is a guess."""
-
-    @property
-    def names(self) -> CgroupNames:
-        return cgroup_names(self.config.driver, self.config.cgroup_root)
-
-    @property
-    def kubelet_terms(self) -> Terms | None:
-        """What the running kubelet itself plans by; None where none is known to run."""
-        if self.kubelet is None:
-            return None
-        return msgspec.structs.replace(
-            self.terms,
-            release=self.kubelet.release,
-            policy=self.kubelet.policy,
-            factor=self.kubelet.factor,
-            placement="containers",
-        )
-
-    def kubelet_levels(self, plans: Iterable[PodPlan]) -> dict[File, Setting]:
-        """Protection above pods that the running kubelet writes itself, once a minute."""
-        terms = self.kubelet_terms
-        if self.kubelet is None or terms is None or not self.kubelet.keeps_levels:
-            return {}
-        levels, names = plan_levels(demand_of(plans), terms), self.names
-        return {
-            (path, file): setting
-            for path, settings in (
-                (names.kubepods, levels.kubepods),
-                (names.burstable, levels.burstable),
-            )
-            for file, setting in settings.items()
-            if file in PROTECTION and setting.value is not None
-        }
 
 
 def plan_of(observation: "Observation", wanted: Wanted) -> NodePlan:
@@ -223,179 +119,10 @@ def _kubelet_keeps(ground: Ground, tree: Tree) -> frozenset[File]:
     )
 
 
-def ground_of(
-    machine: Machine,
-    configuration: "Configuration | None",
-    driver: Driver | None,
-    wanted: Wanted,
-    node: Node | None = None,
-) -> Ground:
-    """The terms of a machine whose cgroups are named by a driver; None where none are there yet.
-
-    What its Node says of a kubelet, its release and what it leaves to pods, is what is in force:
-    flags may have changed what a file says.
-    """
-    notes: list[str] = []
-    if machine.layout is not None and machine.layout != "v2":
-        raise InputError(
-            "there is no cgroup v2 hierarchy here, and memqos plans nothing else",
-            hint="boot with systemd.unified_cgroup_hierarchy=1",
-        )
-    if machine.memory is None:
-        raise InputError("the node's memory is not known", field="meminfo")
-    info = None if node is None else node.status.node_info
-    stated = None if info is None else info.kubelet_version
-    own = stated or machine.kubelet
-    version = wanted.release or own
-    if version is None:
-        config, release = _guess(machine, configuration, wanted, notes)
-    else:
-        release = Release.of(version, wanted.gates)
-        config, release = _configuration(configuration, release, own, notes)
-    release = release.with_gates(wanted.gates)
-    if driver is not None and driver != config.driver:
-        notes.append(
-            f"the cgroups are named by the {driver} driver, though the kubelet is "
-            f"configured for {config.driver}: planned as they are named"
-        )
-        config = msgspec.structs.replace(config, cgroup_driver=driver)
-    if wanted.policy is not None and not KNOWS_POLICY.at(release.minor):
-        notes.append(
-            f"policy {wanted.policy} is ignored: Kubernetes {release} always reserves requests – "
-            "name a newer release to plan by its rules"
-        )
-    capacity, left = _memory(machine.memory, node, config, release, notes)
-    terms = Terms(
-        release=release,
-        factor=config.memory_throttling_factor if wanted.factor is None else wanted.factor,
-        policy=wanted.policy or config.policy,
-        single_process_oom_kill=bool(config.single_process_oom_kill),
-        memory_capacity=capacity.memory,
-        memory_allocatable=left,
-        page_size=machine.page_size or PAGE_SIZE,
-        cpu_quota=config.cpu_cfs_quota,
-        cpu_period=config.cpu_cfs_quota_period // 1000,
-        placement=wanted.placement,
-    )
-    kubelet = _running(configuration, own)
-    if kubelet is not None and kubelet.withholds_protection and terms.policy != "None":
-        notes.append(
-            "the kubelet's memoryReservationPolicy None keeps the protection of kubepods at 0, so "
-            "what is reserved below has no effect: set TieredReservation in the kubelet's "
-            "configuration, or turn its MemoryQoS gate off"
-        )
-    doubt = doubt_of(
-        wanted,
-        own,
-        kubelet,
-        is_configured=configuration is not None,
-        why=machine.missing.get("kubelet"),
-    )
-    return Ground(terms, config, capacity, tuple(notes), kubelet=kubelet, doubt=doubt)
-
-
-def _guess(
-    machine: Machine, configuration: "Configuration | None", wanted: Wanted, notes: list[str]
-) -> tuple[KubeletConfiguration, Release]:
-    """A release where nobody knows one. It may be a wrong one for the configuration, too."""
-    minor, whose = DEFAULT_MINOR, "memqos's default"
-    with suppress(UnsupportedRelease):
-        if machine.kubelet_on_path is not None:
-            minor, whose = Release.of(machine.kubelet_on_path).minor, "that of the kubelet on PATH"
-    release = Release.of(minor, wanted.gates)
-    notes.append(f"which kubelet runs here is not known: planned as {release}, {whose}")
-    try:
-        return _configuration(configuration, release, None, notes)
-    except MemqosError as error:
-        notes.append(f"the kubelet's defaults are assumed: {release} does not take {error}")
-        return configured({}, minor), release
-
-
-def _running(configuration: "Configuration | None", own: str | None) -> RunningKubelet | None:
-    """The kubelet of a version with its configuration; None where it could not run with that."""
-    if configuration is None or own is None:
-        return None
-    try:
-        config, release = _configuration(configuration, Release.of(own), own, [])
-    except MemqosError:
-        return None
-    return RunningKubelet(
-        release=release, policy=config.policy, factor=config.memory_throttling_factor
-    )
-
-
-def _memory(
-    memory: int,
-    node: Node | None,
-    config: KubeletConfiguration,
-    release: Release,
-    notes: list[str],
-) -> tuple[Capacity, int]:
-    """What there is, never more than the machine has, and what of it is left to pods."""
-    capacity = Capacity(cpu=0, memory=memory)
-    if node is not None and MEMORY in (node.status.capacity or {}):
-        said = capacity_of(node)
-        capacity = Capacity(cpu=0, memory=min(memory, said.memory), hugepages=said.hugepages)
-    left = allocatable(capacity, config, release).enforced_memory
-    published = None if node is None else published_memory(node)
-    if published is None:
-        return capacity, left
-    stated = before_eviction(capacity, published, config)
-    if stated != left:
-        notes.append(
-            f"the Node leaves {short_size(stated)} to pods, before eviction thresholds, where the "
-            f"kubelet's configuration would leave {short_size(left)}: the Node's holds"
-        )
-    return capacity, stated
-
-
 def _is_about(what: str, kubepods: str) -> bool:
     """Whether what could not be read is kubepods, or lies above or below it."""
     above = what == "/" or kubepods.startswith(f"{what}/")
     return above or f"{what}/".startswith(f"{kubepods}/")
-
-
-def _configuration(
-    found: "Configuration | None", release: Release, own: str | None, notes: list[str]
-) -> tuple[KubeletConfiguration, Release]:
-    """The kubelet's configuration, and the release with the gates it sets."""
-    if found is None:
-        notes.append("no kubelet configuration is known: the kubelet's defaults are assumed")
-        return configured({}, release.minor), release
-    for document in read(found.data, found.name):
-        if isinstance(document, InputError):
-            raise document
-        try:
-            kubelet = kubelet_from(document.data, release, file=found.name)
-        except InputError as error:
-            older = _read_by(own, document.data, release)
-            if older is None:
-                raise document.refused(error.what, error.field or (), error.hint) from None
-            kubelet = older
-            notes.append(
-                f"{found.name}: read as the kubelet here does, {own}: {release} refuses it: "
-                f"{error.what}"
-            )
-        notes += [f"{found.name}: {note}" for note in kubelet.notes]
-        return kubelet.config, kubelet.release
-    raise InputError("no document", file=found.name)
-
-
-def _read_by(own: str | None, data: object, release: Release) -> Kubelet | None:
-    """A configuration by the rules of the kubelet that runs with it, for another release's plan.
-
-    Gates that the other does not have are left out. None where even that kubelet refuses it.
-    """
-    if own is None:
-        return None
-    try:
-        kubelet = kubelet_from(data, Release.of(own))
-    except MemqosError:
-        return None
-    for name, on in kubelet.config.feature_gates.items():
-        with suppress(UnsupportedRelease):
-            release = release.with_gates({name: on})
-    return Kubelet(kubelet.config, release, kubelet.notes)
 
 
 def _unaligned(

@@ -9,7 +9,8 @@ from typing import Any, Final
 from tests.vm.guest.support import ROOT, Cgroup
 
 from memqos.converge.observing import Configuration, Observation, observe_live
-from memqos.converge.planning import FILES, NodePlan, Wanted, plan_of
+from memqos.converge.planning import FILES, NodePlan, plan_of
+from memqos.converge.settings import Wanted
 from memqos.converge.sources import FilePods
 from memqos.plan.changes import MANAGED
 from memqos.plan.setting import Value

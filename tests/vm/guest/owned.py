@@ -14,9 +14,10 @@ from tests.vm.guest.support import ROOT, WORKLOAD, Workload, wait_until
 from memqos.converge.apply import Applied, Progress, apply, quiet
 from memqos.converge.journal import hierarchy_of, writing
 from memqos.converge.observing import Configuration, observe_live
-from memqos.converge.planning import FILES, NodePlan, Wanted, plan_of
+from memqos.converge.planning import FILES, NodePlan, plan_of
 from memqos.converge.rollback import RolledBack, rollback
 from memqos.converge.routing import Router
+from memqos.converge.settings import Wanted
 from memqos.converge.sources import FilePods
 from memqos.converge.steps import Step, steps_of
 from memqos.converge.writing import cautions_of

@@ -12,8 +12,9 @@ from tests.vm.harness.topology import Topology
 from memqos.converge.apply import Applied, apply
 from memqos.converge.direct import Direct
 from memqos.converge.journal import hierarchy_of, writing
-from memqos.converge.planning import NodePlan, Wanted, plan_of
+from memqos.converge.planning import NodePlan, plan_of
 from memqos.converge.rollback import RolledBack, rollback
+from memqos.converge.settings import Wanted
 from memqos.converge.steps import Step, steps_of
 from memqos.converge.writing import cautions_of
 from memqos.host.cgroups import CgroupFs

@@ -12,7 +12,7 @@ from memqos.agent.core.known import Cgroups
 from memqos.agent.core.notices import Notice
 from memqos.api.pod import Pod
 from memqos.api.shape import containers_of
-from memqos.converge.planning import File
+from memqos.converge.settings import File
 from memqos.plan.changes import number, stored
 from memqos.plan.levels import demand_of, plan_levels
 from memqos.plan.names import outer

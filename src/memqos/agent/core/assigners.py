@@ -17,7 +17,7 @@ from memqos.converge.assigning import (
     assigned_in,
     assigns_nothing,
 )
-from memqos.converge.planning import Ground
+from memqos.converge.settings import Ground
 from memqos.errors import InputError
 from memqos.numa.machines import NumaMachine, machine_within
 from memqos.numa.manager import Manager

@@ -10,7 +10,7 @@ from memqos.agent.core.overrides import overrides_of
 from memqos.api.in_force import in_force, is_terminal
 from memqos.api.kubelet import STATIC
 from memqos.api.pod import Pod
-from memqos.converge.planning import PROTECTION, Ground
+from memqos.converge.settings import PROTECTION, Ground
 from memqos.errors import InputError
 from memqos.plan.changes import stored
 from memqos.plan.mems import MEMS
