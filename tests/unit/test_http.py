@@ -222,9 +222,9 @@ def test_a_client_that_never_reads_is_let_go(monkeypatch: pytest.MonkeyPatch) ->
     async def test(listener: Listener) -> None:
         slow = socket.create_connection(address_of(listener.address))
         slow.sendall(b"GET /huge HTTP/1.1\r\n\r\n")
-        while not listener._clients:
+        while not listener._connections:
             await asyncio.sleep(0.01)
-        while listener._clients:
+        while listener._connections:
             await asyncio.sleep(0.01)
         slow.close()
         assert status(await asked(listener, "/healthz")) == 200
@@ -237,7 +237,7 @@ def test_many_idle_clients_keep_nobody_out() -> None:
         idle = [await connected(listener) for _ in range(3 * http.NO_BODIES.connections)]
         for _ in range(10):
             assert status(await asked(listener, "/healthz")) == 200
-        assert len(listener._clients) <= http.NO_BODIES.connections
+        assert len(listener._connections) <= http.NO_BODIES.connections
         for _, writer in idle:
             writer.close()
 

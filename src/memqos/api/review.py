@@ -72,7 +72,7 @@ class Response(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 _reviews: Final = msgspec.json.Decoder(_Review)
 
 
-def asked(body: bytes) -> Request:
+def asked(body: bytes | bytearray) -> Request:
     """The request in a review; raise InputError where the body is none."""
     try:
         review = _reviews.decode(body)

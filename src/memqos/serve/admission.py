@@ -36,15 +36,15 @@ class Door(msgspec.Struct, frozen=True):
     ranges: Mapping[str, Sequence[Range]] = {}
     """Namespace → limit ranges with defaults for the pod level."""
 
-    def mutate(self, body: bytes) -> Response:
+    def mutate(self, body: bytes | bytearray) -> Response:
         """Answer a review with what the pod lacks at the pod level; InputError if it is none."""
         return self._answer(body, self._completed)
 
-    def validate(self, body: bytes) -> Response:
+    def validate(self, body: bytes | bytearray) -> Response:
         """Answer a review with a verdict; InputError if it is none."""
         return self._answer(body, self._judged)
 
-    def _answer(self, body: bytes, judge: Callable[[Request], Response]) -> Response:
+    def _answer(self, body: bytes | bytearray, judge: Callable[[Request], Response]) -> Response:
         request = asked(body)
         try:
             return judge(request) if _is_about_a_pod(request) else Response(request.uid, True)

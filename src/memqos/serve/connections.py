@@ -1,0 +1,252 @@
+"""Clients' connections: sockets that never block, and how many of them are kept.
+
+Nothing is read before it is asked for and nothing is written ahead, so a client costs what is held
+for it here and no more. asyncio's own TLS transport holds 256 KiB for a client that has not even
+said hello, and does not tell when what was written has gone.
+"""
+
+import asyncio
+import socket
+import ssl
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from typing import Any, Final, NamedTuple
+
+CHUNK: Final = 64 << 10
+
+
+class Bounds(NamedTuple):
+    """How much is taken from clients."""
+
+    connections: int = 16
+    """So many at a time, after their TLS handshake."""
+    handshakes: int = 16
+    """So many besides, before it."""
+    body: int = 0
+    """Bytes of a request's body; with none nothing but GET and HEAD is answered."""
+    held: int = 16 << 20
+    """Bytes of bodies and answers on their way, over all connections."""
+
+
+class Connection:
+    """A client: bytes from it and to it, with TLS or without."""
+
+    def __init__(self, accepted: socket.socket) -> None:
+        accepted.setblocking(False)
+        self._socket = accepted
+        self._loop = asyncio.get_running_loop()
+        self._received = bytearray()
+        self.peer = _peer(accepted)
+        self.held = 0
+        """Bytes of its body or answer that are in memory."""
+        self.has_spoken = False
+        """Whether anything has come from it."""
+        self.task: asyncio.Task[None] | None = None
+
+    async def start_tls(self, context: Callable[[], ssl.SSLContext]) -> None:
+        """Do the server's part of a handshake, once the client has begun."""
+        await self._retry(self._socket.recv, 1, socket.MSG_PEEK)
+        self.has_spoken = True
+        wrapped = context().wrap_socket(
+            self._socket, server_side=True, do_handshake_on_connect=False
+        )
+        self._socket = wrapped
+        await self._retry(wrapped.do_handshake)
+
+    async def receive_until(self, end: bytes, limit: int) -> bytes | None:
+        """All up to an end that comes within so many bytes; None if it does not."""
+        start = 0
+        while (found := self._received.find(end, start)) < 0:
+            start = max(0, len(self._received) - len(end) + 1)
+            if len(self._received) >= limit:
+                return None
+            self._received += await self._receive(limit - len(self._received))
+        text = bytes(self._received[:found])
+        del self._received[: found + len(end)]
+        return text
+
+    async def receive_exactly(self, size: int, hold: Callable[[int], None]) -> bytearray:
+        """So many bytes; `hold` is told how many there are, whenever more have come."""
+        taken = self._received[:size]
+        del self._received[:size]
+        while len(taken) < size:
+            taken += await self._receive(min(CHUNK, size - len(taken)))
+            hold(len(taken))
+        return taken
+
+    async def send(self, message: bytes) -> None:
+        """Send a message; afterwards all of it is the kernel's."""
+        view = memoryview(message)
+        while view:
+            # A TLS write that would block has to be tried again with the same bytes.
+            view = view[await self._retry(self._socket.send, view[:CHUNK], writes=True) :]
+
+    async def finish(self, reads: int, patience: float) -> None:
+        """Say that no more comes, and take some of what still does.
+
+        A socket that is closed over unread bytes resets the connection: the client would lose an
+        answer that it has not read yet.
+        """
+        if isinstance(self._socket, ssl.SSLSocket):
+            with suppress(OSError, ValueError):
+                self._socket.unwrap()  # sends its goodbye at once, and would wait for the other's
+        # From here on the socket of a TLS connection gives and takes plain bytes.
+        self._socket.shutdown(socket.SHUT_WR)
+        for _ in range(reads):
+            async with asyncio.timeout(patience):
+                if not await self._retry(self._socket.recv, CHUNK):
+                    return
+
+    def close(self) -> None:
+        """Close it now, whatever is on its way; the task that serves it ends."""
+        descriptor = self._socket.fileno()
+        if descriptor >= 0:
+            self._loop.remove_reader(descriptor)
+            self._loop.remove_writer(descriptor)
+            self._socket.close()
+        if self.task is not None:
+            # The task must not be found from here: it keeps the cancellation, which keeps the
+            # frames that hold a body, until the garbage collector comes by.
+            task, self.task = self.task, None
+            task.cancel()
+
+    async def _receive(self, most: int) -> bytes:
+        data: bytes = await self._retry(self._socket.recv, most)
+        if not data:
+            raise EOFError
+        self.has_spoken = True
+        return data
+
+    async def _retry(self, call: Callable[..., Any], *arguments: Any, writes: bool = False) -> Any:
+        while True:
+            try:
+                return call(*arguments)
+            except ssl.SSLWantReadError:
+                await self._wait(writes=False)
+            except ssl.SSLWantWriteError:
+                await self._wait(writes=True)
+            except BlockingIOError:
+                await self._wait(writes=writes)
+
+    async def _wait(self, *, writes: bool) -> None:
+        loop, descriptor = self._loop, self._socket.fileno()
+        add, remove = (
+            (loop.add_writer, loop.remove_writer)
+            if writes
+            else (loop.add_reader, loop.remove_reader)
+        )
+        ready = loop.create_future()
+        add(descriptor, _set, ready)
+        try:
+            await ready
+        finally:
+            # Once closed, the descriptor may be somebody else's.
+            if self._socket.fileno() == descriptor:
+                remove(descriptor)
+
+
+class Connections:
+    """Those that are open, within bounds.
+
+    Of too many, one is closed: one that has sent nothing yet, if there is such a one; of the address
+    that has the most of them; the one that has waited the longest. So whoever floods the server has
+    their own connections closed.
+    """
+
+    def __init__(self, bounds: Bounds) -> None:
+        self._bounds = bounds
+        self._handshakes: dict[Connection, None] = {}
+        self._established: dict[Connection, None] = {}
+        self._held = 0
+        self.closed: Counter[str] = Counter()
+        """How many were closed, by what there was too much of."""
+
+    def __len__(self) -> int:
+        return len(self._handshakes) + len(self._established)
+
+    def __iter__(self) -> Iterator[Connection]:
+        yield from (*self._handshakes, *self._established)
+
+    def add(self, connection: Connection, *, in_handshake: bool) -> None:
+        """Take in a new one."""
+        if not in_handshake:
+            self.establish(connection)
+            return
+        self._make_room(self._handshakes, self._bounds.handshakes, "handshakes")
+        self._handshakes[connection] = None
+
+    def establish(self, connection: Connection) -> None:
+        """Its handshake is over."""
+        self._handshakes.pop(connection, None)
+        self._make_room(self._established, self._bounds.connections, "connections")
+        self._established[connection] = None
+
+    def renew(self, connection: Connection) -> None:
+        """It has sent a request: whoever asks has waited the least."""
+        if connection in self._established:
+            del self._established[connection]
+            self._established[connection] = None
+
+    def hold(self, connection: Connection, size: int) -> None:
+        """So many bytes are held for it now.
+
+        Where that is too much, whoever holds the most loses their largest connection; an answer
+        that is too large by itself is still sent.
+        """
+        self._held += size - connection.held
+        connection.held = size
+        while self._held > self._bounds.held:
+            holders = [each for each in self if each.held]
+            if holders == [connection]:
+                return
+            bytes_held: Counter[str] = Counter()
+            for each in holders:
+                bytes_held[each.peer] += each.held
+            peer = max(bytes_held, key=bytes_held.__getitem__)
+            of_peer = [each for each in holders if each.peer == peer]
+            self._close(max(of_peer, key=lambda each: each.held), "bytes")
+
+    def close_one(self) -> bool:
+        """Free a file descriptor; False where there is none to free."""
+        crowd = self._handshakes or self._established
+        if crowd:
+            self._close(_next_to_go(crowd), "descriptors")
+        return bool(crowd)
+
+    def remove(self, connection: Connection) -> None:
+        """Close one; the task that serves it ends."""
+        self._handshakes.pop(connection, None)
+        self._established.pop(connection, None)
+        self._held -= connection.held
+        connection.held = 0
+        connection.close()
+
+    def _make_room(self, crowd: dict[Connection, None], most: int, what: str) -> None:
+        if len(crowd) >= most:
+            self._close(_next_to_go(crowd), what)
+
+    def _close(self, connection: Connection, what: str) -> None:
+        self.closed[what] += 1
+        self.remove(connection)
+
+
+def _next_to_go(crowd: Iterable[Connection]) -> Connection:
+    crowd = [each for each in crowd if not each.has_spoken] or list(crowd)
+    counts = Counter(each.peer for each in crowd)
+    peer = max(counts, key=counts.__getitem__)
+    return next(each for each in crowd if each.peer == peer)
+
+
+def _peer(accepted: socket.socket) -> str:
+    """The address of a client; all clients of a unix socket are one."""
+    try:
+        name = accepted.getpeername()
+    except OSError:  # it has gone already
+        return ""
+    return name[0] if isinstance(name, tuple) else ""
+
+
+def _set(ready: "asyncio.Future[None]") -> None:
+    if not ready.done():
+        ready.set_result(None)
