@@ -1,13 +1,16 @@
 """The server answers those who ask properly, and outlives those who do not."""
 
 import asyncio
+import gc
 import gzip
 import logging
 import os
+import resource
 import socket
 import stat
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+import tracemalloc
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -15,11 +18,13 @@ import pytest
 from memqos.errors import InputError, Unreachable
 from memqos.serve import http
 from memqos.serve.addresses import address_of
+from memqos.serve.connections import Bounds
 from memqos.serve.endpoints import JSON, PLAIN, Answer, Routes, stated, watched
 from memqos.serve.exposition import Family, Sample
 from memqos.serve.http import Listener, listen, listen_on_socket
 
 LARGE = 20_000
+BOUNDS = Bounds()
 
 
 def failing() -> Answer:
@@ -39,9 +44,12 @@ ROUTES: Routes = {
 }
 
 
-def serving(test: Callable[[Listener], Awaitable[None]], routes: Routes = ROUTES) -> None:
+def serving(
+    test: Callable[[Listener], Awaitable[None]], routes: Routes = ROUTES, bounds: Bounds = BOUNDS
+) -> None:
     async def run() -> None:
-        listener = await listen(routes, "127.0.0.1", 0)
+        posts = {"/size": lambda body: Answer(200, PLAIN, b"%d" % len(body))}
+        listener = await listen(routes, "127.0.0.1", 0, posts=posts, bounds=bounds)
         try:
             async with asyncio.timeout(30):
                 await test(listener)
@@ -51,8 +59,29 @@ def serving(test: Callable[[Listener], Awaitable[None]], routes: Routes = ROUTES
     asyncio.run(run())
 
 
-async def connected(listener: Listener) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    return await asyncio.open_connection(*address_of(listener.address))
+async def connected(
+    listener: Listener, address: str = "127.0.0.1"
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    return await asyncio.open_connection(*address_of(listener.address), local_addr=(address, 0))
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    while not holds():
+        await asyncio.sleep(0.001)
+
+
+@contextmanager
+def no_more_descriptors() -> Iterator[None]:
+    """From here on this process cannot open anything."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with ExitStack() as taken:
+        taken.callback(resource.setrlimit, resource.RLIMIT_NOFILE, before)
+        highest = max(map(int, os.listdir("/proc/self/fd")))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 1, before[1]))
+        with suppress(OSError):
+            while True:
+                taken.callback(os.close, os.dup(0))
+        yield
 
 
 async def sent(listener: Listener, data: bytes) -> bytes:
@@ -234,14 +263,129 @@ def test_a_client_that_never_reads_is_let_go(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_many_idle_clients_keep_nobody_out() -> None:
     async def test(listener: Listener) -> None:
-        idle = [await connected(listener) for _ in range(3 * http.NO_BODIES.connections)]
+        idle = [await connected(listener) for _ in range(3 * BOUNDS.connections)]
         for _ in range(10):
             assert status(await asked(listener, "/healthz")) == 200
-        assert len(listener._connections) <= http.NO_BODIES.connections
+        assert len(listener._connections) <= BOUNDS.connections
         for _, writer in idle:
             writer.close()
 
     serving(test)
+
+
+def test_a_client_that_asks_is_kept_where_silent_ones_have_to_go() -> None:
+    async def test(listener: Listener) -> None:
+        reader, writer = await connected(listener)
+        writer.write(b"GET /healthz HT")
+        await until(lambda: any(each.has_spoken for each in listener._connections))
+        silent = [await connected(listener) for _ in range(3 * BOUNDS.connections)]
+        await until(lambda: listener.closed["connections"] > 2 * BOUNDS.connections)
+        writer.write(b"TP/1.0\r\n\r\n")
+        assert status(await reader.read()) == 200
+        for _, each in (*silent, (reader, writer)):
+            each.close()
+
+    serving(test)
+
+
+def test_whoever_floods_the_server_has_their_own_connections_closed() -> None:
+    async def test(listener: Listener) -> None:
+        reader, writer = await connected(listener)
+        writer.write(b"GET /healthz HTTP/1.1\r\n\r\n")
+        assert await reader.readuntil(b"ok\n")
+        flood = []
+        for _ in range(3 * BOUNDS.connections):
+            _, attacker = await connected(listener, "127.0.0.2")
+            attacker.write(b"GET /healthz HT")
+            flood.append(attacker)
+        await until(lambda: listener.closed["connections"] > 2 * BOUNDS.connections)
+        writer.write(b"GET /healthz HTTP/1.0\r\n\r\n")
+        assert status(await reader.read()) == 200
+        for each in (*flood, writer):
+            each.close()
+
+    serving(test)
+
+
+class TestBodiesThatNeverEnd:
+    """All but the last byte of each is sent."""
+
+    SIZE = 1 << 20
+    BOUNDS = Bounds(connections=100, body=SIZE, held=4 * SIZE)
+
+    @asynccontextmanager
+    async def attack(self, listener: Listener, times: int) -> AsyncIterator[None]:
+        head = b"POST /size HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % self.SIZE
+        before = listener.closed["bytes"]
+        attackers = []
+        for _ in range(times):
+            _, writer = await connected(listener, "127.0.0.2")
+            writer.write(head + bytes(self.SIZE - 1))
+            attackers.append(writer)
+        await until(lambda: listener.closed["bytes"] >= before + times - 4)
+        yield
+        for writer in attackers:
+            writer.transport.abort()
+
+    def test_are_dropped_while_whole_ones_are_answered(self) -> None:
+        async def test(listener: Listener) -> None:
+            body = b"x" * (self.SIZE // 2)
+            head = b"POST /size HTTP/1.1\r\nConnection: close\r\nContent-Length: %d\r\n\r\n"
+            async with self.attack(listener, 20):
+                answer = await sent(listener, head % len(body) + body)
+            assert body_of(answer) == b"%d" % len(body)
+
+        serving(test, bounds=self.BOUNDS)
+
+    def test_leave_nothing_behind_until_the_garbage_collector_comes(self) -> None:
+        async def test(listener: Listener) -> None:
+            tracemalloc.start()
+            async with self.attack(listener, 40):
+                now, _ = tracemalloc.get_traced_memory()
+            assert now < 10 * self.SIZE
+
+        gc.disable()
+        try:
+            serving(test, bounds=self.BOUNDS)
+        finally:
+            tracemalloc.stop()
+            gc.enable()
+
+
+class TestWithoutFileDescriptors:
+    def test_a_silent_client_makes_room_for_one_that_asks(self) -> None:
+        async def test(listener: Listener) -> None:
+            silent = [await connected(listener) for _ in range(3)]
+            await until(lambda: len(listener._connections) == 3)
+            with socket.socket() as asking, no_more_descriptors():
+                asking.connect(address_of(listener.address))
+                asking.setblocking(False)
+                asking.sendall(b"GET /healthz HTTP/1.0\r\n\r\n")
+                loop = asyncio.get_running_loop()
+                assert status(await loop.sock_recv(asking, 1000)) == 200
+            assert listener.closed["descriptors"] == 1
+            for _, writer in silent:
+                writer.close()
+
+        serving(test)
+
+    def test_clients_are_answered_once_there_are_some_again(
+        self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        monkeypatch.setattr(http, "RETRY_SECONDS", 0.01)
+
+        async def test(listener: Listener) -> None:
+            with socket.socket() as asking:
+                with no_more_descriptors():
+                    asking.connect(address_of(listener.address))
+                    await until(lambda: bool(caplog.records))
+                asking.setblocking(False)
+                asking.sendall(b"GET /healthz HTTP/1.0\r\n\r\n")
+                assert status(await asyncio.get_running_loop().sock_recv(asking, 1000)) == 200
+
+        with caplog.at_level(logging.ERROR):
+            serving(test)
+        assert "Too many open files" in caplog.records[0].getMessage()
 
 
 def test_many_ask_at_once() -> None:

@@ -207,12 +207,9 @@ class Connections:
             of_peer = [each for each in holders if each.peer == peer]
             self._close(max(of_peer, key=lambda each: each.held), "bytes")
 
-    def close_one(self) -> bool:
-        """Free a file descriptor; False where there is none to free."""
-        crowd = self._handshakes or self._established
-        if crowd:
-            self._close(_next_to_go(crowd), "descriptors")
-        return bool(crowd)
+    def close_one(self) -> None:
+        """Free a file descriptor."""
+        self._close(_next_to_go(self._handshakes or self._established), "descriptors")
 
     def remove(self, connection: Connection) -> None:
         """Close one; the task that serves it ends."""

@@ -109,7 +109,7 @@ class Listener:
             os.unlink(path)
 
     def _accept(self) -> None:
-        for _ in range(ACCEPTS):
+        for turn in range(ACCEPTS):
             try:
                 accepted, _ = self._bound.accept()
             except BlockingIOError:
@@ -117,10 +117,13 @@ class Listener:
             except ConnectionAbortedError:
                 continue
             except OSError as error:
-                if error.errno in _EXHAUSTED and self._connections.close_one():
-                    continue
-                self._pause(error)
-                return
+                if error.errno not in _EXHAUSTED or len(self._connections) == 0:
+                    self._pause(error)
+                    return
+                if turn:
+                    return  # Linux lacks a descriptor even where nobody waits for it
+                self._connections.close_one()
+                continue
             connection = Connection(accepted)
             self._connections.add(connection, in_handshake=self._tls is not None)
             connection.task = self._loop.create_task(self._connected(connection))
