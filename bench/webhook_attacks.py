@@ -1,6 +1,5 @@
-"""What attacks on the port of `memqos webhook` cost it: peak memory, and reviews left unanswered."""
+"""What attacks on `memqos webhook` cost it: peak memory, and reviews left unanswered."""
 
-import os
 import re
 import resource
 import socket
@@ -9,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from http.client import HTTPException, HTTPSConnection
 from pathlib import Path
@@ -50,14 +50,11 @@ class _Server:
         identity = self_signed(folder, "webhook", "IP:127.0.0.1")
         policy = folder / "policy.yaml"
         policy.write_text(POLICY)
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "memqos", "webhook", "--listen", "127.0.0.1:0"]
-            + ["--policy", str(policy)]
-            + ["--tls-cert", str(identity.cert), "--tls-key", str(identity.key)],
-            stderr=subprocess.PIPE,
-            text=True,
-            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (files, files)),
-        )
+        command = [sys.executable, "-m", "memqos", "webhook", "--listen", "127.0.0.1:0"]
+        command += ["--policy", str(policy)]
+        command += ["--tls-cert", str(identity.cert), "--tls-key", str(identity.key)]
+        self._process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        resource.prlimit(self._process.pid, resource.RLIMIT_NOFILE, (files, files))
         assert self._process.stderr is not None
         found = re.search(r"127\.0\.0\.1:(\d+)", self._process.stderr.readline())
         assert found is not None
@@ -110,13 +107,23 @@ def _without_hello(server: _Server, connections: ExitStack) -> None:
         client.connect_ex(server.address)
 
 
+def _idle(server: _Server, connections: ExitStack) -> None:
+    for _ in range(600):
+        with suppress(OSError):
+            connections.enter_context(server.connect())
+
+
 def _slow_bodies(server: _Server, connections: ExitStack) -> None:
-    """All but the last bytes of a body, again and again."""
+    """All but the end of many bodies at once."""
     piece = b" " * (8 << 20)
-    for _ in range(200):
+
+    def send(_: int) -> None:
         with suppress(OSError):
             client = connections.enter_context(server.connect())
             client.sendall(HEAD.format(len(piece)).encode() + piece[:-100_000])
+
+    with ThreadPoolExecutor(200) as pool:
+        pool.map(send, range(200))
 
 
 def _large_review(server: _Server, _connections: ExitStack) -> None:
@@ -125,6 +132,15 @@ def _large_review(server: _Server, _connections: ExitStack) -> None:
     containers = b",".join([b"{}"] * 1_600_000)
     with suppress(OSError, HTTPException):
         server.ask(body.replace(b'"CONTAINERS"', containers), patience=60)
+
+
+def _largest_reviews(server: _Server, _connections: ExitStack) -> None:
+    """As large as any that is read, and all of it text that is decoded."""
+    labels = {f"key-{index}": "x" * 180 for index in range(95_000)}
+    metadata = {"name": "web", "labels": labels}
+    body = review({}, object={"metadata": metadata, "spec": {"containers": [container()]}})
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda _: server.ask(body, patience=60), range(12)))
 
 
 def _long_refusal(server: _Server, connections: ExitStack) -> None:
@@ -152,8 +168,10 @@ ATTACKS: dict[str, tuple[Callable[[_Server, ExitStack], None], int]] = {
     "none": (_nothing, FILES),
     "600 connections without a TLS hello": (_without_hello, FILES),
     "the same, with 64 file descriptors": (_without_hello, 64),
+    "600 idle connections after their handshake": (_idle, FILES),
     "200 bodies of 8 MiB that never end": (_slow_bodies, FILES),
     "a review of 4.8 MB with 1,600,000 containers": (_large_review, FILES),
+    "12 reviews of 19 MB with 95,000 labels, 4 at a time": (_largest_reviews, FILES),
     "100 refusals of 20,000 containers that nobody reads": (_long_refusal, FILES),
     "90,000 quantities and names never met again": (_distinct_texts, FILES),
 }

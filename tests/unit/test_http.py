@@ -307,37 +307,78 @@ def test_whoever_floods_the_server_has_their_own_connections_closed() -> None:
     serving(test)
 
 
-class TestBodiesThatNeverEnd:
-    """All but the last byte of each is sent."""
+def test_a_client_that_sends_request_after_request_takes_turns_with_others() -> None:
+    answers: list[None] = []
 
+    def count() -> Answer:
+        answers.append(None)
+        return Answer(200, PLAIN, b"")
+
+    async def test(listener: Listener) -> None:
+        _, writer = await connected(listener)
+        writer.write(b"GET /counted HTTP/1.1\r\n\r\n" * 200)
+        seen = 0
+        while seen < 200:
+            await asyncio.sleep(0)
+            assert len(answers) <= seen + 1
+            seen = len(answers)
+        writer.close()
+
+    serving(test, {"/counted": count})
+
+
+class TestLargeBodies:
     SIZE = 1 << 20
-    BOUNDS = Bounds(connections=100, body=SIZE, held=4 * SIZE)
+    BOUNDS = Bounds(connections=100, body=SIZE, bodies=4 * SIZE)
+    HEAD = b"POST /size HTTP/1.1\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % SIZE
+
+    async def whole(self, listener: Listener) -> bytes:
+        return body_of(await sent(listener, self.HEAD + bytes(self.SIZE)))
 
     @asynccontextmanager
     async def attack(self, listener: Listener, times: int) -> AsyncIterator[None]:
-        head = b"POST /size HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % self.SIZE
+        """All but the last byte of each is sent."""
         before = listener.closed["bytes"]
         attackers = []
         for _ in range(times):
             _, writer = await connected(listener, "127.0.0.2")
-            writer.write(head + bytes(self.SIZE - 1))
+            writer.write(self.HEAD + bytes(self.SIZE - 1))
             attackers.append(writer)
         await until(lambda: listener.closed["bytes"] >= before + times - 4)
         yield
         for writer in attackers:
             writer.transport.abort()
 
-    def test_are_dropped_while_whole_ones_are_answered(self) -> None:
+    def test_are_all_answered_however_many_come_at_once(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for name in ("BODY_SECONDS", "REQUEST_SECONDS", "ANSWER_SECONDS"):
+            monkeypatch.setattr(http, name, 60)
+
         async def test(listener: Listener) -> None:
-            body = b"x" * (self.SIZE // 2)
-            head = b"POST /size HTTP/1.1\r\nConnection: close\r\nContent-Length: %d\r\n\r\n"
-            async with self.attack(listener, 20):
-                answer = await sent(listener, head % len(body) + body)
-            assert body_of(answer) == b"%d" % len(body)
+            answers = await asyncio.gather(*[self.whole(listener) for _ in range(40)])
+            assert set(answers) == {b"%d" % self.SIZE}
+            assert not listener.closed
+            assert listener._bodies.free == self.BOUNDS.bodies
 
         serving(test, bounds=self.BOUNDS)
 
-    def test_leave_nothing_behind_until_the_garbage_collector_comes(self) -> None:
+    def test_that_never_end_are_dropped_while_whole_ones_are_answered(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(http, "BODY_SECONDS", 0.01)
+
+        async def test(listener: Listener) -> None:
+            async with self.attack(listener, 20):
+                assert await self.whole(listener) == b"%d" % self.SIZE
+
+        serving(test, bounds=self.BOUNDS)
+
+    def test_leave_nothing_behind_until_the_garbage_collector_comes(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(http, "BODY_SECONDS", 0.01)
+
         async def test(listener: Listener) -> None:
             tracemalloc.start()
             async with self.attack(listener, 40):
@@ -350,6 +391,38 @@ class TestBodiesThatNeverEnd:
         finally:
             tracemalloc.stop()
             gc.enable()
+
+    def test_wait_their_turn_behind_an_address_that_has_none(self) -> None:
+        async def test(listener: Listener) -> None:
+            async with self.attack(listener, 4):
+                await until(lambda: listener._bodies.free == 0)
+                _, waiting = await connected(listener, "127.0.0.2")
+                waiting.write(self.HEAD)
+                await until(lambda: len(listener._bodies._waiting) == 1)
+                honest = asyncio.ensure_future(self.whole(listener))
+                await until(lambda: len(listener._bodies._waiting) == 2)
+                (first, *_) = listener._bodies._reserved
+                listener._connections.remove(first)
+                assert await honest == b"%d" % self.SIZE
+                waiting.transport.abort()
+
+        serving(test, bounds=self.BOUNDS)
+
+    def test_that_wait_for_too_long_are_told_to_come_again(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async def test(listener: Listener) -> None:
+            async with self.attack(listener, 4):
+                await until(lambda: listener._bodies.free == 0)
+                reader, writer = await connected(listener)
+                writer.write(self.HEAD[:10])
+                await until(lambda: [*listener._connections][-1].has_spoken)
+                monkeypatch.setattr(http, "REQUEST_SECONDS", 0.01)
+                writer.write(self.HEAD[10:])
+                assert status(await reader.read()) == 503
+                writer.close()
+
+        serving(test, bounds=self.BOUNDS)
 
 
 class TestWithoutFileDescriptors:

@@ -26,7 +26,8 @@ from memqos.release import Release
 from memqos.serve.addresses import Address
 from memqos.serve.admission import Door
 from memqos.serve.certificates import Certificate
-from memqos.serve.http import REQUEST_SECONDS, Listener
+from memqos.serve.endpoints import PLAIN, Answer
+from memqos.serve.http import REQUEST_SECONDS, Listener, listen
 from memqos.serve.webhook import BODY, MUTATE, VALIDATE, Webhook
 
 pytestmark = with_openssl
@@ -178,6 +179,83 @@ def test_a_client_that_never_finishes_is_let_go_and_holds_nobody_up(
     serving(identity, test)
 
 
+class TestAnAnswerOverTLS:
+    """One of a size that is more than any buffer takes at once."""
+
+    SIZE = 4 << 20
+
+    def whole(self, identity: Identity, test: Callable[[Client], Awaitable[None]]) -> None:
+        async def run() -> None:
+            certificate = Certificate(str(identity.cert), str(identity.key))
+            listener = await listen(
+                {"/large": lambda: Answer(200, PLAIN, bytes(self.SIZE))},
+                "127.0.0.1",
+                0,
+                tls=lambda: certificate.context,
+            )
+            try:
+                async with asyncio.timeout(60):
+                    await test(Client(listener, identity))
+            finally:
+                await listener.close()
+
+        asyncio.run(run())
+
+    def test_is_whole_every_time_over_one_connection(self, identity: Identity) -> None:
+        def ask(client: Client) -> None:
+            connection = HTTPSConnection(*client.address, context=client.trust, timeout=30)
+            for _ in range(10):
+                connection.request("GET", "/large")
+                assert connection.getresponse().read() == bytes(self.SIZE)
+            connection.close()
+
+        async def test(client: Client) -> None:
+            await asyncio.to_thread(ask, client)
+
+        self.whole(identity, test)
+
+    def test_waits_for_a_client_that_reads_slowly(self, identity: Identity) -> None:
+        async def test(client: Client) -> None:
+            reader, writer = await client.connect()
+            writer.write(b"GET /large HTTP/1.1\r\nConnection: close\r\n\r\n")
+            await reader.readuntil(b"\r\n\r\n")
+            read = 0
+            while piece := await reader.read(100_000):
+                read += len(piece)
+                await asyncio.sleep(0)
+            assert read == self.SIZE
+            writer.close()
+
+        self.whole(identity, test)
+
+
+def test_clients_without_a_tls_hello_hold_nobody_up(identity: Identity) -> None:
+    async def test(client: Client, webhook: Webhook) -> None:
+        connections = [await asyncio.open_connection(*client.address) for _ in range(300)]
+        for _ in range(5):
+            assert (await asyncio.to_thread(client.verdict, VALIDATE, FINE))["allowed"]
+        assert webhook._closed["handshakes"] > 200
+        _, metrics = await asyncio.to_thread(client.ask, "/metrics", None)
+        assert b'memqos_webhook_connections_closed_total{limit="handshakes"} 2' in metrics
+        for _, writer in connections:
+            writer.close()
+
+    serving(identity, test)
+
+
+def test_the_largest_review_of_a_pod_that_etcd_stores_is_judged(identity: Identity) -> None:
+    """Go's JSON writes `<` as six bytes; the review of a resize holds the pod twice."""
+    spec = {"containers": [container()], "hostname": "HOSTNAME"}
+    body = review(spec, oldObject={"spec": spec})
+    body = body.replace(b"HOSTNAME", b"\\u003c" * (3 << 19))
+
+    def test(client: Client) -> None:
+        assert client.verdict(VALIDATE, body)["status"]["code"] == 403
+
+    assert 18 << 20 < len(body) <= BODY
+    asking(identity, test)
+
+
 def test_many_at_once_each_get_their_own_answer(identity: Identity) -> None:
     def test(client: Client) -> None:
         bodies = [BEST_EFFORT if index % 3 else FINE for index in range(120)]
@@ -209,9 +287,17 @@ class TestACertificate:
                 with pytest.raises(ssl.SSLCertVerificationError):
                     await asyncio.to_thread(old.ask, "/healthz", None)
                 _install(Identity(first.cert, second.key), used)
-                with pytest.raises(InputError, match="do not work together"):
+                for _ in range(2):
+                    with pytest.raises(InputError, match="do not work together"):
+                        certificate.refresh()
+                    assert (await asyncio.to_thread(new.ask, "/healthz", None))[0] == 200
+                used.key.unlink()
+                with pytest.raises(InputError, match="no such file"):
                     certificate.refresh()
                 assert (await asyncio.to_thread(new.ask, "/healthz", None))[0] == 200
+                _install(first, used)
+                assert certificate.refresh()
+                assert (await asyncio.to_thread(old.ask, "/healthz", None))[0] == 200
             finally:
                 await listener.close()
 

@@ -31,6 +31,8 @@ _WARNINGS: Final = 16
 """The API server cuts a warning of more than 256 characters, and drops what is over 4096 in all."""
 _MESSAGE_SIZE: Final = 4096
 """Characters of a refusal."""
+_PATCH_SIZE: Final = 64 << 10
+"""Bytes of a patch."""
 
 _VALUES: Final = 100_000
 _CONTAINERS: Final = 1_000
@@ -67,12 +69,13 @@ class Door(msgspec.Struct, frozen=True):
             if body.count(b",") > _VALUES:
                 raise InputError(f"it has more than {_VALUES:,} values")
             return judge(request)
-        except (MemqosError, msgspec.ValidationError) as error:
+        except (MemqosError, msgspec.ValidationError, RecursionError) as error:
             return self._unjudged(request, str(error))
         except Exception as error:  # whatever a pod may bring about: the policy has an answer to it
-            why = f"{type(error).__name__}: {error}"
-            _log.error("a pod of namespace %s cannot be judged: %s", _namespace(request), why)
-            return self._unjudged(request, why)
+            kind = type(error).__name__
+            namespace = brief(_namespace(request))
+            _log.error("cannot judge a pod of %s: %s: %s", namespace, kind, brief(str(error)))
+            return self._unjudged(request, f"{kind}: {error}")
 
     def _unjudged(self, request: Request, why: str) -> Response:
         what = f"memqos cannot judge this pod: {why}"
@@ -93,7 +96,10 @@ class Door(msgspec.Struct, frozen=True):
         operations = pod_level_patch(_stanza(request.object), wanted) if wanted is not None else []
         if not operations:
             return Response(request.uid, True)
-        return Response(request.uid, True, patch=encoded(operations), patch_type="JSONPatch")
+        patch = encoded(operations)
+        if len(patch) > _PATCH_SIZE:
+            raise InputError(f"its patch has {len(patch):,} bytes, more than {_PATCH_SIZE:,}")
+        return Response(request.uid, True, patch=patch, patch_type="JSONPatch")
 
     def _judged(self, request: Request) -> Response:
         pod = _pod(request.object)
@@ -134,18 +140,18 @@ def _namespace(request: Request) -> str:
 def _refused(
     request: Request, code: int, reason: str, message: str, warnings: tuple[str, ...] = ()
 ) -> Response:
-    return Response(request.uid, False, Status(code, reason, _brief(message, _MESSAGE_SIZE)), warnings)
+    return Response(
+        request.uid, False, Status(code, reason, _brief(message, _MESSAGE_SIZE)), warnings
+    )
 
 
 def _listed(texts: list[str]) -> str:
     """As many as a refusal has room for, and how many there are beside them."""
-    shown = 0
     size = len("; and 1000000 more")
-    for text in texts:
+    for shown, text in enumerate(texts):
         size += len(text) + len("; ")
         if shown and size > _MESSAGE_SIZE:
             return "; ".join(texts[:shown]) + f"; and {len(texts) - shown} more"
-        shown += 1
     return "; ".join(texts)
 
 

@@ -25,8 +25,8 @@ class Bounds(NamedTuple):
     """So many besides, before it."""
     body: int = 0
     """Bytes of a request's body; with none nothing but GET and HEAD is answered."""
-    held: int = 16 << 20
-    """Bytes of bodies and answers on their way, over all connections."""
+    bodies: int = 0
+    """Bytes of large bodies over all connections; never less than one body has."""
 
 
 class Connection:
@@ -38,8 +38,6 @@ class Connection:
         self._loop = asyncio.get_running_loop()
         self._received = bytearray()
         self.peer = _peer(accepted)
-        self.held = 0
-        """Bytes of its body or answer that are in memory."""
         self.has_spoken = False
         """Whether anything has come from it."""
         self.task: asyncio.Task[None] | None = None
@@ -66,13 +64,13 @@ class Connection:
         del self._received[: found + len(end)]
         return text
 
-    async def receive_exactly(self, size: int, hold: Callable[[int], None]) -> bytearray:
-        """So many bytes; `hold` is told how many there are, whenever more have come."""
+    async def receive_exactly(self, size: int) -> bytearray:
+        """So many bytes."""
         taken = self._received[:size]
         del self._received[:size]
         while len(taken) < size:
             taken += await self._receive(min(CHUNK, size - len(taken)))
-            hold(len(taken))
+            await asyncio.sleep(0)  # others have a turn, however fast this one sends
         return taken
 
     async def send(self, message: bytes) -> None:
@@ -149,8 +147,8 @@ class Connection:
 class Connections:
     """Those that are open, within bounds.
 
-    Of too many, one is closed: one that has sent nothing yet, if there is such a one; of the address
-    that has the most of them; the one that has waited the longest. So whoever floods the server has
+    Of too many, one is closed: one that has sent nothing yet, if there is one; of the address that
+    has the most of them; the one that has waited the longest. So whoever floods the server has
     their own connections closed.
     """
 
@@ -158,7 +156,6 @@ class Connections:
         self._bounds = bounds
         self._handshakes: dict[Connection, None] = {}
         self._established: dict[Connection, None] = {}
-        self._held = 0
         self.closed: Counter[str] = Counter()
         """How many were closed, by what there was too much of."""
 
@@ -188,44 +185,24 @@ class Connections:
             del self._established[connection]
             self._established[connection] = None
 
-    def hold(self, connection: Connection, size: int) -> None:
-        """So many bytes are held for it now.
-
-        Where that is too much, whoever holds the most loses their largest connection; an answer
-        that is too large by itself is still sent.
-        """
-        self._held += size - connection.held
-        connection.held = size
-        while self._held > self._bounds.held:
-            holders = [each for each in self if each.held]
-            if holders == [connection]:
-                return
-            bytes_held: Counter[str] = Counter()
-            for each in holders:
-                bytes_held[each.peer] += each.held
-            peer = max(bytes_held, key=bytes_held.__getitem__)
-            of_peer = [each for each in holders if each.peer == peer]
-            self._close(max(of_peer, key=lambda each: each.held), "bytes")
-
     def close_one(self) -> None:
         """Free a file descriptor."""
-        self._close(_next_to_go(self._handshakes or self._established), "descriptors")
+        self.drop(_next_to_go(self._handshakes or self._established), "descriptors")
+
+    def drop(self, connection: Connection, what: str) -> None:
+        """Close one of which there is too much of something."""
+        self.closed[what] += 1
+        self.remove(connection)
 
     def remove(self, connection: Connection) -> None:
         """Close one; the task that serves it ends."""
         self._handshakes.pop(connection, None)
         self._established.pop(connection, None)
-        self._held -= connection.held
-        connection.held = 0
         connection.close()
 
     def _make_room(self, crowd: dict[Connection, None], most: int, what: str) -> None:
         if len(crowd) >= most:
-            self._close(_next_to_go(crowd), what)
-
-    def _close(self, connection: Connection, what: str) -> None:
-        self.closed[what] += 1
-        self.remove(connection)
+            self.drop(_next_to_go(crowd), what)
 
 
 def _next_to_go(crowd: Iterable[Connection]) -> Connection:

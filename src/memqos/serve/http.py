@@ -8,11 +8,11 @@ import socket
 import stat
 from collections import Counter
 from collections.abc import Callable
-from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
 from memqos.errors import InputError, Unreachable
+from memqos.serve.bodies import Bodies
 from memqos.serve.connections import Bounds, Connection, Connections
 from memqos.serve.endpoints import PLAIN, Answer, Posts, Routes
 from memqos.serve.requests import (
@@ -32,6 +32,9 @@ REQUEST_SECONDS: Final = 10.0
 """How long a client may take to ask."""
 ANSWER_SECONDS: Final = 10.0
 """How long a client may take to read."""
+BODY_SECONDS: Final = 1.0
+"""How long a large body may take while others wait to be read. An API server sends one in much
+less, and waits five seconds for its answer."""
 IDLE_SECONDS: Final = 120.0
 """How long a connection is kept between two requests: Prometheus asks once or twice a minute."""
 LINGER_READS: Final = 16
@@ -73,6 +76,7 @@ class Listener:
         self._bounds = bounds
         self._tls = tls
         self._connections = Connections(bounds)
+        self._bodies = Bodies(max(bounds.bodies, bounds.body), BODY_SECONDS, self._connections)
         self._loop = asyncio.get_running_loop()
         self._resume: asyncio.TimerHandle | None = None
         self._inode = _inode(bound.getsockname()) if bound.family == socket.AF_UNIX else 0
@@ -151,21 +155,35 @@ class Listener:
 
     async def _serve(self, connection: Connection) -> None:
         patience = REQUEST_SECONDS
-        hold = partial(self._connections.hold, connection)
         while True:
             try:
                 request = await _read_head(connection, patience, self._bounds.body)
-                message = self._answer(request, await _read_body(connection, request, hold))
+                message = await self._respond(connection, request)
             except Refused as error:
                 await _send(connection, refusal(error))
                 return
             self._connections.renew(connection)
-            hold(len(message))
             await _send(connection, message)
-            hold(0)
             if not request.keeps:
                 return
             patience = IDLE_SECONDS
+            await asyncio.sleep(0)  # others have a turn, even where the next request is here
+
+    async def _respond(self, connection: Connection, request: Request) -> bytes:
+        """The answer to a request, whose body is not kept any longer."""
+        if not request.length:
+            return self._answer(request, bytearray())
+        try:
+            async with asyncio.timeout(REQUEST_SECONDS):
+                await self._bodies.reserve(connection, request.length)
+        except TimeoutError:
+            raise Refused(
+                HTTPStatus.SERVICE_UNAVAILABLE, "too many large requests at once: try again"
+            ) from None
+        try:
+            return self._answer(request, await _read_body(connection, request))
+        finally:
+            self._bodies.release(connection)
 
     def _answer(self, request: Request, body: bytearray) -> bytes:
         try:
@@ -217,19 +235,15 @@ async def _read_head(connection: Connection, patience: float, body_limit: int) -
     async with asyncio.timeout(patience):
         head = await connection.receive_until(b"\r\n\r\n", HEAD_LIMIT)
     if head is None:
-        raise Refused(
-            HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "the request's head is too large"
-        )
+        raise Refused(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "the request's head is too large")
     return request_of(head, body_limit)
 
 
-async def _read_body(
-    connection: Connection, request: Request, hold: Callable[[int], None]
-) -> bytearray:
-    if request.waits and request.length:
+async def _read_body(connection: Connection, request: Request) -> bytearray:
+    if request.waits:
         await _send(connection, _CONTINUE)
     async with asyncio.timeout(REQUEST_SECONDS):
-        return await connection.receive_exactly(request.length, hold)
+        return await connection.receive_exactly(request.length)
 
 
 async def _send(connection: Connection, message: bytes) -> None:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final
 from memqos.api.review import Response, answered
 from memqos.errors import InputError
 from memqos.serve.admission import Door
+from memqos.serve.connections import Bounds
 from memqos.serve.endpoints import JSON, PLAIN, Answer, watched
 from memqos.serve.exposition import Family, Histogram, Sample, histograms, labels
-from memqos.serve.connections import Bounds
 from memqos.serve.http import Listener, listen
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ etcd stores objects of 1.5 MiB, of which Go's JSON makes up to six times as much
 `\\u003c`), and the review of a resize holds two of them. Were one refused for its size, a pod could
 be written so that `failurePolicy: Ignore` lets it in.
 """
-_BOUNDS: Final = Bounds(connections=128, handshakes=64, body=BODY, held=24 << 20)
+_BOUNDS: Final = Bounds(connections=128, handshakes=64, body=BODY, bodies=24 << 20)
 _SECONDS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25)
 
 
@@ -86,7 +86,7 @@ class Webhook:
             "memqos_webhook_connections_closed_total",
             "counter",
             "Connections closed because there were too many handshakes, connections, bytes of "
-            "requests and answers, or file descriptors in use.",
+            "slow requests, or file descriptors in use.",
             [Sample(labels(limit=limit), count) for limit, count in sorted(self._closed.items())],
         )
 
