@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tests.fakes.reviews import UID, container, review
 
 from memqos.api.patch import pointer
+from memqos.api.pod import Pod
 from memqos.api.review import Response, answered
 from memqos.cluster.limitrange import LimitRange, Range, range_of
 from memqos.errors import InputError
@@ -208,15 +209,18 @@ class TestAPodThatMakesARuleFail:
     def test_is_answered_as_that_rule_says_and_the_others_are_judged(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        def fail(*_: Any) -> Iterator[str]:
+        def fail(_rule: Any, pod: Pod, *_: Any) -> Iterator[str]:
+            *others, _last = pod.spec.containers or ()
+            yield from [f"no {each.name}" for each in others]
             raise ZeroDivisionError("nobody thought of it")
 
         judges: dict[type[Rule], Any] = {**policies._JUDGES, Required: fail}
         monkeypatch.setattr(policies, "_JUDGES", judges)
 
-        def response(policy: Policy, *rules: AnyRule) -> dict[str, Any]:
+        def response(policy: Policy, *rules: AnyRule, containers: int = 1) -> dict[str, Any]:
             judged = msgspec.structs.replace(policy, rules=rules)
-            return answer(door(judged).validate(review({"containers": [container()]})))
+            named = [{**container(), "name": f"c{index}"} for index in range(containers)]
+            return answer(door(judged).validate(review({"containers": named})))
 
         failing = Required(id="sized")
         why = "sized: the rule cannot be judged: ZeroDivisionError: nobody thought of it"
@@ -225,6 +229,7 @@ class TestAPodThatMakesARuleFail:
         both = response(OPEN, failing, self.NO_BEST_EFFORT)
         assert both["status"]["message"] == "no-be: the pod is BestEffort"
         assert both["warnings"] == [why]
+        assert response(OPEN, failing, containers=2)["status"]["message"] == "sized: no c0"
         closed = msgspec.structs.replace(failing, on_error="refuse")
         assert not response(OPEN, closed)["allowed"]
         opened = msgspec.structs.replace(failing, on_error="allow")

@@ -20,6 +20,7 @@ from tests.fakes.asking import with_openssl
 from tests.fakes.kubelet import Identity, self_signed
 from tests.fakes.reviews import UID, container, review
 
+from memqos.cli import webhook as command
 from memqos.errors import InputError
 from memqos.findings.policy import API_VERSION, KIND, ForbidClass, Policy
 from memqos.release import Release
@@ -315,6 +316,51 @@ class TestACertificate:
         junk = tmp_path / "junk.pem"
         junk.write_text("junk")
         assert "do not work together" in told(identity.cert, junk)
+
+
+class TestAReload:
+    def test_of_a_policy_that_fails_is_tried_again(self, tmp_path: Path) -> None:
+        policy = tmp_path / "policy.yaml"
+        head = f"apiVersion: {API_VERSION}\nkind: {KIND}\n"
+        policy.write_text(f"{head}mode: warn\n")
+        files = command._Files(str(policy), None, Release.of("1.36"))
+        assert files.door().policy.mode == "warn"
+        assert not files.changed()
+        policy.write_text(f"{head}mode: none\n")
+        for _ in range(2):
+            assert files.changed()
+            with pytest.raises(InputError, match="mode"):
+                files.door()
+        policy.write_text(f"{head}mode: refuse\n")
+        assert files.changed()
+        assert files.door().policy.mode == "refuse"
+
+    def test_that_fails_in_the_same_way_is_reported_once(
+        self, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        results: list[bool | Exception] = [
+            InputError("it is wrong"),
+            InputError("it is wrong"),
+            OSError(24, "Too many open files"),
+            True,
+            InputError("it is wrong"),
+        ]
+
+        def refresh() -> bool:
+            result = results.pop(0)
+            if isinstance(result, Exception):
+                raise result
+            return result
+
+        complaints: dict[str, str] = {}
+        while results:
+            command._refresh("the policy", refresh, complaints)
+        assert [line.partition(": ")[2] for line in capsys.readouterr().err.splitlines()] == [
+            "it is wrong",
+            "[Errno 24] Too many open files",
+            "",
+            "it is wrong",
+        ]
 
 
 def _install(what: Identity, to: Identity) -> None:

@@ -123,22 +123,25 @@ def breaches(
     Where `before` is given, what was just as wrong with that pod is not held against this one. A
     rule that fails is broken or not as its `on_error` says, and the others are judged all the same.
     """
-    found = []
+    found: list[Breach] = []
     for rule in policy.rules:
-        mode = rule.mode or policy.mode
+        broken: list[str] = []
+        failure = None
         try:
             if rule.only.picks(pod, namespace):
                 judge = _JUDGES[type(rule)]
-                old = [] if before is None else list(judge(rule, *before, release))
-                found += [
-                    Breach(rule.id, mode, what, rule.hint)
-                    for what in judge(rule, pod, shape, release)
-                    if what not in old
-                ]
+                broken += judge(rule, pod, shape, release)
+                if before is not None:
+                    old = set(judge(rule, *before, release))
+                    broken = [what for what in broken if what not in old]
         except Exception as error:  # whatever a pod may bring about
             closed = (rule.on_error or policy.on_error) == "refuse"
             what = f"the rule cannot be judged: {type(error).__name__}: {error}"
-            found.append(Breach(rule.id, "refuse" if closed else "warn", what))
+            failure = Breach(rule.id, "refuse" if closed else "warn", what)
+        # What was found before a rule failed counts: one container must not hide another.
+        found += [Breach(rule.id, rule.mode or policy.mode, what, rule.hint) for what in broken]
+        if failure is not None:
+            found.append(failure)
     return found
 
 
