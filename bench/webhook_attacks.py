@@ -101,10 +101,18 @@ def _nothing(_server: _Server, _connections: ExitStack) -> None:
 
 
 def _without_hello(server: _Server, connections: ExitStack) -> None:
-    for _ in range(600):
+    for _ in range(2000):
         client = connections.enter_context(socket.socket())
         client.setblocking(False)  # a server that is full would have it wait
         client.connect_ex(server.address)
+
+
+def _stalled_hello(server: _Server, connections: ExitStack) -> None:
+    """The first bytes of a handshake, after which a server has memory for all of it."""
+    for _ in range(2000):
+        client = connections.enter_context(socket.create_connection(server.address))
+        with suppress(OSError):
+            client.sendall(b"\x16\x03\x01\x02\x00\x01")
 
 
 def _idle(server: _Server, connections: ExitStack) -> None:
@@ -166,8 +174,9 @@ def _distinct_texts(server: _Server, _connections: ExitStack) -> None:
 FILES = 4096
 ATTACKS: dict[str, tuple[Callable[[_Server, ExitStack], None], int]] = {
     "none": (_nothing, FILES),
-    "600 connections without a TLS hello": (_without_hello, FILES),
+    "2,000 connections without a TLS hello": (_without_hello, FILES),
     "the same, with 64 file descriptors": (_without_hello, 64),
+    "2,000 connections that stall in their handshake": (_stalled_hello, FILES),
     "600 idle connections after their handshake": (_idle, FILES),
     "200 bodies of 8 MiB that never end": (_slow_bodies, FILES),
     "a review of 4.8 MB with 1,600,000 containers": (_large_review, FILES),

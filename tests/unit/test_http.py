@@ -273,16 +273,18 @@ def test_many_idle_clients_keep_nobody_out() -> None:
     serving(test)
 
 
-def test_a_client_that_asks_is_kept_where_silent_ones_have_to_go() -> None:
+def test_a_client_that_asks_is_kept_where_idle_ones_have_to_go() -> None:
     async def test(listener: Listener) -> None:
         reader, writer = await connected(listener)
+        writer.write(b"GET /healthz HTTP/1.1\r\n\r\n")
+        assert await reader.readuntil(b"ok\n")
         writer.write(b"GET /healthz HT")
-        await until(lambda: any(each.has_spoken for each in listener._connections))
-        silent = [await connected(listener) for _ in range(3 * BOUNDS.connections)]
+        await until(lambda: not all(each.is_idle for each in listener._connections))
+        idle = [await connected(listener) for _ in range(3 * BOUNDS.connections)]
         await until(lambda: listener.closed["connections"] > 2 * BOUNDS.connections)
         writer.write(b"TP/1.0\r\n\r\n")
         assert status(await reader.read()) == 200
-        for _, each in (*silent, (reader, writer)):
+        for _, each in (*idle, (reader, writer)):
             each.close()
 
     serving(test)
@@ -416,7 +418,7 @@ class TestLargeBodies:
                 await until(lambda: listener._bodies.free == 0)
                 reader, writer = await connected(listener)
                 writer.write(self.HEAD[:10])
-                await until(lambda: [*listener._connections][-1].has_spoken)
+                await until(lambda: not [*listener._connections][-1].is_idle)
                 monkeypatch.setattr(http, "REQUEST_SECONDS", 0.01)
                 writer.write(self.HEAD[10:])
                 assert status(await reader.read()) == 503
@@ -426,9 +428,9 @@ class TestLargeBodies:
 
 
 class TestWithoutFileDescriptors:
-    def test_a_silent_client_makes_room_for_one_that_asks(self) -> None:
+    def test_an_idle_client_makes_room_for_one_that_asks(self) -> None:
         async def test(listener: Listener) -> None:
-            silent = [await connected(listener) for _ in range(3)]
+            idle = [await connected(listener) for _ in range(3)]
             await until(lambda: len(listener._connections) == 3)
             with socket.socket() as asking, no_more_descriptors():
                 asking.connect(address_of(listener.address))
@@ -437,7 +439,7 @@ class TestWithoutFileDescriptors:
                 loop = asyncio.get_running_loop()
                 assert status(await loop.sock_recv(asking, 1000)) == 200
             assert listener.closed["descriptors"] == 1
-            for _, writer in silent:
+            for _, writer in idle:
                 writer.close()
 
         serving(test)

@@ -29,7 +29,7 @@ from memqos.serve.admission import Door
 from memqos.serve.certificates import Certificate
 from memqos.serve.endpoints import PLAIN, Answer
 from memqos.serve.http import REQUEST_SECONDS, Listener, listen
-from memqos.serve.webhook import BODY, MUTATE, VALIDATE, Webhook
+from memqos.serve.webhook import BODY, BOUNDS, MUTATE, VALIDATE, Webhook
 
 pytestmark = with_openssl
 BEST_EFFORT = review({"containers": [container()]})
@@ -232,12 +232,12 @@ class TestAnAnswerOverTLS:
 
 def test_clients_without_a_tls_hello_hold_nobody_up(identity: Identity) -> None:
     async def test(client: Client, webhook: Webhook) -> None:
-        connections = [await asyncio.open_connection(*client.address) for _ in range(300)]
+        connections = [await asyncio.open_connection(*client.address) for _ in range(600)]
         for _ in range(5):
             assert (await asyncio.to_thread(client.verdict, VALIDATE, FINE))["allowed"]
-        assert webhook._closed["handshakes"] > 200
+        assert webhook._closed["handshakes"] >= 600 - BOUNDS.handshakes
         _, metrics = await asyncio.to_thread(client.ask, "/metrics", None)
-        assert b'memqos_webhook_connections_closed_total{limit="handshakes"} 2' in metrics
+        assert b'memqos_webhook_connections_closed_total{limit="handshakes"}' in metrics
         for _, writer in connections:
             writer.close()
 

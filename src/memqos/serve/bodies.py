@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 
 from memqos.serve.connections import Connection, Connections
 
-SMALL: Final = 64 << 10
-"""Bytes of a body that waits for nothing: as many as the kernel holds of it anyway."""
+SMALL: Final = 32 << 10
+"""Bytes of a body that waits for nothing: most reviews are a few KiB."""
 
 
 class _Reservation(NamedTuple):

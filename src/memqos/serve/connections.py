@@ -38,19 +38,20 @@ class Connection:
         self._loop = asyncio.get_running_loop()
         self._received = bytearray()
         self.peer = _peer(accepted)
-        self.has_spoken = False
-        """Whether anything has come from it."""
+        self.is_idle = True
+        """Whether nothing has come from it since it connected, or was last answered."""
         self.task: asyncio.Task[None] | None = None
 
     async def start_tls(self, context: Callable[[], ssl.SSLContext]) -> None:
         """Do the server's part of a handshake, once the client has begun."""
         await self._retry(self._socket.recv, 1, socket.MSG_PEEK)
-        self.has_spoken = True
+        self.is_idle = False
         wrapped = context().wrap_socket(
             self._socket, server_side=True, do_handshake_on_connect=False
         )
         self._socket = wrapped
         await self._retry(wrapped.do_handshake)
+        self.is_idle = True
 
     async def receive_until(self, end: bytes, limit: int) -> bytes | None:
         """All up to an end that comes within so many bytes; None if it does not."""
@@ -79,6 +80,7 @@ class Connection:
         while view:
             # A TLS write that would block has to be tried again with the same bytes.
             view = view[await self._retry(self._socket.send, view[:CHUNK], writes=True) :]
+        self.is_idle = not self._received
 
     async def finish(self, reads: int, patience: float) -> None:
         """Say that no more comes, and take some of what still does.
@@ -113,7 +115,7 @@ class Connection:
         data: bytes = await self._retry(self._socket.recv, most)
         if not data:
             raise EOFError
-        self.has_spoken = True
+        self.is_idle = False
         return data
 
     async def _retry(self, call: Callable[..., Any], *arguments: Any, writes: bool = False) -> Any:
@@ -147,9 +149,10 @@ class Connection:
 class Connections:
     """Those that are open, within bounds.
 
-    Of too many, one is closed: one that has sent nothing yet, if there is one; of the address that
-    has the most of them; the one that has waited the longest. So whoever floods the server has
-    their own connections closed.
+    Of too many, one is closed: one of the address that has more than half of them, if there is one;
+    an idle one rather than one that asks; of the address that has the most of those; the one that
+    has waited the longest. So whoever floods the server has their own connections closed, and a
+    request that is on its way is the last to go.
     """
 
     def __init__(self, bounds: Bounds) -> None:
@@ -206,10 +209,18 @@ class Connections:
 
 
 def _next_to_go(crowd: Iterable[Connection]) -> Connection:
-    crowd = [each for each in crowd if not each.has_spoken] or list(crowd)
-    counts = Counter(each.peer for each in crowd)
+    crowd = list(crowd)
+    of_one = _of_one_peer(crowd)
+    if 2 * len(of_one) > len(crowd):
+        crowd = of_one
+    return _of_one_peer([each for each in crowd if each.is_idle] or crowd)[0]
+
+
+def _of_one_peer(crowd: list[Connection]) -> list[Connection]:
+    """Those of the address that has the most."""
+    counts = Counter([each.peer for each in crowd])
     peer = max(counts, key=counts.__getitem__)
-    return next(each for each in crowd if each.peer == peer)
+    return [each for each in crowd if each.peer == peer]
 
 
 def _peer(accepted: socket.socket) -> str:

@@ -44,7 +44,7 @@ BACKLOG: Final = 128
 """Connections that the kernel keeps until they are accepted."""
 ACCEPTS: Final = 8
 """Connections accepted at a time: what they send is looked at before more are, so that one that has
-sent something does not make room for those that have not."""
+begun to ask does not have to go for those that have not."""
 SOCKET_BUFFER: Final = 64 << 10
 """Bytes that the kernel takes from a client, or for one, on its own: they count as memory of a
 container. Left alone, it takes up to 32 MiB of each."""

@@ -26,7 +26,8 @@ etcd stores objects of 1.5 MiB, of which Go's JSON makes up to six times as much
 `\\u003c`), and the review of a resize holds two of them. Were one refused for its size, a pod could
 be written so that `failurePolicy: Ignore` lets it in.
 """
-_BOUNDS: Final = Bounds(connections=128, handshakes=64, body=BODY, bodies=24 << 20)
+BOUNDS: Final = Bounds(connections=256, handshakes=512, body=BODY, bodies=24 << 20)
+"""An API server has 200 requests that change something under way, each with a connection."""
 _SECONDS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25)
 
 
@@ -49,7 +50,7 @@ class Webhook:
                 MUTATE: lambda body: self._answer(MUTATE, body, self.door.mutate),
                 VALIDATE: lambda body: self._answer(VALIDATE, body, self.door.validate),
             },
-            bounds=_BOUNDS,
+            bounds=BOUNDS,
             tls=lambda: certificate.context,
         )
         self._closed = listener.closed
