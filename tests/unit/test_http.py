@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from memqos.errors import InputError, Unreachable
-from memqos.serve import http
+from memqos.serve import connections, http
 from memqos.serve.addresses import address_of
 from memqos.serve.connections import Bounds
 from memqos.serve.endpoints import JSON, PLAIN, Answer, Routes, stated, watched
@@ -273,6 +273,13 @@ def test_many_idle_clients_keep_nobody_out() -> None:
     serving(test)
 
 
+@pytest.fixture
+def no_grace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection may be closed from its first moment on."""
+    monkeypatch.setattr(connections, "GRACE_SECONDS", 0)
+
+
+@pytest.mark.usefixtures("no_grace")
 def test_a_client_that_asks_is_kept_where_idle_ones_have_to_go() -> None:
     async def test(listener: Listener) -> None:
         reader, writer = await connected(listener)
@@ -290,6 +297,7 @@ def test_a_client_that_asks_is_kept_where_idle_ones_have_to_go() -> None:
     serving(test)
 
 
+@pytest.mark.usefixtures("no_grace")
 def test_whoever_floods_the_server_has_their_own_connections_closed() -> None:
     async def test(listener: Listener) -> None:
         reader, writer = await connected(listener)
@@ -461,6 +469,17 @@ class TestWithoutFileDescriptors:
         with caplog.at_level(logging.ERROR):
             serving(test)
         assert "Too many open files" in caplog.records[0].getMessage()
+
+
+def test_those_who_come_all_at_once_are_served_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "GRACE_SECONDS", 60)
+
+    async def test(listener: Listener) -> None:
+        answers = await asyncio.gather(*[asked(listener, "/healthz") for _ in range(100)])
+        assert {status(answer) for answer in answers} == {200}
+        assert not listener.closed
+
+    serving(test, bounds=Bounds(connections=4))
 
 
 def test_many_ask_at_once() -> None:

@@ -14,6 +14,9 @@ from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 CHUNK: Final = 64 << 10
+GRACE_SECONDS: Final = 0.25
+"""How long a connection is left alone. Where the one that would have to go is that new, no more are
+accepted: the kernel keeps who comes until then, so a burst of clients is served in turn."""
 
 
 class Bounds(NamedTuple):
@@ -40,6 +43,8 @@ class Connection:
         self.peer = _peer(accepted)
         self.is_idle = True
         """Whether nothing has come from it since it connected, or was last answered."""
+        self.since = self._loop.time()
+        """When it connected, finished its handshake, or last asked."""
         self.task: asyncio.Task[None] | None = None
 
     async def start_tls(self, context: Callable[[], ssl.SSLContext]) -> None:
@@ -157,6 +162,7 @@ class Connections:
 
     def __init__(self, bounds: Bounds) -> None:
         self._bounds = bounds
+        self._loop = asyncio.get_running_loop()
         self._handshakes: dict[Connection, None] = {}
         self._established: dict[Connection, None] = {}
         self.closed: Counter[str] = Counter()
@@ -168,29 +174,36 @@ class Connections:
     def __iter__(self) -> Iterator[Connection]:
         yield from (*self._handshakes, *self._established)
 
+    def make_room(self, *, in_handshake: bool) -> bool:
+        """Make sure that another may be added; False where none can go yet."""
+        if in_handshake:
+            crowd, most, what = self._handshakes, self._bounds.handshakes, "handshakes"
+        else:
+            crowd, most, what = self._established, self._bounds.connections, "connections"
+        return len(crowd) < most or self._close_one(crowd, what)
+
+    def free_descriptor(self) -> bool:
+        """Close one for its file descriptor; False where none can go yet."""
+        return self._close_one(self._handshakes or self._established, "descriptors")
+
     def add(self, connection: Connection, *, in_handshake: bool) -> None:
         """Take in a new one."""
-        if not in_handshake:
-            self.establish(connection)
-            return
-        self._make_room(self._handshakes, self._bounds.handshakes, "handshakes")
-        self._handshakes[connection] = None
+        (self._handshakes if in_handshake else self._established)[connection] = None
 
     def establish(self, connection: Connection) -> None:
         """Its handshake is over."""
         self._handshakes.pop(connection, None)
-        self._make_room(self._established, self._bounds.connections, "connections")
+        if len(self._established) >= self._bounds.connections:
+            self.drop(_next_to_go(list(self._established)), "connections")
+        connection.since = self._loop.time()
         self._established[connection] = None
 
     def renew(self, connection: Connection) -> None:
         """It has sent a request: whoever asks has waited the least."""
         if connection in self._established:
             del self._established[connection]
+            connection.since = self._loop.time()
             self._established[connection] = None
-
-    def close_one(self) -> None:
-        """Free a file descriptor."""
-        self.drop(_next_to_go(self._handshakes or self._established), "descriptors")
 
     def drop(self, connection: Connection, what: str) -> None:
         """Close one of which there is too much of something."""
@@ -203,13 +216,15 @@ class Connections:
         self._established.pop(connection, None)
         connection.close()
 
-    def _make_room(self, crowd: dict[Connection, None], most: int, what: str) -> None:
-        if len(crowd) >= most:
-            self.drop(_next_to_go(crowd), what)
+    def _close_one(self, crowd: Iterable[Connection], what: str) -> bool:
+        connection = _next_to_go(list(crowd))
+        is_due = self._loop.time() >= connection.since + GRACE_SECONDS
+        if is_due:
+            self.drop(connection, what)
+        return is_due
 
 
-def _next_to_go(crowd: Iterable[Connection]) -> Connection:
-    crowd = list(crowd)
+def _next_to_go(crowd: list[Connection]) -> Connection:
     of_one = _of_one_peer(crowd)
     if 2 * len(of_one) > len(crowd):
         crowd = of_one

@@ -42,14 +42,13 @@ LINGER_SECONDS: Final = 1.0
 """How much of a refused request is still taken, and how long is waited for each piece of it."""
 BACKLOG: Final = 128
 """Connections that the kernel keeps until they are accepted."""
-ACCEPTS: Final = 8
-"""Connections accepted at a time: what they send is looked at before more are, so that one that has
-begun to ask does not have to go for those that have not."""
 SOCKET_BUFFER: Final = 64 << 10
 """Bytes that the kernel takes from a client, or for one, on its own: they count as memory of a
 container. Left alone, it takes up to 32 MiB of each."""
+ROOM_SECONDS: Final = 0.05
+"""How long nothing is accepted where no connection can be closed yet to make room for another."""
 RETRY_SECONDS: Final = 1.0
-"""How long nothing is accepted where no connection can be closed to make room for another."""
+"""How long nothing is accepted where that fails, whatever is closed."""
 
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 _EXHAUSTED: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
@@ -113,31 +112,31 @@ class Listener:
             os.unlink(path)
 
     def _accept(self) -> None:
-        for turn in range(ACCEPTS):
-            try:
-                accepted, _ = self._bound.accept()
-            except BlockingIOError:
-                return
-            except ConnectionAbortedError:
-                continue
-            except OSError as error:
-                if error.errno not in _EXHAUSTED or len(self._connections) == 0:
-                    self._pause(error)
-                    return
-                if turn:
-                    return  # Linux lacks a descriptor even where nobody waits for it
-                self._connections.close_one()
-                continue
-            connection = Connection(accepted)
-            self._connections.add(connection, in_handshake=self._tls is not None)
-            connection.task = self._loop.create_task(self._connected(connection))
+        """Take one: called as long as there are some, with those that are served in between."""
+        in_handshake = self._tls is not None
+        if not self._connections.make_room(in_handshake=in_handshake):
+            self._pause(ROOM_SECONDS)
+            return
+        try:
+            accepted, _ = self._bound.accept()
+        except (BlockingIOError, ConnectionAbortedError):
+            return
+        except OSError as error:
+            if error.errno not in _EXHAUSTED or len(self._connections) == 0:
+                _log.error("no connection is accepted for a moment: %s", error)
+                self._pause(RETRY_SECONDS)
+            elif not self._connections.free_descriptor():
+                self._pause(ROOM_SECONDS)
+            return
+        connection = Connection(accepted)
+        self._connections.add(connection, in_handshake=in_handshake)
+        connection.task = self._loop.create_task(self._connected(connection))
 
-    def _pause(self, error: OSError) -> None:
+    def _pause(self, seconds: float) -> None:
         # The kernel would go on to say that there is somebody to accept.
-        _log.error("no connection is accepted for a moment: %s", error)
         self._loop.remove_reader(self._bound.fileno())
         self._resume = self._loop.call_later(
-            RETRY_SECONDS, self._loop.add_reader, self._bound.fileno(), self._accept
+            seconds, self._loop.add_reader, self._bound.fileno(), self._accept
         )
 
     async def _connected(self, connection: Connection) -> None:
