@@ -16,6 +16,7 @@ BENCHES = (
     "numa",
     "scrape",
     "webhook",
+    "webhook_attacks",
     "crash",
     "agent",
     "recorder",

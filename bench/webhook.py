@@ -12,8 +12,9 @@ from memqos.api.review import Response, answered
 from memqos.findings.policy import API_VERSION, KIND, ForbidClass, LimitRatio, Policy
 from memqos.release import Release
 from memqos.serve.admission import Door
+from memqos.serve.connections import Bounds
 from memqos.serve.endpoints import JSON, PLAIN, Answer
-from memqos.serve.http import Bounds, listen
+from memqos.serve.http import listen
 
 REQUESTS, ROUNDS = 2_000, 5
 MOST = 2.5

@@ -44,7 +44,7 @@ def test_every_head_has_one_well_formed_answer(head: bytes) -> None:
     try:
         request = request_of(head)
         is_head = request.is_head
-        message = answered(answer_to(request, b"", ROUTES, {}), request)
+        message = answered(answer_to(request, bytearray(), ROUTES, {}), request)
     except Refused as error:
         message = refusal(error)
     top, _, body = message.partition(b"\r\n\r\n")

@@ -2,6 +2,7 @@
 
 import base64
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -11,11 +12,14 @@ from hypothesis import strategies as st
 from tests.fakes.reviews import UID, container, review
 
 from memqos.api.patch import pointer
+from memqos.api.pod import Pod
 from memqos.api.review import Response, answered
 from memqos.cluster.limitrange import LimitRange, Range, range_of
 from memqos.errors import InputError
-from memqos.findings.policy import ForbidClass, LimitRatio, Policy
+from memqos.findings import policy as policies
+from memqos.findings.policy import AnyRule, ForbidClass, LimitRatio, Mode, Policy, Required, Rule
 from memqos.release import Release
+from memqos.serve import admission
 from memqos.serve.admission import Door
 
 RELEASE = Release.of("1.36")
@@ -163,12 +167,138 @@ class TestValidating:
         assert not refused["allowed"]
         assert refused["status"]["code"] == 500
 
+    def test_a_resize_answers_for_what_it_changes(self) -> None:
+        near = LimitRatio(id="near", most=2)
+        policy = msgspec.structs.replace(OPEN, rules=(near,))
+
+        def spec(*limits: str) -> dict[str, Any]:
+            return {
+                "containers": [
+                    {
+                        **container(requests={"memory": "1Gi"}, limits={"memory": limit}),
+                        "name": f"c{index}",
+                    }
+                    for index, limit in enumerate(limits)
+                ]
+            }
+
+        def resized(*limits: str) -> dict[str, Any]:
+            old = {"metadata": {"name": "web"}, "spec": spec("3Gi", "1Gi")}
+            body = review(spec(*limits), operation="UPDATE", subResource="resize", oldObject=old)
+            return answer(door(policy).validate(body))
+
+        assert resized("3Gi", "2Gi") == {"uid": UID, "allowed": True}
+        message = resized("3Gi", "4Gi")["status"]["message"]
+        assert "container c1" in message
+        assert "container c0" not in message
+        assert "container c0" in resized("5Gi", "1Gi")["status"]["message"]
+
+
+class TestAPodThatMakesARuleFail:
+    NO_BEST_EFFORT = ForbidClass(id="no-be", forbid=("BestEffort",))
+
+    @pytest.mark.parametrize("limit", ["10e399", "1e999", "9" * 128, 10**30, -1e300])
+    def test_with_a_quantity_beyond_all_bounds_is_refused(self, limit: Any) -> None:
+        policy = msgspec.structs.replace(CLOSED, rules=(LimitRatio(id="near", most=2),))
+        spec = {"containers": [container(requests={"memory": "1Gi"}, limits={"memory": limit})]}
+        answer(door(policy).mutate(review(spec)))
+        response = answer(door(policy).validate(review(spec)))
+        assert not response["allowed"]
+        assert len(response["status"]["message"]) <= 4096
+
+    def test_is_answered_as_that_rule_says_and_the_others_are_judged(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def fail(_rule: Any, pod: Pod, *_: Any) -> Iterator[str]:
+            *others, _last = pod.spec.containers or ()
+            yield from [f"no {each.name}" for each in others]
+            raise ZeroDivisionError("nobody thought of it")
+
+        judges: dict[type[Rule], Any] = {**policies._JUDGES, Required: fail}
+        monkeypatch.setattr(policies, "_JUDGES", judges)
+
+        def response(policy: Policy, *rules: AnyRule, containers: int = 1) -> dict[str, Any]:
+            judged = msgspec.structs.replace(policy, rules=rules)
+            named = [{**container(), "name": f"c{index}"} for index in range(containers)]
+            return answer(door(judged).validate(review({"containers": named})))
+
+        failing = Required(id="sized")
+        why = "sized: the rule cannot be judged: ZeroDivisionError: nobody thought of it"
+        assert response(OPEN, failing)["warnings"] == [why]
+        assert response(CLOSED, failing)["status"]["message"] == why
+        both = response(OPEN, failing, self.NO_BEST_EFFORT)
+        assert both["status"]["message"] == "no-be: the pod is BestEffort"
+        assert both["warnings"] == [why]
+        assert response(OPEN, failing, containers=2)["status"]["message"] == "sized: no c0"
+        closed = msgspec.structs.replace(failing, on_error="refuse")
+        assert not response(OPEN, closed)["allowed"]
+        opened = msgspec.structs.replace(failing, on_error="allow")
+        assert response(CLOSED, opened)["allowed"]
+
+    def test_outside_of_all_rules_is_answered_as_the_policy_says(
+        self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        def fail(*_: Any) -> None:
+            raise ZeroDivisionError("again")
+
+        monkeypatch.setattr(admission, "prepared", fail)
+        spec = {"containers": [container()], "resources": {"limits": {"memory": "1Gi"}}}
+        for path in ("mutate", "validate"):
+            refused = answer(getattr(door(CLOSED), path)(review(spec)))
+            assert refused["status"]["message"].endswith("ZeroDivisionError: again")
+            assert answer(getattr(door(), path)(review(spec)))["allowed"]
+        assert caplog.messages[0] == "cannot judge a pod of 'shop': ZeroDivisionError: 'again'"
+
+
+@pytest.mark.parametrize(
+    ("spec", "why"),
+    [
+        ({"containers": [container()] * 1001}, "1,001 containers"),
+        ({"containers": [container()], "tolerations": [{}] * 100_001}, "100,000 values"),
+        ({"containers": [{"name": "x" * 1000}]}, "1,000 characters"),
+        ({"containers": [container(limits={"example.com/" + "x" * 988: 1})]}, "1,000 characters"),
+        ({"containers": [container(limits={"memory": "0" * 1000})]}, "1,000 characters"),
+        ({"containers": [], "overhead": {str(n): 1 for n in range(10_001)}}, "10,001 requests"),
+    ],
+)
+def test_a_pod_larger_than_any_that_runs_is_answered_as_the_policy_says(
+    spec: dict[str, Any], why: str
+) -> None:
+    assert why in answer(door().validate(review(spec)))["warnings"][0]
+    refused = answer(door(CLOSED).validate(review(spec)))
+    assert why in refused["status"]["message"]
+    assert len(refused["status"]["message"]) < 300
+
+
+def test_a_patch_larger_than_any_that_helps_is_not_sent() -> None:
+    limits = {f"hugepages-{number}Ki": f"{number}Ki" for number in range(1, 2000)}
+    spec = {"containers": [container()], "resources": {"limits": limits}}
+    assert "its patch has" in answer(door().mutate(review(spec)))["warnings"][0]
+    assert not answer(door(CLOSED).mutate(review(spec)))["allowed"]
+
+
+@pytest.mark.parametrize("mode", ["refuse", "warn"])
+def test_an_answer_names_some_of_many_faults_and_how_many_there_are(mode: Mode) -> None:
+    policy = msgspec.structs.replace(OPEN, rules=(Required(id="sized", mode=mode),))
+    containers = [{**container(), "name": f"c{index}", "image": "app"} for index in range(900)]
+    response = answer(door(policy).validate(review({"containers": containers})))
+    if mode == "refuse":
+        texts = response["status"]["message"].split("; ")
+        assert len(response["status"]["message"]) <= 4096
+        assert texts[-1] == f"and {1800 - (len(texts) - 1)} more"
+    else:
+        texts = response["warnings"]
+        assert sum(map(len, texts)) <= 4096
+        assert texts[-1] == f"and {1800 - 15} more warnings of memqos"
+    assert texts[0] == "sized: container c0 has no memory in its requests"
+
 
 @pytest.mark.parametrize(
     "body",
     [
         b"",
         b"[]",
+        review({}, uid="x" * 254),
         b"{",
         b"\xff",
         b"{}",

@@ -1,25 +1,30 @@
 """The server answers those who ask properly, and outlives those who do not."""
 
 import asyncio
+import gc
 import gzip
 import logging
 import os
+import resource
 import socket
 import stat
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+import tracemalloc
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
 from memqos.errors import InputError, Unreachable
-from memqos.serve import http
+from memqos.serve import connections, http
 from memqos.serve.addresses import address_of
+from memqos.serve.connections import Bounds
 from memqos.serve.endpoints import JSON, PLAIN, Answer, Routes, stated, watched
 from memqos.serve.exposition import Family, Sample
 from memqos.serve.http import Listener, listen, listen_on_socket
 
 LARGE = 20_000
+BOUNDS = Bounds()
 
 
 def failing() -> Answer:
@@ -39,9 +44,12 @@ ROUTES: Routes = {
 }
 
 
-def serving(test: Callable[[Listener], Awaitable[None]], routes: Routes = ROUTES) -> None:
+def serving(
+    test: Callable[[Listener], Awaitable[None]], routes: Routes = ROUTES, bounds: Bounds = BOUNDS
+) -> None:
     async def run() -> None:
-        listener = await listen(routes, "127.0.0.1", 0)
+        posts = {"/size": lambda body: Answer(200, PLAIN, b"%d" % len(body))}
+        listener = await listen(routes, "127.0.0.1", 0, posts=posts, bounds=bounds)
         try:
             async with asyncio.timeout(30):
                 await test(listener)
@@ -51,8 +59,29 @@ def serving(test: Callable[[Listener], Awaitable[None]], routes: Routes = ROUTES
     asyncio.run(run())
 
 
-async def connected(listener: Listener) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    return await asyncio.open_connection(*address_of(listener.address))
+async def connected(
+    listener: Listener, address: str = "127.0.0.1"
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    return await asyncio.open_connection(*address_of(listener.address), local_addr=(address, 0))
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    while not holds():
+        await asyncio.sleep(0.001)
+
+
+@contextmanager
+def no_more_descriptors() -> Iterator[None]:
+    """From here on this process cannot open anything."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with ExitStack() as taken:
+        taken.callback(resource.setrlimit, resource.RLIMIT_NOFILE, before)
+        highest = max(map(int, os.listdir("/proc/self/fd")))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 1, before[1]))
+        with suppress(OSError):
+            while True:
+                taken.callback(os.close, os.dup(0))
+        yield
 
 
 async def sent(listener: Listener, data: bytes) -> bytes:
@@ -222,9 +251,9 @@ def test_a_client_that_never_reads_is_let_go(monkeypatch: pytest.MonkeyPatch) ->
     async def test(listener: Listener) -> None:
         slow = socket.create_connection(address_of(listener.address))
         slow.sendall(b"GET /huge HTTP/1.1\r\n\r\n")
-        while not listener._clients:
+        while not listener._connections:
             await asyncio.sleep(0.01)
-        while listener._clients:
+        while listener._connections:
             await asyncio.sleep(0.01)
         slow.close()
         assert status(await asked(listener, "/healthz")) == 200
@@ -234,14 +263,223 @@ def test_a_client_that_never_reads_is_let_go(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_many_idle_clients_keep_nobody_out() -> None:
     async def test(listener: Listener) -> None:
-        idle = [await connected(listener) for _ in range(3 * http.NO_BODIES.connections)]
+        idle = [await connected(listener) for _ in range(3 * BOUNDS.connections)]
         for _ in range(10):
             assert status(await asked(listener, "/healthz")) == 200
-        assert len(listener._clients) <= http.NO_BODIES.connections
+        assert len(listener._connections) <= BOUNDS.connections
         for _, writer in idle:
             writer.close()
 
     serving(test)
+
+
+@pytest.fixture
+def no_grace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection may be closed from its first moment on."""
+    monkeypatch.setattr(connections, "GRACE_SECONDS", 0)
+
+
+@pytest.mark.usefixtures("no_grace")
+def test_a_client_that_asks_is_kept_where_idle_ones_have_to_go() -> None:
+    async def test(listener: Listener) -> None:
+        reader, writer = await connected(listener)
+        writer.write(b"GET /healthz HTTP/1.1\r\n\r\n")
+        assert await reader.readuntil(b"ok\n")
+        writer.write(b"GET /healthz HT")
+        await until(lambda: not all(each.is_idle for each in listener._connections))
+        idle = [await connected(listener) for _ in range(3 * BOUNDS.connections)]
+        await until(lambda: listener.closed["connections"] > 2 * BOUNDS.connections)
+        writer.write(b"TP/1.0\r\n\r\n")
+        assert status(await reader.read()) == 200
+        for _, each in (*idle, (reader, writer)):
+            each.close()
+
+    serving(test)
+
+
+@pytest.mark.usefixtures("no_grace")
+def test_whoever_floods_the_server_has_their_own_connections_closed() -> None:
+    async def test(listener: Listener) -> None:
+        reader, writer = await connected(listener)
+        writer.write(b"GET /healthz HTTP/1.1\r\n\r\n")
+        assert await reader.readuntil(b"ok\n")
+        flood = []
+        for _ in range(3 * BOUNDS.connections):
+            _, attacker = await connected(listener, "127.0.0.2")
+            attacker.write(b"GET /healthz HT")
+            flood.append(attacker)
+        await until(lambda: listener.closed["connections"] > 2 * BOUNDS.connections)
+        writer.write(b"GET /healthz HTTP/1.0\r\n\r\n")
+        assert status(await reader.read()) == 200
+        for each in (*flood, writer):
+            each.close()
+
+    serving(test)
+
+
+def test_a_client_that_sends_request_after_request_takes_turns_with_others() -> None:
+    answers: list[None] = []
+
+    def count() -> Answer:
+        answers.append(None)
+        return Answer(200, PLAIN, b"")
+
+    async def test(listener: Listener) -> None:
+        _, writer = await connected(listener)
+        writer.write(b"GET /counted HTTP/1.1\r\n\r\n" * 200)
+        seen = 0
+        while seen < 200:
+            await asyncio.sleep(0)
+            assert len(answers) <= seen + 1
+            seen = len(answers)
+        writer.close()
+
+    serving(test, {"/counted": count})
+
+
+class TestLargeBodies:
+    SIZE = 1 << 20
+    BOUNDS = Bounds(connections=100, body=SIZE, bodies=4 * SIZE)
+    HEAD = b"POST /size HTTP/1.1\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % SIZE
+
+    async def whole(self, listener: Listener) -> bytes:
+        return body_of(await sent(listener, self.HEAD + bytes(self.SIZE)))
+
+    @asynccontextmanager
+    async def attack(self, listener: Listener, times: int) -> AsyncIterator[None]:
+        """All but the last byte of each is sent."""
+        before = listener.closed["bytes"]
+        attackers = []
+        for _ in range(times):
+            _, writer = await connected(listener, "127.0.0.2")
+            writer.write(self.HEAD + bytes(self.SIZE - 1))
+            attackers.append(writer)
+        await until(lambda: listener.closed["bytes"] >= before + times - 4)
+        yield
+        for writer in attackers:
+            writer.transport.abort()
+
+    def test_are_all_answered_however_many_come_at_once(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for name in ("BODY_SECONDS", "REQUEST_SECONDS", "ANSWER_SECONDS"):
+            monkeypatch.setattr(http, name, 60)
+
+        async def test(listener: Listener) -> None:
+            answers = await asyncio.gather(*[self.whole(listener) for _ in range(40)])
+            assert set(answers) == {b"%d" % self.SIZE}
+            assert not listener.closed
+            assert listener._bodies.free == self.BOUNDS.bodies
+
+        serving(test, bounds=self.BOUNDS)
+
+    def test_that_never_end_are_dropped_while_whole_ones_are_answered(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(http, "BODY_SECONDS", 0.01)
+
+        async def test(listener: Listener) -> None:
+            async with self.attack(listener, 20):
+                assert await self.whole(listener) == b"%d" % self.SIZE
+
+        serving(test, bounds=self.BOUNDS)
+
+    def test_leave_nothing_behind_until_the_garbage_collector_comes(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(http, "BODY_SECONDS", 0.01)
+
+        async def test(listener: Listener) -> None:
+            tracemalloc.start()
+            async with self.attack(listener, 40):
+                now, _ = tracemalloc.get_traced_memory()
+            assert now < 10 * self.SIZE
+
+        gc.disable()
+        try:
+            serving(test, bounds=self.BOUNDS)
+        finally:
+            tracemalloc.stop()
+            gc.enable()
+
+    def test_wait_their_turn_behind_an_address_that_has_none(self) -> None:
+        async def test(listener: Listener) -> None:
+            async with self.attack(listener, 4):
+                await until(lambda: listener._bodies.free == 0)
+                _, waiting = await connected(listener, "127.0.0.2")
+                waiting.write(self.HEAD)
+                await until(lambda: len(listener._bodies._waiting) == 1)
+                honest = asyncio.ensure_future(self.whole(listener))
+                await until(lambda: len(listener._bodies._waiting) == 2)
+                (first, *_) = listener._bodies._reserved
+                listener._connections.remove(first)
+                assert await honest == b"%d" % self.SIZE
+                waiting.transport.abort()
+
+        serving(test, bounds=self.BOUNDS)
+
+    def test_that_wait_for_too_long_are_told_to_come_again(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async def test(listener: Listener) -> None:
+            async with self.attack(listener, 4):
+                await until(lambda: listener._bodies.free == 0)
+                reader, writer = await connected(listener)
+                writer.write(self.HEAD[:10])
+                await until(lambda: not [*listener._connections][-1].is_idle)
+                monkeypatch.setattr(http, "REQUEST_SECONDS", 0.01)
+                writer.write(self.HEAD[10:])
+                assert status(await reader.read()) == 503
+                writer.close()
+
+        serving(test, bounds=self.BOUNDS)
+
+
+class TestWithoutFileDescriptors:
+    def test_an_idle_client_makes_room_for_one_that_asks(self) -> None:
+        async def test(listener: Listener) -> None:
+            idle = [await connected(listener) for _ in range(3)]
+            await until(lambda: len(listener._connections) == 3)
+            with socket.socket() as asking, no_more_descriptors():
+                asking.connect(address_of(listener.address))
+                asking.setblocking(False)
+                asking.sendall(b"GET /healthz HTTP/1.0\r\n\r\n")
+                loop = asyncio.get_running_loop()
+                assert status(await loop.sock_recv(asking, 1000)) == 200
+            assert listener.closed["descriptors"] == 1
+            for _, writer in idle:
+                writer.close()
+
+        serving(test)
+
+    def test_clients_are_answered_once_there_are_some_again(
+        self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        monkeypatch.setattr(http, "RETRY_SECONDS", 0.01)
+
+        async def test(listener: Listener) -> None:
+            with socket.socket() as asking:
+                with no_more_descriptors():
+                    asking.connect(address_of(listener.address))
+                    await until(lambda: bool(caplog.records))
+                asking.setblocking(False)
+                asking.sendall(b"GET /healthz HTTP/1.0\r\n\r\n")
+                assert status(await asyncio.get_running_loop().sock_recv(asking, 1000)) == 200
+
+        with caplog.at_level(logging.ERROR):
+            serving(test)
+        assert "Too many open files" in caplog.records[0].getMessage()
+
+
+def test_those_who_come_all_at_once_are_served_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "GRACE_SECONDS", 60)
+
+    async def test(listener: Listener) -> None:
+        answers = await asyncio.gather(*[asked(listener, "/healthz") for _ in range(100)])
+        assert {status(answer) for answer in answers} == {200}
+        assert not listener.closed
+
+    serving(test, bounds=Bounds(connections=4))
 
 
 def test_many_ask_at_once() -> None:

@@ -7,6 +7,7 @@ import subprocess
 import tomllib
 from collections.abc import Iterator
 from functools import cache
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any, get_args
 
@@ -180,6 +181,23 @@ def test_a_webhook_never_stands_in_its_own_way() -> None:
             (expression,) = webhook["namespaceSelector"]["matchExpressions"]
             assert expression["operator"] == "NotIn"
             assert {"kube-system", "memqos-system"} <= set(expression["values"])
+
+
+def test_a_network_policy_is_of_no_use_before_its_addresses_are_filled_in(tmp_path: Path) -> None:
+    """One with a wrong address would block reviews; Kubernetes refuses one that is no address."""
+    shutil.copytree(KUSTOMIZE, tmp_path / "kustomize")
+    overlay = tmp_path / "kustomize" / "overlays" / "webhook"
+    file = overlay / "kustomization.yaml"
+    file.write_text(file.read_text().replace("# components:\n# -", "components:\n-"))
+    objects = {each["kind"]: each for each in rendered(overlay)}
+    spec = objects["NetworkPolicy"]["spec"]
+    template = objects["Deployment"]["spec"]["template"]
+    assert spec["podSelector"]["matchLabels"] == template["metadata"]["labels"]
+    (rule,) = spec["ingress"]
+    assert [port["port"] for port in rule["ports"]] == ["https"]
+    for peer in rule["from"]:
+        with pytest.raises(ValueError, match="ADDRESS_OF_AN_API_SERVER"):
+            ip_network(peer["ipBlock"]["cidr"])
 
 
 @pytest.mark.parametrize("file", sorted(KUSTOMIZE.rglob("memqos.yaml")), ids=str)

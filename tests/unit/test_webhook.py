@@ -20,14 +20,16 @@ from tests.fakes.asking import with_openssl
 from tests.fakes.kubelet import Identity, self_signed
 from tests.fakes.reviews import UID, container, review
 
+from memqos.cli import webhook as command
 from memqos.errors import InputError
 from memqos.findings.policy import API_VERSION, KIND, ForbidClass, Policy
 from memqos.release import Release
 from memqos.serve.addresses import Address
 from memqos.serve.admission import Door
 from memqos.serve.certificates import Certificate
-from memqos.serve.http import REQUEST_SECONDS, Listener
-from memqos.serve.webhook import BODY, MUTATE, VALIDATE, Webhook
+from memqos.serve.endpoints import PLAIN, Answer
+from memqos.serve.http import REQUEST_SECONDS, Listener, listen
+from memqos.serve.webhook import BODY, BOUNDS, MUTATE, VALIDATE, Webhook
 
 pytestmark = with_openssl
 BEST_EFFORT = review({"containers": [container()]})
@@ -178,6 +180,83 @@ def test_a_client_that_never_finishes_is_let_go_and_holds_nobody_up(
     serving(identity, test)
 
 
+class TestAnAnswerOverTLS:
+    """One of a size that is more than any buffer takes at once."""
+
+    SIZE = 4 << 20
+
+    def whole(self, identity: Identity, test: Callable[[Client], Awaitable[None]]) -> None:
+        async def run() -> None:
+            certificate = Certificate(str(identity.cert), str(identity.key))
+            listener = await listen(
+                {"/large": lambda: Answer(200, PLAIN, bytes(self.SIZE))},
+                "127.0.0.1",
+                0,
+                tls=lambda: certificate.context,
+            )
+            try:
+                async with asyncio.timeout(60):
+                    await test(Client(listener, identity))
+            finally:
+                await listener.close()
+
+        asyncio.run(run())
+
+    def test_is_whole_every_time_over_one_connection(self, identity: Identity) -> None:
+        def ask(client: Client) -> None:
+            connection = HTTPSConnection(*client.address, context=client.trust, timeout=30)
+            for _ in range(10):
+                connection.request("GET", "/large")
+                assert connection.getresponse().read() == bytes(self.SIZE)
+            connection.close()
+
+        async def test(client: Client) -> None:
+            await asyncio.to_thread(ask, client)
+
+        self.whole(identity, test)
+
+    def test_waits_for_a_client_that_reads_slowly(self, identity: Identity) -> None:
+        async def test(client: Client) -> None:
+            reader, writer = await client.connect()
+            writer.write(b"GET /large HTTP/1.1\r\nConnection: close\r\n\r\n")
+            await reader.readuntil(b"\r\n\r\n")
+            read = 0
+            while piece := await reader.read(100_000):
+                read += len(piece)
+                await asyncio.sleep(0)
+            assert read == self.SIZE
+            writer.close()
+
+        self.whole(identity, test)
+
+
+def test_clients_without_a_tls_hello_hold_nobody_up(identity: Identity) -> None:
+    async def test(client: Client, webhook: Webhook) -> None:
+        connections = [await asyncio.open_connection(*client.address) for _ in range(600)]
+        for _ in range(5):
+            assert (await asyncio.to_thread(client.verdict, VALIDATE, FINE))["allowed"]
+        assert webhook._closed["handshakes"] >= 600 - BOUNDS.handshakes
+        _, metrics = await asyncio.to_thread(client.ask, "/metrics", None)
+        assert b'memqos_webhook_connections_closed_total{limit="handshakes"}' in metrics
+        for _, writer in connections:
+            writer.close()
+
+    serving(identity, test)
+
+
+def test_the_largest_review_of_a_pod_that_etcd_stores_is_judged(identity: Identity) -> None:
+    """Go's JSON writes `<` as six bytes; the review of a resize holds the pod twice."""
+    spec = {"containers": [container()], "hostname": "HOSTNAME"}
+    body = review(spec, oldObject={"spec": spec})
+    body = body.replace(b"HOSTNAME", b"\\u003c" * (3 << 19))
+
+    def test(client: Client) -> None:
+        assert client.verdict(VALIDATE, body)["status"]["code"] == 403
+
+    assert 18 << 20 < len(body) <= BODY
+    asking(identity, test)
+
+
 def test_many_at_once_each_get_their_own_answer(identity: Identity) -> None:
     def test(client: Client) -> None:
         bodies = [BEST_EFFORT if index % 3 else FINE for index in range(120)]
@@ -209,9 +288,17 @@ class TestACertificate:
                 with pytest.raises(ssl.SSLCertVerificationError):
                     await asyncio.to_thread(old.ask, "/healthz", None)
                 _install(Identity(first.cert, second.key), used)
-                with pytest.raises(InputError, match="do not work together"):
+                for _ in range(2):
+                    with pytest.raises(InputError, match="do not work together"):
+                        certificate.refresh()
+                    assert (await asyncio.to_thread(new.ask, "/healthz", None))[0] == 200
+                used.key.unlink()
+                with pytest.raises(InputError, match="no such file"):
                     certificate.refresh()
                 assert (await asyncio.to_thread(new.ask, "/healthz", None))[0] == 200
+                _install(first, used)
+                assert certificate.refresh()
+                assert (await asyncio.to_thread(old.ask, "/healthz", None))[0] == 200
             finally:
                 await listener.close()
 
@@ -229,6 +316,51 @@ class TestACertificate:
         junk = tmp_path / "junk.pem"
         junk.write_text("junk")
         assert "do not work together" in told(identity.cert, junk)
+
+
+class TestAReload:
+    def test_of_a_policy_that_fails_is_tried_again(self, tmp_path: Path) -> None:
+        policy = tmp_path / "policy.yaml"
+        head = f"apiVersion: {API_VERSION}\nkind: {KIND}\n"
+        policy.write_text(f"{head}mode: warn\n")
+        files = command._Files(str(policy), None, Release.of("1.36"))
+        assert files.door().policy.mode == "warn"
+        assert not files.changed()
+        policy.write_text(f"{head}mode: none\n")
+        for _ in range(2):
+            assert files.changed()
+            with pytest.raises(InputError, match="mode"):
+                files.door()
+        policy.write_text(f"{head}mode: refuse\n")
+        assert files.changed()
+        assert files.door().policy.mode == "refuse"
+
+    def test_that_fails_in_the_same_way_is_reported_once(
+        self, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        results: list[bool | Exception] = [
+            InputError("it is wrong"),
+            InputError("it is wrong"),
+            OSError(24, "Too many open files"),
+            True,
+            InputError("it is wrong"),
+        ]
+
+        def refresh() -> bool:
+            result = results.pop(0)
+            if isinstance(result, Exception):
+                raise result
+            return result
+
+        complaints: dict[str, str] = {}
+        while results:
+            command._refresh("the policy", refresh, complaints)
+        assert [line.partition(": ")[2] for line in capsys.readouterr().err.splitlines()] == [
+            "it is wrong",
+            "[Errno 24] Too many open files",
+            "",
+            "it is wrong",
+        ]
 
 
 def _install(what: Identity, to: Identity) -> None:

@@ -174,13 +174,13 @@ class Quantity(msgspec.Struct, frozen=True, eq=False, gc=False):
         return hash(self.nano)
 
 
-@lru_cache(maxsize=1 << 16)
+@lru_cache(maxsize=1 << 12)
 def milli_of(raw: Raw) -> int:
     """Thousandths of a quantity as written, rounded up: what the API server stores."""
     return Quantity.parse(raw).milli
 
 
-@lru_cache(maxsize=1 << 16)
+@lru_cache(maxsize=1 << 12)
 def nano_of(raw: Raw) -> int:
     """Nanos of a quantity as written: for the rules that add before they round."""
     return Quantity.parse(raw).nano

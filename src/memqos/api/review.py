@@ -3,10 +3,12 @@
 Only pods are decoded here; the object itself stays as it came, since a patch must fit it.
 """
 
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
+from msgspec import Meta
 
+from memqos.api.manifests.positions import brief
 from memqos.errors import InputError
 
 API_VERSION: Final = "admission.k8s.io/v1"
@@ -32,7 +34,8 @@ class Resource(msgspec.Struct, frozen=True):
 class Request(msgspec.Struct, frozen=True, rename="camel"):
     """What is about to happen to one object."""
 
-    uid: str
+    uid: Annotated[str, Meta(max_length=253)]
+    """It goes into the answer."""
     kind: Kind = Kind()
     resource: Resource = Resource()
     sub_resource: str = ""
@@ -72,7 +75,7 @@ class Response(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 _reviews: Final = msgspec.json.Decoder(_Review)
 
 
-def asked(body: bytes) -> Request:
+def asked(body: bytes | bytearray) -> Request:
     """The request in a review; raise InputError where the body is none."""
     try:
         review = _reviews.decode(body)
@@ -81,7 +84,7 @@ def asked(body: bytes) -> Request:
     if (review.api_version, review.kind) != (API_VERSION, KIND):
         raise InputError(
             f"this is no {KIND} of {API_VERSION}",
-            hint=f"set admissionReviewVersions to v1, not {review.api_version or 'nothing'}",
+            hint=f"set admissionReviewVersions to v1, not {brief(review.api_version)}",
         )
     if review.request is None or not review.request.uid:
         raise InputError("the review holds no request with a uid")

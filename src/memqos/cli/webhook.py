@@ -4,7 +4,7 @@ import asyncio
 import signal
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final
+from typing import Final
 
 import click
 
@@ -13,7 +13,7 @@ from memqos.cli.output import complain
 from memqos.cli.policies import content_of, policy_in
 from memqos.cli.reading import Reader
 from memqos.cli.releases import release_asked, release_options
-from memqos.errors import InputError
+from memqos.errors import MemqosError
 from memqos.findings.policy import API_VERSION, KIND, Policy
 from memqos.release import Release
 from memqos.serve.addresses import Address, address_of
@@ -57,8 +57,9 @@ def command(
     /validate  refuses what Kubernetes would refuse, and what breaks a rule of the policy
     /healthz, /readyz, /metrics
 
-    Certificate, policy and limit ranges are read anew when their files change; one that is
-    wrong is reported, and what was in use stays in use. SIGTERM stops it.
+    Certificate, policy and limit ranges are read again when their files change. Where one is
+    wrong or cannot be read, that is reported, what was in use stays in use, and the next try
+    follows. SIGTERM stops it.
     """
     asked, notes = release_asked(release, gates)
     for note in notes:
@@ -83,7 +84,12 @@ class _Files:
         self._known: list[bytes] = []
 
     def door(self) -> Door:
-        self._known = self._contents()
+        contents = self._contents()
+        door = self._read()
+        self._known = contents  # not before: a file that could not be read has changed still
+        return door
+
+    def _read(self) -> Door:
         policy = Policy(API_VERSION, KIND) if self._policy is None else policy_in(self._policy)
         if self._limit_ranges is None:
             return Door(policy, self._release)
@@ -108,13 +114,14 @@ async def _serve(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
+    complaints: dict[str, str] = {}
     try:
         while not stopping.is_set():
             with suppress(TimeoutError):
                 await asyncio.wait_for(stopping.wait(), _RELOAD_SECONDS)
             if not stopping.is_set():
-                _refresh("the certificate", certificate.refresh)
-                _refresh("the policy", lambda: _reopen(webhook, files))
+                _refresh("the certificate", certificate.refresh, complaints)
+                _refresh("the policy", lambda: _reopen(webhook, files), complaints)
     finally:
         await listener.close()
 
@@ -126,9 +133,13 @@ def _reopen(webhook: Webhook, files: _Files) -> bool:
     return True
 
 
-def _refresh(what: str, refresh: Callable[[], Any]) -> None:
+def _refresh(what: str, refresh: Callable[[], bool], complaints: dict[str, str]) -> None:
+    """Try to take what has changed; what goes wrong is tried again, and said once."""
     try:
         if refresh():
-            complain(f"{what} was read anew")
-    except InputError as error:
-        complain(f"{what} has changed and is wrong, so what was in use stays: {error}")
+            complain(f"{what} was read again")
+        complaints.pop(what, None)
+    except (MemqosError, OSError) as error:
+        if complaints.get(what) != str(error):
+            complaints[what] = str(error)
+            complain(f"{what} has changed and is wrong, so what was in use stays: {error}")

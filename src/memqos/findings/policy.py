@@ -20,6 +20,7 @@ API_VERSION: Final = "memqos.io/v1alpha1"
 KIND: Final = "AdmissionPolicy"
 
 Mode = Literal["refuse", "warn"]
+OnError = Literal["allow", "refuse"]
 Side = Literal["requests", "limits"]
 SIDES: Final[tuple[Side, ...]] = ("requests", "limits")
 
@@ -48,6 +49,8 @@ class Rule(
     """The pods it is about."""
     mode: Mode | None = None
     """None: as the policy says."""
+    on_error: OnError | None = None
+    """The same."""
     hint: str | None = None
     """A sentence of the platform's own, such as whom to ask."""
 
@@ -90,7 +93,7 @@ class Policy(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=
     api_version: Literal["memqos.io/v1alpha1"]
     kind: Literal["AdmissionPolicy"]
     mode: Mode = "refuse"
-    on_error: Literal["allow", "refuse"] = "allow"
+    on_error: OnError = "allow"
     """What happens to a pod that memqos itself cannot judge: fail open or closed."""
     rules: tuple[AnyRule, ...] = ()
 
@@ -109,15 +112,38 @@ class Breach(msgspec.Struct, frozen=True):
 
 
 def breaches(
-    policy: Policy, pod: Pod, shape: Shape, namespace: str, release: Release
+    policy: Policy,
+    pod: Pod,
+    shape: Shape,
+    namespace: str,
+    release: Release,
+    before: tuple[Pod, Shape] | None = None,
 ) -> list[Breach]:
-    """All rules that a pod does not keep, in the policy's order."""
-    return [
-        Breach(rule.id, rule.mode or policy.mode, what, rule.hint)
-        for rule in policy.rules
-        if rule.only.picks(pod, namespace)
-        for what in _JUDGES[type(rule)](rule, pod, shape, release)
-    ]
+    """All rules that a pod does not keep, in the policy's order.
+
+    Where `before` is given, what was just as wrong with that pod is not held against this one. A
+    rule that fails is broken or not as its `on_error` says, and the others are judged all the same.
+    """
+    found: list[Breach] = []
+    for rule in policy.rules:
+        broken: list[str] = []
+        failure = None
+        try:
+            if rule.only.picks(pod, namespace):
+                judge = _JUDGES[type(rule)]
+                broken += judge(rule, pod, shape, release)
+                if before is not None:
+                    old = set(judge(rule, *before, release))
+                    broken = [what for what in broken if what not in old]
+        except Exception as error:  # whatever a pod may bring about
+            closed = (rule.on_error or policy.on_error) == "refuse"
+            what = f"the rule cannot be judged: {type(error).__name__}: {error}"
+            failure = Breach(rule.id, "refuse" if closed else "warn", what)
+        # What was found before a rule failed counts: one container must not hide another.
+        found += [Breach(rule.id, rule.mode or policy.mode, what, rule.hint) for what in broken]
+        if failure is not None:
+            found.append(failure)
+    return found
 
 
 def _forbidden_class(rule: ForbidClass, pod: Pod, shape: Shape, release: Release) -> Iterator[str]:

@@ -2,19 +2,21 @@
 
 The API server has defaulted a pod and filled in limit ranges before it asks, and validates what
 comes back. Whatever cannot be judged here is let through or refused as the policy says, never left
-without an answer.
+without an answer. Nor does a review take more memory than a pod that somebody means to run does.
 """
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
 from memqos.api.defaulting import decoded, prepared
+from memqos.api.manifests.positions import brief
 from memqos.api.patch import encoded, pod_level_patch
-from memqos.api.pod import Pod
+from memqos.api.pod import Pod, ResourceList, ResourceRequirements
 from memqos.api.review import Request, Response, Status, asked
-from memqos.api.shape import Shape
+from memqos.api.shape import Shape, containers_of
 from memqos.api.validation import validate
 from memqos.cluster.limitrange import Range, mutated
 from memqos.cluster.resize import resize
@@ -25,7 +27,21 @@ from memqos.release import Release
 ANYWHERE: Final = ""
 """The namespace of limit ranges that hold everywhere."""
 _WARNING_SIZE: Final = 240
-"""Clients cut warnings that are longer, and the API server drops many of them together."""
+_WARNINGS: Final = 16
+"""The API server cuts a warning of more than 256 characters, and drops what is over 4096 in all."""
+_MESSAGE_SIZE: Final = 4096
+"""Characters of a refusal."""
+_PATCH_SIZE: Final = 64 << 10
+"""Bytes of a patch."""
+
+_VALUES: Final = 100_000
+_CONTAINERS: Final = 1_000
+_AMOUNTS: Final = 10_000
+_NAME_SIZE: Final = 253 + len("/") + 63
+_QUANTITY_SIZE: Final = 128
+"""What a pod may have to be judged, far beyond any that runs. A name has a DNS prefix at most."""
+
+_log = logging.getLogger("memqos.serve")
 
 
 class Door(msgspec.Struct, frozen=True):
@@ -36,20 +52,31 @@ class Door(msgspec.Struct, frozen=True):
     ranges: Mapping[str, Sequence[Range]] = {}
     """Namespace → limit ranges with defaults for the pod level."""
 
-    def mutate(self, body: bytes) -> Response:
+    def mutate(self, body: bytes | bytearray) -> Response:
         """Answer a review with what the pod lacks at the pod level; InputError if it is none."""
         return self._answer(body, self._completed)
 
-    def validate(self, body: bytes) -> Response:
+    def validate(self, body: bytes | bytearray) -> Response:
         """Answer a review with a verdict; InputError if it is none."""
         return self._answer(body, self._judged)
 
-    def _answer(self, body: bytes, judge: Callable[[Request], Response]) -> Response:
+    def _answer(self, body: bytes | bytearray, judge: Callable[[Request], Response]) -> Response:
         request = asked(body)
+        if not _is_about_a_pod(request):
+            return Response(request.uid, True)
         try:
-            return judge(request) if _is_about_a_pod(request) else Response(request.uid, True)
+            # Every value of a list or an object but its first comes after a comma. Those in texts
+            # are counted too: a bound that needs no parsing may be too strict.
+            if body.count(b",") > _VALUES:
+                raise InputError(f"it may have more than {_VALUES:,} values, by its commas")
+            return judge(request)
         except (MemqosError, msgspec.ValidationError, RecursionError) as error:
             return self._unjudged(request, str(error))
+        except Exception as error:  # whatever a pod may bring about: the policy has an answer to it
+            kind = type(error).__name__
+            namespace = brief(_namespace(request))
+            _log.error("cannot judge a pod of %s: %s: %s", namespace, kind, brief(str(error)))
+            return self._unjudged(request, f"{kind}: {error}")
 
     def _unjudged(self, request: Request, why: str) -> Response:
         what = f"memqos cannot judge this pod: {why}"
@@ -67,32 +94,35 @@ class Door(msgspec.Struct, frozen=True):
         # Containers are the API server's to fill in: only the pod level is taken over.
         to_store = prepared(msgspec.structs.replace(read, pod=filled.pod), self.release)
         wanted = to_store.pod
-        operations = pod_level_patch(_spec(request.object), wanted) if wanted is not None else []
+        operations = pod_level_patch(_stanza(request.object), wanted) if wanted is not None else []
         if not operations:
             return Response(request.uid, True)
-        return Response(request.uid, True, patch=encoded(operations), patch_type="JSONPatch")
+        patch = encoded(operations)
+        if len(patch) > _PATCH_SIZE:
+            raise InputError(f"its patch has {len(patch):,} bytes, more than {_PATCH_SIZE:,}")
+        return Response(request.uid, True, patch=patch, patch_type="JSONPatch")
 
     def _judged(self, request: Request) -> Response:
         pod = _pod(request.object)
+        before: tuple[Pod, Shape] | None = None
         if request.operation == "CREATE":
             shape = prepared(decoded(pod, self.release), self.release)
             faults = [str(error) for error in validate(pod, shape, self.release)]
         elif request.sub_resource == "resize":
-            change = resize(_pod(request.old_object), pod, self.release)
+            old = _pod(request.old_object)
+            change = resize(old, pod, self.release)
             shape, faults = change.after, [str(error) for error in change.errors]
+            before = old, change.before
         else:
             return Response(request.uid, True)
         if faults:
-            return _refused(request, 422, "Invalid", "; ".join(faults))
-        return self._held_against_policy(request, pod, shape)
-
-    def _held_against_policy(self, request: Request, pod: Pod, shape: Shape) -> Response:
-        found = breaches(self.policy, pod, shape, _namespace(request), self.release)
-        warnings = tuple([_brief(str(each)) for each in found if each.mode == "warn"])
+            return _refused(request, 422, "Invalid", _listed(faults))
+        found = breaches(self.policy, pod, shape, _namespace(request), self.release, before)
+        warnings = _warnings([str(each) for each in found if each.mode == "warn"])
         refusals = [str(each) for each in found if each.mode == "refuse"]
         if not refusals:
             return Response(request.uid, True, warnings=warnings)
-        return _refused(request, 403, "Forbidden", "; ".join(refusals), warnings)
+        return _refused(request, 403, "Forbidden", _listed(refusals), warnings)
 
 
 def _is_about_a_pod(request: Request) -> bool:
@@ -111,25 +141,86 @@ def _namespace(request: Request) -> str:
 def _refused(
     request: Request, code: int, reason: str, message: str, warnings: tuple[str, ...] = ()
 ) -> Response:
-    return Response(request.uid, False, Status(code, reason, message), warnings)
+    return Response(
+        request.uid, False, Status(code, reason, _brief(message, _MESSAGE_SIZE)), warnings
+    )
 
 
-def _brief(text: str) -> str:
-    return text if len(text) <= _WARNING_SIZE else text[: _WARNING_SIZE - 1] + "…"
+def _listed(texts: list[str]) -> str:
+    """As many as a refusal has room for, and how many there are beside them."""
+    size = len("; and 1000000 more")
+    for shown, text in enumerate(texts):
+        size += len(text) + len("; ")
+        if shown and size > _MESSAGE_SIZE:
+            return "; ".join(texts[:shown]) + f"; and {len(texts) - shown} more"
+    return "; ".join(texts)
+
+
+def _warnings(texts: list[str]) -> tuple[str, ...]:
+    if len(texts) > _WARNINGS:
+        shown = _WARNINGS - 1
+        texts = [*texts[:shown], f"and {len(texts) - shown} more warnings of memqos"]
+    return tuple([_brief(text) for text in texts])
+
+
+def _brief(text: str, size: int = _WARNING_SIZE) -> str:
+    return text if len(text) <= size else text[: size - 1] + "…"
+
+
+class _Stanza(msgspec.Struct, frozen=True):
+    resources: dict[str, Any] | None = None
+
+
+class _Sent(msgspec.Struct, frozen=True):
+    spec: _Stanza = _Stanza()
 
 
 _pods: Final = msgspec.json.Decoder(Pod | None)
-_plain: Final = msgspec.json.Decoder()
+_sent: Final = msgspec.json.Decoder(_Sent)
 
 
 def _pod(raw: msgspec.Raw) -> Pod:
     pod: Pod | None = _pods.decode(raw)
     if pod is None:
         raise InputError("the review holds no object")
+    _check_size(pod)
     return pod
 
 
-def _spec(raw: msgspec.Raw) -> dict[str, Any]:
-    """`spec` as it came; a pod was decoded from it, so it is an object."""
-    spec: dict[str, Any] = _plain.decode(raw).get("spec") or {}
-    return spec
+def _stanza(raw: msgspec.Raw) -> dict[str, Any]:
+    """`resources` of the pod as it came, and nothing else of what may be a large object."""
+    return {"resources": _sent.decode(raw).spec.resources}
+
+
+def _check_size(pod: Pod) -> None:
+    """Refuse what would be large many times over: in messages, and in caches."""
+    containers = list(containers_of(pod))
+    if len(containers) > _CONTAINERS:
+        raise InputError(f"it has {len(containers):,} containers, more than {_CONTAINERS:,}")
+    amounts = 0
+    for container in containers:
+        _check_text(container.name, _NAME_SIZE)
+        amounts += _check_amounts(container.resources)
+    amounts += _check_amounts(pod.spec.resources)
+    amounts += _check_list(pod.spec.overhead)
+    if amounts > _AMOUNTS:
+        raise InputError(f"it has {amounts:,} requests and limits, more than {_AMOUNTS:,}")
+
+
+def _check_amounts(resources: ResourceRequirements | None) -> int:
+    if resources is None:
+        return 0
+    return _check_list(resources.requests) + _check_list(resources.limits)
+
+
+def _check_list(amounts: ResourceList | None) -> int:
+    for name, amount in (amounts or {}).items():
+        _check_text(name, _NAME_SIZE)
+        if isinstance(amount, str):
+            _check_text(amount, _QUANTITY_SIZE)
+    return len(amounts or {})
+
+
+def _check_text(text: str, size: int) -> None:
+    if len(text) > size:
+        raise InputError(f"{brief(text)} has {len(text):,} characters, more than {size}")

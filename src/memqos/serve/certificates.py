@@ -1,4 +1,4 @@
-"""A certificate that is taken anew when its files change, without a connection lost."""
+"""A certificate that is read again when its files change, without a connection lost."""
 
 import os
 import ssl
@@ -21,25 +21,25 @@ class Certificate:
     def __init__(self, chain: str, key: str) -> None:
         self.chain = chain
         self.key = key
-        self._versions = self._seen()
-        self.context = self._loaded()
+        self._versions = self._current_versions()
+        self.context = self._load()
 
     def refresh(self) -> bool:
         """Take what is in the files now; False where nothing has changed.
 
-        A pair that does not fit raises InputError, and the one in use stays in use. Connections
-        that stand keep theirs.
+        A pair that does not fit, or cannot be read, raises InputError. The context in use stays
+        then, and the next call tries again. Connections that stand keep theirs.
         """
-        versions = self._seen()
+        versions = self._current_versions()
         if versions == self._versions:
             return False
+        # OpenSSL takes a chain before it looks at the key: a context in use would be left with a
+        # chain and no key. So another one is made.
+        self.context = self._load()
         self._versions = versions
-        self._loaded()
-        # The pair was good a moment ago. New connections take what the context holds by then.
-        self.context.load_cert_chain(self.chain, self.key)
         return True
 
-    def _loaded(self) -> ssl.SSLContext:
+    def _load(self) -> ssl.SSLContext:
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         try:
@@ -55,7 +55,7 @@ class Certificate:
             raise _unreadable(self.chain, error) from None
         return context
 
-    def _seen(self) -> tuple[_Version, ...]:
+    def _current_versions(self) -> tuple[_Version, ...]:
         versions = []
         for file in (self.chain, self.key):
             try:

@@ -24,7 +24,7 @@ class Answer(NamedTuple):
 
 Routes = Mapping[str, Callable[[], Answer]]
 """Path → answer."""
-Posts = Mapping[str, Callable[[bytes], Answer]]
+Posts = Mapping[str, Callable[[bytearray], Answer]]
 """Path → answer to a body."""
 
 

@@ -1,14 +1,19 @@
 """A small HTTP server on a TCP address or a unix socket, that no client can wear down."""
 
 import asyncio
+import errno
 import logging
 import os
 import socket
 import stat
+from collections import Counter
+from collections.abc import Callable
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from memqos.errors import InputError, Unreachable
+from memqos.serve.bodies import Bodies
+from memqos.serve.connections import Bounds, Connection, Connections
 from memqos.serve.endpoints import PLAIN, Answer, Posts, Routes
 from memqos.serve.requests import (
     HEAD_LIMIT,
@@ -27,26 +32,28 @@ REQUEST_SECONDS: Final = 10.0
 """How long a client may take to ask."""
 ANSWER_SECONDS: Final = 10.0
 """How long a client may take to read."""
+BODY_SECONDS: Final = 1.0
+"""How long a large body may take while others wait to be read. An API server sends one in much
+less, and waits five seconds for its answer."""
 IDLE_SECONDS: Final = 120.0
 """How long a connection is kept between two requests: Prometheus asks once or twice a minute."""
-CHUNK: Final = 64 << 10
 LINGER_READS: Final = 16
 LINGER_SECONDS: Final = 1.0
 """How much of a refused request is still taken, and how long is waited for each piece of it."""
+BACKLOG: Final = 128
+"""Connections that the kernel keeps until they are accepted."""
+SOCKET_BUFFER: Final = 64 << 10
+"""Bytes that the kernel takes from a client, or for one, on its own: they count as memory of a
+container. Left alone, it takes up to 32 MiB of each."""
+ROOM_SECONDS: Final = 0.05
+"""How long nothing is accepted where no connection can be closed yet to make room for another."""
+RETRY_SECONDS: Final = 1.0
+"""How long nothing is accepted where that fails, whatever is closed."""
 
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+_EXHAUSTED: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 _log = logging.getLogger("memqos.serve")
-
-
-class Bounds(NamedTuple):
-    """How much is taken from clients."""
-
-    connections: int = 16
-    """So many at a time: of more, the one that has waited the longest is closed."""
-    body: int = 0
-    """Bytes of a request's body; with none nothing but GET and HEAD is answered."""
-
 
 NO_BODIES: Final = Bounds()
 
@@ -54,91 +61,130 @@ NO_BODIES: Final = Bounds()
 class Listener:
     """Answers requests until it is closed."""
 
-    def __init__(self, routes: Routes, posts: Posts, bounds: Bounds) -> None:
+    def __init__(
+        self,
+        bound: socket.socket,
+        routes: Routes,
+        posts: Posts,
+        bounds: Bounds,
+        tls: "Callable[[], SSLContext] | None" = None,
+    ) -> None:
+        self._bound = bound
         self._routes = routes
         self._posts = posts
         self._bounds = bounds
-        self._server: asyncio.Server | None = None
-        self._clients: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
-        self._socket: tuple[str, int] | None = None
+        self._tls = tls
+        self._connections = Connections(bounds)
+        self._bodies = Bodies(max(bounds.bodies, bounds.body), BODY_SECONDS, self._connections)
+        self._loop = asyncio.get_running_loop()
+        self._resume: asyncio.TimerHandle | None = None
+        self._inode = _inode(bound.getsockname()) if bound.family == socket.AF_UNIX else 0
+        bound.setblocking(False)
+        bound.listen(BACKLOG)
+        self._loop.add_reader(bound.fileno(), self._accept)
 
     @property
     def address(self) -> str:
         """Where it listens: HOST:PORT, or the path of a socket."""
-        assert self._server is not None
-        name = self._server.sockets[0].getsockname()
+        name = self._bound.getsockname()
         if isinstance(name, str):
             return name
         host, port = name[:2]
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
+    @property
+    def closed(self) -> Counter[str]:
+        """How many connections were closed, by what there was too much of."""
+        return self._connections.closed
+
     async def close(self) -> None:
         """Stop answering, and leave nothing behind."""
-        if self._server is not None:
-            self._server.close()
-        for client in list(self._clients):
-            client.cancel()
-        await asyncio.gather(*self._clients, return_exceptions=True)
-        if self._socket is not None:
-            path, inode = self._socket
-            if _inode(path) == inode:
-                os.unlink(path)
+        path = self._bound.getsockname()
+        self._loop.remove_reader(self._bound.fileno())
+        if self._resume is not None:
+            self._resume.cancel()
+        self._bound.close()
+        tasks = [each.task for each in self._connections if each.task is not None]
+        for connection in list(self._connections):
+            self._connections.remove(connection)
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._inode and _inode(path) == self._inode:
+            os.unlink(path)
 
-    async def _start(self, bound: socket.socket, tls: "SSLContext | None" = None) -> None:
-        start = (
-            asyncio.start_unix_server if bound.family == socket.AF_UNIX else asyncio.start_server
-        )
-        patience = None if tls is None else REQUEST_SECONDS
-        self._server = await start(
-            self._connected,
-            sock=bound,
-            limit=HEAD_LIMIT,
-            ssl=tls,
-            ssl_handshake_timeout=patience,
-            ssl_shutdown_timeout=patience,
-        )
-        if bound.family == socket.AF_UNIX:
-            path = bound.getsockname()
-            self._socket = path, _inode(path)
-
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        if len(self._clients) >= self._bounds.connections:
-            self._clients.pop(next(iter(self._clients))).transport.abort()
-        self._clients[task] = writer
-        writer.transport.set_write_buffer_limits(high=0)
+    def _accept(self) -> None:
+        """Take one: called as long as there are some, with those that are served in between."""
+        in_handshake = self._tls is not None
+        if not self._connections.make_room(in_handshake=in_handshake):
+            self._pause(ROOM_SECONDS)
+            return
         try:
-            await self._serve(reader, writer, task)
-            writer.close()
-        except (OSError, EOFError, TimeoutError, asyncio.CancelledError):
-            writer.transport.abort()  # the client has gone, or has to
-        finally:
-            self._clients.pop(task, None)
+            accepted, _ = self._bound.accept()
+        except (BlockingIOError, ConnectionAbortedError):
+            return
+        except OSError as error:
+            if error.errno not in _EXHAUSTED or len(self._connections) == 0:
+                _log.error("no connection is accepted for a moment: %s", error)
+                self._pause(RETRY_SECONDS)
+            elif not self._connections.free_descriptor():
+                self._pause(ROOM_SECONDS)
+            return
+        connection = Connection(accepted)
+        self._connections.add(connection, in_handshake=in_handshake)
+        connection.task = self._loop.create_task(self._connected(connection))
 
-    async def _serve(
-        self,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-        task: asyncio.Task[None],
-    ) -> None:
+    def _pause(self, seconds: float) -> None:
+        # The kernel would go on to say that there is somebody to accept.
+        self._loop.remove_reader(self._bound.fileno())
+        self._resume = self._loop.call_later(
+            seconds, self._loop.add_reader, self._bound.fileno(), self._accept
+        )
+
+    async def _connected(self, connection: Connection) -> None:
+        try:
+            if self._tls is not None:
+                async with asyncio.timeout(REQUEST_SECONDS):
+                    await connection.start_tls(self._tls)
+                self._connections.establish(connection)
+            await self._serve(connection)
+            await connection.finish(LINGER_READS, LINGER_SECONDS)
+        except (OSError, EOFError, TimeoutError):
+            pass  # the client has gone, or has to
+        finally:
+            self._connections.remove(connection)
+
+    async def _serve(self, connection: Connection) -> None:
         patience = REQUEST_SECONDS
         while True:
             try:
-                request = await _asked(reader, patience, self._bounds.body)
-                body = await _body(reader, writer, request) if request.length else b""
+                request = await _read_head(connection, patience, self._bounds.body)
+                message = await self._respond(connection, request)
             except Refused as error:
-                await _told(writer, refusal(error))
-                await _lingered(reader, writer)
+                await _send(connection, refusal(error))
                 return
-            if task in self._clients:  # whoever asks has waited the least
-                self._clients[task] = self._clients.pop(task)
-            await _told(writer, self._answer(request, body))
+            self._connections.renew(connection)
+            await _send(connection, message)
             if not request.keeps:
                 return
             patience = IDLE_SECONDS
+            await asyncio.sleep(0)  # others have a turn, even where the next request is here
 
-    def _answer(self, request: Request, body: bytes) -> bytes:
+    async def _respond(self, connection: Connection, request: Request) -> bytes:
+        """The answer to a request, whose body is not kept any longer."""
+        if not request.length:
+            return self._answer(request, bytearray())
+        try:
+            async with asyncio.timeout(REQUEST_SECONDS):
+                await self._bodies.reserve(connection, request.length)
+        except TimeoutError:
+            raise Refused(
+                HTTPStatus.SERVICE_UNAVAILABLE, "too many large requests at once: try again"
+            ) from None
+        try:
+            return self._answer(request, await _read_body(connection, request))
+        finally:
+            self._bodies.release(connection)
+
+    def _answer(self, request: Request, body: bytearray) -> bytes:
         try:
             return answered(answer_to(request, body, self._routes, self._posts), request)
         except Exception as error:
@@ -153,9 +199,12 @@ async def listen(
     *,
     posts: Posts | None = None,
     bounds: Bounds = NO_BODIES,
-    tls: "SSLContext | None" = None,
+    tls: "Callable[[], SSLContext] | None" = None,
 ) -> Listener:
-    """Answer on an address; port 0 takes any that is free."""
+    """Answer on an address; port 0 takes any that is free.
+
+    With TLS every new connection is made with the context of that moment.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         bound = socket.create_server((host, port), family=family, dualstack_ipv6=host == "::")
@@ -164,9 +213,9 @@ async def listen(
             f"cannot listen on {host}:{port}: {os.strerror(error.errno or 0)}",
             hint="is another agent running? Choose another address with listen",
         ) from None
-    listener = Listener(routes, posts or {}, bounds)
-    await listener._start(bound, tls)
-    return listener
+    for buffer in (socket.SO_RCVBUF, socket.SO_SNDBUF):
+        bound.setsockopt(socket.SOL_SOCKET, buffer, SOCKET_BUFFER)
+    return Listener(bound, routes, posts or {}, bounds, tls)
 
 
 async def listen_on_socket(routes: Routes, path: str) -> Listener:
@@ -178,45 +227,27 @@ async def listen_on_socket(routes: Routes, path: str) -> Listener:
             f"cannot listen on {path}: {error.strerror or error}",
             hint="choose another path with stateSocket",
         ) from None
-    listener = Listener(routes, {}, NO_BODIES)
-    await listener._start(bound)
-    return listener
+    return Listener(bound, routes, {}, NO_BODIES)
 
 
-async def _asked(reader: asyncio.StreamReader, patience: float, body_limit: int) -> Request:
-    try:
-        head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), patience)
-    except asyncio.LimitOverrunError:
-        raise Refused(
-            HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "the request's head is too large"
-        ) from None
-    return request_of(head[:-4], body_limit)
+async def _read_head(connection: Connection, patience: float, body_limit: int) -> Request:
+    async with asyncio.timeout(patience):
+        head = await connection.receive_until(b"\r\n\r\n", HEAD_LIMIT)
+    if head is None:
+        raise Refused(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "the request's head is too large")
+    return request_of(head, body_limit)
 
 
-async def _body(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: Request
-) -> bytes:
+async def _read_body(connection: Connection, request: Request) -> bytearray:
     if request.waits:
-        await _told(writer, _CONTINUE)
-    return await asyncio.wait_for(reader.readexactly(request.length), REQUEST_SECONDS)
+        await _send(connection, _CONTINUE)
+    async with asyncio.timeout(REQUEST_SECONDS):
+        return await connection.receive_exactly(request.length)
 
 
-async def _told(writer: asyncio.StreamWriter, message: bytes) -> None:
-    view = memoryview(message)
+async def _send(connection: Connection, message: bytes) -> None:
     async with asyncio.timeout(ANSWER_SECONDS):
-        for start in range(0, len(view), CHUNK):
-            # Of an answer to a slow client only the piece on its way is held twice.
-            writer.write(view[start : start + CHUNK])
-            await writer.drain()
-
-
-async def _lingered(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Take some of what still comes: closed over it, the answer would be lost on its way."""
-    if writer.can_write_eof():
-        writer.write_eof()
-    for _ in range(LINGER_READS):
-        if not await asyncio.wait_for(reader.read(HEAD_LIMIT), LINGER_SECONDS):
-            return
+        await connection.send(message)
 
 
 def _bound(path: str) -> socket.socket:

@@ -70,7 +70,7 @@ def request_of(head: bytes, body_limit: int = 0) -> Request:
     )
 
 
-def answer_to(request: Request, body: bytes, routes: Routes, posts: Posts) -> Answer:
+def answer_to(request: Request, body: bytearray, routes: Routes, posts: Posts) -> Answer:
     """The answer of the route that was asked for."""
     if request.path in (routes if request.is_post else posts):
         return Answer(405, PLAIN, b"not by this method\n")

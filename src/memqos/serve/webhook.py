@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Final
 from memqos.api.review import Response, answered
 from memqos.errors import InputError
 from memqos.serve.admission import Door
+from memqos.serve.connections import Bounds
 from memqos.serve.endpoints import JSON, PLAIN, Answer, watched
 from memqos.serve.exposition import Family, Histogram, Sample, histograms, labels
-from memqos.serve.http import Bounds, Listener, listen
+from memqos.serve.http import Listener, listen
 
 if TYPE_CHECKING:
     from memqos.serve.addresses import Address
@@ -18,9 +19,15 @@ if TYPE_CHECKING:
 
 MUTATE: Final = "/mutate"
 VALIDATE: Final = "/validate"
-BODY: Final = 8 << 20
-"""Bytes of a review. The API server takes objects of 3 MiB, and sends an old one along."""
-CONNECTIONS: Final = 256
+BODY: Final = 20 << 20
+"""Bytes of a review.
+
+etcd stores objects of 1.5 MiB, of which Go's JSON makes up to six times as much (it writes `<` as
+`\\u003c`), and the review of a resize holds two of them. Were one refused for its size, a pod could
+be written so that `failurePolicy: Ignore` lets it in.
+"""
+BOUNDS: Final = Bounds(connections=256, handshakes=512, body=BODY, bodies=24 << 20)
+"""An API server has 200 requests that change something under way, each with a connection."""
 _SECONDS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25)
 
 
@@ -31,22 +38,25 @@ class Webhook:
         self.door = door
         """Reviews that come from now on are held against it."""
         self._verdicts: Counter[tuple[str, str]] = Counter()
+        self._closed: Counter[str] = Counter()
         self._seconds = {path: Histogram(_SECONDS) for path in (MUTATE, VALIDATE)}
 
     async def listen(self, address: "Address", certificate: "Certificate") -> Listener:
         """Start to answer."""
-        return await listen(
+        listener = await listen(
             watched(self._families, lambda: None, lambda: None),
             *address,
             posts={
                 MUTATE: lambda body: self._answer(MUTATE, body, self.door.mutate),
                 VALIDATE: lambda body: self._answer(VALIDATE, body, self.door.validate),
             },
-            bounds=Bounds(CONNECTIONS, BODY),
-            tls=certificate.context,
+            bounds=BOUNDS,
+            tls=lambda: certificate.context,
         )
+        self._closed = listener.closed
+        return listener
 
-    def _answer(self, path: str, body: bytes, judge: Callable[[bytes], Response]) -> Answer:
+    def _answer(self, path: str, body: bytearray, judge: Callable[[bytearray], Response]) -> Answer:
         started = time.perf_counter()
         try:
             response = judge(body)
@@ -72,6 +82,13 @@ class Webhook:
             "histogram",
             "Time to judge a review.",
             histograms({labels(path=path): each for path, each in self._seconds.items()}),
+        )
+        yield Family(
+            "memqos_webhook_connections_closed_total",
+            "counter",
+            "Connections closed because there were too many handshakes, connections, bytes of "
+            "slow requests, or file descriptors in use.",
+            [Sample(labels(limit=limit), count) for limit, count in sorted(self._closed.items())],
         )
 
 
