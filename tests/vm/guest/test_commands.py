@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 import pytest
 from click.testing import CliRunner
 from tests.builders import stanza
+from tests.eventually import eventually
 from tests.vm.guest.node import RELEASE, Node, a_pod
-from tests.vm.guest.support import MI, ROOT, Cgroup, protection_is_recursive, wait_until
+from tests.vm.guest.support import MI, ROOT, Cgroup, protection_is_recursive
 from tests.vm.harness.topology import Topology
 
 from memqos.cli.main import cli
@@ -25,6 +26,7 @@ MACHINES = {"plain": Topology()}
 BURSTABLE = stanza("16000001", "120000001")
 GUARANTEED = stanza("24000003", "24000003", cpu=(1, 1))
 OPTIONS = "nosuid,nodev,noexec,nsdelegate"
+THROTTLED = {"throttling/now", "throttling/livelock"}
 
 
 class Said(NamedTuple):
@@ -119,14 +121,21 @@ def test_a_container_past_its_applied_memory_high_is_throttled_and_doctor_sees_i
     workload.hold(high - 24 * MI)
     assert app.events()["high"] == 0
     workload.ask(28 * MI)
-    wait_until("it is throttled", lambda: app.events()["high"] > 50)
-    found = shell.doctor(seconds=5)
-    (rule,) = found.keys() & {"throttling/now", "throttling/livelock"}
-    assert found[rule]["where"] == "default/burstable app"
+    eventually("it is throttled", lambda: app.events()["high"] > 50)
+    found: dict[str, Any] = {}
+
+    def is_found() -> bool:
+        """A machine that has much else to do may see no event between two looks."""
+        seen = shell.doctor(seconds=1)
+        found.update({rule: seen[rule] for rule in THROTTLED & seen.keys()})
+        return bool(found)
+
+    eventually("doctor sees it", is_found)
+    assert {each["where"] for each in found.values()} == {"default/burstable app"}
     assert workload.alive
     assert app.events()["oom_kill"] == 0
     assert shell.rollback().code == 0
-    wait_until("it goes on", workload.answered)
+    eventually("it goes on", workload.answered)
 
 
 def test_memory_high_below_what_cannot_be_reclaimed_is_withheld_unless_forced(
@@ -138,7 +147,7 @@ def test_memory_high_below_what_cannot_be_reclaimed_is_withheld_unless_forced(
     assert withheld.code == 2
     assert "withheld: /kubepods/burstable/podburstable/burstableapp/memory.high" in withheld.err
     assert app.read("memory.high") == "max"
-    forced = shell.apply("--force", "--timeout", "0.5")
+    forced = shell.apply("--force")
     assert forced.code == 0, forced.err
     assert app.number("memory.high") < app.number("memory.current")
     assert shell.rollback().code == 0

@@ -3,8 +3,9 @@
 from pathlib import Path
 
 import pytest
+from tests.eventually import eventually
 from tests.vm.guest.pods import SETTINGS, Outcome, Setting_, burstable, file_of, watched
-from tests.vm.guest.support import MI, Cgroup, wait_until
+from tests.vm.guest.support import MI, Cgroup
 from tests.vm.harness.topology import Topology
 
 from memqos.agent.recorder.recording import killed
@@ -72,14 +73,14 @@ def test_the_kernels_own_report_of_a_kill_is_understood(cgroup: Cgroup) -> None:
     helper = container.workload(oom_score_adj=-500)
     helper.hold(MI)
     program = container.program("leak", MI)
-    wait_until("the leak has ended", lambda: program.killed)
+    eventually("the leak has ended", lambda: program.killed)
     reports: list[OomReport] = []
 
     def told() -> bool:
         reports.extend(oom_reports(log.records()))
         return bool(reports)
 
-    wait_until("the kernel tells", told)
+    eventually("the kernel tells", told)
     log.close()
     (report,) = reports
     assert report.complete

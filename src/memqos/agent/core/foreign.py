@@ -3,7 +3,7 @@
 from memqos.agent.configuration import Fight
 from memqos.agent.core.aims import Aims
 from memqos.agent.core.desires import KEPT
-from memqos.agent.core.drift import YOUNG, Drift, Facts, Fights, Place, Signposts, Signs, attribute
+from memqos.agent.core.drift import Drift, Facts, Fights, Place, Signposts, Signs, attribute
 from memqos.agent.core.known import Changed, Known
 from memqos.agent.tally import Tally
 from memqos.agent.telling import announce_contested
@@ -33,7 +33,7 @@ class Foreign:
     def changed(self, changed: Changed, now: float) -> None:
         """A value is not what it was."""
         known = changed.cgroup
-        if now - known.first_seen < YOUNG:
+        if now - known.first_seen < self._rule.grace:
             return
         cause, evidence = attribute(
             Facts(
