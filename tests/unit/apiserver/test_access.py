@@ -6,7 +6,6 @@ import os
 import socket
 import stat
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.eventually import PATIENCE, eventually
 from tests.fakes.apiserver import FakeApiServer, fake_api_server, pod
 from tests.fakes.asking import client, refusal, with_openssl
 from tests.fakes.kubelet import Identity, self_signed
@@ -106,17 +106,15 @@ class TestCredentials:
         watch = Watch(asked, PODS, pace=pace)
         watch.start()
         try:
-            watch.wait(5)
+            watch.wait(PATIENCE)
             file.write_text("second")
             secure.tokens = {"second"}
-            until = time.monotonic() + 10
-            while "Bearer second" not in [e.headers.get("Authorization") for e in secure.asked]:
-                assert time.monotonic() < until
-                time.sleep(0.01)
+            eventually(
+                "the new token is shown",
+                lambda: "Bearer second" in [e.headers.get("Authorization") for e in secure.asked],
+            )
             secure.pods.put(pod("new"))
-            while not watch.objects():
-                assert time.monotonic() < until
-                time.sleep(0.01)
+            eventually("the pod has come", watch.objects)
         finally:
             watch.stop()
 
@@ -221,7 +219,7 @@ class TestPlugins:
         self, secure: FakeApiServer, identity: Identity, user: User, folder: Path, **cluster: Any
     ) -> ApiServer:
         there = Cluster(secure.url, certificate_authority=str(identity.cert), **cluster)
-        return ApiServer(Access(there, user, "a test", folder=str(folder)), silence=2)
+        return ApiServer(Access(there, user, "a test", folder=str(folder)), silence=PATIENCE)
 
     def runs(self, folder: Path) -> int:
         return len((folder / "ran").read_text().splitlines())
