@@ -310,7 +310,7 @@ class TestPoster:
         assert (timed.sent, timed.waiting, timed.dropped) == (AT_ONCE + 1, 250 - AT_ONCE, 0)
 
     @given(st.lists(st.tuples(st.integers(0, 900), st.sampled_from("abc")), max_size=1500))
-    @settings(max_examples=25, deadline=None)
+    @settings(max_examples=25)
     def test_what_waits_is_bounded_and_what_is_too_much_is_counted(
         self, told: list[tuple[int, str]]
     ) -> None:
