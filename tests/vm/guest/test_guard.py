@@ -3,11 +3,12 @@
 from pathlib import Path
 
 import pytest
-from tests.eventually import eventually
+from tests.eventually import PATIENCE, eventually
 from tests.vm.guest.pods import SETTINGS, Outcome, Setting_, burstable, file_of, watched
 from tests.vm.guest.support import MI, Cgroup
 from tests.vm.harness.topology import Topology
 
+from memqos.agent.core.guard import Tuning
 from memqos.agent.recorder.recording import killed
 from memqos.api.kernel.oom_report import OomReport, oom_reports
 from memqos.host.kmsg import KernelLog
@@ -26,7 +27,9 @@ def run(cgroup: Cgroup, setting: Setting_, *program: object, patience: int = ENO
     def gives_up() -> bool:
         return setting == "upstream" and container.events()["high"] > patience
 
-    return watched(container, setting, HIGH, container.program(*program), gives_up)
+    # However long a busy machine has nothing to show, no step is taken back meanwhile.
+    tuning = Tuning(period=1.0, calm=PATIENCE)
+    return watched(container, setting, HIGH, container.program(*program), gives_up, tuning)
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
