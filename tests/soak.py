@@ -1,0 +1,344 @@
+"""An agent at work for long: pods come and go, much goes wrong, and containers are hostile.
+
+`make soak` runs it, and it ends by itself. It is the agent's own loop, with its witness, records
+and endpoints, on cgroups in a folder. In every round pods run while writes are refused, manifests
+are broken and looks fail; then all that heals, the node must be as planned, and the pods end. What
+is left then, in memory, descriptors, threads and watches, must not grow.
+"""
+
+import asyncio
+import errno
+import functools
+import gc
+import json
+import os
+import random
+import sys
+import threading
+import time
+import tracemalloc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+from unittest import mock
+
+from tests.eventually import eventually_on_loop
+from tests.fakes.agent import LEVELS, Bed, a_pod, container_paths, pod_path
+from tests.fakes.node import memory_folder
+
+from memqos.agent import hand
+from memqos.agent.configuration import Fight, Guarding, Recording, Source
+from memqos.agent.log import Log
+from memqos.agent.loop import Agent
+from memqos.agent.pod_source import source_of
+from memqos.agent.recorder import chronicle
+from memqos.agent.witness import witness_of
+from memqos.host.service import Service
+from memqos.serve.addresses import address_of
+
+LOW, HIGH = "memory.low", "memory.high"
+REFUSALS: Final = (errno.EBUSY, errno.EINVAL, errno.EACCES, errno.ENODEV)
+KEPT_WRITES: Final = 64
+"""After these the journal forgets cgroups that are gone: no soak would see 5,000 often enough."""
+FSYNC: Final = os.fsync
+SLACK: Final = 128 << 10
+"""Bytes by which what is in use may differ from round to round."""
+
+
+_OWN: Final = [
+    tracemalloc.Filter(False, name)
+    for name in (__file__, "*/tests/fakes/*", "*/pathlib.py", "*/tracemalloc.py")
+]
+"""What is held by these tests, and not by the agent."""
+
+
+class Bounds(NamedTuple):
+    """How much of it, and when it ends: after so many rounds, or sooner after so many seconds."""
+
+    rounds: int
+    seconds: float
+    pods: int
+    """A round."""
+    nested: int
+    """How deep a hostile container nests cgroups."""
+    many: int
+    """And how many it makes side by side."""
+
+
+LONG: Final = Bounds(rounds=400, seconds=480, pods=20, nested=300, many=1000)
+FEWEST: Final = 9
+"""Rounds it takes to tell growth from a beginning."""
+
+
+class Mark(NamedTuple):
+    """What is in use when all pods of a round are gone."""
+
+    memory: int
+    descriptors: int
+    threads: int
+    watches: int
+
+
+class Node(Bed):
+    """Cgroups, manifests in a folder, and an agent with all of its parts."""
+
+    def __init__(self, folder: Path, dice: random.Random) -> None:
+        self.manifests = folder / "manifests"
+        self.manifests.mkdir()
+        super().__init__(
+            folder,
+            pods=Source(files=(str(self.manifests),)),
+            listen="127.0.0.1:0",
+            state_socket=str(folder / "state.sock"),
+            resync=1.0,
+            fight=Fight(times=1_000_000, grace=0.0),
+            guard=Guarding(interval=0.05),
+            recorder=Recording(folder=str(folder / "records"), containers=16),
+        )
+        self.hand.source = source_of(self.configuration.pods)
+        self.dice = dice
+        self.look = self.hand.look
+        self.witness, _ = witness_of(self.configuration, self.kernel, str(folder / "proc"))
+        self.lines = (folder / "log").open("w+", encoding="utf-8")
+        log = Log("json", stream=self.lines)
+        self.agent = Agent(
+            self.hand, lambda: self.configuration, log, Service({}), "0.0", self.witness
+        )
+
+    # Pods.
+
+    def start_pod(self, manifest: dict[str, Any]) -> None:
+        fresh = self.manifests / "fresh"
+        fresh.write_text(json.dumps(manifest))
+        fresh.rename(self.manifests / f"{manifest['metadata']['uid']}.json")
+        for path in (pod_path(manifest), *container_paths(manifest)):
+            self.kernel.make(path)
+
+    def stop_pod(self, manifest: dict[str, Any]) -> None:
+        _remove(self.kernel.root + pod_path(manifest))
+        (self.manifests / f"{manifest['metadata']['uid']}.json").unlink()
+
+    def nest(self, container: str, bounds: Bounds) -> None:
+        """What a container does that may make cgroups."""
+        deep = container
+        for _ in range(bounds.nested):
+            deep += "/n"
+            self.kernel.make(deep)
+        for number in range(bounds.many):
+            self.kernel.make(f"{container}/m{number}")
+
+    def drift(self, paths: list[str]) -> None:
+        """Others write, as a kubelet does that starts, and a runtime that updates."""
+        for path in (*LEVELS[:2], *self.dice.sample(paths, len(paths) // 2)):
+            self.kernel.set(path, LOW, "0")
+            self.kernel.set(path, HIGH, "max")
+
+    def is_converged(self, pods: list[dict[str, Any]]) -> bool:
+        containers = [path for pod in pods for path in container_paths(pod)]
+        return (
+            all(self.mi(path, LOW) == 64 * len(pods) for path in LEVELS[:2])
+            and all(self.mi(path, LOW) == 64 for path in map(pod_path, pods))
+            and all((self.mi(each, LOW), self.mi(each, HIGH)) == (64, 96) for each in containers)
+        )
+
+    def has_forgotten(self) -> bool:
+        core = self.agent.status.core
+        known = core.aims.wishes, core.cgroups.pods, core.pending, self.witness._brief
+        return not any(known) and self.mi(LEVELS[0], LOW) == 0
+
+    # What goes wrong.
+
+    def break_things(self, paths: list[str]) -> None:
+        for path in self.dice.sample(paths, len(paths) // 3):
+            self.kernel.refusals[path, self.dice.choice((LOW, HIGH))] = self.dice.choice(REFUSALS)
+        (self.manifests / "broken.json").write_text(self.dice.choice(("{", "[" * 2000)))
+        if self.dice.random() < 0.3:
+            os.fsync = _fail_for_want_of_space
+        failures = iter(
+            self.dice.choice((OSError(errno.EMFILE, "too many"), RuntimeError("a surprise")))
+            for _ in range(self.dice.randrange(3))
+        )
+
+        def look(scope: Any) -> Any:
+            for failure in failures:
+                raise failure
+            return self.look(scope)
+
+        self.hand.look = look  # type: ignore[method-assign]
+
+    def mend_things(self) -> None:
+        self.kernel.refusals.clear()
+        os.fsync = FSYNC
+        (self.manifests / "broken.json").unlink()
+        self.hand.look = self.look  # type: ignore[method-assign]
+
+    # Those who ask.
+
+    async def ask(self, path: str, *, to_the_end: bool = True) -> bytes:
+        reader, writer = await asyncio.open_connection(*address_of(self.address))
+        writer.write(f"GET {path} HTTP/1.0\r\n\r\n".encode())
+        answer = await reader.read() if to_the_end else b""
+        writer.transport.abort()
+        return answer
+
+    @property
+    def address(self) -> str:
+        """Where the agent listens, as its log says first."""
+        self.lines.flush()
+        first = Path(self.lines.name).read_text(encoding="utf-8").partition("\n")[0]
+        return str(json.loads(first)["metrics"])
+
+    def errors(self) -> int:
+        return sum(self.agent.status.core.tally.errors.values())
+
+
+async def soak(node: Node, bounds: Bounds, each: Callable[[Node], None]) -> list[Mark]:
+    """Have it live through the rounds; `each` is called in all of them."""
+    running = asyncio.create_task(node.agent.run())
+    marks: list[Mark] = []
+    end = time.monotonic() + bounds.seconds
+
+    async def wait(what: str, holds: Callable[[], object]) -> None:
+        def look() -> object:
+            assert not running.done(), running.result()
+            return holds()
+
+        await eventually_on_loop(what, look)
+
+    try:
+        await wait("it is ready", lambda: node.agent.status.is_complete)
+        while len(marks) < bounds.rounds and (len(marks) < FEWEST or time.monotonic() < end):
+            await _round(node, bounds, len(marks), wait)
+            each(node)
+            marks.append(_mark())
+        assert node.agent.status.ready() is None
+    finally:
+        node.agent.stop()
+        await running
+    assert running.result() == 0
+    return marks
+
+
+async def _round(node: Node, bounds: Bounds, number: int, wait: Any) -> None:
+    pods = [a_pod(f"{number:06}x{index:04}") for index in range(bounds.pods)]
+    paths = [path for pod in pods for path in (pod_path(pod), *container_paths(pod))]
+    before = node.errors()
+    node.break_things(paths)
+    for pod in pods:
+        node.start_pod(pod)
+        if node.dice.random() < 0.2:
+            node.stop_pod(pod)
+            node.start_pod(pod)
+        await asyncio.sleep(0)
+    if number % 4 == 0:
+        node.nest(container_paths(pods[0])[0], bounds)
+    await node.ask("/metrics", to_the_end=False)
+    await wait("it has run into something", lambda: node.errors() > before)
+    node.drift(paths)
+    node.mend_things()
+    # What has failed is tried again later and later: a reload has it tried at once.
+    node.agent.reload()
+    await wait("all is as planned", functools.partial(node.is_converged, pods))
+    assert b"memqos_desired_bytes{" in await node.ask("/metrics")
+    for pod in pods:
+        node.stop_pod(pod)
+    await wait("all is forgotten", node.has_forgotten)
+
+
+def _fail_for_want_of_space(fd: object) -> None:
+    """A disk that is full, as journal and records find it."""
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def _mark() -> Mark:
+    """Bounded caches are emptied first: they fill up over thousands of pods, and then stay so."""
+    for each in gc.get_objects():
+        if isinstance(each, functools._lru_cache_wrapper) and each.cache_parameters()["maxsize"]:
+            each.cache_clear()
+    gc.collect()
+    held = tracemalloc.take_snapshot().filter_traces(_OWN)
+    memory = sum(trace.size for trace in held.traces)
+    return Mark(memory, len(os.listdir("/proc/self/fd")), threading.active_count(), _watches())
+
+
+def _watches() -> int:
+    """How many watches of this process the kernel knows."""
+    found = 0
+    for name in os.listdir("/proc/self/fdinfo"):
+        try:
+            with open(f"/proc/self/fdinfo/{name}", encoding="ascii") as file:
+                found += sum(line.startswith("inotify ") for line in file)
+        except FileNotFoundError:  # that of the listing itself
+            continue
+    return found
+
+
+def check_flat(marks: list[Mark]) -> None:
+    """The last third must need no more than the one before it; the first is the beginning."""
+    third = len(marks) // 3
+    for name, allowed in {"memory": SLACK, "descriptors": 0, "threads": 0, "watches": 0}.items():
+        figures = [getattr(mark, name) for mark in marks]
+        before, after = max(figures[third:-third]), max(figures[-third:])
+        assert after <= before + allowed, f"{name} grew from {before} to {after}: {figures}"
+
+
+def _remove(folder: str) -> None:
+    """However deep it is: neither shutil nor os.walk gets to the bottom of a thousand levels."""
+    found = [folder]
+    for each in found:
+        with os.scandir(each) as entries:
+            for entry in entries:
+                if entry.is_dir():
+                    found.append(entry.path)
+                else:
+                    os.unlink(entry.path)
+    for each in reversed(found):
+        os.rmdir(each)
+
+
+@contextmanager
+def traced() -> Iterator[None]:
+    """While memory is accounted for, and what is kept for a while is kept for a moment."""
+    with (
+        mock.patch.object(hand, "_FORGETS_FROM", KEPT_WRITES),
+        mock.patch.object(chronicle, "_TOLD_BY", 0),
+    ):
+        tracemalloc.start()
+        try:
+            yield
+        finally:
+            tracemalloc.stop()
+
+
+def run(bounds: Bounds, each: Callable[[Node], None] = lambda _: None) -> list[Mark]:
+    """A node's life within these bounds; the marks of its rounds."""
+
+    async def main(folder: Path) -> list[Mark]:
+        node = Node(folder, random.Random(bounds.rounds))
+        try:
+            return await soak(node, bounds, each)
+        finally:
+            os.fsync = FSYNC
+            node.crash()
+            node.lines.close()
+
+    with memory_folder() as folder, traced():
+        return asyncio.run(main(folder))
+
+
+def main() -> int:
+    """The long one; what it came to is said at its end."""
+    began = time.monotonic()
+    marks = run(LONG)
+    lives, took = len(marks) * LONG.pods, time.monotonic() - began
+    sys.stdout.write(f"{lives} pods in {len(marks)} rounds and {took:.0f} s\n")
+    for name in Mark._fields:
+        figures = [getattr(mark, name) for mark in marks[len(marks) // 3 :]]
+        sys.stdout.write(f"{name}: {figures[0]} to {figures[-1]}, at most {max(figures)}\n")
+    check_flat(marks)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
