@@ -1,10 +1,10 @@
 """The kernel tells by itself that it has counted an event of a cgroup, once for each time asked."""
 
-import os
 from collections.abc import Iterator
 
 import pytest
 from tests.eventually import eventually
+from tests.vm.guest.processes import watches
 from tests.vm.guest.support import MI, ROOT, Cgroup
 from tests.vm.harness.topology import Topology
 
@@ -32,19 +32,6 @@ def go_off(alarms: Alarms, cgroup: Cgroup) -> None:
         return not alarms.are_silent(cgroup.name, identity(cgroup))
 
     eventually("the kernel has told", has_gone_off)
-
-
-def watches() -> int:
-    """How many of this process the kernel knows."""
-    handles = os.listdir("/proc/self/fdinfo")
-    found = 0
-    for handle in handles:
-        try:
-            with open(f"/proc/self/fdinfo/{handle}", encoding="ascii") as file:
-                found += sum(line.startswith("inotify ") for line in file)
-        except FileNotFoundError:  # that of the listing itself
-            continue
-    return found
 
 
 @pytest.mark.parametrize(
