@@ -99,7 +99,7 @@ class Node(Bed):
         self.dice = dice
         self.look = self.hand.look
         self.witness, _ = witness_of(self.configuration, self.kernel, str(folder / "proc"))
-        self.lines = (folder / "log").open("w+", encoding="utf-8")
+        self.lines = (folder / "log").open("w", encoding="utf-8")
         log = Log("json", stream=self.lines)
         self.agent = Agent(
             self.hand, lambda: self.configuration, log, Service({}), "0.0", self.witness
@@ -187,9 +187,8 @@ class Node(Bed):
     @property
     def address(self) -> str:
         """Where the agent listens, as its log says first."""
-        self.lines.flush()
-        first = Path(self.lines.name).read_text(encoding="utf-8").partition("\n")[0]
-        return str(json.loads(first)["metrics"])
+        with open(self.lines.name, encoding="utf-8") as log:
+            return str(json.loads(log.readline())["metrics"])
 
     def errors(self) -> int:
         return sum(self.agent.status.core.tally.errors.values())
@@ -289,8 +288,14 @@ def _remove(folder: str) -> None:
                     found.append(entry.path)
                 else:
                     os.unlink(entry.path)
-    for each in reversed(found):
-        os.rmdir(each)
+    try:
+        for each in reversed(found):
+            os.rmdir(each)
+    except OSError as error:
+        # The agent has just written: in a folder the file is there again, in a kernel it is not.
+        if error.errno != errno.ENOTEMPTY:
+            raise
+        _remove(folder)
 
 
 @contextmanager
