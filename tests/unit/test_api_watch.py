@@ -411,7 +411,7 @@ def live_through(server: FakeApiServer, dice: random.Random) -> None:
         server.pods.put(pod(name, node, status={"phase": phase, "n": dice.random()}))
         alive[index] = name, age + 1
         if dice.random() < 0.2:
-            time.sleep(0.001)
+            time.sleep(0.001)  # the watch has its turn, however short
 
 
 class TestMirror:
