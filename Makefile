@@ -23,12 +23,13 @@ comma   := ,
 # Elsewhere these tests are skipped where it is missing, and say how to get it.
 ci_tools := $(if $(filter true,$(CI)),$(shell [ `id -u` = 0 ] && command -v apt-get >/dev/null && echo vm-tools browser-tools))
 
-.PHONY: help demo test vm-tools browser-tools lint image bench setup clean
+.PHONY: help demo test soak vm-tools browser-tools lint image bench setup clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo 'make demo      show the main job on the bundled examples'
 	@echo 'make test      lint, then all tests'
+	@echo 'make soak      an agent under churn, faults and hostile cgroups for some minutes'
 	@echo 'make vm-tools  as root: what the tests on a real kernel need'
 	@echo 'make browser-tools  as root: what the tests in a real browser need'
 	@echo 'make lint      style, types and import contracts'
@@ -51,6 +52,9 @@ demo: $(venv)/.stamp
 
 test: lint $(ci_tools)
 	@$(bin)/python -m pytest -n auto --dist worksteal -rfEs
+
+soak: $(venv)/.stamp-dev
+	@$(bin)/python -m tests.soak
 
 vm-tools:
 	@$(PYTHON) -m tests.vm.harness.tools

@@ -12,16 +12,16 @@ import struct
 import subprocess
 import sys
 import tempfile
-import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.eventually import PATIENCE, eventually
+
 PACKAGE = "chromium"
 GET_IT = "make browser-tools (as root)"
-_SECONDS = 60
 
 
 def program() -> str | None:
@@ -72,10 +72,13 @@ class Tab:
         scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
         self.ask("Emulation.setEmulatedMedia", features=scheme)
         self.ask("Page.navigate", url=url)
-        deadline = time.monotonic() + _SECONDS
-        while self.value("document.readyState") != "complete" or self.value("location.href") != url:
-            assert time.monotonic() < deadline, "the page does not load"
-            time.sleep(0.05)
+        eventually(
+            "the page has loaded",
+            lambda: (
+                self.value("document.readyState") == "complete"
+                and self.value("location.href") == url
+            ),
+        )
 
     def picture(self, file: Path) -> None:
         """Keep the whole page as an image."""
@@ -128,10 +131,7 @@ def browser() -> Iterator[Tab]:
 
 def _port(profile: Path) -> int:
     told = profile / "DevToolsActivePort"
-    deadline = time.monotonic() + _SECONDS
-    while not told.exists() or not told.read_text().strip():
-        assert time.monotonic() < deadline, "the browser does not start"
-        time.sleep(0.05)
+    eventually("the browser has started", lambda: told.exists() and told.read_text().strip())
     return int(told.read_text().split()[0])
 
 
@@ -139,7 +139,7 @@ def _connected(port: int) -> socket.socket:
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/json/list") as answer:
         page = next(each for each in json.load(answer) if each["type"] == "page")
     path = page["webSocketDebuggerUrl"].partition(f":{port}")[2]
-    connection = socket.create_connection(("127.0.0.1", port), timeout=_SECONDS)
+    connection = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE)
     key = base64.b64encode(os.urandom(16)).decode()
     head = [
         f"GET {path} HTTP/1.1",

@@ -1,15 +1,19 @@
 """A node with pods, and an agent's core at work on it under a clock of one's own."""
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+from tests.eventually import PATIENCE, eventually_on_loop
 from tests.fakes.cgroups import FakeKernel
 from tests.fakes.machine import put
 
 from memqos.agent.configuration import Configuration
 from memqos.agent.hand import Hand
+from memqos.agent.loop import Agent
 from memqos.agent.passing import follow, run_pass, started
 from memqos.agent.tally import Event
 from memqos.api.pod import Pod
@@ -114,6 +118,23 @@ def container_paths(manifest: Mapping[str, Any]) -> list[str]:
     return [f"{pod_path(manifest)}/{id}" for id in ids]
 
 
+async def run_until(agent: Agent, *script: Callable[[], object]) -> int:
+    """Have an agent run until all of it has come true, one after the other; its exit code."""
+    running = asyncio.create_task(agent.run())
+
+    def holds(step: Callable[[], object]) -> object:
+        assert not running.done(), running.result()
+        return step()
+
+    try:
+        for number, step in enumerate(script):
+            await eventually_on_loop(f"step {number} of the script", partial(holds, step))
+    finally:
+        agent.stop()
+        await running
+    return running.result()
+
+
 class Pods:
     """A source that tells what it is told to."""
 
@@ -170,7 +191,7 @@ class Bed:
             self.configuration,
             Roots(**{name: str(self.folder / name) for name in ("proc", "sys", "kubelet")}),
             self.kernel,
-            Direct(self.kernel, 10),
+            Direct(self.kernel, PATIENCE),
             lambda: self.now,
         )
         if not self.configuration.pods.cluster:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.eventually import PATIENCE
 from tests.fakes.apiserver import FakeApiServer
 
 from memqos.errors import MemqosError
@@ -18,7 +19,7 @@ with_openssl = pytest.mark.skipif(
 
 def client(server: FakeApiServer, user: User | None = None, **cluster: Any) -> ApiServer:
     asked = Access(Cluster(server.url, **cluster), user or User(), "a test")
-    return ApiServer(asked, silence=2, sleep=lambda _: None)
+    return ApiServer(asked, silence=PATIENCE, sleep=lambda _: None)
 
 
 def refusal(ask: Callable[[], object]) -> str:

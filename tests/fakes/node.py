@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from tests.eventually import PATIENCE
 from tests.fakes.cgroups import PAGE, FakeKernel
 
 from memqos.converge.apply import Applied, apply
@@ -52,7 +53,7 @@ class Node:
         self.kernel = FakeKernel(folder)
         self.journal_folder = str(folder / "run")
         self.boot = "this-boot"
-        self.timeout = 10.0
+        self.timeout = PATIENCE
         if not any(self.kernel.folder.iterdir()):
             for path in CGROUPS:
                 self.kernel.make(path, {"memory.low": str(2 * MI), "memory.high": str(900 * MI)})

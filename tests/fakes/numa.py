@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Final
 
 import msgspec
+import pytest
 from tests.builders import GI, Json, box
 
 from memqos.api.machine import Machine, NumaTexts
@@ -12,10 +13,24 @@ from memqos.api.pod import Pod
 from memqos.converge.observing import Configuration, Observation
 from memqos.converge.planning import NodePlan, plan_of
 from memqos.converge.settings import Wanted
+from memqos.numa.subsets import Effort
 from memqos.plan.terms import Numa
 
 MEMS: Final = "cpuset.mems"
 POOLS: Final = {"PodLevelResourceManagers": True}
+
+
+def count_steps(monkeypatch: pytest.MonkeyPatch) -> list[Effort]:
+    """Have searches tell whom they took a step for: one item a step, whatever time it takes."""
+    taken: list[Effort] = []
+    spent = Effort.spent
+
+    def step(effort: Effort) -> bool:
+        taken.append(effort)
+        return spent(effort)
+
+    monkeypatch.setattr(Effort, "spent", step)
+    return taken
 
 
 def changes(plan: NodePlan) -> dict[str, str]:

@@ -5,13 +5,15 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
+from tests.eventually import PATIENCE
 from tests.fakes.cgroups import PAGE, FakeKernel
 from tests.fakes.node import RULE, Node
 from tests.fakes.runtime import FakeRuntime
 from tests.fakes.systemd import FakeSystemd
 
 from memqos.converge.driver import Driver
-from memqos.converge.routing import Router
+from memqos.converge.records import Owner
+from memqos.converge.routing import Router, Through
 from memqos.converge.steps import Step, steps_of
 from memqos.host.reach import Reach
 from memqos.plan.changes import Change
@@ -34,6 +36,21 @@ SLICES: Final[dict[str, Level]] = {
 }
 
 
+class _Impatient(Router):
+    """Gives up on one of the owners soon: what the others take says nothing."""
+
+    impatient_with: Owner | None = None
+
+    def _driver(self, through: Through, socket: str | None) -> Driver:
+        usual = self.timeout
+        if through == self.impatient_with:
+            self.timeout = 0.2
+        try:
+            return super()._driver(through, socket)
+        finally:
+            self.timeout = usual
+
+
 class OwnedNode(Node):
     """The peers are made with it; they serve while the test lets them."""
 
@@ -41,7 +58,9 @@ class OwnedNode(Node):
         self.kernel = FakeKernel(folder)
         self.journal_folder = str(folder / "run")
         self.boot = "this-boot"
-        self.timeout = 5.0
+        self.timeout = PATIENCE
+        self.impatient_with: Owner | None = None
+        """Whom a moment has to be enough for: one that hangs."""
         self.systemd = FakeSystemd(folder, self.kernel)
         self.runtime = FakeRuntime(folder, self.kernel)
         self.is_direct = False
@@ -63,7 +82,8 @@ class OwnedNode(Node):
 
     @contextlib.contextmanager
     def driver(self) -> Iterator[Driver]:
-        router = Router(self.kernel, self.reach, PAGE, self.timeout)
+        router = _Impatient(self.kernel, self.reach, PAGE, self.timeout)
+        router.impatient_with = self.impatient_with
         try:
             yield router
         finally:

@@ -2,19 +2,18 @@
 
 import itertools
 import shutil
-import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import Final, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
+from tests.eventually import eventually
 from tests.fakes.crash import Victim, is_killed
 from tests.fakes.node import Node
 
 from memqos.host.lock import Locked
 
 T = TypeVar("T")
-PATIENCE: Final = 30.0
-"""Seconds; a process that a killed writer has left behind holds the lock until it is done."""
 
 
 class Stage:
@@ -70,10 +69,13 @@ def rolled_back(node: Node) -> bool:
 
 def alone(action: Callable[[], T]) -> T:
     """Act as soon as nobody writes any more."""
-    end = time.monotonic() + PATIENCE
-    while True:
-        try:
-            return action()
-        except Locked:
-            assert time.monotonic() < end
-            time.sleep(0.002)
+    done: list[T] = []
+
+    def is_done() -> bool:
+        with suppress(Locked):
+            done.append(action())
+        return bool(done)
+
+    # A process that a killed writer has left behind holds the lock until it is done.
+    eventually("nobody else writes", is_done)
+    return done[0]

@@ -4,7 +4,7 @@ import contextlib
 import errno
 from typing import Any, Final
 
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from tests.fakes.agent import LEVELS, MI, Bed, a_pod, container_paths, pod_path
@@ -337,7 +337,5 @@ class Node(RuleBasedStateMachine):
 Node.TestCase.settings = settings(
     max_examples=25,
     stateful_step_count=20,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
 )
 TestANode = Node.TestCase

@@ -3,7 +3,7 @@
 import contextlib
 from typing import Any, Final
 
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -261,7 +261,5 @@ def holdings(state: State) -> list[Blocks]:
 Node.TestCase.settings = settings(
     max_examples=30,
     stateful_step_count=20,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
 )
 TestANodeWithNumaNodes = Node.TestCase

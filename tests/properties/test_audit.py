@@ -117,7 +117,6 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 unhurried = settings(
     max_examples=60,
-    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 

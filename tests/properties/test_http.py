@@ -6,6 +6,7 @@ import re
 
 from hypothesis import example, given
 from hypothesis import strategies as st
+from tests.eventually import PATIENCE
 
 from memqos.serve.addresses import address_of
 from memqos.serve.endpoints import PLAIN, Answer
@@ -69,7 +70,7 @@ def test_whatever_is_sent_the_next_client_is_answered(chunks: list[bytes]) -> No
                 odd.write(chunk)
             reader, writer = await asyncio.open_connection(*address)
             writer.write(b"GET /healthz HTTP/1.0\r\n\r\n")
-            answer = await asyncio.wait_for(reader.read(), 10)
+            answer = await asyncio.wait_for(reader.read(), PATIENCE)
             odd.close()
             writer.close()
             return answer

@@ -58,7 +58,10 @@ def check(written: Written, journal: bytes) -> None:
     assert written.node.kernel.contents() == now
 
 
-some = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+some = settings(
+    max_examples=60,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 
 
 @some

@@ -1,12 +1,12 @@
 """An agent that has its pods from the API server."""
 
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from tests.eventually import PATIENCE, eventually
 from tests.fakes.agent import KUBELET, LEVELS, MEMORY, MI, Bed, a_pod
 from tests.fakes.apiserver import FakeApiServer, fake_api_server, pod
 from tests.fakes.asking import with_openssl
@@ -38,7 +38,7 @@ def test_pods_are_those_of_its_node_and_changes_are_told(server: FakeApiServer) 
         assert [each.metadata.name for each in source.pods()] == ["here"]
         told.clear()
         server.pods.put(pod("new"))
-        assert told.wait(30)
+        assert told.wait(PATIENCE)
         assert sorted(each.metadata.name or "" for each in source.pods()) == ["here", "new"]
     finally:
         stop(source)
@@ -119,10 +119,7 @@ class Node:
         """The Node changes, and the agent hears of it."""
         before = node_of(self.bed.hand.source)
         self.server.stores["nodes"].put(node)
-        until = time.monotonic() + 30
-        while node_of(self.bed.hand.source) == before:
-            assert time.monotonic() < until
-            time.sleep(0.01)
+        eventually("the agent hears of it", lambda: node_of(self.bed.hand.source) != before)
         self.bed.core.schedule.ask(self.bed.now)
         self.bed.wait(5)
 
@@ -190,10 +187,7 @@ class TestTheNode:
         source = followed_by(node.bed.hand.source)
         assert source is not None
         server.stopping = True
-        until = time.monotonic() + 30
-        while source.fault is None:
-            assert time.monotonic() < until
-            time.sleep(0.01)
+        eventually("the server is missed", lambda: source.fault is not None)
         node.bed.wait(130)
         assert node.bed.core.tally.errors["source"] >= 1
         assert node.high() == before

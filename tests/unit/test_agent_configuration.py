@@ -140,7 +140,7 @@ def test_every_field_can_be_set_in_the_environment_and_by_a_flag(field: Field) -
         ),
         (
             "fight: {q: 1}\n",
-            "3:12: fight.q: there is no such field in fight – there are times, minutes",
+            "3:12: fight.q: there is no such field in fight – there are times, minutes, grace",
         ),
         ("factor: 0\n", "3:9: factor: 0 is not a factor above 0 and up to 1"),
         ("factor: 1.01\n", "3:9: factor: 1.01 is not a factor above 0 and up to 1"),
@@ -188,6 +188,7 @@ def test_every_field_can_be_set_in_the_environment_and_by_a_flag(field: Field) -
         ("fight: {times: 0}\n", "fight.times: 0 is not a whole number from 1 on"),
         ("fight: {times: 2.5}\n", "fight.times: 2.5 is not a whole number from 1 on"),
         ("fight: {minutes: 0}\n", "fight.minutes: 0 is not a number of minutes above 0"),
+        ("fight: {grace: -1s}\n", "fight.grace: '-1s' is not a duration from 0s on"),
         ("pods: {files: []}\n", "pods.files: no pods would be known"),
         ("pods: {files: [a], kubelet: https://n}\n", "pods come from files or from the kubelet"),
         ("pods: {kubelet: ftp://n}\n", "pods.kubelet:"),

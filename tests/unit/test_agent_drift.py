@@ -65,6 +65,15 @@ class TestAValueChangedByOthers:
         assert bed.mi(container_paths(pod)[0], HIGH) == 96
         assert bed.causes() == {}
 
+    def test_is_counted_from_the_first_moment_without_a_grace(self) -> None:
+        with memory_folder() as folder:
+            bed = Watched(folder, fight=Fight(grace=0.0))
+            pod = bed.run_pod(a_pod("u2"))
+            bed.settle()
+            bed.kernel.set(container_paths(pod)[0], HIGH, "max")
+            bed.wait(2)
+            assert bed.causes() == {(HIGH, "unknown"): 1}
+
     def test_is_not_one_that_is_planned_anew(self, bed: Watched) -> None:
         bed.pods.manifests["u1"] = a_pod("u1", 32, 128)
         bed.wait(61)

@@ -2,14 +2,13 @@
 
 import asyncio
 import json
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from tests.fakes.agent import MI, Bed, a_pod, container_paths, pod_path
+from tests.fakes.agent import MI, Bed, a_pod, container_paths, pod_path, run_until
 from tests.fakes.apiserver import FakeApiServer, fake_api_server
 from tests.fakes.kubeconfig import lead_to
 from tests.fakes.node import memory_folder
@@ -29,7 +28,6 @@ from memqos.errors import MemqosError
 from memqos.host.service import Service
 from memqos.serve.exposition import exposition
 
-PATIENCE = 30.0
 HIGH = "memory.high"
 STATIC = """
 kind: KubeletConfiguration
@@ -310,13 +308,7 @@ class InCluster:
                 log = Log("json", stream=stream)
                 hand = self.bed.hand
                 self.agent = Agent(hand, lambda: self.bed.configuration, log, Service({}), "0.0")
-                running = asyncio.create_task(self.agent.run())
-                try:
-                    for step in script:
-                        await _until(step, running)
-                finally:
-                    self.agent.stop()
-                    await running
+                await run_until(self.agent, *script)
 
         try:
             asyncio.run(main())
@@ -338,14 +330,6 @@ class InCluster:
     def metric(self, name: str) -> float:
         found = {each.name: list(each.samples) for each in families(self.agent.status)}
         return found[name][0].value
-
-
-async def _until(step: Callable[[], bool], running: "asyncio.Task[int]") -> None:
-    end = time.monotonic() + PATIENCE
-    while not step():
-        assert time.monotonic() < end
-        assert not running.done(), running.result()
-        await asyncio.sleep(0.02)
 
 
 @pytest.fixture

@@ -9,14 +9,14 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from tests.fakes.agent import LEVELS, MI, Bed, a_pod, container_paths, pod_path
+from tests.eventually import PATIENCE, eventually
+from tests.fakes.agent import LEVELS, MI, Bed, a_pod, container_paths, pod_path, run_until
 from tests.fakes.node import memory_folder
 
 from memqos.agent.configuration import Source
@@ -30,7 +30,6 @@ from memqos.host import durable
 from memqos.host.service import Service
 from memqos.serve.exposition import exposition
 
-PATIENCE = 30.0
 LOW, HIGH = "memory.low", "memory.high"
 
 
@@ -86,13 +85,7 @@ class Running:
 
             log = Log("json", stream=self.stream)
             self.agent = Agent(self.bed.hand, load, log, self.service, "0.0")
-            running = asyncio.create_task(self.agent.run())
-            try:
-                for step in script:
-                    await _until(step, running)
-            finally:
-                self.agent.stop()
-            return await running
+            return await run_until(self.agent, *script)
 
         try:
             return asyncio.run(main())
@@ -112,14 +105,6 @@ class Running:
 
     def log(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.lines.read_text().splitlines()]
-
-
-async def _until(step: Callable[[], bool], running: "asyncio.Task[int]") -> None:
-    end = time.monotonic() + PATIENCE
-    while not step():
-        assert time.monotonic() < end
-        assert not running.done(), running.result()
-        await asyncio.sleep(0.02)
 
 
 class TestEvents:
@@ -400,10 +385,7 @@ class Command:
             if started["message"] == "started":
                 self.address = started["metrics"]
                 break
-        end = time.monotonic() + PATIENCE
-        while self.get("/readyz")[0] != 200:
-            assert time.monotonic() < end
-            time.sleep(0.05)
+        eventually("it is ready", lambda: self.get("/readyz")[0] == 200)
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -1,5 +1,6 @@
 """A watch's copy is what the server held at a version, whole, whatever happens on the way."""
 
+import itertools
 import random
 import socket
 import threading
@@ -9,6 +10,7 @@ from contextlib import contextmanager
 
 import msgspec
 import pytest
+from tests.eventually import PATIENCE, eventually
 from tests.fakes.apiserver import FakeApiServer, Faults, fake_api_server, pod
 
 from memqos.api.pod import Pod
@@ -36,6 +38,19 @@ def client(server: FakeApiServer, silence: float = 5.0) -> ApiServer:
     )
 
 
+class Pauses(threading.Event):
+    """What a watch waits for between two requests: notes how long it would, and does not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lengths: list[float] = []
+
+    def wait(self, timeout: float | None = None) -> bool:
+        assert timeout is not None
+        self.lengths.append(timeout)
+        return self.is_set()
+
+
 @contextmanager
 def watching(
     server: FakeApiServer,
@@ -43,11 +58,14 @@ def watching(
     on_change: Callable[[], None] | None = None,
     pace: Pace = QUICK,
     page: int = 500,
+    pauses: "Pauses | None" = None,
 ) -> Iterator[Watch[Pod]]:
     watch = Watch(
         client(server), PODS, selection or on_node("node-1"),
         on_change=on_change, pace=pace, page=page,
     )  # fmt: skip
+    if pauses is not None:
+        watch._stopped = pauses
     watch.start()
     try:
         yield watch
@@ -67,13 +85,14 @@ def expected(server: FakeApiServer, version: int | None = None, node: str = "nod
     return {key: msgspec.convert(each, Pod) for key, each in there.items()}
 
 
-def eventually(holds: Callable[[], bool], seconds: float = 10.0) -> bool:
-    until = time.monotonic() + seconds
-    while not holds():
-        if time.monotonic() > until:
-            return False
-        time.sleep(0.005)
-    return True
+def threads() -> list[str]:
+    return [thread.name for thread in threading.enumerate()]
+
+
+def ever_longer(pauses: list[float], begin: int) -> bool:
+    """Whether each is at most what so many failures allow, and at least half of that."""
+    bounds = [min(LONGEST, FIRST * 2**failures) for failures in range(begin, begin + len(pauses))]
+    return all(bound / 2 <= each <= bound for each, bound in zip(pauses, bounds, strict=True))
 
 
 def names(watch: Watch[Pod]) -> list[str]:
@@ -86,58 +105,60 @@ class TestFollowing:
             server.pods.put(pod(f"p{number}"))
         server.pods.put(pod("elsewhere", "node-2"))
         with watching(server, page=3) as watch:
-            watch.wait(5)
+            watch.wait(PATIENCE)
             assert names(watch) == [f"p{number}" for number in range(7)]
 
     def test_it_follows_what_happens(self, server: FakeApiServer) -> None:
         server.pods.put(pod("old"))
         with watching(server) as watch:
-            watch.wait(5)
+            watch.wait(PATIENCE)
             server.pods.put(pod("new"))
             server.pods.put(pod("old", status={"phase": "Succeeded"}))
-            assert eventually(lambda: held(watch) == expected(server))
+            eventually("it follows", lambda: held(watch) == expected(server))
             server.pods.delete("default", "old")
-            assert eventually(lambda: names(watch) == ["new"])
+            eventually("one is gone", lambda: names(watch) == ["new"])
 
     def test_a_pod_that_is_bound_here_arrives_and_one_of_another_node_does_not(
         self, server: FakeApiServer
     ) -> None:
         with watching(server) as watch:
-            watch.wait(5)
+            watch.wait(PATIENCE)
             server.pods.put(pod("web", None))
             server.pods.put(pod("other", "node-2"))
             server.pods.put(pod("web", "node-1"))
-            assert eventually(lambda: names(watch) == ["web"])
+            eventually("it has arrived", lambda: names(watch) == ["web"])
 
     def test_one_recreated_under_its_name_is_another(self, server: FakeApiServer) -> None:
         server.pods.put(pod("web-0"))
         with watching(server) as watch:
-            watch.wait(5)
+            watch.wait(PATIENCE)
             server.pods.delete("default", "web-0")
             again = pod("web-0")
             again["metadata"]["uid"] = "another"
             server.pods.put(again)
-            assert eventually(
-                lambda: [each.metadata.uid for each in watch.objects()] == ["another"]
+            eventually(
+                "it is the other one",
+                lambda: [each.metadata.uid for each in watch.objects()] == ["another"],
             )
 
     def test_a_change_of_no_concern_wakes_nobody(self, server: FakeApiServer) -> None:
         calls: list[str] = []
         server.pods.put(pod("web"))
         with watching(server, on_change=lambda: calls.append("")) as watch:
-            watch.wait(5)
-            assert eventually(lambda: len(calls) == 1)
+            watch.wait(PATIENCE)
+            eventually("the first list is told", lambda: len(calls) == 1)
             server.pods.put({**pod("web"), "heartbeat": 1})
-            last = server.version
-            assert eventually(lambda: watch.version == str(last))
-            assert len(calls) == 1
+            server.pods.put(pod("new"))
+            eventually("what came after it is told", lambda: len(calls) > 1)
+            assert names(watch) == ["new", "web"]
+            assert len(calls) == 2
 
     def test_bookmarks_move_the_version_along(self, server: FakeApiServer) -> None:
         server.bookmarks = 0.02
         with watching(server) as watch:
-            watch.wait(5)
+            watch.wait(PATIENCE)
             server.pods.put(pod("elsewhere", "node-2"))
-            assert eventually(lambda: watch.version == "1")
+            eventually("the version has moved", lambda: watch.version == "1")
 
     def test_other_kinds_are_followed_the_same_way(self, server: FakeApiServer) -> None:
         node = {"metadata": {"name": "node-1"}, "status": {"allocatable": {"memory": "7Gi"}}}
@@ -145,7 +166,7 @@ class TestFollowing:
         watch = Watch(client(server), NODES, Selection(fields="metadata.name=node-1"), pace=QUICK)
         watch.start()
         try:
-            watch.wait(5)
+            watch.wait(PATIENCE)
             (found,) = watch.objects()
             assert found.status.allocatable == {"memory": "7Gi"}
         finally:
@@ -155,18 +176,17 @@ class TestFollowing:
         self, server: FakeApiServer
     ) -> None:
         with watching(server) as watch:
-            watch.wait(5)
+            watch.wait(PATIENCE)
         (asked,) = [each for each in server.asked if "watch" not in each.query]
         assert asked.query["resourceVersion"] == "0"
         assert asked.query["resourceVersionMatch"] == "NotOlderThan"
 
     def test_stopping_does_not_wait_for_the_server(self, server: FakeApiServer) -> None:
-        with watching(server, pace=Pace()) as watch:
-            watch.wait(5)
-            assert eventually(lambda: bool(server.requests(watch="1")))
-            began = time.monotonic()
-        assert time.monotonic() - began < 1
-        assert "watch pods" not in [thread.name for thread in threading.enumerate()]
+        days = Pace(watch=(10**6, 10**6))
+        with watching(server, pace=days) as watch:
+            watch.wait(PATIENCE)
+            eventually("the server is asked", lambda: server.requests(watch="1"))
+        eventually("the thread is gone", lambda: "watch pods" not in threads())
 
 
 class TestBadDays:
@@ -179,32 +199,32 @@ class TestBadDays:
                 server.pods.put(pod(f"p{number}"))
                 if number % 3 == 0:
                     server.pods.delete("default", f"p{number // 2 + number // 2 % 3 and number}")
-                time.sleep(0.001)
+                time.sleep(0.001)  # the watch has its turn, however short
             server.faults = Faults()
-            assert eventually(lambda: watch.is_synced and held(watch) == expected(server))
+            eventually("all is there", lambda: watch.is_synced and held(watch) == expected(server))
 
     def test_a_watch_goes_on_where_it_broke_off(self, server: FakeApiServer) -> None:
         server.pods.put(pod("one"))
         with watching(server) as watch:
-            watch.wait(5)
+            watch.wait(PATIENCE)
             server.faults = Faults(dropped=1.0)
             server.pods.put(pod("two"))
-            assert eventually(lambda: watch.fault is not None)
+            eventually("it broke off", lambda: watch.fault is not None)
             server.faults = Faults()
-            assert eventually(lambda: names(watch) == ["one", "two"])
+            eventually("it goes on", lambda: names(watch) == ["one", "two"])
         assert len([each for each in server.asked if "watch" not in each.query]) == 1
         assert {each.query["resourceVersion"] for each in server.requests(watch="1")} <= {"1", "2"}
 
     def test_what_the_server_has_forgotten_is_listed_again(self, server: FakeApiServer) -> None:
         server.pods.put(pod("gone"))
         with watching(server) as watch:
-            watch.wait(5)
-            assert eventually(lambda: bool(server.requests(watch="1")))
+            watch.wait(PATIENCE)
+            eventually("the server is asked", lambda: server.requests(watch="1"))
             with server.turn:
                 server.pods.delete("default", "gone")
                 server.pods.put(pod("new"))
                 server.pods.forget()
-            assert eventually(lambda: names(watch) == ["new"])
+            eventually("the new one is there", lambda: names(watch) == ["new"])
         # Never older than what was known, so that the copy does not go back in time.
         assert server.requests(resourceVersion="1", resourceVersionMatch="NotOlderThan")
 
@@ -212,13 +232,14 @@ class TestBadDays:
         self, server: FakeApiServer
     ) -> None:
         server.pods.put(pod("one"))
-        server.faults = Faults(forgotten=1.0)
-        pace = Pace(watch=(1, 1), silence=0.1, short=0.05, slowness=0.2)
-        with watching(server, pace=pace) as watch:
-            watch.wait(5)
-            server.pods.put(pod("two"))
-            time.sleep(0.5)
-        assert len(server.asked) < 20
+        server.pods.forgotten = 1 << 40  # every watch is from too long ago
+        pauses = Pauses()
+        with watching(server, pauses=pauses, pace=Pace()):
+            eventually("there were some pauses", lambda: len(pauses.lengths) >= 9)
+        assert ever_longer(pauses.lengths[:9], begin=1)
+        # But for the first, there is a pause before every list.
+        lists = [each for each in server.asked if "watch" not in each.query]
+        assert len(lists) <= len(pauses.lengths) + 2
 
     def test_a_watch_that_ends_at_once_again_and_again_is_asked_for_ever_more_slowly(
         self, server: FakeApiServer
@@ -226,31 +247,31 @@ class TestBadDays:
         server.answers["/api/v1/pods"] = (
             200, {}, b'{"kind":"PodList","metadata":{"resourceVersion":"1"},"items":[]}\n',
         )  # fmt: skip
-        with watching(server, pace=Pace(short=1.0, slowness=0.1)) as watch:
-            assert eventually(lambda: watch.fault is not None)
-            time.sleep(0.5)
-        assert len(server.asked) < 12
+        pauses = Pauses()
+        with watching(server, pauses=pauses, pace=Pace(short=PATIENCE)):
+            eventually("there were some pauses", lambda: len(pauses.lengths) >= 9)
+        assert ever_longer(pauses.lengths[:9], begin=0)
 
     def test_a_connection_that_is_gone_without_a_word_is_noticed(
         self, server: FakeApiServer
     ) -> None:
         pace = Pace(watch=(0, 0), silence=0.2, short=0.0, slowness=0.01)
         with watching(server, pace=pace) as watch:
-            watch.wait(5)
+            watch.wait(PATIENCE)
             server.faults = Faults(silent=1.0)
             server.pods.put(pod("new"))
-            assert eventually(lambda: "no answer within" in str(watch.fault))
+            eventually("it is noticed", lambda: "no answer within" in str(watch.fault))
             server.faults = Faults()
-            assert eventually(lambda: names(watch) == ["new"])
+            eventually("the new one is there", lambda: names(watch) == ["new"])
 
     def test_a_server_that_is_away_for_a_while_leaves_the_copy_as_it_was(self) -> None:
         with fake_api_server() as server:
             server.pods.put(pod("web"))
             watch = Watch(client(server), PODS, pace=QUICK)
             watch.start()
-            watch.wait(5)
+            watch.wait(PATIENCE)
         try:
-            assert eventually(lambda: "nothing listens" in str(watch.fault))
+            eventually("it is missed", lambda: "nothing listens" in str(watch.fault))
             assert names(watch) == ["web"]
             assert watch.silent_for > 0
         finally:
@@ -261,10 +282,11 @@ class TestBadDays:
     ) -> None:
         server.bookmarks = 1000.0
         with watching(server, pace=Pace(watch=(1, 1), short=0.0, slowness=0.05)) as watch:
-            watch.wait(5)
-            server.refusals = [(503, {})] * 3
-            assert eventually(lambda: watch.fault is not None)
-            assert eventually(lambda: watch.fault is None)
+            watch.wait(PATIENCE)
+            server.answers["/api/v1/pods"] = (503, {}, b"")
+            eventually("it is missed", lambda: watch.fault is not None)
+            del server.answers["/api/v1/pods"]
+            eventually("it is back", lambda: watch.fault is None)
             assert watch.version == "0"
 
     def test_a_database_put_back_to_an_earlier_state_is_believed(
@@ -274,51 +296,53 @@ class TestBadDays:
             server.pods.put(pod(f"p{number}"))
         pace = Pace(watch=(0, 0), silence=0.1, short=0.0, relist=0.0, slowness=0.01)
         with watching(server, pace=pace) as watch:
-            watch.wait(5)
+            watch.wait(PATIENCE)
             with server.turn:
                 server.version = 2
                 for number in (2, 3, 4):
                     del server.pods.objects["default", f"p{number}"]
                 server.pods.history.clear()
-            assert eventually(lambda: names(watch) == ["p0", "p1"])
+            eventually("it is believed", lambda: names(watch) == ["p0", "p1"])
 
     def test_an_object_that_cannot_be_read_stops_the_copy_and_is_told(
         self, server: FakeApiServer
     ) -> None:
         with watching(server) as watch:
-            watch.wait(5)
+            watch.wait(PATIENCE)
             server.pods.put(pod("bad", spec={"nodeName": "node-1", "containers": 5}))
             server.pods.put(pod("good"))
-            assert eventually(lambda: isinstance(watch.fault, InputError))
+            eventually("it is told", lambda: isinstance(watch.fault, InputError))
             assert names(watch) == []
             server.pods.put(pod("bad"))
             server.pods.forget()
-            assert eventually(lambda: names(watch) == ["bad", "good"])
+            eventually("both are there", lambda: names(watch) == ["bad", "good"])
 
     def test_nothing_is_known_before_the_first_list(self, server: FakeApiServer) -> None:
         server.faults = Faults(refused=1.0)
         with watching(server) as watch:
+            eventually("it was refused", lambda: watch.fault is not None)
             with pytest.raises(Unreachable, match=r"a bad day|too much to do|no longer knows"):
-                watch.wait(0.3)
+                watch.wait(0)
             assert not watch.is_synced
 
     def test_silence_is_no_empty_list(self) -> None:
         with socket.create_server(("127.0.0.1", 0)) as silent:
             url = f"http://127.0.0.1:{silent.getsockname()[1]}"
-            watch = Watch(ApiServer(Access(Cluster(url), User(), "a test"), silence=1), PODS)
+            asked = ApiServer(Access(Cluster(url), User(), "a test"), silence=PATIENCE)
+            watch = Watch(asked, PODS)
             watch.start()
             with pytest.raises(Unreachable, match="no list of pods within"):
                 watch.wait(0.1)
-            watch.stop()
+        watch.stop()
 
     def test_a_listener_that_fails_does_not_end_the_watch(self, server: FakeApiServer) -> None:
         def fail() -> None:
             raise RuntimeError("the loop is closed")
 
         with watching(server, on_change=fail) as watch:
-            watch.wait(5)
+            watch.wait(PATIENCE)
             server.pods.put(pod("web"))
-            assert eventually(lambda: names(watch) == ["web"])
+            eventually("it has arrived", lambda: names(watch) == ["web"])
 
     @pytest.mark.parametrize("asked", ["1e300", "inf", "nan", "86400", "9" * 400])
     def test_no_time_that_a_server_asks_for_ends_or_blinds_the_watch(
@@ -328,9 +352,9 @@ class TestBadDays:
         with watching(server, pace=pace) as watch:
             watch.wait(5)
             server.refusals = [(429, {"Retry-After": asked})] * 2
-            assert eventually(lambda: not server.refusals)
+            eventually("the server was asked twice", lambda: not server.refusals)
             server.pods.put(pod("new"))
-            assert eventually(lambda: names(watch) == ["new"])
+            eventually("the pod is known", lambda: names(watch) == ["new"])
             assert watch.is_synced
 
     def test_a_watch_that_has_ended_does_not_claim_to_be_synced(
@@ -347,7 +371,7 @@ class TestBadDays:
         with watching(server, pace=Pace(watch=(1, 1), slowness=float("inf"))) as watch:
             watch.wait(5)
             server.refusals = [(503, {})]
-            assert eventually(lambda: not watch.is_synced)
+            eventually("the watch has ended", lambda: not watch.is_synced)
             assert "the watch of pods has ended" in str(watch.fault)
             with pytest.raises(Unreachable, match="has ended"):
                 watch.wait(0.01)
@@ -359,7 +383,7 @@ class TestBadDays:
             raise ValueError("Invalid header value b'Bearer secret'")
 
         with watching(server, on_change=fail, pace=Pace(slowness=100)) as watch:
-            assert eventually(lambda: "ValueError in test_api_watch.py" in str(watch.fault))
+            eventually("it is told", lambda: "ValueError in test_api_watch.py" in str(watch.fault))
             assert "secret" not in str(watch.fault)
 
 
@@ -393,11 +417,13 @@ def test_after_any_number_of_lives_and_faults_the_copy_is_the_servers(
     with watching(server, on_change=look, pace=pace, page=50) as watch:
         live_through(server, random.Random(seed))
         server.faults = Faults()
-        assert eventually(is_the_servers)
+        eventually("it is the server's", is_the_servers)
         # And it stays so: what comes now is followed, too.
-        server.pods.put(pod("last"))
-        assert eventually(is_the_servers)
-    assert compared
+        for number in itertools.count():
+            server.pods.put(pod(f"late-{number}"))
+            eventually("it is the server's again", is_the_servers)
+            if compared:
+                break
     assert all(compared)
 
 
@@ -427,7 +453,7 @@ def live_through(server: FakeApiServer, dice: random.Random) -> None:
         server.pods.put(pod(name, node, status={"phase": phase, "n": dice.random()}))
         alive[index] = name, age + 1
         if dice.random() < 0.2:
-            time.sleep(0.001)
+            time.sleep(0.001)  # the watch has its turn, however short
 
 
 class TestMirror:

@@ -3,19 +3,22 @@
 import errno
 import os
 import signal
-import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
+from tests.eventually import PATIENCE
 from tests.fakes.cgroups import PAGE
 from tests.fakes.node import BUSY, CONTAINERS, MI, Node, a_plan, memory_folder
+from tests.fakes.stage import alone
 
 from memqos.converge.direct import Direct
 from memqos.converge.journal import hierarchy_of, writing
 from memqos.converge.saved import check_is_of, decode, encode, saved_plan
 from memqos.converge.steps import Step
 from memqos.converge.values import shown
+from memqos.converge.writing import Result
 from memqos.errors import InputError, MemqosError
 from memqos.host.lock import Lock, Locked
 
@@ -176,11 +179,20 @@ class TestARefusal:
 
 
 class TestAWriteThatBlocks:
+    def results(self, node: Node, *paths: str) -> dict[str, Result]:
+        """What becomes of writes that are stopped early, but not before they have begun."""
+        node.kernel.reclaims_for[BUSY] = PATIENCE
+        node.timeout = 0.1
+        while True:
+            steps = node.steps({(path, HIGH): str(100 * MI) for path in paths})
+            done = alone(partial(node.apply, steps)).results
+            results = {result.change.path: result for result in done}
+            if results[BUSY].end != "stopped":
+                return results
+            node.timeout *= 2
+
     def test_is_stopped_in_time_and_the_rest_goes_on(self, node: Node) -> None:
-        node.kernel.reclaims_for[BUSY] = 60
-        node.timeout = 0.3
-        wanted = {(BUSY, HIGH): str(100 * MI), (CONTAINERS[1], HIGH): str(100 * MI)}
-        results = {result.change.path: result for result in node.apply(node.steps(wanted)).results}
+        results = self.results(node, BUSY, CONTAINERS[1])
         assert results[BUSY].end == "written"
         assert results[BUSY].detail == "in place, but the kernel was still at it"
         assert results[CONTAINERS[1]].detail is None
@@ -188,9 +200,7 @@ class TestAWriteThatBlocks:
 
     def test_is_taken_back_too(self, node: Node) -> None:
         before = node.kernel.contents()
-        node.kernel.reclaims_for[BUSY] = 60
-        node.timeout = 0.3
-        node.apply(node.steps({(BUSY, HIGH): str(100 * MI)}))
+        self.results(node, BUSY)
         node.rollback()
         assert node.kernel.contents() == before
 
@@ -274,7 +284,7 @@ def test_a_write_left_behind_by_a_killed_writer_still_excludes_others(node: Node
     with pytest.raises(Locked, match=rf"pid {writer}\) was stopped, but a write .* still going on"):
         node.rollback()
     os.close(opening)
-    wait_for_lock(node)
+    alone(node.rollback)
     for handle in (started, starting, gate):
         os.close(handle)
 
@@ -299,17 +309,6 @@ def test_a_write_that_holds_already_keeps_nobody_out_though_the_kernel_is_still_
     os.close(opening)
     os.close(gate)
     os.waitpid(left_behind, 0)
-
-
-def wait_for_lock(node: Node) -> None:
-    for _ in range(1000):
-        try:
-            node.rollback()
-        except Locked:
-            time.sleep(0.01)
-        else:
-            return
-    pytest.fail("the lock is never let go")
 
 
 class TestASavedPlan:

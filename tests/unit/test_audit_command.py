@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from tests.commands import ROOT, memqos
+from tests.eventually import PATIENCE
 
 DUMP = "examples/cluster/dump.json"
 METRICS = "examples/cluster/metrics.json"
@@ -247,9 +248,14 @@ def started(*arguments: str, **streams: Any) -> "subprocess.Popen[bytes]":
     """The command in a process of its own, and in a group of its own."""
     command = [sys.executable, "-m", "memqos.cli.main", "audit", *arguments]
     path = {"PYTHONPATH": str(ROOT / "src")}
-    return subprocess.Popen(
-        command, cwd=ROOT, env=os.environ | path, start_new_session=True, **streams
-    )
+    # A shell has what it runs aside ignore interrupts, these tests and what they start with them.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        return subprocess.Popen(
+            command, cwd=ROOT, env=os.environ | path, start_new_session=True, **streams
+        )
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.parametrize("jobs", ["1", "3"])
@@ -262,7 +268,7 @@ def test_an_interrupted_audit_leaves_without_a_trace(jobs: str) -> None:
         process.stdin.write((pod + "\n").encode() * 4000)
         process.stdin.flush()
         os.killpg(process.pid, signal.SIGINT)
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=PATIENCE)
         assert (process.returncode, out) == (130, b"")
         assert err.strip() == b"memqos: interrupted"
         with pytest.raises(ProcessLookupError):
@@ -279,7 +285,7 @@ def test_processes_that_have_much_to_tell_each_other_do_not_wait_for_ever() -> N
     pipe = subprocess.PIPE
     with started("-", "--jobs", "2", stdin=pipe, stdout=pipe, stderr=pipe) as process:
         try:
-            out, _ = process.communicate(text.encode(), timeout=120)
+            out, _ = process.communicate(text.encode(), timeout=PATIENCE)
         finally:
             process.kill()
     assert out.startswith(b"60,000 pods on 1 node ")

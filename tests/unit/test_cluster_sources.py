@@ -1,11 +1,11 @@
 """A node as its cluster sees it: nothing is taken for an empty node that is none."""
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 import pytest
+from tests.eventually import PATIENCE, eventually
 from tests.fakes.apiserver import FakeApiServer, Faults, fake_api_server, pod
 
 from memqos.api.node import Node
@@ -26,18 +26,11 @@ def server() -> Iterator[FakeApiServer]:
 
 
 def client(server: FakeApiServer) -> ApiServer:
-    return ApiServer(Access(Cluster(server.url), User(), "a test"), silence=2)
+    return ApiServer(Access(Cluster(server.url), User(), "a test"), silence=PATIENCE)
 
 
 def node(name: str = "node-1", memory: str = "7Gi") -> dict[str, Any]:
     return {"metadata": {"name": name}, "status": {"allocatable": {"memory": memory}}}
-
-
-def eventually(holds: Callable[[], bool]) -> bool:
-    until = time.monotonic() + 10
-    while not holds() and time.monotonic() < until:
-        time.sleep(0.005)
-    return holds()
 
 
 def names(source: PodSource) -> list[str]:
@@ -76,26 +69,32 @@ class TestFollowed:
     ) -> None:
         server.stores["nodes"].put(node())
         server.pods.put(pod("web"))
-        assert eventually(lambda: followed.node() is not None and names(followed) == ["web"])
+        eventually(
+            "both are there", lambda: followed.node() is not None and names(followed) == ["web"]
+        )
         before = self.changes
         server.stores["nodes"].put(node(memory="6Gi"))
-        assert eventually(lambda: _allocatable(followed) == {"memory": "6Gi"})
+        eventually("it follows the node", lambda: _allocatable(followed) == {"memory": "6Gi"})
         server.pods.delete("default", "web")
-        assert eventually(lambda: names(followed) == [])
-        assert eventually(lambda: self.changes >= before + 2)
+        eventually("the pod is gone", lambda: names(followed) == [])
+        eventually("both changes are told", lambda: self.changes >= before + 2)
 
     def test_while_the_server_is_away_the_last_state_stays(
         self, server: FakeApiServer, followed: FollowedNode
     ) -> None:
         server.stores["nodes"].put(node())
         server.pods.put(pod("web"))
-        assert eventually(lambda: followed.node() is not None and names(followed) == ["web"])
-        server.faults = Faults(refused=1.0, dropped=1.0)
+        eventually(
+            "both are there", lambda: followed.node() is not None and names(followed) == ["web"]
+        )
+        server.faults = Faults(refused=1.0)
+        eventually("the server is missed", lambda: followed._pods.fault is not None)
         server.pods.put(pod("new"))
-        assert eventually(lambda: followed.fault is not None)
         assert names(followed) == ["web"]
         server.faults = Faults()
-        assert eventually(lambda: names(followed) == ["new", "web"] and followed.fault is None)
+        eventually(
+            "it follows again", lambda: names(followed) == ["new", "web"] and followed.fault is None
+        )
 
     def test_a_node_nobody_knows_is_not_an_empty_one(self, followed: FollowedNode) -> None:
         with pytest.raises(InputError, match="there is no node node-1"):

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.eventually import PATIENCE
 from tests.fakes.node import memory_folder
 from tests.fakes.owned import CONTAINERS, OwnedNode
 
@@ -24,7 +25,7 @@ def node() -> Iterator[OwnedNode]:
 
 @pytest.fixture
 def runtime(node: OwnedNode) -> Iterator[Runtime]:
-    client = Runtime(str(node.runtime.socket), 5)
+    client = Runtime(str(node.runtime.socket), PATIENCE)
     yield client
     client.close()
 
@@ -92,7 +93,7 @@ def test_a_runtime_that_was_silent_is_asked_again_after_a_while(node: OwnedNode)
         with pytest.raises(Unreachable):
             client.update("a1", {"memory.low": "8192"})
         client._channel._silence._until = 0.0
-        client._channel.timeout = 5
+        client._channel.timeout = PATIENCE
         client.update("a1", {"memory.low": "8192"})
         client.close()
 
@@ -124,6 +125,6 @@ def test_a_socket_where_something_else_listens_is_unreachable(said: bytes, tmp_p
         thread.start()
         try:
             with pytest.raises(Unreachable, match=r"other\.sock"):
-                Runtime(path, 2).kept("a1")
+                Runtime(path, PATIENCE).kept("a1")
         finally:
             thread.join()

@@ -11,6 +11,7 @@ from typing import Any, Final
 import pytest
 import yaml
 from tests.commands import ROOT
+from tests.eventually import PATIENCE
 from tests.vm.harness.tools import CHECKERS, program
 
 from memqos.agent.metric_names import KEP, METRICS, Metric
@@ -152,7 +153,7 @@ def promtool(*arguments: str, stdin: bytes = b"") -> str:
     command = program("promtool")
     assert command is not None
     done = subprocess.run(
-        [command, *arguments], input=stdin, capture_output=True, check=False, timeout=60
+        [command, *arguments], input=stdin, capture_output=True, check=False, timeout=PATIENCE
     )
     output = (done.stdout + done.stderr).decode()
     assert done.returncode == 0, output

@@ -3,10 +3,10 @@
 import json
 import subprocess
 import sys
-import time
 from typing import Any
 
 import pytest
+from tests.eventually import within_patience
 
 from memqos.api.manifests.documents import FAULT_LIMIT, Document, read
 from memqos.api.manifests.positions import shown, steps
@@ -398,17 +398,15 @@ TEN_MB = 10 << 20
     "unit", [b"[", b"{", b'{"a":', b"{a: ", b"- ", b"? ", b"a:\n ", b"[\n", b"{\n", b"---\n[\n"]
 )
 def test_hostile_nesting_is_refused_at_once(unit: bytes) -> None:
-    started = time.process_time()
-    found = list(read(unit * (TEN_MB // len(unit)), "f"))
-    assert time.process_time() - started < 5
+    with within_patience():
+        found = list(read(unit * (TEN_MB // len(unit)), "f"))
     assert all(isinstance(item, InputError) for item in found)
 
 
 @pytest.mark.parametrize("unit", [b"---\n", b"...\n", b"#\n", b"\n", b" ", b"%\n", b"\t"])
 def test_hostile_nothing_is_skipped_quickly(unit: bytes) -> None:
-    started = time.process_time()
-    assert len(list(read(unit * (TEN_MB // len(unit)), "f"))) == 1
-    assert time.process_time() - started < 5
+    with within_patience():
+        assert len(list(read(unit * (TEN_MB // len(unit)), "f"))) == 1
 
 
 def test_a_message_never_repeats_more_than_a_few_words_of_the_file() -> None:

@@ -14,6 +14,7 @@ from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
 import pytest
+from tests.eventually import PATIENCE, eventually_on_loop
 
 from memqos.errors import InputError, Unreachable
 from memqos.serve import connections, http
@@ -51,7 +52,7 @@ def serving(
         posts = {"/size": lambda body: Answer(200, PLAIN, b"%d" % len(body))}
         listener = await listen(routes, "127.0.0.1", 0, posts=posts, bounds=bounds)
         try:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(PATIENCE):
                 await test(listener)
         finally:
             await listener.close()
@@ -251,10 +252,8 @@ def test_a_client_that_never_reads_is_let_go(monkeypatch: pytest.MonkeyPatch) ->
     async def test(listener: Listener) -> None:
         slow = socket.create_connection(address_of(listener.address))
         slow.sendall(b"GET /huge HTTP/1.1\r\n\r\n")
-        while not listener._connections:
-            await asyncio.sleep(0.01)
-        while listener._connections:
-            await asyncio.sleep(0.01)
+        await eventually_on_loop("it is connected", lambda: listener._connections)
+        await eventually_on_loop("it is let go", lambda: not listener._connections)
         slow.close()
         assert status(await asked(listener, "/healthz")) == 200
 
@@ -495,8 +494,9 @@ def test_a_client_that_leaves_midway_harms_nobody(caplog: pytest.LogCaptureFixtu
         for data in (b"", b"GET /huge HTTP/1.1\r\n\r\n", b"GET"):
             _, writer = await connected(listener)
             writer.write(data)
-            await asyncio.sleep(0.05)
+            await eventually_on_loop("it is connected", lambda: listener._connections)
             writer.transport.abort()
+            await eventually_on_loop("it has left", lambda: not listener._connections)
         assert status(await asked(listener, "/healthz")) == 200
 
     serving(test)

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.eventually import PATIENCE
 from tests.fakes.agent import LEVELS, Bed
 from tests.fakes.cgroups import FakeKernel
 from tests.fakes.node import memory_folder
@@ -98,7 +99,7 @@ def test_a_runtime_lists_what_has_a_cgroup(folder: Path) -> None:
         fake.start(name, f"/{name}")
         fake.label(name, {"io.kubernetes.pod.name": "web"}, state=state, created_at=1 << 60)
     with fake.serving():
-        client = Runtime(str(fake.socket), 5)
+        client = Runtime(str(fake.socket), PATIENCE)
         found = client.containers()
         client.close()
     assert found == [Listed("c1", {"io.kubernetes.pod.name": "web"}, 1 << 60)]

@@ -212,13 +212,15 @@ class TestAnOwnerThatIsLost:
             place: value for place, value in wanted.items() if (place[0] in SLICES) == (which == 0)
         }
         peers(node)[which].mood = mood
-        node.timeout = 0.5
+        if mood == "hangs":
+            node.impatient_with = "runtime" if which else "systemd"
         applied = node.apply(node.steps(wanted))
         end = "refused" if mood == "refuses" else "unreachable"
         assert ends(applied) == {"written": len(wanted) - len(own), end: len(own)}
         details = {result.detail for result in applied.results if result.end == end}
         assert all(detail and " – " in detail for detail in details)
         peers(node)[which].mood = "well"
+        node.impatient_with = None
         with node.runtime.serving():
             assert ends(node.apply(node.steps(wanted))) == {"written": len(own)}
             assert {place: node.kernel.read(*place) for place in wanted} == wanted
@@ -227,7 +229,7 @@ class TestAnOwnerThatIsLost:
 
     def test_is_not_waited_for_again_and_again(self, node: OwnedNode) -> None:
         node.systemd.mood = "hangs"
-        node.timeout = 0.3
+        node.impatient_with = "systemd"
         node.apply(node.steps({(path, LOW): str(MI) for path in SLICES}))
         assert len(node.systemd.calls) <= 1
 

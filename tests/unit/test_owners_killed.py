@@ -2,18 +2,18 @@
 
 import itertools
 import shutil
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.eventually import PATIENCE
 from tests.fakes.crash import VICTIMS, Victim, is_killed
 from tests.fakes.node import MI, memory_folder
 from tests.fakes.owned import CONTAINERS, KUBEPODS, PODS, OwnedNode
+from tests.fakes.stage import alone
 
 from memqos.host.cri import Runtime
 from memqos.host.grpc import Refused
-from memqos.host.lock import Locked
 from memqos.host.systemd_bus import Manager
 
 WANTED = {
@@ -66,25 +66,17 @@ def folder() -> Iterator[Path]:
 
 def wait_for_owners(node: OwnedNode) -> None:
     """Have them end what a killed writer has asked of them."""
-    manager = Manager(str(node.systemd.socket), 10)
+    manager = Manager(str(node.systemd.socket), PATIENCE)
     manager.set_properties("none", {})
     manager.close()
-    runtime = Runtime(str(node.runtime.socket), 10)
+    runtime = Runtime(str(node.runtime.socket), PATIENCE)
     with pytest.raises(Refused):
         runtime.kept("none")
     runtime.close()
 
 
 def rolled_back(node: OwnedNode) -> None:
-    end = time.monotonic() + 30
-    while True:
-        try:
-            done = node.rollback()
-        except Locked:
-            assert time.monotonic() < end
-            time.sleep(0.002)
-        else:
-            break
+    done = alone(node.rollback)
     assert {result.end for result in done.results} <= {"written"}
     assert {each.state for each in done.rest} <= {"restored"}
     assert done.unreleased == ()

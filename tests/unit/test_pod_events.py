@@ -3,12 +3,13 @@
 import json
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, get_args
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.eventually import PATIENCE, eventually
 from tests.fakes.apiserver import Asked, FakeApiServer, Faults, fake_api_server
 
 from memqos.api.events import (
@@ -26,13 +27,17 @@ from memqos.api.events import (
 )
 from memqos.host.apiserver.access import Access, Cluster, User
 from memqos.host.apiserver.connection import ApiServer
-from memqos.host.apiserver.events import AT_ONCE, WAITING, EventPoster
+from memqos.host.apiserver.events import AT_ONCE, PAUSE_SECONDS, SECONDS_EACH, WAITING, EventPoster
 
 START = 1_700_000_000.0
 
 
 def happening(uid: str = "u", reason: Reason = "MemoryProtected", note: str = "n") -> Happening:
     return Happening("shop", f"web-{uid}", uid, reason, note)
+
+
+def client(server: FakeApiServer) -> ApiServer:
+    return ApiServer(Access(Cluster(server.url), User(), "a test"), silence=PATIENCE)
 
 
 class TestBook:
@@ -145,6 +150,15 @@ def test_of_which_containers_a_note_is_can_be_told() -> None:
     assert clauses("GuardWidened", "memory.hi…") == (Clause("memory.hi…"),)
 
 
+class Clock:
+    """Goes on when the test says so."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
 class TestPoster:
     @pytest.fixture
     def server(self) -> Iterator[FakeApiServer]:
@@ -153,14 +167,25 @@ class TestPoster:
 
     @pytest.fixture
     def poster(self, server: FakeApiServer) -> Iterator[EventPoster]:
-        asked = ApiServer(Access(Cluster(server.url), User(), "a test"), silence=2)
-        made = EventPoster(asked, "node-1", pause=0.2, slowness=0.05)
+        made = EventPoster(client(server), "node-1", slowness=0.05)
+        made.start()
+        yield made
+        made.stop()
+
+    @pytest.fixture
+    def clock(self) -> Clock:
+        return Clock()
+
+    @pytest.fixture
+    def timed(self, server: FakeApiServer, clock: Clock) -> Iterator[EventPoster]:
+        """One for which time goes by as the clock says."""
+        made = EventPoster(client(server), "node-1", clock=clock)
         made.start()
         yield made
         made.stop()
 
     def sent(self, server: FakeApiServer, count: int) -> list[Asked]:
-        assert eventually(lambda: len(server.asked) >= count)
+        eventually(f"{count} requests came", lambda: len(server.asked) >= count)
         return server.asked
 
     def test_an_event_is_sent(self, server: FakeApiServer, poster: EventPoster) -> None:
@@ -199,11 +224,12 @@ class TestPoster:
         assert json.loads(asked.body)["series"]["count"] == 2
 
     def test_a_missing_right_is_told_once_and_not_asked_for_again_and_again(
-        self, server: FakeApiServer, poster: EventPoster
+        self, server: FakeApiServer, timed: EventPoster, clock: Clock
     ) -> None:
+        poster = timed
         server.forbidden = {("POST", "events")}
         poster.tell(happening())
-        assert eventually(lambda: poster.dropped == 1)
+        eventually("it is dropped", lambda: poster.dropped == 1)
         text = str(poster.complaint())
         assert "may not create events in namespace shop (403)" in text
         assert 'apiGroups: ["events.k8s.io"]' in text
@@ -212,9 +238,10 @@ class TestPoster:
             poster.tell(happening(str(n)))
         assert len(server.asked) == 1
         assert poster.dropped == 21
-        time.sleep(0.25)
+        clock.now += PAUSE_SECONDS
         poster.tell(happening("late"))
-        assert eventually(lambda: poster.dropped == 22)
+        eventually("one more is dropped", lambda: poster.dropped == 22)
+        assert len(server.asked) == 2
         assert poster.complaint() is None
 
     def test_another_namespace_is_told_all_the_same(
@@ -223,19 +250,19 @@ class TestPoster:
         server.refusals = [(403, {})]
         poster.tell(happening())
         poster.tell(Happening("till", "pos-0", "p", "MemoryProtected", "n"))
-        assert eventually(lambda: poster.sent == 1)
+        eventually("it is sent", lambda: poster.sent == 1)
         assert [key[0] for key in server.stores["events"].objects] == ["till"]
 
     def test_a_right_given_later_is_made_use_of(
-        self, server: FakeApiServer, poster: EventPoster
+        self, server: FakeApiServer, timed: EventPoster, clock: Clock
     ) -> None:
         server.refusals = [(403, {})]
-        poster.tell(happening())
-        assert eventually(lambda: poster.fault is not None)
-        time.sleep(0.25)
-        poster.tell(happening())
-        assert eventually(lambda: poster.sent == 1)
-        assert poster.fault is None
+        timed.tell(happening())
+        eventually("it is dropped", lambda: timed.dropped == 1)
+        clock.now += PAUSE_SECONDS
+        timed.tell(happening())
+        eventually("it is sent", lambda: timed.sent == 1)
+        assert timed.fault is None
 
     @pytest.mark.parametrize("status", [401, 429, 500, 503])
     def test_a_busy_server_is_asked_again_and_nothing_is_lost(
@@ -244,19 +271,18 @@ class TestPoster:
         server.refusals = [(status, {"Retry-After": "0"} if status == 429 else {})] * 2
         poster.tell(happening("a"))
         poster.tell(happening("b"))
-        assert eventually(lambda: poster.sent == 2)
+        eventually("both are sent", lambda: poster.sent == 2)
         assert poster.dropped == 0
         assert str(status) in str(poster.complaint())
         assert poster.complaint() is None
 
     def test_it_waits_as_long_as_the_server_asks_for(self, server: FakeApiServer) -> None:
-        asked = ApiServer(Access(Cluster(server.url), User(), "a test"), silence=2)
-        poster = EventPoster(asked, "node-1")
+        poster = EventPoster(client(server), "node-1")
         server.refusals = [(429, {"Retry-After": "1"})]
         poster.start()
         began = time.monotonic()
         poster.tell(happening())
-        assert eventually(lambda: poster.sent == 1)
+        eventually("it is sent", lambda: poster.sent == 1)
         assert time.monotonic() - began >= 1
         poster.stop()
 
@@ -264,12 +290,12 @@ class TestPoster:
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = taken.getsockname()[1]
         access = Access(Cluster(f"http://127.0.0.1:{port}"), User(), "a test")
-        poster = EventPoster(ApiServer(access, silence=2), "node-1", slowness=0.05)
+        poster = EventPoster(ApiServer(access), "node-1", slowness=0.05)
         poster.start()
         poster.tell(happening())
-        assert eventually(lambda: poster.fault is not None)
+        eventually("it is tried", lambda: poster.fault is not None)
         with fake_api_server(port=port) as server:
-            assert eventually(lambda: poster.sent == 1)
+            eventually("it is sent", lambda: poster.sent == 1)
             assert len(server.stores["events"].objects) == 1
         poster.stop()
         assert poster.dropped == 0
@@ -278,11 +304,10 @@ class TestPoster:
         self, server: FakeApiServer, poster: EventPoster
     ) -> None:
         for number in range(2):
-            asked = ApiServer(Access(Cluster(server.url), User(), "a test"), silence=2)
-            agent = EventPoster(asked, "node-1")
+            agent = EventPoster(client(server), "node-1")
             agent.start()
             agent.tell(happening())
-            assert eventually(lambda: len(server.asked) == number + 1)  # noqa: B023
+            self.sent(server, number + 1)
             agent.stop()
             assert agent.complaint() is None
             assert agent.dropped == 0
@@ -297,22 +322,23 @@ class TestPoster:
         poster.tell(happening())
         self.sent(server, 1)
         poster.tell(Happening("till", "pos-0", "p", "MemoryProtected", "n"))
-        assert eventually(lambda: poster.sent == 1)
+        eventually("it is sent", lambda: poster.sent == 1)
         assert poster.complaint() is None
 
-    def test_a_node_full_of_pods_is_not_told_all_at_once(self, server: FakeApiServer) -> None:
-        asked = ApiServer(Access(Cluster(server.url), User(), "a test"), silence=2)
-        poster = EventPoster(asked, "node-1")
-        poster.start()
+    def test_a_node_full_of_pods_is_not_told_all_at_once(
+        self, timed: EventPoster, clock: Clock
+    ) -> None:
         for n in range(250):
-            poster.tell(happening(str(n)))
-        assert eventually(lambda: poster.sent == AT_ONCE)
-        time.sleep(0.2)
-        assert (poster.sent, poster.waiting, poster.dropped) == (AT_ONCE, 250 - AT_ONCE, 0)
-        poster.stop()
+            timed.tell(happening(str(n)))
+        eventually("some are sent", lambda: timed.sent == AT_ONCE)
+        clock.now += SECONDS_EACH
+        timed.tell(happening("late"))
+        eventually("the next is sent", lambda: timed.sent == AT_ONCE + 1)
+        timed.stop()
+        assert (timed.sent, timed.waiting, timed.dropped) == (AT_ONCE + 1, 250 - AT_ONCE, 0)
 
     @given(st.lists(st.tuples(st.integers(0, 900), st.sampled_from("abc")), max_size=1500))
-    @settings(max_examples=25, deadline=None)
+    @settings(max_examples=25)
     def test_what_waits_is_bounded_and_what_is_too_much_is_counted(
         self, told: list[tuple[int, str]]
     ) -> None:
@@ -325,14 +351,13 @@ class TestPoster:
         assert poster.dropped or poster.waiting == len(set(told))
 
     def test_bad_days_of_a_server_cost_nothing_but_time(self, server: FakeApiServer) -> None:
-        asked = ApiServer(Access(Cluster(server.url), User(), "a test"), silence=2)
-        poster = EventPoster(asked, "node-1", pause=0.01, slowness=0.001)
+        poster = EventPoster(client(server), "node-1", pause=0.01, slowness=0.001)
         server.faults = Faults(refused=0.5)
         poster.start()
         for n in range(300):
             poster.tell(happening(str(n)))
             assert poster.waiting <= WAITING
-        assert eventually(lambda: poster.sent + poster.dropped == 300)
+        eventually("all are done with", lambda: poster.sent + poster.dropped == 300)
         assert len(server.stores["events"].objects) == poster.sent
         # 410 is no answer to an event that is worth another try; the others are.
         assert poster.sent > 200
@@ -341,17 +366,13 @@ class TestPoster:
     def test_telling_never_waits(self) -> None:
         with socket.create_server(("127.0.0.1", 0)) as silent:
             url = f"http://127.0.0.1:{silent.getsockname()[1]}"
-            poster = EventPoster(ApiServer(Access(Cluster(url), User(), "a test"), silence=3), "n")
+            asked = ApiServer(Access(Cluster(url), User(), "a test"), silence=PATIENCE)
+            poster = EventPoster(asked, "n")
             poster.start()
-            began = time.monotonic()
+            poster.tell(happening("first"))
+            eventually("the first is being sent", lambda: poster.waiting == 0)
             for n in range(1000):
                 poster.tell(happening(str(n)))
-            assert time.monotonic() - began < 2.5
-            poster.stop()
-
-
-def eventually(holds: Callable[[], bool]) -> bool:
-    until = time.monotonic() + 5
-    while not holds() and time.monotonic() < until:
-        time.sleep(0.005)
-    return holds()
+            # All of them were told while nobody had answered the first.
+            assert poster.waiting + poster.dropped == 1000
+        poster.stop()

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.eventually import PATIENCE
 from tests.fakes.node import MI, memory_folder
 from tests.fakes.owned import KUBEPODS, OwnedNode
 from tests.fakes.peer import Mood
@@ -23,7 +24,7 @@ def node() -> Iterator[OwnedNode]:
 
 @pytest.fixture
 def manager(node: OwnedNode) -> Iterator[Manager]:
-    client = Manager(str(node.systemd.socket), 0.5)
+    client = Manager(str(node.systemd.socket), PATIENCE)
     yield client
     client.close()
 
@@ -47,14 +48,17 @@ def test_a_refusal_has_systemd_s_words(node: OwnedNode, manager: Manager) -> Non
 
 
 @pytest.mark.parametrize(
-    ("mood", "says"), [("hangs up", "cannot be reached"), ("hangs", "no answer over the bus")]
+    ("mood", "seconds", "says"),
+    [("hangs up", PATIENCE, "cannot be reached"), ("hangs", 0.5, "no answer over the bus")],
 )
 def test_a_bus_that_is_lost_is_unreachable_with_a_way_on(
-    node: OwnedNode, manager: Manager, mood: Mood, says: str
+    node: OwnedNode, mood: Mood, seconds: float, says: str
 ) -> None:
     node.systemd.mood = mood
+    manager = Manager(str(node.systemd.socket), seconds)
     with node.systemd.serving(), pytest.raises(Unreachable, match=f"{says}.* – "):
         manager.set_properties("kubepods.slice", {"MemoryMin": MI})
+    manager.close()
 
 
 def test_a_bus_that_is_not_there_is_unreachable(manager: Manager) -> None:
@@ -76,7 +80,7 @@ def test_a_real_bus_without_systemd_on_it_is_unreachable(tmp_path: Path) -> None
     with subprocess.Popen(command, stdout=subprocess.PIPE) as daemon:
         assert daemon.stdout is not None
         daemon.stdout.readline()
-        manager = Manager(str(path), 5)
+        manager = Manager(str(path), PATIENCE)
         try:
             with pytest.raises(Unreachable, match="systemd1 was not provided"):
                 manager.set_properties("kubepods.slice", {"MemoryMin": MI})

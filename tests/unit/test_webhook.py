@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from tests.commands import ROOT, memqos
+from tests.eventually import PATIENCE
 from tests.fakes.asking import with_openssl
 from tests.fakes.kubelet import Identity, self_signed
 from tests.fakes.reviews import UID, container, review
@@ -51,7 +52,7 @@ class Client:
         self.trust = ssl.create_default_context(cafile=str(identity.cert))
 
     def ask(self, path: str, body: bytes | None, **headers: str) -> tuple[int, bytes]:
-        connection = HTTPSConnection(*self.address, context=self.trust, timeout=30)
+        connection = HTTPSConnection(*self.address, context=self.trust, timeout=PATIENCE)
         try:
             method = "GET" if body is None else "POST"
             connection.request(method, path, body, {"Content-Type": "application/json", **headers})
@@ -77,7 +78,7 @@ def serving(identity: Identity, test: Callable[[Client, Webhook], Awaitable[None
         certificate = Certificate(str(identity.cert), str(identity.key))
         listener = await webhook.listen(Address("127.0.0.1", 0), certificate)
         try:
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(PATIENCE):
                 await test(Client(listener, identity), webhook)
         finally:
             await listener.close()
@@ -392,11 +393,11 @@ def test_the_command_serves_until_it_is_told_to_stop(identity: Identity, tmp_pat
             line.removeprefix("answering on https://").partition(": ")[0].rpartition(":")
         )
         trust = ssl.create_default_context(cafile=str(identity.cert))
-        connection = HTTPSConnection(host, int(port), context=trust, timeout=30)
+        connection = HTTPSConnection(host, int(port), context=trust, timeout=PATIENCE)
         connection.request("POST", VALIDATE, BEST_EFFORT)
         assert b"no-be" in connection.getresponse().read()
         process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 0
+        assert process.wait(PATIENCE) == 0
         connection.close()
     finally:
         process.kill()

@@ -3,11 +3,10 @@
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.eventually import eventually
 from tests.overlays import pod_specs
 from tests.vm.harness import deployment, tools
 from tests.vm.harness import image as images
@@ -202,7 +201,6 @@ def builds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Path]:
 
     def build(folder: Path) -> Path:
         made.append(folder)
-        time.sleep(0.05)
         kept = folder / "image"
         kept.mkdir()
         (kept / "root.ext4").touch()
@@ -213,9 +211,23 @@ def builds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Path]:
     return made
 
 
-def test_two_who_ask_for_the_image_at_once_get_the_same_one(builds: list[Path]) -> None:
+def test_two_who_ask_for_the_image_at_once_get_the_same_one(
+    builds: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     got: list[Image] = []
-    askers = [threading.Thread(target=lambda: got.append(images.image())) for _ in range(2)]
+    asking: list[None] = []
+    build = images._build
+
+    def build_when_both_ask(folder: Path) -> Path:
+        eventually("the other asks, too", lambda: len(asking) == 2)
+        return build(folder)
+
+    def ask() -> None:
+        asking.append(None)
+        got.append(images.image())
+
+    monkeypatch.setattr(images, "_build", build_when_both_ask)
+    askers = [threading.Thread(target=ask) for _ in range(2)]
     for asker in askers:
         asker.start()
     for asker in askers:
@@ -249,14 +261,17 @@ def test_images_of_old_recipes_and_killed_builds_are_removed(builds: list[Path])
     assert images.cache() / "building-killed" not in left
 
 
-IMPATIENT = Topology(nodes=(256,), cpus=1, seconds_in_all=1)
+ENDLESS = Topology(
+    nodes=(256,), cpus=1, kernel_arguments=("memqos.init=/bin/cat",), seconds_in_all=1
+)
+"""Its first process waits for what nobody types."""
 
 
 def test_a_machine_that_takes_too_long_is_ended(
     image: Image, payload: Path, tmp_path: Path
 ) -> None:
-    with VM(Job(("tests/vm/guest",), IMPATIENT, image, payload), tmp_path) as machine:
-        wait_until(lambda: bool(emulators(tmp_path)))
+    with VM(Job(("tests/vm/guest",), ENDLESS, image, payload), tmp_path) as machine:
+        eventually("it runs", lambda: emulators(tmp_path))
         outcome = machine.outcome()
         assert not emulators(tmp_path)
     assert outcome.timed_out
@@ -291,16 +306,9 @@ with VM(Job(("tests/vm/guest",), Topology(), {image!r}, {payload!r}), {tmp_path!
     with subprocess.Popen(command, cwd=PROJECT, stdout=subprocess.PIPE) as tests:
         assert tests.stdout is not None
         assert tests.stdout.readline() == b"started\n"
-        wait_until(lambda: bool(emulators(tmp_path)))
+        eventually("it runs", lambda: emulators(tmp_path))
         tests.kill()
-    wait_until(lambda: not emulators(tmp_path))
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    end = time.monotonic() + 20
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.02)
+    eventually("it is gone", lambda: not emulators(tmp_path))
 
 
 def emulators(folder: Path) -> list[Path]:

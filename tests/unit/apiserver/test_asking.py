@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
+from tests.eventually import PATIENCE
 from tests.fakes.apiserver import FakeApiServer, pod
 from tests.fakes.asking import client, refusal
 
@@ -305,7 +306,7 @@ class TestRefusals:
             thread = threading.Thread(target=answer)
             thread.start()
             url = f"http://127.0.0.1:{listening.getsockname()[1]}"
-            asked = ApiServer(Access(Cluster(url), User(), "a test"), silence=2)
+            asked = ApiServer(Access(Cluster(url), User(), "a test"), silence=PATIENCE)
             with pytest.raises(Unreachable, match="broke off"):
                 listed(asked, PODS)
             thread.join()

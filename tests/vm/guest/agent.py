@@ -12,11 +12,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, Self
 
-from tests.vm.guest.support import Cgroup, wait_until
+from tests.eventually import PATIENCE, eventually
+from tests.vm.guest.support import Cgroup
 
 PORT: Final = 9177
-PATIENCE: Final = 300.0
-"""Seconds: it may start while a runtime keeps the machine busy."""
 
 
 class Agent:
@@ -55,7 +54,7 @@ class Agent:
             command += [f"--{name.replace('_', '-')}", str(value)]
         with (self.folder / "log").open("a") as log:
             self.agent = subprocess.Popen(command, stderr=log, text=True)
-        wait_until("the agent has looked at the node", self.has_looked, PATIENCE)
+        eventually("the agent has looked at the node", self.has_looked)
 
     def end(self, how: signal.Signals) -> int:
         assert self.agent is not None
@@ -118,7 +117,7 @@ class BareNode(Agent):
 def asked(path: str, port: int = PORT) -> tuple[int, str]:
     """What an agent answers at its port; 0 where there is none."""
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=20) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=PATIENCE) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as refused:
         return refused.code, ""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from tests.eventually import PATIENCE
 from tests.vm.guest.runtime import (
     CREATE,
     ID,
@@ -277,7 +278,7 @@ class DaemonPod:
 
     def run(self, *command: str) -> Said:
         """As kubectl exec does."""
-        asked = {"container_id": self.id, "cmd": command, "timeout": 100}
+        asked = {"container_id": self.id, "cmd": command, "timeout": int(PATIENCE)}
         said = self._containerd.ask("ExecSync", EXEC, asked, SAID)
         return Said(said.get("exit_code", 0), said.get("stdout", ""), said.get("stderr", ""))
 

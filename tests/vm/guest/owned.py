@@ -8,8 +8,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from tests.eventually import PATIENCE, eventually
 from tests.vm.guest.runtime import start_unit
-from tests.vm.guest.support import ROOT, WORKLOAD, Workload, wait_until
+from tests.vm.guest.support import ROOT, WORKLOAD, Workload
 
 from memqos.converge.apply import Applied, Progress, apply, quiet
 from memqos.converge.journal import hierarchy_of, writing
@@ -38,7 +39,7 @@ ENTER: Final = 'echo 1000 >/proc/$$/oom_score_adj; echo $$ >{}/cgroup.procs; exe
 class Memqos:
     """Plans, writes and takes back, with a journal in a folder."""
 
-    def __init__(self, folder: Path, timeout: float = 60) -> None:
+    def __init__(self, folder: Path, timeout: float = PATIENCE) -> None:
         self.folder = folder
         self.fs = CgroupFs()
         self.machine = read_machine()
@@ -162,7 +163,7 @@ def scope(name: str, slice_: str) -> tuple[Path, subprocess.Popen[bytes]]:
     )
     line = f"/{name}\n"
     cgroup_of = Path(f"/proc/{process.pid}/cgroup")
-    wait_until(f"{name} is there", lambda: cgroup_of.read_text().endswith(line))
+    eventually(f"{name} is there", lambda: cgroup_of.read_text().endswith(line))
     path = cgroup_of.read_text().strip().removeprefix("0::/")
     return ROOT / path, process
 

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.builders import box, planned, pod, terms
-from tests.vm.guest.support import MI, Cgroup, protection_is_recursive, wait_until
+from tests.eventually import eventually
+from tests.vm.guest.support import MI, Cgroup, protection_is_recursive
 
 from memqos.plan.effective import Claim, effective
 from memqos.plan.setting import Settings
@@ -52,7 +53,7 @@ def measured(root: Cgroup, placement: Placement | None, folder: Path, times: int
     with data.open("wb") as sparse:
         sparse.truncate(FILE)
     program = container.program("read", data, times)
-    wait_until("the program has ended", lambda: program.over)
+    eventually("the program has ended", lambda: program.over)
     statistics = container.counts("memory.stat")
     read, kills = program.steps, pod_.events()["oom_kill"]
     other.cache(folder / "other", LIMIT)
@@ -110,4 +111,4 @@ def _run_short(node: Cgroup, keep: int) -> None:
     hog.hold(1)
     node.write(memory_max=node.number("memory.current") + SLACK)
     hog.ask(node.number("memory.max") - keep)
-    wait_until("the hog has what it wants", lambda: hog.answered() or not hog.alive)
+    eventually("the hog has what it wants", lambda: hog.answered() or not hog.alive)

@@ -1,5 +1,6 @@
-"""What a process of this machine may do, as the kernel shows it."""
+"""What a process of this machine has and may do, as the kernel shows it."""
 
+import os
 from pathlib import Path
 
 
@@ -14,3 +15,16 @@ def writable_mounts(pid: int) -> set[str]:
     lines = [line.split() for line in Path(f"/proc/{pid}/mountinfo").read_text().splitlines()]
     writable = {line[4] for line in lines if "rw" in line[5].split(",")}
     return {path for path in writable if path.split("/")[1] not in ("proc", "dev")}
+
+
+def watches() -> int:
+    """How many inotify watches of this process the kernel knows."""
+    handles = os.listdir("/proc/self/fdinfo")
+    found = 0
+    for handle in handles:
+        try:
+            with open(f"/proc/self/fdinfo/{handle}", encoding="ascii") as file:
+                found += sum(line.startswith("inotify ") for line in file)
+        except FileNotFoundError:  # that of the listing itself
+            continue
+    return found

@@ -17,7 +17,8 @@ from typing import Any, Final, Literal
 
 from jeepney import DBusAddress, new_method_call
 from jeepney.io.blocking import open_dbus_connection
-from tests.vm.guest.support import ROOT, wait_until
+from tests.eventually import PATIENCE, eventually
+from tests.vm.guest.support import ROOT
 
 from memqos.errors import Unreachable
 from memqos.host import cri, grpc
@@ -155,7 +156,7 @@ class Containerd:
             self._process = subprocess.Popen(
                 ["containerd"], stdout=log, stderr=log, start_new_session=True
             )
-        wait_until("containerd answers", self._answers)
+        eventually("containerd answers", self._answers)
 
     def kill(self) -> None:
         """Containers go on without it."""
@@ -186,7 +187,7 @@ class Containerd:
 
     def stored(self, container: str) -> dict[str, str]:
         """The unified values that containerd has stored."""
-        runtime = cri.Runtime(SOCKET, 120)
+        runtime = cri.Runtime(SOCKET, PATIENCE)
         try:
             return runtime.kept(container).unified
         finally:
@@ -202,7 +203,7 @@ class Containerd:
         """One for each thread: calls wait for their answers."""
         found: grpc.Channel | None = getattr(self._of_thread, "channel", None)
         if found is None:
-            found = self._of_thread.channel = grpc.Channel(SOCKET, 300)
+            found = self._of_thread.channel = grpc.Channel(SOCKET, PATIENCE)
             self._channels.append(found)
         return found
 
@@ -293,7 +294,7 @@ def make_cgroups(names: CgroupNames, *paths: str) -> None:
             continue
         if names.driver == "systemd":
             start_unit(folder.name, {"MemoryAccounting": ("b", True), "CPUAccounting": ("b", True)})
-            wait_until(f"{path} is there", folder.is_dir)
+            eventually(f"{path} is there", folder.is_dir)
         else:
             folder.mkdir()
             for each in (folder.parent, folder):
@@ -305,7 +306,7 @@ def remove_cgroup(path: str) -> None:
     folder = ROOT / path.removeprefix("/")
     if path.endswith(".slice"):
         _run("systemctl", "stop", folder.name)
-    wait_until(f"{path} is gone", lambda: not folder.exists() or _removed(folder))
+    eventually(f"{path} is gone", lambda: not folder.exists() or _removed(folder))
 
 
 def start_unit(name: str, properties: Mapping[str, tuple[str, Any]]) -> None:
@@ -321,7 +322,7 @@ def start_unit(name: str, properties: Mapping[str, tuple[str, Any]]) -> None:
             "ssa(sv)a(sa(sv))",
             (name, "replace", [("DefaultDependencies", ("b", False)), *properties.items()], []),
         )
-        bus.send_and_get_reply(call, timeout=60)
+        bus.send_and_get_reply(call, timeout=PATIENCE)
 
 
 def _removed(folder: Path) -> bool:

@@ -9,26 +9,17 @@ import select
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final, Self
+
+from tests.eventually import eventually
 
 ROOT: Final = Path("/sys/fs/cgroup")
 WORKLOAD: Final = Path(__file__).with_name("workload.py")
 PROGRAMS: Final = Path(__file__).with_name("programs.py")
 CONTROLLERS: Final = ("cpuset", "cpu", "memory", "hugetlb", "pids")
 MI: Final = 1 << 20
-PATIENCE: Final = 100.0
-"""Seconds after which something that should happen is said not to."""
-
-
-def wait_until(what: str, holds: Callable[[], bool], seconds: float = PATIENCE) -> None:
-    """Return as soon as it holds; fail, saying what did not come, when patience is at its end."""
-    end = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < end, f"waited {seconds:.0f} s, but not so: {what}"
-        time.sleep(0.05)
 
 
 def protection_is_recursive() -> bool:
@@ -82,7 +73,7 @@ class Workload:
     def hold(self, size: int, *, huge: bool = False) -> None:
         """Have it take more memory; returns when it has touched all of it."""
         self.ask(size, huge=huge)
-        wait_until(f"{size} bytes are held", self.answered)
+        eventually(f"{size} bytes are held", self.answered)
 
     def answered(self) -> bool:
         """Whether it says that it holds what was asked for; each answer is heard once."""
@@ -246,7 +237,7 @@ class Cgroup:
             child.remove()
         for workload in self._workloads:
             workload.end()
-        wait_until(f"{self.name} is empty", lambda: not self.read("cgroup.procs"))
+        eventually(f"{self.name} is empty", lambda: not self.read("cgroup.procs"))
         self.path.rmdir()
 
     def forget(self, child: "Cgroup") -> None:

@@ -6,16 +6,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.eventually import eventually
 from tests.vm.guest.agent import Agent, BareNode
 from tests.vm.guest.owned import dropins, number, scope, systemctl, text
 from tests.vm.guest.runtime import make_cgroups, remove_cgroup
-from tests.vm.guest.support import MI, ROOT, Cgroup, wait_until
+from tests.vm.guest.support import MI, ROOT, Cgroup
 from tests.vm.harness.topology import Topology
 
 from memqos.agent.sampling import sampled
 from memqos.plan.names import cgroup_names
 
-MACHINES = {"systemd": Topology(init="systemd", seconds_a_test=400)}
+MACHINES = {"systemd": Topology(init="systemd", seconds_a_test=2000)}
 
 PODS = 102
 """Of three cgroups each."""
@@ -106,25 +107,26 @@ def node(tmp_path: Path, kubepods: Cgroup, loopback: None) -> Iterator[Node]:
 
 
 def test_pods_come_and_go_while_others_write_and_the_agent_is_killed(node: Node) -> None:
-    node.start()
+    # What happens to a cgroup counts from its first moment, on a quick machine too.
+    node.start(fight_grace="0s")
     node.run_pods(range(PODS // 2))
-    wait_until("the first half is as planned", node.is_converged)
+    eventually("the first half is as planned", node.is_converged)
     # Others write, the agent dies in the midst of new pods, and comes back.
     node.run_pods(range(PODS // 2, PODS))
     node.end(signal.SIGKILL)
     pod, containers = node.pods["u1"]
     for cgroup in (node.kubepods, node.burstable, pod, *containers):
         cgroup.write(memory_low=0)
-    node.start()
-    wait_until("all are as planned", node.is_converged)
+    node.start(fight_grace="0s")
+    eventually("all are as planned", node.is_converged)
     node.end_pods(range(0, PODS, 2))
-    wait_until("the sums follow", node.is_converged)
+    eventually("the sums follow", node.is_converged)
     node.leave_pods(range(1, 21, 2))
-    wait_until("pods that are left have their values back", node.is_converged)
+    eventually("pods that are left have their values back", node.is_converged)
     # A kubelet that starts takes all protection away at the top.
     node.kubepods.write(memory_low=0)
     node.burstable.write(memory_low=0)
-    wait_until("protection is back", node.is_converged)
+    eventually("protection is back", node.is_converged)
     causes = {each["cause"] for each in node.state()["drift"]}
     assert causes == {"kubelet-restart"}
     assert node.end(signal.SIGTERM) == 0
@@ -151,12 +153,12 @@ def test_systemd_knows_of_the_values_and_keeps_them(tmp_path: Path) -> None:
             own = number(container, LOW), text(container, HIGH)
             return levels == [2 * REQUEST] * 3 and own == (REQUEST, str(THROTTLED_AT))
 
-        wait_until("the pod is as planned", is_converged)
+        eventually("the pod is as planned", is_converged)
         systemctl("daemon-reload")
         assert is_converged()
         # Somebody writes past systemd and the agent.
         (slice_.parent / LOW).write_text("0")
-        wait_until("it is put back", is_converged)
+        eventually("it is put back", is_converged)
         assert agent.end(signal.SIGTERM) == 0
         agent.roll_back()
         assert (number(slice_, LOW), text(container, HIGH)) == (0, "max")
@@ -166,7 +168,7 @@ def test_systemd_knows_of_the_values_and_keeps_them(tmp_path: Path) -> None:
             agent.end(signal.SIGKILL)
         process.kill()
         process.wait()
-        wait_until("the scope is gone", lambda: not container.exists())
+        eventually("the scope is gone", lambda: not container.exists())
         remove_cgroup(pod)
 
 

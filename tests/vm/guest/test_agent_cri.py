@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.eventually import eventually
 from tests.vm.guest.agent import Agent
 from tests.vm.guest.owned import Memqos, number, systemctl, text
 from tests.vm.guest.runtime import Containerd, RunningPod
-from tests.vm.guest.support import MI, wait_until
+from tests.vm.guest.support import MI
 from tests.vm.harness.topology import Topology
 
 MACHINES = {"systemd": Topology(nodes=(1280,), init="systemd")}
@@ -63,7 +64,7 @@ def test_pods_that_are_manifests_alone_are_found_written_and_kept(
         above = number(cgroups[0].parent.parent, LOW)
         return own == [(REQUEST, (REQUEST + LIMIT) // 2)] * PODS and above == PODS * REQUEST
 
-    wait_until("all are as planned", is_converged)
+    eventually("all are as planned", is_converged)
     for pod in pods:
         assert containerd.stored(pod.containers["main"])[LOW] == str(REQUEST)
     # Neither a resize by a kubelet nor a reload takes anything back.
@@ -73,7 +74,7 @@ def test_pods_that_are_manifests_alone_are_found_written_and_kept(
     (cgroups[1] / LOW).write_text("0")
     (cgroups[1].parent.parent / LOW).write_text("0")
     agent.reload()
-    wait_until("what was written past all owners is put back", is_converged)
+    eventually("what was written past all owners is put back", is_converged)
     containerd.update(pods[0].containers["main"], memory_limit_in_bytes=LIMIT)
     assert agent.end(signal.SIGTERM) == 0
     agent.roll_back()

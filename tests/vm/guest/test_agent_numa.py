@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.eventually import eventually
 from tests.vm.guest.agent import BareNode
-from tests.vm.guest.support import MI, Cgroup, Workload, wait_until
+from tests.vm.guest.support import MI, Cgroup, Workload
 from tests.vm.guest.test_numa import CONFIGURATION, HUGE, PAGES, pod
 from tests.vm.harness.topology import Topology
 
@@ -72,8 +73,8 @@ class Node(BareNode):
     def wait_for(self, **nodes: int) -> None:
         """Until containers are bound so, and their memory is there, too."""
         expected = {name: str(node) for name, node in nodes.items()}
-        wait_until(f"bound to {expected}", lambda: self.bound() == expected)
-        wait_until("moved", lambda: self.anonymous() == {name: {n} for name, n in nodes.items()})
+        eventually(f"bound to {expected}", lambda: self.bound() == expected)
+        eventually("moved", lambda: self.anonymous() == {name: {n} for name, n in nodes.items()})
         assert self.assigned() == {name: [node] for name, node in nodes.items()}
 
 
@@ -107,16 +108,16 @@ def test_pods_come_and_go_and_the_agent_is_killed_and_all_is_taken_back(node: No
     node.wait_for(a=0, c=3)
     node.run_pod("d", memory=300 * MI)
     node.run_pod("e", memory=300 * MI)
-    wait_until("both are bound", lambda: {node.bound()["d"], node.bound()["e"]} == {"1", "2"})
+    eventually("both are bound", lambda: {node.bound()["d"], node.bound()["e"]} == {"1", "2"})
     node.run_pod("f", memory=300 * MI)
-    wait_until("the last is refused", lambda: "NumaRefused" in json.dumps(node.state()["pods"]))
+    eventually("the last is refused", lambda: "NumaRefused" in json.dumps(node.state()["pods"]))
     assert node.bound()["f"] == ""
     # Others bind a container elsewhere, and its memory comes back.
     node.containers["a"].write(cpuset_mems="2")
-    wait_until("its memory is there", lambda: node.anonymous()["a"] == {2})
+    eventually("its memory is there", lambda: node.anonymous()["a"] == {2})
     node.reload()
-    wait_until("it is put back", lambda: node.bound()["a"] == "0")
-    wait_until("its memory is back", lambda: node.anonymous()["a"] == {0})
+    eventually("it is put back", lambda: node.bound()["a"] == "0")
+    eventually("its memory is back", lambda: node.anonymous()["a"] == {0})
     assert node.end(signal.SIGTERM) == 0
     node.roll_back()
     # To the journal the last word of others is what was there before. Of a list that was empty
@@ -142,7 +143,7 @@ def test_memory_follows_the_state_of_the_kubelet(node: Node) -> None:
     text = assign(2)
     node.wait_for(a=2)
     file.write_text(text[:40])
-    wait_until("the damage is told", lambda: bool(node.state()["numa"]["faults"]))
+    eventually("the damage is told", lambda: bool(node.state()["numa"]["faults"]))
     assert node.bound() == {"a": "2"}
     assert node.end(signal.SIGTERM) == 0
     node.roll_back()

@@ -1,10 +1,11 @@
 """The kernel tells by itself that it has counted an event of a cgroup, once for each time asked."""
 
-import os
 from collections.abc import Iterator
 
 import pytest
-from tests.vm.guest.support import MI, ROOT, Cgroup, wait_until
+from tests.eventually import eventually
+from tests.vm.guest.processes import watches
+from tests.vm.guest.support import MI, ROOT, Cgroup
 from tests.vm.harness.topology import Topology
 
 from memqos.agent.alarms import Alarms
@@ -30,20 +31,7 @@ def go_off(alarms: Alarms, cgroup: Cgroup) -> None:
         alarms.hear()
         return not alarms.are_silent(cgroup.name, identity(cgroup))
 
-    wait_until("the kernel has told", has_gone_off)
-
-
-def watches() -> int:
-    """How many of this process the kernel knows."""
-    handles = os.listdir("/proc/self/fdinfo")
-    found = 0
-    for handle in handles:
-        try:
-            with open(f"/proc/self/fdinfo/{handle}", encoding="ascii") as file:
-                found += sum(line.startswith("inotify ") for line in file)
-        except FileNotFoundError:  # that of the listing itself
-            continue
-    return found
+    eventually("the kernel has told", has_gone_off)
 
 
 @pytest.mark.parametrize(
@@ -66,7 +54,7 @@ def test_events_set_an_alarm_off(
     alarms.hear()
     assert alarms.are_silent(container.name, identity(container))
     workload.ask(96 * MI)
-    wait_until("it is counted", lambda: container.events()[event] > 0)
+    eventually("it is counted", lambda: container.events()[event] > 0)
     go_off(alarms, container)
     assert alarms.are_silent(other.name, identity(other))
 
@@ -78,12 +66,12 @@ def test_a_storm_of_events_costs_one_notice_and_the_next_is_told_of_again(
     alarms.set(container.name, identity(container))
     workload = container.workload()
     workload.ask(96 * MI)
-    wait_until("there is a storm", lambda: container.events()["high"] > 50)
+    eventually("there is a storm", lambda: container.events()["high"] > 50)
     assert watches() == 0
     go_off(alarms, container)
     alarms.set(container.name, identity(container))
     seen = container.events()["high"]
-    wait_until("it goes on", lambda: container.events()["high"] > seen)
+    eventually("it goes on", lambda: container.events()["high"] > seen)
     go_off(alarms, container)
 
 

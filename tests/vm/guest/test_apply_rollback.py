@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 from tests.builders import stanza
+from tests.eventually import PATIENCE, eventually
 from tests.fakes.crash import VICTIMS, is_killed
 from tests.vm.guest.node import RELEASE, Node, a_pod
-from tests.vm.guest.support import MI, Cgroup, wait_until
+from tests.vm.guest.support import MI, Cgroup
 from tests.vm.harness.topology import Topology
 
 from memqos.converge.apply import Applied, apply
@@ -16,7 +17,7 @@ from memqos.converge.planning import NodePlan, plan_of
 from memqos.converge.rollback import RolledBack, rollback
 from memqos.converge.settings import Wanted
 from memqos.converge.steps import Step, steps_of
-from memqos.converge.writing import cautions_of
+from memqos.converge.writing import Result, cautions_of
 from memqos.host.cgroups import CgroupFs
 from memqos.host.lock import Locked
 from memqos.host.machine import read_machine
@@ -45,7 +46,7 @@ class Writer:
         path = str(cgroup).removeprefix(self.fs.root)
         return Step(Change(path, file, old, new, "container", SETTING), cgroup.stat().st_ino)
 
-    def apply(self, *steps: Step, timeout: float = 60, force: bool = False) -> Applied:
+    def apply(self, *steps: Step, timeout: float = PATIENCE, force: bool = False) -> Applied:
         cautions = cautions_of(self.machine, force=force)
         with writing(self.folder, self.hierarchy) as journal:
             return apply(steps, self.fs, Direct(self.fs, timeout), journal, cautions)
@@ -53,7 +54,7 @@ class Writer:
     def rollback(self) -> RolledBack:
         cautions = cautions_of(self.machine, force=False)
         with writing(self.folder, self.hierarchy) as journal:
-            return rollback(self.fs, Direct(self.fs, 60), journal, cautions)
+            return rollback(self.fs, Direct(self.fs, PATIENCE), journal, cautions)
 
     def has_rolled_back(self) -> bool:
         """False while a process that was left behind still writes."""
@@ -126,7 +127,7 @@ class TestAPlannedNode:
         for moment in range(0, 4 * len(steps), 5):
             victim = VICTIMS[moment % 2]
             killed += is_killed(lambda: writer.apply(*steps), moment, victim, writer.fs)
-            wait_until("nobody writes", writer.has_rolled_back)
+            eventually("nobody writes", writer.has_rolled_back)
             assert writer.files("/kubepods") == before
         assert killed > len(steps) / 2
 
@@ -183,7 +184,20 @@ class TestMemoryHighBelowUsage:
         child = cgroup.child("child")
         child.workload().hold(400 * MI)
         step = writer.step(child.path, "memory.high", str(16 * MI))
-        (result,) = writer.apply(step, timeout=0.5).results
+        # Little next to what 384 MiB take, and more only where a write has not even begun by then.
+        timeout, results = 0.02, list[Result]()
+
+        def has_begun() -> bool:
+            nonlocal timeout
+            timeout *= 2
+            try:
+                results[:] = writer.apply(step, timeout=timeout).results
+            except Locked:  # by the process of the last write
+                return False
+            return results[0].end != "stopped"
+
+        eventually("a write has begun", has_begun)
+        (result,) = results
         assert (result.end, result.lingers) == ("written", True)
         assert child.number("memory.high") == 16 * MI
         writer.rollback()

@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 import pytest
 from click.testing import CliRunner
 from tests.builders import stanza
+from tests.eventually import eventually
 from tests.vm.guest.agent import Agent
 from tests.vm.guest.node import RELEASE, Node, a_pod
-from tests.vm.guest.support import MI, ROOT, Cgroup, protection_is_recursive, wait_until
+from tests.vm.guest.support import MI, ROOT, Cgroup, protection_is_recursive
 from tests.vm.harness.topology import Topology
 
 from memqos.cli.main import cli
@@ -26,6 +27,7 @@ MACHINES = {"plain": Topology()}
 BURSTABLE = stanza("16000001", "120000001")
 GUARANTEED = stanza("24000003", "24000003", cpu=(1, 1))
 OPTIONS = "nosuid,nodev,noexec,nsdelegate"
+THROTTLED = {"throttling/now", "throttling/livelock"}
 
 
 class Said(NamedTuple):
@@ -120,14 +122,21 @@ def test_a_container_past_its_applied_memory_high_is_throttled_and_doctor_sees_i
     workload.hold(high - 24 * MI)
     assert app.events()["high"] == 0
     workload.ask(28 * MI)
-    wait_until("it is throttled", lambda: app.events()["high"] > 50)
-    found = shell.doctor(seconds=5)
-    (rule,) = found.keys() & {"throttling/now", "throttling/livelock"}
-    assert found[rule]["where"] == "default/burstable app"
+    eventually("it is throttled", lambda: app.events()["high"] > 50)
+    found: dict[str, Any] = {}
+
+    def is_found() -> bool:
+        """A machine that has much else to do may see no event between two looks."""
+        seen = shell.doctor(seconds=1)
+        found.update({rule: seen[rule] for rule in THROTTLED & seen.keys()})
+        return bool(found)
+
+    eventually("doctor sees it", is_found)
+    assert {each["where"] for each in found.values()} == {"default/burstable app"}
     assert workload.alive
     assert app.events()["oom_kill"] == 0
     assert shell.rollback().code == 0
-    wait_until("it goes on", workload.answered)
+    eventually("it goes on", workload.answered)
 
 
 def test_memory_high_below_what_cannot_be_reclaimed_is_withheld_unless_forced(
@@ -139,7 +148,7 @@ def test_memory_high_below_what_cannot_be_reclaimed_is_withheld_unless_forced(
     assert withheld.code == 2
     assert "withheld: /kubepods/burstable/podburstable/burstableapp/memory.high" in withheld.err
     assert app.read("memory.high") == "max"
-    forced = shell.apply("--force", "--timeout", "0.5")
+    forced = shell.apply("--force")
     assert forced.code == 0, forced.err
     assert app.number("memory.high") < app.number("memory.current")
     assert shell.rollback().code == 0
@@ -157,8 +166,8 @@ def test_what_an_agent_keeps_is_converged_and_what_it_leaves_behind_is_not_calle
     with Agent(folder, "cgroupfs") as agent:
         agent.start(pods=shell.node.pods)
         app = shell.node.container("burstable", "app")
-        wait_until("it throttles", lambda: app.read("memory.high") != "max")
-        wait_until("it has set its values", lambda: agent.state()["converged"])
+        eventually("it throttles", lambda: app.read("memory.high") != "max")
+        eventually("it has set its values", lambda: agent.state()["converged"])
         kept = memqos("plan", *places)
         assert (kept.code, kept.out.splitlines()[-1]) == (0, "converged: nothing to change")
         assert "as planned by the agent on this node: enforce" in kept.out

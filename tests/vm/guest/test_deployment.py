@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from tests.eventually import eventually
 from tests.fakes.apiserver import FakeApiServer, fake_api_server
 from tests.fakes.kubelet import Identity
 from tests.vm.guest.agent import asked, metric
@@ -14,12 +15,12 @@ from tests.vm.guest.kubelet import HIGH, MIN, manifest
 from tests.vm.guest.owned import Memqos, dropins, number, systemctl, text
 from tests.vm.guest.processes import status_of, writable_mounts
 from tests.vm.guest.runtime import Containerd, RunningPod
-from tests.vm.guest.support import MI, wait_until
+from tests.vm.guest.support import MI
 from tests.vm.harness.topology import Topology
 
 MACHINES = {
     "systemd": Topology(
-        nodes=(1280,), init="systemd", deployment=True, seconds_a_test=400, seconds_in_all=1200
+        nodes=(1280,), init="systemd", deployment=True, seconds_a_test=2000, seconds_in_all=5000
     )
 }
 
@@ -145,7 +146,7 @@ def becomes_ready(agent: DaemonPod) -> None:
         assert process.exists(), agent.log()
         return all(asked(probe["path"], ports[probe["port"]])[0] == 200 for probe in probes)
 
-    wait_until("all probes succeed", all_succeed)
+    eventually("all probes succeed", all_succeed)
 
 
 def is_confined(agent: DaemonPod, tries: tuple[str, ...]) -> None:
@@ -183,8 +184,8 @@ def test_one_that_enforces_writes_to_the_canary_alone_and_leaves_no_trace(
     node: Node, overlay: str, not_written: tuple[str, ...]
 ) -> None:
     agent = node.agent(overlay, MEMQOS_ROLLBACK_ON_EXIT="true")
-    wait_until("the canary is as planned", node.is_converged)
-    wait_until("nothing is left to write", lambda: metric("memqos_converged") == 1)
+    eventually("the canary is as planned", node.is_converged)
+    eventually("nothing is left to write", lambda: metric("memqos_converged") == 1)
     is_confined(agent, (*ELSEWHERE, *not_written))
     assert text(agent.cgroup, HIGH) == text(agent.cgroup.parent, HIGH) == "max"
     assert text(agent.cgroup, "memory.events").split()[-3:] == ["0", "oom_group_kill", "0"]
@@ -198,7 +199,7 @@ def test_one_that_enforces_writes_to_the_canary_alone_and_leaves_no_trace(
 
 def test_with_the_owners_values_outlive_reload_runtime_and_agent(node: Node) -> None:
     agent = node.agent("owners")
-    wait_until("the canary is as planned", node.is_converged)
+    eventually("the canary is as planned", node.is_converged)
     systemctl("daemon-reload")
     assert node.is_converged()
     node.containerd.kill()

@@ -3,10 +3,12 @@
 from pathlib import Path
 
 import pytest
+from tests.eventually import PATIENCE, eventually
 from tests.vm.guest.pods import SETTINGS, Outcome, Setting_, burstable, file_of, watched
-from tests.vm.guest.support import MI, Cgroup, wait_until
+from tests.vm.guest.support import MI, Cgroup
 from tests.vm.harness.topology import Topology
 
+from memqos.agent.core.guard import Tuning
 from memqos.agent.recorder.recording import killed
 from memqos.api.kernel.oom_report import OomReport, oom_reports
 from memqos.host.kmsg import KernelLog
@@ -25,7 +27,9 @@ def run(cgroup: Cgroup, setting: Setting_, *program: object, patience: int = ENO
     def gives_up() -> bool:
         return setting == "upstream" and container.events()["high"] > patience
 
-    return watched(container, setting, HIGH, container.program(*program), gives_up)
+    # However long a busy machine has nothing to show, no step is taken back meanwhile.
+    tuning = Tuning(period=1.0, calm=PATIENCE)
+    return watched(container, setting, HIGH, container.program(*program), gives_up, tuning)
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
@@ -72,14 +76,14 @@ def test_the_kernels_own_report_of_a_kill_is_understood(cgroup: Cgroup) -> None:
     helper = container.workload(oom_score_adj=-500)
     helper.hold(MI)
     program = container.program("leak", MI)
-    wait_until("the leak has ended", lambda: program.killed)
+    eventually("the leak has ended", lambda: program.killed)
     reports: list[OomReport] = []
 
     def told() -> bool:
         reports.extend(oom_reports(log.records()))
         return bool(reports)
 
-    wait_until("the kernel tells", told)
+    eventually("the kernel tells", told)
     log.close()
     (report,) = reports
     assert report.complete

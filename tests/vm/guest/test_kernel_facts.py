@@ -5,7 +5,8 @@ import signal
 from pathlib import Path
 
 import pytest
-from tests.vm.guest.support import CONTROLLERS, MI, ROOT, Cgroup, wait_until
+from tests.eventually import eventually
+from tests.vm.guest.support import CONTROLLERS, MI, ROOT, Cgroup
 from tests.vm.harness.topology import Topology
 
 from memqos.host.inotify import WRITES, Inotify
@@ -47,7 +48,7 @@ def test_a_process_past_memory_max_is_killed(cgroup: Cgroup) -> None:
     cgroup.write(memory_max=64 * MI, memory_swap_max=0)
     workload = cgroup.workload()
     workload.ask(128 * MI)
-    wait_until("the process is gone", lambda: not workload.alive)
+    eventually("the process is gone", lambda: not workload.alive)
     assert workload.killed_by == signal.SIGKILL
     assert cgroup.events()["oom_kill"] == 1
 
@@ -57,7 +58,7 @@ def test_memory_oom_group_takes_the_others_along(cgroup: Cgroup) -> None:
     innocent, greedy = cgroup.workload(), cgroup.workload()
     innocent.hold(8 * MI)
     greedy.ask(128 * MI)
-    wait_until("both are gone", lambda: not greedy.alive and not innocent.alive)
+    eventually("both are gone", lambda: not greedy.alive and not innocent.alive)
     assert innocent.killed_by == signal.SIGKILL
     assert cgroup.events()["oom_group_kill"] == 1
 
@@ -66,7 +67,7 @@ def test_memory_high_slows_a_process_down_and_never_kills_it(cgroup: Cgroup) -> 
     cgroup.write(memory_high=64 * MI, memory_swap_max=0)
     workload = cgroup.workload()
     workload.ask(256 * MI)
-    wait_until("memory.high was met often", lambda: cgroup.events()["high"] > 100)
+    eventually("memory.high was met often", lambda: cgroup.events()["high"] > 100)
     assert workload.alive
     assert not workload.answered()
     assert cgroup.number("memory.current") < 128 * MI
@@ -102,7 +103,7 @@ def test_cpuset_mems_decides_on_which_node_memory_is(cgroup: Cgroup) -> None:
 def test_a_busy_process_shows_in_its_cgroup_alone(cgroup: Cgroup) -> None:
     busy, idle = cgroup.child("busy"), cgroup.child("idle")
     busy.burn()
-    wait_until("a tenth of a second is used", lambda: cpu_time(busy) > 100_000)
+    eventually("a tenth of a second is used", lambda: cpu_time(busy) > 100_000)
     assert cpu_time(idle) == 0
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.eventually import PATIENCE, eventually
 from tests.vm.guest.kubelet import (
     EVERYTHING,
     HIGH,
@@ -25,7 +26,7 @@ from tests.vm.guest.kubelet import (
 )
 from tests.vm.guest.owned import Memqos, count, dropins, ends, number, systemctl, text, workload_in
 from tests.vm.guest.runtime import Containerd, RunningPod
-from tests.vm.guest.support import MI, ROOT, wait_until
+from tests.vm.guest.support import MI, ROOT
 from tests.vm.harness.topology import Topology
 
 from memqos.plan.changes import Change
@@ -266,7 +267,7 @@ class TestTheKernel:
         before = count(node.two, "high")
         workload = workload_in(node.two)
         workload.ask(LIMIT - 2 * MI)
-        wait_until("it is throttled", lambda: count(node.two, "high") > before)
+        eventually("it is throttled", lambda: count(node.two, "high") > before)
         assert workload.alive
         workload.end()
 
@@ -274,7 +275,7 @@ class TestTheKernel:
         node.converge(ON)
         workload = workload_in(node.two)
         workload.ask(2 * LIMIT)
-        wait_until("it is killed", lambda: workload.killed_by == 9)
+        eventually("it is killed", lambda: workload.killed_by == 9)
         assert count(node.two, "oom_kill") == 1
         assert text(node.two, "cgroup.procs")
         workload.end()
@@ -303,17 +304,17 @@ class TestARuntimeThatIsLost:
 
     def test_is_not_waited_for_when_it_hangs(self, node: Node) -> None:
         _, steps = node.steps(USUAL, None, OFF)
-        node.memqos.timeout = 3
+        node.memqos.timeout = 20
         try:
             node.containerd.pause()
             found = ends(node.memqos.apply(steps))
         finally:
             node.containerd.go_on()
-            node.memqos.timeout = 60
+            node.memqos.timeout = PATIENCE
         assert {end for place, end in found.items() if ".scope/" in place} == {"unreachable"}
         assert {end for place, end in found.items() if ".scope/" not in place} == {"written"}
         # It now does what it was asked before it was given up, and may well overtake a later run.
-        wait_until("a later run finishes", lambda: self.is_finished(node))
+        eventually("a later run finishes", lambda: self.is_finished(node))
 
     def is_finished(self, node: Node) -> bool:
         _, steps = node.steps(USUAL, None, OFF)

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 from tests.builders import box, of_containers, planned, pod, terms
-from tests.vm.guest.support import MI, Cgroup, Workload, killed_in_order, wait_until
+from tests.eventually import eventually
+from tests.vm.guest.support import MI, Cgroup, Workload, killed_in_order
 from tests.vm.harness.topology import Topology
 
 pytestmark = pytest.mark.usefixtures("spared")
@@ -59,4 +60,4 @@ def take_until_gone(hog: Workload, victim: Workload) -> None:
     """Take the node's memory bit by bit, so that each shortage ends with its first death."""
     while victim.alive:
         hog.ask(8 * MI)
-        wait_until("the hog goes on", hog.answered)
+        eventually("the hog goes on", hog.answered)

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from tests.vm.guest.support import MI, Cgroup, wait_until
+from tests.eventually import eventually
+from tests.vm.guest.support import MI, Cgroup
 from tests.vm.harness.topology import Topology
 
 from memqos.cli.main import cli
@@ -160,10 +161,10 @@ def test_memory_moves_with_the_assignment_and_back_with_the_rollback(site: Site)
     assert code == 0, told
     assert "not in the memory_manager_state, so left as they are: default/b c, default/c c" in told
     assert site.bound() == {"a": "1", "b": "", "c": ""}
-    wait_until("it has moved", lambda: set(container.by_node("memory.numa_stat", "anon")) == {1})
+    eventually("it has moved", lambda: set(container.by_node("memory.numa_stat", "anon")) == {1})
     assert site.rollback() == 0
     assert site.bound() == {"a": "2", "b": "", "c": ""}
-    wait_until("it is back", lambda: set(container.by_node("memory.numa_stat", "anon")) == {2})
+    eventually("it is back", lambda: set(container.by_node("memory.numa_stat", "anon")) == {2})
 
 
 def test_a_node_that_the_parent_does_not_have_is_refused_as_the_kernel_would_not_heed_it(

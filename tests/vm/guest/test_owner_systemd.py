@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.eventually import eventually
 from tests.vm.guest.owned import (
     Memqos,
     cache_in,
@@ -17,7 +18,7 @@ from tests.vm.guest.owned import (
     workload_in,
 )
 from tests.vm.guest.runtime import make_cgroups, remove_cgroup
-from tests.vm.guest.support import MI, ROOT, wait_until
+from tests.vm.guest.support import MI, ROOT
 from tests.vm.harness.topology import Topology
 
 from memqos.host.systemd_bus import Manager
@@ -51,7 +52,7 @@ def container(pod: Path) -> Iterator[Path]:
     yield cgroup
     process.kill()
     process.wait()
-    wait_until("the scope is gone", lambda: not cgroup.exists())
+    eventually("the scope is gone", lambda: not cgroup.exists())
 
 
 def test_values_outlive_all_that_undoes_a_direct_write(memqos: Memqos, pod: Path) -> None:
@@ -66,7 +67,7 @@ def test_values_outlive_all_that_undoes_a_direct_write(memqos: Memqos, pod: Path
     for what, command in undoing.items():
         (pod / MIN).write_text(str(4 * MI))
         systemctl(*command)
-        wait_until(f"{what} undoes a direct write", lambda: text(pod, MIN) == "0")
+        eventually(f"{what} undoes a direct write", lambda: text(pod, MIN) == "0")
         assert (number(pod, LOW), number(pod.parent, LOW)) == (8 * MI, 16 * MI), what
     assert memqos.rollback().unreleased == ()
     assert (memqos.files(NAMES.kubepods), dropins()) == before
@@ -184,14 +185,14 @@ class TestTheBus:
         def kill(done: int, _of: int, _change: Change) -> None:
             if done == 1:
                 systemctl("kill", "--signal=KILL", "dbus.service")
-                wait_until("the bus is down", lambda: "running" not in state("dbus.service"))
+                eventually("the bus is down", lambda: "running" not in state("dbus.service"))
 
         steps = [memqos.step(path, LOW, 8 * MI) for path in pods]
         found = set(ends(memqos.apply(steps, kill)).values())
         assert "written" in found
         assert found <= {"written", "unreachable"}
         # systemd takes a moment to be on the new bus.
-        wait_until("a later run finishes", lambda: self.is_finished(memqos, pods))
+        eventually("a later run finishes", lambda: self.is_finished(memqos, pods))
         assert memqos.rollback().unreleased == ()
         assert self.lows(pods) == ["0"] * MANY
         assert not [path for path in dropins() if "pod2" in path]
@@ -212,7 +213,7 @@ class TestTheBus:
         assert len(lost) == MANY + 1 - len(written) > 0
         assert "apply again when the bus is back" in (lost[0].detail or "")
         systemctl("start", "dbus.socket")
-        wait_until("a later run finishes", lambda: self.is_finished(memqos, pods))
+        eventually("a later run finishes", lambda: self.is_finished(memqos, pods))
         memqos.rollback()
         assert self.lows(pods) == ["0"] * MANY
         bare.rmdir()

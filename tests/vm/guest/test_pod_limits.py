@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 from tests.builders import stanza
+from tests.eventually import eventually
 from tests.vm.guest.node import Node, a_pod
-from tests.vm.guest.support import MI, Cgroup, Workload, wait_until
+from tests.vm.guest.support import MI, Cgroup, Workload
 from tests.vm.harness.topology import Topology
 
 MACHINES = {"plain": Topology()}
@@ -36,7 +37,7 @@ def test_containers_without_limits_are_killed_at_that_of_their_pod(node: Node) -
     small, large = (started(node, "limited", name) for name in UNLIMITED)
     small.hold(24 * MI)
     large.ask(56 * MI)
-    wait_until("the larger one is gone", lambda: not large.alive)
+    eventually("the larger one is gone", lambda: not large.alive)
     assert large.killed_by == signal.SIGKILL
     assert small.alive
     # At the pod's own limit, and not at that of a container: neither needs as much alone.
@@ -52,7 +53,7 @@ def test_an_ephemeral_container_cannot_get_past_it_either(node: Node) -> None:
     app, debug = started(node, "limited", "app"), started(node, "limited", "debug")
     app.hold(24 * MI)
     debug.ask(56 * MI)
-    wait_until("the ephemeral container's process is gone", lambda: not debug.alive)
+    eventually("the ephemeral container's process is gone", lambda: not debug.alive)
     assert debug.killed_by == signal.SIGKILL
     assert app.alive
     assert pod.number("memory.peak") <= 64 * MI
@@ -72,7 +73,7 @@ def test_a_pod_is_throttled_at_its_cpu_limit_and_no_other_is(node: Node) -> None
     for uid in ("limited", "free"):
         for name in UNLIMITED:
             node.container(uid, name).burn()
-    wait_until("it was throttled often", lambda: cpu(limited)["nr_throttled"] > 10)
+    eventually("it was throttled often", lambda: cpu(limited)["nr_throttled"] > 10)
     assert cpu(limited)["throttled_usec"] > 0
     assert cpu(limited)["usage_usec"] < 2 * 20_000 * cpu(limited)["nr_periods"]
     assert cpu(free)["nr_throttled"] == 0

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from tests.vm.guest.support import MI, Cgroup, Workload, protection_is_recursive, wait_until
+from tests.eventually import eventually
+from tests.vm.guest.support import MI, Cgroup, Workload, protection_is_recursive
 from tests.vm.harness.topology import Topology
 
 from memqos.plan.effective import Claim, Protection, effective
@@ -101,7 +102,7 @@ def test_soft_protection_gives_way_before_anything_is_killed(
 def test_hard_protection_holds_and_the_hog_is_killed(cgroup: Cgroup, tmp_path: Path) -> None:
     target, leaves = grown({"protected": Wish(min=48, cache=48)}, cgroup, tmp_path)
     hog = pressing(target, 24 * MI)
-    wait_until("the hog is gone", lambda: not hog.alive)
+    eventually("the hog is gone", lambda: not hog.alive)
     assert leaves["protected"].number("memory.current") > 48 * MI - TOLERANCE
     assert target.events()["oom_kill"] == 1
 
@@ -146,7 +147,7 @@ def protected(protection: Protection) -> int:
 def press(target: Cgroup, left: int) -> None:
     """Have a hog take all of the target's memory but what is to be left, and get it."""
     hog = pressing(target, left)
-    wait_until("the hog has what it wants", lambda: hog.answered() or not hog.alive)
+    eventually("the hog has what it wants", lambda: hog.answered() or not hog.alive)
     assert hog.alive, target.events()
 
 

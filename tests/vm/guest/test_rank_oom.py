@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.vm.guest.support import MI, Cgroup, Workload, killed_in_order, wait_until
+from tests.eventually import eventually
+from tests.vm.guest.support import MI, Cgroup, Workload, killed_in_order
 from tests.vm.harness.topology import Topology
 
 from memqos.api.kernel.meminfo import memory_of
@@ -73,7 +74,7 @@ def test_a_cgroup_with_oom_group_dies_as_the_ranking_says(cgroup: Cgroup) -> Non
     along = [each for each in _of(cgroup) if each["place"] == first["place"]]
     assert [each["cgroup"] for each in along] == [container.name] * 2
     _run_out_of_memory(cgroup, workloads)
-    wait_until("the helper is dead", lambda: not workloads["helper"].alive)
+    eventually("the helper is dead", lambda: not workloads["helper"].alive)
     assert set(killed_in_order(workloads)[:2]) == {"main", "helper"}
 
 
@@ -116,4 +117,4 @@ def _hog(cgroup: Cgroup) -> Workload:
 
 def _take(hog: Workload) -> None:
     hog.ask(STEP)
-    wait_until("the hog goes on", hog.answered)
+    eventually("the hog goes on", hog.answered)

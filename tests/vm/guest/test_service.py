@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from tests.eventually import eventually
 from tests.vm.guest.agent import asked
 from tests.vm.guest.node import a_pod
 from tests.vm.guest.owned import dropins, number, scope, systemctl, text
 from tests.vm.guest.processes import status_of
 from tests.vm.guest.runtime import make_cgroups, remove_cgroup
-from tests.vm.guest.support import MI, ROOT, wait_until
+from tests.vm.guest.support import MI, ROOT
 from tests.vm.harness.topology import Topology
 
 from memqos.plan.names import cgroup_names
@@ -72,7 +73,7 @@ def container() -> Iterator[Path]:
     yield cgroup
     process.kill()
     process.wait()
-    wait_until("the scope is gone", lambda: not cgroup.exists())
+    eventually("the scope is gone", lambda: not cgroup.exists())
     remove_cgroup(POD)
 
 
@@ -114,7 +115,7 @@ def test_a_service_is_ready_confined_reloaded_and_taken_back(unit: str, containe
     systemctl("start", unit)
     assert asked("/healthz")[0] == 200
     slices = [ROOT / path.removeprefix("/") for path in (POD, NAMES.burstable, NAMES.kubepods)]
-    wait_until("all is as planned", lambda: [number(x, LOW) for x in slices] == [REQUEST] * 3)
+    eventually("all is as planned", lambda: [number(x, LOW) for x in slices] == [REQUEST] * 3)
     assert dropins() != before
 
     shown = dict(line.partition("=")[::2] for line in systemctl("show", unit).splitlines())
@@ -125,7 +126,7 @@ def test_a_service_is_ready_confined_reloaded_and_taken_back(unit: str, containe
     assert shown["WatchdogTimestamp"]
     configure("observe")
     systemctl("reload", unit)
-    wait_until("the new configuration holds", lambda: 'mode="observe"' in asked("/metrics")[1])
+    eventually("the new configuration holds", lambda: 'mode="observe"' in asked("/metrics")[1])
     said_by(str(PROGRAM), "rollback")
     assert [text(each, LOW) for each in (*slices, container)] == ["0"] * 4
     assert dropins() == before

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.vm.guest.support import MI, ROOT, wait_until
+from tests.eventually import eventually
+from tests.vm.guest.support import MI, ROOT
 from tests.vm.harness.topology import Topology
 
 MACHINES = {"systemd": Topology(init="systemd")}
@@ -40,7 +41,7 @@ def test_a_property_becomes_the_value_of_the_file(memory_low: Path) -> None:
 def test_a_value_written_past_systemd_is_lost_when_it_reloads(memory_low: Path) -> None:
     memory_low.write_text(str(16 * MI))
     run("systemctl", "daemon-reload")
-    wait_until("systemd's value is back", lambda: int(memory_low.read_text()) == 8 * MI)
+    eventually("systemd's value is back", lambda: int(memory_low.read_text()) == 8 * MI)
 
 
 def test_a_property_set_later_survives_a_reload(memory_low: Path) -> None:
@@ -53,4 +54,4 @@ def test_systemd_leaves_a_mark_when_it_loads_its_units() -> None:
     mark = Path("/run/systemd/systemd-units-load")
     before = mark.stat().st_mtime_ns
     run("systemctl", "daemon-reload")
-    wait_until("the mark is a new one", lambda: mark.stat().st_mtime_ns != before)
+    eventually("the mark is a new one", lambda: mark.stat().st_mtime_ns != before)

@@ -13,6 +13,7 @@ CONTENT = (
     "deploy/systemd",
     "src",
     "tests/builders.py",
+    "tests/eventually.py",
     "tests/fakes",
     "tests/vm",
 )

@@ -30,5 +30,5 @@ class Topology(Struct, frozen=True, kw_only=True):
     """Whether memqos's image and the rendered overlays are there, in `deployment`."""
 
     kernel_arguments: tuple[str, ...] = ()
-    seconds_a_test: int = 240
-    seconds_in_all: int = 900
+    seconds_a_test: int = 1800
+    seconds_in_all: int = 3600

@@ -38,6 +38,7 @@ Resync = Annotated[
     float, Meta(ge=1, extra={"words": "a duration of a second or more", **_DURATION})
 ]
 Interval = Annotated[float, Meta(gt=0, extra={"words": "a duration above 0", **_DURATION})]
+Grace = Annotated[float, Meta(ge=0, extra={"words": "a duration from 0s on", **_DURATION})]
 Path = Annotated[str, Meta(pattern=_ONE_LINE, extra={"words": "a path"})]
 Text = Annotated[str, Meta(pattern=_ONE_LINE, extra={"words": "a text"})]
 
@@ -86,6 +87,9 @@ class Fight(Section, frozen=True):
 
     times: Annotated[Count, _says("So often a value is put back within that time.")] = 5
     minutes: Annotated[Minutes, _says("How far back changes of a value count.")] = 10.0
+    grace: Annotated[
+        Grace, _says("How long changes in a new cgroup are its creator's, and do not count.")
+    ] = 5.0
 
 
 class Guarding(Section, frozen=True):

@@ -1,7 +1,7 @@
 """Values changed by somebody else: who it was as far as evidence goes, and when to give in."""
 
 from collections import deque
-from typing import Final, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from memqos.agent.configuration import Fight
 from memqos.plan.tree import Level
@@ -9,9 +9,6 @@ from memqos.plan.tree import Level
 Cause = Literal["daemon-reload", "cri-update", "kubelet-resync", "kubelet-restart", "unknown"]
 Place = tuple[str, str]
 """Path and file."""
-
-YOUNG: Final = 5.0
-"""Seconds in which whoever has made a cgroup may still be at work on it."""
 
 
 class Signs(NamedTuple):

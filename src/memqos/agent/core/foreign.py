@@ -6,7 +6,6 @@ from memqos.agent.configuration import Fight
 from memqos.agent.core.aims import Aims
 from memqos.agent.core.desires import KEPT
 from memqos.agent.core.drift import (
-    YOUNG,
     Cause,
     Drift,
     Facts,
@@ -116,7 +115,7 @@ class Foreign:
             return
         if level in _ABOVE_PODS:
             self.unconfirmed = now
-        if now - known.first_seen < YOUNG:
+        if now - known.first_seen < self._rule.grace:
             return
         is_resized = self._is_resized(changed, now)
         cause, evidence = _RESIZE if is_resized else self._attribute(changed, level)

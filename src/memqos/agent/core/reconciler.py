@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from memqos.agent.core.aims import Aims
 from memqos.agent.core.choice import Choice, choose
 from memqos.agent.core.desires import FILES, KEPT, Desires
-from memqos.agent.core.drift import YOUNG
 from memqos.agent.core.foreign import Foreign
 from memqos.agent.core.guarding import Guard
 from memqos.agent.core.known import Cgroups, Checkpoint, Known, Seen
@@ -152,7 +151,11 @@ class Reconciler:
     def limited(self, path: str, now: float) -> None:
         """Somebody has written memory.max of a container: as a rule a kubelet that resizes it."""
         known = self.cgroups.by_path.get(path)
-        if known is None or known.pod is None or now - known.first_seen < YOUNG:
+        if (
+            known is None
+            or known.pod is None
+            or now - known.first_seen < self.configuration.fight.grace
+        ):
             return  # who makes a container writes all of its files
         # At once the first time; whoever goes on writing is looked at once a second.
         self.schedule.look_at(

@@ -8,6 +8,7 @@ away or busy. What a right is missing for is dropped, and asked for again after 
 import random
 import time
 from collections import deque
+from collections.abc import Callable
 from datetime import UTC, datetime
 from threading import Condition, Thread
 from typing import Final
@@ -47,6 +48,7 @@ class EventPoster:
         *,
         pause: float = PAUSE_SECONDS,
         slowness: float = 1.0,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`instance` is who reports: the node's name. Pauses are `slowness` times as long."""
         self.sent = 0
@@ -55,6 +57,7 @@ class EventPoster:
         self._instance = instance
         self._pause = pause
         self._slowness = slowness
+        self._clock = clock
         self._book = EventBook()
         self._waiting: deque[Create | Refresh] = deque()
         self._turn = Condition()
@@ -82,7 +85,7 @@ class EventPoster:
     def tell(self, happening: Happening, ago: float = 0.0) -> None:
         """Something happened, so many seconds ago. Never waits, and never fails."""
         with self._turn:
-            if time.monotonic() < self._quiet.get(happening.namespace, 0.0):
+            if self._clock() < self._quiet.get(happening.namespace, 0.0):
                 self._book.dropped += 1
                 return
             now = time.time()
@@ -137,7 +140,7 @@ class EventPoster:
                     if self._is_stopped:
                         return None
                     self._turn.wait()
-                elif self._of_node.has(time.monotonic()):
+                elif self._of_node.has(self._clock()):
                     self._of_node.take()
                     return self._waiting.popleft()
                 elif self._is_stopped:
@@ -191,9 +194,9 @@ class EventPoster:
         else:
             self._drop(told)
         after = error.retry_after if isinstance(error, Refused) else None
-        until = time.monotonic() + delay(self._failures, after, random.random()) * self._slowness
+        until = self._clock() + delay(self._failures, after, random.random()) * self._slowness
         self._failures += 1
-        while not self._is_stopped and (left := until - time.monotonic()) > 0:
+        while not self._is_stopped and (left := until - self._clock()) > 0:
             self._turn.wait(left)
         if self._is_stopped:
             for each in self._waiting:
@@ -201,7 +204,7 @@ class EventPoster:
             self._waiting.clear()
 
     def _silence(self, namespace: str) -> None:
-        now = time.monotonic()
+        now = self._clock()
         self._quiet = {name: until for name, until in self._quiet.items() if until > now}
         self._quiet[namespace] = now + self._pause
         kept = [each for each in self._waiting if each.happening.namespace != namespace]
