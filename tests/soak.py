@@ -9,12 +9,10 @@ is left then, in memory, descriptors, threads and watches, must not grow.
 import asyncio
 import errno
 import functools
-import gc
 import json
 import os
 import random
 import sys
-import threading
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator
@@ -26,7 +24,7 @@ from unittest import mock
 from tests.eventually import eventually_on_loop
 from tests.fakes.agent import LEVELS, Bed, a_pod, container_paths, pod_path
 from tests.fakes.node import memory_folder
-from tests.vm.guest.processes import watches
+from tests.footprint import Footprint, check_flat, footprint
 
 from memqos.agent import hand
 from memqos.agent.configuration import Fight, Guarding, Recording, Source
@@ -43,13 +41,6 @@ REFUSALS: Final = (errno.EBUSY, errno.EINVAL, errno.EACCES, errno.ENODEV)
 KEPT_WRITES: Final = 64
 """After these the journal forgets cgroups that are gone: no soak would see 5,000 often enough."""
 FSYNC: Final = os.fsync
-SLACK: Final = 64 << 10
-"""Bytes by which what is in use may differ: some dozen a pod."""
-_OWN: Final = [
-    tracemalloc.Filter(False, name)
-    for name in (__file__, "*/tests/fakes/*", "*/pathlib.py", "*/tracemalloc.py")
-]
-"""What is held by these tests, and not by the agent."""
 
 
 class Bounds(NamedTuple):
@@ -68,15 +59,6 @@ class Bounds(NamedTuple):
 
 
 LONG: Final = Bounds(rounds=400, fewest=60, seconds=480, pods=20, nested=300, many=1000)
-
-
-class Mark(NamedTuple):
-    """What is in use when all pods of a round are gone."""
-
-    memory: int
-    descriptors: int
-    threads: int
-    watches: int
 
 
 class Node(Bed):
@@ -194,10 +176,10 @@ class Node(Bed):
         return sum(self.agent.status.core.tally.errors.values())
 
 
-async def soak(node: Node, bounds: Bounds, each: Callable[[Node], None]) -> list[Mark]:
+async def soak(node: Node, bounds: Bounds, each: Callable[[Node], None]) -> list[Footprint]:
     """Have it live through the rounds; `each` is called in all of them."""
     running = asyncio.create_task(node.agent.run())
-    marks: list[Mark] = []
+    prints: list[Footprint] = []
     end = time.monotonic() + bounds.seconds
 
     async def wait(what: str, holds: Callable[[], object]) -> None:
@@ -209,16 +191,18 @@ async def soak(node: Node, bounds: Bounds, each: Callable[[Node], None]) -> list
 
     try:
         await wait("it is ready", lambda: node.agent.status.is_complete)
-        while len(marks) < bounds.rounds and (len(marks) < bounds.fewest or time.monotonic() < end):
-            await _round(node, bounds, len(marks), wait)
+        while len(prints) < bounds.rounds and (
+            len(prints) < bounds.fewest or time.monotonic() < end
+        ):
+            await _round(node, bounds, len(prints), wait)
             each(node)
-            marks.append(_mark())
+            prints.append(footprint())
         assert node.agent.status.ready() is None
     finally:
         node.agent.stop()
         await running
     assert running.result() == 0
-    return marks
+    return prints
 
 
 async def _round(node: Node, bounds: Bounds, number: int, wait: Any) -> None:
@@ -252,30 +236,6 @@ async def _round(node: Node, bounds: Bounds, number: int, wait: Any) -> None:
 def _fail_for_want_of_space(fd: object) -> None:
     """A disk that is full, as journal and records find it."""
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-
-def _mark() -> Mark:
-    """Bounded caches are emptied first: they fill up over thousands of pods, and then stay so."""
-    for each in gc.get_objects():
-        if isinstance(each, functools._lru_cache_wrapper) and each.cache_parameters()["maxsize"]:
-            each.cache_clear()
-    gc.collect()
-    held = tracemalloc.take_snapshot().filter_traces(_OWN)
-    memory = sum(trace.size for trace in held.traces)
-    return Mark(memory, len(os.listdir("/proc/self/fd")), threading.active_count(), watches())
-
-
-def check_flat(marks: list[Mark]) -> None:
-    """The last third must come down to what the one before it needed; the first is the beginning.
-
-    Up to then what is needed may rise: records wait while the disk is full, and tables that were
-    large once are made smaller later.
-    """
-    third = len(marks) // 3
-    for name, allowed in {"memory": SLACK, "descriptors": 0, "threads": 0, "watches": 0}.items():
-        figures = [getattr(mark, name) for mark in marks]
-        before, after = min(figures[third:-third]), min(figures[-third:])
-        assert after <= before + allowed, f"{name} grew from {before} to {after}: {figures}"
 
 
 def _remove(folder: str) -> None:
@@ -312,10 +272,10 @@ def traced() -> Iterator[None]:
             tracemalloc.stop()
 
 
-def run(bounds: Bounds, each: Callable[[Node], None] = lambda _: None) -> list[Mark]:
-    """A node's life within these bounds; the marks of its rounds."""
+def run(bounds: Bounds, each: Callable[[Node], None] = lambda _: None) -> list[Footprint]:
+    """A node's life within these bounds; what it held on to after each round."""
 
-    async def main(folder: Path) -> list[Mark]:
+    async def main(folder: Path) -> list[Footprint]:
         node = Node(folder, random.Random(bounds.rounds))
         try:
             return await soak(node, bounds, each)
@@ -323,6 +283,7 @@ def run(bounds: Bounds, each: Callable[[Node], None] = lambda _: None) -> list[M
             os.fsync = FSYNC
             node.crash()
             node.lines.close()
+            _remove(node.kernel.root)
 
     with memory_folder() as folder, traced():
         return asyncio.run(main(folder))
@@ -331,13 +292,13 @@ def run(bounds: Bounds, each: Callable[[Node], None] = lambda _: None) -> list[M
 def main() -> int:
     """The long one; what it came to is said at its end."""
     began = time.monotonic()
-    marks = run(LONG)
-    lives, took = len(marks) * LONG.pods, time.monotonic() - began
-    sys.stdout.write(f"{lives} pods in {len(marks)} rounds and {took:.0f} s\n")
-    for name in Mark._fields:
-        figures = [getattr(mark, name) for mark in marks]
+    prints = run(LONG)
+    lives, took = len(prints) * LONG.pods, time.monotonic() - began
+    sys.stdout.write(f"{lives} pods in {len(prints)} rounds and {took:.0f} s\n")
+    for name in Footprint._fields:
+        figures = [getattr(each, name) for each in prints]
         sys.stdout.write(f"{name}: {min(figures)} to {max(figures)}, {figures[-1]} at the end\n")
-    check_flat(marks)
+    check_flat(prints)
     return 0
 
 

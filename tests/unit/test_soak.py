@@ -4,17 +4,18 @@ import os
 
 import pytest
 from tests.eventually import PATIENCE
-from tests.soak import SLACK, Bounds, Mark, Node, check_flat, run
+from tests.footprint import SLACK, Footprint, check_flat
+from tests.soak import Bounds, Node, run
 
 SHORT = Bounds(rounds=9, fewest=9, seconds=PATIENCE, pods=3, nested=40, many=40)
 
 
 def test_an_agent_outlives_churn_and_faults_and_needs_no_more_than_before() -> None:
     errors: list[int] = []
-    marks = run(SHORT, lambda node: errors.append(node.errors()))
-    assert len(marks) == SHORT.rounds
+    prints = run(SHORT, lambda node: errors.append(node.errors()))
+    assert len(prints) == SHORT.rounds
     assert errors[-1] > errors[0] > 0
-    check_flat(marks)
+    check_flat(prints)
 
 
 def test_a_leak_in_any_part_of_it_is_told() -> None:
@@ -26,19 +27,19 @@ def test_a_leak_in_any_part_of_it_is_told() -> None:
         node.agent.status.core.cgroups.__dict__.setdefault("all", []).append(bytes(1 << 18))
 
     try:
-        marks = run(SHORT, leak)
+        prints = run(SHORT, leak)
     finally:
         for handle in kept:
             os.close(handle)
     with pytest.raises(AssertionError, match="descriptors grew"):
-        check_flat([mark._replace(memory=0) for mark in marks])
+        check_flat([each._replace(memory=0) for each in prints])
     with pytest.raises(AssertionError, match="memory grew"):
-        check_flat(marks)
+        check_flat(prints)
 
 
-@pytest.mark.parametrize("name", Mark._fields)
+@pytest.mark.parametrize("name", Footprint._fields)
 def test_only_what_grows_and_goes_on_growing_is_a_leak(name: str) -> None:
-    steady = Mark(1 << 20, 17, 3, 4)
+    steady = Footprint(1 << 20, 17, 3, 4)
     step = SLACK + 1 if name == "memory" else 1
     more = steady._replace(**{name: getattr(steady, name) + step})
     check_flat([steady, *[more] * 8])
