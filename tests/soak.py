@@ -273,7 +273,7 @@ def traced() -> Iterator[None]:
 
 
 def run(bounds: Bounds, each: Callable[[Node], None] = lambda _: None) -> list[Footprint]:
-    """A node's life within these bounds; the prints of its rounds."""
+    """A node's life within these bounds; what it held on to after each round."""
 
     async def main(folder: Path) -> list[Footprint]:
         node = Node(folder, random.Random(bounds.rounds))
@@ -296,7 +296,7 @@ def main() -> int:
     lives, took = len(prints) * LONG.pods, time.monotonic() - began
     sys.stdout.write(f"{lives} pods in {len(prints)} rounds and {took:.0f} s\n")
     for name in Footprint._fields:
-        figures = [getattr(mark, name) for mark in prints]
+        figures = [getattr(each, name) for each in prints]
         sys.stdout.write(f"{name}: {min(figures)} to {max(figures)}, {figures[-1]} at the end\n")
     check_flat(prints)
     return 0

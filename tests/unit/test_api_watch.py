@@ -350,7 +350,7 @@ class TestBadDays:
     ) -> None:
         pace = Pace(watch=(1, 1), short=0.0, slowness=0.001)
         with watching(server, pace=pace) as watch:
-            watch.wait(5)
+            watch.wait(PATIENCE)
             server.refusals = [(429, {"Retry-After": asked})] * 2
             eventually("the server was asked twice", lambda: not server.refusals)
             server.pods.put(pod("new"))
@@ -361,7 +361,7 @@ class TestBadDays:
         self, server: FakeApiServer
     ) -> None:
         with watching(server) as watch:
-            watch.wait(5)
+            watch.wait(PATIENCE)
             assert watch.is_synced
         assert not watch.is_synced
 
@@ -369,7 +369,7 @@ class TestBadDays:
     def test_not_even_one_that_ended_by_itself(self, server: FakeApiServer) -> None:
         # Nobody can wait for so long: what no other handler catches ends the thread.
         with watching(server, pace=Pace(watch=(1, 1), slowness=float("inf"))) as watch:
-            watch.wait(5)
+            watch.wait(PATIENCE)
             server.refusals = [(503, {})]
             eventually("the watch has ended", lambda: not watch.is_synced)
             assert "the watch of pods has ended" in str(watch.fault)
