@@ -58,7 +58,7 @@ class Bounds(NamedTuple):
     """And how many it makes side by side."""
 
 
-LONG: Final = Bounds(rounds=400, fewest=60, seconds=480, pods=20, nested=300, many=1000)
+LONG: Final = Bounds(rounds=400, fewest=60, seconds=480, pods=20, nested=1100, many=1000)
 
 
 class Node(Bed):

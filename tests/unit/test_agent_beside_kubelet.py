@@ -120,6 +120,12 @@ class TestARestart:
         assert above(bed) == [0, 0, 0, 0]
         assert not [write for write in bed.writes if write[1] in LEVELS and write[3] != "0"]
 
+    def test_that_nothing_shows_is_known_by_what_the_kubelet_writes(self, folder: Path) -> None:
+        bed = beside(folder, NONE, shows=False)
+        bed.restart(TIERED)
+        bed.wait(62)
+        assert bed.core.desires.ground.terms.policy == "TieredReservation"
+
     def test_that_nothing_shows_is_asked_about_too(self, folder: Path) -> None:
         bed = beside(folder, OFF, shows=False, **OWN)
         bed.restart(NONE)

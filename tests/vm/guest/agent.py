@@ -39,7 +39,7 @@ class Agent:
             self.end(signal.SIGKILL)
 
     def start(self, **more: object) -> None:
-        """Start it, with further options; guard_calm="5s" is --guard-calm 5s."""
+        """Start it, with further options; guard_calm="5s" is --guard-calm 5s, None leaves out."""
         command = [sys.executable, "-m", "memqos.cli.main", "agent", "--mode", "enforce"]
         for name, value in {
             "pods": self.folder / "pods",
@@ -51,7 +51,8 @@ class Agent:
             "resync": "1h",
             **more,
         }.items():
-            command += [f"--{name.replace('_', '-')}", str(value)]
+            if value is not None:
+                command += [f"--{name.replace('_', '-')}", str(value)]
         with (self.folder / "log").open("a") as log:
             self.agent = subprocess.Popen(command, stderr=log, text=True)
         eventually("the agent has looked at the node", self.has_looked)

@@ -28,6 +28,7 @@ GUEST_PACKAGES = (
     "runc",
     "crun",
     "busybox-static",
+    "openssl",
 )
 KERNEL = "linux-image-cloud-amd64"
 KERNEL_MODULES = (

@@ -107,14 +107,13 @@ class Foreign:
         known, place = changed.cgroup, (changed.path, changed.file)
         level = self._level(changed.path, known)
         is_hole = level in _ABOVE_PODS and changed.found == "0"
-        kept = self._aims.kubelet_keeps.get(place)
-        if kept is not None and not is_hole:
-            desired = stored(changed.file, kept.value, self._aims.desires.page_size)
+        desired = self._kubelet_value(place)
+        if level in _ABOVE_PODS and changed.found != desired:
+            self.unconfirmed = now
+        if desired is not None and not is_hole:
             if changed.found != desired:
                 self._kubelet_says[place] = desired
             return
-        if level in _ABOVE_PODS:
-            self.unconfirmed = now
         if now - known.first_seen < self._rule.grace:
             return
         is_resized = self._is_resized(changed, now)
@@ -149,6 +148,13 @@ class Foreign:
         for file in KEPT:
             self.drifts.pop((path, file), None)
             self._kubelet_says.pop((path, file), None)
+
+    def _kubelet_value(self, place: Place) -> str | None:
+        """What the kubelet puts into a file that it keeps itself."""
+        kept = self._aims.kubelet_keeps.get(place)
+        if kept is None:
+            return None
+        return stored(place[1], kept.value, self._aims.desires.page_size)
 
     def _is_resized(self, changed: Changed, now: float) -> bool:
         pod = changed.cgroup.pod

@@ -162,6 +162,7 @@ class Reconciler:
             known.pod, now + AGAIN if self.foreign.is_resizing(known.pod, now) else now
         )
         self.foreign.resize(known.pod, now)
+        self.schedule.ask(now)  # its source knows the new resources
 
     def confirm(self, now: float, *, answered: bool) -> None:
         """The kubelet was asked for its configuration."""
