@@ -122,7 +122,7 @@ class BesideKubelet(Bed):
         self.pods.manifests[manifest["metadata"]["uid"]] = manifest
         self.scripted.resize(manifest)
         for path in container_paths(manifest):
-            self.core.limited(path, self.now)
+            self.core.note_limit_write(path, self.now)
         self.core.schedule.ask(self.now)
 
     # Time.

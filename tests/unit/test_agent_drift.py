@@ -133,7 +133,7 @@ class TestAResize:
 
     def test_is_repaired_at_once_and_is_no_drift(self, bed: Watched) -> None:
         self.resize(bed, 256)
-        bed.core.limited(bed.container, bed.now)
+        bed.core.note_limit_write(bed.container, bed.now)
         bed.settle()
         assert bed.mi(bed.container, HIGH) == 96
         assert bed.causes() == {}
@@ -147,7 +147,7 @@ class TestAResize:
 
     def test_is_followed_while_the_runtime_is_still_writing(self, bed: Watched) -> None:
         bed.kernel.set(bed.container, "memory.max", str(256 * MI))
-        bed.core.limited(bed.container, bed.now)
+        bed.core.note_limit_write(bed.container, bed.now)
         bed.settle()
         bed.kernel.set(bed.container, HIGH, "max")
         bed.wait(1)
@@ -167,7 +167,7 @@ class TestAResize:
             bed = Watched(folder, fight=Fight(times=2, minutes=10))
             for limit in range(200, 210):
                 self.resize(bed, limit)
-                bed.core.limited(bed.container, bed.now)
+                bed.core.note_limit_write(bed.container, bed.now)
                 bed.wait(5)
             assert bed.mi(bed.container, HIGH) == 96
             assert not bed.core.foreign.fights.left_alone
@@ -175,7 +175,7 @@ class TestAResize:
     def test_of_a_container_that_is_being_made_is_none(self, bed: Watched) -> None:
         (container,) = container_paths(bed.run_pod(a_pod("u3")))
         bed.settle()
-        bed.core.limited(container, bed.now)
+        bed.core.note_limit_write(container, bed.now)
         assert not bed.core.foreign.is_resizing(pod_path(a_pod("u3")), bed.now)
 
 

@@ -262,7 +262,7 @@ class Agent:
         elif news.kind == "vanished":
             core.vanished(news.path, now)
         elif news.kind == "limited":
-            core.limited(news.path, now)
+            core.note_limit_write(news.path, now)
         elif news.kind == "pods":
             core.schedule.ask(now)
         else:

@@ -117,7 +117,7 @@ class Tally:
         self._record(drift)
         self.say("warning", "changed by others", **_told(drift), evidence=drift.evidence)
 
-    def resized(self, drift: Drift) -> None:
+    def report_resize(self, drift: Drift) -> None:
         """Have it told that a resize has changed a value, which is no drift."""
         self._record(drift)
         place = f"{drift.path}/{drift.file}"

@@ -120,7 +120,7 @@ class Foreign:
         cause, evidence = _RESIZE if is_resized else self._attribute(changed, level)
         drift = Drift(changed.path, changed.file, changed.held, changed.found, cause, evidence, now)
         if is_resized:
-            self._tally.resized(drift)
+            self._tally.report_resize(drift)
             return
         self.drifts[place] = drift
         self._tally.drifted(drift)

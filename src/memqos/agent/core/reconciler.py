@@ -148,7 +148,7 @@ class Reconciler:
         if pod is not None:
             self.schedule.look_at(pod, now)
 
-    def limited(self, path: str, now: float) -> None:
+    def note_limit_write(self, path: str, now: float) -> None:
         """Somebody has written memory.max of a container: as a rule a kubelet that resizes it."""
         known = self.cgroups.by_path.get(path)
         if (
