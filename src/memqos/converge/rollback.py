@@ -115,6 +115,9 @@ def _release(
     """Have owners of cgroups forget what memqos told them; what did, and what did not and why."""
     done: list[str] = []
     failed: dict[CgroupKey, str] = {}
+    above_pods = {
+        debt.place for debt in journal.debts.values() if debt.level in ("kubepods", "qos")
+    }
     for path, cgroup in held:
         holding = journal.held[path, cgroup]
         settled = [file for file in holding.values if (path, file, cgroup) not in owing]
@@ -124,6 +127,7 @@ def _release(
                     file
                     for file in settled
                     if (path, file, cgroup) in journal.debts
+                    or (path, cgroup) not in above_pods
                     or _agrees(holding.values[file], fs.read(path, file), file)
                 ]
                 done += driver.release(path, holding, files)
@@ -135,7 +139,7 @@ def _release(
 
 
 def _agrees(kept: str | None, found: str | None, file: str) -> bool:
-    """Whether an owner's word is about what a file holds now.
+    """Whether an owner's word of a cgroup above pods is about what its file holds now.
 
     An owner is told all values of a cgroup at once. One that memqos did not change may have been
     changed since by the kubelet: then the owner's earlier word would bring an old value back.
