@@ -137,6 +137,11 @@ class BesideKubelet(Bed):
             super().wait(min(STEP, end - self.now))
             self._watch()
 
+    def wait_alone(self, seconds: float) -> None:
+        """Time goes by for the kubelet, while there is no agent."""
+        self.now += seconds
+        self.scripted.run(self.now)
+
     def _watch(self) -> None:
         """How long holes are open, counted from when the kubelet answers."""
         for file, amount in self.scripted.sums().items():

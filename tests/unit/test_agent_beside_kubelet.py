@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from tests.fakes.agent import KUBEPODS, LEVELS, MI, a_pod, container_paths
 from tests.fakes.beside_kubelet import ABOVE, OWN, STEP, BesideKubelet
+from tests.fakes.kubelet_answers import Answers
 from tests.fakes.node import memory_folder
 from tests.fakes.scripted_kubelet import STARTING, TIERED, Settings
 
@@ -232,3 +233,100 @@ class TestRollback:
         bed.wait(STARTING + 2)
         bed.hand.roll_back()
         assert bed.mi(KUBEPODS, MIN) == 100
+
+
+class TestWhatAKubeletTells:
+    """The agent's own sources, with a Node that may lag behind and an endpoint that may fail."""
+
+    @pytest.fixture
+    def node(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Answers:
+        return self.made(Answers(folder, TIERED, monkeypatch))
+
+    def made(self, bed: Answers) -> Answers:
+        bed.run_pod(a_pod("b1", 64, 128))
+        bed.run_pod(a_pod("g1", 100, 100))
+        bed.wait(130)
+        bed.writes.clear()
+        return bed
+
+    def raised(self, bed: Answers) -> list[tuple[str, str]]:
+        return [
+            (path, value) for _, path, _, value in bed.writes if path in LEVELS and value != "0"
+        ]
+
+    def test_is_no_confirmation_where_it_cannot_be_used(self, node: Answers) -> None:
+        node.restart(NONE)
+        node.configuration_told = node.configuration_told.replace("Factor: 0.5", "Factor: 7")
+        node.wait(600)
+        assert above(node) == [0, 0, 0, 0]
+        assert self.raised(node) == []
+        assert "cannot be used" in (node.core.desires.ground.doubt or "")
+
+    def test_ends_no_agent_that_is_started_with_it(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        broken = Settings.configuration.fget(TIERED).replace("Factor: 0.5", "Factor: 7")  # type: ignore[attr-defined]
+        monkeypatch.setattr(Settings, "configuration", property(lambda _: broken))
+        bed = self.made(Answers(folder, TIERED, monkeypatch))
+        assert bed.core.desires.ground.doubt is not None
+        assert bed.writes == []
+
+    def test_is_doubted_while_the_node_names_another_version(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        node = self.made(Answers(folder, Settings(minor=34), monkeypatch))
+        node.restart(NONE)
+        node.wait(STARTING + 20)
+        assert self.raised(node) == []
+        node.version = "v1.38.0"
+        node.core.schedule.ask(node.now)
+        node.wait(130)
+        assert node.core.desires.ground.doubt is None
+        assert above(node) == [0, 0, 0, 0]
+
+    def test_holds_while_it_does_not_answer(self, node: Answers) -> None:
+        node.manner = "is silent"
+        node.wait(400)
+        assert above(node) == [164, 64, 0, 64]
+        node.restart()
+        node.wait(100)
+        assert above(node)[0] in (0, 164)
+        assert self.raised(node) == []
+
+    def test_is_needed_beside_what_the_agent_is_configured_with(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        bed = Answers(folder, TIERED, monkeypatch, **OWN)
+        (folder / "kubelet" / "config.yaml").unlink()
+        bed.manner = "refuses"
+        bed.wait(400)
+        assert bed.core.desires.ground.doubt is not None
+        bed.manner = "answers"
+        bed.wait(61)
+        assert bed.core.desires.ground.doubt is None
+
+
+class TestRecordsOfWhatTheKubeletKeeps:
+    def test_end_even_where_nothing_has_to_be_written(self, folder: Path) -> None:
+        bed = beside(folder, OFF, **OWN)
+        bed.end_pod(bed.pods.manifests["b1"])
+        bed.wait(70)
+        assert bed.mi(KUBEPODS, MIN) == 100
+        bed.crash()
+        bed.restart(TIERED)
+        bed.wait_alone(70)
+        assert bed.mi(KUBEPODS, MIN) == 100
+        bed.start(release=None, **OWN)
+        bed.wait(70)
+        bed.hand.roll_back()
+        assert bed.mi(KUBEPODS, MIN) == 100
+
+    def test_survive_an_agent_that_is_turned_to_observe_in_doubt(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        bed = beside(folder, OFF, **OWN)
+        (container,) = container_paths(a_pod("g1", 100, 100))
+        assert bed.mi(container, MIN) == 100
+        bed.reload(release="1.34", mode="observe")
+        bed.wait(70)
+        assert bed.mi(container, MIN) == 0

@@ -473,4 +473,4 @@ class TestItsLife:
         config.write_text("kind: [")
         bed.wait(61)
         assert bed.mi(container_paths(pod)[0], HIGH) == 80
-        assert bed.core.tally.errors["configuration"] == 1
+        assert "cannot be used" in (bed.core.desires.ground.doubt or "")

@@ -172,6 +172,15 @@ class TestAResize:
             assert bed.mi(bed.container, HIGH) == 96
             assert not bed.core.foreign.fights.left_alone
 
+    def test_is_not_what_a_runtime_writes_along_with_the_agents_own_values(self) -> None:
+        with memory_folder() as folder:
+            bed = Watched(folder, fight=Fight(times=3, minutes=10))
+            for _ in range(8):
+                bed.kernel.set(bed.container, HIGH, "max")
+                bed.core.note_limit_write(bed.container, bed.now)
+                bed.wait(5)
+            assert (bed.container, HIGH) in bed.core.foreign.fights.left_alone
+
     def test_of_a_container_that_is_being_made_is_none(self, bed: Watched) -> None:
         (container,) = container_paths(bed.run_pod(a_pod("u3")))
         bed.settle()

@@ -122,7 +122,7 @@ class Grounds:
         said = None if node is None else node.status
         mark = wanted, config, facts.notes, said, self._driver_there(self._cgroup_root), nodes
         if self._last is None or mark != self._mark:
-            ground = self._ground(config, wanted, node, facts)
+            ground = self._ground(config, wanted, node, facts, is_stated=stated is not None)
             self._last = msgspec.structs.replace(
                 ground, notes=(*facts.notes, *ground.notes), numa=nodes
             )
@@ -132,6 +132,25 @@ class Grounds:
         return self._last
 
     def _ground(
+        self,
+        config: KubeletFile | None,
+        wanted: Wanted,
+        node: Node | None,
+        facts: KubeletFacts,
+        *,
+        is_stated: bool,
+    ) -> Ground:
+        """A configuration of the kubelet's that memqos cannot use ends no agent."""
+        try:
+            return self._resolve(config, wanted, node, facts)
+        except MemqosError as error:
+            if config is None or is_stated:
+                raise
+            ground = self._resolve(None, wanted, node, facts)
+            doubt = f"the running kubelet's configuration cannot be used: {error}"
+            return msgspec.structs.replace(ground, doubt=doubt, kubelet=None)
+
+    def _resolve(
         self, config: KubeletFile | None, wanted: Wanted, node: Node | None, facts: KubeletFacts
     ) -> Ground:
         machine = msgspec.structs.replace(

@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Sequence
 from contextlib import ExitStack
 from typing import Final
 
@@ -268,6 +268,15 @@ class Hand:
     def debts(self) -> Debts:
         """What was there before, of all that is to be given back some day."""
         return {} if self._journal is None else self._journal.debts
+
+    def settle_with_kubelet(self, kept: Container[tuple[str, str]]) -> None:
+        """Restore nothing any more in files, by path and name, that the kubelet keeps itself."""
+        journal = self._journal
+        if journal is None:
+            return
+        for key in [key for key in journal.debts if key[:2] in kept]:
+            journal.settle_with_kubelet(key)
+        journal.close()
 
     def left_behind(self) -> int:
         """Values of memqos that are in place, though nobody keeps them."""

@@ -62,8 +62,11 @@ def run_pass(
     if due.confirms:
         hand.refresh()
     if due.whole or due.asks or due.confirms or is_ground_due:
-        complete &= _regrounded(core, hand, now)
-        core.confirm(now, answered=hand.is_fresh)
+        is_grounded = _regrounded(core, hand, now)
+        complete &= is_grounded
+        answered = is_grounded and hand.is_fresh
+        core.confirm(now, answered=answered)
+        _settle_with_kubelet(core, hand, now, answered=answered)
     if pods is not None:
         core.accept(pods, now)
     if core.bindings is not None:
@@ -88,6 +91,17 @@ def _ask_for_pods(core: Reconciler, hand: Hand) -> tuple[list[Pod] | None, bool]
     for fault in faults:
         core.tally.fail("source", fault)
     return pods, not faults
+
+
+def _settle_with_kubelet(core: Reconciler, hand: Hand, now: float, *, answered: bool) -> None:
+    """Forget what was in files that the kubelet keeps itself, once it has said that it does."""
+    kept = core.aims.kubelet_keeps
+    if not any(key[:2] in kept for key in hand.debts):
+        return
+    if answered:
+        hand.settle_with_kubelet(kept)
+    else:
+        core.doubt_kubelet(now)
 
 
 def _give_back(core: Reconciler, hand: Hand, clock: Clock, *, whole: bool) -> None:

@@ -76,4 +76,7 @@ class Status:
             return self.failing
         if not self.is_complete:
             return "the node has not been looked at yet"
+        unconfirmed = self.core.foreign.unconfirmed
+        if unconfirmed is not None and self.passed_at - unconfirmed > STUCK_AFTER:
+            return "protection above pods waits for the kubelet to tell its configuration"
         return self.unrecorded

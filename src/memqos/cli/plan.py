@@ -255,7 +255,15 @@ def save(file: str, plan: NodePlan, observation: Observation, root: str) -> None
     from memqos.converge.saved import encode, saved_plan
     from memqos.converge.steps import steps_of
 
-    steps = steps_of(plan.comparison.changes, observation.identities, plan.kubelet_keeps)
+    steps = steps_of(
+        # Whoever applies it may be late: what the kubelet keeps is left to the kubelet.
+        [
+            each
+            for each in plan.comparison.changes
+            if (each.path, each.file) not in plan.kubelet_keeps
+        ],
+        observation.identities,
+    )
     saved = saved_plan(steps, observation.machine.boot_id or "", root, own_version())
     write_out(file, encode(saved))
 

@@ -17,17 +17,31 @@ def doubt_of(
     kubelet: "RunningKubelet | None",
     *,
     is_configured: bool,
+    is_told: bool = False,
     why: str | None = None,
 ) -> str | None:
     """What is not known of the running kubelet, and the next step; None where all is.
 
-    `version` is the running kubelet's own, `kubelet` what memqos makes of it and its configuration.
+    `version` is the running kubelet's own, `kubelet` what memqos makes of it and its configuration,
+    which `is_told` by the kubelet itself.
     """
+    if is_told and kubelet is not None and kubelet.is_newer:
+        # A kubelet that was just upgraded answers before its Node names the new version.
+        return (
+            f"the running kubelet tells a configuration that {version} does not know, so it is of "
+            "another version – wait until its Node names that"
+        )
     unknown, options = [], []
     if wanted.release is None and version is None:
         unknown.append(f"the version of the running kubelet is not known ({why or _NOBODY_TELLS})")
         options.append("--release")
-    if not is_configured and "MemoryQoS" not in wanted.gates:
+    if not is_configured and version is not None:
+        # What is stated of the gate is about memqos: the kubelet may keep the same files.
+        unknown.append(
+            "the running kubelet's configuration is not known, nor whether it has MemoryQoS on"
+        )
+        options.append("its file with --kubelet")
+    elif not is_configured and "MemoryQoS" not in wanted.gates:
         whose = "its" if unknown else "the running kubelet's"
         unknown.append(f"{whose} configuration is not known, nor whether its MemoryQoS is on")
         options.append("--gate MemoryQoS=true or false, or its file with --kubelet")

@@ -108,7 +108,8 @@ def _kubelet_keeps(ground: Ground, tree: Tree) -> frozenset[File]:
     kubelet, terms, names = ground.kubelet, ground.terms, ground.names
     if kubelet is None or not kubelet.keeps_levels:
         return frozenset()
-    if (kubelet.release, kubelet.policy) != (terms.release, terms.policy):
+    is_same = kubelet.release.minor == terms.release.minor and kubelet.policy == terms.policy
+    if not is_same or not terms.release.enabled("MemoryQoS"):
         return frozenset()
     return frozenset(
         (path, file)

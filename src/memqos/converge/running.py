@@ -79,7 +79,7 @@ class KubeletSources:
     def refresh(self) -> None:
         """Have everybody asked at the next call."""
         self._ask_at = self._look_at = float("-inf")
-        self._retry = self._look_after = _FIRST_RETRY
+        self._retry = _FIRST_RETRY
 
     def ask(
         self,
@@ -125,7 +125,7 @@ class KubeletSources:
             found, is_fresh = self._flags, is_there
         elif found is None:
             file = f"{self._roots.kubelet}/config.yaml"
-            found, is_fresh = read_configuration(file, complaints), True
+            found, is_fresh = read_configuration(file, complaints), not self.told.is_silent
         return found, is_fresh
 
     @property
@@ -137,6 +137,10 @@ class KubeletSources:
         """Whether the kubelet's process is there; one that was started since is taken in."""
         proc = self._roots.proc
         if self._process is not None and is_running(self._process, proc):
+            if self._process_version is None and now >= self._look_at:
+                self._look_at = now + self._look_after
+                self._look_after = min(2 * self._look_after, _LAST_RETRY)
+                self._process_version = version_of(self._process, proc)
             return True
         if now < self._look_at:
             return False

@@ -32,7 +32,6 @@ class SavedChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rule: str
     pod: str | None = None
     container: str | None = None
-    kubelet_keeps: bool = False
 
 
 class SavedPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -119,7 +118,6 @@ def _saved(step: Step) -> SavedChange:
         change.setting.rule.id,
         change.pod,
         change.container,
-        step.kubelet_keeps,
     )
 
 
@@ -135,4 +133,4 @@ def _step(saved: SavedChange) -> Step:
         saved.pod,
         saved.container,
     )
-    return Step(change, saved.cgroup, saved.kubelet_keeps)
+    return Step(change, saved.cgroup)

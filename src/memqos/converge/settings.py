@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from memqos.api.kubelet import Driver, KubeletConfiguration, configured
-from memqos.api.kubelet.reading import Kubelet, kubelet_from
+from memqos.api.kubelet.reading import IGNORED, Kubelet, kubelet_from
 from memqos.api.machine import Machine
 from memqos.api.manifests.documents import read
 from memqos.api.node import (
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from memqos.numa.machines import NumaMachine
 
 PROTECTION: Final = ("memory.min", "memory.low")
+CONFIGZ: Final = "/configz"
+"""How the name of a configuration ends that the kubelet itself has told."""
 File = tuple[str, str]
 """The path of a cgroup, and the name of a file in it."""
 
@@ -58,6 +60,8 @@ class RunningKubelet(msgspec.Struct, frozen=True, kw_only=True):
     """Its version, with the gates that it sets."""
     policy: Policy
     factor: float | None = None
+    is_newer: bool = False
+    """Whether its configuration has fields that its version does not know: one of them is old."""
 
     @property
     def keeps_levels(self) -> bool:
@@ -185,6 +189,7 @@ def ground_of(
         own,
         kubelet,
         is_configured=configuration is not None,
+        is_told=configuration is not None and configuration.name.endswith(CONFIGZ),
         why=machine.missing.get("kubelet"),
     )
     return Ground(terms, config, capacity, tuple(notes), kubelet=kubelet, doubt=doubt)
@@ -212,11 +217,15 @@ def _running(configuration: "Configuration | None", own: str | None) -> RunningK
     if configuration is None or own is None:
         return None
     try:
-        config, release = _configuration(configuration, Release.of(own), own, [])
+        notes: list[str] = []
+        config, release = _configuration(configuration, Release.of(own), own, notes)
     except MemqosError:
         return None
     return RunningKubelet(
-        release=release, policy=config.policy, factor=config.memory_throttling_factor
+        release=release,
+        policy=config.policy,
+        factor=config.memory_throttling_factor,
+        is_newer=any(IGNORED in note for note in notes),
     )
 
 

@@ -112,7 +112,10 @@ class KubeletEndpoint:
             self._refuse(error)
         if answer.status != http.client.OK:
             what, hint = _complaint(answer.status, path, data)
-            raise KubeletRefusal(f"{self.url}: {what}", hint=hint)
+            # Others may pass: a kubelet that cannot ask its API server answers 401 or 500.
+            is_final = answer.status in (http.client.FORBIDDEN, http.client.NOT_FOUND)
+            kind = KubeletRefusal if is_final else Unreachable
+            raise kind(f"{self.url}: {what}", hint=hint)
         return data
 
     def _connected(self) -> "socket.socket":
@@ -193,7 +196,8 @@ class KubeletEndpoint:
         import ssl
 
         if isinstance(error, ssl.SSLCertVerificationError):
-            raise self._unreachable(*self._distrust(error)) from None
+            what, hint = self._distrust(error)
+            raise KubeletRefusal(f"{self.url}: {what}", hint=hint) from None
         if isinstance(error, ssl.SSLError):
             what, hint = f"no secure connection ({_words(error)})", "is it an http address?"
         elif isinstance(error, ConnectionRefusedError):

@@ -175,11 +175,11 @@ class Aims:
 
     def leaves(self, level: Level, pod: str | None = None) -> bool:
         """Whether memqos gives back what it may have written to a cgroup before."""
+        if self.configuration.mode == "observe":
+            return True
         if self.desires.ground.doubt is not None:
             # What is there was written when all was known; to take it away would be a guess, too.
             return False
-        if self.configuration.mode == "observe":
-            return True
         if pod is not None:
             wish = self.by_path.get(pod)
             return wish is not None and wish.mode != "enforce"

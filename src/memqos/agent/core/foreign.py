@@ -157,11 +157,7 @@ class Foreign:
         return stored(place[1], kept.value, self._aims.desires.page_size)
 
     def _is_resized(self, changed: Changed, now: float) -> bool:
-        pod = changed.cgroup.pod
-        if pod is None:
-            return False
-        if changed.limit_moved:
-            self.resize(pod, now)
+        pod = changed.cgroup.pod or ""
         return now - self._resized.get(pod, float("-inf")) < _RESIZING
 
     def _level(self, path: str, known: Known) -> Level:

@@ -51,7 +51,16 @@ class Changed(NamedTuple):
     found: str
     cgroup: Known
     """As it was known before."""
-    limit_moved: bool
+
+
+class Update(NamedTuple):
+    """What a look has shown."""
+
+    new: list[str]
+    """Cgroups that were not known."""
+    changed: list[Changed]
+    limited: set[str]
+    """Pods with another memory.max than before, of their own or of a container."""
 
 
 class Cgroups:
@@ -92,18 +101,21 @@ class Cgroups:
         content = "" if known is None else known.files.get(file, "")
         return int(content) if content.isdigit() else 0
 
-    def take_in(self, seen: Seen, now: float) -> tuple[list[str], list[Changed]]:
-        """Bring up to date; which cgroups are new, and which values somebody else has changed."""
+    def take_in(self, seen: Seen, now: float) -> Update:
+        """Bring up to date; what is new, and what somebody else has changed."""
         new: list[str] = []
         changed: list[Changed] = []
+        limited: set[str] = set()
         for path, files in seen.cgroups.items():
             before = self.by_path.get(path)
             if before is not None and before.identity == seen.identities[path]:
                 changed += _changed(path, before, files)
+                if before.pod is not None and _limit(before.files) != _limit(files):
+                    limited.add(before.pod)
                 before.files = files
             elif self._met(path, seen.identities[path], files, now):
                 new.append(path)
-        return new, changed
+        return Update(new, changed, limited)
 
     def drop(self, path: str) -> list[str]:
         """Forget a cgroup that is gone; all that went with it."""
@@ -131,9 +143,12 @@ class Cgroups:
 
 
 def _changed(path: str, before: Known, files: dict[str, str]) -> Iterator[Changed]:
-    limit_moved = before.files.get("memory.max") != files.get("memory.max")
     for file, held in list(before.held.items()):
         found = files.get(file, held)
         if found != held:
             del before.held[file]
-            yield Changed(path, file, held, found, before, limit_moved)
+            yield Changed(path, file, held, found, before)
+
+
+def _limit(files: dict[str, str]) -> str | None:
+    return files.get("memory.max")

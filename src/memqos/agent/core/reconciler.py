@@ -67,6 +67,8 @@ class Reconciler:
         self._pods: frozenset[str] = frozenset()
         self._choice = Choice()
         self._unnamed: dict[str, float] = {}
+        self._limit_writes: dict[str, float] = {}
+        """Path of a pod → when memory.max of one of its containers was last written."""
         self._affected: frozenset[str] = frozenset()
         self._notified = Notified()
         self.bindings: Bindings | None = None
@@ -157,12 +159,16 @@ class Reconciler:
             or now - known.first_seen < self.configuration.fight.grace
         ):
             return  # who makes a container writes all of its files
-        # At once the first time; whoever goes on writing is looked at once a second.
-        self.schedule.look_at(
-            known.pod, now + AGAIN if self.foreign.is_resizing(known.pod, now) else now
-        )
-        self.foreign.resize(known.pod, now)
-        self.schedule.ask(now)  # its source knows the new resources
+        # That alone is no resize: a runtime writes all files of a container at every update, those
+        # that memqos asks it for included. Whoever goes on writing is looked at once a second.
+        looked = self._limit_writes.get(known.pod, float("-inf"))
+        self.schedule.look_at(known.pod, now if now - looked >= AGAIN else now + AGAIN)
+        self._limit_writes[known.pod] = now
+
+    def doubt_kubelet(self, now: float) -> None:
+        """Have the kubelet asked for its configuration once more, unless it is being asked."""
+        if self.foreign.unconfirmed is None:
+            self.foreign.unconfirmed = self.schedule.confirm_at = now
 
     def confirm(self, now: float, *, answered: bool) -> None:
         """The kubelet was asked for its configuration."""
@@ -206,7 +212,8 @@ class Reconciler:
             self.schedule.resync_at = now
         affected = self._take_in(seen, now)
         for pod in self._pods:
-            if self.foreign.is_resizing(pod, now):
+            written = self._limit_writes.get(pod, float("-inf"))
+            if self.foreign.is_resizing(pod, now) or now - written < AGAIN:
                 # Limits come first, then the other files, container after container.
                 self.schedule.look_at(pod, now + AGAIN)
         other = self.aims.reconsider()
@@ -281,9 +288,12 @@ class Reconciler:
         for path in read:
             if path not in seen.cgroups and path in self.cgroups:
                 self._forget(path)
-        new, changed = self.cgroups.take_in(seen, now)
+        new, changed, limited = self.cgroups.take_in(seen, now)
         for path in new:
             self._arrived(path, now)
+        for pod in limited:
+            self.foreign.resize(pod, now)
+            self.schedule.ask(now)  # its source knows the new resources
         for each in changed:
             self.foreign.changed(each, now)
         self._unnamed = {
@@ -411,6 +421,7 @@ class Reconciler:
             self.foreign.forget(each)
             self.pending.pop(each, None)
             self._returns.forget(each)
+            self._limit_writes.pop(each, None)
         if self.bindings is not None and path not in self.cgroups.pods:
             self.bindings.vanished(path)
         self.aims.claims_changed()

@@ -1,5 +1,7 @@
 """Read a kubelet's configuration as the kubelet does: decode, default, validate, start."""
 
+from typing import Final
+
 import msgspec
 
 from memqos.api.kubelet import Fault, KubeletConfiguration, Stage, configured
@@ -19,6 +21,10 @@ class Note(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         return f"{self.field}: {self.what}" + (f" – {self.hint}" if self.hint else "")
+
+
+IGNORED: Final = "ignored by Kubernetes"
+"""What is said of a field that a release does not have."""
 
 
 class Kubelet(msgspec.Struct, frozen=True):
@@ -78,7 +84,7 @@ def kubelet_from(
 
 def _unknown(field: str, release: Release) -> Note:
     if field in SINCE:
-        return Note(field, f"ignored by Kubernetes {release}", f"it exists since 1.{SINCE[field]}")
+        return Note(field, f"{IGNORED} {release}", f"it exists since 1.{SINCE[field]}")
     from difflib import get_close_matches
 
     close = get_close_matches(field, KINDS, n=1) if "." not in field else []

@@ -1,0 +1,51 @@
+"""A kubelet's endpoint and Node as an agent's own sources see them, without a socket."""
+
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import pytest
+from tests.fakes.beside_kubelet import BesideKubelet
+from tests.fakes.scripted_kubelet import Settings
+
+from memqos.agent.grounding import Grounds
+from memqos.api.node import Node, NodeStatus, NodeSystemInfo
+from memqos.converge import running
+from memqos.converge.asking import Told
+from memqos.converge.observing import Configuration
+from memqos.host.kubelet import KubeletEndpoint
+
+URL: Final = "https://127.0.0.1:10250"
+
+
+class Answers(BesideKubelet):
+    """The real sources of settings beside a scripted kubelet, whose Node may lag behind."""
+
+    def __init__(
+        self, folder: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch, **told: Any
+    ) -> None:
+        self.version = f"v1.{settings.minor}.0"
+        """As the Node names it."""
+        self.configuration_told = settings.configuration
+        self.manner: Literal["answers", "refuses", "is silent"] = "answers"
+        monkeypatch.setattr(running, "ask", self._ask)
+        super().__init__(folder, settings, **told)
+
+    def prepare(self) -> None:
+        super().prepare()
+        self.hand.grounds = Grounds(self.hand.fs, self.hand.roots, lambda: self.now)
+        self.hand.ground = lambda: self.hand.grounds.under(  # type: ignore[method-assign]
+            self.hand.configuration,
+            Node(status=NodeStatus(node_info=NodeSystemInfo(kubelet_version=self.version))),
+            KubeletEndpoint(URL),
+        )
+
+    def restart(self, settings: Settings | None = None) -> None:
+        super().restart(settings)
+        self.configuration_told = self.settings.configuration
+
+    def _ask(self, _endpoint: object, *, version: bool = True, configuration: bool = True) -> Told:
+        if self.manner == "is silent" or self.now < self.answers_at:
+            return Told(notes=("nothing listens there",), is_silent=True)
+        if self.manner == "refuses":
+            return Told(notes=("whoever asks may not read /configz (403)",))
+        return Told(configuration=Configuration(f"{URL}/configz", self.configuration_told.encode()))
