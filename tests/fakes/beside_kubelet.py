@@ -99,6 +99,11 @@ class BesideKubelet(Bed):
         self.hand.grounds = Answers(self)
         self.hand.signs = lambda: Signs(1, self.starts if self.shows else 1)  # type: ignore[method-assign]
 
+    @property
+    def tells_at(self) -> float:
+        """From when on all that the agent needs to know can be learned."""
+        return self.answers_at
+
     # What the kubelet does.
 
     def restart(self, settings: Settings | None = None) -> None:
@@ -131,7 +136,7 @@ class BesideKubelet(Bed):
         end = self.now + seconds
         while self.now < end:
             self.scripted.run(self.now)
-            if self.now - STEP < self.answers_at <= self.now:
+            if self.now - STEP < self.tells_at <= self.now:
                 self.core.schedule.ask(self.now)  # as the watch of its Node would
             self._watch()
             super().wait(min(STEP, end - self.now))
@@ -147,7 +152,7 @@ class BesideKubelet(Bed):
         for file, amount in self.scripted.sums().items():
             self.steady.setdefault(file, set()).add(str(amount))
         for file in self.protected():
-            if self.read(*file) == "0" and self.now >= self.answers_at:
+            if self.read(*file) == "0" and self.now >= self.tells_at:
                 since = self._open_since.setdefault(file, self.now)
                 self.longest_hole = max(self.longest_hole, self.now - since)
             else:

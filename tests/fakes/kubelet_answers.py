@@ -24,7 +24,9 @@ class Answers(BesideKubelet):
         self, folder: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch, **told: Any
     ) -> None:
         self.version = f"v1.{settings.minor}.0"
-        """As the Node names it."""
+        """As the Node names it, until it is written again."""
+        self.node_lags = 0.0
+        """Seconds from the first answer of a kubelet until its Node names its version."""
         self.configuration_told = settings.configuration
         self.manner: Literal["answers", "refuses", "is silent"] = "answers"
         monkeypatch.setattr(running, "ask", self._ask)
@@ -35,11 +37,23 @@ class Answers(BesideKubelet):
         self.hand.grounds = Grounds(self.hand.fs, self.hand.roots, lambda: self.now)
         self.hand.ground = lambda: self.hand.grounds.under(  # type: ignore[method-assign]
             self.hand.configuration,
-            Node(status=NodeStatus(node_info=NodeSystemInfo(kubelet_version=self.version))),
+            Node(status=NodeStatus(node_info=NodeSystemInfo(kubelet_version=self._node()))),
             KubeletEndpoint(URL),
         )
 
+    @property
+    def tells_at(self) -> float:
+        if self.manner == "is silent":
+            return float("inf")
+        return self.answers_at + self.node_lags
+
+    def _node(self) -> str:
+        if self.now >= self.answers_at + self.node_lags:
+            self.version = f"v1.{self.settings.minor}.0"
+        return self.version
+
     def restart(self, settings: Settings | None = None) -> None:
+        self._node()
         super().restart(settings)
         self.configuration_told = self.settings.configuration
 

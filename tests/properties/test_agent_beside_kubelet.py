@@ -2,13 +2,15 @@
 
 from typing import Any, Final
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from tests.fakes.agent import LEVELS, a_pod, container_paths, pod_path
-from tests.fakes.beside_kubelet import ABOVE, OWN, BesideKubelet
+from tests.fakes.beside_kubelet import ABOVE, OWN
+from tests.fakes.kubelet_answers import Answers
 from tests.fakes.node import memory_folder
-from tests.fakes.scripted_kubelet import HIGH, LOW, MIN, Settings
+from tests.fakes.scripted_kubelet import HIGH, LOW, MIN, TIERED, Settings
 
 from memqos.agent.configuration import Fight
 
@@ -29,7 +31,9 @@ class Node(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self._folder = memory_folder()
-        self.bed = BesideKubelet(self._folder.__enter__(), fight=Fight(times=2, minutes=60))
+        self._patch = pytest.MonkeyPatch()
+        folder = self._folder.__enter__()
+        self.bed = Answers(folder, TIERED, self._patch, fight=Fight(times=2, minutes=60))
         self.running: dict[str, dict[str, Any]] = {}
 
     @rule(uid=UIDS, size=SIZES)
@@ -53,10 +57,17 @@ class Node(RuleBasedStateMachine):
             self.running[uid] = a_pod(uid, request, limit)
             self.bed.resize(self.running[uid])
 
-    @rule(settings=st.none() | SETTINGS, shows=st.booleans())
-    def restart_kubelet(self, settings: Settings | None, shows: bool) -> None:
-        self.bed.shows = shows
+    @rule(
+        settings=st.none() | SETTINGS, shows=st.booleans(), lags=st.sampled_from([0.0, 0.0, 15.0])
+    )
+    def restart_kubelet(self, settings: Settings | None, shows: bool, lags: float) -> None:
+        self.bed.shows, self.bed.node_lags = shows, lags
         self.bed.restart(settings)
+
+    @rule(silent=st.booleans())
+    def answer(self, silent: bool) -> None:
+        self.bed.manner = "is silent" if silent else "answers"
+        self.bed.core.schedule.ask(self.bed.now)
 
     @rule(own=st.booleans())
     def configure(self, own: bool) -> None:
@@ -64,10 +75,11 @@ class Node(RuleBasedStateMachine):
         told = OWN if own else {"gates": {}, "policy": None, "factor": None}
         self.bed.reload(**told)
 
-    @rule()
-    def restart_agent(self) -> None:
+    @rule(seconds=st.sampled_from([0, 0, 70]))
+    def restart_agent(self, seconds: int) -> None:
         told = {name: getattr(self.bed.configuration, name) for name in OWN}
         self.bed.crash()
+        self.bed.wait_alone(seconds)
         self.bed.start(release=None, fight=self.bed.configuration.fight, **told)
 
     @rule(seconds=st.sampled_from([1, 3, 10, 61, 200]))
@@ -89,9 +101,11 @@ class Node(RuleBasedStateMachine):
         finally:
             self.bed.crash()
             self._folder.__exit__(None, None, None)
+            self._patch.undo()
 
     def comes_to_rest(self) -> None:
-        self.bed.wait(130)
+        self.bed.manner = "answers"
+        self.bed.wait(400)
         self.bed.writes.clear()
         self.bed.wait(300)
         assert self.bed.writes == []

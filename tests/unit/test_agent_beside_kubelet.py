@@ -275,11 +275,10 @@ class TestWhatAKubeletTells:
         self, folder: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         node = self.made(Answers(folder, Settings(minor=34), monkeypatch))
+        node.node_lags = 30.0
         node.restart(NONE)
         node.wait(STARTING + 20)
         assert self.raised(node) == []
-        node.version = "v1.38.0"
-        node.core.schedule.ask(node.now)
         node.wait(130)
         assert node.core.desires.ground.doubt is None
         assert above(node) == [0, 0, 0, 0]
