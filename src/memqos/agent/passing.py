@@ -23,7 +23,6 @@ class Clock(Protocol):
 def started(hand: Hand, now: float, guard: Guard | None = None) -> Reconciler:
     """The core for this machine; raises where the machine cannot be planned."""
     core = Reconciler(Desires(hand.configuration, hand.ground(), hand.own_cgroup()), now, guard)
-    core.confirm(now, answered=hand.is_fresh)
     if hand.configuration.mode == "observe" and (values := hand.left_behind()):
         core.tally.say(
             "warning",
