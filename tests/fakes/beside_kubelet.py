@@ -81,6 +81,8 @@ class BesideKubelet(Bed):
         self.answers_at = 0.0
         self.theirs: dict[File, str] = {}
         """What the kubelet, or the kernel at first, last put into each file."""
+        self.earlier: dict[File, set[str]] = {}
+        """What it had put there before that."""
         self.steady: dict[File, set[str]] = {}
         """What a kubelet has kept above pods, whether it had come to write it or not."""
         self.writes: list[tuple[float, str, str, str]] = []
@@ -177,6 +179,8 @@ class BesideKubelet(Bed):
 
     def _kubelet_writes(self, path: str, file: str, value: str) -> None:
         self.kernel.set(path, file, value)
+        if (path, file) in self.theirs:
+            self.earlier.setdefault((path, file), set()).add(self.theirs[path, file])
         self.theirs[path, file] = value
 
     def _agent_writes(self, path: str, file: str, value: str) -> None:

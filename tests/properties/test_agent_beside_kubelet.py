@@ -129,7 +129,8 @@ class Node(RuleBasedStateMachine):
                 assert found in {self.bed.theirs[file], *self.bed.steady.get(file, ())}, file
         for file, value in self.bed.theirs.items():
             if file not in ABOVE and self.bed.kernel.identity(file[0]) is not None:
-                assert self.bed.read(*file) == value, file
+                # Where it has written the very value of memqos, nobody can tell whose it is.
+                assert self.bed.read(*file) in {value, *self.bed.earlier.get(file, ())}, file
 
 
 Node.TestCase.settings = settings(
