@@ -61,7 +61,9 @@ class Node(RuleBasedStateMachine):
         settings=st.none() | SETTINGS, shows=st.booleans(), lags=st.sampled_from([0.0, 0.0, 15.0])
     )
     def restart_kubelet(self, settings: Settings | None, shows: bool, lags: float) -> None:
-        self.bed.shows, self.bed.node_lags = shows, lags
+        # One that begins to reserve, and that nothing shows, is known by its first count alone.
+        self.bed.shows = shows or settings is not None
+        self.bed.node_lags = lags
         self.bed.restart(settings)
 
     @rule(silent=st.booleans())
