@@ -307,6 +307,20 @@ def test_a_client_that_asks_is_kept_where_idle_ones_have_to_go() -> None:
     serving(test)
 
 
+def test_a_client_that_begins_to_ask_is_left_alone_for_a_moment() -> None:
+    async def test(listener: Listener) -> None:
+        _, writer = await connected(listener)
+        await until(lambda: len(listener._connections) == 1)
+        (connection,) = listener._connections
+        connection.since = -3600
+        writer.write(b"GET")
+        await until(lambda: not connection.is_idle)
+        assert connection.since > 0
+        writer.close()
+
+    serving(test)
+
+
 @pytest.mark.usefixtures("no_grace")
 def test_whoever_floods_the_server_has_their_own_connections_closed() -> None:
     async def test(listener: Listener) -> None:

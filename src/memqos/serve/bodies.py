@@ -102,7 +102,7 @@ class Bodies:
     def _close_slow(self) -> None:
         """Close a body that has had its time: the first of the address that has the most."""
         latest = self._loop.time() - self._patience
-        slow = [each for each, held in self._reserved.items() if held.since <= latest]
+        slow = [each for each, body in self._reserved.items() if body.since <= latest]
         if slow:
             reserved = self._reserved_by_peer()
             victim = max(slow, key=lambda each: reserved[each.peer])

@@ -46,7 +46,7 @@ class Connection:
         self.is_idle = True
         """Whether nothing has come from it since it connected, or was last answered."""
         self.since = self._loop.time()
-        """When it connected, finished its handshake, or last asked."""
+        """When it connected, finished its handshake, began to ask, or was last answered."""
         self.task: asyncio.Task[None] | None = None
 
     async def start_tls(self, context: Callable[[], ssl.SSLContext]) -> None:
@@ -122,7 +122,9 @@ class Connection:
         data: bytes = await self._retry(self._socket.recv, most)
         if not data:
             raise EOFError
-        self.is_idle = False
+        if self.is_idle:
+            self.is_idle = False
+            self.since = self._loop.time()
         return data
 
     async def _retry(self, call: Callable[..., Any], *arguments: Any, writes: bool = False) -> Any:
