@@ -10,7 +10,7 @@ import socket
 import stat
 import tracemalloc
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -19,7 +19,8 @@ from tests.eventually import PATIENCE, eventually_on_loop
 from memqos.errors import InputError, Unreachable
 from memqos.serve import connections, http
 from memqos.serve.addresses import address_of
-from memqos.serve.connections import Bounds
+from memqos.serve.bodies import SMALL, Bodies
+from memqos.serve.connections import Bounds, Connection, Connections
 from memqos.serve.endpoints import JSON, PLAIN, Answer, Routes, stated, watched
 from memqos.serve.exposition import Family, Sample
 from memqos.serve.http import Listener, listen, listen_on_socket
@@ -64,6 +65,16 @@ async def connected(
     listener: Listener, address: str = "127.0.0.1"
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     return await asyncio.open_connection(*address_of(listener.address), local_addr=(address, 0))
+
+
+@contextmanager
+def connection_of(peer: str) -> Iterator[Connection]:
+    """A connection as if from that address."""
+    near, far = socket.socketpair()
+    connection = Connection(near)
+    connection.peer = peer
+    with far, closing(connection):
+        yield connection
 
 
 async def until(holds: Callable[[], bool]) -> None:
@@ -296,19 +307,33 @@ def test_a_client_that_asks_is_kept_where_idle_ones_have_to_go() -> None:
     serving(test)
 
 
+def test_a_client_that_begins_to_ask_is_left_alone_for_a_moment() -> None:
+    async def test(listener: Listener) -> None:
+        _, writer = await connected(listener)
+        await until(lambda: len(listener._connections) == 1)
+        (connection,) = listener._connections
+        connection.since = -3600
+        writer.write(b"GET")
+        await until(lambda: not connection.is_idle)
+        assert connection.since > 0
+        writer.close()
+
+    serving(test)
+
+
 @pytest.mark.usefixtures("no_grace")
 def test_whoever_floods_the_server_has_their_own_connections_closed() -> None:
     async def test(listener: Listener) -> None:
         reader, writer = await connected(listener)
-        writer.write(b"GET /healthz HTTP/1.1\r\n\r\n")
-        assert await reader.readuntil(b"ok\n")
+        writer.write(b"GET /healthz HT")
+        await until(lambda: not all(each.is_idle for each in listener._connections))
         flood = []
         for _ in range(3 * BOUNDS.connections):
             _, attacker = await connected(listener, "127.0.0.2")
             attacker.write(b"GET /healthz HT")
             flood.append(attacker)
         await until(lambda: listener.closed["connections"] > 2 * BOUNDS.connections)
-        writer.write(b"GET /healthz HTTP/1.0\r\n\r\n")
+        writer.write(b"TP/1.0\r\n\r\n")
         assert status(await reader.read()) == 200
         for each in (*flood, writer):
             each.close()
@@ -334,6 +359,143 @@ def test_a_client_that_sends_request_after_request_takes_turns_with_others() -> 
         writer.close()
 
     serving(test, {"/counted": count})
+
+
+class TestOfTooManyConnections:
+    """Each case: who is connected, and whose connection is closed for one more."""
+
+    OLD, NEW = -3600.0, 3600.0  # before and within its grace, however slow the test is
+    IDLE, ASKS = True, False
+
+    @pytest.mark.parametrize(
+        ("clients", "closed"),
+        [
+            pytest.param(
+                [("api", ASKS, OLD)] * 3 + [("b", IDLE, OLD), ("c", IDLE, OLD)],
+                ("b", IDLE),
+                id="an idle one goes before requests of the address that has more than half",
+            ),
+            pytest.param(
+                [("api", ASKS, NEW)] * 3 + [("b", IDLE, NEW), ("c", IDLE, NEW)],
+                ("b", IDLE),
+                id="also where all are new",
+            ),
+            pytest.param(
+                [("api", IDLE, OLD)] * 2 + [("b", ASKS, OLD)] * 3 + [("b", IDLE, OLD)],
+                ("b", IDLE),
+                id="of idle ones, one of the address that has more than half of all",
+            ),
+            pytest.param(
+                [("api", IDLE, OLD), ("b", IDLE, OLD), ("c", IDLE, OLD), ("c", IDLE, OLD)],
+                ("c", IDLE),
+                id="of idle ones, one of the address that has the most",
+            ),
+            pytest.param(
+                [("api", IDLE, NEW)] + [("b", ASKS, OLD)] * 3,
+                ("b", ASKS),
+                id="a flood of requests that do not end costs no new client its connection",
+            ),
+            pytest.param(
+                [("api", ASKS, OLD)] + [("b", ASKS, OLD)] * 3,
+                ("b", ASKS),
+                id="where all ask, one of the address that has more than half",
+            ),
+            pytest.param(
+                [("api", ASKS, OLD), ("b", IDLE, NEW)],
+                ("b", IDLE),
+                id="within its grace one goes for a handshake, where others ask",
+            ),
+        ],
+    )
+    def test_one_goes_that_harms_the_least(
+        self, clients: list[tuple[str, bool, float]], closed: tuple[str, bool]
+    ) -> None:
+        async def test() -> None:
+            crowd = Connections(Bounds(connections=len(clients)))
+            with ExitStack() as stack:
+                before = []
+                for peer, is_idle, age in clients:
+                    connection = stack.enter_context(connection_of(peer))
+                    crowd.establish(connection)
+                    connection.is_idle = is_idle
+                    connection.since += age
+                    before.append(connection)
+                crowd.establish(stack.enter_context(connection_of("new")))
+                (gone,) = set(before) - set(crowd)
+                assert (gone.peer, gone.is_idle) == closed
+                assert crowd.closed == {"connections": 1}
+
+        asyncio.run(test())
+
+
+class TestMemoryForBodies:
+    UNIT = 2 * SMALL
+
+    @asynccontextmanager
+    async def bodies(self) -> AsyncIterator[tuple[Bodies, Callable[..., Awaitable[Connection]]]]:
+        """Four units, and a function that has an address ask for some of them."""
+        bodies = Bodies(4 * self.UNIT, 3600, Connections(BOUNDS))
+        with ExitStack() as stack:
+
+            async def ask(peer: str, units: int) -> Connection:
+                connection = stack.enter_context(connection_of(peer))
+                asking = asyncio.create_task(bodies.reserve(connection, units * self.UNIT))
+                stack.callback(asking.cancel)
+                await until(lambda: connection in {*bodies._waiting, *bodies._reserved})
+                return connection
+
+            yield bodies, ask
+
+    def test_is_granted_where_it_is_free_though_the_first_in_turn_waits_for_more(self) -> None:
+        async def test() -> None:
+            async with self.bodies() as (bodies, ask):
+                await ask("attacker", 3)
+                waiting = await ask("another attacker", 3)
+                honest = await ask("api", 1)
+                assert honest in bodies._reserved
+                assert [*bodies._waiting] == [waiting]
+
+        asyncio.run(test())
+
+    def test_is_never_taken_from_the_first_in_turn_by_those_that_need_less(self) -> None:
+        async def test() -> None:
+            async with self.bodies() as (bodies, ask):
+                holding = await ask("a", 2)
+                large = await ask("b", 3)
+                await ask("c", 1)
+                small = await ask("d", 1)
+                assert bodies.free == self.UNIT
+                assert [*bodies._waiting] == [large, small]
+                bodies.release(holding)
+                assert large in bodies._reserved
+                assert [*bodies._waiting] == [small]
+
+        asyncio.run(test())
+
+    def test_is_not_granted_again_to_who_was_closed_before_others_had_some(self) -> None:
+        async def test() -> None:
+            async with self.bodies() as (bodies, ask):
+                slow = await ask("attacker", 4)
+                again = await ask("attacker", 4)
+                honest = await ask("api", 4)
+                bodies.release(slow)
+                assert honest in bodies._reserved
+                assert [*bodies._waiting] == [again]
+
+        asyncio.run(test())
+
+    def test_of_an_address_is_remembered_for_some_addresses_only(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("memqos.serve.bodies.PEERS", 4)
+
+        async def test() -> None:
+            async with self.bodies() as (bodies, ask):
+                for number in range(20):
+                    bodies.release(await ask(f"{number}", 1 + number % 4))
+                    assert len(bodies._turns) <= 4
+
+        asyncio.run(test())
 
 
 class TestLargeBodies:

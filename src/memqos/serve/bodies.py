@@ -1,7 +1,9 @@
 """Memory for the bodies of requests: all connections share it, and a large body waits for its part.
 
 Bodies that arrive never have to make room for another, so many large reviews at once are all read,
-one after another. Only one that takes its time while others wait has to go.
+one after another. Only one that takes its time while others wait has to go. Addresses take turns by
+the bytes that they were granted, so nobody gains by being closed and coming again. Where the first
+in turn has to wait, others go ahead in the memory that it leaves over, and never in its own.
 """
 
 import asyncio
@@ -13,10 +15,14 @@ from memqos.serve.connections import Connection, Connections
 SMALL: Final = 32 << 10
 """Bytes of a body that waits for nothing: most reviews are a few KiB."""
 
+PEERS: Final = 1024
+"""Addresses whose turns are remembered."""
+
 
 class _Reservation(NamedTuple):
     size: int
     since: float
+    is_in_turn: bool
 
 
 class _Wait(NamedTuple):
@@ -29,11 +35,16 @@ class Bodies:
 
     def __init__(self, size: int, patience: float, connections: Connections) -> None:
         self.free = size
+        self._size = size
         self._patience = patience
         """Seconds that a body may take while others wait."""
         self._connections = connections
         self._reserved: dict[Connection, _Reservation] = {}
         self._waiting: dict[Connection, _Wait] = {}
+        self._turn = 0
+        """The turn of the last that was granted memory in turn: nobody's is before it."""
+        self._turns: dict[str, int] = {}
+        """The next turn of an address: each grant puts it off by its bytes."""
         self._loop = asyncio.get_running_loop()
 
     async def reserve(self, connection: Connection, size: int) -> None:
@@ -61,22 +72,37 @@ class Bodies:
         self._share()
 
     def _share(self) -> None:
-        """Grant what can be: first to the address that has the least, and in turn."""
+        """Grant what can be."""
         while self._waiting:
-            reserved = self._reserved_by_peer()
-            connection = min(self._waiting, key=lambda each: reserved[each.peer])
-            size, granted = self._waiting[connection]
-            if size > self.free:
+            first, *others = sorted(self._waiting, key=self._turn_of)
+            if self._waiting[first].size <= self.free:
+                self._turn = self._turn_of(first)
+                self._grant(first, is_in_turn=True)
+                continue
+            ahead = sum(each.size for each in self._reserved.values() if not each.is_in_turn)
+            spare = min(self.free, self._size - self._waiting[first].size - ahead)
+            fitting = [each for each in others if self._waiting[each].size <= spare]
+            if not fitting:
                 return
-            del self._waiting[connection]
-            self._reserved[connection] = _Reservation(size, self._loop.time())
-            self.free -= size
-            granted.set_result(None)
+            self._grant(fitting[0], is_in_turn=False)
+
+    def _grant(self, connection: Connection, *, is_in_turn: bool) -> None:
+        size, granted = self._waiting.pop(connection)
+        self._reserved[connection] = _Reservation(size, self._loop.time(), is_in_turn)
+        self.free -= size
+        self._turns[connection.peer] = self._turn_of(connection) + size
+        if len(self._turns) > PEERS:
+            self._turn = max(self._turn, min(self._turns.values()))
+            self._turns = {peer: turn for peer, turn in self._turns.items() if turn > self._turn}
+        granted.set_result(None)
+
+    def _turn_of(self, connection: Connection) -> int:
+        return max(self._turn, self._turns.get(connection.peer, 0))
 
     def _close_slow(self) -> None:
         """Close a body that has had its time: the first of the address that has the most."""
         latest = self._loop.time() - self._patience
-        slow = [each for each, (_, since) in self._reserved.items() if since <= latest]
+        slow = [each for each, body in self._reserved.items() if body.since <= latest]
         if slow:
             reserved = self._reserved_by_peer()
             victim = max(slow, key=lambda each: reserved[each.peer])
@@ -85,6 +111,6 @@ class Bodies:
 
     def _reserved_by_peer(self) -> Counter[str]:
         reserved: Counter[str] = Counter()
-        for connection, (size, _) in self._reserved.items():
-            reserved[connection.peer] += size
+        for connection, reservation in self._reserved.items():
+            reserved[connection.peer] += reservation.size
         return reserved

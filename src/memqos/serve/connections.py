@@ -16,7 +16,9 @@ from typing import Any, Final, NamedTuple
 CHUNK: Final = 64 << 10
 GRACE_SECONDS: Final = 0.25
 """How long a connection is left alone. Where the one that would have to go is that new, no more are
-accepted: the kernel keeps who comes until then, so a burst of clients is served in turn."""
+accepted: the kernel keeps who comes until then, so a burst of clients is served in turn. Whoever
+finishes a TLS handshake has been accepted already and does not wait again: where no other can go,
+one within its grace does."""
 
 
 class Bounds(NamedTuple):
@@ -44,7 +46,7 @@ class Connection:
         self.is_idle = True
         """Whether nothing has come from it since it connected, or was last answered."""
         self.since = self._loop.time()
-        """When it connected, finished its handshake, or last asked."""
+        """When it connected, finished its handshake, began to ask, or was last answered."""
         self.task: asyncio.Task[None] | None = None
 
     async def start_tls(self, context: Callable[[], ssl.SSLContext]) -> None:
@@ -120,7 +122,9 @@ class Connection:
         data: bytes = await self._retry(self._socket.recv, most)
         if not data:
             raise EOFError
-        self.is_idle = False
+        if self.is_idle:
+            self.is_idle = False
+            self.since = self._loop.time()
         return data
 
     async def _retry(self, call: Callable[..., Any], *arguments: Any, writes: bool = False) -> Any:
@@ -154,10 +158,10 @@ class Connection:
 class Connections:
     """Those that are open, within bounds.
 
-    Of too many, one is closed: one of the address that has more than half of them, if there is one;
-    an idle one rather than one that asks; of the address that has the most of those; the one that
-    has waited the longest. So whoever floods the server has their own connections closed, and a
-    request that is on its way is the last to go.
+    Of too many, one is closed: one that has been idle beyond its grace rather than one that asks;
+    one of the address that has more than half of all, if there is one; of the address that has the
+    most of those; the one that has waited the longest. So a request that is on its way is the last
+    to go, and where all ask, whoever floods the server has their own connections closed.
     """
 
     def __init__(self, bounds: Bounds) -> None:
@@ -191,10 +195,10 @@ class Connections:
         (self._handshakes if in_handshake else self._established)[connection] = None
 
     def establish(self, connection: Connection) -> None:
-        """Its handshake is over."""
+        """Its handshake is over: it is taken in at once, whoever has to go for it."""
         self._handshakes.pop(connection, None)
         if len(self._established) >= self._bounds.connections:
-            self.drop(_next_to_go(list(self._established)), "connections")
+            self.drop(self._next_to_go(self._established), "connections")
         connection.since = self._loop.time()
         self._established[connection] = None
 
@@ -217,18 +221,37 @@ class Connections:
         connection.close()
 
     def _close_one(self, crowd: Iterable[Connection], what: str) -> bool:
-        connection = _next_to_go(list(crowd))
-        is_due = self._loop.time() >= connection.since + GRACE_SECONDS
+        connection = self._next_to_go(crowd)
+        is_due = self._is_due(connection)
         if is_due:
             self.drop(connection, what)
         return is_due
 
+    def _next_to_go(self, crowd: Iterable[Connection]) -> Connection:
+        every = list(crowd)
+        idle = [each for each in every if each.is_idle]
+        due = [each for each in idle if self._is_due(each)]
+        suspects = _of_one_peer(every)
+        if 2 * len(suspects) <= len(every):
+            suspects = every
+        # Within its grace a client may just not have had the time to ask. It goes before a request
+        # that is as new, but not before one of a flood that nobody finishes.
+        return _of_one_peer(
+            _common(due, suspects)
+            or due
+            or _common(idle, suspects)
+            or [each for each in suspects if self._is_due(each)]
+            or idle
+            or suspects
+        )[0]
 
-def _next_to_go(crowd: list[Connection]) -> Connection:
-    of_one = _of_one_peer(crowd)
-    if 2 * len(of_one) > len(crowd):
-        crowd = of_one
-    return _of_one_peer([each for each in crowd if each.is_idle] or crowd)[0]
+    def _is_due(self, connection: Connection) -> bool:
+        return self._loop.time() >= connection.since + GRACE_SECONDS
+
+
+def _common(some: list[Connection], others: list[Connection]) -> list[Connection]:
+    chosen = set(others)
+    return [each for each in some if each in chosen]
 
 
 def _of_one_peer(crowd: list[Connection]) -> list[Connection]:
