@@ -161,6 +161,38 @@ def test_a_value_is_not_written_through_a_link_in_a_copy_of_a_tree(tmp_path: Pat
     assert target.read_text() == "root"
 
 
+def test_a_cgroup_behind_a_link_in_a_copy_of_a_tree_is_none(tmp_path: Path) -> None:
+    (tmp_path / "outside/burstable").mkdir(parents=True)
+    target = tmp_path / "outside/burstable/memory.low"
+    target.write_text("7\n")
+    (tmp_path / "tree").mkdir()
+    (tmp_path / "tree/kubepods").symlink_to("../outside")
+    fs = CgroupFs(str(tmp_path / "tree"))
+    inode = target.parent.stat().st_ino
+    for path in ("/kubepods", "/kubepods/burstable"):
+        assert fs.identity(path) is None
+    with pytest.raises(MemqosError, match="links are not followed"):
+        fs.write("/kubepods/burstable", LOW, "4096")
+    journal = tmp_path / "run"
+    journal.mkdir(0o700)
+    boot = read_machine(SYSTEM).boot_id or ""
+    meant = Intent("/kubepods/burstable", LOW, inode, "4096", "7", "qos")
+    (journal / "journal").write_bytes(encode([hierarchy_of(fs, boot), meant])[0])
+    memqos("rollback", "--force", "--cgroup-root", fs.root, "--journal", str(journal))
+    assert target.read_text() == "7\n"
+
+
+def test_the_root_of_a_copy_of_a_tree_may_be_a_link(tmp_path: Path) -> None:
+    (tmp_path / "tree/kubepods").mkdir(parents=True)
+    (tmp_path / "tree/kubepods/memory.low").write_text("7\n")
+    (tmp_path / "link").symlink_to("tree")
+    fs = CgroupFs(str(tmp_path / "link"))
+    fs.write("/kubepods", LOW, "0")
+    assert (tmp_path / "tree/kubepods/memory.low").read_text() == "0\n"
+    assert fs.identity("/kubepods") == (tmp_path / "tree/kubepods").stat().st_ino
+    assert fs.identity("/") == (tmp_path / "tree").stat().st_ino
+
+
 def test_a_drop_in_that_somebody_wrote_by_hand_keeps_memqos_from_writing(node: OwnedNode) -> None:
     have_told_systemd(node)
     (node.systemd.run / DROP_IN).write_text("[Slice]\nMemoryLow=10%\nMemoryMax=20%\n")
