@@ -22,7 +22,7 @@ from memqos.host.reach import Reach
 from memqos.host.systemd_bus import Manager
 from memqos.host.systemd_dropins import PROPERTIES, DropIns
 from memqos.plan.changes import Change
-from memqos.plan.names import cgroup_names
+from memqos.plan.names import cgroup_names, kind_of
 from memqos.plan.setting import Rule, Setting
 from memqos.plan.tree import Level
 
@@ -139,7 +139,7 @@ def _made(root: str) -> dict[tuple[str, str], str]:
 def _steps(fs: CgroupFs, wanted: Mapping[tuple[str, str], str]) -> tuple[Step, ...]:
     changes = []
     for (path, file), new in wanted.items():
-        level: Level = "container" if path.endswith(".scope") else "pod"
+        level: Level = kind_of(path) or "reserved"
         name = "main" if level == "container" else None
         old = fs.read(path, file) or ""
         if old != new:

@@ -18,6 +18,7 @@ from memqos.converge.rollback import RolledBack, rollback
 from memqos.converge.steps import Step, steps_of
 from memqos.converge.writing import Cautions
 from memqos.plan.changes import Change
+from memqos.plan.names import kind_of
 from memqos.plan.setting import Rule, Setting
 from memqos.plan.tree import Level
 
@@ -69,7 +70,7 @@ class Node:
         for (path, file), new in wanted.items():
             old = self.kernel.read(path, file)
             assert old is not None
-            level = CGROUPS.get(path, "container")
+            level: Level = CGROUPS.get(path) or kind_of(path) or "reserved"
             pod = "ns/pod" if level in ("pod", "container") else None
             changes.append(Change(path, file, old, new, level, Setting(new, RULE), pod))
         identities = {path: self.kernel.identity(path) for path, _ in wanted}

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.fakes.node import CGROUPS, CONTAINERS, MI, Node, a_plan, memory_folder
-from tests.fakes.owned import BURSTABLE, KUBEPODS, OwnedNode
+from tests.fakes.owned import BURSTABLE, KUBEPODS, SLICES, OwnedNode
 
 from memqos.converge.journal import hierarchy_of
 from memqos.converge.owed import owed
@@ -136,7 +136,8 @@ def test_a_forged_journal_leaves_nothing_in_systemd_but_memory_values(
         for path, owner, name, values in forged:
             cgroup = (node.kernel.identity(path) if path in PATHS[:2] else None) or 7
             records.append(Held(path, cgroup, Holding(owner, name, values)))
-            records.append(Intent(path, "memory.low", cgroup, "0", "1", "pod"))
+            level = SLICES.get(path, "reserved")
+            records.append(Intent(path, "memory.low", cgroup, "0", "1", level))
         os.mkdir(node.journal_folder, 0o700)
         node.journal.write_bytes(encode(records)[0])
         node.rollback()

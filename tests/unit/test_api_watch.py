@@ -23,6 +23,7 @@ from memqos.host.apiserver.resources import NODES, PODS, Selection, on_node
 from memqos.host.apiserver.watching import Pace, Watch
 
 QUICK = Pace(watch=(2, 3), silence=0.3, short=0.05, slowness=0.01)
+LARGEST = 1 << 20
 Copy = dict[tuple[str, str], Pod]
 
 
@@ -227,6 +228,17 @@ class TestBadDays:
             eventually("the new one is there", lambda: names(watch) == ["new"])
         # Never older than what was known, so that the copy does not go back in time.
         assert server.requests(resourceVersion="1", resourceVersionMatch="NotOlderThan")
+
+    def test_more_than_may_be_kept_is_listed_again(
+        self, server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("memqos.host.apiserver.watching._LARGEST", 10 << 10)
+        server.pods.put(pod("one", status={"phase": "Pending", "message": "x" * (6 << 10)}))
+        with watching(server) as watch:
+            watch.wait(PATIENCE)
+            server.pods.put(pod("one", status={"phase": "Running", "message": "x" * (6 << 10)}))
+            eventually("it is there", lambda: held(watch) == expected(server))
+        assert len([each for each in server.asked if "watch" not in each.query]) == 2
 
     def test_an_expired_watch_is_not_answered_with_a_storm_of_lists(
         self, server: FakeApiServer
@@ -458,7 +470,7 @@ def live_through(server: FakeApiServer, dice: random.Random) -> None:
 
 class TestMirror:
     def test_a_version_is_taken_together_with_what_it_is_of(self) -> None:
-        mirror = Mirror(Pod)
+        mirror = Mirror(Pod, LARGEST)
         mirror.replace([], "5")
         assert mirror.apply(event("ADDED", "a", "6")) == "changed"
         assert (mirror.version, len(mirror.objects)) == ("6", 1)
@@ -475,7 +487,7 @@ class TestMirror:
         ],
     )
     def test_a_line_that_cannot_be_read_changes_nothing(self, line: bytes) -> None:
-        mirror = Mirror(Pod)
+        mirror = Mirror(Pod, LARGEST)
         mirror.replace([], "5")
         with pytest.raises(InputError):
             mirror.apply(line)
@@ -483,28 +495,43 @@ class TestMirror:
 
     @pytest.mark.parametrize("code", [429, 500, 503, 504])
     def test_an_error_that_passes_keeps_the_version(self, code: int) -> None:
-        mirror = Mirror(Pod)
+        mirror = Mirror(Pod, LARGEST)
         mirror.replace([], "5")
         with pytest.raises(Interrupted):
             mirror.apply(error(code))
         assert mirror.version == "5"
 
     def test_an_error_nobody_knows_demands_a_list(self) -> None:
-        mirror = Mirror(Pod)
+        mirror = Mirror(Pod, LARGEST)
         mirror.replace([], "5")
         with pytest.raises(Interrupted):
             mirror.apply(error(400))
         assert (mirror.version, mirror.seen) == (None, "5")
 
     def test_a_version_that_expired_demands_a_list_no_older(self) -> None:
-        mirror = Mirror(Pod)
+        mirror = Mirror(Pod, LARGEST)
         mirror.replace([], "5")
         assert mirror.apply(error(410)) == "expired"
         assert (mirror.version, mirror.seen) == (None, "5")
 
+    def test_more_than_it_may_keep_changes_nothing_and_demands_a_list(self) -> None:
+        line = event("ADDED", "a", "6")
+        mirror = Mirror(Pod, 2 * len(line) + 100)
+        mirror.replace([], "5", 100)
+        for version in ("6", "7", "8"):
+            assert mirror.apply(event("MODIFIED", "a", version, node=version)) == "changed"
+            mirror.apply(event("DELETED", "a", version))
+        for name in ("a", "b"):
+            mirror.apply(event("ADDED", name, "9"))
+        with pytest.raises(InputError, match="larger than"):
+            mirror.apply(event("ADDED", "c", "9"))
+        assert (mirror.version, mirror.seen, len(mirror.objects)) == (None, "9", 2)
+        mirror.replace([], "9", 100)
+        assert mirror.apply(event("ADDED", "c", "9")) == "changed"
 
-def event(type: str, name: str, version: str) -> bytes:
-    item = {"metadata": {"name": name, "resourceVersion": version}}
+
+def event(type: str, name: str, version: str, **spec: str) -> bytes:
+    item = {"metadata": {"name": name, "resourceVersion": version}, "spec": spec}
     return msgspec.json.encode({"type": type, "object": item})
 
 

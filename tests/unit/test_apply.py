@@ -345,6 +345,7 @@ class TestASavedPlan:
             (b'"format": 1', b'"format": 1, "more": 1', "not a saved plan"),
             (b"{", b"", "not a saved plan"),
             (b'"level": "container"', b'"level": "floor"', "not a saved plan"),
+            (b'"level": "container"', b'"level": "qos"', "names no cgroup of level qos"),
         ],
     )
     def test_is_never_believed(self, node: Node, good: bytes, bad: bytes, says: str) -> None:

@@ -14,6 +14,7 @@ from memqos.plan.names import (
     cgroup_names,
     inner,
     is_pod,
+    kind_of,
     unit_of,
     within_container,
 )
@@ -188,6 +189,25 @@ def test_every_name_is_recognised_again(
     within = [f"{container}/{name}" for name in within_container(container)]
     assert within == ([inner(container)] if driver == "systemd" else [])
     assert within_container(inner(container)) == ()
+    kinds = [kind_of(path) for path in (*names.levels, pod, container, *within)]
+    assert kinds == ["kubepods", "qos", "qos", "pod", *["container"] * (1 + len(within))]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/system.slice/sshd.service",
+        "/kubepods.slice.d",
+        "/notkubepods",
+        "/kubepods/guaranteed",
+        "/kubepods/burstable/podu-1/conmon-1.scope",
+        "/kubepods/burstable/podu-1/abc/init.scope",
+        "/user.slice/cri-containerd-abc.scope",
+        "/kubepods.slice/kubepods-burstable.slice/sshd.service",
+    ],
+)
+def test_a_name_that_no_kubelet_makes_is_of_no_kind(path: str) -> None:
+    assert kind_of(path) is None
 
 
 def test_the_cgroups_of_a_running_systemd_node_are_recognised() -> None:

@@ -15,11 +15,14 @@ from memqos.errors import MemqosError
 from memqos.host.cgroups import CgroupFs
 from memqos.host.machine import SYSTEM, read_machine
 from memqos.host.reach import Reach
+from memqos.plan.tree import Level
 
 UNIT = "kubepods.slice"
 LOW = "memory.low"
 ROOT_SHELL = "[Service]\nExecStartPre=/bin/sh -c evil\n"
 TENTH = f"[Slice]\nMemoryLow={10 * MI}\n"
+SSHD = "sshd.service"
+SSHD_TENTH = TENTH.replace("Slice", "Service")
 DROP_IN = "system.control/kubepods.slice.d/50-MemoryLow.conf"
 
 
@@ -60,18 +63,56 @@ def run_rollback(
 
 @pytest.mark.parametrize(
     ("unit", "text"),
-    [(UNIT, ROOT_SHELL), (UNIT, TENTH + ROOT_SHELL), ("sshd.service", ROOT_SHELL)],
+    [(UNIT, ROOT_SHELL), (UNIT, TENTH + ROOT_SHELL), (SSHD, SSHD_TENTH), (SSHD, TENTH)],
 )
 def test_a_drop_in_that_systemd_would_not_write_ends_what_is_believed(
     node: OwnedNode, unit: str, text: str
 ) -> None:
     have_told_systemd(node)
-    have_told_systemd(node, "sshd.service")
+    have_told_systemd(node, SSHD)
     before = node.systemd.traces()
     forge(node, held(node, text, unit), intent(node))
     assert node.reading().damage == Damage(2, torn=False)
     assert node.rollback().released == ()
     assert node.systemd.traces() == before
+
+
+@pytest.mark.parametrize(
+    ("level", "file"),
+    [
+        ("kubepods", LOW),
+        ("qos", LOW),
+        ("pod", LOW),
+        ("container", LOW),
+        ("reserved", "cpuset.mems"),
+    ],
+)
+def test_a_unit_that_no_kubelet_makes_is_left_alone(
+    node: OwnedNode, level: Level, file: str
+) -> None:
+    path = f"/system.slice/{SSHD}"
+    node.kernel.make(path)
+    have_told_systemd(node, SSHD)
+    traces, contents = node.systemd.traces(), node.kernel.contents()
+    cgroup = node.kernel.identity(path) or 0
+    kept = Held(path, cgroup, Holding("systemd", SSHD, {LOW: SSHD_TENTH}))
+    old, new = ("0", "") if file == "cpuset.mems" else (str(10 * MI), str(7 * MI))
+    forge(node, kept, Intent(path, file, cgroup, old, new, level))
+    assert node.reading().damage == Damage(3, torn=False)
+    assert node.rollback().released == ()
+    assert (node.systemd.traces(), node.kernel.contents()) == (traces, contents)
+
+
+def test_a_unit_of_what_is_reserved_may_be_any(node: OwnedNode) -> None:
+    path = f"/system.slice/{SSHD}"
+    node.kernel.make(path)
+    have_told_systemd(node, SSHD)
+    cgroup = node.kernel.identity(path) or 0
+    kept = Held(path, cgroup, Holding("systemd", SSHD, {LOW: SSHD_TENTH}))
+    forge(node, kept, Intent(path, LOW, cgroup, "0", str(7 * MI), "reserved"))
+    with node.owners():
+        assert node.rollback().released == ("sshd.service: MemoryLow",)
+    assert node.kernel.read(path, LOW) == "0"
 
 
 def test_a_unit_that_memqos_did_not_mean_to_write_is_left_alone(node: OwnedNode) -> None:
@@ -159,6 +200,38 @@ def test_a_value_is_not_written_through_a_link_in_a_copy_of_a_tree(tmp_path: Pat
     with pytest.raises(MemqosError, match=r"cannot write '0'"):
         CgroupFs(str(tmp_path / "tree")).write("/kubepods", LOW, "0")
     assert target.read_text() == "root"
+
+
+def test_a_cgroup_behind_a_link_in_a_copy_of_a_tree_is_none(tmp_path: Path) -> None:
+    (tmp_path / "outside/burstable").mkdir(parents=True)
+    target = tmp_path / "outside/burstable/memory.low"
+    target.write_text("7\n")
+    (tmp_path / "tree").mkdir()
+    (tmp_path / "tree/kubepods").symlink_to("../outside")
+    fs = CgroupFs(str(tmp_path / "tree"))
+    inode = target.parent.stat().st_ino
+    for path in ("/kubepods", "/kubepods/burstable"):
+        assert fs.identity(path) is None
+    with pytest.raises(MemqosError, match="links are not followed"):
+        fs.write("/kubepods/burstable", LOW, "4096")
+    journal = tmp_path / "run"
+    journal.mkdir(0o700)
+    boot = read_machine(SYSTEM).boot_id or ""
+    meant = Intent("/kubepods/burstable", LOW, inode, "4096", "7", "qos")
+    (journal / "journal").write_bytes(encode([hierarchy_of(fs, boot), meant])[0])
+    memqos("rollback", "--force", "--cgroup-root", fs.root, "--journal", str(journal))
+    assert target.read_text() == "7\n"
+
+
+def test_the_root_of_a_copy_of_a_tree_may_be_a_link(tmp_path: Path) -> None:
+    (tmp_path / "tree/kubepods").mkdir(parents=True)
+    (tmp_path / "tree/kubepods/memory.low").write_text("7\n")
+    (tmp_path / "link").symlink_to("tree")
+    fs = CgroupFs(str(tmp_path / "link"))
+    fs.write("/kubepods", LOW, "0")
+    assert (tmp_path / "tree/kubepods/memory.low").read_text() == "0\n"
+    assert fs.identity("/kubepods") == (tmp_path / "tree/kubepods").stat().st_ino
+    assert fs.identity("/") == (tmp_path / "tree").stat().st_ino
 
 
 def test_a_drop_in_that_somebody_wrote_by_hand_keeps_memqos_from_writing(node: OwnedNode) -> None:

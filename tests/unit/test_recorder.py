@@ -324,6 +324,17 @@ def test_a_link_laid_in_the_way_is_not_followed(
     assert target.read_text() == "precious"
 
 
+def test_a_pipe_laid_in_the_way_blocks_nobody(folder: Path) -> None:
+    folder.mkdir(mode=0o700)
+    for name in ("ages", f"{name_of(WEB)}.records", f"{name_of(WEB)}.older"):
+        os.mkfifo(folder / name)
+    recorder = Recorder(str(folder))
+    recorder.note(WEB, level(1))
+    recorder.flush()
+    assert recorder.fault is not None
+    assert kept(folder) == ()
+
+
 # Power cuts and damage
 
 

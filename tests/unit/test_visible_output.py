@@ -1,5 +1,6 @@
 """Whatever names and messages hold, a terminal shows it and obeys nothing of it."""
 
+import io
 import json
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ from tests.commands import ROOT, Done, memqos, memqos_at_terminal
 from tests.fakes.apiserver import fake_api_server
 from tests.fakes.kubeconfig import lead_to
 
+from memqos.cli.streams import VisibleStream
 from memqos.draw.table import table, width
 from memqos.draw.terminal import visible, visible_lines, visible_message
 from memqos.host.machine import SYSTEM, read_machine
@@ -301,6 +303,16 @@ def test_a_message_is_one_line_but_for_the_rule_that_it_quotes() -> None:
     assert visible_message(f"{rule}\x1b\nx") == rf"{rule}\u001b\nx"
     for forged in (rule.replace("pods", "\x9b"), rule.replace("pods", '"]\nFORGED: ["')):
         assert "\n" not in visible_message(forged)
+
+
+def test_no_way_into_a_stream_goes_past_what_makes_it_visible() -> None:
+    raw = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", newline="")
+    stream = VisibleStream(raw)
+    stream.writelines([f"{NAME}\n", "plain\n"])
+    stream.flush()
+    assert raw.buffer.getvalue().decode() == visible_lines(f"{NAME}\n") + "plain\n"
+    for name in ("buffer", "detach"):
+        assert not hasattr(stream, name)
 
 
 def test_columns_stay_in_line_whatever_a_cell_holds() -> None:

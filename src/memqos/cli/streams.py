@@ -1,9 +1,13 @@
 """Standard output and error: what is written there is shown, and obeyed by no terminal."""
 
 import sys
-from typing import Any, TextIO, cast
+from collections.abc import Iterable
+from typing import Any, Final, TextIO, cast
 
 from memqos.draw.terminal import visible, visible_lines
+
+_RAW: Final = ("buffer", "detach")
+"""What of a stream takes bytes, past `write`. A stream need not have them."""
 
 
 class VisibleStream:
@@ -16,7 +20,13 @@ class VisibleStream:
         self.stream.write(visible_lines(text))
         return len(text)
 
+    def writelines(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self.write(line)
+
     def __getattr__(self, name: str) -> Any:
+        if name in _RAW:
+            raise AttributeError(f"{type(self).__name__} has no {name!r}: write text")
         return getattr(self.stream, name)
 
 

@@ -11,7 +11,7 @@ from memqos.converge.driver import Driver
 from memqos.converge.journal import Journal
 from memqos.converge.records import Held, Intent, Outcome
 from memqos.converge.steps import Moved, Step, standing
-from memqos.converge.values import place_fault, shown, value_fault
+from memqos.converge.values import level_fault, place_fault, shown, value_fault
 from memqos.converge.writing import Cautions, End, Result, write
 from memqos.errors import MemqosError, Unreachable
 from memqos.host.cgroups import CgroupFs
@@ -170,8 +170,11 @@ def says(kept: str | None, values: Iterable[str]) -> bool:
 
 def _fault(change: Change) -> str | None:
     """Why a change could not even be journalled."""
-    return place_fault(change.path, change.file) or (
-        value_fault(change.file, change.old) or value_fault(change.file, change.new)
+    return (
+        place_fault(change.path, change.file)
+        or level_fault(change.path, change.file, change.level)
+        or value_fault(change.file, change.old)
+        or value_fault(change.file, change.new)
     )
 
 

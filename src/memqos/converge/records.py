@@ -14,7 +14,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from memqos.converge.values import path_fault, place_fault, value_fault
+from memqos.converge.values import level_fault, path_fault, place_fault, value_fault
 from memqos.host.systemd_dropins import PROPERTIES, is_drop_in
 from memqos.plan.names import container_of, unit_of
 from memqos.plan.tree import Level
@@ -168,12 +168,17 @@ def _record(payload: bytes) -> Record | None:
         return record if _is_sound(record) else None
     fault = place_fault(record.path, record.file)
     if fault is None and isinstance(record, Intent):
-        fault = value_fault(record.file, record.old) or value_fault(record.file, record.new)
+        fault = level_fault(record.path, record.file, record.level)
+        fault = fault or value_fault(record.file, record.old)
+        fault = fault or value_fault(record.file, record.new)
     return record if fault is None else None
 
 
 def _is_sound(held: Held) -> bool:
-    """Whether memqos itself could have written this: rollback does as it says."""
+    """Whether memqos itself could have written this: rollback does as it says.
+
+    Only where there is an intent about the same cgroup, too, whose level says what it may be.
+    """
     holding = held.holding
     if path_fault(held.path) or any(place_fault(held.path, file) for file in holding.values):
         return False

@@ -10,7 +10,7 @@ import msgspec
 
 from memqos.converge.records import Hierarchy
 from memqos.converge.steps import Step
-from memqos.converge.values import place_fault, value_fault
+from memqos.converge.values import level_fault, place_fault, value_fault
 from memqos.errors import InputError
 from memqos.plan.changes import Change
 from memqos.plan.setting import Rule, Setting
@@ -80,6 +80,7 @@ def decode(data: bytes, file: str) -> SavedPlan:
     for index, change in enumerate(plan.changes):
         field = f"changes[{index}]"
         fault = place_fault(change.path, change.file)
+        fault = fault or level_fault(change.path, change.file, change.level)
         fault = fault or value_fault(change.file, change.old)
         fault = fault or value_fault(change.file, change.new)
         if fault is None and (change.path, change.file) in seen:

@@ -6,6 +6,8 @@ from typing import Final
 
 from memqos.api.kernel.nodelists import node_list, nodes_in
 from memqos.plan.changes import MANAGED, stored
+from memqos.plan.names import kind_of
+from memqos.plan.tree import Level
 
 _AMOUNT: Final = re.compile(r"max|[0-9]{1,19}")
 _LIST: Final = re.compile(r"(?:[0-9]{1,5}(?:-[0-9]{1,5})?(?:,[0-9]{1,5}(?:-[0-9]{1,5})?)*)?")
@@ -24,6 +26,17 @@ def place_fault(path: str, file: str) -> str | None:
     if file not in MANAGED:
         return f"{file[:80]!r} is no file that memqos writes"
     return path_fault(path)
+
+
+def level_fault(path: str, file: str, level: Level) -> str | None:
+    """Why memqos would never write to this place as one of this level; None where it would.
+
+    What is reserved has a name out of the kubelet's configuration, which may be any.
+    """
+    if level == "reserved":
+        plain = file != "cpuset.mems"
+        return None if plain else f"memqos does not write {file} of what is reserved"
+    return None if kind_of(path) == level else f"{path[:80]!r} names no cgroup of level {level}"
 
 
 def path_fault(path: str) -> str | None:

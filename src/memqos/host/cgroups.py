@@ -2,11 +2,14 @@
 
 Cgroups are named by their path in the hierarchy, "/" being its root. A cgroup may vanish between
 any two calls: reading one that is gone gives None, writing to it is refused with ENOENT or ENODEV.
+The root may be a link. Below it a folder may stand for the kernel's tree, with links that lead
+anywhere: a cgroup behind one has no identity, and nothing is written there.
 """
 
 import errno
 import os
-from collections.abc import Iterable
+import stat
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from memqos.errors import InputError, WriteRefused
@@ -23,7 +26,10 @@ _HINTS: Final = {
     errno.EINVAL: "the kernel does not take this value",
     errno.ENOENT: "the cgroup has vanished, or its parent does not enable the controller",
     errno.ENODEV: "the cgroup has vanished",
+    errno.ENOTDIR: "a folder in this path is a link or a file, and links are not followed",
+    errno.ELOOP: "this is a link, and links are not followed",
 }
+_FOLDER: Final = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 class CgroupFs:
@@ -57,8 +63,7 @@ class CgroupFs:
         longer value is left where a plain folder stands for the kernel.
         """
         try:
-            flags = os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-            handle = os.open(self._file(path, file), flags)
+            handle = self._open_to_write(path, file)
             try:
                 os.write(handle, f"{value}\n".encode())
             finally:
@@ -75,11 +80,38 @@ class CgroupFs:
     def identity(self, path: str) -> int | None:
         """The inode of a cgroup: another cgroup of the same name has another one."""
         try:
-            return os.stat(self._folder(path)).st_ino
+            found = os.stat(self.root)
+            for folder in self._folders(path):
+                found = os.lstat(folder)
+                if not stat.S_ISDIR(found.st_mode):
+                    return None
         except OSError as error:
             if error.errno in GONE:
                 return None
             raise
+        return found.st_ino
+
+    def _open_to_write(self, path: str, file: str) -> int:
+        """O_NOFOLLOW is about the last name alone, so each folder is opened from the one above."""
+        self._file(path, file)
+        folder = os.open(self.root, _FOLDER)
+        try:
+            for name in filter(None, path.split("/")):
+                below = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=folder)
+                os.close(folder)
+                folder = below
+            flags = os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+            return os.open(file, flags, dir_fd=folder)
+        finally:
+            os.close(folder)
+
+    def _folders(self, path: str) -> Iterator[str]:
+        """Those from the root's child down to the cgroup's own."""
+        self._folder(path)
+        folder = self.root
+        for name in filter(None, path.split("/")):
+            folder = f"{folder}/{name}"
+            yield folder
 
     def _folder(self, path: str) -> str:
         if not path.startswith("/") or "\0" in path or ".." in path.split("/"):

@@ -29,13 +29,16 @@ def private_folder(path: str) -> None:
         )
 
 
-def content(path: str) -> bytes:
-    """A plain file's content; a link is not followed, and nothing that would block is opened."""
+def content(path: str, largest: int = -1) -> bytes:
+    """A plain file's content, or so many bytes of it.
+
+    A link is not followed, and nothing that would block is opened.
+    """
     handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(handle, "rb") as file:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
             raise OSError(errno.EINVAL, "not a plain file", path)
-        return file.read()
+        return file.read(largest)
 
 
 def append(handle: int, data: bytes) -> None:

@@ -34,6 +34,10 @@ _POD_PATH = re.compile(
     r"/kubepods(/burstable|/besteffort)?/pod[A-Za-z0-9-]+$"
     r"|[/-]kubepods(-burstable|-besteffort)?-pod[A-Za-z0-9_]+\.slice$"
 )
+_QOS_PATH = re.compile(
+    r"/kubepods/(burstable|besteffort)$|[/-]kubepods-(burstable|besteffort)\.slice$"
+)
+_KUBEPODS_PATH = re.compile(r"/kubepods$|[/-]kubepods\.slice$")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _UNIT = re.compile(r"[A-Za-z0-9:_.@\\-]+\.(?:slice|scope|service)")
 _LONGEST_NAME = 255  # bytes; NAME_MAX, and systemd's unit names end there too
@@ -188,6 +192,21 @@ def outer(path: str) -> str:
 def is_pod(path: str) -> bool:
     """Whether a cgroup is a pod's, by its name and those above it, whatever the node's layout."""
     return _POD_PATH.search(path) is not None
+
+
+def kind_of(path: str) -> Literal["kubepods", "qos", "pod", "container"] | None:
+    """What a cgroup is to Kubernetes, told likewise; None where a kubelet makes none of the name.
+
+    The cgroup that crun makes within a container's scope is the container's.
+    """
+    if _KUBEPODS_PATH.search(path):
+        return "kubepods"
+    if _QOS_PATH.search(path):
+        return "qos"
+    if is_pod(path):
+        return "pod"
+    is_in_pod = is_pod(outer(path).rpartition("/")[0])
+    return "container" if is_in_pod and container_of(path) is not None else None
 
 
 def within_container(path: str) -> tuple[str, ...]:

@@ -27,6 +27,7 @@ from memqos.host.machine import read_machine
 from memqos.host.reach import reach
 from memqos.host.tree import read_tree
 from memqos.plan.changes import Change
+from memqos.plan.names import kind_of
 from memqos.plan.setting import Rule, Setting
 from memqos.plan.tree import Level
 
@@ -51,8 +52,14 @@ class Memqos:
         return Router(self.fs, reach(self.fs.root), 4096, self.timeout)
 
     def step(
-        self, path: str, file: str, new: str | int, level: Level = "pod", name: str | None = None
+        self,
+        path: str,
+        file: str,
+        new: str | int,
+        level: Level | None = None,
+        name: str | None = None,
     ) -> Step:
+        level = level or kind_of(path) or "reserved"
         cgroup = ROOT / path.removeprefix("/")
         old = (cgroup / file).read_text().strip()
         change = Change(path, file, old, str(new), level, SETTING, "default/pod", name)

@@ -23,7 +23,9 @@ from memqos.host.lock import Locked
 from memqos.host.machine import read_machine
 from memqos.host.tree import read_tree
 from memqos.plan.changes import MANAGED, Change
+from memqos.plan.names import kind_of
 from memqos.plan.setting import Rule, Setting
+from memqos.plan.tree import Level
 
 MACHINES = {"two-nodes": Topology(nodes=(512, 512), distances=((10, 21), (21, 10)), swap=512)}
 
@@ -44,7 +46,8 @@ class Writer:
     def step(self, cgroup: Path, file: str, new: str) -> Step:
         old = (cgroup / file).read_text().strip()
         path = str(cgroup).removeprefix(self.fs.root)
-        return Step(Change(path, file, old, new, "container", SETTING), cgroup.stat().st_ino)
+        level: Level = kind_of(path) or "reserved"
+        return Step(Change(path, file, old, new, level, SETTING), cgroup.stat().st_ino)
 
     def apply(self, *steps: Step, timeout: float = PATIENCE, force: bool = False) -> Applied:
         cautions = cautions_of(self.machine, force=force)
@@ -136,7 +139,8 @@ class TestAWrite:
     def test_that_is_refused_is_told_and_the_rest_goes_on(
         self, writer: Writer, cgroup: Cgroup
     ) -> None:
-        one, two = cgroup.child("one"), cgroup.child("two")
+        kubepods = cgroup.child("kubepods")
+        one, two = kubepods.child("pod1"), kubepods.child("pod2")
         applied = writer.apply(
             writer.step(one.path, "cpuset.mems", "7"),
             writer.step(two.path, "cpuset.mems", "0,1"),
@@ -148,7 +152,7 @@ class TestAWrite:
             f"{one.name}/memory.min": "written",
         }
         (refused,) = [result for result in applied.results if result.end == "refused"]
-        assert refused.detail == f"{cgroup.name} has no node 7: it may use 0-1"
+        assert refused.detail == f"{kubepods.name} has no node 7: it may use 0-1"
         assert (two.read("cpuset.mems"), one.read("memory.min")) == ("0-1", "4096")
         writer.rollback()
         assert (two.read("cpuset.mems"), one.read("memory.min")) == ("", "0")

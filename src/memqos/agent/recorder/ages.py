@@ -63,8 +63,6 @@ class Ages:
 def _kept_in(path: str) -> _Kept:
     """What was kept; nothing where that is missing or makes no sense."""
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        with open(handle, "rb") as file:
-            return msgspec.json.decode(file.read(_LONGEST), type=_Kept)
+        return msgspec.json.decode(durable.content(path, _LONGEST), type=_Kept)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         return _Kept()

@@ -31,6 +31,10 @@ _MOVED: Final = 2.0
 _RETRY: Final = 30.0
 """Seconds until a disk that was full is tried again."""
 _DAY: Final = 86_400.0
+# A pipe in a file's place would block the open for as long as nobody reads it.
+_TO_APPEND: Final = (
+    os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+)
 
 
 class Bounds(msgspec.Struct, frozen=True):
@@ -158,8 +162,7 @@ class Recorder:
             size = 0
         if not size:
             front = head
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        handle = os.open(path + CURRENT, flags, 0o600)
+        handle = os.open(path + CURRENT, _TO_APPEND, 0o600)
         try:
             _written(handle, front + data, size)
             os.fdatasync(handle)

@@ -8,11 +8,13 @@ import msgspec
 
 from memqos.agent.recorder.files import CURRENT, OLDER, files_in
 from memqos.agent.recorder.records import Dated, Paused, Record, Throttled, Who, decode
+from memqos.host import durable
 
 _NOTED: Final = 1000
 """Milliseconds by which the wall clock must have been set to be made good."""
 _CALENDAR: Final = range(-62_135_596_800_000, 253_402_300_800_000)
 """The years 1 to 9999."""
+_LARGEST: Final = 64 << 20
 
 
 class Recording(msgspec.Struct, frozen=True):
@@ -79,10 +81,8 @@ def recording_of(older: bytes, current: bytes) -> Recording | None:
 
 
 def content(path: str) -> bytes:
-    """What is in a file; nothing where there is none, or only a link."""
+    """What is in a file; nothing where there is none, or only a link or a pipe."""
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        return durable.content(path, _LARGEST)
     except OSError:
         return b""
-    with open(handle, "rb") as file:
-        return file.read(64 << 20)

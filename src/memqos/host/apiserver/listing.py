@@ -65,6 +65,8 @@ class Listed(msgspec.Struct, Generic[T], frozen=True):
 
     items: list[T]
     version: str
+    size: int = 0
+    """Bytes of all pages."""
 
 
 def listed(
@@ -85,10 +87,9 @@ def listed(
     query = {"limit": str(page)}
     if not_older_than:
         query |= {"resourceVersion": not_older_than, "resourceVersionMatch": "NotOlderThan"}
-    pages = _all_pages(server, resource, selection, query, decoder.decode, largest)
-    return Listed(
-        [item for each in pages for item in each.items or ()], pages[0].metadata.resource_version
-    )
+    pages, size = _all_pages(server, resource, selection, query, decoder.decode, largest)
+    items = [item for each in pages for item in each.items or ()]
+    return Listed(items, pages[0].metadata.resource_version, size)
 
 
 def listed_bytes(
@@ -101,7 +102,7 @@ def listed_bytes(
         return _Bytes(decoder.decode(data).metadata, data)
 
     query = {"limit": str(PAGE)}
-    pages = _all_pages(server, resource, selection, query, kept, LARGEST_LIST)
+    pages, _ = _all_pages(server, resource, selection, query, kept, LARGEST_LIST)
     return [each.data for each in pages]
 
 
@@ -152,7 +153,8 @@ def _all_pages(
     query: Query,
     decode: Callable[[bytes], _P],
     largest: int,
-) -> list[_P]:
+) -> tuple[list[_P], int]:
+    """All pages, and their size."""
     pages: list[_P] = []
     size = 0
     request = to_list(resource, selection)
@@ -163,13 +165,14 @@ def _all_pages(
             size += of_page
             if size > largest:
                 raise _endless(server, request, f"{largest >> 20:,} MiB")
-        return pages
+        return pages, size
     except Refused as error:
         if error.status != GONE or not pages:
             raise
     # It took so long that the server has forgotten the moment the pages are of, and pages of
     # two moments are no list. In one piece it cannot happen again.
-    return [_decoded(server, request, server.get(request, largest), decode)]
+    data = server.get(request, largest)
+    return [_decoded(server, request, data, decode)], len(data)
 
 
 def _endless(server: ApiServer, request: Request, bound: str) -> InputError:

@@ -8,7 +8,8 @@ The invariant: *the copy is what the server held at `version`, whole*. So
   it is;
 - where the server cannot go on from there (it has expired, or the watch ended in an error that does
   not say to come back), there is no resuming: `version` is forgotten and a list follows, not older
-  than what was `seen`, so that the copy never goes back in time.
+  than what was `seen`, so that the copy never goes back in time;
+- where events would make the copy larger than it may be, they are an error, and a list follows.
 Versions are compared for nothing but being the same: they are opaque.
 """
 
@@ -65,18 +66,26 @@ _status: Final = msgspec.json.Decoder(Status)
 class Mirror(Generic[T]):
     """The copy, and the version it is of. It does not know threads, clocks or sockets."""
 
-    def __init__(self, type: type[T]) -> None:
+    def __init__(self, type: type[T], largest: int) -> None:
+        """`largest` is what list and events may have together, in bytes as they came."""
         self.objects: dict[Key, T] = {}
         self.version: str | None = None
         """Where a watch goes on; None where a list has to come first."""
         self.seen = ""
         """The newest version known to have existed; empty before the first list."""
         self._decoder = msgspec.json.Decoder(type)
+        self._largest = largest
+        self._size = 0
+        """Of the list, and of the events whose objects are in the copy. What was listed and has
+        changed since is counted twice, as nobody knows how large each object of a list was."""
+        self._sizes: dict[Key, int] = {}
+        """Of those events."""
 
-    def replace(self, objects: Iterable[T], version: str) -> bool:
-        """Take a whole list over; tell whether anything is different now."""
+    def replace(self, objects: Iterable[T], version: str, size: int = 0) -> bool:
+        """Take a whole list of so many bytes over; tell whether anything is different now."""
         before, self.objects = self.objects, {_key(each): each for each in objects}
         self.version = self.seen = version
+        self._size, self._sizes = size, {}
         return before != self.objects
 
     def forget_version(self) -> None:
@@ -92,22 +101,32 @@ class Mirror(Generic[T]):
             version = _versioned.decode(event.object).metadata.resource_version
             told: Told = "nothing"
             if event.type != "BOOKMARK":
-                told = self._changed(event.type, self._decoder.decode(event.object))
+                told = self._changed(event.type, self._decoder.decode(event.object), len(line))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise InputError(f"a watch told something that cannot be read ({error})") from None
         self.version = self.seen = version
         return told
 
-    def _changed(self, type: str, item: T) -> Told:
+    def _changed(self, type: str, item: T, size: int) -> Told:
         key = _key(item)
+        before = self._sizes.get(key, 0)
         if type == "DELETED":
+            self._size -= before
+            self._sizes.pop(key, None)
             return "changed" if self.objects.pop(key, None) is not None else "nothing"
         if type not in ("ADDED", "MODIFIED"):
             raise InputError(f"a watch told of {type}, which memqos does not know")
         # Most of what happens to an object is of no concern here, and was not even decoded.
         if self.objects.get(key) == item:
             return "nothing"
-        self.objects[key] = item
+        if self._size - before + size > self._largest:
+            self.forget_version()
+            raise InputError(
+                f"what a watch told is larger than {self._largest >> 20} MiB in all",
+                hint="is this the address of an API server?",
+            )
+        self._size += size - before
+        self.objects[key], self._sizes[key] = item, size
         return "changed"
 
     def _failed(self, status: Status) -> Told:

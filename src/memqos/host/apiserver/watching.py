@@ -32,7 +32,8 @@ _FROM_MEMORY: Final = "0"
 _NOW: Final = ""
 _STOP_SECONDS: Final = 2.0
 _LARGEST: Final = 64 << 20
-"""Bytes of a list: that of a node with 500 pods is 10 MiB, and the copy is kept in memory."""
+"""Bytes of a list and of the events after it. The list of a node with 500 pods is 10 MiB, and the
+copy is kept in memory."""
 
 
 class Pace(msgspec.Struct, frozen=True):
@@ -73,7 +74,7 @@ class Watch(Generic[T]):
         self._on_change = on_change
         self._pace = pace
         self._page = page
-        self._mirror: Mirror[T] = Mirror(resource.type)
+        self._mirror: Mirror[T] = Mirror(resource.type, _LARGEST)
         self._turn = Condition()
         """Held while the copy changes, and told when it has."""
         self._stopped = Event()
@@ -194,7 +195,8 @@ class Watch(Generic[T]):
                 self._lists_from = _NOW
             raise
         with self._turn:
-            changed = self._mirror.replace(found.items, found.version) or not self._is_synced
+            changed = self._mirror.replace(found.items, found.version, found.size)
+            changed = changed or not self._is_synced
             self._is_synced = True
             self._heard(self._mirror.seen)
             self._listed_at = time.monotonic()
