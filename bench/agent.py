@@ -24,7 +24,7 @@ from memqos.agent.log import Log
 from memqos.agent.loop import Agent
 from memqos.agent.pod_source import source_of
 from memqos.agent.recorder.files import Recorder
-from memqos.agent.witness import Witness
+from memqos.agent.sampler import Witness
 from memqos.host.service import Service
 
 PODS = 250

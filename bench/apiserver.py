@@ -20,7 +20,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
 
-from memqos.api.pod import Pod
+from memqos.kube.pod import Pod
 
 PODS = 5_000
 PAGE = 500

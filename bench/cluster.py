@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import msgspec
 
-from memqos.api.pod import Pod
-from memqos.api.resources import Amounts
 from memqos.cluster.fit_demand import Demand, Room, demands_of, room_of
+from memqos.kube.pod import Pod
+from memqos.kube.resources import Amounts
 from memqos.release import Release
 
 MACHINES = ((4, 16), (8, 32), (16, 64), (32, 128))

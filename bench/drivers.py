@@ -18,7 +18,7 @@ from memqos.converge.units import Units
 from memqos.converge.writing import Cautions
 from memqos.host.cgroups import CgroupFs
 from memqos.host.cri import Kept, Runtime
-from memqos.host.reach import Reach
+from memqos.host.owner_discovery import Reach
 from memqos.host.systemd_bus import Manager
 from memqos.host.systemd_dropins import PROPERTIES, DropIns
 from memqos.plan.changes import Change

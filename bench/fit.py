@@ -4,9 +4,9 @@ import time
 from collections.abc import Iterator, Sequence
 
 from bench import cluster
-from memqos.api.pod import Pod
 from memqos.cluster.fit_demand import Room, demands_of
 from memqos.cluster.fit_survey import survey
+from memqos.kube.pod import Pod
 from memqos.release import Release
 
 PODS, NODES = 1_000, 5_000

@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from memqos.api.kubelet import configured
-from memqos.api.machine import Machine
-from memqos.api.node import Capacity
-from memqos.api.pod import Pod
 from memqos.converge.observing import Configuration, observe_live
 from memqos.converge.planning import FILES, plan_of
 from memqos.converge.settings import Wanted
 from memqos.host.machine import Roots
+from memqos.kernel.machine import Machine
+from memqos.kube.kubelet import configured
+from memqos.kube.node import Capacity
+from memqos.kube.pod import Pod
 from memqos.plan.changes import DEFAULTS, stored
 from memqos.plan.terms import Terms
 from memqos.plan.tree import Tree, plan_node

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from memqos.api.pod import Pod
+from memqos.kube.pod import Pod
 from memqos.plan.semantics import Planner, semantics_of_shape
 from memqos.plan.terms import Terms
 from memqos.release import Release

@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 
-from memqos.api.review import Response, answered
 from memqos.findings.policy import API_VERSION, KIND, ForbidClass, LimitRatio, Policy
+from memqos.kube.review import Response, answered
 from memqos.release import Release
 from memqos.serve.admission import Door
 from memqos.serve.connections import Bounds

@@ -8,10 +8,10 @@ from tests.fakes.agent import MI, Bed, a_pod, container_paths, pod_path
 from tests.fakes.node import memory_folder
 
 from memqos.agent.core.guarding import Guard
-from memqos.agent.passing import run_pass, started
+from memqos.agent.reconcile import run_pass, started
 from memqos.agent.recorder.clock import Clock
 from memqos.agent.recorder.files import Recorder
-from memqos.agent.witness import Witness
+from memqos.agent.sampler import Witness
 
 PODS = 250
 SECONDS = 120

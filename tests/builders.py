@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import msgspec
 
-from memqos.api.pod import Pod
+from memqos.kube.pod import Pod
 from memqos.plan.pod import PodPlan
 from memqos.plan.semantics import semantics
 from memqos.plan.setting import Settings, Value

@@ -32,7 +32,7 @@ from memqos.agent.log import Log
 from memqos.agent.loop import Agent
 from memqos.agent.pod_source import source_of
 from memqos.agent.recorder import chronicle
-from memqos.agent.witness import witness_of
+from memqos.agent.sampler import witness_of
 from memqos.host.service import Service
 from memqos.serve.addresses import address_of
 

@@ -14,24 +14,24 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from memqos.api.defaulting import defaulted as defaulted
-    from memqos.api.kubelet import KubeletConfiguration as KubeletConfiguration
-    from memqos.api.kubelet.reading import kubelet_from as kubelet_from
-    from memqos.api.kubelet.reading import read_kubelet as read_kubelet
-    from memqos.api.node import Capacity as Capacity
-    from memqos.api.node import Node as Node
-    from memqos.api.node import allocatable as allocatable
-    from memqos.api.pod import Pod as Pod
-    from memqos.api.qos import qos_class as qos_class
-    from memqos.api.quantity import Quantity as Quantity
-    from memqos.api.shape import Shape as Shape
-    from memqos.api.validation import FieldError as FieldError
-    from memqos.api.validation import validate as validate
     from memqos.errors import InputError as InputError
     from memqos.errors import MemqosError as MemqosError
     from memqos.errors import Unreachable as Unreachable
     from memqos.errors import UnsupportedRelease as UnsupportedRelease
     from memqos.errors import WriteRefused as WriteRefused
+    from memqos.kube.defaulting import defaulted as defaulted
+    from memqos.kube.kubelet import KubeletConfiguration as KubeletConfiguration
+    from memqos.kube.kubelet.reading import kubelet_from as kubelet_from
+    from memqos.kube.kubelet.reading import read_kubelet as read_kubelet
+    from memqos.kube.node import Capacity as Capacity
+    from memqos.kube.node import Node as Node
+    from memqos.kube.node import allocatable as allocatable
+    from memqos.kube.pod import Pod as Pod
+    from memqos.kube.qos import qos_class as qos_class
+    from memqos.kube.quantity import Quantity as Quantity
+    from memqos.kube.shape import Shape as Shape
+    from memqos.kube.validation import FieldError as FieldError
+    from memqos.kube.validation import validate as validate
     from memqos.plan.effective import Claim as Claim
     from memqos.plan.effective import Protection as Protection
     from memqos.plan.effective import effective as effective

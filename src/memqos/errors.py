@@ -10,6 +10,10 @@ admission, a pod that does not fit) are values and live beside the rule that yie
     └── Unreachable         a socket, endpoint or file system that does not answer
 """
 
+from typing import Final
+
+_LONGEST_QUOTE: Final = 60
+
 
 class MemqosError(Exception):
     """What went wrong, where, and the next step."""
@@ -78,3 +82,8 @@ class WriteRefused(MemqosError):
 
 class Unreachable(MemqosError):
     """Something outside memqos that does not answer."""
+
+
+def quote_brief(text: str) -> str:
+    """Quote a text that came from outside, cut to what fits into a message."""
+    return repr(text if len(text) <= _LONGEST_QUOTE else f"{text[:_LONGEST_QUOTE]}…")

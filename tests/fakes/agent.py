@@ -14,11 +14,11 @@ from tests.fakes.machine import put
 from memqos.agent.configuration import Configuration
 from memqos.agent.hand import Hand
 from memqos.agent.loop import Agent
-from memqos.agent.passing import follow, run_pass, started
+from memqos.agent.reconcile import follow, run_pass, started
 from memqos.agent.tally import Event
-from memqos.api.pod import Pod
 from memqos.converge.direct import Direct
 from memqos.host.machine import Roots
+from memqos.kube.pod import Pod
 
 MI: Final = 1 << 20
 MEMORY: Final = 4096 * MI

@@ -16,12 +16,12 @@ from tests.fakes.scripted_kubelet import (
 
 from memqos.agent.configuration import Configuration
 from memqos.agent.core.drift import Signs
-from memqos.agent.grounding import Grounds
-from memqos.api.node import Node, NodeStatus, NodeSystemInfo
+from memqos.agent.settings_source import Grounds
 from memqos.converge.observing import Configuration as KubeletFile
 from memqos.converge.settings import Ground, Wanted, ground_of
 from memqos.host.kubelet import KubeletEndpoint
 from memqos.host.machine import read_machine
+from memqos.kube.node import Node, NodeStatus, NodeSystemInfo
 
 STEP: Final = 0.5
 """Seconds at a time, so that a hole is seen when it opens and when it is closed."""

@@ -7,12 +7,12 @@ import pytest
 from tests.fakes.beside_kubelet import BesideKubelet
 from tests.fakes.scripted_kubelet import Settings
 
-from memqos.agent.grounding import Grounds
-from memqos.api.node import Node, NodeStatus, NodeSystemInfo
+from memqos.agent.settings_source import Grounds
 from memqos.converge import running
-from memqos.converge.asking import Told
+from memqos.converge.kubelet_endpoint import Told
 from memqos.converge.observing import Configuration
 from memqos.host.kubelet import KubeletEndpoint
+from memqos.kube.node import Node, NodeStatus, NodeSystemInfo
 
 URL: Final = "https://127.0.0.1:10250"
 

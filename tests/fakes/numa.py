@@ -8,11 +8,11 @@ import msgspec
 import pytest
 from tests.builders import GI, Json, box
 
-from memqos.api.machine import Machine, NumaTexts
-from memqos.api.pod import Pod
 from memqos.converge.observing import Configuration, Observation
 from memqos.converge.planning import NodePlan, plan_of
 from memqos.converge.settings import Wanted
+from memqos.kernel.machine import Machine, NumaTexts
+from memqos.kube.pod import Pod
 from memqos.numa.subsets import Effort
 from memqos.plan.terms import Numa
 

@@ -15,7 +15,7 @@ from memqos.converge.driver import Driver
 from memqos.converge.records import Owner
 from memqos.converge.routing import Router, Through
 from memqos.converge.steps import Step, steps_of
-from memqos.host.reach import Reach
+from memqos.host.owner_discovery import Reach
 from memqos.plan.changes import Change
 from memqos.plan.names import container_of
 from memqos.plan.setting import Setting

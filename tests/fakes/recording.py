@@ -16,8 +16,8 @@ from memqos.agent.recorder.chronicle import Chronicle
 from memqos.agent.recorder.clock import Clock
 from memqos.agent.recorder.files import Recorder
 from memqos.agent.recorder.records import Who
-from memqos.api.kernel.oom_report import OomReport, Task, Usage, Victim
-from memqos.api.pod import Pod
+from memqos.kernel.oom_report import OomReport, Task, Usage, Victim
+from memqos.kube.pod import Pod
 from memqos.plan.changes import Change
 from memqos.plan.memory import ABOVE_REQUEST, TIERED_LOW, TIERED_MIN
 from memqos.plan.setting import Rule, Setting

@@ -10,7 +10,7 @@ from typing import Final
 from hypothesis import strategies as st
 from tests.builders import GI, MI, Json, pod, stanza, terms
 
-from memqos.api.quantity import Quantity
+from memqos.kube.quantity import Quantity
 from memqos.plan.terms import Policy, Terms
 from memqos.release import NEWEST, OLDEST, Release
 

@@ -11,8 +11,8 @@ from tests.fakes.agent import LEVELS, MI, Bed, a_pod, container_paths, pod_path
 from tests.fakes.node import memory_folder
 
 from memqos.agent.configuration import Fight, Mode
-from memqos.api.selector import Selector
 from memqos.errors import InputError
+from memqos.kube.selector import Selector
 
 FILES: Final = ("memory.min", "memory.low", "memory.high")
 SHARE: Final = 0.1

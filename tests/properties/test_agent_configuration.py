@@ -15,9 +15,9 @@ from memqos.agent.configuration.fields import FIELDS
 from memqos.agent.configuration.fields import Path as FieldPath
 from memqos.agent.configuration.reading import read_configuration
 from memqos.agent.core.overrides import overrides_of
-from memqos.api.label_selection import matches, requirements
-from memqos.api.pod import ObjectMeta, Pod
 from memqos.errors import InputError
+from memqos.kube.label_selection import matches, requirements
+from memqos.kube.pod import ObjectMeta, Pod
 
 TEXTS = st.sampled_from(
     [

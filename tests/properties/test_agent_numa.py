@@ -17,10 +17,10 @@ from tests.fakes.agent import MI, NUMA_NODES, Bed, a_pod, container_paths, pod_p
 from tests.fakes.node import memory_folder
 
 from memqos.agent.configuration import Fight
-from memqos.api.kernel.nodelists import node_list
 from memqos.converge.observing import observe_live
 from memqos.converge.planning import FILES, NodePlan, plan_of
 from memqos.converge.settings import Wanted
+from memqos.kernel.nodelists import node_list
 from memqos.numa.memory import Blocks
 from memqos.numa.state import State
 from memqos.numa.topology import POLICIES

@@ -8,11 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.builders import Json, pod
 
-from memqos.api.defaulting import decoded, defaulted
-from memqos.api.pod import Pod
-from memqos.api.resources import Amounts
-from memqos.api.shape import written
-from memqos.api.validation import validate
 from memqos.cluster.hpa import Unknown, cluster_autoscaler_requests, hpa_request
 from memqos.cluster.limitrange import Bounds, Range, completed, created, mutated
 from memqos.cluster.limitrange_checks import denial, violations
@@ -20,6 +15,11 @@ from memqos.cluster.quota import Quota
 from memqos.cluster.quota_admission import admit
 from memqos.cluster.quota_usage import usage
 from memqos.cluster.resize import resize
+from memqos.kube.defaulting import decoded, defaulted
+from memqos.kube.pod import Pod
+from memqos.kube.resources import Amounts
+from memqos.kube.shape import written
+from memqos.kube.validation import validate
 from memqos.release import Release
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -7,10 +7,6 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memqos.api.duration import SECOND
-from memqos.api.kubelet.thresholds import MEMORY_AVAILABLE, NodeCondition, read_thresholds
-from memqos.api.pod import ObjectMeta, Pod
-from memqos.api.shape import shape_of
 from memqos.cluster.eviction_loop import EvictionSettings, EvictionState, evict_once
 from memqos.cluster.eviction_rank import KEYS, PodUsage, eviction_order, tie_groups
 from memqos.cluster.eviction_signals import Observation
@@ -19,6 +15,10 @@ from memqos.cluster.fit_demand import Demand, Room, demand_of, demands_of, room_
 from memqos.cluster.fit_scores import Profile
 from memqos.cluster.fit_survey import survey
 from memqos.cluster.pressure import admission
+from memqos.kube.duration import SECOND
+from memqos.kube.kubelet.thresholds import MEMORY_AVAILABLE, NodeCondition, read_thresholds
+from memqos.kube.pod import ObjectMeta, Pod
+from memqos.kube.shape import shape_of
 from memqos.release import Release
 
 releases = st.sampled_from([Release.of(f"1.{minor}") for minor in range(22, 39)])

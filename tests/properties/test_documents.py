@@ -9,11 +9,11 @@ import msgspec
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from memqos.api.manifests.documents import Document, read
-from memqos.api.manifests.positions import Path
-from memqos.api.manifests.workloads import Template, pods
-from memqos.api.pod import Pod
 from memqos.errors import InputError
+from memqos.kube.pod import Pod
+from memqos.manifests.documents import Document, read
+from memqos.manifests.positions import Path
+from memqos.manifests.workloads import Template, pods
 
 MANIFEST = b"""\
 # a deployment

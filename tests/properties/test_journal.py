@@ -11,8 +11,8 @@ from tests.fakes.node import CGROUPS, CONTAINERS, MI, Node, a_plan, memory_folde
 from tests.fakes.owned import BURSTABLE, KUBEPODS, SLICES, OwnedNode
 
 from memqos.converge.journal import hierarchy_of
-from memqos.converge.owed import owed
 from memqos.converge.records import Held, Holding, Intent, Owner, Record, decode, encode
+from memqos.converge.undo import owed
 from memqos.host.systemd_dropins import is_drop_in
 
 MIN = "memory.min"

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.builders import Json, box, pod, stanza
 
-from memqos.api.pod import Pod
-from memqos.api.quantity import Quantity
+from memqos.kube.pod import Pod
+from memqos.kube.quantity import Quantity
 from memqos.numa.checkpoint import Loaded, read, write
 from memqos.numa.hints import Hint, Hints, Listed, hints_of
 from memqos.numa.manager import Manager, Settings, start

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.builders import GI, MI, box, pod
 
-from memqos.api.pod import Pod
+from memqos.kube.pod import Pod
 from memqos.numa.admission import Admitted, Refused
 from memqos.numa.advice import Change, advise
 from memqos.numa.manager import Manager, Settings, start

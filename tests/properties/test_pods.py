@@ -8,16 +8,16 @@ from hypothesis import strategies as st
 from tests.builders import Json
 from tests.properties.strategies import LARGEST, all_terms, containers, odd_pods, pods, releases
 
-from memqos.api.aggregate import aggregate_limits, aggregate_requests, has_pod_level, pod_requests
-from memqos.api.defaulting import defaulted
-from memqos.api.oom import BEST_EFFORT, GUARANTEED, LOWEST_BURSTABLE
-from memqos.api.pod import Container, Pod, PodOS, PodStatus, ResourceRequirements
-from memqos.api.qos import computed_class, qos_class
-from memqos.api.quantity import whole
-from memqos.api.resources import MEMORY, Amounts
-from memqos.api.shape import Part, Shape, containers_of, shape_of, written
-from memqos.api.validation import validate
-from memqos.api.why import why_class, why_defaulted, why_total
+from memqos.kube.aggregate import aggregate_limits, aggregate_requests, has_pod_level, pod_requests
+from memqos.kube.defaulting import defaulted
+from memqos.kube.oom import BEST_EFFORT, GUARANTEED, LOWEST_BURSTABLE
+from memqos.kube.pod import Container, Pod, PodOS, PodStatus, ResourceRequirements
+from memqos.kube.qos import computed_class, qos_class
+from memqos.kube.quantity import whole
+from memqos.kube.resources import MEMORY, Amounts
+from memqos.kube.shape import Part, Shape, containers_of, shape_of, written
+from memqos.kube.validation import validate
+from memqos.kube.why import why_class, why_defaulted, why_total
 from memqos.plan.levels import demand_of, plan_levels
 from memqos.plan.pod import PodPlan, plan_pod
 from memqos.plan.semantics import Planner, semantics

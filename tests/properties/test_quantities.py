@@ -6,12 +6,12 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from tests.properties.strategies import numbers, quantities, quantity_texts
 
-from memqos.api.quantity import MAX_INT64, NANOS, Quantity, milli_of, scientific, whole
-from memqos.api.resources import spelled
 from memqos.draw.scale import short_size
 from memqos.draw.table import short
 from memqos.errors import InputError
 from memqos.findings.cluster import size as short_of_audit
+from memqos.kube.quantity import MAX_INT64, NANOS, Quantity, milli_of, scientific, whole
+from memqos.kube.resources import spelled
 from memqos.plan.setting import size
 
 DECIMAL = enumerate(["n", "u", "m", "", *"kMGTPE"], start=-3)

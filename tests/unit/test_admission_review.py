@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.fakes.reviews import UID, container, review
 
-from memqos.api.patch import pointer
-from memqos.api.pod import Pod
-from memqos.api.review import Response, answered
 from memqos.cluster.limitrange import LimitRange, Range, range_of
 from memqos.errors import InputError
 from memqos.findings import policy as policies
 from memqos.findings.policy import AnyRule, ForbidClass, LimitRatio, Mode, Policy, Required, Rule
+from memqos.kube.patch import pointer
+from memqos.kube.pod import Pod
+from memqos.kube.review import Response, answered
 from memqos.release import Release
 from memqos.serve import admission
 from memqos.serve.admission import Door

@@ -9,9 +9,9 @@ from memqos.agent.configuration import Configuration, Ramp, Source
 from memqos.agent.configuration.data import configuration_data
 from memqos.agent.configuration.fields import FIELDS, Field
 from memqos.agent.configuration.reading import Reading, configuration_from, read_configuration
-from memqos.api.pod import ObjectMeta, Pod
-from memqos.api.selector import Selector
 from memqos.errors import InputError
+from memqos.kube.pod import ObjectMeta, Pod
+from memqos.kube.selector import Selector
 
 HEAD = "apiVersion: memqos.io/v1alpha1\nkind: AgentConfiguration\n"
 NOTHING: Mapping[str, str] = {}

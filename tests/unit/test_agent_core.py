@@ -15,11 +15,11 @@ from tests.fakes.node import memory_folder
 
 from memqos.agent.core.reconciler import READ
 from memqos.agent.core.schedule import POLL
-from memqos.api.selector import Selector
+from memqos.converge.file_pods import KeptFilePods
 from memqos.converge.journal import hierarchy_of, writing
-from memqos.converge.kept_files import KeptFilePods
 from memqos.errors import InputError
 from memqos.host.lock import Locked
+from memqos.kube.selector import Selector
 from memqos.plan.names import cgroup_names, inner
 
 MIN, LOW, HIGH = "memory.min", "memory.low", "memory.high"

@@ -14,7 +14,7 @@ from tests.fakes.kubeconfig import lead_to
 from tests.fakes.node import memory_folder
 from tests.unit.test_witness import Watched, end_watching
 
-from memqos.agent.announcing import GATHER, Announcer
+from memqos.agent.cluster_events import GATHER, Announcer
 from memqos.agent.configuration import Fight, Source
 from memqos.agent.configuration.reading import configuration_from
 from memqos.agent.log import Log
@@ -22,10 +22,10 @@ from memqos.agent.loop import Agent
 from memqos.agent.metrics import families
 from memqos.agent.status import Status
 from memqos.agent.tally import Announcement
-from memqos.api.events import Happening, clauses
-from memqos.api.pod import Pod
 from memqos.errors import MemqosError
 from memqos.host.service import Service
+from memqos.kube.events import Happening, clauses
+from memqos.kube.pod import Pod
 from memqos.serve.exposition import exposition
 
 HIGH = "memory.high"
@@ -336,7 +336,7 @@ class InCluster:
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeApiServer]:
     with fake_api_server() as served:
         lead_to(served.url, tmp_path, monkeypatch)
-        monkeypatch.setattr("memqos.agent.announcing.GATHER", 0.3)
+        monkeypatch.setattr("memqos.agent.cluster_events.GATHER", 0.3)
         yield served
 
 

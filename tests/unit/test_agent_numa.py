@@ -20,16 +20,16 @@ from tests.fakes.agent import (
 from tests.fakes.machine import put
 from tests.fakes.node import memory_folder
 
-from memqos.agent.core.known import Seen
+from memqos.agent.core.observed import Seen
 from memqos.agent.core.reconciler import Scope
 from memqos.agent.metrics import families
 from memqos.agent.reporting import state
 from memqos.agent.status import Status
 from memqos.agent.tally import Tally
-from memqos.api.selector import Selector
 from memqos.converge.steps import Moved, Step
 from memqos.converge.writing import Result
 from memqos.errors import InputError
+from memqos.kube.selector import Selector
 from memqos.numa.checkpoint import write
 from memqos.numa.memory import Block
 from memqos.numa.state import State

@@ -14,30 +14,30 @@ from tests.fakes.agent import LEVELS, MI, Bed, a_pod, container_paths, pod_path
 from tests.fakes.machine import nested
 from tests.fakes.node import Node, memory_folder
 
-from memqos.agent.announcing import Announcer
+from memqos.agent.cluster_events import Announcer
 from memqos.agent.configuration import Ramp
 from memqos.agent.core.guarding import Guard
 from memqos.agent.core.pacing import Backoff, rung
+from memqos.agent.kernel_counters import Sample, Sampling, pressure_of
 from memqos.agent.log import Log
 from memqos.agent.metric_names import METRICS
 from memqos.agent.metrics import families
 from memqos.agent.recorder.files import Recorder
 from memqos.agent.reporting import state
-from memqos.agent.sampling import Sample, Sampling, pressure_of
+from memqos.agent.sampler import Witness
 from memqos.agent.status import Status
 from memqos.agent.tally import Tally
 from memqos.agent.watching import News, Watches
-from memqos.agent.witness import Witness
-from memqos.api.selector import Selector
-from memqos.converge.kept_files import KeptFilePods
+from memqos.converge.file_pods import KeptFilePods
 from memqos.converge.rollback import rollback
 from memqos.errors import InputError
 from memqos.host.apiserver.access import Access, Cluster, User
 from memqos.host.apiserver.connection import ApiServer
 from memqos.host.apiserver.events import EventPoster
 from memqos.host.inotify import FILES, FOLDERS, Happening, Inotify
-from memqos.host.reach import Reach
+from memqos.host.owner_discovery import Reach
 from memqos.host.service import Service
+from memqos.kube.selector import Selector
 from memqos.plan.changes import Change
 from memqos.plan.names import cgroup_names
 from memqos.plan.setting import Rule, Setting
@@ -475,7 +475,7 @@ def test_pressure_is_told_in_seconds() -> None:
 class TestWhoWrites:
     @pytest.fixture(autouse=True)
     def of_a_kernel(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("memqos.host.reach._is_of_kernel", lambda _: True)
+        monkeypatch.setattr("memqos.host.owner_discovery._is_of_kernel", lambda _: True)
 
     def test_nobody_is_asked_where_the_files_are_meant(self, folder: Path) -> None:
         hand = Bed(folder, direct=True).hand

@@ -11,11 +11,11 @@ from tests.fakes.node import memory_folder
 
 from memqos.agent.core.guard import Watch
 from memqos.agent.core.guarding import Guard
-from memqos.agent.passing import started
-from memqos.api.selector import Selector
+from memqos.agent.reconcile import started
 from memqos.converge.journal import hierarchy_of, writing
 from memqos.errors import InputError
 from memqos.host.lock import Locked
+from memqos.kube.selector import Selector
 
 MIN, LOW, HIGH = "memory.min", "memory.low", "memory.high"
 OBSERVE = {"memqos.io/mode": "observe"}

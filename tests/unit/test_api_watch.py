@@ -13,7 +13,6 @@ import pytest
 from tests.eventually import PATIENCE, eventually
 from tests.fakes.apiserver import FakeApiServer, Faults, fake_api_server, pod
 
-from memqos.api.pod import Pod
 from memqos.errors import InputError, Unreachable
 from memqos.host.apiserver.access import Access, Cluster, User
 from memqos.host.apiserver.backoff import FIRST, LONGEST, LONGEST_ASKED, delay
@@ -21,6 +20,7 @@ from memqos.host.apiserver.connection import ApiServer
 from memqos.host.apiserver.mirror import Interrupted, Mirror
 from memqos.host.apiserver.resources import NODES, PODS, Selection, on_node
 from memqos.host.apiserver.watching import Pace, Watch
+from memqos.kube.pod import Pod
 
 QUICK = Pace(watch=(2, 3), silence=0.3, short=0.05, slowness=0.01)
 LARGEST = 1 << 20

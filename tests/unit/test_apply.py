@@ -15,7 +15,7 @@ from tests.fakes.stage import alone
 
 from memqos.converge.direct import Direct
 from memqos.converge.journal import hierarchy_of, writing
-from memqos.converge.saved import check_is_of, decode, encode, saved_plan
+from memqos.converge.saved_plan import check_is_of, decode, encode, saved_plan
 from memqos.converge.steps import Step
 from memqos.converge.values import shown
 from memqos.converge.writing import Result

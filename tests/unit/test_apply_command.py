@@ -12,9 +12,9 @@ from click.testing import CliRunner
 from tests.fakes.node import BUSY, CONTAINERS, MI, Node, a_plan, memory_folder
 
 from memqos.cli.main import cli
-from memqos.converge.saved import encode, saved_plan
+from memqos.converge.saved_plan import encode, saved_plan
 from memqos.host.machine import read_machine
-from memqos.host.reach import Reach
+from memqos.host.owner_discovery import Reach
 
 NODES = Path(__file__).parents[1] / "nodes"
 MIN = "memory.min"

@@ -8,11 +8,11 @@ import pytest
 from tests.builders import Json, box, stanza
 from tests.fakes.numa import MEMS, POOLS, Site, changes, full
 
-from memqos.api.snapshot import read_snapshot
 from memqos.converge.observing import Observation, observe_snapshot
 from memqos.converge.planning import plan_of
 from memqos.converge.settings import Wanted
 from memqos.errors import InputError
+from memqos.manifests.snapshot import read_snapshot
 from memqos.plan.terms import Numa
 
 NODES: Final = Path(__file__).parents[1] / "nodes"

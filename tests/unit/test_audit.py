@@ -9,18 +9,6 @@ import msgspec
 import pytest
 from tests.builders import GI, MI, Json
 
-from memqos.api.dumps.objects import (
-    abridged,
-    container_names,
-    likeness,
-    object_decoder,
-    pod_decoder,
-)
-from memqos.api.kubelet import configured
-from memqos.api.node import Node
-from memqos.api.pod import Pod
-from memqos.api.qos import qos_class
-from memqos.api.shape import is_critical
 from memqos.findings.audit import Audit, NodeMemory, Sizing, concluded, sizes_of
 from memqos.findings.cases import Cases, Numbers
 from memqos.findings.catalogue import AUDIT, DOCTOR, RULES
@@ -31,8 +19,20 @@ from memqos.findings.counting import tally
 from memqos.findings.finding import Finding
 from memqos.findings.others import Used, others_in
 from memqos.findings.tallies import NodeTally
-from memqos.plan.brief import brief_on, outline_of
+from memqos.kube.kubelet import configured
+from memqos.kube.node import Node
+from memqos.kube.pod import Pod
+from memqos.kube.qos import qos_class
+from memqos.kube.shape import is_critical
+from memqos.manifests.dumps.objects import (
+    abridged,
+    container_names,
+    likeness,
+    object_decoder,
+    pod_decoder,
+)
 from memqos.plan.effective import Claim, effective
+from memqos.plan.memory_summary import brief_on, outline_of
 from memqos.plan.pod import plan_pod
 from memqos.plan.semantics import semantics
 from memqos.plan.terms import Policy, Terms

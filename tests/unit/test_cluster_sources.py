@@ -8,13 +8,13 @@ import pytest
 from tests.eventually import PATIENCE, eventually
 from tests.fakes.apiserver import FakeApiServer, Faults, fake_api_server, pod
 
-from memqos.api.node import Node
 from memqos.converge.cluster import ClusterPods, FollowedNode, kubelet_of
 from memqos.converge.sources import PodSource
 from memqos.errors import InputError, Unreachable
 from memqos.host.apiserver.access import Access, Cluster, User
 from memqos.host.apiserver.connection import ApiServer
 from memqos.host.apiserver.watching import Pace
+from memqos.kube.node import Node
 
 QUICK = Pace(watch=(2, 3), silence=0.3, short=0.0, slowness=0.01)
 

@@ -3,12 +3,12 @@
 import pytest
 from tests.builders import Json, box, pod, stanza
 
-from memqos.api.defaulting import decoded, defaulted, prepared
-from memqos.api.pod import Pod
-from memqos.api.resources import Resources, spelled
-from memqos.api.shape import Shape, containers_of, shape_of, written
-from memqos.api.validation import validate
-from memqos.api.why import why_defaulted
+from memqos.kube.defaulting import decoded, defaulted, prepared
+from memqos.kube.pod import Pod
+from memqos.kube.resources import Resources, spelled
+from memqos.kube.shape import Shape, containers_of, shape_of, written
+from memqos.kube.validation import validate
+from memqos.kube.why import why_defaulted
 from memqos.release import Release
 
 FIXED = Release.of("1.38")

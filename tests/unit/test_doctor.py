@@ -6,15 +6,15 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from memqos.agent.core.claims import Claims, levels
-from memqos.api.machine import Machine
-from memqos.api.snapshot import read_snapshot
+from memqos.agent.core.reservations import Claims, levels
 from memqos.converge.observing import observe_snapshot
 from memqos.converge.planning import plan_of
 from memqos.converge.settings import Wanted
 from memqos.findings.facts import Facts, Later, Planned
 from memqos.findings.finding import Finding
 from memqos.findings.node import judge
+from memqos.kernel.machine import Machine
+from memqos.manifests.snapshot import read_snapshot
 from memqos.plan.changes import compare
 from memqos.plan.names import cgroup_names
 from memqos.plan.terms import Policy

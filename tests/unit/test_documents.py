@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from tests.eventually import within_patience
 
-from memqos.api.manifests.documents import FAULT_LIMIT, Document, read
-from memqos.api.manifests.positions import shown, steps
 from memqos.errors import InputError
+from memqos.manifests.documents import FAULT_LIMIT, Document, read
+from memqos.manifests.positions import shown, steps
 
 POD = b"""\
 apiVersion: v1
@@ -170,7 +170,7 @@ def test_json_cut_off_in_the_middle_says_so() -> None:
 def test_reading_json_never_imports_yaml() -> None:
     script = """
 import sys
-from memqos.api.manifests.documents import read
+from memqos.manifests.documents import read
 found = list(read(b'{"a": 1}\\n{"b": 2}', "f"))
 found[0].position("a")
 sys.exit(len(found) != 2 or "yaml" in sys.modules)

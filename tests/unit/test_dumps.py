@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from memqos.api.dumps.text import Found, Layout, Scanner, layout_of
 from memqos.cli.audit_reading import Survey
 from memqos.cli.audit_sharing import Order
 from memqos.errors import InputError
@@ -16,6 +15,7 @@ from memqos.findings.others import Used
 from memqos.findings.tallies import Tallies
 from memqos.host import dumps
 from memqos.host.dumps import Anew, Block, Part, dump_of
+from memqos.manifests.dumps.text import Found, Layout, Scanner, layout_of
 from memqos.plan.terms import Terms
 from memqos.release import Release
 

@@ -5,10 +5,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from memqos.api.duration import SECOND
-from memqos.api.kubelet.thresholds import MEMORY_AVAILABLE, Threshold, read_thresholds
-from memqos.api.pod import Pod
-from memqos.api.shape import shape_of
 from memqos.cluster.eviction_blame import blame
 from memqos.cluster.eviction_loop import (
     EvictionSettings,
@@ -25,6 +21,10 @@ from memqos.cluster.eviction_rank import (
     tie_groups,
 )
 from memqos.cluster.eviction_signals import Observation, conditions_of, readings
+from memqos.kube.duration import SECOND
+from memqos.kube.kubelet.thresholds import MEMORY_AVAILABLE, Threshold, read_thresholds
+from memqos.kube.pod import Pod
+from memqos.kube.shape import shape_of
 from memqos.release import Release
 
 R138 = Release.of("1.38")

@@ -312,4 +312,4 @@ def test_a_quick_question_imports_nothing_slow() -> None:
     )
     loaded = set(done.stderr.split())
     assert not loaded & {"asyncio", "dataclasses", "rich", "subprocess", "socket"}
-    assert "memqos.api.kubelet.reading" not in loaded
+    assert "memqos.kube.kubelet.reading" not in loaded

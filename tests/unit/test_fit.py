@@ -5,9 +5,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from memqos.api.pod import Pod
-from memqos.api.quantity import milli_of
-from memqos.api.shape import shape_of
 from memqos.cluster.fit import Shortage, judge, scores_of
 from memqos.cluster.fit_demand import (
     Demand,
@@ -19,6 +16,9 @@ from memqos.cluster.fit_demand import (
 )
 from memqos.cluster.fit_scores import Profile
 from memqos.cluster.fit_survey import Scarcity, survey
+from memqos.kube.pod import Pod
+from memqos.kube.quantity import milli_of
+from memqos.kube.shape import shape_of
 from memqos.release import Release
 
 R138 = Release.of("1.38")

@@ -14,7 +14,7 @@ from memqos.converge.records import Damage, Held, Holding, Intent, Record, encod
 from memqos.errors import MemqosError
 from memqos.host.cgroups import CgroupFs
 from memqos.host.machine import SYSTEM, read_machine
-from memqos.host.reach import Reach
+from memqos.host.owner_discovery import Reach
 from memqos.plan.tree import Level
 
 UNIT = "kubepods.slice"

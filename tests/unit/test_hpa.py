@@ -4,8 +4,8 @@ import msgspec
 import pytest
 from tests.builders import GI, box, pod, stanza
 
-from memqos.api.pod import ObjectMeta, Pod
 from memqos.cluster.hpa import Unknown, cluster_autoscaler_requests, hpa_request, hpa_requests
+from memqos.kube.pod import ObjectMeta, Pod
 from memqos.release import Release
 
 NEWEST = Release.of("1.38")

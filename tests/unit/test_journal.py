@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from tests.fakes.node import CONTAINERS, MI, Node, a_plan, memory_folder
 
-from memqos.converge.owed import Owed, intents, owed
 from memqos.converge.records import (
     Damage,
     Held,
@@ -23,6 +22,7 @@ from memqos.converge.records import (
     decode,
     encode,
 )
+from memqos.converge.undo import Owed, intents, owed
 from memqos.errors import MemqosError
 
 HEADER = Hierarchy("boot", "/sys/fs/cgroup", 1, 2)

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from memqos.api.kubelet import KubeletConfiguration, configured
-from memqos.api.kubelet.reading import Reading, kubelet_from, read_kubelet
 from memqos.cli.replay import kubelet as replay
 from memqos.errors import InputError
+from memqos.kube.kubelet import KubeletConfiguration, configured
+from memqos.kube.kubelet.reading import Reading, kubelet_from, read_kubelet
 from memqos.release import NEWEST, OLDEST, Release
 
 CASES = Path(__file__).parents[1] / "conformance" / "cases"

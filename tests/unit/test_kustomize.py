@@ -18,8 +18,8 @@ from tests.commands import ROOT
 from tests.overlays import pod_specs, rendered
 
 from memqos.agent.configuration.reading import configuration_from
-from memqos.api.manifests.documents import Document, read
 from memqos.findings.policy_reading import policy_from
+from memqos.manifests.documents import Document, read
 from memqos.plan.names import Driver, cgroup_names
 
 KUSTOMIZE = ROOT / "deploy" / "kustomize"

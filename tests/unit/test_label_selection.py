@@ -2,8 +2,8 @@
 
 import pytest
 
-from memqos.api.label_selection import Requirement, matches, requirements
 from memqos.errors import InputError
+from memqos.kube.label_selection import Requirement, matches, requirements
 
 WEB = {"tier": "web", "team": "a", "empty": ""}
 

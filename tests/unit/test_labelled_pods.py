@@ -12,9 +12,9 @@ from tests.fakes.cgroups import FakeKernel
 from tests.fakes.node import memory_folder
 from tests.fakes.runtime import FakeRuntime
 
-from memqos.api.pod import Pod
-from memqos.converge.labelled import LabelledPods, located
+from memqos.converge.runtime_labels import LabelledPods, located
 from memqos.host.cri import Listed, Runtime
+from memqos.kube.pod import Pod
 from memqos.plan.semantics import is_stored
 from memqos.plan.tree import cgroup_uid, container_ids
 

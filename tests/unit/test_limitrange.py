@@ -6,13 +6,13 @@ import msgspec
 import pytest
 from tests.builders import GI, MI, Json, box, pod, stanza
 
-from memqos.api.defaulting import decoded
-from memqos.api.pod import Pod
-from memqos.api.resources import Resources
-from memqos.api.shape import Shape, shape_of
 from memqos.cluster.limitrange import LimitRange, Range, completed, created, mutated, range_of
 from memqos.cluster.limitrange_checks import Denial, Violation, denial, violations
 from memqos.errors import InputError
+from memqos.kube.defaulting import decoded
+from memqos.kube.pod import Pod
+from memqos.kube.resources import Resources
+from memqos.kube.shape import Shape, shape_of
 from memqos.release import Release
 
 NEWEST = Release.of("1.38")

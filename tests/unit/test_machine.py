@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from tests.fakes.machine import PROC, SYS, UNIFIED, put, roots
 
-from memqos.api.kernel.keyed import Controllers, controllers_of, keyed, lines_about, withheld_at
-from memqos.api.kernel.stall import Stall, Stalled, stall_of
-from memqos.api.kubelet.drivers import detected_driver, kubepods_in
-from memqos.api.machine import (
+from memqos.host.machine import Roots, read_machine
+from memqos.host.versions import kubelet_version, runtime_version
+from memqos.kernel.keyed import Controllers, controllers_of, keyed, lines_about, withheld_at
+from memqos.kernel.machine import (
     HugePages,
     Layout,
     Machine,
@@ -20,8 +20,8 @@ from memqos.api.machine import (
     mounts_of,
     version_of,
 )
-from memqos.host.machine import Roots, read_machine
-from memqos.host.versions import kubelet_version, runtime_version
+from memqos.kernel.stall import Stall, Stalled, stall_of
+from memqos.kube.kubelet.drivers import detected_driver, kubepods_in
 
 KI, MI, GI = 1 << 10, 1 << 20, 1 << 30
 V1 = "cgroup /sys/fs/cgroup/memory cgroup rw,relatime,memory 0 0"

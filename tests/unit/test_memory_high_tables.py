@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from tests.builders import GI, MI, Json, box, of_containers, planned, pod, stanza, terms
 
-from memqos.api.defaulting import defaulted
+from memqos.kube.defaulting import defaulted
 from memqos.plan.pod import plan_pod
 from memqos.plan.setting import MAX, NEEDS_NODE, Value
 

@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memqos.api.kubelet import KubeletConfiguration, configured
-from memqos.api.node import (
+from memqos.cli.replay import kubelet as replay
+from memqos.errors import InputError
+from memqos.kube.kubelet import KubeletConfiguration, configured
+from memqos.kube.node import (
     Capacity,
     Node,
     NodeCgroup,
@@ -19,8 +21,6 @@ from memqos.api.node import (
     capacity_of,
     node_cgroups,
 )
-from memqos.cli.replay import kubelet as replay
-from memqos.errors import InputError
 from memqos.release import Release
 
 CASES = Path(__file__).parents[1] / "conformance" / "cases"

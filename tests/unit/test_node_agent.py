@@ -21,17 +21,14 @@ from tests.fakes.node import memory_folder
 from tests.unit.test_guarding import files as stuck
 
 from memqos.agent.core.guarding import Guard
-from memqos.agent.passing import started
+from memqos.agent.reconcile import started
 from memqos.agent.reporting import state
 from memqos.agent.status import Status
-from memqos.api.agent_state import AgentState, read_agent_state
-from memqos.api.selector import Selector
-from memqos.api.snapshot import read_snapshot
 from memqos.converge.node_agent import own_values, with_agent_plan
 from memqos.converge.observing import Configuration, Observation, observe_live, observe_snapshot
-from memqos.converge.owed import Owed
 from memqos.converge.planning import NodePlan, plan_of
 from memqos.converge.settings import Wanted
+from memqos.converge.undo import Owed
 from memqos.errors import InputError, Unreachable
 from memqos.findings.facts import Facts, Planned
 from memqos.findings.finding import Finding
@@ -39,6 +36,9 @@ from memqos.findings.node import judge
 from memqos.host import agent_socket
 from memqos.host.agent_socket import ask_state
 from memqos.host.machine import Roots, read_machine
+from memqos.kube.selector import Selector
+from memqos.manifests.agent_state import AgentState, read_agent_state
+from memqos.manifests.snapshot import read_snapshot
 from memqos.plan.names import cgroup_names
 from memqos.plan.tree import Tree
 

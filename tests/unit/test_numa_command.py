@@ -12,11 +12,11 @@ import msgspec
 import pytest
 import yaml
 
-from memqos.api.kernel.nodelists import node_list
-from memqos.api.snapshot import Snapshot
 from memqos.cli.numa.sources import site_of
 from memqos.cli.numa.terms import kubelet_of, settings_of
 from memqos.draw.numa_segments import holders_of, node_bars
+from memqos.kernel.nodelists import node_list
+from memqos.manifests.snapshot import Snapshot
 from memqos.numa.admission import Admitted
 from memqos.numa.checkpoint import Loaded, read, write
 from memqos.numa.machines import NumaMachine

@@ -8,7 +8,7 @@ import pytest
 from tests.builders import GI, Json, box, pod, stanza
 from tests.fakes.numa import count_steps
 
-from memqos.api.pod import Pod
+from memqos.kube.pod import Pod
 from memqos.numa.admission import Admitted, Outcome, Refused
 from memqos.numa.checkpoint import Loaded, read, write
 from memqos.numa.hints import Hint, Provider

@@ -3,9 +3,9 @@
 import pytest
 from tests.builders import GI, MI
 
-from memqos.api.kubelet import MemoryReservation
-from memqos.api.quantity import Quantity
 from memqos.errors import InputError
+from memqos.kube.kubelet import MemoryReservation
+from memqos.kube.quantity import Quantity
 from memqos.numa.memory import NumaMemory, empty_nodes
 from memqos.numa.reserved import (
     Reservation,

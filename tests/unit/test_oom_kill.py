@@ -2,7 +2,7 @@
 
 import pytest
 
-from memqos.api.kernel.process import Process
+from memqos.kernel.process import Process
 from memqos.plan.oom_kill import Candidate, KillOrder, kill_order
 
 PAGE = 4096

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from memqos.api.kernel.log import Record, record_of
-from memqos.api.kernel.oom_report import OomReader, OomReport, Task, Usage, Victim, oom_reports
 from memqos.errors import Unreachable
 from memqos.host.kmsg import KernelLog
+from memqos.kernel.log import Record, record_of
+from memqos.kernel.oom_report import OomReader, OomReport, Task, Usage, Victim, oom_reports
 
 POD = "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod7.slice"
 SCOPE = f"{POD}/cri-containerd-ab12.scope"

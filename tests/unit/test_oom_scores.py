@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from tests.builders import GI, Json, box, of_containers, planned, pod, stanza, terms
 
-from memqos.api.defaulting import defaulted
-from memqos.api.oom import Score, oom_scores
+from memqos.kube.defaulting import defaulted
+from memqos.kube.oom import Score, oom_scores
 from memqos.plan.pod import plan_pod
 from memqos.plan.setting import NEEDS_NODE, Value
 

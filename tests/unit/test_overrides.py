@@ -5,8 +5,8 @@ from tests.builders import terms
 
 from memqos.agent.configuration import Configuration
 from memqos.agent.core.overrides import Overrides, may_be_throttled, overrides_of
-from memqos.api.pod import ObjectMeta, Pod, PodSpec
-from memqos.api.selector import Selector
+from memqos.kube.pod import ObjectMeta, Pod, PodSpec
+from memqos.kube.selector import Selector
 
 MODE, FACTOR, RESERVATION = (
     "memqos.io/mode",

@@ -10,14 +10,14 @@ import pytest
 from click.testing import CliRunner
 from tests.fakes.machine import put_tree
 
-from memqos.api.machine import Machine
-from memqos.api.snapshot import read_snapshot
 from memqos.cli.main import cli
 from memqos.converge.observing import Configuration, observe_snapshot
 from memqos.converge.planning import plan_of
 from memqos.converge.settings import Wanted, ground_of
 from memqos.errors import InputError
-from memqos.host.reach import Reach
+from memqos.host.owner_discovery import Reach
+from memqos.kernel.machine import Machine
+from memqos.manifests.snapshot import read_snapshot
 
 ROOT = Path(__file__).parents[2]
 NODES = ROOT / "tests" / "nodes"
@@ -280,7 +280,7 @@ def test_a_plan_of_a_machine_says_who_would_write_each_change(
     pods.write_text(json.dumps(node["pods"]))
     kubelet.write_text(node["kubelet_configuration"])
     owners = Reach(systemd="/run/systemd", bus="/bus", sockets={"containerd": "/cri"})
-    monkeypatch.setattr("memqos.host.reach.reach", lambda *_args, **_options: owners)
+    monkeypatch.setattr("memqos.host.owner_discovery.reach", lambda *_args, **_options: owners)
     arguments = ["plan", "--release", "1.38", "--cgroup-root", str(tmp_path / "cgroup")]
     arguments += ["--pods", str(pods), "--kubelet", str(kubelet)]
 

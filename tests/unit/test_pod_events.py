@@ -12,7 +12,10 @@ from hypothesis import strategies as st
 from tests.eventually import PATIENCE, eventually
 from tests.fakes.apiserver import Asked, FakeApiServer, Faults, fake_api_server
 
-from memqos.api.events import (
+from memqos.host.apiserver.access import Access, Cluster, User
+from memqos.host.apiserver.connection import ApiServer
+from memqos.host.apiserver.events import AT_ONCE, PAUSE_SECONDS, SECONDS_EACH, WAITING, EventPoster
+from memqos.kube.events import (
     FORGET_SECONDS,
     KNOWN,
     REFRESH_SECONDS,
@@ -25,9 +28,6 @@ from memqos.api.events import (
     clauses,
     event_of,
 )
-from memqos.host.apiserver.access import Access, Cluster, User
-from memqos.host.apiserver.connection import ApiServer
-from memqos.host.apiserver.events import AT_ONCE, PAUSE_SECONDS, SECONDS_EACH, WAITING, EventPoster
 
 START = 1_700_000_000.0
 

@@ -9,9 +9,9 @@ from typing import NamedTuple
 import pytest
 from tests.builders import GI, Json, box, of_containers, planned, pod, stanza, terms
 
-from memqos.api.defaulting import defaulted
-from memqos.api.resources import spelled
-from memqos.api.validation import validate
+from memqos.kube.defaulting import defaulted
+from memqos.kube.resources import spelled
+from memqos.kube.validation import validate
 from memqos.plan.setting import MAX, Value
 from memqos.release import Release
 

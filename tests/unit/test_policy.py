@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 from tests.builders import box, pod
 
-from memqos.api.defaulting import defaulted
-from memqos.api.manifests.documents import Document, read
-from memqos.api.pod import Pod
 from memqos.errors import InputError
 from memqos.findings.policy import Policy, breaches
 from memqos.findings.policy_reading import policy_from
+from memqos.kube.defaulting import defaulted
+from memqos.kube.pod import Pod
+from memqos.manifests.documents import Document, read
 from memqos.release import Release
 
 RELEASE = Release.of("1.36")

@@ -5,10 +5,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from memqos.api.kubelet.thresholds import NodeCondition
-from memqos.api.pod import Pod
-from memqos.api.shape import shape_of
 from memqos.cluster.pressure import Admission, admission
+from memqos.kube.kubelet.thresholds import NodeCondition
+from memqos.kube.pod import Pod
+from memqos.kube.shape import shape_of
 from memqos.release import Release
 
 R138 = Release.of("1.38")

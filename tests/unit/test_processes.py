@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from memqos.api.kernel.process import Process
 from memqos.errors import Unreachable
 from memqos.host.cgroups import CgroupFs
 from memqos.host.processes import Seen, processes
+from memqos.kernel.process import Process
 
 STATUS = """Name:\t{name}
 VmPeak:\t  999999 kB

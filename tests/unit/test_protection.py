@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from tests.builders import GI, MI, Json, box, of_containers, planned, pod, stanza, terms, written
 
-from memqos.api.shape import shape_of
+from memqos.kube.shape import shape_of
 from memqos.plan.pod import plan_pod
 from memqos.plan.setting import Value
 from memqos.plan.terms import Policy, Terms

@@ -3,11 +3,11 @@
 import pytest
 from tests.builders import Json, box, pod, stanza
 
-from memqos.api.defaulting import defaulted
-from memqos.api.pod import Pod, QosClass
-from memqos.api.qos import CLASSES, computed_class, qos_class
-from memqos.api.shape import containers_of, shape_of
-from memqos.api.why import why_class
+from memqos.kube.defaulting import defaulted
+from memqos.kube.pod import Pod, QosClass
+from memqos.kube.qos import CLASSES, computed_class, qos_class
+from memqos.kube.shape import containers_of, shape_of
+from memqos.kube.why import why_class
 from memqos.release import Release
 
 FIXED = Release.of("1.38")

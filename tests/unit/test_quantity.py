@@ -2,7 +2,11 @@
 
 import pytest
 
-from memqos.api.quantity import (
+from memqos.draw.scale import short_size
+from memqos.draw.table import short
+from memqos.errors import InputError
+from memqos.findings.cluster import size as short_of_audit
+from memqos.kube.quantity import (
     MAX_INT64,
     Quantity,
     Raw,
@@ -12,11 +16,7 @@ from memqos.api.quantity import (
     times,
     whole,
 )
-from memqos.api.resources import hugepage_file_size, hugepage_size, legible, spelled
-from memqos.draw.scale import short_size
-from memqos.draw.table import short
-from memqos.errors import InputError
-from memqos.findings.cluster import size as short_of_audit
+from memqos.kube.resources import hugepage_file_size, hugepage_size, legible, spelled
 from memqos.plan.setting import size
 
 

@@ -7,9 +7,6 @@ import msgspec
 import pytest
 from tests.builders import GI, MI, Json, box, pod, stanza
 
-from memqos.api.defaulting import defaulted
-from memqos.api.pod import ObjectMeta, Pod, PodStatus
-from memqos.api.shape import written
 from memqos.cluster.quota import (
     SCOPES,
     Quota,
@@ -22,6 +19,9 @@ from memqos.cluster.quota import (
 from memqos.cluster.quota_admission import Exceeded, Missing, Verdict, admit
 from memqos.cluster.quota_usage import charges_pods, usage
 from memqos.errors import InputError
+from memqos.kube.defaulting import defaulted
+from memqos.kube.pod import ObjectMeta, Pod, PodStatus
+from memqos.kube.shape import written
 from memqos.release import Release
 
 NEWEST = Release.of("1.38")

@@ -28,7 +28,7 @@ from memqos.agent.recorder.records import (
     Throttled,
     Who,
 )
-from memqos.api.kernel.oom_report import oom_reports
+from memqos.kernel.oom_report import oom_reports
 from memqos.plan.changes import Change
 from memqos.plan.memory import ABOVE_REQUEST
 from memqos.plan.setting import Setting

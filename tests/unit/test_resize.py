@@ -6,11 +6,11 @@ import msgspec
 import pytest
 from tests.builders import GI, MI, Json, box, pod, stanza
 
-from memqos.api.defaulting import defaulted
-from memqos.api.pod import Pod, PodStatus
-from memqos.api.resources import Resources
-from memqos.api.shape import written
 from memqos.cluster.resize import Resize, resize
+from memqos.kube.defaulting import defaulted
+from memqos.kube.pod import Pod, PodStatus
+from memqos.kube.resources import Resources
+from memqos.kube.shape import written
 from memqos.release import Release
 
 NEWEST = Release.of("1.38")

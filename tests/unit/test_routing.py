@@ -11,7 +11,7 @@ from memqos.converge.routing import Router, Through, route, tally
 from memqos.converge.steps import Step
 from memqos.errors import Unreachable
 from memqos.host.cgroups import CgroupFs
-from memqos.host.reach import Reach, reach
+from memqos.host.owner_discovery import Reach, reach
 from memqos.plan.changes import Change
 from memqos.plan.names import container_of
 from memqos.plan.setting import Setting
@@ -128,7 +128,7 @@ class TestReach:
     def test_a_socket_that_was_named_has_to_answer(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("memqos.host.reach._is_of_kernel", lambda _root: True)
+        monkeypatch.setattr("memqos.host.owner_discovery._is_of_kernel", lambda _root: True)
         path = tmp_path / "cri.sock"
         with pytest.raises(Unreachable, match="no container runtime answers here"):
             reach(str(tmp_path), str(path))
@@ -141,7 +141,7 @@ class TestReach:
     def test_who_writes_directly_asks_nobody(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("memqos.host.reach._is_of_kernel", lambda _root: True)
+        monkeypatch.setattr("memqos.host.owner_discovery._is_of_kernel", lambda _root: True)
         assert reach(str(tmp_path), "/nowhere", direct=True) == Reach(is_direct=True)
 
 

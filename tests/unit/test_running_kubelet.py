@@ -9,12 +9,12 @@ import pytest
 from tests.fakes.kubelet import fake_kubelet
 from tests.fakes.machine import put, put_kubelet_process, put_kubelet_program, roots
 
-from memqos.api.kubelet.flags import command_line_of, merge_configuration
-from memqos.api.node import Node
 from memqos.converge.running import KubeletSources
 from memqos.errors import InputError
 from memqos.host.kubelet import KubeletEndpoint
 from memqos.host.kubelet_process import find_kubelet, is_running, version_of
+from memqos.kube.kubelet.flags import command_line_of, merge_configuration
+from memqos.kube.node import Node
 
 BUILD = b'kubernetes_build_info{git_version="v1.33.1",major="1"} 1\n'
 NODE = msgspec.convert(

@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 from tests.builders import GI, MI, Json, box, of_containers, planned, pod, stanza, terms, written
 
-from memqos.api.aggregate import pod_limits, pod_requests
-from memqos.api.defaulting import defaulted
-from memqos.api.oom import Score
-from memqos.api.pod import Pod
-from memqos.api.resources import spelled
-from memqos.api.shape import shape_key
-from memqos.api.validation import validate
-from memqos.api.why import why_total
+from memqos.kube.aggregate import pod_limits, pod_requests
+from memqos.kube.defaulting import defaulted
+from memqos.kube.oom import Score
+from memqos.kube.pod import Pod
+from memqos.kube.resources import spelled
+from memqos.kube.shape import shape_key
+from memqos.kube.validation import validate
+from memqos.kube.why import why_total
 from memqos.plan import semantics as semantics_module
 from memqos.plan.cpu import shares_of, weight_of
 from memqos.plan.pod import PodPlan, plan_pod

@@ -10,9 +10,6 @@ import yaml
 from tests.fakes.kubelet import fake_kubelet
 from tests.fakes.machine import MEMINFO, PROC, SYS, roots
 
-from memqos.api.kubelet.reading import kubelet_from
-from memqos.api.node import Capacity
-from memqos.api.pod import Pod
 from memqos.converge.observing import Configuration, Observation, observe_live, observe_snapshot
 from memqos.converge.planning import plan_of
 from memqos.converge.settings import Wanted
@@ -21,6 +18,9 @@ from memqos.converge.sources import FilePods, source_of
 from memqos.errors import InputError, Unreachable
 from memqos.host.machine import Roots
 from memqos.host.snapshots import load_snapshot
+from memqos.kube.kubelet.reading import kubelet_from
+from memqos.kube.node import Capacity
+from memqos.kube.pod import Pod
 from memqos.plan.terms import Terms
 from memqos.plan.tree import Tree, plan_node
 from memqos.release import Release

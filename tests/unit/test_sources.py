@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from tests.fakes.kubelet import fake_kubelet
 
-from memqos.api.pod import Pod
 from memqos.converge.sources import FilePods, KubeletPods, PodSource, faults_of, source_of
 from memqos.errors import InputError, Unreachable
 from memqos.host.kubelet import KubeletEndpoint
+from memqos.kube.pod import Pod
 
 NODES = Path(__file__).parents[1] / "nodes"
 

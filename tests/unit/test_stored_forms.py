@@ -20,7 +20,7 @@ from memqos.converge.direct import Direct
 from memqos.converge.journal import writing
 from memqos.converge.records import Hierarchy
 from memqos.converge.rollback import rollback
-from memqos.converge.saved import decode
+from memqos.converge.saved_plan import decode
 from memqos.converge.writing import Cautions
 
 STORED: Final = ROOT / "tests" / "stored"

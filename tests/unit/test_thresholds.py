@@ -2,8 +2,8 @@
 
 import pytest
 
-from memqos.api.duration import SECOND, duration_text, parse_duration
-from memqos.api.kubelet.thresholds import ThresholdFault, read_thresholds
+from memqos.kube.duration import SECOND, duration_text, parse_duration
+from memqos.kube.kubelet.thresholds import ThresholdFault, read_thresholds
 
 GI = 1 << 30
 

@@ -8,12 +8,12 @@ import msgspec
 import pytest
 import yaml
 
-from memqos.api.kubelet import configured
-from memqos.api.kubelet.reading import kubelet_from
-from memqos.api.node import Capacity, allocatable
-from memqos.api.pod import Container, ObjectMeta, Pod, PodSpec
 from memqos.errors import InputError
-from memqos.plan.mems import Assignment, with_mems
+from memqos.kube.kubelet import configured
+from memqos.kube.kubelet.reading import kubelet_from
+from memqos.kube.node import Capacity, allocatable
+from memqos.kube.pod import Container, ObjectMeta, Pod, PodSpec
+from memqos.plan.cpuset import Assignment, with_mems
 from memqos.plan.terms import Terms
 from memqos.plan.tree import Tree, plan_node
 from memqos.release import Release

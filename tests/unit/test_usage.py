@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from memqos.api.manifests.documents import Document, read
 from memqos.cluster.eviction_rank import PodUsage
 from memqos.cluster.eviction_signals import Observation
 from memqos.cluster.node_memory import node_observation, pods_observation, working_set
 from memqos.cluster.usage_reading import usages_in
 from memqos.errors import InputError
+from memqos.manifests.documents import Document, read
 from memqos.release import Release
 
 MI = 1 << 20

@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 from tests.builders import Json, box, pod, stanza
 
-from memqos.api.admission import node_refuses
-from memqos.api.defaulting import defaulted
-from memqos.api.pod import Pod
-from memqos.api.shape import shape_of
-from memqos.api.validation import FieldError, validate
 from memqos.errors import InputError
+from memqos.kube.admission import node_refuses
+from memqos.kube.defaulting import defaulted
+from memqos.kube.pod import Pod
+from memqos.kube.shape import shape_of
+from memqos.kube.validation import FieldError, validate
 from memqos.release import Release
 
 INVALID = "FieldValueInvalid"

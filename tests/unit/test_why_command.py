@@ -16,8 +16,8 @@ from memqos.agent.recorder.carried import with_records as carrying
 from memqos.agent.recorder.chronicle import who_is
 from memqos.agent.recorder.files import Recorder
 from memqos.agent.recorder.records import Killed, Level
-from memqos.api.snapshot import read_snapshot
 from memqos.converge.snapshots import written
+from memqos.manifests.snapshot import read_snapshot
 
 MI = 1 << 20
 RECORDS = "examples/records"

@@ -13,7 +13,7 @@ from tests.unit.test_oom_report import KILLED_4_19, OF_CGROUP, SCOPE
 from memqos.agent.configuration import Configuration, Guarding, Recording
 from memqos.agent.core.guarding import Guard
 from memqos.agent.metrics import families
-from memqos.agent.passing import started
+from memqos.agent.reconcile import started
 from memqos.agent.recorder.clock import Clock
 from memqos.agent.recorder.files import Recorder
 from memqos.agent.recorder.reading import recordings
@@ -28,8 +28,8 @@ from memqos.agent.recorder.records import (
     Record,
     Resized,
 )
+from memqos.agent.sampler import Witness, witness_of
 from memqos.agent.status import Status
-from memqos.agent.witness import Witness, witness_of
 from memqos.errors import MemqosError
 from memqos.host.cgroups import CgroupFs
 from memqos.host.kmsg import KernelLog
@@ -405,7 +405,7 @@ def _killed_at(path: str) -> list[str]:
 
 def _play(node: Watched, lines: list[str]) -> None:
     """A file hands out all of its bytes at once, a log record by record."""
-    from memqos.api.kernel.log import Record as Line
+    from memqos.kernel.log import Record as Line
 
     log = node.witness.deaths.log
     assert log is not None

@@ -5,11 +5,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from memqos.api.manifests.documents import Document, read
-from memqos.api.manifests.positions import Path
-from memqos.api.manifests.refusals import refusal
-from memqos.api.manifests.workloads import NoPods, Template, pods
 from memqos.errors import InputError
+from memqos.manifests.documents import Document, read
+from memqos.manifests.positions import Path
+from memqos.manifests.refusals import refusal
+from memqos.manifests.workloads import NoPods, Template, pods
 
 SUPPORTED = (
     "supported: Pod, Deployment, StatefulSet, DaemonSet, ReplicaSet, ReplicationController,"

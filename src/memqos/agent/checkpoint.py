@@ -3,7 +3,7 @@
 import os
 from typing import Final
 
-from memqos.agent.core.known import Checkpoint
+from memqos.agent.core.observed import Checkpoint
 
 STATE_FILE: Final = "memory_manager_state"
 

@@ -4,12 +4,12 @@ import os
 import time
 from collections.abc import Callable, Mapping
 
-from memqos.agent.core.aims import Aims
+from memqos.agent.core.node_intent import Aims
 from memqos.agent.recorder.chronicle import Chronicle, who_is
 from memqos.agent.recorder.records import Who
-from memqos.api.kernel.oom_report import OomReader, OomReport
 from memqos.errors import MemqosError
 from memqos.host.kmsg import KernelLog
+from memqos.kernel.oom_report import OomReader, OomReport
 
 Whose = Callable[[str], Who | None]
 """The container that a cgroup is planned for."""

@@ -8,34 +8,34 @@ from typing import Final
 
 import msgspec
 
-from memqos.agent.announcing import Announcer, announcer_of
 from memqos.agent.checkpoint import STATE_FILE, CheckpointFile
+from memqos.agent.cluster_events import Announcer, announcer_of
 from memqos.agent.configuration import Configuration
 from memqos.agent.core.drift import Signs
-from memqos.agent.core.known import Checkpoint, Seen
+from memqos.agent.core.observed import Checkpoint, Seen
 from memqos.agent.core.reconciler import Scope
-from memqos.agent.grounding import KUBELET_CGROUP, Grounds
 from memqos.agent.pod_source import kubelet_asked, listed_below, node_of, source_of, stop
+from memqos.agent.settings_source import KUBELET_CGROUP, Grounds
 from memqos.agent.tally import Severity, Tally
-from memqos.api.kernel.meminfo import meminfo_of
-from memqos.api.pod import Pod
 from memqos.converge.apply import apply
 from memqos.converge.driver import Driver
 from memqos.converge.journal import Journal, hierarchy_of, read, writing
-from memqos.converge.labelled import Containers
-from memqos.converge.owed import Debts, Owed
 from memqos.converge.rollback import RolledBack, rollback, survey
 from memqos.converge.routing import Router
+from memqos.converge.runtime_labels import Containers
 from memqos.converge.settings import Ground
 from memqos.converge.steps import Moved, Step
+from memqos.converge.undo import Debts, Owed
 from memqos.converge.writing import Cautions, Result
 from memqos.errors import InputError, MemqosError, Unreachable
 from memqos.host.cgroups import CgroupFs
 from memqos.host.durable import private_folder
 from memqos.host.lock import Lock
 from memqos.host.machine import SYSTEM, Roots, read_machine
-from memqos.host.reach import Reach, reach
+from memqos.host.owner_discovery import Reach, reach
 from memqos.host.tree import read_tree
+from memqos.kernel.meminfo import meminfo_of
+from memqos.kube.pod import Pod
 from memqos.plan.changes import Change
 
 _TIMEOUT: Final = 5.0

@@ -16,15 +16,15 @@ import msgspec
 from memqos.agent.configuration import Configuration
 from memqos.agent.core.pacing import Backoff
 from memqos.agent.hand import Hand, nobody_listens
+from memqos.agent.kernel_counters import Sampling, sampled
 from memqos.agent.log import Forwarding, Log
 from memqos.agent.metrics import families
-from memqos.agent.passing import follow, run_pass, started
+from memqos.agent.reconcile import follow, run_pass, started
 from memqos.agent.reporting import state
-from memqos.agent.sampling import Sampling, sampled
+from memqos.agent.sampler import Witness
 from memqos.agent.status import Status
 from memqos.agent.tally import ErrorKind
 from memqos.agent.watching import News, Watches
-from memqos.agent.witness import Witness
 from memqos.converge.writing import FAILED
 from memqos.errors import MemqosError
 from memqos.host.service import Service

@@ -8,14 +8,14 @@ from functools import lru_cache
 from typing import Final
 
 from memqos.agent import metric_names as names
-from memqos.agent.core.desires import FILES, KEPT
 from memqos.agent.core.guard import Step
+from memqos.agent.core.pod_intent import FILES, KEPT
 from memqos.agent.core.reconciler import Reconciler
+from memqos.agent.kernel_counters import Sample as Counts
+from memqos.agent.kernel_counters import pressure_of
 from memqos.agent.metric_names import Metric
-from memqos.agent.sampling import Sample as Counts
-from memqos.agent.sampling import pressure_of
+from memqos.agent.sampler import Witness
 from memqos.agent.status import Status
-from memqos.agent.witness import Witness
 from memqos.plan.changes import stored
 from memqos.plan.levels import demand_of
 from memqos.plan.setting import MAX, NEEDS_NODE

@@ -5,13 +5,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, cast
 
 from memqos.agent.configuration import Source
-from memqos.api.node import Node
-from memqos.converge.kept_files import KeptFilePods
-from memqos.converge.labelled import Containers, LabelledPods
+from memqos.converge.file_pods import KeptFilePods
+from memqos.converge.runtime_labels import Containers, LabelledPods
 from memqos.converge.sources import KubeletPods, PodSource
 from memqos.errors import MemqosError, Unreachable
 from memqos.host.kubelet import Credentials, KubeletEndpoint
-from memqos.host.reach import reach
+from memqos.host.owner_discovery import reach
+from memqos.kube.node import Node
 from memqos.plan.names import Runtime
 
 if TYPE_CHECKING:

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
-from memqos.agent.core.desires import KEPT, Wish
 from memqos.agent.core.notices import Notice
+from memqos.agent.core.pod_intent import KEPT, Wish
 from memqos.agent.core.reconciler import Reconciler
 from memqos.agent.status import Status
 from memqos.plan.changes import stored

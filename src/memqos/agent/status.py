@@ -2,10 +2,10 @@
 
 from typing import Final
 
-from memqos.agent.announcing import Announcer
+from memqos.agent.cluster_events import Announcer
 from memqos.agent.core.reconciler import Reconciler
-from memqos.agent.sampling import Sample
-from memqos.agent.witness import Witness
+from memqos.agent.kernel_counters import Sample
+from memqos.agent.sampler import Witness
 
 STUCK_AFTER: Final = 60.0
 """Seconds without a pass after which something must be wrong."""

@@ -6,8 +6,8 @@ from typing import Final, Literal, NamedTuple
 from memqos.agent.configuration import Fight
 from memqos.agent.core.drift import Drift
 from memqos.agent.core.notices import Notice
-from memqos.api.events import Reason
-from memqos.api.pod import Pod
+from memqos.kube.events import Reason
+from memqos.kube.pod import Pod
 from memqos.plan.changes import Change
 from memqos.serve.exposition import Histogram
 

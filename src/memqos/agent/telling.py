@@ -3,17 +3,17 @@
 from collections.abc import Iterable
 from typing import Final
 
-from memqos.agent.core.aims import Aims
-from memqos.agent.core.desires import Wish
 from memqos.agent.core.drift import Drift
 from memqos.agent.core.guard import WIDENED
+from memqos.agent.core.node_intent import Aims
+from memqos.agent.core.pod_intent import Wish
 from memqos.agent.tally import Tally
-from memqos.api.kernel.nodelists import named_nodes, nodes_in
-from memqos.converge.owed import Owed
 from memqos.converge.settings import PROTECTION
+from memqos.converge.undo import Owed
 from memqos.draw.scale import short_size
+from memqos.kernel.nodelists import named_nodes, nodes_in
 from memqos.plan.changes import DEFAULTS, Change
-from memqos.plan.mems import MEMS
+from memqos.plan.cpuset import MEMS
 from memqos.plan.names import outer
 
 _NAMED: Final = 20

@@ -7,9 +7,6 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from memqos.api.manifests.workloads import Template
-from memqos.api.pod import Pod
-from memqos.api.shape import containers_of
 from memqos.cli.clusters import CLUSTER, Live, cluster_options
 from memqos.cli.namespaces import Namespaces, live_namespaces, read_namespaces
 from memqos.cli.output import Form, emit, output_option, print_lines
@@ -19,6 +16,9 @@ from memqos.cli.releases import release_asked, release_of_server, release_option
 from memqos.cluster.creation import LIMIT_RANGE, Creation, create
 from memqos.draw.admission import Admitted
 from memqos.errors import InputError
+from memqos.kube.pod import Pod
+from memqos.kube.shape import containers_of
+from memqos.manifests.workloads import Template
 from memqos.release import Release
 
 if TYPE_CHECKING:

@@ -39,7 +39,7 @@ def command(config: str | None, **options: Any) -> int:
     from memqos.agent.hand import Hand
     from memqos.agent.log import Log
     from memqos.agent.loop import Agent
-    from memqos.agent.witness import witness_of
+    from memqos.agent.sampler import witness_of
     from memqos.host.service import Service
 
     log = Log(configuration.log_format, to_journal="JOURNAL_STREAM" in os.environ)

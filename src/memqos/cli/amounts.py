@@ -4,8 +4,8 @@ from typing import Any
 
 import click
 
-from memqos.api.quantity import MAX_INT64, Quantity
 from memqos.errors import InputError
+from memqos.kube.quantity import MAX_INT64, Quantity
 
 
 class Bytes(click.ParamType[int]):

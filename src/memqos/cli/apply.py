@@ -33,7 +33,7 @@ from memqos.cli.plan import (
 )
 from memqos.converge.apply import Applied, apply, in_order
 from memqos.converge.journal import Reading, writing
-from memqos.converge.saved import check_is_of, decode
+from memqos.converge.saved_plan import check_is_of, decode
 from memqos.converge.steps import Moved, Step, standing, steps_of
 from memqos.draw.changes import changes_text, summary
 from memqos.host.manifests import load_one

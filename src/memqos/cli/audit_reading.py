@@ -5,15 +5,15 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from memqos.api.dumps.text import Found, Layout, Scanner
-from memqos.api.manifests.documents import read
-from memqos.api.manifests.objects import SNAPSHOT, objects
 from memqos.cli.audit_sharing import Order, Quick, Sharing
 from memqos.errors import InputError
 from memqos.findings.census import Place
 from memqos.findings.others import Others, Used
 from memqos.findings.tallies import Tallies
 from memqos.host.dumps import Anew, Block, Source, Yaml, text_of
+from memqos.manifests.documents import read
+from memqos.manifests.dumps.text import Found, Layout, Scanner
+from memqos.manifests.objects import SNAPSHOT, objects
 
 Progress = Callable[[int, int], None]
 """Told how many bytes and objects were read since the last time."""

@@ -5,7 +5,6 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from memqos.api.dumps.text import Size
 from memqos.errors import InputError
 from memqos.findings.cases import Cases
 from memqos.findings.census import Census, Place, Taken
@@ -13,10 +12,11 @@ from memqos.findings.counting import Sizes, tally
 from memqos.findings.others import Kept, Others, Used, others_in
 from memqos.findings.tallies import Tallies, added
 from memqos.host.dumps import Anew, Block, Part, Reading
+from memqos.manifests.dumps.text import Size
 from memqos.plan.terms import Terms
 
 if TYPE_CHECKING:
-    from memqos.host.crew import Crew
+    from memqos.host.workers import Crew
 
 _AHEAD: Final = 6
 """Blocks given to another process at a time, so that it never waits while this one is busy."""
@@ -124,7 +124,7 @@ class Sharing:
         return total
 
     def _hired(self, count: int) -> "Crew":
-        from memqos.host.crew import Crew
+        from memqos.host.workers import Crew
 
         return Crew(count, self._hire)
 

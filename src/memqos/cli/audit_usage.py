@@ -2,9 +2,6 @@
 
 from collections.abc import Iterable
 
-from memqos.api.manifests.documents import Document, read
-from memqos.api.resources import storable
-from memqos.api.snapshot import is_snapshot, read_snapshot
 from memqos.cli.audit_reading import Survey
 from memqos.cli.snapshots import names_in
 from memqos.cluster.node_memory import working_set
@@ -14,6 +11,9 @@ from memqos.findings.census import Census
 from memqos.findings.others import Used
 from memqos.host.dumps import Block, dump_of
 from memqos.host.manifests import load
+from memqos.kube.resources import storable
+from memqos.manifests.documents import Document, read
+from memqos.manifests.snapshot import is_snapshot, read_snapshot
 from memqos.plan.owners import SANDBOX, Owners
 
 

@@ -14,10 +14,10 @@ from memqos.cli.output import complain
 from memqos.errors import InputError, MemqosError
 
 if TYPE_CHECKING:
-    from memqos.api.node import Node
     from memqos.host.apiserver.connection import ApiServer
     from memqos.host.apiserver.resources import Selection
     from memqos.host.manifests import Loaded
+    from memqos.kube.node import Node
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -263,7 +263,7 @@ def _node_name(pod: bytes) -> str:
     """The node that a pod was bound to; empty where it was not, or is not a pod."""
     import msgspec
 
-    from memqos.api.pod import Pod
+    from memqos.kube.pod import Pod
 
     try:
         return msgspec.json.decode(pod, type=Pod).spec.node_name or ""

@@ -6,8 +6,6 @@ from typing import Any
 import click
 import msgspec
 
-from memqos.api.kubelet import Driver
-from memqos.api.manifests.documents import read
 from memqos.cli.amounts import Seconds
 from memqos.cli.node_agent import (
     agent_data,
@@ -28,6 +26,8 @@ from memqos.errors import InputError, UnsupportedRelease
 from memqos.findings.facts import Facts, Later, Planned
 from memqos.findings.node import judge
 from memqos.host.tree import read_tree
+from memqos.kube.kubelet import Driver
+from memqos.manifests.documents import read
 from memqos.plan.names import cgroup_names
 
 ERROR = 1

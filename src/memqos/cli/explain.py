@@ -5,11 +5,6 @@ from typing import Any, Literal
 
 import click
 
-from memqos.api.manifests.workloads import Template
-from memqos.api.pod import Pod
-from memqos.api.quantity import MAX_INT64, scientific
-from memqos.api.resources import MEMORY, NOTHING, Resources, whole
-from memqos.api.shape import Part, Shape, containers_of, shape_of
 from memqos.cli.clusters import LIVE_PODS, Live, cluster_options
 from memqos.cli.output import complain, emit, output_option, print_lines
 from memqos.cli.reading import Reader
@@ -24,6 +19,11 @@ from memqos.cli.terms import (
 )
 from memqos.draw.explained import Explained, terms_line
 from memqos.errors import InputError
+from memqos.kube.pod import Pod
+from memqos.kube.quantity import MAX_INT64, scientific
+from memqos.kube.resources import MEMORY, NOTHING, Resources, whole
+from memqos.kube.shape import Part, Shape, containers_of, shape_of
+from memqos.manifests.workloads import Template
 from memqos.plan.semantics import Planner, is_stored
 from memqos.release import Release, default, stage
 

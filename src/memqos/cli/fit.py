@@ -6,7 +6,6 @@ from typing import Any, Final
 
 import click
 
-from memqos.api.validation import validate
 from memqos.cli.clusters import CLUSTER, LIVE_NODES, RUNNING_PODS, Live, cluster_options
 from memqos.cli.nodes import Found, demands, read_nodes, rooms, shape
 from memqos.cli.output import Form, emit, output_option, print_lines
@@ -18,6 +17,7 @@ from memqos.cluster.fit_demand import Demand, Room
 from memqos.cluster.fit_survey import Survey, survey
 from memqos.draw.fitting import Fitted, fitting
 from memqos.errors import InputError
+from memqos.kube.validation import validate
 from memqos.release import Release
 
 FITS_NOWHERE: Final = 2

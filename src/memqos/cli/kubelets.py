@@ -2,13 +2,13 @@
 
 from typing import TYPE_CHECKING
 
-from memqos.api.manifests.documents import Document, read
 from memqos.errors import InputError
 from memqos.host.manifests import load_one
+from memqos.manifests.documents import Document, read
 from memqos.release import Release
 
 if TYPE_CHECKING:
-    from memqos.api.kubelet.reading import Kubelet
+    from memqos.kube.kubelet.reading import Kubelet
 
 
 def only_document(file: str, kind: str) -> Document:
@@ -36,7 +36,7 @@ def document_of(data: bytes, name: str, kind: str) -> Document:
 
 def kubelet_in(document: Document, release: Release) -> "Kubelet":
     """The configuration a document holds, with the place of what is wrong with it."""
-    from memqos.api.kubelet.reading import kubelet_from
+    from memqos.kube.kubelet.reading import kubelet_from
 
     try:
         return kubelet_from(document.data, release, file=document.file)

@@ -12,8 +12,8 @@ from memqos.errors import InputError
 from memqos.release import Release
 
 if TYPE_CHECKING:
-    from memqos.api.manifests.objects import Item
     from memqos.cli.clusters import Live
+    from memqos.manifests.objects import Item
 
 _KINDS = ("LimitRange", "ResourceQuota")
 ANYWHERE = ""
@@ -130,6 +130,6 @@ def _quota(item: "Item", release: Release, notes: list[str]) -> Quota:
 
 
 def _check_scopes(quota: Quota, release: Release) -> None:
-    from memqos.api.pod import Pod
+    from memqos.kube.pod import Pod
 
     applies(quota, Pod(), release)

@@ -7,13 +7,13 @@ import click
 import msgspec
 
 from memqos.agent.configuration import Configuration
-from memqos.api.agent_state import AgentState
 from memqos.converge.journal import FOLDER
 from memqos.converge.observing import Observation
 from memqos.converge.planning import NodePlan
 from memqos.draw.amounts import counted
 from memqos.findings.agent import why_unmanaged
 from memqos.host.cgroups import SYSTEM_ROOT
+from memqos.manifests.agent_state import AgentState
 from memqos.plan.names import outer
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -5,20 +5,20 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from memqos.api.defaulting import defaulted
-from memqos.api.manifests.workloads import Template
-from memqos.api.pod import Pod, ResourceList
-from memqos.api.resources import Amounts
-from memqos.api.shape import Shape, amounts_of, shape_of
 from memqos.cli.reading import Reader
 from memqos.cluster.fit_demand import PODS, Demand, Room, demands_of, occupies_node, room_of
 from memqos.draw.amounts import counted
 from memqos.errors import InputError
+from memqos.kube.defaulting import defaulted
+from memqos.kube.pod import Pod, ResourceList
+from memqos.kube.resources import Amounts
+from memqos.kube.shape import Shape, amounts_of, shape_of
+from memqos.manifests.workloads import Template
 from memqos.release import DEFAULT_MINOR, Release
 
 if TYPE_CHECKING:
-    from memqos.api.manifests.objects import Item
-    from memqos.api.snapshot import Snapshot
+    from memqos.manifests.objects import Item
+    from memqos.manifests.snapshot import Snapshot
 
 Found = tuple[Template, Pod]
 """A pod and where it comes from."""
@@ -123,7 +123,7 @@ def shape(pod: Pod, release: Release) -> Shape:
 
 
 def _node(item: "Item") -> Given:
-    from memqos.api.node import Node
+    from memqos.kube.node import Node
 
     node = item.decode(Node)
     # The API server gives a Node that says nothing of allocatable all of its capacity.
@@ -146,7 +146,7 @@ def _node(item: "Item") -> Given:
 
 
 def _of_snapshot(item: "Item", notes: list[str]) -> tuple[Given, list[Found]]:
-    from memqos.api.snapshot import Snapshot, of_known_form
+    from memqos.manifests.snapshot import Snapshot, of_known_form
 
     snapshot = of_known_form(item.decode(Snapshot), item.document.file)
     names = [pod.spec.node_name for pod in snapshot.running if pod.spec.node_name]
@@ -161,10 +161,10 @@ def _of_snapshot(item: "Item", notes: list[str]) -> tuple[Given, list[Found]]:
 
 
 def _allocatable(snapshot: "Snapshot", file: str) -> Amounts:
-    from memqos.api.kubelet import configured
-    from memqos.api.node import Capacity, allocatable
     from memqos.cli.kubelets import kubelet_in
     from memqos.cli.snapshots import configuration_of, names_in
+    from memqos.kube.kubelet import configured
+    from memqos.kube.node import Capacity, allocatable
 
     release = Release.of(snapshot.kubelet or DEFAULT_MINOR)
     config, places = configured({}, release.minor), _DEFAULT_MAX_PODS

@@ -19,7 +19,7 @@ from memqos.converge.writing import FAILED, PENDING, Cautions, End, Result, caut
 from memqos.errors import Unreachable
 from memqos.host.cgroups import CgroupFs
 from memqos.host.machine import Roots, read_machine
-from memqos.host.reach import reach
+from memqos.host.owner_discovery import reach
 from memqos.plan.changes import Change
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 import msgspec
 
-from memqos.api.agent_state import AgentState
 from memqos.cli.node_agent import (
     agent_data,
     agent_line,
@@ -34,6 +33,7 @@ from memqos.errors import InputError
 from memqos.host.cgroups import SYSTEM_ROOT
 from memqos.host.machine import Roots, read_machine
 from memqos.host.versions import kubelet_version, own_version, runtime_version
+from memqos.manifests.agent_state import AgentState
 from memqos.numa.unaligned import NOTICE
 from memqos.plan.terms import Numa, Policy
 
@@ -252,7 +252,7 @@ def _with_state(observation: Observation, file: str | None) -> Observation:
 
 def save(file: str, plan: NodePlan, observation: Observation, root: str) -> None:
     """Write the plan to a file."""
-    from memqos.converge.saved import encode, saved_plan
+    from memqos.converge.saved_plan import encode, saved_plan
     from memqos.converge.steps import steps_of
 
     steps = steps_of(
@@ -271,7 +271,7 @@ def save(file: str, plan: NodePlan, observation: Observation, root: str) -> None
 def _router(root: str, cri_socket: str | None, *, direct: bool) -> "Router":
     from memqos.converge.routing import Router
     from memqos.host.cgroups import CgroupFs
-    from memqos.host.reach import reach
+    from memqos.host.owner_discovery import reach
 
     return Router(CgroupFs(root), reach(root, cri_socket, direct=direct))
 

@@ -1,10 +1,10 @@
 """A policy for new pods, out of a file."""
 
-from memqos.api.manifests.documents import Document, read
 from memqos.errors import InputError
 from memqos.findings.policy import Policy
 from memqos.findings.policy_reading import policy_from
 from memqos.host.manifests import load
+from memqos.manifests.documents import Document, read
 
 
 def policy_in(file: str) -> Policy:

@@ -5,11 +5,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from memqos.api.in_force import is_terminal
-from memqos.api.kubelet.thresholds import ALLOCATABLE_MEMORY, MEMORY_AVAILABLE, Threshold
-from memqos.api.pod import Pod
-from memqos.api.qos import qos_class
-from memqos.api.shape import shape_of
 from memqos.cli.amounts import Bytes
 from memqos.cli.clusters import Live, cluster_options
 from memqos.cli.output import Form, emit, output_option, print_lines
@@ -20,10 +15,15 @@ from memqos.cluster.eviction_rank import eviction_order, first_to_go
 from memqos.cluster.eviction_signals import Reading, readings
 from memqos.draw.amounts import counted
 from memqos.draw.evicting import Evicting, evicting, name_of
+from memqos.kube.kubelet.thresholds import ALLOCATABLE_MEMORY, MEMORY_AVAILABLE, Threshold
+from memqos.kube.pod import Pod
+from memqos.kube.qos import qos_class
+from memqos.kube.resources_in_use import is_terminal
+from memqos.kube.shape import shape_of
 from memqos.release import Release
 
 if TYPE_CHECKING:
-    from memqos.api.kubelet.reading import Kubelet
+    from memqos.kube.kubelet.reading import Kubelet
 
 _MEMORY_SIGNALS = (MEMORY_AVAILABLE, ALLOCATABLE_MEMORY)
 _NAMED = 3
@@ -112,7 +112,7 @@ def _kubelet(file: str | None, given: Given, release: Release) -> "Kubelet | Non
 
 
 def _readings(kubelet: "Kubelet", given: Given, release: Release) -> tuple[Reading, ...]:
-    from memqos.api.kubelet.thresholds import read_thresholds
+    from memqos.kube.kubelet.thresholds import read_thresholds
 
     config = kubelet.config
     found: Sequence[Threshold] = read_thresholds(

@@ -5,10 +5,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from memqos.api.kubelet.thresholds import ALLOCATABLE_MEMORY, MEMORY_AVAILABLE
-from memqos.api.pod import Pod
-from memqos.api.qos import qos_class
-from memqos.api.shape import shape_of
 from memqos.cli.clusters import CLUSTER, LIVE_METRICS, LIVE_PODS, Live
 from memqos.cli.output import complain
 from memqos.cli.reading import Reader
@@ -17,11 +13,15 @@ from memqos.cluster.eviction_signals import Observation
 from memqos.draw.amounts import counted
 from memqos.draw.evicting import name_of
 from memqos.errors import InputError
+from memqos.kube.kubelet.thresholds import ALLOCATABLE_MEMORY, MEMORY_AVAILABLE
+from memqos.kube.pod import Pod
+from memqos.kube.qos import qos_class
+from memqos.kube.shape import shape_of
 from memqos.release import Release
 
 if TYPE_CHECKING:
-    from memqos.api.snapshot import Snapshot
     from memqos.cluster.usage_reading import Usages
+    from memqos.manifests.snapshot import Snapshot
 
 _NAMED = 3
 
@@ -112,9 +112,9 @@ def _about_unread(faults: int) -> tuple[str, ...]:
 
 
 def _read_usage(file: str, live: Live | None = None) -> "Usages":
-    from memqos.api.manifests.documents import read
     from memqos.cluster.usage_reading import usages_in
     from memqos.host.manifests import load_one
+    from memqos.manifests.documents import read
 
     if live is not None and live.knows(file):
         ((name, data),) = live.load(file)

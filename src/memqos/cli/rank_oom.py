@@ -6,9 +6,6 @@ from typing import Final, NamedTuple
 import click
 import msgspec
 
-from memqos.api.kernel.meminfo import memory_of
-from memqos.api.kernel.process import Process
-from memqos.api.pod import Pod
 from memqos.cli.amounts import Bytes
 from memqos.cli.clusters import LIVE_PODS, Live, cluster_options
 from memqos.cli.output import Form, emit, output_option, print_lines
@@ -18,6 +15,9 @@ from memqos.draw.killing import Killing, killing, killing_data
 from memqos.errors import InputError
 from memqos.host.manifests import load_one
 from memqos.host.snapshots import load_snapshot
+from memqos.kernel.meminfo import memory_of
+from memqos.kernel.process import Process
+from memqos.kube.pod import Pod
 from memqos.plan.names import CgroupNames, cgroup_names
 from memqos.plan.oom_kill import kill_order
 from memqos.plan.owners import Owners

@@ -5,18 +5,17 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from memqos.api.manifests.documents import Document, read
-from memqos.api.manifests.positions import brief
-from memqos.api.manifests.workloads import NoPods, Template, pods
-from memqos.api.pod import Pod
 from memqos.cli.output import complain
-from memqos.errors import InputError
+from memqos.errors import InputError, quote_brief
 from memqos.host.manifests import load
+from memqos.kube.pod import Pod
+from memqos.manifests.documents import Document, read
+from memqos.manifests.workloads import NoPods, Template, pods
 
 if TYPE_CHECKING:
-    from memqos.api.manifests.objects import Item
     from memqos.cli.clusters import Live
     from memqos.host.manifests import Loaded
+    from memqos.manifests.objects import Item
 
 
 class Reader:
@@ -55,7 +54,7 @@ class Reader:
     def _objects(
         self, documents: Iterable[tuple[Document, bool]], kinds: Collection[str]
     ) -> Iterator["Item"]:
-        from memqos.api.manifests.objects import objects
+        from memqos.manifests.objects import objects
 
         for document, from_folder in documents:
             for item in objects(document):
@@ -135,7 +134,7 @@ def _pods_of(document: Document) -> Document:
     """A snapshot stands for the pods it holds."""
     if document.kind:
         return document
-    from memqos.api.snapshot import pods_in
+    from memqos.manifests.snapshot import pods_in
 
     return pods_in(document)
 
@@ -144,4 +143,4 @@ def _unwanted(item: "Item", kinds: Collection[str]) -> InputError:
     wanted = " or ".join(kinds)
     if not item.kind:
         return item.refused("required, but missing", "kind", f"expected {wanted}")
-    return item.refused(f"{brief(item.kind)} is of no use here", "kind", f"expected {wanted}")
+    return item.refused(f"{quote_brief(item.kind)} is of no use here", "kind", f"expected {wanted}")

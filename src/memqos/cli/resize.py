@@ -5,11 +5,6 @@ from typing import Any, Final
 
 import click
 
-from memqos.api.defaulting import defaulted
-from memqos.api.manifests.workloads import Template
-from memqos.api.pod import Pod
-from memqos.api.shape import containers_of, written
-from memqos.api.validation import FieldError, validate
 from memqos.cli.output import Form, emit, output_option, print_lines
 from memqos.cli.reading import Reader
 from memqos.cli.terms import InForce, asked, in_force, options_of, terms_data, terms_options
@@ -17,6 +12,11 @@ from memqos.cluster.resize import Resize, resize
 from memqos.cluster.resize_checks import WHOLE_POD
 from memqos.draw.resizing import Change, Resizing, changes, resizing, restarting
 from memqos.errors import InputError
+from memqos.kube.defaulting import defaulted
+from memqos.kube.pod import Pod
+from memqos.kube.shape import containers_of, written
+from memqos.kube.validation import FieldError, validate
+from memqos.manifests.workloads import Template
 from memqos.plan.pod import PodPlan, plan_pod
 from memqos.plan.semantics import is_stored, semantics_of_stored
 from memqos.plan.terms import Terms

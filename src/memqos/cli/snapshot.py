@@ -10,7 +10,6 @@ import click
 
 from memqos.agent.recorder.carried import with_records
 from memqos.agent.recorder.files import FOLDER
-from memqos.api.snapshot import LEFT_OUT
 from memqos.cli.node_agent import agent_options, agent_places
 from memqos.cli.output import check_out, complain, write_out
 from memqos.cli.pod_sources import source_given, source_options
@@ -23,6 +22,7 @@ from memqos.draw.amounts import counted
 from memqos.errors import InputError
 from memqos.host.kubelet import READ_ONLY, KubeletEndpoint
 from memqos.host.machine import Roots
+from memqos.manifests.snapshot import LEFT_OUT
 
 
 @click.command()

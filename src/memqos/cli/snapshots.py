@@ -2,14 +2,14 @@
 
 from typing import TYPE_CHECKING
 
-from memqos.api.manifests.documents import Document
-from memqos.api.snapshot import Snapshot
 from memqos.cli.kubelets import document_of, kubelet_in
+from memqos.manifests.documents import Document
+from memqos.manifests.snapshot import Snapshot
 from memqos.plan.names import CgroupNames, cgroup_names
 from memqos.release import DEFAULT_MINOR, Release
 
 if TYPE_CHECKING:
-    from memqos.api.kubelet.reading import Kubelet
+    from memqos.kube.kubelet.reading import Kubelet
 
 
 def configuration_of(snapshot: Snapshot, file: str) -> Document | None:

@@ -6,20 +6,20 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, get_args
 import click
 import msgspec
 
-from memqos.api.kubelet import KubeletConfiguration, configured
-from memqos.api.manifests.refusals import refusal
-from memqos.api.quantity import Quantity
 from memqos.cli.amounts import Bytes
 from memqos.cli.kubelets import document_of, kubelet_in, only_document
 from memqos.cli.releases import gates_of, release_options
 from memqos.errors import InputError
+from memqos.kube.kubelet import KubeletConfiguration, configured
+from memqos.kube.quantity import Quantity
+from memqos.manifests.refusals import refusal
 from memqos.plan.terms import KNOWS_POLICY, PAGE_SIZE, Placement, Policy, Terms
 from memqos.release import DEFAULT_MINOR, Release, default, stage
 
 if TYPE_CHECKING:
-    from memqos.api.manifests.documents import Document
-    from memqos.api.node import Capacity
     from memqos.cli.clusters import Live
+    from memqos.kube.node import Capacity
+    from memqos.manifests.documents import Document
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -221,9 +221,9 @@ def _given(asked: Asked, live: "Live | None") -> _Given | None:
 
 
 def _snapshot(file: str) -> _Given:
-    from memqos.api.node import Capacity
     from memqos.cli.snapshots import configuration_of
     from memqos.host.snapshots import load_snapshot
+    from memqos.kube.node import Capacity
 
     snapshot = load_snapshot(file)
     return _Given(
@@ -236,7 +236,7 @@ def _snapshot(file: str) -> _Given:
 
 
 def _node(file: str, live: "Live | None") -> _Given:
-    from memqos.api.node import Node, capacity_of, published_memory
+    from memqos.kube.node import Node, capacity_of, published_memory
 
     if live is not None and live.knows(file):
         document = document_of(live.get(file), file, "Node")
@@ -280,7 +280,7 @@ def _memory(
     """The node's memory, and what of it is not reserved."""
     if node is None and asked.capacity is None:
         return None, asked.allocatable
-    from memqos.api.node import Capacity, allocatable
+    from memqos.kube.node import Capacity, allocatable
 
     capacity = None if node is None else node.capacity
     if asked.capacity is not None:
@@ -297,7 +297,7 @@ def _before_eviction(
     capacity: "Capacity", published: int, config: KubeletConfiguration, notes: list[str]
 ) -> int:
     """A Node publishes what is left after the eviction threshold and hugepages, too."""
-    from memqos.api.node import before_eviction, eviction_reserve
+    from memqos.kube.node import before_eviction, eviction_reserve
 
     threshold = eviction_reserve(capacity, config).value
     notes.append(

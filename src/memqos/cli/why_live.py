@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 def told_of(live: "Live", name: str) -> "Told":
     """The pod and the events about it; a right that is missing for one of them is a note."""
     from memqos.agent.story.live import Told
-    from memqos.api.pod_past import Event, PastPod
     from memqos.host.apiserver.listing import found, listed
     from memqos.host.apiserver.refusals import Refused
     from memqos.host.apiserver.resources import Resource, Selection
+    from memqos.kube.pod_history import Event, PastPod
 
     server, namespace = live.server, live.namespace
     faults: list[MemqosError] = []

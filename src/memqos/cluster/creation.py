@@ -10,17 +10,17 @@ from typing import Final, Literal
 
 import msgspec
 
-from memqos.api.defaulting import decoded, prepared
-from memqos.api.pod import Pod, QosClass
-from memqos.api.qos import qos_class
-from memqos.api.resources import Amounts, Resources
-from memqos.api.shape import Part, Shape, containers_of, shape_of, written
-from memqos.api.validation import FieldError, validate
 from memqos.cluster.limitrange import Range, mutated
 from memqos.cluster.limitrange_checks import Denial, denial
 from memqos.cluster.quota import Quota
 from memqos.cluster.quota_admission import Verdict, admit
 from memqos.cluster.quota_usage import usage
+from memqos.kube.defaulting import decoded, prepared
+from memqos.kube.pod import Pod, QosClass
+from memqos.kube.qos import qos_class
+from memqos.kube.resources import Amounts, Resources
+from memqos.kube.shape import Part, Shape, containers_of, shape_of, written
+from memqos.kube.validation import FieldError, validate
 from memqos.release import Release
 
 Side = Literal["requests", "limits"]

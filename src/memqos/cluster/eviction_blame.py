@@ -3,10 +3,10 @@
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
-from memqos.api.pod import Container, Pod
-from memqos.api.quantity import milli_of
-from memqos.api.resources import MEMORY
 from memqos.cluster.eviction_rank import PodUsage
+from memqos.kube.pod import Container, Pod
+from memqos.kube.quantity import milli_of
+from memqos.kube.resources import MEMORY
 from memqos.release import Release, Since
 
 

@@ -10,15 +10,15 @@ from typing import Final
 
 import msgspec
 
-from memqos.api.kubelet.thresholds import (
+from memqos.cluster.eviction_rank import PodUsage, Ranked, eviction_order, first_to_go
+from memqos.cluster.eviction_signals import Observations, conditions_of, readings
+from memqos.kube.kubelet.thresholds import (
     ALLOCATABLE_MEMORY,
     MEMORY_AVAILABLE,
     NodeCondition,
     Threshold,
 )
-from memqos.api.pod import Pod
-from memqos.cluster.eviction_rank import PodUsage, Ranked, eviction_order, first_to_go
-from memqos.cluster.eviction_signals import Observations, conditions_of, readings
+from memqos.kube.pod import Pod
 from memqos.release import Release, Since
 
 _OF_MEMORY: Final = frozenset({MEMORY_AVAILABLE, ALLOCATABLE_MEMORY})

@@ -10,11 +10,11 @@ from typing import Final, Literal
 
 import msgspec
 
-from memqos.api.aggregate import aggregate_requests, has_pod_level
-from memqos.api.pod import Pod
-from memqos.api.quantity import whole
-from memqos.api.resources import MEMORY
-from memqos.api.shape import Shape, is_critical, shape_of
+from memqos.kube.aggregate import aggregate_requests, has_pod_level
+from memqos.kube.pod import Pod
+from memqos.kube.quantity import whole
+from memqos.kube.resources import MEMORY
+from memqos.kube.shape import Shape, is_critical, shape_of
 from memqos.release import Release, Since
 
 Key = Literal["no stats", "over request", "priority", "excess", "input order"]

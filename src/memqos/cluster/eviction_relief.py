@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from memqos.api.pod import QosClass
 from memqos.cluster.eviction_rank import KEYS, Key, Ranked
+from memqos.kube.pod import QosClass
 
 DOCUMENTED: Final[Mapping[QosClass, int]] = {"BestEffort": 0, "Burstable": 1, "Guaranteed": 2}
 """The order in which the documentation says that classes are evicted."""

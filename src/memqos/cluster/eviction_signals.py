@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from memqos.api.kubelet.thresholds import NodeCondition, Threshold
-from memqos.api.quantity import Quantity
+from memqos.kube.kubelet.thresholds import NodeCondition, Threshold
+from memqos.kube.quantity import Quantity
 
 
 class Observation(NamedTuple):

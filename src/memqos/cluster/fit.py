@@ -4,7 +4,6 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
-from memqos.api.resources import CPU, MEMORY, is_extended
 from memqos.cluster.fit_demand import PODS, STORAGE, Demand, Room
 from memqos.cluster.fit_scores import (
     DEFAULT_PROFILE,
@@ -14,6 +13,7 @@ from memqos.cluster.fit_scores import (
     loads_of,
     most_allocated,
 )
+from memqos.kube.resources import CPU, MEMORY, is_extended
 from memqos.release import Release, Since
 
 FilterCode = Literal["Success", "Unschedulable", "UnschedulableAndUnresolvable"]

@@ -5,11 +5,11 @@ from typing import Final
 
 import msgspec
 
-from memqos.api.aggregate import has_pod_level_requests, pod_requests
-from memqos.api.pod import Pod
-from memqos.api.resources import CPU, MEMORY, Amounts, is_extended, is_hugepages, storable, whole
-from memqos.api.shape import Shape, containers_of, shape_key, shape_of
 from memqos.cluster.held import held_requests, requests_with, resize_is_infeasible
+from memqos.kube.aggregate import has_pod_level_requests, pod_requests
+from memqos.kube.pod import Pod
+from memqos.kube.resources import CPU, MEMORY, Amounts, is_extended, is_hugepages, storable, whole
+from memqos.kube.shape import Shape, containers_of, shape_key, shape_of
 from memqos.release import Release
 
 STORAGE: Final = "ephemeral-storage"

@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from memqos.api.resources import CPU, MEMORY
 from memqos.cluster.fit_demand import Demand, Room, is_scalar
+from memqos.kube.resources import CPU, MEMORY
 from memqos.release import Release, Since
 
 BEST: Final = 100

@@ -8,10 +8,10 @@ status says no more than a missing one: the API server stores neither.
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from memqos.api.aggregate import aggregate_requests, has_pod_level_requests
-from memqos.api.pod import ContainerStatus, Pod
-from memqos.api.resources import POD_LEVEL, Amounts
-from memqos.api.shape import Part, Shape, amounts_of, containers_of
+from memqos.kube.aggregate import aggregate_requests, has_pod_level_requests
+from memqos.kube.pod import ContainerStatus, Pod
+from memqos.kube.resources import POD_LEVEL, Amounts
+from memqos.kube.shape import Part, Shape, amounts_of, containers_of
 from memqos.release import Release, Since
 
 NOTHING_MISSING: Final[Amounts] = {}

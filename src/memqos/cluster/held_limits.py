@@ -8,11 +8,11 @@ from typing import Final
 
 import msgspec
 
-from memqos.api.aggregate import aggregate_limits, pod_limits
-from memqos.api.pod import ContainerStatus, Pod
-from memqos.api.resources import Amounts
-from memqos.api.shape import Part, Shape, amounts_of
 from memqos.cluster.held import resize_is_infeasible
+from memqos.kube.aggregate import aggregate_limits, pod_limits
+from memqos.kube.pod import ContainerStatus, Pod
+from memqos.kube.resources import Amounts
+from memqos.kube.shape import Part, Shape, amounts_of
 from memqos.release import Release, Since
 
 

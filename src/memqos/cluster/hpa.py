@@ -5,10 +5,10 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
-from memqos.api.aggregate import has_pod_level_requests, pod_requests
-from memqos.api.pod import Pod
-from memqos.api.resources import Amounts
-from memqos.api.shape import Part, Shape, shape_of
+from memqos.kube.aggregate import has_pod_level_requests, pod_requests
+from memqos.kube.pod import Pod
+from memqos.kube.resources import Amounts
+from memqos.kube.shape import Part, Shape, shape_of
 from memqos.release import Release, Since
 
 Failure = Literal["missing_container_request", "missing_pod_level_request", "container_not_found"]

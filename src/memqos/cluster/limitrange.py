@@ -9,10 +9,10 @@ from typing import Final
 
 import msgspec
 
-from memqos.api.defaulting import decoded, prepared
-from memqos.api.pod import ObjectMeta, Pod, ResourceList
-from memqos.api.resources import POD_LEVEL, Amounts, Resources
-from memqos.api.shape import Part, Shape, amounts_of
+from memqos.kube.defaulting import decoded, prepared
+from memqos.kube.pod import ObjectMeta, Pod, ResourceList
+from memqos.kube.resources import POD_LEVEL, Amounts, Resources
+from memqos.kube.shape import Part, Shape, amounts_of
 from memqos.release import Release
 
 CONTAINER: Final = "Container"

@@ -5,11 +5,11 @@ from typing import Final, Literal
 
 import msgspec
 
-from memqos.api.aggregate import aggregate_limits, aggregate_requests
-from memqos.api.quantity import MAX_INT64
-from memqos.api.resources import CPU, MEMORY, Amounts, Resources, whole
-from memqos.api.shape import Part, Shape
 from memqos.cluster.limitrange import CONTAINER, POD, Bounds, Range
+from memqos.kube.aggregate import aggregate_limits, aggregate_requests
+from memqos.kube.quantity import MAX_INT64
+from memqos.kube.resources import CPU, MEMORY, Amounts, Resources, whole
+from memqos.kube.shape import Part, Shape
 from memqos.release import Release
 
 Constraint = Literal["min", "max", "ratio"]

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from memqos.api.kernel.meminfo import meminfo_of
 from memqos.cluster.eviction_signals import Observation
 from memqos.errors import InputError
+from memqos.kernel.meminfo import meminfo_of
 from memqos.release import Release, Since
 
 _INACTIVE_FILE: Final = "inactive_file"

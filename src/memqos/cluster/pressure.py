@@ -3,10 +3,10 @@
 from collections.abc import Collection
 from typing import Final, Literal, NamedTuple
 
-from memqos.api.kubelet.thresholds import NodeCondition
-from memqos.api.pod import Pod, QosClass, Toleration
-from memqos.api.qos import qos_class
-from memqos.api.shape import Shape, is_critical
+from memqos.kube.kubelet.thresholds import NodeCondition
+from memqos.kube.pod import Pod, QosClass, Toleration
+from memqos.kube.qos import qos_class
+from memqos.kube.shape import Shape, is_critical
 from memqos.release import Release
 
 REFUSED: Final = "Evicted"

@@ -5,12 +5,12 @@ from typing import Final
 
 import msgspec
 
-from memqos.api.pod import Affinity, ObjectMeta, Pod, PodAffinityTerm, ResourceList
-from memqos.api.qos import qos_class
-from memqos.api.resources import Amounts
-from memqos.api.shape import amounts_of, shape_of
 from memqos.cluster.quota_usage import charges_pods
 from memqos.errors import InputError
+from memqos.kube.pod import Affinity, ObjectMeta, Pod, PodAffinityTerm, ResourceList
+from memqos.kube.qos import qos_class
+from memqos.kube.resources import Amounts
+from memqos.kube.shape import amounts_of, shape_of
 from memqos.release import Release
 
 

@@ -6,12 +6,12 @@ from typing import Final, Literal
 
 import msgspec
 
-from memqos.api.aggregate import has_pod_level
-from memqos.api.pod import Pod
-from memqos.api.resources import Amounts
-from memqos.api.shape import shape_of
 from memqos.cluster.quota import Quota, applies
 from memqos.cluster.quota_usage import LIMITS, REQUESTS, charge, charges_pods, usage
+from memqos.kube.aggregate import has_pod_level
+from memqos.kube.pod import Pod
+from memqos.kube.resources import Amounts
+from memqos.kube.shape import shape_of
 from memqos.release import Release
 
 Reason = Literal["exceeded", "missing_required", "status_unknown"]

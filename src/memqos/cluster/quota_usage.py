@@ -6,12 +6,12 @@ from typing import Final
 
 import msgspec
 
-from memqos.api.pod import Pod
-from memqos.api.resources import HUGEPAGES, Amounts, is_extended, is_hugepages, is_native
-from memqos.api.shape import shape_of
 from memqos.cluster.held import held_requests
 from memqos.cluster.held_limits import held_limits
 from memqos.errors import InputError
+from memqos.kube.pod import Pod
+from memqos.kube.resources import HUGEPAGES, Amounts, is_extended, is_hugepages, is_native
+from memqos.kube.shape import shape_of
 from memqos.release import Release, Since
 
 ONE: Final = 1000

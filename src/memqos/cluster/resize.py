@@ -5,12 +5,12 @@ from typing import Final
 
 import msgspec
 
-from memqos.api.defaulting import decoded, with_pod_level
-from memqos.api.pod import Container, Pod, QosClass
-from memqos.api.qos import computed_class, qos_class
-from memqos.api.shape import Shape, shape_of
-from memqos.api.validation import FieldError
 from memqos.cluster.resize_checks import Change, is_set, refused
+from memqos.kube.defaulting import decoded, with_pod_level
+from memqos.kube.pod import Container, Pod, QosClass
+from memqos.kube.qos import computed_class, qos_class
+from memqos.kube.shape import Shape, shape_of
+from memqos.kube.validation import FieldError
 from memqos.release import Release, Since
 
 

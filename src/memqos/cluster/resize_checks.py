@@ -9,10 +9,10 @@ from typing import Final
 
 import msgspec
 
-from memqos.api.pod import Container, Pod, QosClass, ResizePolicy
-from memqos.api.resources import CPU, MEMORY, Amounts, Resources, legible
-from memqos.api.shape import Part, Shape
-from memqos.api.validation import FieldError, validate
+from memqos.kube.pod import Container, Pod, QosClass, ResizePolicy
+from memqos.kube.resources import CPU, MEMORY, Amounts, Resources, legible
+from memqos.kube.shape import Part, Shape
+from memqos.kube.validation import FieldError, validate
 from memqos.release import Release, Since
 
 WHOLE_POD: Final = "[]"

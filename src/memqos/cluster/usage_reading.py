@@ -9,15 +9,15 @@ from typing import Any, Final
 
 import msgspec
 
-from memqos.api.kubelet.thresholds import ALLOCATABLE_MEMORY, MEMORY_AVAILABLE
-from memqos.api.manifests.documents import Document
-from memqos.api.manifests.objects import objects
-from memqos.api.manifests.positions import Path
-from memqos.api.manifests.refusals import refusal, unlike
-from memqos.api.quantity import Quantity, Raw
 from memqos.cluster.eviction_rank import PodUsage
 from memqos.cluster.eviction_signals import Observation
 from memqos.errors import InputError
+from memqos.kube.kubelet.thresholds import ALLOCATABLE_MEMORY, MEMORY_AVAILABLE
+from memqos.kube.quantity import Quantity, Raw
+from memqos.manifests.documents import Document
+from memqos.manifests.objects import objects
+from memqos.manifests.positions import Path
+from memqos.manifests.refusals import refusal, unlike
 
 METRICS: Final = frozenset({"PodMetrics", "PodMetricsList"})
 _ALL_PODS: Final = "pods"

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from memqos.api.in_force import in_force
-from memqos.api.kubelet import STATIC, KubeletConfiguration
-from memqos.api.pod import Pod
 from memqos.converge.cpusets import bound_nodes, container_files, permitted
 from memqos.draw.numa_refusals import reservation_sentences
 from memqos.draw.numa_verdicts import refusal_words
 from memqos.errors import InputError
+from memqos.kube.kubelet import STATIC, KubeletConfiguration
+from memqos.kube.pod import Pod
+from memqos.kube.resources_in_use import in_force
 from memqos.numa.arriving import arriving
 from memqos.numa.equation import equation_of, evenly_reserved
 from memqos.numa.machines import NumaMachine, machine_of_kernel, machine_within
@@ -27,7 +27,7 @@ from memqos.numa.reserved import Unreservable, configured, reserved_in, system_r
 from memqos.numa.residents import LeftOut, Resident, settled
 from memqos.numa.state import State
 from memqos.numa.topology import DEFAULT_MAX_NODES, MAX_NODES, Misconfigured, configure
-from memqos.plan.mems import Assignment, Place
+from memqos.plan.cpuset import Assignment, Place
 from memqos.plan.tree import Tree, cgroup_uid, pod_key
 from memqos.release import Release
 

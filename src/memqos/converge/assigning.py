@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from memqos.api.in_force import in_force
-from memqos.api.kernel.nodelists import named_nodes
-from memqos.api.kubelet import STATIC, KubeletConfiguration
-from memqos.api.pod import Pod
 from memqos.converge.allocating import Allocated, allocate
 from memqos.converge.cpusets import bound_nodes, container_files, permitted
 from memqos.errors import InputError
+from memqos.kernel.nodelists import named_nodes
+from memqos.kube.kubelet import STATIC, KubeletConfiguration
+from memqos.kube.pod import Pod
+from memqos.kube.resources_in_use import in_force
 from memqos.numa.arriving import arriving
 from memqos.numa.requests import PodWants, wants_of
 from memqos.numa.state import State
 from memqos.numa.unreadable import loaded_from
-from memqos.plan.mems import MEMS, Assignment, Place, place_of, with_mems
+from memqos.plan.cpuset import MEMS, Assignment, Place, place_of, with_mems
 from memqos.plan.tree import Cgroup, Tree, cgroup_uid
 from memqos.release import Release
 

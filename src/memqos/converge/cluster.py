@@ -3,8 +3,6 @@
 from collections.abc import Callable
 from typing import Final
 
-from memqos.api.node import Node
-from memqos.api.pod import Pod
 from memqos.errors import InputError, MemqosError
 from memqos.host.apiserver.access import Access
 from memqos.host.apiserver.connection import ApiServer
@@ -12,6 +10,8 @@ from memqos.host.apiserver.listing import found, listed
 from memqos.host.apiserver.resources import NODES, PODS, Selection, on_node
 from memqos.host.apiserver.watching import STEADY, Pace, Watch
 from memqos.host.kubelet import Credentials, KubeletEndpoint
+from memqos.kube.node import Node
+from memqos.kube.pod import Pod
 
 FIRST_LIST_SECONDS: Final = 30.0
 _KUBELET_SECONDS: Final = 3.0

@@ -6,12 +6,12 @@ from typing import Final
 
 import msgspec
 
-from memqos.api.kernel.nodelists import node_list, nodes_in
 from memqos.converge.values import value_fault
 from memqos.errors import WriteRefused
 from memqos.host.cgroups import CgroupFs
+from memqos.kernel.nodelists import node_list, nodes_in
 from memqos.plan.changes import Change
-from memqos.plan.mems import MEMS
+from memqos.plan.cpuset import MEMS
 from memqos.plan.names import inner
 
 _SCOPE: Final = ".scope"

@@ -8,10 +8,10 @@ import msgspec
 from memqos.converge.cpusets import unbind
 from memqos.converge.records import Holding
 from memqos.errors import WriteRefused
-from memqos.host.aside import aside
+from memqos.host.bounded_child import aside
 from memqos.host.cgroups import CgroupFs
 from memqos.plan.changes import Change, number
-from memqos.plan.mems import MEMS
+from memqos.plan.cpuset import MEMS
 
 TIMEOUT: Final = 10.0
 """Seconds a write may take."""

@@ -13,7 +13,6 @@ from typing import Final
 
 import msgspec
 
-from memqos.converge.owed import Debts, Holdings, Owed, held, intents, owed
 from memqos.converge.records import (
     FORMAT,
     Damage,
@@ -26,6 +25,7 @@ from memqos.converge.records import (
     decode,
     encode,
 )
+from memqos.converge.undo import Debts, Holdings, Owed, held, intents, owed
 from memqos.errors import MemqosError
 from memqos.host import durable
 from memqos.host.cgroups import CgroupFs

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 
 import msgspec
 
-from memqos.api.agent_state import AgentState, FileState, read_agent_state
 from memqos.converge.journal import hierarchy_of, read
 from memqos.converge.observing import Observation
-from memqos.converge.owed import Debts
+from memqos.converge.undo import Debts
 from memqos.converge.values import place_fault, value_fault
 from memqos.errors import InputError, MemqosError, Unreachable
 from memqos.host.cgroups import CgroupFs
+from memqos.manifests.agent_state import AgentState, FileState, read_agent_state
 from memqos.plan.changes import MANAGED
 from memqos.plan.setting import Rule, Setting
 from memqos.plan.tree import Cgroup, Tree

@@ -5,20 +5,20 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from memqos.api.agent_state import AgentState
-from memqos.api.kubelet import Driver
-from memqos.api.kubelet.drivers import kubepods_in
-from memqos.api.machine import LAYOUTS, Machine
-from memqos.api.pod import Pod
 from memqos.converge.sources import PodSource, faults_of
 from memqos.host.machine import SYSTEM, Roots, read_machine
 from memqos.host.manifests import load_one
 from memqos.host.tree import read_tree
+from memqos.kernel.machine import LAYOUTS, Machine
+from memqos.kube.kubelet import Driver
+from memqos.kube.kubelet.drivers import kubepods_in
+from memqos.kube.pod import Pod
+from memqos.manifests.agent_state import AgentState
 
 if TYPE_CHECKING:
-    from memqos.api.node import Node
-    from memqos.api.snapshot import Snapshot
     from memqos.converge.running import KubeletFacts
+    from memqos.kube.node import Node
+    from memqos.manifests.snapshot import Snapshot
 
 THIS_MACHINE: Final = "this machine"
 

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from memqos.api.in_force import in_force
-from memqos.api.kubelet import STATIC, KubeletConfiguration
 from memqos.converge.settings import PROTECTION, File, Ground, Wanted, ground_of
+from memqos.kube.kubelet import STATIC, KubeletConfiguration
+from memqos.kube.resources_in_use import in_force
 from memqos.plan.changes import Comparison, compare, stored
 from memqos.plan.effective import Claim, Protection, effective
 from memqos.plan.names import outer

@@ -8,7 +8,7 @@ import errno
 from typing import Final
 
 from memqos.errors import WriteRefused
-from memqos.host.aside import aside
+from memqos.host.bounded_child import aside
 from memqos.host.cgroups import CgroupFs
 from memqos.plan.changes import Change, number
 

@@ -9,9 +9,9 @@ from memqos.converge.apply import Progress, quiet, says
 from memqos.converge.batches import batches
 from memqos.converge.driver import Driver
 from memqos.converge.journal import Journal
-from memqos.converge.owed import Owed
 from memqos.converge.records import CgroupKey, Key
 from memqos.converge.steps import Step
+from memqos.converge.undo import Owed
 from memqos.converge.writing import Cautions, Result, write
 from memqos.errors import MemqosError
 from memqos.host.cgroups import CgroupFs

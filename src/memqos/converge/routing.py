@@ -9,7 +9,7 @@ from memqos.converge.driver import Driver
 from memqos.converge.records import Holding, Owner
 from memqos.errors import Unreachable
 from memqos.host.cgroups import CgroupFs
-from memqos.host.reach import Reach
+from memqos.host.owner_discovery import Reach
 from memqos.host.systemd_dropins import RUN, DropIns
 from memqos.plan.changes import Change
 from memqos.plan.names import container_of, inner, unit_of

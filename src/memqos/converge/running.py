@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from memqos.api.kubelet.flags import CommandLine, command_line_of, merge_configuration
-from memqos.api.manifests.documents import read
-from memqos.converge.asking import Told, ask
+from memqos.converge.kubelet_endpoint import Told, ask
 from memqos.converge.observing import Configuration, read_configuration
 from memqos.converge.sources import KubeletPods
 from memqos.errors import InputError
 from memqos.host.kubelet_process import KubeletProcess, find_kubelet, is_running, version_of
 from memqos.host.machine import SYSTEM, Roots
+from memqos.kube.kubelet.flags import CommandLine, command_line_of, merge_configuration
+from memqos.manifests.documents import read
 
 if TYPE_CHECKING:
-    from memqos.api.node import Node
     from memqos.converge.sources import PodSource
     from memqos.host.kubelet import KubeletEndpoint
+    from memqos.kube.node import Node
 
 _ASK_AGAIN: Final = 300.0
 """Seconds after which a kubelet that answers is asked again."""

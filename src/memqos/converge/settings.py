@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from memqos.api.kubelet import Driver, KubeletConfiguration, configured
-from memqos.api.kubelet.reading import IGNORED, Kubelet, kubelet_from
-from memqos.api.machine import Machine
-from memqos.api.manifests.documents import read
-from memqos.api.node import (
+from memqos.converge.doubt import doubt_of
+from memqos.draw.scale import short_size
+from memqos.errors import InputError, MemqosError, UnsupportedRelease
+from memqos.kernel.machine import Machine
+from memqos.kube.kubelet import Driver, KubeletConfiguration, configured
+from memqos.kube.kubelet.reading import IGNORED, Kubelet, kubelet_from
+from memqos.kube.node import (
     Capacity,
     Node,
     allocatable,
@@ -18,10 +20,8 @@ from memqos.api.node import (
     capacity_of,
     published_memory,
 )
-from memqos.api.resources import MEMORY
-from memqos.converge.doubt import doubt_of
-from memqos.draw.scale import short_size
-from memqos.errors import InputError, MemqosError, UnsupportedRelease
+from memqos.kube.resources import MEMORY
+from memqos.manifests.documents import read
 from memqos.plan.levels import demand_of, plan_levels
 from memqos.plan.names import CgroupNames, cgroup_names
 from memqos.plan.pod import PodPlan

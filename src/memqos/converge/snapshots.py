@@ -5,20 +5,14 @@ from typing import Any, Final
 
 import msgspec
 
-from memqos.api.kernel.process import Process
-from memqos.api.kubelet import Driver
-from memqos.api.kubelet.decoding import API_VERSION, KIND
-from memqos.api.manifests.documents import Document, read
-from memqos.api.pod import Pod
-from memqos.api.snapshot import FORM, LEFT_OUT, PodList, Snapshot
-from memqos.converge.keeping import (
+from memqos.converge.node_agent import with_agent
+from memqos.converge.observing import Configuration, Observation, observe_live, observe_snapshot
+from memqos.converge.redaction import (
     kept_of_agent,
     kept_of_cgroup,
     kept_of_configuration,
     kept_of_pod,
 )
-from memqos.converge.node_agent import with_agent
-from memqos.converge.observing import Configuration, Observation, observe_live, observe_snapshot
 from memqos.converge.running import KubeletFacts, KubeletSources, kubelet_behind
 from memqos.converge.sources import PodSource, faults_of
 from memqos.errors import InputError, Unreachable
@@ -27,6 +21,12 @@ from memqos.host.machine import SYSTEM, Roots, read_machine
 from memqos.host.processes import processes
 from memqos.host.snapshots import load_snapshot
 from memqos.host.versions import kubelet_version, own_version, runtime_version
+from memqos.kernel.process import Process
+from memqos.kube.kubelet import Driver
+from memqos.kube.kubelet.decoding import API_VERSION, KIND
+from memqos.kube.pod import Pod
+from memqos.manifests.documents import Document, read
+from memqos.manifests.snapshot import FORM, LEFT_OUT, PodList, Snapshot
 
 FILES: Final = (
     "cgroup.controllers",

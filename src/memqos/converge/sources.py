@@ -6,13 +6,13 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from memqos.api.manifests.documents import Document, read
-from memqos.api.manifests.workloads import NoPods, pods
-from memqos.api.pod import Pod
-from memqos.api.snapshot import pods_in
 from memqos.errors import InputError
 from memqos.host.kubelet import NO_CREDENTIALS, Credentials, KubeletEndpoint
 from memqos.host.manifests import load
+from memqos.kube.pod import Pod
+from memqos.manifests.documents import Document, read
+from memqos.manifests.snapshot import pods_in
+from memqos.manifests.workloads import NoPods, pods
 
 
 class PodSource(Protocol):

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-from memqos.api.kernel.nodelists import node_list, nodes_in
+from memqos.kernel.nodelists import node_list, nodes_in
 from memqos.plan.changes import MANAGED, stored
 from memqos.plan.names import kind_of
 from memqos.plan.tree import Level

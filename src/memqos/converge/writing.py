@@ -5,16 +5,16 @@ from typing import Final, Literal
 
 import msgspec
 
-from memqos.api.kernel.meminfo import meminfo_of
-from memqos.api.machine import Machine
 from memqos.converge.cpusets import all_nodes
 from memqos.converge.driver import Driver
 from memqos.converge.steps import Step
 from memqos.converge.values import shown
 from memqos.errors import Unreachable, WriteRefused
 from memqos.host.cgroups import CgroupFs
+from memqos.kernel.machine import Machine
+from memqos.kernel.meminfo import meminfo_of
 from memqos.plan.changes import Change
-from memqos.plan.mems import MEMS
+from memqos.plan.cpuset import MEMS
 from memqos.plan.setting import MAX, size
 
 End = Literal[

@@ -5,8 +5,6 @@ from itertools import pairwise
 
 import msgspec
 
-from memqos.api.resources import CPU, MEMORY, Resources
-from memqos.api.shape import Part
 from memqos.cluster.creation import SIDES, Creation, Side
 from memqos.cluster.limitrange import Range
 from memqos.cluster.limitrange_checks import Violation
@@ -15,6 +13,8 @@ from memqos.cluster.quota_admission import Verdict
 from memqos.draw.amounts import brief_amount, brief_ratio
 from memqos.draw.table import table
 from memqos.findings.policy import Breach
+from memqos.kube.resources import CPU, MEMORY, Resources
+from memqos.kube.shape import Part
 from memqos.release import Release
 
 

@@ -3,13 +3,13 @@
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from memqos.api.resources import Amounts, Resources, spelled
-from memqos.api.shape import Part
 from memqos.cluster.limitrange import CONTAINER, POD, Bounds, Range
 from memqos.cluster.limitrange_checks import Violation, compared
 from memqos.cluster.quota import Quota
 from memqos.draw.admission import Admitted, told
 from memqos.draw.amounts import brief_amount, brief_ratio
+from memqos.kube.resources import Amounts, Resources, spelled
+from memqos.kube.shape import Part
 
 
 def admission_reasons(admitted: Admitted) -> list[str]:

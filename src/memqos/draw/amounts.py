@@ -2,9 +2,9 @@
 
 from typing import Final
 
-from memqos.api.quantity import scientific
-from memqos.api.resources import MEMORY, is_hugepages, legible, whole
 from memqos.draw.table import short
+from memqos.kube.quantity import scientific
+from memqos.kube.resources import MEMORY, is_hugepages, legible, whole
 
 _SIDES: Final = ("requests.", "limits.")
 

@@ -4,10 +4,10 @@ from typing import Any
 
 import msgspec
 
-from memqos.api.resources import Amounts, spelled
-from memqos.api.why import why_class, why_defaulted
 from memqos.draw.explained import Explained
 from memqos.draw.overview import weight
+from memqos.kube.resources import Amounts, spelled
+from memqos.kube.why import why_class, why_defaulted
 from memqos.plan.setting import Setting, Settings, Value
 from memqos.plan.terms import Terms
 

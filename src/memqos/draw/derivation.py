@@ -1,10 +1,10 @@
 """The derivation of every number of a pod, step by step with its rule."""
 
-from memqos.api.resources import CPU, MEMORY, legible
-from memqos.api.shape import Role
-from memqos.api.why import why_class, why_defaulted, why_total
 from memqos.draw.explained import Explained
 from memqos.draw.overview import weight
+from memqos.kube.resources import CPU, MEMORY, legible
+from memqos.kube.shape import Role
+from memqos.kube.why import why_class, why_defaulted, why_total
 from memqos.plan.setting import NEEDS_NODE, Settings, Value, size
 from memqos.plan.terms import Terms
 

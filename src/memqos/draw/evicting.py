@@ -5,15 +5,15 @@ from typing import Any, Final
 
 import msgspec
 
-from memqos.api.pod import Pod, QosClass
-from memqos.api.quantity import Quantity
-from memqos.api.resources import MEMORY, spelled, whole
 from memqos.cluster.eviction_blame import Blame
 from memqos.cluster.eviction_rank import Key, Ranked
 from memqos.cluster.eviction_relief import Misled, enough, misled, reliefs
 from memqos.cluster.eviction_signals import Reading
 from memqos.draw.amounts import brief_bytes, counted
 from memqos.draw.table import short, table
+from memqos.kube.pod import Pod, QosClass
+from memqos.kube.quantity import Quantity
+from memqos.kube.resources import MEMORY, spelled, whole
 
 _SHOWN_MISLED: Final = 5
 _SAYS: Final[dict[Key, str]] = {

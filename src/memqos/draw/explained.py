@@ -2,8 +2,8 @@
 
 import msgspec
 
-from memqos.api.shape import Shape
 from memqos.draw.table import short
+from memqos.kube.shape import Shape
 from memqos.plan.pod import PodPlan
 from memqos.plan.semantics import Semantics
 from memqos.plan.terms import KNOWS_POLICY, Terms

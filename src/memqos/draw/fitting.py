@@ -4,12 +4,12 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from memqos.api.resources import CPU, MEMORY
 from memqos.cluster.fit import Shortage, Verdict
 from memqos.cluster.fit_demand import PODS, STORAGE, Demand, Room
 from memqos.cluster.fit_survey import Survey
 from memqos.draw.amounts import brief_amount, counted
 from memqos.draw.table import table, width
+from memqos.kube.resources import CPU, MEMORY
 
 
 class Fitted(msgspec.Struct, frozen=True):

@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 from typing import Any
 
-from memqos.api.resources import CPU, MEMORY, Amounts, spelled
 from memqos.cluster.fit import Scores, Verdict, needs_of
 from memqos.cluster.fit_demand import DEFAULT_REQUESTS, PODS, Demand, Room
 from memqos.cluster.fit_scores import BEST, DEFAULT_PROFILE
 from memqos.draw.amounts import brief_amount
 from memqos.draw.fitting import Fitted, brief, in_order
+from memqos.kube.resources import CPU, MEMORY, Amounts, spelled
 from memqos.release import Release
 
 

@@ -3,7 +3,7 @@
 from itertools import islice
 from typing import Any, Final
 
-from memqos.api.kernel.nodelists import node_list
+from memqos.kernel.nodelists import node_list
 from memqos.numa.admission import Call
 from memqos.numa.hints import Answer, Hint, Hints, hints_of
 from memqos.numa.masks import nodes_of

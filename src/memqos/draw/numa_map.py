@@ -3,13 +3,13 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from memqos.api.kernel.nodelists import named_nodes, node_list
-from memqos.api.resources import MEMORY
 from memqos.draw.look import BOLD, SMALL, TITLE, drawing, filled
 from memqos.draw.numa_segments import Holder, Kind, NodeBar, Segment, holders_of, node_bars
 from memqos.draw.numa_tables import POOL
 from memqos.draw.scale import LEFT, RIGHT, Axis, axis_to, short_size
 from memqos.draw.svg import Markup, el, number, shortened, text_width
+from memqos.kernel.nodelists import named_nodes, node_list
+from memqos.kube.resources import MEMORY
 from memqos.numa.machines import NumaMachine
 from memqos.numa.state import State
 

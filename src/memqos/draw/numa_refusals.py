@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from typing import Final
 
-from memqos.api.kernel.nodelists import named_nodes, node_list
-from memqos.api.quantity import Quantity
 from memqos.draw.numa_words import by_so_much, exact
+from memqos.kernel.nodelists import named_nodes, node_list
+from memqos.kube.quantity import Quantity
 from memqos.numa.manager import StartRefused
 from memqos.numa.reserved import Mismatch, Unreservable
 from memqos.numa.restart import Difference, Unfit, Unplaced

@@ -1,6 +1,6 @@
 """reservedMemory as a kubelet's configuration and its flag spell it, and the sum behind it."""
 
-from memqos.api.resources import MEMORY
+from memqos.kube.resources import MEMORY
 from memqos.numa.equation import Equation
 from memqos.numa.reserved import Reservations, flag_of
 

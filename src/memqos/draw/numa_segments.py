@@ -5,8 +5,8 @@ from typing import Literal
 
 import msgspec
 
-from memqos.api.resources import MEMORY
 from memqos.draw.numa_tables import Holding, holdings
+from memqos.kube.resources import MEMORY
 from memqos.numa.machines import NumaMachine
 from memqos.numa.memory import NumaMemory
 from memqos.numa.state import State

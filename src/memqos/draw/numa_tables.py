@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from memqos.api.kernel.nodelists import node_list
-from memqos.api.resources import MEMORY
 from memqos.draw.amounts import brief_bytes
 from memqos.draw.table import table
+from memqos.kernel.nodelists import node_list
+from memqos.kube.resources import MEMORY
 from memqos.numa.machines import NumaMachine, as_file
 from memqos.numa.memory import Block, Blocks
 from memqos.numa.state import State

@@ -5,13 +5,13 @@ from typing import Any, Final
 
 import msgspec
 
-from memqos.api.kernel.nodelists import named_nodes, node_list
-from memqos.api.quantity import Quantity
 from memqos.draw.amounts import brief_bytes, counted
 from memqos.draw.numa_hints import call_data, call_lines
 from memqos.draw.numa_words import exact
 from memqos.draw.scale import short_size
 from memqos.draw.table import table
+from memqos.kernel.nodelists import named_nodes, node_list
+from memqos.kube.quantity import Quantity
 from memqos.numa.admission import MEMORY_MANAGER, Admitted, Outcome, Refused
 from memqos.numa.advice import Advice, Change, Resized
 from memqos.numa.allocation import Cause

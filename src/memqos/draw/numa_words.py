@@ -1,6 +1,6 @@
 """Sizes of NUMA memory in words."""
 
-from memqos.api.resources import MEMORY, legible
+from memqos.kube.resources import MEMORY, legible
 
 
 def exact(size: int) -> str:

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from memqos.api.resources import MEMORY, Amounts, whole
 from memqos.draw.explained import Explained
 from memqos.draw.table import short, table
+from memqos.kube.resources import MEMORY, Amounts, whole
 from memqos.plan.cpu import weight_of
 from memqos.plan.pod import PodPlan
 from memqos.plan.setting import NEEDS_NODE, Setting, Settings

@@ -1,8 +1,8 @@
 """The picture of memory levels of an explained pod."""
 
-from memqos.api.resources import MEMORY, Amounts, whole
 from memqos.draw.explained import Explained, terms_line
 from memqos.draw.levels import Bar, Chart
+from memqos.kube.resources import MEMORY, Amounts, whole
 from memqos.plan.setting import MAX, Settings, Value
 from memqos.plan.terms import Terms
 

@@ -5,13 +5,13 @@ from typing import Any
 
 import msgspec
 
-from memqos.api.pod import Container, Pod
-from memqos.api.shape import Shape
-from memqos.api.why import why_class
 from memqos.cluster.resize import Resize
 from memqos.draw.overview import cell, cpus
 from memqos.draw.table import table
 from memqos.errors import InputError
+from memqos.kube.pod import Container, Pod
+from memqos.kube.shape import Shape
+from memqos.kube.why import why_class
 from memqos.plan.pod import PodPlan
 from memqos.plan.setting import Setting, Settings, Value
 from memqos.plan.tree import by_file

@@ -2,7 +2,7 @@
 
 from typing import Final, Literal, NamedTuple
 
-from memqos.api.quantity import BEYOND_UNITS, BINARY_UNITS, scientific
+from memqos.kube.quantity import BEYOND_UNITS, BINARY_UNITS, scientific
 from memqos.plan.setting import NEEDS_NODE
 
 LEFT: Final = 200

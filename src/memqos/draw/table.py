@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Final
 
-from memqos.api.quantity import BEYOND_UNITS, BINARY_UNITS, scientific
 from memqos.draw.terminal import visible
+from memqos.kube.quantity import BEYOND_UNITS, BINARY_UNITS, scientific
 
 _OUR_SIGNS: Final = str.maketrans("", "", "├└–≠…·×−≤µ")
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 
-from memqos.api.agent_state import AgentState
 from memqos.findings.facts import Facts
 from memqos.findings.finding import Finding
+from memqos.manifests.agent_state import AgentState
 from memqos.plan.names import outer
 
 

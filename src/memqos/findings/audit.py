@@ -6,19 +6,19 @@ from typing import Final
 
 import msgspec
 
-from memqos.api.kubelet import KubeletConfiguration
-from memqos.api.kubelet.thresholds import MEMORY_AVAILABLE, read_thresholds
-from memqos.api.node import Node, allocatable, amount_in, capacity_of
-from memqos.api.pod import QosClass
-from memqos.api.quantity import MAX_INT64
-from memqos.api.resources import MEMORY, Amounts, is_hugepages
-from memqos.api.shape import amounts_of
 from memqos.cluster.limitrange import LimitRange, completed, range_of
 from memqos.cluster.quota import ResourceQuota
 from memqos.errors import InputError
 from memqos.findings.counting import Sizes
 from memqos.findings.spread import NOTHING, Unasked, unasked
 from memqos.findings.tallies import GroupTally, NodeTally, SpaceTally, Tallies
+from memqos.kube.kubelet import KubeletConfiguration
+from memqos.kube.kubelet.thresholds import MEMORY_AVAILABLE, read_thresholds
+from memqos.kube.node import Node, allocatable, amount_in, capacity_of
+from memqos.kube.pod import QosClass
+from memqos.kube.quantity import MAX_INT64
+from memqos.kube.resources import MEMORY, Amounts, is_hugepages
+from memqos.kube.shape import amounts_of
 from memqos.plan.levels import Demand, plan_levels
 from memqos.plan.setting import Settings
 from memqos.plan.terms import Terms

@@ -4,18 +4,18 @@ from typing import Final
 
 import msgspec
 
-from memqos.api.defaulting import defaulted
-from memqos.api.dumps.objects import pod_decoder
-from memqos.api.in_force import in_force
-from memqos.api.pod import Pod, ResourceRequirements
-from memqos.api.qos import qos_class
-from memqos.api.resources import MEMORY, NOTHING, Amounts, memory_in
-from memqos.api.shape import Shape, containers_of, shape_of
-from memqos.api.validation import container_errors, shape_errors
 from memqos.cluster.eviction_rank import memory_request
 from memqos.cluster.held import held_requests
 from memqos.errors import InputError
-from memqos.plan.brief import Outline, PodBrief, brief_on, outline_of
+from memqos.kube.defaulting import defaulted
+from memqos.kube.pod import Pod, ResourceRequirements
+from memqos.kube.qos import qos_class
+from memqos.kube.resources import MEMORY, NOTHING, Amounts, memory_in
+from memqos.kube.resources_in_use import in_force
+from memqos.kube.shape import Shape, containers_of, shape_of
+from memqos.kube.validation import container_errors, shape_errors
+from memqos.manifests.dumps.objects import pod_decoder
+from memqos.plan.memory_summary import Outline, PodBrief, brief_on, outline_of
 from memqos.plan.semantics import is_stored
 from memqos.plan.setting import Value
 from memqos.plan.terms import Terms

@@ -8,7 +8,10 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from memqos.api.dumps.objects import (
+from memqos.errors import InputError
+from memqos.findings.others import Kept, Metrics, Other, Used, other_of
+from memqos.manifests.documents import read
+from memqos.manifests.dumps.objects import (
     NO_NAMESPACE,
     Dumped,
     abridged,
@@ -17,11 +20,8 @@ from memqos.api.dumps.objects import (
     object_decoder,
     objects_decoder,
 )
-from memqos.api.dumps.text import Form, Found
-from memqos.api.manifests.documents import read
-from memqos.api.manifests.refusals import refusal
-from memqos.errors import InputError
-from memqos.findings.others import Kept, Metrics, Other, Used, other_of
+from memqos.manifests.dumps.text import Form, Found
+from memqos.manifests.refusals import refusal
 
 CRITICAL: Final = 1
 ENDED: Final = 2

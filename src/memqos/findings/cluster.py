@@ -3,13 +3,13 @@
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from memqos.api.quantity import BEYOND_UNITS, BINARY_UNITS, scientific
 from memqos.findings.audit import Audit, NodeAudit, SpaceAudit
 from memqos.findings.catalogue import AUDIT, RULES
 from memqos.findings.finding import Finding, Severity
 from memqos.findings.spread import Unasked
 from memqos.findings.tallies import GroupTally
-from memqos.findings.worth_telling import FULL, HEADROOM, LIMITS, NOTHING_LEFT, UNASKED
+from memqos.findings.thresholds import FULL, HEADROOM, LIMITS, NOTHING_LEFT, UNASKED
+from memqos.kube.quantity import BEYOND_UNITS, BINARY_UNITS, scientific
 
 WORST_FIRST: Final[tuple[Severity, ...]] = ("error", "warning", "info")
 _ORDER: Final = {rule.id: place for place, rule in enumerate(AUDIT)}

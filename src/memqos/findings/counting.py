@@ -6,7 +6,6 @@ from typing import Final
 
 import msgspec
 
-from memqos.api.pod import QosClass
 from memqos.errors import InputError
 from memqos.findings.cases import Cases, Numbers, OnNodes
 from memqos.findings.census import CRITICAL, ENDED, Census, Place, Row
@@ -24,13 +23,14 @@ from memqos.findings.tallies import (
     is_worse,
     keep,
 )
-from memqos.findings.worth_telling import (
+from memqos.findings.thresholds import (
     BIG,
     FAR_ABOVE,
     IDLE,
     TOGETHER,
     TOGETHER_SHARE,
 )
+from memqos.kube.pod import QosClass
 
 _KIN: Final[dict[QosClass, Kin]] = {
     "Guaranteed": "guaranteed",

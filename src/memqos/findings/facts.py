@@ -2,9 +2,9 @@
 
 import msgspec
 
-from memqos.api.agent_state import AgentState
-from memqos.api.kubelet import Driver
-from memqos.api.machine import Machine
+from memqos.kernel.machine import Machine
+from memqos.kube.kubelet import Driver
+from memqos.manifests.agent_state import AgentState
 from memqos.plan.changes import Comparison, Files
 from memqos.plan.names import CgroupNames, outer
 from memqos.plan.terms import PAGE_SIZE

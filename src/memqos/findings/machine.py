@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from typing import Final
 
-from memqos.api.machine import LAYOUTS, Version
 from memqos.findings.facts import Facts, amount
 from memqos.findings.finding import Finding
+from memqos.kernel.machine import LAYOUTS, Version
 
 _KERNEL: Final = (5, 9, 0)
 _RUNTIMES: Final[dict[str, Version]] = {"containerd": (1, 6, 0), "cri-o": (1, 22, 0)}

@@ -5,13 +5,13 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from memqos.api.dumps.objects import Dumped
-from memqos.api.node import Node
-from memqos.api.quantity import milli_of, whole
-from memqos.api.resources import MEMORY, storable
 from memqos.cluster.limitrange import LimitRange
 from memqos.cluster.quota import ResourceQuota
 from memqos.errors import InputError
+from memqos.kube.node import Node
+from memqos.kube.quantity import milli_of, whole
+from memqos.kube.resources import MEMORY, storable
+from memqos.manifests.dumps.objects import Dumped
 
 
 class Used(msgspec.Struct, frozen=True):

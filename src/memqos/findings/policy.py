@@ -7,13 +7,13 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import Meta
 
-from memqos.api.aggregate import has_pod_level
-from memqos.api.pod import Pod, QosClass
-from memqos.api.qos import qos_class
-from memqos.api.quantity import Quantity, times
-from memqos.api.resources import MEMORY, Resources, legible
-from memqos.api.selector import Selector
-from memqos.api.shape import Part, Shape, containers_of
+from memqos.kube.aggregate import has_pod_level
+from memqos.kube.pod import Pod, QosClass
+from memqos.kube.qos import qos_class
+from memqos.kube.quantity import Quantity, times
+from memqos.kube.resources import MEMORY, Resources, legible
+from memqos.kube.selector import Selector
+from memqos.kube.shape import Part, Shape, containers_of
 from memqos.release import Release
 
 API_VERSION: Final = "memqos.io/v1alpha1"

@@ -4,20 +4,22 @@ from collections.abc import Iterator
 
 import msgspec
 
-from memqos.api.label_selection import requirements
-from memqos.api.manifests.documents import Document
-from memqos.api.manifests.positions import Path, brief
-from memqos.api.manifests.refusals import refusal
-from memqos.api.quantity import Quantity
-from memqos.errors import InputError
+from memqos.errors import InputError, quote_brief
 from memqos.findings.policy import API_VERSION, CHECKS, KIND, Bounds, Policy
+from memqos.kube.label_selection import requirements
+from memqos.kube.quantity import Quantity
+from memqos.manifests.documents import Document
+from memqos.manifests.positions import Path
+from memqos.manifests.refusals import refusal
 
 
 def policy_from(document: Document) -> Policy:
     """The policy that a document holds; raise InputError where it holds none, or a wrong one."""
     if document.kind != KIND:
         raise document.refused(
-            f"{brief(document.kind)} is no policy" if document.kind else "required, but missing",
+            f"{quote_brief(document.kind)} is no policy"
+            if document.kind
+            else "required, but missing",
             "kind",
             f"write kind: {KIND} and apiVersion: {API_VERSION}",
         )
@@ -38,7 +40,7 @@ def _faults(policy: Policy, document: Document) -> Iterator[InputError]:
     for index, rule in enumerate(policy.rules):
         here: Path = ("rules", index)
         if rule.id in known:
-            yield document.refused(f"{brief(rule.id)} is the id of two rules", (*here, "id"))
+            yield document.refused(f"{quote_brief(rule.id)} is the id of two rules", (*here, "id"))
         known.add(rule.id)
         try:
             requirements(rule.only.labels)

@@ -9,10 +9,10 @@ from typing import Final
 
 import msgspec
 
-from memqos.api.kernel.keyed import keyed
-from memqos.api.kernel.stall import Stall, stall_of
 from memqos.findings.facts import Facts, amount
 from memqos.findings.finding import Finding
+from memqos.kernel.keyed import keyed
+from memqos.kernel.stall import Stall, stall_of
 from memqos.plan.changes import Files
 from memqos.plan.setting import size
 

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from typing import Final
 
-from memqos.api.kernel.keyed import controllers_of, withheld_at
-from memqos.api.kubelet.drivers import kubepods_in
 from memqos.findings.facts import Facts, amount
 from memqos.findings.finding import Finding
+from memqos.kernel.keyed import controllers_of, withheld_at
+from memqos.kube.kubelet.drivers import kubepods_in
 from memqos.plan.changes import Change
 from memqos.plan.setting import MAX, size
 

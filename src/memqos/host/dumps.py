@@ -12,8 +12,8 @@ import zlib
 from collections.abc import Iterator
 from typing import BinaryIO, Final, NamedTuple, Protocol
 
-from memqos.api.dumps.text import Layout, Size, cut_before, is_json, layout_of
 from memqos.errors import InputError
+from memqos.manifests.dumps.text import Layout, Size, cut_before, is_json, layout_of
 
 STDIN: Final = "-"
 BLOCK: Final = 1 << 20

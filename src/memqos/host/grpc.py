@@ -15,7 +15,7 @@ import h2.events
 import h2.exceptions
 
 from memqos.errors import MemqosError, Unreachable
-from memqos.host.silence import Silence
+from memqos.host.circuit_breaker import Silence
 
 SIZE_LIMIT: Final = 16 << 20
 _CHUNK: Final = 1 << 16

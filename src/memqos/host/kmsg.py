@@ -5,8 +5,8 @@ import os
 from collections.abc import Iterator
 from typing import Final
 
-from memqos.api.kernel.log import Record, record_of
 from memqos.errors import Unreachable
+from memqos.kernel.log import Record, record_of
 
 DEVICE: Final = "/dev/kmsg"
 _LONGEST: Final = 8192

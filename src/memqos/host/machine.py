@@ -6,8 +6,8 @@ from typing import Final
 
 import msgspec
 
-from memqos.api.machine import Layout, Machine, NumaTexts, layout_of, mounts_of
 from memqos.host.cgroups import SYSTEM_ROOT
+from memqos.kernel.machine import Layout, Machine, NumaTexts, layout_of, mounts_of
 
 _CGROUP_TYPES: Final = frozenset({"cgroup", "cgroup2"})
 _TREE: Final = ("cgroup.controllers", "kubepods", "kubepods.slice")

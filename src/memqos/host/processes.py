@@ -6,9 +6,9 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from memqos.api.kernel.process import Process
 from memqos.errors import Unreachable
 from memqos.host.cgroups import CgroupFs
+from memqos.kernel.process import Process
 
 _GONE: Final = (FileNotFoundError, ProcessLookupError, NotADirectoryError)
 _KERNEL_THREAD: Final = 0x0020_0000

@@ -1,7 +1,7 @@
 """The snapshot of a node in a file."""
 
-from memqos.api.snapshot import Snapshot, read_snapshot
 from memqos.host.manifests import load_one
+from memqos.manifests.snapshot import Snapshot, read_snapshot
 
 
 def load_snapshot(file: str) -> Snapshot:

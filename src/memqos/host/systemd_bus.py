@@ -11,7 +11,7 @@ from jeepney.bus_messages import message_bus
 from jeepney.io.blocking import prep_socket
 
 from memqos.errors import MemqosError, Unreachable
-from memqos.host.silence import Silence
+from memqos.host.circuit_breaker import Silence
 
 MANAGER: Final = DBusAddress(
     "/org/freedesktop/systemd1", "org.freedesktop.systemd1", "org.freedesktop.systemd1.Manager"

@@ -12,9 +12,9 @@ from typing import Final, Literal
 
 import msgspec
 
-from memqos.api.pod import Pod
-from memqos.api.shape import shape_of
-from memqos.api.validation import shape_errors
+from memqos.kube.pod import Pod
+from memqos.kube.shape import shape_of
+from memqos.kube.validation import shape_errors
 from memqos.numa.admission import Admitted, Refused
 from memqos.numa.manager import Manager
 from memqos.numa.memory import NodeMap, empty_nodes, free_in

@@ -5,7 +5,7 @@ from typing import Literal
 
 import msgspec
 
-from memqos.api.shape import Role
+from memqos.kube.shape import Role
 from memqos.numa.hints import Hint
 from memqos.numa.masks import Mask, mask_of, nodes_of
 from memqos.numa.memory import Block, Blocks, NodeMap, Sizes, free_in, taken

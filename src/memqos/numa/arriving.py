@@ -7,11 +7,11 @@ their quantities stay as they are written: the Memory Manager refuses `1.5Gi` th
 
 import msgspec
 
-from memqos.api.defaulting import defaulted
-from memqos.api.pod import Container, Pod, ResourceList, ResourceRequirements
-from memqos.api.quantity import Quantity, milli_of
-from memqos.api.resources import Amounts, Resources, spelled
-from memqos.api.shape import Part
+from memqos.kube.defaulting import defaulted
+from memqos.kube.pod import Container, Pod, ResourceList, ResourceRequirements
+from memqos.kube.quantity import Quantity, milli_of
+from memqos.kube.resources import Amounts, Resources, spelled
+from memqos.kube.shape import Part
 from memqos.release import Release
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from memqos.api.quantity import Quantity
+from memqos.kube.quantity import Quantity
 from memqos.numa.memory import Machine, Sizes, empty_nodes, over_reserved
 from memqos.numa.reserved import (
     Reservations,

@@ -5,11 +5,11 @@ from typing import Final
 
 import msgspec
 
-from memqos.api.kubelet import KubeletConfiguration
-from memqos.api.kubelet.reservations import read_reservations
-from memqos.api.node import Capacity, eviction_reserve
-from memqos.api.quantity import NANOS, Quantity
-from memqos.api.resources import MEMORY, spelled
+from memqos.kube.kubelet import KubeletConfiguration
+from memqos.kube.kubelet.reservations import read_reservations
+from memqos.kube.node import Capacity, eviction_reserve
+from memqos.kube.quantity import NANOS, Quantity
+from memqos.kube.resources import MEMORY, spelled
 from memqos.numa.machines import NumaMachine
 from memqos.numa.memory import NodeMap, empty_nodes
 from memqos.numa.reserved import (

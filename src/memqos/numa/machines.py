@@ -5,14 +5,14 @@ from typing import Any, Final
 
 import msgspec
 
-from memqos.api.kernel.meminfo import meminfo_of
-from memqos.api.machine import Machine as KernelMachine
-from memqos.api.machine import NumaNode as KernelNode
-from memqos.api.manifests.documents import Document
-from memqos.api.manifests.refusals import refusal
-from memqos.api.quantity import NANOS, Quantity, Raw
-from memqos.api.resources import HUGEPAGES, MEMORY, hugepage_size
 from memqos.errors import InputError
+from memqos.kernel.machine import Machine as KernelMachine
+from memqos.kernel.machine import NumaNode as KernelNode
+from memqos.kernel.meminfo import meminfo_of
+from memqos.kube.quantity import NANOS, Quantity, Raw
+from memqos.kube.resources import HUGEPAGES, MEMORY, hugepage_size
+from memqos.manifests.documents import Document
+from memqos.manifests.refusals import refusal
 from memqos.numa.memory import Machine, NumaMemory
 from memqos.numa.state import State
 

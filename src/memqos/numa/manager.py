@@ -9,7 +9,7 @@ from typing import Final, Literal, cast, get_args
 
 import msgspec
 
-from memqos.api.pod import Pod
+from memqos.kube.pod import Pod
 from memqos.numa.admission import (
     UNSET,
     Admitted,

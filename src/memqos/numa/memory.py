@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from memqos.api.resources import MEMORY
+from memqos.kube.resources import MEMORY
 
 Sizes = Mapping[str, int]
 """Memory resource (memory, hugepages-2Mi, …) → bytes."""

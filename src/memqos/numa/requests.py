@@ -5,12 +5,12 @@ from typing import Final
 
 import msgspec
 
-from memqos.api.aggregate import has_pod_level
-from memqos.api.pod import Pod, ResourceRequirements
-from memqos.api.qos import qos_class
-from memqos.api.quantity import MAX_INT64, Raw
-from memqos.api.resources import CPU, MEMORY, is_hugepages
-from memqos.api.shape import Part, Role, shape_of
+from memqos.kube.aggregate import has_pod_level
+from memqos.kube.pod import Pod, ResourceRequirements
+from memqos.kube.qos import qos_class
+from memqos.kube.quantity import MAX_INT64, Raw
+from memqos.kube.resources import CPU, MEMORY, is_hugepages
+from memqos.kube.shape import Part, Role, shape_of
 from memqos.numa.memory import Sizes
 from memqos.release import Release
 

@@ -11,11 +11,11 @@ from typing import Final, Literal
 
 import msgspec
 
-from memqos.api.kubelet import MemoryReservation
-from memqos.api.pod import ResourceList
-from memqos.api.quantity import NANOS, Quantity
-from memqos.api.resources import MEMORY, hugepage_size, is_hugepages, spelled
 from memqos.errors import InputError
+from memqos.kube.kubelet import MemoryReservation
+from memqos.kube.pod import ResourceList
+from memqos.kube.quantity import NANOS, Quantity
+from memqos.kube.resources import MEMORY, hugepage_size, is_hugepages, spelled
 from memqos.numa.memory import NodeMap, Sizes
 from memqos.numa.requests import as_int64
 

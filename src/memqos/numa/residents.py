@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from memqos.api.pod import Pod
+from memqos.kube.pod import Pod
 from memqos.numa.admission import Refused
 from memqos.numa.adoption import adopted, is_spread
 from memqos.numa.manager import Manager

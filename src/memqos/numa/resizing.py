@@ -5,9 +5,9 @@ from typing import Final
 
 import msgspec
 
-from memqos.api.pod import Container, Pod, ResourceRequirements
-from memqos.api.quantity import Quantity
-from memqos.api.resources import MEMORY, hugepage_size, is_hugepages, spelled
+from memqos.kube.pod import Container, Pod, ResourceRequirements
+from memqos.kube.quantity import Quantity
+from memqos.kube.resources import MEMORY, hugepage_size, is_hugepages, spelled
 from memqos.numa.requests import as_int64
 
 _MIB: Final = 1 << 20

@@ -1,6 +1,6 @@
 """Running pods: who a state file says holds memory, as a manager needs to know to let it be."""
 
-from memqos.api.pod import Pod
+from memqos.kube.pod import Pod
 from memqos.numa.memory import Blocks, Sizes
 from memqos.numa.requests import PodWants, Wanted, wants_of
 from memqos.numa.state import State

@@ -6,7 +6,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from memqos.api.quantity import MAX_INT64
+from memqos.kube.quantity import MAX_INT64
 from memqos.numa.hints import Hint, Listed, Provider, listed, one_node_only
 from memqos.numa.masks import Mask, mask_of
 from memqos.numa.merge import Layout, Obstruction, merged, obstruction

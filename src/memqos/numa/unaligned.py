@@ -8,7 +8,7 @@ it.
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from memqos.api.pod import Pod
+from memqos.kube.pod import Pod
 from memqos.numa.requests import PodWants, wants_of
 from memqos.release import Release
 

@@ -6,10 +6,10 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from memqos.api.oom import GUARANTEED, LOWEST_BURSTABLE, Score
-from memqos.api.pod import QosClass
-from memqos.api.resources import CPU, MEMORY, Amounts, memory_in
-from memqos.api.shape import Part, Role
+from memqos.kube.oom import GUARANTEED, LOWEST_BURSTABLE, Score
+from memqos.kube.pod import QosClass
+from memqos.kube.resources import CPU, MEMORY, Amounts, memory_in
+from memqos.kube.shape import Part, Role
 from memqos.plan import cpu, hugepages, memory
 from memqos.plan.setting import MAX, NEEDS_NODE, Rule, Setting, Settings, size
 from memqos.plan.terms import Terms

@@ -3,7 +3,7 @@
 from functools import lru_cache
 from typing import Final
 
-from memqos.api.resources import CPU, Amounts, storable
+from memqos.kube.resources import CPU, Amounts, storable
 from memqos.plan.setting import MAX, Rule, Setting
 from memqos.release import Since
 

@@ -3,9 +3,9 @@
 from functools import lru_cache
 from typing import Final
 
-from memqos.api.quantity import whole
-from memqos.api.resources import CPU, MEMORY, Amounts, hugepage_file_size, is_hugepages, storable
-from memqos.api.shape import Shape
+from memqos.kube.quantity import whole
+from memqos.kube.resources import CPU, MEMORY, Amounts, hugepage_file_size, is_hugepages, storable
+from memqos.kube.shape import Shape
 from memqos.plan.setting import Rule, Setting, Settings, size
 from memqos.release import Since
 

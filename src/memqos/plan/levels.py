@@ -5,7 +5,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from memqos.api.resources import CPU, memory_in
+from memqos.kube.resources import CPU, memory_in
 from memqos.plan import cpu
 from memqos.plan.memory import KEP, OFF
 from memqos.plan.pod import PodPlan

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from memqos.api.pod import QosClass
+from memqos.kube.pod import QosClass
 from memqos.plan.setting import MAX, NEEDS_NODE, Rule, Setting, size
 from memqos.plan.terms import Terms
 from memqos.release import Since

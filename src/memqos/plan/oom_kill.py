@@ -14,7 +14,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from memqos.api.kernel.process import Process
+from memqos.kernel.process import Process
 
 NEVER: Final = -1000
 INIT: Final = 1

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from memqos.api.pod import Pod, QosClass
+from memqos.kube.pod import Pod, QosClass
 from memqos.plan.names import CgroupNames, Place
 from memqos.plan.tree import cgroup_uid, container_ids, pod_key
 

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from memqos.api.aggregate import (
+from memqos.kube.aggregate import (
     aggregate_limits,
     aggregate_requests,
     has_pod_level,
@@ -15,11 +15,11 @@ from memqos.api.aggregate import (
     pod_limits,
     pod_requests,
 )
-from memqos.api.oom import oom_scores
-from memqos.api.pod import QosClass
-from memqos.api.quantity import MAX_INT64
-from memqos.api.resources import CPU, MEMORY, Amounts, memory_in
-from memqos.api.shape import Shape
+from memqos.kube.oom import oom_scores
+from memqos.kube.pod import QosClass
+from memqos.kube.quantity import MAX_INT64
+from memqos.kube.resources import CPU, MEMORY, Amounts, memory_in
+from memqos.kube.shape import Shape
 from memqos.plan import cpu, hugepages, memory
 from memqos.plan.container import ContainerPlan, container_rules, plan_container
 from memqos.plan.setting import Rule, Setting, Settings, size

@@ -4,12 +4,12 @@ from typing import Final
 
 import msgspec
 
-from memqos.api.defaulting import defaulted
-from memqos.api.in_force import in_force
-from memqos.api.pod import Pod
-from memqos.api.qos import qos_class
-from memqos.api.shape import Shape, shape_key, shape_of
-from memqos.api.validation import FieldError, container_errors, shape_errors
+from memqos.kube.defaulting import defaulted
+from memqos.kube.pod import Pod
+from memqos.kube.qos import qos_class
+from memqos.kube.resources_in_use import in_force
+from memqos.kube.shape import Shape, shape_key, shape_of
+from memqos.kube.validation import FieldError, container_errors, shape_errors
 from memqos.plan.pod import PodPlan, plan_pod
 from memqos.plan.terms import Terms
 

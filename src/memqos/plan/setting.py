@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import msgspec
 
-from memqos.api.quantity import BEYOND_UNITS, BINARY_UNITS, scientific
+from memqos.kube.quantity import BEYOND_UNITS, BINARY_UNITS, scientific
 
 MAX: Final = "max"
 """No limit, as cgroup files spell it."""

@@ -9,12 +9,12 @@ from typing import Final, Literal
 
 import msgspec
 
-from memqos.api.in_force import is_terminal
-from memqos.api.kubelet import KubeletConfiguration
-from memqos.api.node import Capacity, NodeCgroup, node_cgroups
-from memqos.api.pod import ContainerStatus, Pod
-from memqos.api.shape import containers_of
 from memqos.errors import InputError
+from memqos.kube.kubelet import KubeletConfiguration
+from memqos.kube.node import Capacity, NodeCgroup, node_cgroups
+from memqos.kube.pod import ContainerStatus, Pod
+from memqos.kube.resources_in_use import is_terminal
+from memqos.kube.shape import containers_of
 from memqos.plan import cpu
 from memqos.plan.levels import demand_of, plan_levels
 from memqos.plan.memory import KEP

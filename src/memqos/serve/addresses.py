@@ -4,8 +4,7 @@ import re
 from ipaddress import ip_address
 from typing import Final, NamedTuple
 
-from memqos.api.manifests.positions import brief
-from memqos.errors import InputError
+from memqos.errors import InputError, quote_brief
 
 _ADDRESS: Final = re.compile(
     r"(?P<host>\[[0-9A-Fa-f:.]*\]|[^:\[\]]*):(?P<port>[0-9]{1,5})", re.ASCII
@@ -25,12 +24,13 @@ def address_of(text: str) -> Address:
     found = _ADDRESS.fullmatch(text)
     if found is None or int(found["port"]) > _HIGHEST_PORT:
         raise InputError(
-            f"{brief(text)} is not ADDRESS:PORT", hint="write it like 127.0.0.1:9177 or [::1]:9177"
+            f"{quote_brief(text)} is not ADDRESS:PORT",
+            hint="write it like 127.0.0.1:9177 or [::1]:9177",
         )
     host, port = found["host"], found["port"]
     if not host:
         raise InputError(
-            f"{brief(text)} names no address",
+            f"{quote_brief(text)} names no address",
             hint=f"write 127.0.0.1:{port}, or 0.0.0.0:{port} to be reached from elsewhere",
         )
     if host != "localhost":
@@ -44,4 +44,6 @@ def _check_ip(host: str) -> None:
     except ValueError:
         version = None
     if version != (6 if host.startswith("[") else 4):
-        raise InputError(f"{brief(host)} is no IP address", hint="only localhost goes by its name")
+        raise InputError(
+            f"{quote_brief(host)} is no IP address", hint="only localhost goes by its name"
+        )

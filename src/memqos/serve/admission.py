@@ -11,17 +11,16 @@ from typing import Any, Final
 
 import msgspec
 
-from memqos.api.defaulting import decoded, prepared
-from memqos.api.manifests.positions import brief
-from memqos.api.patch import encoded, pod_level_patch
-from memqos.api.pod import Pod, ResourceList, ResourceRequirements
-from memqos.api.review import Request, Response, Status, asked
-from memqos.api.shape import Shape, containers_of
-from memqos.api.validation import validate
 from memqos.cluster.limitrange import Range, mutated
 from memqos.cluster.resize import resize
-from memqos.errors import InputError, MemqosError
+from memqos.errors import InputError, MemqosError, quote_brief
 from memqos.findings.policy import Policy, breaches
+from memqos.kube.defaulting import decoded, prepared
+from memqos.kube.patch import encoded, pod_level_patch
+from memqos.kube.pod import Pod, ResourceList, ResourceRequirements
+from memqos.kube.review import Request, Response, Status, asked
+from memqos.kube.shape import Shape, containers_of
+from memqos.kube.validation import validate
 from memqos.release import Release
 
 ANYWHERE: Final = ""
@@ -74,8 +73,8 @@ class Door(msgspec.Struct, frozen=True):
             return self._unjudged(request, str(error))
         except Exception as error:  # whatever a pod may bring about: the policy has an answer to it
             kind = type(error).__name__
-            namespace = brief(_namespace(request))
-            _log.error("cannot judge a pod of %s: %s: %s", namespace, kind, brief(str(error)))
+            namespace = quote_brief(_namespace(request))
+            _log.error("cannot judge a pod of %s: %s: %s", namespace, kind, quote_brief(str(error)))
             return self._unjudged(request, f"{kind}: {error}")
 
     def _unjudged(self, request: Request, why: str) -> Response:
@@ -223,4 +222,4 @@ def _check_list(amounts: ResourceList | None) -> int:
 
 def _check_text(text: str, size: int) -> None:
     if len(text) > size:
-        raise InputError(f"{brief(text)} has {len(text):,} characters, more than {size}")
+        raise InputError(f"{quote_brief(text)} has {len(text):,} characters, more than {size}")

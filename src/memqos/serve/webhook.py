@@ -5,8 +5,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
-from memqos.api.review import Response, answered
 from memqos.errors import InputError
+from memqos.kube.review import Response, answered
 from memqos.serve.admission import Door
 from memqos.serve.connections import Bounds
 from memqos.serve.endpoints import JSON, PLAIN, Answer, watched

@@ -25,9 +25,9 @@ from tests.vm.guest.runtime import (
 )
 from tests.vm.guest.support import ROOT
 
-from memqos.api.quantity import Quantity
 from memqos.host import cri
 from memqos.host.protowire import Field, Message
+from memqos.kube.quantity import Quantity
 from memqos.plan.names import cgroup_names
 
 Object = dict[str, Any]

@@ -24,7 +24,7 @@ from memqos.converge.steps import Step, steps_of
 from memqos.converge.writing import cautions_of
 from memqos.host.cgroups import CgroupFs
 from memqos.host.machine import read_machine
-from memqos.host.reach import reach
+from memqos.host.owner_discovery import reach
 from memqos.host.tree import read_tree
 from memqos.plan.changes import Change
 from memqos.plan.names import kind_of

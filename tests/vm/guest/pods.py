@@ -10,7 +10,7 @@ from tests.vm.guest.support import Cgroup, Program
 
 from memqos.agent.core.guard import Tuning
 from memqos.agent.core.guarding import FILES, Guard
-from memqos.api.kernel.stall import stall_of
+from memqos.kernel.stall import stall_of
 from memqos.plan.memory import ABOVE_REQUEST
 from memqos.plan.setting import Setting
 from memqos.plan.tree import Cgroup as Planned

@@ -13,7 +13,7 @@ from tests.vm.guest.runtime import make_cgroups, remove_cgroup
 from tests.vm.guest.support import MI, ROOT, Cgroup
 from tests.vm.harness.topology import Topology
 
-from memqos.agent.sampling import sampled
+from memqos.agent.kernel_counters import sampled
 from memqos.plan.names import cgroup_names
 
 MACHINES = {"systemd": Topology(init="systemd", seconds_a_test=2000)}

@@ -224,7 +224,7 @@ def test_with_the_owners_values_outlive_reload_runtime_and_agent(node: Node) -> 
 
 
 _REACH: Final = """
-from memqos.host.reach import reach
+from memqos.host.owner_discovery import reach
 found = reach("/sys/fs/cgroup")
 print(found.bus is not None, *found.sockets)
 """

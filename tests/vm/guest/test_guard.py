@@ -10,8 +10,8 @@ from tests.vm.harness.topology import Topology
 
 from memqos.agent.core.guard import Tuning
 from memqos.agent.recorder.recording import killed
-from memqos.api.kernel.oom_report import OomReport, oom_reports
 from memqos.host.kmsg import KernelLog
+from memqos.kernel.oom_report import OomReport, oom_reports
 
 MACHINES = {"small": Topology(nodes=(512,))}
 

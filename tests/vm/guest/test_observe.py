@@ -10,13 +10,13 @@ from tests.fakes.machine import nested
 from tests.vm.guest.support import MI, ROOT, Cgroup, protection_is_recursive
 from tests.vm.harness.topology import Topology
 
-from memqos.api.kernel.keyed import controllers_of, keyed, withheld_at
-from memqos.api.kernel.stall import stall_of
 from memqos.converge.observing import observe_live
 from memqos.converge.snapshots import FILES, load, take, written
 from memqos.converge.sources import FilePods
 from memqos.host.machine import read_machine
 from memqos.host.tree import read_tree
+from memqos.kernel.keyed import controllers_of, keyed, withheld_at
+from memqos.kernel.stall import stall_of
 
 MACHINES = {
     "two-nodes": Topology(nodes=(512, 512), distances=((10, 21), (21, 10)), swap=512),

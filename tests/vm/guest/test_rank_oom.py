@@ -11,8 +11,8 @@ from tests.eventually import eventually
 from tests.vm.guest.support import MI, Cgroup, Workload, killed_in_order
 from tests.vm.harness.topology import Topology
 
-from memqos.api.kernel.meminfo import memory_of
 from memqos.cli.rank_oom import command
+from memqos.kernel.meminfo import memory_of
 
 pytestmark = pytest.mark.usefixtures("spared")
 

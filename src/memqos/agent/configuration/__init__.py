@@ -8,10 +8,10 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta
 
-from memqos.api.pod import Pod
-from memqos.api.selector import Namespace, Selector
 from memqos.converge.journal import FOLDER
 from memqos.host.cgroups import SYSTEM_ROOT
+from memqos.kube.pod import Pod
+from memqos.kube.selector import Namespace, Selector
 from memqos.plan.terms import Numa, Placement, Policy
 
 API_VERSION: Final = "memqos.io/v1alpha1"

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
 from memqos.agent.configuration.fields import GATES, Path
-from memqos.api.label_selection import requirements
 from memqos.errors import InputError, UnsupportedRelease
 from memqos.host.kubelet import Credentials, KubeletEndpoint
+from memqos.kube.label_selection import requirements
 from memqos.plan.terms import KNOWS_POLICY
 from memqos.release import Release
 from memqos.release.gates import canonical

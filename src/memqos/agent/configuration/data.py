@@ -6,7 +6,7 @@ import msgspec
 
 from memqos.agent.configuration import API_VERSION, KIND, Configuration
 from memqos.agent.configuration.fields import fields_of
-from memqos.api.duration import SECOND, duration_text
+from memqos.kube.duration import SECOND, duration_text
 
 
 def configuration_data(configuration: Configuration) -> dict[str, Any]:

@@ -23,9 +23,9 @@ from memqos.agent.configuration.checks import (
 )
 from memqos.agent.configuration.fields import FIELDS, GATES, Field, Path, fields_of
 from memqos.agent.configuration.values import value_in_file, value_of_text
-from memqos.api.manifests.documents import Document, read
 from memqos.errors import InputError
 from memqos.host.manifests import load
+from memqos.manifests.documents import Document, read
 
 CONFIG_VARIABLE: Final = "MEMQOS_CONFIG"
 """Names the file; whoever starts the agent reads it."""

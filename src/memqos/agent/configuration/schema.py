@@ -6,7 +6,7 @@ import msgspec
 
 from memqos.agent.configuration import API_VERSION, KIND, Configuration
 from memqos.agent.configuration.fields import FIELDS, Field, Path
-from memqos.api.duration import SECOND, duration_text
+from memqos.kube.duration import SECOND, duration_text
 
 _DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 _DURATION: Final = r"^[+-]?(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+$|^[+-]?0$"

@@ -7,9 +7,8 @@ from typing import Any, Final, get_args, get_origin
 import msgspec
 
 from memqos.agent.configuration.fields import GATES, Field, words_of
-from memqos.api.duration import SECOND, parse_duration
-from memqos.api.manifests.positions import brief
-from memqos.errors import InputError
+from memqos.errors import InputError, quote_brief
+from memqos.kube.duration import SECOND, parse_duration
 
 _BOOLEANS: Final = {"true": True, "false": False}
 _NUMBER: Final = re.compile(r"[+-]?[0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?", re.ASCII)
@@ -59,13 +58,13 @@ def _items(text: object) -> list[Any]:
 def _gate(text: str) -> tuple[str, bool]:
     name, _, on = text.partition("=")
     if on.lower() not in _BOOLEANS:
-        raise InputError(f"{brief(text)} is not NAME=true or NAME=false")
+        raise InputError(f"{quote_brief(text)} is not NAME=true or NAME=false")
     return name.strip(), _BOOLEANS[on.lower()]
 
 
 def _bool(text: str, words: str) -> bool:
     if text.lower() not in _BOOLEANS:
-        raise InputError(f"{brief(text)} is not {words}")
+        raise InputError(f"{quote_brief(text)} is not {words}")
     return _BOOLEANS[text.lower()]
 
 
@@ -76,7 +75,7 @@ def _number(kind: Callable[[str], float]) -> Callable[[str, str], float]:
                 return kind(text)
         except ValueError:
             pass  # too many digits, or a point where none belongs
-        raise InputError(f"{brief(text)} is not {words}")
+        raise InputError(f"{quote_brief(text)} is not {words}")
 
     return read
 
@@ -117,7 +116,7 @@ def _shown(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str):
-        return brief(value)
+        return quote_brief(value)
     return repr(value) if isinstance(value, int | float) else _KINDS.get(type(value), "this")
 
 

@@ -7,9 +7,8 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple, Protocol
 
 from memqos.agent.core.allotment import Allotment
-from memqos.agent.core.desires import Wish
 from memqos.agent.core.notices import Notice
-from memqos.api.kubelet import STATIC
+from memqos.agent.core.pod_intent import Wish
 from memqos.converge.allocating import assignment_of, left_out_words, manager_of, resident_of
 from memqos.converge.assigning import (
     KUBELET_ASSIGNS,
@@ -19,11 +18,12 @@ from memqos.converge.assigning import (
 )
 from memqos.converge.settings import Ground
 from memqos.errors import InputError
+from memqos.kube.kubelet import STATIC
 from memqos.numa.machines import NumaMachine, machine_within
 from memqos.numa.manager import Manager
 from memqos.numa.residents import Resident
 from memqos.numa.state import State
-from memqos.plan.mems import Assignment
+from memqos.plan.cpuset import Assignment
 
 Assignments = Mapping[str, Assignment]
 """Container → what it is assigned; one that is left alone is not in it."""

@@ -10,20 +10,20 @@ from memqos.agent.core.assigners import (
     Following,
     Standing,
 )
-from memqos.agent.core.desires import Desires, Wish
-from memqos.agent.core.known import Cgroups, Checkpoint
 from memqos.agent.core.notices import Notice
+from memqos.agent.core.observed import Cgroups, Checkpoint
+from memqos.agent.core.pod_intent import Desires, Wish
 from memqos.agent.tally import Tally
 from memqos.converge.assigning import beyond, is_free
 from memqos.converge.cpusets import bound_nodes, container_files, permitted
 from memqos.errors import InputError
 from memqos.numa.unreadable import loaded_from
-from memqos.plan.mems import MEMS, bound_to
+from memqos.plan.cpuset import MEMS, bound_to
 from memqos.plan.names import inner
 from memqos.plan.tree import Cgroup, cgroup_uid, pod_cgroups
 
 if TYPE_CHECKING:
-    from memqos.agent.core.aims import Aims
+    from memqos.agent.core.node_intent import Aims
 
 
 _About = Literal["state", "nodes", "cpuset"]

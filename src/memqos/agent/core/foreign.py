@@ -3,8 +3,6 @@
 from typing import Final
 
 from memqos.agent.configuration import Fight
-from memqos.agent.core.aims import Aims
-from memqos.agent.core.desires import KEPT
 from memqos.agent.core.drift import (
     Cause,
     Drift,
@@ -16,7 +14,9 @@ from memqos.agent.core.drift import (
     Signs,
     attribute,
 )
-from memqos.agent.core.known import Changed, Known
+from memqos.agent.core.node_intent import Aims
+from memqos.agent.core.observed import Changed, Known
+from memqos.agent.core.pod_intent import KEPT
 from memqos.agent.tally import Tally
 from memqos.agent.telling import announce_contested
 from memqos.plan.changes import Change, stored

@@ -20,8 +20,8 @@ from memqos.agent.core.guard import (
     widened,
     would_stall,
 )
-from memqos.api.kernel.keyed import events_of, memory_kinds
-from memqos.api.kernel.stall import stall_of
+from memqos.kernel.keyed import events_of, memory_kinds
+from memqos.kernel.stall import stall_of
 from memqos.plan.setting import Setting
 from memqos.plan.terms import PAGE_SIZE
 from memqos.plan.tree import Cgroup

@@ -10,9 +10,9 @@ from typing import Any, Final, NamedTuple, get_args
 from memqos.agent.configuration import Configuration, Mode
 from memqos.agent.configuration.fields import FIELDS, Path
 from memqos.agent.configuration.values import value_of_text
-from memqos.api.pod import Pod
-from memqos.api.shape import is_critical
 from memqos.errors import InputError
+from memqos.kube.pod import Pod
+from memqos.kube.shape import is_critical
 from memqos.plan.terms import KNOWS_POLICY, Policy, Terms
 
 PREFIX: Final = "memqos.io/"

@@ -8,26 +8,26 @@ which turns what was read into steps, and `settle` with what came of them.
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from memqos.agent.core.aims import Aims
-from memqos.agent.core.choice import Choice, choose
-from memqos.agent.core.desires import FILES, KEPT, Desires
 from memqos.agent.core.foreign import Foreign
 from memqos.agent.core.guarding import Guard
-from memqos.agent.core.known import Cgroups, Checkpoint, Known, Seen
+from memqos.agent.core.node_intent import Aims
 from memqos.agent.core.notices import Notified
-from memqos.agent.core.returns import Returns
+from memqos.agent.core.observed import Cgroups, Checkpoint, Known, Seen
+from memqos.agent.core.pod_intent import FILES, KEPT, Desires
+from memqos.agent.core.restore import Returns
 from memqos.agent.core.schedule import AGAIN, Due, Schedule
+from memqos.agent.core.selection import Choice, choose
 from memqos.agent.tally import Tally
 from memqos.agent.telling import announce_written, tell_left_out, tell_of_wish, tell_written
-from memqos.api.in_force import is_resized
-from memqos.api.pod import Pod
-from memqos.converge.owed import Debts, Owed
 from memqos.converge.rollback import RolledBack
 from memqos.converge.steps import Moved, Step, steps_of
+from memqos.converge.undo import Debts, Owed
 from memqos.converge.values import shown
 from memqos.converge.writing import FAILED, Result
+from memqos.kube.pod import Pod
+from memqos.kube.resources_in_use import is_resized
 from memqos.plan.changes import Change, compare, parts
-from memqos.plan.mems import MEMS
+from memqos.plan.cpuset import MEMS
 from memqos.plan.names import inner
 from memqos.plan.tree import Cgroup, Tree
 

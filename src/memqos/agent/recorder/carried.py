@@ -11,7 +11,7 @@ import msgspec
 from memqos.agent.recorder.files import CURRENT, OLDER, files_in, name_of
 from memqos.agent.recorder.reading import Recording, content, dated, recording_of
 from memqos.agent.recorder.records import Who
-from memqos.api.snapshot import Snapshot
+from memqos.manifests.snapshot import Snapshot
 
 MOST: Final = 4 << 20
 """Bytes of files; in a snapshot they take a third more."""

@@ -26,12 +26,12 @@ from memqos.agent.recorder.records import (
     Who,
     brief,
 )
-from memqos.api.in_force import in_force
-from memqos.api.kernel.oom_report import OomReport
-from memqos.api.pod import Pod, ResourceList, ResourceRequirements
-from memqos.api.resources import MEMORY, memory_in
-from memqos.api.shape import amounts_of, containers_of
 from memqos.errors import InputError
+from memqos.kernel.oom_report import OomReport
+from memqos.kube.pod import Pod, ResourceList, ResourceRequirements
+from memqos.kube.resources import MEMORY, memory_in
+from memqos.kube.resources_in_use import in_force
+from memqos.kube.shape import amounts_of, containers_of
 from memqos.plan.changes import Change
 
 NODE: Final = Who(0)

@@ -19,9 +19,9 @@ from memqos.agent.recorder.records import (
     Throttled,
     brief,
 )
-from memqos.api.kernel.keyed import events_of, memory_kinds
-from memqos.api.kernel.oom_report import OomReport
-from memqos.api.kernel.stall import stall_of
+from memqos.kernel.keyed import events_of, memory_kinds
+from memqos.kernel.oom_report import OomReport
+from memqos.kernel.stall import stall_of
 from memqos.plan.oom_kill import kill_order
 
 FILES: Final = (

@@ -16,15 +16,15 @@ from memqos.agent.story.pod_events import (
     plain,
 )
 from memqos.agent.story.rules import AGAINST_EVICTION, EVICTION, against_limit, at_limit
-from memqos.api.pod import Container
-from memqos.api.pod_past import Condition, Ended, Event, PastContainer, PastPod, milliseconds
-from memqos.api.quantity import Quantity
-from memqos.api.resources import MEMORY
-from memqos.api.shape import containers_in
 from memqos.draw.amounts import counted
 from memqos.draw.scale import short_size
 from memqos.errors import InputError
 from memqos.findings.chapters import Chapter, Kind, Story
+from memqos.kube.pod import Container
+from memqos.kube.pod_history import Condition, Ended, Event, PastContainer, PastPod, milliseconds
+from memqos.kube.quantity import Quantity
+from memqos.kube.resources import MEMORY
+from memqos.kube.shape import containers_in
 
 _NEAR: Final[dict[Kind, int]] = {"killed": SAME_END, "evicted": 60_000}
 """Milliseconds within which record, status and events may report the same."""

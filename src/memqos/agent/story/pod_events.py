@@ -7,11 +7,11 @@ from typing import Final
 import msgspec
 
 from memqos.agent.story.facts import SAME_END
-from memqos.api.events import BETWEEN, CONTROLLER, Clause, clauses
-from memqos.api.pod_past import Event
 from memqos.draw.amounts import counted
 from memqos.draw.story import moment
 from memqos.findings.chapters import Chapter, Kind
+from memqos.kube.events import BETWEEN, CONTROLLER, Clause, clauses
+from memqos.kube.pod_history import Event
 
 _KINDS: Final[dict[str, Kind]] = {
     "MemoryProtected": "changed",

@@ -16,13 +16,13 @@ from memqos.agent.recorder.recording import Reading, level_of, reading_of
 from memqos.agent.recorder.records import Counted, Evicted, Killed, Record, Who
 from memqos.agent.story import story_of
 from memqos.agent.story.facts import SAME_END
-from memqos.api.kernel.stall import stall_of
-from memqos.api.pod import ContainerStatus, Pod
-from memqos.api.shape import containers_of
-from memqos.api.snapshot import Snapshot
 from memqos.draw.amounts import counted
 from memqos.draw.scale import short_size
 from memqos.findings.chapters import Chapter, Story
+from memqos.kernel.stall import stall_of
+from memqos.kube.pod import ContainerStatus, Pod
+from memqos.kube.shape import containers_of
+from memqos.manifests.snapshot import Snapshot
 from memqos.plan.names import CgroupNames
 from memqos.plan.owners import Owners
 

@@ -6,12 +6,6 @@ from typing import Any, get_args
 import click
 import msgspec
 
-from memqos.api.defaulting import defaulted
-from memqos.api.manifests.workloads import Template
-from memqos.api.pod import Pod
-from memqos.api.qos import qos_class
-from memqos.api.shape import containers_of, shape_of
-from memqos.api.validation import container_errors, shape_errors
 from memqos.cli.numa.sources import (
     Site,
     machine_option,
@@ -27,6 +21,12 @@ from memqos.draw.amounts import counted
 from memqos.draw.numa_refusals import misconfigured_sentence, start_sentences
 from memqos.draw.numa_verdicts import Verdict, verdict_data, verdict_lines
 from memqos.errors import InputError
+from memqos.kube.defaulting import defaulted
+from memqos.kube.pod import Pod
+from memqos.kube.qos import qos_class
+from memqos.kube.shape import containers_of, shape_of
+from memqos.kube.validation import container_errors, shape_errors
+from memqos.manifests.workloads import Template
 from memqos.numa.admission import Admitted, MemoryPolicy
 from memqos.numa.advice import advise
 from memqos.numa.arriving import arriving

@@ -5,10 +5,6 @@ from collections.abc import Iterator
 import click
 import msgspec
 
-from memqos.api.kubelet import Fault, MemoryReservation, configured
-from memqos.api.kubelet.reading import read_kubelet
-from memqos.api.kubelet.validation import validation_faults
-from memqos.api.manifests.documents import Document
 from memqos.cli.numa.sources import Site, machine_option, site_of, snapshot_option
 from memqos.cli.numa.terms import (
     Kubelet,
@@ -26,6 +22,10 @@ from memqos.draw.numa_refusals import reservation_sentences
 from memqos.draw.numa_reservations import equation_words, fragment
 from memqos.draw.numa_words import exact
 from memqos.errors import InputError
+from memqos.kube.kubelet import Fault, MemoryReservation, configured
+from memqos.kube.kubelet.reading import read_kubelet
+from memqos.kube.kubelet.validation import validation_faults
+from memqos.manifests.documents import Document
 from memqos.numa.checks import NothingReserved, Overdrawn, Problem, problems
 from memqos.numa.equation import Shortfall, asked_split
 from memqos.numa.memory import empty_nodes

@@ -3,11 +3,11 @@
 import click
 import msgspec
 
-from memqos.api.kernel.nodelists import node_list
 from memqos.cli.numa.sources import text_from
 from memqos.cli.output import Form, complain, emit, output_option
 from memqos.draw.numa_words import by_so_much, exact
 from memqos.draw.table import table
+from memqos.kernel.nodelists import node_list
 from memqos.numa.checkpoint import Unreadable
 from memqos.numa.diffs import Differing, Value, differing
 from memqos.numa.repair import salvaged

@@ -4,8 +4,6 @@ from typing import Any
 
 import click
 
-from memqos.api.quantity import NANOS, Quantity
-from memqos.api.resources import MEMORY
 from memqos.cli.numa.sources import machine_option, site_of, snapshot_option
 from memqos.cli.numa.terms import (
     equation_in,
@@ -19,6 +17,8 @@ from memqos.cli.releases import release_options
 from memqos.draw.numa_reservations import equation_words, fragment
 from memqos.draw.numa_words import exact
 from memqos.errors import InputError
+from memqos.kube.quantity import NANOS, Quantity
+from memqos.kube.resources import MEMORY
 from memqos.numa.equation import Equation, Shortfall, asked_split
 from memqos.numa.machines import NumaMachine
 from memqos.numa.memory import empty_nodes

@@ -8,14 +8,14 @@ from typing import Any, Final, TypeVar
 import click
 import msgspec
 
-from memqos.api.manifests.documents import Document, read
-from memqos.api.pod import Pod
-from memqos.api.snapshot import is_snapshot, read_snapshot
 from memqos.cli.snapshots import configuration_of
 from memqos.errors import InputError
 from memqos.host.machine import Roots, read_machine
 from memqos.host.manifests import load_one
 from memqos.host.podlogs import pod_names
+from memqos.kube.pod import Pod
+from memqos.manifests.documents import Document, read
+from memqos.manifests.snapshot import is_snapshot, read_snapshot
 from memqos.numa.checkpoint import Loaded
 from memqos.numa.machines import (
     NumaMachine,

@@ -6,14 +6,14 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
-from memqos.api.kubelet import STATIC, KubeletConfiguration, configured
-from memqos.api.kubelet.thresholds import MEMORY_AVAILABLE
-from memqos.api.kubelet.validation import start_faults
-from memqos.api.manifests.documents import Document
 from memqos.cli.kubelets import kubelet_in, only_document
 from memqos.cli.numa.sources import Site
 from memqos.cli.releases import release_asked
 from memqos.errors import InputError
+from memqos.kube.kubelet import STATIC, KubeletConfiguration, configured
+from memqos.kube.kubelet.thresholds import MEMORY_AVAILABLE
+from memqos.kube.kubelet.validation import start_faults
+from memqos.manifests.documents import Document
 from memqos.numa.equation import Equation, equation_of, evenly_reserved
 from memqos.numa.machines import NumaMachine
 from memqos.numa.manager import Settings

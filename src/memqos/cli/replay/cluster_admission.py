@@ -7,12 +7,6 @@ from typing import Any
 
 import msgspec
 
-from memqos.api.defaulting import decoded, defaulted, prepared
-from memqos.api.pod import Container, Pod, ResourceRequirements
-from memqos.api.qos import qos_class
-from memqos.api.quantity import Quantity
-from memqos.api.resources import spelled
-from memqos.api.shape import shape_of, written
 from memqos.cli.replay.pods import Case, release_of, shape_data, spelled_amounts
 from memqos.cluster import hpa
 from memqos.cluster.limitrange import LimitRange, completed, mutated, range_of
@@ -23,6 +17,12 @@ from memqos.cluster.quota_admission import admit
 from memqos.cluster.quota_usage import usage
 from memqos.cluster.resize import resize as resized
 from memqos.errors import InputError
+from memqos.kube.defaulting import decoded, defaulted, prepared
+from memqos.kube.pod import Container, Pod, ResourceRequirements
+from memqos.kube.qos import qos_class
+from memqos.kube.quantity import Quantity
+from memqos.kube.resources import spelled
+from memqos.kube.shape import shape_of, written
 from memqos.release import Release
 
 _NOW = datetime(2026, 1, 1, tzinfo=UTC)

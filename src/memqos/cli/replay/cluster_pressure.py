@@ -6,19 +6,6 @@ from typing import Any
 
 import msgspec
 
-from memqos.api.duration import SECOND
-from memqos.api.kubelet.thresholds import (
-    MEMORY_AVAILABLE,
-    Amount,
-    Threshold,
-    Thresholds,
-    read_thresholds,
-)
-from memqos.api.pod import Pod
-from memqos.api.qos import qos_class
-from memqos.api.quantity import milli_of, whole
-from memqos.api.resources import CPU, MEMORY, Amounts, spelled
-from memqos.api.shape import shape_of
 from memqos.cli.replay.pods import Case, release_of
 from memqos.cluster.eviction_blame import Blame, blame
 from memqos.cluster.eviction_loop import (
@@ -39,6 +26,19 @@ from memqos.cluster.fit import judge
 from memqos.cluster.fit_demand import STORAGE, Demand, demand_of, is_scalar, room_of
 from memqos.cluster.fit_scores import DEFAULT_PROFILE, Profile
 from memqos.cluster.pressure import admission
+from memqos.kube.duration import SECOND
+from memqos.kube.kubelet.thresholds import (
+    MEMORY_AVAILABLE,
+    Amount,
+    Threshold,
+    Thresholds,
+    read_thresholds,
+)
+from memqos.kube.pod import Pod
+from memqos.kube.qos import qos_class
+from memqos.kube.quantity import milli_of, whole
+from memqos.kube.resources import CPU, MEMORY, Amounts, spelled
+from memqos.kube.shape import shape_of
 from memqos.release import Release
 
 

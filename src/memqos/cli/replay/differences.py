@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from memqos.api.quantity import Quantity
 from memqos.errors import InputError
+from memqos.kube.quantity import Quantity
 
 _ABSENT: Final = "nothing"
 _SOMETIMES_RECORDED: Final = frozenset({"legacy_hash_input", "v2_hash_input"})

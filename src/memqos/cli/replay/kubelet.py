@@ -3,14 +3,14 @@
 from collections.abc import Mapping
 from typing import Any
 
-from memqos.api.duration import duration_text
-from memqos.api.kubelet import Fault, KubeletConfiguration, configured
-from memqos.api.kubelet.reading import read_kubelet
-from memqos.api.node import Capacity, NodeCgroup, allocatable, node_cgroups
-from memqos.api.quantity import Quantity
-from memqos.api.resources import hugepage_size
 from memqos.cli.replay.pods import Case, release_of
 from memqos.errors import InputError
+from memqos.kube.duration import duration_text
+from memqos.kube.kubelet import Fault, KubeletConfiguration, configured
+from memqos.kube.kubelet.reading import read_kubelet
+from memqos.kube.node import Capacity, NodeCgroup, allocatable, node_cgroups
+from memqos.kube.quantity import Quantity
+from memqos.kube.resources import hugepage_size
 from memqos.plan.cpu import shares_of, weight_of
 from memqos.plan.names import cgroup_names
 

@@ -4,11 +4,11 @@ from typing import Any
 
 import msgspec
 
-from memqos.api.defaulting import defaulted
-from memqos.api.pod import Pod
-from memqos.api.qos import computed_class
-from memqos.api.shape import shape_of
 from memqos.cli.replay.pods import Case, terms_of, unified
+from memqos.kube.defaulting import defaulted
+from memqos.kube.pod import Pod
+from memqos.kube.qos import computed_class
+from memqos.kube.shape import shape_of
 from memqos.plan.cpu import weight_of
 from memqos.plan.levels import Levels, demand_of, plan_levels
 from memqos.plan.pod import PodPlan, plan_pod

@@ -5,10 +5,10 @@ from typing import Any
 
 import msgspec
 
-from memqos.api.pod import Pod
-from memqos.api.quantity import Quantity
-from memqos.api.resources import HUGEPAGES, hugepage_size
 from memqos.cli.replay.pods import Case
+from memqos.kube.pod import Pod
+from memqos.kube.quantity import Quantity
+from memqos.kube.resources import HUGEPAGES, hugepage_size
 from memqos.numa.admission import MEMORY_MANAGER, Admitted, Outcome
 from memqos.numa.checkpoint import Unreadable, contents, fnv1a32, read
 from memqos.numa.hints import Answer, Hint, Hints, Provider, hints_of

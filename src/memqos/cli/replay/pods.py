@@ -5,13 +5,13 @@ from typing import Any
 
 import msgspec
 
-from memqos.api.aggregate import pod_limits, pod_requests
-from memqos.api.defaulting import defaulted
-from memqos.api.pod import Container, Pod
-from memqos.api.qos import computed_class
-from memqos.api.resources import Amounts, Resources, hugepage_size, spelled
-from memqos.api.shape import Part, Shape, containers_of, shape_of
-from memqos.api.validation import validate
+from memqos.kube.aggregate import pod_limits, pod_requests
+from memqos.kube.defaulting import defaulted
+from memqos.kube.pod import Container, Pod
+from memqos.kube.qos import computed_class
+from memqos.kube.resources import Amounts, Resources, hugepage_size, spelled
+from memqos.kube.shape import Part, Shape, containers_of, shape_of
+from memqos.kube.validation import validate
 from memqos.plan.pod import PodPlan, plan_pod
 from memqos.plan.setting import MAX, Settings
 from memqos.plan.terms import Terms

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
-from memqos.api.quantity import Quantity
 from memqos.cli.replay.pods import Case
 from memqos.errors import InputError
+from memqos.kube.quantity import Quantity
 
 
 def quantity(case: Case) -> dict[str, Any]:

@@ -3,13 +3,13 @@
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
-from memqos.api.dumps.text import Layout
 from memqos.errors import InputError
 from memqos.host.apiserver.connection import SILENCE_SECONDS, ApiServer
 from memqos.host.apiserver.listing import PAGE, pages
 from memqos.host.apiserver.refusals import FORBIDDEN, GONE, Refused
 from memqos.host.apiserver.resources import Resource, Selection, to_list
 from memqos.host.dumps import Anew, Block, Part, streamed
+from memqos.manifests.dumps.text import Layout
 
 _TRIES: Final = 3
 _ARRAY: Final = ord("[")

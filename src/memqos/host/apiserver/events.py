@@ -1,6 +1,6 @@
 """Events on pods, sent from a thread of its own: nobody waits for them, and none is worth trouble.
 
-What is worth telling is decided by `memqos.api.events`. What is to be sent waits in a queue that
+What is worth telling is decided by `memqos.kube.events`. What is to be sent waits in a queue that
 never grows beyond its bound; it is sent a little at a time, and tried again while the server is
 away or busy. What a right is missing for is dropped, and asked for again after a pause.
 """
@@ -15,12 +15,12 @@ from typing import Final
 
 import msgspec
 
-from memqos.api.events import Bucket, Create, EventBook, Happening, Refresh, event_of, series_of
 from memqos.errors import MemqosError
 from memqos.host.apiserver.backoff import delay
 from memqos.host.apiserver.connection import ApiServer
 from memqos.host.apiserver.refusals import BUSY, Refused
 from memqos.host.apiserver.resources import Request
+from memqos.kube.events import Bucket, Create, EventBook, Happening, Refresh, event_of, series_of
 
 WAITING: Final = 512
 """More than this are dropped, the oldest first."""

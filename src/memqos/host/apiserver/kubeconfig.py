@@ -10,10 +10,10 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from memqos.api.manifests.documents import Document, read
-from memqos.api.manifests.refusals import refusal
 from memqos.errors import InputError
 from memqos.host.apiserver.access import Access, Cluster, User
+from memqos.manifests.documents import Document, read
+from memqos.manifests.refusals import refusal
 
 DEFAULT_FILE: Final = "~/.kube/config"
 _HOW: Final = "kubectl config view shows what there is"

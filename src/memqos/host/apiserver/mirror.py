@@ -18,9 +18,9 @@ from typing import Final, Generic, Literal, Protocol, TypeVar
 
 import msgspec
 
-from memqos.api.pod import ObjectMeta
 from memqos.errors import InputError
 from memqos.host.apiserver.refusals import BUSY, GONE, Status
+from memqos.kube.pod import ObjectMeta
 
 Told = Literal["changed", "nothing", "expired"]
 Key = tuple[str, str]

@@ -5,10 +5,10 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from memqos.api.node import Node
-from memqos.api.pod import ObjectMeta, Pod
 from memqos.cluster.limitrange import LimitRange
 from memqos.cluster.quota import ResourceQuota
+from memqos.kube.node import Node
+from memqos.kube.pod import ObjectMeta, Pod
 
 T = TypeVar("T")
 Query = dict[str, str]

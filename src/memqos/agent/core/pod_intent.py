@@ -1,0 +1,200 @@
+"""What an agent wants of one pod: the release's plan, as selection and annotations change it."""
+
+from typing import Final
+
+import msgspec
+
+from memqos.agent.configuration import Configuration, Mode
+from memqos.agent.core.notices import Notice
+from memqos.agent.core.overrides import overrides_of
+from memqos.converge.settings import PROTECTION, Ground
+from memqos.errors import InputError
+from memqos.kube.kubelet import STATIC
+from memqos.kube.pod import Pod
+from memqos.kube.resources_in_use import in_force, is_terminal
+from memqos.plan.changes import stored
+from memqos.plan.cpuset import MEMS
+from memqos.plan.pod import PodPlan
+from memqos.plan.semantics import Planner
+from memqos.plan.setting import MAX, Rule, Setting, Settings
+from memqos.plan.terms import Policy
+from memqos.plan.tree import Cgroup, Unresolved, cgroup_uid, pod_cgroups, pod_key
+
+FILES: Final = (*PROTECTION, "memory.high")
+"""What an agent writes of every cgroup it looks after."""
+KEPT: Final = (*FILES, MEMS)
+"""The same and, where it is asked to, what binds containers to NUMA nodes."""
+
+NEVER_THROTTLED: Final = Rule(
+    "memqos/never-throttled",
+    "static pods, system-critical pods and memqos itself are never throttled, unless a kubelet "
+    "with MemoryQoS on throttles them",
+    "memqos",
+)
+OPTED_OUT: Final = Rule(
+    "memqos/opted-out", "the pod's annotation asks for nothing to be reserved", "memqos"
+)
+
+
+class Wish(msgspec.Struct, frozen=True):
+    """One pod, and how its cgroups should be."""
+
+    pod: Pod
+    key: str
+    """namespace/name."""
+    mode: Mode | None
+    """None where the pod is not selected: its values are somebody else's."""
+    path: str | None = None
+    """Of the pod's own cgroup; None where it cannot be named."""
+    cgroups: tuple[Cgroup, ...] = ()
+    """The pod's own first; none where it is not selected."""
+    unresolved: tuple[Unresolved, ...] = ()
+    refused: tuple[str, ...] = ()
+    """Annotations that are ignored, with the reason; a few of them if they are many."""
+    plan: PodPlan | None = None
+    """What the kubelet alone would want."""
+    claims: tuple[int, int] = (0, 0)
+    """The pod's memory.min and memory.low."""
+    notices: tuple[Notice, ...] = ()
+    ignored: int = 0
+    """How many annotations are."""
+
+
+class Desires:
+    """Wishes for pods, under one configuration on one node."""
+
+    def __init__(
+        self, configuration: Configuration, ground: Ground, own_cgroup: str | None = None
+    ) -> None:
+        self.configuration = configuration
+        self.ground = ground
+        self.names = ground.names
+        self._own = own_cgroup
+        self._planners: dict[tuple[float | None, Policy], Planner] = {}
+        self._kubelet_planner: Planner | None = None
+
+    def of(self, pod: Pod) -> Wish | None:
+        """What is wanted of a pod; None of one that has ended."""
+        if is_terminal(pod):
+            return None
+        key = pod_key(pod)
+        try:
+            return self._wish(pod, key)
+        except InputError as error:
+            return Wish(pod, key, None, unresolved=(Unresolved(key, None, str(error)),))
+
+    def _wish(self, pod: Pod, key: str) -> Wish:
+        plan, invalid = self._plan(pod)
+        if plan is None:
+            return Wish(pod, key, None, unresolved=(Unresolved(key, None, invalid),))
+        uid = cgroup_uid(pod)
+        path = None if uid is None else self.names.pod(uid, plan.qos)
+        if self.configuration.mode_of(pod) is None:
+            return Wish(pod, key, None, path, plan=plan)
+        granted = overrides_of(pod, self.configuration, self.ground.terms)
+        mine, _ = self._plan(pod, granted.factor, granted.reservation)
+        assert mine is not None
+        throttled = granted.throttled and not self._holds_memqos(path)
+        kubelets = None if throttled else self.kubelet_plan(pod)
+        if kubelets is not None:
+            # Its memory.high stays: to undo it would last until the next resize or restart.
+            mine = _with_high_of(mine, kubelets)
+        cgroups: list[Cgroup] = []
+        unresolved: list[Unresolved] = []
+        instead: Settings = {}
+        if granted.reservation == "None":
+            # Releases before the policy reserve every request, so their plan is not enough.
+            instead |= {file: Setting(0, OPTED_OUT) for file in PROTECTION}
+        if not throttled and kubelets is None:
+            instead["memory.high"] = Setting(MAX, NEVER_THROTTLED)
+        for found in pod_cgroups(pod, mine, self.names):
+            if isinstance(found, Unresolved):
+                unresolved.append(found)
+            else:
+                settings = {name: found.settings[name] for name in FILES if name in found.settings}
+                cgroups.append(msgspec.structs.replace(found, settings=settings | instead))
+        return Wish(
+            pod,
+            key,
+            # One that observes writes nothing, whoever asks for it.
+            granted.mode if self.configuration.mode == "enforce" else "observe",
+            path,
+            tuple(cgroups),
+            tuple(unresolved),
+            granted.refused,
+            plan,
+            self._claims(cgroups),
+            self._notices(pod),
+            granted.ignored,
+        )
+
+    def kubelet_plan(self, pod: Pod) -> PodPlan | None:
+        """What the running kubelet plans for a pod; None where its MemoryQoS is not on."""
+        kubelet, terms = self.ground.kubelet, self.ground.kubelet_terms
+        if kubelet is None or terms is None or not kubelet.keeps_levels:
+            return None
+        if self._kubelet_planner is None:
+            self._kubelet_planner = Planner(terms)
+        return self._kubelet_planner.semantics(pod).plan
+
+    def _notices(self, pod: Pod) -> tuple[Notice, ...]:
+        """KEP-2837 wants it told where pod-level resources keep memory from being aligned."""
+        numa, kubelets = self.configuration.numa, self.ground.config.memory_manager_policy
+        if pod.spec.resources is None or (numa != "allocate" and kubelets != STATIC):
+            return ()
+        from memqos.numa.arriving import arriving
+        from memqos.numa.unaligned import NOTICE, REMEDY, unaligned
+
+        release = self.ground.terms.release
+        found = unaligned([arriving(in_force(pod), release)], release)
+        return tuple([Notice("NumaUnaligned", NOTICE, REMEDY) for _ in found])
+
+    def _plan(
+        self, pod: Pod, factor: float | None = None, policy: Policy | None = None
+    ) -> tuple[PodPlan | None, str]:
+        terms = self.ground.terms
+        chosen = (terms.factor if factor is None else factor, policy or terms.policy)
+        if chosen not in self._planners:
+            changed = msgspec.structs.replace(terms, factor=chosen[0], policy=chosen[1])
+            self._planners[chosen] = Planner(changed)
+        judged = self._planners[chosen].semantics(pod)
+        return judged.plan, f"invalid: {judged.errors[0]}" if judged.errors else ""
+
+    def _holds_memqos(self, path: str | None) -> bool:
+        return path is not None and f"{self._own or ''}/".startswith(f"{path}/")
+
+    def _claims(self, cgroups: list[Cgroup]) -> tuple[int, int]:
+        if not cgroups:
+            return 0, 0
+        return claim_of(cgroups[0], "memory.min", self.page_size), claim_of(
+            cgroups[0], "memory.low", self.page_size
+        )
+
+    @property
+    def page_size(self) -> int:
+        return self.ground.terms.page_size
+
+
+def _with_high_of(plan: PodPlan, other: PodPlan) -> PodPlan:
+    """A plan with the memory.high of another one of the same pod."""
+    replace = msgspec.structs.replace
+    return replace(
+        plan,
+        settings=_high_of(plan.settings, other.settings),
+        containers=tuple(
+            replace(each, settings=_high_of(each.settings, its.settings))
+            for each, its in zip(plan.containers, other.containers, strict=True)
+        ),
+    )
+
+
+def _high_of(settings: Settings, other: Settings) -> Settings:
+    without = {file: setting for file, setting in settings.items() if file != "memory.high"}
+    return without | {file: other[file] for file in ("memory.high",) if file in other}
+
+
+def claim_of(cgroup: Cgroup, file: str, page_size: int) -> int:
+    """How much protection a cgroup is planned to have."""
+    setting = cgroup.settings.get(file)
+    content = "0" if setting is None else stored(file, setting.value, page_size)
+    return int(content) if content.isdigit() else 0

@@ -1,0 +1,87 @@
+"""Who may claim protection, and what the cgroups above the pods hold for them.
+
+The sum of memory.min stays within a share of the node's memory: where it would not, pods are left
+out, those of the lowest priority first, then the youngest, then the last by UID. What is above
+the pods holds exactly the sum of what is claimed below.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+import msgspec
+
+from memqos.agent.core.pod_intent import Wish
+from memqos.plan.names import CgroupNames
+from memqos.plan.setting import Rule, Setting, Settings, size
+from memqos.plan.tree import Cgroup, cgroup_uid
+
+SUM: Final = Rule(
+    "memqos/sum",
+    "a cgroup is protected only as far as those above it are: the sum of what is claimed below",
+    "memqos",
+    lambda amount, pods: (f"claimed by {pods} pods together = {size(amount)}",),
+)
+LEFT_OUT: Final = Rule(
+    "memqos/left-out",
+    "not reserved: with it the sum of memory.min would pass its share of the node's memory",
+    "memqos, minShare",
+    lambda claim, limit: (f"claim = {size(claim)}", f"sum is at most {size(limit)}"),
+)
+
+
+class Claims(NamedTuple):
+    """Protection that a pod's cgroup has or should have, in bytes."""
+
+    min: int
+    low: int
+
+
+NOTHING: Final = Claims(0, 0)
+
+
+def left_out(wishes: Iterable[Wish], taken: int, limit: int) -> frozenset[str]:
+    """The pods, by path, whose memory.min does not fit beside what is taken already."""
+    out = set()
+    for wish in sorted((wish for wish in wishes if wish.claims[0]), key=_rank):
+        claim = wish.claims[0]
+        assert wish.path is not None
+        if taken + claim > limit:
+            out.add(wish.path)
+        else:
+            taken += claim
+    return frozenset(out)
+
+
+def without_reservation(cgroup: Cgroup, claim: int, limit: int) -> Cgroup:
+    """A cgroup of a pod that was left out."""
+    instead = {"memory.min": Setting(0, LEFT_OUT, (claim, limit))}
+    return msgspec.structs.replace(cgroup, settings=cgroup.settings | instead)
+
+
+def levels(claims: Mapping[str, Claims], names: CgroupNames) -> tuple[Cgroup, ...]:
+    """What the three cgroups above the pods should hold, given the pods' claims by path."""
+    sums = {path: [0, 0, 0] for path in names.levels}
+    for path, (minimum, low) in claims.items():
+        above = path.rpartition("/")[0]
+        for level in {above, names.kubepods} if above in sums else ():
+            found = sums[level]
+            found[0] += minimum
+            found[1] += low
+            found[2] += 1
+    return tuple(
+        Cgroup(path, "kubepods" if path == names.kubepods else "qos", _held(*found))
+        for path, found in sums.items()
+    )
+
+
+def _held(minimum: int, low: int, pods: int) -> Settings:
+    return {
+        "memory.min": Setting(minimum, SUM, (minimum, pods)),
+        "memory.low": Setting(low, SUM, (low, pods)),
+    }
+
+
+def _rank(wish: Wish) -> tuple[int, bool, str, str]:
+    """The first are served first. Times are written so that earlier sorts first."""
+    made = wish.pod.metadata.creation_timestamp
+    return -(wish.pod.spec.priority or 0), made is None, made or "", cgroup_uid(wish.pod) or ""

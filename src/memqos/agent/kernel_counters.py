@@ -1,0 +1,76 @@
+"""What the kernel counts about cgroups: memory in use, events, and time lost to pressure."""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from memqos.host.tree import read_tree
+from memqos.kernel.keyed import events_of
+
+_AT_LEAST: Final = 10.0
+"""Seconds from a question to the next look."""
+_AHEAD: Final = 5.0
+"""Seconds before the next question, if it comes as the last one did, in which to look."""
+_FORGOTTEN: Final = 300.0
+"""Seconds after which an answer is too old to wait for the next question."""
+_NEVER: Final = float("inf")
+_FILES: Final = ("memory.current", "memory.events", "memory.pressure")
+
+
+class Sample(NamedTuple):
+    """One cgroup at one moment."""
+
+    current: int | None
+    events: Mapping[str, int]
+    pressure: Mapping[str, float]
+    """some, full → seconds."""
+
+
+class Sampling:
+    """When to look: once for each question, and shortly before it, as scrapes are regular."""
+
+    def __init__(self) -> None:
+        self.due_at = _NEVER
+        self._asked_at = -_NEVER
+
+    def asked(self, now: float) -> None:
+        """Somebody has asked."""
+        since, self._asked_at = now - self._asked_at, now
+        if since > _FORGOTTEN:
+            self.due_at = now
+        elif self.due_at == _NEVER:
+            self.due_at = now + max(_AT_LEAST, since - _AHEAD)
+
+    def take(self, now: float) -> bool:
+        """Whether to look now; then not again until somebody asks."""
+        if self.due_at > now:
+            return False
+        self.due_at = _NEVER
+        return True
+
+
+def sampled(root: str, below: str) -> dict[str, Sample]:
+    """Read all cgroups from a path down."""
+    tree = read_tree(root, _FILES, [below])
+    return {path: _sample(files) for path, files in tree.cgroups.items()}
+
+
+@lru_cache(maxsize=1 << 12)
+def pressure_of(text: str) -> Mapping[str, float]:
+    """Seconds lost, out of a pressure file."""
+    found: dict[str, float] = {}
+    for line in text.splitlines():
+        kind, _, rest = line.partition(" ")
+        total = rest.rpartition("total=")[2]
+        if total.isdecimal():
+            found[kind] = int(total) / 1_000_000
+    return found
+
+
+def _sample(files: dict[str, str]) -> Sample:
+    current = files.get("memory.current", "")
+    return Sample(
+        int(current) if current.isdecimal() else None,
+        events_of(files.get("memory.events", "")),
+        pressure_of(files.get("memory.pressure", "")),
+    )

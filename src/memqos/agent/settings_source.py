@@ -1,0 +1,224 @@
+"""What an agent's plans rest on: the machine, the running kubelet, the names of cgroups.
+
+In a cluster the Node says what is in force, and the kubelet itself what it was configured with,
+where it may be asked; else its process and its file do.
+"""
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from memqos.agent.configuration import Configuration
+from memqos.agent.tally import Severity
+from memqos.converge.observing import Configuration as KubeletFile
+from memqos.converge.running import KubeletFacts, KubeletSources
+from memqos.converge.settings import Ground, Wanted, ground_of
+from memqos.errors import InputError, MemqosError, UnsupportedRelease
+from memqos.host.cgroups import CgroupFs
+from memqos.host.kubelet import KubeletEndpoint
+from memqos.host.machine import Roots, read_machine
+from memqos.host.versions import kubelet_version
+from memqos.kube.kubelet import Driver
+from memqos.kube.node import Node
+from memqos.plan.names import cgroup_names
+
+if TYPE_CHECKING:
+    from memqos.numa.machines import NumaMachine
+
+KUBELET_CGROUP: Final = "/system.slice/kubelet.service"
+"""Where systemd runs a kubelet: another cgroup, of another inode, after each restart."""
+_DRIVERS: Final[tuple[Driver, ...]] = ("systemd", "cgroupfs")
+_FIRST_DOUBT: Final = 2.0
+_LAST_DOUBT: Final = 60.0
+"""Seconds after which all sources are asked again while something is in doubt, doubling."""
+
+
+class Grounds:
+    """Works it out again only when something has changed."""
+
+    def __init__(
+        self, fs: CgroupFs, roots: Roots, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._clock = clock
+        self._fs = fs
+        self._roots = roots
+        self._sources = KubeletSources(roots, clock)
+        self._on_path = kubelet_version()
+        self._last: Ground | None = None
+        self._mark: object = None
+        self._cgroup_root = ""
+        self._restarts = self._restart_mark()
+        self._again_at = float("inf")
+        self._patience = _FIRST_DOUBT
+        self._notes: list[tuple[Severity, str]] = []
+        self._reported: Ground | None = None
+        self._complaints: tuple[str, ...] = ()
+        self.is_fresh = False
+        """Whether the last answer holds what the kubelet, or its file, said just then."""
+
+    def refresh(self) -> None:
+        """Have the kubelet asked at the next call, however recently it was."""
+        self._sources.refresh()
+
+    def is_due(self) -> bool:
+        """Whether to ask again though nothing else is due: in doubt, or after a restart."""
+        now = self._clock()
+        self._sources.look_for_process(now)
+        before, self._restarts = self._restarts, self._restart_mark(self._restarts)
+        if self._restarts != before:
+            self.refresh()
+            self._patience = _FIRST_DOUBT
+            return True
+        if now >= self._again_at:
+            self.refresh()
+            return True
+        return now >= self._sources.retry_at
+
+    def take_notes(self, mode: str) -> list[tuple[Severity, str]]:
+        """What is worth saying of the last answer, once."""
+        notes, self._notes = self._notes, []
+        ground, before = self._last, self._reported
+        if ground is None or ground is before:
+            return notes
+        self._reported = ground
+        known = () if before is None else before.notes
+        notes += [("info", note) for note in ground.notes if note not in known]
+        doubt = None if before is None else before.doubt
+        if ground.doubt not in (None, doubt):
+            severity: Severity = "warning" if mode == "enforce" else "info"
+            what = "nothing is written" if mode == "enforce" else "nothing would be written"
+            notes.append((severity, f"{what}: {ground.doubt}"))
+        elif doubt is not None and ground.doubt is None:
+            notes.append(("info", "the running kubelet is known now"))
+        was_on = doubt is not None or before is None or before.terms.release.enabled("MemoryQoS")
+        if was_on and ground.doubt is None and not ground.terms.release.enabled("MemoryQoS"):
+            notes.append(
+                (
+                    "warning",
+                    "MemoryQoS is off here, so nothing is protected and nothing throttled: "
+                    "gates in the configuration turns it on",
+                )
+            )
+        return notes
+
+    def under(
+        self,
+        told: Configuration,
+        node: Node | None = None,
+        kubelet: KubeletEndpoint | None = None,
+    ) -> Ground:
+        """What plans rest on under a configuration, with what a cluster says of the node."""
+        stated = None if told.kubelet_config is None else _read(told.kubelet_config)
+        facts = self._sources.ask(node, kubelet, configuration=stated is None)
+        self.is_fresh = facts.is_fresh
+        self._complain(facts)
+        config = stated or facts.configuration
+        wanted = Wanted(
+            told.release, told.gates, told.policy, told.factor, told.numa, told.placement
+        )
+        nodes = None if told.numa == "off" else self._nodes()
+        said = None if node is None else node.status
+        mark = wanted, config, facts.notes, said, self._driver_there(self._cgroup_root), nodes
+        if self._last is None or mark != self._mark:
+            ground = self._ground(config, wanted, node, facts, is_stated=stated is not None)
+            self._last = msgspec.structs.replace(
+                ground, notes=(*facts.notes, *ground.notes), numa=nodes
+            )
+            driver = self._driver_there(self._cgroup_root)
+            self._mark = wanted, config, facts.notes, said, driver, nodes
+        self._plan_next_question(self._last)
+        return self._last
+
+    def _ground(
+        self,
+        config: KubeletFile | None,
+        wanted: Wanted,
+        node: Node | None,
+        facts: KubeletFacts,
+        *,
+        is_stated: bool,
+    ) -> Ground:
+        """A configuration of the kubelet's that memqos cannot use ends no agent."""
+        try:
+            return self._resolve(config, wanted, node, facts)
+        except MemqosError as error:
+            if config is None or is_stated:
+                raise
+            ground = self._resolve(None, wanted, node, facts)
+            doubt = f"the running kubelet's configuration cannot be used: {error}"
+            return msgspec.structs.replace(ground, doubt=doubt, kubelet=None)
+
+    def _resolve(
+        self, config: KubeletFile | None, wanted: Wanted, node: Node | None, facts: KubeletFacts
+    ) -> Ground:
+        machine = msgspec.structs.replace(
+            read_machine(self._roots),
+            kubelet=facts.version,
+            kubelet_on_path=self._on_path,
+            missing={"kubelet": facts.unknown},
+        )
+        try:
+            ground = ground_of(machine, config, None, wanted, node)
+        except MemqosError as error:
+            is_unsupported = isinstance(error, UnsupportedRelease) and wanted.release is None
+            if node is None and not is_unsupported:
+                raise
+            if node is not None:
+                self._notes.append(("warning", f"what the Node says is left aside: {error}"))
+            node = None
+            if is_unsupported:
+                # Its version, or a gate that a guessed release does not have: nothing is written,
+                # and the next answer may be another one.
+                missing = {"kubelet": str(error)}
+                machine = msgspec.structs.replace(machine, kubelet=None, missing=missing)
+                wanted = msgspec.structs.replace(wanted, gates={})
+            ground = ground_of(machine, config, None, wanted)
+        self._cgroup_root = ground.config.cgroup_root
+        driver = self._driver_there(self._cgroup_root)
+        if driver is not None and driver != ground.config.driver:
+            ground = ground_of(machine, config, driver, wanted, node)
+        return ground
+
+    def _plan_next_question(self, ground: Ground) -> None:
+        if ground.doubt is None:
+            self._again_at, self._patience = float("inf"), _FIRST_DOUBT
+        elif self._again_at <= self._clock() or self._again_at == float("inf"):
+            self._again_at = self._clock() + self._patience
+            self._patience = min(2 * self._patience, _LAST_DOUBT)
+
+    def _restart_mark(self, before: tuple[object, object] = (None, None)) -> tuple[object, object]:
+        """Another one after each restart of the kubelet; the same while it is down."""
+        return self._fs.identity(KUBELET_CGROUP) or before[0], self._sources.process or before[1]
+
+    def _complain(self, facts: KubeletFacts) -> None:
+        """Say once why a source does not tell."""
+        for each in facts.complaints:
+            if each not in self._complaints:
+                what = f"the kubelet does not tell its configuration or its version: {each}"
+                self._notes.append(("info", what))
+        self._complaints = facts.complaints
+
+    def _nodes(self) -> "NumaMachine | None":
+        """The machine's NUMA nodes: huge pages are set aside at any time."""
+        from memqos.numa.machines import machine_of_kernel
+
+        return machine_of_kernel(read_machine(self._roots))
+
+    def _driver_there(self, root: str) -> Driver | None:
+        """The driver that made the cgroups below a root; None where that is not clear."""
+        found = [
+            driver
+            for driver in _DRIVERS
+            if self._fs.identity(cgroup_names(driver, root).kubepods) is not None
+        ]
+        return found[0] if len(found) == 1 else None
+
+
+def _read(file: str) -> KubeletFile:
+    try:
+        with open(file, "rb") as opened:
+            return KubeletFile(file, opened.read())
+    except OSError as error:
+        raise InputError((error.strerror or str(error)).lower(), file=file) from None

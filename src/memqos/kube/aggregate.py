@@ -1,0 +1,120 @@
+"""What the containers of a pod need together.
+
+    max( regular containers + sidecars,
+         for each init container: its own need + the sidecars declared before it )
+
+A pod-level value then replaces the aggregate, resource by resource, and overhead comes on top.
+"""
+
+from collections.abc import Iterable
+
+from memqos.kube.resources import POD_LEVEL, Amounts
+from memqos.kube.shape import Part, Shape
+from memqos.release import Release
+
+
+def aggregate_requests(shape: Shape) -> Amounts:
+    """What the containers request together, whatever the pod level says."""
+    running = _sum([part.requests for part in shape.containers])
+    if shape.init_containers:
+        _with_init(
+            running, [(part.requests, part.role == "sidecar") for part in shape.init_containers]
+        )
+    return running
+
+
+def aggregate_limits(shape: Shape) -> Amounts:
+    """What the containers may use together, whatever the pod level says."""
+    running = _sum([part.limits for part in shape.containers])
+    if shape.init_containers:
+        _with_init(
+            running, [(part.limits, part.role == "sidecar") for part in shape.init_containers]
+        )
+    return running
+
+
+def pod_requests(
+    shape: Shape, release: Release, *, overhead: bool = True, of_containers: Amounts | None = None
+) -> Amounts:
+    """What the pod requests; `of_containers` is their aggregate where it is known already."""
+    result = aggregate_requests(shape) if of_containers is None else of_containers.copy()
+    if shape.pod is not None and release.enabled("PodLevelResources"):
+        _override(result, shape.pod.requests, release)
+    if overhead and shape.overhead:
+        _add(result, shape.overhead)
+    return result
+
+
+def pod_limits(shape: Shape, release: Release, *, of_containers: Amounts | None = None) -> Amounts:
+    """What the pod may use, overhead included wherever there is a limit at all."""
+    result = aggregate_limits(shape) if of_containers is None else of_containers.copy()
+    if shape.pod is not None and release.enabled("PodLevelResources"):
+        _override(result, shape.pod.limits, release)
+    for name, amount in shape.overhead.items():
+        if result.get(name):
+            result[name] += amount
+    return result
+
+
+def has_pod_level(shape: Shape, release: Release) -> bool:
+    """Whether the pod-level stanza sets a resource that it may set."""
+    pod = shape.pod
+    if pod is None:
+        return False
+    supported = POD_LEVEL.at(release.minor)
+    return any(map(supported, pod.requests)) or any(map(supported, pod.limits))
+
+
+def has_pod_level_requests(shape: Shape, release: Release) -> bool:
+    """The same for requests alone."""
+    return shape.pod is not None and any(map(POD_LEVEL.at(release.minor), shape.pod.requests))
+
+
+def limits_while_starting(init_containers: Iterable[Part]) -> Iterable[Amounts]:
+    """For each init container, the limits in force while it starts: its own and the sidecars'."""
+    sidecars: Amounts = {}
+    for part in init_containers:
+        together = sidecars.copy()
+        _add(together, part.limits)
+        if part.role == "sidecar":
+            sidecars = together
+        yield together
+
+
+def _sum(each: list[Amounts]) -> Amounts:
+    total = each[0].copy() if each else {}
+    for amounts in each[1:]:
+        _add(total, amounts)
+    return total
+
+
+def _with_init(running: Amounts, init: list[tuple[Amounts, bool]]) -> None:
+    """Add the sidecars to what runs, and raise it to the peak while starting."""
+    peak: Amounts = {}
+    sidecars: Amounts = {}
+    for amounts, is_sidecar in init:
+        together = sidecars.copy()
+        _add(together, amounts)
+        if is_sidecar:
+            _add(running, amounts)
+            sidecars = together
+        _raise(peak, together)
+    _raise(running, peak)
+
+
+def _add(total: Amounts, amounts: Amounts) -> None:
+    for name, amount in amounts.items():
+        total[name] = total[name] + amount if name in total else amount
+
+
+def _raise(total: Amounts, amounts: Amounts) -> None:
+    for name, amount in amounts.items():
+        if name not in total or total[name] < amount:
+            total[name] = amount
+
+
+def _override(total: Amounts, pod_level: Amounts, release: Release) -> None:
+    supported = POD_LEVEL.at(release.minor)
+    for name, amount in pod_level.items():
+        if supported(name):
+            total[name] = amount

@@ -1,0 +1,217 @@
+"""A KubeletConfiguration out of plain data: types are strict, unknown fields are passed over."""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from memqos.errors import InputError
+from memqos.kube.duration import parse_duration
+from memqos.kube.kubelet import ATTRIBUTES, Fault, MemoryReservation, MemorySwapConfiguration
+from memqos.kube.kubelet._facts import KINDS, SINCE
+from memqos.kube.quantity import Quantity, Raw
+
+API_VERSION: Final = "kubelet.config.k8s.io/v1beta1"
+KIND: Final = "KubeletConfiguration"
+_TYPE_META: Final = {"apiVersion": API_VERSION, "kind": KIND}
+
+Reader = Callable[[Any, str], Any]
+"""A value and the field it stands in → what it means; raises InputError."""
+
+
+class Decoded(msgspec.Struct, frozen=True):
+    """What is written, by the struct's names; fields the release does not know; what is wrong."""
+
+    written: dict[str, Any]
+    unknown: tuple[str, ...] = ()
+    faults: tuple[Fault, ...] = ()
+
+
+def decode(data: object, minor: int) -> Decoded:
+    """Read what a document says; what counts as not set, such as null, is left out."""
+    if not isinstance(data, Mapping):
+        return Decoded({}, faults=(_fault(_mismatch(data, "", "an object")),))
+    written: dict[str, Any] = {}
+    unknown: list[str] = []
+    faults: list[Fault] = []
+    for name, value in data.items():
+        kind = KINDS.get(name) if SINCE.get(name, 0) <= minor else None
+        try:
+            if name in _TYPE_META:
+                _type_meta(value, name)
+            elif kind is None:
+                unknown.append(name)
+            else:
+                unknown += _unknown_below(name, value)
+                found = _read(kind, value, name)
+                if found is not None and name in ATTRIBUTES:
+                    written[ATTRIBUTES[name]] = found
+        except InputError as error:
+            faults.append(_fault(error))
+    return Decoded(written, tuple(unknown), tuple(faults))
+
+
+def _read(kind: str, value: Any, field: str) -> Any:
+    """The value of a field; None where it counts as not set."""
+    plain = not kind.startswith(("*", "[]", "map"))
+    if value is None and not plain:
+        return None
+    found = _READERS[kind.removeprefix("*")](value, field)
+    return None if plain and not found else found
+
+
+def _fault(error: InputError) -> Fault:
+    return Fault("decode", error.field or "", error.what, hint=error.hint)
+
+
+def _mismatch(value: object, field: str, wanted: str) -> InputError:
+    return InputError(f"{_shown(value)} is not {wanted}", field=field)
+
+
+def _shown(value: object) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, str | int | float):
+        return repr(value) if not isinstance(value, bool) else str(value).lower()
+    return "an object" if isinstance(value, Mapping) else "a list"
+
+
+def _type_meta(value: object, field: str) -> None:
+    if value not in (None, "", _TYPE_META[field]):
+        raise InputError(f"{_shown(value)} is not {_TYPE_META[field]}", field=field)
+
+
+def _string(value: Any, field: str) -> str:
+    if value is None or isinstance(value, str):
+        return value or ""
+    quoted = f'write it in quotes: "{_shown(value)}"' if isinstance(value, int | float) else None
+    raise InputError(f"{_shown(value)} is not a text", field=field, hint=quoted)
+
+
+def _bool(value: Any, field: str) -> bool:
+    if value is None or isinstance(value, bool):
+        return bool(value)
+    raise _mismatch(value, field, "true or false")
+
+
+def _int(bits: int) -> Reader:
+    limit = 1 << (bits - 1)
+
+    def read(value: Any, field: str) -> int:
+        if value is None:
+            return 0
+        # YAML's 1.0 reaches the kubelet as 1.
+        whole = isinstance(value, int | float) and not isinstance(value, bool) and value % 1 == 0
+        if not whole or not -limit <= value < limit:
+            raise _mismatch(value, field, f"a whole number of {bits} bits")
+        return int(value)
+
+    return read
+
+
+def _float(value: Any, field: str) -> float:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not math.isfinite(value):
+        raise _mismatch(value, field, "a number")
+    return float(value)
+
+
+def _duration(value: Any, field: str) -> int:
+    # Null is an empty text to the kubelet here, and that is no duration.
+    found = parse_duration(value or "") if value is None or isinstance(value, str) else None
+    if found is None:
+        raise InputError(
+            f"{_shown(value)} is not a duration",
+            field=field,
+            hint="write a number with a unit, such as 90s or 1m30s",
+        )
+    return found
+
+
+def _object(value: Any, field: str) -> Mapping[str, Any]:
+    if value is None or isinstance(value, Mapping):
+        return value or {}
+    raise _mismatch(value, field, "an object")
+
+
+def _list(item: Reader) -> Reader:
+    def read(value: Any, field: str) -> tuple[Any, ...]:
+        if not isinstance(value, list | tuple):
+            raise _mismatch(value, field, "a list")
+        return tuple(item(each, f"{field}[{index}]") for index, each in enumerate(value))
+
+    return read
+
+
+def _map(item: Reader) -> Reader:
+    def read(value: Any, field: str) -> dict[str, Any]:
+        return {key: item(each, f"{field}[{key}]") for key, each in _object(value, field).items()}
+
+    return read
+
+
+def _quantity(value: Any, field: str) -> Raw:
+    """A quantity as written, once it is known to be one."""
+    if isinstance(value, bool) or not (value is None or isinstance(value, str | int | float)):
+        raise _mismatch(value, field, "a quantity")
+    try:
+        Quantity.parse(value)
+    except InputError as error:
+        raise InputError(error.what, field=field, hint=error.hint) from None
+    return value
+
+
+def _memory_swap(value: Any, field: str) -> MemorySwapConfiguration:
+    swap = _object(value, field)
+    return MemorySwapConfiguration(_string(swap.get("swapBehavior"), f"{field}.swapBehavior"))
+
+
+def _memory_reservation(value: Any, field: str) -> MemoryReservation:
+    entry = _object(value, field)
+    limits = entry.get("limits")
+    return MemoryReservation(
+        _int(32)(entry.get("numaNode"), f"{field}.numaNode"),
+        None if limits is None else _map(_quantity)(limits, f"{field}.limits"),
+    )
+
+
+_READERS: Final[Mapping[str, Reader]] = {
+    "bool": _bool,
+    "string": _string,
+    "int32": _int(32),
+    "int64": _int(64),
+    "float64": _float,
+    "Duration": _duration,
+    "object": _object,
+    "[]string": _list(_string),
+    "[]int32": _list(_int(32)),
+    "[]object": _list(_object),
+    "[]MemoryReservation": _list(_memory_reservation),
+    "map[string]string": _map(_string),
+    "map[string]bool": _map(_bool),
+    "map[string][]string": _map(
+        lambda value, field: () if value is None else _list(_string)(value, field)
+    ),
+    "MemorySwapConfiguration": _memory_swap,
+}
+
+_KNOWN_BELOW: Final = {
+    "memorySwap": frozenset({"swapBehavior"}),
+    "reservedMemory": frozenset({"numaNode", "limits"}),
+}
+
+
+def _unknown_below(name: str, value: object) -> list[str]:
+    """Fields inside one that memqos uses which no release knows."""
+    if name not in _KNOWN_BELOW:
+        return []
+    entries = enumerate(value) if isinstance(value, list | tuple) else ()
+    places = [(name, value), *((f"{name}[{index}]", entry) for index, entry in entries)]
+    return [
+        f"{place}.{key}"
+        for place, entry in places
+        if isinstance(entry, Mapping)
+        for key in entry
+        if key not in _KNOWN_BELOW[name]
+    ]

@@ -1,0 +1,50 @@
+"""Tell a kubelet's cgroup driver from the names of the cgroups it has made."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from memqos.kube.kubelet import Driver
+
+
+class Kubepods(NamedTuple):
+    """A cgroup that holds a kubelet's pods."""
+
+    path: str
+    driver: Driver
+    below: int
+    """How many cgroups are in it."""
+
+
+def kubepods_in(paths: Iterable[str]) -> list[Kubepods]:
+    """Those of the node's own kubelet, the one with most in it first.
+
+    A kubelet within a container of another keeps its cgroups further down. After a change of
+    driver the old one's stay behind.
+    """
+    all_paths = list(paths)
+    drivers = {path: driver for path in all_paths if (driver := _driver(path)) is not None}
+    highest = min((_depth(path) for path in drivers), default=0)
+    found = [
+        Kubepods(path, driver, sum(other.startswith(f"{path}/") for other in all_paths))
+        for path, driver in drivers.items()
+        if _depth(path) == highest
+    ]
+    return sorted(found, key=lambda kubepods: -kubepods.below)
+
+
+def detected_driver(paths: Iterable[str]) -> Driver | None:
+    """The driver these cgroups were made by; None where no kubelet has been at work."""
+    return next((kubepods.driver for kubepods in kubepods_in(paths)), None)
+
+
+def _driver(path: str) -> Driver | None:
+    name = path.rpartition("/")[2]
+    if name == "kubepods":
+        return "cgroupfs"
+    is_slice = name == "kubepods.slice" or name.endswith("-kubepods.slice")
+    return "systemd" if is_slice else None
+
+
+def _depth(path: str) -> int:
+    """Slices of a cgroup root are nested, as plain cgroups are."""
+    return path.count("/")

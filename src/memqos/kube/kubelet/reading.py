@@ -1,0 +1,92 @@
+"""Read a kubelet's configuration as the kubelet does: decode, default, validate, start."""
+
+from typing import Final
+
+import msgspec
+
+from memqos.errors import InputError
+from memqos.kube.kubelet import Fault, KubeletConfiguration, Stage, configured
+from memqos.kube.kubelet._facts import KINDS, SINCE
+from memqos.kube.kubelet.decoding import decode
+from memqos.kube.kubelet.validation import Profile, gate_faults, start_faults, validation_faults
+from memqos.release import Release
+
+
+class Note(msgspec.Struct, frozen=True):
+    """Something that holds the kubelet back from nothing, but that a person should know."""
+
+    field: str
+    what: str
+    hint: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.what}" + (f" – {self.hint}" if self.hint else "")
+
+
+IGNORED: Final = "ignored by Kubernetes"
+"""What is said of a field that a release does not have."""
+
+
+class Kubelet(msgspec.Struct, frozen=True):
+    """A configuration in force, and the release with the gates it sets."""
+
+    config: KubeletConfiguration
+    release: Release
+    notes: tuple[Note, ...] = ()
+
+
+class Reading(msgspec.Struct, frozen=True):
+    """What reading came to. There is no configuration where it could not even be decoded."""
+
+    config: KubeletConfiguration | None
+    release: Release
+    faults: tuple[Fault, ...] = ()
+    unknown: tuple[str, ...] = ()
+    """Fields the release does not know, and passes over."""
+    notes: tuple[Note, ...] = ()
+
+    @property
+    def refused_at(self) -> Stage | None:
+        return self.faults[0].stage if self.faults else None
+
+
+def read_kubelet(data: object, release: Release, profile: Profile = "kubelet") -> Reading:
+    """Read a document, or any part of one, as a kubelet of that release would."""
+    decoded = decode(data, release.minor)
+    notes = [_unknown(field, release) for field in decoded.unknown]
+    if decoded.faults:
+        return Reading(None, release, decoded.faults, decoded.unknown, tuple(notes))
+    config = configured(decoded.written, release.minor)
+    if profile == "memqos" and config.memory_reservation_policy == "Disabled":
+        config = msgspec.structs.replace(config, memory_reservation_policy="None")
+        notes.append(Note("memoryReservationPolicy", "Disabled is read as None", "write None"))
+    faults = gate_faults(config, release)
+    if not faults:
+        release = release.with_gates(config.feature_gates)
+        faults = validation_faults(config, release, profile) or start_faults(config, release)
+    undecodable = any(fault.stage == "decode" for fault in faults)
+    return Reading(
+        None if undecodable else config, release, tuple(faults), decoded.unknown, tuple(notes)
+    )
+
+
+def kubelet_from(
+    data: object, release: Release, *, profile: Profile = "memqos", file: str | None = None
+) -> Kubelet:
+    """The configuration in a document; one that no kubelet would run with is refused."""
+    reading = read_kubelet(data, release, profile)
+    if reading.config is None or reading.faults:
+        first, *others = reading.faults
+        more = f" (and {len(others)} more)" if others else ""
+        raise InputError(first.what + more, file=file, field=first.field or None, hint=first.hint)
+    return Kubelet(reading.config, reading.release, reading.notes)
+
+
+def _unknown(field: str, release: Release) -> Note:
+    if field in SINCE:
+        return Note(field, f"{IGNORED} {release}", f"it exists since 1.{SINCE[field]}")
+    from difflib import get_close_matches
+
+    close = get_close_matches(field, KINDS, n=1) if "." not in field else []
+    hint = f"did you mean {close[0]}?" if close else None
+    return Note(field, "ignored: there is no such field", hint)

@@ -1,0 +1,95 @@
+"""oom_score_adj: whom the kernel kills first when the node has no memory left.
+
+Division is that of integers, truncating, as the kubelet does it.
+"""
+
+from typing import Final
+
+import msgspec
+
+from memqos.kube.aggregate import aggregate_requests, has_pod_level_requests
+from memqos.kube.pod import QosClass
+from memqos.kube.resources import MEMORY, Amounts, memory_in
+from memqos.kube.shape import Part, Shape
+from memqos.release import Release, Since
+
+GUARANTEED: Final = -997
+BEST_EFFORT: Final = 1000
+LOWEST_BURSTABLE: Final = 1000 + GUARANTEED
+SANDBOX: Final = -998
+"""The pause container of every pod."""
+
+
+class Score(msgspec.Struct, frozen=True, gc=False):
+    """A score and what it was computed from; None where the node's memory is not known."""
+
+    value: int | None
+    request: int = 0
+    share: int = 0
+    smallest_regular: int | None = None
+    """The smallest request of a regular container, where a sidecar is scored no worse than it."""
+
+
+def oom_scores(
+    shape: Shape,
+    release: Release,
+    qos: QosClass,
+    memory_capacity: int | None,
+    *,
+    of_containers: Amounts | None = None,
+) -> list[Score]:
+    """The score of every container, in the order of `Shape.parts`."""
+    if shape.node_critical or qos == "Guaranteed":
+        return [Score(GUARANTEED)] * len(shape.parts)
+    if qos == "BestEffort":
+        return [Score(BEST_EFFORT)] * len(shape.parts)
+    share, smallest = _BURSTABLE.at(release.minor)(shape, release, of_containers)
+    return [_burstable(part, share, smallest, memory_capacity) for part in shape.parts]
+
+
+def _request_alone(
+    shape: Shape, release: Release, of_containers: Amounts | None
+) -> tuple[int, int | None]:
+    return 0, None
+
+
+def _with_pod_level_share(
+    shape: Shape, release: Release, of_containers: Amounts | None
+) -> tuple[int, int | None]:
+    """What each container gets of the pod-level request, and the floor of sidecars."""
+    smallest = None
+    if any([part.role == "sidecar" for part in shape.init_containers]):
+        smallest = min([memory_in(part.requests) for part in shape.containers], default=None)
+    if (
+        shape.pod is None
+        or not release.enabled("PodLevelResources")
+        or not has_pod_level_requests(shape, release)
+        or not shape.pod.requests.get(MEMORY)
+    ):
+        return 0, smallest
+    claimed = aggregate_requests(shape) if of_containers is None else of_containers
+    left = memory_in(shape.pod.requests) - memory_in(claimed)
+    sharing = len(shape.containers) + len(shape.init_containers)
+    return max(0, left) // max(1, sharing), smallest
+
+
+_BURSTABLE: Final = Since({22: _request_alone, 32: _with_pod_level_share})
+
+
+def _burstable(part: Part, share: int, smallest: int | None, capacity: int | None) -> Score:
+    request = memory_in(part.requests)
+    floor = smallest if part.role == "sidecar" else None
+    if not capacity:
+        return Score(None, request, share, floor)
+    return Score(burstable_value(request, share, floor, capacity), request, share, floor)
+
+
+def burstable_value(request: int, share: int, floor: int | None, capacity: int) -> int:
+    """The score of what a Score was computed from, on a node with so much memory."""
+    weight = request + share
+    if floor is not None:
+        weight = max(weight, floor + share)
+    value = 1000 - 1000 * weight // capacity
+    if value < LOWEST_BURSTABLE:
+        return LOWEST_BURSTABLE
+    return value - 1 if value == BEST_EFFORT else value

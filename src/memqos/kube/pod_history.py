@@ -1,0 +1,160 @@
+"""What a cluster remembers of a pod: how its containers ended, its conditions, events about it."""
+
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from memqos.kube.pod import ObjectMeta, PodSpec
+
+MIRROR: Final = "kubernetes.io/config.mirror"
+"""Where a static pod's twin at the API server keeps the UID that its node knows it by."""
+
+
+class _Object(msgspec.Struct, frozen=True, rename="camel"):
+    """Everything optional, as with all objects."""
+
+
+class Ended(_Object, frozen=True):
+    """How a container ended."""
+
+    reason: str | None = None
+    message: str | None = None
+    exit_code: int | None = None
+    started_at: str | None = None
+    finished_at: str | None = None
+
+
+class Waiting(_Object, frozen=True):
+    """Why a container does not run."""
+
+    reason: str | None = None
+    message: str | None = None
+
+
+class State(_Object, frozen=True):
+    """One of them, or neither while it runs."""
+
+    terminated: Ended | None = None
+    waiting: Waiting | None = None
+
+
+class PastContainer(_Object, frozen=True):
+    """A container as the kubelet last told of it."""
+
+    name: str = ""
+    restart_count: int = 0
+    state: State | None = None
+    last_state: State | None = None
+
+
+class Condition(_Object, frozen=True):
+    """One of `status.conditions`."""
+
+    type: str = ""
+    status: str | None = None
+    reason: str | None = None
+    message: str | None = None
+    last_transition_time: str | None = None
+
+
+class PastStatus(_Object, frozen=True):
+    """`status`, as far as it tells of the past."""
+
+    reason: str | None = None
+    message: str | None = None
+    start_time: str | None = None
+    qos_class: str | None = None
+    conditions: tuple[Condition, ...] | None = None
+    container_statuses: tuple[PastContainer, ...] | None = None
+    init_container_statuses: tuple[PastContainer, ...] | None = None
+    ephemeral_container_statuses: tuple[PastContainer, ...] | None = None
+
+
+class PastPod(_Object, frozen=True):
+    """A pod, for what has become of it."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: PodSpec = PodSpec()
+    status: PastStatus = PastStatus()
+
+    @property
+    def uids(self) -> frozenset[str]:
+        """What events may call it."""
+        named = (self.metadata.uid, (self.metadata.annotations or {}).get(MIRROR))
+        return frozenset(filter(None, named))
+
+
+class Regarded(_Object, frozen=True):
+    """What an event is about."""
+
+    uid: str | None = None
+    field_path: str | None = None
+    """`spec.containers{app}` where it is about a container."""
+
+
+class Source(_Object, frozen=True):
+    """Who made an event of the older kind."""
+
+    component: str | None = None
+
+
+class Series(_Object, frozen=True):
+    """How often an event happened."""
+
+    count: int | None = None
+    last_observed_time: str | None = None
+
+
+class Event(_Object, frozen=True):
+    """An Event of v1, which has those of events.k8s.io too."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    involved_object: Regarded = Regarded()
+    reason: str | None = None
+    message: str | None = None
+    reporting_component: str | None = None
+    source: Source | None = None
+    count: int | None = None
+    first_timestamp: str | None = None
+    last_timestamp: str | None = None
+    event_time: str | None = None
+    series: Series | None = None
+
+    @property
+    def by(self) -> str:
+        """Who says so; everybody who may make events can say to be anybody."""
+        old = self.source.component if self.source is not None else None
+        return self.reporting_component or old or "somebody"
+
+    @property
+    def times(self) -> int:
+        """How often."""
+        told = self.series.count if self.series is not None else None
+        return told or self.count or 1
+
+    @property
+    def at(self) -> int | None:
+        """When it first happened."""
+        created = self.metadata.creation_timestamp
+        return milliseconds(self.first_timestamp or self.event_time or created)
+
+    @property
+    def until(self) -> int | None:
+        """When it last happened; None where it happened once."""
+        last = self.series.last_observed_time if self.series is not None else self.last_timestamp
+        return milliseconds(last) if self.times > 1 else None
+
+    @property
+    def container(self) -> str | None:
+        """Whom it is about; None for the whole pod."""
+        _, _, rest = (self.involved_object.field_path or "").partition("{")
+        return rest.removesuffix("}") or None
+
+
+def milliseconds(text: str | None) -> int | None:
+    """A time as Kubernetes writes it, since 1970; None where it does not."""
+    try:
+        return None if text is None else int(datetime.fromisoformat(text).timestamp() * 1000)
+    except ValueError:
+        return None

@@ -1,0 +1,187 @@
+"""Cut a file into documents, and read each into plain data whatever the others hold."""
+
+import re
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import msgspec
+
+from memqos.errors import InputError
+from memqos.manifests import jsontext
+from memqos.manifests.positions import Lines, Path, Place, Spot, Text, nearest, shown, steps
+
+# A file that is broken more often is no manifest, and reading on would only cost time.
+FAULT_LIMIT = 1000
+
+_UTF8_MARK = b"\xef\xbb\xbf"
+_UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+_SEPARATOR = re.compile(rb"\n(?:---|\.\.\.)(?=\s|\Z)")
+# JSON values need no separator: an object that starts a line starts a document.
+_SEPARATOR_OR_JSON = re.compile(rb"\n(?:(?:---|\.\.\.)(?=\s|\Z)|\{)")
+_IDLE_LINES = re.compile(
+    rb"(?:(?:(?:---|\.\.\.)(?=\s|\Z))?(?:\s*\n|[^\S\n]*+(?:#[^\n]*+)?(?:\n|\Z)))*+"
+)
+_JSON_AHEAD = re.compile(rb"\s*+(?=[{[])")
+_MEANT_AS_JSON = re.compile(rb'\{\s*+["}]|\[\s*+[]["{]')
+
+
+class Document(msgspec.Struct, frozen=True):
+    """One object of a file: plain data that knows where its fields stand."""
+
+    file: str
+    index: int
+    data: dict[str, Any]
+    root: Spot
+
+    @property
+    def kind(self) -> str:
+        """The object's kind; empty if it has none."""
+        return _text_or_empty(self.data.get("kind"))
+
+    @property
+    def name(self) -> str:
+        """The object's name; empty if it has none."""
+        metadata = self.data.get("metadata")
+        return _text_or_empty(metadata.get("name")) if isinstance(metadata, dict) else ""
+
+    def position(self, field: Path | str) -> Place:
+        """Find a field, or the nearest one around it that exists."""
+        return nearest(self.root, steps(field) if isinstance(field, str) else field)
+
+    def refused(self, what: str, field: Path | str = (), hint: str | None = None) -> InputError:
+        """Say what is wrong with a field, and where it stands."""
+        path = steps(field) if isinstance(field, str) else field
+        line, column = self.position(path)
+        return InputError(
+            what, file=self.file, line=line, column=column, field=shown(path) or None, hint=hint
+        )
+
+
+def read(data: bytes, file: str) -> Iterator[Document | InputError]:
+    """Read the documents of a file in order; in the place of a broken one comes its fault."""
+    index = -1
+    faults = 0
+    for index, found in enumerate(_found(data, file)):
+        item = _document(found, file, index) if isinstance(found, _Found) else found
+        yield item
+        faults += isinstance(item, InputError)
+        if faults == FAULT_LIMIT:
+            yield InputError(f"{faults} faults: the rest of the file is not read", file=file)
+            return
+    if index < 0:
+        hint = "the file is empty, or holds only comments"
+        yield InputError("no document", file=file, hint=hint)
+
+
+class _Found(NamedTuple):
+    value: Any
+    root: Spot
+
+
+def _document(found: _Found, file: str, index: int) -> Document | InputError:
+    if isinstance(found.value, dict):
+        return Document(file, index, found.value, found.root)
+    line, column = found.root.place
+    is_list = isinstance(found.value, list)
+    what = f"the document is {'a list' if is_list else 'a single value'}, not an object"
+    hint = "make it the items of a List" if is_list else "it needs apiVersion, kind and metadata"
+    return InputError(what, file=file, line=line, column=column, hint=hint)
+
+
+def _found(data: bytes, file: str) -> Iterator[_Found | InputError]:
+    if data.startswith(_UTF16_MARKS):
+        yield InputError("the file is UTF-16", file=file, hint="save it as UTF-8")
+        return
+    lines = Lines(data.removeprefix(_UTF8_MARK))
+    rest = Text(file, lines, _after_idle_lines(lines.data, 0), len(lines.data))
+    json_met = False
+    while rest.start < rest.end:
+        if ahead := _JSON_AHEAD.match(lines.data, rest.start):
+            rest = rest._replace(start=ahead.end())
+            item, start = _read_json(rest, json_met)
+            json_met = True
+        else:
+            text = _cut(rest, json_met)
+            item, start = _read_yaml(text), text.end
+        if isinstance(item, InputError) or item.value is not None:
+            yield item
+        rest = rest._replace(start=_after_idle_lines(lines.data, start))
+
+
+def _cut(rest: Text, json_met: bool) -> Text:
+    """Cut off the text up to where the next document may start."""
+    data = rest.lines.data
+    boundary = _SEPARATOR_OR_JSON if json_met else _SEPARATOR
+    found = boundary.search(data, rest.start)
+    if found and data.startswith(b"%", rest.start):
+        # Directives belong to the document behind the separator that ends them.
+        found = boundary.search(data, found.end())
+    return rest._replace(end=found.start() + 1) if found else rest
+
+
+def _after_idle_lines(data: bytes, start: int) -> int:
+    """Skip lines that hold nothing but space, a comment or a separator."""
+    idle = _IDLE_LINES.match(data, start)
+    return idle.end() if idle else start
+
+
+def _read_json(rest: Text, json_met: bool) -> tuple[_Found | InputError, int]:
+    """Read the JSON value at the start of a text; tell where to read on."""
+    try:
+        value, text = jsontext.read(rest)
+    except InputError as error:
+        return error, _cut(rest, json_met=True).end
+    except jsontext.Malformed as error:
+        is_json = _MEANT_AS_JSON.match(rest.lines.data, rest.start) is not None
+        broken_line = rest.lines.data.rfind(b"\n", rest.start, error.offset)
+        broken = rest._replace(start=max(rest.start, broken_line))
+        text = rest._replace(end=_cut(broken, is_json or json_met).end)
+        return _read_malformed(text, error if is_json else None), text.end
+    try:
+        jsontext.check(value, text)
+    except InputError as error:
+        return error, text.end
+    return _Found(value, jsontext.JsonSpot(text)), text.end
+
+
+def _read_malformed(text: Text, as_json: jsontext.Malformed | None) -> _Found | InputError:
+    """Read as YAML what could not be read as JSON; if that fails too, tell what is wrong."""
+    fault = _not_text(text)
+    if fault is not None:
+        return fault
+    if not isinstance(as_json, jsontext.Truncated):
+        item = _read_yaml(text)
+        if isinstance(item, _Found) or as_json is None:
+            return item
+    return text.refused(as_json.what, text.place(as_json.offset), as_json.hint)
+
+
+def _read_yaml(text: Text) -> _Found | InputError:
+    # Imported here because it costs as much as all of memqos, and JSON can do without.
+    from memqos.manifests import yamltext
+
+    fault = _not_text(text)
+    if fault is not None:
+        return fault
+    try:
+        return _Found(*yamltext.read(text))
+    except InputError as error:
+        return error
+
+
+def _not_text(text: Text) -> InputError | None:
+    data = text.data
+    nul = data.find(0)
+    if nul >= 0:
+        place = text.place(text.start + nul)
+        return text.refused("binary data: a NUL byte", place, "give a YAML or JSON file in UTF-8")
+    try:
+        data.decode()
+    except UnicodeDecodeError as error:
+        place = text.place(text.start + error.start)
+        return text.refused("not UTF-8", place, "save the file as UTF-8")
+    return None
+
+
+def _text_or_empty(value: object) -> str:
+    return value if isinstance(value, str) else ""

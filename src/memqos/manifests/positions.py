@@ -1,0 +1,118 @@
+"""Find places in a file, and name the fields that stand there."""
+
+import re
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol
+
+from memqos.errors import InputError, quote_brief
+
+Step = str | int
+Path = tuple[Step, ...]
+
+# Far above any Kubernetes object, far below what would exhaust a stack.
+DEPTH_LIMIT = 100
+
+# A step of `spec.containers[0].resources.limits[memory]`: what brackets hold, or a bare name.
+_STEP = re.compile(r"\[([^\]]*)\]|([^.\[\]]+)")
+_BARE_NAME = re.compile(r"[\w-]+")
+_INDEX = re.compile(r"[0-9]{1,9}")
+
+
+class Place(NamedTuple):
+    """Where a person would look: both counted from 1, the column in characters."""
+
+    line: int
+    column: int
+
+
+class Spot(Protocol):
+    """One value of a document: where it stands, and the values inside it."""
+
+    @property
+    def place(self) -> Place: ...
+
+    @property
+    def children(self) -> Mapping[Step, "Spot"]: ...
+
+
+def nearest(root: Spot, path: Path) -> Place:
+    """Find the value at a path, or the last value on the way to it that exists."""
+    spot = root
+    for step in path:
+        children = spot.children
+        child = children.get(step, children.get(str(step)))
+        if child is None:
+            break
+        spot = child
+    return spot.place
+
+
+def steps(field: str) -> Path:
+    """Read a path as Kubernetes (`spec.containers[0]`) or msgspec (`$.spec`) writes it."""
+    found = _STEP.findall(field.removeprefix("$"))
+    return tuple(int(held) if _INDEX.fullmatch(held) else held or name for held, name in found)
+
+
+def shown(path: Path) -> str:
+    """Write a path as Kubernetes does; brackets hold indexes and keys with special characters."""
+    parts = [
+        f".{step}" if isinstance(step, str) and _BARE_NAME.fullmatch(step) else f"[{step}]"
+        for step in path
+    ]
+    return "".join(parts).removeprefix(".")
+
+
+class Lines:
+    """The lines of a file; places asked for in rising order cost one pass over it altogether."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self._offset = 0
+        self._place = Place(1, 1)
+
+    def place(self, offset: int) -> Place:
+        """Turn a byte offset into a place."""
+        if offset < self._offset:
+            self._offset, self._place = 0, Place(1, 1)
+        line, column = self._place
+        start = self.data.rfind(b"\n", self._offset, offset) + 1
+        if start > 0:
+            line, column = line + self.data.count(b"\n", self._offset, offset), 1
+        passed = self.data[max(start, self._offset) : offset]
+        self._place = Place(line, column + len(passed.decode("utf-8", "replace")))
+        self._offset = offset
+        return self._place
+
+
+class Text(NamedTuple):
+    """The stretch of a file that holds one document, and the ways to refuse it."""
+
+    file: str
+    lines: Lines
+    start: int
+    end: int
+
+    @property
+    def data(self) -> bytes:
+        """Copy the bytes of the stretch alone."""
+        return self.lines.data[self.start : self.end]
+
+    def place(self, offset: int) -> Place:
+        """Turn a byte offset in the file into a place."""
+        return self.lines.place(offset)
+
+    def refused(self, what: str, place: Place, hint: str | None = None) -> InputError:
+        """Say what is wrong, and where."""
+        return InputError(what, file=self.file, line=place.line, column=place.column, hint=hint)
+
+    def too_deep(self, place: Place) -> InputError:
+        """Refuse what would exhaust the stack of whoever walks it."""
+        return self.refused(f"nested more than {DEPTH_LIMIT} levels deep", place)
+
+    def duplicate(self, key: str, first: Place, second: Place) -> InputError:
+        """Refuse a key of which Kubernetes would silently drop one value."""
+        return self.refused(
+            f"the key {quote_brief(key)} is already given in line {first.line}",
+            second,
+            "keep one of the two",
+        )

@@ -1,0 +1,77 @@
+"""cpuset.mems of containers, from NUMA assignments that come in as values."""
+
+from collections.abc import Mapping
+from typing import Final, Literal
+
+import msgspec
+
+from memqos.kernel.nodelists import named_nodes, node_list
+from memqos.plan.setting import Rule, Setting, size
+from memqos.plan.tree import Cgroup, Tree
+
+MEMS: Final = "cpuset.mems"
+
+Place = tuple[str, str]
+"""The pod's UID, as its cgroup has it, and the container's name."""
+Chosen = Literal["kubelet", "memqos"]
+
+
+class Assignment(msgspec.Struct, frozen=True):
+    """The NUMA nodes a container is bound to, and what it holds of them; none of both: any node."""
+
+    nodes: tuple[int, ...] = ()
+    holds: tuple[tuple[str, int], ...] = ()
+    """Resource and bytes."""
+    chosen_by: Chosen = "kubelet"
+
+
+def _steps(assignment: Assignment) -> tuple[str, ...]:
+    nodes = named_nodes(assignment.nodes)
+    return tuple([f"{name} {size(amount)} of {nodes}" for name, amount in assignment.holds])
+
+
+ASSIGNED: Final[dict[Chosen, Rule]] = {
+    "kubelet": Rule(
+        "numa/kubelet",
+        "the NUMA nodes that the kubelet's Memory Manager has assigned",
+        "memory_manager_state, KEP-1769",
+        _steps,
+    ),
+    "memqos": Rule(
+        "numa/memqos",
+        "the NUMA nodes that memqos has chosen, by the rules of the Static policy",
+        "KEP-1769",
+        _steps,
+    ),
+}
+UNASSIGNED: Final = Rule(
+    "numa/unassigned", "the container has no NUMA memory of its own: any node will do", "KEP-1769"
+)
+
+
+def with_mems(tree: Tree, assignments: Mapping[Place, Assignment]) -> Tree:
+    """The tree with containers bound as assigned; those without an assignment are left out."""
+    return msgspec.structs.replace(
+        tree,
+        cgroups={path: _with_mems(cgroup, assignments) for path, cgroup in tree.cgroups.items()},
+    )
+
+
+def place_of(cgroup: Cgroup) -> Place | None:
+    """Whose cgroup it is; None for those of no container."""
+    if cgroup.uid is None or cgroup.container is None:
+        return None
+    return cgroup.uid, cgroup.container
+
+
+def _with_mems(cgroup: Cgroup, assignments: Mapping[Place, Assignment]) -> Cgroup:
+    place = place_of(cgroup)
+    assignment = None if place is None else assignments.get(place)
+    return cgroup if assignment is None else bound_to(cgroup, assignment)
+
+
+def bound_to(cgroup: Cgroup, assignment: Assignment) -> Cgroup:
+    """A container bound as assigned."""
+    rule = ASSIGNED[assignment.chosen_by] if assignment.nodes else UNASSIGNED
+    setting = Setting(node_list(assignment.nodes), rule, (assignment,) if assignment.nodes else ())
+    return msgspec.structs.replace(cgroup, settings={**cgroup.settings, MEMS: setting})

@@ -1,0 +1,140 @@
+"""The memory half of a pod's plan, as bare numbers: for those who plan thousands.
+
+The rules are those of `plan_pod`; what is left out are the reasons, processors and hugepages. What
+does not depend on the node is worked out once: the outline.
+"""
+
+import msgspec
+
+from memqos.kube.aggregate import (
+    aggregate_limits,
+    aggregate_requests,
+    has_pod_level,
+    pod_limits,
+    pod_requests,
+)
+from memqos.kube.oom import Score, burstable_value, oom_scores
+from memqos.kube.pod import QosClass
+from memqos.kube.resources import MEMORY, memory_in
+from memqos.kube.shape import Role, Shape
+from memqos.plan.container import container_rules, memory_of_container
+from memqos.plan.memory import Ask
+from memqos.plan.pod import memory_of_pod
+from memqos.plan.setting import NEEDS_NODE, Value
+from memqos.plan.terms import Terms
+
+
+class ContainerBrief(msgspec.Struct, frozen=True, gc=False):
+    """One container: bytes; None where nothing is written."""
+
+    role: Role
+    request: int
+    limit: int
+    min: Value
+    low: Value
+    high: Value
+    max: Value
+    oom_score_adj: int | None
+
+
+class PodBrief(msgspec.Struct, frozen=True, gc=False):
+    """A pod and its containers, in the order of `Shape.parts`."""
+
+    qos: QosClass
+    request: int
+    limit: int
+    min: Value
+    low: Value
+    high: Value
+    max: Value
+    containers: tuple[ContainerBrief, ...]
+
+
+class Outline(msgspec.Struct, frozen=True, gc=False):
+    """A plan for a node that is not known, and what it takes to finish it for one that is."""
+
+    brief: PodBrief
+    scores: tuple[Score, ...]
+    under_pod_level: bool
+    needs_node: bool
+
+
+def outline_of(shape: Shape, terms: Terms, qos: QosClass) -> Outline:
+    """The memory values of a valid, defaulted pod, under terms that know no node."""
+    assert terms.memory_capacity is None and terms.memory_allocatable is None
+    release = terms.release
+    of_containers = aggregate_requests(shape)
+    request = memory_in(pod_requests(shape, release, of_containers=of_containers))
+    limit = memory_in(pod_limits(shape, release, of_containers=aggregate_limits(shape)))
+    pod_level = release.enabled("PodLevelResources") and has_pod_level(shape, release)
+    level_limits = shape.pod.limits if shape.pod is not None and pod_level else {}
+    scores = oom_scores(shape, release, qos, None, of_containers=of_containers)
+    rules = container_rules(release)
+    own = memory_of_pod(shape, terms, qos, request, limit, pod_level, level_limits)
+    containers = []
+    for part, score in zip(shape.parts, scores, strict=True):
+        minimum, low, high, maximum = memory_of_container(part, terms, rules, qos, level_limits)
+        containers.append(
+            ContainerBrief(
+                part.role,
+                memory_in(part.requests),
+                memory_in(part.limits),
+                minimum.value,
+                low.value,
+                high.value,
+                maximum.value,
+                score.value,
+            )
+        )
+    brief = PodBrief(
+        qos,
+        request,
+        limit,
+        own[0].value,
+        own[1].value,
+        own[2].value,
+        own[3].value,
+        tuple(containers),
+    )
+    needs_node = any([each.oom_score_adj is None or each.high == NEEDS_NODE for each in containers])
+    return Outline(brief, tuple(scores), bool(level_limits.get(MEMORY)), needs_node)
+
+
+def brief_on(outline: Outline, terms: Terms) -> PodBrief:
+    """The same on the node these terms are about."""
+    if not outline.needs_node:
+        return outline.brief
+    brief, capacity = outline.brief, terms.memory_capacity
+    high_of = container_rules(terms.release).high
+    containers = []
+    for each, score in zip(brief.containers, outline.scores, strict=True):
+        adjustment, high = each.oom_score_adj, each.high
+        if adjustment is None and capacity:
+            adjustment = burstable_value(
+                score.request, score.share, score.smallest_regular, capacity
+            )
+        if high == NEEDS_NODE:
+            ask = Ask(brief.qos, each.request, each.limit, outline.under_pod_level)
+            high = high_of(ask, terms).value
+        containers.append(
+            ContainerBrief(
+                each.role,
+                each.request,
+                each.limit,
+                each.min,
+                each.low,
+                high,
+                each.max,
+                adjustment,
+            )
+        )
+    return PodBrief(
+        brief.qos,
+        brief.request,
+        brief.limit,
+        brief.min,
+        brief.low,
+        brief.high,
+        brief.max,
+        tuple(containers),
+    )
