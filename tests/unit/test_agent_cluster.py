@@ -257,9 +257,14 @@ class TestItsKubelet:
             assert node.bed.core.desires.ground.terms.factor == 0.25
             path, headers = kubelet.asked[0]
             assert (path, headers["Authorization"]) == ("/configz", "Bearer s3cr3t")
-            node.bed.core.resync(node.bed.now)
-            node.bed.settle()
-            assert len(kubelet.asked) == 1
+            node.bed.wait(2)
+            asked = len(kubelet.asked)
+            for _ in range(3):
+                node.bed.core.resync(node.bed.now)
+                node.bed.settle()
+            # Not at every resync. Once more, perhaps, for values that it keeps itself.
+            assert asked in (1, 2)
+            assert len(kubelet.asked) == asked
 
     @pytest.mark.parametrize("answer", [(403, b"Forbidden"), (404, b""), (200, b"{}")])
     def test_that_does_not_tell_has_its_file_read(
