@@ -25,6 +25,7 @@ from memqos.agent.log import Log
 from memqos.agent.loop import Agent
 from memqos.agent.metrics import families
 from memqos.agent.pod_source import source_of
+from memqos.converge.records import Intent
 from memqos.errors import InputError
 from memqos.host import durable
 from memqos.host.service import Service
@@ -231,6 +232,16 @@ class TestItsLife:
         assert node.run(lambda: node.low(LEVELS[0]) == 64) == 0
         assert node.low(LEVELS[0]) == 0
         assert node.low(container_paths(pod)[0]) == 0
+
+    def test_but_for_a_cgroup_that_only_the_journal_calls_reserved(self, folder: Path) -> None:
+        node = Running(folder, rollback_on_exit=True)
+        node.bed.kernel.make("/sshd", {LOW: str(7 * MI)})
+        cgroup = node.bed.kernel.identity("/sshd") or 0
+        journal = node.bed.hand._opened()
+        journal.intend([Intent("/sshd", LOW, cgroup, "0", str(7 * MI), "reserved")])
+        node.run(lambda: node.agent.status.ready() is None)
+        assert node.low("/sshd") == 7
+        assert [line for line in node.log() if "/sshd is left alone" in line["message"]]
 
     def test_what_goes_wrong_is_told_once_and_it_goes_on(self, folder: Path) -> None:
         node = Running(folder)

@@ -23,8 +23,8 @@ NODES: Final = Path(__file__).parents[1] / "nodes"
 class Folder:
     """A recorded node whose protection was taken away, and the commands about it."""
 
-    def __init__(self, folder: Path) -> None:
-        node: dict[str, Any] = json.loads((NODES / "cgroupfs.json").read_text())
+    def __init__(self, folder: Path, recorded: str = "cgroupfs") -> None:
+        node: dict[str, Any] = json.loads((NODES / f"{recorded}.json").read_text())
         self.folder = folder
         self.tree = folder / "tree"
         for files in node["cgroups"].values():
@@ -73,6 +73,24 @@ def test_a_folder_is_converged_by_apply_and_as_before_after_rollback(node: Folde
     assert node.plan().code == 0
     assert node.contents() != before
     assert node.rollback().code == 0
+    assert node.contents() == before
+
+
+@pytest.mark.parametrize(
+    ("recorded", "path"), [("cgroupfs", "podruntime"), ("systemd", "podruntime.slice")]
+)
+def test_a_reserved_cgroup_is_as_before_after_rollback_by_the_same_configuration(
+    tmp_path: Path, recorded: str, path: str
+) -> None:
+    node = Folder(tmp_path, recorded)
+    put_tree(node.tree, {f"/{path}": {"memory.min": "0", "memory.max": "max"}})
+    kubelet = tmp_path / "kubelet.yaml"
+    text = kubelet.read_text().replace("[pods]", "[pods, kube-reserved]")
+    kubelet.write_text(f"{text}kubeReservedCgroup: /podruntime\n")
+    before = node.contents()
+    assert node.apply().code == 0
+    assert (node.tree / path / "memory.min").read_text() == f"{100 << 20}\n"
+    assert node.rollback("--kubelet", str(kubelet)).code == 0
     assert node.contents() == before
 
 

@@ -6,15 +6,20 @@ from pathlib import Path
 
 import pytest
 from tests.commands import Done, memqos
+from tests.fakes.agent import Bed
+from tests.fakes.cgroups import FakeKernel
 from tests.fakes.node import MI, memory_folder
 from tests.fakes.owned import KUBEPODS, OwnedNode
 
+from memqos.cli.main import WRONG_USAGE
+from memqos.converge.direct import Direct
 from memqos.converge.journal import hierarchy_of
-from memqos.converge.records import Damage, Held, Holding, Intent, Record, encode
+from memqos.converge.records import Damage, Held, Holding, Intent, Outcome, Record, encode
 from memqos.errors import MemqosError
 from memqos.host.cgroups import CgroupFs
-from memqos.host.machine import SYSTEM, read_machine
+from memqos.host.machine import SYSTEM, Roots, read_machine
 from memqos.host.owner_discovery import Reach
+from memqos.plan.names import unit_of
 from memqos.plan.tree import Level
 
 UNIT = "kubepods.slice"
@@ -22,6 +27,7 @@ LOW = "memory.low"
 ROOT_SHELL = "[Service]\nExecStartPre=/bin/sh -c evil\n"
 TENTH = f"[Slice]\nMemoryLow={10 * MI}\n"
 SSHD = "sshd.service"
+SSHD_PATH = f"/system.slice/{SSHD}"
 SSHD_TENTH = TENTH.replace("Slice", "Service")
 DROP_IN = "system.control/kubepods.slice.d/50-MemoryLow.conf"
 
@@ -53,9 +59,25 @@ def have_told_systemd(node: OwnedNode, unit: str = UNIT) -> None:
     node.systemd.set_properties(unit, {"MemoryLow": 7 * MI})
 
 
+def held_of_sshd(node: OwnedNode) -> Held:
+    cgroup = node.kernel.identity(SSHD_PATH) or 0
+    return Held(SSHD_PATH, cgroup, Holding("systemd", SSHD, {LOW: SSHD_TENTH}))
+
+
+def configure_kubelet(node: OwnedNode, settings: str) -> Path:
+    """Where a kubelet's configuration is looked for."""
+    file = Path(node.journal_folder).with_name("kubelet") / "config.yaml"
+    file.parent.mkdir()
+    file.write_text(f"kind: KubeletConfiguration\n{settings}\n")
+    return file
+
+
 def run_rollback(
     node: OwnedNode, monkeypatch: pytest.MonkeyPatch, *options: str, reach: Reach | None = None
 ) -> Done:
+    folder = str(Path(node.journal_folder).parent)
+    roots = Roots(cgroup=node.kernel.root, kubelet=f"{folder}/kubelet", proc=f"{folder}/no-proc")
+    monkeypatch.setattr("memqos.cli.rollback.Roots", lambda **_k: roots)
     monkeypatch.setattr("memqos.cli.outcomes.reach", lambda *_a, **_k: reach or node.reach)
     places = ("--cgroup-root", node.kernel.root, "--journal", node.journal_folder)
     return memqos("rollback", *places, *options)
@@ -90,29 +112,177 @@ def test_a_drop_in_that_systemd_would_not_write_ends_what_is_believed(
 def test_a_unit_that_no_kubelet_makes_is_left_alone(
     node: OwnedNode, level: Level, file: str
 ) -> None:
-    path = f"/system.slice/{SSHD}"
-    node.kernel.make(path)
+    node.kernel.make(SSHD_PATH)
     have_told_systemd(node, SSHD)
     traces, contents = node.systemd.traces(), node.kernel.contents()
-    cgroup = node.kernel.identity(path) or 0
-    kept = Held(path, cgroup, Holding("systemd", SSHD, {LOW: SSHD_TENTH}))
+    kept = held_of_sshd(node)
     old, new = ("0", "") if file == "cpuset.mems" else (str(10 * MI), str(7 * MI))
-    forge(node, kept, Intent(path, file, cgroup, old, new, level))
+    forge(node, kept, Intent(SSHD_PATH, file, kept.cgroup, old, new, level))
     assert node.reading().damage == Damage(3, torn=False)
     assert node.rollback().released == ()
     assert (node.systemd.traces(), node.kernel.contents()) == (traces, contents)
 
 
-def test_a_unit_of_what_is_reserved_may_be_any(node: OwnedNode) -> None:
-    path = f"/system.slice/{SSHD}"
-    node.kernel.make(path)
-    have_told_systemd(node, SSHD)
+def forge_reserved(node: OwnedNode, path: str, now: str, *more: Record) -> None:
+    """A record that calls a cgroup reserved, where this is the value now and 7 Mi memqos's."""
+    if node.kernel.identity(path) is None:
+        node.kernel.make(path)
+    node.kernel.set(path, LOW, now)
     cgroup = node.kernel.identity(path) or 0
-    kept = Held(path, cgroup, Holding("systemd", SSHD, {LOW: SSHD_TENTH}))
-    forge(node, kept, Intent(path, LOW, cgroup, "0", str(7 * MI), "reserved"))
+    forge(node, *more, Intent(path, LOW, cgroup, "0", str(7 * MI), "reserved"))
+
+
+class TestACgroupThatOnlyTheJournalCallsReserved:
+    @pytest.mark.parametrize("now", [7 * MI, 8 * MI])
+    def test_is_not_written_to(self, node: OwnedNode, now: int) -> None:
+        forge_reserved(node, "/sshd", str(now))
+        contents = node.kernel.contents()
+        done = node.rollback(force=True)
+        assert node.kernel.contents() == contents
+        assert (done.results, done.refused) == ((), ("/sshd",))
+        assert node.reading().debts
+
+    @pytest.mark.parametrize("now", [0, 7 * MI])
+    def test_keeps_its_drop_in(self, node: OwnedNode, now: int) -> None:
+        node.kernel.make(SSHD_PATH)
+        have_told_systemd(node, SSHD)
+        forge_reserved(node, SSHD_PATH, str(now), held_of_sshd(node))
+        traces, contents = node.systemd.traces(), node.kernel.contents()
+        with node.owners():
+            done = node.rollback()
+        assert (node.systemd.traces(), node.kernel.contents()) == (traces, contents)
+        assert (done.released, done.refused) == ((), (SSHD_PATH,))
+        assert node.reading().held
+
+    def test_keeps_its_drop_in_where_nothing_is_owed(self, node: OwnedNode) -> None:
+        node.kernel.make(SSHD_PATH)
+        have_told_systemd(node, SSHD)
+        kept = held_of_sshd(node)
+        meant = Intent(SSHD_PATH, LOW, kept.cgroup, "0", "0", "reserved")
+        forge(node, kept, meant, Outcome(SSHD_PATH, LOW, kept.cgroup, written=False))
+        traces = node.systemd.traces()
+        assert node.rollback().released == ()
+        assert node.systemd.traces() == traces
+
+    def test_is_told_with_the_reason_and_what_to_do(
+        self, node: OwnedNode, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        forge_reserved(node, "/a b", str(7 * MI))
+        option = "If memqos wrote there, rollback with --reserved-cgroup '/a b' restores it"
+        unknown = "no kubelet configuration is known, --kubelet FILE gives one"
+        for options in ((), ("--list",)):
+            done = run_rollback(node, monkeypatch, *options)
+            assert (done.code, done.out.splitlines()[-1]) == (2, "1 refused")
+            assert done.err == f"note: /a b is left alone: {unknown}. {option}\n"
+        file = configure_kubelet(node, "kubeReservedCgroup: /podruntime")
+        named = f"/a b is left alone: {file} does not name it as a reserved cgroup. {option}"
+        data = run_rollback(node, monkeypatch, "-o", "json").data
+        assert (data["notes"], data["values"][0]["state"]) == ([named], "refused")
+        file.write_text("kubeReservedCgroup: [")
+        assert f"{unknown}; {file}:2" in run_rollback(node, monkeypatch).err
+        assert run_rollback(node, monkeypatch, "--reserved-cgroup", "/a b").code == 0
+        assert (node.kernel.read("/a b", LOW), node.journal.exists()) == ("0", False)
+
+    def test_is_not_what_the_same_name_means_to_another_driver(
+        self, node: OwnedNode, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        configure_kubelet(node, f"cgroupDriver: systemd\nkubeReservedCgroup: {SSHD_PATH}")
+        forge_reserved(node, SSHD_PATH, str(7 * MI))
+        assert run_rollback(node, monkeypatch).out == "1 refused\n"
+
+    def test_has_to_be_a_path_if_a_person_names_it(
+        self, node: OwnedNode, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        done = run_rollback(node, monkeypatch, "--reserved-cgroup", "/../sshd")
+        assert done.code == WRONG_USAGE
+        assert "'/../sshd' is not the path of a cgroup" in done.err
+
+
+@pytest.mark.parametrize(
+    ("settings", "path"),
+    [
+        ("cgroupDriver: systemd\nkubeReservedCgroup: /podruntime", "/podruntime.slice"),
+        (
+            "cgroupDriver: systemd\nsystemReservedCgroup: /a/a-b.slice\ncgroupRoot: /root",
+            "/a.slice/a-b.slice",
+        ),
+        ("cgroupRoot: /root\nkubeReservedCgroup: /pod/runtime", "/pod/runtime"),
+        ("cgroupRoot: /root\nsystemReservedCgroup: /system.slice", "/system.slice"),
+        # The cgroups are named by systemd's driver, and planned as they are named.
+        ("kubeReservedCgroup: /podruntime", "/podruntime.slice"),
+    ],
+)
+@pytest.mark.parametrize("is_stated", [True, False])
+def test_a_cgroup_that_the_kubelet_reserves_is_restored(
+    node: OwnedNode, monkeypatch: pytest.MonkeyPatch, settings: str, path: str, is_stated: bool
+) -> None:
+    forge_reserved(node, path, str(7 * MI))
+    unit = unit_of(path)
+    if unit is not None:
+        have_told_systemd(node, unit)
+        kept = Held(path, node.kernel.identity(path) or 0, Holding("systemd", unit, {LOW: TENTH}))
+        forge_reserved(node, path, str(7 * MI), kept)
+    file = configure_kubelet(node, settings)
+    if is_stated:
+        file = file.rename(file.with_name("other.yaml"))
     with node.owners():
-        assert node.rollback().released == ("sshd.service: MemoryLow",)
+        done = run_rollback(node, monkeypatch, *(("--kubelet", str(file)) if is_stated else ()))
+    assert (done.code, done.err) == (0, "")
     assert node.kernel.read(path, LOW) == "0"
+    if unit is not None:
+        assert (node.systemd.run / DROP_IN.replace(UNIT, unit)).read_text() == TENTH
+    assert not node.journal.exists()
+
+
+class TestAnAgent:
+    """It reads the same journal when it starts, and acts on it then and when it ends."""
+
+    @pytest.fixture
+    def folder(self) -> Iterator[Path]:
+        with memory_folder() as folder:
+            yield folder
+
+    def forge(self, folder: Path, *records: Record) -> None:
+        (folder / "run").mkdir(0o700)
+        about = hierarchy_of(FakeKernel(folder), "this-boot")
+        (folder / "run/journal").write_bytes(encode([about, *records])[0])
+
+    def test_restores_only_what_the_kubelet_has_reserved(self, folder: Path) -> None:
+        kernel = FakeKernel(folder)
+        paths = ("/sshd", "/system")
+        for path in paths:
+            kernel.make(path, {LOW: str(7 * MI)})
+        self.forge(
+            folder,
+            *[
+                Intent(path, LOW, kernel.identity(path) or 0, "0", str(7 * MI), "reserved")
+                for path in paths
+            ],
+        )
+        bed = Bed(folder, "systemReservedCgroup: /system\n")
+        # Another name since: what was written under the first is still the agent's own.
+        (folder / "kubelet/config.yaml").write_text(f"{bed.kubelet}systemReservedCgroup: /new\n")
+        bed.hand.ground()
+        done = bed.hand.roll_back()
+        assert [bed.mi(path, LOW) for path in paths] == [7, 0]
+        assert done.refused == ("/sshd",)
+
+    def test_has_no_owner_put_back_what_is_of_no_pod(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        asked: list[str] = []
+        monkeypatch.setattr(Direct, "release", lambda _self, path, *_more: asked.append(path))
+        pod = "/kubepods.slice/kubepods-poda.slice"
+        gone: list[tuple[str, Level]] = [(pod, "pod"), (SSHD_PATH, "reserved")]
+        records: list[Record] = []
+        for path, level in gone:
+            holding = Holding("systemd", path.rpartition("/")[2], {LOW: None})
+            records += [Held(path, 1, holding), Intent(path, LOW, 1, "0", "4096", level)]
+        FakeKernel(folder)
+        self.forge(folder, *records)
+        bed = Bed(folder)
+        assert asked == [pod]
+        assert list(bed.hand.debts) == [(SSHD_PATH, LOW, 1)]
 
 
 def test_a_unit_that_memqos_did_not_mean_to_write_is_left_alone(node: OwnedNode) -> None:

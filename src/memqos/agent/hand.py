@@ -20,7 +20,7 @@ from memqos.agent.tally import Severity, Tally
 from memqos.converge.apply import apply
 from memqos.converge.driver import Driver
 from memqos.converge.journal import Journal, hierarchy_of, read, writing
-from memqos.converge.rollback import RolledBack, rollback, survey
+from memqos.converge.rollback import RolledBack, is_restorable, rollback, survey
 from memqos.converge.routing import Router
 from memqos.converge.runtime_labels import Containers
 from memqos.converge.settings import Ground
@@ -37,6 +37,7 @@ from memqos.host.tree import read_tree
 from memqos.kernel.meminfo import meminfo_of
 from memqos.kube.pod import Pod
 from memqos.plan.changes import Change
+from memqos.plan.tree import reserved_paths
 
 _TIMEOUT: Final = 5.0
 """Seconds a write may take: one that is stopped holds all the same, and others wait."""
@@ -95,6 +96,8 @@ class Hand:
         self._open = ExitStack()
         self._writing = ExitStack()
         self._journal: Journal | None = None
+        self._reserved: frozenset[str] = frozenset()
+        """Every reserved cgroup that the kubelet's configuration has named since the start."""
         self._recorded = 0
         self.unrecorded: str | None = None
         """Why the journal lacks outcomes; rollback can do without them."""
@@ -154,7 +157,9 @@ class Hand:
     def ground(self) -> Ground:
         """What the node's plans rest on; the same as before where nothing has changed."""
         node, kubelet = node_of(self.source), kubelet_asked(self.source)
-        return self.grounds.under(self.configuration, node, kubelet)
+        ground = self.grounds.under(self.configuration, node, kubelet)
+        self._reserved |= reserved_paths(ground.names, ground.config)
+        return ground
 
     def refresh(self) -> None:
         """Have the kubelet asked for its configuration, however recently it was."""
@@ -284,13 +289,21 @@ class Hand:
             reading = read(self.configuration.journal, hierarchy_of(self.fs, self._boot()))
         except MemqosError:
             return 0
-        return sum(found.state == "ours" for found in survey(reading.debts.values(), self.fs))
+        found = survey(reading.debts.values(), self.fs, self._reserved)
+        return sum(each.state in ("ours", "refused") for each in found)
 
     def give_back(self, debts: Collection[Owed], tally: Tally) -> RolledBack:
         """Put back what was there before in some places."""
         assert self._journal is not None
         driver = Timed(self._driver, tally)
-        done = rollback(self.fs, driver, self._journal, self._cautions(), debts=debts)
+        done = rollback(
+            self.fs,
+            driver,
+            self._journal,
+            self._cautions(),
+            debts=debts,
+            reserved=self._reserved,
+        )
         if any(result.lingers for result in done.results):
             self._instance.renew()
         self._take_failure(self._journal, done.unrecorded, tally)
@@ -313,7 +326,9 @@ class Hand:
 
     def roll_back(self) -> RolledBack:
         """Put back all that was there before."""
-        return rollback(self.fs, self._driver, self._opened(), self._cautions())
+        return rollback(
+            self.fs, self._driver, self._opened(), self._cautions(), reserved=self._reserved
+        )
 
     def _opened(self) -> Journal:
         if self._journal is None:
@@ -342,6 +357,9 @@ class Hand:
         kept = set()
         for (path, cgroup), holding in journal.held.items():
             if self.fs.identity(path) is None:
+                if not is_restorable(path, self._reserved):
+                    kept.add((path, cgroup))
+                    continue
                 try:
                     self._driver.release(path, holding, list(holding.values))
                 except (MemqosError, OSError):

@@ -25,6 +25,7 @@ from memqos.agent.sampler import Witness
 from memqos.agent.status import Status
 from memqos.agent.tally import ErrorKind
 from memqos.agent.watching import News, Watches
+from memqos.converge.rollback import refusal
 from memqos.converge.writing import FAILED
 from memqos.errors import MemqosError
 from memqos.host.service import Service
@@ -331,12 +332,15 @@ class Agent:
         code = 0
         if self._hand.configuration.rollback_on_exit:
             try:
-                results = self._hand.roll_back().results
+                done = self._hand.roll_back()
             except MemqosError as error:
                 self._log.say("error", f"not put back: {error}")
                 return 1
-            code = int(any(result.end in FAILED for result in results))
-            put_back = sum(result.end == "written" for result in results)
+            code = int(any(result.end in FAILED for result in done.results))
+            put_back = sum(result.end == "written" for result in done.results)
+            why = "the kubelet's configuration does not name it as a reserved cgroup"
+            for path in done.refused:
+                self._log.say("warning", refusal(path, why))
             self._log.say("info", "put back", values=put_back)
         if self._witness is not None:
             self._witness.close()

@@ -14,22 +14,19 @@ from memqos.agent.configuration import Configuration
 from memqos.agent.tally import Severity
 from memqos.converge.observing import Configuration as KubeletFile
 from memqos.converge.running import KubeletFacts, KubeletSources
-from memqos.converge.settings import Ground, Wanted, ground_of
+from memqos.converge.settings import Ground, Wanted, driver_there, ground_of
 from memqos.errors import InputError, MemqosError, UnsupportedRelease
 from memqos.host.cgroups import CgroupFs
 from memqos.host.kubelet import KubeletEndpoint
 from memqos.host.machine import Roots, read_machine
 from memqos.host.versions import kubelet_version
-from memqos.kube.kubelet import Driver
 from memqos.kube.node import Node
-from memqos.plan.names import cgroup_names
 
 if TYPE_CHECKING:
     from memqos.numa.machines import NumaMachine
 
 KUBELET_CGROUP: Final = "/system.slice/kubelet.service"
 """Where systemd runs a kubelet: another cgroup, of another inode, after each restart."""
-_DRIVERS: Final[tuple[Driver, ...]] = ("systemd", "cgroupfs")
 _FIRST_DOUBT: Final = 2.0
 _LAST_DOUBT: Final = 60.0
 """Seconds after which all sources are asked again while something is in doubt, doubling."""
@@ -120,13 +117,13 @@ class Grounds:
         )
         nodes = None if told.numa == "off" else self._nodes()
         said = None if node is None else node.status
-        mark = wanted, config, facts.notes, said, self._driver_there(self._cgroup_root), nodes
+        mark = wanted, config, facts.notes, said, driver_there(self._fs, self._cgroup_root), nodes
         if self._last is None or mark != self._mark:
             ground = self._ground(config, wanted, node, facts, is_stated=stated is not None)
             self._last = msgspec.structs.replace(
                 ground, notes=(*facts.notes, *ground.notes), numa=nodes
             )
-            driver = self._driver_there(self._cgroup_root)
+            driver = driver_there(self._fs, self._cgroup_root)
             self._mark = wanted, config, facts.notes, said, driver, nodes
         self._plan_next_question(self._last)
         return self._last
@@ -176,7 +173,7 @@ class Grounds:
                 wanted = msgspec.structs.replace(wanted, gates={})
             ground = ground_of(machine, config, None, wanted)
         self._cgroup_root = ground.config.cgroup_root
-        driver = self._driver_there(self._cgroup_root)
+        driver = driver_there(self._fs, self._cgroup_root)
         if driver is not None and driver != ground.config.driver:
             ground = ground_of(machine, config, driver, wanted, node)
         return ground
@@ -205,15 +202,6 @@ class Grounds:
         from memqos.numa.machines import machine_of_kernel
 
         return machine_of_kernel(read_machine(self._roots))
-
-    def _driver_there(self, root: str) -> Driver | None:
-        """The driver that made the cgroups below a root; None where that is not clear."""
-        found = [
-            driver
-            for driver in _DRIVERS
-            if self._fs.identity(cgroup_names(driver, root).kubepods) is not None
-        ]
-        return found[0] if len(found) == 1 else None
 
 
 def _read(file: str) -> KubeletFile:

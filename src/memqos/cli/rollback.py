@@ -2,8 +2,8 @@
 
 import os
 from collections import Counter
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, NamedTuple
 
 import click
 
@@ -25,17 +25,48 @@ from memqos.cli.output import Form, complain, emit
 from memqos.cli.owners import owner_options
 from memqos.cli.roots import cgroup_root_option
 from memqos.converge.journal import Reading, read, writing
-from memqos.converge.rollback import Found, RolledBack, State, rollback, survey
+from memqos.converge.observing import Configuration, configuration_in
+from memqos.converge.rollback import (
+    Found,
+    RolledBack,
+    State,
+    is_restorable,
+    refusal,
+    refused_places,
+    rollback,
+    survey,
+)
+from memqos.converge.values import path_fault
 from memqos.draw.amounts import counted
 from memqos.draw.table import table
+from memqos.errors import InputError
+from memqos.host.cgroups import CgroupFs
+from memqos.host.machine import Roots
 
 _STATES: Final[dict[State, str]] = {
     "ours": "to put back",
     "conflict": "changed by others since",
+    "refused": "refused",
     "unreadable": "not to be read",
     "restored": "as before already",
     "gone": "gone with their cgroups",
 }
+_IN_PLACE: Final[tuple[State, ...]] = ("ours", "conflict", "refused")
+
+
+class _Reserved(NamedTuple):
+    """The reserved cgroups that may be restored."""
+
+    paths: frozenset[str] = frozenset()
+    why_no_others: str = ""
+
+
+def _check_paths(
+    _context: click.Context, _option: click.Parameter, paths: tuple[str, ...]
+) -> tuple[str, ...]:
+    for fault in filter(None, map(path_fault, paths)):
+        raise click.BadParameter(f"{fault}: give it as it is below the root of the cgroups")
+    return paths
 
 
 @click.command()
@@ -45,12 +76,27 @@ _STATES: Final[dict[State, str]] = {
     is_flag=True,
     help="Put back what others have changed since, and below memory that cannot be reclaimed.",
 )
+@click.option(
+    "--kubelet",
+    metavar="FILE",
+    help="A KubeletConfiguration, for the names of reserved cgroups.  "
+    "[default: the running kubelet's]",
+)
+@click.option(
+    "--reserved-cgroup",
+    multiple=True,
+    metavar="PATH",
+    callback=_check_paths,
+    help="Restore this reserved cgroup, though the kubelet's configuration does not name it.",
+)
 @cgroup_root_option
 @owner_options
 @writer_options
 def command(
     only_list: bool,
     force: bool,
+    kubelet: str | None,
+    reserved_cgroup: tuple[str, ...],
     cgroup_root: str,
     output: Form,
     timeout: float,
@@ -67,25 +113,62 @@ def command(
     Exit code 0: all is as before, 2: something is left, 1: something failed.
     """
     writer = hand(cgroup_root, timeout, force=force, direct=direct, cri_socket=cri_socket)
+    stated = configuration_in(kubelet)
     if only_list:
-        return _list(read(journal, writer.hierarchy), writer, output)
+        reading = read(journal, writer.hierarchy)
+        reserved = _reserved(reading, writer.fs, stated, reserved_cgroup)
+        return _list(reading, writer, reserved, output)
     if not os.path.lexists(journal):
-        return _tell(Reading({}), RolledBack((), ()), output)
+        return _tell(Reading({}), RolledBack((), ()), _Reserved(), output)
     with writing(journal, writer.hierarchy) as opened:
+        reserved = _reserved(opened.reading, writer.fs, stated, reserved_cgroup)
         try:
-            done = rollback(writer.fs, writer.driver, opened, writer.cautions, progress())
+            done = rollback(
+                writer.fs,
+                writer.driver,
+                opened,
+                writer.cautions,
+                progress(),
+                reserved=reserved.paths,
+            )
         except KeyboardInterrupt:
             complain("stopped midway: memqos rollback goes on from here")
             raise
         finally:
             end_progress()
             writer.driver.close()
-        return _tell(opened.reading, done, output)
+        return _tell(opened.reading, done, reserved, output)
 
 
-def _list(reading: Reading, writer: Hand, output: Form) -> int:
-    found = list(survey(reading.debts.values(), writer.fs))
-    notes = _notes(reading)
+def _reserved(
+    reading: Reading, fs: CgroupFs, stated: Configuration | None, named: Sequence[str]
+) -> _Reserved:
+    """Those that a person or the kubelet names; it is asked only where the journal has others."""
+    paths = {debt.path for debt in reading.debts.values()} | {path for path, _ in reading.held}
+    if all(is_restorable(path, named) for path in paths):
+        return _Reserved(frozenset(named))
+    # Most journals need neither, and do not pay for it.
+    from memqos.converge.running import KubeletSources, reserved_by
+
+    given, complaints = frozenset(named), []
+    if stated is None:
+        facts = KubeletSources(Roots(cgroup=fs.root)).ask()
+        stated, complaints = facts.configuration, [*facts.complaints]
+    if stated is not None:
+        try:
+            found = reserved_by(stated, fs)
+        except InputError as error:
+            complaints.append(str(error))
+        else:
+            return _Reserved(given | found, f"{stated.name} does not name it as a reserved cgroup")
+    why = "; ".join(["no kubelet configuration is known, --kubelet FILE gives one", *complaints])
+    return _Reserved(given, why)
+
+
+def _list(reading: Reading, writer: Hand, reserved: _Reserved, output: Form) -> int:
+    found = list(survey(reading.debts.values(), writer.fs, reserved.paths))
+    refused = refused_places(found, reading.held, reserved.paths)
+    notes = _notes(reading, sorted({path for path, _ in refused}), reserved)
     owners = [
         {"path": path, "owner": holding.owner, "name": holding.name, "files": list(holding.values)}
         for (path, _), holding in reading.held.items()
@@ -93,18 +176,18 @@ def _list(reading: Reading, writer: Hand, output: Form) -> int:
     if output != "table":
         emit({"values": _found_data(found), "owners": owners, "notes": notes}, output)
     else:
-        rows = [[each.state, *_row(each)] for each in found if each.state in ("ours", "conflict")]
+        rows = [[each.state, *_row(each)] for each in found if each.state in _IN_PLACE]
         if rows:
             print("\n".join(table([["", "file", "before", "ours", "now"], *rows], left=2)) + "\n")
         print(_summary(found) or _nothing(reading))
         if owners:
             print(f"and what systemd and the runtime kept of {counted(len(owners), 'cgroup')}")
-    left = any(each.state in ("ours", "conflict", "unreadable") for each in found)
+    left = bool(refused) or any(each.state in (*_IN_PLACE, "unreadable") for each in found)
     return _worst(reading, LEFT if left else FINE)
 
 
-def _tell(reading: Reading, done: RolledBack, output: Form) -> int:
-    notes = _notes(reading)
+def _tell(reading: Reading, done: RolledBack, reserved: _Reserved, output: Form) -> int:
+    notes = _notes(reading, done.refused, reserved)
     if done.unrecorded is not None:
         notes.append(f"the journal still lists what was put back: {done.unrecorded}")
         complain(f"note: {notes[-1]}")
@@ -116,7 +199,7 @@ def _tell(reading: Reading, done: RolledBack, output: Form) -> int:
         emit({**data, "released": list(done.released), "notes": notes}, output)
     else:
         _print(reading, done)
-    left = bool(done.unreleased) or any(
+    left = bool(done.unreleased or done.refused) or any(
         each.state in ("conflict", "unreadable") for each in done.rest
     )
     return _worst(reading, exit_code(done.results) or (LEFT if left else FINE))
@@ -146,8 +229,9 @@ def _nothing(reading: Reading) -> str:
     return f"nothing to put back{where}"
 
 
-def _notes(reading: Reading) -> list[str]:
+def _notes(reading: Reading, refused: Iterable[str], reserved: _Reserved) -> list[str]:
     notes = list(journal_notes(reading))
+    notes += [refusal(path, reserved.why_no_others) for path in refused]
     for note in notes:
         complain(f"note: {note}")
     return notes

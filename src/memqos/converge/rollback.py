@@ -1,6 +1,7 @@
 """Put back what was there before memqos wrote, wherever that is still its own doing."""
 
-from collections.abc import Collection, Iterable, Iterator, Set
+from collections.abc import Collection, Container, Iterable, Iterator, Set
+from shlex import quote
 from typing import Final, Literal
 
 import msgspec
@@ -16,13 +17,15 @@ from memqos.converge.writing import Cautions, Result, write
 from memqos.errors import MemqosError
 from memqos.host.cgroups import CgroupFs
 from memqos.plan.changes import DEFAULTS, Change
+from memqos.plan.names import kind_of
 from memqos.plan.setting import Rule, Setting
 
-State = Literal["ours", "conflict", "restored", "gone", "unreadable"]
-"""What has become of a value that memqos wrote: still there; changed by somebody else since; as it
-was before; vanished with its cgroup; or not to be had."""
+State = Literal["ours", "conflict", "refused", "restored", "gone", "unreadable"]
+"""What has become of a value that memqos wrote: still there; changed by somebody else since; in a
+cgroup that nobody but the journal calls reserved; as it was before; vanished with its cgroup; or
+not to be had."""
 
-_OWED: Final[frozenset[State]] = frozenset({"ours", "conflict", "unreadable"})
+_OWED: Final[frozenset[State]] = frozenset({"ours", "conflict", "refused", "unreadable"})
 RESTORED: Final = Rule("rollback/prior", "what was there before memqos wrote", "journal")
 
 
@@ -48,10 +51,39 @@ class RolledBack(msgspec.Struct, frozen=True):
     """Owners that still keep what memqos told them, and why; the journal keeps that, too."""
     released: tuple[str, ...] = ()
     """What owners keep again as before."""
+    refused: tuple[str, ...] = ()
+    """Cgroups that nobody but the journal calls reserved; it keeps them."""
 
 
-def survey(debts: Iterable[Owed], fs: CgroupFs) -> Iterator[Found]:
-    """Hold what memqos wrote against what is there."""
+def is_restorable(path: str, reserved: Container[str]) -> bool:
+    """Whether records about a cgroup are believed: one that a kubelet makes, or of `reserved`.
+
+    Whoever can write the journal can call any cgroup reserved. So the names of those come from
+    the kubelet's configuration, or from a person.
+    """
+    return kind_of(path) is not None or path in reserved
+
+
+def refused_places(
+    found: Iterable[Found], held: Container[CgroupKey], reserved: Container[str]
+) -> set[CgroupKey]:
+    """Cgroups that are not believed and have something to restore, be it what an owner keeps."""
+    return {
+        each.debt.place
+        for each in found
+        if not is_restorable(each.debt.path, reserved)
+        and (each.state == "refused" or each.debt.place in held)
+    }
+
+
+def refusal(path: str, why: str) -> str:
+    """What to say of a cgroup that is not believed; the option may be copied into a shell."""
+    option = f"--reserved-cgroup {quote(path)}"
+    return f"{path} is left alone: {why}. If memqos wrote there, rollback with {option} restores it"
+
+
+def survey(debts: Iterable[Owed], fs: CgroupFs, reserved: Container[str] = ()) -> Iterator[Found]:
+    """Compare what memqos wrote with what is there."""
     for debt in debts:
         try:
             same = fs.identity(debt.path) == debt.cgroup
@@ -59,7 +91,10 @@ def survey(debts: Iterable[Owed], fs: CgroupFs) -> Iterator[Found]:
         except OSError:
             yield Found(debt, "unreadable")
             continue
-        yield Found(debt, _state(debt, value), value)
+        state = _state(debt, value)
+        if state in ("ours", "conflict") and not is_restorable(debt.path, reserved):
+            state = "refused"
+        yield Found(debt, state, value)
 
 
 def rollback(
@@ -69,13 +104,15 @@ def rollback(
     cautions: Cautions,
     progress: Progress = quiet,
     debts: Collection[Owed] | None = None,
+    reserved: Container[str] = (),
 ) -> RolledBack:
     """Restore what is still ours, or with force all of it; then forget what is settled.
 
-    With `debts` these alone; all others stay owed.
+    With `debts` these alone; all others stay owed. `reserved` are the cgroups that may be restored
+    though no kubelet makes them; see `is_restorable`.
     """
     settling = journal.debts.values() if debts is None else debts
-    found = list(survey(settling, fs))
+    found = list(survey(settling, fs, reserved))
     wanted = ("ours", "conflict") if cautions.force else ("ours",)
     todo = {(each.debt.path, each.debt.file): each for each in found if each.state in wanted}
     left = [each for each in found if each.state in _OWED and each.state not in wanted]
@@ -95,9 +132,13 @@ def rollback(
     held = set(journal.held)
     if debts is not None:
         held &= {debt.place for debt in debts}
-    released, unreleased = _release(journal, fs, driver, held, owing)
+    believed = {place for place in held if is_restorable(place[0], reserved)}
+    released, unreleased = _release(journal, fs, driver, believed, owing)
+    refused = refused_places(found, held, reserved)
     journal.keep(
-        debt for debt in journal.debts.values() if debt.key in owing or debt.place in unreleased
+        debt
+        for debt in journal.debts.values()
+        if debt.key in owing or debt.place in unreleased or debt.place in refused
     )
     failure = journal.failure
     return RolledBack(
@@ -106,6 +147,7 @@ def rollback(
         None if failure is None else failure.strerror,
         tuple(unreleased.values()),
         tuple(released),
+        tuple(sorted({path for path, _ in refused})),
     )
 
 

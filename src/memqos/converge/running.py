@@ -13,12 +13,19 @@ import msgspec
 
 from memqos.converge.kubelet_endpoint import Told, ask
 from memqos.converge.observing import Configuration, read_configuration
+from memqos.converge.settings import driver_there
 from memqos.converge.sources import KubeletPods
 from memqos.errors import InputError
+from memqos.host.cgroups import CgroupFs
 from memqos.host.kubelet_process import KubeletProcess, find_kubelet, is_running, version_of
 from memqos.host.machine import SYSTEM, Roots
+from memqos.kube.kubelet import configured
+from memqos.kube.kubelet.decoding import decode
 from memqos.kube.kubelet.flags import CommandLine, command_line_of, merge_configuration
 from memqos.manifests.documents import read
+from memqos.plan.names import cgroup_names
+from memqos.plan.tree import reserved_paths
+from memqos.release import DEFAULT_MINOR
 
 if TYPE_CHECKING:
     from memqos.converge.sources import PodSource
@@ -198,6 +205,17 @@ def kubelet_behind(source: "PodSource | None") -> "tuple[Node | None, KubeletEnd
     assert isinstance(source, ClusterPods)
     node = source.node()
     return node, kubelet_of(node, source.server.access)
+
+
+def reserved_by(configuration: Configuration, fs: CgroupFs) -> frozenset[str]:
+    """The cgroups that a configuration names as reserved, as a plan of this tree names them.
+
+    Names and driver are the same fields in all releases; what else is wrong with it is no matter.
+    """
+    written = decode(_data(configuration), DEFAULT_MINOR).written
+    config = configured(written, DEFAULT_MINOR)
+    driver = driver_there(fs, config.cgroup_root) or config.driver
+    return reserved_paths(cgroup_names(driver, config.cgroup_root), config)
 
 
 def _configuration_of(process: KubeletProcess, complaints: list[str]) -> Configuration | None:

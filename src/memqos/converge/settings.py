@@ -9,6 +9,7 @@ import msgspec
 from memqos.converge.doubt import doubt_of
 from memqos.draw.scale import short_size
 from memqos.errors import InputError, MemqosError, UnsupportedRelease
+from memqos.host.cgroups import CgroupFs
 from memqos.kernel.machine import Machine
 from memqos.kube.kubelet import Driver, KubeletConfiguration, configured
 from memqos.kube.kubelet.reading import IGNORED, Kubelet, kubelet_from
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from memqos.converge.observing import Configuration
     from memqos.numa.machines import NumaMachine
 
+_DRIVERS: Final[tuple[Driver, ...]] = ("systemd", "cgroupfs")
 PROTECTION: Final = ("memory.min", "memory.low")
 CONFIGZ: Final = "/configz"
 """How the name of a configuration ends that the kubelet itself has told."""
@@ -121,6 +123,16 @@ class Ground(msgspec.Struct, frozen=True):
             for file, setting in settings.items()
             if file in PROTECTION and setting.value is not None
         }
+
+
+def driver_there(fs: CgroupFs, cgroup_root: str) -> Driver | None:
+    """The driver that made the cgroups below a cgroupRoot; None where that is not clear."""
+    found = [
+        driver
+        for driver in _DRIVERS
+        if fs.identity(cgroup_names(driver, cgroup_root).kubepods) is not None
+    ]
+    return found[0] if len(found) == 1 else None
 
 
 def ground_of(

@@ -5,6 +5,7 @@ be named is listed as unresolved, never guessed.
 """
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import Final, Literal
 
 import msgspec
@@ -153,6 +154,15 @@ def reserved_cgroups(
     for node in node_cgroups(capacity, config, terms.release).cgroups:
         if node.kind != "kubepods" and node.name:
             yield Cgroup(names.reserved(node.name), "reserved", _node_settings(node, RESERVED_MAX))
+
+
+def reserved_paths(names: CgroupNames, config: KubeletConfiguration) -> frozenset[str]:
+    """The cgroups that a configuration names for the system, enforced or not."""
+    paths: set[str] = set()
+    for name in (config.kube_reserved_cgroup, config.system_reserved_cgroup):
+        with suppress(InputError):  # none is named, or none that could be
+            paths.add(names.reserved(name))
+    return frozenset(paths)
 
 
 def _node_settings(node: NodeCgroup, limit: Rule) -> Settings:

@@ -46,6 +46,7 @@ class Memqos:
         self.machine = read_machine()
         self.timeout = timeout
         assert self.machine.boot_id
+        self._reserved: set[str] = set()
         self._hierarchy = hierarchy_of(self.fs, self.machine.boot_id)
 
     def router(self) -> Router:
@@ -60,6 +61,8 @@ class Memqos:
         name: str | None = None,
     ) -> Step:
         level = level or kind_of(path) or "reserved"
+        if level == "reserved":
+            self._reserved.add(path)
         cgroup = ROOT / path.removeprefix("/")
         old = (cgroup / file).read_text().strip()
         change = Change(path, file, old, str(new), level, SETTING, "default/pod", name)
@@ -86,7 +89,7 @@ class Memqos:
         router = self.router()
         try:
             with writing(str(self.folder / "journal"), self._hierarchy) as journal:
-                return rollback(self.fs, router, journal, cautions)
+                return rollback(self.fs, router, journal, cautions, reserved=self._reserved)
         finally:
             router.close()
 

@@ -41,12 +41,15 @@ class Writer:
         self.fs = CgroupFs()
         self.machine = read_machine()
         assert self.machine.boot_id
+        self.reserved: set[str] = set()
         self.hierarchy = hierarchy_of(self.fs, self.machine.boot_id)
 
     def step(self, cgroup: Path, file: str, new: str) -> Step:
         old = (cgroup / file).read_text().strip()
         path = str(cgroup).removeprefix(self.fs.root)
         level: Level = kind_of(path) or "reserved"
+        if level == "reserved":
+            self.reserved.add(path)
         return Step(Change(path, file, old, new, level, SETTING), cgroup.stat().st_ino)
 
     def apply(self, *steps: Step, timeout: float = PATIENCE, force: bool = False) -> Applied:
@@ -57,7 +60,8 @@ class Writer:
     def rollback(self) -> RolledBack:
         cautions = cautions_of(self.machine, force=False)
         with writing(self.folder, self.hierarchy) as journal:
-            return rollback(self.fs, Direct(self.fs, PATIENCE), journal, cautions)
+            driver = Direct(self.fs, PATIENCE)
+            return rollback(self.fs, driver, journal, cautions, reserved=self.reserved)
 
     def has_rolled_back(self) -> bool:
         """False while a process that was left behind still writes."""
