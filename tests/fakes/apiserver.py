@@ -146,6 +146,8 @@ class FakeApiServer:
         """Methods and plurals that nobody has the right to."""
         self.bookmarks = 0.5
         """Seconds between two of them."""
+        self.said: list[bytes] = []
+        """Lines that the next look of a watch tells, whatever they are."""
         self.page_hook: Callable[[], None] = lambda: None
         """Called after every page but the last."""
         self.asked: list[Asked] = []
@@ -155,6 +157,12 @@ class FakeApiServer:
     @property
     def pods(self) -> Store:
         return self.stores["pods"]
+
+    def say(self, line: bytes) -> None:
+        """Have a watch tell a line."""
+        with self.turn:
+            self.said.append(line)
+            self.turn.notify_all()
 
     def next_version(self) -> int:
         self.version += 1
@@ -378,8 +386,11 @@ class _Handler(BaseHTTPRequestHandler):
                 while index and store.history[index - 1].version > since:
                     index -= 1
                 fresh = store.history[index:]
-                if not fresh:
+                said, fake.said = fake.said, []
+                if not fresh and not said:
                     fake.turn.wait(POLL)
+            for line in said:
+                self._chunk(line + b"\n")
             for written in fresh:
                 line = _event(store.kind, written, wanted)
                 ended = self._misfortune(line)

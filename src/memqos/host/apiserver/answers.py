@@ -16,6 +16,13 @@ LARGEST_ANSWER: Final = 256 << 20
 _CHUNK: Final = 1 << 16
 _BLOCK: Final = 1 << 20
 _LONGEST_LINE: Final = 8 << 20
+_LONGEST_QUOTE: Final = 500
+
+
+def brief(error: Exception) -> str:
+    """What a decoder says is wrong. It may quote all of an answer: then only its name is told."""
+    text = str(error)
+    return text if len(text) <= _LONGEST_QUOTE else type(error).__name__
 
 
 class Stream:

@@ -21,9 +21,9 @@ from urllib3.exceptions import (
     SSLError,
 )
 
-from memqos.errors import InputError, Unreachable
+from memqos.errors import InputError, MemqosError, Unreachable
 from memqos.host.apiserver.access import Access
-from memqos.host.apiserver.answers import LARGEST_ANSWER, Stream, read_whole
+from memqos.host.apiserver.answers import LARGEST_ANSWER, Stream, brief, read_whole
 from memqos.host.apiserver.backoff import delay
 from memqos.host.apiserver.identity import Identity, Stamp
 from memqos.host.apiserver.proxies import proxy_of
@@ -67,7 +67,7 @@ class ApiServer:
         self._base = access.cluster.server.rstrip("/")
         if not self._base.startswith(("https://", "http://")):
             raise InputError(
-                f"{self._base!r} is not the address of a server",
+                f"{self._base.rpartition('@')[2]!r} is not the address of a server",
                 file=access.origin,
                 field="server",
                 hint="it starts with https://",
@@ -76,23 +76,36 @@ class ApiServer:
     @property
     def where(self) -> str:
         """What errors call it."""
-        return f"{self._base} ({self.access.origin})"
+        return self._identity.secrets.redact(f"{self._base} ({self.access.origin})")
 
     def get(self, request: Request, largest: int = LARGEST_ANSWER) -> bytes:
         """The answer, if it is no larger; a server that is busy is asked again, for a while."""
-        return self._answered("GET", request, largest)
+        with self.redacted_errors():
+            return self._answered("GET", request, largest)
 
     def refusal(
         self, request: Request, status: int, said: Status, retry_after: str | None = None
     ) -> Refused:
         """The error for an answer that is no success."""
         if said.message is not None:
-            said = msgspec.structs.replace(said, message=self._identity.redact(said.message))
+            # Before it is cut: a part of a secret would not be known as one.
+            message = self._identity.secrets.redact(said.message)
+            said = msgspec.structs.replace(said, message=message)
         return refusal(self.where, request, status, said, retry_after)
+
+    @contextmanager
+    def redacted_errors(self) -> Iterator[None]:
+        """The way out of every error of this client: none leaves with a credential in it."""
+        try:
+            yield
+        except MemqosError as error:
+            self._identity.secrets.redact_error(error)
+            raise
 
     def send(self, method: str, request: Request, body: bytes, kind: str) -> bytes:
         """The answer to something sent, asked once."""
         with (
+            self.redacted_errors(),
             self._sent(method, request, self._silence, body, kind) as answer,
             self._explained(self._silence),
         ):
@@ -101,7 +114,11 @@ class ApiServer:
     @contextmanager
     def stream(self, request: Request, silence: float) -> Iterator[Stream]:
         """An answer that goes on, until nothing has come for so many seconds."""
-        with self._sent("GET", request, silence) as answer, self._explained(silence):
+        with (
+            self.redacted_errors(),
+            self._sent("GET", request, silence) as answer,
+            self._explained(silence),
+        ):
             try:
                 yield Stream(answer)
             finally:
@@ -150,7 +167,9 @@ class ApiServer:
             if not 200 <= answer.status < 300:
                 said = b""
                 with suppress(HTTPError, OSError):  # a refusal that breaks off is one all the same
-                    said = answer.read(_LONGEST_REFUSAL)
+                    said = answer.read(_LONGEST_REFUSAL + 1)
+                if len(said) > _LONGEST_REFUSAL:
+                    said = b""  # it would be cut anywhere, in the middle of a secret as well
                 after = answer.headers.get("Retry-After")
                 raise self.refusal(request, answer.status, status_of(said), after)
             yield answer
@@ -214,7 +233,11 @@ class ApiServer:
         if proxy is None:
             return urllib3.PoolManager(**options)  # type: ignore[arg-type]
         parts = urllib3.util.parse_url(proxy)
-        headers = urllib3.util.make_headers(proxy_basic_auth=parts.auth) if parts.auth else None
+        headers = None
+        if parts.auth:
+            headers = urllib3.util.make_headers(proxy_basic_auth=parts.auth)
+            user, _, password = parts.auth.partition(":")
+            self._identity.secrets.add_pair(user, password)
         return urllib3.ProxyManager(
             parts._replace(auth=None).url,
             proxy_headers=headers,
@@ -228,7 +251,7 @@ class ApiServer:
             yield
         except HTTPError as error:
             what, hint = _words(error, silence)
-            raise Unreachable(f"{self.where}: {self._identity.redact(what)}", hint=hint) from None
+            raise Unreachable(f"{self.where}: {what}", hint=hint) from None
         except OSError as error:
             what = f"the connection failed ({error.strerror or error})"
             raise Unreachable(f"{self.where}: {what}", hint="try again") from None
@@ -254,4 +277,4 @@ def _words(error: HTTPError, silence: float) -> tuple[str, str]:
         return f"no connection within {CONNECT_SECONDS:g} s", (
             "check the server's address, the VPN and the firewall"
         )
-    return f"the answer broke off ({error})", "try again"
+    return f"the answer broke off ({brief(error)})", "try again"

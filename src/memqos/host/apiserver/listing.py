@@ -6,7 +6,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 import msgspec
 
 from memqos.errors import InputError
-from memqos.host.apiserver.answers import LARGEST_ANSWER
+from memqos.host.apiserver.answers import LARGEST_ANSWER, brief
 from memqos.host.apiserver.connection import ApiServer
 from memqos.host.apiserver.refusals import GONE, Refused
 from memqos.host.apiserver.resources import (
@@ -189,11 +189,12 @@ def _page_of(resource: Resource[T]) -> type[_Page[T]]:
 
 
 def _decoded(server: ApiServer, request: Request, data: bytes, decode: Callable[[bytes], T]) -> T:
-    try:
-        return decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InputError(
-            f"the answer is not what was asked for ({error})",
-            file=f"{server.where}{request.path}",
-            hint="is this the address of an API server?",
-        ) from None
+    with server.redacted_errors():
+        try:
+            return decode(data)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise InputError(
+                f"the answer is not what was asked for ({brief(error)})",
+                file=f"{server.where}{request.path}",
+                hint="is this the address of an API server?",
+            ) from None
