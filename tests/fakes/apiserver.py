@@ -96,6 +96,8 @@ class Faults(NamedTuple):
     """A watch ends as if its time were over."""
     silent: float = 0.0
     """A watch stays open and says nothing any more."""
+    dripped: float = 0.0
+    """A watch begins a line and says a byte of it now and then."""
     refused: float = 0.0
     """A request is answered 429, 500, 503 or 410."""
     forgotten: float = 0.0
@@ -423,6 +425,11 @@ class _Handler(BaseHTTPRequestHandler):
             return True
         if fake.happens(faults.silent):
             while not fake.stopping and fake.faults.silent:
+                time.sleep(POLL)
+            return False
+        if fake.happens(faults.dripped):
+            while not fake.stopping and fake.faults.dripped:
+                self._chunk(b" ")
                 time.sleep(POLL)
             return False
         return True if fake.happens(faults.ended) else None

@@ -136,9 +136,11 @@ class Identity:
         """Whom to trust, and the certificate to show."""
         import ssl
 
+        from memqos.host.apiserver.deadlines import timed_context
+
         cluster = self._access.cluster
         try:
-            context = ssl.create_default_context(
+            context = timed_context(
                 cafile=cluster.certificate_authority
                 if cluster.certificate_authority_data is None
                 else None,
