@@ -18,19 +18,34 @@ _LONGEST_QUOTE: Final = 60
 class MemqosError(Exception):
     """What went wrong, where, and the next step."""
 
-    def __init__(self, what: str, *, hint: str | None = None) -> None:
+    def __init__(
+        self, what: str, *, hint: str | None = None, snippet: tuple[str, ...] = ()
+    ) -> None:
         super().__init__(what)
         self.what = what
         self.hint = hint
+        self.snippet = snippet
+        """Lines to copy after the hint, all in memqos's own words: only these are shown as lines.
+        `what` and `hint` may quote anybody, and are shown as one."""
 
     @property
     def where(self) -> str | None:
         """Where it went wrong, as a person would look it up; None where there is no place."""
         return None
 
-    def __str__(self) -> str:
+    @property
+    def sentence(self) -> str:
+        """All of it but the snippet."""
         text = self.what if self.where is None else f"{self.where}: {self.what}"
         return text if self.hint is None else f"{text} – {self.hint}"
+
+    @property
+    def advice(self) -> str | None:
+        """The hint and its snippet."""
+        return None if self.hint is None else "\n".join([self.hint, *self.snippet])
+
+    def __str__(self) -> str:
+        return "\n".join([self.sentence, *self.snippet])
 
 
 class InputError(MemqosError):
@@ -45,8 +60,9 @@ class InputError(MemqosError):
         column: int | None = None,
         field: str | None = None,
         hint: str | None = None,
+        snippet: tuple[str, ...] = (),
     ) -> None:
-        super().__init__(what, hint=hint)
+        super().__init__(what, hint=hint, snippet=snippet)
         self.file = file
         self.line = line
         self.column = column

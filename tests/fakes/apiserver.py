@@ -96,6 +96,8 @@ class Faults(NamedTuple):
     """A watch ends as if its time were over."""
     silent: float = 0.0
     """A watch stays open and says nothing any more."""
+    dripped: float = 0.0
+    """A watch begins a line and says a byte of it now and then."""
     refused: float = 0.0
     """A request is answered 429, 500, 503 or 410."""
     forgotten: float = 0.0
@@ -146,6 +148,8 @@ class FakeApiServer:
         """Methods and plurals that nobody has the right to."""
         self.bookmarks = 0.5
         """Seconds between two of them."""
+        self.said: list[bytes] = []
+        """Lines that the next look of a watch tells, whatever they are."""
         self.page_hook: Callable[[], None] = lambda: None
         """Called after every page but the last."""
         self.asked: list[Asked] = []
@@ -155,6 +159,12 @@ class FakeApiServer:
     @property
     def pods(self) -> Store:
         return self.stores["pods"]
+
+    def say(self, line: bytes) -> None:
+        """Have a watch tell a line."""
+        with self.turn:
+            self.said.append(line)
+            self.turn.notify_all()
 
     def next_version(self) -> int:
         self.version += 1
@@ -378,8 +388,11 @@ class _Handler(BaseHTTPRequestHandler):
                 while index and store.history[index - 1].version > since:
                     index -= 1
                 fresh = store.history[index:]
-                if not fresh:
+                said, fake.said = fake.said, []
+                if not fresh and not said:
                     fake.turn.wait(POLL)
+            for line in said:
+                self._chunk(line + b"\n")
             for written in fresh:
                 line = _event(store.kind, written, wanted)
                 ended = self._misfortune(line)
@@ -412,6 +425,11 @@ class _Handler(BaseHTTPRequestHandler):
             return True
         if fake.happens(faults.silent):
             while not fake.stopping and fake.faults.silent:
+                time.sleep(POLL)
+            return False
+        if fake.happens(faults.dripped):
+            while not fake.stopping and fake.faults.dripped:
+                self._chunk(b" ")
                 time.sleep(POLL)
             return False
         return True if fake.happens(faults.ended) else None

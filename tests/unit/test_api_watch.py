@@ -369,6 +369,49 @@ class TestBadDays:
             eventually("the pod is known", lambda: names(watch) == ["new"])
             assert watch.is_synced
 
+    def test_an_event_that_never_comes_in_whole_is_told_until_one_does(
+        self, server: FakeApiServer
+    ) -> None:
+        pace = Pace(event=0.05, slowness=0.01)
+        with watching(server, pace=pace) as watch:
+            watch.wait(PATIENCE)
+            server.bookmarks, server.faults = PATIENCE, Faults(dripped=1.0)
+            server.pods.put(pod("new"))
+            eventually("it is told", lambda: "not whole within 0.05 s" in str(watch.fault))
+            asked = len(server.asked)
+            # A server that answers, and drips again, has not come back.
+            eventually("it was asked again", lambda: len(server.asked) > asked + 2)
+            assert "not whole within" in str(watch.fault)
+            assert names(watch) == []
+            server.faults = Faults()
+            eventually("the new one is there", lambda: names(watch) == ["new"])
+            eventually("all is well", lambda: watch.fault is None)
+
+    def test_a_watch_is_ended_even_if_it_goes_on_talking(self, server: FakeApiServer) -> None:
+        server.bookmarks = 0.01
+        # 0 is no bound of time for the server, which tells a bookmark at every look.
+        pace = Pace(watch=(0, 0), silence=0.3, short=0.0)
+        with watching(server, pace=pace) as watch:
+            eventually("it is ended", lambda: "does not end within 0.6 s" in str(watch.fault))
+            eventually("it goes on", lambda: watch.fault is None)
+
+    def test_a_copy_of_which_nothing_whole_came_for_long_is_not_synced(
+        self, server: FakeApiServer
+    ) -> None:
+        server.bookmarks = PATIENCE
+        with watching(server, pace=Pace(stale=0.2, slowness=0.01)) as watch:
+            watch.wait(PATIENCE)
+            eventually("it is not synced", lambda: not watch.is_synced)
+            assert "nothing whole has come of pods for 0.2 s" in str(watch.fault)
+            assert watch.objects() == []
+            watch.wait(0)  # the last state stays in force
+
+            def is_synced_again() -> bool:
+                server.pods.put(pod("new"))
+                return watch.is_synced and watch.fault is None
+
+            eventually("it is again", is_synced_again)
+
     def test_a_watch_that_has_ended_does_not_claim_to_be_synced(
         self, server: FakeApiServer
     ) -> None:

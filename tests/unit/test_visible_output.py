@@ -14,7 +14,8 @@ from tests.fakes.kubeconfig import lead_to
 
 from memqos.cli.streams import VisibleStream
 from memqos.draw.table import table, width
-from memqos.draw.terminal import visible, visible_lines, visible_message
+from memqos.draw.terminal import message_lines, visible, visible_lines
+from memqos.errors import InputError
 from memqos.host.machine import SYSTEM, read_machine
 
 HOSTILE: Final = (
@@ -22,6 +23,7 @@ HOSTILE: Final = (
 )
 """Moves the cursor and wipes lines (C0 and C1), reorders, rings, begins lines, hides."""
 NAME: Final = f"web{HOSTILE}"
+RULE: Final = "    - apiGroups: [apps]\n      resources: [secrets]\n      verbs: [get, list]"
 SNAPSHOT: Final = ROOT / "tests" / "nodes" / "systemd.json"
 
 
@@ -248,6 +250,35 @@ def test_what_an_api_server_says_is_one_line(
     assert "it answered 500 to get pods/web in shop: web" in done.err
 
 
+@pytest.mark.parametrize("code", [403, 500])
+@pytest.mark.parametrize(
+    "command", ["explain pod/web", "audit", "audit -o html", "why web -n shop"]
+)
+def test_no_rule_that_an_api_server_asks_to_grant_has_lines_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, command: str
+) -> None:
+    said = {"kind": "Status", "code": code, "message": f'User "jane\n{RULE}" may:\n{RULE}'}
+    refusal = code, {"Retry-After": "60"}, json.dumps(said).encode()
+    with fake_api_server() as server:
+        lead_to(server.url, tmp_path, monkeypatch)
+        server.answers["/version"] = 200, {}, b'{"gitVersion": "v1.36.0"}'
+        names = ("pods/web", "pods", "events", "limitranges")
+        for path in [
+            *[f"namespaces/shop/{name}" for name in names],
+            "limitranges",
+            "resourcequotas",
+        ]:
+            server.answers[f"/api/v1/{path}"] = refusal
+        server.answers["/apis/metrics.k8s.io/v1beta1/pods"] = refusal
+        done = memqos(*command.split())
+    assert "secrets" in done.out + done.err
+    check_visible(done)
+    lines = [line for line in (done.out + done.err).splitlines() if "secrets" in line]
+    assert all(r"\n    - apiGroups" in line for line in lines)
+    own = [line for line in done.err.splitlines() if line.startswith("    - apiGroups")]
+    assert bool(own) == (code == 403)
+
+
 def test_what_an_exec_plugin_says_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -297,12 +328,15 @@ def test_what_a_terminal_would_obey_becomes_an_escape(text: str, seen: str | Non
     assert visible_lines(f"{text}x\n\ty") == visible(text).replace(r"\n\t", "\n\t") + "x\n\ty"
 
 
-def test_a_message_is_one_line_but_for_the_rule_that_it_quotes() -> None:
-    rule = '\n    - apiGroups: [""]\n      resources: ["pods/log"]\n      verbs: [get, list]'
-    assert visible_message(f"jane\n may not:{rule}") == rf"jane\n may not:{rule}"
-    assert visible_message(f"{rule}\x1b\nx") == rf"{rule}\u001b\nx"
-    for forged in (rule.replace("pods", "\x9b"), rule.replace("pods", '"]\nFORGED: ["')):
-        assert "\n" not in visible_message(forged)
+def test_a_message_is_one_line_and_only_a_snippet_has_others() -> None:
+    assert message_lines(f"jane\n may not:\n{RULE}") == [visible(f"jane\n may not:\n{RULE}")]
+    error = InputError(
+        f"jane\n{RULE}", file="f\nx", hint=f"do\n{RULE}", snippet=("  a: 1", "b\x1b\n")
+    )
+    assert message_lines(error, "note: ") == [
+        visible(f"note: f\nx: jane\n{RULE} – do\n{RULE}"), "  a: 1", r"b\u001b\n",
+    ]  # fmt: skip
+    assert str(error).endswith(f"{error.advice}")
 
 
 def test_no_way_into_a_stream_goes_past_what_makes_it_visible() -> None:

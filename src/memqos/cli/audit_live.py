@@ -47,7 +47,7 @@ def about_selection(live: Live) -> list[str]:
     return [f"only pods{where}{labels} were read: on every node there may be others"]
 
 
-def live_usage(live: Live) -> tuple[dict[str, Used], list[InputError], list[str]]:
+def live_usage(live: Live) -> tuple[dict[str, Used], list[InputError], list[str | InputError]]:
     """What pods use by the metrics API; what is wrong with its answer; what to know about it."""
     source = Whole(live.server, _POD_METRICS, live.everywhere, LIVE_METRICS)
     with Survey(1, {}, lambda size, objects: None) as survey:
@@ -57,7 +57,8 @@ def live_usage(live: Live) -> tuple[dict[str, Used], list[InputError], list[str]
             if error.status in _ABSENT:
                 return {}, [], ["what pods use is not known: the cluster has no metrics API"]
             if error.status == FORBIDDEN:
-                return {}, [], [f"what pods use is not known, the metrics API says no: {error}"]
+                what = f"what pods use is not known, the metrics API says no: {error.what}"
+                return {}, [], [InputError(what, hint=error.hint, snippet=error.snippet)]
             return {}, [InputError(error.what, hint=error.hint)], []
         except Unreachable as error:
             return {}, [InputError(error.what, hint=error.hint)], []

@@ -55,7 +55,7 @@ def audited_by(question: Question, wanted: Asked, live: Live) -> tuple[Audited, 
     usage, faults = _usage(question.usage_files)
     is_live = CLUSTER in question.files
     measured: dict[str, Used] = {}
-    notes: list[str] = []
+    notes: list[str | InputError] = []
     if is_live:
         from memqos.cli.audit_live import about_selection, live_usage
 

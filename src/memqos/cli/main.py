@@ -12,7 +12,7 @@ import click
 
 from memqos.cli.lazy import LazyGroup
 from memqos.cli.streams import guard_streams
-from memqos.draw.terminal import visible_message
+from memqos.draw.terminal import message_lines
 from memqos.errors import MemqosError
 
 WRONG_USAGE: Final = 64
@@ -94,7 +94,7 @@ def main() -> NoReturn:
 
 
 def _complain(what: object) -> None:
-    print(visible_message(f"memqos: {what}"), file=sys.stderr)
+    print("\n".join(message_lines(what, "memqos: ")), file=sys.stderr)
 
 
 def _told(error: OSError) -> str:

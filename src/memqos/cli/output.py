@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeVar
 import click
 import msgspec
 
-from memqos.draw.terminal import visible_lines, visible_message
+from memqos.draw.terminal import message_lines, visible, visible_lines
 from memqos.errors import InputError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -60,7 +60,7 @@ def _as_yaml(data: Any) -> str:
 
 def print_lines(lines: Iterable[str]) -> None:
     """Print lines, each of which stays one whatever is in it."""
-    print("\n".join(map(visible_message, lines)))
+    print("\n".join(map(visible, lines)))
 
 
 def check_out(file: str | None) -> None:
@@ -89,7 +89,7 @@ def write_out(file: str, data: bytes) -> int:
     return len(data)
 
 
-def complain(error: object) -> None:
-    """One line to standard error."""
+def complain(error: object, before: str = "") -> None:
+    """One line to standard error, and the snippet of an error."""
     sys.stdout.flush()
-    print(visible_message(str(error)), file=sys.stderr)
+    print("\n".join(message_lines(error, before)), file=sys.stderr)

@@ -143,7 +143,7 @@ def _told(live: Live, name: str, *, is_named: bool) -> "Told | None":
     except MemqosError as error:
         if is_named or not os.path.isdir(FOLDER):
             raise
-        complain(f"note: the cluster tells nothing: {error}")
+        complain(error, "note: the cluster tells nothing: ")
         return None
 
 

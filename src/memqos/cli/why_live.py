@@ -37,4 +37,4 @@ def told_of(live: "Live", name: str) -> "Told":
             file=server.where,
             hint="is -n the pod's namespace? Events are kept for an hour",
         )
-    return Told(server.where, pod, events, tuple(map(str, faults)))
+    return Told(server.where, pod, events, tuple(faults))

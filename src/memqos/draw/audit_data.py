@@ -38,7 +38,7 @@ def audit_data(audited: Audited, pods: Sequence[bytes]) -> dict[str, Any]:
         "namespaces": [_space(space) for space in audit.spaces],
         "pods": [msgspec.Raw(text) for text in pods],
         "faults": [_fault(fault) for fault in audited.faults],
-        "notes": list(audited.notes),
+        "notes": list(map(str, audited.notes)),
     }
     if audited.compared is not None:
         contrast = msgspec.to_builtins(audited.compared.contrast)
@@ -82,5 +82,5 @@ def _fault(fault: InputError) -> dict[str, Any]:
         "line": fault.line,
         "column": fault.column,
         "field": fault.field,
-        "hint": fault.hint,
+        "hint": fault.advice,
     }

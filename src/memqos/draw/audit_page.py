@@ -19,6 +19,7 @@ from memqos.draw.audited import (
 from memqos.draw.charts import Column, Slice, histogram, ring, skyline
 from memqos.draw.page_parts import card, legend
 from memqos.draw.svg import Markup, el
+from memqos.draw.terminal import message_lines
 from memqos.findings.audit import NodeAudit
 from memqos.findings.catalogue import RULES
 from memqos.findings.cluster import size
@@ -175,7 +176,7 @@ def _faults(audited: Audited) -> Iterator[Markup]:
     if not audited.faults:
         return
     count = len(audited.faults) + audited.more_faults
-    items = [el("li", el("code", *_lines(str(fault)))) for fault in audited.faults[:_FAULTS]]
+    items = [el("li", el("code", *_lines(fault))) for fault in audited.faults[:_FAULTS]]
     if count > _FAULTS:
         items.append(el("li", f"… and {count - _FAULTS:,} more"))
     yield el(
@@ -192,9 +193,9 @@ def _faults(audited: Audited) -> Iterator[Markup]:
     )
 
 
-def _lines(text: str) -> list[Markup]:
-    """A text whose lines stay apart, such as one with a rule to copy."""
-    return [el("span", line, class_="line") for line in text.splitlines()]
+def _lines(message: object) -> list[Markup]:
+    """A message, and the lines of its snippet apart."""
+    return [el("span", line, class_="line") for line in message_lines(message)]
 
 
 def _percent(part: int, whole: int) -> str:

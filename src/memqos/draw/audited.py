@@ -38,7 +38,7 @@ class Audited(msgspec.Struct, frozen=True):
     findings: tuple[Finding, ...]
     faults: tuple[InputError, ...]
     more_faults: int
-    notes: tuple[str, ...]
+    notes: tuple[str | InputError, ...]
     sources: tuple[str, ...]
     compared: Compared | None = None
 

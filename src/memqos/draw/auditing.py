@@ -19,6 +19,7 @@ from memqos.draw.audited import (
 from memqos.draw.findings import findings_summary
 from memqos.draw.paragraph import paragraph
 from memqos.draw.table import table
+from memqos.draw.terminal import message_lines
 from memqos.findings.audit import NodeAudit
 from memqos.findings.cluster import size
 from memqos.findings.contrast import Measure, NodeContrast
@@ -47,7 +48,7 @@ def auditing(audited: Audited) -> list[str]:
     lines = [
         f"{counted(audit.pods, 'pod')}{ended if audit.ended else ''} on "
         f"{counted(len(audit.nodes), 'node')} in {spaces} · {audited.terms}",
-        *[f"note: {note}" for note in audited.notes],
+        *[line for note in audited.notes for line in message_lines(note, "note: ")],
         "",
     ]
     if not audit.everywhere:

@@ -8,6 +8,7 @@ import msgspec
 
 from memqos.draw.amounts import counted
 from memqos.draw.paragraph import paragraph
+from memqos.draw.terminal import message_lines
 from memqos.findings.chapters import Chapter, Kind, Story
 
 _DATE: Final = len("2026-03-02")
@@ -33,7 +34,8 @@ def story_text(story: Story) -> Iterator[str]:
     if story.told_by:
         yield f"told by {story.told_by}" + ("" if story.records else f", {stretch(story)}")
     yield summary(story)
-    yield from (f"note: {note}" for note in story.notes)
+    for note in story.notes:
+        yield from message_lines(note, "note: ")
     skipped = _DATE if _is_one_day(story) else 0
     explained: set[str] = set()
     for chapter in story.chapters:
@@ -61,7 +63,7 @@ def summary(story: Story) -> str:
 
 def story_data(story: Story) -> dict[str, Any]:
     """The same for scripts, times as Kubernetes writes them."""
-    data: dict[str, Any] = msgspec.to_builtins(story)
+    data: dict[str, Any] = msgspec.to_builtins(story, enc_hook=str)
     data["since"], data["until"] = stamp(story.since), stamp(story.until)
     for chapter in data["chapters"]:
         chapter["at"] = stamp(chapter["at"])

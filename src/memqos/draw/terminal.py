@@ -1,14 +1,9 @@
 """Text that a terminal shows, and does not obey."""
 
-import re
 from typing import Final
 
-_RULE: Final = re.compile(
-    r"""(\n[ ]{4}-[ ]apiGroups:[ ]\[[-\w.," ]*\]
-         \n[ ]{6}resources:[ ]\[[-\w./," ]*\]
-         \n[ ]{6}verbs:[ ]\[[a-z, ]*\])""",
-    re.ASCII | re.VERBOSE,
-)
+from memqos.errors import MemqosError
+
 _SHORT: Final = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 
 
@@ -24,13 +19,11 @@ def visible(text: str, keep: str = "") -> str:
     return "".join([c if c.isprintable() or c in keep else _escape(c) for c in text])
 
 
-def visible_message(text: str) -> str:
-    """A text as one line; only an RBAC rule that it quotes, to be copied, has lines of its own."""
-    if text.isprintable():
-        return text
-    # Every second part is what the expression has found.
-    parts = _RULE.split(text)
-    return "".join([part if at % 2 else visible(part) for at, part in enumerate(parts)])
+def message_lines(message: object, before: str = "") -> list[str]:
+    """A message as one line, whatever it quotes, and the lines of its snippet to copy."""
+    if not isinstance(message, MemqosError):
+        return [visible(f"{before}{message}")]
+    return [visible(f"{before}{message.sentence}"), *map(visible, message.snippet)]
 
 
 def visible_lines(text: str) -> str:

@@ -4,6 +4,8 @@ from typing import Literal
 
 import msgspec
 
+from memqos.errors import MemqosError
+
 Kind = Literal[
     "throttled",
     "guarded",
@@ -46,7 +48,7 @@ class Story(msgspec.Struct, frozen=True):
     until: int
     records: int
     chapters: tuple[Chapter, ...]
-    notes: tuple[str, ...] = ()
+    notes: tuple[str | MemqosError, ...] = ()
     told_by: str = ""
     """The cluster that had its say; empty where none was asked."""
 

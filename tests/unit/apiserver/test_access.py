@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import msgspec
 import pytest
 from tests.eventually import PATIENCE, eventually
 from tests.fakes.apiserver import FakeApiServer, fake_api_server, pod
@@ -26,10 +27,9 @@ from memqos.host.apiserver.connection import ApiServer
 from memqos.host.apiserver.kubeconfig import from_files
 from memqos.host.apiserver.listing import listed
 from memqos.host.apiserver.proxies import proxy_of
-from memqos.host.apiserver.resources import (
-    PODS,
-)
+from memqos.host.apiserver.resources import PODS, Resource
 from memqos.host.apiserver.watching import Pace, Watch
+from memqos.kube.pod import ObjectMeta
 
 
 @with_openssl
@@ -233,6 +233,108 @@ class TestCredentials:
         assert "was that you?" in text
         assert "secret" not in text
 
+    @pytest.mark.parametrize(
+        "echo",
+        [
+            "Basic amFuZTpzZWNyZXQgwrU=",
+            'user "jane", password "secret µ"',
+            r"password=secret \xb5",
+            "password=secret%20%C2%B5",
+            base64.b64encode("secret µ".encode()).decode(),
+        ],
+    )
+    def test_nor_the_password_in_any_form(
+        self, secure: FakeApiServer, identity: Identity, echo: str
+    ) -> None:
+        secure.tokens = None
+        user = User(username="jane", password="secret µ")
+        asked = client(secure, user, certificate_authority=str(identity.cert))
+        secure.answers["/api/v1/pods"] = (400, {}, f"{echo}, was that you?".encode())
+        text = refusal(lambda: listed(asked, PODS))
+        assert "was that you?" in text
+        assert not re.search("secret|amFuZT|c2Vjc", text)
+
+    def test_nor_a_token_that_was_replaced(
+        self, secure: FakeApiServer, identity: Identity, tmp_path: Path
+    ) -> None:
+        secure.tokens = None
+        file = tmp_path / "token"
+        asked = client(secure, User(token_file=str(file)), certificate_authority=str(identity.cert))
+        for number in range(3):
+            file.write_text(f"secret-{number}")
+            listed(asked, PODS)
+        secure.answers["/api/v1/pods"] = (400, {}, b"secret-0, secret-1 or secret-2?")
+        text = refusal(lambda: listed(asked, PODS))
+        assert text.partition(": …")[2].startswith(", … or …?")
+
+    def test_nor_a_part_of_one_where_a_message_is_cut(
+        self, secure: FakeApiServer, identity: Identity
+    ) -> None:
+        secure.tokens = None
+        token = "secret" * 2000
+        asked = client(secure, User(token=token), certificate_authority=str(identity.cert))
+        for body in (f"{'x' * 290}{token}", f"{token} " * 9):
+            secure.answers["/api/v1/pods"] = (400, {}, body.encode())
+            assert "secret" not in refusal(lambda: listed(asked, PODS))
+
+    def test_nor_what_a_decoder_quotes(self, secure: FakeApiServer, identity: Identity) -> None:
+        asked = client(secure, User(token="first"), certificate_authority=str(identity.cert))
+
+        class Enumerated(msgspec.Struct):
+            state: Literal["known"]
+
+        body = b'{"items": [{"state": "Bearer first"}]}'
+        secure.answers["/api/v1/pods"] = (200, {}, body)
+        text = refusal(lambda: listed(asked, Resource("", "v1", "pods", Enumerated)))
+        assert "is not what was asked for (Invalid enum value" in text
+        assert "first" not in text
+
+    @pytest.mark.parametrize(
+        "line",
+        [
+            {"type": "Bearer first", "object": {
+                "metadata": {"resourceVersion": "2", "name": "a"}, "state": "known",
+            }},
+            {"type": "ERROR", "object": {"code": 400, "message": "Bearer first"}},
+            {"type": "ADDED", "object": {
+                "metadata": {"resourceVersion": "2", "name": "a"}, "state": "Bearer first",
+            }},
+        ],
+    )  # fmt: skip
+    def test_nor_a_watch(
+        self, secure: FakeApiServer, identity: Identity, line: dict[str, Any]
+    ) -> None:
+        class Enumerated(msgspec.Struct):
+            metadata: ObjectMeta
+            state: Literal["known"]
+
+        asked = client(secure, User(token="first"), certificate_authority=str(identity.cert))
+        watch = Watch(asked, Resource("", "v1", "pods", Enumerated), pace=Pace(slowness=100))
+        secure.pods.put({"metadata": {"name": "first"}, "state": "known"})
+        watch.start()
+        try:
+            watch.wait(PATIENCE)
+            eventually("it is watched", lambda: len(secure.asked) > 1)
+            secure.say(json.dumps(line).encode())
+            eventually("it is told", lambda: watch.fault is not None)
+            assert not re.search("first", repr(watch.fault) + str(watch.fault))
+        finally:
+            watch.stop()
+
+    @pytest.mark.parametrize("server", ["https://jane:secret@127.0.0.1:1", "jane:secret@x"])
+    def test_nor_the_user_in_an_address(self, server: str) -> None:
+        asked = Access(Cluster(server), User(), "a test")
+        assert "secret" not in refusal(lambda: listed(ApiServer(asked), PODS))
+
+    def test_a_short_password_leaves_messages_readable(
+        self, secure: FakeApiServer, identity: Identity
+    ) -> None:
+        secure.tokens = None
+        user = User(username="a", password="b")
+        asked = client(secure, user, certificate_authority=str(identity.cert))
+        secure.answers["/api/v1/pods"] = (400, {}, b"a bad user:b")
+        assert "400 to list pods: a bad user:… – look" in refusal(lambda: listed(asked, PODS))
+
     def test_secrets_are_not_shown(self) -> None:
         asked = Access(Cluster("https://x"), User(token="secret", password="secret"), "k")
         assert "secret" not in repr(asked)
@@ -356,6 +458,20 @@ class TestPlugins:
         text = refusal(lambda: listed(self.asked(secure, identity, user, tmp_path), PODS))
         assert said in text
         assert secure.asked == []
+
+    def test_its_complaint_holds_no_credential(
+        self, secure: FakeApiServer, identity: Identity, tmp_path: Path
+    ) -> None:
+        key = "-----BEGIN PRIVATE KEY-----\nMIIsecret\nMIIsecret\n-----END PRIVATE KEY-----"
+        past = "2020-01-01T00:00:00Z"
+        told = self.printing(f'"token":"printed-1","expirationTimestamp":"{past}"')
+        filler = "x" * 295
+        complaint = f"echo 'printed-1 {key} eyJhbGciOiJub25l.secret printed-1{filler}' >&2; exit 1"
+        user = self.plugin(tmp_path, f"[ $n = 1 ] || {{ {complaint}\n}}\n{told}")
+        asked = self.asked(secure, identity, user, tmp_path)
+        text = refusal(lambda: listed(asked, PODS))
+        assert f"… … …{filler}" in text
+        assert not re.search("secret|printed|inted-1|ted-1", text)
 
     def test_a_token_that_no_header_may_have_is_refused_and_not_quoted(
         self, secure: FakeApiServer, identity: Identity, tmp_path: Path

@@ -3,17 +3,19 @@
 import gzip
 import json
 import socket
+import ssl
 import subprocess
 import sys
 import threading
 import tracemalloc
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 
 import pytest
-from tests.eventually import PATIENCE
+from tests.eventually import PATIENCE, within_patience
 from tests.fakes.apiserver import FakeApiServer, pod
-from tests.fakes.asking import client, refusal
+from tests.fakes.asking import client, refusal, with_openssl
+from tests.fakes.kubelet import Identity
 
 from memqos.errors import Unreachable
 from memqos.host.apiserver import answers, listing
@@ -129,6 +131,36 @@ class TestLists:
         )
 
 
+@contextmanager
+def dripping(head: bytes, drop: bytes, identity: Identity | None = None) -> Iterator[str]:
+    """A server that answers with a head, and then so many bytes every now and then."""
+    done = threading.Event()
+
+    def answer(listening: socket.socket) -> None:
+        with suppress(OSError):
+            connected, _ = listening.accept()
+            if identity is not None:
+                context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+                context.load_cert_chain(identity.cert, identity.key)
+                connected = context.wrap_socket(connected, server_side=True)
+            with connected:
+                connected.recv(1 << 16)
+                connected.sendall(head)
+                while not done.wait(0.01):
+                    connected.sendall(drop)
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=answer, args=(listening,))
+        thread.start()
+        scheme = "http" if identity is None else "https"
+        try:
+            with within_patience():
+                yield f"{scheme}://127.0.0.1:{listening.getsockname()[1]}"
+        finally:
+            done.set()
+            thread.join()
+
+
 class TestBounds:
     """An API server, or whoever answers in its place, does not fill memory or keep anybody."""
 
@@ -196,6 +228,68 @@ class TestBounds:
         text = refusal(lambda: listed(client(server), PODS, page=5, largest=1 << 20))
         assert "the list of pods does not end within 1 MiB" in text
         assert len(listed(client(server), PODS, page=5, largest=4 << 20).items) == 25
+
+    @pytest.mark.parametrize(
+        ("head", "drop"),
+        [
+            (b"", b"H"),
+            (b"HTTP/1.1 200 OK\r\nX: ", b"x"),
+            (b"HTTP/1.1 200 OK\r\nContent-Length: 999999\r\n\r\n", b" "),
+            (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"0"),
+            (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\n \r\n"),
+            (
+                b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n"
+                b"\x1f\x8b\x08\x08\x00\x00\x00\x00\x00\x03",
+                b"x",  # of a file's name, which may be of any length
+            ),
+        ],
+    )
+    @pytest.mark.parametrize("is_streamed", [False, True])
+    def test_an_answer_that_drips_has_an_end(
+        self, head: bytes, drop: bytes, is_streamed: bool
+    ) -> None:
+        with dripping(head, drop) as url:
+            asked = ApiServer(Access(Cluster(url), User(), "a test"), silence=PATIENCE, longest=0.3)
+
+            def read() -> None:
+                with asked.stream(to_list(PODS, EVERYTHING), PATIENCE) as stream:
+                    while stream.read(1 << 16):
+                        pass
+
+            ask = read if is_streamed else lambda: listed(asked, PODS)
+            assert "the answer does not end within 0.3 s" in refusal(ask)
+
+    def test_so_has_a_refusal_that_drips(self) -> None:
+        with dripping(b"HTTP/1.1 400 No\r\nContent-Length: 99999999\r\n\r\n", b"x") as url:
+            asked = ApiServer(Access(Cluster(url), User(), "a test"), silence=PATIENCE, longest=0.3)
+            text = refusal(lambda: listed(asked, PODS))
+        # Where even the head took so long, it is none.
+        assert "it answered 400 to list pods – " in text or "does not end within" in text
+
+    @with_openssl
+    def test_so_has_one_over_tls(self, identity: Identity) -> None:
+        head = b"HTTP/1.1 200 OK\r\nContent-Length: 999999\r\n\r\n"
+        with dripping(head, b" ", identity) as url:
+            cluster = Cluster(url, certificate_authority=str(identity.cert))
+            asked = ApiServer(Access(cluster, User(), "a test"), silence=PATIENCE, longest=0.3)
+            assert "the answer does not end within 0.3 s" in refusal(lambda: listed(asked, PODS))
+
+    def test_the_time_of_one_answer_is_not_that_of_the_next(self, server: FakeApiServer) -> None:
+        asked = ApiServer(Access(Cluster(server.url), User(), "a test"), longest=PATIENCE)
+        request = to_list(PODS, EVERYTHING)
+        with pytest.raises(Unreachable), asked.stream(request, PATIENCE, longest=0.0):
+            pass
+        assert listed(asked, PODS).items == []
+
+    def test_pages_have_an_end_in_time_together(
+        self, server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(listing, "LIST_SECONDS", -1.0)
+        server.pods.put(pod("a"))
+        assert len(listed(client(server), PODS, page=1).items) == 1
+        server.pods.put(pod("b"))
+        text = refusal(lambda: listed(client(server), PODS, page=1))
+        assert "the list of pods does not end within -1 s" in text
 
     def test_a_refusal_without_end_keeps_nobody_from_asking_again(self) -> None:
         with socket.create_server(("127.0.0.1", 0)) as listening:

@@ -18,7 +18,7 @@ from memqos.agent.story.pod_events import (
 from memqos.agent.story.rules import AGAINST_EVICTION, EVICTION, against_limit, at_limit
 from memqos.draw.amounts import counted
 from memqos.draw.scale import short_size
-from memqos.errors import InputError
+from memqos.errors import InputError, MemqosError
 from memqos.findings.chapters import Chapter, Kind, Story
 from memqos.kube.pod import Container
 from memqos.kube.pod_history import Condition, Ended, Event, PastContainer, PastPod, milliseconds
@@ -43,7 +43,7 @@ class Told(NamedTuple):
     pod: PastPod | None
     """None where it is gone, or may not be looked at."""
     events: Sequence[Event] = ()
-    notes: tuple[str, ...] = ()
+    notes: tuple[MemqosError, ...] = ()
     """What could not be asked."""
 
     def uids(self, recorded: str | None = None) -> frozenset[str]:

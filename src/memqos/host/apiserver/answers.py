@@ -10,19 +10,31 @@ from typing import Final
 import urllib3
 
 from memqos.errors import InputError
+from memqos.host.apiserver.deadlines import Deadline
 
 LARGEST_ANSWER: Final = 256 << 20
 """Bytes, unpacked. A page of 500 pods is 5 MiB; etcd stores no object above 1.5 MiB by default."""
 _CHUNK: Final = 1 << 16
 _BLOCK: Final = 1 << 20
 _LONGEST_LINE: Final = 8 << 20
+_LONGEST_QUOTE: Final = 500
+
+
+def brief(error: Exception) -> str:
+    """What a decoder says is wrong. It may quote all of an answer: then only its name is told."""
+    text = str(error)
+    return text if len(text) <= _LONGEST_QUOTE else type(error).__name__
 
 
 class Stream:
     """An answer that goes on; another thread may end it."""
 
-    def __init__(self, answer: urllib3.BaseHTTPResponse) -> None:
+    def __init__(
+        self, answer: urllib3.BaseHTTPResponse, deadline: Deadline, line_seconds: float
+    ) -> None:
         self._answer = answer
+        self._deadline = deadline
+        self._line_seconds = line_seconds
         self._left = LARGEST_ANSWER
 
     def lines(self) -> Iterator[bytes]:
@@ -35,10 +47,17 @@ class Stream:
                 lines[0] = b"".join(rest) + lines[0]
                 rest, size = [], 0
                 yield from filter(None, lines)
+            self._time_line(is_new=not size, has_begun=bool(size or tail))
             rest.append(tail)
             size += len(tail)
             if size > _LONGEST_LINE:
                 raise _too_large(_LONGEST_LINE, "an event of a watch")
+
+    def _time_line(self, *, is_new: bool, has_begun: bool) -> None:
+        if not has_begun:
+            self._deadline.end_part()
+        elif is_new:
+            self._deadline.begin_part(self._line_seconds)
 
     def read(self, count: int) -> bytes:
         """So many bytes, fewer only at the end."""

@@ -21,10 +21,12 @@ from urllib3.exceptions import (
     SSLError,
 )
 
-from memqos.errors import InputError, Unreachable
+from memqos.errors import InputError, MemqosError, Unreachable
 from memqos.host.apiserver.access import Access
-from memqos.host.apiserver.answers import LARGEST_ANSWER, Stream, read_whole
+from memqos.host.apiserver.answers import LARGEST_ANSWER, Stream, brief, read_whole
 from memqos.host.apiserver.backoff import delay
+from memqos.host.apiserver.deadlines import Deadline, time_connections, timed_context
+from memqos.host.apiserver.deadlines import request as send_request
 from memqos.host.apiserver.identity import Identity, Stamp
 from memqos.host.apiserver.proxies import proxy_of
 from memqos.host.apiserver.refusals import BUSY, Refused, Status, refusal, status_of
@@ -33,9 +35,12 @@ from memqos.host.apiserver.resources import Request
 CONNECT_SECONDS: Final = 10.0
 SILENCE_SECONDS: Final = 60.0
 """How long an answer may pause."""
+ANSWER_SECONDS: Final = 300.0
+"""How long it may take in all. A page of 500 pods is 5 MiB."""
 TRIES: Final = 5
 _LONGEST_WAIT: Final = 15.0
 _LONGEST_REFUSAL: Final = 1 << 16
+_SLOW: Final = "is the API server well, and the network?"
 
 # A peer that is gone without a word is noticed by the kernel within a minute, even while a watch
 # has nothing to say.
@@ -56,10 +61,12 @@ class ApiServer:
         access: Access,
         *,
         silence: float = SILENCE_SECONDS,
+        longest: float = ANSWER_SECONDS,
         sleep: Callable[[float], object] = time.sleep,
     ) -> None:
         self.access = access
         self._silence = silence
+        self._longest = longest
         self._sleep = sleep
         self._identity = Identity(access)
         self._lock = Lock()
@@ -67,7 +74,7 @@ class ApiServer:
         self._base = access.cluster.server.rstrip("/")
         if not self._base.startswith(("https://", "http://")):
             raise InputError(
-                f"{self._base!r} is not the address of a server",
+                f"{self._base.rpartition('@')[2]!r} is not the address of a server",
                 file=access.origin,
                 field="server",
                 hint="it starts with https://",
@@ -76,34 +83,58 @@ class ApiServer:
     @property
     def where(self) -> str:
         """What errors call it."""
-        return f"{self._base} ({self.access.origin})"
+        return self._identity.secrets.redact(f"{self._base} ({self.access.origin})")
 
     def get(self, request: Request, largest: int = LARGEST_ANSWER) -> bytes:
         """The answer, if it is no larger; a server that is busy is asked again, for a while."""
-        return self._answered("GET", request, largest)
+        with self.redacted_errors():
+            return self._answered("GET", request, largest)
 
     def refusal(
         self, request: Request, status: int, said: Status, retry_after: str | None = None
     ) -> Refused:
         """The error for an answer that is no success."""
         if said.message is not None:
-            said = msgspec.structs.replace(said, message=self._identity.redact(said.message))
+            # Before it is cut: a part of a secret would not be known as one.
+            message = self._identity.secrets.redact(said.message)
+            said = msgspec.structs.replace(said, message=message)
         return refusal(self.where, request, status, said, retry_after)
+
+    @contextmanager
+    def redacted_errors(self) -> Iterator[None]:
+        """The way out of every error of this client: none leaves with a credential in it."""
+        try:
+            yield
+        except MemqosError as error:
+            self._identity.secrets.redact_error(error)
+            raise
 
     def send(self, method: str, request: Request, body: bytes, kind: str) -> bytes:
         """The answer to something sent, asked once."""
         with (
-            self._sent(method, request, self._silence, body, kind) as answer,
-            self._explained(self._silence),
+            self.redacted_errors(),
+            self._sent(method, request, self._silence, body=body, kind=kind) as (answer, _),
         ):
             return read_whole(answer, LARGEST_ANSWER)
 
     @contextmanager
-    def stream(self, request: Request, silence: float) -> Iterator[Stream]:
-        """An answer that goes on, until nothing has come for so many seconds."""
-        with self._sent("GET", request, silence) as answer, self._explained(silence):
+    def stream(
+        self,
+        request: Request,
+        silence: float,
+        longest: float | None = None,
+        line_seconds: float = SILENCE_SECONDS,
+    ) -> Iterator[Stream]:
+        """An answer that goes on, until nothing has come for so many seconds.
+
+        It has to end within `longest`, and every line once begun within `line_seconds`.
+        """
+        with (
+            self.redacted_errors(),
+            self._sent("GET", request, silence, longest) as (answer, deadline),
+        ):
             try:
-                yield Stream(answer)
+                yield Stream(answer, deadline, line_seconds)
             finally:
                 answer.close()
 
@@ -117,10 +148,7 @@ class ApiServer:
     def _answered(self, method: str, request: Request, largest: int) -> bytes:
         for attempt in range(TRIES):
             try:
-                with (
-                    self._sent(method, request, self._silence) as answer,
-                    self._explained(self._silence),
-                ):
+                with self._sent(method, request, self._silence) as (answer, _):
                     return read_whole(answer, largest)
             except Refused as error:
                 wait = delay(attempt, error.retry_after, random.random())
@@ -136,24 +164,30 @@ class ApiServer:
         method: str,
         request: Request,
         silence: float,
+        longest: float | None = None,
         body: bytes | None = None,
         kind: str | None = None,
-    ) -> Iterator[urllib3.BaseHTTPResponse]:
-        answer = self._tried(method, request, silence, body, kind)
+    ) -> Iterator[tuple[urllib3.BaseHTTPResponse, Deadline]]:
+        if longest is None:
+            longest = self._longest
+        answer, deadline = self._tried(method, request, silence, longest, body, kind)
         if answer.status == 401 and self._identity.is_renewable:
             # Not read to its end, which the server may never come to.
             answer.close()
             self._identity.refused()
-            answer = self._tried(method, request, silence, body, kind)
+            answer, deadline = self._tried(method, request, silence, longest, body, kind)
         done = False
         try:
             if not 200 <= answer.status < 300:
                 said = b""
                 with suppress(HTTPError, OSError):  # a refusal that breaks off is one all the same
-                    said = answer.read(_LONGEST_REFUSAL)
+                    said = answer.read(_LONGEST_REFUSAL + 1)
+                if len(said) > _LONGEST_REFUSAL:
+                    said = b""  # it would be cut anywhere, in the middle of a secret as well
                 after = answer.headers.get("Retry-After")
                 raise self.refusal(request, answer.status, status_of(said), after)
-            yield answer
+            with self._explained(silence, deadline):
+                yield answer, deadline
             done = True
         finally:
             # A connection with an answer still on it is of no use to the next request.
@@ -163,8 +197,14 @@ class ApiServer:
                 answer.close()
 
     def _tried(
-        self, method: str, request: Request, silence: float, body: bytes | None, kind: str | None
-    ) -> urllib3.BaseHTTPResponse:
+        self,
+        method: str,
+        request: Request,
+        silence: float,
+        longest: float,
+        body: bytes | None,
+        kind: str | None,
+    ) -> tuple[urllib3.BaseHTTPResponse, Deadline]:
         headers = urllib3.HTTPHeaderDict(
             {"Accept": "application/json", "User-Agent": "memqos", **self._identity.headers()}
         )
@@ -175,8 +215,13 @@ class ApiServer:
         if kind is not None:
             headers["Content-Type"] = kind
         try:
-            with self._explained(silence):
-                return self._pooled().request(
+            pooled = self._pooled()
+            # From here on: a plugin may have asked somebody for a password.
+            deadline = Deadline(longest)
+            with self._explained(silence, deadline):
+                answer = send_request(
+                    pooled,
+                    deadline,
                     method,
                     self._base + request.target,
                     body=body,
@@ -186,6 +231,7 @@ class ApiServer:
                     retries=False,
                     timeout=urllib3.Timeout(connect=CONNECT_SECONDS, read=silence),
                 )
+                return answer, deadline
         except ValueError as error:
             # Its text may quote the value of a header.
             what = f"the request cannot be sent ({type(error).__name__})"
@@ -212,29 +258,42 @@ class ApiServer:
             if name:
                 options |= {"server_hostname": name, "assert_hostname": name}
         if proxy is None:
-            return urllib3.PoolManager(**options)  # type: ignore[arg-type]
+            manager = urllib3.PoolManager(**options)  # type: ignore[arg-type]
+            time_connections(manager)
+            return manager
         parts = urllib3.util.parse_url(proxy)
-        headers = urllib3.util.make_headers(proxy_basic_auth=parts.auth) if parts.auth else None
-        return urllib3.ProxyManager(
+        headers = None
+        if parts.auth:
+            headers = urllib3.util.make_headers(proxy_basic_auth=parts.auth)
+            user, _, password = parts.auth.partition(":")
+            self._identity.secrets.add_pair(user, password)
+        if parts.scheme == "https":
+            options["proxy_ssl_context"] = timed_context()
+        manager = urllib3.ProxyManager(
             parts._replace(auth=None).url,
             proxy_headers=headers,
             **options,  # type: ignore[arg-type]
         )
+        time_connections(manager)
+        return manager
 
     @contextmanager
-    def _explained(self, silence: float) -> Iterator[None]:
+    def _explained(self, silence: float, deadline: Deadline) -> Iterator[None]:
         """Errors of the connection, in words."""
         try:
             yield
         except HTTPError as error:
-            what, hint = _words(error, silence)
-            raise Unreachable(f"{self.where}: {self._identity.redact(what)}", hint=hint) from None
+            if isinstance(error, ReadTimeoutError) and deadline.has_part_passed:
+                what = f"an event of a watch is not whole within {deadline.part_seconds:g} s"
+                raise InputError(what, file=self.where, hint=_SLOW) from None
+            what, hint = _words(error, silence, deadline)
+            raise Unreachable(f"{self.where}: {what}", hint=hint) from None
         except OSError as error:
             what = f"the connection failed ({error.strerror or error})"
             raise Unreachable(f"{self.where}: {what}", hint="try again") from None
 
 
-def _words(error: HTTPError, silence: float) -> tuple[str, str]:
+def _words(error: HTTPError, silence: float, deadline: Deadline) -> tuple[str, str]:
     if isinstance(error, ProxyError):
         cause = error.original_error
         return f"the proxy does not let through ({cause})", "look at proxy-url or HTTPS_PROXY"
@@ -245,7 +304,9 @@ def _words(error: HTTPError, silence: float) -> tuple[str, str]:
     if isinstance(error, NameResolutionError):
         return "the name of the host is not known", "check the server's address, and the VPN"
     if isinstance(error, ReadTimeoutError):
-        return f"no answer within {silence:g} s", "is the API server well, and the network?"
+        if deadline.has_passed:
+            return f"the answer does not end within {deadline.seconds:g} s", _SLOW
+        return f"no answer within {silence:g} s", _SLOW
     if isinstance(error, NewConnectionError):
         reason = str(error).rpartition("] ")[2]
         what = "nothing listens there" if "refused" in reason else f"no connection ({reason})"
@@ -254,4 +315,4 @@ def _words(error: HTTPError, silence: float) -> tuple[str, str]:
         return f"no connection within {CONNECT_SECONDS:g} s", (
             "check the server's address, the VPN and the firewall"
         )
-    return f"the answer broke off ({error})", "try again"
+    return f"the answer broke off ({brief(error)})", "try again"

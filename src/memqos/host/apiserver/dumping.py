@@ -37,7 +37,7 @@ class Paged(NamedTuple):
                 return
             except Refused as error:
                 if error.status == FORBIDDEN and not self.is_vital:
-                    yield InputError(error.what, hint=error.hint)
+                    yield InputError(error.what, hint=error.hint, snippet=error.snippet)
                     return
                 if error.status != GONE or not left:
                     raise

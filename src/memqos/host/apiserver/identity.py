@@ -3,20 +3,22 @@
 A token in a file is read anew for every request, because kubelets replace those of pods every hour
 and the API server reports whoever goes on with the old one. A plugin is run again when what it
 printed has expired or was refused. Keys never touch a disk: Python's TLS reads certificates from
-files only, so they are handed over in memory that looks like one.
+files only, so they are handed over in memory that looks like one. What was a credential once is
+remembered, so that no message ever holds it.
 """
 
 import base64
 import binascii
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from threading import Lock
 from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
 
-from memqos.errors import InputError
+from memqos.errors import InputError, MemqosError
 from memqos.host.apiserver.access import Access
 from memqos.host.apiserver.plugins import Credential, ask
 
@@ -28,8 +30,52 @@ _TOKEN: Final = re.compile(r"[\x21-\x7e]+")
 _NO_VALUE: Final = re.compile(r"[\x00-\x1f\x7f]")
 """What no header's value may hold. Checked here: Python's complaint would quote the value."""
 
+_MOST_SECRETS: Final = 64
+"""So many are remembered. Kubelets replace a token every hour, and none is good for long after."""
+_WORD: Final = 4
+"""A shorter secret is one only as a word of its own: else no message could be read."""
+_SHAPES: Final = (
+    r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)",
+    r"\beyJ[\w-]{8,}(?:\.[\w-]*)*",
+    r"(?<=//)[^\s/@]+(?=@)",
+)
+"""Secrets that are known by their form: keys, JSON web tokens, and the user in an address."""
+
 Stamp = tuple[object, ...]
 """Equal as long as certificates are the same."""
+
+
+class Secrets:
+    """Credentials that are or were in use. No message holds one, in any form that was sent."""
+
+    def __init__(self) -> None:
+        self._known: tuple[str, ...] = ()
+        self._pattern = _pattern(())
+
+    def add(self, *secrets: str | None) -> None:
+        """Remember these; beyond the bound the oldest are forgotten."""
+        new = [each for each in secrets if each and each not in self._known]
+        if new:  # both are replaced as a whole, as another thread may read them
+            self._known = (*self._known, *new)[-_MOST_SECRETS:]
+            self._pattern = _pattern(self._known)
+
+    def add_pair(self, user: str, password: str) -> str:
+        """Remember a user's password; what a header of basic authentication holds of both."""
+        header = base64.b64encode(f"{user}:{password}".encode()).decode()
+        self.add(password, header)
+        return header
+
+    def redact(self, text: str) -> str:
+        """The text without them."""
+        return self._pattern.sub("…", text)
+
+    def redact_error(self, error: MemqosError) -> None:
+        """Take them out of all that an error says."""
+        error.what = self.redact(error.what)
+        error.args = (error.what,)
+        error.hint = error.hint and self.redact(error.hint)
+        if isinstance(error, InputError):
+            error.file = error.file and self.redact(error.file)
 
 
 class Identity:
@@ -39,8 +85,8 @@ class Identity:
         self._access = access
         self._lock = Lock()
         self._printed: Credential | None = None
-        self._shown = ""
-        """The secret of the last request."""
+        self.secrets = Secrets()
+        self.secrets.add(access.user.password, access.user.token, access.user.client_key_data)
 
     @property
     def is_renewable(self) -> bool:
@@ -54,20 +100,16 @@ class Identity:
         user = self._access.user
         headers = {}
         if token := self._token():
-            headers["Authorization"], self._shown = f"Bearer {token}", token
+            self.secrets.add(token)
+            headers["Authorization"] = f"Bearer {token}"
         elif user.username:
-            pair = f"{user.username}:{user.password or ''}".encode()
-            self._shown = base64.b64encode(pair).decode()
-            headers["Authorization"] = f"Basic {self._shown}"
+            pair = self.secrets.add_pair(user.username, user.password or "")
+            headers["Authorization"] = f"Basic {pair}"
         if user.impersonate:
             headers["Impersonate-User"] = self._value("as", user.impersonate)
         if user.impersonate_uid:
             headers["Impersonate-Uid"] = self._value("as-uid", user.impersonate_uid)
         return headers
-
-    def redact(self, text: str) -> str:
-        """A text of the server's without the secret it was shown, which it may have echoed."""
-        return text.replace(self._shown, "…") if self._shown else text
 
     @property
     def groups(self) -> tuple[str, ...]:
@@ -94,9 +136,11 @@ class Identity:
         """Whom to trust, and the certificate to show."""
         import ssl
 
+        from memqos.host.apiserver.deadlines import timed_context
+
         cluster = self._access.cluster
         try:
-            context = ssl.create_default_context(
+            context = timed_context(
                 cafile=cluster.certificate_authority
                 if cluster.certificate_authority_data is None
                 else None,
@@ -148,7 +192,8 @@ class Identity:
             return None
         with self._lock:
             if self._printed is None or not self._printed.is_good(datetime.now(UTC)):
-                self._printed = ask(self._access)
+                self._printed = ask(self._access, self.secrets.redact)
+                self.secrets.add(self._printed.token, self._printed.client_key_data)
             return self._printed
 
     def _show_certificate(self, context: "ssl.SSLContext") -> None:
@@ -190,6 +235,25 @@ class Identity:
             return base64.b64decode("".join(getattr(holder, name).split()), validate=True)
         except (binascii.Error, ValueError):
             raise InputError("not base64", file=self._access.origin, field=field) from None
+
+
+def _pattern(secrets: tuple[str, ...]) -> re.Pattern[str]:
+    """What finds secrets as they are, as they are quoted, and in base64; the longest first."""
+    forms = {form for secret in secrets for show in _FORMS for form in [show(secret)]}
+    known = [
+        re.escape(form) if len(form) >= _WORD else rf"(?<!\w){re.escape(form)}(?!\w)"
+        for form in sorted(forms, key=len, reverse=True)
+    ]
+    return re.compile("|".join([*known, *_SHAPES]), re.DOTALL)
+
+
+_FORMS: Final[tuple[Callable[[str], str], ...]] = (
+    str,
+    lambda secret: repr(secret)[1:-1],
+    lambda secret: ascii(secret)[1:-1],
+    lambda secret: quote(secret, safe=""),
+    lambda secret: base64.b64encode(secret.encode("utf-8", "replace")).decode(),
+)
 
 
 def _token_in(file: str) -> str:

@@ -1,12 +1,13 @@
 """Lists of objects, page by page, all of one moment."""
 
+import time
 from collections.abc import Callable, Iterator
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 import msgspec
 
 from memqos.errors import InputError
-from memqos.host.apiserver.answers import LARGEST_ANSWER
+from memqos.host.apiserver.answers import LARGEST_ANSWER, brief
 from memqos.host.apiserver.connection import ApiServer
 from memqos.host.apiserver.refusals import GONE, Refused
 from memqos.host.apiserver.resources import (
@@ -22,6 +23,8 @@ from memqos.host.apiserver.resources import (
 T = TypeVar("T")
 PAGE: Final = 500
 MOST_PAGES: Final = 10_000
+LIST_SECONDS: Final = 3600.0
+"""How long the pages of a list may take together."""
 LARGEST_LIST: Final = 4 << 30
 """Bytes of all pages together, where they are kept: several times the largest cluster there is."""
 
@@ -135,6 +138,7 @@ def _pages(
     largest: int = LARGEST_ANSWER,
 ) -> Iterator[tuple[_P, int]]:
     """Page after page, with its size. One that is named as the next again and again has an end."""
+    until = time.monotonic() + LIST_SECONDS
     for _ in range(MOST_PAGES):
         request = to_list(resource, selection, **query)
         data = server.get(request, largest)
@@ -142,6 +146,8 @@ def _pages(
         yield page, len(data)
         if not page.metadata.more:
             return
+        if time.monotonic() > until:
+            raise _endless(server, request, f"{LIST_SECONDS:g} s")
         query = {"limit": query["limit"], "continue": page.metadata.more}
     raise _endless(server, request, f"{MOST_PAGES:,} pages")
 
@@ -189,11 +195,12 @@ def _page_of(resource: Resource[T]) -> type[_Page[T]]:
 
 
 def _decoded(server: ApiServer, request: Request, data: bytes, decode: Callable[[bytes], T]) -> T:
-    try:
-        return decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InputError(
-            f"the answer is not what was asked for ({error})",
-            file=f"{server.where}{request.path}",
-            hint="is this the address of an API server?",
-        ) from None
+    with server.redacted_errors():
+        try:
+            return decode(data)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise InputError(
+                f"the answer is not what was asked for ({brief(error)})",
+                file=f"{server.where}{request.path}",
+                hint="is this the address of an API server?",
+            ) from None

@@ -19,6 +19,7 @@ from typing import Final, Generic, Literal, Protocol, TypeVar
 import msgspec
 
 from memqos.errors import InputError
+from memqos.host.apiserver.answers import brief
 from memqos.host.apiserver.refusals import BUSY, GONE, Status
 from memqos.kube.pod import ObjectMeta
 
@@ -103,7 +104,9 @@ class Mirror(Generic[T]):
             if event.type != "BOOKMARK":
                 told = self._changed(event.type, self._decoder.decode(event.object), len(line))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise InputError(f"a watch told something that cannot be read ({error})") from None
+            raise InputError(
+                f"a watch told something that cannot be read ({brief(error)})"
+            ) from None
         self.version = self.seen = version
         return told
 
@@ -115,7 +118,7 @@ class Mirror(Generic[T]):
             self._sizes.pop(key, None)
             return "changed" if self.objects.pop(key, None) is not None else "nothing"
         if type not in ("ADDED", "MODIFIED"):
-            raise InputError(f"a watch told of {type}, which memqos does not know")
+            raise InputError("a watch told of an event of a type that memqos does not know")
         # Most of what happens to an object is of no concern here, and was not even decoded.
         if self.objects.get(key) == item:
             return "nothing"

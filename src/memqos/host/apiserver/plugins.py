@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -47,8 +48,8 @@ class _Printed(msgspec.Struct, frozen=True, rename="camel"):
     status: Credential | None = None
 
 
-def ask(access: Access) -> Credential:
-    """Run the plugin of a user and read what it prints."""
+def ask(access: Access, redact: Callable[[str], str]) -> Credential:
+    """Run the plugin of a user and read what it prints; of what it complains of secrets go out."""
     plugin = access.user.exec
     assert plugin is not None
     if plugin.api_version not in _VERSIONS:
@@ -57,10 +58,10 @@ def ask(access: Access) -> Credential:
             file=access.origin,
             hint=f"memqos knows {' and '.join(_VERSIONS)}: upgrade the plugin",
         )
-    return _read(plugin, access, _run(plugin, access))
+    return _read(plugin, access, _run(plugin, access, redact))
 
 
-def _run(plugin: Plugin, access: Access) -> bytes:
+def _run(plugin: Plugin, access: Access, redact: Callable[[str], str]) -> bytes:
     import subprocess
 
     interactive = _is_interactive(plugin, access)
@@ -94,7 +95,8 @@ def _run(plugin: Plugin, access: Access) -> bytes:
         what = f"the exec plugin {plugin.command} printed nothing within {_SECONDS} s"
         raise Unreachable(what, hint="run it by hand: does it wait for somebody?") from None
     if done.returncode:
-        said = " ".join((done.stderr or b"").decode("utf-8", "replace").split())[-_SAID:]
+        # Before it is cut: a part of a secret would not be known as one.
+        said = redact(" ".join((done.stderr or b"").decode("utf-8", "replace").split()))[-_SAID:]
         raise Unreachable(
             f"the exec plugin {plugin.command} failed ({done.returncode})"
             + (f": {said}" if said else ""),

@@ -33,8 +33,9 @@ class Refused(Unreachable):
         is_ahead: bool = False,
         is_ending: bool = False,
         hint: str | None = None,
+        snippet: tuple[str, ...] = (),
     ) -> None:
-        super().__init__(what, hint=hint)
+        super().__init__(what, hint=hint, snippet=snippet)
         self.status = status
         self.retry_after = retry_after
         """Seconds."""
@@ -82,16 +83,17 @@ def refusal(
         is_ahead=_has_cause(said, "ResourceVersionTooLarge"),
         is_ending=_has_cause(said, _ENDING),
         hint=hint,
+        snippet=rule(request) if _lacks_right(request, status, said) else (),
     )
 
 
-def rule(request: Request) -> str:
+def rule(request: Request) -> tuple[str, ...]:
     """The RBAC rule that grants a request, as it stands in a Role or ClusterRole."""
     verbs = next((each for each in _TOGETHER if request.verb in each), (request.verb,))
     return (
-        f'- apiGroups: ["{request.group}"]\n'
-        f'  resources: ["{request.resource}"]\n'
-        f"  verbs: [{', '.join(verbs)}]"
+        f'    - apiGroups: ["{request.group}"]',
+        f'      resources: ["{request.resource}"]',
+        f"      verbs: [{', '.join(verbs)}]",
     )
 
 
@@ -99,10 +101,12 @@ def _words(request: Request, status: int, said: Status) -> tuple[str, str | None
     message = (said.message or "").strip()[:_SHOWN]
     if status == 401:
         return "it does not know who asks (401)", "log in anew, or look at the user of the context"
+    if _lacks_right(request, status, said):
+        return _forbidden(request, message)
     if status == FORBIDDEN and _has_cause(said, _ENDING):
         return f"namespace {request.namespace} is being deleted (403)", None
     if status == FORBIDDEN:
-        return _forbidden(request, message)
+        return f"whoever asks may not {request.verb} {request} (403)", "ask for the right to"
     if status == 404:
         return f"there is no {request} (404)", "check the name, the namespace and the context"
     if status == GONE:
@@ -115,17 +119,19 @@ def _words(request: Request, status: int, said: Status) -> tuple[str, str | None
 
 
 def _forbidden(request: Request, message: str) -> tuple[str, str]:
-    if not request.resource:
-        return f"whoever asks may not {request.verb} {request} (403)", "ask for the right to"
     user = _USER.search(message)
     who = user[1] if user else "whoever asks"
     where = f"namespace {request.namespace}" if request.namespace else "the whole cluster"
     kind = "Role" if request.namespace else "ClusterRole"
-    lines = "\n".join(f"    {line}" for line in rule(request).splitlines())
     return (
         f"{who} may not {request.verb} {request.resource} in {where} (403)",
-        f"a {kind} with this rule grants it:\n{lines}",
+        f"a {kind} with this rule grants it:",
     )
+
+
+def _lacks_right(request: Request, status: int, said: Status) -> bool:
+    """Whether a rule of RBAC would help."""
+    return status == FORBIDDEN and bool(request.resource) and not _has_cause(said, _ENDING)
 
 
 def _seconds(header: str | None, said: Status) -> float | None:

@@ -42,7 +42,12 @@ class Pace(msgspec.Struct, frozen=True):
     watch: tuple[int, int] = (240, 480)
     """How long the server keeps a watch open: chance decides, so that not all end at once."""
     silence: float = 15.0
-    """What is granted on top before a watch counts as gone."""
+    """What is granted on top before a watch counts as gone; twice as much if it goes on talking."""
+    event: float = 60.0
+    """How long an event may take to come in whole, once it has begun to."""
+    stale: float = 600.0
+    """A copy of which nothing whole has come for longer does not count as synced. A watch that
+    has nothing to tell ends sooner, and its end is whole."""
     relist: float = 3600.0
     """After this a list is taken even if nothing seems wrong."""
     short: float = 1.0
@@ -82,6 +87,8 @@ class Watch(Generic[T]):
         self._fault: MemqosError | None = None
         self._is_synced = False
         self._heard_at = 0.0
+        self._whole_at = 0.0
+        """When the last list, event or end of a watch came."""
         self._listed_at = 0.0
         self._failures = 0
         self._lists_from = _FROM_MEMORY
@@ -124,7 +131,7 @@ class Watch(Generic[T]):
     @property
     def is_synced(self) -> bool:
         """Whether there has been a list, and the watch goes on: else the copy says nothing."""
-        return self._is_synced
+        return self._is_synced and not self._is_stale
 
     @property
     def version(self) -> str:
@@ -135,12 +142,19 @@ class Watch(Generic[T]):
     @property
     def fault(self) -> MemqosError | None:
         """What keeps the copy from being followed now; None where nothing does."""
+        if self._fault is None and self._is_synced and self._is_stale:
+            what = f"nothing whole has come of {self._resource.plural} for {self._pace.stale:g} s"
+            return Unreachable(f"{self._server.where}: {what}", hint="look at the API server")
         return self._fault
 
     @property
     def silent_for(self) -> float:
         """Seconds since the server was last heard."""
         return time.monotonic() - self._heard_at
+
+    @property
+    def _is_stale(self) -> bool:
+        return time.monotonic() - self._whole_at > self._pace.stale
 
     def _run(self) -> None:
         try:
@@ -208,7 +222,9 @@ class Watch(Generic[T]):
         open_for = random.randint(*self._pace.watch)
         request = self._request(open_for)
         try:
-            with self._server.stream(request, open_for + self._pace.silence) as stream:
+            silence = open_for + self._pace.silence
+            longest = silence + self._pace.silence
+            with self._server.stream(request, silence, longest, self._pace.event) as stream:
                 with self._turn:
                     self._stream = stream
                     self._is_back()
@@ -240,6 +256,7 @@ class Watch(Generic[T]):
             what = f"{self._server.where}: a watch of {self._resource.plural} ended at once"
             raise Unreachable(what, hint="look at the API server's log")
         self._failures = 0
+        self._whole_at = time.monotonic()
 
     def _expired(self) -> None:
         """A list comes next: at once, unless the last one did not last either."""
@@ -258,15 +275,15 @@ class Watch(Generic[T]):
         )
 
     def _heard(self, version: str) -> None:
-        self._heard_at = time.monotonic()
+        self._heard_at = self._whole_at = time.monotonic()
         self._fault = None
         self._lists_from = version or _NOW
 
     def _is_back(self) -> None:
         """The server answers a watch, though there may be nothing to tell for a long time."""
-        self._heard_at = time.monotonic()
         if not isinstance(self._fault, InputError):  # what cannot be read will come again
             self._fault = None
+            self._heard_at = time.monotonic()
 
     def _tell(self, changed: bool) -> None:
         if changed and self._on_change is not None:
