@@ -39,7 +39,7 @@ from memqos.serve.addresses import address_of
 LOW, HIGH = "memory.low", "memory.high"
 REFUSALS: Final = (errno.EBUSY, errno.EINVAL, errno.EACCES, errno.ENODEV)
 KEPT_WRITES: Final = 64
-"""After these the journal forgets cgroups that are gone: no soak would see 5,000 often enough."""
+"""After these the journal is compacted: no soak would reach 5,000 often enough."""
 FSYNC: Final = os.fsync
 
 
@@ -128,7 +128,7 @@ class Node(Bed):
 
     def has_forgotten(self) -> bool:
         core = self.agent.status.core
-        known = core.aims.wishes, core.cgroups.pods, core.pending, self.witness._brief
+        known = core.aims.wishes, core.cgroups.pods, core.pending, self.witness.containers
         return not any(known) and self.mi(LEVELS[0], LOW) == 0
 
     # What goes wrong.
@@ -262,8 +262,8 @@ def _remove(folder: str) -> None:
 def traced() -> Iterator[None]:
     """While memory is accounted for, and what is kept for a while is kept for a moment."""
     with (
-        mock.patch.object(hand, "_FORGETS_FROM", KEPT_WRITES),
-        mock.patch.object(chronicle, "_TOLD_BY", 0),
+        mock.patch.object(hand, "COMPACT_AFTER", KEPT_WRITES),
+        mock.patch.object(chronicle, "LATE_REPORT_MS", 0),
     ):
         tracemalloc.start()
         try:

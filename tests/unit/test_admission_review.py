@@ -2,6 +2,8 @@
 
 import base64
 import json
+import sys
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -331,6 +333,32 @@ def test_what_is_no_review_is_told_apart(body: bytes) -> None:
 def test_every_review_is_answered_whatever_it_holds(spec: Any) -> None:
     for judge in (door().mutate, door().validate, door(CLOSED).mutate, door(CLOSED).validate):
         assert "allowed" in answer(judge(review(spec)))
+
+
+def test_a_container_more_is_judged_by_few_calls() -> None:
+    rules = (
+        ForbidClass(id="no-be", forbid=("BestEffort",)),
+        LimitRatio(id="near", most=2),
+        policies.Bounds(id="sane", least="64Mi", most="8Gi"),
+    )
+    at_the_door = door(msgspec.structs.replace(OPEN, rules=rules))
+    sizes = {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"memory": "2Gi"}}
+
+    def calls(containers: int) -> int:
+        each = [{**container(**sizes), "name": f"c{index}"} for index in range(containers)]
+        body = review({"containers": each})
+        assert at_the_door.validate(body).warnings == ()
+        counted: Counter[str] = Counter()
+        before = sys.getprofile()
+        sys.setprofile(lambda _frame, event, _of: counted.update([event]))
+        try:
+            at_the_door.validate(body)
+        finally:
+            sys.setprofile(before)
+        return counted["call"] + counted["c_call"]
+
+    # No number of the policy is read again, and no text is a call: the webhook's cost is that.
+    assert calls(110) - calls(10) < 100 * 50
 
 
 def test_pointers_are_escaped() -> None:

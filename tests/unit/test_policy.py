@@ -62,6 +62,12 @@ class TestALimit:
             "1Gi; at most 2 times is allowed – ask us"
         )
 
+    @pytest.mark.parametrize(("limit", "ok"), [("24696061952", True), ("24696061953", False)])
+    def test_is_held_against_the_ratio_as_written_to_the_byte(self, limit: str, ok: bool) -> None:
+        # 2.3 times 10Gi; the float next to 2.3 is less than that.
+        rules = policy("id: near, check: limit-ratio, most: 2.3")
+        assert (broken(rules, sized("10Gi", limit)) == []) == ok
+
     def test_at_the_pod_level_stands_for_all_containers(self) -> None:
         resources = {"requests": {"memory": "1Gi"}, "limits": {"memory": "4Gi"}}
         (told,) = broken(self.RULES, sized("1Mi", "1Gi", resources=resources))

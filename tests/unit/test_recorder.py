@@ -1,13 +1,16 @@
 """The flight recorder: bounded, whole after a power cut, and not in the way of anything."""
 
 import errno
+import gc
 import os
 import stat
 import subprocess
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.fakes.node import memory_folder
 
 from memqos.agent.recorder.clock import Clock
 from memqos.agent.recorder.files import Bounds, Recorder, name_of
@@ -123,6 +126,30 @@ def test_there_are_never_more_files_than_containers_allowed(tmp_path: Path) -> N
     assert "web-29" in pods
     recorder.prune()
     assert len(list(recordings(str(tmp_path)))) == 10
+
+
+def test_containers_whose_files_are_removed_take_no_memory() -> None:
+    time = Time()
+    with memory_folder() as folder:
+        recorder = Recorder(str(folder), Bounds(containers=10), clock=time.clock())
+
+        def memory_after(numbers: range) -> int:
+            for number in numbers:
+                time.now += 60
+                recorder.note(Who(0, "shop", f"web-{number}", f"uid-{number}", "app"), level(1))
+                recorder.flush()
+            gc.collect()
+            own = tracemalloc.Filter(True, "*/memqos/agent/recorder/*")
+            traces = tracemalloc.take_snapshot().filter_traces([own]).traces
+            return sum(trace.size for trace in traces)
+
+        tracemalloc.start()
+        try:
+            before, after = memory_after(range(500)), memory_after(range(500, 1000))
+        finally:
+            tracemalloc.stop()
+    # A name alone has 81 bytes.
+    assert after - before < 32 * 500
 
 
 def test_the_long_gone_are_forgotten_and_the_living_are_not(tmp_path: Path) -> None:

@@ -43,8 +43,8 @@ _TIMEOUT: Final = 5.0
 """Seconds a write may take: one that is stopped holds all the same, and others wait."""
 _INSTANCE: Final = "agent.lock"
 _UNITS_LOADED: Final = "/run/systemd/systemd-units-load"
-_FORGETS_FROM: Final = 5000
-"""Records after which a journal is rid of cgroups that are gone."""
+COMPACT_AFTER: Final = 5000
+"""Records after which the journal is compacted: entries of removed cgroups go."""
 
 
 class Timed:
@@ -239,7 +239,7 @@ class Hand:
         if any(result.lingers for result in results):
             self._instance.renew()
         self._recorded += 2 * len(results)
-        if self._recorded > _FORGETS_FROM:
+        if self._recorded > COMPACT_AFTER:
             self._forget_gone(self._journal)
         return results, moved
 

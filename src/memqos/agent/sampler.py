@@ -7,7 +7,7 @@ written by a thread of its own, so that a slow disk holds up nothing else.
 
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Final, NamedTuple
@@ -105,6 +105,11 @@ class Witness:
         self._writer = ThreadPoolExecutor(1, "memqos-records")
         self._writing: Future[None] | None = None
         self._is_closed = False
+
+    @property
+    def containers(self) -> Collection[str]:
+        """Cgroups of the containers that it samples."""
+        return self._brief.keys()
 
     def look(self, core: Reconciler, now: float) -> None:
         """See what has become of the containers, and what to do about it."""

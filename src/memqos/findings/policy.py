@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from fractions import Fraction
+from functools import lru_cache
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
@@ -10,7 +11,7 @@ from msgspec import Meta
 from memqos.kube.aggregate import has_pod_level
 from memqos.kube.pod import Pod, QosClass
 from memqos.kube.qos import qos_class
-from memqos.kube.quantity import Quantity, times
+from memqos.kube.quantity import milli_of, times
 from memqos.kube.resources import MEMORY, Resources, legible
 from memqos.kube.selector import Selector
 from memqos.kube.shape import Part, Shape, containers_of
@@ -161,8 +162,11 @@ def _missing(rule: Required, pod: Pod, shape: Shape, release: Release) -> Iterat
 
 def _ratio(rule: LimitRatio, pod: Pod, shape: Shape, release: Release) -> Iterator[str]:
     for where, stanza in _stanzas(pod, shape, rule.resource, SIDES, release):
-        request, limit = (_amount(stanza, side, rule.resource) for side in SIDES)
-        if request and limit and limit > Fraction(repr(rule.most)) * request:
+        request, limit = stanza.requests.get(rule.resource), stanza.limits.get(rule.resource)
+        if not (request and limit):
+            continue
+        numerator, denominator = _exact(rule.most)
+        if limit * denominator > request * numerator:
             yield (
                 f"{where} has a {rule.resource} limit of {legible(rule.resource, limit)}, "
                 f"{times(limit, request)} times its request of {legible(rule.resource, request)}; "
@@ -171,16 +175,20 @@ def _ratio(rule: LimitRatio, pod: Pod, shape: Shape, release: Release) -> Iterat
 
 
 def _outside(rule: Bounds, pod: Pod, shape: Shape, release: Release) -> Iterator[str]:
-    least, most = _milli(rule.least), _milli(rule.most)
+    least = None if rule.least is None else milli_of(rule.least)
+    most = None if rule.most is None else milli_of(rule.most)
     for where, stanza in _stanzas(pod, shape, rule.resource, (rule.of,), release):
         amount = _amount(stanza, rule.of, rule.resource)
         if amount is None:
             continue
-        name = f"{where} has {legible(rule.resource, amount)} of {rule.resource} in its {rule.of}"
+        faults = []
         if least is not None and amount < least:
-            yield f"{name}; at least {rule.least} is wanted"
+            faults.append(f"at least {rule.least} is wanted")
         if most is not None and amount > most:
-            yield f"{name}; at most {rule.most} is allowed"
+            faults.append(f"at most {rule.most} is allowed")
+        for fault in faults:
+            size = legible(rule.resource, amount)
+            yield f"{where} has {size} of {rule.resource} in its {rule.of}; {fault}"
 
 
 _JUDGES: Final[dict[type[Rule], Callable[[Any, Pod, Shape, Release], Iterator[str]]]] = {
@@ -193,8 +201,13 @@ CHECKS: Final = tuple(str(rule.__struct_config__.tag) for rule in _JUDGES)
 """What a rule may check, as files name it."""
 
 
-def _milli(quantity: str | None) -> int | None:
-    return None if quantity is None else Quantity.parse(quantity).milli
+@lru_cache
+def _exact(ratio: float) -> tuple[int, int]:
+    """A number as it is written: of 1.1, eleven tenths and not the float next to it.
+
+    A policy has a few of them, and every container of every pod is held against one.
+    """
+    return Fraction(repr(ratio)).as_integer_ratio()
 
 
 def _amount(stanza: Part | Resources, side: Side, resource: str) -> int | None:

@@ -43,5 +43,5 @@ class Selector(
         return (
             (not self.namespaces or where in self.namespaces)
             and where not in self.not_namespaces
-            and matches(self.labels, labels)
+            and (not self.labels or matches(self.labels, labels))
         )

@@ -4,7 +4,7 @@ Pods of one workload share their shape, and real clusters repeat shapes endlessl
 computed from a shape alone can be kept by `shape_key`.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Final, Literal
 
 import msgspec
@@ -142,16 +142,16 @@ def is_critical(pod: Pod) -> bool:
     return priority >= CRITICAL_PRIORITY
 
 
-def containers_of(pod: Pod) -> Iterable[Container]:
+def containers_of(pod: Pod) -> tuple[Container, ...]:
     """All containers in the order of `Shape.parts`."""
     return containers_in(pod.spec)
 
 
-def containers_in(spec: PodSpec) -> Iterable[Container]:
+def containers_in(spec: PodSpec) -> tuple[Container, ...]:
     """The same, of a pod's specification alone."""
-    yield from spec.init_containers or ()
-    yield from spec.containers or ()
-    yield from spec.ephemeral_containers or ()
+    return (
+        (spec.init_containers or ()) + (spec.containers or ()) + (spec.ephemeral_containers or ())
+    )
 
 
 def amounts_of(

@@ -53,9 +53,12 @@ class Ages:
         """Seconds since it was last written to, or heard of."""
         return self._elapsed - self._touched.setdefault(name, self._elapsed)
 
-    def keep(self, names: Collection[str]) -> None:
-        """Keep the ages of these alone for the next recorder."""
+    def retain(self, names: Collection[str]) -> None:
+        """Forget the ages of all others."""
         self._touched = {name: self._touched[name] for name in names if name in self._touched}
+
+    def save(self) -> None:
+        """Have the next recorder know them."""
         kept = _Kept(self._clock.boot, self._clock.up(), self._elapsed, self._touched)
         durable.replace(self._path, msgspec.json.encode(kept))
 

@@ -37,8 +37,8 @@ from memqos.plan.changes import Change
 NODE: Final = Who(0)
 _EVICTED: Final = "Evicted"
 _EVERY: Final = 60_000
-_TOLD_BY: Final = 60_000
-"""Milliseconds after which nothing more is heard of a cgroup that has vanished."""
+LATE_REPORT_MS: Final = 60_000
+"""Milliseconds after a cgroup is removed in which the kernel's report of a kill in it may come."""
 _RELIEF: Final = 0.02
 """Share of the node's memory by which what is available must have changed."""
 
@@ -104,7 +104,7 @@ class Chronicle:
         """All other cgroups are gone."""
         for path in self._memories.keys() - set(paths):
             self.vanished(path, at)
-        for path in [path for path, (since, _) in self._gone.items() if at - since > _TOLD_BY]:
+        for path in [key for key, (since, _) in self._gone.items() if at - since > LATE_REPORT_MS]:
             del self._gone[path]
 
     def moved(self, move: Move, steps: int, at: int) -> None:

@@ -136,7 +136,7 @@ class Recorder:
             stay = self._prune(self._living)
             if stay:
                 durable.private_folder(self.folder)
-                self._ages.keep(stay)
+                self._ages.save()
         except (OSError, MemqosError) as error:
             self._stopped(self.clock(), self._said(error))
 
@@ -226,9 +226,11 @@ class Recorder:
             if index >= surplus and not is_old:
                 stay.append(name)
                 continue
-            self._marked.pop(name, None)
             for suffix in (CURRENT, OLDER):
                 durable.remove(os.path.join(self.folder, name + suffix))
+        # At every pruning, not only the hourly one: pods may come and go by the second.
+        self._marked = {name: self._marked[name] for name in stay if name in self._marked}
+        self._ages.retain(stay)
         return stay
 
 
