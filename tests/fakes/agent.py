@@ -1,10 +1,12 @@
 """A node with pods, and an agent's core at work on it under a clock of one's own."""
 
 import asyncio
+import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import Executor, Future
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, ParamSpec, TypeVar
 
 import msgspec
 from tests.eventually import PATIENCE, eventually_on_loop
@@ -12,11 +14,12 @@ from tests.fakes.cgroups import FakeKernel
 from tests.fakes.machine import put
 
 from memqos.agent.configuration import Configuration
-from memqos.agent.hand import Hand
+from memqos.agent.hand import Hand, one_thread
 from memqos.agent.loop import Agent
-from memqos.agent.reconcile import follow, run_pass, started
+from memqos.agent.reconcile import follow, run_pass, started, take_answer
 from memqos.agent.tally import Event
 from memqos.converge.direct import Direct
+from memqos.errors import MemqosError
 from memqos.host.machine import Roots
 from memqos.kube.pod import Pod
 
@@ -37,6 +40,8 @@ PROC: Final = {
     "self": {"cgroup": "0::/system.slice/memqos.service\n"},
     "sys": {"kernel": {"osrelease": "6.1\n", "random": {"boot_id": "this-boot\n"}}},
 }
+P = ParamSpec("P")
+T = TypeVar("T")
 NUMA_NODES: Final = 4
 """Of a GiB each."""
 
@@ -160,6 +165,46 @@ class Pods:
         return kept[1]
 
 
+class Delayed(Executor):
+    """Asks at once, on a clock of one's own, and has the answers come so many seconds later."""
+
+    seconds = 0.0
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._coming: list[tuple[float, Callable[[], None]]] = []
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        answer: Future[T] = Future()
+        try:
+            deliver = partial(answer.set_result, fn(*args, **kwargs))
+        except MemqosError as error:
+            deliver = partial(answer.set_exception, error)
+        if self.seconds:
+            self._coming.append((self._clock() + self.seconds, deliver))
+        else:
+            deliver()
+        return answer
+
+    def __len__(self) -> int:
+        """How many answers are on their way."""
+        return len(self._coming)
+
+    @property
+    def due_at(self) -> float:
+        """When the next answer comes."""
+        return min([at for at, _ in self._coming], default=float("inf"))
+
+    def deliver(self) -> bool:
+        """Have those come that are due; whether there were any."""
+        now = self._clock()
+        due = [deliver for at, deliver in self._coming if at <= now]
+        self._coming = [each for each in self._coming if each[0] > now]
+        for deliver in due:
+            deliver()
+        return bool(due)
+
+
 class Bed:
     """A node under an agent that is stepped by hand."""
 
@@ -171,6 +216,7 @@ class Bed:
         self.kernel = FakeKernel(folder)
         self.now = 1000.0
         self.pods = Pods()
+        self.asker = Delayed(lambda: self.now)
         self.events: list[Event] = []
         if not (self.kernel.folder / "kubepods").exists():
             (self.kernel.folder / "cgroup.controllers").write_text("cpuset cpu memory\n")
@@ -193,11 +239,16 @@ class Bed:
             self.kernel,
             Direct(self.kernel, PATIENCE),
             lambda: self.now,
+            self.new_asker,
         )
-        if not self.configuration.pods.cluster:
+        if not self.configuration.pods.cluster and self.configuration.pods.kubelet is None:
             self.hand.source = self.pods
         self.prepare()
         self.core = started(self.hand, self.now)
+
+    def new_asker(self) -> Executor:
+        """Who asks the kubelet."""
+        return self.asker
 
     def prepare(self) -> None:
         """Before the agent looks at the machine for the first time."""
@@ -251,8 +302,10 @@ class Bed:
     def wait(self, seconds: float) -> None:
         """Let time go by; what falls due on the way is done in time."""
         end = self.now + seconds
-        while self.core.schedule.due_at <= end:
-            self.now = max(self.now, self.core.schedule.due_at)
+        while (due_at := min(self.core.schedule.due_at, self.asker.due_at)) <= end:
+            self.now = max(self.now, due_at)
+            if self.asker.deliver():
+                take_answer(self.core, self.hand, self.now)
             self.settle()
         self.now = end
 
@@ -269,3 +322,15 @@ class Bed:
 
     def said(self, words: str) -> list[Event]:
         return [event for event in self.events if words in event.what]
+
+
+class Threaded(Bed):
+    """The kubelet is asked by a thread, as in an agent that runs."""
+
+    def new_asker(self) -> Executor:
+        return one_thread()
+
+
+def asking_threads() -> list[threading.Thread]:
+    """The threads that ask kubelets, or wait to."""
+    return [each for each in threading.enumerate() if each.name.startswith("memqos-kubelet")]

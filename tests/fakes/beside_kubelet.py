@@ -85,6 +85,8 @@ class BesideKubelet(Bed):
         """What it had put there before that."""
         self.steady: dict[File, set[str]] = {}
         """What a kubelet has kept above pods, whether it had come to write it or not."""
+        self.dropped_at: dict[File, float] = {}
+        """When it last took away what was protected above pods."""
         self.writes: list[tuple[float, str, str, str]] = []
         """By the agent: when, where, and what."""
         self.longest_hole = 0.0
@@ -178,6 +180,8 @@ class BesideKubelet(Bed):
     # Who writes.
 
     def _kubelet_writes(self, path: str, file: str, value: str) -> None:
+        if (path, file) in ABOVE and value == "0" != self.read(path, file):
+            self.dropped_at[path, file] = self.now
         self.kernel.set(path, file, value)
         if (path, file) in self.theirs:
             self.earlier.setdefault((path, file), set()).add(self.theirs[path, file])

@@ -1,6 +1,7 @@
 """A kubelet's endpoint on this machine's loopback, over HTTP or HTTPS."""
 
 import contextlib
+import socket
 import ssl
 import subprocess
 import threading
@@ -83,6 +84,58 @@ def fake_kubelet(
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+class SilentKubelet:
+    """Accepts, and never says a word."""
+
+    def __init__(self, listener: socket.socket) -> None:
+        self._listener = listener
+        self.port: int = listener.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.connections: list[socket.socket] = []
+
+    @property
+    def open(self) -> int:
+        """How many wait for an answer."""
+        return sum(not _has_ended(each) for each in self.connections)
+
+    def hang_up(self) -> None:
+        for each in self.connections:
+            each.close()
+
+    def accept(self) -> None:
+        """Whoever asks, until the listener is closed."""
+        with contextlib.suppress(OSError):
+            while True:
+                self.connections.append(self._listener.accept()[0])
+
+
+def _has_ended(connection: socket.socket) -> bool:
+    connection.setblocking(False)
+    try:
+        while connection.recv(4096):
+            pass
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass
+    return True
+
+
+@contextlib.contextmanager
+def silent_kubelet() -> Iterator[SilentKubelet]:
+    """A kubelet that is stuck, until the block is left."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        kubelet = SilentKubelet(listener)
+        thread = threading.Thread(target=kubelet.accept)
+        thread.start()
+        try:
+            yield kubelet
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join()
+            kubelet.hang_up()
 
 
 def self_signed(folder: Path, name: str, alternatives: str) -> Identity:

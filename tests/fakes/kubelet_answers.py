@@ -28,13 +28,17 @@ class Answers(BesideKubelet):
         self.node_lags = 0.0
         """Seconds from the first answer of a kubelet until its Node names its version."""
         self.configuration_told = settings.configuration
+        self.answered: list[tuple[float, float]] = []
+        """When the kubelet was asked for what it told, and when the answer came."""
         self.manner: Literal["answers", "refuses", "is silent"] = "answers"
         monkeypatch.setattr(running, "ask", self._ask)
         super().__init__(folder, settings, **told)
 
     def prepare(self) -> None:
         super().prepare()
-        self.hand.grounds = Grounds(self.hand.fs, self.hand.roots, lambda: self.now)
+        self.hand.grounds = Grounds(
+            self.hand.fs, self.hand.roots, lambda: self.now, self.asker.submit
+        )
         self.hand.ground = lambda: self.hand.grounds.under(  # type: ignore[method-assign]
             self.hand.configuration,
             Node(status=NodeStatus(node_info=NodeSystemInfo(kubelet_version=self._node()))),
@@ -57,9 +61,19 @@ class Answers(BesideKubelet):
         super().restart(settings)
         self.configuration_told = self.settings.configuration
 
+    def _agent_writes(self, path: str, file: str, value: str) -> None:
+        """A hole is closed by an answer to a question that was asked after it had opened."""
+        dropped = self.dropped_at.get((path, file))
+        if dropped is not None and self.read(path, file) == "0" != value:
+            assert any(asked >= dropped and at <= self.now for asked, at in self.answered), (
+                f"{self.now}: {path}/{file} was 0 from {dropped} on, answers: {self.answered[-3:]}"
+            )
+        super()._agent_writes(path, file, value)
+
     def _ask(self, _endpoint: object, *, version: bool = True, configuration: bool = True) -> Told:
         if self.manner == "is silent" or self.now < self.answers_at:
             return Told(notes=("nothing listens there",), is_silent=True)
         if self.manner == "refuses":
             return Told(notes=("whoever asks may not read /configz (403)",))
+        self.answered.append((self.now, self.now + self.asker.seconds))
         return Told(configuration=Configuration(f"{URL}/configz", self.configuration_told.encode()))

@@ -4,13 +4,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.fakes.agent import KUBEPODS, LEVELS, MI, a_pod, container_paths
+from tests.fakes.agent import KUBEPODS, LEVELS, MI, Delayed, a_pod, container_paths
 from tests.fakes.beside_kubelet import ABOVE, OWN, STEP, BesideKubelet
 from tests.fakes.kubelet_answers import Answers
 from tests.fakes.node import memory_folder
 from tests.fakes.scripted_kubelet import STARTING, TIERED, Settings
 
 from memqos.agent.configuration import Fight
+from memqos.agent.settings_source import AWAITED
 
 MIN, LOW, HIGH = "memory.min", "memory.low", "memory.high"
 OFF = Settings(gate=False)
@@ -291,6 +292,49 @@ class TestWhatAKubeletTells:
         node.wait(100)
         assert above(node)[0] in (0, 164)
         assert self.raised(node) == []
+
+    @pytest.mark.parametrize("shows", [True, False])
+    def test_is_no_confirmation_where_it_was_asked_before_the_levels_were_zeroed(
+        self, node: Answers, shows: bool
+    ) -> None:
+        node.shows = shows
+        node.asker.seconds = 10.5
+        node.core.doubt_kubelet(node.now)
+        node.wait(9.7)
+        node.restart(NONE)
+        node.wait(0.5)
+        assert (node.core.foreign.unconfirmed or 0.0) > node.dropped_at[KUBEPODS, MIN]
+        # The answer, by which it reserves in tiers, comes before there is another question.
+        assert node.asker.due_at < (node.core.schedule.confirm_at or 0.0)
+        node.wait(600)
+        assert self.raised(node) == []
+        assert node.core.desires.ground.terms.policy == "None"
+
+    def test_closes_a_hole_however_long_it_takes(self, node: Answers) -> None:
+        node.asker.seconds = 10.0
+        node.restart()
+        node.wait(STARTING + 25)
+        assert above(node) == [164, 64, 0, 64]
+        asked = [at for at, _ in node.answered if at >= node.answers_at]
+        assert len(asked) == 1  # and nobody asked again while it was being asked
+
+    def test_is_waited_for_once_before_anything_is_written(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        # By its file the kubelet would reserve in tiers; it runs with something else.
+        monkeypatch.setattr(Delayed, "seconds", 10.0)
+        bed = Answers(folder, NONE, monkeypatch)
+        bed.run_pod(a_pod("g1", 100, 100))
+        bed.wait(9)
+        assert bed.core.cgroups.pods
+        doubts = [bed.core.desires.ground.doubt]
+        assert bed.writes == []
+        assert not bed.said("nothing is written")
+        bed.wait(600)
+        doubts.append(bed.core.desires.ground.doubt)
+        assert doubts == [AWAITED, None]
+        assert self.raised(bed) == []
+        assert not bed.said("has changed")
 
     def test_is_needed_beside_what_the_agent_is_configured_with(
         self, folder: Path, monkeypatch: pytest.MonkeyPatch

@@ -7,16 +7,24 @@ from typing import Any, ClassVar
 
 import pytest
 from tests.eventually import PATIENCE, eventually
-from tests.fakes.agent import KUBELET, LEVELS, MEMORY, MI, Bed, a_pod
+from tests.fakes.agent import KUBELET, LEVELS, MEMORY, MI, Bed, Threaded, a_pod, asking_threads
 from tests.fakes.apiserver import FakeApiServer, fake_api_server, pod
 from tests.fakes.asking import with_openssl
 from tests.fakes.kubeconfig import lead_to
-from tests.fakes.kubelet import FakeKubelet, Identity, fake_kubelet, self_signed
+from tests.fakes.kubelet import (
+    FakeKubelet,
+    Identity,
+    SilentKubelet,
+    fake_kubelet,
+    self_signed,
+    silent_kubelet,
+)
 from tests.fakes.node import memory_folder
 
 from memqos.agent.configuration import Source
 from memqos.agent.configuration.reading import configuration_from
 from memqos.agent.pod_source import followed_by, node_of, source_of, stop
+from memqos.agent.reconcile import take_answer
 from memqos.errors import InputError
 from memqos.host.apiserver.access import Access, Cluster, User
 
@@ -89,10 +97,15 @@ class Reserving(Bed):
     kubelet = RESERVED
 
 
+class ThreadedReserving(Threaded, Reserving):
+    """The same, with a thread that asks its kubelet."""
+
+
 class Node:
     """An agent stepped by hand, on a node that a cluster speaks of."""
 
     running: ClassVar[list[Bed]] = []
+    bed_type: ClassVar[type[Bed]] = Reserving
 
     def __init__(
         self, folder: Path, server: FakeApiServer, node: dict[str, Any], **told: Any
@@ -100,7 +113,7 @@ class Node:
         self.server = server
         server.stores["nodes"].put(node)
         server.pods.put(unlimited())
-        self.bed = Reserving(
+        self.bed = self.bed_type(
             folder,
             pods=Source(files=(), cluster=True, node_name="node"),
             events=False,
@@ -222,7 +235,7 @@ class TestItsKubelet:
         self,
         folder: Path,
         server: FakeApiServer,
-        kubelet: FakeKubelet,
+        kubelet: FakeKubelet | SilentKubelet,
         identity: Identity,
         monkeypatch: pytest.MonkeyPatch,
     ) -> Node:
@@ -318,6 +331,36 @@ class TestItsKubelet:
             kubelet.answers["/configz"] = 403, b""
             assert is_fresh_after(200)
             assert bed.core.desires.ground.terms.factor == FACTOR
+
+    def test_that_does_not_answer_holds_nothing_up(
+        self,
+        folder: Path,
+        server: FakeApiServer,
+        identity: Identity,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        monkeypatch.setattr("memqos.converge.cluster._KUBELET_SECONDS", PATIENCE)
+        monkeypatch.setattr(Node, "bed_type", ThreadedReserving)
+        with silent_kubelet() as kubelet:
+            node = self.node(folder, server, kubelet, identity, monkeypatch)
+            bed = node.bed
+            eventually("it is asked", lambda: kubelet.open == 1)
+            assert "has not answered yet" in str(bed.core.desires.ground.doubt)
+            server.pods.put(a_pod("new"))
+            eventually("the agent hears of it", lambda: len(bed.hand.pods()) == 2)
+            bed.core.resync(bed.now)
+            bed.settle()
+            assert {pod.metadata.name for pod in bed.core.told} == {"u1", "new"}
+            assert bed.read(node.path, "memory.high") == "max"
+            assert kubelet.open == len(kubelet.connections) == 1
+            kubelet.hang_up()
+            eventually("that is an answer", bed.hand.is_ground_due)
+            take_answer(bed.core, bed.hand, bed.now)
+            bed.settle()
+            # What was read of its file holds while it is silent.
+            assert node.high() == expected(3 * GI)
+            bed.crash()
+        assert asking_threads() == []
 
     def test_of_another_authority_is_not_shown_the_token(
         self,

@@ -16,7 +16,18 @@ from typing import Any
 import msgspec
 import pytest
 from tests.eventually import PATIENCE, eventually
-from tests.fakes.agent import LEVELS, MI, Bed, a_pod, container_paths, pod_path, run_until
+from tests.fakes.agent import (
+    LEVELS,
+    MI,
+    Bed,
+    Threaded,
+    a_pod,
+    asking_threads,
+    container_paths,
+    pod_path,
+    run_until,
+)
+from tests.fakes.kubelet import SilentKubelet, silent_kubelet
 from tests.fakes.node import memory_folder
 
 from memqos.agent.configuration import Source
@@ -28,6 +39,7 @@ from memqos.agent.pod_source import source_of
 from memqos.converge.records import Intent
 from memqos.errors import InputError
 from memqos.host import durable
+from memqos.host.kubelet import NO_CREDENTIALS, KubeletEndpoint
 from memqos.host.service import Service
 from memqos.serve.exposition import exposition
 
@@ -43,17 +55,17 @@ def folder() -> Iterator[Path]:
 class Running:
     """An agent on a node, its pods from a folder of manifests."""
 
-    def __init__(self, folder: Path, **told: Any) -> None:
+    def __init__(self, folder: Path, bed: type[Bed] = Bed, **told: Any) -> None:
         self.manifests = folder / "manifests"
         self.manifests.mkdir(exist_ok=True)
-        self.bed = Bed(
+        self.bed = bed(
             folder,
-            pods=Source(files=(str(self.manifests),)),
             listen="127.0.0.1:0",
             state_socket=str(folder / "state.sock"),
-            **told,
+            **{"pods": Source(files=(str(self.manifests),)), **told},
         )
-        self.bed.hand.source = source_of(self.bed.configuration.pods)
+        if self.bed.configuration.pods.files:
+            self.bed.hand.source = source_of(self.bed.configuration.pods)
         self.wanted = self.bed.configuration
         self.lines = folder / "log"
         self.stream = self.lines.open("w", encoding="utf-8")
@@ -424,3 +436,62 @@ class Command:
 
     def another(self) -> "subprocess.CompletedProcess[str]":
         return subprocess.run(self.arguments, capture_output=True, text=True, check=False)
+
+
+class TestAKubeletThatDoesNotAnswer:
+    """It accepts every connection; a question lasts until it is broken off."""
+
+    @pytest.fixture
+    def kubelet(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[SilentKubelet]:
+        defaults = NO_CREDENTIALS, PATIENCE
+        monkeypatch.setattr(KubeletEndpoint.__init__, "__defaults__", defaults)
+        with silent_kubelet() as kubelet:
+            yield kubelet
+
+    def test_holds_up_no_pass_and_no_end(self, folder: Path, kubelet: SilentKubelet) -> None:
+        running = Running(folder, Threaded, pods=Source(files=(), kubelet=kubelet.url))
+        pod = a_pod("p")
+
+        asked_at: list[float] = []
+
+        def make() -> bool:
+            asked_at.append(running.agent.status.passed_at)
+            running.make(pod)
+            return True
+
+        def end() -> bool:
+            assert kubelet.open == len(kubelet.connections) == 1
+            os.kill(os.getpid(), signal.SIGTERM)
+            return True
+
+        code = running.run(
+            lambda: kubelet.open == 1,
+            make,
+            lambda: pod_path(pod) in running.agent.status.core.cgroups.pods,
+            lambda: running.agent.status.passed_at > asked_at[0],
+            end,
+        )
+        assert code == 0
+        eventually("the question is broken off", lambda: kubelet.open == 0)
+        assert asking_threads() == []
+
+    def test_is_asked_no_more_after_a_reload(self, folder: Path, kubelet: SilentKubelet) -> None:
+        running = Running(folder, Threaded, pods=Source(files=(), kubelet=kubelet.url))
+        pod = a_pod("p")
+        running.put(pod)
+        running.make(pod)
+
+        def turn_to_files() -> bool:
+            pods = Source(files=(str(running.manifests),))
+            running.wanted = msgspec.structs.replace(running.wanted, pods=pods)
+            running.agent.reload()
+            return True
+
+        running.run(
+            lambda: kubelet.open == 1,
+            turn_to_files,
+            lambda: running.low(pod_path(pod)) == 64,
+            lambda: kubelet.open == 0,
+            lambda: asking_threads() == [],
+        )
+        assert len(kubelet.connections) == 1

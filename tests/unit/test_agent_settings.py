@@ -5,12 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.fakes.agent import KUBEPODS, MI, Bed, a_pod, container_paths
-from tests.fakes.kubelet import fake_kubelet
+from tests.fakes.agent import KUBEPODS, MI, Bed, Delayed, a_pod, container_paths
+from tests.fakes.kubelet import FakeKubelet, fake_kubelet
 from tests.fakes.machine import put_kubelet_process, put_kubelet_program
 from tests.fakes.node import memory_folder
 
+from memqos.agent.configuration import Source
 from memqos.agent.metrics import families
+from memqos.agent.reconcile import run_pass, take_answer
 from memqos.agent.reporting import state
 from memqos.agent.status import Status
 from memqos.converge.sources import KubeletPods
@@ -255,3 +257,80 @@ def test_a_kubelet_that_pods_come_from_is_asked_what_it_is(folder: Path, program
         kubelet.raw = b""
         node.bed.now += 400
         assert node.bed.hand.ground() is ground
+
+
+class TestPodsOfAKubelet:
+    """Asked for off the pass: its answers come two seconds later."""
+
+    @pytest.fixture
+    def kubelet(self) -> Iterator[FakeKubelet]:
+        pods = {"kind": "PodList", "items": [a_pod("g", 256, 256)]}
+        with fake_kubelet({"/pods": pods}) as kubelet:
+            yield kubelet
+
+    def bed(self, folder: Path, kubelet: FakeKubelet, monkeypatch: pytest.MonkeyPatch) -> Bed:
+        monkeypatch.setattr(Delayed, "seconds", 2.0)
+        # Of its settings nobody has to be asked.
+        bed = Bed(
+            folder,
+            pods=Source(files=(), kubelet=kubelet.url),
+            kubelet_config=str(folder / "kubelet" / "config.yaml"),
+        )
+        bed.run_pod(a_pod("g", 256, 256), told=False)
+        return bed
+
+    def asked(self, kubelet: FakeKubelet) -> int:
+        return [path for path, _ in kubelet.asked].count("/pods")
+
+    def test_are_a_resync_when_they_are_first_told(
+        self, folder: Path, kubelet: FakeKubelet, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        bed = self.bed(folder, kubelet, monkeypatch)
+        assert not run_pass(bed.core, bed.hand, lambda: bed.now)
+        assert not bed.core.aims.is_told
+        bed.now += 2
+        bed.asker.deliver()
+        take_answer(bed.core, bed.hand, bed.now)
+        assert run_pass(bed.core, bed.hand, lambda: bed.now)
+        assert bed.mi(container_paths(a_pod("g", 256, 256))[0], "memory.min") == 256
+        assert not bed.core.tally.errors["source"]
+        # The next resync goes by what was told, and asks.
+        bed.core.resync(bed.now)
+        assert run_pass(bed.core, bed.hand, lambda: bed.now)
+
+    def test_are_asked_for_as_often_as_if_they_came_at_once(
+        self, folder: Path, kubelet: FakeKubelet, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        bed = self.bed(folder, kubelet, monkeypatch)
+        bed.wait(30)
+        before = self.asked(kubelet)
+        bed.wait(600)
+        assert self.asked(kubelet) == before + 10
+
+    def test_that_are_not_told_are_told_of_once_an_answer(
+        self, folder: Path, kubelet: FakeKubelet, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        kubelet.answers["/pods"] = 403, b""
+        bed = self.bed(folder, kubelet, monkeypatch)
+        bed.wait(300)
+        assert bed.core.tally.errors["source"] == self.asked(kubelet) - len(bed.asker)
+        kubelet.answers["/pods"] = {"kind": "PodList", "items": [a_pod("g", 256, 256)]}
+        bed.wait(70)
+        assert bed.core.aims.is_told
+
+    def test_that_come_while_it_is_asked_are_asked_for_again(
+        self, folder: Path, kubelet: FakeKubelet, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        bed = self.bed(folder, kubelet, monkeypatch)
+        bed.wait(30)
+        bed.core.resync(bed.now)
+        bed.settle()
+        assert len(bed.asker) == 1
+        before = self.asked(kubelet)
+        new = a_pod("h", 128, 128)
+        bed.run_pod(new, told=False)
+        kubelet.answers["/pods"] = {"kind": "PodList", "items": [a_pod("g", 256, 256), new]}
+        bed.wait(1)
+        assert self.asked(kubelet) == before
+        bed.wait(4)
+        assert bed.mi(container_paths(new)[0], "memory.min") == 128

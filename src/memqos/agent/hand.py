@@ -3,8 +3,9 @@
 import os
 import time
 from collections.abc import Callable, Collection, Container, Iterable, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import ExitStack
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -24,6 +25,7 @@ from memqos.converge.rollback import RolledBack, is_restorable, rollback, survey
 from memqos.converge.routing import Router
 from memqos.converge.runtime_labels import Containers
 from memqos.converge.settings import Ground
+from memqos.converge.sources import PodSource
 from memqos.converge.steps import Moved, Step
 from memqos.converge.undo import Debts, Owed
 from memqos.converge.writing import Cautions, Result
@@ -45,6 +47,13 @@ _INSTANCE: Final = "agent.lock"
 _UNITS_LOADED: Final = "/run/systemd/systemd-units-load"
 COMPACT_AFTER: Final = 5000
 """Records after which the journal is compacted: entries of removed cgroups go."""
+
+T = TypeVar("T")
+
+
+def one_thread() -> Executor:
+    """Who asks the kubelet: one question at a time. It has no thread until there is one."""
+    return ThreadPoolExecutor(1, "memqos-kubelet")
 
 
 class Timed:
@@ -80,18 +89,23 @@ class Hand:
         fs: CgroupFs | None = None,
         driver: Driver | None = None,
         clock: Callable[[], float] = time.monotonic,
+        new_asker: Callable[[], Executor] = one_thread,
     ) -> None:
         self.fs = CgroupFs(configuration.cgroup_root) if fs is None else fs
         self.roots = msgspec.structs.replace(roots, cgroup=self.fs.root)
         self.configuration = configuration
         self.on_pods: Callable[[], object] = nobody_listens
         """Called, from any thread, when a source that follows its pods has heard of a change."""
-        self.source = source_of(configuration.pods, self._listed, self._heard)
+        self.on_answer: Callable[[], object] = nobody_listens
+        """Called, from any thread, when the kubelet has answered, or will not."""
+        self._new_asker = new_asker
+        self._asker = new_asker()
+        self.source = self._source_of(configuration)
         self.announcer: Announcer | None = None
         """Tells the cluster of what is done to its pods, where there is one to be told."""
         self._given = driver
         self._router: Router | None = None
-        self.grounds = Grounds(self.fs, self.roots, clock)
+        self.grounds = Grounds(self.fs, self.roots, clock, self._ask)
         self._checkpoint = CheckpointFile()
         self._open = ExitStack()
         self._writing = ExitStack()
@@ -114,12 +128,13 @@ class Hand:
         """Work under another configuration. What was written stays owed until it is given back."""
         told_before = self.configuration.pods, self.configuration.events
         if configuration.pods != self.configuration.pods:
-            before, self.source = (
-                self.source,
-                source_of(configuration.pods, self._listed, self._heard),
-            )
+            before, asker, self._asker = self.source, self._asker, self._new_asker()
+            self.source = self._source_of(configuration)
             self._stop_telling()
             stop(before)
+            self.grounds.drop_question()
+            # Its thread ends by itself: a pass waits for nobody.
+            asker.shutdown(wait=False, cancel_futures=True)
         self.configuration = configuration
         if self.announcer is None or told_before != (configuration.pods, configuration.events):
             self._stop_telling()
@@ -139,6 +154,8 @@ class Hand:
         """Let others write. To do it twice does no harm."""
         self._stop_telling()
         stop(self.source)
+        self.grounds.drop_question()
+        self._asker.shutdown(cancel_futures=True)
         self._writing.close()
         self._open.close()
         if self._router is not None:
@@ -146,6 +163,15 @@ class Hand:
 
     def _heard(self) -> None:
         self.on_pods()
+
+    def _source_of(self, configuration: Configuration) -> PodSource:
+        return source_of(configuration.pods, self._listed, self._heard, self._ask)
+
+    def _ask(self, question: Callable[[], T]) -> Future[T]:
+        """Have the kubelet asked, off the pass."""
+        answer = self._asker.submit(question)
+        answer.add_done_callback(lambda _: self.on_answer())
+        return answer
 
     def _stop_telling(self) -> None:
         if self.announcer is not None:
@@ -169,6 +195,16 @@ class Hand:
     def is_fresh(self) -> bool:
         """Whether the last ground holds what the kubelet, or its file, said just then."""
         return self.grounds.is_fresh
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether they were asked for the last ground, not only before it."""
+        return self.grounds.is_asked
+
+    @property
+    def is_asking(self) -> bool:
+        """Whether the kubelet was asked for it, and its answer has not been taken in."""
+        return self.grounds.is_asking
 
     def is_ground_due(self) -> bool:
         """Whether to ask again what they rest on, though nothing else is due."""

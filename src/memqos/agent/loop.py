@@ -19,7 +19,7 @@ from memqos.agent.hand import Hand, nobody_listens
 from memqos.agent.kernel_counters import Sampling, sampled
 from memqos.agent.log import Forwarding, Log
 from memqos.agent.metrics import families
-from memqos.agent.reconcile import follow, run_pass, started
+from memqos.agent.reconcile import follow, run_pass, started, take_answer
 from memqos.agent.reporting import state
 from memqos.agent.sampler import Witness
 from memqos.agent.status import Status
@@ -96,8 +96,9 @@ class Agent:
             loop.add_reader(self._watches.fileno(), self._happened)
             stack.callback(self._watches.close)
             stack.callback(loop.remove_reader, self._watches.fileno())
-            self._hand.on_pods = partial(loop.call_soon_threadsafe, self._heard_of_pods)
-            stack.callback(setattr, self._hand, "on_pods", nobody_listens)
+            for name, told in (("on_pods", News("pods")), ("on_answer", News("answer"))):
+                setattr(self._hand, name, partial(loop.call_soon_threadsafe, self._hear, told))
+                stack.callback(setattr, self._hand, name, nobody_listens)
             self._handle_signals(loop, stack)
             self._watch_over(stack)
             while not self._stopping:
@@ -163,8 +164,8 @@ class Agent:
         if self._news:
             self._wake.set()
 
-    def _heard_of_pods(self) -> None:
-        self._news.append(News("pods"))
+    def _hear(self, news: News) -> None:
+        self._news.append(news)
         self._wake.set()
 
     async def _wait(self) -> None:
@@ -266,6 +267,8 @@ class Agent:
             core.note_limit_write(news.path, now)
         elif news.kind == "pods":
             core.schedule.ask(now)
+        elif news.kind == "answer":
+            take_answer(core, self._hand, now)
         else:
             core.resync(now)
 

@@ -2,16 +2,19 @@
 
 import socket
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Final, cast
 
 from memqos.agent.configuration import Source
 from memqos.converge.file_pods import KeptFilePods
+from memqos.converge.running import Submit, ask_at_once
 from memqos.converge.runtime_labels import Containers, LabelledPods
 from memqos.converge.sources import KubeletPods, PodSource
 from memqos.errors import MemqosError, Unreachable
 from memqos.host.kubelet import Credentials, KubeletEndpoint
 from memqos.host.owner_discovery import reach
 from memqos.kube.node import Node
+from memqos.kube.pod import Pod
 from memqos.plan.names import Runtime
 
 if TYPE_CHECKING:
@@ -24,15 +27,63 @@ _SILENT: Final = 60.0
 """Seconds without a word after which a cluster counts as away: its last state stays in force."""
 
 
+class StillAsking(MemqosError):
+    """A source was asked for its pods, and there is no new answer yet."""
+
+
+class AskedPods(KubeletPods):
+    """The pods a kubelet says it has, without waiting for it; it is asked through `submit`."""
+
+    def __init__(self, endpoint: KubeletEndpoint, submit: Submit) -> None:
+        super().__init__(endpoint)
+        self._submit = submit
+        self._answer: Future[list[Pod]] | None = None
+        self._is_outdated = False
+        """Whether there was reason to ask again since."""
+        self.is_missed = True
+        """Whether the last answer told no pods, or there was none yet."""
+
+    @property
+    def has_answer(self) -> bool:
+        """Whether there is one that `pods` has not given yet."""
+        return self._answer is not None and self._answer.done()
+
+    def pods(self) -> list[Pod]:
+        """Those of an answer that is there, once, or else have the kubelet asked."""
+        if self._answer is None:
+            self._ask()
+        elif not self.has_answer:
+            self._is_outdated = True
+        answer = self._answer
+        if answer is None or not answer.done():
+            raise StillAsking(f"{self.endpoint.url}: no answer yet")
+        self._answer = None
+        if self._is_outdated:
+            self._ask()
+        self.is_missed = True
+        pods = answer.result()
+        self.is_missed = False
+        return pods
+
+    def stop(self) -> None:
+        """Break off the question under way."""
+        self.endpoint.break_off()
+
+    def _ask(self) -> None:
+        self._is_outdated = False
+        self._answer = self._submit(super().pods)
+
+
 def source_of(
     given: Source,
     listed: Callable[[], Containers] = dict,
     on_change: Callable[[], None] | None = None,
+    submit: Submit = ask_at_once,
 ) -> PodSource:
     """Where the pods come from; `listed` tells what containers run, for bare manifests.
 
     A cluster is followed from now on until the source is stopped; `on_change` is called from other
-    threads.
+    threads. A kubelet is asked through `submit`.
     """
     if given.cluster:
         return _followed(given, on_change)
@@ -40,7 +91,17 @@ def source_of(
         node = socket.gethostname().lower()
         return LabelledPods(KeptFilePods(given.files), listed, node)
     credentials = {name: getattr(given, name) for name in Credentials.__struct_fields__}
-    return KubeletPods(KubeletEndpoint(given.kubelet, Credentials(**credentials)))
+    return AskedPods(KubeletEndpoint(given.kubelet, Credentials(**credentials)), submit)
+
+
+def has_answer(source: PodSource) -> bool:
+    """Whether a source that was asked for its pods has an answer that nobody has taken in."""
+    return isinstance(source, AskedPods) and source.has_answer
+
+
+def is_missed(source: PodSource) -> bool:
+    """Whether a source that is asked for its pods has not told them when it was last."""
+    return isinstance(source, AskedPods) and source.is_missed
 
 
 def followed_by(source: PodSource) -> "FollowedNode | None":
@@ -76,7 +137,7 @@ def kubelet_asked(source: PodSource) -> KubeletEndpoint | None:
 
 
 def stop(source: PodSource) -> None:
-    """Let go of a source that follows its pods."""
+    """Let go of a source that follows its pods, or is being asked."""
     end = getattr(source, "stop", None)
     if end is not None:
         end()

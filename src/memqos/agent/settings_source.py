@@ -1,7 +1,8 @@
 """What an agent's plans rest on: the machine, the running kubelet, the names of cgroups.
 
 In a cluster the Node says what is in force, and the kubelet itself what it was configured with,
-where it may be asked; else its process and its file do.
+where it may be asked; else its process and its file do. Nothing here waits for the kubelet: it is
+asked by somebody else, and each call goes by the last answer.
 """
 
 import time
@@ -13,7 +14,7 @@ import msgspec
 from memqos.agent.configuration import Configuration
 from memqos.agent.tally import Severity
 from memqos.converge.observing import Configuration as KubeletFile
-from memqos.converge.running import KubeletFacts, KubeletSources
+from memqos.converge.running import KubeletFacts, KubeletSources, Submit, ask_at_once
 from memqos.converge.settings import Ground, Wanted, driver_there, ground_of
 from memqos.errors import InputError, MemqosError, UnsupportedRelease
 from memqos.host.cgroups import CgroupFs
@@ -30,18 +31,24 @@ KUBELET_CGROUP: Final = "/system.slice/kubelet.service"
 _FIRST_DOUBT: Final = 2.0
 _LAST_DOUBT: Final = 60.0
 """Seconds after which all sources are asked again while something is in doubt, doubling."""
+AWAITED: Final = "the running kubelet is asked what it is, and has not answered yet"
+"""The doubt until a kubelet's first answer: what other sources say may be something else."""
 
 
 class Grounds:
     """Works it out again only when something has changed."""
 
     def __init__(
-        self, fs: CgroupFs, roots: Roots, clock: Callable[[], float] = time.monotonic
+        self,
+        fs: CgroupFs,
+        roots: Roots,
+        clock: Callable[[], float] = time.monotonic,
+        submit: Submit = ask_at_once,
     ) -> None:
         self._clock = clock
         self._fs = fs
         self._roots = roots
-        self._sources = KubeletSources(roots, clock)
+        self._sources = KubeletSources(roots, clock, submit)
         self._on_path = kubelet_version()
         self._last: Ground | None = None
         self._mark: object = None
@@ -54,6 +61,17 @@ class Grounds:
         self._complaints: tuple[str, ...] = ()
         self.is_fresh = False
         """Whether the last answer holds what the kubelet, or its file, said just then."""
+        self.is_asked = True
+        """Whether they were asked in the last call, not only before it."""
+
+    @property
+    def is_asking(self) -> bool:
+        """Whether the kubelet was asked, and its answer has not been taken in."""
+        return self._sources.is_asking
+
+    def drop_question(self) -> None:
+        """Break off what the kubelet is being asked."""
+        self._sources.drop_question()
 
     def refresh(self) -> None:
         """Have the kubelet asked at the next call, however recently it was."""
@@ -68,6 +86,8 @@ class Grounds:
             self.refresh()
             self._patience = _FIRST_DOUBT
             return True
+        if self._sources.is_asking:
+            return self._sources.has_answer
         if now >= self._again_at:
             self.refresh()
             return True
@@ -77,7 +97,7 @@ class Grounds:
         """What is worth saying of the last answer, once."""
         notes, self._notes = self._notes, []
         ground, before = self._last, self._reported
-        if ground is None or ground is before:
+        if ground is None or ground is before or ground.doubt == AWAITED:
             return notes
         self._reported = ground
         known = () if before is None else before.notes
@@ -109,22 +129,26 @@ class Grounds:
         """What plans rest on under a configuration, with what a cluster says of the node."""
         stated = None if told.kubelet_config is None else _read(told.kubelet_config)
         facts = self._sources.ask(node, kubelet, configuration=stated is None)
-        self.is_fresh = facts.is_fresh
-        self._complain(facts)
+        self.is_fresh, self.is_asked = facts.is_fresh, facts.is_asked
+        if not facts.is_awaited:
+            self._complain(facts)
         config = stated or facts.configuration
         wanted = Wanted(
             told.release, told.gates, told.policy, told.factor, told.numa, told.placement
         )
         nodes = None if told.numa == "off" else self._nodes()
         said = None if node is None else node.status
-        mark = wanted, config, facts.notes, said, driver_there(self._fs, self._cgroup_root), nodes
+        told_of = wanted, config, facts.notes, facts.is_awaited, said, nodes
+        mark = told_of, driver_there(self._fs, self._cgroup_root)
         if self._last is None or mark != self._mark:
             ground = self._ground(config, wanted, node, facts, is_stated=stated is not None)
             self._last = msgspec.structs.replace(
-                ground, notes=(*facts.notes, *ground.notes), numa=nodes
+                ground,
+                notes=(*facts.notes, *ground.notes),
+                numa=nodes,
+                doubt=AWAITED if facts.is_awaited else ground.doubt,
             )
-            driver = driver_there(self._fs, self._cgroup_root)
-            self._mark = wanted, config, facts.notes, said, driver, nodes
+            self._mark = told_of, driver_there(self._fs, self._cgroup_root)
         self._plan_next_question(self._last)
         return self._last
 
@@ -179,6 +203,8 @@ class Grounds:
         return ground
 
     def _plan_next_question(self, ground: Ground) -> None:
+        if self._sources.is_asking:
+            return  # after the answer
         if ground.doubt is None:
             self._again_at, self._patience = float("inf"), _FIRST_DOUBT
         elif self._again_at <= self._clock() or self._again_at == float("inf"):

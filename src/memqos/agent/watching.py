@@ -12,9 +12,12 @@ _LIMIT: Final = "memory.max"
 
 
 class News(NamedTuple):
-    """What a watch has shown: a cgroup by its path, pods that may have changed, or a gap."""
+    """What a watch has shown: a cgroup by its path, pods that may have changed, or a gap.
 
-    kind: Literal["appeared", "vanished", "limited", "pods", "missed"]
+    Or that the kubelet has answered.
+    """
+
+    kind: Literal["appeared", "vanished", "limited", "pods", "answer", "missed"]
     """`limited`: somebody has written memory.max of a container."""
     path: str = ""
 

@@ -15,7 +15,8 @@ from memqos.kube.pod import Pod
 
 FIRST_LIST_SECONDS: Final = 30.0
 _KUBELET_SECONDS: Final = 3.0
-"""How long a kubelet may take to answer: an agent waits for it."""
+"""How long a kubelet may take to answer: commands wait for it, and an agent writes nothing before
+its first answer."""
 
 
 class ClusterPods:

@@ -7,7 +7,8 @@ the flags of its process with the files these name, else the file where kubeadm 
 import os
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -28,6 +29,8 @@ from memqos.plan.tree import reserved_paths
 from memqos.release import DEFAULT_MINOR
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from memqos.converge.sources import PodSource
     from memqos.host.kubelet import KubeletEndpoint
     from memqos.kube.node import Node
@@ -40,6 +43,28 @@ _LAST_RETRY: Final = 60.0
 looks through all processes, which are thousands on a busy node."""
 _DROP_IN: Final = ".conf"
 
+T = TypeVar("T")
+
+
+class Submit(Protocol):
+    """Has a question asked, here and now or by somebody else; its answer comes some time."""
+
+    def __call__(self, question: Callable[[], T], /) -> "Future[T]": ...
+
+
+def ask_at_once(question: Callable[[], T]) -> "Future[T]":
+    """Ask, and wait for the answer."""
+    from concurrent.futures import Future
+
+    answer: Future[T] = Future()
+    answer.set_result(question())
+    return answer
+
+
+class _Question(NamedTuple):
+    endpoint: "KubeletEndpoint"
+    answer: "Future[Told]"
+
 
 class KubeletFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of the kubelet that runs."""
@@ -49,6 +74,10 @@ class KubeletFacts(msgspec.Struct, frozen=True, kw_only=True):
     configuration: Configuration | None = None
     is_fresh: bool = True
     """Whether the configuration is what the kubelet, or its files, said just now."""
+    is_asked: bool = True
+    """Whether they were asked in this very call: an answer may be to an earlier question."""
+    is_awaited: bool = False
+    """Whether a kubelet's endpoint is being asked that has never answered, nor failed to."""
     complaints: tuple[str, ...] = ()
     """Why a source does not tell its part."""
     unknown: str = ""
@@ -66,11 +95,25 @@ class KubeletFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KubeletSources:
-    """Asks all sources, and remembers what they said while a kubelet is down or starts."""
+    """Asks all sources, and remembers what they said while a kubelet is down or starts.
 
-    def __init__(self, roots: Roots = SYSTEM, clock: Callable[[], float] = time.monotonic) -> None:
+    The kubelet's endpoint is asked through `submit`, one question at a time. Until the answer is
+    there, what was said last holds.
+    """
+
+    def __init__(
+        self,
+        roots: Roots = SYSTEM,
+        clock: Callable[[], float] = time.monotonic,
+        submit: Submit = ask_at_once,
+    ) -> None:
         self._roots = roots
         self._clock = clock
+        self._submit = submit
+        self._question: _Question | None = None
+        self._is_outdated = False
+        """Whether the answer to it will not do: what it is about may have changed since."""
+        self._is_awaited = False
         self._address: str | None = None
         self.told = Told()
         """What the kubelet's endpoint said last."""
@@ -87,6 +130,24 @@ class KubeletSources:
         """Have everybody asked at the next call."""
         self._ask_at = self._look_at = float("-inf")
         self._retry = _FIRST_RETRY
+        self._is_outdated = self._question is not None
+
+    @property
+    def is_asking(self) -> bool:
+        """Whether the endpoint was asked, and its answer has not been taken in."""
+        return self._question is not None
+
+    @property
+    def has_answer(self) -> bool:
+        """Whether there is one to be taken in by the next call."""
+        return self._question is not None and self._question.answer.done()
+
+    def drop_question(self) -> None:
+        """Break off the question under way: nobody waits for its answer any more."""
+        question, self._question, self._is_outdated = self._question, None, False
+        if question is not None:
+            question.endpoint.break_off()
+            self._ask_at = float("-inf")
 
     def ask(
         self,
@@ -100,7 +161,9 @@ class KubeletSources:
         info = None if node is None else node.status.node_info
         version = None if info is None else info.kubelet_version
         source: str | None = "its Node"
-        is_asked = self._ask_endpoint(endpoint, now, version is None, configuration)
+        is_answered, is_asked = self._ask_endpoint(
+            endpoint, now, version=version is None, configuration=configuration
+        )
         complaints = list(self.told.notes)
         is_there = self.look_for_process(now)
         if version is None and self.told.version is not None and endpoint is not None:
@@ -110,21 +173,25 @@ class KubeletSources:
         if not configuration:
             found, is_fresh = None, True
         else:
-            found, is_fresh = self._configuration(is_asked, is_there, complaints)
+            found, is_fresh = self._configuration(is_answered, is_there, complaints)
+            # A file is no answer while the kubelet itself may still give one.
+            is_fresh &= not self.is_asking
         return KubeletFacts(
             version=version,
             version_source=None if version is None else source,
             configuration=found,
             is_fresh=is_fresh,
+            is_asked=is_asked,
+            is_awaited=self._is_awaited and self.is_asking,
             complaints=tuple(complaints),
             unknown=self._why,
         )
 
     def _configuration(
-        self, is_asked: bool, is_there: bool, complaints: list[str]
+        self, is_answered: bool, is_there: bool, complaints: list[str]
     ) -> tuple[Configuration | None, bool]:
         """The configuration, and whether it is that of now."""
-        found, is_fresh = self.told.configuration, is_asked and not self.told.is_silent
+        found, is_fresh = self.told.configuration, is_answered and not self.told.is_silent
         if found is None and self._process is not None:
             if is_there and self._flags is None:
                 # Once for each process: a kubelet reads its files when it starts, and never again.
@@ -138,7 +205,7 @@ class KubeletSources:
     @property
     def retry_at(self) -> float:
         """When a kubelet that did not answer is to be asked again."""
-        return self._ask_at if self.told.is_silent else float("inf")
+        return self._ask_at if self.told.is_silent and not self.is_asking else float("inf")
 
     def look_for_process(self, now: float) -> bool:
         """Whether the kubelet's process is there; one that was started since is taken in."""
@@ -167,17 +234,35 @@ class KubeletSources:
         return self._process
 
     def _ask_endpoint(
-        self, endpoint: "KubeletEndpoint | None", now: float, version: bool, configuration: bool
-    ) -> bool:
-        """Ask if it is time to; whether it was."""
+        self,
+        endpoint: "KubeletEndpoint | None",
+        now: float,
+        *,
+        version: bool,
+        configuration: bool,
+    ) -> tuple[bool, bool]:
+        """Ask if it is time to: whether an answer came, and whether all was asked in this call."""
         if endpoint is None:
-            return False
+            return False, True
         if endpoint.url != self._address:
+            self.drop_question()
             self._address, self.told, self._ask_at = endpoint.url, Told(), float("-inf")
-        if now < self._ask_at:
+            self._is_awaited = True
+        is_answered = is_late = self._take_answer(now)
+        is_asked = not is_late and not self.is_asking
+        if now >= self._ask_at and not self.is_asking:
+            question = partial(ask, endpoint, version=version, configuration=configuration)
+            self._question = _Question(endpoint, self._submit(question))
+            is_answered, is_asked = self._take_answer(now), True
+        return is_answered, is_asked
+
+    def _take_answer(self, now: float) -> bool:
+        """Take in the answer, if there is one; whether there was."""
+        question = self._question
+        if question is None or not question.answer.done():
             return False
-        before = self.told
-        told = ask(endpoint, version=version, configuration=configuration)
+        self._question = None
+        before, told = self.told, question.answer.result()
         if told.is_silent:
             # A refusal leads to other sources; silence leaves open whether anything has changed.
             told = msgspec.structs.replace(
@@ -190,6 +275,9 @@ class KubeletSources:
         else:
             self._ask_at, self._retry = now + _ASK_AGAIN, _FIRST_RETRY
         self.told = told
+        self._is_awaited = False
+        if self._is_outdated:
+            self.refresh()
         return True
 
 

@@ -6,6 +6,7 @@ Never through the API server: its nodes/proxy would let whoever may read pods ru
 import os
 import re
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 import msgspec
@@ -71,6 +72,8 @@ class KubeletEndpoint:
         self._address = _address(url)
         self._credentials = credentials
         self._timeout = timeout
+        self._open: socket.socket | None = None
+        self._is_broken_off = False
         if credentials.token_file is not None and not self.is_secure:
             raise InputError(
                 f"a token would cross {self._address} in clear text",
@@ -118,26 +121,57 @@ class KubeletEndpoint:
             raise kind(f"{self.url}: {what}", hint=hint)
         return data
 
+    def break_off(self) -> None:
+        """End the request under way, from another thread; no other is sent."""
+        import socket
+
+        self._is_broken_off = True
+        if self._open is not None:
+            with suppress(OSError):
+                # Not that of an SSLSocket, which would take its state from the thread that reads.
+                socket.socket.shutdown(self._open, socket.SHUT_RDWR)
+
     def _connected(self) -> "socket.socket":
         if not self.is_secure:
-            return self._socket()
+            return self._watched(self._socket())
         context = self._trust()
         *others, last = self._names()
         import ssl
 
         for name in others:
             try:
-                return context.wrap_socket(self._socket(), server_hostname=name)
+                return self._encrypted(context, name)
             except ssl.SSLCertVerificationError as error:
                 if error.verify_code not in _OTHER_NAME:
                     raise
-        return context.wrap_socket(self._socket(), server_hostname=last)
+        return self._encrypted(context, last)
+
+    def _encrypted(self, context: "ssl.SSLContext", name: str) -> "socket.socket":
+        connected = context.wrap_socket(
+            self._socket(), server_hostname=name, do_handshake_on_connect=False
+        )
+        try:
+            self._watched(connected)
+            # A kubelet that is stuck accepts, and never shakes hands.
+            connected.do_handshake()
+        except BaseException:
+            connected.close()
+            raise
+        return connected
 
     def _socket(self) -> "socket.socket":
         import socket
 
         address = self._address.host, self._address.port
         return socket.create_connection(address, timeout=self._timeout)
+
+    def _watched(self, connected: "socket.socket") -> "socket.socket":
+        """The same, for `break_off` to end."""
+        self._open = connected
+        if self._is_broken_off:
+            connected.close()
+            raise ConnectionAbortedError("broken off")
+        return connected
 
     def _names(self) -> list[str]:
         """The names its certificate may have: by default kubelets are given that of the node."""

@@ -43,6 +43,8 @@ class Foreign:
 
         A kubelet that starts zeroes protection above pods, and so does one that an administrator
         has told to protect nothing. Which of the two it was, only its configuration tells."""
+        self.is_asked = False
+        """Whether it was asked since: an answer to an earlier question tells nothing of it."""
         self._confirmed = float("-inf")
         self._tally = tally
         self._signposts = Signposts()
@@ -62,13 +64,18 @@ class Foreign:
         """Take in the marks of others; what has happened since they were last seen."""
         new = self._signposts.notice(signs, now)
         if new.restart is not None:
-            self.unconfirmed = now
+            self.doubt(now)
         return new
+
+    def doubt(self, now: float) -> None:
+        """The kubelet may be configured otherwise from now on, whatever it was asked before."""
+        self.unconfirmed, self.is_asked = now, False
 
     def confirm(self, now: float) -> None:
         """The kubelet has told its configuration."""
-        self.unconfirmed = None
-        self._confirmed = now
+        if self.unconfirmed is None or self.is_asked:
+            self.unconfirmed = None
+            self._confirmed = now
 
     def resize(self, pod: str, now: float) -> None:
         """A pod's resources are being changed: what changes with them is no drift."""
@@ -93,9 +100,10 @@ class Foreign:
     def waits(self, change: Change, now: float) -> bool:
         """Whether a value may not be written yet, or not any more."""
         place = change.path, change.file
-        if place in self._aims.kubelet_keeps and now - self._confirmed > _CONFIRMED:
+        is_old = now - self._confirmed > _CONFIRMED
+        if place in self._aims.kubelet_keeps and is_old and self.unconfirmed is None:
             # It is written in the kubelet's place, with nothing to restore: so that must be true.
-            self.unconfirmed = self.unconfirmed or now
+            self.doubt(now)
         if change.level in _ABOVE_PODS and self.unconfirmed is not None:
             return True
         # A hole is closed even in a file that was left alone.
@@ -109,7 +117,7 @@ class Foreign:
         is_hole = level in _ABOVE_PODS and changed.found == "0"
         desired = self._kubelet_value(place)
         if level in _ABOVE_PODS and changed.found != desired:
-            self.unconfirmed = now
+            self.doubt(now)
         if desired is not None and not is_hole:
             if changed.found != desired:
                 self._kubelet_says[place] = desired

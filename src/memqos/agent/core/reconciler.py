@@ -168,10 +168,15 @@ class Reconciler:
     def doubt_kubelet(self, now: float) -> None:
         """Have the kubelet asked for its configuration once more, unless it is being asked."""
         if self.foreign.unconfirmed is None:
-            self.foreign.unconfirmed = self.schedule.confirm_at = now
+            self.foreign.doubt(now)
+            self.schedule.confirm_at = now
+
+    def note_question(self) -> None:
+        """The kubelet is asked for its configuration, with all in view that was seen so far."""
+        self.foreign.is_asked = True
 
     def confirm(self, now: float, *, answered: bool) -> None:
-        """The kubelet was asked for its configuration."""
+        """Whether the kubelet has told its configuration: to the last question, or an earlier."""
         if answered:
             self.foreign.confirm(now)
         elif self.foreign.unconfirmed is not None:
@@ -190,6 +195,11 @@ class Reconciler:
             spread = 1 + self.configuration.jitter * (2 * random - 1)
             self.schedule.resync_at = now + self.configuration.resync * spread
         return self._due
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether what is due is the whole node."""
+        return self._due.whole
 
     def scope(self, now: float) -> Scope:
         """What to read: the cgroups above the pods always, else what is due."""

@@ -42,6 +42,7 @@ class Schedule:
         self.confirm_at: float | None = None
         """When to ask the kubelet for its configuration, before holes above pods are closed."""
         self._poll_at = now
+        self._take_at: float | None = None
         self._ask_at: float | None = None
         self._asked_at = now - _PATIENCE
         self._asks = 0
@@ -60,6 +61,10 @@ class Schedule:
         self._pod_of[path] = pod
         return self.backoff.failed(path, now)
 
+    def take_answer(self, now: float) -> None:
+        """Somebody who was asked has answered."""
+        self._take_at = now
+
     def ask(self, now: float) -> None:
         """The source has to be asked: there is something that it had not told of."""
         self._asks = 0
@@ -77,7 +82,7 @@ class Schedule:
         times += self.backoff.until.values()
         if self.polls:
             times.append(self._poll_at)
-        times += [at for at in (self._ask_at, self.confirm_at) if at is not None]
+        times += [at for at in (self._take_at, self._ask_at, self.confirm_at) if at is not None]
         return min(times)
 
     def take(self, now: float) -> Due:
@@ -92,6 +97,7 @@ class Schedule:
         if confirms:
             self.confirm_at = None
         self._poll_at = now + POLL
+        self._take_at = None
         return Due(whole, asks, confirms)
 
     def take_pods(self, now: float) -> frozenset[str]:
