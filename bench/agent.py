@@ -15,17 +15,17 @@ from typing import Any
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-from tests.fakes.agent import Bed, a_pod, container_paths, pod_path
+from tests.fakes.agent import SteppedNode, a_pod, container_paths, pod_path
 
-from memqos.agent.configuration import Source
-from memqos.agent.core.guarding import Guard
-from memqos.agent.core.reconciler import READ
-from memqos.agent.log import Log
+from memqos.agent.configuration import PodSourceConfig
+from memqos.agent.core.guarding import NodeGuard
+from memqos.agent.core.reconciler import READ_FILES
+from memqos.agent.log import EventLog
 from memqos.agent.loop import Agent
-from memqos.agent.pod_source import source_of
-from memqos.agent.recorder.files import Recorder
-from memqos.agent.sampler import Witness
-from memqos.host.service import Service
+from memqos.agent.pod_source import agent_pod_source
+from memqos.agent.recorder.files import RecordWriter
+from memqos.agent.sampler import Sampler
+from memqos.host.service import ServiceNotifier
 
 PODS = 250
 SIZES = (50, 250, 1000)
@@ -68,7 +68,7 @@ class _Node:
         self._folder = tempfile.TemporaryDirectory(prefix="memqos-bench-", dir=memory)
         self.folder = Path(self._folder.name)
         (self.folder / "manifests").mkdir()
-        self.bed = Bed(self.folder, mode="observe")
+        self.bed = SteppedNode(self.folder, mode="observe")
         self.bed.crash()
         for number in range(self.pods):
             pod = self.manifest(f"p{number}")
@@ -141,29 +141,34 @@ class _Child:
 
 def serve(folder: Path) -> None:
     """The agent, on the fake tree of a folder."""
-    bed = Bed(
+    bed = SteppedNode(
         folder,
-        pods=Source(files=(str(folder / "manifests"),)),
+        pods=PodSourceConfig(files=(str(folder / "manifests"),)),
         listen="127.0.0.1:0",
         state_socket=str(folder / "state.sock"),
         jitter=0.1,
     )
-    bed.hand.source = source_of(bed.configuration.pods)
+    bed.node.source = agent_pod_source(bed.configuration.pods)
 
-    class Quiet(Log):
+    class Quiet(EventLog):
         def write(self, events: Any) -> None:
             super().write([event for event in events if event.what == "started"])
 
-    witness = Witness(
+    witness = Sampler(
         bed.kernel,
-        guard=Guard(),
-        recorder=Recorder(str(folder / "records")),
+        guard=NodeGuard(),
+        recorder=RecordWriter(str(folder / "records")),
         proc=str(folder / "proc"),
     )
 
     async def run() -> int:
         return await Agent(
-            bed.hand, lambda: bed.configuration, Quiet("json"), Service({}), "bench", witness
+            bed.node,
+            lambda: bed.configuration,
+            Quiet("json"),
+            ServiceNotifier({}),
+            "bench",
+            witness,
         ).run()
 
     asyncio.run(run())
@@ -237,14 +242,14 @@ _is_counting = [False]
 
 
 def _hear(event: str, arguments: tuple[Any, ...]) -> None:
-    if _is_counting[0] and event == "open" and str(arguments[0]).rpartition("/")[2] in READ:
+    if _is_counting[0] and event == "open" and str(arguments[0]).rpartition("/")[2] in READ_FILES:
         _opened.append(str(arguments[0]))
 
 
 def _counts(pods: int) -> Iterator[str]:
     """Opened files and writes of a converged resync and of one pod's start."""
     with _Node(pods) as node:
-        bed = Bed(node.folder)
+        bed = SteppedNode(node.folder)
         bed.pods.manifests = {f"p{number}": node.manifest(f"p{number}") for number in range(pods)}
         bed.wait(10)
         writes: list[str] = []
@@ -257,7 +262,7 @@ def _counts(pods: int) -> Iterator[str]:
         bed.crash()
 
 
-def _counted(bed: Bed, writes: list[str]) -> str:
+def _counted(bed: SteppedNode, writes: list[str]) -> str:
     _opened.clear()
     writes.clear()
     _is_counting[0] = True

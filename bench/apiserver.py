@@ -105,25 +105,25 @@ def _downloaded(port: int, decode: Callable[[bytes], _Page]) -> int:
 
 
 def _listed(port: int) -> int:
-    from memqos.host.apiserver.listing import listed
-    from memqos.host.apiserver.resources import PODS as RESOURCE
+    from memqos.host.apiserver.listing import list_objects
+    from memqos.host.apiserver.resources import POD_RESOURCE as RESOURCE
 
     server = _client(port)
-    found = listed(server, RESOURCE)
+    found = list_objects(server, RESOURCE)
     server.close()
     assert len(found.items) == PODS
     return PODS
 
 
 def _client(port: int) -> Any:
-    from memqos.host.apiserver.access import Access, Cluster, User
-    from memqos.host.apiserver.connection import ApiServer
+    from memqos.host.apiserver.access import Cluster, ClusterAccess, User
+    from memqos.host.apiserver.connection import ApiClient
 
-    return ApiServer(Access(Cluster(f"http://127.0.0.1:{port}"), User(), "a bench"))
+    return ApiClient(ClusterAccess(Cluster(f"http://127.0.0.1:{port}"), User(), "a bench"))
 
 
 def _follow(port: int) -> None:
-    from memqos.converge.cluster import FollowedNode
+    from memqos.converge.cluster import WatchedNode
 
     before = _resident()
     changes = 0
@@ -132,7 +132,7 @@ def _follow(port: int) -> None:
         nonlocal changes
         changes += 1
 
-    source = FollowedNode(_client(port), "node-1", on_change=count)
+    source = WatchedNode(_client(port), "node-1", on_change=count)
     source.start()
     source.wait()
     began = time.process_time()

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from memqos.cluster.fit_demand import Demand, Room, demands_of, room_of
+from memqos.cluster.fit_demand import NodeInfo, SchedulingDemand, node_info, scheduling_demands
 from memqos.kube.pod import Pod
 from memqos.kube.resources import Amounts
 from memqos.release import Release
@@ -28,13 +28,13 @@ def pods(count: int, seed: int = 1) -> list[Pod]:
     return [_pod(dice, f"new-{number}", uneven=True) for number in range(count)]
 
 
-def rooms(count: int, release: Release, seed: int = 2) -> list[Room]:
+def rooms(count: int, release: Release, seed: int = 2) -> list[NodeInfo]:
     """Nodes with the pods that run there."""
     dice = random.Random(seed)
     return [_room(dice, number, release) for number in range(count)]
 
 
-def _room(dice: random.Random, number: int, release: Release) -> Room:
+def _room(dice: random.Random, number: int, release: Release) -> NodeInfo:
     cpus, memory = dice.choice(MACHINES)
     allocatable: Amounts = {
         "cpu": cpus * 1000 - 200,
@@ -44,15 +44,15 @@ def _room(dice: random.Random, number: int, release: Release) -> Room:
     }
     full = dice.uniform(*FULL)
     left = {"cpu": allocatable["cpu"] * full, "memory": allocatable["memory"] / 1000 * full}
-    running: list[Demand] = []
+    running: list[SchedulingDemand] = []
     for index in range(MOST_PODS):
-        (demand,) = demands_of([_pod(dice, f"old-{number}-{index}")], release)
+        (demand,) = scheduling_demands([_pod(dice, f"old-{number}-{index}")], release)
         for name in left:
-            left[name] -= demand.held.get(name, 0)
+            left[name] -= demand.charged.get(name, 0)
         if min(left.values()) < 0:
             break
         running.append(demand)
-    return room_of(f"node-{number}", allocatable, running)
+    return node_info(f"node-{number}", allocatable, running)
 
 
 def _pod(dice: random.Random, name: str, *, uneven: bool = False) -> Pod:

@@ -15,7 +15,7 @@ def report() -> Iterator[str]:
     values = len(a_plan())
     points = restored = 0
     for name, prepare, act in (
-        (f"apply of {values} values", Node.reading, _applying(1)),
+        (f"apply of {values} values", Node.read_journal, _applying(1)),
         ("apply of another plan", _applying(1), _applying(2)),
         ("rollback", _applying(1), Node.rollback),
     ):

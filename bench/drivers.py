@@ -9,17 +9,17 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from memqos.converge.apply import apply
-from memqos.converge.containers import Containers
+from memqos.converge.containers import CriDriver
 from memqos.converge.driver import Driver
-from memqos.converge.journal import hierarchy_of, writing
-from memqos.converge.routing import Router, Through
-from memqos.converge.steps import Step, steps_of
-from memqos.converge.units import Units
-from memqos.converge.writing import Cautions
+from memqos.converge.journal import hierarchy_of, open_journal
+from memqos.converge.routing import Router, WriteVia
+from memqos.converge.steps import WriteStep, steps_of
+from memqos.converge.units import SystemdDriver
+from memqos.converge.writing import WriteOptions
 from memqos.host.cgroups import CgroupFs
-from memqos.host.cri import Kept, Runtime
-from memqos.host.owner_discovery import Reach
-from memqos.host.systemd_bus import Manager
+from memqos.host.cri import CriClient, StoredResources
+from memqos.host.owner_discovery import OwnerEndpoints
+from memqos.host.systemd_bus import SystemdManager
 from memqos.host.systemd_dropins import PROPERTIES, DropIns
 from memqos.plan.changes import Change
 from memqos.plan.names import cgroup_names, kind_of
@@ -35,7 +35,7 @@ _SETTING = Setting(None, Rule("bench", "as the bench says", "bench"))
 _SAYS_MEMORY = "; print(open('/proc/self/status').read().split('VmRSS:')[1].split()[0])"
 
 
-class _Manager(Manager):
+class _Manager(SystemdManager):
     """systemd without a bus: it writes what it is told, and counts."""
 
     def __init__(self, root: str) -> None:
@@ -50,7 +50,7 @@ class _Manager(Manager):
             _put(self.paths[unit], file, "max" if value >= 1 << 63 else str(value))
 
 
-class _Runtime(Runtime):
+class _Runtime(CriClient):
     """A runtime without a socket."""
 
     def __init__(self, root: str) -> None:
@@ -58,9 +58,9 @@ class _Runtime(Runtime):
         self.paths = {os.path.basename(folder): folder for folder, _, _ in os.walk(root)}
         self.updates = self.statuses = 0
 
-    def kept(self, container: str) -> Kept:
+    def read_resources(self, container: str) -> StoredResources:
         self.statuses += 1
-        return Kept()
+        return StoredResources()
 
     def update(self, container: str, unified: Mapping[str, str], cpuset_mems: str = "") -> None:
         self.updates += 1
@@ -72,15 +72,15 @@ class _Router(Router):
     """Routes as ever, to those who only count."""
 
     def __init__(self, root: str) -> None:
-        owners = Reach(systemd=root, bus="/", sockets={"containerd": "/"})
+        owners = OwnerEndpoints(systemd=root, bus="/", sockets={"containerd": "/"})
         super().__init__(CgroupFs(root), owners)
         self.manager, self.runtime = _Manager(root), _Runtime(root)
-        self._counting: dict[Through, Driver] = {
-            "systemd": Units(self.fs, self.manager, DropIns(f"{root}/run"), 1),
-            "runtime": Containers(self.fs, self.runtime, 4096, 1),
+        self._counting: dict[WriteVia, Driver] = {
+            "systemd": SystemdDriver(self.fs, self.manager, DropIns(f"{root}/run"), 1),
+            "runtime": CriDriver(self.fs, self.runtime, 4096, 1),
         }
 
-    def _driver(self, through: Through, socket: str | None) -> Driver:
+    def _driver(self, through: WriteVia, socket: str | None) -> Driver:
         return self._counting[through]
 
 
@@ -95,10 +95,10 @@ def report() -> Iterator[str]:
             router = _Router(root)
             with (
                 _clock() as seconds,
-                writing(f"{folder}/journal", hierarchy_of(fs, "b")) as journal,
+                open_journal(f"{folder}/journal", hierarchy_of(fs, "b")) as journal,
             ):
-                done = apply(steps, fs, router, journal, Cautions(4096, 0))
-            assert not done.moved
+                done = apply(steps, fs, router, journal, WriteOptions(4096, 0))
+            assert not done.stale
             yield (
                 f"{what}: {len(done.results)} changes, {router.manager.calls} D-Bus calls, "
                 f"{router.runtime.updates} CRI updates, {router.runtime.statuses} CRI statuses, "
@@ -136,7 +136,7 @@ def _made(root: str) -> dict[tuple[str, str], str]:
     return wanted
 
 
-def _steps(fs: CgroupFs, wanted: Mapping[tuple[str, str], str]) -> tuple[Step, ...]:
+def _steps(fs: CgroupFs, wanted: Mapping[tuple[str, str], str]) -> tuple[WriteStep, ...]:
     changes = []
     for (path, file), new in wanted.items():
         level: Level = kind_of(path) or "reserved"

@@ -4,8 +4,8 @@ import time
 from collections.abc import Iterator, Sequence
 
 from bench import cluster
-from memqos.cluster.fit_demand import Room, demands_of
-from memqos.cluster.fit_survey import survey
+from memqos.cluster.fit_demand import NodeInfo, scheduling_demands
+from memqos.cluster.fit_survey import survey_fit
 from memqos.kube.pod import Pod
 from memqos.release import Release
 
@@ -38,8 +38,8 @@ def report() -> Iterator[str]:
         yield f"{name:<26} {seconds:6.2f} s  {growth}"
 
 
-def _seconds(pods: Sequence[Pod], rooms: Sequence[Room], release: Release) -> float:
+def _seconds(pods: Sequence[Pod], rooms: Sequence[NodeInfo], release: Release) -> float:
     start = time.process_time()
-    for _ in survey(demands_of(pods, release), rooms, release):
+    for _ in survey_fit(scheduling_demands(pods, release), rooms, release):
         pass
     return time.process_time() - start

@@ -8,17 +8,17 @@ import time
 from collections.abc import Callable, Iterator
 from itertools import combinations
 
-from memqos.numa.admission import MEMORY_MANAGER, Attempt, Rules, admit
-from memqos.numa.allocation import Leftovers
-from memqos.numa.hints import Hint, Listed
+from memqos.numa.admission import MEMORY_MANAGER, AdmissionAttempt, AdmissionRules, admit_pod
+from memqos.numa.allocation import ReusableMemory
+from memqos.numa.hints import Hint, ResourceHints
 from memqos.numa.masks import mask_of
-from memqos.numa.memory import MemoryTable, NodeMap, NumaNode, Sizes
-from memqos.numa.merge import Layout, merged
-from memqos.numa.offers import offer_of
-from memqos.numa.requests import PodWants, Wanted
-from memqos.numa.state import State
-from memqos.numa.subsets import Distances
-from memqos.numa.topology import Topology
+from memqos.numa.memory import MemorySizes, MemoryTable, NumaNodeMap, NumaNodeState
+from memqos.numa.merge import MergeContext, merge_hints
+from memqos.numa.offers import memory_hint_set
+from memqos.numa.requests import ContainerMemoryRequest, PodMemoryRequest
+from memqos.numa.state import MemoryManagerState
+from memqos.numa.subsets import NodeDistances
+from memqos.numa.topology import TopologySettings
 
 COUNTS = (2, 4, 8, 12, 16, 20, 34, 48, 64)
 ENUMERATED = 20
@@ -50,7 +50,7 @@ def report() -> Iterator[str]:
         yield f"{count:5} {fast:8.2f} {listed:>12} {near:9.2f} {many:13.2f}{asked}"
 
 
-def _nodes(count: int, resources: int) -> dict[int, NumaNode]:
+def _nodes(count: int, resources: int) -> dict[int, NumaNodeState]:
     """Every fifth node is in use; sizes go round in sevens."""
     names = ("memory", *HUGE)[:resources]
     nodes = {}
@@ -60,29 +60,36 @@ def _nodes(count: int, resources: int) -> dict[int, NumaNode]:
             size = (16 + (i * (3 + 2 * index) + index) % 7) * GI
             used = size // 3 if i % 5 == 4 else 0
             tables[name] = MemoryTable(size, 0, size, used, size - used)
-        nodes[i] = NumaNode(1 if i % 5 == 4 else 0, tables, (i,))
+        nodes[i] = NumaNodeState(1 if i % 5 == 4 else 0, tables, (i,))
     return nodes
 
 
-def _third(nodes: NodeMap) -> Sizes:
+def _third(nodes: NumaNodeMap) -> MemorySizes:
     idle = [node for node in nodes.values() if not node.assignments]
     return {
         name: sum([node.table(name).free for node in idle]) // 3 or GI for name in nodes[0].memory
     }
 
 
-def _admitted(nodes: NodeMap, sizes: Sizes, distances: Distances | None) -> None:
-    topology = Topology("restricted", "container", mask_of(nodes), distances)
-    wants = PodWants("uid", True, (Wanted("c", "regular", sizes),), sizes)
-    admit(Rules("Static", topology), State("Static", nodes), Leftovers(), Attempt(wants))
+def _admitted(nodes: NumaNodeMap, sizes: MemorySizes, distances: NodeDistances | None) -> None:
+    topology = TopologySettings("restricted", "container", mask_of(nodes), distances)
+    wants = PodMemoryRequest("uid", True, (ContainerMemoryRequest("c", "regular", sizes),), sizes)
+    admit_pod(
+        AdmissionRules("Static", topology),
+        MemoryManagerState("Static", nodes),
+        ReusableMemory(),
+        AdmissionAttempt(wants),
+    )
 
 
-def _searched(nodes: NodeMap, sizes: Sizes) -> Hint:
-    lists = [Listed(MEMORY_MANAGER, name, offer_of(nodes, sizes, {})) for name in sizes]
-    return merged(lists, Layout(mask_of(nodes)))
+def _searched(nodes: NumaNodeMap, sizes: MemorySizes) -> Hint:
+    lists = [
+        ResourceHints(MEMORY_MANAGER, name, memory_hint_set(nodes, sizes, {})) for name in sizes
+    ]
+    return merge_hints(lists, MergeContext(mask_of(nodes)))
 
 
-def _enumerated(nodes: NodeMap, sizes: Sizes) -> Hint:
+def _enumerated(nodes: NumaNodeMap, sizes: MemorySizes) -> Hint:
     """The same answer, mask by mask, as the kubelet finds it for one resource."""
     (name,) = sizes
     wanted = sizes[name]
@@ -100,7 +107,7 @@ def _enumerated(nodes: NodeMap, sizes: Sizes) -> Hint:
     return Hint(min(preferred), True) if preferred else _searched(nodes, sizes)
 
 
-def _distances(nodes: NodeMap) -> Distances:
+def _distances(nodes: NumaNodeMap) -> NodeDistances:
     """Sockets of four nodes."""
     return {
         a: {

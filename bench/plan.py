@@ -8,16 +8,16 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from memqos.converge.observing import Configuration, observe_live
-from memqos.converge.planning import FILES, plan_of
-from memqos.converge.settings import Wanted
+from memqos.converge.observing import RawKubeletConfig, observe_live
+from memqos.converge.planning import PLAN_FILES, plan_observation
+from memqos.converge.settings import PlanOptions
 from memqos.host.machine import Roots
 from memqos.kernel.machine import Machine
-from memqos.kube.kubelet import configured
+from memqos.kube.kubelet import with_defaults
 from memqos.kube.node import Capacity
 from memqos.kube.pod import Pod
-from memqos.plan.changes import DEFAULTS, stored
-from memqos.plan.terms import Terms
+from memqos.plan.changes import DEFAULTS, as_stored
+from memqos.plan.terms import Settings
 from memqos.plan.tree import Tree, plan_node
 from memqos.release import Release
 
@@ -53,12 +53,14 @@ def report() -> Iterator[str]:
         def plan() -> int:
             observation = observe_live(
                 _Pods(pods),
-                FILES,
+                PLAN_FILES,
                 roots=Roots(cgroup=root),
-                configuration=Configuration("bench", CONFIG),
+                configuration=RawKubeletConfig("bench", CONFIG),
                 machine=machine,
             )
-            return len(plan_of(observation, Wanted(release="1.38")).comparison.changes)
+            return len(
+                plan_observation(observation, PlanOptions(release="1.38")).comparison.changes
+            )
 
         def bare() -> None:
             for file in files:
@@ -102,10 +104,10 @@ def _pod(number: int) -> Pod:
 
 
 def _tree(pods: list[Pod]) -> Tree:
-    config = configured(
+    config = with_defaults(
         {"memory_reservation_policy": "TieredReservation", "memory_throttling_factor": 0.9}, 38
     )
-    terms = Terms(
+    terms = Settings(
         Release.of("1.38"),
         0.9,
         "TieredReservation",
@@ -120,9 +122,9 @@ def _made(root: str, tree: Tree) -> list[str]:
     made = []
     for path, cgroup in tree.cgroups.items():
         os.makedirs(root + path, exist_ok=True)
-        for file in FILES:
+        for file in PLAN_FILES:
             setting = cgroup.settings.get(file)
-            value = stored(file, setting.value if setting else None, 4096)
+            value = as_stored(file, setting.value if setting else None, 4096)
             name = f"{root}{path}/{file}"
             with open(name, "w", encoding="ascii") as opened:
                 opened.write((value or DEFAULTS.get(file, "0")) + "\n")
@@ -135,7 +137,7 @@ _watched: list[str] = []
 
 
 def _watch(event: str, arguments: tuple[object, ...]) -> None:
-    if event == "open" and _watched and str(arguments[0]).rsplit("/", 1)[-1] in FILES:
+    if event == "open" and _watched and str(arguments[0]).rsplit("/", 1)[-1] in PLAN_FILES:
         _counted.append(str(arguments[0]))
 
 

@@ -5,10 +5,10 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 
-from memqos.agent.recorder.chronicle import Chronicle
-from memqos.agent.recorder.clock import Clock
-from memqos.agent.recorder.files import Bounds, Recorder
-from memqos.agent.recorder.records import Who
+from memqos.agent.recorder.chronicle import FlightRecorder
+from memqos.agent.recorder.clock import RecordClock
+from memqos.agent.recorder.files import RecordBounds, RecordWriter
+from memqos.agent.recorder.records import Subject
 
 CONTAINERS = 20
 HOUR = 3600
@@ -26,7 +26,7 @@ def report() -> Iterator[str]:
             f"{name}: {size / 1024:.1f} KiB and {seconds * 1000:.0f} ms of processor time a "
             f"container-hour, {writes:.0f} records"
         )
-    bounds = Bounds()
+    bounds = RecordBounds()
     yield (
         f"bounded by {bounds.bytes_each >> 10} KiB a container, {bounds.containers} containers: "
         f"{bounds.total >> 20} MiB"
@@ -35,28 +35,32 @@ def report() -> Iterator[str]:
 
 def _hour(life: Callable[[int], tuple[int, int]]) -> tuple[float, float, float]:
     """Bytes, records and processor seconds of one container."""
-    whose = [Who(0, "bench", f"pod-{n}", f"uid-{n}", "app", "Burstable") for n in range(CONTAINERS)]
+    whose = [
+        Subject(0, "bench", f"pod-{n}", f"uid-{n}", "app", "Burstable") for n in range(CONTAINERS)
+    ]
     with tempfile.TemporaryDirectory() as folder:
         now = float(START)
-        recorder = Recorder(
-            folder, Bounds(bytes_each=1 << 30), clock=Clock(up=lambda: now, wall=lambda: now)
+        recorder = RecordWriter(
+            folder,
+            RecordBounds(bytes_each=1 << 30),
+            clock=RecordClock(uptime=lambda: now, wall=lambda: now),
         )
-        chronicle = Chronicle(recorder)
+        chronicle = FlightRecorder(recorder)
         noted = 0
-        note = recorder.note
+        note = recorder.add
 
-        def counting(who: Who, *records: object) -> None:
+        def counting(who: Subject, *records: object) -> None:
             nonlocal noted
             noted += len(records)
             note(who, *records)  # type: ignore[arg-type]
 
-        recorder.note = counting  # type: ignore[method-assign]
+        recorder.add = counting  # type: ignore[method-assign]
         spent = time.process_time()
         for second in range(0, HOUR, EVERY):
             now = START + second
             files = _files(*life(second))
             for number, who in enumerate(whose):
-                chronicle.looked(f"/pods/{number}", who, files, int(now * 1000))
+                chronicle.record_sample(f"/pods/{number}", who, files, int(now * 1000))
             recorder.flush()
         spent = time.process_time() - spent
         size = sum(entry.stat().st_size for entry in os.scandir(folder))

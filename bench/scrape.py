@@ -4,9 +4,9 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator
 
-from memqos.serve.addresses import address_of
-from memqos.serve.endpoints import watched
-from memqos.serve.exposition import Family, Sample, and_labels, exposition, labels
+from memqos.serve.addresses import parse_listen_address
+from memqos.serve.endpoints import monitoring_routes
+from memqos.serve.exposition import Family, MetricSample, add_labels, exposition, labels
 from memqos.serve.http import listen
 
 CONTAINERS = 500
@@ -35,26 +35,26 @@ def _labels() -> list[list[str]]:
             pod=f"deployment-{index // 2}-7d9c8b6f5-x{index:04}",
             container=f"c{index % 2}",
         )
-        found.append([and_labels(base, file=kind) for kind in KINDS])
+        found.append([add_labels(base, file=kind) for kind in KINDS])
     return found
 
 
 def _families(held: list[list[str]]) -> Iterator[Family]:
     for number in range(FAMILIES):
         kind = number % len(KINDS)
-        samples = (Sample(texts[kind], 123_456_789) for texts in held)
+        samples = (MetricSample(texts[kind], 123_456_789) for texts in held)
         yield Family(f"memqos_family_{number}_bytes", "gauge", "One of twenty.", samples)
 
 
 async def _scraped(held: list[list[str]]) -> tuple[float, float]:
-    routes = watched(lambda: _families(held), lambda: None, lambda: None)
+    routes = monitoring_routes(lambda: _families(held), lambda: None, lambda: None)
     listener = await listen(routes, "127.0.0.1", 0)
     times = []
     for header in (b"", b"Accept-Encoding: gzip\r\n"):
         best = float("inf")
         for _ in range(ROUNDS):
             start = time.process_time()
-            reader, writer = await asyncio.open_connection(*address_of(listener.address))
+            reader, writer = await asyncio.open_connection(*parse_listen_address(listener.address))
             writer.write(b"GET /metrics HTTP/1.0\r\n" + header + b"\r\n")
             assert (await reader.read()).startswith(b"HTTP/1.1 200")
             writer.close()

@@ -8,7 +8,7 @@ import msgspec
 
 from memqos.kube.pod import Pod
 from memqos.plan.semantics import Planner, semantics_of_shape
-from memqos.plan.terms import Terms
+from memqos.plan.terms import Settings
 from memqos.release import Release
 
 CASES = "tests/conformance/cases/pod_semantics.jsonl"
@@ -21,7 +21,7 @@ MEGABYTE_MS = 25.0
 def report() -> Iterator[str]:
     """Microseconds a pod over the recorded valid pods, best of several rounds."""
     pods = _valid_pods()
-    terms = Terms(
+    terms = Settings(
         Release.of("1.38"),
         0.9,
         "TieredReservation",

@@ -8,12 +8,18 @@ import time
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 
-from memqos.findings.policy import API_VERSION, KIND, ForbidClass, LimitRatio, Policy
-from memqos.kube.review import Response, answered
+from memqos.findings.policy import (
+    POLICY_API_VERSION,
+    POLICY_KIND,
+    AdmissionPolicy,
+    ForbidClass,
+    LimitRatio,
+)
+from memqos.kube.review import Response, encode_review
 from memqos.release import Release
-from memqos.serve.admission import Door
-from memqos.serve.connections import Bounds
-from memqos.serve.endpoints import JSON, PLAIN, Answer
+from memqos.serve.admission import PodReviewer
+from memqos.serve.connections import ClientLimits
+from memqos.serve.endpoints import JSON, PLAIN, HttpReply
 from memqos.serve.http import listen
 
 REQUESTS, ROUNDS = 2_000, 5
@@ -23,10 +29,10 @@ UID = "705ab4f5-53f2-4c5e-8f0b-5d1c1b9a1f11"
 
 def report() -> Iterator[str]:
     """Processor time of the server, the best of several rounds in turns."""
-    door = Door(
-        Policy(
-            API_VERSION,
-            KIND,
+    door = PodReviewer(
+        AdmissionPolicy(
+            POLICY_API_VERSION,
+            POLICY_KIND,
             rules=(
                 ForbidClass(id="no-best-effort", forbid=("BestEffort",)),
                 LimitRatio(id="limit-near-request", most=2),
@@ -34,11 +40,11 @@ def report() -> Iterator[str]:
         ),
         Release.of(),
     )
-    bare = answered(Response(UID, True))
+    bare = encode_review(Response(UID, True))
     handlers: dict[str, Callable[[bytes], bytes]] = {
         "allow everything": lambda _body: bare,
-        "mutate": lambda body: answered(door.mutate(body)),
-        "validate": lambda body: answered(door.validate(body)),
+        "mutate": lambda body: encode_review(door.mutate(body)),
+        "validate": lambda body: encode_review(door.validate(body)),
     }
     body = _review()
     servers = {name: _Server(handler) for name, handler in handlers.items()}
@@ -93,11 +99,11 @@ class _Server:
 def _serve(handler: Callable[[bytes], bytes], told: Connection) -> None:
     async def run() -> None:
         listener = await listen(
-            {"/cpu": lambda: Answer(200, PLAIN, repr(time.process_time()).encode())},
+            {"/cpu": lambda: HttpReply(200, PLAIN, repr(time.process_time()).encode())},
             "127.0.0.1",
             0,
-            posts={"/review": lambda body: Answer(200, JSON, handler(body))},
-            bounds=Bounds(body=1 << 20),
+            posts={"/review": lambda body: HttpReply(200, JSON, handler(body))},
+            bounds=ClientLimits(body=1 << 20),
         )
         told.send(int(listener.address.rpartition(":")[2]))
         await asyncio.Event().wait()

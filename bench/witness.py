@@ -4,14 +4,14 @@ import time
 from collections.abc import Iterator
 from statistics import median
 
-from tests.fakes.agent import MI, Bed, a_pod, container_paths, pod_path
+from tests.fakes.agent import MI, SteppedNode, a_pod, container_paths, pod_path
 from tests.fakes.node import memory_folder
 
-from memqos.agent.core.guarding import Guard
-from memqos.agent.reconcile import run_pass, started
-from memqos.agent.recorder.clock import Clock
-from memqos.agent.recorder.files import Recorder
-from memqos.agent.sampler import Witness
+from memqos.agent.core.guarding import NodeGuard
+from memqos.agent.reconcile import build_reconciler, run_pass
+from memqos.agent.recorder.clock import RecordClock
+from memqos.agent.recorder.files import RecordWriter
+from memqos.agent.sampler import Sampler
 
 PODS = 250
 SECONDS = 120
@@ -31,19 +31,19 @@ FILES = {
 def report() -> Iterator[str]:
     """Two minutes of looks, as an agent takes them, without the time between."""
     with memory_folder() as folder:
-        bed, guard = Bed(folder), Guard()
-        bed.core = started(bed.hand, bed.now, guard)
+        bed, guard = SteppedNode(folder), NodeGuard()
+        bed.core = build_reconciler(bed.node, bed.now, guard)
         for number in range(PODS):
             pod = a_pod(f"p{number}", containers=("a", "b"))
             bed.pods.manifests[f"p{number}"] = pod
             for path in (pod_path(pod), *container_paths(pod)):
                 bed.kernel.make(path, FILES)
-        run_pass(bed.core, bed.hand, lambda: bed.now)
-        clock = Clock(up=lambda: bed.now, wall=lambda: bed.now)
-        witness = Witness(
+        run_pass(bed.core, bed.node, lambda: bed.now)
+        clock = RecordClock(uptime=lambda: bed.now, wall=lambda: bed.now)
+        witness = Sampler(
             bed.kernel,
             guard=guard,
-            recorder=Recorder(str(folder / "records"), clock=clock),
+            recorder=RecordWriter(str(folder / "records"), clock=clock),
             proc=str(folder / "proc"),
         )
         first, *looks = [_look(witness, bed) for _ in range(0, SECONDS + EVERY, EVERY)]
@@ -58,8 +58,8 @@ def report() -> Iterator[str]:
     )
 
 
-def _look(witness: Witness, bed: Bed) -> float:
+def _look(witness: Sampler, bed: SteppedNode) -> float:
     bed.now += EVERY
     start = time.process_time()
-    witness.look(bed.core, bed.now)
+    witness.sample(bed.core, bed.now)
     return time.process_time() - start

@@ -8,8 +8,8 @@ import msgspec
 from memqos.kube.pod import Pod
 from memqos.plan.pod import PodPlan
 from memqos.plan.semantics import semantics
-from memqos.plan.setting import Settings, Value
-from memqos.plan.terms import PAGE_SIZE, Placement, Policy, Terms
+from memqos.plan.setting import FileSettings, FileValue
+from memqos.plan.terms import PAGE_SIZE, Placement, Policy, Settings
 from memqos.release import Release
 
 KI: Final = 1 << 10
@@ -82,9 +82,9 @@ def terms(
     page_size: int = PAGE_SIZE,
     single_process_oom_kill: bool = False,
     placement: Placement = "containers",
-) -> Terms:
+) -> Settings:
     """Terms with MemoryQoS on, whatever the release's own default is."""
-    return Terms(
+    return Settings(
         release=Release.of(release, {"MemoryQoS": True, **(gates or {})}),
         factor=factor,
         policy=policy,
@@ -96,7 +96,7 @@ def terms(
     )
 
 
-def planned(pod: Pod, terms: Terms) -> PodPlan:
+def planned(pod: Pod, terms: Settings) -> PodPlan:
     """The plan of a pod that is valid."""
     found = semantics(pod, terms)
     assert not found.errors
@@ -104,12 +104,12 @@ def planned(pod: Pod, terms: Terms) -> PodPlan:
     return found.plan
 
 
-def written(settings: Settings) -> dict[str, Value]:
+def written(settings: FileSettings) -> dict[str, FileValue]:
     """The values that are written, by file."""
     return {name: setting.value for name, setting in settings.items() if setting.value is not None}
 
 
-def of_containers(plan: PodPlan, name: str) -> list[Value]:
+def of_containers(plan: PodPlan, name: str) -> list[FileValue]:
     """What one file of each container holds: init, regular, then ephemeral containers."""
     return [container.settings[name].value for container in plan.containers]
 

@@ -22,19 +22,19 @@ from typing import Any, Final, NamedTuple
 from unittest import mock
 
 from tests.eventually import eventually_on_loop
-from tests.fakes.agent import LEVELS, Bed, a_pod, container_paths, pod_path
+from tests.fakes.agent import LEVELS, SteppedNode, a_pod, container_paths, pod_path
 from tests.fakes.node import memory_folder
 from tests.footprint import Footprint, check_flat, footprint
 
 from memqos.agent import hand
-from memqos.agent.configuration import Fight, Guarding, Recording, Source
-from memqos.agent.log import Log
+from memqos.agent.configuration import FightConfig, GuardConfig, PodSourceConfig, RecorderConfig
+from memqos.agent.log import EventLog
 from memqos.agent.loop import Agent
-from memqos.agent.pod_source import source_of
+from memqos.agent.pod_source import agent_pod_source
 from memqos.agent.recorder import chronicle
-from memqos.agent.sampler import witness_of
-from memqos.host.service import Service
-from memqos.serve.addresses import address_of
+from memqos.agent.sampler import sampler_of
+from memqos.host.service import ServiceNotifier
+from memqos.serve.addresses import parse_listen_address
 
 LOW, HIGH = "memory.low", "memory.high"
 REFUSALS: Final = (errno.EBUSY, errno.EINVAL, errno.EACCES, errno.ENODEV)
@@ -61,7 +61,7 @@ class Bounds(NamedTuple):
 LONG: Final = Bounds(rounds=400, fewest=60, seconds=480, pods=20, nested=1100, many=1000)
 
 
-class Node(Bed):
+class Node(SteppedNode):
     """Cgroups, manifests in a folder, and an agent with all of its parts."""
 
     def __init__(self, folder: Path, dice: random.Random) -> None:
@@ -69,22 +69,22 @@ class Node(Bed):
         self.manifests.mkdir()
         super().__init__(
             folder,
-            pods=Source(files=(str(self.manifests),)),
+            pods=PodSourceConfig(files=(str(self.manifests),)),
             listen="127.0.0.1:0",
             state_socket=str(folder / "state.sock"),
             resync=1.0,
-            fight=Fight(times=1_000_000, grace=0.0),
-            guard=Guarding(interval=0.05),
-            recorder=Recording(folder=str(folder / "records"), containers=16),
+            fight=FightConfig(times=1_000_000, grace=0.0),
+            guard=GuardConfig(interval=0.05),
+            recorder=RecorderConfig(folder=str(folder / "records"), containers=16),
         )
-        self.hand.source = source_of(self.configuration.pods)
+        self.node.source = agent_pod_source(self.configuration.pods)
         self.dice = dice
-        self.look = self.hand.look
-        self.witness, _ = witness_of(self.configuration, self.kernel, str(folder / "proc"))
+        self.look = self.node.read_cgroups
+        self.witness, _ = sampler_of(self.configuration, self.kernel, str(folder / "proc"))
         self.lines = (folder / "log").open("w", encoding="utf-8")
-        log = Log("json", stream=self.lines)
+        log = EventLog("json", stream=self.lines)
         self.agent = Agent(
-            self.hand, lambda: self.configuration, log, Service({}), "0.0", self.witness
+            self.node, lambda: self.configuration, log, ServiceNotifier({}), "0.0", self.witness
         )
 
     # Pods.
@@ -128,7 +128,7 @@ class Node(Bed):
 
     def has_forgotten(self) -> bool:
         core = self.agent.status.core
-        known = core.aims.wishes, core.cgroups.pods, core.pending, self.witness.containers
+        known = core.node_intent.intents, core.observed.pods, core.pending, self.witness.containers
         return not any(known) and self.mi(LEVELS[0], LOW) == 0
 
     # What goes wrong.
@@ -149,18 +149,18 @@ class Node(Bed):
                 raise failure
             return self.look(scope)
 
-        self.hand.look = look  # type: ignore[method-assign]
+        self.node.read_cgroups = look  # type: ignore[method-assign]
 
     def mend_things(self) -> None:
         self.kernel.refusals.clear()
         os.fsync = FSYNC
         (self.manifests / "broken.json").unlink()
-        self.hand.look = self.look  # type: ignore[method-assign]
+        self.node.read_cgroups = self.look  # type: ignore[method-assign]
 
     # Those who ask.
 
     async def ask(self, path: str, *, to_the_end: bool = True) -> bytes:
-        reader, writer = await asyncio.open_connection(*address_of(self.address))
+        reader, writer = await asyncio.open_connection(*parse_listen_address(self.address))
         writer.write(f"GET {path} HTTP/1.0\r\n\r\n".encode())
         answer = await reader.read() if to_the_end else b""
         writer.transport.abort()
@@ -173,7 +173,7 @@ class Node(Bed):
             return str(json.loads(log.readline())["metrics"])
 
     def errors(self) -> int:
-        return sum(self.agent.status.core.tally.errors.values())
+        return sum(self.agent.status.core.report.errors.values())
 
 
 async def soak(node: Node, bounds: Bounds, each: Callable[[Node], None]) -> list[Footprint]:
@@ -197,7 +197,7 @@ async def soak(node: Node, bounds: Bounds, each: Callable[[Node], None]) -> list
             await _round(node, bounds, len(prints), wait)
             each(node)
             prints.append(footprint())
-        assert node.agent.status.ready() is None
+        assert node.agent.status.readiness_problem() is None
     finally:
         node.agent.stop()
         await running

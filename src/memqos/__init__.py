@@ -5,8 +5,8 @@ The names below are the library's public ones; each is imported when it is first
 
     >>> import memqos, msgspec
     >>> pod = msgspec.convert({"spec": {"containers": [{"name": "c", "image": "i"}]}}, memqos.Pod)
-    >>> terms = memqos.Terms(memqos.Release.of("1.36"), factor=0.9)
-    >>> memqos.semantics(pod, terms).plan.qos
+    >>> settings = memqos.Settings(memqos.Release.of("1.36"), factor=0.9)
+    >>> memqos.semantics(pod, settings).plan.qos
     'BestEffort'
 """
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from memqos.errors import Unreachable as Unreachable
     from memqos.errors import UnsupportedRelease as UnsupportedRelease
     from memqos.errors import WriteRefused as WriteRefused
-    from memqos.kube.defaulting import defaulted as defaulted
+    from memqos.kube.defaulting import apply_defaults as apply_defaults
     from memqos.kube.kubelet import KubeletConfiguration as KubeletConfiguration
     from memqos.kube.kubelet.reading import kubelet_from as kubelet_from
     from memqos.kube.kubelet.reading import read_kubelet as read_kubelet
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from memqos.plan.semantics import semantics as semantics
     from memqos.plan.setting import Reason as Reason
     from memqos.plan.setting import Setting as Setting
-    from memqos.plan.terms import Terms as Terms
+    from memqos.plan.terms import Settings as Settings
     from memqos.plan.tree import Cgroup as Cgroup
     from memqos.plan.tree import Tree as Tree
     from memqos.plan.tree import plan_node as plan_node
@@ -66,15 +66,15 @@ _HOME: Final = {
     "Release": "release",
     "Semantics": "plan.semantics",
     "Setting": "plan.setting",
+    "Settings": "plan.terms",
     "Shape": "kube.shape",
-    "Terms": "plan.terms",
     "Tree": "plan.tree",
     "Unreachable": "errors",
     "UnsupportedRelease": "errors",
     "WriteRefused": "errors",
     "allocatable": "kube.node",
+    "apply_defaults": "kube.defaulting",
     "cgroup_names": "plan.names",
-    "defaulted": "kube.defaulting",
     "effective": "plan.effective",
     "kubelet_from": "kube.kubelet.reading",
     "plan_node": "plan.tree",
@@ -84,10 +84,14 @@ _HOME: Final = {
     "validate": "kube.validation",
 }
 
+_FORMER_NAMES: Final = {"Terms": "Settings", "defaulted": "apply_defaults"}
+"""Names of earlier versions, which code that imports memqos may still use."""
+
 __all__ = sorted(_HOME)  # noqa: PLE0605
 
 
 def __getattr__(name: str) -> Any:
+    name = _FORMER_NAMES.get(name, name)
     if name not in _HOME:
         raise AttributeError(f"module 'memqos' has no attribute {name!r}")
     return getattr(import_module(f"memqos.{_HOME[name]}"), name)

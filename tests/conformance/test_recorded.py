@@ -8,12 +8,12 @@ import pytest
 from click.testing import CliRunner
 
 from memqos.cli.conformance import command
-from memqos.cli.replay.areas import _AREAS
+from memqos.cli.replay.areas import AREAS
 
 CASES = Path(__file__).parent / "cases"
 
 
-@pytest.mark.parametrize("area", sorted(_AREAS))
+@pytest.mark.parametrize("area", sorted(AREAS))
 def test_every_recorded_case_is_answered_as_kubernetes_does(area: str) -> None:
     result = CliRunner().invoke(command, [str(CASES / f"{area}.jsonl")], standalone_mode=False)
     assert result.output.splitlines()[-1].endswith(" passed, 0 failed"), result.output[:5000]
@@ -22,7 +22,7 @@ def test_every_recorded_case_is_answered_as_kubernetes_does(area: str) -> None:
 
 
 def test_every_recorded_file_has_an_area() -> None:
-    assert {path.name.split(".")[0] for path in CASES.iterdir()} == set(_AREAS)
+    assert {path.name.split(".")[0] for path in CASES.iterdir()} == set(AREAS)
 
 
 def test_a_difference_is_shown_with_its_path_and_fails(tmp_path: Path) -> None:

@@ -13,12 +13,12 @@ from tests.eventually import PATIENCE, eventually_on_loop
 from tests.fakes.cgroups import FakeKernel
 from tests.fakes.machine import put
 
-from memqos.agent.configuration import Configuration
-from memqos.agent.hand import Hand, one_thread
+from memqos.agent.configuration import AgentConfiguration
+from memqos.agent.hand import NodeWriter, new_kubelet_executor
 from memqos.agent.loop import Agent
-from memqos.agent.reconcile import follow, run_pass, started, take_answer
-from memqos.agent.tally import Event
-from memqos.converge.direct import Direct
+from memqos.agent.reconcile import build_reconciler, note_kubelet_reply, reconfigure, run_pass
+from memqos.agent.tally import LogEvent
+from memqos.converge.direct import DirectDriver
 from memqos.errors import MemqosError
 from memqos.host.machine import Roots
 from memqos.kube.pod import Pod
@@ -140,7 +140,7 @@ async def run_until(agent: Agent, *script: Callable[[], object]) -> int:
     return running.result()
 
 
-class Pods:
+class FakePodSource:
     """A source that tells what it is told to."""
 
     def __init__(self) -> None:
@@ -205,7 +205,7 @@ class Delayed(Executor):
         return bool(due)
 
 
-class Bed:
+class SteppedNode:
     """A node under an agent that is stepped by hand."""
 
     kubelet = KUBELET
@@ -215,9 +215,9 @@ class Bed:
         self.folder = folder
         self.kernel = FakeKernel(folder)
         self.now = 1000.0
-        self.pods = Pods()
+        self.pods = FakePodSource()
         self.asker = Delayed(lambda: self.now)
-        self.events: list[Event] = []
+        self.events: list[LogEvent] = []
         if not (self.kernel.folder / "kubepods").exists():
             (self.kernel.folder / "cgroup.controllers").write_text("cpuset cpu memory\n")
             for path in LEVELS:
@@ -230,21 +230,21 @@ class Bed:
     def start(self, **told: Any) -> None:
         """Start an agent, as after a crash."""
         told = {"release": "1.38", "mode": "enforce", "jitter": 0.0, **told}
-        self.configuration = Configuration(
+        self.configuration = AgentConfiguration(
             cgroup_root=self.kernel.root, journal=str(self.folder / "run"), **told
         )
-        self.hand = Hand(
+        self.node = NodeWriter(
             self.configuration,
             Roots(**{name: str(self.folder / name) for name in ("proc", "sys", "kubelet")}),
             self.kernel,
-            Direct(self.kernel, PATIENCE),
+            DirectDriver(self.kernel, PATIENCE),
             lambda: self.now,
             self.new_asker,
         )
         if not self.configuration.pods.cluster and self.configuration.pods.kubelet is None:
-            self.hand.source = self.pods
+            self.node.source = self.pods
         self.prepare()
-        self.core = started(self.hand, self.now)
+        self.core = build_reconciler(self.node, self.now)
 
     def new_asker(self) -> Executor:
         """Who asks the kubelet."""
@@ -255,14 +255,14 @@ class Bed:
 
     def reload(self, **told: Any) -> None:
         self.configuration = msgspec.structs.replace(self.configuration, **told)
-        source = self.hand.source
-        self.hand.configure(self.configuration)
-        self.hand.source = source
-        follow(self.core, self.hand, self.now)
+        source = self.node.source
+        self.node.configure(self.configuration)
+        self.node.source = source
+        reconfigure(self.core, self.node, self.now)
 
     def crash(self) -> None:
         """The agent is gone, and its locks with it."""
-        self.hand.close()
+        self.node.close()
 
     # The node's own doing.
 
@@ -272,30 +272,30 @@ class Bed:
             self.pods.manifests[manifest["metadata"]["uid"]] = manifest
         for path in (pod_path(manifest), *container_paths(manifest)):
             self.kernel.make(path, {"memory.max": "max"})
-            self.core.appeared(path, self.now)
+            self.core.note_cgroup_created(path, self.now)
         return manifest
 
     def end_pod(self, manifest: dict[str, Any]) -> None:
         """Its cgroups vanish; of a folder with children only the last rmdir counts."""
         for path in (*container_paths(manifest), pod_path(manifest)):
             self.kernel.remove(path)
-            self.core.vanished(path, self.now)
+            self.core.note_cgroup_removed(path, self.now)
         self.pods.manifests.pop(manifest["metadata"]["uid"], None)
 
     # Time.
 
-    def turn(self) -> bool:
+    def run_due_pass(self) -> bool:
         """One pass, if something is due."""
         if self.core.schedule.due_at > self.now:
             return False
-        run_pass(self.core, self.hand, lambda: self.now)
-        self.events += self.core.tally.taken()
+        run_pass(self.core, self.node, lambda: self.now)
+        self.events += self.core.report.take_log_events()
         return True
 
     def settle(self, at_most: int = 50) -> None:
         """Passes until nothing is due now."""
         for _ in range(at_most):
-            if not self.turn():
+            if not self.run_due_pass():
                 return
         raise AssertionError("there is always something to do")
 
@@ -305,7 +305,7 @@ class Bed:
         while (due_at := min(self.core.schedule.due_at, self.asker.due_at)) <= end:
             self.now = max(self.now, due_at)
             if self.asker.deliver():
-                take_answer(self.core, self.hand, self.now)
+                note_kubelet_reply(self.core, self.node, self.now)
             self.settle()
         self.now = end
 
@@ -320,15 +320,15 @@ class Bed:
         content = self.read(path, file)
         return content if content == "max" else int(content) / MI
 
-    def said(self, words: str) -> list[Event]:
+    def log_events(self, words: str) -> list[LogEvent]:
         return [event for event in self.events if words in event.what]
 
 
-class Threaded(Bed):
+class Threaded(SteppedNode):
     """The kubelet is asked by a thread, as in an agent that runs."""
 
     def new_asker(self) -> Executor:
-        return one_thread()
+        return new_kubelet_executor()
 
 
 def asking_threads() -> list[threading.Thread]:

@@ -17,14 +17,14 @@ from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
-from tests.fakes.kubelet import Identity
+from tests.fakes.kubelet import TlsFiles
 
 Object = dict[str, Any]
 Key = tuple[str, str]
 POLL = 0.02
 
 
-class Written(NamedTuple):
+class StoredVersion(NamedTuple):
     """One entry of the history."""
 
     version: int
@@ -40,7 +40,7 @@ class Store:
         self._server = server
         self.kind = kind
         self.objects: dict[Key, Object] = {}
-        self.history: list[Written] = []
+        self.history: list[StoredVersion] = []
         self.forgotten = 0
         """Nothing up to this version is known any more."""
 
@@ -51,14 +51,16 @@ class Store:
             key = metadata.get("namespace", ""), metadata["name"]
             version = self._server.next_version()
             stored = {**data, "metadata": {**metadata, "resourceVersion": str(version)}}
-            self._wrote(Written(version, key, self.objects.get(key), stored))
+            self._append(StoredVersion(version, key, self.objects.get(key), stored))
             self.objects[key] = stored
             return stored
 
     def delete(self, namespace: str, name: str) -> None:
         with self._server.turn:
             before = self.objects.pop((namespace, name))
-            self._wrote(Written(self._server.next_version(), (namespace, name), before, None))
+            self._append(
+                StoredVersion(self._server.next_version(), (namespace, name), before, None)
+            )
 
     def forget(self) -> None:
         """Compaction: only what comes from now on can be watched."""
@@ -78,7 +80,7 @@ class Store:
                 state[written.key] = written.before
         return state
 
-    def _wrote(self, written: Written) -> None:
+    def _append(self, written: StoredVersion) -> None:
         self.history.append(written)
         self._server.turn.notify_all()
 
@@ -108,7 +110,7 @@ class Faults(NamedTuple):
     """A list that need not be the newest is not."""
 
 
-class Asked(NamedTuple):
+class ReceivedRequest(NamedTuple):
     """A request that came in."""
 
     method: str
@@ -152,7 +154,7 @@ class FakeApiServer:
         """Lines that the next look of a watch tells, whatever they are."""
         self.page_hook: Callable[[], None] = lambda: None
         """Called after every page but the last."""
-        self.asked: list[Asked] = []
+        self.asked: list[ReceivedRequest] = []
         self.stopping = False
         self.compresses = False
 
@@ -173,7 +175,7 @@ class FakeApiServer:
     def happens(self, chance: float) -> bool:
         return bool(chance) and self.dice.random() < chance
 
-    def requests(self, **query: str) -> list[Asked]:
+    def requests(self, **query: str) -> list[ReceivedRequest]:
         """Those that had all of this in their query."""
         return [each for each in self.asked if query.items() <= each.query.items()]
 
@@ -193,7 +195,7 @@ def pod(name: str, node: str | None = "node-1", **more: Any) -> Object:
 
 @contextlib.contextmanager
 def fake_api_server(
-    identity: Identity | None = None, clients: Path | None = None, port: int = 0
+    identity: TlsFiles | None = None, clients: Path | None = None, port: int = 0
 ) -> Iterator[FakeApiServer]:
     """Serve until the block is left."""
     fake = FakeApiServer()
@@ -250,11 +252,13 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             return
         query = dict(parse_qsl(parts.query))
-        fake.asked.append(Asked(self.command, parts.path, query, dict(self.headers), body))
-        if not self._turned_away():
-            self._routed(parts.path, query, body)
+        fake.asked.append(
+            ReceivedRequest(self.command, parts.path, query, dict(self.headers), body)
+        )
+        if not self._reject():
+            self._route(parts.path, query, body)
 
-    def _turned_away(self) -> bool:
+    def _reject(self) -> bool:
         """Whether the request was answered without a look at what it asks for."""
         fake = self.fake
         if fake.tokens is not None:
@@ -272,7 +276,7 @@ class _Handler(BaseHTTPRequestHandler):
             return True
         return False
 
-    def _routed(self, path: str, query: dict[str, str], body: bytes) -> None:
+    def _route(self, path: str, query: dict[str, str], body: bytes) -> None:
         fake = self.fake
         *_, parent, last = ["", "", *path.strip("/").split("/")]
         if path in fake.answers:
@@ -367,15 +371,13 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.flush()
         if expired:
             self._chunk(_error(410, "too old resource version", "Expired"))
-        elif not self._followed(
-            store, wanted, since, float(query.get("timeoutSeconds", 0)) or 300.0
-        ):
+        elif not self._follow(store, wanted, since, float(query.get("timeoutSeconds", 0)) or 300.0):
             self.close_connection = True
             return None
         self.wfile.write(b"0\r\n\r\n")
         return None
 
-    def _followed(self, store: Store, wanted: "_Wanted", since: int, seconds: float) -> bool:
+    def _follow(self, store: Store, wanted: "_Wanted", since: int, seconds: float) -> bool:
         """Whether the watch came to an end, and did not break off."""
         fake = self.fake
         over, bookmark = time.monotonic() + seconds, time.monotonic() + fake.bookmarks
@@ -501,7 +503,7 @@ def _at(item: Object, path: str) -> object:
     return found
 
 
-def _event(kind: str, written: Written, wanted: _Wanted) -> bytes:
+def _event(kind: str, written: StoredVersion, wanted: _Wanted) -> bytes:
     """What a watch tells of a write; nothing where it is of no concern to it."""
     was = written.before is not None and wanted(written.before)
     now = written.after is not None and wanted(written.after)

@@ -9,17 +9,17 @@ from tests.eventually import PATIENCE
 from tests.fakes.apiserver import FakeApiServer
 
 from memqos.errors import MemqosError
-from memqos.host.apiserver.access import Access, Cluster, User
-from memqos.host.apiserver.connection import ApiServer
+from memqos.host.apiserver.access import Cluster, ClusterAccess, User
+from memqos.host.apiserver.connection import ApiClient
 
 with_openssl = pytest.mark.skipif(
     shutil.which("openssl") is None, reason="certificates are made with openssl: install it"
 )
 
 
-def client(server: FakeApiServer, user: User | None = None, **cluster: Any) -> ApiServer:
-    asked = Access(Cluster(server.url, **cluster), user or User(), "a test")
-    return ApiServer(asked, silence=PATIENCE, sleep=lambda _: None)
+def client(server: FakeApiServer, user: User | None = None, **cluster: Any) -> ApiClient:
+    asked = ClusterAccess(Cluster(server.url, **cluster), user or User(), "a test")
+    return ApiClient(asked, silence=PATIENCE, sleep=lambda _: None)
 
 
 def refusal(ask: Callable[[], object]) -> str:

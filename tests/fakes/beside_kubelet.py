@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any, Final
 
-from tests.fakes.agent import LEVELS, Bed, container_paths
+from tests.fakes.agent import LEVELS, SteppedNode, container_paths
 from tests.fakes.scripted_kubelet import (
     LOW,
     MIN,
@@ -14,11 +14,11 @@ from tests.fakes.scripted_kubelet import (
     request_of,
 )
 
-from memqos.agent.configuration import Configuration
-from memqos.agent.core.drift import Signs
-from memqos.agent.settings_source import Grounds
-from memqos.converge.observing import Configuration as KubeletFile
-from memqos.converge.settings import Ground, Wanted, ground_of
+from memqos.agent.configuration import AgentConfiguration
+from memqos.agent.core.drift import RestartMarkers
+from memqos.agent.settings_source import SettingsSource
+from memqos.converge.observing import RawKubeletConfig as KubeletFile
+from memqos.converge.settings import NodeSettings, PlanOptions, resolve_node_settings
 from memqos.host.kubelet import KubeletEndpoint
 from memqos.host.machine import read_machine
 from memqos.kube.node import Node, NodeStatus, NodeSystemInfo
@@ -34,32 +34,35 @@ OWN: Final[dict[str, Any]] = {
 """What an agent is configured with where it protects pods whatever the kubelet does."""
 
 
-class Answers(Grounds):
+class ScriptedSettings(SettingsSource):
     """What the agent learns of a scripted kubelet: nothing new while that does not answer."""
 
-    def __init__(self, bed: "BesideKubelet") -> None:
-        super().__init__(bed.hand.fs, bed.hand.roots)
-        self._bed = bed
-        self._answer = bed.settings
+    def __init__(self, node: "NodeWithKubelet") -> None:
+        super().__init__(node.node.fs, node.node.roots)
+        self._node = node
+        self._answer = node.settings
         self._is_due = True
 
     def refresh(self) -> None:
         self._is_due = True
 
-    def under(
-        self, told: Configuration, node: Node | None = None, kubelet: KubeletEndpoint | None = None
-    ) -> Ground:
+    def resolve(
+        self,
+        told: AgentConfiguration,
+        node: Node | None = None,
+        kubelet: KubeletEndpoint | None = None,
+    ) -> NodeSettings:
         # Of another release the Node tells by itself.
-        self._is_due |= self._answer.minor != self._bed.settings.minor
-        self.is_fresh = self._is_due and self._bed.now >= self._bed.answers_at
+        self._is_due |= self._answer.minor != self._node.settings.minor
+        self.is_fresh = self._is_due and self._node.now >= self._node.answers_at
         if self.is_fresh:
-            self._answer, self._is_due = self._bed.settings, False
+            self._answer, self._is_due = self._node.settings, False
         info = NodeSystemInfo(kubelet_version=f"v1.{self._answer.minor}.0")
-        self._last = ground_of(
-            read_machine(self._bed.hand.roots),
+        self._last = resolve_node_settings(
+            read_machine(self._node.node.roots),
             KubeletFile("configz", self._answer.configuration.encode()),
             None,
-            Wanted(told.release, told.gates, told.policy, told.factor),
+            PlanOptions(told.release, told.gates, told.policy, told.factor),
             Node(status=NodeStatus(node_info=info)),
         )
         return self._last
@@ -68,18 +71,23 @@ class Answers(Grounds):
         return False  # all that would tell of a restart goes by the signs
 
 
-class BesideKubelet(Bed):
+class NodeWithKubelet(SteppedNode):
     """The agent asks the kubelet again when in doubt; what both of them write is kept apart."""
 
     def __init__(
-        self, folder: Path, settings: Settings = TIERED, *, shows: bool = True, **told: Any
+        self,
+        folder: Path,
+        settings: Settings = TIERED,
+        *,
+        restart_visible: bool = True,
+        **told: Any,
     ) -> None:
         """`shows`: whether a restart of the kubelet can be told by its cgroup."""
-        self.shows = shows
+        self.restart_visible = restart_visible
         self.settings = settings
         self.starts = 1
         self.answers_at = 0.0
-        self.theirs: dict[File, str] = {}
+        self.kubelet_values: dict[File, str] = {}
         """What the kubelet, or the kernel at first, last put into each file."""
         self.earlier: dict[File, set[str]] = {}
         """What it had put there before that."""
@@ -95,16 +103,19 @@ class BesideKubelet(Bed):
         super().__init__(folder, **{"release": None, **told})
         self._take = self.kernel.write
         self.kernel.write = self._agent_writes  # type: ignore[method-assign]
-        self.theirs = {file: self.read(*file) for file in ABOVE}
+        self.kubelet_values = {file: self.read(*file) for file in ABOVE}
         self.scripted = ScriptedKubelet(self._kubelet_writes, settings, self.now)
         self.answers_at = self.scripted.answers_at
 
     def prepare(self) -> None:
-        self.hand.grounds = Answers(self)
-        self.hand.signs = lambda: Signs(1, self.starts if self.shows else 1)  # type: ignore[method-assign]
+        self.node.settings_source = ScriptedSettings(self)
+        self.node.read_restart_markers = self._restart_markers  # type: ignore[method-assign]
+
+    def _restart_markers(self) -> RestartMarkers:
+        return RestartMarkers(1, self.starts if self.restart_visible else 1)
 
     @property
-    def tells_at(self) -> float:
+    def settings_known_at(self) -> float:
         """From when on all that the agent needs to know can be learned."""
         return self.answers_at
 
@@ -132,7 +143,7 @@ class BesideKubelet(Bed):
         self.scripted.resize(manifest)
         for path in container_paths(manifest):
             self.core.note_limit_write(path, self.now)
-        self.core.schedule.ask(self.now)
+        self.core.schedule.schedule_fetch(self.now)
 
     # Time.
 
@@ -140,8 +151,8 @@ class BesideKubelet(Bed):
         end = self.now + seconds
         while self.now < end:
             self.scripted.run(self.now)
-            if self.now - STEP < self.tells_at <= self.now:
-                self.core.schedule.ask(self.now)  # as the watch of its Node would
+            if self.now - STEP < self.settings_known_at <= self.now:
+                self.core.schedule.schedule_fetch(self.now)  # as the watch of its Node would
             self._watch()
             super().wait(min(STEP, end - self.now))
             self._watch()
@@ -156,7 +167,7 @@ class BesideKubelet(Bed):
         for file, amount in self.scripted.sums().items():
             self.steady.setdefault(file, set()).add(str(amount))
         for file in self.protected():
-            if self.read(*file) == "0" and self.now >= self.tells_at:
+            if self.read(*file) == "0" and self.now >= self.settings_known_at:
                 since = self._open_since.setdefault(file, self.now)
                 self.longest_hole = max(self.longest_hole, self.now - since)
             else:
@@ -183,9 +194,9 @@ class BesideKubelet(Bed):
         if (path, file) in ABOVE and value == "0" != self.read(path, file):
             self.dropped_at[path, file] = self.now
         self.kernel.set(path, file, value)
-        if (path, file) in self.theirs:
-            self.earlier.setdefault((path, file), set()).add(self.theirs[path, file])
-        self.theirs[path, file] = value
+        if (path, file) in self.kubelet_values:
+            self.earlier.setdefault((path, file), set()).add(self.kubelet_values[path, file])
+        self.kubelet_values[path, file] = value
 
     def _agent_writes(self, path: str, file: str, value: str) -> None:
         self.writes.append((self.now, path, file, value))

@@ -85,7 +85,7 @@ class FakeKernel(CgroupFs):
         code = self.refusals.get((path, file), 0 if os.path.exists(target) else errno.ENOENT)
         if file == "cpuset.mems" and path in self.populated and not value.strip():
             code = code or errno.ENOSPC
-        content = None if code else _taken(file, value.strip())
+        content = None if code else _kernel_value(file, value.strip())
         if content is None:
             raise WriteRefused(f"{path}/{file}", value, errno=code or errno.EINVAL, hint="a fake")
         scratch = f"{self.scratch}-{os.getpid()}"
@@ -99,7 +99,7 @@ class FakeKernel(CgroupFs):
             time.sleep(self.reclaims_for.get(path, 0) if usage > int(content) else 0)
 
 
-def _taken(file: str, value: str) -> str | None:
+def _kernel_value(file: str, value: str) -> str | None:
     """What a file shows once a value was written to it; None where the value is nonsense."""
     if file == "cpuset.mems":
         return _nodes(value)

@@ -15,7 +15,7 @@ import msgspec
 Answer = tuple[int, bytes]
 
 
-class Identity(NamedTuple):
+class TlsFiles(NamedTuple):
     """A certificate and its key."""
 
     cert: Path
@@ -41,7 +41,7 @@ class FakeKubelet:
 
 @contextlib.contextmanager
 def fake_kubelet(
-    answers: Mapping[str, Any], identity: Identity | None = None, clients: Path | None = None
+    answers: Mapping[str, Any], identity: TlsFiles | None = None, clients: Path | None = None
 ) -> Iterator[FakeKubelet]:
     """Serve until the block is left; `clients` holds who may ask, where not everybody may."""
 
@@ -138,9 +138,9 @@ def silent_kubelet() -> Iterator[SilentKubelet]:
             kubelet.hang_up()
 
 
-def self_signed(folder: Path, name: str, alternatives: str) -> Identity:
+def self_signed(folder: Path, name: str, alternatives: str) -> TlsFiles:
     """A certificate of its own authority; alternatives are such as `DNS:node1,IP:127.0.0.1`."""
-    made = Identity(folder / f"{name}.crt", folder / f"{name}.key")
+    made = TlsFiles(folder / f"{name}.crt", folder / f"{name}.key")
     command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
     command += ["-nodes", "-days", "2", "-subj", f"/CN={name}", "-addext"]
     command += [f"subjectAltName={alternatives}", "-out", str(made.cert), "-keyout", str(made.key)]

@@ -4,20 +4,20 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 import pytest
-from tests.fakes.beside_kubelet import BesideKubelet
+from tests.fakes.beside_kubelet import NodeWithKubelet
 from tests.fakes.scripted_kubelet import Settings
 
-from memqos.agent.settings_source import Grounds
+from memqos.agent.settings_source import SettingsSource
 from memqos.converge import running
-from memqos.converge.kubelet_endpoint import Told
-from memqos.converge.observing import Configuration
+from memqos.converge.kubelet_endpoint import EndpointFacts
+from memqos.converge.observing import RawKubeletConfig
 from memqos.host.kubelet import KubeletEndpoint
 from memqos.kube.node import Node, NodeStatus, NodeSystemInfo
 
 URL: Final = "https://127.0.0.1:10250"
 
 
-class Answers(BesideKubelet):
+class NodeWithRealSources(NodeWithKubelet):
     """The real sources of settings beside a scripted kubelet, whose Node may lag behind."""
 
     def __init__(
@@ -31,33 +31,33 @@ class Answers(BesideKubelet):
         self.answered: list[tuple[float, float]] = []
         """When the kubelet was asked for what it told, and when the answer came."""
         self.manner: Literal["answers", "refuses", "is silent"] = "answers"
-        monkeypatch.setattr(running, "ask", self._ask)
+        monkeypatch.setattr(running, "ask_kubelet", self._ask)
         super().__init__(folder, settings, **told)
 
     def prepare(self) -> None:
         super().prepare()
-        self.hand.grounds = Grounds(
-            self.hand.fs, self.hand.roots, lambda: self.now, self.asker.submit
+        self.node.settings_source = SettingsSource(
+            self.node.fs, self.node.roots, lambda: self.now, self.asker.submit
         )
-        self.hand.ground = lambda: self.hand.grounds.under(  # type: ignore[method-assign]
-            self.hand.configuration,
-            Node(status=NodeStatus(node_info=NodeSystemInfo(kubelet_version=self._node()))),
+        self.node.node_settings = lambda: self.node.settings_source.resolve(  # type: ignore[method-assign]
+            self.node.configuration,
+            Node(status=NodeStatus(node_info=NodeSystemInfo(kubelet_version=self._node_version()))),
             KubeletEndpoint(URL),
         )
 
     @property
-    def tells_at(self) -> float:
+    def settings_known_at(self) -> float:
         if self.manner == "is silent":
             return float("inf")
         return self.answers_at + self.node_lags
 
-    def _node(self) -> str:
+    def _node_version(self) -> str:
         if self.now >= self.answers_at + self.node_lags:
             self.version = f"v1.{self.settings.minor}.0"
         return self.version
 
     def restart(self, settings: Settings | None = None) -> None:
-        self._node()
+        self._node_version()
         super().restart(settings)
         self.configuration_told = self.settings.configuration
 
@@ -70,10 +70,14 @@ class Answers(BesideKubelet):
             )
         super()._agent_writes(path, file, value)
 
-    def _ask(self, _endpoint: object, *, version: bool = True, configuration: bool = True) -> Told:
+    def _ask(
+        self, _endpoint: object, *, version: bool = True, configuration: bool = True
+    ) -> EndpointFacts:
         if self.manner == "is silent" or self.now < self.answers_at:
-            return Told(notes=("nothing listens there",), is_silent=True)
+            return EndpointFacts(notes=("nothing listens there",), is_silent=True)
         if self.manner == "refuses":
-            return Told(notes=("whoever asks may not read /configz (403)",))
+            return EndpointFacts(notes=("whoever asks may not read /configz (403)",))
         self.answered.append((self.now, self.now + self.asker.seconds))
-        return Told(configuration=Configuration(f"{URL}/configz", self.configuration_told.encode()))
+        return EndpointFacts(
+            configuration=RawKubeletConfig(f"{URL}/configz", self.configuration_told.encode())
+        )

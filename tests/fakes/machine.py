@@ -64,7 +64,7 @@ def put_tree(folder: Path, cgroups: Mapping[str, Mapping[str, str]]) -> Path:
 
 
 @contextmanager
-def nested(folder: Path, levels: int = 1100) -> Iterator[Path]:
+def deep_folder(folder: Path, levels: int = 1100) -> Iterator[Path]:
     """Folders within folders, as a container can make cgroups; Python's own rmtree gives up here.
 
     The innermost is given.

@@ -10,13 +10,13 @@ from typing import Final
 from tests.eventually import PATIENCE
 from tests.fakes.cgroups import PAGE, FakeKernel
 
-from memqos.converge.apply import Applied, apply
-from memqos.converge.direct import Direct
+from memqos.converge.apply import ApplyResult, apply
+from memqos.converge.direct import DirectDriver
 from memqos.converge.driver import Driver
-from memqos.converge.journal import Reading, hierarchy_of, read, writing
-from memqos.converge.rollback import RolledBack, rollback
-from memqos.converge.steps import Step, steps_of
-from memqos.converge.writing import Cautions
+from memqos.converge.journal import JournalContents, hierarchy_of, open_journal, read_journal
+from memqos.converge.rollback import RollbackResult, rollback
+from memqos.converge.steps import WriteStep, steps_of
+from memqos.converge.writing import WriteOptions
 from memqos.plan.changes import Change
 from memqos.plan.names import kind_of
 from memqos.plan.setting import Rule, Setting
@@ -64,7 +64,7 @@ class Node:
     def journal(self) -> Path:
         return Path(self.journal_folder) / "journal"
 
-    def steps(self, wanted: Mapping[tuple[str, str], str]) -> tuple[Step, ...]:
+    def steps(self, wanted: Mapping[tuple[str, str], str]) -> tuple[WriteStep, ...]:
         """What it takes for these files to have these values."""
         changes = []
         for (path, file), new in wanted.items():
@@ -78,26 +78,28 @@ class Node:
 
     @contextmanager
     def driver(self) -> Iterator[Driver]:
-        yield Direct(self.kernel, self.timeout)
+        yield DirectDriver(self.kernel, self.timeout)
 
-    def apply(self, steps: Iterable[Step], *, force: bool = False, swap: int = 0) -> Applied:
-        cautions = Cautions(PAGE, swap, force)
+    def apply(
+        self, steps: Iterable[WriteStep], *, force: bool = False, swap: int = 0
+    ) -> ApplyResult:
+        cautions = WriteOptions(PAGE, swap, force)
         with (
-            writing(self.journal_folder, hierarchy_of(self.kernel, self.boot)) as journal,
+            open_journal(self.journal_folder, hierarchy_of(self.kernel, self.boot)) as journal,
             self.driver() as driver,
         ):
             return apply(steps, self.kernel, driver, journal, cautions)
 
-    def rollback(self, *, force: bool = False, swap: int = 0) -> RolledBack:
-        cautions = Cautions(PAGE, swap, force)
+    def rollback(self, *, force: bool = False, swap: int = 0) -> RollbackResult:
+        cautions = WriteOptions(PAGE, swap, force)
         with (
-            writing(self.journal_folder, hierarchy_of(self.kernel, self.boot)) as journal,
+            open_journal(self.journal_folder, hierarchy_of(self.kernel, self.boot)) as journal,
             self.driver() as driver,
         ):
             return rollback(self.kernel, driver, journal, cautions)
 
-    def reading(self) -> Reading:
-        return read(self.journal_folder, hierarchy_of(self.kernel, self.boot))
+    def read_journal(self) -> JournalContents:
+        return read_journal(self.journal_folder, hierarchy_of(self.kernel, self.boot))
 
 
 def a_plan(step: int = 1) -> dict[tuple[str, str], str]:

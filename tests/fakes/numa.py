@@ -8,28 +8,28 @@ import msgspec
 import pytest
 from tests.builders import GI, Json, box
 
-from memqos.converge.observing import Configuration, Observation
-from memqos.converge.planning import NodePlan, plan_of
-from memqos.converge.settings import Wanted
+from memqos.converge.observing import ObservedNode, RawKubeletConfig
+from memqos.converge.planning import NodePlan, plan_observation
+from memqos.converge.settings import PlanOptions
 from memqos.kernel.machine import Machine, NumaTexts
 from memqos.kube.pod import Pod
-from memqos.numa.subsets import Effort
+from memqos.numa.subsets import SearchEffort
 from memqos.plan.terms import Numa
 
 MEMS: Final = "cpuset.mems"
 POOLS: Final = {"PodLevelResourceManagers": True}
 
 
-def count_steps(monkeypatch: pytest.MonkeyPatch) -> list[Effort]:
+def count_steps(monkeypatch: pytest.MonkeyPatch) -> list[SearchEffort]:
     """Have searches tell whom they took a step for: one item a step, whatever time it takes."""
-    taken: list[Effort] = []
-    spent = Effort.spent
+    taken: list[SearchEffort] = []
+    spent = SearchEffort.runs_out
 
-    def step(effort: Effort) -> bool:
+    def step(effort: SearchEffort) -> bool:
         taken.append(effort)
         return spent(effort)
 
-    monkeypatch.setattr(Effort, "spent", step)
+    monkeypatch.setattr(SearchEffort, "runs_out", step)
     return taken
 
 
@@ -88,16 +88,16 @@ class Site:
             )
             for i in range(self.nodes)
         }
-        observation = Observation(
+        observation = ObservedNode(
             origin="node",
             machine=Machine(meminfo=f"MemTotal: {kib * self.nodes} kB\n", numa=texts),
             pods=tuple(self.pods),
             cgroups=self.cgroups,
             driver="cgroupfs",
-            configuration=Configuration("kubelet", json.dumps(self.config).encode()),
+            configuration=RawKubeletConfig("kubelet", json.dumps(self.config).encode()),
             memory_manager_state=self.state,
         )
-        return plan_of(observation, Wanted("1.38", gates or {}, numa=numa))
+        return plan_observation(observation, PlanOptions("1.38", gates or {}, numa=numa))
 
     def bound(self, plan: NodePlan) -> dict[str, str]:
         """Container → what it is bound to once the plan is written."""

@@ -12,10 +12,10 @@ from tests.fakes.runtime import FakeRuntime
 from tests.fakes.systemd import FakeSystemd
 
 from memqos.converge.driver import Driver
-from memqos.converge.records import Owner
-from memqos.converge.routing import Router, Through
-from memqos.converge.steps import Step, steps_of
-from memqos.host.owner_discovery import Reach
+from memqos.converge.records import OwnerKind
+from memqos.converge.routing import Router, WriteVia
+from memqos.converge.steps import WriteStep, steps_of
+from memqos.host.owner_discovery import OwnerEndpoints
 from memqos.plan.changes import Change
 from memqos.plan.names import container_of
 from memqos.plan.setting import Setting
@@ -39,9 +39,9 @@ SLICES: Final[dict[str, Level]] = {
 class _Impatient(Router):
     """Gives up on one of the owners soon: what the others take says nothing."""
 
-    impatient_with: Owner | None = None
+    impatient_with: OwnerKind | None = None
 
-    def _driver(self, through: Through, socket: str | None) -> Driver:
+    def _driver(self, through: WriteVia, socket: str | None) -> Driver:
         usual = self.timeout
         if through == self.impatient_with:
             self.timeout = 0.2
@@ -59,7 +59,7 @@ class OwnedNode(Node):
         self.journal_folder = str(folder / "run")
         self.boot = "this-boot"
         self.timeout = PATIENCE
-        self.impatient_with: Owner | None = None
+        self.impatient_with: OwnerKind | None = None
         """Whom a moment has to be enough for: one that hangs."""
         self.systemd = FakeSystemd(folder, self.kernel)
         self.runtime = FakeRuntime(folder, self.kernel)
@@ -72,8 +72,8 @@ class OwnedNode(Node):
                 self.runtime.start(container, path, {"memory.low": "0", "memory.oom.group": "1"})
 
     @property
-    def reach(self) -> Reach:
-        return Reach(
+    def owner_endpoints(self) -> OwnerEndpoints:
+        return OwnerEndpoints(
             is_direct=self.is_direct,
             systemd=str(self.systemd.run),
             bus=str(self.systemd.socket),
@@ -82,7 +82,7 @@ class OwnedNode(Node):
 
     @contextlib.contextmanager
     def driver(self) -> Iterator[Driver]:
-        router = _Impatient(self.kernel, self.reach, PAGE, self.timeout)
+        router = _Impatient(self.kernel, self.owner_endpoints, PAGE, self.timeout)
         router.impatient_with = self.impatient_with
         try:
             yield router
@@ -95,7 +95,7 @@ class OwnedNode(Node):
         with self.systemd.serving(), self.runtime.serving():
             yield
 
-    def steps(self, wanted: Mapping[tuple[str, str], str]) -> tuple[Step, ...]:
+    def steps(self, wanted: Mapping[tuple[str, str], str]) -> tuple[WriteStep, ...]:
         return steps_of(
             [self.change(path, file, new) for (path, file), new in wanted.items()],
             {path: self.kernel.identity(path) or 0 for path, _ in wanted},

@@ -10,13 +10,13 @@ from typing import Final
 import msgspec
 from tests.builders import Json
 
-from memqos.agent.core.guard import Decision, Signs
-from memqos.agent.core.guarding import Move
-from memqos.agent.recorder.chronicle import Chronicle
-from memqos.agent.recorder.clock import Clock
-from memqos.agent.recorder.files import Recorder
-from memqos.agent.recorder.records import Who
-from memqos.kernel.oom_report import OomReport, Task, Usage, Victim
+from memqos.agent.core.guard import GuardDecision, StallSigns
+from memqos.agent.core.guarding import GuardMove
+from memqos.agent.recorder.chronicle import FlightRecorder
+from memqos.agent.recorder.clock import RecordClock
+from memqos.agent.recorder.files import RecordWriter
+from memqos.agent.recorder.records import Subject
+from memqos.kernel.oom_report import LimitUsage, OomReport, Task, Victim
 from memqos.kube.pod import Pod
 from memqos.plan.changes import Change
 from memqos.plan.memory import ABOVE_REQUEST, TIERED_LOW, TIERED_MIN
@@ -29,9 +29,9 @@ TEN: Final = 1_772_445_600_000
 MINUTE: Final = 60
 BOOT: Final = "0b6d0f6e-2f0e-4c5e-9d3c-6f1f0a7a4c11"
 PODS: Final = "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod"
-API: Final = Who(0, "shop", "api-1", "5a1c0e2f-api", "api", "Burstable")
-DB: Final = Who(0, "shop", "db-0", "77b0d9e4-db", "postgres", "Guaranteed")
-REPORT: Final = Who(0, "shop", "report-28", "c3d01f00-report", "c0", "BestEffort")
+API: Final = Subject(0, "shop", "api-1", "5a1c0e2f-api", "api", "Burstable")
+DB: Final = Subject(0, "shop", "db-0", "77b0d9e4-db", "postgres", "Guaranteed")
+REPORT: Final = Subject(0, "shop", "report-28", "c3d01f00-report", "c0", "BestEffort")
 API_1: Final = f"{PODS}5a1c.slice/cri-containerd-a1.scope"
 API_2: Final = f"{PODS}5a1c.slice/cri-containerd-a2.scope"
 DB_POD: Final = "/kubepods.slice/kubepods-pod77b0.slice"
@@ -62,47 +62,51 @@ class Files:
         }
 
 
-def write(folder: str) -> None:
+def write_example(folder: str) -> None:
     """Have the whole morning recorded."""
-    recorder = Recorder(folder, clock=Clock(BOOT, up=lambda: 86_400.0, wall=lambda: TEN / 1000))
-    chronicle = Chronicle(recorder)
+    recorder = RecordWriter(
+        folder, clock=RecordClock(BOOT, uptime=lambda: 86_400.0, wall=lambda: TEN / 1000)
+    )
+    flight_recorder = FlightRecorder(recorder)
     for tell in (_node, _api, _db, _report):
-        tell(chronicle)
+        tell(flight_recorder)
     recorder.flush()
 
 
-def _node(chronicle: Chronicle) -> None:
+def _node(flight_recorder: FlightRecorder) -> None:
     waited = 0
     for second in range(0, 45 * MINUTE, 20):
         is_short = 33 * MINUTE <= second <= 36 * MINUTE
         available = 160 * MI if is_short else (6 * GI - second * MI // 2)
         waited += 8_000_000 if is_short else 20_000
-        chronicle.pressed(TEN + second * 1000, available, 16 * GI, waited, waited // 4)
+        flight_recorder.record_pressure(
+            TEN + second * 1000, available, 16 * GI, waited, waited // 4
+        )
 
 
-def _api(chronicle: Chronicle) -> None:
+def _api(flight_recorder: FlightRecorder) -> None:
     files = Files(memory_high=HIGH, memory_max=512 * MI, memory_low=256 * MI, memory_min=0)
-    chronicle.looked(API_1, API, files.at(150 * MI), TEN)
-    _wrote(chronicle, API_1, "memory.low", "0", 256 * MI, TIERED_LOW, (256 * MI,))
+    flight_recorder.record_sample(API_1, API, files.at(150 * MI), TEN)
+    _wrote(flight_recorder, API_1, "memory.low", "0", 256 * MI, TIERED_LOW, (256 * MI,))
     inputs = (256 * MI, 512 * MI, "limit", 0.9, 4096)
-    _wrote(chronicle, API_1, "memory.high", "max", HIGH, ABOVE_REQUEST, inputs)
+    _wrote(flight_recorder, API_1, "memory.high", "max", HIGH, ABOVE_REQUEST, inputs)
     for second, anon in _growth(5, 12 * MINUTE, 150 * MI, 478 * MI):
-        chronicle.looked(API_1, API, files.at(anon), TEN + second * 1000)
+        flight_recorder.record_sample(API_1, API, files.at(anon), TEN + second * 1000)
     second, anon = 12 * MINUTE - 5, 480 * MI
     for step, high in enumerate(STEPS[1:], 1):
         for _ in range(2):
             second += 5
             files.high += 390
             files.full += 3_300_000
-            chronicle.looked(API_1, API, files.at(anon), TEN + second * 1000)
-        signs = Signs(5.0, 78.0, 0.66, anon)
-        move = Move(API_1, Decision("widen", high, step, signs), STEPS[step - 1], HIGH)
-        chronicle.moved(move, 4, TEN + second * 1000)
+            flight_recorder.record_sample(API_1, API, files.at(anon), TEN + second * 1000)
+        signs = StallSigns(5.0, 78.0, 0.66, anon)
+        move = GuardMove(API_1, GuardDecision("widen", high, step, signs), STEPS[step - 1], HIGH)
+        flight_recorder.record_guard_move(move, 4, TEN + second * 1000)
         anon = high - 6 * MI
         files.fixed["memory.high"] = str(high)
     for _ in range(3):
         second += 5
-        chronicle.looked(API_1, API, files.at(506 * MI), TEN + second * 1000)
+        flight_recorder.record_sample(API_1, API, files.at(506 * MI), TEN + second * 1000)
     second += 2
     report = OomReport(
         at=0,
@@ -111,36 +115,38 @@ def _api(chronicle: Chronicle) -> None:
         constraint="memcg",
         oom_cgroup=API_1,
         task_cgroup=API_1,
-        memory=Usage(512 * MI, 512 * MI),
+        memory=LimitUsage(512 * MI, 512 * MI),
         tasks=(
             Task(4700, "sh", 953, 280, 0, 45_056, 1000),
             Task(4711, "api-server", 953, 129_280, 0, 2_097_152, 1000),
         ),
     )
-    chronicle.died(report, TEN + second * 1000, 16 * GI, 4096)
+    flight_recorder.record_kill(report, TEN + second * 1000, 16 * GI, 4096)
     files.kills = 1
-    chronicle.looked(API_1, API, files.at(MI), TEN + (second + 1) * 1000)
-    chronicle.vanished(API_1, TEN + (second + 3) * 1000)
+    flight_recorder.record_sample(API_1, API, files.at(MI), TEN + (second + 1) * 1000)
+    flight_recorder.record_removal(API_1, TEN + (second + 3) * 1000)
     again = Files(memory_high=HIGH, memory_max=512 * MI, memory_low=256 * MI, memory_min=0)
     start = second + 10
     for second, anon in _growth(start, 25 * MINUTE, 120 * MI, 330 * MI):
-        chronicle.looked(API_2, API, again.at(anon), TEN + second * 1000)
-    _resized(chronicle)
+        flight_recorder.record_sample(API_2, API, again.at(anon), TEN + second * 1000)
+    _record_resize(flight_recorder)
     higher = {"memory_high": 1_043_333_120, "memory_max": GI, "memory_low": 512 * MI}
     for second, anon in _growth(25 * MINUTE + 5, 42 * MINUTE, 330 * MI, 590 * MI):
-        chronicle.looked(API_2, API, again.at(anon, **higher), TEN + second * 1000)
+        flight_recorder.record_sample(API_2, API, again.at(anon, **higher), TEN + second * 1000)
 
 
-def _resized(chronicle: Chronicle) -> None:
+def _record_resize(flight_recorder: FlightRecorder) -> None:
     for request, limit, second in (("256Mi", "512Mi", 0), ("512Mi", "1Gi", 25 * MINUTE)):
         found = {
             "name": "api",
             "resources": {"requests": {"memory": request}, "limits": {"memory": limit}},
         }
-        chronicle.pods([_pod(API, {"containerStatuses": [found]})], TEN + second * 1000)
+        flight_recorder.record_pods(
+            [_pod(API, {"containerStatuses": [found]})], TEN + second * 1000
+        )
 
 
-def _pod(who: Who, status: Json) -> Pod:
+def _pod(who: Subject, status: Json) -> Pod:
     data = {
         "metadata": {"name": who.pod, "namespace": who.namespace, "uid": who.uid},
         "spec": {"containers": [{"name": who.container}]},
@@ -149,12 +155,12 @@ def _pod(who: Who, status: Json) -> Pod:
     return msgspec.convert(data, Pod)
 
 
-def _db(chronicle: Chronicle) -> None:
+def _db(flight_recorder: FlightRecorder) -> None:
     files = Files(memory_min=GI, memory_low=0, memory_high="max", memory_max=GI)
-    chronicle.looked(DB_1, DB, files.at(240 * MI, 80 * MI), TEN)
-    _wrote(chronicle, DB_1, "memory.min", "0", GI, TIERED_MIN, (GI,))
+    flight_recorder.record_sample(DB_1, DB, files.at(240 * MI, 80 * MI), TEN)
+    _wrote(flight_recorder, DB_1, "memory.min", "0", GI, TIERED_MIN, (GI,))
     for second, cache in _growth(5, 18 * MINUTE, 80 * MI, 770 * MI):
-        chronicle.looked(DB_1, DB, files.at(240 * MI, cache), TEN + second * 1000)
+        flight_recorder.record_sample(DB_1, DB, files.at(240 * MI, cache), TEN + second * 1000)
     report = OomReport(
         at=0,
         sequence=0,
@@ -165,7 +171,7 @@ def _db(chronicle: Chronicle) -> None:
         constraint="memcg",
         oom_cgroup=DB_POD,
         task_cgroup=DB_1,
-        memory=Usage(GI, GI),
+        memory=LimitUsage(GI, GI),
         tasks=(
             Task(5001, "pause", -998, 1, 0, 28_672, 65_535),
             Task(5120, "postgres", -997, 53_760, 0, MI, 999),
@@ -174,24 +180,26 @@ def _db(chronicle: Chronicle) -> None:
         together=DB_1,
     )
     second = 18 * MINUTE + 4
-    chronicle.died(report, TEN + second * 1000, 16 * GI, 4096)
+    flight_recorder.record_kill(report, TEN + second * 1000, 16 * GI, 4096)
     files.kills = 2
-    chronicle.looked(DB_1, DB, files.at(2 * MI, 770 * MI), TEN + (second + 1) * 1000)
-    chronicle.vanished(DB_1, TEN + (second + 4) * 1000)
+    flight_recorder.record_sample(DB_1, DB, files.at(2 * MI, 770 * MI), TEN + (second + 1) * 1000)
+    flight_recorder.record_removal(DB_1, TEN + (second + 4) * 1000)
 
 
-def _report(chronicle: Chronicle) -> None:
+def _report(flight_recorder: FlightRecorder) -> None:
     files = Files(memory_min=0, memory_low=0, memory_high="max", memory_max="max")
     for second, anon in _growth(20 * MINUTE, 35 * MINUTE, 40 * MI, 2100 * MI):
-        chronicle.looked(REPORT_1, REPORT, files.at(anon, 90 * MI), TEN + second * 1000)
+        flight_recorder.record_sample(
+            REPORT_1, REPORT, files.at(anon, 90 * MI), TEN + second * 1000
+        )
     status = {
         "phase": "Failed",
         "reason": "Evicted",
         "message": "The node was low on resource: memory. Threshold quantity: 200Mi, available: "
         "160Mi. Container c0 was using 2190Mi, request is 0.",
     }
-    chronicle.pods([_pod(REPORT, status)], TEN + (35 * MINUTE + 6) * 1000)
-    chronicle.vanished(REPORT_1, TEN + (35 * MINUTE + 9) * 1000)
+    flight_recorder.record_pods([_pod(REPORT, status)], TEN + (35 * MINUTE + 6) * 1000)
+    flight_recorder.record_removal(REPORT_1, TEN + (35 * MINUTE + 9) * 1000)
 
 
 def _growth(start: int, end: int, first: int, last: int) -> Iterator[tuple[int, int]]:
@@ -201,7 +209,7 @@ def _growth(start: int, end: int, first: int, last: int) -> Iterator[tuple[int, 
 
 
 def _wrote(
-    chronicle: Chronicle,
+    flight_recorder: FlightRecorder,
     path: str,
     file: str,
     old: str,
@@ -210,8 +218,10 @@ def _wrote(
     inputs: tuple[object, ...],
 ) -> None:
     setting = Setting(new, rule, inputs)
-    chronicle.wrote(Change(path, file, old, str(new), "container", setting), TEN + 1000)
+    flight_recorder.record_write(
+        Change(path, file, old, str(new), "container", setting), TEN + 1000
+    )
 
 
 if __name__ == "__main__":
-    write(sys.argv[1])
+    write_example(sys.argv[1])

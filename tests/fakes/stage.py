@@ -19,7 +19,7 @@ T = TypeVar("T")
 class Stage:
     """The node, and what `prepare` makes of it before the curtain rises."""
 
-    def __init__(self, folder: Path, prepare: Callable[[Node], object] = Node.reading) -> None:
+    def __init__(self, folder: Path, prepare: Callable[[Node], object] = Node.read_journal) -> None:
         self.folder = folder / "node"
         self.folder.mkdir()
         node = Node(self.folder)
@@ -63,7 +63,10 @@ def killed_at_every_moment(
 def rolled_back(node: Node) -> bool:
     """Roll back; whether nothing was left and nobody was in the way."""
     done = alone(node.rollback)
-    ends, states = {result.end for result in done.results}, {each.state for each in done.rest}
+    ends, states = (
+        {result.outcome for result in done.results},
+        {each.state for each in done.not_written},
+    )
     return ends <= {"written"} and states <= {"restored"}
 
 

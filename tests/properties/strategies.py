@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.builders import GI, MI, Json, pod, stanza, terms
 
 from memqos.kube.quantity import Quantity
-from memqos.plan.terms import Policy, Terms
+from memqos.plan.terms import Policy, Settings
 from memqos.release import NEWEST, OLDEST, Release
 
 LARGEST: Final = 1 << 50
@@ -143,7 +143,7 @@ _FACTORS: Final = st.sampled_from([0.9, None, 0.1, 0.8, 1.0]) | st.floats(0.01, 
 _MEMORY: Final = st.sampled_from([64 * GI, 5 * GI, 100 * MI, 4097]) | st.integers(1, LARGEST)
 
 
-def all_terms(oldest: int = OLDEST, *, node: bool | None = None) -> st.SearchStrategy[Terms]:
+def all_terms(oldest: int = OLDEST, *, node: bool | None = None) -> st.SearchStrategy[Settings]:
     """Terms with MemoryQoS on; a node's facts are there or not, unless `node` says which."""
     facts = {True: _MEMORY, False: st.none(), None: st.none() | _MEMORY}[node]
     return st.builds(

@@ -7,10 +7,10 @@ from typing import Any, Final
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-from tests.fakes.agent import LEVELS, MI, Bed, a_pod, container_paths, pod_path
+from tests.fakes.agent import LEVELS, MI, SteppedNode, a_pod, container_paths, pod_path
 from tests.fakes.node import memory_folder
 
-from memqos.agent.configuration import Fight, Mode
+from memqos.agent.configuration import AgentMode, FightConfig
 from memqos.errors import InputError
 from memqos.kube.selector import Selector
 
@@ -37,12 +37,12 @@ class Node(RuleBasedStateMachine):
         super().__init__()
         memory = memory_folder()
         self._folder = memory
-        self.mode: Mode = "enforce"
+        self.mode: AgentMode = "enforce"
         self.unselected: tuple[str, ...] = ("kube-system",)
         self.canary: tuple[str, ...] | None = None
         self.owes_unseen = False
         """Whether an agent that observes was started where another had written."""
-        self.bed = Bed(memory.__enter__(), **self.told())
+        self.bed = SteppedNode(memory.__enter__(), **self.told())
         self.bed.kernel.before_write = self.before_write
         self.really_write = self.bed.kernel.write
         self.bed.kernel.write = self.write  # type: ignore[method-assign]
@@ -56,7 +56,7 @@ class Node(RuleBasedStateMachine):
     def told(self) -> dict[str, Any]:
         return {
             "min_share": SHARE,
-            "fight": Fight(times=10_000),
+            "fight": FightConfig(times=10_000),
             "mode": self.mode,
             "select": Selector(not_namespaces=self.unselected),
             "canary": None if self.canary is None else Selector(not_namespaces=self.canary),
@@ -82,7 +82,7 @@ class Node(RuleBasedStateMachine):
     def write(self, path: str, file: str, value: str) -> None:
         """Where it does not write it gives back, and nothing else, as far as it has been told."""
         if path not in LEVELS:
-            told = [pod.metadata for pod in self.bed.core.told]
+            told = [pod.metadata for pod in self.bed.core.source_pods]
             allowed = [
                 self.is_written_to(each.namespace, each.annotations)
                 for each in told
@@ -199,7 +199,7 @@ class Node(RuleBasedStateMachine):
         self.bed.reload(**self.told())
 
     @rule(mode=st.sampled_from(["observe", "enforce"]))
-    def turn(self, mode: Mode) -> None:
+    def turn(self, mode: AgentMode) -> None:
         self.mode = mode
         self.owes_unseen = self.owes_unseen and mode == "observe"
         self.bed.reload(**self.told())
@@ -276,7 +276,7 @@ class Node(RuleBasedStateMachine):
         for uid, pod in self.running.items():
             if uid in self.bed.pods.manifests:
                 self.is_as_it_should_be(pod)
-        if self.bed.core.aims.enforces:
+        if self.bed.core.node_intent.enforces:
             self.levels_hold_the_sums()
             assert not self.bed.core.pending.keys() & set(LEVELS)
         elif self.running.keys() <= self.bed.pods.manifests.keys() and not self.owes_unseen:
@@ -314,7 +314,7 @@ class Node(RuleBasedStateMachine):
         )
         path = pod_path(pod)
         hard = request == limit and request > 0
-        out = path in self.bed.core.aims.left_out
+        out = path in self.bed.core.node_intent.unreserved
         throttled = pod["spec"]["priority"] != 2_000_000_000
         for container in container_paths(pod):
             high = (request + limit) / 2 if request != limit else "max"
@@ -330,7 +330,7 @@ class Node(RuleBasedStateMachine):
         assert tuple(self.bed.mi(path, file) for file in FILES) == expected
 
     def can_be_taken_back(self) -> None:
-        self.bed.hand.roll_back()
+        self.bed.node.restore_all()
         self.are_as_others_left_them(*self.paths())
 
 

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from tests.fakes.agent import LEVELS, a_pod, container_paths, pod_path
 from tests.fakes.beside_kubelet import ABOVE, OWN
-from tests.fakes.kubelet_answers import Answers
+from tests.fakes.kubelet_answers import NodeWithRealSources
 from tests.fakes.node import memory_folder
 from tests.fakes.scripted_kubelet import HIGH, LOW, MIN, TIERED, Settings
 
-from memqos.agent.configuration import Fight
+from memqos.agent.configuration import FightConfig
 
 LONGEST_HOLE: Final = 2.0
 UIDS: Final = st.sampled_from(["u1", "u2", "u3"])
@@ -33,7 +33,9 @@ class Node(RuleBasedStateMachine):
         self._folder = memory_folder()
         self._patch = pytest.MonkeyPatch()
         folder = self._folder.__enter__()
-        self.bed = Answers(folder, TIERED, self._patch, fight=Fight(times=2, minutes=60))
+        self.bed = NodeWithRealSources(
+            folder, TIERED, self._patch, fight=FightConfig(times=2, minutes=60)
+        )
         self.slowest = 0.0
         """Seconds that an answer has taken."""
         self.running: dict[str, dict[str, Any]] = {}
@@ -44,7 +46,7 @@ class Node(RuleBasedStateMachine):
             pod = self.running[uid] = self.bed.run_pod(a_pod(uid, *size))
             for path in (pod_path(pod), *container_paths(pod)):
                 for file in (MIN, LOW, HIGH):
-                    self.bed.theirs[path, file] = self.bed.read(path, file)
+                    self.bed.kubelet_values[path, file] = self.bed.read(path, file)
 
     @rule(uid=UIDS)
     def end_pod(self, uid: str) -> None:
@@ -64,7 +66,7 @@ class Node(RuleBasedStateMachine):
     )
     def restart_kubelet(self, settings: Settings | None, shows: bool, lags: float) -> None:
         # One that begins to reserve, and that nothing shows, is known by its first count alone.
-        self.bed.shows = shows or settings is not None
+        self.bed.restart_visible = shows or settings is not None
         # Of a downgrade only the Node tells: until then it is planned by the newer rules.
         is_older = settings is not None and settings.minor < int(self.bed.version.split(".")[1])
         self.bed.node_lags = 0.0 if is_older else lags
@@ -76,13 +78,13 @@ class Node(RuleBasedStateMachine):
         self.bed.manner = "is silent" if silent else "answers"
         self.bed.asker.seconds = seconds
         self.slowest = max(self.slowest, seconds)
-        self.bed.core.schedule.ask(self.bed.now)
+        self.bed.core.schedule.schedule_fetch(self.bed.now)
 
     @rule(seconds=st.sampled_from([0.5, 1.7]))
     def ask(self, seconds: float) -> None:
         """Whatever happens next happens while the answer is on its way."""
         self.bed.asker.seconds = self.slowest = 2.5
-        self.bed.core.doubt_kubelet(self.bed.now)
+        self.bed.core.request_confirmation(self.bed.now)
         self.bed.wait(seconds)
 
     @rule(own=st.booleans())
@@ -104,7 +106,7 @@ class Node(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_fought_over(self) -> None:
-        assert not self.bed.core.foreign.fights.left_alone
+        assert not self.bed.core.drift.fights.contested
 
     @invariant()
     def holes_are_short(self) -> None:
@@ -126,7 +128,7 @@ class Node(RuleBasedStateMachine):
         self.bed.writes.clear()
         self.bed.wait(300)
         assert self.bed.writes == []
-        if self.bed.core.aims.enforces:
+        if self.bed.core.node_intent.enforces:
             assert not self.bed.core.pending
         self.nothing_is_fought_over()
         self.holes_are_short()
@@ -136,15 +138,17 @@ class Node(RuleBasedStateMachine):
 
     def rolls_back_to_the_kubelet(self) -> None:
         before = {file: self.bed.read(*file) for file in ABOVE}
-        self.bed.hand.roll_back()
+        self.bed.node.restore_all()
         kept = self.bed.scripted.sums()
         for file in ABOVE:
             found = self.bed.read(*file)
             if file in kept:
                 assert found == before[file] == str(kept[file]), file
             else:
-                assert found in {self.bed.theirs[file], *self.bed.steady.get(file, ())}, file
-        for file, value in self.bed.theirs.items():
+                assert found in {self.bed.kubelet_values[file], *self.bed.steady.get(file, ())}, (
+                    file
+                )
+        for file, value in self.bed.kubelet_values.items():
             if file not in ABOVE and self.bed.kernel.identity(file[0]) is not None:
                 # Where it has written the very value of memqos, nobody can tell whose it is.
                 assert self.bed.read(*file) in {value, *self.bed.earlier.get(file, ())}, file

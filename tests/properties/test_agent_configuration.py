@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memqos.agent.configuration import API_VERSION, KIND, Configuration
+from memqos.agent.configuration import AGENT_API_VERSION, AGENT_KIND, AgentConfiguration
 from memqos.agent.configuration.data import configuration_data
-from memqos.agent.configuration.fields import FIELDS
-from memqos.agent.configuration.fields import Path as FieldPath
-from memqos.agent.configuration.reading import read_configuration
+from memqos.agent.configuration.fields import CONFIG_FIELDS
+from memqos.agent.configuration.fields import ConfigPath as FieldPath
+from memqos.agent.configuration.reading import read_agent_configuration
 from memqos.agent.core.overrides import overrides_of
 from memqos.errors import InputError
 from memqos.kube.label_selection import matches, requirements
@@ -67,11 +67,11 @@ VALUES = st.recursive(
     lambda held: st.lists(held, max_size=3) | st.dictionaries(TEXTS, held, max_size=3),
     max_leaves=6,
 )
-PATHS = st.sampled_from(list(FIELDS))
+PATHS = st.sampled_from(list(CONFIG_FIELDS))
 
 
 def nested(values: dict[FieldPath, Any]) -> dict[str, Any]:
-    data: dict[str, Any] = {"apiVersion": API_VERSION, "kind": KIND}
+    data: dict[str, Any] = {"apiVersion": AGENT_API_VERSION, "kind": AGENT_KIND}
     for (*sections, name), value in values.items():
         held = data
         for section in sections:
@@ -90,7 +90,7 @@ def test_any_file_is_taken_or_refused_where_it_is_wrong(
     file: Path, values: dict[FieldPath, Any]
 ) -> None:
     file.write_bytes(msgspec.json.encode(nested(values)))
-    reading = read_configuration(str(file), {}, {})
+    reading = read_agent_configuration(str(file), {}, {})
     assert (reading.configuration is None) == bool(reading.faults)
     for fault in reading.faults:
         assert fault.file == str(file)
@@ -104,30 +104,32 @@ def test_any_file_is_taken_or_refused_where_it_is_wrong(
 )
 def test_whatever_the_bytes_are_nothing_but_faults_comes_of_them(file: Path, data: bytes) -> None:
     file.write_bytes(data)
-    assert read_configuration(str(file), {}, {}).faults
+    assert read_agent_configuration(str(file), {}, {}).faults
 
 
 @given(
     environ=st.dictionaries(
-        st.sampled_from([field.variable for field in FIELDS.values()]), TEXTS, max_size=5
+        st.sampled_from([field.variable for field in CONFIG_FIELDS.values()]), TEXTS, max_size=5
     ),
     flags=st.dictionaries(PATHS.map(".".join), TEXTS, max_size=5),
 )
 def test_any_environment_and_any_flags_are_taken_or_refused_by_name(
     environ: dict[str, str], flags: dict[str, object]
 ) -> None:
-    reading = read_configuration(None, environ, flags)
+    reading = read_agent_configuration(None, environ, flags)
     assert (reading.configuration is None) == bool(reading.faults)
-    named = {FIELDS[tuple(flag.split("."))].flag for flag in flags}
+    named = {CONFIG_FIELDS[tuple(flag.split("."))].flag for flag in flags}
     assert {fault.field for fault in reading.faults} <= {*environ, *named}
 
 
-@given(environ=st.dictionaries(st.sampled_from([f.variable for f in FIELDS.values()]), TEXTS))
+@given(
+    environ=st.dictionaries(st.sampled_from([f.variable for f in CONFIG_FIELDS.values()]), TEXTS)
+)
 def test_what_is_in_force_reads_back_as_itself(file: Path, environ: dict[str, str]) -> None:
-    configuration = read_configuration(None, environ, {}).configuration
+    configuration = read_agent_configuration(None, environ, {}).configuration
     if configuration is not None:
         file.write_bytes(msgspec.json.encode(configuration_data(configuration)))
-        assert read_configuration(str(file), {}, {}).configuration == configuration
+        assert read_agent_configuration(str(file), {}, {}).configuration == configuration
 
 
 LABELS = st.dictionaries(st.sampled_from("abc"), st.sampled_from(["", "x", "y"]))
@@ -172,7 +174,7 @@ ANNOTATED = st.dictionaries(
 def test_no_annotation_strengthens_what_the_node_gives(
     annotations: dict[str, str], mode: Any, factor: float | None, policy: Any
 ) -> None:
-    configuration = Configuration(
+    configuration = AgentConfiguration(
         mode=mode, factor=factor, policy=policy, allow_namespaces=("platform",)
     )
     found = overrides_of(Pod(ObjectMeta(namespace="shop", annotations=annotations)), configuration)

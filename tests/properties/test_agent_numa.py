@@ -13,17 +13,17 @@ from hypothesis.stateful import (
     rule,
 )
 from tests.builders import stanza
-from tests.fakes.agent import MI, NUMA_NODES, Bed, a_pod, container_paths, pod_path
+from tests.fakes.agent import MI, NUMA_NODES, SteppedNode, a_pod, container_paths, pod_path
 from tests.fakes.node import memory_folder
 
-from memqos.agent.configuration import Fight
+from memqos.agent.configuration import FightConfig
 from memqos.converge.observing import observe_live
-from memqos.converge.planning import FILES, NodePlan, plan_of
-from memqos.converge.settings import Wanted
+from memqos.converge.planning import PLAN_FILES, NodePlan, plan_observation
+from memqos.converge.settings import PlanOptions
 from memqos.kernel.nodelists import node_list
-from memqos.numa.memory import Blocks
-from memqos.numa.state import State
-from memqos.numa.topology import POLICIES
+from memqos.numa.memory import MemoryBlocks
+from memqos.numa.state import MemoryManagerState
+from memqos.numa.topology import TOPOLOGY_POLICY_NAMES
 
 MEMS: Final = "cpuset.mems"
 GATES: Final = {"PodLevelResourceManagers": True}
@@ -45,16 +45,18 @@ class Node(RuleBasedStateMachine):
         self.theirs: dict[str, str] = {}
         self.born = 0
 
-    @initialize(policy=st.sampled_from(POLICIES), scope=st.sampled_from(["container", "pod"]))
+    @initialize(
+        policy=st.sampled_from(TOPOLOGY_POLICY_NAMES), scope=st.sampled_from(["container", "pod"])
+    )
     def begin(self, policy: str, scope: str) -> None:
         kubelet = f"topologyManagerPolicy: {policy}\ntopologyManagerScope: {scope}\n"
-        self.bed = Bed(self._folder.__enter__(), kubelet, **self.told())
+        self.bed = SteppedNode(self._folder.__enter__(), kubelet, **self.told())
         self.bed.settle()
 
     def told(self) -> dict[str, Any]:
-        return {"numa": "allocate", "gates": GATES, "fight": Fight(times=10_000)}
+        return {"numa": "allocate", "gates": GATES, "fight": FightConfig(times=10_000)}
 
-    def state(self) -> State:
+    def state(self) -> MemoryManagerState:
         assert self.bed.core.bindings is not None
         found = self.bed.core.bindings.assigner.state
         assert found is not None
@@ -188,7 +190,7 @@ class Node(RuleBasedStateMachine):
                 self.bed.wait(130)
                 self.is_as_assigned()
                 self.is_as_planned_from_scratch()
-                self.bed.hand.roll_back()
+                self.bed.node.restore_all()
                 assert self.bound() == self.theirs
                 self.leaves_nothing_behind()
         finally:
@@ -201,7 +203,7 @@ class Node(RuleBasedStateMachine):
             if self.is_refused(uid):
                 continue
             for container, path in zip(("a", "b"), container_paths(pod), strict=True):
-                held = self.state().held_nodes(uid, container)
+                held = self.state().container_nodes(uid, container)
                 assert self.bed.read(path, MEMS) == node_list(held)
                 self.holds_what_it_wants(uid, pod, container)
 
@@ -233,9 +235,9 @@ class Node(RuleBasedStateMachine):
 
     def planned(self) -> NodePlan:
         observation = observe_live(
-            self.bed.pods, FILES, below=("/kubepods",), roots=self.bed.hand.roots
+            self.bed.pods, PLAN_FILES, below=("/kubepods",), roots=self.bed.node.roots
         )
-        return plan_of(observation, Wanted("1.38", GATES, numa="allocate"))
+        return plan_observation(observation, PlanOptions("1.38", GATES, numa="allocate"))
 
     def leaves_nothing_behind(self) -> None:
         for pod in self.running.values():
@@ -249,7 +251,7 @@ class Node(RuleBasedStateMachine):
             assert node.table("memory").free == TO_GIVE
 
 
-def holdings(state: State) -> list[Blocks]:
+def holdings(state: MemoryManagerState) -> list[MemoryBlocks]:
     """Of pools and of containers; those of a pool hold parts of it."""
     found = list(state.pools.values())
     for uid, containers in state.assignments.items():

@@ -8,17 +8,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from memqos.cli.audit_reading import Survey
-from memqos.cli.audit_sharing import Order
-from memqos.findings.counting import Sizes
-from memqos.findings.tallies import Tallies
+from memqos.cli.audit_reading import CensusReader
+from memqos.cli.audit_sharing import CountSettings
+from memqos.findings.counting import NodeSizes
+from memqos.findings.tallies import ClusterTotals
 from memqos.host import dumps
 from memqos.host.dumps import dump_of
-from memqos.plan.terms import Terms
+from memqos.plan.terms import Settings
 from memqos.release import Release
 
-TERMS = Terms(Release.of("1.37", {"MemoryQoS": True}), 0.8, "TieredReservation")
-SIZES = Sizes({"n0": (8 << 30, 7 << 30), "n1": (4 << 30, 4 << 30)}, 4096)
+TERMS = Settings(Release.of("1.37", {"MemoryQoS": True}), 0.8, "TieredReservation")
+SIZES = NodeSizes({"n0": (8 << 30, 7 << 30), "n1": (4 << 30, 4 << 30)}, 4096)
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 
@@ -87,12 +87,14 @@ def usage_of(cluster: list[dict[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def tallied(*files: Path, jobs: int = 1) -> Tallies:
-    with Survey(jobs, {}, lambda size, objects: None) as survey:
+def tallied(*files: Path, jobs: int = 1) -> ClusterTotals:
+    with CensusReader(jobs, {}, lambda size, objects: None) as survey:
         survey.read(dump_of(str(file)) for file in files)
         assert not survey.faults
-        found = survey.tally(Order(TERMS, SIZES, {}, survey.others().usage, rows=True))
-    found.pods.sort()
+        found = survey.count_pods(
+            CountSettings(TERMS, SIZES, {}, survey.cluster_objects().usage, rows=True)
+        )
+    found.pod_rows.sort()
     found.unreadable.sort()
     return found
 
@@ -111,7 +113,7 @@ def lines(folder: Path, objects: list[dict[str, Any]], name: str = "lines") -> P
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dumps, "BLOCK", 900)
+    monkeypatch.setattr(dumps, "DUMP_BLOCK", 900)
     monkeypatch.setattr(dumps, "_HEAD", 200)
 
 
@@ -167,8 +169,8 @@ def test_of_a_dump_cut_anywhere_only_what_is_cut_is_missing(
     if partial == (text.split(b"\n")[whole] if whole < len(objects) else b""):
         whole += bool(partial)
         partial = b""
-    with Survey(1, {}, lambda size, objects: None) as survey:
+    with CensusReader(1, {}, lambda size, objects: None) as survey:
         survey.read([dump_of(str(file))])
-        found = survey.tally(Order(TERMS, SIZES, {}, {}))
+        found = survey.count_pods(CountSettings(TERMS, SIZES, {}, {}))
     assert sum(node.pods for node in found.nodes.values()) == whole
     assert len(survey.faults) == bool(partial)

@@ -8,17 +8,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.builders import Json, pod
 
-from memqos.cluster.hpa import Unknown, cluster_autoscaler_requests, hpa_request
-from memqos.cluster.limitrange import Bounds, Range, completed, created, mutated
-from memqos.cluster.limitrange_checks import denial, violations
+from memqos.cluster.hpa import UnknownRequest, cluster_autoscaler_requests, hpa_request
+from memqos.cluster.limitrange import (
+    LimitRangeAmounts,
+    LimitRangeBounds,
+    apply_limit_ranges,
+    complete_limit_range,
+    default_new_pod,
+)
+from memqos.cluster.limitrange_checks import limit_range_denial, limit_range_violations
 from memqos.cluster.quota import Quota
-from memqos.cluster.quota_admission import admit
-from memqos.cluster.quota_usage import usage
-from memqos.cluster.resize import resize
-from memqos.kube.defaulting import decoded, defaulted
+from memqos.cluster.quota_admission import check_quotas
+from memqos.cluster.quota_usage import quota_usage
+from memqos.cluster.resize import resize_pod
+from memqos.kube.defaulting import apply_defaults, decoding_defaults
 from memqos.kube.pod import Pod
 from memqos.kube.resources import Amounts
-from memqos.kube.shape import written
+from memqos.kube.shape import with_shape
 from memqos.kube.validation import validate
 from memqos.release import Release
 
@@ -59,9 +65,9 @@ def requirements(draw: st.DrawFn) -> Json:
 
 
 @st.composite
-def ranges(draw: st.DrawFn) -> Range:
+def ranges(draw: st.DrawFn) -> LimitRangeAmounts:
     items = [
-        Bounds(
+        LimitRangeBounds(
             draw(st.sampled_from(["Container", "Pod", "PersistentVolumeClaim"])),
             min=draw(amounts),
             max=draw(amounts),
@@ -71,7 +77,7 @@ def ranges(draw: st.DrawFn) -> Range:
         )
         for _ in range(draw(st.integers(0, 2)))
     ]
-    return completed(Range("limits", tuple(items)))
+    return complete_limit_range(LimitRangeAmounts("limits", tuple(items)))
 
 
 quotas = st.builds(
@@ -87,30 +93,32 @@ quotas = st.builds(
 
 
 def stored(found: Pod, release: Release = NEWEST) -> Pod:
-    return written(found, defaulted(found, release))
+    return with_shape(found, apply_defaults(found, release))
 
 
 @given(pods, st.lists(ranges(), max_size=3), releases, st.booleans())
 def test_limit_ranges_change_a_pod_once(
-    found: Pod, limits: list[Range], release: Release, proposed: bool
+    found: Pod, limits: list[LimitRangeAmounts], release: Release, proposed: bool
 ) -> None:
-    once = mutated(decoded(found, release), limits, release, pod_defaults=proposed)
-    assert mutated(once, limits, release, pod_defaults=proposed) == once
+    once = apply_limit_ranges(
+        decoding_defaults(found, release), limits, release, pod_defaults=proposed
+    )
+    assert apply_limit_ranges(once, limits, release, pod_defaults=proposed) == once
 
 
 @given(ranges())
-def test_completing_a_range_again_changes_nothing(limits: Range) -> None:
-    assert completed(limits) == limits
+def test_completing_a_range_again_changes_nothing(limits: LimitRangeAmounts) -> None:
+    assert complete_limit_range(limits) == limits
 
 
 @given(pods, ranges(), releases)
 def test_a_range_never_misses_the_min_or_max_that_it_fills_in(
-    found: Pod, limits: Range, release: Release
+    found: Pod, limits: LimitRangeAmounts, release: Release
 ) -> None:
-    shape = created(found, [limits], release)
+    shape = default_new_pod(found, [limits], release)
     assert not [
         violation
-        for violation in violations(shape, limits, release)
+        for violation in limit_range_violations(shape, limits, release)
         if violation.type == "Container"
         and violation.constraint != "ratio"
         and violation.asked is None
@@ -119,17 +127,17 @@ def test_a_range_never_misses_the_min_or_max_that_it_fills_in(
 
 @given(pods, st.lists(ranges(), max_size=3), releases)
 def test_a_pod_is_refused_by_the_first_range_that_would_refuse_it_alone(
-    found: Pod, limits: list[Range], release: Release
+    found: Pod, limits: list[LimitRangeAmounts], release: Release
 ) -> None:
-    shape = created(found, limits, release)
-    alone = [index for index, one in enumerate(limits) if denial(shape, [one], release)]
-    verdict = denial(shape, limits, release)
+    shape = default_new_pod(found, limits, release)
+    alone = [index for index, one in enumerate(limits) if limit_range_denial(shape, [one], release)]
+    verdict = limit_range_denial(shape, limits, release)
     assert (verdict.index if verdict else None) == (alone[0] if alone else None)
 
 
 def charged_in_turn(found: Iterable[Pod], quota: Quota, release: Release) -> Amounts | None:
     for one in found:
-        verdict = admit(one, [quota], release, NOW)
+        verdict = check_quotas(one, [quota], release, NOW)
         if not verdict.allowed:
             return None
         quota = msgspec.structs.replace(quota, used=verdict.new_used["quota"])
@@ -143,7 +151,7 @@ def test_pods_charge_a_quota_the_sum_of_what_each_charges(
     bound = Quota("quota", dict.fromkeys(names, PLENTY), dict.fromkeys(names, 0))
     kept = [stored(one) for one in found]
     used = charged_in_turn(kept, bound, NEWEST)
-    each = [usage(one, NEWEST, NOW) for one in kept]
+    each = [quota_usage(one, NEWEST, NOW) for one in kept]
     assert used == {name: sum(charge.get(name, 0) for charge in each) for name in names}
     assert used == charged_in_turn(reversed(kept), bound, NEWEST)
 
@@ -156,15 +164,15 @@ def test_what_a_quota_admits_a_larger_one_admits(
     larger = msgspec.structs.replace(
         bound, hard={name: amount + more for name, amount in bound.hard.items()}
     )
-    if admit(kept, [bound], release, NOW).allowed:
-        assert admit(kept, [larger], release, NOW).allowed
+    if check_quotas(kept, [bound], release, NOW).allowed:
+        assert check_quotas(kept, [larger], release, NOW).allowed
 
 
 @given(pods, quotas, releases)
 def test_what_exceeds_a_quota_asks_for_more_than_is_left(
     found: Pod, bound: Quota, release: Release
 ) -> None:
-    verdict = admit(stored(found, release), [bound], release, NOW)
+    verdict = check_quotas(stored(found, release), [bound], release, NOW)
     assert verdict.allowed is (verdict.reason is None)
     assert all(one.asked > one.allowed for one in verdict.exceeded)
     assert bool(verdict.exceeded) is (verdict.reason == "exceeded")
@@ -173,7 +181,7 @@ def test_what_exceeds_a_quota_asks_for_more_than_is_left(
 @given(pods, quotas, releases)
 def test_resizing_to_the_same_is_never_charged(found: Pod, bound: Quota, release: Release) -> None:
     kept = stored(found, release)
-    verdict = admit(kept, [bound], release, NOW, resized_from=kept)
+    verdict = check_quotas(kept, [bound], release, NOW, resized_from=kept)
     assert verdict.reason != "exceeded"
     if verdict.allowed:
         assert verdict.new_used == {"quota": bound.used}
@@ -182,7 +190,7 @@ def test_resizing_to_the_same_is_never_charged(found: Pod, bound: Quota, release
 @given(pods)
 def test_resizing_a_pod_to_itself_is_as_valid_as_the_pod(found: Pod) -> None:
     kept = stored(found)
-    result = resize(kept, kept, NEWEST)
+    result = resize_pod(kept, kept, NEWEST)
     assert result.valid is (not validate(kept, result.before, NEWEST))
     assert result.after == result.before
 
@@ -200,7 +208,7 @@ def test_cpu_and_memory_change_freely_as_long_as_nothing_goes_and_the_class_stay
             init=[{"resources": change[side], "restartPolicy": "Always"} for change in init],
         )
 
-    result = resize(stored(of(0)), of(1), NEWEST)
+    result = resize_pod(stored(of(0)), of(1), NEWEST)
     removed = any(old["limits"].keys() - new["limits"].keys() for old, new in regular + init)
     assert result.valid is (not removed and result.class_after == result.class_before)
 
@@ -209,8 +217,8 @@ def test_cpu_and_memory_change_freely_as_long_as_nothing_goes_and_the_class_stay
 def test_nothing_but_cpu_and_memory_is_ever_resized(resources: Json, name: str) -> None:
     more = {side: found | {name: "2Mi"} for side, found in resources.items()}
     old, new = pod([{"resources": resources}]), pod([{"resources": more}])
-    assert not resize(stored(old), new, NEWEST).valid
-    assert not resize(stored(new), old, NEWEST).valid
+    assert not resize_pod(stored(old), new, NEWEST).valid
+    assert not resize_pod(stored(new), old, NEWEST).valid
 
 
 @given(pods, st.sampled_from(NAMES), releases)
@@ -218,7 +226,7 @@ def test_the_autoscaler_of_nodes_never_sees_less_than_that_of_pods(
     found: Pod, resource: str, release: Release
 ) -> None:
     request = hpa_request(found, resource, release)
-    if not isinstance(request, Unknown):
+    if not isinstance(request, UnknownRequest):
         assert request <= cluster_autoscaler_requests(found, release).get(resource, 0)
 
 
@@ -238,6 +246,6 @@ def test_a_pod_is_the_sum_of_its_containers_that_can_be_named(
     )
     containers = (*(found.spec.containers or ()), *(found.spec.init_containers or ()))
     each = [hpa_request(found, "memory", NEWEST, container.name) for container in containers]
-    named = [one for one in each if not isinstance(one, Unknown)]
+    named = [one for one in each if not isinstance(one, UnknownRequest)]
     assert hpa_request(found, "memory", NEWEST) == sum(named)
     assert len(named) == len(regular) + sum(sidecar for _, sidecar in init)

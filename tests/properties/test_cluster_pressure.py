@@ -8,13 +8,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memqos.cluster.eviction_loop import EvictionSettings, EvictionState, evict_once
-from memqos.cluster.eviction_rank import KEYS, PodUsage, eviction_order, tie_groups
-from memqos.cluster.eviction_signals import Observation
-from memqos.cluster.fit import judge
-from memqos.cluster.fit_demand import Demand, Room, demand_of, demands_of, room_of
-from memqos.cluster.fit_scores import Profile
-from memqos.cluster.fit_survey import survey
-from memqos.cluster.pressure import admission
+from memqos.cluster.eviction_rank import EVICTION_KEYS, PodMemoryUsage, eviction_order, tie_groups
+from memqos.cluster.eviction_signals import SignalObservation
+from memqos.cluster.fit import judge_fit
+from memqos.cluster.fit_demand import (
+    NodeInfo,
+    SchedulingDemand,
+    node_info,
+    scheduling_demand,
+    scheduling_demands,
+)
+from memqos.cluster.fit_scores import SchedulerProfile
+from memqos.cluster.fit_survey import survey_fit
+from memqos.cluster.pressure import pressure_admission
 from memqos.kube.duration import SECOND
 from memqos.kube.kubelet.thresholds import MEMORY_AVAILABLE, NodeCondition, read_thresholds
 from memqos.kube.pod import ObjectMeta, Pod
@@ -56,11 +62,11 @@ def pods(draw: st.DrawFn) -> Pod:
     return msgspec.convert({"spec": spec}, Pod)
 
 
-usages = st.none() | st.builds(PodUsage, st.none() | st.sampled_from(AMOUNTS))
+usages = st.none() | st.builds(PodMemoryUsage, st.none() | st.sampled_from(AMOUNTS))
 
 
 @st.composite
-def named_pods(draw: st.DrawFn) -> list[tuple[Pod, PodUsage | None]]:
+def named_pods(draw: st.DrawFn) -> list[tuple[Pod, PodMemoryUsage | None]]:
     found = draw(st.lists(st.tuples(pods(), usages), max_size=5))
     return [
         (msgspec.structs.replace(pod, metadata=ObjectMeta(name=str(index))), usage)
@@ -71,7 +77,7 @@ def named_pods(draw: st.DrawFn) -> list[tuple[Pod, PodUsage | None]]:
 class TestEvictionOrder:
     @given(named_pods(), releases)
     def test_the_order_holds_every_pod_once(
-        self, given_pods: list[tuple[Pod, PodUsage | None]], release: Release
+        self, given_pods: list[tuple[Pod, PodMemoryUsage | None]], release: Release
     ) -> None:
         order = eviction_order(given_pods, release)
         assert sorted(str(ranked.pod.metadata.name) for ranked in order) == sorted(
@@ -80,7 +86,7 @@ class TestEvictionOrder:
 
     @given(named_pods(), releases)
     def test_pods_that_no_key_tells_apart_keep_their_order(
-        self, given_pods: list[tuple[Pod, PodUsage | None]], release: Release
+        self, given_pods: list[tuple[Pod, PodMemoryUsage | None]], release: Release
     ) -> None:
         groups = tie_groups(eviction_order(given_pods, release))
         for group in groups:
@@ -89,9 +95,9 @@ class TestEvictionOrder:
 
     @given(named_pods(), releases, st.randoms(use_true_random=False))
     def test_the_order_of_input_changes_nothing_else(
-        self, given_pods: list[tuple[Pod, PodUsage | None]], release: Release, chance: Random
+        self, given_pods: list[tuple[Pod, PodMemoryUsage | None]], release: Release, chance: Random
     ) -> None:
-        def groups(some: list[tuple[Pod, PodUsage | None]]) -> list[set[str | None]]:
+        def groups(some: list[tuple[Pod, PodMemoryUsage | None]]) -> list[set[str | None]]:
             found = tie_groups(eviction_order(some, release))
             return [{ranked.pod.metadata.name for ranked in group} for group in found]
 
@@ -101,7 +107,7 @@ class TestEvictionOrder:
 
     @given(named_pods(), releases)
     def test_the_key_that_is_told_does_put_the_pod_ahead(
-        self, given_pods: list[tuple[Pod, PodUsage | None]], release: Release
+        self, given_pods: list[tuple[Pod, PodMemoryUsage | None]], release: Release
     ) -> None:
         order = eviction_order(given_pods, release)
         for this, following in pairwise(order):
@@ -118,11 +124,11 @@ class TestEvictionOrder:
                 assert following.usage is not None
                 assert this.usage * 1000 - this.request > following.usage * 1000 - following.request
             else:
-                assert this.ahead_by not in KEYS
+                assert this.ahead_by not in EVICTION_KEYS
 
     @given(named_pods(), releases, st.integers(min_value=1, max_value=50))
     def test_using_more_never_saves_a_pod(
-        self, given_pods: list[tuple[Pod, PodUsage | None]], release: Release, more: int
+        self, given_pods: list[tuple[Pod, PodMemoryUsage | None]], release: Release, more: int
     ) -> None:
         hungry = next((i for i, (_, usage) in enumerate(given_pods) if usage is not None), None)
         if hungry is None:
@@ -130,9 +136,9 @@ class TestEvictionOrder:
         pod, usage = given_pods[hungry]
         assert usage is not None
         eating = list(given_pods)
-        eating[hungry] = pod, PodUsage((usage.working_set or 0) + more)
+        eating[hungry] = pod, PodMemoryUsage((usage.working_set or 0) + more)
 
-        def place(some: list[tuple[Pod, PodUsage | None]]) -> int:
+        def place(some: list[tuple[Pod, PodMemoryUsage | None]]) -> int:
             names = [ranked.pod.metadata.name for ranked in eviction_order(some, release)]
             return names.index(pod.metadata.name)
 
@@ -148,7 +154,7 @@ class TestEvictionLoop:
     )
     def test_only_met_thresholds_evict_and_never_a_critical_pod(
         self,
-        given_pods: list[tuple[Pod, PodUsage | None]],
+        given_pods: list[tuple[Pod, PodMemoryUsage | None]],
         steps: list[tuple[int, int]],
         transition: int,
         release: Release,
@@ -163,7 +169,7 @@ class TestEvictionLoop:
         state, now = EvictionState(), 0
         for later, available in steps:
             now += later * SECOND
-            seen = {MEMORY_AVAILABLE: Observation(available, 100, now)}
+            seen = {MEMORY_AVAILABLE: SignalObservation(available, 100, now)}
             step, state = evict_once(state, now, seen, given_pods, settings, release)
             assert set(step.met).isdisjoint(step.waiting)
             if available >= 60:
@@ -186,14 +192,14 @@ class TestAdmission:
         self, pod: Pod, conditions: set[NodeCondition], one_more: NodeCondition, release: Release
     ) -> None:
         shape = shape_of(pod, release)
-        before = admission(pod, shape, conditions, release)
-        after = admission(pod, shape, conditions | {one_more}, release)
+        before = pressure_admission(pod, shape, conditions, release)
+        after = pressure_admission(pod, shape, conditions | {one_more}, release)
         assert before.admitted or not after.admitted
         assert (before.reason is None) is before.admitted
 
 
 profiles = st.builds(
-    Profile,
+    SchedulerProfile,
     weights=st.lists(
         st.tuples(
             st.sampled_from(["cpu", "memory", "ephemeral-storage", "example.com/gpu"]),
@@ -207,16 +213,16 @@ profiles = st.builds(
 
 
 @st.composite
-def rooms(draw: st.DrawFn, release: Release) -> Room:
+def rooms(draw: st.DrawFn, release: Release) -> NodeInfo:
     names = ["cpu", "memory", "ephemeral-storage", "example.com/gpu", "hugepages-2Mi", "pods"]
     sizes = draw(st.tuples(*[st.sampled_from([0, 1, 3, 10, 100]) for _ in names]))
     has = {name: size * 1000 for name, size in zip(names, sizes, strict=True)}
     running = draw(st.lists(pods(), max_size=2))
-    return room_of("node", has, demands_of(running, release))
+    return node_info("node", has, scheduling_demands(running, release))
 
 
-def demand(pod: Pod, release: Release) -> Demand:
-    return demand_of(pod, shape_of(pod, release), release)
+def demand(pod: Pod, release: Release) -> SchedulingDemand:
+    return scheduling_demand(pod, shape_of(pod, release), release)
 
 
 class TestFit:
@@ -230,7 +236,7 @@ class TestFit:
             room, allocatable=room.allocatable | {grown: room.allocatable[grown] + 1000}
         )
         asked = demand(pod, release)
-        before, after = judge(asked, room, release), judge(asked, larger, release)
+        before, after = judge_fit(asked, room, release), judge_fit(asked, larger, release)
         short = {shortage.resource for shortage in before.shortages}
         assert {shortage.resource for shortage in after.shortages} <= short
 
@@ -240,15 +246,15 @@ class TestFit:
     ) -> None:
         has = {"cpu": 10_000, "memory": 10_000, "pods": 2_000}
         asked = demand(pod, release)
-        alone = judge(asked, room_of("n", has, []), release)
-        shared = judge(asked, room_of("n", has, [demand(other, release)]), release)
+        alone = judge_fit(asked, node_info("n", has, []), release)
+        shared = judge_fit(asked, node_info("n", has, [demand(other, release)]), release)
         assert len(alone.shortages) <= len(shared.shortages)
 
     @given(st.data(), pods(), profiles, releases)
     def test_shortages_lack_something_and_scores_are_percentages(
-        self, data: st.DataObject, pod: Pod, profile: Profile, release: Release
+        self, data: st.DataObject, pod: Pod, profile: SchedulerProfile, release: Release
     ) -> None:
-        verdict = judge(demand(pod, release), data.draw(rooms(release)), release, profile)
+        verdict = judge_fit(demand(pod, release), data.draw(rooms(release)), release, profile)
         assert all(shortage.lacking > 0 for shortage in verdict.shortages)
         least, most, balanced = verdict.scores
         assert 0 <= least <= 100
@@ -258,15 +264,19 @@ class TestFit:
 
     @given(st.data(), st.lists(pods(), max_size=2), profiles, releases)
     def test_a_survey_says_what_judging_every_node_says(
-        self, data: st.DataObject, given_pods: list[Pod], profile: Profile, release: Release
+        self,
+        data: st.DataObject,
+        given_pods: list[Pod],
+        profile: SchedulerProfile,
+        release: Release,
     ) -> None:
         nodes = [
             msgspec.structs.replace(room, name=str(index))
             for index, room in enumerate(data.draw(st.lists(rooms(release), max_size=4)))
         ]
-        demands = list(demands_of(given_pods, release))
-        for asked, found in zip(demands, survey(demands, nodes, release, profile), strict=True):
-            verdicts = [judge(asked, node, release, profile) for node in nodes]
+        demands = list(scheduling_demands(given_pods, release))
+        for asked, found in zip(demands, survey_fit(demands, nodes, release, profile), strict=True):
+            verdicts = [judge_fit(asked, node, release, profile) for node in nodes]
             fitting = {
                 verdict.node: verdict.scores for verdict in verdicts if verdict.code == "Success"
             }

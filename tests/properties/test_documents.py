@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from memqos.errors import InputError
 from memqos.kube.pod import Pod
-from memqos.manifests.documents import Document, read
-from memqos.manifests.positions import Path
+from memqos.manifests.documents import Document, read_documents
+from memqos.manifests.positions import FieldPath
 from memqos.manifests.workloads import Template, pods
 
 MANIFEST = b"""\
@@ -54,7 +54,7 @@ TOKENS = [
 
 def visit(data: bytes) -> None:
     """Do with a file all that a reader of it does."""
-    for document in read(data, "f"):
+    for document in read_documents(data, "f"):
         if isinstance(document, InputError):
             assert document.file == "f"
             continue
@@ -67,7 +67,7 @@ def visit(data: bytes) -> None:
                     pod.decode(Pod)
 
 
-def paths(value: Any, path: Path = ()) -> list[Path]:
+def paths(value: Any, path: FieldPath = ()) -> list[FieldPath]:
     found = [path, (*path, "no such field")]
     if isinstance(value, dict):
         found += [inner for key, child in value.items() for inner in paths(child, (*path, key))]
@@ -103,9 +103,11 @@ def test_no_damage_to_a_manifest_gives_anything_but_documents_and_faults(data: b
 
 @given(st.integers(0, len(MANIFEST)))
 def test_a_manifest_cut_off_anywhere_keeps_its_whole_documents(length: int) -> None:
-    whole = [item.data for item in read(MANIFEST, "f") if isinstance(item, Document)]
+    whole = [item.data for item in read_documents(MANIFEST, "f") if isinstance(item, Document)]
     ends = [MANIFEST.index(b"\n{"), MANIFEST.index(b'\n{"apiVersion": "v1", "kind": "Pod"}')]
-    found = [item.data for item in read(MANIFEST[:length], "f") if isinstance(item, Document)]
+    found = [
+        item.data for item in read_documents(MANIFEST[:length], "f") if isinstance(item, Document)
+    ]
     for count, end in enumerate(ends, start=1):
         if length >= end:
             assert found[:count] == whole[:count]
@@ -113,7 +115,7 @@ def test_a_manifest_cut_off_anywhere_keeps_its_whole_documents(length: int) -> N
 
 @given(st.binary(max_size=60).filter(lambda data: b"{" not in data and b"%" not in data))
 def test_what_stands_between_separators_never_hides_its_neighbours(data: bytes) -> None:
-    found = list(read(b"a: 1\n---\n" + data + b"\n---\nb: 2\n", "f"))
+    found = list(read_documents(b"a: 1\n---\n" + data + b"\n---\nb: 2\n", "f"))
     first, last = found[0], found[-1]
     assert isinstance(first, Document)
     assert first.data == {"a": 1}
@@ -142,7 +144,7 @@ YAML_OBJECTS = objects(st.text(PRINTABLE, max_size=20))
 
 @given(OBJECTS, st.sampled_from([None, 0, 1, 4]))
 def test_json_is_read_as_it_was_written(value: dict[str, Any], indent: int | None) -> None:
-    (document,) = read(json.dumps(value, indent=indent).encode(), "f")
+    (document,) = read_documents(json.dumps(value, indent=indent).encode(), "f")
     assert isinstance(document, Document)
     assert document.data == value
 
@@ -151,7 +153,7 @@ def test_json_is_read_as_it_was_written(value: dict[str, Any], indent: int | Non
 def test_json_means_the_same_to_the_yaml_reader(value: dict[str, Any]) -> None:
     text = msgspec.json.encode(value)
     # A comment behind the first bracket makes JSON into YAML.
-    as_json, as_yaml = (next(read(data, "f")) for data in (text, b"{ # why\n" + text[1:]))
+    as_json, as_yaml = (next(read_documents(data, "f")) for data in (text, b"{ # why\n" + text[1:]))
     assert isinstance(as_json, Document)
     assert isinstance(as_yaml, Document)
     assert same(as_json.data, as_yaml.data)
@@ -173,5 +175,5 @@ def same(left: Any, right: Any) -> bool:
 
 @given(st.lists(OBJECTS, min_size=1, max_size=4), st.sampled_from([b"", b"\n", b" ", b"\n---\n"]))
 def test_json_values_are_told_apart(values: list[dict[str, Any]], glue: bytes) -> None:
-    found = list(read(glue.join(msgspec.json.encode(value) for value in values), "f"))
+    found = list(read_documents(glue.join(msgspec.json.encode(value) for value in values), "f"))
     assert [item.data if isinstance(item, Document) else item for item in found] == values

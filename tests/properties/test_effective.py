@@ -6,7 +6,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memqos.plan.effective import Amount, Claim, Share, effective
+from memqos.plan.effective import Claim, ClaimAmount, ClaimShare, effective
 
 PAGE = 4096
 
@@ -14,7 +14,7 @@ PAGE = 4096
 @st.composite
 def trees(draw: st.DrawFn) -> dict[str, Claim]:
     """Trees whose cgroups use at least what their children use, as the kernel counts."""
-    amounts: st.SearchStrategy[Amount] = st.one_of(
+    amounts: st.SearchStrategy[ClaimAmount] = st.one_of(
         st.just(0), st.integers(0, 60 * PAGE), st.just("max")
     )
     paths: list[str] = []
@@ -33,7 +33,7 @@ def parent_of(path: str) -> str:
     return path.rpartition("/")[0]
 
 
-def shares(tree: dict[str, Claim], *, recursive: bool) -> list[dict[str, Share]]:
+def shares(tree: dict[str, Claim], *, recursive: bool) -> list[dict[str, ClaimShare]]:
     found = effective(tree, recursive=recursive, page_size=PAGE)
     return [
         {path: protection.min for path, protection in found.items()},
@@ -99,7 +99,7 @@ def test_recursive_protection_takes_nothing_away(tree: dict[str, Claim]) -> None
 @given(trees(), st.booleans())
 def test_where_nobody_claims_nothing_is_protected(tree: dict[str, Claim], recursive: bool) -> None:
     bare = {path: Claim(0, 0, claim.usage) for path, claim in tree.items()}
-    nothing = Share(effective=0, lost=0, taken_by=None, unasked=0)
+    nothing = ClaimShare(effective=0, lost=0, taken_by=None, unasked=0)
     for by_path in shares(bare, recursive=recursive):
         assert all(share == nothing for share in by_path.values())
 
@@ -117,10 +117,10 @@ def test_the_order_in_which_cgroups_are_listed_does_not_matter(
 
 @given(trees(), st.booleans(), st.integers(0, PAGE - 1))
 def test_parts_of_a_page_change_nothing(tree: dict[str, Claim], recursive: bool, part: int) -> None:
-    def whole(amount: Amount) -> Amount:
+    def whole(amount: ClaimAmount) -> ClaimAmount:
         return amount if amount == "max" else amount // PAGE * PAGE
 
-    def with_part(amount: Amount) -> Amount:
+    def with_part(amount: ClaimAmount) -> ClaimAmount:
         rounded = whole(amount)
         return rounded if rounded == "max" else rounded + part
 
@@ -133,7 +133,7 @@ def test_parts_of_a_page_change_nothing(tree: dict[str, Claim], recursive: bool,
 def test_a_tree_of_larger_pages_is_the_same_tree_scaled(
     tree: dict[str, Claim], recursive: bool, factor: int
 ) -> None:
-    def scaled(amount: Amount) -> int:
+    def scaled(amount: ClaimAmount) -> int:
         return 10**9 * PAGE * factor if amount == "max" else amount * factor
 
     small = {p: Claim(scaled(c.min) // factor, scaled(c.low) // factor, c.usage)
@@ -146,7 +146,7 @@ def test_a_tree_of_larger_pages_is_the_same_tree_scaled(
             (protection.min, found[path].min),
             (protection.low, found[path].low),
         ):
-            assert after == Share(
+            assert after == ClaimShare(
                 before.effective * factor,
                 before.lost * factor,
                 before.taken_by,

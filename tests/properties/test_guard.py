@@ -6,14 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memqos.agent.core.guard import (
-    Bounds,
-    Decision,
-    Sample,
-    Tuning,
-    Watch,
-    judge,
+    GuardDecision,
+    GuardSample,
+    GuardState,
+    GuardTuning,
+    HighBounds,
+    decide_step,
+    high_at_step,
     longest_wait,
-    target,
 )
 
 MI = 1 << 20
@@ -21,7 +21,7 @@ PAGE = 4096
 SECOND = 1_000_000
 
 tunings = st.builds(
-    Tuning,
+    GuardTuning,
     period=st.floats(1, 30),
     steps=st.integers(1, 8),
     calm=st.floats(30, 300),
@@ -30,20 +30,20 @@ intervals = st.floats(0.5, 10)
 
 
 @st.composite
-def bounds(draw: st.DrawFn) -> Bounds:
+def bounds(draw: st.DrawFn) -> HighBounds:
     planned = draw(st.integers(1, 4096)) * MI
     top = draw(st.none() | st.integers(1, 8192).map(lambda more: planned + more * PAGE))
-    return Bounds(planned, top)
+    return HighBounds(planned, top)
 
 
 @st.composite
-def any_samples(draw: st.DrawFn) -> list[Sample]:
+def any_samples(draw: st.DrawFn) -> list[GuardSample]:
     """Readings without rhyme or reason, counters that start anew among them."""
     at, samples = 0.0, []
     for _ in range(draw(st.integers(1, 40))):
         at += draw(st.floats(0.01, 100))
         samples.append(
-            Sample(
+            GuardSample(
                 at,
                 draw(st.integers(0, 10_000)),
                 draw(st.integers(0, 8192)) * MI,
@@ -57,20 +57,20 @@ def any_samples(draw: st.DrawFn) -> list[Sample]:
 
 class Moment(NamedTuple):
     at: float
-    decision: Decision
+    decision: GuardDecision
 
 
-def judged(samples: list[Sample], limits: Bounds, tuning: Tuning) -> list[Moment]:
-    watch, moments = Watch(), []
+def judged(samples: list[GuardSample], limits: HighBounds, tuning: GuardTuning) -> list[Moment]:
+    watch, moments = GuardState(), []
     for sample in samples:
-        watch, decision = judge(watch, sample, limits, tuning)
+        watch, decision = decide_step(watch, sample, limits, tuning)
         moments.append(Moment(sample.at, decision))
     return moments
 
 
 @given(any_samples(), bounds(), tunings)
 def test_memory_high_stays_between_the_plan_and_memory_max(
-    samples: list[Sample], limits: Bounds, tuning: Tuning
+    samples: list[GuardSample], limits: HighBounds, tuning: GuardTuning
 ) -> None:
     for _, decision in judged(samples, limits, tuning):
         if decision.high is None:
@@ -83,13 +83,13 @@ def test_memory_high_stays_between_the_plan_and_memory_max(
 
 @given(any_samples(), bounds(), tunings)
 def test_steps_go_one_by_one_and_are_a_period_apart(
-    samples: list[Sample], limits: Bounds, tuning: Tuning
+    samples: list[GuardSample], limits: HighBounds, tuning: GuardTuning
 ) -> None:
     step, moved_at = 0, None
     for at, decision in judged(samples, limits, tuning):
         difference = {"keep": 0, "widen": 1, "narrow": -1}[decision.kind]
         assert decision.step == step + difference
-        assert decision.high == target(limits, decision.step, tuning)
+        assert decision.high == high_at_step(limits, decision.step, tuning)
         if difference:
             assert moved_at is None or at - moved_at >= tuning.period
             moved_at, step = at, decision.step
@@ -97,7 +97,7 @@ def test_steps_go_one_by_one_and_are_a_period_apart(
 
 @given(any_samples(), bounds(), tunings)
 def test_a_step_up_is_kept_until_all_was_calm_for_long_enough(
-    samples: list[Sample], limits: Bounds, tuning: Tuning
+    samples: list[GuardSample], limits: HighBounds, tuning: GuardTuning
 ) -> None:
     last_move = None
     for at, decision in judged(samples, limits, tuning):
@@ -111,9 +111,9 @@ def test_a_step_up_is_kept_until_all_was_calm_for_long_enough(
 class Container:
     """A process that wants so much anonymous memory, and is throttled past memory.high."""
 
-    def __init__(self, limits: Bounds, tuning: Tuning) -> None:
+    def __init__(self, limits: HighBounds, tuning: GuardTuning) -> None:
         self.limits, self.tuning = limits, tuning
-        self.watch = Watch()
+        self.watch = GuardState()
         self.high: int | None = limits.planned
         self.at, self.events, self.full = 0.0, 0, 0
         self.moves: list[Moment] = []
@@ -126,8 +126,10 @@ class Container:
             self.events += int(seconds * 8) + 1
             self.full += int(seconds * 0.6 * SECOND)
         holds = min(wants, self.high) if self.high is not None else wants
-        sample = Sample(self.at, self.events, holds, holds, swap_room, self.full, high=self.high)
-        self.watch, decision = judge(self.watch, sample, self.limits, self.tuning)
+        sample = GuardSample(
+            self.at, self.events, holds, holds, swap_room, self.full, high=self.high
+        )
+        self.watch, decision = decide_step(self.watch, sample, self.limits, self.tuning)
         self.high = decision.high
         if decision.kind != "keep":
             self.moves.append(Moment(self.at, decision))
@@ -135,7 +137,7 @@ class Container:
 
 
 @st.composite
-def stuck_wishes(draw: st.DrawFn) -> tuple[Bounds, int]:
+def stuck_wishes(draw: st.DrawFn) -> tuple[HighBounds, int]:
     """Bounds, and more than the planned memory.high but not more than memory.max."""
     limits = draw(bounds())
     top = limits.max or 4 * limits.planned
@@ -144,7 +146,7 @@ def stuck_wishes(draw: st.DrawFn) -> tuple[Bounds, int]:
 
 @given(stuck_wishes(), tunings, intervals)
 def test_who_cannot_progress_does_so_within_a_bounded_time(
-    wish: tuple[Bounds, int], tuning: Tuning, interval: float
+    wish: tuple[HighBounds, int], tuning: GuardTuning, interval: float
 ) -> None:
     limits, wants = wish
     container = Container(limits, tuning)
@@ -158,7 +160,7 @@ def test_who_cannot_progress_does_so_within_a_bounded_time(
 
 @given(stuck_wishes(), tunings, intervals)
 def test_memory_high_comes_back_when_the_pressure_is_gone(
-    wish: tuple[Bounds, int], tuning: Tuning, interval: float
+    wish: tuple[HighBounds, int], tuning: GuardTuning, interval: float
 ) -> None:
     limits, wants = wish
     container = Container(limits, tuning)
@@ -172,7 +174,7 @@ def test_memory_high_comes_back_when_the_pressure_is_gone(
 
 @given(stuck_wishes(), tunings, st.lists(st.booleans(), min_size=20, max_size=200), intervals)
 def test_a_container_that_comes_and_goes_does_not_make_memory_high_swing(
-    wish: tuple[Bounds, int], tuning: Tuning, wanting: list[bool], interval: float
+    wish: tuple[HighBounds, int], tuning: GuardTuning, wanting: list[bool], interval: float
 ) -> None:
     limits, wants = wish
     container = Container(limits, tuning)
@@ -188,7 +190,7 @@ def test_a_container_that_comes_and_goes_does_not_make_memory_high_swing(
 
 @given(stuck_wishes(), tunings, intervals)
 def test_a_container_with_swap_to_spare_is_left_to_the_kernel(
-    wish: tuple[Bounds, int], tuning: Tuning, interval: float
+    wish: tuple[HighBounds, int], tuning: GuardTuning, interval: float
 ) -> None:
     limits, wants = wish
     container = Container(limits, tuning)

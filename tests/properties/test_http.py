@@ -8,13 +8,19 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.eventually import PATIENCE
 
-from memqos.serve.addresses import address_of
-from memqos.serve.endpoints import PLAIN, Answer
-from memqos.serve.exposition import Family, Sample, exposition, labels
+from memqos.serve.addresses import parse_listen_address
+from memqos.serve.endpoints import PLAIN, HttpReply
+from memqos.serve.exposition import Family, MetricSample, exposition, labels
 from memqos.serve.http import listen
-from memqos.serve.requests import Refused, answer_to, answered, refusal, request_of
+from memqos.serve.requests import (
+    BadRequest,
+    encode_refusal,
+    encode_reply,
+    parse_request,
+    route_request,
+)
 
-ROUTES = {"/healthz": lambda: Answer(200, PLAIN, b"ok\n" * 1000)}
+ROUTES = {"/healthz": lambda: HttpReply(200, PLAIN, b"ok\n" * 1000)}
 LINES = st.sampled_from(
     [
         b"GET /healthz HTTP/1.1",
@@ -43,11 +49,11 @@ STATUS_LINE = re.compile(rb"HTTP/1\.1 [1-5][0-9][0-9] [A-Za-z ]+")
 def test_every_head_has_one_well_formed_answer(head: bytes) -> None:
     is_head = False
     try:
-        request = request_of(head)
+        request = parse_request(head)
         is_head = request.is_head
-        message = answered(answer_to(request, bytearray(), ROUTES, {}), request)
-    except Refused as error:
-        message = refusal(error)
+        message = encode_reply(route_request(request, bytearray(), ROUTES, {}), request)
+    except BadRequest as error:
+        message = encode_refusal(error)
     top, _, body = message.partition(b"\r\n\r\n")
     line, *fields = top.split(b"\r\n")
     assert STATUS_LINE.fullmatch(line)
@@ -64,7 +70,7 @@ def test_whatever_is_sent_the_next_client_is_answered(chunks: list[bytes]) -> No
     async def run() -> bytes:
         listener = await listen(ROUTES, "127.0.0.1", 0)
         try:
-            address = address_of(listener.address)
+            address = parse_listen_address(listener.address)
             _, odd = await asyncio.open_connection(*address)
             for chunk in chunks:
                 odd.write(chunk)
@@ -86,7 +92,7 @@ UNESCAPED = {"\\\\": "\\", "\\n": "\n", '\\"': '"'}
 
 @given(st.text(), st.integers() | st.floats(allow_nan=False))
 def test_any_label_and_any_value_read_back_as_they_were(text: str, value: float) -> None:
-    data = exposition([Family("x", "gauge", "X.", [Sample(labels(pod=text), value)])])
+    data = exposition([Family("x", "gauge", "X.", [MetricSample(labels(pod=text), value)])])
     line = data.decode().split("\n", 2)[2].removesuffix("\n")
     found = SERIES.fullmatch(line)
     assert found is not None

@@ -11,8 +11,16 @@ from tests.fakes.node import CGROUPS, CONTAINERS, MI, Node, a_plan, memory_folde
 from tests.fakes.owned import BURSTABLE, KUBEPODS, SLICES, OwnedNode
 
 from memqos.converge.journal import hierarchy_of
-from memqos.converge.records import Held, Holding, Intent, Owner, Record, decode, encode
-from memqos.converge.undo import owed
+from memqos.converge.records import (
+    IntentRecord,
+    JournalRecord,
+    OwnerKind,
+    OwnerRecord,
+    OwnerState,
+    decode_journal,
+    encode_journal,
+)
+from memqos.converge.undo import undo_entries
 from memqos.host.systemd_dropins import is_drop_in
 
 MIN = "memory.min"
@@ -47,7 +55,7 @@ def check(written: Written, journal: bytes) -> None:
     """What the journal still tells of is as it was before, all else as it is, for good."""
     written.again(journal)
     expected = dict(written.after)
-    for debt in owed(decode(journal).records).values():
+    for debt in undo_entries(decode_journal(journal).records).values():
         name = f"{debt.path}/{debt.file}".removeprefix("/")
         if expected[name].decode().rstrip("\n") in debt.ours:
             expected[name] = written.before[name]
@@ -95,7 +103,7 @@ def test_a_journal_with_junk_in_it_never_has_a_wrong_value_written(
 
 @given(data=st.binary(max_size=400))
 def test_any_bytes_are_read_without_a_fault(data: bytes) -> None:
-    assert decode(data).records == ()
+    assert decode_journal(data).records == ()
 
 
 UNITS = ("kubepods.slice", "kubepods-burstable.slice", "sshd.service", "../../x.slice")
@@ -109,7 +117,7 @@ TEXTS = (
     "max",
 )
 files = st.sampled_from(["memory.min", "memory.low", "memory.high", "cpuset.mems", "cgroup.procs"])
-owners: st.SearchStrategy[Owner] = st.sampled_from(["systemd", "runtime"])
+owners: st.SearchStrategy[OwnerKind] = st.sampled_from(["systemd", "runtime"])
 
 
 @settings(max_examples=150)
@@ -125,21 +133,21 @@ owners: st.SearchStrategy[Owner] = st.sampled_from(["systemd", "runtime"])
     )
 )
 def test_a_forged_journal_leaves_nothing_in_systemd_but_memory_values(
-    forged: list[tuple[str, Owner, str, dict[str, str | None]]],
+    forged: list[tuple[str, OwnerKind, str, dict[str, str | None]]],
 ) -> None:
     with memory_folder() as folder:
         node = OwnedNode(folder)
         for unit in UNITS[:3]:
             node.systemd.set_properties(unit, {"MemoryLow": 8192, "MemoryMin": 4096})
         before = node.systemd.traces()
-        records: list[Record] = [hierarchy_of(node.kernel, node.boot)]
+        records: list[JournalRecord] = [hierarchy_of(node.kernel, node.boot)]
         for path, owner, name, values in forged:
             cgroup = (node.kernel.identity(path) if path in PATHS[:2] else None) or 7
-            records.append(Held(path, cgroup, Holding(owner, name, values)))
+            records.append(OwnerRecord(path, cgroup, OwnerState(owner, name, values)))
             level = SLICES.get(path, "reserved")
-            records.append(Intent(path, "memory.low", cgroup, "0", "1", level))
+            records.append(IntentRecord(path, "memory.low", cgroup, "0", "1", level))
         os.mkdir(node.journal_folder, 0o700)
-        node.journal.write_bytes(encode(records)[0])
+        node.journal.write_bytes(encode_journal(records)[0])
         node.rollback()
         now = node.systemd.traces()
         assert now.keys() <= before.keys()

@@ -11,16 +11,23 @@ from tests.builders import Json, box, pod, stanza
 
 from memqos.kube.pod import Pod
 from memqos.kube.quantity import Quantity
-from memqos.numa.checkpoint import Loaded, read, write
-from memqos.numa.hints import Hint, Hints, Listed, hints_of
-from memqos.numa.manager import Manager, Settings, start
+from memqos.numa.checkpoint import LoadedCheckpoint, encode_checkpoint, read_checkpoint
+from memqos.numa.hints import Hint, Hints, ResourceHints, iterate_hints
+from memqos.numa.manager import Manager, ManagerSettings, start_manager
 from memqos.numa.masks import Mask, mask_of
-from memqos.numa.memory import MemoryTable, NodeMap, NumaMemory, NumaNode, Sizes, empty_nodes
-from memqos.numa.merge import Layout, merged
-from memqos.numa.offers import Reusable, offer_of
-from memqos.numa.reserved import even_split, reserved_in, system_reserved
-from memqos.numa.subsets import Distances, Pool, lowest, spread
-from memqos.numa.topology import POLICIES, Topology, configure
+from memqos.numa.memory import (
+    MemorySizes,
+    MemoryTable,
+    NumaMemory,
+    NumaNodeMap,
+    NumaNodeState,
+    empty_node_map,
+)
+from memqos.numa.merge import MergeContext, merge_hints
+from memqos.numa.offers import ReusableByMask, memory_hint_set
+from memqos.numa.reserved import even_split, reservation_totals, system_reserved
+from memqos.numa.subsets import NodeDistances, WeightedNodes, lowest_mask, total_distance
+from memqos.numa.topology import TOPOLOGY_POLICY_NAMES, TopologySettings, configure_topology
 from memqos.release import Release
 
 RESOURCES = ("hugepages-2Mi", "memory")
@@ -28,7 +35,7 @@ RESOURCES = ("hugepages-2Mi", "memory")
 # Brute force: the rules as they are told, mask by mask and hint by hint
 
 
-def listed_masks(nodes: NodeMap, sizes: Sizes, reusable: Reusable) -> list[Hint]:
+def listed_masks(nodes: NumaNodeMap, sizes: MemorySizes, reusable: ReusableByMask) -> list[Hint]:
     minimum, found = len(nodes), []
     for size in range(1, len(nodes) + 1):
         for members in combinations(sorted(nodes), size):
@@ -51,14 +58,14 @@ def listed_masks(nodes: NodeMap, sizes: Sizes, reusable: Reusable) -> list[Hint]
     return [Hint(mask, mask.bit_count() == minimum) for mask in found]
 
 
-def best_of_all(lists: list[Hints], nodes: Mask, distances: Distances | None) -> Hint:
+def best_of_all(lists: list[Hints], nodes: Mask, distances: NodeDistances | None) -> Hint:
     sizes = [[hint.mask.bit_count() for hint in hints if hint.mask is not None] for hints in lists]
     target = max([min(of_list) for of_list in sizes if of_list], default=0)
 
     def rank(hint: Hint) -> tuple[Any, ...]:
         assert hint.mask is not None
         size = hint.mask.bit_count()
-        apart = 0 if distances is None else spread(hint.mask, distances)
+        apart = 0 if distances is None else total_distance(hint.mask, distances)
         if hint.preferred:
             return (0, 0, size, apart, hint.mask)
         return (1, size > target, size if size > target else -size, apart, hint.mask)
@@ -76,7 +83,7 @@ def best_of_all(lists: list[Hints], nodes: Mask, distances: Distances | None) ->
 
 
 @st.composite
-def node_maps(draw: st.DrawFn, most: int = 4) -> dict[int, NumaNode]:
+def node_maps(draw: st.DrawFn, most: int = 4) -> dict[int, NumaNodeState]:
     """Nodes of small sizes, some used alone, some in groups."""
     ids = sorted(draw(st.sets(st.integers(0, most + 2), min_size=1, max_size=most)))
     cells: dict[int, tuple[int, ...]] = {i: (i,) for i in ids}
@@ -93,7 +100,7 @@ def node_maps(draw: st.DrawFn, most: int = 4) -> dict[int, NumaNode]:
             size = draw(st.integers(0, 8))
             taken = draw(st.integers(0, size)) if i in used else 0
             tables[name] = MemoryTable(size, 0, size, taken, size - taken)
-        nodes[i] = NumaNode(draw(st.integers(1, 3)) if i in used else 0, tables, cells[i])
+        nodes[i] = NumaNodeState(draw(st.integers(1, 3)) if i in used else 0, tables, cells[i])
     return nodes
 
 
@@ -103,24 +110,24 @@ def requests(draw: st.DrawFn) -> dict[str, int]:
     return {name: draw(st.integers(0, 20)) for name in names}
 
 
-def masks_in(nodes: NodeMap) -> st.SearchStrategy[Mask]:
+def masks_in(nodes: NumaNodeMap) -> st.SearchStrategy[Mask]:
     return st.sets(st.sampled_from(sorted(nodes)), min_size=1).map(mask_of)
 
 
-def hint_lists(nodes: NodeMap) -> st.SearchStrategy[Hints]:
+def hint_lists(nodes: NumaNodeMap) -> st.SearchStrategy[Hints]:
     hint = st.builds(Hint, st.one_of(st.none(), masks_in(nodes)), st.booleans())
     return st.lists(hint, min_size=1, max_size=4).map(tuple)
 
 
 @given(node_maps(10), requests(), st.data())
 def test_an_offer_is_the_list_of_all_masks_that_hold_the_request(
-    nodes: dict[int, NumaNode], sizes: dict[str, int], data: st.DataObject
+    nodes: dict[int, NumaNodeState], sizes: dict[str, int], data: st.DataObject
 ) -> None:
     amounts = st.fixed_dictionaries({name: st.integers(0, 8) for name in RESOURCES})
     reusable = data.draw(st.dictionaries(masks_in(nodes), amounts, max_size=2))
-    offer = offer_of(nodes, sizes, reusable)
+    offer = memory_hint_set(nodes, sizes, reusable)
     wanted = listed_masks(nodes, sizes, reusable)
-    assert list(hints_of(offer)) == wanted
+    assert list(iterate_hints(offer)) == wanted
     assert bool(offer) == bool(wanted)
     including = data.draw(masks_in(nodes) | st.just(0))
     wide = [hint.mask for hint in wanted if hint.mask is not None]
@@ -131,7 +138,7 @@ def test_an_offer_is_the_list_of_all_masks_that_hold_the_request(
 
 @given(node_maps(), requests(), st.data())
 def test_a_merge_is_the_best_of_all(
-    nodes: dict[int, NumaNode], sizes: dict[str, int], data: st.DataObject
+    nodes: dict[int, NumaNodeState], sizes: dict[str, int], data: st.DataObject
 ) -> None:
     others = data.draw(st.lists(hint_lists(nodes), max_size=2))
     assert_merged_like_all(nodes, sizes, others, data.draw(st.none() | distances_in(nodes)))
@@ -139,33 +146,33 @@ def test_a_merge_is_the_best_of_all(
 
 @given(node_maps(10), st.integers(0, 40), st.data())
 def test_a_merge_on_ten_nodes_is_the_best_of_all(
-    nodes: dict[int, NumaNode], size: int, data: st.DataObject
+    nodes: dict[int, NumaNodeState], size: int, data: st.DataObject
 ) -> None:
     others = data.draw(st.lists(hint_lists(nodes), max_size=1))
     distances = data.draw(st.none() | distances_in(nodes))
     assert_merged_like_all(nodes, {"memory": size}, others, distances)
 
 
-def distances_in(nodes: NodeMap) -> st.SearchStrategy[Distances]:
+def distances_in(nodes: NumaNodeMap) -> st.SearchStrategy[NodeDistances]:
     row = st.fixed_dictionaries({i: st.sampled_from([10, 12, 20, 32]) for i in nodes})
     return st.fixed_dictionaries(dict.fromkeys(nodes, row))
 
 
 def assert_merged_like_all(
-    nodes: NodeMap, sizes: Sizes, others: list[Hints], distances: Distances | None
+    nodes: NumaNodeMap, sizes: MemorySizes, others: list[Hints], distances: NodeDistances | None
 ) -> None:
-    offer = offer_of(nodes, sizes, {})
-    lists = [Listed("other", str(index), hints) for index, hints in enumerate(others)]
+    offer = memory_hint_set(nodes, sizes, {})
+    lists = [ResourceHints("other", str(index), hints) for index, hints in enumerate(others)]
     plain = list(others)
     if offer:
-        lists += [Listed("memory", name, offer) for name in sizes]
-        plain += [tuple(hints_of(offer))] * len(sizes)
-    layout = Layout(mask_of(nodes), distances)
-    assert merged(lists, layout) == best_of_all(plain, layout.nodes, distances)
+        lists += [ResourceHints("memory", name, offer) for name in sizes]
+        plain += [tuple(iterate_hints(offer))] * len(sizes)
+    layout = MergeContext(mask_of(nodes), distances)
+    assert merge_hints(lists, layout) == best_of_all(plain, layout.nodes, distances)
 
 
 @st.composite
-def far_apart(draw: st.DrawFn) -> tuple[Pool, Distances, Mask]:
+def far_apart(draw: st.DrawFn) -> tuple[WeightedNodes, NodeDistances, Mask]:
     """Up to ten nodes, of which few are alike, and up to two more beside them."""
     number = draw(st.integers(2, 10))
     beside = tuple(range(number, number + draw(st.integers(0, 2))))
@@ -175,12 +182,12 @@ def far_apart(draw: st.DrawFn) -> tuple[Pool, Distances, Mask]:
     distances: dict[int, dict[int, int]] = {
         i: {j: 10 if i == j else draw(away) for j in everyone} for i in everyone
     }
-    return Pool(tuple(range(number)), tuple(weights)), distances, mask_of(beside)
+    return WeightedNodes(tuple(range(number)), tuple(weights)), distances, mask_of(beside)
 
 
 @given(far_apart(), st.data())
 def test_the_nearest_subset_is_the_nearest_of_all(
-    machine: tuple[Pool, Distances, Mask], data: st.DataObject
+    machine: tuple[WeightedNodes, NodeDistances, Mask], data: st.DataObject
 ) -> None:
     pool, distances, beside = machine
     size = data.draw(st.integers(1, len(pool.nodes)))
@@ -190,8 +197,10 @@ def test_the_nearest_subset_is_the_nearest_of_all(
         for members in combinations(pool.nodes, size)
         if sum(pool.weights[i][0] for i in members) >= need
     ]
-    nearest = min(fitting, key=lambda mask: (spread(mask | beside, distances), mask), default=None)
-    assert lowest(pool, (need,), size, beside=beside, distances=distances) == nearest
+    nearest = min(
+        fitting, key=lambda mask: (total_distance(mask | beside, distances), mask), default=None
+    )
+    assert lowest_mask(pool, (need,), size, beside=beside, distances=distances) == nearest
 
 
 # Lives of a kubelet
@@ -236,10 +245,10 @@ def lives(draw: st.DrawFn) -> list[Step]:
         if kind == "admit":
             return lambda manager: manager.admit(chosen)[0]
         if kind == "start":
-            return lambda manager: manager.start(uid, container)
+            return lambda manager: manager.start_container(uid, container)
         if kind == "remove":
-            return lambda manager: manager.remove(uid, container)
-        return lambda manager: manager.delete(uid)
+            return lambda manager: manager.remove_container(uid, container)
+        return lambda manager: manager.delete_pod(uid)
 
     return [step() for _ in range(draw(st.integers(0, 8)))]
 
@@ -252,11 +261,15 @@ def kubelets(draw: st.DrawFn) -> Manager:
         for i, size in enumerate(sizes)
     )
     scope = draw(st.sampled_from(["container", "pod"]))
-    topology = configure(draw(st.sampled_from(POLICIES)), scope, {}, range(len(sizes)), None)
-    assert isinstance(topology, Topology)
+    topology = configure_topology(
+        draw(st.sampled_from(TOPOLOGY_POLICY_NAMES)), scope, {}, range(len(sizes)), None
+    )
+    assert isinstance(topology, TopologySettings)
     gates = {"PodLevelResourceManagers": draw(st.booleans())}
-    settings = Settings(machine, "Static", topology, Release.of("1.38", gates), {0: {"memory": 1}})
-    manager = start(settings)
+    settings = ManagerSettings(
+        machine, "Static", topology, Release.of("1.38", gates), {0: {"memory": 1}}
+    )
+    manager = start_manager(settings)
     assert isinstance(manager, Manager)
     return manager
 
@@ -294,7 +307,7 @@ def test_when_all_pods_are_gone_the_machine_is_as_new(manager: Manager, life: li
     fresh = manager.state
     manager = lived(manager, life)
     for uid in list(manager.active):
-        manager = manager.delete(uid)
+        manager = manager.delete_pod(uid)
     nothing = msgspec.structs.replace(pod([box()]), status=None)
     assert manager.admit(nothing)[0].state == fresh
 
@@ -302,9 +315,9 @@ def test_when_all_pods_are_gone_the_machine_is_as_new(manager: Manager, life: li
 @given(kubelets(), lives())
 def test_a_kubelet_goes_on_from_the_file_it_wrote(manager: Manager, life: list[Step]) -> None:
     manager = lived(manager, life)
-    loaded = read(write(manager.state, manager.settings.release))
-    assert loaded == Loaded(manager.state, "v3")
-    again = start(manager.settings, loaded.state)
+    loaded = read_checkpoint(encode_checkpoint(manager.state, manager.settings.release))
+    assert loaded == LoadedCheckpoint(manager.state, "v3")
+    again = start_manager(manager.settings, loaded.state)
     assert isinstance(again, Manager)
     assert again.state == manager.state
 
@@ -335,14 +348,14 @@ def test_a_split_adds_up_to_what_the_kubelet_wants_and_fits_the_nodes(
         for i, (size, count) in enumerate(sizes)
     )
     required = {"memory": Quantity.of(memory), "hugepages-2Mi": Quantity.of(pages * page)}
-    split = even_split(empty_nodes(machine, {}), required)
+    split = even_split(empty_node_map(machine, {}), required)
     if memory > sum(size for size, _ in sizes) or pages > sum(count for _, count in sizes):
         assert split is None
         return
     assert split is not None
-    total = reserved_in(split)
+    total = reservation_totals(split)
     assert all(total.get(name, Quantity(0)) == amount for name, amount in required.items())
     reserved = system_reserved(range(len(sizes)), split, required)
     assert isinstance(reserved, dict)
-    nodes = empty_nodes(machine, reserved)
+    nodes = empty_node_map(machine, reserved)
     assert all(table.free >= 0 for node in nodes.values() for table in node.memory.values())

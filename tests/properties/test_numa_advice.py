@@ -8,11 +8,16 @@ from hypothesis import strategies as st
 from tests.builders import GI, MI, box, pod
 
 from memqos.kube.pod import Pod
-from memqos.numa.admission import Admitted, Refused
-from memqos.numa.advice import Change, advise
-from memqos.numa.manager import Manager, Settings, start
+from memqos.numa.admission import AdmittedPod, RefusedPod
+from memqos.numa.advice import AdvisedChange, advise
+from memqos.numa.manager import Manager, ManagerSettings, start_manager
 from memqos.numa.memory import NumaMemory
-from memqos.numa.topology import POLICIES, SCOPES, Topology, configure
+from memqos.numa.topology import (
+    TOPOLOGY_POLICY_NAMES,
+    TOPOLOGY_SCOPE_NAMES,
+    TopologySettings,
+    configure_topology,
+)
 from memqos.release import Release
 
 HUGE = "hugepages-2Mi"
@@ -33,27 +38,30 @@ def pods(draw: st.DrawFn) -> Pod:
 @st.composite
 def kubelets(draw: st.DrawFn) -> Manager:
     count = draw(st.integers(1, 4))
-    policy, scope = draw(st.sampled_from(POLICIES)), draw(st.sampled_from(SCOPES))
-    topology = configure(policy, scope, {}, range(count), None)
-    assert isinstance(topology, Topology)
+    policy, scope = (
+        draw(st.sampled_from(TOPOLOGY_POLICY_NAMES)),
+        draw(st.sampled_from(TOPOLOGY_SCOPE_NAMES)),
+    )
+    topology = configure_topology(policy, scope, {}, range(count), None)
+    assert isinstance(topology, TopologySettings)
     machine = tuple(
         NumaMemory(i, draw(st.integers(6, 12)) * GI, {HUGE: draw(st.integers(0, 4)) * GI})
         for i in range(count)
     )
-    settings = Settings(
+    settings = ManagerSettings(
         machine, "Static", topology, Release.of("1.38"), {0: {"memory": GI}}, as_kubelet=True
     )
-    manager = start(settings)
+    manager = start_manager(settings)
     assert isinstance(manager, Manager)
     for each in draw(st.lists(pods(), max_size=4)):
         manager, _ = manager.admit(each)
     return manager
 
 
-def changed(manager: Manager, asked: Pod, change: Change) -> tuple[Manager, Pod]:
+def changed(manager: Manager, asked: Pod, change: AdvisedChange) -> tuple[Manager, Pod]:
     """The change made by hand, as somebody would who reads the advice."""
     for uid in change.uids:
-        manager = manager.delete(uid)
+        manager = manager.delete_pod(uid)
     settings = manager.settings
     topology = settings.topology
     if change.kind == "topology_policy":
@@ -78,7 +86,7 @@ def changed(manager: Manager, asked: Pod, change: Change) -> tuple[Manager, Pod]
 @given(kubelets(), pods())
 def test_every_change_lets_the_pod_in(manager: Manager, asked: Pod) -> None:
     _, outcome = manager.admit(asked)
-    if not isinstance(outcome, Refused):
+    if not isinstance(outcome, RefusedPod):
         return
     advice = advise(manager, asked, outcome)
     assert advice.changes
@@ -86,13 +94,13 @@ def test_every_change_lets_the_pod_in(manager: Manager, asked: Pod) -> None:
     for change in advice.changes:
         other, smaller = changed(manager, asked, change)
         _, after = other.admit(smaller)
-        assert isinstance(after, Admitted), change
+        assert isinstance(after, AdmittedPod), change
 
 
 @given(kubelets(), pods())
 def test_no_pod_of_several_goes_in_vain(manager: Manager, asked: Pod) -> None:
     _, outcome = manager.admit(asked)
-    if not isinstance(outcome, Refused):
+    if not isinstance(outcome, RefusedPod):
         return
     for change in advise(manager, asked, outcome).changes:
         for kept in change.uids:
@@ -101,4 +109,4 @@ def test_no_pod_of_several_goes_in_vain(manager: Manager, asked: Pod) -> None:
             )
             other, _ = changed(manager, asked, fewer)
             _, after = other.admit(asked)
-            assert isinstance(after, Refused)
+            assert isinstance(after, RefusedPod)

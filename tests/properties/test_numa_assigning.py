@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from tests.builders import GI, Json, box, stanza
 from tests.fakes.numa import MEMS, POOLS, Site, full
 
-from memqos.numa.topology import POLICIES
+from memqos.numa.topology import TOPOLOGY_POLICY_NAMES
 
 NODES = 3
 HELD_BACK = GI
@@ -19,7 +19,7 @@ def mems() -> st.SearchStrategy[str]:
 def sites(draw: st.DrawFn) -> Site:
     site = Site(
         nodes=NODES,
-        topologyManagerPolicy=draw(st.sampled_from(POLICIES)),
+        topologyManagerPolicy=draw(st.sampled_from(TOPOLOGY_POLICY_NAMES)),
         topologyManagerScope=draw(st.sampled_from(["container", "pod"])),
     )
     for number in range(draw(st.integers(1, 5))):

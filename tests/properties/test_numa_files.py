@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 
 from memqos.cli.main import cli
 from memqos.errors import MemqosError
-from memqos.numa.checkpoint import Loaded, read, write
-from memqos.numa.repair import salvaged
+from memqos.numa.checkpoint import LoadedCheckpoint, encode_checkpoint, read_checkpoint
+from memqos.numa.repair import salvage_state
 from memqos.release import Release
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "numa" / "memory_manager_state"
-LOADED = read(EXAMPLE.read_text())
-assert isinstance(LOADED, Loaded)
-FILES = [write(LOADED.state, Release.of(minor)).encode() for minor in (35, 37)]
+LOADED = read_checkpoint(EXAMPLE.read_text())
+assert isinstance(LOADED, LoadedCheckpoint)
+FILES = [encode_checkpoint(LOADED.state, Release.of(minor)).encode() for minor in (35, 37)]
 WORDS = [
     b"-1",
     b"0",
@@ -73,12 +73,12 @@ def test_a_damaged_file_gets_a_verdict_and_stays_as_it_is(folder: Path, data: by
         assert told.startswith((str(file), f"refused: {file}"))
         assert file.read_bytes() == data
     if repaired.exists():
-        assert isinstance(read(repaired.read_text()), Loaded)
+        assert isinstance(read_checkpoint(repaired.read_text()), LoadedCheckpoint)
         repaired.unlink()
     assert sorted(os.listdir(folder)) == [file.name]
 
 
 @given(st.text() | st.binary().map(lambda data: data.decode("latin1")))
 def test_any_text_is_a_state_or_is_said_to_be_none(text: str) -> None:
-    assert read(text) is not None
-    assert salvaged(text) is not None
+    assert read_checkpoint(text) is not None
+    assert salvage_state(text) is not None

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.test_oom_report import OF_CGROUP, OF_MACHINE, TOGETHER, log
 
-from memqos.kernel.log import Record, record_of
+from memqos.kernel.log import LogRecord, record_of
 from memqos.kernel.oom_report import oom_reports
 
 REAL = [*log(OF_CGROUP), *log(TOGETHER, 120), *log(OF_MACHINE, 140)]
@@ -30,7 +30,7 @@ def test_lines_in_any_order_and_number_make_reports_of_kills_or_none(
     sequence, records = 0, []
     for text, continues, skip in lines:
         sequence += skip
-        records.append(Record(sequence, sequence, text, continues))
+        records.append(LogRecord(sequence, sequence, text, continues))
     for report in oom_reports(records):
         assert report.victims
 
@@ -42,7 +42,7 @@ def test_a_damaged_report_never_makes_up_a_victim(data: st.DataObject) -> None:
     start = data.draw(st.integers(0, len(text)))
     end = data.draw(st.integers(start, len(text)))
     damaged = text[:start] + data.draw(st.text(max_size=5)) + text[end:]
-    records = [*REAL[:index], Record(REAL[index].sequence, 0, damaged), *REAL[index + 1 :]]
+    records = [*REAL[:index], LogRecord(REAL[index].sequence, 0, damaged), *REAL[index + 1 :]]
     known = {4711, 4712, 812}
     for report in oom_reports(records):
         pids = {victim.pid for victim in report.victims}
@@ -52,7 +52,7 @@ def test_a_damaged_report_never_makes_up_a_victim(data: st.DataObject) -> None:
 @given(NAMES)
 def test_a_process_may_be_called_anything(name: str) -> None:
     records = [
-        Record(record.sequence, record.at, record.text.replace("worker 1", name))
+        LogRecord(record.sequence, record.at, record.text.replace("worker 1", name))
         for record in REAL
         if "\n" not in name
     ]

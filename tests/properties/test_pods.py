@@ -9,24 +9,24 @@ from tests.builders import Json
 from tests.properties.strategies import LARGEST, all_terms, containers, odd_pods, pods, releases
 
 from memqos.kube.aggregate import aggregate_limits, aggregate_requests, has_pod_level, pod_requests
-from memqos.kube.defaulting import defaulted
-from memqos.kube.oom import BEST_EFFORT, GUARANTEED, LOWEST_BURSTABLE
+from memqos.kube.defaulting import apply_defaults
+from memqos.kube.oom import BEST_EFFORT_SCORE, GUARANTEED, LOWEST_BURSTABLE
 from memqos.kube.pod import Container, Pod, PodOS, PodStatus, ResourceRequirements
-from memqos.kube.qos import computed_class, qos_class
+from memqos.kube.qos import compute_qos_class, qos_class
 from memqos.kube.quantity import whole
 from memqos.kube.resources import MEMORY, Amounts
-from memqos.kube.shape import Part, Shape, containers_of, shape_of, written
+from memqos.kube.shape import Part, Shape, containers_of, shape_of, with_shape
 from memqos.kube.validation import validate
 from memqos.kube.why import why_class, why_defaulted, why_total
-from memqos.plan.levels import demand_of, plan_levels
+from memqos.plan.levels import class_demand, plan_levels
 from memqos.plan.pod import PodPlan, plan_pod
 from memqos.plan.semantics import Planner, semantics
-from memqos.plan.setting import MAX, NEEDS_NODE, Settings
-from memqos.plan.terms import Terms
+from memqos.plan.setting import MAX, NEEDS_NODE, FileSettings
+from memqos.plan.terms import Settings
 from memqos.release import Release
 
 
-def valid(pod: Pod, terms: Terms) -> tuple[Shape, PodPlan]:
+def valid(pod: Pod, terms: Settings) -> tuple[Shape, PodPlan]:
     """Shape and plan of a valid pod; others are not looked at."""
     found = semantics(pod, terms)
     assume(found.plan is not None)
@@ -34,7 +34,7 @@ def valid(pod: Pod, terms: Terms) -> tuple[Shape, PodPlan]:
     return found.shape, found.plan
 
 
-def cgroups(plan: PodPlan) -> Iterator[Settings]:
+def cgroups(plan: PodPlan) -> Iterator[FileSettings]:
     yield plan.settings
     for container in plan.containers:
         yield container.settings
@@ -47,7 +47,7 @@ def memory_of(amounts: Amounts) -> int:
 class TestMemoryHigh:
     @given(pods, all_terms(node=True))
     def test_a_container_is_throttled_above_its_request_and_within_its_limit(
-        self, pod: Pod, terms: Terms
+        self, pod: Pod, terms: Settings
     ) -> None:
         """Its limit is its own, else what the node has to give."""
         shape, plan = valid(pod, terms)
@@ -60,7 +60,7 @@ class TestMemoryHigh:
                 assert memory_of(part.requests) < high <= most
 
     @given(pods, all_terms(oldest=27, node=True))
-    def test_from_1_27_on_at_a_whole_page(self, pod: Pod, terms: Terms) -> None:
+    def test_from_1_27_on_at_a_whole_page(self, pod: Pod, terms: Settings) -> None:
         _, plan = valid(pod, terms)
         for settings in cgroups(plan):
             high = settings["memory.high"].value
@@ -69,7 +69,7 @@ class TestMemoryHigh:
 
     @given(pods, all_terms(oldest=37))
     def test_a_pod_is_throttled_above_its_request_and_within_its_limit(
-        self, pod: Pod, terms: Terms
+        self, pod: Pod, terms: Settings
     ) -> None:
         _, plan = valid(pod, terms)
         high = plan.settings["memory.high"].value
@@ -80,7 +80,7 @@ class TestMemoryHigh:
 
     @given(pods, all_terms())
     def test_a_pod_guaranteed_by_its_containers_is_never_throttled(
-        self, pod: Pod, terms: Terms
+        self, pod: Pod, terms: Settings
     ) -> None:
         shape, plan = valid(pod, terms)
         if plan.qos == "Guaranteed" and not has_pod_level(shape, terms.release):
@@ -89,13 +89,13 @@ class TestMemoryHigh:
 
 class TestProtection:
     @given(pods, all_terms())
-    def test_nobody_is_protected_twice(self, pod: Pod, terms: Terms) -> None:
+    def test_nobody_is_protected_twice(self, pod: Pod, terms: Settings) -> None:
         _, plan = valid(pod, terms)
         for settings in cgroups(plan):
             assert not (settings["memory.min"].value and settings["memory.low"].value)
 
     @given(pods, all_terms(oldest=36))
-    def test_policy_none_protects_nobody(self, pod: Pod, terms: Terms) -> None:
+    def test_policy_none_protects_nobody(self, pod: Pod, terms: Settings) -> None:
         _, plan = valid(pod, msgspec.structs.replace(terms, policy="None"))
         for settings in cgroups(plan):
             assert not settings["memory.min"].value
@@ -103,7 +103,7 @@ class TestProtection:
 
     @given(pods, all_terms())
     def test_a_pod_claims_all_that_its_running_containers_claim(
-        self, pod: Pod, terms: Terms
+        self, pod: Pod, terms: Settings
     ) -> None:
         """A cgroup is never protected further than its parent is."""
         _, plan = valid(pod, terms)
@@ -120,11 +120,11 @@ class TestProtection:
 
     @given(st.lists(pods, max_size=3), all_terms())
     def test_the_levels_claim_all_that_their_pods_claim(
-        self, several: list[Pod], terms: Terms
+        self, several: list[Pod], terms: Settings
     ) -> None:
         """BestEffort pods are not counted, even those whose containers request memory."""
         plans = [plan for pod in several if (plan := semantics(pod, terms).plan) is not None]
-        levels = plan_levels(demand_of(plans), terms)
+        levels = plan_levels(class_demand(plans), terms)
         counted = [plan for plan in plans if plan.qos != "BestEffort"]
         burstable = [plan for plan in counted if plan.qos == "Burstable"]
         for level, below in ((levels.kubepods, counted), (levels.burstable, burstable)):
@@ -136,7 +136,9 @@ class TestProtection:
 
 class TestLimits:
     @given(pods, all_terms())
-    def test_no_running_container_may_use_more_than_its_pod(self, pod: Pod, terms: Terms) -> None:
+    def test_no_running_container_may_use_more_than_its_pod(
+        self, pod: Pod, terms: Settings
+    ) -> None:
         _, plan = valid(pod, terms)
         most = plan.settings["memory.max"].value
         if most is not None:
@@ -149,7 +151,7 @@ class TestLimits:
 class TestScores:
     @given(pods, all_terms(node=True))
     def test_burstable_lies_between_guaranteed_and_best_effort(
-        self, pod: Pod, terms: Terms
+        self, pod: Pod, terms: Settings
     ) -> None:
         shape, plan = valid(pod, terms)
         for container in plan.containers:
@@ -158,15 +160,15 @@ class TestScores:
             if shape.node_critical or plan.qos == "Guaranteed":
                 assert score == GUARANTEED
             elif plan.qos == "BestEffort":
-                assert score == BEST_EFFORT
+                assert score == BEST_EFFORT_SCORE
             else:
-                assert LOWEST_BURSTABLE <= score < BEST_EFFORT
+                assert LOWEST_BURSTABLE <= score < BEST_EFFORT_SCORE
 
 
 class TestWithoutANode:
     @given(pods, all_terms(node=False), st.integers(1, LARGEST), st.integers(0, LARGEST))
     def test_what_is_told_holds_on_every_node(
-        self, pod: Pod, terms: Terms, capacity: int, allocatable: int
+        self, pod: Pod, terms: Settings, capacity: int, allocatable: int
     ) -> None:
         _, plan = valid(pod, terms)
         somewhere = msgspec.structs.replace(
@@ -184,14 +186,14 @@ class TestWithoutANode:
 class TestDefaulting:
     @given(pods, releases())
     def test_defaulting_twice_is_defaulting_once(self, pod: Pod, release: Release) -> None:
-        once = defaulted(pod, release)
-        again = written(pod, once)
+        once = apply_defaults(pod, release)
+        again = with_shape(pod, once)
         assert shape_of(again, release) == once
-        assert defaulted(again, release) == once
+        assert apply_defaults(again, release) == once
 
     @given(pods, releases())
     def test_what_is_written_stays(self, pod: Pod, release: Release) -> None:
-        before, after = shape_of(pod, release), defaulted(pod, release)
+        before, after = shape_of(pod, release), apply_defaults(pod, release)
         sides = [(old.requests, new.requests) for old, new in pairs(before, after)]
         sides += [(old.limits, new.limits) for old, new in pairs(before, after)]
         if before.pod is not None and after.pod is not None:
@@ -204,23 +206,23 @@ class TestDefaulting:
     def test_a_pod_limit_that_is_completed_covers_the_request(
         self, pod: Pod, release: Release
     ) -> None:
-        before, after = shape_of(pod, release), defaulted(pod, release)
+        before, after = shape_of(pod, release), apply_defaults(pod, release)
         if before.pod is not None and after.pod is not None:
             for name in after.pod.limits.keys() - before.pod.limits.keys():
                 assert after.pod.limits[name] >= after.pod.requests[name]
 
     @given(pods, releases())
     def test_a_limited_container_requests_something(self, pod: Pod, release: Release) -> None:
-        for part in defaulted(pod, release).parts:
+        for part in apply_defaults(pod, release).parts:
             assert part.limits.keys() <= part.requests.keys()
 
     @given(pods, releases())
     def test_the_class_is_that_of_the_pod_as_stored(self, pod: Pod, release: Release) -> None:
-        once = defaulted(pod, release)
-        qos = computed_class(once, release)
+        once = apply_defaults(pod, release)
+        qos = compute_qos_class(once, release)
         stored = msgspec.structs.replace(once, stored_class=qos)
         assert qos_class(once, release) == qos_class(stored, release) == qos
-        assert computed_class(defaulted(written(pod, once), release), release) == qos
+        assert compute_qos_class(apply_defaults(with_shape(pod, once), release), release) == qos
 
 
 def pairs(before: Shape, after: Shape) -> Iterator[tuple[Part, Part]]:
@@ -230,7 +232,7 @@ def pairs(before: Shape, after: Shape) -> Iterator[tuple[Part, Part]]:
 class TestAggregate:
     @given(pods, releases())
     def test_it_is_never_below_any_part(self, pod: Pod, release: Release) -> None:
-        shape = defaulted(pod, release)
+        shape = apply_defaults(pod, release)
         requests, limits = aggregate_requests(shape), aggregate_limits(shape)
         for part in shape.parts:
             for name, amount in part.requests.items():
@@ -243,7 +245,7 @@ class TestAggregate:
         self, pod: Pod, release: Release
     ) -> None:
         # Without regular containers nothing hides what starting takes.
-        shape = msgspec.structs.replace(defaulted(pod, release), containers=())
+        shape = msgspec.structs.replace(apply_defaults(pod, release), containers=())
         requests = aggregate_requests(shape)
         for index, part in enumerate(shape.init_containers):
             before = [each for each in shape.init_containers[:index] if each.role == "sidecar"]
@@ -253,7 +255,7 @@ class TestAggregate:
 
     @given(pods, releases())
     def test_nor_below_all_that_runs_together(self, pod: Pod, release: Release) -> None:
-        shape = defaulted(pod, release)
+        shape = apply_defaults(pod, release)
         together = [part for part in shape.parts if part.role in ("regular", "sidecar")]
         requests = aggregate_requests(shape)
         for name, total in requests.items():
@@ -270,7 +272,7 @@ class TestAggregate:
                 pod.spec, **{group: (*(getattr(pod.spec, group) or ()), added)}
             ),
         )
-        before, after = defaulted(pod, release), defaulted(larger, release)
+        before, after = apply_defaults(pod, release), apply_defaults(larger, release)
         together = aggregate_requests(after)
         assert all(together[name] >= amount for name, amount in aggregate_requests(before).items())
         if before.pod is None:
@@ -283,12 +285,12 @@ class TestAggregate:
 class TestValidation:
     @given(odd_pods, releases())
     def test_it_never_fails_whatever_the_resources(self, pod: Pod, release: Release) -> None:
-        for error in validate(pod, defaulted(pod, release), release):
+        for error in validate(pod, apply_defaults(pod, release), release):
             assert error.field.startswith("spec.")
             assert error.field in str(error)
 
     @given(odd_pods, all_terms())
-    def test_a_pod_is_planned_or_refused(self, pod: Pod, terms: Terms) -> None:
+    def test_a_pod_is_planned_or_refused(self, pod: Pod, terms: Settings) -> None:
         found = semantics(pod, terms)
         assert (found.plan is None) == bool(found.errors)
 
@@ -318,12 +320,14 @@ def variants(pod: Pod) -> Iterator[Pod]:
 
 class TestPlanner:
     @given(pods | odd_pods, all_terms())
-    def test_what_is_remembered_is_what_would_be_worked_out(self, pod: Pod, terms: Terms) -> None:
+    def test_what_is_remembered_is_what_would_be_worked_out(
+        self, pod: Pod, terms: Settings
+    ) -> None:
         planner = Planner(terms)
         several = list(variants(pod))
         for each in several + several:
             found = planner.semantics(each)
-            shape = defaulted(each, terms.release)
+            shape = apply_defaults(each, terms.release)
             assert found.shape == shape
             assert list(found.errors) == validate(each, shape, terms.release)
             if found.plan is not None:
@@ -332,7 +336,7 @@ class TestPlanner:
 
 class TestReasons:
     @given(pods, all_terms())
-    def test_every_value_can_be_explained(self, pod: Pod, terms: Terms) -> None:
+    def test_every_value_can_be_explained(self, pod: Pod, terms: Settings) -> None:
         shape, plan = valid(pod, terms)
         for settings in cgroups(plan):
             for setting in settings.values():

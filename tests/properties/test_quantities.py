@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 from tests.properties.strategies import numbers, quantities, quantity_texts
 
 from memqos.draw.scale import short_size
-from memqos.draw.table import short
+from memqos.draw.table import short_bytes
 from memqos.errors import InputError
-from memqos.findings.cluster import size as short_of_audit
+from memqos.findings.cluster import approximate_bytes as short_of_audit
 from memqos.kube.quantity import MAX_INT64, NANOS, Quantity, milli_of, scientific, whole
-from memqos.kube.resources import spelled
+from memqos.kube.resources import format_amount
 from memqos.plan.setting import size
 
 DECIMAL = enumerate(["n", "u", "m", "", *"kMGTPE"], start=-3)
@@ -82,7 +82,7 @@ def test_whole_units_are_those_of_exact_division(amount: int, unit: int) -> None
 
 @given(st.integers(0, MAX_INT64), st.sampled_from(["memory", "cpu", "hugepages-2Mi"]))
 def test_an_amount_is_spelled_so_that_it_is_read_back(milli: int, name: str) -> None:
-    assert milli_of(spelled(name, milli)) == milli
+    assert milli_of(format_amount(name, milli)) == milli
 
 
 _LARGE = st.integers(0, 1000).flatmap(lambda digits: st.integers(-(10**digits), 10**digits))
@@ -90,12 +90,12 @@ _LARGE = st.integers(0, 1000).flatmap(lambda digits: st.integers(-(10**digits), 
 
 @given(_LARGE, st.sampled_from(["memory", "cpu"]))
 def test_so_is_one_of_any_size(units: int, name: str) -> None:
-    assert milli_of(spelled(name, units * 1000)) == units * 1000
+    assert milli_of(format_amount(name, units * 1000)) == units * 1000
 
 
 @given(_LARGE)
 def test_any_amount_has_a_short_text(amount: int) -> None:
-    for told in (short, short_size, short_of_audit, size, scientific):
+    for told in (short_bytes, short_size, short_of_audit, size, scientific):
         assert len(told(amount)) < 60
     mantissa, _, exponent = scientific(amount).replace("−", "-").partition("e")
     about = Fraction(mantissa) * Fraction(10) ** int(exponent)

@@ -7,24 +7,35 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memqos.agent.recorder.reading import Recording
-from memqos.agent.recorder.recording import Memory, Pace, Reading, notice
-from memqos.agent.recorder.records import MAGIC, Record, Who, decode, frame
+from memqos.agent.recorder.recording import (
+    MemoryReading,
+    ReadingHistory,
+    RecordingRate,
+    records_since,
+)
+from memqos.agent.recorder.records import (
+    RECORDS_MAGIC,
+    FlightRecord,
+    Subject,
+    decode_flight_records,
+    encode_frame,
+)
 from memqos.agent.story import story_of
 from memqos.draw.story import story_text
 
-KINDS = [kind for kind in get_args(Record) if kind is not Who]
+KINDS = [kind for kind in get_args(FlightRecord) if kind is not Subject]
 AMOUNTS = st.integers(0, 1 << 50)
 
 
 @st.composite
-def records(draw: st.DrawFn) -> Record:
+def records(draw: st.DrawFn) -> FlightRecord:
     """Any record, with any values that its fields can hold."""
     kind = draw(st.sampled_from(KINDS))
     values = []
     for field in msgspec.structs.fields(kind):
         choices = _strategy(field.type)
         values.append(draw(choices))
-    record: Record = kind(*values)
+    record: FlightRecord = kind(*values)
     return record
 
 
@@ -42,44 +53,54 @@ def _strategy(hint: object) -> st.SearchStrategy[object]:
 
 
 @given(st.lists(records(), max_size=20))
-def test_what_is_written_is_read_again(written: list[Record]) -> None:
-    data = MAGIC + frame(Who(0, "a", "b", "c", "d")) + b"".join(map(frame, written))
-    found = decode(data)
+def test_what_is_written_is_read_again(written: list[FlightRecord]) -> None:
+    data = (
+        RECORDS_MAGIC
+        + encode_frame(Subject(0, "a", "b", "c", "d"))
+        + b"".join(map(encode_frame, written))
+    )
+    found = decode_flight_records(data)
     assert list(found.records) == written
-    assert found.who == Who(0, "a", "b", "c", "d")
+    assert found.who == Subject(0, "a", "b", "c", "d")
     assert found.damaged == 0
 
 
 @given(st.binary(max_size=2000))
 def test_any_bytes_can_be_read(data: bytes) -> None:
-    found = decode(data)
+    found = decode_flight_records(data)
     assert found.damaged <= len(data)
 
 
 @given(st.lists(records(), min_size=2, max_size=10), st.data())
-def test_damage_costs_only_what_it_touches(written: list[Record], data: st.DataObject) -> None:
-    frames = list(map(frame, written))
+def test_damage_costs_only_what_it_touches(
+    written: list[FlightRecord], data: st.DataObject
+) -> None:
+    frames = list(map(encode_frame, written))
     index = data.draw(st.integers(0, len(frames) - 1))
     hit = bytearray(frames[index])
     position = data.draw(st.integers(0, len(hit) - 1))
     hit[position] ^= data.draw(st.integers(1, 255))
-    found = decode(MAGIC + b"".join([*frames[:index], bytes(hit), *frames[index + 1 :]]))
+    found = decode_flight_records(
+        RECORDS_MAGIC + b"".join([*frames[:index], bytes(hit), *frames[index + 1 :]])
+    )
     assert list(found.records) == [*written[:index], *written[index + 1 :]]
 
 
 @given(st.lists(records(), max_size=30), st.lists(records(), max_size=5))
-def test_a_story_can_be_told_of_any_records(written: list[Record], of_node: list[Record]) -> None:
+def test_a_story_can_be_told_of_any_records(
+    written: list[FlightRecord], of_node: list[FlightRecord]
+) -> None:
     # Times of which calendars know.
     near = [msgspec.structs.replace(each, at=each.at % (1 << 42)) for each in written]
-    recording = Recording(Who(0, "a", "b", "c", "d"), tuple(map(_since_before, near)))
-    story = story_of(recording, Recording(Who(0), tuple(of_node)))
+    recording = Recording(Subject(0, "a", "b", "c", "d"), tuple(map(_since_before, near)))
+    story = story_of(recording, Recording(Subject(0), tuple(of_node)))
     assert "\n".join(story_text(story))
     assert [chapter.at for chapter in story.chapters] == sorted(
         chapter.at for chapter in story.chapters
     )
 
 
-def _since_before(record: Record) -> Record:
+def _since_before(record: FlightRecord) -> FlightRecord:
     if "since" in record.__struct_fields__:
         return msgspec.structs.replace(record, since=record.at)
     return record
@@ -87,7 +108,7 @@ def _since_before(record: Record) -> Record:
 
 readings = st.lists(
     st.builds(
-        Reading,
+        MemoryReading,
         at=st.integers(0, 10_000_000),
         current=AMOUNTS,
         anon=AMOUNTS,
@@ -103,9 +124,9 @@ readings = st.lists(
 
 
 @given(readings)
-def test_any_sequence_of_readings_can_be_recorded(given: list[Reading]) -> None:
-    memory = Memory()
+def test_any_sequence_of_readings_can_be_recorded(given: list[MemoryReading]) -> None:
+    memory = ReadingHistory()
     for reading in given:
-        memory, noticed = notice(memory, reading, Pace())
+        memory, noticed = records_since(memory, reading, RecordingRate())
         assert len(noticed) <= 8
-        assert all(frame(record) for record in noticed)
+        assert all(encode_frame(record) for record in noticed)

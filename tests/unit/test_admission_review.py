@@ -13,28 +13,36 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.fakes.reviews import UID, container, review
 
-from memqos.cluster.limitrange import LimitRange, Range, range_of
+from memqos.cluster.limitrange import LimitRange, LimitRangeAmounts, limit_range_amounts
 from memqos.errors import InputError
 from memqos.findings import policy as policies
-from memqos.findings.policy import AnyRule, ForbidClass, LimitRatio, Mode, Policy, Required, Rule
+from memqos.findings.policy import (
+    AdmissionPolicy,
+    AnyPolicyRule,
+    ForbidClass,
+    LimitRatio,
+    PolicyMode,
+    PolicyRule,
+    RequiredResources,
+)
 from memqos.kube.patch import pointer
 from memqos.kube.pod import Pod
-from memqos.kube.review import Response, answered
+from memqos.kube.review import Response, encode_review
 from memqos.release import Release
 from memqos.serve import admission
-from memqos.serve.admission import Door
+from memqos.serve.admission import PodReviewer
 
 RELEASE = Release.of("1.36")
-OPEN = Policy("memqos.io/v1alpha1", "AdmissionPolicy")
+OPEN = AdmissionPolicy("memqos.io/v1alpha1", "AdmissionPolicy")
 CLOSED = msgspec.structs.replace(OPEN, on_error="refuse")
 
 
-def door(policy: Policy = OPEN, **ranges: Range) -> Door:
-    return Door(policy, RELEASE, {name: [each] for name, each in ranges.items()})
+def door(policy: AdmissionPolicy = OPEN, **ranges: LimitRangeAmounts) -> PodReviewer:
+    return PodReviewer(policy, RELEASE, {name: [each] for name, each in ranges.items()})
 
 
 def answer(given: Response) -> dict[str, Any]:
-    found = json.loads(answered(given))
+    found = json.loads(encode_review(given))
     assert (found["apiVersion"], found["kind"]) == ("admission.k8s.io/v1", "AdmissionReview")
     response: dict[str, Any] = found["response"]
     assert response["uid"] == UID
@@ -77,9 +85,11 @@ class TestMutating:
             {"spec": {"limits": [{"type": "Pod", "default": {"memory": "2Gi"}}]}}, LimitRange
         )
         spec = {"containers": [container()], "resources": resources}
-        response = answer(door(shop=range_of(limits)).mutate(review(spec)))
+        response = answer(door(shop=limit_range_amounts(limits)).mutate(review(spec)))
         assert patched(spec, response)["resources"]["limits"] == {"memory": "2Gi"}
-        elsewhere = answer(door(shop=range_of(limits)).mutate(review(spec, namespace="test")))
+        elsewhere = answer(
+            door(shop=limit_range_amounts(limits)).mutate(review(spec, namespace="test"))
+        )
         assert "patch" not in elsewhere
 
     def test_leaves_containers_to_the_api_server(self) -> None:
@@ -88,7 +98,7 @@ class TestMutating:
 
     def test_changes_nothing_where_pod_level_resources_are_off(self) -> None:
         spec = {"containers": [container()], "resources": {"limits": {"memory": "4Gi"}}}
-        old = Door(OPEN, Release.of("1.31"))
+        old = PodReviewer(OPEN, Release.of("1.31"))
         assert answer(old.mutate(review(spec))) == {"uid": UID, "allowed": True}
 
     def test_changes_nothing_twice(self) -> None:
@@ -216,15 +226,17 @@ class TestAPodThatMakesARuleFail:
             yield from [f"no {each.name}" for each in others]
             raise ZeroDivisionError("nobody thought of it")
 
-        judges: dict[type[Rule], Any] = {**policies._JUDGES, Required: fail}
-        monkeypatch.setattr(policies, "_JUDGES", judges)
+        judges: dict[type[PolicyRule], Any] = {**policies._RULE_CHECKERS, RequiredResources: fail}
+        monkeypatch.setattr(policies, "_RULE_CHECKERS", judges)
 
-        def response(policy: Policy, *rules: AnyRule, containers: int = 1) -> dict[str, Any]:
+        def response(
+            policy: AdmissionPolicy, *rules: AnyPolicyRule, containers: int = 1
+        ) -> dict[str, Any]:
             judged = msgspec.structs.replace(policy, rules=rules)
             named = [{**container(), "name": f"c{index}"} for index in range(containers)]
             return answer(door(judged).validate(review({"containers": named})))
 
-        failing = Required(id="sized")
+        failing = RequiredResources(id="sized")
         why = "sized: the rule cannot be judged: ZeroDivisionError: nobody thought of it"
         assert response(OPEN, failing)["warnings"] == [why]
         assert response(CLOSED, failing)["status"]["message"] == why
@@ -243,7 +255,7 @@ class TestAPodThatMakesARuleFail:
         def fail(*_: Any) -> None:
             raise ZeroDivisionError("again")
 
-        monkeypatch.setattr(admission, "prepared", fail)
+        monkeypatch.setattr(admission, "prepare_for_storage", fail)
         spec = {"containers": [container()], "resources": {"limits": {"memory": "1Gi"}}}
         for path in ("mutate", "validate"):
             refused = answer(getattr(door(CLOSED), path)(review(spec)))
@@ -280,8 +292,8 @@ def test_a_patch_larger_than_any_that_helps_is_not_sent() -> None:
 
 
 @pytest.mark.parametrize("mode", ["refuse", "warn"])
-def test_an_answer_names_some_of_many_faults_and_how_many_there_are(mode: Mode) -> None:
-    policy = msgspec.structs.replace(OPEN, rules=(Required(id="sized", mode=mode),))
+def test_an_answer_names_some_of_many_faults_and_how_many_there_are(mode: PolicyMode) -> None:
+    policy = msgspec.structs.replace(OPEN, rules=(RequiredResources(id="sized", mode=mode),))
     containers = [{**container(), "name": f"c{index}", "image": "app"} for index in range(900)]
     response = answer(door(policy).validate(review({"containers": containers})))
     if mode == "refuse":
@@ -339,7 +351,7 @@ def test_a_container_more_is_judged_by_few_calls() -> None:
     rules = (
         ForbidClass(id="no-be", forbid=("BestEffort",)),
         LimitRatio(id="near", most=2),
-        policies.Bounds(id="sane", least="64Mi", most="8Gi"),
+        policies.ResourceBounds(id="sane", least="64Mi", most="8Gi"),
     )
     at_the_door = door(msgspec.structs.replace(OPEN, rules=rules))
     sizes = {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"memory": "2Gi"}}

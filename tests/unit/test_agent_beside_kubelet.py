@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 from tests.fakes.agent import KUBEPODS, LEVELS, MI, Delayed, a_pod, container_paths
-from tests.fakes.beside_kubelet import ABOVE, OWN, STEP, BesideKubelet
-from tests.fakes.kubelet_answers import Answers
+from tests.fakes.beside_kubelet import ABOVE, OWN, STEP, NodeWithKubelet
+from tests.fakes.kubelet_answers import NodeWithRealSources
 from tests.fakes.node import memory_folder
 from tests.fakes.scripted_kubelet import STARTING, TIERED, Settings
 
-from memqos.agent.configuration import Fight
-from memqos.agent.settings_source import AWAITED
+from memqos.agent.configuration import FightConfig
+from memqos.agent.settings_source import KUBELET_PENDING
 
 MIN, LOW, HIGH = "memory.min", "memory.low", "memory.high"
 OFF = Settings(gate=False)
@@ -25,9 +25,9 @@ def folder() -> Iterator[Path]:
         yield made
 
 
-def beside(folder: Path, settings: Settings = TIERED, **told: object) -> BesideKubelet:
+def beside(folder: Path, settings: Settings = TIERED, **told: object) -> NodeWithKubelet:
     """A node with two pods that have run for a while."""
-    bed = BesideKubelet(folder, settings, fight=Fight(times=2, minutes=10), **told)  # type: ignore[arg-type]
+    bed = NodeWithKubelet(folder, settings, fight=FightConfig(times=2, minutes=10), **told)  # type: ignore[arg-type]
     bed.run_pod(a_pod("b1", 64, 128))
     bed.run_pod(a_pod("g1", 100, 100))
     bed.wait(130)
@@ -36,7 +36,7 @@ def beside(folder: Path, settings: Settings = TIERED, **told: object) -> BesideK
     return bed
 
 
-def above(bed: BesideKubelet) -> list[float | str]:
+def above(bed: NodeWithKubelet) -> list[float | str]:
     return [bed.mi(*file) for file in ABOVE]
 
 
@@ -46,7 +46,7 @@ class TestAKubeletThatKeepsTheLevels:
         assert above(bed) == [164, 64, 0, 64]
         bed.wait(3600)
         assert bed.writes == []
-        assert not bed.core.tally.drifts
+        assert not bed.core.report.drifts
         assert not bed.core.pending
 
     def test_keeps_hard_reservations_too(self, folder: Path) -> None:
@@ -68,7 +68,7 @@ class TestAKubeletThatKeepsTheLevels:
         bed.wait(600)
         assert bed.mi(KUBEPODS, MIN) == 64
         assert len(bed.writes) <= 1
-        assert not bed.core.foreign.fights.left_alone
+        assert not bed.core.drift.fights.contested
 
     def test_lowers_its_sums_itself(self, folder: Path) -> None:
         bed = beside(folder)
@@ -100,14 +100,14 @@ class TestARestart:
             assert above(bed) == [164, 64, 0, 64]
             bed.wait(200)
         assert bed.longest_hole <= 2
-        assert not bed.core.foreign.fights.left_alone
+        assert not bed.core.drift.fights.contested
 
     def test_closes_the_hole_in_a_file_that_was_left_alone(self, folder: Path) -> None:
         bed = beside(folder, OFF, **OWN)
         for _ in range(3):
             bed.kernel.set(KUBEPODS, LOW, str(MI))
             bed.wait(1)
-        assert (KUBEPODS, LOW) in bed.core.foreign.fights.left_alone
+        assert (KUBEPODS, LOW) in bed.core.drift.fights.contested
         bed.restart()
         bed.wait(STARTING + 2)
         assert bed.mi(KUBEPODS, LOW) == 64
@@ -126,7 +126,7 @@ class TestARestart:
         bed = beside(folder, NONE, shows=False)
         bed.restart(TIERED)
         bed.wait(62)
-        assert bed.core.desires.ground.terms.policy == "TieredReservation"
+        assert bed.core.planner.node_settings.settings.policy == "TieredReservation"
 
     def test_that_nothing_shows_is_asked_about_too(self, folder: Path) -> None:
         bed = beside(folder, OFF, shows=False, **OWN)
@@ -150,8 +150,8 @@ class TestARestart:
         bed.restart(NONE)
         bed.wait(600)
         assert above(bed) == [0, 0, 0, 0]
-        assert not bed.core.foreign.fights.left_alone
-        assert bed.said("what is reserved below has no effect")
+        assert not bed.core.drift.fights.contested
+        assert bed.log_events("what is reserved below has no effect")
 
     def test_with_the_gate_off_leaves_the_levels_to_an_agent_of_its_own_mind(
         self, folder: Path
@@ -179,15 +179,15 @@ class TestAResize:
         bed.settle()
         (container,) = container_paths(resized)
         assert bed.mi(container, HIGH) == 128
-        assert not bed.core.tally.drifts
+        assert not bed.core.report.drifts
 
     def test_again_and_again_is_no_fight(self, folder: Path) -> None:
         bed = beside(folder, OFF, **OWN)
         for limit in range(130, 150):
             bed.resize(a_pod("b1", 64, limit))
             bed.wait(5)
-        assert not bed.core.foreign.fights.left_alone
-        assert not bed.core.tally.drifts
+        assert not bed.core.drift.fights.contested
+        assert not bed.core.report.drifts
 
 
 class TestPodsThatAreNeverThrottled:
@@ -210,7 +210,7 @@ class TestRollback:
         bed.restart()
         bed.wait(STARTING + 2)
         assert bed.mi(KUBEPODS, MIN) == 164
-        bed.hand.roll_back()
+        bed.node.restore_all()
         assert above(bed) == [164, 64, 0, 64]
 
     def test_never_restores_a_hole_that_was_there_when_the_agent_was_started(
@@ -222,7 +222,7 @@ class TestRollback:
         bed.start(release=None)
         bed.wait(STARTING + 2)
         assert above(bed) == [164, 64, 0, 64]
-        bed.hand.roll_back()
+        bed.node.restore_all()
         assert above(bed) == [164, 64, 0, 64]
 
     def test_leaves_to_a_kubelet_what_it_keeps_since_its_gate_is_on(self, folder: Path) -> None:
@@ -232,7 +232,7 @@ class TestRollback:
         assert bed.mi(KUBEPODS, MIN) == 100  # the same sum, by either
         bed.restart(TIERED)
         bed.wait(STARTING + 2)
-        bed.hand.roll_back()
+        bed.node.restore_all()
         assert bed.mi(KUBEPODS, MIN) == 100
 
 
@@ -240,51 +240,51 @@ class TestWhatAKubeletTells:
     """The agent's own sources, with a Node that may lag behind and an endpoint that may fail."""
 
     @pytest.fixture
-    def node(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Answers:
-        return self.made(Answers(folder, TIERED, monkeypatch))
+    def node(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> NodeWithRealSources:
+        return self.made(NodeWithRealSources(folder, TIERED, monkeypatch))
 
-    def made(self, bed: Answers) -> Answers:
+    def made(self, bed: NodeWithRealSources) -> NodeWithRealSources:
         bed.run_pod(a_pod("b1", 64, 128))
         bed.run_pod(a_pod("g1", 100, 100))
         bed.wait(130)
         bed.writes.clear()
         return bed
 
-    def raised(self, bed: Answers) -> list[tuple[str, str]]:
+    def raised(self, bed: NodeWithRealSources) -> list[tuple[str, str]]:
         return [
             (path, value) for _, path, _, value in bed.writes if path in LEVELS and value != "0"
         ]
 
-    def test_is_no_confirmation_where_it_cannot_be_used(self, node: Answers) -> None:
+    def test_is_no_confirmation_where_it_cannot_be_used(self, node: NodeWithRealSources) -> None:
         node.restart(NONE)
         node.configuration_told = node.configuration_told.replace("Factor: 0.5", "Factor: 7")
         node.wait(600)
         assert above(node) == [0, 0, 0, 0]
         assert self.raised(node) == []
-        assert "cannot be used" in (node.core.desires.ground.doubt or "")
+        assert "cannot be used" in (node.core.planner.node_settings.doubt or "")
 
     def test_ends_no_agent_that_is_started_with_it(
         self, folder: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         broken = Settings.configuration.fget(TIERED).replace("Factor: 0.5", "Factor: 7")  # type: ignore[attr-defined]
         monkeypatch.setattr(Settings, "configuration", property(lambda _: broken))
-        bed = self.made(Answers(folder, TIERED, monkeypatch))
-        assert bed.core.desires.ground.doubt is not None
+        bed = self.made(NodeWithRealSources(folder, TIERED, monkeypatch))
+        assert bed.core.planner.node_settings.doubt is not None
         assert bed.writes == []
 
     def test_is_doubted_while_the_node_names_another_version(
         self, folder: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        node = self.made(Answers(folder, Settings(minor=34), monkeypatch))
+        node = self.made(NodeWithRealSources(folder, Settings(minor=34), monkeypatch))
         node.node_lags = 30.0
         node.restart(NONE)
         node.wait(STARTING + 20)
         assert self.raised(node) == []
         node.wait(130)
-        assert node.core.desires.ground.doubt is None
+        assert node.core.planner.node_settings.doubt is None
         assert above(node) == [0, 0, 0, 0]
 
-    def test_holds_while_it_does_not_answer(self, node: Answers) -> None:
+    def test_holds_while_it_does_not_answer(self, node: NodeWithRealSources) -> None:
         node.manner = "is silent"
         node.wait(400)
         assert above(node) == [164, 64, 0, 64]
@@ -295,22 +295,22 @@ class TestWhatAKubeletTells:
 
     @pytest.mark.parametrize("shows", [True, False])
     def test_is_no_confirmation_where_it_was_asked_before_the_levels_were_zeroed(
-        self, node: Answers, shows: bool
+        self, node: NodeWithRealSources, shows: bool
     ) -> None:
-        node.shows = shows
+        node.restart_visible = shows
         node.asker.seconds = 10.5
-        node.core.doubt_kubelet(node.now)
+        node.core.request_confirmation(node.now)
         node.wait(9.7)
         node.restart(NONE)
         node.wait(0.5)
-        assert (node.core.foreign.unconfirmed or 0.0) > node.dropped_at[KUBEPODS, MIN]
+        assert (node.core.drift.unconfirmed_since or 0.0) > node.dropped_at[KUBEPODS, MIN]
         # The answer, by which it reserves in tiers, comes before there is another question.
         assert node.asker.due_at < (node.core.schedule.confirm_at or 0.0)
         node.wait(600)
         assert self.raised(node) == []
-        assert node.core.desires.ground.terms.policy == "None"
+        assert node.core.planner.node_settings.settings.policy == "None"
 
-    def test_closes_a_hole_however_long_it_takes(self, node: Answers) -> None:
+    def test_closes_a_hole_however_long_it_takes(self, node: NodeWithRealSources) -> None:
         node.asker.seconds = 10.0
         node.restart()
         node.wait(STARTING + 25)
@@ -323,30 +323,30 @@ class TestWhatAKubeletTells:
     ) -> None:
         # By its file the kubelet would reserve in tiers; it runs with something else.
         monkeypatch.setattr(Delayed, "seconds", 10.0)
-        bed = Answers(folder, NONE, monkeypatch)
+        bed = NodeWithRealSources(folder, NONE, monkeypatch)
         bed.run_pod(a_pod("g1", 100, 100))
         bed.wait(9)
-        assert bed.core.cgroups.pods
-        doubts = [bed.core.desires.ground.doubt]
+        assert bed.core.observed.pods
+        doubts = [bed.core.planner.node_settings.doubt]
         assert bed.writes == []
-        assert not bed.said("nothing is written")
+        assert not bed.log_events("nothing is written")
         bed.wait(600)
-        doubts.append(bed.core.desires.ground.doubt)
-        assert doubts == [AWAITED, None]
+        doubts.append(bed.core.planner.node_settings.doubt)
+        assert doubts == [KUBELET_PENDING, None]
         assert self.raised(bed) == []
-        assert not bed.said("has changed")
+        assert not bed.log_events("has changed")
 
     def test_is_needed_beside_what_the_agent_is_configured_with(
         self, folder: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        bed = Answers(folder, TIERED, monkeypatch, **OWN)
+        bed = NodeWithRealSources(folder, TIERED, monkeypatch, **OWN)
         (folder / "kubelet" / "config.yaml").unlink()
         bed.manner = "refuses"
         bed.wait(400)
-        assert bed.core.desires.ground.doubt is not None
+        assert bed.core.planner.node_settings.doubt is not None
         bed.manner = "answers"
         bed.wait(61)
-        assert bed.core.desires.ground.doubt is None
+        assert bed.core.planner.node_settings.doubt is None
 
 
 class TestRecordsOfWhatTheKubeletKeeps:
@@ -361,7 +361,7 @@ class TestRecordsOfWhatTheKubeletKeeps:
         assert bed.mi(KUBEPODS, MIN) == 100
         bed.start(release=None, **OWN)
         bed.wait(70)
-        bed.hand.roll_back()
+        bed.node.restore_all()
         assert bed.mi(KUBEPODS, MIN) == 100
 
     def test_survive_an_agent_that_is_turned_to_observe_in_doubt(

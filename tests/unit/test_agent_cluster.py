@@ -7,26 +7,35 @@ from typing import Any, ClassVar
 
 import pytest
 from tests.eventually import PATIENCE, eventually
-from tests.fakes.agent import KUBELET, LEVELS, MEMORY, MI, Bed, Threaded, a_pod, asking_threads
+from tests.fakes.agent import (
+    KUBELET,
+    LEVELS,
+    MEMORY,
+    MI,
+    SteppedNode,
+    Threaded,
+    a_pod,
+    asking_threads,
+)
 from tests.fakes.apiserver import FakeApiServer, fake_api_server, pod
 from tests.fakes.asking import with_openssl
 from tests.fakes.kubeconfig import lead_to
 from tests.fakes.kubelet import (
     FakeKubelet,
-    Identity,
     SilentKubelet,
+    TlsFiles,
     fake_kubelet,
     self_signed,
     silent_kubelet,
 )
 from tests.fakes.node import memory_folder
 
-from memqos.agent.configuration import Source
-from memqos.agent.configuration.reading import configuration_from
-from memqos.agent.pod_source import followed_by, node_of, source_of, stop
-from memqos.agent.reconcile import take_answer
+from memqos.agent.configuration import PodSourceConfig
+from memqos.agent.configuration.reading import load_configuration
+from memqos.agent.pod_source import agent_pod_source, cluster_source, node_of, stop_source
+from memqos.agent.reconcile import note_kubelet_reply
 from memqos.errors import InputError
-from memqos.host.apiserver.access import Access, Cluster, User
+from memqos.host.apiserver.access import Cluster, ClusterAccess, User
 
 
 @pytest.fixture
@@ -41,7 +50,9 @@ def test_pods_are_those_of_its_node_and_changes_are_told(server: FakeApiServer) 
     server.pods.put(pod("here"))
     server.pods.put(pod("there", "node-2"))
     told = threading.Event()
-    source = source_of(Source(files=(), cluster=True, node_name="node-1"), on_change=told.set)
+    source = agent_pod_source(
+        PodSourceConfig(files=(), cluster=True, node_name="node-1"), on_change=told.set
+    )
     try:
         assert [each.metadata.name for each in source.pods()] == ["here"]
         told.clear()
@@ -49,21 +60,21 @@ def test_pods_are_those_of_its_node_and_changes_are_told(server: FakeApiServer) 
         assert told.wait(PATIENCE)
         assert sorted(each.metadata.name or "" for each in source.pods()) == ["here", "new"]
     finally:
-        stop(source)
+        stop_source(source)
 
 
 def test_a_cluster_takes_the_place_of_the_default_folder(tmp_path: Path) -> None:
     file = tmp_path / "memqos.yaml"
     head = "apiVersion: memqos.io/v1alpha1\nkind: AgentConfiguration\n"
     file.write_text(f"{head}pods: {{cluster: true, nodeName: node-1}}\n")
-    configuration = configuration_from(str(file), {}, {})
-    assert configuration.pods == Source(files=(), cluster=True, node_name="node-1")
+    configuration = load_configuration(str(file), {}, {})
+    assert configuration.pods == PodSourceConfig(files=(), cluster=True, node_name="node-1")
     file.write_text(f"{head}pods: {{cluster: true, files: [a]}}\n")
     with pytest.raises(InputError, match="keep one"):
-        configuration_from(str(file), {}, {})
+        load_configuration(str(file), {}, {})
     file.write_text(f"{head}pods: {{nodeName: node-1}}\n")
     with pytest.raises(InputError, match=r"set pods\.cluster"):
-        configuration_from(str(file), {}, {})
+        load_configuration(str(file), {}, {})
 
 
 GI = 1 << 30
@@ -91,7 +102,7 @@ def unlimited() -> dict[str, Any]:
     return manifest
 
 
-class Reserving(Bed):
+class Reserving(SteppedNode):
     """A node whose kubelet keeps memory back."""
 
     kubelet = RESERVED
@@ -104,8 +115,8 @@ class ThreadedReserving(Threaded, Reserving):
 class Node:
     """An agent stepped by hand, on a node that a cluster speaks of."""
 
-    running: ClassVar[list[Bed]] = []
-    bed_type: ClassVar[type[Bed]] = Reserving
+    running: ClassVar[list[SteppedNode]] = []
+    bed_type: ClassVar[type[SteppedNode]] = Reserving
 
     def __init__(
         self, folder: Path, server: FakeApiServer, node: dict[str, Any], **told: Any
@@ -115,7 +126,7 @@ class Node:
         server.pods.put(unlimited())
         self.bed = self.bed_type(
             folder,
-            pods=Source(files=(), cluster=True, node_name="node"),
+            pods=PodSourceConfig(files=(), cluster=True, node_name="node"),
             events=False,
             **{"release": None, **told},
         )
@@ -130,10 +141,10 @@ class Node:
 
     def tell(self, node: dict[str, Any]) -> None:
         """The Node changes, and the agent hears of it."""
-        before = node_of(self.bed.hand.source)
+        before = node_of(self.bed.node.source)
         self.server.stores["nodes"].put(node)
-        eventually("the agent hears of it", lambda: node_of(self.bed.hand.source) != before)
-        self.bed.core.schedule.ask(self.bed.now)
+        eventually("the agent hears of it", lambda: node_of(self.bed.node.source) != before)
+        self.bed.core.schedule.schedule_fetch(self.bed.now)
         self.bed.wait(5)
 
 
@@ -157,7 +168,7 @@ class TestTheNode:
         node = Node(folder, server, a_node("2972Mi"))
         assert node.high() == expected(3 * GI)
         assert node.high() != expected(MEMORY - 256 * MI)
-        said = node.bed.said("the Node leaves 3Gi to pods")
+        said = node.bed.log_events("the Node leaves 3Gi to pods")
         assert "where the kubelet's configuration would leave 3.75Gi" in said[0].what
 
     def test_and_the_file_where_it_does_not(self, folder: Path, server: FakeApiServer) -> None:
@@ -173,22 +184,22 @@ class TestTheNode:
 
     def test_that_only_lives_on_changes_nothing(self, folder: Path, server: FakeApiServer) -> None:
         node = Node(folder, server, a_node("2972Mi"))
-        before = node.bed.core.desires
+        before = node.bed.core.planner
         changed = a_node("2972Mi")
         changed["metadata"]["labels"] = {"zone": "a"}
         node.tell(changed)
-        assert node.bed.core.desires is before
+        assert node.bed.core.planner is before
 
     def test_says_the_release(self, folder: Path, server: FakeApiServer) -> None:
         node = Node(folder, server, a_node("2972Mi", "v1.34.2+k3s1"), policy="TieredReservation")
-        assert node.bed.core.desires.ground.terms.release.minor == 34
-        assert node.bed.said("policy TieredReservation is ignored")
+        assert node.bed.core.planner.node_settings.settings.release.minor == 34
+        assert node.bed.log_events("policy TieredReservation is ignored")
 
     def test_never_has_more_than_the_machine(self, folder: Path, server: FakeApiServer) -> None:
         boast = a_node("999Gi")
         boast["status"]["capacity"]["memory"] = "1000Gi"
         node = Node(folder, server, boast)
-        assert node.bed.core.desires.ground.capacity.memory == MEMORY
+        assert node.bed.core.planner.node_settings.capacity.memory == MEMORY
         assert node.high() == expected(MEMORY)
 
     def test_that_is_not_heard_of_any_more_is_told_and_keeps_its_values(
@@ -197,25 +208,25 @@ class TestTheNode:
         monkeypatch.setattr("memqos.agent.pod_source._SILENT", 0.0)
         node = Node(folder, server, a_node("2972Mi"))
         before = node.high()
-        source = followed_by(node.bed.hand.source)
+        source = cluster_source(node.bed.node.source)
         assert source is not None
         server.stopping = True
         eventually("the server is missed", lambda: source.fault is not None)
         node.bed.wait(130)
-        assert node.bed.core.tally.errors["source"] >= 1
+        assert node.bed.core.report.errors["source"] >= 1
         assert node.high() == before
 
     def test_that_makes_no_sense_is_told_and_the_file_holds(
         self, folder: Path, server: FakeApiServer
     ) -> None:
         node = Node(folder, server, a_node("lots"))
-        (said,) = node.bed.said("what the Node says is left aside")
+        (said,) = node.bed.log_events("what the Node says is left aside")
         assert said.severity == "warning"
         assert node.high() == expected(MEMORY - 256 * MI)
 
 
 @pytest.fixture(scope="module")
-def identity(tmp_path_factory: pytest.TempPathFactory) -> Identity:
+def identity(tmp_path_factory: pytest.TempPathFactory) -> TlsFiles:
     return self_signed(tmp_path_factory.mktemp("pki"), "node", "IP:127.0.0.1")
 
 
@@ -236,17 +247,17 @@ class TestItsKubelet:
         folder: Path,
         server: FakeApiServer,
         kubelet: FakeKubelet | SilentKubelet,
-        identity: Identity,
+        identity: TlsFiles,
         monkeypatch: pytest.MonkeyPatch,
     ) -> Node:
         (folder / "token").write_text("s3cr3t\n")
-        access = Access(
+        access = ClusterAccess(
             Cluster(server.url, certificate_authority=str(identity.cert)),
             User(token_file=str(folder / "token")),
             "a test",
         )
         # Over plain HTTP the fake server is not shown the token, and does not ask for one.
-        monkeypatch.setattr("memqos.host.apiserver.access.access", lambda: access)
+        monkeypatch.setattr("memqos.host.apiserver.access.cluster_access", lambda: access)
         port = int(kubelet.url.rpartition(":")[2])
         return Node(
             folder,
@@ -262,12 +273,12 @@ class TestItsKubelet:
         self,
         folder: Path,
         server: FakeApiServer,
-        identity: Identity,
+        identity: TlsFiles,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         with fake_kubelet({"/configz": self.CONFIGZ}, identity) as kubelet:
             node = self.node(folder, server, kubelet, identity, monkeypatch)
-            assert node.bed.core.desires.ground.terms.factor == 0.25
+            assert node.bed.core.planner.node_settings.settings.factor == 0.25
             path, headers = kubelet.asked[0]
             assert (path, headers["Authorization"]) == ("/configz", "Bearer s3cr3t")
             node.bed.wait(2)
@@ -284,26 +295,26 @@ class TestItsKubelet:
         self,
         folder: Path,
         server: FakeApiServer,
-        identity: Identity,
+        identity: TlsFiles,
         monkeypatch: pytest.MonkeyPatch,
         answer: tuple[int, bytes],
     ) -> None:
         with fake_kubelet({"/configz": answer}, identity) as kubelet:
             node = self.node(folder, server, kubelet, identity, monkeypatch)
-            assert node.bed.core.desires.ground.terms.factor == FACTOR
-            (said,) = node.bed.said("does not tell its configuration")
+            assert node.bed.core.planner.node_settings.settings.factor == FACTOR
+            (said,) = node.bed.log_events("does not tell its configuration")
             assert ("nodes/configz" in said.what) == (answer[0] == 403)
 
     def test_that_is_down_is_believed_on_and_asked_again_until_it_answers(
         self,
         folder: Path,
         server: FakeApiServer,
-        identity: Identity,
+        identity: TlsFiles,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         with fake_kubelet({"/configz": self.CONFIGZ}, identity) as kubelet:
             bed = self.node(folder, server, kubelet, identity, monkeypatch).bed
-            grounds = bed.hand.grounds
+            grounds = bed.node.settings_source
 
             def is_fresh_after(seconds: float) -> bool:
                 bed.wait(seconds)
@@ -313,12 +324,12 @@ class TestItsKubelet:
             assert is_fresh_after(70)
             bed.core.resync(bed.now)
             assert not is_fresh_after(0)  # it was asked before the last look
-            desires = bed.core.desires
+            desires = bed.core.planner
             kubelet.raw = b""
             grounds.refresh()
             bed.core.resync(bed.now)
             assert not is_fresh_after(0)
-            assert bed.core.desires is desires
+            assert bed.core.planner is desires
             asked = len(kubelet.asked)
             bed.wait(10)
             assert len(kubelet.asked) - asked == 3  # after 1 s, 2 s and 4 s
@@ -330,13 +341,13 @@ class TestItsKubelet:
             # One that refuses from now on is not down: its file says what it is.
             kubelet.answers["/configz"] = 403, b""
             assert is_fresh_after(200)
-            assert bed.core.desires.ground.terms.factor == FACTOR
+            assert bed.core.planner.node_settings.settings.factor == FACTOR
 
     def test_that_does_not_answer_holds_nothing_up(
         self,
         folder: Path,
         server: FakeApiServer,
-        identity: Identity,
+        identity: TlsFiles,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         monkeypatch.setattr("memqos.converge.cluster._KUBELET_SECONDS", PATIENCE)
@@ -345,17 +356,17 @@ class TestItsKubelet:
             node = self.node(folder, server, kubelet, identity, monkeypatch)
             bed = node.bed
             eventually("it is asked", lambda: kubelet.open == 1)
-            assert "has not answered yet" in str(bed.core.desires.ground.doubt)
+            assert "has not answered yet" in str(bed.core.planner.node_settings.doubt)
             server.pods.put(a_pod("new"))
-            eventually("the agent hears of it", lambda: len(bed.hand.pods()) == 2)
+            eventually("the agent hears of it", lambda: len(bed.node.pods()) == 2)
             bed.core.resync(bed.now)
             bed.settle()
-            assert {pod.metadata.name for pod in bed.core.told} == {"u1", "new"}
+            assert {pod.metadata.name for pod in bed.core.source_pods} == {"u1", "new"}
             assert bed.read(node.path, "memory.high") == "max"
             assert kubelet.open == len(kubelet.connections) == 1
             kubelet.hang_up()
-            eventually("that is an answer", bed.hand.is_ground_due)
-            take_answer(bed.core, bed.hand, bed.now)
+            eventually("that is an answer", bed.node.is_settings_due)
+            note_kubelet_reply(bed.core, bed.node, bed.now)
             bed.settle()
             # What was read of its file holds while it is silent.
             assert node.high() == expected(3 * GI)
@@ -366,22 +377,22 @@ class TestItsKubelet:
         self,
         folder: Path,
         server: FakeApiServer,
-        identity: Identity,
+        identity: TlsFiles,
         monkeypatch: pytest.MonkeyPatch,
         tmp_path: Path,
     ) -> None:
         stranger = self_signed(tmp_path, "stranger", "IP:127.0.0.1")
         with fake_kubelet({"/configz": self.CONFIGZ}, stranger) as kubelet:
             node = self.node(folder, server, kubelet, identity, monkeypatch)
-            assert node.bed.core.desires.ground.terms.factor == FACTOR
-            assert node.bed.said("its certificate is not trusted")
+            assert node.bed.core.planner.node_settings.settings.factor == FACTOR
+            assert node.bed.log_events("its certificate is not trusted")
             assert kubelet.asked == []
 
     def test_is_not_asked_where_a_file_was_named(
         self,
         folder: Path,
         server: FakeApiServer,
-        identity: Identity,
+        identity: TlsFiles,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         with fake_kubelet({"/configz": self.CONFIGZ}, identity) as kubelet:
@@ -389,5 +400,5 @@ class TestItsKubelet:
             kubelet.asked.clear()
             named = str(folder / "kubelet" / "config.yaml")
             node.bed.reload(kubelet_config=named)
-            assert node.bed.core.desires.ground.terms.factor == FACTOR
+            assert node.bed.core.planner.node_settings.settings.factor == FACTOR
             assert kubelet.asked == []

@@ -5,10 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from memqos.agent.configuration import Configuration, Ramp, Source
+from memqos.agent.configuration import AgentConfiguration, PodSourceConfig, RampConfig
 from memqos.agent.configuration.data import configuration_data
-from memqos.agent.configuration.fields import FIELDS, Field
-from memqos.agent.configuration.reading import Reading, configuration_from, read_configuration
+from memqos.agent.configuration.fields import CONFIG_FIELDS, ConfigField
+from memqos.agent.configuration.reading import (
+    ConfigurationResult,
+    load_configuration,
+    read_agent_configuration,
+)
 from memqos.errors import InputError
 from memqos.kube.pod import ObjectMeta, Pod
 from memqos.kube.selector import Selector
@@ -24,15 +28,15 @@ def file(tmp_path: Path) -> Path:
 
 def reading(
     file: Path, text: str, environ: Mapping[str, str] = NOTHING, **flags: object
-) -> Reading:
+) -> ConfigurationResult:
     file.write_text(HEAD + text)
     named = {name.replace("__", "."): value for name, value in flags.items()}
-    return read_configuration(str(file), environ, named)
+    return read_agent_configuration(str(file), environ, named)
 
 
 def taken(
     file: Path, text: str, environ: Mapping[str, str] = NOTHING, **flags: object
-) -> Configuration:
+) -> AgentConfiguration:
     found = reading(file, text, environ, **flags)
     assert found.faults == ()
     assert found.configuration is not None
@@ -46,8 +50,8 @@ def refused(file: Path, text: str, environ: Mapping[str, str] = NOTHING, **flags
 
 
 def test_without_a_word_an_agent_observes_and_is_reached_from_nowhere_else() -> None:
-    configuration = configuration_from(None, {}, {})
-    assert configuration == Configuration()
+    configuration = load_configuration(None, {}, {})
+    assert configuration == AgentConfiguration()
     assert configuration.mode == "observe"
     assert configuration.listen.startswith("127.0.0.1:")
 
@@ -70,7 +74,7 @@ ramp: {step: 0.25, interval: 500ms}
 kepMetrics: true
 """,
     )
-    assert configuration == Configuration(
+    assert configuration == AgentConfiguration(
         release="1.37",
         gates={"MemoryQoS": True},
         policy="TieredReservation",
@@ -78,10 +82,10 @@ kepMetrics: true
         mode="enforce",
         select=Selector(namespaces=("shop",), labels="tier in (web, db)"),
         canary=Selector(not_namespaces=("bank",)),
-        pods=Source(files=("/pods",)),
+        pods=PodSourceConfig(files=("/pods",)),
         resync=90.0,
         min_share=0.5,
-        ramp=Ramp(step=0.25, interval=0.5),
+        ramp=RampConfig(step=0.25, interval=0.5),
         kep_metrics=True,
     )
 
@@ -93,7 +97,7 @@ def test_numa_is_off_however_yaml_reads_the_word(file: Path, word: str) -> None:
 
 def test_null_is_not_set(file: Path) -> None:
     text = "mode: null\nselect: null\ncanary: ~\ngates:\npods: {kubelet: null, files: null}\n"
-    assert taken(file, text) == Configuration()
+    assert taken(file, text) == AgentConfiguration()
 
 
 def test_the_environment_wins_over_the_file_and_flags_win_over_both(file: Path) -> None:
@@ -117,14 +121,14 @@ def test_gates_are_set_one_by_one(file: Path) -> None:
     }
 
 
-@pytest.mark.parametrize("field", FIELDS.values(), ids=lambda field: field.variable)
-def test_every_field_can_be_set_in_the_environment_and_by_a_flag(field: Field) -> None:
+@pytest.mark.parametrize("field", CONFIG_FIELDS.values(), ids=lambda field: field.variable)
+def test_every_field_can_be_set_in_the_environment_and_by_a_flag(field: ConfigField) -> None:
     texts = ["enforce", "json", "None", "1.37", "1", "2s", "true", "MemoryQoS=true", "[::1]:1", "a"]
-    by_variable = [read_configuration(None, {field.variable: text}, {}) for text in texts]
-    by_flag = [read_configuration(None, {}, {".".join(field.path): text}) for text in texts]
+    by_variable = [read_agent_configuration(None, {field.variable: text}, {}) for text in texts]
+    by_flag = [read_agent_configuration(None, {}, {".".join(field.path): text}) for text in texts]
     for readings in (by_variable, by_flag):
         faults = [fault for reading in readings for fault in reading.faults]
-        assert any(reading.configuration != Configuration() for reading in readings)
+        assert any(reading.configuration != AgentConfiguration() for reading in readings)
         assert {fault.field for fault in faults} <= {field.variable, field.flag}
 
 
@@ -215,7 +219,7 @@ def test_all_that_is_wrong_is_said_at_once_and_in_order(file: Path) -> None:
     found = reading(file, "zz: 1\nfactor: 2\nlisten: x\n", {"MEMQOS_MODE": "x"}, resync="x")
     assert [fault.line for fault in found.faults] == [3, 4, 5, None, None]
     with pytest.raises(InputError, match=r"zz: there is no such field here \(and 4 more"):
-        configuration_from(str(file), {"MEMQOS_MODE": "x"}, {"resync": "x"})
+        load_configuration(str(file), {"MEMQOS_MODE": "x"}, {"resync": "x"})
 
 
 @pytest.mark.parametrize(
@@ -238,12 +242,12 @@ def test_all_that_is_wrong_is_said_at_once_and_in_order(file: Path) -> None:
 )
 def test_a_file_that_is_no_configuration_is_refused(file: Path, text: str, complaint: str) -> None:
     file.write_text(text)
-    assert complaint in str(read_configuration(str(file), {}, {}).faults[0])
+    assert complaint in str(read_agent_configuration(str(file), {}, {}).faults[0])
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="check the path"):
-        configuration_from(str(tmp_path / "none.yaml"), {}, {})
+        load_configuration(str(tmp_path / "none.yaml"), {}, {})
 
 
 @pytest.mark.parametrize(
@@ -262,14 +266,14 @@ def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
 def test_what_is_wrong_in_the_environment_is_said_by_name(
     environ: dict[str, str], complaint: str
 ) -> None:
-    (fault,) = read_configuration(None, environ, {}).faults
+    (fault,) = read_agent_configuration(None, environ, {}).faults
     assert complaint in str(fault)
 
 
 def test_what_is_wrong_with_a_flag_is_said_by_its_name() -> None:
-    (fault,) = read_configuration(None, {}, {"pods.kubelet": "x://", "mode": None}).faults
+    (fault,) = read_agent_configuration(None, {}, {"pods.kubelet": "x://", "mode": None}).faults
     assert str(fault).startswith("--pods: ")
-    (fault,) = read_configuration(None, {}, {"select.notNamespaces": "A"}).faults
+    (fault,) = read_agent_configuration(None, {}, {"select.notNamespaces": "A"}).faults
     assert str(fault).startswith("--select-not-namespaces: 'A' is not")
 
 
@@ -289,19 +293,19 @@ def test_what_is_wrong_with_a_flag_is_said_by_its_name() -> None:
     ],
 )
 def test_variables_that_kubernetes_sets_for_services_are_passed_over(name: str) -> None:
-    assert read_configuration(None, {name: "x"}, {}).configuration == Configuration()
+    assert read_agent_configuration(None, {name: "x"}, {}).configuration == AgentConfiguration()
 
 
 def test_a_later_source_may_overrule_an_earlier_one(file: Path) -> None:
     canary = "mode: enforce\ncanary: {labels: a}\n"
     assert taken(file, canary, {"MEMQOS_MODE": "observe"}).mode == "observe"
-    assert taken(file, "ramp: {step: 0.5}\n", ramp__disabled=True).ramp == Ramp(0.5, off=True)
+    assert taken(file, "ramp: {step: 0.5}\n", ramp__disabled=True).ramp == RampConfig(0.5, off=True)
     state = "numa: state\nmemoryManagerState: /s\n"
     assert taken(file, state, numa="off").memory_manager_state == "/s"
     asked = "pods: {kubelet: https://n, tokenFile: /t}\n"
-    assert taken(file, asked, pods__files=("/a,b",)).pods == Source(files=("/a,b",))
+    assert taken(file, asked, pods__files=("/a,b",)).pods == PodSourceConfig(files=("/a,b",))
     from_kubelet = taken(file, "pods: {files: [/a]}\n", {"MEMQOS_PODS_KUBELET": "https://n"})
-    assert from_kubelet.pods == Source(files=(), kubelet="https://n")
+    assert from_kubelet.pods == PodSourceConfig(files=(), kubelet="https://n")
     assert "canary.labels" not in str(reading(file, canary).faults)
 
 
@@ -317,7 +321,7 @@ def test_what_is_in_force_could_stand_in_a_file(file: Path) -> None:
     for text in ("", "mode: enforce\ncanary: {labels: a}\npods: {kubelet: https://n}\n"):
         configuration = taken(file, text)
         file.write_text(yaml.safe_dump(configuration_data(configuration)))
-        assert configuration_from(str(file), {}, {}) == configuration
+        assert load_configuration(str(file), {}, {}) == configuration
 
 
 def test_a_selector_picks_by_namespace_and_label() -> None:

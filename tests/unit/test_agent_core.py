@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.fakes.agent import KUBEPODS, LEVELS, MI, Bed, a_pod, container_paths, pod_path
-from tests.fakes.machine import nested
+from tests.fakes.agent import KUBEPODS, LEVELS, MI, SteppedNode, a_pod, container_paths, pod_path
+from tests.fakes.machine import deep_folder
 from tests.fakes.node import memory_folder
 
-from memqos.agent.core.reconciler import READ
+from memqos.agent.core.reconciler import READ_FILES
 from memqos.agent.core.schedule import POLL
-from memqos.converge.file_pods import KeptFilePods
-from memqos.converge.journal import hierarchy_of, writing
+from memqos.converge.file_pods import CachedFilePods
+from memqos.converge.journal import hierarchy_of, open_journal
 from memqos.errors import InputError
 from memqos.host.lock import Locked
 from memqos.kube.selector import Selector
@@ -32,12 +32,12 @@ def folder() -> Iterator[Path]:
 
 
 @pytest.fixture
-def bed(folder: Path) -> Bed:
-    return Bed(folder)
+def bed(folder: Path) -> SteppedNode:
+    return SteppedNode(folder)
 
 
 class TestAPodThatStarts:
-    def test_gets_its_values_and_so_does_what_is_above_it(self, bed: Bed) -> None:
+    def test_gets_its_values_and_so_does_what_is_above_it(self, bed: SteppedNode) -> None:
         pod = bed.run_pod(a_pod("u1", 64, 128, containers=("a", "b")))
         bed.settle()
         assert [bed.mi(path, LOW) for path in container_paths(pod)] == [64, 64]
@@ -45,7 +45,7 @@ class TestAPodThatStarts:
         assert bed.mi(pod_path(pod), LOW) == 128
         assert [bed.mi(path, LOW) for path in LEVELS] == [128, 128, 0]
 
-    def test_is_found_by_its_cgroup_before_the_source_tells_of_it(self, bed: Bed) -> None:
+    def test_is_found_by_its_cgroup_before_the_source_tells_of_it(self, bed: SteppedNode) -> None:
         bed.settle()
         pod = bed.run_pod(a_pod("u1"), told=False)
         bed.settle()
@@ -54,7 +54,7 @@ class TestAPodThatStarts:
         bed.wait(3)
         assert bed.mi(container_paths(pod)[0], LOW) == 64
 
-    def test_is_left_as_it_is_while_its_containers_are_not_known(self, bed: Bed) -> None:
+    def test_is_left_as_it_is_while_its_containers_are_not_known(self, bed: SteppedNode) -> None:
         """What a kubelet has set on a new container must not be taken for something stale."""
         pod = a_pod("u1", containers=("a", "b"))
         statuses = pod["status"]["containerStatuses"]
@@ -62,24 +62,24 @@ class TestAPodThatStarts:
         bed.run_pod(pod)
         late = f"{pod_path(pod)}/u1b"
         bed.kernel.make(late, {LOW: str(64 * MI), HIGH: str(77 * MI)})
-        bed.core.appeared(late, bed.now)
+        bed.core.note_cgroup_created(late, bed.now)
         bed.wait(5)
         assert (bed.mi(late, LOW), bed.mi(late, HIGH)) == (64, 77)
 
-    def test_counts_above_it_only_once_it_is_there(self, bed: Bed) -> None:
+    def test_counts_above_it_only_once_it_is_there(self, bed: SteppedNode) -> None:
         bed.pods.manifests["u1"] = a_pod("u1")
         bed.wait(70)
         assert bed.mi(KUBEPODS, LOW) == 0
 
-    def test_leaves_nothing_behind_when_it_ends(self, bed: Bed) -> None:
+    def test_leaves_nothing_behind_when_it_ends(self, bed: SteppedNode) -> None:
         pods = [bed.run_pod(a_pod("u1")), bed.run_pod(a_pod("u2", 10, 20))]
         bed.settle()
         bed.end_pod(pods[0])
         bed.settle()
         assert [bed.mi(path, LOW) for path in LEVELS] == [10, 10, 0]
-        assert not any("u1" in path for path in bed.core.cgroups.by_path)
+        assert not any("u1" in path for path in bed.core.observed.by_path)
 
-    def test_is_followed_when_it_is_resized(self, bed: Bed) -> None:
+    def test_is_followed_when_it_is_resized(self, bed: SteppedNode) -> None:
         pod = bed.run_pod(a_pod("u1", 64, 128))
         bed.settle()
         bed.pods.manifests["u1"] = a_pod("u1", 32, 256)
@@ -88,19 +88,19 @@ class TestAPodThatStarts:
         assert (bed.mi(container, LOW), bed.mi(container, HIGH)) == (32, 144)
         assert bed.mi(KUBEPODS, LOW) == 32
 
-    def test_that_is_broken_does_not_keep_the_others_from_theirs(self, bed: Bed) -> None:
+    def test_that_is_broken_does_not_keep_the_others_from_theirs(self, bed: SteppedNode) -> None:
         broken = a_pod("u/../1")
         bed.pods.manifests["broken"] = broken
         pod = bed.run_pod(a_pod("u2"))
         bed.settle()
         assert bed.mi(pod_path(pod), LOW) == 64
-        (wish,) = [each for each in bed.core.aims.wishes.values() if each.unresolved]
+        (wish,) = [each for each in bed.core.node_intent.intents.values() if each.unresolved]
         assert "cannot name a cgroup" in wish.unresolved[0].why
 
     def test_gets_its_values_in_both_cgroups_that_crun_makes_of_a_container(
         self, folder: Path
     ) -> None:
-        bed = Bed(folder)
+        bed = SteppedNode(folder)
         config = folder / "kubelet" / "config.yaml"
         config.write_text(f"{config.read_text()}cgroupDriver: systemd\n")
         names = cgroup_names("systemd")
@@ -118,12 +118,12 @@ class TestAPodThatStarts:
         bed.kernel.set(inner(scope), LOW, "0")
         bed.wait(61)
         assert bed.mi(inner(scope), LOW) == 64
-        assert sum(bed.core.tally.drifts.values()) == 1
+        assert sum(bed.core.report.drifts.values()) == 1
 
 
 class TestWhomItReaches:
     def test_nobody_while_it_observes(self, folder: Path) -> None:
-        bed = Bed(folder, mode="observe")
+        bed = SteppedNode(folder, mode="observe")
         before = bed.kernel.contents()
         pod = bed.run_pod(a_pod("u1"))
         made = bed.kernel.contents()
@@ -133,19 +133,21 @@ class TestWhomItReaches:
         assert {change.new for change in bed.core.pending[pod_path(pod)]} == {str(64 * MI)}
 
     def test_nobody_while_it_observes_even_if_asked_by_those_who_may(self, folder: Path) -> None:
-        bed = Bed(folder, mode="observe", allow_namespaces=("default",))
+        bed = SteppedNode(folder, mode="observe", allow_namespaces=("default",))
         pod = bed.run_pod(a_pod("u1", annotations={"memqos.io/mode": "enforce"}))
         bed.wait(70)
         assert bed.mi(pod_path(pod), LOW) == 0
 
     def test_those_beside_the_canary_who_may_ask_for_it(self, folder: Path) -> None:
-        bed = Bed(folder, canary=Selector(labels="canary=yes"), allow_namespaces=("default",))
+        bed = SteppedNode(
+            folder, canary=Selector(labels="canary=yes"), allow_namespaces=("default",)
+        )
         pod = bed.run_pod(a_pod("u1", annotations={"memqos.io/mode": "enforce"}))
         bed.settle()
         assert bed.mi(pod_path(pod), LOW) == 64
 
     def test_only_those_selected(self, folder: Path) -> None:
-        bed = Bed(folder, select=Selector(not_namespaces=("kube-system",)))
+        bed = SteppedNode(folder, select=Selector(not_namespaces=("kube-system",)))
         pod = bed.run_pod(a_pod("u1"))
         other = bed.run_pod(a_pod("u2", namespace="kube-system"))
         bed.kernel.set(pod_path(other), LOW, str(5 * MI))
@@ -156,7 +158,7 @@ class TestWhomItReaches:
         assert bed.mi(KUBEPODS, LOW) == 69
 
     def test_only_the_canary(self, folder: Path) -> None:
-        bed = Bed(folder, canary=Selector(labels="canary=yes"))
+        bed = SteppedNode(folder, canary=Selector(labels="canary=yes"))
         canary = bed.run_pod(a_pod("u1", labels={"canary": "yes"}))
         other = bed.run_pod(a_pod("u2"))
         bed.settle()
@@ -164,26 +166,26 @@ class TestWhomItReaches:
         assert bed.mi(container_paths(other)[0], HIGH) == "max"
         assert container_paths(other)[0] in bed.core.pending
 
-    def test_not_those_who_ask_to_be_observed(self, bed: Bed) -> None:
+    def test_not_those_who_ask_to_be_observed(self, bed: SteppedNode) -> None:
         pod = bed.run_pod(a_pod("u1", annotations={"memqos.io/mode": "observe"}))
         bed.settle()
         assert bed.mi(pod_path(pod), LOW) == 0
 
-    def test_less_hard_those_who_ask_for_it(self, bed: Bed) -> None:
+    def test_less_hard_those_who_ask_for_it(self, bed: SteppedNode) -> None:
         annotations = {"memqos.io/throttling-factor": "0.75", "memqos.io/reservation": "None"}
         pod = bed.run_pod(a_pod("u1", annotations=annotations))
         bed.settle()
         (container,) = container_paths(pod)
         assert (bed.mi(container, LOW), bed.mi(container, HIGH)) == (0, 112)
 
-    def test_not_harder_those_who_ask_for_more(self, bed: Bed) -> None:
+    def test_not_harder_those_who_ask_for_more(self, bed: SteppedNode) -> None:
         pod = bed.run_pod(a_pod("u1", annotations={"memqos.io/throttling-factor": "0.1"}))
         bed.settle()
         assert bed.mi(container_paths(pod)[0], HIGH) == 96
-        assert bed.said("annotation ignored")
+        assert bed.log_events("annotation ignored")
 
     def test_a_release_without_policies_can_be_opted_out_of_too(self, folder: Path) -> None:
-        bed = Bed(folder, release="1.32", gates={"MemoryQoS": True})
+        bed = SteppedNode(folder, release="1.32", gates={"MemoryQoS": True})
         (folder / "kubelet" / "config.yaml").write_text(
             "kind: KubeletConfiguration\napiVersion: kubelet.config.k8s.io/v1beta1\n"
             "featureGates: {MemoryQoS: true}\n"
@@ -201,7 +203,7 @@ class TestWhomItReaches:
         "critical", [{"priority": 2_000_000_000}, {"labels": {"app.kubernetes.io/name": "memqos"}}]
     )
     def test_the_critical_and_itself_are_never_throttled(
-        self, bed: Bed, critical: dict[str, Any]
+        self, bed: SteppedNode, critical: dict[str, Any]
     ) -> None:
         pod = bed.run_pod(a_pod("u1", **critical))
         (container,) = container_paths(pod)
@@ -211,7 +213,7 @@ class TestWhomItReaches:
 
     def test_its_own_pod_is_known_by_its_own_cgroup(self, folder: Path) -> None:
         pod = a_pod("u1")
-        bed = Bed(folder)
+        bed = SteppedNode(folder)
         cgroup = folder / "proc" / "self" / "cgroup"
         cgroup.write_text(f"0::{container_paths(pod)[0]}\n")
         bed.reload()
@@ -233,7 +235,7 @@ class Counted:
         if event == "open" and self.root is not None and isinstance(arguments[0], str):
             self.opened.append(arguments[0])
 
-    def of(self, bed: Bed) -> list[str]:
+    def of(self, bed: SteppedNode) -> list[str]:
         """What the next passes open, by name."""
         self.opened.clear()
         self.root = bed.kernel.root
@@ -241,14 +243,16 @@ class Counted:
             bed.settle()
         finally:
             self.root = None
-        return [name for name in self.opened if name.rpartition("/")[2] in READ]
+        return [name for name in self.opened if name.rpartition("/")[2] in READ_FILES]
 
 
 COUNTED = Counted()
 
 
 class TestWork:
-    def test_a_pod_event_reads_and_writes_only_its_own_and_what_is_above(self, bed: Bed) -> None:
+    def test_a_pod_event_reads_and_writes_only_its_own_and_what_is_above(
+        self, bed: SteppedNode
+    ) -> None:
         pods = [bed.run_pod(a_pod(f"u{number}")) for number in range(20)]
         bed.wait(10)
         written: list[str] = []
@@ -261,11 +265,11 @@ class TestWork:
         assert len(written) == len(set(written)) == 5
         # The pod's two cgroups and the three above are read; what is written is looked at before,
         # in the moment, and after.
-        assert len(opened) <= (len(mine) + len(LEVELS)) * len(READ) + 5 * len(written)
+        assert len(opened) <= (len(mine) + len(LEVELS)) * len(READ_FILES) + 5 * len(written)
         for pod in pods:
             assert not any(pod_path(pod) in name for name in opened)
 
-    def test_a_converged_resync_writes_nothing(self, bed: Bed) -> None:
+    def test_a_converged_resync_writes_nothing(self, bed: SteppedNode) -> None:
         for number in range(20):
             bed.run_pod(a_pod(f"u{number}"))
         bed.wait(10)
@@ -275,48 +279,50 @@ class TestWork:
         bed.wait(130)
         assert written == []
         assert bed.kernel.contents() == before
-        assert bed.core.tally.reconcile_seconds["resync"].count >= 3
+        assert bed.core.report.reconcile_seconds["resync"].count >= 3
 
-    def test_between_resyncs_only_what_is_above_the_pods_is_looked_at(self, bed: Bed) -> None:
+    def test_between_resyncs_only_what_is_above_the_pods_is_looked_at(
+        self, bed: SteppedNode
+    ) -> None:
         for number in range(20):
             bed.run_pod(a_pod(f"u{number}"))
         bed.wait(10)
         bed.now += POLL
-        assert len(COUNTED.of(bed)) == len(LEVELS) * len(READ)
+        assert len(COUNTED.of(bed)) == len(LEVELS) * len(READ_FILES)
 
-    def test_a_burst_is_one_pass(self, bed: Bed) -> None:
+    def test_a_burst_is_one_pass(self, bed: SteppedNode) -> None:
         bed.wait(0.5)
         for number in range(50):
             bed.run_pod(a_pod(f"u{number}"))
-        before = bed.core.tally.reconcile_seconds["event"].count
+        before = bed.core.report.reconcile_seconds["event"].count
         bed.pods.asked = 0
         bed.settle()
-        assert bed.core.tally.reconcile_seconds["event"].count - before == 1
+        assert bed.core.report.reconcile_seconds["event"].count - before == 1
         assert bed.pods.asked == 1
         assert bed.mi(KUBEPODS, LOW) == 50 * 64
 
-    def test_pods_that_have_not_changed_are_not_planned_again(self, bed: Bed) -> None:
+    def test_pods_that_have_not_changed_are_not_planned_again(self, bed: SteppedNode) -> None:
         bed.run_pod(a_pod("u1"))
         bed.settle()
-        before = dict(bed.core.aims.wishes)
+        before = dict(bed.core.node_intent.intents)
         bed.wait(61)
-        after = bed.core.aims.wishes
+        after = bed.core.node_intent.intents
         assert all(after[key] is wish for key, wish in before.items())
 
 
 class TestFailures:
-    def test_a_source_that_fails_changes_nothing(self, bed: Bed) -> None:
+    def test_a_source_that_fails_changes_nothing(self, bed: SteppedNode) -> None:
         pod = bed.run_pod(a_pod("u1"))
         bed.settle()
         bed.pods.failure = InputError("no such luck")
         bed.wait(130)
         assert bed.mi(pod_path(pod), LOW) == 64
-        assert bed.core.tally.errors["source"] >= 2
+        assert bed.core.report.errors["source"] >= 2
 
     def test_one_broken_manifest_of_a_folder_does_not_hold_up_the_others(
-        self, bed: Bed, tmp_path: Path
+        self, bed: SteppedNode, tmp_path: Path
     ) -> None:
-        bed.hand.source = KeptFilePods([str(tmp_path)])
+        bed.node.source = CachedFilePods([str(tmp_path)])
         first, second = a_pod("u1"), a_pod("u2")
         (tmp_path / "first.json").write_text(json.dumps(first))
         bed.run_pod(first)
@@ -328,10 +334,10 @@ class TestFailures:
         bed.wait(130)
         assert bed.mi(pod_path(first), LOW) == bed.mi(pod_path(second), LOW) == 64
         assert bed.mi(KUBEPODS, LOW) == 128
-        assert bed.said("first.json:1:16: the JSON text ends too early")
-        assert bed.said("never.yaml:2:1: a value is expected here")
+        assert bed.log_events("first.json:1:16: the JSON text ends too early")
+        assert bed.log_events("never.yaml:2:1: a value is expected here")
 
-    def test_a_source_that_knows_no_pods_has_nothing_taken_back(self, bed: Bed) -> None:
+    def test_a_source_that_knows_no_pods_has_nothing_taken_back(self, bed: SteppedNode) -> None:
         pod = bed.run_pod(a_pod("u1"))
         bed.settle()
         bed.pods.manifests.clear()
@@ -339,7 +345,7 @@ class TestFailures:
         assert bed.mi(pod_path(pod), LOW) == 64
         assert bed.mi(KUBEPODS, LOW) == 64
 
-    def test_a_write_that_is_refused_is_tried_again_later_and_later(self, bed: Bed) -> None:
+    def test_a_write_that_is_refused_is_tried_again_later_and_later(self, bed: SteppedNode) -> None:
         pod = bed.run_pod(a_pod("u1"))
         bed.kernel.refusals[pod_path(pod), LOW] = errno.EBUSY
         tried: list[float] = []
@@ -359,7 +365,7 @@ class TestFailures:
         assert bed.mi(pod_path(pod), LOW) == 64
         assert not bed.core.schedule.backoff.until
 
-    def test_a_cgroup_that_vanishes_before_the_write_is_no_fault(self, bed: Bed) -> None:
+    def test_a_cgroup_that_vanishes_before_the_write_is_no_fault(self, bed: SteppedNode) -> None:
         pod = bed.run_pod(a_pod("u1"))
         (container,) = container_paths(pod)
 
@@ -369,51 +375,53 @@ class TestFailures:
 
         bed.kernel.before_write = vanish
         bed.wait(5)
-        assert bed.core.tally.errors["write"] == 0
+        assert bed.core.report.errors["write"] == 0
         assert bed.mi(pod_path(pod), LOW) == 64
 
-    def test_a_cgroup_made_anew_is_written_anew(self, bed: Bed) -> None:
+    def test_a_cgroup_made_anew_is_written_anew(self, bed: SteppedNode) -> None:
         pod = bed.run_pod(a_pod("u1"))
         bed.settle()
         (container,) = container_paths(pod)
         bed.kernel.remove(container)
         bed.kernel.make(container)
-        bed.core.vanished(container, bed.now)
-        bed.core.appeared(container, bed.now)
+        bed.core.note_cgroup_removed(container, bed.now)
+        bed.core.note_cgroup_created(container, bed.now)
         bed.settle()
         assert bed.mi(container, HIGH) == 96
 
-    def test_a_node_without_pods_cgroups_is_waited_for(self, bed: Bed) -> None:
+    def test_a_node_without_pods_cgroups_is_waited_for(self, bed: SteppedNode) -> None:
         bed.kernel.remove(KUBEPODS)
         bed.wait(61)
         for path in LEVELS:
             bed.kernel.make(path)
-            bed.core.appeared(path, bed.now)
+            bed.core.note_cgroup_created(path, bed.now)
         pod = bed.run_pod(a_pod("u1"))
         bed.settle()
         assert bed.mi(pod_path(pod), LOW) == 64
 
 
 class TestItsLife:
-    def test_a_second_one_is_refused(self, bed: Bed) -> None:
+    def test_a_second_one_is_refused(self, bed: SteppedNode) -> None:
         with pytest.raises(Locked, match="another memqos"):
-            Bed(bed.folder)
+            SteppedNode(bed.folder)
 
     def test_one_that_observes_is_no_reason_not_to_write_by_hand(self, folder: Path) -> None:
-        bed = Bed(folder, mode="observe")
-        with writing(str(folder / "run"), hierarchy_of(bed.kernel, "this-boot")):
+        bed = SteppedNode(folder, mode="observe")
+        with open_journal(str(folder / "run"), hierarchy_of(bed.kernel, "this-boot")):
             pass
         bed.reload(mode="enforce")
         with (
             pytest.raises(Locked),
-            writing(str(folder / "run"), hierarchy_of(bed.kernel, "this-boot")),
+            open_journal(str(folder / "run"), hierarchy_of(bed.kernel, "this-boot")),
         ):
             pass
         bed.reload(mode="observe")
-        with writing(str(folder / "run"), hierarchy_of(bed.kernel, "this-boot")):
+        with open_journal(str(folder / "run"), hierarchy_of(bed.kernel, "this-boot")):
             pass
 
-    def test_values_stay_when_it_stops_and_are_taken_back_on_request(self, bed: Bed) -> None:
+    def test_values_stay_when_it_stops_and_are_taken_back_on_request(
+        self, bed: SteppedNode
+    ) -> None:
         pod = bed.run_pod(a_pod("u1"))
         before = bed.kernel.contents()
         bed.settle()
@@ -424,23 +432,25 @@ class TestItsLife:
         bed.start()
         bed.settle()
         assert bed.kernel.contents() == after
-        bed.hand.roll_back()
+        bed.node.restore_all()
         assert bed.kernel.contents() == before
         assert bed.mi(pod_path(pod), LOW) == 0
 
-    def test_drift_is_put_right_beside_a_container_that_makes_cgroups(self, bed: Bed) -> None:
+    def test_drift_is_put_right_beside_a_container_that_makes_cgroups(
+        self, bed: SteppedNode
+    ) -> None:
         hostile, pod = bed.run_pod(a_pod("u1")), bed.run_pod(a_pod("u2"))
         bed.settle()
         (own,) = container_paths(hostile)
-        with nested(bed.kernel.folder / own[1:]):
+        with deep_folder(bed.kernel.folder / own[1:]):
             bed.kernel.set(pod_path(pod), LOW, "0")
             bed.core.resync(bed.now)
             bed.settle()
-            known = set(bed.core.cgroups.by_path)
+            known = set(bed.core.observed.by_path)
         assert bed.mi(pod_path(pod), LOW) == 64
         assert not [path for path in known if path.startswith(f"{own}/")]
 
-    def test_its_journal_does_not_grow_with_its_life(self, bed: Bed) -> None:
+    def test_its_journal_does_not_grow_with_its_life(self, bed: SteppedNode) -> None:
         for number in range(400):
             pod = bed.run_pod(a_pod(f"u{number}", containers=("a", "b", "c")))
             bed.settle()
@@ -450,11 +460,11 @@ class TestItsLife:
         bed.settle()
         journal = bed.folder / "run" / "journal"
         assert journal.stat().st_size < 2_000_000
-        bed.hand.roll_back()
+        bed.node.restore_all()
         assert bed.mi(pod_path(stays), LOW) == 0
         assert bed.mi(KUBEPODS, LOW) == 0
 
-    def test_a_reload_changes_what_is_wanted(self, bed: Bed) -> None:
+    def test_a_reload_changes_what_is_wanted(self, bed: SteppedNode) -> None:
         pod = bed.run_pod(a_pod("u1"))
         bed.settle()
         bed.reload(factor=1.0, policy="None")
@@ -463,7 +473,7 @@ class TestItsLife:
         assert (bed.mi(container, LOW), bed.mi(container, HIGH)) == (0, 128)
         assert bed.mi(KUBEPODS, LOW) == 0
 
-    def test_another_configuration_of_the_kubelet_is_followed(self, bed: Bed) -> None:
+    def test_another_configuration_of_the_kubelet_is_followed(self, bed: SteppedNode) -> None:
         pod = bed.run_pod(a_pod("u1"))
         bed.settle()
         config = bed.folder / "kubelet" / "config.yaml"
@@ -473,4 +483,4 @@ class TestItsLife:
         config.write_text("kind: [")
         bed.wait(61)
         assert bed.mi(container_paths(pod)[0], HIGH) == 80
-        assert "cannot be used" in (bed.core.desires.ground.doubt or "")
+        assert "cannot be used" in (bed.core.planner.node_settings.doubt or "")

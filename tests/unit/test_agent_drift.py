@@ -4,23 +4,23 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.fakes.agent import KUBEPODS, LEVELS, MI, Bed, a_pod, container_paths, pod_path
+from tests.fakes.agent import KUBEPODS, LEVELS, MI, SteppedNode, a_pod, container_paths, pod_path
 from tests.fakes.node import memory_folder
 
-from memqos.agent.configuration import Fight
-from memqos.agent.core.drift import Facts, Happened, Signs, attribute
+from memqos.agent.configuration import FightConfig
+from memqos.agent.core.drift import DriftFacts, RestartMarkers, RestartTimes, attribute_drift
 
 MIN, LOW, HIGH = "memory.min", "memory.low", "memory.high"
 
 
-class Watched(Bed):
+class Watched(SteppedNode):
     """A node with a pod that has run for a while."""
 
-    signs = Signs(1, 1)
+    signs = RestartMarkers(1, 1)
 
     def __init__(self, folder: Path, **told: object) -> None:
         super().__init__(folder, **told)
-        self.hand.signs = lambda: self.signs  # type: ignore[method-assign]
+        self.node.read_restart_markers = lambda: self.signs  # type: ignore[method-assign]
         self.pod = self.run_pod(a_pod("u1"))
         self.guaranteed = self.run_pod(a_pod("g1", 100, 100))
         self.path = pod_path(self.pod)
@@ -29,7 +29,7 @@ class Watched(Bed):
         self.events.clear()
 
     def causes(self) -> dict[tuple[str, str], int]:
-        return dict(self.core.tally.drifts)
+        return dict(self.core.report.drifts)
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ class TestAValueChangedByOthers:
         bed.wait(61)
         assert bed.mi(bed.container, HIGH) == 96
         assert bed.causes() == {(HIGH, "unknown"): 1}
-        (said,) = bed.said("changed by others")
+        (said,) = bed.log_events("changed by others")
         assert said.fields["place"] == f"{bed.container}/{HIGH}"
         assert (said.fields["held"], said.fields["found"]) == (str(96 * MI), "max")
 
@@ -67,7 +67,7 @@ class TestAValueChangedByOthers:
 
     def test_is_counted_from_the_first_moment_without_a_grace(self) -> None:
         with memory_folder() as folder:
-            bed = Watched(folder, fight=Fight(grace=0.0))
+            bed = Watched(folder, fight=FightConfig(grace=0.0))
             pod = bed.run_pod(a_pod("u2"))
             bed.settle()
             bed.kernel.set(container_paths(pod)[0], HIGH, "max")
@@ -83,22 +83,22 @@ class TestAValueChangedByOthers:
     def test_may_be_taken_back_to_what_the_others_wrote(self, bed: Watched) -> None:
         bed.kernel.set(bed.container, HIGH, str(200 * MI))
         bed.wait(61)
-        bed.hand.roll_back()
+        bed.node.restore_all()
         assert bed.mi(bed.container, HIGH) == 200
 
 
 class TestWhoItWas:
     def test_systemd_if_it_has_loaded_its_units(self) -> None:
         slices = "/kubepods.slice/kubepods-pod1.slice/cri-containerd-a.scope"
-        facts = Facts("container", slices, "max", 100.0, Happened(reload=101.0), "max")
-        assert attribute(facts)[0] == "daemon-reload"
-        before = facts._replace(happened=Happened(reload=99.0))
-        assert attribute(before)[0] == "cri-update"
+        facts = DriftFacts("container", slices, "max", 100.0, RestartTimes(reload=101.0), "max")
+        assert attribute_drift(facts)[0] == "daemon-reload"
+        before = facts._replace(happened=RestartTimes(reload=99.0))
+        assert attribute_drift(before)[0] == "cri-update"
         plain = facts._replace(path="/kubepods/pod1/a", kubelet_wants=None)
-        assert attribute(plain)[0] == "unknown"
+        assert attribute_drift(plain)[0] == "unknown"
 
     def test_the_kubelet_if_its_service_was_started_anew(self, bed: Watched) -> None:
-        bed.signs = Signs(1, 2)
+        bed.signs = RestartMarkers(1, 2)
         bed.kernel.set(KUBEPODS, MIN, str(MI))
         bed.wait(1)
         assert bed.causes() == {(MIN, "kubelet-restart"): 1}
@@ -137,7 +137,7 @@ class TestAResize:
         bed.settle()
         assert bed.mi(bed.container, HIGH) == 96
         assert bed.causes() == {}
-        assert bed.said("changed by a resize")
+        assert bed.log_events("changed by a resize")
 
     def test_is_known_by_its_limit_at_the_next_look(self, bed: Watched) -> None:
         self.resize(bed, 256)
@@ -155,7 +155,7 @@ class TestAResize:
 
     def test_of_requests_alone_is_known_by_the_pod(self, bed: Watched) -> None:
         bed.pods.manifests["u1"] = a_pod("u1", 32, 128)
-        bed.core.schedule.ask(bed.now)
+        bed.core.schedule.schedule_fetch(bed.now)
         bed.wait(1)
         bed.kernel.set(bed.container, HIGH, "max")
         bed.wait(1)
@@ -164,28 +164,28 @@ class TestAResize:
 
     def test_never_ends_in_a_fight(self) -> None:
         with memory_folder() as folder:
-            bed = Watched(folder, fight=Fight(times=2, minutes=10))
+            bed = Watched(folder, fight=FightConfig(times=2, minutes=10))
             for limit in range(200, 210):
                 self.resize(bed, limit)
                 bed.core.note_limit_write(bed.container, bed.now)
                 bed.wait(5)
             assert bed.mi(bed.container, HIGH) == 96
-            assert not bed.core.foreign.fights.left_alone
+            assert not bed.core.drift.fights.contested
 
     def test_is_not_what_a_runtime_writes_along_with_the_agents_own_values(self) -> None:
         with memory_folder() as folder:
-            bed = Watched(folder, fight=Fight(times=3, minutes=10))
+            bed = Watched(folder, fight=FightConfig(times=3, minutes=10))
             for _ in range(8):
                 bed.kernel.set(bed.container, HIGH, "max")
                 bed.core.note_limit_write(bed.container, bed.now)
                 bed.wait(5)
-            assert (bed.container, HIGH) in bed.core.foreign.fights.left_alone
+            assert (bed.container, HIGH) in bed.core.drift.fights.contested
 
     def test_of_a_container_that_is_being_made_is_none(self, bed: Watched) -> None:
         (container,) = container_paths(bed.run_pod(a_pod("u3")))
         bed.settle()
         bed.core.note_limit_write(container, bed.now)
-        assert not bed.core.foreign.is_resizing(pod_path(a_pod("u3")), bed.now)
+        assert not bed.core.drift.is_resizing(pod_path(a_pod("u3")), bed.now)
 
 
 class TestAFight:
@@ -196,12 +196,12 @@ class TestAFight:
 
     def test_ends_with_the_value_left_alone(self) -> None:
         with memory_folder() as folder:
-            bed = Watched(folder, fight=Fight(times=3, minutes=1))
+            bed = Watched(folder, fight=FightConfig(times=3, minutes=1))
             self.fight(bed, 3)
             assert bed.mi(KUBEPODS, LOW) == 64
             self.fight(bed, 1)
             assert bed.mi(KUBEPODS, LOW) == 1
-            (alarm,) = bed.said("left alone")
+            (alarm,) = bed.log_events("left alone")
             assert alarm.severity == "error"
             bed.wait(200)
             assert bed.mi(KUBEPODS, LOW) == 1
@@ -215,7 +215,7 @@ class TestAFight:
 
     def test_is_none_when_it_happens_now_and_then(self) -> None:
         with memory_folder() as folder:
-            bed = Watched(folder, fight=Fight(times=3, minutes=1))
+            bed = Watched(folder, fight=FightConfig(times=3, minutes=1))
             for _ in range(8):
                 self.fight(bed, 1)
                 bed.wait(25)
@@ -232,8 +232,8 @@ def test_systemd_taking_values_back_has_the_whole_node_looked_at(
     config.write_text(f"{config.read_text()}cgroupDriver: {driver}\n")
     bed.reload()
     bed.wait(1)
-    resyncs = bed.core.tally.reconcile_seconds["resync"]
+    resyncs = bed.core.report.reconcile_seconds["resync"]
     before = resyncs.count
-    bed.signs = Signs(2, 1)
+    bed.signs = RestartMarkers(2, 1)
     bed.wait(1)
     assert (resyncs.count > before) == at_once

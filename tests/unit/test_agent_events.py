@@ -8,23 +8,23 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.fakes.agent import MI, Bed, a_pod, container_paths, pod_path, run_until
+from tests.fakes.agent import MI, SteppedNode, a_pod, container_paths, pod_path, run_until
 from tests.fakes.apiserver import FakeApiServer, fake_api_server
 from tests.fakes.kubeconfig import lead_to
 from tests.fakes.node import memory_folder
 from tests.unit.test_witness import Watched, end_watching
 
 from memqos.agent.cluster_events import GATHER, Announcer
-from memqos.agent.configuration import Fight, Source
-from memqos.agent.configuration.reading import configuration_from
-from memqos.agent.log import Log
+from memqos.agent.configuration import FightConfig, PodSourceConfig
+from memqos.agent.configuration.reading import load_configuration
+from memqos.agent.log import EventLog
 from memqos.agent.loop import Agent
-from memqos.agent.metrics import families
-from memqos.agent.status import Status
+from memqos.agent.metrics import metric_families
+from memqos.agent.status import AgentStatus
 from memqos.agent.tally import Announcement
 from memqos.errors import MemqosError
-from memqos.host.service import Service
-from memqos.kube.events import Happening, clauses
+from memqos.host.service import ServiceNotifier
+from memqos.kube.events import PodEvent, clauses
 from memqos.kube.pod import Pod
 from memqos.serve.exposition import exposition
 
@@ -45,13 +45,13 @@ def folder() -> Iterator[Path]:
         end_watching()
 
 
-def announced(bed: Bed) -> list[tuple[str, str]]:
-    return [(each.reason, each.what) for each in bed.core.tally.taken_announcements()]
+def announced(bed: SteppedNode) -> list[tuple[str, str]]:
+    return [(each.reason, each.what) for each in bed.core.report.take_announcements()]
 
 
 class TestWhatIsAnnounced:
     def test_protection_and_throttling_of_a_pod(self, folder: Path) -> None:
-        bed = Bed(folder)
+        bed = SteppedNode(folder)
         bed.run_pod(a_pod("u1"))
         bed.settle()
         assert sorted(announced(bed)) == [
@@ -61,14 +61,14 @@ class TestWhatIsAnnounced:
         ]
 
     def test_of_which_container_can_be_told_from_the_note(self, folder: Path) -> None:
-        bed = Bed(folder)
+        bed = SteppedNode(folder)
         pod = bed.run_pod(a_pod("u1", containers=("a", "b2")))
         bed.wait(30)
         bed.kernel.set(container_paths(pod)[1], "memory.high", "max")
         bed.core.resync(bed.now)
         bed.settle()
         announcer = Announcer(posted := Posted())
-        announcer.take(bed.core.tally.taken_announcements(), bed.now)
+        announcer.accept(bed.core.report.take_announcements(), bed.now)
         announcer.stop()
         said = [
             (each.container, each.file, each.value)
@@ -85,19 +85,19 @@ class TestWhatIsAnnounced:
         ]
 
     def test_nothing_where_nothing_is_written(self, folder: Path) -> None:
-        bed = Bed(folder, mode="observe")
+        bed = SteppedNode(folder, mode="observe")
         bed.run_pod(a_pod("u1"))
         bed.wait(200)
         assert announced(bed) == []
 
     def test_nothing_of_pods_that_are_only_observed(self, folder: Path) -> None:
-        bed = Bed(folder)
+        bed = SteppedNode(folder)
         bed.run_pod(a_pod("u1", annotations={"memqos.io/mode": "observe"}))
         bed.wait(200)
         assert announced(bed) == []
 
     def test_nothing_when_an_agent_is_started_anew(self, folder: Path) -> None:
-        bed = Bed(folder)
+        bed = SteppedNode(folder)
         pod = bed.run_pod(a_pod("u1"))
         bed.settle()
         bed.crash()
@@ -107,7 +107,7 @@ class TestWhatIsAnnounced:
         assert announced(bed) == []
 
     def test_a_value_that_goes_down_by_steps_once_it_is_there(self, folder: Path) -> None:
-        bed = Bed(folder)
+        bed = SteppedNode(folder)
         pod = a_pod("u1")
         (container,) = container_paths(pod)
         bed.run_pod(pod)
@@ -119,7 +119,7 @@ class TestWhatIsAnnounced:
         assert announced(bed) == [("ThrottleLimitSet", "memory.high 96Mi of a")]
 
     def test_a_value_that_was_put_back(self, folder: Path) -> None:
-        bed = Bed(folder)
+        bed = SteppedNode(folder)
         pod = bed.run_pod(a_pod("u1"))
         bed.wait(30)
         announced(bed)
@@ -130,7 +130,7 @@ class TestWhatIsAnnounced:
         ]
 
     def test_a_value_that_is_no_longer_put_back(self, folder: Path) -> None:
-        bed = Bed(folder, fight=Fight(times=1, minutes=10))
+        bed = SteppedNode(folder, fight=FightConfig(times=1, minutes=10))
         pod = bed.run_pod(a_pod("u1"))
         bed.wait(30)
         announced(bed)
@@ -147,7 +147,7 @@ class TestWhatIsAnnounced:
         ]
 
     def test_thousands_of_bad_annotations_in_one_line_and_once(self, folder: Path) -> None:
-        bed = Bed(folder)
+        bed = SteppedNode(folder)
         pod = a_pod("u1", annotations={f"memqos.io/a{n:04}": "x" for n in range(7500)})
         bed.run_pod(pod)
         bed.settle()
@@ -155,22 +155,22 @@ class TestWhatIsAnnounced:
             "u1", annotations=pod["metadata"]["annotations"], labels={"changed": "often"}
         )
         bed.wait(120)
-        (line,) = bed.said("ignored")
+        (line,) = bed.log_events("ignored")
         assert line.what.startswith("7500 annotations ignored: memqos.io/a0000: there is no such")
         assert line.what.endswith("; and 7495 more")
         assert len(line.what) < 1500
         assert [reason for reason, _ in announced(bed)].count("AnnotationIgnored") == 1
-        text = exposition(families(Status(bed.core, "1.0", bed.now, 1.7e9))).decode()
+        text = exposition(metric_families(AgentStatus(bed.core, "1.0", bed.now, 1.7e9))).decode()
         assert 'memqos_annotations_refused{namespace="default",pod="u1"} 7500\n' in text
 
     def test_a_bad_annotation_again_when_it_is_back(self, folder: Path) -> None:
-        bed = Bed(folder)
+        bed = SteppedNode(folder)
         bed.run_pod(a_pod("u1", annotations={"memqos.io/mode": "x"}))
         for annotations in ({}, {"memqos.io/mode": "x"}):
             bed.wait(120)
             bed.pods.manifests["u1"] = a_pod("u1", annotations=annotations)
         bed.wait(120)
-        assert len(bed.said("annotation ignored: memqos.io/mode: ")) == 2
+        assert len(bed.log_events("annotation ignored: memqos.io/mode: ")) == 2
 
     def test_steps_of_the_guard_and_back(self, folder: Path) -> None:
         node = Watched(folder)
@@ -185,7 +185,7 @@ class TestWhatIsAnnounced:
         assert last == ("ThrottleLimitSet", "memory.high 96Mi of a")
 
     def test_an_annotation_that_is_ignored(self, folder: Path) -> None:
-        bed = Bed(folder, mode="observe")
+        bed = SteppedNode(folder, mode="observe")
         bed.run_pod(a_pod("u1", annotations={"memqos.io/mod": "observe"}))
         bed.settle()
         ((reason, what),) = announced(bed)
@@ -193,7 +193,7 @@ class TestWhatIsAnnounced:
         assert "memqos.io/mod" in what
 
     def test_memory_that_is_not_aligned(self, folder: Path) -> None:
-        bed = Bed(folder, mode="observe", gates={"PodLevelResources": True})
+        bed = SteppedNode(folder, mode="observe", gates={"PodLevelResources": True})
         (folder / "kubelet" / "config.yaml").write_text(STATIC)
         pod = a_pod("u1", 100, 100)
         stanza = {"cpu": "1", "memory": "100Mi"}
@@ -210,11 +210,11 @@ class Posted:
     sent = dropped = 0
 
     def __init__(self) -> None:
-        self.told: list[Happening] = []
+        self.told: list[PodEvent] = []
         self.known: set[str] = set()
         self.ago = 0.0
 
-    def tell(self, happening: Happening, ago: float = 0.0) -> None:
+    def post(self, happening: PodEvent, ago: float = 0.0) -> None:
         self.told.append(happening)
         self.ago = ago
 
@@ -245,18 +245,18 @@ class TestGathering:
         return [each.note for each in told]
 
     def test_what_happens_within_seconds_is_one_event(self, announcer: Announcer) -> None:
-        announcer.take([self.announcement("a"), self.announcement("b")], 10)
-        announcer.take([self.announcement("c"), self.announcement("a")], 11)
+        announcer.accept([self.announcement("a"), self.announcement("b")], 10)
+        announcer.accept([self.announcement("c"), self.announcement("a")], 11)
         assert self.told(announcer) == []
-        announcer.take([], 10 + GATHER)
+        announcer.accept([], 10 + GATHER)
         assert self.told(announcer) == ["kept while others are short of memory: a; b; c"]
         assert isinstance(announcer.poster, Posted)
         assert announcer.poster.ago == GATHER
-        announcer.take([], 100)
+        announcer.accept([], 100)
         assert self.told(announcer) == []
 
     def test_pods_and_reasons_are_told_apart(self, announcer: Announcer) -> None:
-        announcer.take(
+        announcer.accept(
             [
                 self.announcement("a"),
                 self.announcement("a", uid="u2"),
@@ -264,21 +264,21 @@ class TestGathering:
             ],
             10,
         )
-        announcer.take([], 20)
+        announcer.accept([], 20)
         assert len(self.told(announcer)) == 3
 
     def test_a_state_is_told_once_as_long_as_the_pod_is_there(self, announcer: Announcer) -> None:
         ignored = self.announcement("a", "AnnotationIgnored")
         for second in range(0, 100, 10):
-            announcer.take([ignored], second)
+            announcer.accept([ignored], second)
         assert self.told(announcer) == ["a"]
-        announcer.keep_only([])
-        announcer.take([ignored], 200)
-        announcer.take([], 210)
+        announcer.keep_only_pods([])
+        announcer.accept([ignored], 200)
+        announcer.accept([], 210)
         assert self.told(announcer) == ["a"]
 
     def test_the_rest_is_told_in_the_end(self, announcer: Announcer) -> None:
-        announcer.take([self.announcement("x", "GuardWidened")], 10)
+        announcer.accept([self.announcement("x", "GuardWidened")], 10)
         announcer.stop()
         assert self.told(announcer) == ["x"]
 
@@ -294,9 +294,9 @@ class InCluster:
         self.server = server
         self.lines = folder / "log"
         server.stores["nodes"].put({"metadata": {"name": "node"}})
-        self.bed = Bed(
+        self.bed = SteppedNode(
             folder,
-            pods=Source(files=(), cluster=True, node_name="node"),
+            pods=PodSourceConfig(files=(), cluster=True, node_name="node"),
             listen="127.0.0.1:0",
             state_socket=str(folder / "state.sock"),
             **told,
@@ -305,9 +305,11 @@ class InCluster:
     def run(self, *script: Callable[[], bool]) -> None:
         async def main() -> None:
             with self.lines.open("w", encoding="utf-8") as stream:
-                log = Log("json", stream=stream)
-                hand = self.bed.hand
-                self.agent = Agent(hand, lambda: self.bed.configuration, log, Service({}), "0.0")
+                log = EventLog("json", stream=stream)
+                hand = self.bed.node
+                self.agent = Agent(
+                    hand, lambda: self.bed.configuration, log, ServiceNotifier({}), "0.0"
+                )
                 await run_until(self.agent, *script)
 
         try:
@@ -328,7 +330,7 @@ class InCluster:
         return [line["message"] for line in lines if line["level"] == "warning"]
 
     def metric(self, name: str) -> float:
-        found = {each.name: list(each.samples) for each in families(self.agent.status)}
+        found = {each.name: list(each.samples) for each in metric_families(self.agent.status)}
         return found[name][0].value
 
 
@@ -419,13 +421,13 @@ class TestInACluster:
         pod = a_pod("u1")
         node.start(pod)
         node.run(lambda: node.bed.kernel.read(container_paths(pod)[0], HIGH) == str(96 * MI))
-        assert node.bed.hand.announcer is None
+        assert node.bed.node.announcer is None
         assert not node.events()
 
     def test_turned_off_and_on_again_they_are_told_again(
         self, folder: Path, server: FakeApiServer
     ) -> None:
-        hand = InCluster(folder, server).bed.hand
+        hand = InCluster(folder, server).bed.node
         found = [hand.announcer]
         for changed in ({"resync": 30.0}, {"events": False}, {"events": True}):
             hand.configure(msgspec.structs.replace(hand.configuration, **changed))
@@ -437,11 +439,11 @@ class TestInACluster:
         hand.close()
 
     def test_they_are_for_a_cluster(self, folder: Path, tmp_path: Path) -> None:
-        assert Bed(folder).hand.announcer is None
+        assert SteppedNode(folder).node.announcer is None
         file = tmp_path / "memqos.yaml"
         head = "apiVersion: memqos.io/v1alpha1\nkind: AgentConfiguration\n"
         file.write_text(f"{head}events: false\n")
-        assert not configuration_from(str(file), {}, {}).events
+        assert not load_configuration(str(file), {}, {}).events
 
 
 def _told(node: InCluster) -> list[str]:

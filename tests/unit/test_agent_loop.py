@@ -19,7 +19,7 @@ from tests.eventually import PATIENCE, eventually
 from tests.fakes.agent import (
     LEVELS,
     MI,
-    Bed,
+    SteppedNode,
     Threaded,
     a_pod,
     asking_threads,
@@ -30,17 +30,17 @@ from tests.fakes.agent import (
 from tests.fakes.kubelet import SilentKubelet, silent_kubelet
 from tests.fakes.node import memory_folder
 
-from memqos.agent.configuration import Source
-from memqos.agent.core.reconciler import Scope
-from memqos.agent.log import Log
+from memqos.agent.configuration import PodSourceConfig
+from memqos.agent.core.reconciler import ReadScope
+from memqos.agent.log import EventLog
 from memqos.agent.loop import Agent
-from memqos.agent.metrics import families
-from memqos.agent.pod_source import source_of
-from memqos.converge.records import Intent
+from memqos.agent.metrics import metric_families
+from memqos.agent.pod_source import agent_pod_source
+from memqos.converge.records import IntentRecord
 from memqos.errors import InputError
 from memqos.host import durable
 from memqos.host.kubelet import NO_CREDENTIALS, KubeletEndpoint
-from memqos.host.service import Service
+from memqos.host.service import ServiceNotifier
 from memqos.serve.exposition import exposition
 
 LOW, HIGH = "memory.low", "memory.high"
@@ -55,21 +55,21 @@ def folder() -> Iterator[Path]:
 class Running:
     """An agent on a node, its pods from a folder of manifests."""
 
-    def __init__(self, folder: Path, bed: type[Bed] = Bed, **told: Any) -> None:
+    def __init__(self, folder: Path, bed: type[SteppedNode] = SteppedNode, **told: Any) -> None:
         self.manifests = folder / "manifests"
         self.manifests.mkdir(exist_ok=True)
         self.bed = bed(
             folder,
             listen="127.0.0.1:0",
             state_socket=str(folder / "state.sock"),
-            **{"pods": Source(files=(str(self.manifests),)), **told},
+            **{"pods": PodSourceConfig(files=(str(self.manifests),)), **told},
         )
         if self.bed.configuration.pods.files:
-            self.bed.hand.source = source_of(self.bed.configuration.pods)
+            self.bed.node.source = agent_pod_source(self.bed.configuration.pods)
         self.wanted = self.bed.configuration
         self.lines = folder / "log"
         self.stream = self.lines.open("w", encoding="utf-8")
-        self.service = Service({"NOTIFY_SOCKET": str(folder / "notify")})
+        self.service = ServiceNotifier({"NOTIFY_SOCKET": str(folder / "notify")})
         self.heard = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.heard.bind(str(folder / "notify"))
         self.heard.setblocking(False)
@@ -96,8 +96,8 @@ class Running:
                     raise self.wanted
                 return self.wanted
 
-            log = Log("json", stream=self.stream)
-            self.agent = Agent(self.bed.hand, load, log, self.service, "0.0")
+            log = EventLog("json", stream=self.stream)
+            self.agent = Agent(self.bed.node, load, log, self.service, "0.0")
             return await run_until(self.agent, *script)
 
         try:
@@ -156,7 +156,7 @@ class TestEvents:
             change,
             lambda: node.low(LEVELS[0]) == 32,
             leave,
-            lambda: not node.agent.status.core.aims.wishes,
+            lambda: not node.agent.status.core.node_intent.intents,
         )
         # What is no longer told of is left as it is.
         assert node.low(pod_path(pod)) == 32
@@ -213,11 +213,11 @@ class TestItsLife:
         node.run(
             lambda: node.bed.mi(container_paths(pod)[0], HIGH) == 96,
             break_it,
-            lambda: node.agent.status.reload_refused is not None,
+            lambda: node.agent.status.reload_fault is not None,
             lambda: node.agent.status.core.configuration == good,
             mend_it,
             lambda: node.bed.mi(container_paths(pod)[0], HIGH) == 112,
-            lambda: node.agent.status.reload_refused is None,
+            lambda: node.agent.status.reload_fault is None,
         )
         said = [line["message"] for line in node.log()]
         assert "the running configuration stays: a factor above 1" in said
@@ -249,9 +249,9 @@ class TestItsLife:
         node = Running(folder, rollback_on_exit=True)
         node.bed.kernel.make("/sshd", {LOW: str(7 * MI)})
         cgroup = node.bed.kernel.identity("/sshd") or 0
-        journal = node.bed.hand._opened()
-        journal.intend([Intent("/sshd", LOW, cgroup, "0", str(7 * MI), "reserved")])
-        node.run(lambda: node.agent.status.ready() is None)
+        journal = node.bed.node._open_journal()
+        journal.record_intents([IntentRecord("/sshd", LOW, cgroup, "0", str(7 * MI), "reserved")])
+        node.run(lambda: node.agent.status.readiness_problem() is None)
         assert node.low("/sshd") == 7
         assert [line for line in node.log() if "/sshd is left alone" in line["message"]]
 
@@ -260,23 +260,23 @@ class TestItsLife:
         pod = a_pod("u1")
         node.put(pod)
         node.make(pod)
-        look = node.bed.hand.look
+        look = node.bed.node.read_cgroups
 
         def fail(_scope: object) -> Any:
             raise RuntimeError("a surprise")
 
-        node.bed.hand.look = fail  # type: ignore[assignment]
+        node.bed.node.read_cgroups = fail  # type: ignore[assignment]
 
         def mend() -> bool:
-            node.bed.hand.look = look  # type: ignore[method-assign]
+            node.bed.node.read_cgroups = look  # type: ignore[method-assign]
             return True
 
         node.run(
-            lambda: node.agent.status.core.tally.errors["other"] >= 2,
-            lambda: node.agent.status.ready() == "RuntimeError: a surprise",
+            lambda: node.agent.status.core.report.errors["other"] >= 2,
+            lambda: node.agent.status.readiness_problem() == "RuntimeError: a surprise",
             mend,
             lambda: node.low(LEVELS[0]) == 64,
-            lambda: node.agent.status.ready() is None,
+            lambda: node.agent.status.readiness_problem() is None,
         )
         assert [line["message"] for line in node.log()].count("RuntimeError: a surprise") == 1
 
@@ -285,38 +285,41 @@ class TestItsLife:
         pod = a_pod("u1")
         node.put(pod)
         node.make(pod)
-        look = node.bed.hand.look
+        look = node.bed.node.read_cgroups
 
-        def fail_at_all(scope: Scope) -> Any:
-            if LEVELS[0] in scope.below:
+        def fail_at_all(scope: ReadScope) -> Any:
+            if LEVELS[0] in scope.subtrees:
                 raise RecursionError("too deep")
             return look(scope)
 
         def fail() -> bool:
-            node.bed.hand.look = fail_at_all  # type: ignore[method-assign]
+            node.bed.node.read_cgroups = fail_at_all  # type: ignore[method-assign]
             node.agent.status.core.resync(0)
-            return node.agent.status.ready() == "RecursionError: too deep"
+            return node.agent.status.readiness_problem() == "RecursionError: too deep"
 
         def drift() -> bool:
             node.bed.kernel.set(LEVELS[0], LOW, "0")
             return True
 
         def resync() -> str:
-            text = exposition(families(node.agent.status)).decode()
+            text = exposition(metric_families(node.agent.status)).decode()
             return text.rpartition("\nmemqos_last_resync_successful ")[2].partition("\n")[0]
 
         def mend() -> bool:
-            node.bed.hand.look = look  # type: ignore[method-assign]
+            node.bed.node.read_cgroups = look  # type: ignore[method-assign]
             return True
 
         node.run(
-            lambda: node.agent.status.ready() is None and node.low(LEVELS[0]) == 64,
+            lambda: node.agent.status.readiness_problem() is None and node.low(LEVELS[0]) == 64,
             fail,
             drift,
             lambda: node.low(LEVELS[0]) == 64,
-            lambda: node.agent.status.ready() == "RecursionError: too deep" and resync() == "0",
+            lambda: (
+                node.agent.status.readiness_problem() == "RecursionError: too deep"
+                and resync() == "0"
+            ),
             mend,
-            lambda: node.agent.status.ready() is None and resync() == "1",
+            lambda: node.agent.status.readiness_problem() is None and resync() == "1",
         )
 
     def test_a_journal_that_cannot_be_written_is_told(
@@ -340,11 +343,13 @@ class TestItsLife:
             return True
 
         node.run(
-            lambda: node.agent.status.ready() is None,
+            lambda: node.agent.status.readiness_problem() is None,
             fail,
-            lambda: "the journal cannot be written" in (node.agent.status.ready() or ""),
+            lambda: (
+                "the journal cannot be written" in (node.agent.status.readiness_problem() or "")
+            ),
             mend,
-            lambda: node.agent.status.ready() is None and node.low(LEVELS[0]) == 64,
+            lambda: node.agent.status.readiness_problem() is None and node.low(LEVELS[0]) == 64,
         )
 
 
@@ -353,7 +358,7 @@ class TestTheCommand:
 
     @pytest.fixture
     def agent(self, folder: Path) -> Iterator["Command"]:
-        bed = Bed(folder, mode="observe")
+        bed = SteppedNode(folder, mode="observe")
         bed.run_pod(a_pod("u1"))
         bed.crash()
         with Command(folder) as command:
@@ -449,7 +454,7 @@ class TestAKubeletThatDoesNotAnswer:
             yield kubelet
 
     def test_holds_up_no_pass_and_no_end(self, folder: Path, kubelet: SilentKubelet) -> None:
-        running = Running(folder, Threaded, pods=Source(files=(), kubelet=kubelet.url))
+        running = Running(folder, Threaded, pods=PodSourceConfig(files=(), kubelet=kubelet.url))
         pod = a_pod("p")
 
         asked_at: list[float] = []
@@ -467,7 +472,7 @@ class TestAKubeletThatDoesNotAnswer:
         code = running.run(
             lambda: kubelet.open == 1,
             make,
-            lambda: pod_path(pod) in running.agent.status.core.cgroups.pods,
+            lambda: pod_path(pod) in running.agent.status.core.observed.pods,
             lambda: running.agent.status.passed_at > asked_at[0],
             end,
         )
@@ -476,13 +481,13 @@ class TestAKubeletThatDoesNotAnswer:
         assert asking_threads() == []
 
     def test_is_asked_no_more_after_a_reload(self, folder: Path, kubelet: SilentKubelet) -> None:
-        running = Running(folder, Threaded, pods=Source(files=(), kubelet=kubelet.url))
+        running = Running(folder, Threaded, pods=PodSourceConfig(files=(), kubelet=kubelet.url))
         pod = a_pod("p")
         running.put(pod)
         running.make(pod)
 
         def turn_to_files() -> bool:
-            pods = Source(files=(str(running.manifests),))
+            pods = PodSourceConfig(files=(str(running.manifests),))
             running.wanted = msgspec.structs.replace(running.wanted, pods=pods)
             running.agent.reload()
             return True

@@ -11,7 +11,7 @@ from tests.fakes.agent import (
     KUBEPODS,
     LEVELS,
     MI,
-    Bed,
+    SteppedNode,
     a_pod,
     container_paths,
     numa_sys,
@@ -20,19 +20,19 @@ from tests.fakes.agent import (
 from tests.fakes.machine import put
 from tests.fakes.node import memory_folder
 
-from memqos.agent.core.observed import Seen
-from memqos.agent.core.reconciler import Scope
-from memqos.agent.metrics import families
-from memqos.agent.reporting import state
-from memqos.agent.status import Status
-from memqos.agent.tally import Tally
-from memqos.converge.steps import Moved, Step
-from memqos.converge.writing import Result
+from memqos.agent.core.observed import NodeReading
+from memqos.agent.core.reconciler import ReadScope
+from memqos.agent.metrics import metric_families
+from memqos.agent.reporting import agent_state
+from memqos.agent.status import AgentStatus
+from memqos.agent.tally import Report
+from memqos.converge.steps import StaleStep, WriteStep
+from memqos.converge.writing import WriteResult
 from memqos.errors import InputError
 from memqos.kube.selector import Selector
-from memqos.numa.checkpoint import write
-from memqos.numa.memory import Block
-from memqos.numa.state import State
+from memqos.numa.checkpoint import encode_checkpoint
+from memqos.numa.memory import MemoryBlock
+from memqos.numa.state import MemoryManagerState
 from memqos.release import Release
 from memqos.serve.exposition import exposition
 
@@ -47,33 +47,35 @@ def folder() -> Iterator[Path]:
 
 
 @pytest.fixture
-def bed(folder: Path) -> Bed:
+def bed(folder: Path) -> SteppedNode:
     """A node of four NUMA nodes with 999 Mi to give each, and nobody else who gives."""
-    return Bed(folder, RESTRICTED, numa="allocate")
+    return SteppedNode(folder, RESTRICTED, numa="allocate")
 
 
 def full(uid: str, size: int = 600, **given: Any) -> dict[str, Any]:
     return a_pod(uid, size, size, **given)
 
 
-def bound(bed: Bed, pod: dict[str, Any]) -> list[str]:
+def bound(bed: SteppedNode, pod: dict[str, Any]) -> list[str]:
     return [bed.read(path, MEMS) for path in container_paths(pod)]
 
 
-def checkpoint(bed: Bed, **nodes: int) -> None:
+def checkpoint(bed: SteppedNode, **nodes: int) -> None:
     """The kubelet writes its state: container a of each pod holds memory of a node."""
-    blocks = {uid: {"a": (Block("memory", (node,), 600 * MI),)} for uid, node in nodes.items()}
-    put_state(bed, write(State("Static", {}, blocks), Release.of("1.38")))
+    blocks = {
+        uid: {"a": (MemoryBlock("memory", (node,), 600 * MI),)} for uid, node in nodes.items()
+    }
+    put_state(bed, encode_checkpoint(MemoryManagerState("Static", {}, blocks), Release.of("1.38")))
 
 
-def put_state(bed: Bed, text: str) -> None:
+def put_state(bed: SteppedNode, text: str) -> None:
     file = bed.folder / "kubelet" / "memory_manager_state"
     fresh = file.with_suffix(".tmp")
     fresh.write_text(text)
     fresh.rename(file)
 
 
-def free(bed: Bed) -> dict[int, int]:
+def free(bed: SteppedNode) -> dict[int, int]:
     """What the agent takes to be free, in Mi a node."""
     assert bed.core.bindings is not None
     found = bed.core.bindings.assigner.state
@@ -81,51 +83,53 @@ def free(bed: Bed) -> dict[int, int]:
     return {i: node.table("memory").free // MI for i, node in found.nodes.items()}
 
 
-def steps_of(bed: Bed) -> list[list[tuple[str, str]]]:
+def steps_of(bed: SteppedNode) -> list[list[tuple[str, str]]]:
     """What is written from now on, pass by pass."""
     passes: list[list[tuple[str, str]]] = []
-    write_all = bed.hand.write
+    write_all = bed.node.write
 
-    def write_and_tell(steps: Sequence[Step], tally: Tally) -> tuple[list[Result], list[Moved]]:
+    def write_and_tell(
+        steps: Sequence[WriteStep], report: Report
+    ) -> tuple[list[WriteResult], list[StaleStep]]:
         passes.append([(step.change.path, step.change.file) for step in steps])
-        return write_all(steps, tally)
+        return write_all(steps, report)
 
-    bed.hand.write = write_and_tell  # type: ignore[method-assign]
+    bed.node.write = write_and_tell  # type: ignore[method-assign]
     return passes
 
 
-def report(bed: Bed) -> dict[str, Any]:
-    return state(Status(bed.core, "1", bed.now, 0), bed.now)
+def report(bed: SteppedNode) -> dict[str, Any]:
+    return agent_state(AgentStatus(bed.core, "1", bed.now, 0), bed.now)
 
 
-def metrics(bed: Bed) -> str:
-    return exposition(families(Status(bed.core, "1", bed.now, 0))).decode()
+def metrics(bed: SteppedNode) -> str:
+    return exposition(metric_families(AgentStatus(bed.core, "1", bed.now, 0))).decode()
 
 
 class TestWithoutBeingAsked:
     def test_nobody_is_bound_and_no_more_is_read(self, folder: Path) -> None:
-        bed = Bed(folder)
+        bed = SteppedNode(folder)
         pod = bed.run_pod(full("g1"))
         bed.kernel.set(container_paths(pod)[0], MEMS, "2")
         bed.wait(70)
         assert bound(bed, pod) == ["2"]
-        assert MEMS not in bed.core.cgroups.by_path[container_paths(pod)[0]].files
+        assert MEMS not in bed.core.observed.by_path[container_paths(pod)[0]].files
 
 
 class TestMemoryTheAgentGivesOut:
-    def test_is_where_containers_are_bound(self, bed: Bed) -> None:
+    def test_is_where_containers_are_bound(self, bed: SteppedNode) -> None:
         pods = [bed.run_pod(full(uid)) for uid in ("g1", "g2", "g3")]
         bed.settle()
         assert [bound(bed, pod) for pod in pods] == [["0"], ["1"], ["2"]]
         assert free(bed) == {0: 399, 1: 399, 2: 399, 3: 999}
 
-    def test_is_given_to_guaranteed_pods_alone(self, bed: Bed) -> None:
+    def test_is_given_to_guaranteed_pods_alone(self, bed: SteppedNode) -> None:
         pod = bed.run_pod(a_pod("u1", 64, 128))
         bed.kernel.set(container_paths(pod)[0], MEMS, "3")
         bed.settle()
         assert bound(bed, pod) == [""]
 
-    def test_is_given_back_when_a_pod_ends(self, bed: Bed) -> None:
+    def test_is_given_back_when_a_pod_ends(self, bed: SteppedNode) -> None:
         pods = [bed.run_pod(full(uid)) for uid in ("g1", "g2")]
         bed.settle()
         bed.end_pod(pods[0])
@@ -135,12 +139,12 @@ class TestMemoryTheAgentGivesOut:
         bed.wait(1)
         assert free(bed) == {0: 399, 1: 399, 2: 999, 3: 999}
 
-    def test_stays_a_pods_own_while_its_containers_start_again(self, bed: Bed) -> None:
+    def test_stays_a_pods_own_while_its_containers_start_again(self, bed: SteppedNode) -> None:
         pod = bed.run_pod(full("g1"))
         bed.settle()
         (old,) = container_paths(pod)
         bed.kernel.remove(old)
-        bed.core.vanished(old, bed.now)
+        bed.core.note_cgroup_removed(old, bed.now)
         other = bed.run_pod(full("g2", 999))
         bed.wait(1)
         assert bound(bed, other) == ["1"]
@@ -149,11 +153,11 @@ class TestMemoryTheAgentGivesOut:
         bed.pods.manifests["g1"] = again
         (new,) = container_paths(again)
         bed.kernel.make(new)
-        bed.core.appeared(new, bed.now)
+        bed.core.note_cgroup_created(new, bed.now)
         bed.wait(1)
         assert bound(bed, again) == ["0"]
 
-    def test_is_not_moved_by_other_pods_that_come_and_go(self, bed: Bed) -> None:
+    def test_is_not_moved_by_other_pods_that_come_and_go(self, bed: SteppedNode) -> None:
         first = [bed.run_pod(full(uid)) for uid in ("g1", "g2", "g3", "g4")]
         bed.settle()
         bed.end_pod(first[0])
@@ -163,19 +167,21 @@ class TestMemoryTheAgentGivesOut:
         bed.wait(70)
         assert [bound(bed, pod) for pod in first[1:]] == kept == [["1"], ["2"], ["3"]]
 
-    def test_is_written_and_read_for_the_pod_alone_that_an_event_is_about(self, bed: Bed) -> None:
+    def test_is_written_and_read_for_the_pod_alone_that_an_event_is_about(
+        self, bed: SteppedNode
+    ) -> None:
         for uid in ("g1", "g2"):
             bed.run_pod(full(uid))
         bed.wait(3)
         read: list[str] = []
         steps = steps_of(bed)
-        looked = bed.hand.look
+        looked = bed.node.read_cgroups
 
-        def look(scope: Scope) -> Seen:
-            read.extend(scope.below)
+        def look(scope: ReadScope) -> NodeReading:
+            read.extend(scope.subtrees)
             return looked(scope)
 
-        bed.hand.look = look  # type: ignore[method-assign]
+        bed.node.read_cgroups = look  # type: ignore[method-assign]
         pod = bed.run_pod(full("g3"))
         bed.settle()
         assert set(read) == {pod_path(pod)}
@@ -184,7 +190,7 @@ class TestMemoryTheAgentGivesOut:
         assert bound(bed, pod) == ["2"]
 
     def test_includes_huge_pages(self, folder: Path) -> None:
-        bed = Bed(folder, RESTRICTED, numa="allocate")
+        bed = SteppedNode(folder, RESTRICTED, numa="allocate")
         put(folder / "sys", numa_sys(pages=8))
         bed.wait(70)
         pod = full("g1", 100)
@@ -196,21 +202,21 @@ class TestMemoryTheAgentGivesOut:
 
 
 class TestAPodThatDoesNotFit:
-    def test_is_left_as_it_is_and_told_of_once(self, bed: Bed) -> None:
+    def test_is_left_as_it_is_and_told_of_once(self, bed: SteppedNode) -> None:
         for uid in ("g1", "g2", "g3", "g4"):
             bed.run_pod(full(uid))
         late = bed.run_pod(full("late", 999, namespace="shop"))
         bed.kernel.set(container_paths(late)[0], MEMS, "1-2")
         bed.wait(130)
         assert bound(bed, late) == ["1-2"]
-        (told,) = bed.said("left as it is")
+        (told,) = bed.log_events("left as it is")
         assert told.fields == {"pod": "shop/late", "reason": "NumaRefused"}
         assert "wants memory 999Mi" in told.what
         assert 'namespace="shop",pod="late",reason="NumaRefused"} 1' in metrics(bed)
         (shown,) = [each for each in report(bed)["pods"] if each["pod"] == "shop/late"]
         assert shown["notices"][0]["reason"] == "NumaRefused"
 
-    def test_is_let_in_when_others_have_gone(self, bed: Bed) -> None:
+    def test_is_let_in_when_others_have_gone(self, bed: SteppedNode) -> None:
         first = [bed.run_pod(full(uid)) for uid in ("g1", "g2", "g3", "g4")]
         late = bed.run_pod(full("late"))
         bed.wait(10)
@@ -222,7 +228,7 @@ class TestAPodThatDoesNotFit:
 
 
 class TestAnAgentThatIsStartedAgain:
-    def test_finds_what_it_gave_out_and_counts_it_once(self, bed: Bed) -> None:
+    def test_finds_what_it_gave_out_and_counts_it_once(self, bed: SteppedNode) -> None:
         pods = [bed.run_pod(full(uid)) for uid in ("g1", "g2", "g3", "g4")]
         bed.settle()
         bed.end_pod(pods[0])
@@ -239,7 +245,7 @@ class TestAnAgentThatIsStartedAgain:
         bed.wait(1)
         assert free(bed) == {0: 0, 1: 0, 2: 0, 3: 0}
         assert [bound(bed, pod) for pod in pods[1:]] == places
-        assert bed.said("left as it is") == []
+        assert bed.log_events("left as it is") == []
 
     @pytest.mark.parametrize("policy", ["restricted", "best-effort"])
     def test_counts_a_pod_with_resources_of_its_own_once(self, folder: Path, policy: str) -> None:
@@ -248,7 +254,7 @@ class TestAnAgentThatIsStartedAgain:
             "gates": {"PodLevelResourceManagers": True},
         }
         kubelet = f"topologyManagerPolicy: {policy}\ntopologyManagerScope: pod\n"
-        bed = Bed(folder, kubelet, **told)
+        bed = SteppedNode(folder, kubelet, **told)
         pod = full("g1", 200, containers=("a", "b"))
         pod["spec"]["resources"] = stanza("600Mi", "600Mi", cpu=("4", "4"))
         pod["spec"]["containers"][1]["resources"] = {}
@@ -260,9 +266,9 @@ class TestAnAgentThatIsStartedAgain:
         bed.start(**told)
         bed.wait(70)
         assert (bound(bed, pod), free(bed)) == (["0", "0"], before)
-        assert bed.said("left as it is") == []
+        assert bed.log_events("left as it is") == []
 
-    def test_does_not_write_what_is_in_place(self, bed: Bed) -> None:
+    def test_does_not_write_what_is_in_place(self, bed: SteppedNode) -> None:
         bed.run_pod(full("g1"))
         bed.settle()
         bed.crash()
@@ -273,7 +279,7 @@ class TestAnAgentThatIsStartedAgain:
 
 
 class TestAPodThatChanges:
-    def test_gives_back_what_its_init_containers_had(self, bed: Bed) -> None:
+    def test_gives_back_what_its_init_containers_had(self, bed: SteppedNode) -> None:
         pod = full("g1", 300)
         amounts = {"memory": "900Mi", "cpu": "1"}
         pod["spec"]["initContainers"] = [
@@ -288,19 +294,21 @@ class TestAPodThatChanges:
         bed.run_pod(begun)
         first = f"{pod_path(pod)}/g1i"
         bed.kernel.make(first)
-        bed.core.appeared(first, bed.now)
+        bed.core.note_cgroup_created(first, bed.now)
         bed.settle()
         assert (bed.read(first, MEMS), free(bed)[0]) == ("0", 99)
         bed.kernel.remove(first)
-        bed.core.vanished(first, bed.now)
+        bed.core.note_cgroup_removed(first, bed.now)
         bed.pods.manifests["g1"] = pod
         (own,) = container_paths(pod)
         bed.kernel.make(own)
-        bed.core.appeared(own, bed.now)
+        bed.core.note_cgroup_created(own, bed.now)
         bed.wait(1)
         assert (bound(bed, pod), free(bed)[0]) == (["0"], 699)
 
-    def test_stays_on_its_node_when_it_is_resized_and_has_room_there(self, bed: Bed) -> None:
+    def test_stays_on_its_node_when_it_is_resized_and_has_room_there(
+        self, bed: SteppedNode
+    ) -> None:
         bed.run_pod(full("g0", 300))
         pod = bed.run_pod(full("g1", 300))
         bed.settle()
@@ -308,7 +316,7 @@ class TestAPodThatChanges:
         self.resize(bed, "g1", 800)
         assert (bound(bed, pod), free(bed)[0]) == (["0"], 199)
 
-    def test_moves_when_it_is_resized_and_has_no_room_there(self, bed: Bed) -> None:
+    def test_moves_when_it_is_resized_and_has_no_room_there(self, bed: SteppedNode) -> None:
         bed.run_pod(full("g0", 600))
         pod = bed.run_pod(full("g1", 300))
         bed.settle()
@@ -316,27 +324,27 @@ class TestAPodThatChanges:
         self.resize(bed, "g1", 800)
         assert (bound(bed, pod), free(bed)) == (["1"], {0: 399, 1: 199, 2: 999, 3: 999})
 
-    def test_holds_nothing_when_it_is_resized_beyond_every_node(self, bed: Bed) -> None:
+    def test_holds_nothing_when_it_is_resized_beyond_every_node(self, bed: SteppedNode) -> None:
         pod = bed.run_pod(full("g1", 300))
         others = [bed.run_pod(full(uid, 500)) for uid in ("g2", "g3", "g4", "g5")]
         bed.settle()
         self.resize(bed, "g1", 990)
         assert bound(bed, pod) == ["0"]
-        assert len(bed.said("left as it is")) == 1
+        assert len(bed.log_events("left as it is")) == 1
         bed.end_pod(others[3])
         bed.settle()
         assert bound(bed, pod) == ["3"]
 
-    def resize(self, bed: Bed, uid: str, size: int) -> None:
+    def resize(self, bed: SteppedNode, uid: str, size: int) -> None:
         bed.pods.manifests[uid] = full(uid, size)
-        bed.core.schedule.ask(bed.now)
+        bed.core.schedule.schedule_fetch(bed.now)
         bed.wait(1)
 
 
 class TestPodsOfOthers:
     def test_hold_what_they_are_bound_to(self, folder: Path) -> None:
         mine = Selector(not_namespaces=("theirs",))
-        bed = Bed(folder, RESTRICTED, numa="allocate", select=mine)
+        bed = SteppedNode(folder, RESTRICTED, numa="allocate", select=mine)
         theirs = bed.run_pod(full("g1", namespace="theirs"))
         bed.kernel.set(container_paths(theirs)[0], MEMS, "0")
         pod = bed.run_pod(full("g2"))
@@ -349,7 +357,7 @@ class TestPodsOfOthers:
 
     def test_that_are_only_observed_are_not_bound(self, folder: Path) -> None:
         canary = Selector(namespaces=("first",))
-        bed = Bed(folder, RESTRICTED, numa="allocate", canary=canary)
+        bed = SteppedNode(folder, RESTRICTED, numa="allocate", canary=canary)
         observed = bed.run_pod(full("g1"))
         pod = bed.run_pod(full("g2", namespace="first"))
         bed.settle()
@@ -358,7 +366,7 @@ class TestPodsOfOthers:
 
 class TestAnAgentThatObserves:
     def test_binds_nobody_and_tells_what_it_would(self, folder: Path) -> None:
-        bed = Bed(folder, RESTRICTED, numa="allocate", mode="observe")
+        bed = SteppedNode(folder, RESTRICTED, numa="allocate", mode="observe")
         pod = bed.run_pod(full("g1"))
         bed.settle()
         assert bound(bed, pod) == [""]
@@ -367,24 +375,24 @@ class TestAnAgentThatObserves:
 
 
 class TestABindingThatOthersChange:
-    def test_is_put_back_and_counted(self, bed: Bed) -> None:
+    def test_is_put_back_and_counted(self, bed: SteppedNode) -> None:
         pod = bed.run_pod(full("g1"))
         bed.wait(10)
         bed.kernel.set(container_paths(pod)[0], MEMS, "2")
         bed.wait(70)
         assert bound(bed, pod) == ["0"]
-        assert bed.core.tally.drifts[MEMS, "unknown"] == 1
+        assert bed.core.report.drifts[MEMS, "unknown"] == 1
 
-    def test_is_all_nodes_once_taken_back_where_there_are_processes(self, bed: Bed) -> None:
+    def test_is_all_nodes_once_taken_back_where_there_are_processes(self, bed: SteppedNode) -> None:
         pod = bed.run_pod(full("g1"))
         self.start_processes(bed, pod)
         bed.settle()
-        results = bed.hand.roll_back().results
+        results = bed.node.restore_all().results
         assert bound(bed, pod) == ["0-3"]
-        assert {result.end for result in results} == {"written"}
-        assert bed.hand.roll_back().results == ()
+        assert {result.outcome for result in results} == {"written"}
+        assert bed.node.restore_all().results == ()
 
-    def test_of_others_is_taken_away_as_far_as_processes_let_go(self, bed: Bed) -> None:
+    def test_of_others_is_taken_away_as_far_as_processes_let_go(self, bed: SteppedNode) -> None:
         pod = bed.run_pod(a_pod("u1", 64, 128))
         self.start_processes(bed, pod)
         bed.kernel.set(container_paths(pod)[0], MEMS, "3")
@@ -392,13 +400,13 @@ class TestABindingThatOthersChange:
         steps = steps_of(bed)
         bed.wait(130)
         assert bound(bed, pod) == ["0-3"]
-        assert (steps, dict(bed.core.tally.drifts)) == ([], {})
+        assert (steps, dict(bed.core.report.drifts)) == ([], {})
 
-    def start_processes(self, bed: Bed, pod: dict[str, Any]) -> None:
+    def start_processes(self, bed: SteppedNode, pod: dict[str, Any]) -> None:
         bed.kernel.populated |= set(container_paths(pod))
         (bed.kernel.folder / pod_path(pod)[1:] / f"{MEMS}.effective").write_text("0-3\n")
 
-    def test_is_not_what_a_reload_goes_by(self, bed: Bed) -> None:
+    def test_is_not_what_a_reload_goes_by(self, bed: SteppedNode) -> None:
         pods = [bed.run_pod(full(uid)) for uid in ("g1", "g2", "g3")]
         bed.wait(10)
         bed.kernel.set(container_paths(pods[0])[0], MEMS, "2")
@@ -406,27 +414,27 @@ class TestABindingThatOthersChange:
         bed.wait(2)
         assert [bound(bed, pod) for pod in pods] == [["0"], ["1"], ["2"]]
 
-    def test_is_no_drift_where_it_is_not_the_agents(self, bed: Bed) -> None:
+    def test_is_no_drift_where_it_is_not_the_agents(self, bed: SteppedNode) -> None:
         late = bed.run_pod(full("late", 5000))
         bed.wait(10)
         bed.kernel.set(container_paths(late)[0], MEMS, "2")
         bed.wait(70)
         assert bound(bed, late) == ["2"]
-        assert not bed.core.tally.drifts
+        assert not bed.core.report.drifts
 
-    def test_is_taken_back_with_everything_else(self, bed: Bed) -> None:
+    def test_is_taken_back_with_everything_else(self, bed: SteppedNode) -> None:
         pod = full("g1")
         bed.run_pod(pod)
         bed.kernel.set(container_paths(pod)[0], MEMS, "3,1")
         bed.kernel.set(container_paths(pod)[0], MEMS, "1,3")
         bed.settle()
         assert bound(bed, pod) == ["0"]
-        bed.hand.roll_back()
+        bed.node.restore_all()
         assert bound(bed, pod) == ["1,3"]
 
 
 class TestThoseAbove:
-    def test_leave_only_the_nodes_they_are_bound_to(self, bed: Bed) -> None:
+    def test_leave_only_the_nodes_they_are_bound_to(self, bed: SteppedNode) -> None:
         bed.kernel.set(KUBEPODS, MEMS, "2-3")
         pods = [bed.run_pod(full(uid)) for uid in ("g1", "g2", "g3")]
         bed.settle()
@@ -435,35 +443,35 @@ class TestThoseAbove:
         bed.wait(70)
         assert [bound(bed, pod) for pod in pods] == [["2"], ["3"], ["1"]]
 
-    def test_may_keep_a_pod_from_where_it_belongs(self, bed: Bed) -> None:
+    def test_may_keep_a_pod_from_where_it_belongs(self, bed: SteppedNode) -> None:
         pod = full("g1")
         bed.run_pod(pod)
         bed.kernel.set(pod_path(pod), MEMS, "3")
         bed.settle()
         assert bound(bed, pod) == [""]
-        (told,) = bed.said("belongs on node 0")
+        (told,) = bed.log_events("belongs on node 0")
         assert told.fields["reason"] == "NumaBeyondParent"
         assert "is bound to node 3" in told.what
 
 
 class TestCgroupsWithoutCpusets:
-    def test_are_told_of_and_looked_after_all_the_same(self, bed: Bed) -> None:
+    def test_are_told_of_and_looked_after_all_the_same(self, bed: SteppedNode) -> None:
         pod = full("g1", 100)
         bed.run_pod(pod)
         (place,) = container_paths(pod)
         (bed.kernel.folder / place[1:] / MEMS).unlink()
         bed.wait(70)
-        assert len(bed.said("the cpuset controller is not enabled")) == 1
+        assert len(bed.log_events("the cpuset controller is not enabled")) == 1
         assert bed.mi(place, "memory.min") == 100
 
 
 class TestWhereItIsNotForTheAgentToChoose:
     def test_it_does_not_start(self, folder: Path) -> None:
         with pytest.raises(InputError, match=r"assigns NUMA memory itself.*numa: state"):
-            Bed(folder, "memoryManagerPolicy: Static\n", numa="allocate")
+            SteppedNode(folder, "memoryManagerPolicy: Static\n", numa="allocate")
 
     def test_it_does_not_start_on_a_machine_without_nodes(self, folder: Path) -> None:
-        bed = Bed(folder)
+        bed = SteppedNode(folder)
         bed.crash()
         for file in sorted((folder / "sys").rglob("*"), reverse=True):
             file.rmdir() if file.is_dir() else file.unlink()
@@ -471,14 +479,14 @@ class TestWhereItIsNotForTheAgentToChoose:
             bed.start(numa="allocate")
 
     def test_it_goes_on_as_before_where_a_reload_asks_for_it(self, folder: Path) -> None:
-        bed = Bed(folder, "memoryManagerPolicy: Static\n", numa="state")
+        bed = SteppedNode(folder, "memoryManagerPolicy: Static\n", numa="state")
         with pytest.raises(InputError, match="assigns NUMA memory itself"):
             bed.reload(numa="allocate")
         pod = bed.run_pod(a_pod("u1", 64, 128))
         bed.wait(70)
         assert bed.mi(container_paths(pod)[0], "memory.low") == 64
 
-    def test_it_lets_go_once_the_kubelet_assigns(self, bed: Bed) -> None:
+    def test_it_lets_go_once_the_kubelet_assigns(self, bed: SteppedNode) -> None:
         bed.run_pod(full("g1"))
         bed.wait(10)
         checkpoint(bed, g1=3)
@@ -488,7 +496,7 @@ class TestWhereItIsNotForTheAgentToChoose:
         assert bound(bed, pod) == [""]
         assert "assigns NUMA memory itself" in report(bed)["numa"]["faults"][0]
         assert "memqos_numa_faults 1" in metrics(bed)
-        put_state(bed, write(State("None", {}), Release.of("1.38")))
+        put_state(bed, encode_checkpoint(MemoryManagerState("None", {}), Release.of("1.38")))
         bed.wait(2)
         assert bound(bed, pod) == ["1"]
         assert report(bed)["numa"]["faults"] == []
@@ -496,10 +504,10 @@ class TestWhereItIsNotForTheAgentToChoose:
 
 class TestTheStateOfTheKubelet:
     @pytest.fixture
-    def bed(self, folder: Path) -> Bed:
-        return Bed(folder, "memoryManagerPolicy: Static\n", numa="state")
+    def bed(self, folder: Path) -> SteppedNode:
+        return SteppedNode(folder, "memoryManagerPolicy: Static\n", numa="state")
 
-    def test_is_followed_as_it_changes(self, bed: Bed) -> None:
+    def test_is_followed_as_it_changes(self, bed: SteppedNode) -> None:
         pods = [bed.run_pod(full(uid)) for uid in ("g1", "g2")]
         checkpoint(bed, g1=1, g2=2)
         bed.settle()
@@ -512,12 +520,14 @@ class TestTheStateOfTheKubelet:
         (place,) = container_paths(pods[1])
         assert steps == [[(place, MEMS)]]
 
-    def test_is_read_only_when_it_is_another(self, bed: Bed) -> None:
+    def test_is_read_only_when_it_is_another(self, bed: SteppedNode) -> None:
         checkpoint(bed, g1=1)
-        assert bed.hand.checkpoint() is bed.hand.checkpoint()
+        assert bed.node.read_checkpoint() is bed.node.read_checkpoint()
 
     @pytest.mark.parametrize("cut", [0, 10, -40])
-    def test_that_is_damaged_leaves_the_last_good_one_in_force(self, bed: Bed, cut: int) -> None:
+    def test_that_is_damaged_leaves_the_last_good_one_in_force(
+        self, bed: SteppedNode, cut: int
+    ) -> None:
         checkpoint(bed, g1=1)
         pod = bed.run_pod(full("g1"))
         bed.wait(10)
@@ -526,8 +536,8 @@ class TestTheStateOfTheKubelet:
         bed.kernel.set(container_paths(pod)[0], MEMS, "")
         bed.wait(130)
         assert bound(bed, pod) == ["1"]
-        assert len(bed.said("what it said before still counts")) == 1
-        assert bed.core.tally.errors["numa"] == 1
+        assert len(bed.log_events("what it said before still counts")) == 1
+        assert bed.core.report.errors["numa"] == 1
         bed.reload(resync=30.0)
         bed.wait(70)
         assert bound(bed, pod) == ["1"]
@@ -536,27 +546,27 @@ class TestTheStateOfTheKubelet:
         assert bound(bed, pod) == ["2"]
         assert report(bed)["numa"]["faults"] == []
 
-    def test_that_is_not_there_yet_binds_nobody(self, bed: Bed) -> None:
+    def test_that_is_not_there_yet_binds_nobody(self, bed: SteppedNode) -> None:
         pod = bed.run_pod(full("g1"))
         bed.wait(10)
         assert bound(bed, pod) == [""]
-        assert len(bed.said("there is no memory_manager_state: nobody is bound")) == 1
+        assert len(bed.log_events("there is no memory_manager_state: nobody is bound")) == 1
         checkpoint(bed, g1=2)
         bed.wait(2)
         assert bound(bed, pod) == ["2"]
 
-    def test_that_does_not_know_a_pod_leaves_it_alone(self, bed: Bed) -> None:
+    def test_that_does_not_know_a_pod_leaves_it_alone(self, bed: SteppedNode) -> None:
         checkpoint(bed, other=1)
         pod = bed.run_pod(full("g1"))
         bed.kernel.set(container_paths(pod)[0], MEMS, "2")
         bed.wait(70)
         assert bound(bed, pod) == ["2"]
-        (told,) = bed.said("does not know a")
+        (told,) = bed.log_events("does not know a")
         assert told.fields == {"pod": "default/g1", "reason": "NumaUnknown"}
 
     def test_may_be_elsewhere(self, folder: Path) -> None:
         checkpoint_at = str(folder / "elsewhere")
-        bed = Bed(folder, numa="state", memory_manager_state=checkpoint_at)
+        bed = SteppedNode(folder, numa="state", memory_manager_state=checkpoint_at)
         checkpoint(bed, g1=1)
         (folder / "kubelet" / "memory_manager_state").rename(checkpoint_at)
         pod = bed.run_pod(full("g1"))
@@ -565,28 +575,28 @@ class TestTheStateOfTheKubelet:
 
 
 class TestAPodWithPodLevelResources:
-    def test_is_told_once_that_it_is_not_aligned(self, bed: Bed) -> None:
+    def test_is_told_once_that_it_is_not_aligned(self, bed: SteppedNode) -> None:
         pod = full("g1")
         pod["spec"]["resources"] = stanza("600Mi", "600Mi", cpu=("1", "1"))
         bed.run_pod(pod)
         bed.wait(10)
         bed.pods.manifests["g1"] = {**pod, "status": {**pod["status"], "message": "still here"}}
         bed.wait(130)
-        (told,) = bed.said("not aligned to NUMA nodes")
+        (told,) = bed.log_events("not aligned to NUMA nodes")
         assert (told.fields["pod"], told.fields["reason"]) == ("default/g1", "NumaUnaligned")
         assert 'pod="g1",reason="NumaUnaligned"} 1' in metrics(bed)
 
     def test_is_told_nothing_where_nobody_is_aligned(self, folder: Path) -> None:
-        bed = Bed(folder)
+        bed = SteppedNode(folder)
         pod = full("g1")
         pod["spec"]["resources"] = stanza("600Mi", "600Mi", cpu=("1", "1"))
         bed.run_pod(pod)
         bed.wait(70)
-        assert bed.said("not aligned") == []
+        assert bed.log_events("not aligned") == []
 
 
 class TestWhatItTells:
-    def test_is_who_is_where_and_what_is_left(self, bed: Bed) -> None:
+    def test_is_who_is_where_and_what_is_left(self, bed: SteppedNode) -> None:
         bed.run_pod(full("g1"))
         bed.settle()
         told = report(bed)["numa"]
@@ -604,7 +614,7 @@ class TestWhatItTells:
 
 
 class TestManyContainersWithMuchMemory:
-    def test_are_moved_one_after_the_other(self, bed: Bed) -> None:
+    def test_are_moved_one_after_the_other(self, bed: SteppedNode) -> None:
         pods = [full(uid, 200) for uid in ("g1", "g2", "g3")]
         for pod in pods:
             bed.run_pod(pod)

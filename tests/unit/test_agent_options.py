@@ -6,10 +6,10 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from memqos.agent.configuration import Configuration, Source
-from memqos.agent.configuration.fields import FIELDS
-from memqos.agent.configuration.reading import configuration_from
-from memqos.cli.agent_options import configuration_options, flags_given
+from memqos.agent.configuration import AgentConfiguration, PodSourceConfig
+from memqos.agent.configuration.fields import CONFIG_FIELDS
+from memqos.agent.configuration.reading import load_configuration
+from memqos.cli.agent_options import configuration_options, flag_values
 
 
 def given(
@@ -20,20 +20,20 @@ def given(
     @click.command()
     @configuration_options
     def command(config: str | None, **options: Any) -> None:
-        found.append((config, flags_given(options)))
+        found.append((config, flag_values(options)))
 
     done = CliRunner(env=environ).invoke(command, arguments, catch_exceptions=False)
     assert done.exit_code == 0, done.output
     return found[0]
 
 
-def taken(*arguments: str) -> Configuration:
-    return configuration_from(None, {}, given(*arguments)[1])
+def taken(*arguments: str) -> AgentConfiguration:
+    return load_configuration(None, {}, given(*arguments)[1])
 
 
 def test_without_flags_nothing_is_given() -> None:
     assert given() == (None, {})
-    assert taken() == Configuration()
+    assert taken() == AgentConfiguration()
 
 
 def test_the_file_is_named_by_a_flag_or_the_environment() -> None:
@@ -65,11 +65,11 @@ def test_a_switch_can_be_turned_off_again() -> None:
 @pytest.mark.parametrize(
     ("source", "expected"),
     [
-        ("/a,b", Source(files=("/a,b",))),
-        ("https://127.0.0.1:10250", Source(files=(), kubelet="https://127.0.0.1:10250")),
+        ("/a,b", PodSourceConfig(files=("/a,b",))),
+        ("https://127.0.0.1:10250", PodSourceConfig(files=(), kubelet="https://127.0.0.1:10250")),
     ],
 )
-def test_pods_come_from_a_file_or_a_kubelet(source: str, expected: Source) -> None:
+def test_pods_come_from_a_file_or_a_kubelet(source: str, expected: PodSourceConfig) -> None:
     assert taken("--pods", source).pods == expected
 
 
@@ -80,5 +80,5 @@ def test_every_field_has_a_flag_that_says_what_it_is() -> None:
         """All of them."""
 
     text = CliRunner().invoke(command, ["--help"]).output
-    for field in FIELDS.values():
+    for field in CONFIG_FIELDS.values():
         assert f"{field.flag} " in text

@@ -10,33 +10,33 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.fakes.agent import LEVELS, MI, Bed, a_pod, container_paths, pod_path
-from tests.fakes.machine import nested
+from tests.fakes.agent import LEVELS, MI, SteppedNode, a_pod, container_paths, pod_path
+from tests.fakes.machine import deep_folder
 from tests.fakes.node import Node, memory_folder
 
 from memqos.agent.cluster_events import Announcer
-from memqos.agent.configuration import Ramp
-from memqos.agent.core.guarding import Guard
-from memqos.agent.core.pacing import Backoff, rung
-from memqos.agent.kernel_counters import Sample, Sampling, pressure_of
-from memqos.agent.log import Log
-from memqos.agent.metric_names import METRICS
-from memqos.agent.metrics import families
-from memqos.agent.recorder.files import Recorder
-from memqos.agent.reporting import state
-from memqos.agent.sampler import Witness
-from memqos.agent.status import Status
-from memqos.agent.tally import Tally
-from memqos.agent.watching import News, Watches
-from memqos.converge.file_pods import KeptFilePods
+from memqos.agent.configuration import RampConfig
+from memqos.agent.core.guarding import NodeGuard
+from memqos.agent.core.pacing import Backoff, next_ramp_value
+from memqos.agent.kernel_counters import CgroupCounters, CounterSchedule, pressure_of
+from memqos.agent.log import EventLog
+from memqos.agent.metric_names import ALL_METRICS
+from memqos.agent.metrics import metric_families
+from memqos.agent.recorder.files import RecordWriter
+from memqos.agent.reporting import agent_state
+from memqos.agent.sampler import Sampler
+from memqos.agent.status import AgentStatus
+from memqos.agent.tally import Report
+from memqos.agent.watching import FolderWatches, WatchEvent
+from memqos.converge.file_pods import CachedFilePods
 from memqos.converge.rollback import rollback
 from memqos.errors import InputError
-from memqos.host.apiserver.access import Access, Cluster, User
-from memqos.host.apiserver.connection import ApiServer
+from memqos.host.apiserver.access import Cluster, ClusterAccess, User
+from memqos.host.apiserver.connection import ApiClient
 from memqos.host.apiserver.events import EventPoster
-from memqos.host.inotify import FILES, FOLDERS, Happening, Inotify
-from memqos.host.owner_discovery import Reach
-from memqos.host.service import Service
+from memqos.host.inotify import FILE_EVENTS, FOLDER_EVENTS, FolderEvent, Inotify
+from memqos.host.owner_discovery import OwnerEndpoints
+from memqos.host.service import ServiceNotifier
 from memqos.kube.selector import Selector
 from memqos.plan.changes import Change
 from memqos.plan.names import cgroup_names
@@ -55,12 +55,12 @@ def folder() -> Iterator[Path]:
 class TestInotify:
     def test_tells_of_folders_made_and_removed(self, folder: Path) -> None:
         watching = Inotify()
-        assert watching.watch(str(folder), FOLDERS)
+        assert watching.watch(str(folder), FOLDER_EVENTS)
         (folder / "a").mkdir()
         (folder / "a").rmdir()
         assert list(watching.read()) == [
-            Happening(str(folder), "a", is_folder=True),
-            Happening(str(folder), "a", is_folder=True, is_gone=True),
+            FolderEvent(str(folder), "a", is_folder=True),
+            FolderEvent(str(folder), "a", is_folder=True, is_gone=True),
         ]
         assert list(watching.read()) == []
         watching.close()
@@ -68,7 +68,7 @@ class TestInotify:
     def test_tells_of_files_put_in_the_place_of_others(self, folder: Path) -> None:
         (folder / "new").write_text("")
         watching = Inotify()
-        watching.watch(str(folder), FILES)
+        watching.watch(str(folder), FILE_EVENTS)
         (folder / "new").rename(folder / "file")
         assert {event.name for event in watching.read()} == {"new", "file"}
         watching.close()
@@ -76,32 +76,32 @@ class TestInotify:
     def test_forgets_a_folder_that_is_gone(self, folder: Path) -> None:
         watching = Inotify()
         (folder / "a").mkdir()
-        watching.watch(str(folder / "a"), FOLDERS)
+        watching.watch(str(folder / "a"), FOLDER_EVENTS)
         (folder / "a").rmdir()
         assert list(watching.read()) == []
         assert not watching.is_watched(str(folder / "a"))
-        assert not watching.watch(str(folder / "a"), FOLDERS)
+        assert not watching.watch(str(folder / "a"), FOLDER_EVENTS)
         watching.close()
 
 
 class TestWatches:
     @pytest.fixture
-    def watches(self, folder: Path) -> Iterator[Watches]:
+    def watches(self, folder: Path) -> Iterator[FolderWatches]:
         (folder / "pods").mkdir()
-        made = Watches(str(folder / "cgroup"), [])
+        made = FolderWatches(str(folder / "cgroup"), [])
         (folder / "cgroup").mkdir()
-        made.cover(cgroup_names("cgroupfs"), [str(folder / "pods")])
+        made.update(cgroup_names("cgroupfs"), [str(folder / "pods")])
         yield made
         made.close()
 
-    def test_follow_cgroups_as_they_are_made(self, watches: Watches, folder: Path) -> None:
-        seen: list[News] = []
+    def test_follow_cgroups_as_they_are_made(self, watches: FolderWatches, folder: Path) -> None:
+        seen: list[WatchEvent] = []
         for path in ("kubepods", "kubepods/burstable", "kubepods/burstable/podu1"):
             (folder / "cgroup" / path).mkdir()
-            seen += watches.news()
+            seen += watches.read_events()
         (folder / "cgroup/kubepods/burstable/podu1/c1").mkdir()
         (folder / "cgroup/kubepods/burstable/podu1/c1/own").mkdir()
-        seen += watches.news()
+        seen += watches.read_events()
         assert [each.path for each in seen] == [
             "/kubepods",
             "/kubepods/burstable",
@@ -109,50 +109,54 @@ class TestWatches:
             "/kubepods/burstable/podu1/c1",
         ]
 
-    def test_are_not_spent_on_what_a_container_makes(self, watches: Watches, folder: Path) -> None:
+    def test_are_not_spent_on_what_a_container_makes(
+        self, watches: FolderWatches, folder: Path
+    ) -> None:
         def count() -> int:
             return Path(f"/proc/self/fdinfo/{watches.fileno()}").read_text().count("inotify wd:")
 
         container = folder / "cgroup/kubepods/burstable/podu1/c1"
         container.mkdir(parents=True)
-        list(watches.news())
+        list(watches.read_events())
         before = count()
-        with nested(container):
-            watches.cover(cgroup_names("cgroupfs"), [str(folder / "pods")])
-            assert list(watches.news()) == []
+        with deep_folder(container):
+            watches.update(cgroup_names("cgroupfs"), [str(folder / "pods")])
+            assert list(watches.read_events()) == []
             assert count() == before
 
-    def test_miss_nothing_that_is_made_at_once(self, watches: Watches, folder: Path) -> None:
+    def test_miss_nothing_that_is_made_at_once(self, watches: FolderWatches, folder: Path) -> None:
         os.makedirs(folder / "cgroup/kubepods/burstable/podu1/c1")
-        assert next(iter(watches.news())) == News("appeared", "/kubepods")
+        assert next(iter(watches.read_events())) == WatchEvent("appeared", "/kubepods")
         (folder / "cgroup/kubepods/burstable/podu1/c2").mkdir()
-        assert News("appeared", "/kubepods/burstable/podu1/c2") in watches.news()
+        assert WatchEvent("appeared", "/kubepods/burstable/podu1/c2") in watches.read_events()
 
-    def test_tell_of_limits_that_are_written(self, watches: Watches, folder: Path) -> None:
+    def test_tell_of_limits_that_are_written(self, watches: FolderWatches, folder: Path) -> None:
         made_early, made_late = (
             folder / "cgroup/kubepods" / pod / "c1" for pod in ("podu1", "podu2")
         )
         os.makedirs(made_early)
-        list(watches.news())
+        list(watches.read_events())
         made_late.parent.mkdir()
-        list(watches.news())
+        list(watches.read_events())
         made_late.mkdir()
         (made_late / "own").mkdir()
-        list(watches.news())
+        list(watches.read_events())
         for container in (made_early, made_late):
             (container / "memory.high").write_text("max\n")
             (container / "memory.max").write_text("max\n")
         (made_late / "own" / "memory.max").write_text("max\n")
-        assert list(watches.news()) == [
-            News("limited", "/kubepods/podu1/c1"),
-            News("limited", "/kubepods/podu2/c1"),
+        assert list(watches.read_events()) == [
+            WatchEvent("limited", "/kubepods/podu1/c1"),
+            WatchEvent("limited", "/kubepods/podu2/c1"),
         ]
 
-    def test_tell_of_manifests_in_new_folders_too(self, watches: Watches, folder: Path) -> None:
+    def test_tell_of_manifests_in_new_folders_too(
+        self, watches: FolderWatches, folder: Path
+    ) -> None:
         (folder / "pods" / "more").mkdir()
-        assert list(watches.news()) == [News("pods")]
+        assert list(watches.read_events()) == [WatchEvent("pods")]
         (folder / "pods" / "more" / "pod.json").write_text("{}")
-        assert News("pods") in watches.news()
+        assert WatchEvent("pods") in watches.read_events()
 
 
 class TestTheServiceManager:
@@ -160,32 +164,32 @@ class TestTheServiceManager:
         for address in (str(folder / "notify"), f"@memqos-test-{os.getpid()}"):
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as heard:
                 heard.bind(address.replace("@", "\0"))
-                Service({"NOTIFY_SOCKET": address}).tell(READY=1, STATUS="fine")
+                ServiceNotifier({"NOTIFY_SOCKET": address}).notify(READY=1, STATUS="fine")
                 assert heard.recv(100) == b"READY=1\nSTATUS=fine"
 
     def test_need_not_be_there(self, folder: Path) -> None:
-        Service({}).tell(READY=1)
-        Service({"NOTIFY_SOCKET": str(folder / "nobody")}).tell(READY=1)
+        ServiceNotifier({}).notify(READY=1)
+        ServiceNotifier({"NOTIFY_SOCKET": str(folder / "nobody")}).notify(READY=1)
 
     def test_says_how_often_it_wants_to_hear(self) -> None:
         mine = str(os.getpid())
-        assert Service({"WATCHDOG_USEC": "3000000", "WATCHDOG_PID": mine}).watchdog == 3
-        assert Service({"WATCHDOG_USEC": "3000000", "WATCHDOG_PID": "1"}).watchdog is None
-        assert Service({}).watchdog is None
+        assert ServiceNotifier({"WATCHDOG_USEC": "3000000", "WATCHDOG_PID": mine}).watchdog == 3
+        assert ServiceNotifier({"WATCHDOG_USEC": "3000000", "WATCHDOG_PID": "1"}).watchdog is None
+        assert ServiceNotifier({}).watchdog is None
 
 
 class TestTheLog:
     def test_is_a_line_an_event_whatever_the_event_holds(self) -> None:
         stream = io.StringIO()
-        log = Log("text", stream=stream)
-        log.say("error", "a\nb\x9b\u202e", place="x y", count=3, pod="p\x7f\x9b\u202e")
+        log = EventLog("text", stream=stream)
+        log.log("error", "a\nb\x9b\u202e", place="x y", count=3, pod="p\x7f\x9b\u202e")
         (line,) = stream.getvalue().splitlines()
         end = r' error: a\nb\u009b\u202e place="x y" count=3 pod="p\u007f\u009b\u202e"'
         assert line.endswith(end)
 
     def test_can_be_read_by_programs(self) -> None:
         stream = io.StringIO()
-        Log("json", stream=stream).say("warning", "a\nb\x9b\u202e", place="x")
+        EventLog("json", stream=stream).log("warning", "a\nb\x9b\u202e", place="x")
         assert stream.getvalue().removesuffix("\n").isprintable()
         record = json.loads(stream.getvalue())
         assert (record["level"], record["place"]) == ("warning", "x")
@@ -193,15 +197,15 @@ class TestTheLog:
 
     def test_has_no_time_of_its_own_in_the_journal(self) -> None:
         stream = io.StringIO()
-        Log("text", to_journal=True, stream=stream).say("warning", "hello")
+        EventLog("text", to_journal=True, stream=stream).log("warning", "hello")
         assert stream.getvalue() == "<4>warning: hello\n"
 
     def test_is_not_flooded(self) -> None:
-        tally = Tally()
+        tally = Report()
         for number in range(50_000):
-            tally.say("info", str(number))
-        assert len(tally.taken()) == 10_000
-        assert tally.taken() == []
+            tally.log("info", str(number))
+        assert len(tally.take_log_events()) == 10_000
+        assert tally.take_log_events() == []
 
 
 class TestPacing:
@@ -219,16 +223,16 @@ class TestPacing:
     ) -> None:
         setting = Setting(100, Rule("r", "s", "t"))
         change = Change("/p", HIGH, old, "100", "container", setting)
-        assert rung(change, usage, Ramp(step=0.1), 1) == expected
+        assert next_ramp_value(change, usage, RampConfig(step=0.1), 1) == expected
 
     def test_waits_double_up_to_a_limit(self) -> None:
         backoff = Backoff(1, 10)
-        assert [backoff.failed("a", 0) for _ in range(6)] == [1, 2, 4, 8, 10, 10]
-        assert backoff.failed("b", 0) == 1
-        assert backoff.holds("a", 9.9)
-        assert not backoff.holds("a", 10)
+        assert [backoff.note_failure("a", 0) for _ in range(6)] == [1, 2, 4, 8, 10, 10]
+        assert backoff.note_failure("b", 0) == 1
+        assert backoff.is_waiting("a", 9.9)
+        assert not backoff.is_waiting("a", 10)
         backoff.clear("a")
-        assert backoff.failed("a", 0) == 1
+        assert backoff.note_failure("a", 0) == 1
 
 
 class TestKeptFiles:
@@ -238,7 +242,7 @@ class TestKeptFiles:
 
     def test_are_decoded_only_when_they_have_changed(self, folder: Path) -> None:
         self.write(folder / "a.json", "u1")
-        source = KeptFilePods([str(folder)])
+        source = CachedFilePods([str(folder)])
         (first,) = source.pods()
         self.write(folder / "b.json", "u2")
         again, other = source.pods()
@@ -251,43 +255,43 @@ class TestKeptFiles:
         file = folder / "a.json"
         self.write(file, "u1")
         os.utime(file)
-        source = KeptFilePods([str(folder)])
+        source = CachedFilePods([str(folder)])
         source.pods()
         file.write_text(json.dumps(a_pod("u2")))
         (pod,) = source.pods()
         assert pod.metadata.uid == "u2"
 
     def test_may_be_none_but_not_broken(self, folder: Path) -> None:
-        source = KeptFilePods([str(folder)])
+        source = CachedFilePods([str(folder)])
         assert source.pods() == []
         (folder / "a.json").write_text("{")
         with pytest.raises(InputError):
             source.pods()
         with pytest.raises(InputError, match="no such file"):
-            KeptFilePods([str(folder / "nowhere")]).pods()
+            CachedFilePods([str(folder / "nowhere")]).pods()
 
 
 class TestAJournalOverManyBatches:
     def test_restores_what_was_there_before_the_first(self, folder: Path) -> None:
         from memqos.converge.apply import apply
-        from memqos.converge.direct import Direct
-        from memqos.converge.journal import hierarchy_of, writing
-        from memqos.converge.writing import Cautions
+        from memqos.converge.direct import DirectDriver
+        from memqos.converge.journal import hierarchy_of, open_journal
+        from memqos.converge.writing import WriteOptions
 
         node = Node(folder)
         before = node.kernel.contents()
-        driver, cautions = Direct(node.kernel), Cautions(4096, 0)
+        driver, cautions = DirectDriver(node.kernel), WriteOptions(4096, 0)
         place = "/kubepods", "memory.min"
-        with writing(node.journal_folder, hierarchy_of(node.kernel, node.boot)) as journal:
+        with open_journal(node.journal_folder, hierarchy_of(node.kernel, node.boot)) as journal:
             for amount in (1, 2, 3):
                 steps = node.steps({place: str(amount * MI)})
                 apply(steps, node.kernel, driver, journal, cautions)
-            assert len(journal.debts) == len(node.reading().debts) == 1
+            assert len(journal.undo_entries) == len(node.read_journal().undo_entries) == 1
             rollback(node.kernel, driver, journal, cautions)
             assert node.kernel.contents() == before
             # And goes on afterwards.
             apply(node.steps({place: str(MI)}), node.kernel, driver, journal, cautions)
-            assert node.reading().debts == journal.debts
+            assert node.read_journal().undo_entries == journal.undo_entries
         node.rollback()
         assert node.kernel.contents() == before
 
@@ -295,11 +299,11 @@ class TestAJournalOverManyBatches:
 class TestWhenItReadsCounts:
     def times(self, asked: list[int], until: int) -> list[int]:
         """When it looks, given when it is asked; it has the time every second."""
-        sampling, looks = Sampling(), []
+        sampling, looks = CounterSchedule(), []
         for now in range(until):
             if now in asked:
-                sampling.asked(now)
-            if sampling.take(now):
+                sampling.note_scrape(now)
+            if sampling.take_due(now):
                 looks.append(now)
         return looks
 
@@ -324,49 +328,51 @@ class TestWhenItReadsCounts:
 
 class TestWhatItTells:
     @pytest.fixture
-    def status(self, folder: Path) -> Status:
-        bed = Bed(folder, kep_metrics=True, min_share=0.01, numa="allocate")
+    def status(self, folder: Path) -> AgentStatus:
+        bed = SteppedNode(folder, kep_metrics=True, min_share=0.01, numa="allocate")
         pod = bed.run_pod(a_pod("u1", annotations={"memqos.io/mode": "nonsense"}))
         out = bed.run_pod(a_pod("g1", 100, 100))
         bed.wait(10)
         bed.kernel.set(LEVELS[0], "memory.low", "0")
         bed.wait(1)
         bed.kernel.set(pod_path(out), "memory.low", str(MI))
-        bed.core.tally.returned["memory.high", "written"] += 1
-        recorder = Recorder(str(folder / "records"))
-        witness = Witness(bed.kernel, guard=Guard(), recorder=recorder)
-        status = Status(bed.core, "1.0", bed.now, 1.7e9, witness)
+        bed.core.report.restores["memory.high", "written"] += 1
+        recorder = RecordWriter(str(folder / "records"))
+        witness = Sampler(bed.kernel, guard=NodeGuard(), recorder=recorder)
+        status = AgentStatus(bed.core, "1.0", bed.now, 1.7e9, witness)
         status.resynced = 1.7e9
-        access = Access(Cluster("http://127.0.0.1:9"), User(), "a test")
-        status.announcer = Announcer(EventPoster(ApiServer(access), "node-1"))
+        access = ClusterAccess(Cluster("http://127.0.0.1:9"), User(), "a test")
+        status.announcer = Announcer(EventPoster(ApiClient(access), "node-1"))
         (container,) = container_paths(pod)
-        status.samples = {container: Sample(5, {"high": 7, "oom": 0}, {"some": 1.5, "full": 0.5})}
+        status.counters = {
+            container: CgroupCounters(5, {"high": 7, "oom": 0}, {"some": 1.5, "full": 0.5})
+        }
         return status
 
-    def text(self, status: Status) -> str:
-        return exposition(families(status)).decode()
+    def text(self, status: AgentStatus) -> str:
+        return exposition(metric_families(status)).decode()
 
-    def test_are_metrics_that_are_promised(self, status: Status) -> None:
-        found = list(families(status))
+    def test_are_metrics_that_are_promised(self, status: AgentStatus) -> None:
+        found = list(metric_families(status))
         for family in found:
-            metric = METRICS[family.name]
+            metric = ALL_METRICS[family.name]
             assert (family.kind, family.help) == (metric.kind, metric.help)
             for sample in family.samples:
                 for label in metric.labels:
                     assert f'{label}="' in sample.labels, family.name
-        assert {family.name for family in found} == set(METRICS)
+        assert {family.name for family in found} == set(ALL_METRICS)
 
     def test_is_nothing_left_to_write_beside_a_canary(self, folder: Path) -> None:
-        bed = Bed(folder, canary=Selector(labels="canary=yes"))
+        bed = SteppedNode(folder, canary=Selector(labels="canary=yes"))
         bed.run_pod(a_pod("u1", labels={"canary": "yes"}))
         bed.run_pod(a_pod("u2"))
-        status = Status(bed.core, "1.0", bed.now, 1.7e9)
+        status = AgentStatus(bed.core, "1.0", bed.now, 1.7e9)
         bed.settle()
         text = self.text(status)
         assert "memqos_converged 1\n" in text
         assert 'memqos_pending_changes{file="memory.high"} 1\n' in text
 
-    def test_are_the_values_wanted_and_found(self, status: Status) -> None:
+    def test_are_the_values_wanted_and_found(self, status: AgentStatus) -> None:
         text = self.text(status)
         labels = 'namespace="default",pod="u1",container="a"'
         assert f'memqos_desired_bytes{{{labels},file="memory.high"}} {96 * MI}\n' in text
@@ -374,10 +380,12 @@ class TestWhatItTells:
         assert f'memqos_level_actual_bytes{{level="node",file="memory.low"}} {64 * MI}\n' in text
         assert f"kubelet_memory_qos_memory_high_bytes{{{labels}}} {96 * MI}\n" in text
 
-    def test_are_sums_as_a_kubelet_makes_them_of_what_pods_request(self, status: Status) -> None:
+    def test_are_sums_as_a_kubelet_makes_them_of_what_pods_request(
+        self, status: AgentStatus
+    ) -> None:
         text = self.text(status)
         # g1 is left out, so that kubepods holds nothing for it; a kubelet counts it all the same.
-        assert status.core.cgroups.number(LEVELS[0], "memory.min") == 0
+        assert status.core.observed.number(LEVELS[0], "memory.min") == 0
         assert f"kubelet_memory_qos_node_memory_min_bytes {100 * MI}\n" in text
         assert f"kubelet_memory_qos_node_memory_low_bytes {64 * MI}\n" in text
 
@@ -392,12 +400,12 @@ class TestWhatItTells:
     def test_are_no_sums_of_what_is_not_reserved(
         self, told: dict[str, Any], sums: tuple[int, int], folder: Path
     ) -> None:
-        text = self.of_two_pods(Bed(folder, kep_metrics=True, **told))
+        text = self.of_two_pods(SteppedNode(folder, kep_metrics=True, **told))
         assert f"kubelet_memory_qos_node_memory_min_bytes {sums[0]}\n" in text
         assert f"kubelet_memory_qos_node_memory_low_bytes {sums[1]}\n" in text
 
     def test_are_no_sums_where_memory_qos_is_off(self, folder: Path) -> None:
-        bed = Bed(folder, kep_metrics=True)
+        bed = SteppedNode(folder, kep_metrics=True)
         config = folder / "kubelet" / "config.yaml"
         config.write_text(
             "kind: KubeletConfiguration\napiVersion: kubelet.config.k8s.io/v1beta1\n"
@@ -406,13 +414,13 @@ class TestWhatItTells:
         bed.reload()
         assert "kubelet_memory_qos_node_memory_min_bytes 0\n" in self.of_two_pods(bed)
 
-    def of_two_pods(self, bed: Bed) -> str:
+    def of_two_pods(self, bed: SteppedNode) -> str:
         bed.run_pod(a_pod("u1"))
         bed.run_pod(a_pod("g1", 100, 100))
         bed.wait(2)
-        return self.text(Status(bed.core, "1.0", bed.now, 1.7e9, None))
+        return self.text(AgentStatus(bed.core, "1.0", bed.now, 1.7e9, None))
 
-    def test_are_what_the_kernel_counts_and_what_others_do(self, status: Status) -> None:
+    def test_are_what_the_kernel_counts_and_what_others_do(self, status: AgentStatus) -> None:
         text = self.text(status)
         labels = 'namespace="default",pod="u1",container="a"'
         assert f'memqos_memory_events_total{{{labels},event="high"}} 7\n' in text
@@ -421,8 +429,8 @@ class TestWhatItTells:
         assert f'memqos_left_out_bytes{{namespace="default",pod="g1"}} {100 * MI}\n' in text
         assert 'memqos_annotations_refused{namespace="default",pod="u1"} 1\n' in text
 
-    def test_are_reasons(self, status: Status) -> None:
-        data = json.loads(json.dumps(state(status, status.passed_at)))
+    def test_are_reasons(self, status: AgentStatus) -> None:
+        data = json.loads(json.dumps(agent_state(status, status.passed_at)))
         pods = {pod["pod"]: pod for pod in data["pods"]}
         assert pods["default/g1"]["leftOut"]
         own = pods["default/g1"]["cgroups"][0]["files"]["memory.min"]
@@ -433,38 +441,40 @@ class TestWhatItTells:
         ]
         assert data["drift"][0]["cause"] == "kubelet-restart"
 
-    def test_is_whether_it_does_its_work(self, status: Status) -> None:
-        assert status.ready() == "the node has not been looked at yet"
-        assert status.healthy(status.passed_at + 60) is None
-        assert status.healthy(status.passed_at + 600) == "no pass has ended well for 600 s"
+    def test_is_whether_it_does_its_work(self, status: AgentStatus) -> None:
+        assert status.readiness_problem() == "the node has not been looked at yet"
+        assert status.health_problem(status.passed_at + 60) is None
+        assert status.health_problem(status.passed_at + 600) == "no pass has ended well for 600 s"
 
-    def test_is_that_only_parts_of_the_node_are_looked_at(self, status: Status) -> None:
+    def test_is_that_only_parts_of_the_node_are_looked_at(self, status: AgentStatus) -> None:
         status.is_complete = True
-        assert status.ready() is None
+        assert status.readiness_problem() is None
         now = status.passed_at
         status.fail("too deep", now + 1)
         status.passed_at = now + 200
         status.fail("too deep", now + 100)
-        assert status.ready() == "too deep"
+        assert status.readiness_problem() == "too deep"
         assert "memqos_last_resync_successful 0\n" in self.text(status)
-        assert status.healthy(now + 181) is None
-        assert status.healthy(now + 201) == "resync has failed for 200 s: too deep"
+        assert status.health_problem(now + 181) is None
+        assert status.health_problem(now + 201) == "resync has failed for 200 s: too deep"
         status.recover()
-        assert status.ready() is None
-        assert status.healthy(now + 201) is None
+        assert status.readiness_problem() is None
+        assert status.health_problem(now + 201) is None
         assert "memqos_last_resync_successful 1\n" in self.text(status)
 
     def test_is_that_the_journal_is_behind(self, folder: Path) -> None:
-        bed = Bed(folder)
+        bed = SteppedNode(folder)
         bed.run_pod(a_pod("u1"))
         bed.settle()
-        journal = bed.hand._opened()
-        bed.hand._take_failure(journal, "No space left on device", bed.core.tally)
-        status = Status(bed.core, "1.0", bed.now, 1.7e9)
-        status.is_complete, status.unrecorded = True, bed.hand.unrecorded
-        assert status.ready() == "the journal cannot be written: No space left on device"
-        bed.hand.mend_journal()
-        assert bed.hand.unrecorded is None
+        journal = bed.node._open_journal()
+        bed.node._note_journal_failure(journal, "No space left on device", bed.core.report)
+        status = AgentStatus(bed.core, "1.0", bed.now, 1.7e9)
+        status.is_complete, status.journal_fault = True, bed.node.journal_fault
+        assert (
+            status.readiness_problem() == "the journal cannot be written: No space left on device"
+        )
+        bed.node.rewrite_journal()
+        assert bed.node.journal_fault is None
 
 
 def test_pressure_is_told_in_seconds() -> None:
@@ -478,22 +488,22 @@ class TestWhoWrites:
         monkeypatch.setattr("memqos.host.owner_discovery._is_of_kernel", lambda _: True)
 
     def test_nobody_is_asked_where_the_files_are_meant(self, folder: Path) -> None:
-        hand = Bed(folder, direct=True).hand
-        assert hand._reach() == (Reach(is_direct=True), None)
+        hand = SteppedNode(folder, direct=True).node
+        assert hand._discover_owners() == (OwnerEndpoints(is_direct=True), None)
 
     def test_a_runtime_goes_by_the_socket_it_was_given(self, folder: Path) -> None:
         path = folder / "own.sock"
         with socket.socket(socket.AF_UNIX) as listening:
             listening.bind(str(path))
             listening.listen()
-            found, why = Bed(folder, cri_socket=str(path)).hand._reach()
+            found, why = SteppedNode(folder, cri_socket=str(path)).node._discover_owners()
         assert set(found.sockets.values()) == {str(path)}
         assert why is None
 
     def test_one_that_does_not_answer_is_told_of_and_the_node_is_kept(self, folder: Path) -> None:
-        bed = Bed(folder, cri_socket=str(folder / "gone.sock"))
+        bed = SteppedNode(folder, cri_socket=str(folder / "gone.sock"))
         pod = bed.run_pod(a_pod("u1"))
         bed.settle()
         assert bed.mi(pod_path(pod), "memory.low") == 64
-        assert bed.said("no container runtime answers here")
-        assert bed.core.tally.errors["source"] == 1
+        assert bed.log_events("no container runtime answers here")
+        assert bed.core.report.errors["source"] == 1

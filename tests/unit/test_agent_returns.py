@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.fakes.agent import KUBEPODS, LEVELS, MI, Bed, a_pod, container_paths, pod_path
+from tests.fakes.agent import KUBEPODS, LEVELS, MI, SteppedNode, a_pod, container_paths, pod_path
 from tests.fakes.node import memory_folder
 
-from memqos.agent.core.guard import Watch
-from memqos.agent.core.guarding import Guard
-from memqos.agent.reconcile import started
-from memqos.converge.journal import hierarchy_of, writing
+from memqos.agent.core.guard import GuardState
+from memqos.agent.core.guarding import NodeGuard
+from memqos.agent.reconcile import build_reconciler
+from memqos.converge.journal import hierarchy_of, open_journal
 from memqos.errors import InputError
 from memqos.host.lock import Locked
 from memqos.kube.selector import Selector
@@ -21,7 +21,7 @@ MIN, LOW, HIGH = "memory.min", "memory.low", "memory.high"
 OBSERVE = {"memqos.io/mode": "observe"}
 
 
-class Node(Bed):
+class Node(SteppedNode):
     """Two pods that are written to, and what was there before."""
 
     def __init__(self, folder: Path, **told: Any) -> None:
@@ -69,21 +69,21 @@ def test_a_pod_that_is_reached_no_longer_has_its_values_back(
     assert node.mi(container_paths(node.db)[0], HIGH) == 96
     # What stands above follows: what others had given the pod, and what the other pod has.
     assert [node.mi(path, LOW) for path in LEVELS] == [72, 72, 0]
-    said = node.said("given back")
+    said = node.log_events("given back")
     assert {event.fields["place"] for event in said} >= {f"{node.container}/{HIGH}"}
-    assert node.core.tally.returned == {(LOW, "written"): 2, (HIGH, "written"): 1}
-    assert not node.core.foreign.drifts
+    assert node.core.report.restores == {(LOW, "written"): 2, (HIGH, "written"): 1}
+    assert not node.core.drift.drifts
 
 
 def test_a_pod_that_asks_to_be_observed_has_its_values_back(node: Node) -> None:
     node.annotate(OBSERVE)
     node.wait(61)
     assert node.are_as_before(node.web)
-    assert not node.core.foreign.drifts
+    assert not node.core.drift.drifts
     node.annotate({})
     node.wait(61)
     assert node.mi(node.container, HIGH) == 96
-    node.hand.roll_back()
+    node.node.restore_all()
     assert node.kernel.contents() == node.before
 
 
@@ -101,7 +101,7 @@ def test_when_the_last_pod_is_left_what_stands_above_has_its_values_back(node: N
     node.reload(canary=Selector(namespaces=("nobody",)))
     node.settle()
     assert node.kernel.contents() == node.before
-    assert not node.hand.debts
+    assert not node.node.undo_entries
 
 
 def test_pods_that_the_source_does_not_tell_of_are_no_reason_to_give_back(node: Node) -> None:
@@ -125,10 +125,10 @@ def test_what_others_have_changed_since_is_left_and_said_once(node: Node) -> Non
     node.wait(180)
     assert node.mi(node.container, HIGH) == 33
     assert node.mi(node.container, LOW) == 0
-    assert len(node.said("not given back")) == 1
-    assert node.core.tally.returned[HIGH, "conflict"] == 1
+    assert len(node.log_events("not given back")) == 1
+    assert node.core.report.restores[HIGH, "conflict"] == 1
     # A person may still ask for it.
-    assert [key[:2] for key in node.hand.debts if key[0] == node.container] == [
+    assert [key[:2] for key in node.node.undo_entries if key[0] == node.container] == [
         (node.container, HIGH)
     ]
 
@@ -138,7 +138,7 @@ def test_what_is_refused_is_tried_again(node: Node) -> None:
     node.reload(select=Selector(not_namespaces=("default",)))
     node.wait(5)
     assert node.mi(node.container, HIGH) == 96
-    assert node.core.tally.returned[HIGH, "refused"] >= 2
+    assert node.core.report.restores[HIGH, "refused"] >= 2
     node.kernel.refusals.clear()
     node.wait(61)
     assert node.are_as_before(node.web)
@@ -159,7 +159,7 @@ class TestToObserve:
         node.reload(mode="observe")
         node.settle()
         assert node.kernel.contents() == node.before
-        with writing(str(node.folder / "run"), hierarchy_of(node.kernel, "this-boot")):
+        with open_journal(str(node.folder / "run"), hierarchy_of(node.kernel, "this-boot")):
             pass
 
     def test_keeps_others_out_until_all_is_given_back(self, node: Node) -> None:
@@ -167,12 +167,12 @@ class TestToObserve:
         node.reload(mode="observe")
         node.wait(60)
         hierarchy = hierarchy_of(node.kernel, "this-boot")
-        with pytest.raises(Locked), writing(str(node.folder / "run"), hierarchy):
+        with pytest.raises(Locked), open_journal(str(node.folder / "run"), hierarchy):
             pass
         node.kernel.refusals.clear()
         node.wait(120)
         assert node.kernel.contents() == node.before
-        with writing(str(node.folder / "run"), hierarchy):
+        with open_journal(str(node.folder / "run"), hierarchy):
             pass
 
     def test_and_back_writes_again(self, node: Node) -> None:
@@ -188,17 +188,17 @@ class TestToObserve:
         node.start(mode="observe")
         node.wait(120)
         assert node.kernel.contents() == after
-        (said,) = node.said("values of memqos are in place")
+        (said,) = node.log_events("values of memqos are in place")
         # Two pods and their containers, and two levels above; memory.high of the containers.
         assert said.fields["values"] == 4 + 2 + 2
 
 
 def test_the_guard_forgets_whom_it_may_not_help(node: Node) -> None:
-    guard = Guard()
-    node.core = started(node.hand, node.now, guard)
+    guard = NodeGuard()
+    node.core = build_reconciler(node.node, node.now, guard)
     node.settle()
     guard._excluded.add(node.container)
-    guard._watches[node.container] = Watch(step=2)
+    guard._states[node.container] = GuardState(step=2)
     node.reload(select=Selector(not_namespaces=("default",)))
     node.settle()
     assert not guard.excluded
@@ -210,4 +210,4 @@ def test_the_last_pod_that_ends_takes_its_share_above_along(node: Node) -> None:
         node.end_pod(pod)
     node.wait(61)
     assert [node.mi(path, LOW) for path in LEVELS] == [0, 0, 0]
-    assert KUBEPODS not in {key[0] for key in node.hand.debts}
+    assert KUBEPODS not in {key[0] for key in node.node.undo_entries}

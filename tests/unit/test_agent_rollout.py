@@ -4,10 +4,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.fakes.agent import KUBEPODS, LEVELS, MEMORY, MI, Bed, a_pod, container_paths, pod_path
+from tests.fakes.agent import (
+    KUBEPODS,
+    LEVELS,
+    MEMORY,
+    MI,
+    SteppedNode,
+    a_pod,
+    container_paths,
+    pod_path,
+)
 from tests.fakes.node import memory_folder
 
-from memqos.agent.configuration import Ramp
+from memqos.agent.configuration import RampConfig
 
 MIN, LOW, HIGH = "memory.min", "memory.low", "memory.high"
 
@@ -18,14 +27,16 @@ def folder() -> Iterator[Path]:
         yield made
 
 
-def guaranteed(bed: Bed, uid: str, size: int, *, priority: int = 0, created: str = "") -> str:
+def guaranteed(
+    bed: SteppedNode, uid: str, size: int, *, priority: int = 0, created: str = ""
+) -> str:
     """The path of a Guaranteed pod that runs."""
     made = created or "2026-01-01T00:00:00Z"
     return pod_path(bed.run_pod(a_pod(uid, size, size, priority=priority, created=made)))
 
 
 class TestMemoryHigh:
-    def busy(self, bed: Bed, usage: int) -> str:
+    def busy(self, bed: SteppedNode, usage: int) -> str:
         """A container that should be throttled from 96 Mi on, and uses so many Mi."""
         pod = bed.run_pod(a_pod("u1", 64, 128))
         (container,) = container_paths(pod)
@@ -33,7 +44,7 @@ class TestMemoryHigh:
         return container
 
     def test_goes_below_usage_step_by_step(self, folder: Path) -> None:
-        bed = Bed(folder, ramp=Ramp(step=0.1, interval=10))
+        bed = SteppedNode(folder, ramp=RampConfig(step=0.1, interval=10))
         container = self.busy(bed, 120)
         bed.settle()
         assert bed.mi(container, HIGH) == 108
@@ -48,41 +59,41 @@ class TestMemoryHigh:
         assert not bed.core.pending
 
     def test_does_not_go_on_while_nothing_can_be_taken_away(self, folder: Path) -> None:
-        bed = Bed(folder, ramp=Ramp(step=0.1, interval=10))
+        bed = SteppedNode(folder, ramp=RampConfig(step=0.1, interval=10))
         container = self.busy(bed, 120)
         bed.wait(100)
         assert bed.mi(container, HIGH) == 108
 
     def test_is_set_at_once_where_there_is_room(self, folder: Path) -> None:
-        bed = Bed(folder)
+        bed = SteppedNode(folder)
         container = self.busy(bed, 90)
         bed.settle()
         assert bed.mi(container, HIGH) == 96
 
     def test_is_set_at_once_when_told_to(self, folder: Path) -> None:
-        bed = Bed(folder, ramp=Ramp(off=True))
+        bed = SteppedNode(folder, ramp=RampConfig(off=True))
         container = self.busy(bed, 120)
         bed.settle()
         assert bed.mi(container, HIGH) == 96
 
     def test_is_withheld_from_memory_that_cannot_leave(self, folder: Path) -> None:
-        bed = Bed(folder)
+        bed = SteppedNode(folder)
         container = self.busy(bed, 120)
         bed.kernel.set(container, "memory.stat", f"anon {120 * MI}\nshmem 0")
         bed.wait(100)
         assert bed.mi(container, HIGH) == "max"
-        assert bed.core.tally.writes[HIGH, "withheld"] >= 5
+        assert bed.core.report.writes[HIGH, "withheld"] >= 5
         bed.kernel.set(container, "memory.stat", "anon 0\nshmem 0")
         bed.wait(11)
         assert bed.mi(container, HIGH) == 108
 
     def test_makes_its_writer_wait_for_one_container_at_a_time(self, folder: Path) -> None:
-        bed = Bed(folder)
+        bed = SteppedNode(folder)
         pods = [bed.run_pod(a_pod(f"u{number}")) for number in range(3)]
         paths = [path for pod in pods for path in container_paths(pod)]
         for path in paths:
             bed.kernel.set(path, "memory.current", str(120 * MI))
-        bed.turn()
+        bed.run_due_pass()
         assert sorted(str(bed.mi(path, HIGH)) for path in paths) == ["108.0", "max", "max"]
         assert all(bed.mi(path, LOW) == 64 for path in paths)
         bed.settle()
@@ -91,17 +102,17 @@ class TestMemoryHigh:
 
 class TestTheSumOfMemoryMin:
     def test_stays_within_its_share(self, folder: Path) -> None:
-        bed = Bed(folder, min_share=0.5)
+        bed = SteppedNode(folder, min_share=0.5)
         paths = [guaranteed(bed, f"g{number}", 300) for number in range(10)]
         bed.settle()
         reserved = [bed.mi(path, MIN) for path in paths]
         assert reserved == [300] * 6 + [0] * 4
         assert bed.mi(KUBEPODS, MIN) == 1800 <= MEMORY / MI / 2
-        (said,) = bed.said("not reserved")
+        (said,) = bed.log_events("not reserved")
         assert said.fields["pods"] == "default/g6, default/g7, default/g8, default/g9"
 
     def test_serves_priority_first_then_age_then_uid(self, folder: Path) -> None:
-        bed = Bed(folder, min_share=0.25)
+        bed = SteppedNode(folder, min_share=0.25)
         low = guaranteed(bed, "a", 600, priority=1, created="2020-01-01T00:00:00Z")
         bed.wait(2)
         assert bed.mi(low, MIN) == 600
@@ -116,7 +127,7 @@ class TestTheSumOfMemoryMin:
         assert [bed.mi(path, MIN) for path in (low, young, old, same)] == [0, 0, 0, 600]
 
     def test_is_never_more_for_a_moment_either(self, folder: Path) -> None:
-        bed = Bed(folder, min_share=0.25)
+        bed = SteppedNode(folder, min_share=0.25)
         paths = [guaranteed(bed, "a", 600, priority=1)]
         bed.settle()
         sums: list[float] = []
@@ -131,7 +142,7 @@ class TestTheSumOfMemoryMin:
         assert 0 < max(sums) <= 1024
 
     def test_counts_what_others_have_set(self, folder: Path) -> None:
-        bed = Bed(folder, min_share=0.25)
+        bed = SteppedNode(folder, min_share=0.25)
         foreign = bed.run_pod(a_pod("unknown", 900, 900), told=False)
         bed.kernel.set(pod_path(foreign), MIN, str(900 * MI))
         mine = guaranteed(bed, "g1", 200)
@@ -141,10 +152,10 @@ class TestTheSumOfMemoryMin:
         bed.end_pod(foreign)
         bed.settle()
         assert bed.mi(mine, MIN) == 200
-        assert bed.said("reserved again")
+        assert bed.log_events("reserved again")
 
     def test_leaves_room_for_what_the_system_keeps(self, folder: Path) -> None:
-        bed = Bed(folder)
+        bed = SteppedNode(folder)
         config = folder / "kubelet" / "config.yaml"
         config.write_text(
             config.read_text() + "systemReserved: {memory: 1Gi}\nsystemReservedCgroup: /system\n"
@@ -160,7 +171,7 @@ class TestTheSumOfMemoryMin:
 
 class TestWhatIsAbove:
     def test_holds_the_sum_of_what_is_claimed_below(self, folder: Path) -> None:
-        bed = Bed(folder)
+        bed = SteppedNode(folder)
         guaranteed(bed, "g1", 100)
         bed.run_pod(a_pod("u1", 64, 128))
         bed.run_pod(a_pod("u2", 32, 128))
@@ -170,7 +181,7 @@ class TestWhatIsAbove:
         assert [bed.mi(path, LOW) for path in LEVELS] == [96, 96, 0]
 
     def test_is_raised_before_and_lowered_after_what_is_below(self, folder: Path) -> None:
-        bed = Bed(folder)
+        bed = SteppedNode(folder)
         written: list[str] = []
         bed.kernel.before_write = lambda path, file: written.append(path) if file == LOW else None
         pod = bed.run_pod(a_pod("u1"))

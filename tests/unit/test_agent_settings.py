@@ -5,16 +5,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.fakes.agent import KUBEPODS, MI, Bed, Delayed, a_pod, container_paths
+from tests.fakes.agent import KUBEPODS, MI, Delayed, SteppedNode, a_pod, container_paths
 from tests.fakes.kubelet import FakeKubelet, fake_kubelet
 from tests.fakes.machine import put_kubelet_process, put_kubelet_program
 from tests.fakes.node import memory_folder
 
-from memqos.agent.configuration import Source
-from memqos.agent.metrics import families
-from memqos.agent.reconcile import run_pass, take_answer
-from memqos.agent.reporting import state
-from memqos.agent.status import Status
+from memqos.agent.configuration import PodSourceConfig
+from memqos.agent.metrics import metric_families
+from memqos.agent.reconcile import note_kubelet_reply, run_pass
+from memqos.agent.reporting import agent_state
+from memqos.agent.status import AgentStatus
 from memqos.converge.sources import KubeletPods
 from memqos.host.kubelet import KubeletEndpoint
 
@@ -29,7 +29,7 @@ class Node:
         self.folder = folder
         self.program = program
         self.started = 100
-        self.bed = Bed(folder, **{"release": None, **told})
+        self.bed = SteppedNode(folder, **{"release": None, **told})
         self.pod = self.bed.run_pod(a_pod("g", 256, 256))
         (self.container,) = container_paths(self.pod)
         self.bed.settle()
@@ -56,17 +56,19 @@ class Node:
         return self.bed.mi(self.container, "memory.min")
 
     def ready(self) -> str | None:
-        status = Status(self.bed.core, "1", self.bed.now, 0.0)
+        status = AgentStatus(self.bed.core, "1", self.bed.now, 0.0)
         status.is_complete = True
-        return status.ready()
+        return status.readiness_problem()
 
     def known(self) -> float:
-        status = Status(self.bed.core, "1", self.bed.now, 0.0)
-        (family,) = (each for each in families(status) if each.name == "memqos_settings_known")
+        status = AgentStatus(self.bed.core, "1", self.bed.now, 0.0)
+        (family,) = (
+            each for each in metric_families(status) if each.name == "memqos_settings_known"
+        )
         return next(iter(family.samples)).value
 
     def written(self) -> int:
-        return sum(self.bed.core.tally.writes.values())
+        return sum(self.bed.core.report.writes.values())
 
 
 @pytest.fixture
@@ -90,10 +92,10 @@ class TestAGuess:
         assert why is not None
         assert why.startswith("nothing is written: the version of the running kubelet is not known")
         assert node.known() == 0
-        (said,) = node.bed.said("nothing is written")
+        (said,) = node.bed.log_events("nothing is written")
         assert said.severity == "warning"
-        status = Status(node.bed.core, "1", node.bed.now, 0.0)
-        assert state(status, node.bed.now)["doubt"] in why
+        status = AgentStatus(node.bed.core, "1", node.bed.now, 0.0)
+        assert agent_state(status, node.bed.now)["doubt"] in why
         assert node.bed.core.pending  # what would be written is shown all the same
 
     def test_of_the_program_on_path_is_one(
@@ -102,9 +104,9 @@ class TestAGuess:
         put_kubelet_program(program, "v1.38.0")
         monkeypatch.setenv("PATH", str(program.parent), prepend=":")
         node = Node(folder, program)
-        assert node.bed.core.desires.ground.terms.release.minor == 38
+        assert node.bed.core.planner.node_settings.settings.release.minor == 38
         assert node.written() == 0
-        assert node.bed.said("planned as 1.38, that of the kubelet on PATH")
+        assert node.bed.log_events("planned as 1.38, that of the kubelet on PATH")
 
     def test_ends_when_the_kubelet_is_there(self, folder: Path, program: Path) -> None:
         node = Node(folder, program)
@@ -113,8 +115,8 @@ class TestAGuess:
         assert node.minimum == 256
         assert node.ready() is None
         assert node.known() == 1
-        assert node.bed.said("the running kubelet is known now")
-        assert node.bed.said("the running kubelet is v1.38.0, by its program")
+        assert node.bed.log_events("the running kubelet is known now")
+        assert node.bed.log_events("the running kubelet is v1.38.0, by its program")
 
     def test_is_one_without_any_configuration(self, folder: Path, program: Path) -> None:
         node = Node(folder, program, release="1.38")
@@ -148,7 +150,7 @@ class TestAGuess:
         put_kubelet_program(folder / "path" / "kubelet", "v1.30.0")
         monkeypatch.setenv("PATH", str(folder / "path"), prepend=":")
         gates = "featureGates: {PodLevelResourceManagers: true, MemoryQoS: true}\n"
-        monkeypatch.setattr(Bed, "kubelet", gates)
+        monkeypatch.setattr(SteppedNode, "kubelet", gates)
         node = Node(folder, program, **told)
         assert node.ready() is not None
         node.run_kubelet("v1.38.0", configuration=f"{gates}memoryReservationPolicy: None\n")
@@ -158,7 +160,7 @@ class TestAGuess:
     def test_is_only_mentioned_by_an_agent_that_observes(self, folder: Path, program: Path) -> None:
         node = Node(folder, program, mode="observe")
         assert node.ready() is None
-        (said,) = node.bed.said("nothing would be written")
+        (said,) = node.bed.log_events("nothing would be written")
         assert said.severity == "info"
 
 
@@ -168,8 +170,8 @@ class TestAStatedRelease:
         node = Node(folder, program, release="1.38", **told)
         node.run_kubelet("v1.34.11", configuration=OFF)
         node.bed.wait(70)
-        assert node.bed.core.desires.ground.kubelet is not None
-        assert not node.bed.core.desires.ground.kubelet.keeps_levels
+        assert node.bed.core.planner.node_settings.kubelet is not None
+        assert not node.bed.core.planner.node_settings.kubelet.writes_levels
         assert node.ready() is None
         assert node.minimum == 256
 
@@ -190,8 +192,8 @@ class TestAStatedRelease:
         node.bed.wait(130)
         assert node.minimum == 1  # neither put back nor given back
         assert node.bed.mi(KUBEPODS, "memory.min") != 0
-        assert (node.written(), sum(node.bed.core.tally.returned.values())) == (before, 0)
-        assert not node.bed.core.tally.drifts
+        assert (node.written(), sum(node.bed.core.report.restores.values())) == (before, 0)
+        assert not node.bed.core.report.drifts
         node.run_kubelet("v1.38.0")
         node.bed.wait(2)
         assert node.minimum == 256
@@ -210,17 +212,17 @@ class TestTheKubelet:
         node = Node(folder, program, gates={"MemoryQoS": True}, policy="None")
         node.run_kubelet("v1.38.0", configuration=OFF)
         node.bed.wait(2)
-        kubelet = node.bed.core.desires.ground.kubelet
+        kubelet = node.bed.core.planner.node_settings.kubelet
         assert kubelet is not None
-        assert not kubelet.keeps_levels
+        assert not kubelet.writes_levels
         tiered = f"{OFF}memoryReservationPolicy: TieredReservation\n"
         node.run_kubelet("v1.38.0", "--feature-gates=MemoryQoS=true", configuration=tiered)
         node.bed.wait(2)
-        kubelet = node.bed.core.desires.ground.kubelet
+        kubelet = node.bed.core.planner.node_settings.kubelet
         assert kubelet is not None
-        assert kubelet.keeps_levels
+        assert kubelet.writes_levels
         assert kubelet.policy == "TieredReservation"
-        assert node.bed.core.desires.ground.terms.policy == "None"
+        assert node.bed.core.planner.node_settings.settings.policy == "None"
 
     def test_is_asked_again_when_its_service_is_another(self, folder: Path, program: Path) -> None:
         node = Node(folder, program)
@@ -234,29 +236,29 @@ class TestTheKubelet:
         node = Node(folder, program)
         node.run_kubelet("v1.38.0", "--cgroup-driver=cgroupfs")
         node.bed.wait(70)
-        desires = node.bed.core.desires
+        desires = node.bed.core.planner
         node.stop_kubelet()
         node.bed.wait(130)
-        assert node.bed.core.desires is desires
-        assert not node.bed.hand.grounds.is_fresh
+        assert node.bed.core.planner is desires
+        assert not node.bed.node.settings_source.is_fresh
         node.run_kubelet("v1.38.0", "--cgroup-driver=cgroupfs")
         node.bed.wait(130)
-        assert node.bed.core.desires is desires
-        assert node.bed.hand.grounds.is_fresh
+        assert node.bed.core.planner is desires
+        assert node.bed.node.settings_source.is_fresh
 
 
 def test_a_kubelet_that_pods_come_from_is_asked_what_it_is(folder: Path, program: Path) -> None:
     build = b'kubernetes_build_info{git_version="v1.38.1"} 1\n'
     with fake_kubelet({"/metrics": build}) as kubelet:
         node = Node(folder, program)
-        node.bed.hand.source = KubeletPods(KubeletEndpoint(kubelet.url))
-        ground = node.bed.hand.ground()
+        node.bed.node.source = KubeletPods(KubeletEndpoint(kubelet.url))
+        ground = node.bed.node.node_settings()
         assert ground.kubelet is not None
         assert ground.doubt is None
         assert ground.notes[0] == f"the running kubelet is v1.38.1, by {kubelet.url}/metrics"
         kubelet.raw = b""
         node.bed.now += 400
-        assert node.bed.hand.ground() is ground
+        assert node.bed.node.node_settings() is ground
 
 
 class TestPodsOfAKubelet:
@@ -268,12 +270,14 @@ class TestPodsOfAKubelet:
         with fake_kubelet({"/pods": pods}) as kubelet:
             yield kubelet
 
-    def bed(self, folder: Path, kubelet: FakeKubelet, monkeypatch: pytest.MonkeyPatch) -> Bed:
+    def bed(
+        self, folder: Path, kubelet: FakeKubelet, monkeypatch: pytest.MonkeyPatch
+    ) -> SteppedNode:
         monkeypatch.setattr(Delayed, "seconds", 2.0)
         # Of its settings nobody has to be asked.
-        bed = Bed(
+        bed = SteppedNode(
             folder,
-            pods=Source(files=(), kubelet=kubelet.url),
+            pods=PodSourceConfig(files=(), kubelet=kubelet.url),
             kubelet_config=str(folder / "kubelet" / "config.yaml"),
         )
         bed.run_pod(a_pod("g", 256, 256), told=False)
@@ -286,17 +290,17 @@ class TestPodsOfAKubelet:
         self, folder: Path, kubelet: FakeKubelet, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         bed = self.bed(folder, kubelet, monkeypatch)
-        assert not run_pass(bed.core, bed.hand, lambda: bed.now)
-        assert not bed.core.aims.is_told
+        assert not run_pass(bed.core, bed.node, lambda: bed.now)
+        assert not bed.core.node_intent.has_pods
         bed.now += 2
         bed.asker.deliver()
-        take_answer(bed.core, bed.hand, bed.now)
-        assert run_pass(bed.core, bed.hand, lambda: bed.now)
+        note_kubelet_reply(bed.core, bed.node, bed.now)
+        assert run_pass(bed.core, bed.node, lambda: bed.now)
         assert bed.mi(container_paths(a_pod("g", 256, 256))[0], "memory.min") == 256
-        assert not bed.core.tally.errors["source"]
+        assert not bed.core.report.errors["source"]
         # The next resync goes by what was told, and asks.
         bed.core.resync(bed.now)
-        assert run_pass(bed.core, bed.hand, lambda: bed.now)
+        assert run_pass(bed.core, bed.node, lambda: bed.now)
 
     def test_are_asked_for_as_often_as_if_they_came_at_once(
         self, folder: Path, kubelet: FakeKubelet, monkeypatch: pytest.MonkeyPatch
@@ -313,10 +317,10 @@ class TestPodsOfAKubelet:
         kubelet.answers["/pods"] = 403, b""
         bed = self.bed(folder, kubelet, monkeypatch)
         bed.wait(300)
-        assert bed.core.tally.errors["source"] == self.asked(kubelet) - len(bed.asker)
+        assert bed.core.report.errors["source"] == self.asked(kubelet) - len(bed.asker)
         kubelet.answers["/pods"] = {"kind": "PodList", "items": [a_pod("g", 256, 256)]}
         bed.wait(70)
-        assert bed.core.aims.is_told
+        assert bed.core.node_intent.has_pods
 
     def test_that_come_while_it_is_asked_are_asked_for_again(
         self, folder: Path, kubelet: FakeKubelet, monkeypatch: pytest.MonkeyPatch

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from memqos.agent.alarms import EVENTS, Alarms
+from memqos.agent.alarms import EVENTS_FILE, EventWatches
 from memqos.host import inotify
 
 
@@ -16,25 +16,25 @@ class Cgroups:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.alarms = Alarms(str(folder))
+        self.alarms = EventWatches(str(folder))
 
     def make(self, path: str) -> int:
         folder = self.folder / path.removeprefix("/")
         folder.mkdir()
-        (folder / EVENTS).write_text("high 0\n")
+        (folder / EVENTS_FILE).write_text("high 0\n")
         return folder.stat().st_ino
 
     def count(self, path: str, events: int) -> None:
-        (self.folder / path.removeprefix("/") / EVENTS).write_text(f"high {events}\n")
+        (self.folder / path.removeprefix("/") / EVENTS_FILE).write_text(f"high {events}\n")
 
     def remove(self, path: str) -> None:
         folder = self.folder / path.removeprefix("/")
-        (folder / EVENTS).unlink()
+        (folder / EVENTS_FILE).unlink()
         folder.rmdir()
 
     def are_silent(self, path: str, identity: int) -> bool:
-        self.alarms.hear()
-        return self.alarms.are_silent(path, identity)
+        self.alarms.read_changes()
+        return self.alarms.is_quiet(path, identity)
 
 
 @pytest.fixture
@@ -50,15 +50,15 @@ def test_what_was_never_set_is_not_silent(cgroups: Cgroups) -> None:
 
 def test_a_change_is_heard_until_it_is_set_anew(cgroups: Cgroups) -> None:
     a, b = cgroups.make("/a"), cgroups.make("/b")
-    cgroups.alarms.set("/a", a)
-    cgroups.alarms.set("/b", b)
+    cgroups.alarms.watch("/a", a)
+    cgroups.alarms.watch("/b", b)
     assert cgroups.are_silent("/a", a)
     for events in range(3):
         cgroups.count("/a", events)
     assert not cgroups.are_silent("/a", a)
     assert not cgroups.are_silent("/a", a)
     assert cgroups.are_silent("/b", b)
-    cgroups.alarms.set("/a", a)
+    cgroups.alarms.watch("/a", a)
     assert cgroups.are_silent("/a", a)
     cgroups.count("/a", 9)
     assert not cgroups.are_silent("/a", a)
@@ -66,27 +66,27 @@ def test_a_change_is_heard_until_it_is_set_anew(cgroups: Cgroups) -> None:
 
 def test_another_cgroup_of_the_same_name_is_not_silent(cgroups: Cgroups) -> None:
     before = cgroups.make("/a")
-    cgroups.alarms.set("/a", before)
+    cgroups.alarms.watch("/a", before)
     cgroups.remove("/a")
     cgroups.make("/kept-apart")  # a folder's number may be given to the next one made
     after = cgroups.make("/a")
     assert not cgroups.are_silent("/a", after)
-    cgroups.alarms.set("/a", after)
+    cgroups.alarms.watch("/a", after)
     assert cgroups.are_silent("/a", after)
     cgroups.count("/a", 1)
     assert not cgroups.are_silent("/a", after)
 
 
 def test_a_cgroup_that_is_gone_cannot_be_set(cgroups: Cgroups) -> None:
-    cgroups.alarms.set("/gone", 1)
+    cgroups.alarms.watch("/gone", 1)
     assert not cgroups.are_silent("/gone", 1)
     assert cgroups.alarms.failure is None
 
 
 def test_what_is_not_kept_is_watched_no_more(cgroups: Cgroups) -> None:
     a, b = cgroups.make("/a"), cgroups.make("/b")
-    cgroups.alarms.set("/a", a)
-    cgroups.alarms.set("/b", b)
+    cgroups.alarms.watch("/a", a)
+    cgroups.alarms.watch("/b", b)
     cgroups.alarms.keep_only({"/b"})
     assert _watches() == 1
     assert cgroups.are_silent("/b", b)
@@ -97,7 +97,7 @@ def test_where_too_much_has_happened_nothing_is_silent(
     cgroups: Cgroups, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     a = cgroups.make("/a")
-    cgroups.alarms.set("/a", a)
+    cgroups.alarms.watch("/a", a)
     lost = inotify._EVENT.pack(-1, 0x4000, 0, 0)
     answers = [lost]
 
@@ -110,7 +110,7 @@ def test_where_too_much_has_happened_nothing_is_silent(
         patched.setattr(os, "read", read)
         assert not cgroups.are_silent("/a", a)
     assert _watches() == 0
-    cgroups.alarms.set("/a", a)
+    cgroups.alarms.watch("/a", a)
     assert cgroups.are_silent("/a", a)
 
 
@@ -120,10 +120,10 @@ def test_a_watch_that_cannot_be_set_is_said_and_leaves_it_to_be_read(
     a = cgroups.make("/a")
     with monkeypatch.context() as patched:
         patched.setattr(inotify._Instance, "add", _refused)
-        cgroups.alarms.set("/a", a)
+        cgroups.alarms.watch("/a", a)
     assert not cgroups.are_silent("/a", a)
     assert "No space left" in (cgroups.alarms.failure or "")
-    cgroups.alarms.set("/a", a)
+    cgroups.alarms.watch("/a", a)
     assert cgroups.alarms.failure is None
     assert cgroups.are_silent("/a", a)
 
@@ -132,12 +132,12 @@ def test_without_a_queue_nothing_is_ever_silent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def none_left() -> None:
-        raise inotify._failed("nothing can be watched", errno.EMFILE)
+        raise inotify._inotify_error("nothing can be watched", errno.EMFILE)
 
-    monkeypatch.setattr("memqos.agent.alarms.Changes", none_left)
+    monkeypatch.setattr("memqos.agent.alarms.FileChangeWatch", none_left)
     cgroups = Cgroups(tmp_path)
     a = cgroups.make("/a")
-    cgroups.alarms.set("/a", a)
+    cgroups.alarms.watch("/a", a)
     assert not cgroups.are_silent("/a", a)
     assert "Too many open files" in (cgroups.alarms.failure or "")
     cgroups.alarms.keep_only(())
@@ -145,7 +145,7 @@ def test_without_a_queue_nothing_is_ever_silent(
 
 
 def _refused(_instance: object, path: str, _mask: int) -> int:
-    raise inotify._failed(f"{path}: cannot be watched", errno.ENOSPC)
+    raise inotify._inotify_error(f"{path}: cannot be watched", errno.ENOSPC)
 
 
 def _watches() -> int:

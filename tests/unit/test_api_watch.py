@@ -14,15 +14,20 @@ from tests.eventually import PATIENCE, eventually
 from tests.fakes.apiserver import FakeApiServer, Faults, fake_api_server, pod
 
 from memqos.errors import InputError, Unreachable
-from memqos.host.apiserver.access import Access, Cluster, User
-from memqos.host.apiserver.backoff import FIRST, LONGEST, LONGEST_ASKED, delay
-from memqos.host.apiserver.connection import ApiServer
-from memqos.host.apiserver.mirror import Interrupted, Mirror
-from memqos.host.apiserver.resources import NODES, PODS, Selection, on_node
-from memqos.host.apiserver.watching import Pace, Watch
+from memqos.host.apiserver.access import Cluster, ClusterAccess, User
+from memqos.host.apiserver.backoff import (
+    FIRST_DELAY,
+    LONGEST_DELAY,
+    LONGEST_RETRY_AFTER,
+    backoff_delay,
+)
+from memqos.host.apiserver.connection import ApiClient
+from memqos.host.apiserver.mirror import ObjectCache, WatchInterrupted
+from memqos.host.apiserver.resources import NODE_RESOURCE, POD_RESOURCE, Selection, on_node
+from memqos.host.apiserver.watching import Reflector, WatchTimings
 from memqos.kube.pod import Pod
 
-QUICK = Pace(watch=(2, 3), silence=0.3, short=0.05, slowness=0.01)
+QUICK = WatchTimings(watch=(2, 3), silence=0.3, short=0.05, slowness=0.01)
 LARGEST = 1 << 20
 Copy = dict[tuple[str, str], Pod]
 
@@ -33,9 +38,9 @@ def server() -> Iterator[FakeApiServer]:
         yield served
 
 
-def client(server: FakeApiServer, silence: float = 5.0) -> ApiServer:
-    return ApiServer(
-        Access(Cluster(server.url), User(), "a test"), silence=silence, sleep=lambda _: None
+def client(server: FakeApiServer, silence: float = 5.0) -> ApiClient:
+    return ApiClient(
+        ClusterAccess(Cluster(server.url), User(), "a test"), silence=silence, sleep=lambda _: None
     )
 
 
@@ -57,13 +62,13 @@ def watching(
     server: FakeApiServer,
     selection: Selection | None = None,
     on_change: Callable[[], None] | None = None,
-    pace: Pace = QUICK,
+    pace: WatchTimings = QUICK,
     page: int = 500,
     pauses: "Pauses | None" = None,
-) -> Iterator[Watch[Pod]]:
-    watch = Watch(
-        client(server), PODS, selection or on_node("node-1"),
-        on_change=on_change, pace=pace, page=page,
+) -> Iterator[Reflector[Pod]]:
+    watch = Reflector(
+        client(server), POD_RESOURCE, selection or on_node("node-1"),
+        on_change=on_change, timings=pace, page=page,
     )  # fmt: skip
     if pauses is not None:
         watch._stopped = pauses
@@ -74,7 +79,7 @@ def watching(
         watch.stop()
 
 
-def held(watch: Watch[Pod]) -> Copy:
+def held(watch: Reflector[Pod]) -> Copy:
     return {(each.metadata.namespace or "", each.metadata.name or ""): each
             for each in watch.objects()}  # fmt: skip
 
@@ -92,11 +97,14 @@ def threads() -> list[str]:
 
 def ever_longer(pauses: list[float], begin: int) -> bool:
     """Whether each is at most what so many failures allow, and at least half of that."""
-    bounds = [min(LONGEST, FIRST * 2**failures) for failures in range(begin, begin + len(pauses))]
+    bounds = [
+        min(LONGEST_DELAY, FIRST_DELAY * 2**failures)
+        for failures in range(begin, begin + len(pauses))
+    ]
     return all(bound / 2 <= each <= bound for each, bound in zip(pauses, bounds, strict=True))
 
 
-def names(watch: Watch[Pod]) -> list[str]:
+def names(watch: Reflector[Pod]) -> list[str]:
     return sorted(name for _, name in held(watch))
 
 
@@ -164,7 +172,9 @@ class TestFollowing:
     def test_other_kinds_are_followed_the_same_way(self, server: FakeApiServer) -> None:
         node = {"metadata": {"name": "node-1"}, "status": {"allocatable": {"memory": "7Gi"}}}
         server.stores["nodes"].put(node)
-        watch = Watch(client(server), NODES, Selection(fields="metadata.name=node-1"), pace=QUICK)
+        watch = Reflector(
+            client(server), NODE_RESOURCE, Selection(fields="metadata.name=node-1"), timings=QUICK
+        )
         watch.start()
         try:
             watch.wait(PATIENCE)
@@ -183,7 +193,7 @@ class TestFollowing:
         assert asked.query["resourceVersionMatch"] == "NotOlderThan"
 
     def test_stopping_does_not_wait_for_the_server(self, server: FakeApiServer) -> None:
-        days = Pace(watch=(10**6, 10**6))
+        days = WatchTimings(watch=(10**6, 10**6))
         with watching(server, pace=days) as watch:
             watch.wait(PATIENCE)
             eventually("the server is asked", lambda: server.requests(watch="1"))
@@ -194,7 +204,7 @@ class TestBadDays:
     @pytest.mark.parametrize("fault", Faults._fields)
     def test_nothing_is_missed(self, server: FakeApiServer, fault: str) -> None:
         server.faults = Faults(**{fault: 0.2})
-        pace = Pace(watch=(1, 1), silence=0.05, short=0.0, slowness=0.01)
+        pace = WatchTimings(watch=(1, 1), silence=0.05, short=0.0, slowness=0.01)
         with watching(server, pace=pace, page=10) as watch:
             for number in range(40):
                 server.pods.put(pod(f"p{number}"))
@@ -246,7 +256,7 @@ class TestBadDays:
         server.pods.put(pod("one"))
         server.pods.forgotten = 1 << 40  # every watch is from too long ago
         pauses = Pauses()
-        with watching(server, pauses=pauses, pace=Pace()):
+        with watching(server, pauses=pauses, pace=WatchTimings()):
             eventually("there were some pauses", lambda: len(pauses.lengths) >= 9)
         assert ever_longer(pauses.lengths[:9], begin=1)
         # But for the first, there is a pause before every list.
@@ -260,14 +270,14 @@ class TestBadDays:
             200, {}, b'{"kind":"PodList","metadata":{"resourceVersion":"1"},"items":[]}\n',
         )  # fmt: skip
         pauses = Pauses()
-        with watching(server, pauses=pauses, pace=Pace(short=PATIENCE)):
+        with watching(server, pauses=pauses, pace=WatchTimings(short=PATIENCE)):
             eventually("there were some pauses", lambda: len(pauses.lengths) >= 9)
         assert ever_longer(pauses.lengths[:9], begin=0)
 
     def test_a_connection_that_is_gone_without_a_word_is_noticed(
         self, server: FakeApiServer
     ) -> None:
-        pace = Pace(watch=(0, 0), silence=0.2, short=0.0, slowness=0.01)
+        pace = WatchTimings(watch=(0, 0), silence=0.2, short=0.0, slowness=0.01)
         with watching(server, pace=pace) as watch:
             watch.wait(PATIENCE)
             server.faults = Faults(silent=1.0)
@@ -279,7 +289,7 @@ class TestBadDays:
     def test_a_server_that_is_away_for_a_while_leaves_the_copy_as_it_was(self) -> None:
         with fake_api_server() as server:
             server.pods.put(pod("web"))
-            watch = Watch(client(server), PODS, pace=QUICK)
+            watch = Reflector(client(server), POD_RESOURCE, timings=QUICK)
             watch.start()
             watch.wait(PATIENCE)
         try:
@@ -293,7 +303,7 @@ class TestBadDays:
         self, server: FakeApiServer
     ) -> None:
         server.bookmarks = 1000.0
-        with watching(server, pace=Pace(watch=(1, 1), short=0.0, slowness=0.05)) as watch:
+        with watching(server, pace=WatchTimings(watch=(1, 1), short=0.0, slowness=0.05)) as watch:
             watch.wait(PATIENCE)
             server.answers["/api/v1/pods"] = (503, {}, b"")
             eventually("it is missed", lambda: watch.fault is not None)
@@ -306,7 +316,7 @@ class TestBadDays:
     ) -> None:
         for number in range(5):
             server.pods.put(pod(f"p{number}"))
-        pace = Pace(watch=(0, 0), silence=0.1, short=0.0, relist=0.0, slowness=0.01)
+        pace = WatchTimings(watch=(0, 0), silence=0.1, short=0.0, relist=0.0, slowness=0.01)
         with watching(server, pace=pace) as watch:
             watch.wait(PATIENCE)
             with server.turn:
@@ -340,8 +350,8 @@ class TestBadDays:
     def test_silence_is_no_empty_list(self) -> None:
         with socket.create_server(("127.0.0.1", 0)) as silent:
             url = f"http://127.0.0.1:{silent.getsockname()[1]}"
-            asked = ApiServer(Access(Cluster(url), User(), "a test"), silence=PATIENCE)
-            watch = Watch(asked, PODS)
+            asked = ApiClient(ClusterAccess(Cluster(url), User(), "a test"), silence=PATIENCE)
+            watch = Reflector(asked, POD_RESOURCE)
             watch.start()
             with pytest.raises(Unreachable, match="no list of pods within"):
                 watch.wait(0.1)
@@ -360,7 +370,7 @@ class TestBadDays:
     def test_no_time_that_a_server_asks_for_ends_or_blinds_the_watch(
         self, server: FakeApiServer, asked: str
     ) -> None:
-        pace = Pace(watch=(1, 1), short=0.0, slowness=0.001)
+        pace = WatchTimings(watch=(1, 1), short=0.0, slowness=0.001)
         with watching(server, pace=pace) as watch:
             watch.wait(PATIENCE)
             server.refusals = [(429, {"Retry-After": asked})] * 2
@@ -372,7 +382,7 @@ class TestBadDays:
     def test_an_event_that_never_comes_in_whole_is_told_until_one_does(
         self, server: FakeApiServer
     ) -> None:
-        pace = Pace(event=0.05, slowness=0.01)
+        pace = WatchTimings(event=0.05, slowness=0.01)
         with watching(server, pace=pace) as watch:
             watch.wait(PATIENCE)
             server.bookmarks, server.faults = PATIENCE, Faults(dripped=1.0)
@@ -390,7 +400,7 @@ class TestBadDays:
     def test_a_watch_is_ended_even_if_it_goes_on_talking(self, server: FakeApiServer) -> None:
         server.bookmarks = 0.01
         # 0 is no bound of time for the server, which tells a bookmark at every look.
-        pace = Pace(watch=(0, 0), silence=0.3, short=0.0)
+        pace = WatchTimings(watch=(0, 0), silence=0.3, short=0.0)
         with watching(server, pace=pace) as watch:
             eventually("it is ended", lambda: "does not end within 0.6 s" in str(watch.fault))
             eventually("it goes on", lambda: watch.fault is None)
@@ -399,7 +409,7 @@ class TestBadDays:
         self, server: FakeApiServer
     ) -> None:
         server.bookmarks = PATIENCE
-        with watching(server, pace=Pace(stale=0.2, slowness=0.01)) as watch:
+        with watching(server, pace=WatchTimings(stale=0.2, slowness=0.01)) as watch:
             watch.wait(PATIENCE)
             eventually("it is not synced", lambda: not watch.is_synced)
             assert "nothing whole has come of pods for 0.2 s" in str(watch.fault)
@@ -423,7 +433,7 @@ class TestBadDays:
     @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
     def test_not_even_one_that_ended_by_itself(self, server: FakeApiServer) -> None:
         # Nobody can wait for so long: what no other handler catches ends the thread.
-        with watching(server, pace=Pace(watch=(1, 1), slowness=float("inf"))) as watch:
+        with watching(server, pace=WatchTimings(watch=(1, 1), slowness=float("inf"))) as watch:
             watch.wait(PATIENCE)
             server.refusals = [(503, {})]
             eventually("the watch has ended", lambda: not watch.is_synced)
@@ -437,7 +447,7 @@ class TestBadDays:
         def fail() -> None:
             raise ValueError("Invalid header value b'Bearer secret'")
 
-        with watching(server, on_change=fail, pace=Pace(slowness=100)) as watch:
+        with watching(server, on_change=fail, pace=WatchTimings(slowness=100)) as watch:
             eventually("it is told", lambda: "ValueError in test_api_watch.py" in str(watch.fault))
             assert "secret" not in str(watch.fault)
 
@@ -468,7 +478,7 @@ def test_after_any_number_of_lives_and_faults_the_copy_is_the_servers(
     def is_the_servers() -> bool:
         return watch.is_synced and held(watch) == expected(server)
 
-    pace = Pace(watch=(0, 1), silence=0.1, short=0.0, slowness=0.002)
+    pace = WatchTimings(watch=(0, 1), silence=0.1, short=0.0, slowness=0.002)
     with watching(server, on_change=look, pace=pace, page=50) as watch:
         live_through(server, random.Random(seed))
         server.faults = Faults()
@@ -513,7 +523,7 @@ def live_through(server: FakeApiServer, dice: random.Random) -> None:
 
 class TestMirror:
     def test_a_version_is_taken_together_with_what_it_is_of(self) -> None:
-        mirror = Mirror(Pod, LARGEST)
+        mirror = ObjectCache(Pod, LARGEST)
         mirror.replace([], "5")
         assert mirror.apply(event("ADDED", "a", "6")) == "changed"
         assert (mirror.version, len(mirror.objects)) == ("6", 1)
@@ -530,7 +540,7 @@ class TestMirror:
         ],
     )
     def test_a_line_that_cannot_be_read_changes_nothing(self, line: bytes) -> None:
-        mirror = Mirror(Pod, LARGEST)
+        mirror = ObjectCache(Pod, LARGEST)
         mirror.replace([], "5")
         with pytest.raises(InputError):
             mirror.apply(line)
@@ -538,28 +548,28 @@ class TestMirror:
 
     @pytest.mark.parametrize("code", [429, 500, 503, 504])
     def test_an_error_that_passes_keeps_the_version(self, code: int) -> None:
-        mirror = Mirror(Pod, LARGEST)
+        mirror = ObjectCache(Pod, LARGEST)
         mirror.replace([], "5")
-        with pytest.raises(Interrupted):
+        with pytest.raises(WatchInterrupted):
             mirror.apply(error(code))
         assert mirror.version == "5"
 
     def test_an_error_nobody_knows_demands_a_list(self) -> None:
-        mirror = Mirror(Pod, LARGEST)
+        mirror = ObjectCache(Pod, LARGEST)
         mirror.replace([], "5")
-        with pytest.raises(Interrupted):
+        with pytest.raises(WatchInterrupted):
             mirror.apply(error(400))
-        assert (mirror.version, mirror.seen) == (None, "5")
+        assert (mirror.version, mirror.newest_version) == (None, "5")
 
     def test_a_version_that_expired_demands_a_list_no_older(self) -> None:
-        mirror = Mirror(Pod, LARGEST)
+        mirror = ObjectCache(Pod, LARGEST)
         mirror.replace([], "5")
         assert mirror.apply(error(410)) == "expired"
-        assert (mirror.version, mirror.seen) == (None, "5")
+        assert (mirror.version, mirror.newest_version) == (None, "5")
 
     def test_more_than_it_may_keep_changes_nothing_and_demands_a_list(self) -> None:
         line = event("ADDED", "a", "6")
-        mirror = Mirror(Pod, 2 * len(line) + 100)
+        mirror = ObjectCache(Pod, 2 * len(line) + 100)
         mirror.replace([], "5", 100)
         for version in ("6", "7", "8"):
             assert mirror.apply(event("MODIFIED", "a", version, node=version)) == "changed"
@@ -568,7 +578,7 @@ class TestMirror:
             mirror.apply(event("ADDED", name, "9"))
         with pytest.raises(InputError, match="larger than"):
             mirror.apply(event("ADDED", "c", "9"))
-        assert (mirror.version, mirror.seen, len(mirror.objects)) == (None, "9", 2)
+        assert (mirror.version, mirror.newest_version, len(mirror.objects)) == (None, "9", 2)
         mirror.replace([], "9", 100)
         assert mirror.apply(event("ADDED", "c", "9")) == "changed"
 
@@ -584,17 +594,19 @@ def error(code: int) -> bytes:
 
 class TestBackOff:
     def test_it_grows_and_is_bounded(self) -> None:
-        waits = [delay(failures, None, 1.0) for failures in range(20)]
+        waits = [backoff_delay(failures, None, 1.0) for failures in range(20)]
         assert waits == sorted(waits)
-        assert (waits[0], waits[-1]) == (FIRST, LONGEST)
+        assert (waits[0], waits[-1]) == (FIRST_DELAY, LONGEST_DELAY)
 
     def test_chance_spreads_it(self) -> None:
-        assert delay(4, None, 0.0) < delay(4, None, 0.5) < delay(4, None, 1.0)
+        assert (
+            backoff_delay(4, None, 0.0) < backoff_delay(4, None, 0.5) < backoff_delay(4, None, 1.0)
+        )
 
     @pytest.mark.parametrize("asked", [86_400.0, 1e300, float("inf")])
     def test_no_server_is_waited_for_longer_than_a_minute_or_so(self, asked: float) -> None:
-        assert LONGEST_ASKED <= delay(0, asked, 0.5) <= 1.2 * LONGEST_ASKED
+        assert LONGEST_RETRY_AFTER <= backoff_delay(0, asked, 0.5) <= 1.2 * LONGEST_RETRY_AFTER
 
     @pytest.mark.parametrize("chance", [0.0, 1.0])
     def test_it_is_never_shorter_than_the_server_asks_for(self, chance: float) -> None:
-        assert delay(0, 7.0, chance) >= 7.0
+        assert backoff_delay(0, 7.0, chance) >= 7.0

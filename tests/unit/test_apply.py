@@ -13,12 +13,17 @@ from tests.fakes.cgroups import PAGE
 from tests.fakes.node import BUSY, CONTAINERS, MI, Node, a_plan, memory_folder
 from tests.fakes.stage import alone
 
-from memqos.converge.direct import Direct
-from memqos.converge.journal import hierarchy_of, writing
-from memqos.converge.saved_plan import check_is_of, decode, encode, saved_plan
-from memqos.converge.steps import Step
-from memqos.converge.values import shown
-from memqos.converge.writing import Result
+from memqos.converge.direct import DirectDriver
+from memqos.converge.journal import hierarchy_of, open_journal
+from memqos.converge.saved_plan import (
+    check_same_tree,
+    decode_saved_plan,
+    encode_saved_plan,
+    plan_to_save,
+)
+from memqos.converge.steps import WriteStep
+from memqos.converge.values import kernel_form
+from memqos.converge.writing import WriteResult
 from memqos.errors import InputError, MemqosError
 from memqos.host.lock import Lock, Locked
 
@@ -36,12 +41,12 @@ def of(node: Node, place: tuple[str, str]) -> str | None:
     return node.kernel.read(*place)
 
 
-def ends(node: Node, steps: tuple[Step, ...], **options: bool | int) -> dict[str, list[str]]:
+def ends(node: Node, steps: tuple[WriteStep, ...], **options: bool | int) -> dict[str, list[str]]:
     """How steps ended → the files, as path/file."""
     found: dict[str, list[str]] = {}
     for result in node.apply(steps, **options).results:  # type: ignore[arg-type]
         change = result.change
-        found.setdefault(result.end, []).append(f"{change.path}/{change.file}")
+        found.setdefault(result.outcome, []).append(f"{change.path}/{change.file}")
     return found
 
 
@@ -50,7 +55,7 @@ class TestEveryValue:
         wanted = a_plan()
         assert set(ends(node, node.steps(wanted))) == {"written"}
         assert {place: of(node, place) for place in wanted} == {
-            (path, file): shown(file, value, PAGE) for (path, file), value in wanted.items()
+            (path, file): kernel_form(file, value, PAGE) for (path, file), value in wanted.items()
         }
 
     def test_is_written_in_an_order_that_is_safe(self, node: Node) -> None:
@@ -63,7 +68,9 @@ class TestEveryValue:
 
     def test_is_in_the_journal_before_the_first_is_written(self, node: Node) -> None:
         recorded: list[int] = []
-        node.kernel.before_write = lambda _path, _file: recorded.append(len(node.reading().debts))
+        node.kernel.before_write = lambda _path, _file: recorded.append(
+            len(node.read_journal().undo_entries)
+        )
         steps = node.steps({(path, "memory.min"): str(MI) for path in CONTAINERS})
         node.apply(steps)
         assert recorded == [len(steps)] * len(steps)
@@ -85,8 +92,11 @@ class TestEveryValue:
 
         node.kernel.write = overruled  # type: ignore[method-assign]
         (result,) = node.apply(steps).results
-        assert (result.end, result.detail) == ("differs", f"{MI} was taken, but 8192 is read back")
-        (conflict,) = node.rollback().rest
+        assert (result.outcome, result.detail) == (
+            "differs",
+            f"{MI} was taken, but 8192 is read back",
+        )
+        (conflict,) = node.rollback().not_written
         assert conflict.state == "conflict"
 
 
@@ -95,7 +105,7 @@ class TestATreeThatHasMoved:
         steps = node.steps(a_plan())
         node.kernel.set(BUSY, "memory.min", "4096")
         before = node.kernel.contents()
-        (moved,) = node.apply(steps).moved
+        (moved,) = node.apply(steps).stale
         assert str(moved) == f"{BUSY}/memory.min: 0 when planned, 4096 now"
         assert node.kernel.contents() == before
         assert not node.journal.exists()
@@ -107,7 +117,7 @@ class TestATreeThatHasMoved:
         node.kernel.remove(CONTAINERS[1])
         node.kernel.make("/another")
         node.kernel.make(CONTAINERS[1])
-        (moved,) = node.apply(steps).moved
+        (moved,) = node.apply(steps).stale
         assert str(moved) == f"{CONTAINERS[1]}/memory.min: the cgroup was made anew"
 
     def test_while_it_is_written_to_keeps_what_others_wrote(self, node: Node) -> None:
@@ -124,7 +134,7 @@ class TestATreeThatHasMoved:
             "overtaken": [f"{CONTAINERS[2]}/memory.min"],
         }
         assert of(node, places[1]) == "12288"
-        assert not [each for each in node.rollback().rest if each.state == "conflict"]
+        assert not [each for each in node.rollback().not_written if each.state == "conflict"]
 
 
 class TestACgroupThatVanishes:
@@ -160,8 +170,8 @@ class TestARefusal:
         node.kernel.refusals[BUSY, file] = code
         wanted = a_plan()
         applied = node.apply(node.steps(wanted))
-        (refused,) = [result for result in applied.results if result.end != "written"]
-        assert refused.end == "refused"
+        (refused,) = [result for result in applied.results if result.outcome != "written"]
+        assert refused.outcome == "refused"
         assert refused.detail == f"{BUSY}/{file}: cannot write '{wanted[BUSY, file]}' – a fake"
         assert len(applied.results) == len(wanted)
 
@@ -179,7 +189,7 @@ class TestARefusal:
 
 
 class TestAWriteThatBlocks:
-    def results(self, node: Node, *paths: str) -> dict[str, Result]:
+    def results(self, node: Node, *paths: str) -> dict[str, WriteResult]:
         """What becomes of writes that are stopped early, but not before they have begun."""
         node.kernel.reclaims_for[BUSY] = PATIENCE
         node.timeout = 0.1
@@ -187,13 +197,13 @@ class TestAWriteThatBlocks:
             steps = node.steps({(path, HIGH): str(100 * MI) for path in paths})
             done = alone(partial(node.apply, steps)).results
             results = {result.change.path: result for result in done}
-            if results[BUSY].end != "stopped":
+            if results[BUSY].outcome != "stopped":
                 return results
             node.timeout *= 2
 
     def test_is_stopped_in_time_and_the_rest_goes_on(self, node: Node) -> None:
         results = self.results(node, BUSY, CONTAINERS[1])
-        assert results[BUSY].end == "written"
+        assert results[BUSY].outcome == "written"
         assert results[BUSY].detail == "in place, but the kernel was still at it"
         assert results[CONTAINERS[1]].detail is None
         assert of(node, (BUSY, HIGH)) == str(100 * MI)
@@ -210,7 +220,7 @@ class TestAWriteThatBlocks:
         node.timeout = 0.3
         node.kernel.before_write = lambda _path, _file: os.kill(os.getpid(), signal.SIGSTOP)
         (result,) = node.apply(node.steps({(BUSY, HIGH): str(100 * MI)})).results
-        assert result.end == "stopped"
+        assert result.outcome == "stopped"
         # As if the process that could not be killed had got through after all.
         node.kernel.set(BUSY, HIGH, str(100 * MI))
         node.kernel.before_write = lambda _path, _file: None
@@ -259,7 +269,7 @@ class TestMemoryThatCannotBeReclaimed:
 def test_two_writers_exclude_each_other_by_name(node: Node) -> None:
     steps = node.steps(a_plan())
     with (
-        writing(node.journal_folder, hierarchy_of(node.kernel, node.boot)),
+        open_journal(node.journal_folder, hierarchy_of(node.kernel, node.boot)),
         pytest.raises(Locked, match=rf"another memqos \(pid {os.getpid()}\) is writing"),
     ):
         node.apply(steps)
@@ -272,7 +282,7 @@ def test_a_write_left_behind_by_a_killed_writer_still_excludes_others(node: Node
     gate, opening = os.pipe()
     writer = os.fork()
     if not writer:
-        with writing(node.journal_folder, hierarchy):
+        with open_journal(node.journal_folder, hierarchy):
             if os.fork():
                 os.kill(os.getpid(), signal.SIGKILL)
             os.close(opening)
@@ -314,7 +324,9 @@ def test_a_write_that_holds_already_keeps_nobody_out_though_the_kernel_is_still_
 class TestASavedPlan:
     def test_comes_back_as_it_was(self, node: Node) -> None:
         steps = node.steps(a_plan())
-        plan = decode(encode(saved_plan(steps, "boot", node.kernel.root, "1.0")), "plan.json")
+        plan = decode_saved_plan(
+            encode_saved_plan(plan_to_save(steps, "boot", node.kernel.root, "1.0")), "plan.json"
+        )
         assert (plan.boot, plan.root, plan.memqos) == ("boot", node.kernel.root, "1.0")
         assert [(step.cgroup, step.change.path, step.change.new) for step in plan.steps] == [
             (step.cgroup, step.change.path, step.change.new) for step in steps
@@ -323,11 +335,11 @@ class TestASavedPlan:
 
     def test_is_of_one_boot_and_one_tree(self, node: Node) -> None:
         here = hierarchy_of(node.kernel, "boot")
-        check_is_of(saved_plan((), "boot", node.kernel.root + "/", "1.0"), here, "plan.json")
+        check_same_tree(plan_to_save((), "boot", node.kernel.root + "/", "1.0"), here, "plan.json")
         with pytest.raises(InputError, match="booted since"):
-            check_is_of(saved_plan((), "other", node.kernel.root, "1.0"), here, "plan.json")
+            check_same_tree(plan_to_save((), "other", node.kernel.root, "1.0"), here, "plan.json")
         with pytest.raises(InputError, match="--cgroup-root /elsewhere"):
-            check_is_of(saved_plan((), "boot", "/elsewhere", "1.0"), here, "plan.json")
+            check_same_tree(plan_to_save((), "boot", "/elsewhere", "1.0"), here, "plan.json")
 
     @pytest.mark.parametrize(
         ("good", "bad", "says"),
@@ -350,16 +362,16 @@ class TestASavedPlan:
     )
     def test_is_never_believed(self, node: Node, good: bytes, bad: bytes, says: str) -> None:
         steps = node.steps({(BUSY, "memory.min"): str(MI)})
-        text = encode(saved_plan(steps, "boot", node.kernel.root, "1.0"))
+        text = encode_saved_plan(plan_to_save(steps, "boot", node.kernel.root, "1.0"))
         assert good in text
         with pytest.raises(InputError, match=says):
-            decode(text.replace(good, bad, 1), "plan.json")
+            decode_saved_plan(text.replace(good, bad, 1), "plan.json")
 
     def test_may_not_write_a_file_twice(self, node: Node) -> None:
         steps = node.steps({(BUSY, "memory.min"): str(MI)})
-        text = encode(saved_plan(steps * 2, "boot", node.kernel.root, "1.0"))
+        text = encode_saved_plan(plan_to_save(steps * 2, "boot", node.kernel.root, "1.0"))
         with pytest.raises(InputError, match=r"changes\[1\].*twice"):
-            decode(text, "plan.json")
+            decode_saved_plan(text, "plan.json")
 
 
 def test_a_folder_that_others_can_write_to_holds_no_journal(node: Node) -> None:
@@ -380,7 +392,7 @@ def test_a_list_is_taken_back_to_empty(node: Node) -> None:
 def test_a_write_that_cannot_block_is_not_done_aside(node: Node) -> None:
     writer: list[int] = []
     node.kernel.before_write = lambda _path, _file: writer.append(os.getpid())
-    driver = Direct(node.kernel)
+    driver = DirectDriver(node.kernel)
     wanted = {
         (CONTAINERS[1], HIGH): str(100 * MI),
         (BUSY, HIGH): str(500 * MI),

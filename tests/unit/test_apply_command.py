@@ -12,9 +12,9 @@ from click.testing import CliRunner
 from tests.fakes.node import BUSY, CONTAINERS, MI, Node, a_plan, memory_folder
 
 from memqos.cli.main import cli
-from memqos.converge.saved_plan import encode, saved_plan
+from memqos.converge.saved_plan import encode_saved_plan, plan_to_save
 from memqos.host.machine import read_machine
-from memqos.host.owner_discovery import Reach
+from memqos.host.owner_discovery import OwnerEndpoints
 
 NODES = Path(__file__).parents[1] / "nodes"
 MIN = "memory.min"
@@ -51,7 +51,7 @@ class Shell:
         boot = read_machine().boot_id
         assert boot is not None
         steps = self.node.steps(wanted)
-        file.write_bytes(encode(saved_plan(steps, boot, self.node.kernel.root, "1.0")))
+        file.write_bytes(encode_saved_plan(plan_to_save(steps, boot, self.node.kernel.root, "1.0")))
         return str(file)
 
 
@@ -171,7 +171,8 @@ class TestApply:
         self, shell: Shell, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(
-            "memqos.cli.outcomes.reach", lambda *_args, **_options: Reach(systemd="/run")
+            "memqos.cli.outcomes.discover_owners",
+            lambda *_args, **_options: OwnerEndpoints(systemd="/run"),
         )
         shell.node.kernel.make("/kubepods.slice")
         file = shell.saved({("/kubepods.slice", MIN): str(MI), (BUSY, MIN): str(MI)})

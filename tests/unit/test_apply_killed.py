@@ -86,5 +86,5 @@ def test_apply_killed_can_be_ended_with_the_same_plan(folder: Path) -> None:
     for moment in range(8, 130, 30):
         node = stage.set()
         assert is_killed(lambda node=node: node.apply(steps), moment, "family", node.kernel)  # type: ignore[misc]
-        assert not alone(lambda node=node: node.apply(steps)).moved  # type: ignore[misc]
+        assert not alone(lambda node=node: node.apply(steps)).stale  # type: ignore[misc]
         assert node.kernel.contents() == ended

@@ -8,9 +8,9 @@ import pytest
 from tests.builders import Json, box, stanza
 from tests.fakes.numa import MEMS, POOLS, Site, changes, full
 
-from memqos.converge.observing import Observation, observe_snapshot
-from memqos.converge.planning import plan_of
-from memqos.converge.settings import Wanted
+from memqos.converge.observing import ObservedNode, observe_snapshot
+from memqos.converge.planning import plan_observation
+from memqos.converge.settings import PlanOptions
 from memqos.errors import InputError
 from memqos.manifests.snapshot import read_snapshot
 from memqos.plan.terms import Numa
@@ -23,7 +23,7 @@ def recorded() -> Json:
     return node
 
 
-def observed(node: Json) -> Observation:
+def observed(node: Json) -> ObservedNode:
     return observe_snapshot(read_snapshot(json.dumps(node).encode(), "node"), "node")
 
 
@@ -41,7 +41,7 @@ def without_memory_manager(node: Json) -> Json:
 
 class TestTheRecordedNode:
     def test_is_converged_with_its_own_state(self) -> None:
-        plan = plan_of(observed(recorded()), Wanted(numa="state"))
+        plan = plan_observation(observed(recorded()), PlanOptions(numa="state"))
         assert plan.comparison.changes == ()
         assert plan.notes == ()
         planned = {
@@ -56,7 +56,9 @@ class TestTheRecordedNode:
         for path in bound_in(node):
             for wrong, kind in (("1", "~"), ("0-1", "~"), ("", "+")):
                 node["cgroups"][path][MEMS] = wrong
-                (change,) = plan_of(observed(node), Wanted(numa="state")).comparison.changes
+                (change,) = plan_observation(
+                    observed(node), PlanOptions(numa="state")
+                ).comparison.changes
                 assert (change.path, change.new, change.kind) == (path, "0", kind)
                 assert change.setting.because.rule == "numa/kubelet"
             node["cgroups"][path][MEMS] = "0"
@@ -70,7 +72,7 @@ class TestTheRecordedNode:
             if each.startswith(path) and node["cgroups"][each]["memory.low"].strip() != "0"
         ]
         node["cgroups"][path][MEMS] = "1\n"
-        (change,) = plan_of(observed(node), Wanted(numa="state")).comparison.changes
+        (change,) = plan_observation(observed(node), PlanOptions(numa="state")).comparison.changes
         assert (change.path, change.old, change.new, change.kind) == (path, "1", "", "-")
         assert change.setting.because.rule == "numa/unassigned"
 
@@ -78,14 +80,14 @@ class TestTheRecordedNode:
         node = recorded()
         for path in bound_in(node):
             node["cgroups"][path][MEMS] = "1"
-        assert plan_of(observed(node), Wanted()).comparison.changes == ()
+        assert plan_observation(observed(node), PlanOptions()).comparison.changes == ()
 
     def test_is_allocated_by_memqos_as_its_kubelet_did(self) -> None:
         node = without_memory_manager(recorded())
         bound = bound_in(node)
         for path in bound:
             node["cgroups"][path][MEMS] = ""
-        plan = plan_of(observed(node), Wanted(numa="allocate"))
+        plan = plan_observation(observed(node), PlanOptions(numa="allocate"))
         assert changes(plan) == dict.fromkeys(bound, "0")
         assert {change.setting.because.rule for change in plan.comparison.changes} == {
             "numa/memqos"
@@ -93,11 +95,13 @@ class TestTheRecordedNode:
 
     def test_keeps_what_it_has_when_memqos_takes_over(self) -> None:
         node = without_memory_manager(recorded())
-        assert plan_of(observed(node), Wanted(numa="allocate")).comparison.changes == ()
+        assert (
+            plan_observation(observed(node), PlanOptions(numa="allocate")).comparison.changes == ()
+        )
 
     def test_is_left_to_a_kubelet_that_assigns_memory_itself(self) -> None:
         with pytest.raises(InputError, match=r"assigns NUMA memory itself.*--numa state"):
-            plan_of(observed(recorded()), Wanted(numa="allocate"))
+            plan_observation(observed(recorded()), PlanOptions(numa="allocate"))
 
 
 class TestTheStateOfAKubelet:
@@ -105,19 +109,19 @@ class TestTheStateOfAKubelet:
         node = recorded()
         node["memory_manager_state"] = ""
         with pytest.raises(InputError, match="no memory_manager_state is known"):
-            plan_of(observed(node), Wanted(numa="state"))
+            plan_observation(observed(node), PlanOptions(numa="state"))
 
     @pytest.mark.parametrize("numa", ["state", "allocate"])
     def test_has_to_be_sound(self, numa: Numa) -> None:
         node = recorded()
         node["memory_manager_state"] = node["memory_manager_state"][:-40]
         with pytest.raises(InputError, match=r"not a state file.*checkpoint verify"):
-            plan_of(observed(node), Wanted(numa=numa))
+            plan_observation(observed(node), PlanOptions(numa=numa))
 
     def test_of_a_kubelet_without_memory_manager_binds_and_frees_nobody(self) -> None:
         node = recorded()
         node["memory_manager_state"] = '{"policyName":"None","machineState":{},"checksum":0}'
-        plan = plan_of(observed(node), Wanted(numa="state"))
+        plan = plan_observation(observed(node), PlanOptions(numa="state"))
         assert plan.comparison.changes == ()
         assert "the kubelet's policy is None" in plan.notes[-1]
 
@@ -284,7 +288,7 @@ class TestACgroupAbove:
     def test_that_does_not_have_the_node_is_named(self) -> None:
         node = recorded()
         node["cgroups"]["/kubepods"][MEMS] = "1\n"
-        plan = plan_of(observed(node), Wanted(numa="state"))
+        plan = plan_observation(observed(node), PlanOptions(numa="state"))
         assert plan.comparison.changes == ()
         assert (
             "default/p1-node1 c0: belongs on node 0, but /kubepods is bound to node 1: "
@@ -294,7 +298,7 @@ class TestACgroupAbove:
     def test_of_a_machine_without_the_node_is_the_machine(self) -> None:
         node = recorded()
         del node["numa"]["node0"]
-        notes = plan_of(observed(node), Wanted(numa="state")).notes
+        notes = plan_observation(observed(node), PlanOptions(numa="state")).notes
         assert any("belongs on node 0, but the machine has node 1" in note for note in notes)
 
     def test_that_does_not_pass_cpusets_on_is_told(self) -> None:

@@ -9,24 +9,24 @@ import msgspec
 import pytest
 from tests.builders import GI, MI, Json
 
-from memqos.findings.audit import Audit, NodeMemory, Sizing, concluded, sizes_of
-from memqos.findings.cases import Cases, Numbers
-from memqos.findings.catalogue import AUDIT, DOCTOR, RULES
+from memqos.findings.audit import Audit, NodeMemory, NodeMemoryEstimator, audit_cluster, node_sizes
+from memqos.findings.cases import SpecCache, SpecMemory
+from memqos.findings.catalogue import AUDIT_RULES, DOCTOR_RULES, RULES_BY_ID
 from memqos.findings.census import Census
-from memqos.findings.cluster import chosen, judge, size
-from memqos.findings.contrast import contrast
-from memqos.findings.counting import tally
+from memqos.findings.cluster import approximate_bytes, judge_cluster, select_rules
+from memqos.findings.contrast import compare_audits
+from memqos.findings.counting import count_pods
 from memqos.findings.finding import Finding
-from memqos.findings.others import Used, others_in
-from memqos.findings.tallies import NodeTally
-from memqos.kube.kubelet import configured
+from memqos.findings.others import MeasuredUsage, collect_objects
+from memqos.findings.tallies import NodeTotals
+from memqos.kube.kubelet import with_defaults
 from memqos.kube.node import Node
 from memqos.kube.pod import Pod
 from memqos.kube.qos import qos_class
 from memqos.kube.shape import is_critical
 from memqos.manifests.dumps.objects import (
-    abridged,
     container_names,
+    encode_abridged,
     likeness,
     object_decoder,
     pod_decoder,
@@ -35,7 +35,7 @@ from memqos.plan.effective import Claim, effective
 from memqos.plan.memory_summary import brief_on, outline_of
 from memqos.plan.pod import plan_pod
 from memqos.plan.semantics import semantics
-from memqos.plan.terms import Policy, Terms
+from memqos.plan.terms import Policy, Settings
 from memqos.release import Release
 
 ROOT = Path(__file__).parents[2]
@@ -43,8 +43,8 @@ CASES = ROOT / "tests" / "conformance" / "cases" / "pod_semantics.jsonl"
 NODE = NodeMemory(16 * GI, 15 * GI, 14 * GI)
 
 
-def terms(release: str = "1.36", policy: Policy = "TieredReservation") -> Terms:
-    return Terms(Release.of(release, {"MemoryQoS": True}), 0.9, policy)
+def terms(release: str = "1.36", policy: Policy = "TieredReservation") -> Settings:
+    return Settings(Release.of(release, {"MemoryQoS": True}), 0.9, policy)
 
 
 def running(
@@ -77,14 +77,14 @@ def asks(request: str | None = None, limit: str | None = None, cpu: str = "1") -
 def census_of(objects: list[Json]) -> Census:
     census = Census()
     text = b"[" + b",".join(msgspec.json.encode(each) for each in objects) + b"]"
-    assert census.take(0, memoryview(text), "items") is not None
+    assert census.read_block(0, memoryview(text), "items") is not None
     return census
 
 
 def audited(
     objects: list[Json],
     usage: dict[str, dict[str, int]] | None = None,
-    under: Terms | None = None,
+    under: Settings | None = None,
     nodes: dict[str, NodeMemory] | None = None,
 ) -> Audit:
     under = under or terms()
@@ -92,16 +92,16 @@ def audited(
     for pod, containers in (usage or {}).items():
         census.add_usage(f"a/{pod}", containers)
     nodes = {"n": NODE} if nodes is None else nodes
-    sizes = sizes_of(nodes, 4096)
-    found = tally(census, Cases(census.texts, under), sizes, census.usage, {})
-    others = others_in(census.kept, census.usage)
-    audit, faults = concluded(found, under, nodes, others.limit_ranges, others.quotas)
+    sizes = node_sizes(nodes, 4096)
+    found = count_pods(census, SpecCache(census.spec_texts, under), sizes, census.usage, {})
+    others = collect_objects(census.other_objects, census.usage)
+    audit, faults = audit_cluster(found, under, nodes, others.limit_ranges, others.quotas)
     assert not faults
     return audit
 
 
 def found(audit: Audit, rule: str) -> list[Finding]:
-    return list(judge(audit, [rule]))
+    return list(judge_cluster(audit, [rule]))
 
 
 def recorded() -> list[Pod]:
@@ -141,7 +141,7 @@ def test_an_abridged_pod_has_the_values_of_the_whole_one() -> None:
     for pod in recorded():
         text = msgspec.json.encode(pod)
         dumped = object_decoder.decode(text)
-        short = pod_decoder.decode(abridged(dumped, container_names(dumped)))
+        short = pod_decoder.decode(encode_abridged(dumped, container_names(dumped)))
         one, other = semantics(pod, under), semantics(short, under)
         assert one.shape == other.shape
         assert one.plan == other.plan
@@ -162,7 +162,7 @@ def test_pods_are_alike_only_if_their_abridged_texts_are() -> None:
                 data["status"] = {"containerStatuses": msgspec.to_builtins(statuses)}
                 dumped = object_decoder.decode(msgspec.json.encode(data))
                 names = container_names(dumped)
-                key, text = likeness(dumped, names), abridged(dumped, names)
+                key, text = likeness(dumped, names), encode_abridged(dumped, names)
                 first = pod_decoder.decode(texts.setdefault(key, text))
                 assert semantics(first, terms()) == semantics(pod_decoder.decode(text), terms())
     assert len(texts) > 100
@@ -206,10 +206,10 @@ def test_what_is_protected_unasked_is_what_the_kernel_gives(release: str, policy
     (node,) = audit.nodes
     claims: dict[str, Claim] = {}
     burstable = besteffort = 0
-    texts = [census_of([running(n, e)]).texts[0] for n, (e, _) in pods.items()]
+    texts = [census_of([running(n, e)]).spec_texts[0] for n, (e, _) in pods.items()]
     for (name, (_, used)), text in zip(pods.items(), texts, strict=True):
-        numbers = Cases([text], under).on(None, None)[0]
-        assert isinstance(numbers, Numbers)
+        numbers = SpecCache([text], under).on_nodes(None, None)[0]
+        assert isinstance(numbers, SpecMemory)
         above = {"Guaranteed": "", "Burstable": "/b", "BestEffort": "/e"}[numbers.brief.qos]
         claims[f"/k{above}/{name}"] = Claim(numbers.min, numbers.low, used)
         burstable += used if above == "/b" else 0
@@ -328,8 +328,10 @@ def test_containers_that_peak_apart_could_share_a_request() -> None:
 
 def _found_in(census: Census, rule: str) -> list[Finding]:
     nodes = {"n": NODE}
-    tallies = tally(census, Cases(census.texts, terms()), sizes_of(nodes, 4096), census.usage, {})
-    return found(concluded(tallies, terms(), nodes, [], [])[0], rule)
+    tallies = count_pods(
+        census, SpecCache(census.spec_texts, terms()), node_sizes(nodes, 4096), census.usage, {}
+    )
+    return found(audit_cluster(tallies, terms(), nodes, [], [])[0], rule)
 
 
 def test_a_namespace_without_defaults_is_told_only_if_it_needs_them() -> None:
@@ -371,10 +373,10 @@ def test_memory_low_is_lost_below_a_level_that_has_none() -> None:
 
 
 def test_rules_are_chosen_by_id_and_by_group() -> None:
-    assert chosen(["pod/invalid"], []) == ("pod/invalid",)
-    assert {rule.partition("/")[0] for rule in chosen(["node"], [])} == {"node"}
-    assert set(chosen([], ["node", "pod"])) == {"namespace/no-limit-range", "namespace/quota"}
-    assert len(chosen([], [])) == len(AUDIT)
+    assert select_rules(["pod/invalid"], []) == ("pod/invalid",)
+    assert {rule.partition("/")[0] for rule in select_rules(["node"], [])} == {"node"}
+    assert set(select_rules([], ["node", "pod"])) == {"namespace/no-limit-range", "namespace/quota"}
+    assert len(select_rules([], [])) == len(AUDIT_RULES)
 
 
 def test_every_rule_that_can_find_something_is_in_the_catalogue() -> None:
@@ -388,17 +390,17 @@ def test_every_rule_that_can_find_something_is_in_the_catalogue() -> None:
     )
     named = set(re.findall(pattern, source))
     expanded = {each.replace("{knob}", knob) for each in named for knob in ("min", "low")}
-    assert expanded == set(RULES)
-    assert len(RULES) == len(AUDIT) + len(DOCTOR)
+    assert expanded == set(RULES_BY_ID)
+    assert len(RULES_BY_ID) == len(AUDIT_RULES) + len(DOCTOR_RULES)
 
 
 def test_a_node_says_what_it_has_before_evictions() -> None:
     stated = {"capacity": {"memory": "16Gi"}, "allocatable": {"memory": "14Gi"}}
     node = msgspec.convert({"metadata": {"name": "n"}, "status": stated}, Node)
-    config = configured({}, 36)
-    told = Sizing(config, terms(), exact=False).memory_of(node)
+    config = with_defaults({}, 36)
+    told = NodeMemoryEstimator(config, terms(), exact=False).memory_of(node)
     assert told == NodeMemory(16 * GI, 14 * GI + 100 * MI, 14 * GI)
-    assert Sizing(config, terms(), exact=True).memory_of(node).enforced == 16 * GI
+    assert NodeMemoryEstimator(config, terms(), exact=True).memory_of(node).enforced == 16 * GI
 
 
 def test_two_audits_differ_by_node() -> None:
@@ -406,26 +408,28 @@ def test_two_audits_differ_by_node() -> None:
     nodes = {"n": NODE, "m": NODE}
     one = audited(pods, under=terms(policy="None"), nodes=nodes)
     other = audited(pods[:1], under=terms(policy="HardReservation"), nodes={"n": NODE})
-    differing = contrast(one, other, ((), ()), {"n": 1})
-    assert [(node.name, node.by("min"), node.by("pods")) for node in differing.nodes] == [
+    differing = compare_audits(one, other, ((), ()), {"n": 1})
+    assert [
+        (node.name, node.change_in("min"), node.change_in("pods")) for node in differing.nodes
+    ] == [
         ("n", GI, 0),
         ("m", 0, -1),
     ]
     assert differing.after["min"] == GI
-    assert contrast(one, one, ((), ()), {}).nodes == ()
+    assert compare_audits(one, one, ((), ()), {}).nodes == ()
 
 
 def test_samples_of_usage_are_kept_at_their_most() -> None:
     census = Census()
     census.add_usage("a/p", {"x": 3, "y": 1})
     census.add_usage("a/p", {"x": 1, "y": 5})
-    assert census.usage["a/p"] == Used(6, {"x": 3, "y": 5}, 2)
+    assert census.usage["a/p"] == MeasuredUsage(6, {"x": 3, "y": 5}, 2)
 
 
 def test_a_tally_starts_with_nothing() -> None:
-    one, other = NodeTally(), NodeTally()
-    one.evicted.append((1,))
-    assert other.evicted == []
+    one, other = NodeTotals(), NodeTotals()
+    one.evicted_first.append((1,))
+    assert other.evicted_first == []
 
 
 @pytest.mark.parametrize(
@@ -442,4 +446,4 @@ def test_a_tally_starts_with_nothing() -> None:
     ],
 )
 def test_amounts_are_told_in_the_largest_unit(amount: int, text: str) -> None:
-    assert size(amount) == text
+    assert approximate_bytes(amount) == text

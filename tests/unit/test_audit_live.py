@@ -39,7 +39,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeApiS
             item.pop("apiVersion", None)
             served.stores[f"{kind.lower()}s"].put(item)
         lead_to(served.url, tmp_path, monkeypatch)
-        monkeypatch.setattr(listing, "PAGE", 5)
+        monkeypatch.setattr(listing, "LIST_PAGE_SIZE", 5)
         yield served
 
 

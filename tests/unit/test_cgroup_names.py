@@ -7,15 +7,15 @@ import pytest
 
 from memqos.errors import InputError
 from memqos.plan.names import (
+    CgroupPlace,
     Driver,
-    Place,
     QosClass,
-    Runtime,
+    RuntimeName,
     cgroup_names,
     inner,
     is_pod,
     kind_of,
-    unit_of,
+    systemd_unit,
     within_container,
 )
 
@@ -95,9 +95,9 @@ def test_a_uid_longer_than_a_file_name_is_refused(driver: Driver) -> None:
 
 
 @pytest.mark.parametrize("container_id", ["", "..", "a/b", "containerd://a", "conmon-a", "a\n"])
-@pytest.mark.parametrize("runtime", get_args(Runtime))
+@pytest.mark.parametrize("runtime", get_args(RuntimeName))
 def test_a_container_id_that_could_lead_elsewhere_never_becomes_a_path(
-    runtime: Runtime, container_id: str
+    runtime: RuntimeName, container_id: str
 ) -> None:
     with pytest.raises(InputError) as refused:
         cgroup_names("systemd").container(BURSTABLE_POD_SLICE, container_id, runtime)
@@ -122,7 +122,7 @@ def test_a_cgroup_root_that_is_no_plain_path_is_refused(driver: Driver, root: st
     ],
 )
 def test_each_runtime_names_its_containers_in_its_own_way(
-    driver: Driver, runtime: Runtime, name: str
+    driver: Driver, runtime: RuntimeName, name: str
 ) -> None:
     names = cgroup_names(driver)
     pod = names.pod(UID, "Burstable")
@@ -149,7 +149,7 @@ def test_crun_keeps_a_cgroup_within_the_scope() -> None:
 def test_a_reserved_cgroup_is_absolute_whatever_the_cgroup_root(
     driver: Driver, name: str, path: str
 ) -> None:
-    assert cgroup_names(driver, "/my-node").reserved(name) == path
+    assert cgroup_names(driver, "/my-node").reserved_cgroup(name) == path
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_a_reserved_cgroup_is_absolute_whatever_the_cgroup_root(
 )
 def test_a_reserved_name_that_names_no_cgroup_is_refused(driver: Driver, name: str) -> None:
     with pytest.raises(InputError) as refused:
-        cgroup_names(driver).reserved(name)
+        cgroup_names(driver).reserved_cgroup(name)
     assert refused.value.hint
 
 
@@ -169,21 +169,21 @@ def test_a_reserved_name_that_names_no_cgroup_is_refused(driver: Driver, name: s
     ("driver", "root", "qos_class", "runtime"),
     list(
         product(
-            get_args(Driver), ["/", "/my-node", "/a/b_c"], get_args(QosClass), get_args(Runtime)
+            get_args(Driver), ["/", "/my-node", "/a/b_c"], get_args(QosClass), get_args(RuntimeName)
         )
     ),
 )
 def test_every_name_is_recognised_again(
-    driver: Driver, root: str, qos_class: QosClass, runtime: Runtime
+    driver: Driver, root: str, qos_class: QosClass, runtime: RuntimeName
 ) -> None:
     names = cgroup_names(driver, root)
     pod = names.pod(UID, qos_class)
     container = names.container(pod, ID, runtime)
-    assert names.recognise(names.kubepods) == Place("kubepods")
-    assert names.recognise(names.burstable) == Place("qos", "Burstable")
-    assert names.recognise(names.besteffort) == Place("qos", "BestEffort")
-    assert names.recognise(pod) == Place("pod", qos_class, UID)
-    assert names.recognise(container) == Place("container", qos_class, UID, ID, runtime)
+    assert names.recognise(names.kubepods) == CgroupPlace("kubepods")
+    assert names.recognise(names.burstable) == CgroupPlace("qos", "Burstable")
+    assert names.recognise(names.besteffort) == CgroupPlace("qos", "BestEffort")
+    assert names.recognise(pod) == CgroupPlace("pod", qos_class, UID)
+    assert names.recognise(container) == CgroupPlace("container", qos_class, UID, ID, runtime)
     above = [path for path in ("/", *names.levels) if is_pod(path)]
     assert (is_pod(pod), is_pod(container), above) == (True, False, [])
     within = [f"{container}/{name}" for name in within_container(container)]
@@ -213,17 +213,17 @@ def test_a_name_that_no_kubelet_makes_is_of_no_kind(path: str) -> None:
 def test_the_cgroups_of_a_running_systemd_node_are_recognised() -> None:
     names = cgroup_names("systemd")
     scope = f"{BURSTABLE_POD_SLICE}/cri-containerd-{ID}.scope"
-    assert names.recognise(BURSTABLE_POD_SLICE) == Place("pod", "Burstable", UID)
-    assert names.recognise(scope) == Place("container", "Burstable", UID, ID, "containerd")
+    assert names.recognise(BURSTABLE_POD_SLICE) == CgroupPlace("pod", "Burstable", UID)
+    assert names.recognise(scope) == CgroupPlace("container", "Burstable", UID, ID, "containerd")
     assert names.recognise(
         "/kubepods.slice/kubepods-pod7b6aae9d_bda2_e117_130e_c2e6f49582b4.slice"
-    ) == Place("pod", "Guaranteed", "7b6aae9d-bda2-e117-130e-c2e6f49582b4")
+    ) == CgroupPlace("pod", "Guaranteed", "7b6aae9d-bda2-e117-130e-c2e6f49582b4")
 
 
 def test_the_inner_cgroup_of_crun_belongs_to_its_container() -> None:
     scope = f"{BURSTABLE_POD_SLICE}/crio-{ID}.scope"
     place = cgroup_names("systemd").recognise(inner(scope))
-    assert place == Place("inner", "Burstable", UID, ID, "cri-o")
+    assert place == CgroupPlace("inner", "Burstable", UID, ID, "cri-o")
 
 
 @pytest.mark.parametrize(
@@ -299,4 +299,4 @@ def test_what_is_not_kubernetes_layout_is_not_recognised_by_cgroupfs_names(path:
     ],
 )
 def test_a_unit_of_systemd_is_told_by_its_place(path: str, unit: str | None) -> None:
-    assert unit_of(path) == unit
+    assert systemd_unit(path) == unit

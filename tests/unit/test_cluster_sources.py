@@ -8,15 +8,15 @@ import pytest
 from tests.eventually import PATIENCE, eventually
 from tests.fakes.apiserver import FakeApiServer, Faults, fake_api_server, pod
 
-from memqos.converge.cluster import ClusterPods, FollowedNode, kubelet_of
+from memqos.converge.cluster import ClusterPods, WatchedNode, node_kubelet_endpoint
 from memqos.converge.sources import PodSource
 from memqos.errors import InputError, Unreachable
-from memqos.host.apiserver.access import Access, Cluster, User
-from memqos.host.apiserver.connection import ApiServer
-from memqos.host.apiserver.watching import Pace
+from memqos.host.apiserver.access import Cluster, ClusterAccess, User
+from memqos.host.apiserver.connection import ApiClient
+from memqos.host.apiserver.watching import WatchTimings
 from memqos.kube.node import Node
 
-QUICK = Pace(watch=(2, 3), silence=0.3, short=0.0, slowness=0.01)
+QUICK = WatchTimings(watch=(2, 3), silence=0.3, short=0.0, slowness=0.01)
 
 
 @pytest.fixture
@@ -25,8 +25,8 @@ def server() -> Iterator[FakeApiServer]:
         yield served
 
 
-def client(server: FakeApiServer) -> ApiServer:
-    return ApiServer(Access(Cluster(server.url), User(), "a test"), silence=PATIENCE)
+def client(server: FakeApiServer) -> ApiClient:
+    return ApiClient(ClusterAccess(Cluster(server.url), User(), "a test"), silence=PATIENCE)
 
 
 def node(name: str = "node-1", memory: str = "7Gi") -> dict[str, Any]:
@@ -53,19 +53,19 @@ class TestAsked:
 
 class TestFollowed:
     @pytest.fixture
-    def followed(self, server: FakeApiServer) -> Iterator[FollowedNode]:
+    def followed(self, server: FakeApiServer) -> Iterator[WatchedNode]:
         self.changes = 0
 
         def count() -> None:
             self.changes += 1
 
-        source = FollowedNode(client(server), "node-1", on_change=count, pace=QUICK)
+        source = WatchedNode(client(server), "node-1", on_change=count, timings=QUICK)
         source.start()
         yield source
         source.stop()
 
     def test_pods_and_node_are_as_the_cluster_has_them(
-        self, server: FakeApiServer, followed: FollowedNode
+        self, server: FakeApiServer, followed: WatchedNode
     ) -> None:
         server.stores["nodes"].put(node())
         server.pods.put(pod("web"))
@@ -80,7 +80,7 @@ class TestFollowed:
         eventually("both changes are told", lambda: self.changes >= before + 2)
 
     def test_while_the_server_is_away_the_last_state_stays(
-        self, server: FakeApiServer, followed: FollowedNode
+        self, server: FakeApiServer, followed: WatchedNode
     ) -> None:
         server.stores["nodes"].put(node())
         server.pods.put(pod("web"))
@@ -96,13 +96,13 @@ class TestFollowed:
             "it follows again", lambda: names(followed) == ["new", "web"] and followed.fault is None
         )
 
-    def test_a_node_nobody_knows_is_not_an_empty_one(self, followed: FollowedNode) -> None:
+    def test_a_node_nobody_knows_is_not_an_empty_one(self, followed: WatchedNode) -> None:
         with pytest.raises(InputError, match="there is no node node-1"):
             followed.pods()
 
     def test_silence_is_no_empty_node(self) -> None:
-        away = ApiServer(Access(Cluster("http://127.0.0.1:1"), User(), "a test"))
-        source = FollowedNode(away, "node-1", pace=QUICK)
+        away = ApiClient(ClusterAccess(Cluster("http://127.0.0.1:1"), User(), "a test"))
+        source = WatchedNode(away, "node-1", timings=QUICK)
         source.start()
         try:
             with pytest.raises(Unreachable):
@@ -111,13 +111,13 @@ class TestFollowed:
             source.stop()
 
 
-def _allocatable(source: FollowedNode) -> object:
+def _allocatable(source: WatchedNode) -> object:
     found = source.node()
     return None if found is None else found.status.allocatable
 
 
 class TestItsKubelet:
-    KNOWN = Access(
+    KNOWN = ClusterAccess(
         Cluster("https://api", certificate_authority="/ca.crt"), User(token_file="/token"), "a test"
     )
 
@@ -134,12 +134,12 @@ class TestItsKubelet:
     )
     def test_is_where_its_node_says(self, address: str, url: str) -> None:
         node = self.told(("Hostname", "worker-1"), ("InternalIP", address))
-        found = kubelet_of(node, self.KNOWN)
+        found = node_kubelet_endpoint(node, self.KNOWN)
         assert found is not None
         assert found.url == url
 
     def test_is_asked_at_the_first_of_its_addresses(self) -> None:
-        found = kubelet_of(
+        found = node_kubelet_endpoint(
             self.told(("InternalIP", "10.0.0.7"), ("InternalIP", "fd00::7")), self.KNOWN
         )
         assert found is not None
@@ -147,17 +147,19 @@ class TestItsKubelet:
 
     def test_is_not_asked_where_nobody_vouches_for_it(self) -> None:
         node = self.told(("InternalIP", "10.0.0.7"))
-        unsigned = Access(Cluster("https://api"), User(token_file="/token"), "a test")
-        assert kubelet_of(node, unsigned) is None
+        unsigned = ClusterAccess(Cluster("https://api"), User(token_file="/token"), "a test")
+        assert node_kubelet_endpoint(node, unsigned) is None
 
     def test_is_not_asked_by_who_has_nothing_to_show_it(self) -> None:
         node = self.told(("InternalIP", "10.0.0.7"))
-        nobody = Access(Cluster("https://api", certificate_authority="/ca.crt"), User(), "a test")
-        assert kubelet_of(node, nobody) is None
+        nobody = ClusterAccess(
+            Cluster("https://api", certificate_authority="/ca.crt"), User(), "a test"
+        )
+        assert node_kubelet_endpoint(node, nobody) is None
 
     def test_is_not_asked_where_its_node_does_not_say(self) -> None:
-        assert kubelet_of(self.told(("Hostname", "worker-1")), self.KNOWN) is None
-        assert kubelet_of(Node(), self.KNOWN) is None
+        assert node_kubelet_endpoint(self.told(("Hostname", "worker-1")), self.KNOWN) is None
+        assert node_kubelet_endpoint(Node(), self.KNOWN) is None
 
     def test_the_api_server_is_never_asked_to_pass_it_on(self, server: FakeApiServer) -> None:
         server.stores["nodes"].put(node())

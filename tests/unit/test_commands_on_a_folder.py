@@ -9,13 +9,13 @@ from typing import Any, Final
 
 import pytest
 from tests.commands import Done, memqos
-from tests.fakes.machine import nested, put_tree
+from tests.fakes.machine import deep_folder, put_tree
 from tests.fakes.node import memory_folder
 
 from memqos.cli.main import INTERRUPTED, WRONG_USAGE
 from memqos.converge import observing
 from memqos.host.cgroups import CgroupFs
-from memqos.host.tree import Tree, read_tree
+from memqos.host.tree import ReadTree, read_tree
 
 NODES: Final = Path(__file__).parents[1] / "nodes"
 
@@ -203,7 +203,7 @@ def test_a_container_with_a_thousand_nested_cgroups_changes_nothing(node: Folder
     before = node.plan("-o", "json")
     doctor = ("doctor", "--seconds", "0.1", *node.root, *node.terms, "-o", "json")
     found = memqos(*doctor)
-    with nested(container):
+    with deep_folder(container):
         assert node.plan("-o", "json") == before
         assert memqos(*doctor) == found
         assert node.apply().code == 0
@@ -278,12 +278,12 @@ class TestUnreadable:
     def _barred(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """One pod's cgroup may not be looked into."""
 
-        def barred(*arguments: Any) -> Tree:
+        def barred(*arguments: Any) -> ReadTree:
             tree = read_tree(*arguments)
             path = next(path for path in tree.cgroups if path.startswith("/kubepods/pod"))
             for below in [each for each in tree.cgroups if each.startswith(path)]:
                 del tree.cgroups[below], tree.identities[below]
-            tree.refused[path] = os.strerror(errno.EACCES)
+            tree.unreadable[path] = os.strerror(errno.EACCES)
             return tree
 
         monkeypatch.setattr(observing, "read_tree", barred)

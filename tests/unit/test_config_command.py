@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from tests.commands import ROOT, memqos
 
-from memqos.agent.configuration.fields import FIELDS
-from memqos.agent.configuration.schema import schema
+from memqos.agent.configuration.fields import CONFIG_FIELDS
+from memqos.agent.configuration.schema import configuration_schema
 
 EXAMPLE = "examples/agent/memqos.yaml"
 BROKEN = """\
@@ -72,13 +72,15 @@ def test_the_environment_of_the_command_is_not_looked_at(
 
 def test_the_published_schema_is_that_of_the_structs() -> None:
     published = json.loads((ROOT / "docs" / "memqos.schema.json").read_text())
-    assert published == schema(), "run: memqos config schema > docs/memqos.schema.json"
+    assert published == configuration_schema(), (
+        "run: memqos config schema > docs/memqos.schema.json"
+    )
     assert memqos("config", "schema").data == published
 
 
 def test_the_schema_knows_every_field_and_says_what_it_is() -> None:
-    for path in FIELDS:
-        part = schema()
+    for path in CONFIG_FIELDS:
+        part = configuration_schema()
         for step in path:
             assert part["additionalProperties"] is False
             part = part["properties"][step]

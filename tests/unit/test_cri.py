@@ -11,8 +11,8 @@ from tests.fakes.node import memory_folder
 from tests.fakes.owned import CONTAINERS, OwnedNode
 
 from memqos.errors import Unreachable
-from memqos.host.cri import Kept, Runtime, _kept
-from memqos.host.grpc import Refused
+from memqos.host.cri import CriClient, StoredResources, _resources_in
+from memqos.host.grpc import GrpcError
 
 A1 = CONTAINERS["a1"]
 
@@ -24,56 +24,62 @@ def node() -> Iterator[OwnedNode]:
 
 
 @pytest.fixture
-def runtime(node: OwnedNode) -> Iterator[Runtime]:
-    client = Runtime(str(node.runtime.socket), PATIENCE)
+def runtime(node: OwnedNode) -> Iterator[CriClient]:
+    client = CriClient(str(node.runtime.socket), PATIENCE)
     yield client
     client.close()
 
 
 def test_what_a_runtime_has_stored_is_in_its_verbose_status(
-    node: OwnedNode, runtime: Runtime
+    node: OwnedNode, runtime: CriClient
 ) -> None:
     # The answer is longer than a window of HTTP/2, so it also has to be acknowledged.
     with node.runtime.serving():
-        assert runtime.kept("a1") == Kept({"memory.low": "0", "memory.oom.group": "1"})
+        assert runtime.read_resources("a1") == StoredResources(
+            {"memory.low": "0", "memory.oom.group": "1"}
+        )
         runtime.update("a1", {"memory.low": "8192"}, "0-1")
-        assert runtime.kept("a1") == Kept({"memory.low": "8192", "memory.oom.group": "1"}, "0-1")
+        assert runtime.read_resources("a1") == StoredResources(
+            {"memory.low": "8192", "memory.oom.group": "1"}, "0-1"
+        )
     assert node.kernel.read(A1, "memory.low") == "8192"
 
 
-def test_many_calls_go_over_one_connection(node: OwnedNode, runtime: Runtime) -> None:
+def test_many_calls_go_over_one_connection(node: OwnedNode, runtime: CriClient) -> None:
     with node.runtime.serving():
         for size in range(1, 60):
             runtime.update("a1", {"memory.low": str(size << 12)})
-            assert runtime.kept("a1").unified["memory.low"] == str(size << 12)
+            assert runtime.read_resources("a1").unified["memory.low"] == str(size << 12)
 
 
 def test_a_runtime_without_a_verbose_status_is_taken_by_its_plain_one() -> None:
     plain = {"status": {"resources": {"linux": {"unified": {"memory.low": "1"}}}}}
-    assert _kept(plain) == Kept({"memory.low": "1"})
-    assert _kept({**plain, "info": {"info": "no JSON"}}) == Kept({"memory.low": "1"})
-    assert _kept({}) == Kept()
+    assert _resources_in(plain) == StoredResources({"memory.low": "1"})
+    assert _resources_in({**plain, "info": {"info": "no JSON"}}) == StoredResources(
+        {"memory.low": "1"}
+    )
+    assert _resources_in({}) == StoredResources()
 
 
-def test_a_refusal_has_the_runtime_s_words(node: OwnedNode, runtime: Runtime) -> None:
+def test_a_refusal_has_the_runtime_s_words(node: OwnedNode, runtime: CriClient) -> None:
     with node.runtime.serving():
         node.runtime.mood = "refuses"
-        with pytest.raises(Refused, match="runc did not like it"):
+        with pytest.raises(GrpcError, match="runc did not like it"):
             runtime.update("a1", {"memory.low": "0"})
-        with pytest.raises(Refused, match="no such container") as refused:
-            runtime.kept("other")
+        with pytest.raises(GrpcError, match="no such container") as refused:
+            runtime.read_resources("other")
     assert refused.value.code == "5"
 
 
 def test_a_runtime_that_is_not_there_is_unreachable_by_name(
-    node: OwnedNode, runtime: Runtime
+    node: OwnedNode, runtime: CriClient
 ) -> None:
     with pytest.raises(Unreachable, match=r"runtime\.sock: No such file or directory – is the run"):
-        runtime.kept("a1")
+        runtime.read_resources("a1")
 
 
 def test_a_runtime_that_ends_within_a_call_is_unreachable_and_asked_again_later(
-    node: OwnedNode, runtime: Runtime
+    node: OwnedNode, runtime: CriClient
 ) -> None:
     node.runtime.mood = "hangs up"
     with node.runtime.serving(), pytest.raises(Unreachable):
@@ -84,7 +90,7 @@ def test_a_runtime_that_ends_within_a_call_is_unreachable_and_asked_again_later(
 
 
 def test_a_runtime_that_was_silent_is_asked_again_after_a_while(node: OwnedNode) -> None:
-    client = Runtime(str(node.runtime.socket), 0.2)
+    client = CriClient(str(node.runtime.socket), 0.2)
     node.runtime.mood = "hangs"
     with node.runtime.serving():
         with pytest.raises(Unreachable):
@@ -92,14 +98,14 @@ def test_a_runtime_that_was_silent_is_asked_again_after_a_while(node: OwnedNode)
         node.runtime.mood = "well"
         with pytest.raises(Unreachable):
             client.update("a1", {"memory.low": "8192"})
-        client._channel._silence._until = 0.0
+        client._channel._breaker._until = 0.0
         client._channel.timeout = PATIENCE
         client.update("a1", {"memory.low": "8192"})
         client.close()
 
 
 def test_a_runtime_that_does_not_answer_is_given_up(node: OwnedNode) -> None:
-    client = Runtime(str(node.runtime.socket), 0.2)
+    client = CriClient(str(node.runtime.socket), 0.2)
     node.runtime.mood = "hangs"
     with node.runtime.serving():
         for _ in range(2):
@@ -125,6 +131,6 @@ def test_a_socket_where_something_else_listens_is_unreachable(said: bytes, tmp_p
         thread.start()
         try:
             with pytest.raises(Unreachable, match=r"other\.sock"):
-                Runtime(path, PATIENCE).kept("a1")
+                CriClient(path, PATIENCE).read_resources("a1")
         finally:
             thread.join()

@@ -3,10 +3,10 @@
 import pytest
 from tests.builders import Json, box, pod, stanza
 
-from memqos.kube.defaulting import decoded, defaulted, prepared
+from memqos.kube.defaulting import apply_defaults, decoding_defaults, prepare_for_storage
 from memqos.kube.pod import Pod
-from memqos.kube.resources import Resources, spelled
-from memqos.kube.shape import Shape, containers_of, shape_of, written
+from memqos.kube.resources import Resources, format_amount
+from memqos.kube.shape import Shape, containers_of, shape_of, with_shape
 from memqos.kube.validation import validate
 from memqos.kube.why import why_defaulted
 from memqos.release import Release
@@ -18,47 +18,47 @@ HUGE = "hugepages-2Mi"
 
 def pod_level(pod: Pod, release: Release = FIXED) -> tuple[Json, Json] | None:
     """Pod-level requests and limits after defaulting, as Kubernetes prints them."""
-    shape = defaulted(pod, release)
+    shape = apply_defaults(pod, release)
     if shape.pod is None:
         return None
     return printed(shape.pod.requests), printed(shape.pod.limits)
 
 
 def printed(amounts: dict[str, int]) -> Json:
-    return {name: spelled(name, amount) for name, amount in amounts.items()}
+    return {name: format_amount(name, amount) for name, amount in amounts.items()}
 
 
 class TestContainers:
     @pytest.mark.parametrize("release", ["1.22", "1.36", "1.38"])
     def test_a_missing_request_takes_the_limit(self, release: str) -> None:
         some = box("1Gi", "2Gi", cpu=(None, "2"), limits={HUGE: "4Mi"})
-        shape = defaulted(pod([some], init=[some]), Release.of(release))
+        shape = apply_defaults(pod([some], init=[some]), Release.of(release))
         for part in shape.parts:
             assert printed(part.requests) == {"memory": "1Gi", "cpu": "2", HUGE: "4Mi"}
             assert printed(part.limits) == {"memory": "2Gi", "cpu": "2", HUGE: "4Mi"}
 
     def test_a_request_of_zero_is_a_request(self) -> None:
-        (part,) = defaulted(pod([box("0", "2Gi")]), FIXED).containers
+        (part,) = apply_defaults(pod([box("0", "2Gi")]), FIXED).containers
         assert part.requests == {"memory": 0}
 
     def test_a_limit_never_takes_the_request(self) -> None:
-        (part,) = defaulted(pod([box("1Gi")]), FIXED).containers
+        (part,) = apply_defaults(pod([box("1Gi")]), FIXED).containers
         assert part.limits == {}
 
     def test_ephemeral_containers_are_left_alone(self) -> None:
-        shape = defaulted(pod([box()], ephemeral=[box(None, "1Gi")]), FIXED)
+        shape = apply_defaults(pod([box()], ephemeral=[box(None, "1Gi")]), FIXED)
         assert shape.ephemeral_containers[0].requests == {}
 
     @pytest.mark.parametrize(
         ("text", "milli"), [("1.0001", 1001), ("1u", 1), ("1n", 1), (1.5, 1500)]
     )
     def test_quantities_are_rounded_up_to_thousandths(self, text: object, milli: int) -> None:
-        (part,) = defaulted(pod([box(None, text)]), FIXED).containers
+        (part,) = apply_defaults(pod([box(None, text)]), FIXED).containers
         assert part.limits == part.requests == {"memory": milli}
 
     def test_null_is_zero(self) -> None:
         nothing: Json = {"resources": {"limits": {"memory": None}, "requests": None}}
-        (part,) = defaulted(pod([nothing]), FIXED).containers
+        (part,) = apply_defaults(pod([nothing]), FIXED).containers
         assert part.limits == part.requests == {"memory": 0}
 
 
@@ -178,9 +178,9 @@ class TestBeforeTheFix:
 
     def test_so_that_a_sum_may_fall_short_of_its_parts(self) -> None:
         tiny = pod([box("400u"), box("400u")], resources=stanza(None, "1"))
-        refused = validate(tiny, defaulted(tiny, UNFIXED), UNFIXED)
+        refused = validate(tiny, apply_defaults(tiny, UNFIXED), UNFIXED)
         assert [error.field for error in refused] == ["spec.resources.requests[memory]"]
-        assert validate(tiny, defaulted(tiny, FIXED), FIXED) == []
+        assert validate(tiny, apply_defaults(tiny, FIXED), FIXED) == []
 
     def test_the_gate_has_an_older_name(self) -> None:
         older = Release.of("1.38", {"PodLevelResourcesFixUpdateDefaulting": False})
@@ -193,19 +193,19 @@ class TestAdmissionComesBetween:
 
     def test_the_pod_level_is_completed_after_it(self) -> None:
         some = pod([box("1Gi")], resources=stanza(None, "8Gi"))
-        before = decoded(some, FIXED)
+        before = decoding_defaults(some, FIXED)
         assert before.pod == Resources({}, {"memory": 8 * 2**30 * 1000})
-        assert prepared(before, FIXED) == defaulted(some, FIXED) != before
+        assert prepare_for_storage(before, FIXED) == apply_defaults(some, FIXED) != before
 
     def test_before_the_fix_it_was_completed_before(self) -> None:
         some = pod([box("1Gi")], resources=stanza(None, "8Gi"))
-        assert decoded(some, UNFIXED) == defaulted(some, UNFIXED)
+        assert decoding_defaults(some, UNFIXED) == apply_defaults(some, UNFIXED)
 
     def test_it_is_dropped_after_it(self) -> None:
         off = Release.of("1.38", {"PodLevelResources": False})
         some = pod([box("1Gi")], resources=stanza(None, "8Gi"))
-        assert decoded(some, off).pod is not None
-        assert prepared(decoded(some, off), off).pod is None
+        assert decoding_defaults(some, off).pod is not None
+        assert prepare_for_storage(decoding_defaults(some, off), off).pod is None
 
 
 class TestWrittenBack:
@@ -216,8 +216,8 @@ class TestWrittenBack:
             resources=stanza(cpu=("1", None)),
             overhead={"memory": "1Mi"},
         )
-        shape = defaulted(some, FIXED)
-        again = written(some, shape)
+        shape = apply_defaults(some, FIXED)
+        again = with_shape(some, shape)
         assert shape_of(again, FIXED) == shape
         assert again.spec.containers is not None
         assert again.spec.containers[0].resources is not None
@@ -226,15 +226,15 @@ class TestWrittenBack:
 
     def test_a_pod_level_that_was_dropped_stays_away(self) -> None:
         some = pod([box()], resources=stanza("1Gi"))
-        shape = defaulted(some, Release.of("1.31"))
-        assert written(some, shape).spec.resources is None
+        shape = apply_defaults(some, Release.of("1.31"))
+        assert with_shape(some, shape).spec.resources is None
 
 
 class TestWhy:
     def sentences(self, pod: Pod, release: Release = FIXED) -> list[str]:
         before: Shape = shape_of(pod, release)
         names = [container.name for container in containers_of(pod)]
-        return list(why_defaulted(before, defaulted(pod, release), names, release))
+        return list(why_defaulted(before, apply_defaults(pod, release), names, release))
 
     def test_nothing_is_said_where_nothing_is_filled_in(self) -> None:
         assert self.sentences(pod([box("1Gi", "2Gi")], resources=stanza("1Gi", "2Gi"))) == []

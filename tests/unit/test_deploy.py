@@ -14,8 +14,8 @@ from tests.commands import ROOT
 from tests.eventually import PATIENCE
 from tests.vm.harness.tools import CHECKERS, program
 
-from memqos.agent.metric_names import KEP, METRICS, Metric
-from memqos.serve.exposition import Family, Histogram, Sample, exposition, labels
+from memqos.agent.metric_names import ALL_METRICS, KEP_METRICS, Metric
+from memqos.serve.exposition import Family, Histogram, MetricSample, exposition, labels
 
 ALERTS: Final = ROOT / "deploy" / "prometheus" / "alerts.yaml"
 ALERTS_TEST: Final = ROOT / "deploy" / "prometheus" / "alerts_test.yaml"
@@ -64,12 +64,12 @@ def shown() -> Iterator[str]:
 
 
 def metric(name: str) -> Metric:
-    if name in METRICS:
-        assert METRICS[name].kind != "histogram", f"{name} needs one of {SUFFIXES}"
-        return METRICS[name]
+    if name in ALL_METRICS:
+        assert ALL_METRICS[name].kind != "histogram", f"{name} needs one of {SUFFIXES}"
+        return ALL_METRICS[name]
     stem = next(name.removesuffix(suffix) for suffix in SUFFIXES if name.endswith(suffix))
-    assert METRICS[stem].kind == "histogram"
-    return METRICS[stem]
+    assert ALL_METRICS[stem].kind == "histogram"
+    return ALL_METRICS[stem]
 
 
 @pytest.mark.parametrize("expression", sorted(set(expressions())))
@@ -117,8 +117,8 @@ def test_every_alert_is_tested_to_fire_and_to_be_silent() -> None:
 
 
 def test_metrics_are_named_as_prometheus_wants_them() -> None:
-    for name, found in METRICS.items():
-        assert name.startswith("memqos_") or found in KEP
+    for name, found in ALL_METRICS.items():
+        assert name.startswith("memqos_") or found in KEP_METRICS
         assert name.endswith("_total") == (found.kind == "counter")
         assert found.help.endswith(".")
 
@@ -128,7 +128,7 @@ def test_the_page_of_metrics_has_them_all() -> None:
     listed = [line for line in page.splitlines() if line.startswith("| `")]
     assert listed == [
         f"| `{name}` | {kind} | {', '.join(named)} | {text} |"
-        for name, kind, named, text in METRICS.values()
+        for name, kind, named, text in ALL_METRICS.values()
     ]
 
 
@@ -185,10 +185,10 @@ def test_prometheus_takes_what_the_dashboard_asks(tmp_path: Path) -> None:
 @with_promtool
 def test_prometheus_finds_nothing_to_say_about_the_metrics() -> None:
     families = []
-    for name, kind, named, text in METRICS.values():
+    for name, kind, named, text in ALL_METRICS.values():
         held = labels(**dict.fromkeys(named, 'any "thing"\\\n'))
         histogram = Histogram([0.1, 1])
         histogram.observe(0.5)
-        samples = list(histogram.samples(held)) if kind == "histogram" else [Sample(held, 1)]
+        samples = list(histogram.samples(held)) if kind == "histogram" else [MetricSample(held, 1)]
         families.append(Family(name, kind, text, samples))
     assert promtool("check", "metrics", stdin=exposition(families)) == ""

@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from memqos.agent.core.reservations import Claims, levels
+from memqos.agent.core.reservations import PodReservations, level_cgroups
 from memqos.converge.observing import observe_snapshot
-from memqos.converge.planning import plan_of
-from memqos.converge.settings import Wanted
-from memqos.findings.facts import Facts, Later, Planned
+from memqos.converge.planning import plan_observation
+from memqos.converge.settings import PlanOptions
+from memqos.findings.facts import NodeFacts, PlanFacts, SecondReading
 from memqos.findings.finding import Finding
-from memqos.findings.node import judge
+from memqos.findings.node import judge_node
 from memqos.kernel.machine import Machine
 from memqos.manifests.snapshot import read_snapshot
 from memqos.plan.changes import compare
@@ -43,38 +43,38 @@ def cgroup(**files: object) -> dict[str, str]:
     return {**CONTROLLERS, "memory.min": "0", "memory.low": "0", "memory.high": "max", **named}
 
 
-def facts(cgroups: dict[str, dict[str, str]] | None = None, machine: Machine = SOUND) -> Facts:
-    return Facts(machine=machine, cgroups={"/": CONTROLLERS, **(cgroups or {})}, pods=1)
+def facts(cgroups: dict[str, dict[str, str]] | None = None, machine: Machine = SOUND) -> NodeFacts:
+    return NodeFacts(machine=machine, cgroups={"/": CONTROLLERS, **(cgroups or {})}, pods=1)
 
 
-def recorded(name: str, gate: str = ON, policy: Policy | None = None) -> Facts:
+def recorded(name: str, gate: str = ON, policy: Policy | None = None) -> NodeFacts:
     data = (NODES / f"{name}.json").read_bytes().replace(ON.encode(), gate.encode())
     observation = observe_snapshot(read_snapshot(data, name), name)
-    plan = plan_of(observation, Wanted(release="1.38", policy=policy))
-    return Facts(
+    plan = plan_observation(observation, PlanOptions(release="1.38", policy=policy))
+    return NodeFacts(
         machine=observation.machine,
         cgroups=observation.cgroups,
-        planned=Planned(
+        planned=PlanFacts(
             cgroup_names(plan.config.driver, plan.config.cgroup_root),
             plan.tree,
             plan.comparison,
-            plan.terms.release.enabled("MemoryQoS"),
+            plan.settings.release.is_enabled("MemoryQoS"),
         ),
         pods=len(observation.pods),
     )
 
 
-def found(judged: Facts, rule: str) -> Finding:
-    (finding,) = [finding for finding in judge(judged) if finding.rule == rule]
+def found(judged: NodeFacts, rule: str) -> Finding:
+    (finding,) = [finding for finding in judge_node(judged) if finding.rule == rule]
     return finding
 
 
-def rules(judged: Facts) -> list[str]:
-    return [finding.rule for finding in judge(judged)]
+def rules(judged: NodeFacts) -> list[str]:
+    return [finding.rule for finding in judge_node(judged)]
 
 
 def test_nothing_is_found_on_a_sound_node() -> None:
-    assert judge(facts({"/kubepods": cgroup(current=MI)})) == ()
+    assert judge_node(facts({"/kubepods": cgroup(current=MI)})) == ()
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_nothing_is_found_on_a_sound_node() -> None:
 )
 def test_without_cgroup_v2_that_is_all_there_is_to_say(layout: str, words: str) -> None:
     machine = replace(SOUND, layout=layout, mount=(), pressure={})
-    (finding,) = judge(facts({}, machine))
+    (finding,) = judge_node(facts({}, machine))
     assert (finding.rule, finding.severity) == ("machine/cgroup-v2", "error")
     assert words in finding.what
 
@@ -97,7 +97,7 @@ def test_without_cgroup_v2_that_is_all_there_is_to_say(layout: str, words: str) 
     [("5.8.18", "error"), ("5.9.0-rc1", None), ("6.1.0", None), ("", "info")],
 )
 def test_the_kernel_is_5_9_or_newer(kernel: str, severity: str | None) -> None:
-    judged = judge(facts({}, replace(SOUND, kernel=kernel)))
+    judged = judge_node(facts({}, replace(SOUND, kernel=kernel)))
     assert [finding.severity for finding in judged] == ([severity] if severity else [])
 
 
@@ -114,7 +114,7 @@ def test_the_kernel_is_5_9_or_newer(kernel: str, severity: str | None) -> None:
     ],
 )
 def test_the_runtime_passes_values_on(runtime: str | None, severity: str | None) -> None:
-    judged = judge(facts({}, replace(SOUND, runtime=runtime)))
+    judged = judge_node(facts({}, replace(SOUND, runtime=runtime)))
     assert [finding.severity for finding in judged] == ([severity] if severity else [])
 
 
@@ -181,7 +181,9 @@ def test_containers_outside_of_their_pods_show_that_runtime_and_kubelet_disagree
 )
 def test_memory_min_leaves_memory_to_reclaim(share: float, severity: str | None) -> None:
     half = int(share * 4096 * MI) // 2
-    judged = judge(facts({"/a": cgroup(min=half, current=0), "/b": cgroup(min=half, current=0)}))
+    judged = judge_node(
+        facts({"/a": cgroup(min=half, current=0), "/b": cgroup(min=half, current=0)})
+    )
     assert [finding.severity for finding in judged] == ([severity] if severity else [])
 
 
@@ -255,7 +257,7 @@ def test_the_advice_on_unused_claims_ends_the_finding(claim: int) -> None:
     assert rules(facts(idle_beside_busy(claim))) == []
 
 
-def in_use(node: Facts, amount: int) -> Facts:
+def in_use(node: NodeFacts, amount: int) -> NodeFacts:
     """The node with so much in use by every cgroup without children."""
     above = {path.rpartition("/")[0] or "/" for path in node.cgroups}
     leaves = [path for path in node.cgroups if path not in above]
@@ -269,7 +271,7 @@ def in_use(node: Facts, amount: int) -> Facts:
     return replace(node, cgroups=cgroups)
 
 
-def with_values(node: Facts, values: dict[tuple[str, str], str]) -> Facts:
+def with_values(node: NodeFacts, values: dict[tuple[str, str], str]) -> NodeFacts:
     cgroups = {path: dict(files) for path, files in node.cgroups.items()}
     for (path, file), value in values.items():
         cgroups[path][file] = value
@@ -292,17 +294,17 @@ def test_the_advice_on_what_a_kubelet_claims_above_pods_ends_the_finding() -> No
     assert not UNASKED & set(rules(with_values(replace(node, planned=none), changes)))
 
 
-def with_exact_sums(node: Facts) -> Facts:
+def with_exact_sums(node: NodeFacts) -> NodeFacts:
     """As memqos agent keeps what stands above the pods."""
     assert node.planned is not None
     claims = {
-        path: Claims(int(files["memory.min"]), int(files["memory.low"]))
+        path: PodReservations(int(files["memory.min"]), int(files["memory.low"]))
         for path, files in node.cgroups.items()
         if node.is_pod(path)
     }
     sums = {
         (each.path, file): str(setting.value)
-        for each in levels(claims, node.planned.names)
+        for each in level_cgroups(claims, node.planned.names)
         for file, setting in each.settings.items()
     }
     return with_values(node, sums)
@@ -384,7 +386,7 @@ def test_protection_is_not_guessed_where_usage_is_not_known() -> None:
 
 def watched(
     later_events: int, full: int = 0, *, machine: Machine = SOUND, anon: int = 95 * MI
-) -> Facts:
+) -> NodeFacts:
     now = cgroup(
         high=100 * MI,
         current=100 * MI,
@@ -396,7 +398,7 @@ def watched(
         "memory.events": f"low 0\nhigh {later_events}",
         "memory.pressure": f"some avg10=0.00 total={full}\nfull avg10=0.00 total={full}",
     }
-    return replace(facts({"/a": now}, machine), later=Later(2.0, {"/a": then}))
+    return replace(facts({"/a": now}, machine), later=SecondReading(2.0, {"/a": then}))
 
 
 NO_SWAP = replace(SOUND, meminfo="MemTotal: 4194304 kB\nSwapTotal: 0 kB\n")
@@ -435,7 +437,7 @@ def test_a_container_that_cannot_get_below_its_memory_high_is_stuck() -> None:
     ],
     ids=["swap", "hardly waiting", "few events", "page cache"],
 )
-def test_a_container_that_still_can_get_below_is_throttled_but_not_stuck(free: Facts) -> None:
+def test_a_container_that_still_can_get_below_is_throttled_but_not_stuck(free: NodeFacts) -> None:
     assert "throttling/livelock" not in rules(free)
     assert "throttling/now" in rules(free)
 
@@ -461,14 +463,14 @@ def test_values_of_a_feature_turned_off_are_stale() -> None:
 
 @pytest.mark.parametrize("name", ["systemd", "cgroupfs", "numa"])
 def test_a_node_kept_by_a_real_kubelet_has_nothing_above_info(name: str) -> None:
-    assert {finding.severity for finding in judge(recorded(name))} == {"info"}
+    assert {finding.severity for finding in judge_node(recorded(name))} == {"info"}
 
 
 def test_a_value_somebody_changed_is_told() -> None:
     node = json.loads((NODES / "cgroupfs.json").read_bytes())
     node["cgroups"]["/kubepods/burstable"]["memory.low"] = "4096"
     observation = observe_snapshot(read_snapshot(json.dumps(node).encode(), "node"), "node")
-    base, plan = recorded("cgroupfs"), plan_of(observation, Wanted(release="1.38"))
+    base, plan = recorded("cgroupfs"), plan_observation(observation, PlanOptions(release="1.38"))
     assert base.planned is not None
     changed = replace(base, planned=replace(base.planned, comparison=plan.comparison))
     assert (
@@ -495,4 +497,4 @@ def test_what_a_node_without_pods_is_not_held_against_is_said() -> None:
 
 def test_the_worst_comes_first() -> None:
     node = facts({}, replace(SOUND, pressure={}, kernel="5.4.0"))
-    assert [finding.severity for finding in judge(node)] == ["error", "info"]
+    assert [finding.severity for finding in judge_node(node)] == ["error", "info"]

@@ -9,8 +9,8 @@ import pytest
 from tests.eventually import within_patience
 
 from memqos.errors import InputError
-from memqos.manifests.documents import FAULT_LIMIT, Document, read
-from memqos.manifests.positions import shown, steps
+from memqos.manifests.documents import FAULT_LIMIT, Document, read_documents
+from memqos.manifests.positions import format_path, steps
 
 POD = b"""\
 apiVersion: v1
@@ -27,7 +27,7 @@ spec:
 
 
 def documents(data: bytes | str) -> list[Document]:
-    found = list(read(data.encode() if isinstance(data, str) else data, "f"))
+    found = list(read_documents(data.encode() if isinstance(data, str) else data, "f"))
     assert all(isinstance(item, Document) for item in found), [str(item) for item in found]
     return [item for item in found if isinstance(item, Document)]
 
@@ -43,7 +43,7 @@ def data_of(data: bytes | str) -> dict[str, Any]:
 
 def outline(data: bytes | str) -> list[Any]:
     """The data of each document, the text of each fault."""
-    found = read(data.encode() if isinstance(data, str) else data, "f")
+    found = read_documents(data.encode() if isinstance(data, str) else data, "f")
     return [item.data if isinstance(item, Document) else str(item) for item in found]
 
 
@@ -102,7 +102,7 @@ def test_the_documents_around_a_broken_one_are_read() -> None:
 
 
 def test_lines_are_counted_on_after_a_broken_document() -> None:
-    *_, last = read(b"a: [\n---\nb: '\n---\n" + POD, "f")
+    *_, last = read_documents(b"a: [\n---\nb: '\n---\n" + POD, "f")
     assert isinstance(last, Document)
     assert last.position("metadata.name") == (8, 9)
 
@@ -399,14 +399,14 @@ TEN_MB = 10 << 20
 )
 def test_hostile_nesting_is_refused_at_once(unit: bytes) -> None:
     with within_patience():
-        found = list(read(unit * (TEN_MB // len(unit)), "f"))
+        found = list(read_documents(unit * (TEN_MB // len(unit)), "f"))
     assert all(isinstance(item, InputError) for item in found)
 
 
 @pytest.mark.parametrize("unit", [b"---\n", b"...\n", b"#\n", b"\n", b" ", b"%\n", b"\t"])
 def test_hostile_nothing_is_skipped_quickly(unit: bytes) -> None:
     with within_patience():
-        assert len(list(read(unit * (TEN_MB // len(unit)), "f"))) == 1
+        assert len(list(read_documents(unit * (TEN_MB // len(unit)), "f"))) == 1
 
 
 def test_a_message_never_repeats_more_than_a_few_words_of_the_file() -> None:
@@ -548,12 +548,12 @@ def test_columns_count_on_when_documents_share_a_line() -> None:
 
 def test_a_refusal_of_a_field_carries_its_place() -> None:
     (document,) = documents(POD)
-    error = document.refused("too little", "spec.containers[0].resources.limits[memory]", "more")
+    error = document.error("too little", "spec.containers[0].resources.limits[memory]", "more")
     assert str(error) == "f:10:17: spec.containers[0].resources.limits.memory: too little – more"
-    assert str(document.refused("odd")) == "f:1:1: odd"
+    assert str(document.error("odd")) == "f:1:1: odd"
 
 
 def test_a_path_is_shown_so_that_it_can_be_read_again() -> None:
     path = ("metadata", "labels", "app.io/name", "items", 3, "x-y", 0)
-    assert shown(path) == "metadata.labels[app.io/name].items[3].x-y[0]"
-    assert steps(shown(path)) == path
+    assert format_path(path) == "metadata.labels[app.io/name].items[3].x-y[0]"
+    assert steps(format_path(path)) == path

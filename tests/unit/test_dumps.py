@@ -7,19 +7,19 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from memqos.cli.audit_reading import Survey
-from memqos.cli.audit_sharing import Order
+from memqos.cli.audit_reading import CensusReader
+from memqos.cli.audit_sharing import CountSettings
 from memqos.errors import InputError
-from memqos.findings.counting import Sizes
-from memqos.findings.others import Used
-from memqos.findings.tallies import Tallies
+from memqos.findings.counting import NodeSizes
+from memqos.findings.others import MeasuredUsage
+from memqos.findings.tallies import ClusterTotals
 from memqos.host import dumps
-from memqos.host.dumps import Anew, Block, Part, dump_of
-from memqos.manifests.dumps.text import Found, Layout, Scanner, layout_of
-from memqos.plan.terms import Terms
+from memqos.host.dumps import DumpBlock, DumpPart, Restart, dump_of
+from memqos.manifests.dumps.text import DumpedText, DumpLayout, Scanner, dump_layout
+from memqos.plan.terms import Settings
 from memqos.release import Release
 
-TERMS = Terms(Release.of("1.36", {"MemoryQoS": True}), 0.9, "TieredReservation")
+TERMS = Settings(Release.of("1.36", {"MemoryQoS": True}), 0.9, "TieredReservation")
 
 
 def pod(number: int, **more: Any) -> dict[str, Any]:
@@ -63,22 +63,22 @@ def lines(objects: list[Any]) -> str:
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks so small that every dump here is cut into many."""
-    monkeypatch.setattr(dumps, "BLOCK", 2000)
+    monkeypatch.setattr(dumps, "DUMP_BLOCK", 2000)
     monkeypatch.setattr(dumps, "_HEAD", 400)
 
 
-def surveyed(*files: Path | str, jobs: int = 1) -> tuple[Tallies, list[str], Survey]:
-    with Survey(jobs, {}, lambda size, objects: None) as survey:
+def surveyed(*files: Path | str, jobs: int = 1) -> tuple[ClusterTotals, list[str], CensusReader]:
+    with CensusReader(jobs, {}, lambda size, objects: None) as survey:
         survey.read(dump_of(str(file)) for file in files)
-        found = survey.tally(Order(TERMS, Sizes({}, 4096), {}, {}))
-        survey.tell_twice()
+        found = survey.count_pods(CountSettings(TERMS, NodeSizes({}, 4096), {}, {}))
+        survey.report_duplicates()
         for place, name, what, field in found.unreadable:
-            survey.refuse(place, f"{name}: {what}", field)
-        survey.others()
+            survey.add_fault_at(place, f"{name}: {what}", field)
+        survey.cluster_objects()
     return found, [str(fault) for fault in survey.faults], survey
 
 
-def count(found: Tallies) -> int:
+def count(found: ClusterTotals) -> int:
     return sum(each.pods for each in found.nodes.values())
 
 
@@ -155,9 +155,9 @@ def test_of_nodes_with_one_name_the_first_counts_whoever_reads_it(
         each["status"]["capacity"]["memory"] = str(number)
     file = tmp_path / "nodes.json"
     file.write_text(listed(nodes))
-    with Survey(jobs, {}, lambda size, objects: None) as survey:
+    with CensusReader(jobs, {}, lambda size, objects: None) as survey:
         survey.read([dump_of(str(file))])
-        found = survey.others().nodes
+        found = survey.cluster_objects().nodes
     assert {name: (each.status.capacity or {})["memory"] for name, each in found.items()} == {
         f"node-{number}": str(number) for number in range(5)
     }
@@ -175,12 +175,12 @@ def test_usage_that_is_there_again_is_a_history_whoever_reads_it(jobs: int, tmp_
         for number in range(60)
     ]
     file.write_text(lines(usages))
-    with Survey(jobs, {}, lambda size, objects: None) as survey:
+    with CensusReader(jobs, {}, lambda size, objects: None) as survey:
         survey.read([dump_of(str(file))])
-        found = survey.others().usage
+        found = survey.cluster_objects().usage
     assert len(found) == 20
     most = {f"c{number}": 1 << 20 for number in range(3)}
-    assert all(each == Used(1 << 20, most, 3) for each in found.values())
+    assert all(each == MeasuredUsage(1 << 20, most, 3) for each in found.values())
 
 
 class Restless(NamedTuple):
@@ -188,14 +188,14 @@ class Restless(NamedTuple):
 
     tries: int
 
-    def blocks(self) -> Iterator[Part]:
+    def blocks(self) -> Iterator[DumpPart]:
         for left in reversed(range(self.tries)):
             for number in range(12):
                 text = lines([pod(number), node(f"node-{left}")]).encode()
-                yield Block("f", Layout("lines", 0, None), 0, len(text), False, text, True)
+                yield DumpBlock("f", DumpLayout("lines", 0, None), 0, len(text), False, text, True)
                 yield InputError(f"{number} of {left} cannot be read")
             if left:
-                yield Anew()
+                yield Restart()
 
 
 @pytest.mark.parametrize("jobs", [1, 2, 3])
@@ -203,12 +203,12 @@ class Restless(NamedTuple):
 def test_a_source_that_starts_anew_counts_once(jobs: int, tries: int, tmp_path: Path) -> None:
     file = tmp_path / "before.ndjson"
     file.write_text(lines([pod(number) for number in range(20, 40)]))
-    with Survey(jobs, {}, lambda size, objects: None) as survey:
+    with CensusReader(jobs, {}, lambda size, objects: None) as survey:
         survey.read([dump_of(str(file)), Restless(tries)])
-        found = survey.tally(Order(TERMS, Sizes({}, 4096), {}, {}))
-        survey.tell_twice()
+        found = survey.count_pods(CountSettings(TERMS, NodeSizes({}, 4096), {}, {}))
+        survey.report_duplicates()
         assert count(found) == 32
-        assert set(survey.others().nodes) == {"node-0"}
+        assert set(survey.cluster_objects().nodes) == {"node-0"}
         assert [str(each) for each in survey.faults] == [
             f"{number} of 0 cannot be read" for number in range(12)
         ]
@@ -328,10 +328,10 @@ def test_other_kinds_are_counted_and_passed_over(tmp_path: Path) -> None:
     file = tmp_path / "dump.json"
     other = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "x"}, "spec": {}}
     file.write_text(listed([pod(1), other, other, node("node-1"), pod(2)]))
-    with Survey(1, {}, lambda size, objects: None) as survey:
+    with CensusReader(1, {}, lambda size, objects: None) as survey:
         survey.read([dump_of(str(file))])
-        assert survey.others().passed_over == {"Deployment": 2}
-        assert list(survey.others().nodes) == ["node-1"]
+        assert survey.cluster_objects().skipped_kinds == {"Deployment": 2}
+        assert list(survey.cluster_objects().nodes) == ["node-1"]
         assert not survey.faults
 
 
@@ -343,8 +343,8 @@ def test_a_file_that_is_not_there_is_a_fault_and_the_others_are_read(tmp_path: P
     assert faults == [f"{tmp_path}/none.json: no such file or directory"]
 
 
-def scan(text: bytes) -> Iterator[Found | InputError]:
-    layout = layout_of(text)
+def scan(text: bytes) -> Iterator[DumpedText | InputError]:
+    layout = dump_layout(text)
     return Scanner("f", layout).feed(text[layout.start :], is_last=True)
 
 
@@ -356,7 +356,7 @@ def test_the_head_of_a_list_may_come_in_any_order() -> None:
         b"[{}]",
     ):
         found = list(scan(head))
-        assert [each.text for each in found if isinstance(each, Found)] == [b"{}"]
+        assert [each.text for each in found if isinstance(each, DumpedText)] == [b"{}"]
         assert len(found) == 1
 
 
@@ -365,12 +365,12 @@ def test_an_empty_list_holds_nothing() -> None:
 
 
 def test_a_scanner_goes_on_where_a_block_ends() -> None:
-    scanner = Scanner("f", Layout("lines", 0, None))
+    scanner = Scanner("f", DumpLayout("lines", 0, None))
     first = list(scanner.feed(b'{"a":1}\n{"b":', is_last=False))
     second = list(scanner.feed(b"2}\n", is_last=True))
-    assert [each.text for each in first + second if isinstance(each, Found)] == [
+    assert [each.text for each in first + second if isinstance(each, DumpedText)] == [
         b'{"a":1}',
         b'{"b":2}',
     ]
-    assert isinstance(second[0], Found)
+    assert isinstance(second[0], DumpedText)
     assert (second[0].line, second[0].column) == (2, 1)

@@ -6,12 +6,12 @@ Pages of one byte keep the numbers small, except where rounding itself is the su
 import pytest
 
 from memqos.errors import InputError
-from memqos.plan.effective import Amount, Claim, Protection, Share, because, effective
+from memqos.plan.effective import Claim, ClaimAmount, ClaimShare, Protection, because, effective
 
-KEPT_NOTHING_ASKED = Share(effective=0, lost=0, taken_by=None, unasked=0)
+KEPT_NOTHING_ASKED = ClaimShare(effective=0, lost=0, taken_by=None, unasked=0)
 
 
-def hard(minimum: Amount, usage: int) -> Claim:
+def hard(minimum: ClaimAmount, usage: int) -> Claim:
     return Claim(min=minimum, low=0, usage=usage)
 
 
@@ -61,24 +61,24 @@ def test_without_recursive_protection_tiered_protects_whom_it_names() -> None:
 @pytest.mark.parametrize("recursive", [False, True])
 def test_tiered_honours_the_low_of_burstable_pods_in_full(recursive: bool) -> None:
     protection = protect(TIERED, recursive=recursive)
-    assert protection["/kubepods/burstable/poda"].low == Share(40, 0, None, 0)
-    assert protection["/kubepods/burstable/podb"].low == Share(20, 0, None, 0)
+    assert protection["/kubepods/burstable/poda"].low == ClaimShare(40, 0, None, 0)
+    assert protection["/kubepods/burstable/podb"].low == ClaimShare(20, 0, None, 0)
     assert protection["/kubepods/besteffort/podc"].low == KEPT_NOTHING_ASKED
 
 
 def test_children_of_the_reclaim_target_hold_their_claims_beyond_their_usage() -> None:
-    assert protect({"/a": hard(100, 30)})["/a"].min == Share(100, 0, None, 0)
+    assert protect({"/a": hard(100, 30)})["/a"].min == ClaimShare(100, 0, None, 0)
 
 
 def test_below_that_a_cgroup_asks_for_no_more_than_it_uses_and_loses_nothing_by_it() -> None:
     protection = protect({"/a": hard(100, 30), "/a/b": hard(100, 30)})
-    assert protection["/a/b"].min == Share(30, 0, None, 0)
+    assert protection["/a/b"].min == ClaimShare(30, 0, None, 0)
 
 
 def test_siblings_that_ask_for_more_than_their_parent_holds_share_in_proportion() -> None:
     protection = protect({"/a": hard(100, 200), "/a/b": hard(150, 150), "/a/c": hard(50, 50)})
-    assert protection["/a/b"].min == Share(75, 75, "/a", 0)
-    assert protection["/a/c"].min == Share(25, 25, "/a", 0)
+    assert protection["/a/b"].min == ClaimShare(75, 75, "/a", 0)
+    assert protection["/a/c"].min == ClaimShare(25, 25, "/a", 0)
 
 
 def test_shares_are_rounded_down_so_that_no_more_is_given_than_held() -> None:
@@ -97,8 +97,10 @@ def test_an_ancestor_without_a_claim_takes_everything_below_it() -> None:
         }
     )
     assert protection["/kubepods/burstable"].min == KEPT_NOTHING_ASKED
-    assert protection["/kubepods/burstable/poda"].min == Share(0, 50, "/kubepods/burstable", 0)
-    assert protection["/kubepods/burstable/poda/c"].min == Share(0, 50, "/kubepods/burstable", 0)
+    assert protection["/kubepods/burstable/poda"].min == ClaimShare(0, 50, "/kubepods/burstable", 0)
+    assert protection["/kubepods/burstable/poda/c"].min == ClaimShare(
+        0, 50, "/kubepods/burstable", 0
+    )
 
 
 def test_a_loss_is_laid_to_the_ancestor_that_causes_most_of_it() -> None:
@@ -119,25 +121,25 @@ def test_what_was_received_unasked_can_still_be_too_little_for_the_claims_below(
         {"/a": hard(40, 100), "/a/b": hard(0, 50), "/a/b/c": hard(50, 50), "/a/d": hard(0, 50)},
         recursive=True,
     )
-    assert protection["/a/b"].min == Share(20, 0, None, 20)
-    assert protection["/a/b/c"].min == Share(20, 30, "/a/b", 0)
+    assert protection["/a/b"].min == ClaimShare(20, 0, None, 20)
+    assert protection["/a/b/c"].min == ClaimShare(20, 30, "/a/b", 0)
 
 
 def test_a_surplus_beyond_all_usage_protects_no_more_than_is_used() -> None:
     protection = protect({"/a": hard(1000, 100), "/a/b": hard(0, 100)}, recursive=True)
-    assert protection["/a/b"].min == Share(effective=1000, lost=0, taken_by=None, unasked=100)
+    assert protection["/a/b"].min == ClaimShare(effective=1000, lost=0, taken_by=None, unasked=100)
 
 
 def test_memory_the_parent_uses_itself_keeps_its_part_of_the_surplus() -> None:
     protection = protect({"/a": hard(100, 100), "/a/b": hard(20, 60)}, recursive=True)
     # 80 left over for 80 unclaimed bytes, 40 of them in /a/b.
-    assert protection["/a/b"].min == Share(60, 0, None, 40)
+    assert protection["/a/b"].min == ClaimShare(60, 0, None, 40)
 
 
 def test_values_count_in_whole_pages() -> None:
     protection = protect({"/a": hard(447_138_944, 8192), "/a/b": hard(8191, 8192)}, page_size=4096)
     assert protection["/a"].min.effective == 447_135_744
-    assert protection["/a/b"].min == Share(4096, 0, None, 0)
+    assert protection["/a/b"].min == ClaimShare(4096, 0, None, 0)
 
 
 def test_max_claims_everything() -> None:
@@ -146,15 +148,15 @@ def test_max_claims_everything() -> None:
         page_size=4096,
     )
     assert protection["/a"].min.effective == 2**63 - 4096
-    assert protection["/a/b"].min == Share(8192, 0, None, 0)
-    assert protection["/a/b/c"].min == Share(4096, 0, None, 0)
+    assert protection["/a/b"].min == ClaimShare(8192, 0, None, 0)
+    assert protection["/a/b/c"].min == ClaimShare(4096, 0, None, 0)
 
 
 def test_the_claim_of_the_reclaim_target_is_ignored_and_its_childrens_is_not() -> None:
     claims = {"/a": hard(0, 50), "/a/b": hard(0, 50), "/a/b/c": hard(50, 50), "/d": hard(9, 9)}
     assert protect(claims)["/a/b/c"].min.effective == 0
     assert protect(claims, target="/a/b") == {
-        "/a/b/c": Protection(min=Share(50, 0, None, 0), low=KEPT_NOTHING_ASKED)
+        "/a/b/c": Protection(min=ClaimShare(50, 0, None, 0), low=KEPT_NOTHING_ASKED)
     }
 
 

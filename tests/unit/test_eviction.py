@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from memqos.cluster.eviction_blame import blame
+from memqos.cluster.eviction_blame import offending_usage
 from memqos.cluster.eviction_loop import (
     EvictionSettings,
     EvictionState,
@@ -13,14 +13,14 @@ from memqos.cluster.eviction_loop import (
     evict_once,
 )
 from memqos.cluster.eviction_rank import (
-    PodUsage,
-    Ranked,
+    PodMemoryUsage,
+    RankedPod,
     eviction_order,
-    first_to_go,
+    first_evictable,
     memory_request,
     tie_groups,
 )
-from memqos.cluster.eviction_signals import Observation, conditions_of, readings
+from memqos.cluster.eviction_signals import SignalObservation, node_conditions, threshold_readings
 from memqos.kube.duration import SECOND
 from memqos.kube.kubelet.thresholds import MEMORY_AVAILABLE, Threshold, read_thresholds
 from memqos.kube.pod import Pod
@@ -52,11 +52,11 @@ def pod(
     return msgspec.convert(whole, Pod)
 
 
-def using(mebibytes: int | None) -> PodUsage:
-    return PodUsage(None if mebibytes is None else mebibytes * MI)
+def using(mebibytes: int | None) -> PodMemoryUsage:
+    return PodMemoryUsage(None if mebibytes is None else mebibytes * MI)
 
 
-def names(order: list[Ranked]) -> list[str | None]:
+def names(order: list[RankedPod]) -> list[str | None]:
     return [ranked.pod.metadata.name for ranked in order]
 
 
@@ -109,13 +109,13 @@ class TestOrder:
     def test_a_critical_pod_keeps_its_place_but_does_not_go(self, critical: Pod) -> None:
         order = eviction_order([(pod("other", "100Mi"), using(1)), (critical, using(900))], R138)
         assert names(order) == ["critical", "other"]
-        first = first_to_go(order)
+        first = first_evictable(order)
         assert first is not None
         assert first.pod.metadata.name == "other"
 
     def test_nobody_goes_where_all_are_critical(self) -> None:
         order = eviction_order([(pod("only", priority=2_000_001_000), using(1))], R138)
-        assert first_to_go(order) is None
+        assert first_evictable(order) is None
 
 
 class TestRequest:
@@ -149,23 +149,26 @@ class TestRequest:
 
 class TestBlame:
     def test_containers_over_their_own_request_are_named(self) -> None:
-        usage = PodUsage(30 * MI, {"main": 20 * MI, "unknown": 99 * MI})
-        blamed = blame(pod("p", "10Mi"), usage, R138)
+        usage = PodMemoryUsage(30 * MI, {"main": 20 * MI, "unknown": 99 * MI})
+        blamed = offending_usage(pod("p", "10Mi"), usage, R138)
         assert blamed is not None
         assert blamed.containers == [("main", 20 * MI)]
         assert blamed.pod is None
 
     def test_a_pod_with_a_pod_level_request_is_named_from_1_34(self) -> None:
         asked = pod("p", "10Mi", resources={"requests": {"memory": "50Mi"}})
-        usage = PodUsage(30 * MI, {})
-        new, old = blame(asked, usage, R138), blame(asked, usage, Release.of("1.33"))
+        usage = PodMemoryUsage(30 * MI, {})
+        new, old = (
+            offending_usage(asked, usage, R138),
+            offending_usage(asked, usage, Release.of("1.33")),
+        )
         assert new is not None
         assert new.pod == 30 * MI
         assert old is not None
         assert old.pod is None
 
     def test_nobody_is_blamed_without_statistics(self) -> None:
-        assert blame(pod("p"), None, R138) is None
+        assert offending_usage(pod("p"), None, R138) is None
 
 
 def thresholds(
@@ -186,25 +189,25 @@ def thresholds(
 class TestThresholds:
     @pytest.mark.parametrize(("available", "met"), [(99, True), (100, False), (101, False)])
     def test_a_threshold_is_met_strictly_below_it(self, available: int, met: bool) -> None:
-        seen = {MEMORY_AVAILABLE: Observation(available * MI, CAPACITY)}
-        (reading,) = readings(thresholds("100Mi"), seen)
+        seen = {MEMORY_AVAILABLE: SignalObservation(available * MI, CAPACITY)}
+        (reading,) = threshold_readings(thresholds("100Mi"), seen)
         assert reading.met is met
 
     def test_reclaiming_goes_on_past_the_threshold(self) -> None:
-        seen = {MEMORY_AVAILABLE: Observation(120 * MI, CAPACITY)}
-        (reading,) = readings(thresholds("100Mi", reclaim="50Mi"), seen)
+        seen = {MEMORY_AVAILABLE: SignalObservation(120 * MI, CAPACITY)}
+        (reading,) = threshold_readings(thresholds("100Mi", reclaim="50Mi"), seen)
         assert not reading.met
         assert reading.met_until_reclaimed
 
     def test_what_pods_may_use_together_has_the_hard_threshold_too(self) -> None:
-        seen = {"allocatableMemory.available": Observation(1, CAPACITY)}
-        found = readings(thresholds("100Mi", "200Mi", enforced=("pods",)), seen)
+        seen = {"allocatableMemory.available": SignalObservation(1, CAPACITY)}
+        found = threshold_readings(thresholds("100Mi", "200Mi", enforced=("pods",)), seen)
         met = [reading.threshold for reading in found if reading.met]
         assert [threshold.signal for threshold in met] == ["allocatableMemory.available"]
-        assert conditions_of(met) == ["MemoryPressure"]
+        assert node_conditions(met) == ["MemoryPressure"]
 
     def test_a_signal_that_was_not_observed_meets_nothing(self) -> None:
-        (reading,) = readings(thresholds("100Mi"), {})
+        (reading,) = threshold_readings(thresholds("100Mi"), {})
         assert not reading.met
         assert not reading.met_until_reclaimed
 
@@ -220,7 +223,7 @@ class Node:
 
     def step(self, seconds: int, available: int, *, measured: int | None = None) -> EvictionStep:
         at = (seconds if measured is None else measured) * SECOND
-        seen = {MEMORY_AVAILABLE: Observation(available * MI, CAPACITY, at)}
+        seen = {MEMORY_AVAILABLE: SignalObservation(available * MI, CAPACITY, at)}
         running = [(each, using(500)) for each in self.pods]
         step, self.state = evict_once(
             self.state, seconds * SECOND, seen, running, self.settings, self.release
@@ -315,7 +318,7 @@ class TestLoop:
 
     def test_pressure_on_disks_is_reported_but_evicts_no_one_here(self) -> None:
         found = read_thresholds({"nodefs.available": "10%"}).thresholds
-        seen = {"nodefs.available": Observation(1, 100)}
+        seen = {"nodefs.available": SignalObservation(1, 100)}
         step, _ = evict_once(EvictionState(), 0, seen, [(pod("a"), None)], settings(found), R138)
         assert step.conditions == ("DiskPressure",)
         assert step.evicted is None

@@ -9,23 +9,23 @@ import pytest
 from memqos.serve.exposition import (
     Family,
     Histogram,
-    Sample,
-    and_labels,
+    MetricSample,
+    add_labels,
     exposition,
     histograms,
     labels,
-    number,
+    metric_number,
 )
 
 
-def written(*samples: Sample) -> list[str]:
+def written(*samples: MetricSample) -> list[str]:
     return exposition([Family("x", "gauge", "An x.", samples)]).decode().splitlines()[2:]
 
 
 def test_a_family_has_its_help_and_its_type_before_its_series() -> None:
     families = [
-        Family("memqos_writes_total", "counter", "Writes.", [Sample('file="memory.min"', 3)]),
-        Family("memqos_converged", "gauge", "Whether.", [Sample("", 1)]),
+        Family("memqos_writes_total", "counter", "Writes.", [MetricSample('file="memory.min"', 3)]),
+        Family("memqos_converged", "gauge", "Whether.", [MetricSample("", 1)]),
     ]
     assert exposition(families) == (
         b"# HELP memqos_writes_total Writes.\n"
@@ -56,24 +56,24 @@ def test_a_family_without_series_is_left_out() -> None:
     ],
 )
 def test_a_value_is_spelled_as_go_reads_it(value: float, text: str) -> None:
-    assert number(value) == text
-    assert written(Sample("", value)) == [f"x {text}"]
+    assert metric_number(value) == text
+    assert written(MetricSample("", value)) == [f"x {text}"]
 
 
 def test_labels_and_help_are_escaped() -> None:
     assert labels(pod='a"b\\c\nd') == r'pod="a\"b\\c\nd"'
-    helped = exposition([Family("x", "gauge", 'a\\b\n"c"', [Sample("", 1)])]).decode()
+    helped = exposition([Family("x", "gauge", 'a\\b\n"c"', [MetricSample("", 1)])]).decode()
     assert helped.startswith('# HELP x a\\\\b\\n"c"\n')
 
 
 def test_labels_are_added_to_labels_that_were_written_before() -> None:
-    assert and_labels(labels(a="1"), b="2") == 'a="1",b="2"'
-    assert and_labels("", b="2") == 'b="2"'
-    assert and_labels('a="1"') == 'a="1"'
+    assert add_labels(labels(a="1"), b="2") == 'a="1",b="2"'
+    assert add_labels("", b="2") == 'b="2"'
+    assert add_labels('a="1"') == 'a="1"'
 
 
 def test_a_label_that_utf8_cannot_say_does_not_stop_a_scrape() -> None:
-    assert written(Sample(labels(pod="\udc80"), 1)) == ['x{pod="?"} 1']
+    assert written(MetricSample(labels(pod="\udc80"), 1)) == ['x{pod="?"} 1']
 
 
 def test_a_histogram_counts_up_to_each_of_its_bounds() -> None:
@@ -96,7 +96,7 @@ def test_ten_thousand_series_are_cheap() -> None:
     held = [
         labels(namespace="shop", pod=f"web-{index}", container="app") for index in range(10_000)
     ]
-    family = Family("x", "gauge", "X.", [Sample(text, 1 << 40) for text in held])
+    family = Family("x", "gauge", "X.", [MetricSample(text, 1 << 40) for text in held])
     calls: Counter[str] = Counter()
     before = sys.getprofile()
     sys.setprofile(lambda _frame, event, _of: calls.update([event]))

@@ -10,11 +10,11 @@ from tests.builders import box, pod, terms
 from tests.commands import ROOT, Done, memqos
 from tests.fakes.reviews import container, review
 
-from memqos.findings.policy import LimitRatio, Policy
+from memqos.findings.policy import AdmissionPolicy, LimitRatio
 from memqos.plan.semantics import semantics
 from memqos.plan.terms import Policy as Reservation
 from memqos.release import Release
-from memqos.serve.admission import Door
+from memqos.serve.admission import PodReviewer
 
 HUGE = ["1e999", "10e399", "9223372036854775808", "9" * 400, "100000E"]
 """Quantities past the largest int64, which an API server stores."""
@@ -200,13 +200,13 @@ def test_an_option_takes_what_a_machine_can_have(cluster: Cluster, amount: str) 
 
 
 class TestReviews:
-    POLICY = Policy(
+    POLICY = AdmissionPolicy(
         "memqos.io/v1alpha1",
         "AdmissionPolicy",
         on_error="refuse",
         rules=(LimitRatio(id="near", resource="memory", most=2.3),),
     )
-    DOOR = Door(POLICY, Release.of("1.36"))
+    DOOR = PodReviewer(POLICY, Release.of("1.36"))
 
     @staticmethod
     def reviewed(request: str, limit: str) -> bytes:

@@ -5,17 +5,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from memqos.cluster.fit import Shortage, judge, scores_of
+from memqos.cluster.fit import Shortage, judge_fit, node_scores
 from memqos.cluster.fit_demand import (
-    Demand,
-    Room,
-    demand_of,
-    demands_of,
+    NodeInfo,
+    SchedulingDemand,
+    node_info,
     occupies_node,
-    room_of,
+    scheduling_demand,
+    scheduling_demands,
 )
-from memqos.cluster.fit_scores import Profile
-from memqos.cluster.fit_survey import Scarcity, survey
+from memqos.cluster.fit_scores import SchedulerProfile
+from memqos.cluster.fit_survey import Scarcity, survey_fit
 from memqos.kube.pod import Pod
 from memqos.kube.quantity import milli_of
 from memqos.kube.shape import shape_of
@@ -33,22 +33,22 @@ def pod(*requests: dict[str, str], status: dict[str, Any] | None = None, **spec:
     return msgspec.convert({"spec": {"containers": containers, **spec}, "status": status}, Pod)
 
 
-def demand(found: Pod, release: Release = R138) -> Demand:
-    return demand_of(found, shape_of(found, release), release)
+def demand(found: Pod, release: Release = R138) -> SchedulingDemand:
+    return scheduling_demand(found, shape_of(found, release), release)
 
 
-def asking(**requests: str) -> Demand:
+def asking(**requests: str) -> SchedulingDemand:
     return demand(pod(requests))
 
 
-def room(name: str = "node", *running: Demand, **allocatable: str) -> Room:
+def room(name: str = "node", *running: SchedulingDemand, **allocatable: str) -> NodeInfo:
     has = {"cpu": "4", "memory": "8Gi", "pods": "110"} | allocatable
-    return room_of(name, {each: milli_of(amount) for each, amount in has.items()}, running)
+    return node_info(name, {each: milli_of(amount) for each, amount in has.items()}, running)
 
 
 class TestFilter:
     def test_a_shortage_says_what_is_asked_used_and_there(self) -> None:
-        verdict = judge(asking(memory="6Gi"), room("node", asking(memory="5Gi")), R138)
+        verdict = judge_fit(asking(memory="6Gi"), room("node", asking(memory="5Gi")), R138)
         assert verdict.shortages == (
             Shortage("memory", 6144 * MI, 5120 * MI, 8192 * MI, unresolvable=False),
         )
@@ -56,17 +56,17 @@ class TestFilter:
         assert verdict.code == "Unschedulable"
 
     def test_what_is_exactly_free_fits(self) -> None:
-        verdict = judge(asking(memory="3Gi"), room("node", asking(memory="5Gi")), R138)
+        verdict = judge_fit(asking(memory="3Gi"), room("node", asking(memory="5Gi")), R138)
         assert verdict.code == "Success"
 
     def test_a_node_too_small_when_empty_cannot_be_helped_by_preemption(self) -> None:
-        assert judge(asking(memory="9Gi"), room(), R138).code == "UnschedulableAndUnresolvable"
+        assert judge_fit(asking(memory="9Gi"), room(), R138).code == "UnschedulableAndUnresolvable"
 
     def test_until_1_33_the_filter_does_not_tell_too_small_nodes_apart(self) -> None:
-        assert judge(asking(memory="9Gi"), room(), Release.of("1.33")).code == "Unschedulable"
+        assert judge_fit(asking(memory="9Gi"), room(), Release.of("1.33")).code == "Unschedulable"
 
     def test_a_full_node_takes_not_even_a_pod_that_asks_for_nothing(self) -> None:
-        verdict = judge(demand(pod({})), room("node", demand(pod({})), pods="1"), R138)
+        verdict = judge_fit(demand(pod({})), room("node", demand(pod({})), pods="1"), R138)
         assert [shortage.resource for shortage in verdict.shortages] == ["pods"]
 
     @pytest.mark.parametrize(("release", "short"), [("1.27", ["cpu"]), ("1.28", [])])
@@ -74,16 +74,16 @@ class TestFilter:
         self, release: str, short: list[str]
     ) -> None:
         node = room("node", asking(cpu="5"))
-        verdict = judge(asking(memory="1Mi"), node, Release.of(release))
+        verdict = judge_fit(asking(memory="1Mi"), node, Release.of(release))
         assert [shortage.resource for shortage in verdict.shortages] == short
 
     def test_ignored_extended_resources_are_not_checked(self) -> None:
         wants = demand(pod({"example.com/gpu": "1"}))
-        assert judge(wants, room(), R138).code == "UnschedulableAndUnresolvable"
-        by_name = Profile(ignored_resources=frozenset({"example.com/gpu"}))
-        by_group = Profile(ignored_groups=frozenset({"example.com"}))
-        assert judge(wants, room(), R138, by_name).code == "Success"
-        assert judge(wants, room(), R138, by_group).code == "Success"
+        assert judge_fit(wants, room(), R138).code == "UnschedulableAndUnresolvable"
+        by_name = SchedulerProfile(ignored_resources=frozenset({"example.com/gpu"}))
+        by_group = SchedulerProfile(ignored_groups=frozenset({"example.com"}))
+        assert judge_fit(wants, room(), R138, by_name).code == "Success"
+        assert judge_fit(wants, room(), R138, by_group).code == "Success"
 
 
 class TestDemand:
@@ -96,7 +96,7 @@ class TestDemand:
             )
         )
         assert found.filtered == {"memory": 2049 * MI, "cpu": 1000}
-        assert found.held == found.filtered
+        assert found.charged == found.filtered
 
     def test_scoring_by_allocation_ignores_the_pod_level(self) -> None:
         found = demand(pod({"memory": "1Gi"}, resources={"requests": {"memory": "2Gi"}}))
@@ -105,11 +105,11 @@ class TestDemand:
     def test_each_container_that_asks_for_nothing_is_assumed_to_need_a_little(self) -> None:
         found = demand(pod({}, {}))
         assert found.filtered == {}
-        assert found.held_non_zero == {"cpu": 200, "memory": 400 * MI}
+        assert found.charged_non_zero == {"cpu": 200, "memory": 400 * MI}
 
     def test_with_pod_level_requests_only_a_resource_nobody_asks_for_is_assumed(self) -> None:
         found = demand(pod({}, {}, resources={"requests": {"memory": "1Gi"}}))
-        assert found.held_non_zero == {"cpu": 200, "memory": 1024 * MI}
+        assert found.charged_non_zero == {"cpu": 200, "memory": 1024 * MI}
 
     def resized(self, **more: Any) -> Pod:
         reported = {
@@ -120,14 +120,14 @@ class TestDemand:
         return pod({"memory": "4Gi"}, status={"containerStatuses": [reported], **more})
 
     def test_a_resized_pod_holds_the_most_of_asked_granted_and_actual(self) -> None:
-        assert demand(self.resized()).held == {"memory": 4096 * MI}
+        assert demand(self.resized()).charged == {"memory": 4096 * MI}
 
     def test_a_resize_that_can_never_be_granted_is_not_held(self) -> None:
         infeasible = {"type": "PodResizePending", "status": "True", "reason": "Infeasible"}
         found = self.resized(conditions=[infeasible])
-        assert demand(found).held == {"memory": 3072 * MI}
-        assert demand(found, Release.of("1.33")).held == {"memory": 3072 * MI}
-        assert demand(found, Release.of("1.32")).held == {"memory": 4096 * MI}
+        assert demand(found).charged == {"memory": 3072 * MI}
+        assert demand(found, Release.of("1.33")).charged == {"memory": 3072 * MI}
+        assert demand(found, Release.of("1.32")).charged == {"memory": 4096 * MI}
 
     def test_from_1_37_sums_are_compared_instead_of_containers(self) -> None:
         found = pod(
@@ -140,8 +140,8 @@ class TestDemand:
                 ]
             },
         )
-        assert demand(found, Release.of("1.36")).held == {"memory": 7168 * MI}
-        assert demand(found, Release.of("1.37")).held == {"memory": 5120 * MI}
+        assert demand(found, Release.of("1.36")).charged == {"memory": 7168 * MI}
+        assert demand(found, Release.of("1.37")).charged == {"memory": 5120 * MI}
 
     def test_what_is_reported_for_the_pod_counts_for_its_pod_level_request(self) -> None:
         found = pod(
@@ -152,8 +152,8 @@ class TestDemand:
                 "allocatedResources": {"memory": "3Gi"},
             },
         )
-        assert demand(found).held == {"memory": 5120 * MI}
-        assert demand(found, Release.of("1.34")).held == {"memory": 2048 * MI}
+        assert demand(found).charged == {"memory": 5120 * MI}
+        assert demand(found, Release.of("1.34")).charged == {"memory": 2048 * MI}
 
     def test_pods_that_ended_leave_their_place(self) -> None:
         assert occupies_node(pod({}, status={"phase": "Running"}))
@@ -161,7 +161,7 @@ class TestDemand:
 
     def test_pods_that_are_alike_share_their_demand(self) -> None:
         alike = [pod({"memory": "1Gi"}), pod({"memory": "1Gi"}), self.resized()]
-        first, second, third = demands_of(alike, R138)
+        first, second, third = scheduling_demands(alike, R138)
         assert first is second
         assert third == demand(alike[2])
 
@@ -169,53 +169,53 @@ class TestDemand:
 class TestScores:
     def test_an_empty_node_is_least_allocated_and_a_full_one_most(self) -> None:
         half = asking(cpu="2", memory="4Gi")
-        assert scores_of(half, room(), R138)[:2] == (50, 50)
-        assert scores_of(half, room("node", half), R138)[:2] == (0, 100)
+        assert node_scores(half, room(), R138)[:2] == (50, 50)
+        assert node_scores(half, room("node", half), R138)[:2] == (0, 100)
 
     def test_weights_shift_the_mean(self) -> None:
         all_memory = asking(cpu="1", memory="8Gi")
-        heavy = Profile(weights=(("cpu", 1), ("memory", 3)))
-        assert scores_of(all_memory, room(), R138).most_allocated == (25 + 100) // 2
-        assert scores_of(all_memory, room(), R138, heavy).most_allocated == (25 + 300) // 4
+        heavy = SchedulerProfile(weights=(("cpu", 1), ("memory", 3)))
+        assert node_scores(all_memory, room(), R138).most_allocated == (25 + 100) // 2
+        assert node_scores(all_memory, room(), R138, heavy).most_allocated == (25 + 300) // 4
 
     @pytest.mark.parametrize(("release", "score"), [("1.35", 50), ("1.36", 50), ("1.38", 50)])
     def test_a_pod_of_memory_alone_unbalances_an_empty_node(self, release: str, score: int) -> None:
-        assert scores_of(asking(memory="8Gi"), room(), Release.of(release)).balanced == score
+        assert node_scores(asking(memory="8Gi"), room(), Release.of(release)).balanced == score
 
     @pytest.mark.parametrize(("release", "score"), [("1.35", 100), ("1.36", 87)])
     def test_from_1_36_the_change_counts_and_not_the_outcome(
         self, release: str, score: int
     ) -> None:
         uneven = room("node", asking(cpu="2"))
-        assert scores_of(asking(memory="4Gi"), uneven, Release.of(release)).balanced == score
+        assert node_scores(asking(memory="4Gi"), uneven, Release.of(release)).balanced == score
 
     def test_from_1_33_a_pod_that_asks_for_nothing_is_not_scored_for_balance(self) -> None:
         nothing = demand(pod({}))
-        assert scores_of(nothing, room(), R138).balanced is None
-        assert scores_of(nothing, room(), Release.of("1.32")).balanced == 100
+        assert node_scores(nothing, room(), R138).balanced is None
+        assert node_scores(nothing, room(), Release.of("1.32")).balanced == 100
 
     def test_resources_a_node_lacks_are_not_scored(self) -> None:
-        with_gpu = Profile(weights=(("cpu", 1), ("memory", 1), ("example.com/gpu", 9)))
+        with_gpu = SchedulerProfile(weights=(("cpu", 1), ("memory", 1), ("example.com/gpu", 9)))
         wants = demand(pod({"cpu": "2", "memory": "4Gi", "example.com/gpu": "1"}))
-        assert scores_of(wants, room(), R138, with_gpu)[:2] == (50, 50)
+        assert node_scores(wants, room(), R138, with_gpu)[:2] == (50, 50)
 
 
 class TestSurvey:
     def test_a_pod_goes_to_the_emptiest_node_it_fits(self) -> None:
         small, large = room("small", memory="2Gi"), room("large", memory="64Gi", cpu="32")
-        (found,) = survey([asking(cpu="1", memory="1Gi")], [small, large], R138)
+        (found,) = survey_fit([asking(cpu="1", memory="1Gi")], [small, large], R138)
         assert (found.nodes, found.fitting, found.best) == (2, 2, "large")
         assert found.scarce == {}
 
     def test_where_a_pod_fits_nowhere_the_nearest_miss_is_told(self) -> None:
         nodes = [room("a", memory="2Gi"), room("b", asking(memory="6Gi")), room("c", memory="1Gi")]
-        (found,) = survey([asking(memory="3Gi")], nodes, R138)
+        (found,) = survey_fit([asking(memory="3Gi")], nodes, R138)
         assert (found.fitting, found.best, found.scores) == (0, None, None)
         assert found.scarce == {"memory": Scarcity(3, unresolvable=2, lacking=1024 * MI)}
 
     def test_nodes_without_a_scored_resource_are_judged_by_the_others(self) -> None:
         odd = room("odd", cpu="0", memory="64Gi")
-        (found,) = survey([asking(memory="1Gi")], [odd, room("plain", asking(cpu="4"))], R138)
+        (found,) = survey_fit([asking(memory="1Gi")], [odd, room("plain", asking(cpu="4"))], R138)
         assert (found.fitting, found.best) == (2, "odd")
 
     @pytest.mark.parametrize("release", ["1.32", "1.35", "1.38"])
@@ -231,10 +231,10 @@ class TestSurvey:
             for cpu in (0, 10, 900, 2500)
             for memory in (0, 30, 1700, 5000)
         ]
-        for asked, found in zip(demands, survey(demands, nodes, known), strict=True):
+        for asked, found in zip(demands, survey_fit(demands, nodes, known), strict=True):
             liked = {}
             for node in nodes:
-                verdict = judge(asked, node, known)
+                verdict = judge_fit(asked, node, known)
                 if verdict.code == "Success":
                     least, _, balanced = verdict.scores
                     liked[node.name] = least + (balanced or 0)
@@ -243,5 +243,5 @@ class TestSurvey:
             assert liked[found.best] == max(liked.values())
 
     def test_an_empty_cluster_fits_nothing(self) -> None:
-        (found,) = survey([asking(memory="1Gi")], [], R138)
+        (found,) = survey_fit([asking(memory="1Gi")], [], R138)
         assert (found.nodes, found.fitting, found.scarce) == (0, 0, {})

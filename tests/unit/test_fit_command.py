@@ -11,8 +11,8 @@ from bench import cluster
 from tests.commands import Done, memqos
 
 from memqos.cli.streams import raw_stream
-from memqos.cluster.fit_demand import demands_of
-from memqos.cluster.fit_survey import Survey, survey
+from memqos.cluster.fit_demand import scheduling_demands
+from memqos.cluster.fit_survey import FitSurvey, survey_fit
 from memqos.release import Release
 
 NODES = "examples/cluster/nodes.yaml"
@@ -232,11 +232,11 @@ def test_the_answer_does_not_depend_on_how_nodes_and_pods_are_grouped(
     release = Release.of()
     pods, nodes = cluster.pods(20), cluster.rooms(30, release)
 
-    def surveyed() -> list[Survey]:
-        return list(survey(demands_of(pods, release), nodes, release))
+    def surveyed() -> list[FitSurvey]:
+        return list(survey_fit(scheduling_demands(pods, release), nodes, release))
 
     at_once = surveyed()
-    monkeypatch.setattr("memqos.cluster.fit_scores.BLOCK", 7)
+    monkeypatch.setattr("memqos.cluster.fit_scores.NODE_BLOCK", 7)
     monkeypatch.setattr("memqos.cluster.fit_survey.BATCH", 3)
     in_parts = surveyed()
     for one, other in zip(at_once, in_parts, strict=True):
@@ -245,7 +245,7 @@ def test_the_answer_does_not_depend_on_how_nodes_and_pods_are_grouped(
         assert _liked(one) == _liked(other)
 
 
-def _liked(found: Survey) -> int | None:
+def _liked(found: FitSurvey) -> int | None:
     scores = found.scores
     return None if scores is None else scores.least_allocated + (scores.balanced or 0)
 

@@ -6,20 +6,28 @@ from pathlib import Path
 
 import pytest
 from tests.commands import Done, memqos
-from tests.fakes.agent import Bed
+from tests.fakes.agent import SteppedNode
 from tests.fakes.cgroups import FakeKernel
 from tests.fakes.node import MI, memory_folder
 from tests.fakes.owned import KUBEPODS, OwnedNode
 
 from memqos.cli.main import WRONG_USAGE
-from memqos.converge.direct import Direct
+from memqos.converge.direct import DirectDriver
 from memqos.converge.journal import hierarchy_of
-from memqos.converge.records import Damage, Held, Holding, Intent, Outcome, Record, encode
+from memqos.converge.records import (
+    Damage,
+    IntentRecord,
+    JournalRecord,
+    OutcomeRecord,
+    OwnerRecord,
+    OwnerState,
+    encode_journal,
+)
 from memqos.errors import MemqosError
 from memqos.host.cgroups import CgroupFs
 from memqos.host.machine import SYSTEM, Roots, read_machine
-from memqos.host.owner_discovery import Reach
-from memqos.plan.names import unit_of
+from memqos.host.owner_discovery import OwnerEndpoints
+from memqos.plan.names import systemd_unit
 from memqos.plan.tree import Level
 
 UNIT = "kubepods.slice"
@@ -41,27 +49,27 @@ def node() -> Iterator[OwnedNode]:
         yield node
 
 
-def forge(node: OwnedNode, *records: Record) -> None:
+def forge(node: OwnedNode, *records: JournalRecord) -> None:
     os.makedirs(node.journal_folder, 0o700, exist_ok=True)
-    node.journal.write_bytes(encode([hierarchy_of(node.kernel, node.boot), *records])[0])
+    node.journal.write_bytes(encode_journal([hierarchy_of(node.kernel, node.boot), *records])[0])
 
 
-def held(node: OwnedNode, text: str | None = TENTH, unit: str = UNIT) -> Held:
+def held(node: OwnedNode, text: str | None = TENTH, unit: str = UNIT) -> OwnerRecord:
     cgroup = node.kernel.identity(KUBEPODS) or 0
-    return Held(KUBEPODS, cgroup, Holding("systemd", unit, {LOW: text}))
+    return OwnerRecord(KUBEPODS, cgroup, OwnerState("systemd", unit, {LOW: text}))
 
 
-def intent(node: OwnedNode) -> Intent:
-    return Intent(KUBEPODS, LOW, node.kernel.identity(KUBEPODS) or 0, "0", "0", "kubepods")
+def intent(node: OwnedNode) -> IntentRecord:
+    return IntentRecord(KUBEPODS, LOW, node.kernel.identity(KUBEPODS) or 0, "0", "0", "kubepods")
 
 
 def have_told_systemd(node: OwnedNode, unit: str = UNIT) -> None:
     node.systemd.set_properties(unit, {"MemoryLow": 7 * MI})
 
 
-def held_of_sshd(node: OwnedNode) -> Held:
+def held_of_sshd(node: OwnedNode) -> OwnerRecord:
     cgroup = node.kernel.identity(SSHD_PATH) or 0
-    return Held(SSHD_PATH, cgroup, Holding("systemd", SSHD, {LOW: SSHD_TENTH}))
+    return OwnerRecord(SSHD_PATH, cgroup, OwnerState("systemd", SSHD, {LOW: SSHD_TENTH}))
 
 
 def configure_kubelet(node: OwnedNode, settings: str) -> Path:
@@ -73,12 +81,17 @@ def configure_kubelet(node: OwnedNode, settings: str) -> Path:
 
 
 def run_rollback(
-    node: OwnedNode, monkeypatch: pytest.MonkeyPatch, *options: str, reach: Reach | None = None
+    node: OwnedNode,
+    monkeypatch: pytest.MonkeyPatch,
+    *options: str,
+    reach: OwnerEndpoints | None = None,
 ) -> Done:
     folder = str(Path(node.journal_folder).parent)
     roots = Roots(cgroup=node.kernel.root, kubelet=f"{folder}/kubelet", proc=f"{folder}/no-proc")
     monkeypatch.setattr("memqos.cli.rollback.Roots", lambda **_k: roots)
-    monkeypatch.setattr("memqos.cli.outcomes.reach", lambda *_a, **_k: reach or node.reach)
+    monkeypatch.setattr(
+        "memqos.cli.outcomes.discover_owners", lambda *_a, **_k: reach or node.owner_endpoints
+    )
     places = ("--cgroup-root", node.kernel.root, "--journal", node.journal_folder)
     return memqos("rollback", *places, *options)
 
@@ -94,8 +107,8 @@ def test_a_drop_in_that_systemd_would_not_write_ends_what_is_believed(
     have_told_systemd(node, SSHD)
     before = node.systemd.traces()
     forge(node, held(node, text, unit), intent(node))
-    assert node.reading().damage == Damage(2, torn=False)
-    assert node.rollback().released == ()
+    assert node.read_journal().damage == Damage(2, torn=False)
+    assert node.rollback().owners_restored == ()
     assert node.systemd.traces() == before
 
 
@@ -117,19 +130,19 @@ def test_a_unit_that_no_kubelet_makes_is_left_alone(
     traces, contents = node.systemd.traces(), node.kernel.contents()
     kept = held_of_sshd(node)
     old, new = ("0", "") if file == "cpuset.mems" else (str(10 * MI), str(7 * MI))
-    forge(node, kept, Intent(SSHD_PATH, file, kept.cgroup, old, new, level))
-    assert node.reading().damage == Damage(3, torn=False)
-    assert node.rollback().released == ()
+    forge(node, kept, IntentRecord(SSHD_PATH, file, kept.cgroup, old, new, level))
+    assert node.read_journal().damage == Damage(3, torn=False)
+    assert node.rollback().owners_restored == ()
     assert (node.systemd.traces(), node.kernel.contents()) == (traces, contents)
 
 
-def forge_reserved(node: OwnedNode, path: str, now: str, *more: Record) -> None:
+def forge_reserved(node: OwnedNode, path: str, now: str, *more: JournalRecord) -> None:
     """A record that calls a cgroup reserved, where this is the value now and 7 Mi memqos's."""
     if node.kernel.identity(path) is None:
         node.kernel.make(path)
     node.kernel.set(path, LOW, now)
     cgroup = node.kernel.identity(path) or 0
-    forge(node, *more, Intent(path, LOW, cgroup, "0", str(7 * MI), "reserved"))
+    forge(node, *more, IntentRecord(path, LOW, cgroup, "0", str(7 * MI), "reserved"))
 
 
 class TestACgroupThatOnlyTheJournalCallsReserved:
@@ -140,7 +153,7 @@ class TestACgroupThatOnlyTheJournalCallsReserved:
         done = node.rollback(force=True)
         assert node.kernel.contents() == contents
         assert (done.results, done.refused) == ((), ("/sshd",))
-        assert node.reading().debts
+        assert node.read_journal().undo_entries
 
     @pytest.mark.parametrize("now", [0, 7 * MI])
     def test_keeps_its_drop_in(self, node: OwnedNode, now: int) -> None:
@@ -151,17 +164,17 @@ class TestACgroupThatOnlyTheJournalCallsReserved:
         with node.owners():
             done = node.rollback()
         assert (node.systemd.traces(), node.kernel.contents()) == (traces, contents)
-        assert (done.released, done.refused) == ((), (SSHD_PATH,))
-        assert node.reading().held
+        assert (done.owners_restored, done.refused) == ((), (SSHD_PATH,))
+        assert node.read_journal().owner_states
 
     def test_keeps_its_drop_in_where_nothing_is_owed(self, node: OwnedNode) -> None:
         node.kernel.make(SSHD_PATH)
         have_told_systemd(node, SSHD)
         kept = held_of_sshd(node)
-        meant = Intent(SSHD_PATH, LOW, kept.cgroup, "0", "0", "reserved")
-        forge(node, kept, meant, Outcome(SSHD_PATH, LOW, kept.cgroup, written=False))
+        meant = IntentRecord(SSHD_PATH, LOW, kept.cgroup, "0", "0", "reserved")
+        forge(node, kept, meant, OutcomeRecord(SSHD_PATH, LOW, kept.cgroup, written=False))
         traces = node.systemd.traces()
-        assert node.rollback().released == ()
+        assert node.rollback().owners_restored == ()
         assert node.systemd.traces() == traces
 
     def test_is_told_with_the_reason_and_what_to_do(
@@ -217,10 +230,12 @@ def test_a_cgroup_that_the_kubelet_reserves_is_restored(
     node: OwnedNode, monkeypatch: pytest.MonkeyPatch, settings: str, path: str, is_stated: bool
 ) -> None:
     forge_reserved(node, path, str(7 * MI))
-    unit = unit_of(path)
+    unit = systemd_unit(path)
     if unit is not None:
         have_told_systemd(node, unit)
-        kept = Held(path, node.kernel.identity(path) or 0, Holding("systemd", unit, {LOW: TENTH}))
+        kept = OwnerRecord(
+            path, node.kernel.identity(path) or 0, OwnerState("systemd", unit, {LOW: TENTH})
+        )
         forge_reserved(node, path, str(7 * MI), kept)
     file = configure_kubelet(node, settings)
     if is_stated:
@@ -242,10 +257,10 @@ class TestAnAgent:
         with memory_folder() as folder:
             yield folder
 
-    def forge(self, folder: Path, *records: Record) -> None:
+    def forge(self, folder: Path, *records: JournalRecord) -> None:
         (folder / "run").mkdir(0o700)
         about = hierarchy_of(FakeKernel(folder), "this-boot")
-        (folder / "run/journal").write_bytes(encode([about, *records])[0])
+        (folder / "run/journal").write_bytes(encode_journal([about, *records])[0])
 
     def test_restores_only_what_the_kubelet_has_reserved(self, folder: Path) -> None:
         kernel = FakeKernel(folder)
@@ -255,15 +270,15 @@ class TestAnAgent:
         self.forge(
             folder,
             *[
-                Intent(path, LOW, kernel.identity(path) or 0, "0", str(7 * MI), "reserved")
+                IntentRecord(path, LOW, kernel.identity(path) or 0, "0", str(7 * MI), "reserved")
                 for path in paths
             ],
         )
-        bed = Bed(folder, "systemReservedCgroup: /system\n")
+        bed = SteppedNode(folder, "systemReservedCgroup: /system\n")
         # Another name since: what was written under the first is still the agent's own.
         (folder / "kubelet/config.yaml").write_text(f"{bed.kubelet}systemReservedCgroup: /new\n")
-        bed.hand.ground()
-        done = bed.hand.roll_back()
+        bed.node.node_settings()
+        done = bed.node.restore_all()
         assert [bed.mi(path, LOW) for path in paths] == [7, 0]
         assert done.refused == ("/sshd",)
 
@@ -271,32 +286,37 @@ class TestAnAgent:
         self, folder: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         asked: list[str] = []
-        monkeypatch.setattr(Direct, "release", lambda _self, path, *_more: asked.append(path))
+        monkeypatch.setattr(
+            DirectDriver, "restore_owner", lambda _self, path, *_more: asked.append(path)
+        )
         pod = "/kubepods.slice/kubepods-poda.slice"
         gone: list[tuple[str, Level]] = [(pod, "pod"), (SSHD_PATH, "reserved")]
-        records: list[Record] = []
+        records: list[JournalRecord] = []
         for path, level in gone:
-            holding = Holding("systemd", path.rpartition("/")[2], {LOW: None})
-            records += [Held(path, 1, holding), Intent(path, LOW, 1, "0", "4096", level)]
+            holding = OwnerState("systemd", path.rpartition("/")[2], {LOW: None})
+            records += [
+                OwnerRecord(path, 1, holding),
+                IntentRecord(path, LOW, 1, "0", "4096", level),
+            ]
         FakeKernel(folder)
         self.forge(folder, *records)
-        bed = Bed(folder)
+        bed = SteppedNode(folder)
         assert asked == [pod]
-        assert list(bed.hand.debts) == [(SSHD_PATH, LOW, 1)]
+        assert list(bed.node.undo_entries) == [(SSHD_PATH, LOW, 1)]
 
 
 def test_a_unit_that_memqos_did_not_mean_to_write_is_left_alone(node: OwnedNode) -> None:
     have_told_systemd(node)
     before = node.systemd.traces()
     forge(node, held(node))
-    assert node.rollback().released == ()
+    assert node.rollback().owners_restored == ()
     assert node.systemd.traces() == before
 
 
 def test_a_drop_in_that_is_not_there_is_not_made(node: OwnedNode) -> None:
     before = node.systemd.traces()
     forge(node, held(node), intent(node))
-    assert node.rollback().released == ()
+    assert node.rollback().owners_restored == ()
     assert node.systemd.traces() == before
 
 
@@ -307,7 +327,7 @@ def test_a_drop_in_behind_a_link_is_not_written(node: OwnedNode, tmp_path: Path)
     folder.mkdir()
     (folder / f"{UNIT}.d").symlink_to(tmp_path)
     forge(node, held(node), intent(node))
-    (why,) = node.rollback().unreleased
+    (why,) = node.rollback().owner_failures
     assert "kubepods.slice.d: a link" in why
     assert theirs.read_text() == "theirs"
 
@@ -339,13 +359,13 @@ def test_a_memory_value_of_a_unit_is_all_that_is_written_and_it_is_told(
 def test_of_a_copy_of_a_tree_touches_no_systemd(
     node: OwnedNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("memqos.converge.routing.RUN", str(node.systemd.run))
+    monkeypatch.setattr("memqos.converge.routing.SYSTEMD_RUN", str(node.systemd.run))
     have_told_systemd(node)
     node.kernel.set(KUBEPODS, LOW, "0")
     before = node.systemd.traces()
     for text in (None, TENTH):
         forge(node, held(node, text), intent(node))
-        done = run_rollback(node, monkeypatch, reach=Reach(is_copy=True))
+        done = run_rollback(node, monkeypatch, reach=OwnerEndpoints(is_copy=True))
         assert (done.code, done.out) == (0, "1 as before already\n")
     assert node.systemd.traces() == before
 
@@ -387,8 +407,8 @@ def test_a_cgroup_behind_a_link_in_a_copy_of_a_tree_is_none(tmp_path: Path) -> N
     journal = tmp_path / "run"
     journal.mkdir(0o700)
     boot = read_machine(SYSTEM).boot_id or ""
-    meant = Intent("/kubepods/burstable", LOW, inode, "4096", "7", "qos")
-    (journal / "journal").write_bytes(encode([hierarchy_of(fs, boot), meant])[0])
+    meant = IntentRecord("/kubepods/burstable", LOW, inode, "4096", "7", "qos")
+    (journal / "journal").write_bytes(encode_journal([hierarchy_of(fs, boot), meant])[0])
     memqos("rollback", "--force", "--cgroup-root", fs.root, "--journal", str(journal))
     assert target.read_text() == "7\n"
 
@@ -410,7 +430,7 @@ def test_a_drop_in_that_somebody_wrote_by_hand_keeps_memqos_from_writing(node: O
     before = node.kernel.contents()
     with node.owners():
         (result,) = node.apply(node.steps({(KUBEPODS, LOW): str(MI)})).results
-    assert result.end == "refused"
+    assert result.outcome == "refused"
     assert "systemctl revert kubepods.slice" in (result.detail or "")
     assert node.kernel.contents() == before
     assert not node.journal.exists()

@@ -4,23 +4,23 @@ import msgspec
 import pytest
 
 from memqos.agent.core.guard import (
-    EXCLUDED,
-    WIDENED,
-    Bounds,
-    Decision,
-    Sample,
-    Tuning,
-    Watch,
-    excluded,
-    judge,
-    target,
-    widened,
+    HIGH_EXCLUDED,
+    HIGH_WIDENED,
+    GuardDecision,
+    GuardSample,
+    GuardState,
+    GuardTuning,
+    HighBounds,
+    decide_step,
+    high_at_step,
+    setting_when_excluded,
+    setting_when_widened,
     would_stall,
 )
 
 MI = 1 << 20
-LIMITS = Bounds(486 * MI, 512 * MI)
-TUNING = Tuning()
+LIMITS = HighBounds(486 * MI, 512 * MI)
+TUNING = GuardTuning()
 
 
 def sample(
@@ -30,17 +30,17 @@ def sample(
     full: float | None = 0.6,
     unreclaimable: int = 480 * MI,
     swap_room: int = 0,
-) -> Sample:
+) -> GuardSample:
     """A container at its memory.high; `full` is the share of the time in which nothing ran."""
     stalled = None if full is None else int(at * full * 1_000_000)
     current = LIMITS.planned
-    return Sample(at, events, current, unreclaimable, swap_room, stalled, high=current)
+    return GuardSample(at, events, current, unreclaimable, swap_room, stalled, high=current)
 
 
-def decisions(samples: list[Sample], limits: Bounds = LIMITS) -> list[Decision]:
-    watch, made = Watch(), []
+def decisions(samples: list[GuardSample], limits: HighBounds = LIMITS) -> list[GuardDecision]:
+    watch, made = GuardState(), []
     for each in samples:
-        watch, decision = judge(watch, each, limits, TUNING)
+        watch, decision = decide_step(watch, each, limits, TUNING)
         made.append(decision)
     return made
 
@@ -60,7 +60,7 @@ def test_a_container_stuck_at_memory_high_gets_memory_max_in_four_steps() -> Non
         ("no swap", [sample(at, at * 475, swap_room=400 * MI) for at in range(0, 60, 5)]),
     ],
 )
-def test_each_of_the_signs_is_needed(lacking: str, samples: list[Sample]) -> None:
+def test_each_of_the_signs_is_needed(lacking: str, samples: list[GuardSample]) -> None:
     assert {decision.kind for decision in decisions(samples)} == {"keep"}, lacking
 
 
@@ -75,10 +75,10 @@ def test_a_burst_shorter_than_a_period_widens_nothing() -> None:
 
 
 def test_a_container_without_a_limit_ends_with_none() -> None:
-    limits = Bounds(100 * MI, None)
-    assert target(limits, 2, TUNING) == 150 * MI
-    assert target(limits, TUNING.steps, TUNING) is None
-    setting = widened(Decision("widen", None, 4), limits, TUNING)
+    limits = HighBounds(100 * MI, None)
+    assert high_at_step(limits, 2, TUNING) == 150 * MI
+    assert high_at_step(limits, TUNING.steps, TUNING) is None
+    setting = setting_when_widened(GuardDecision("widen", None, 4), limits, TUNING)
     assert setting.value == "max"
     assert setting.because.steps == (
         "planned memory.high = 100Mi, no limit",
@@ -87,34 +87,39 @@ def test_a_container_without_a_limit_ends_with_none() -> None:
 
 
 def test_an_agent_that_starts_anew_goes_on_from_the_step_it_finds() -> None:
-    found = Sample(0, 900, 499 * MI, 499 * MI, high=499 * MI)
-    watch, decision = judge(Watch(), found, LIMITS, TUNING)
+    found = GuardSample(0, 900, 499 * MI, 499 * MI, high=499 * MI)
+    watch, decision = decide_step(GuardState(), found, LIMITS, TUNING)
     assert (watch.step, decision.high) == (2, 499 * MI)
     other = msgspec.structs.replace(found, high=500 * MI)
-    assert judge(Watch(), other, LIMITS, TUNING)[1].high == LIMITS.planned
+    assert decide_step(GuardState(), other, LIMITS, TUNING)[1].high == LIMITS.planned
 
 
 def test_a_new_limit_moves_the_steps_with_it() -> None:
-    watch = Watch(step=4, last=sample(0, 0), calm_needed=60)
-    smaller = Bounds(300 * MI, 320 * MI)
-    assert judge(watch, sample(5, 0), smaller, TUNING)[1].high == 320 * MI
+    watch = GuardState(step=4, last=sample(0, 0), calm_needed=60)
+    smaller = HighBounds(300 * MI, 320 * MI)
+    assert decide_step(watch, sample(5, 0), smaller, TUNING)[1].high == 320 * MI
 
 
 def test_a_container_whose_counters_start_anew_is_looked_at_afresh() -> None:
-    watch = Watch(step=1, last=sample(10, 5000), stuck_since=5.0, calm_needed=60)
-    watch, decision = judge(watch, sample(20, 10), LIMITS, TUNING)
+    watch = GuardState(step=1, last=sample(10, 5000), stuck_since=5.0, calm_needed=60)
+    watch, decision = decide_step(watch, sample(20, 10), LIMITS, TUNING)
     assert decision.kind == "keep"
     assert watch.stuck_since is None
 
 
 def test_mostly_anonymous_memory_without_swap_can_be_excluded_beforehand() -> None:
-    heap = Sample(0, 0, 400 * MI, 380 * MI)
+    heap = GuardSample(0, 0, 400 * MI, 380 * MI)
     assert would_stall(heap)
-    assert not would_stall(Sample(0, 0, 400 * MI, 380 * MI, swap_room=MI))
-    assert not would_stall(Sample(0, 0, 400 * MI, 100 * MI))
-    assert excluded(heap).value == "max"
-    assert excluded(heap).because.steps == ("anonymous and shared 380Mi of 400Mi in use, swap 0",)
-    assert {excluded(heap).rule, widened(Decision("keep", MI, 1), LIMITS, TUNING).rule} == {
-        EXCLUDED,
-        WIDENED,
+    assert not would_stall(GuardSample(0, 0, 400 * MI, 380 * MI, swap_room=MI))
+    assert not would_stall(GuardSample(0, 0, 400 * MI, 100 * MI))
+    assert setting_when_excluded(heap).value == "max"
+    assert setting_when_excluded(heap).because.steps == (
+        "anonymous and shared 380Mi of 400Mi in use, swap 0",
+    )
+    assert {
+        setting_when_excluded(heap).rule,
+        setting_when_widened(GuardDecision("keep", MI, 1), LIMITS, TUNING).rule,
+    } == {
+        HIGH_EXCLUDED,
+        HIGH_WIDENED,
     }

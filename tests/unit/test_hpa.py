@@ -4,7 +4,12 @@ import msgspec
 import pytest
 from tests.builders import GI, box, pod, stanza
 
-from memqos.cluster.hpa import Unknown, cluster_autoscaler_requests, hpa_request, hpa_requests
+from memqos.cluster.hpa import (
+    UnknownRequest,
+    cluster_autoscaler_requests,
+    hpa_request,
+    hpa_requests,
+)
 from memqos.kube.pod import ObjectMeta, Pod
 from memqos.release import Release
 
@@ -16,7 +21,7 @@ def named(name: str, found: Pod) -> Pod:
     return msgspec.structs.replace(found, metadata=ObjectMeta(name=name))
 
 
-def memory_of(found: Pod, version: str = "1.38", container: str = "") -> int | Unknown:
+def memory_of(found: Pod, version: str = "1.38", container: str = "") -> int | UnknownRequest:
     return hpa_request(found, "memory", Release.of(version), container)
 
 
@@ -45,34 +50,36 @@ def test_pod_level_limits_alone_change_nothing() -> None:
 
 
 def test_a_container_without_a_request_makes_the_pod_unknown() -> None:
-    assert memory_of(pod([box("1Gi"), box()])) == Unknown(
+    assert memory_of(pod([box("1Gi"), box()])) == UnknownRequest(
         "missing_container_request", "pod", "memory", "c1"
     )
 
 
 def test_pod_level_requests_that_do_not_say_it_make_the_pod_unknown() -> None:
     found = pod([box()], resources=stanza(cpu=("1", None)))
-    assert memory_of(found) == Unknown("missing_pod_level_request", "pod", "memory")
+    assert memory_of(found) == UnknownRequest("missing_pod_level_request", "pod", "memory")
 
 
 def test_a_named_container_is_asked_itself_whatever_the_pod_level_says() -> None:
     found = pod([box("1Gi"), box()], init=[box("2Gi", sidecar=True)], resources=stanza("8Gi"))
     assert memory_of(found, container="c0") == MILLI_GI
     assert memory_of(found, container="i0") == 2 * MILLI_GI
-    assert memory_of(found, container="c1") == Unknown(
+    assert memory_of(found, container="c1") == UnknownRequest(
         "missing_container_request", "pod", "memory", "c1"
     )
 
 
 def test_an_init_container_cannot_be_named() -> None:
     found = pod([box("1Gi")], init=[box("2Gi")])
-    assert memory_of(found, container="i0") == Unknown("container_not_found", "pod", "memory", "i0")
+    assert memory_of(found, container="i0") == UnknownRequest(
+        "container_not_found", "pod", "memory", "i0"
+    )
 
 
 def test_one_unknown_pod_spoils_them_all() -> None:
     good, bad = named("good", pod([box("1Gi")])), named("bad", pod([box()]))
     assert hpa_requests([good], "memory", NEWEST) == {"good": MILLI_GI}
-    assert hpa_requests([good, bad], "memory", NEWEST) == Unknown(
+    assert hpa_requests([good, bad], "memory", NEWEST) == UnknownRequest(
         "missing_container_request", "bad", "memory", "c0"
     )
 

@@ -18,39 +18,41 @@ from tests.eventually import PATIENCE, eventually_on_loop
 
 from memqos.errors import InputError, Unreachable
 from memqos.serve import connections, http
-from memqos.serve.addresses import address_of
-from memqos.serve.bodies import SMALL, Bodies
-from memqos.serve.connections import Bounds, Connection, Connections
-from memqos.serve.endpoints import JSON, PLAIN, Answer, Routes, stated, watched
-from memqos.serve.exposition import Family, Sample
+from memqos.serve.addresses import parse_listen_address
+from memqos.serve.bodies import SMALL_BODY, BodyMemory
+from memqos.serve.connections import ClientLimits, Connection, Connections
+from memqos.serve.endpoints import JSON, PLAIN, HttpReply, Routes, monitoring_routes, state_route
+from memqos.serve.exposition import Family, MetricSample
 from memqos.serve.http import Listener, listen, listen_on_socket
 
 LARGE = 20_000
-BOUNDS = Bounds()
+BOUNDS = ClientLimits()
 
 
-def failing() -> Answer:
+def failing() -> HttpReply:
     raise ValueError("secret")
 
 
 ROUTES: Routes = {
-    **watched(
-        lambda: [Family("memqos_converged", "gauge", "Whether.", [Sample("", 1)])],
+    **monitoring_routes(
+        lambda: [Family("memqos_converged", "gauge", "Whether.", [MetricSample("", 1)])],
         lambda: None,
         lambda: "pods are not known yet",
     ),
-    "/large": lambda: Answer(200, PLAIN, b"x" * LARGE),
-    "/huge": lambda: Answer(200, PLAIN, os.urandom(1 << 24)),
+    "/large": lambda: HttpReply(200, PLAIN, b"x" * LARGE),
+    "/huge": lambda: HttpReply(200, PLAIN, os.urandom(1 << 24)),
     "/failing": failing,
-    "/odd": lambda: Answer(999, PLAIN, b""),
+    "/odd": lambda: HttpReply(999, PLAIN, b""),
 }
 
 
 def serving(
-    test: Callable[[Listener], Awaitable[None]], routes: Routes = ROUTES, bounds: Bounds = BOUNDS
+    test: Callable[[Listener], Awaitable[None]],
+    routes: Routes = ROUTES,
+    bounds: ClientLimits = BOUNDS,
 ) -> None:
     async def run() -> None:
-        posts = {"/size": lambda body: Answer(200, PLAIN, b"%d" % len(body))}
+        posts = {"/size": lambda body: HttpReply(200, PLAIN, b"%d" % len(body))}
         listener = await listen(routes, "127.0.0.1", 0, posts=posts, bounds=bounds)
         try:
             async with asyncio.timeout(PATIENCE):
@@ -64,7 +66,9 @@ def serving(
 async def connected(
     listener: Listener, address: str = "127.0.0.1"
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    return await asyncio.open_connection(*address_of(listener.address), local_addr=(address, 0))
+    return await asyncio.open_connection(
+        *parse_listen_address(listener.address), local_addr=(address, 0)
+    )
 
 
 @contextmanager
@@ -261,7 +265,7 @@ def test_a_client_that_never_reads_is_let_go(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(http, "ANSWER_SECONDS", 0.2)
 
     async def test(listener: Listener) -> None:
-        slow = socket.create_connection(address_of(listener.address))
+        slow = socket.create_connection(parse_listen_address(listener.address))
         slow.sendall(b"GET /huge HTTP/1.1\r\n\r\n")
         await eventually_on_loop("it is connected", lambda: listener._connections)
         await eventually_on_loop("it is let go", lambda: not listener._connections)
@@ -344,9 +348,9 @@ def test_whoever_floods_the_server_has_their_own_connections_closed() -> None:
 def test_a_client_that_sends_request_after_request_takes_turns_with_others() -> None:
     answers: list[None] = []
 
-    def count() -> Answer:
+    def count() -> HttpReply:
         answers.append(None)
-        return Answer(200, PLAIN, b"")
+        return HttpReply(200, PLAIN, b"")
 
     async def test(listener: Listener) -> None:
         _, writer = await connected(listener)
@@ -411,7 +415,7 @@ class TestOfTooManyConnections:
         self, clients: list[tuple[str, bool, float]], closed: tuple[str, bool]
     ) -> None:
         async def test() -> None:
-            crowd = Connections(Bounds(connections=len(clients)))
+            crowd = Connections(ClientLimits(connections=len(clients)))
             with ExitStack() as stack:
                 before = []
                 for peer, is_idle, age in clients:
@@ -429,12 +433,14 @@ class TestOfTooManyConnections:
 
 
 class TestMemoryForBodies:
-    UNIT = 2 * SMALL
+    UNIT = 2 * SMALL_BODY
 
     @asynccontextmanager
-    async def bodies(self) -> AsyncIterator[tuple[Bodies, Callable[..., Awaitable[Connection]]]]:
+    async def bodies(
+        self,
+    ) -> AsyncIterator[tuple[BodyMemory, Callable[..., Awaitable[Connection]]]]:
         """Four units, and a function that has an address ask for some of them."""
-        bodies = Bodies(4 * self.UNIT, 3600, Connections(BOUNDS))
+        bodies = BodyMemory(4 * self.UNIT, 3600, Connections(BOUNDS))
         with ExitStack() as stack:
 
             async def ask(peer: str, units: int) -> Connection:
@@ -500,7 +506,7 @@ class TestMemoryForBodies:
 
 class TestLargeBodies:
     SIZE = 1 << 20
-    BOUNDS = Bounds(connections=100, body=SIZE, bodies=4 * SIZE)
+    BOUNDS = ClientLimits(connections=100, body=SIZE, bodies=4 * SIZE)
     HEAD = b"POST /size HTTP/1.1\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % SIZE
 
     async def whole(self, listener: Listener) -> bytes:
@@ -602,7 +608,7 @@ class TestWithoutFileDescriptors:
             idle = [await connected(listener) for _ in range(3)]
             await until(lambda: len(listener._connections) == 3)
             with socket.socket() as asking, no_more_descriptors():
-                asking.connect(address_of(listener.address))
+                asking.connect(parse_listen_address(listener.address))
                 asking.setblocking(False)
                 asking.sendall(b"GET /healthz HTTP/1.0\r\n\r\n")
                 loop = asyncio.get_running_loop()
@@ -621,7 +627,7 @@ class TestWithoutFileDescriptors:
         async def test(listener: Listener) -> None:
             with socket.socket() as asking:
                 with no_more_descriptors():
-                    asking.connect(address_of(listener.address))
+                    asking.connect(parse_listen_address(listener.address))
                     await until(lambda: bool(caplog.records))
                 asking.setblocking(False)
                 asking.sendall(b"GET /healthz HTTP/1.0\r\n\r\n")
@@ -640,7 +646,7 @@ def test_those_who_come_all_at_once_are_served_in_turn(monkeypatch: pytest.Monke
         assert {status(answer) for answer in answers} == {200}
         assert not listener.closed
 
-    serving(test, bounds=Bounds(connections=4))
+    serving(test, bounds=ClientLimits(connections=4))
 
 
 def test_many_ask_at_once() -> None:
@@ -668,7 +674,7 @@ def test_a_client_that_leaves_midway_harms_nobody(caplog: pytest.LogCaptureFixtu
 def test_an_address_that_is_taken_is_refused_with_a_hint() -> None:
     async def test(listener: Listener) -> None:
         with pytest.raises(Unreachable, match=r"cannot listen on .*is another agent running"):
-            await listen(ROUTES, *address_of(listener.address))
+            await listen(ROUTES, *parse_listen_address(listener.address))
 
     serving(test)
 
@@ -677,7 +683,7 @@ def test_the_state_is_for_its_owner_alone(tmp_path: Path) -> None:
     path = tmp_path / "run" / "state.sock"
 
     async def test() -> None:
-        listener = await listen_on_socket(stated(lambda: {"pods": 2}), str(path))
+        listener = await listen_on_socket(state_route(lambda: {"pods": 2}), str(path))
         assert listener.address == str(path)
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         reader, writer = await asyncio.open_unix_connection(str(path))
@@ -730,7 +736,7 @@ def test_every_address_is_reached_over_both_protocols_if_asked_for() -> None:
             listener = await listen(ROUTES, "::", 0)
         except Unreachable:
             pytest.skip("there is no IPv6 here")
-        port = address_of(listener.address).port
+        port = parse_listen_address(listener.address).port
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"GET /healthz HTTP/1.0\r\n\r\n")
         assert status(await reader.read()) == 200
@@ -750,7 +756,7 @@ def test_every_address_is_reached_over_both_protocols_if_asked_for() -> None:
     ],
 )
 def test_an_address_is_a_host_and_a_port(text: str, host: str, port: int) -> None:
-    assert address_of(text) == (host, port)
+    assert parse_listen_address(text) == (host, port)
 
 
 @pytest.mark.parametrize(
@@ -775,5 +781,5 @@ def test_an_address_is_a_host_and_a_port(text: str, host: str, port: int) -> Non
 )
 def test_what_is_no_address_is_refused(text: str) -> None:
     with pytest.raises(InputError) as caught:
-        address_of(text)
+        parse_listen_address(text)
     assert caught.value.hint

@@ -12,25 +12,25 @@ from tests.fakes.node import CONTAINERS, MI, Node, a_plan, memory_folder
 
 from memqos.converge.records import (
     Damage,
-    Held,
     Hierarchy,
-    Holding,
-    Intent,
-    Outcome,
-    Owner,
-    Record,
-    decode,
-    encode,
+    IntentRecord,
+    JournalRecord,
+    OutcomeRecord,
+    OwnerKind,
+    OwnerRecord,
+    OwnerState,
+    decode_journal,
+    encode_journal,
 )
-from memqos.converge.undo import Owed, intents, owed
+from memqos.converge.undo import UndoEntry, intent_records, undo_entries
 from memqos.errors import MemqosError
 
 HEADER = Hierarchy("boot", "/sys/fs/cgroup", 1, 2)
 PLACE = ("/kubepods/pod1", "memory.low", 7)
 
 
-def intent(old: str, new: str, place: tuple[str, str, int] = PLACE) -> Intent:
-    return Intent(*place, old, new, "pod", "ns/pod")
+def intent(old: str, new: str, place: tuple[str, str, int] = PLACE) -> IntentRecord:
+    return IntentRecord(*place, old, new, "pod", "ns/pod")
 
 
 def held(
@@ -38,13 +38,13 @@ def held(
     file: str = "memory.low",
     text: str = "[Slice]\nMemoryLow=1\n",
     path: str = "/a.slice",
-    owner: Owner = "systemd",
-) -> Held:
-    return Held(path, 7, Holding(owner, name, {file: text}))
+    owner: OwnerKind = "systemd",
+) -> OwnerRecord:
+    return OwnerRecord(path, 7, OwnerState(owner, name, {file: text}))
 
 
-def outcome(written: bool) -> Outcome:
-    return Outcome(*PLACE, written)
+def outcome(written: bool) -> OutcomeRecord:
+    return OutcomeRecord(*PLACE, written)
 
 
 @pytest.fixture
@@ -88,19 +88,19 @@ class TestWhatIsOwed:
         ],
     )
     def test_is_the_value_before_memqos_wrote(
-        self, records: list[Record], original: str, ours: tuple[str, ...]
+        self, records: list[JournalRecord], original: str, ours: tuple[str, ...]
     ) -> None:
-        debts = owed([HEADER, *records])
-        assert debts == {PLACE: Owed(*PLACE, original, ours, "pod", "ns/pod")}
+        debts = undo_entries([HEADER, *records])
+        assert debts == {PLACE: UndoEntry(*PLACE, original, ours, "pod", "ns/pod")}
         # Fewer records, the same meaning.
-        assert owed(intents(debts.values())) == debts
+        assert undo_entries(intent_records(debts.values())) == debts
 
     def test_is_nothing_where_the_write_was_refused(self) -> None:
-        assert owed([HEADER, intent("0", "4096"), outcome(False)]) == {}
+        assert undo_entries([HEADER, intent("0", "4096"), outcome(False)]) == {}
 
     def test_is_kept_apart_for_a_cgroup_of_the_same_name(self) -> None:
         again = (*PLACE[:2], 8)
-        debts = owed([intent("0", "4096"), intent("0", "8192", again)])
+        debts = undo_entries([intent("0", "4096"), intent("0", "8192", again)])
         assert [debt.ours for debt in debts.values()] == [("4096",), ("8192",)]
 
 
@@ -108,40 +108,46 @@ class TestRecords:
     RECORDS = (HEADER, held(), intent("0", "4096"), outcome(True), intent("4096", "max"))
 
     def test_come_back_as_they_were_in_any_number_of_batches(self) -> None:
-        first, checksum = encode(self.RECORDS[:2])
-        second, _ = encode(self.RECORDS[2:], checksum)
-        decoded = decode(first + second)
+        first, checksum = encode_journal(self.RECORDS[:2])
+        second, _ = encode_journal(self.RECORDS[2:], checksum)
+        decoded = decode_journal(first + second)
         assert decoded.records == self.RECORDS
         assert decoded.damage is None
 
     def test_cut_anywhere_are_used_as_far_as_they_are_whole(self) -> None:
-        data, _ = encode(self.RECORDS)
-        ends = [len(encode(self.RECORDS[:count])[0]) for count in range(len(self.RECORDS) + 1)]
+        data, _ = encode_journal(self.RECORDS)
+        ends = [
+            len(encode_journal(self.RECORDS[:count])[0]) for count in range(len(self.RECORDS) + 1)
+        ]
         for length in range(len(data)):
             whole = sum(end <= length for end in ends) - 1
-            decoded = decode(data[:length])
+            decoded = decode_journal(data[:length])
             assert decoded.records == self.RECORDS[:whole]
             torn = None if length in ends else Damage(whole + 1, torn=True)
             assert decoded.damage == torn
 
     def test_altered_in_any_bit_are_used_up_to_there(self) -> None:
-        data, _ = encode(self.RECORDS)
-        ends = [len(encode(self.RECORDS[:count])[0]) for count in range(len(self.RECORDS) + 1)]
+        data, _ = encode_journal(self.RECORDS)
+        ends = [
+            len(encode_journal(self.RECORDS[:count])[0]) for count in range(len(self.RECORDS) + 1)
+        ]
         for position in range(len(data)):
             whole = sum(end <= position for end in ends) - 1
             for bit in range(8):
                 altered = bytearray(data)
                 altered[position] ^= 1 << bit
-                decoded = decode(bytes(altered))
+                decoded = decode_journal(bytes(altered))
                 assert decoded.records == self.RECORDS[:whole]
                 assert decoded.damage is not None
                 assert decoded.damage.record == whole + 1
 
     def test_that_are_missing_or_out_of_place_are_noticed(self) -> None:
-        lines = encode(self.RECORDS)[0].splitlines(keepends=True)
-        assert decode(b"".join(lines[:1] + lines[2:])).damage == Damage(2, torn=False)
-        assert decode(b"".join([lines[0], lines[2], lines[1]])).damage == Damage(2, torn=False)
-        assert decode(b"".join([*lines[:2], lines[1], *lines[2:]])).damage is not None
+        lines = encode_journal(self.RECORDS)[0].splitlines(keepends=True)
+        assert decode_journal(b"".join(lines[:1] + lines[2:])).damage == Damage(2, torn=False)
+        assert decode_journal(b"".join([lines[0], lines[2], lines[1]])).damage == Damage(
+            2, torn=False
+        )
+        assert decode_journal(b"".join([*lines[:2], lines[1], *lines[2:]])).damage is not None
 
     @pytest.mark.parametrize(
         "record",
@@ -166,9 +172,11 @@ class TestRecords:
             held("abd", text="1", path="/kubepods/pod1/abc", owner="runtime"),
         ],
     )
-    def test_that_ask_for_what_memqos_never_writes_are_damaged(self, record: Intent | Held) -> None:
-        data, _ = encode([HEADER, record])
-        assert decode(data).damage == Damage(2, torn=False)
+    def test_that_ask_for_what_memqos_never_writes_are_damaged(
+        self, record: IntentRecord | OwnerRecord
+    ) -> None:
+        data, _ = encode_journal([HEADER, record])
+        assert decode_journal(data).damage == Damage(2, torn=False)
 
 
 @contextmanager
@@ -203,8 +211,8 @@ class TestAFullDisk:
                 assert not node.journal.exists()
                 refused += 1
             else:
-                assert {result.end for result in applied.results} == {"written"}
-                assert applied.unrecorded is not None
+                assert {result.outcome for result in applied.results} == {"written"}
+                assert applied.journal_error is not None
             node.rollback()
             assert node.kernel.contents() == before
         assert 0 < refused < whole // 20 - 1
@@ -228,8 +236,8 @@ class TestAFullDisk:
         node.kernel.set(CONTAINERS[1], "memory.min", "12288")
         with room_for(64):
             done = node.rollback()
-        assert done.unrecorded == os.strerror(errno.EFBIG)
-        assert {result.end for result in done.results} == {"written"}
+        assert done.journal_error == os.strerror(errno.EFBIG)
+        assert {result.outcome for result in done.results} == {"written"}
         node.rollback(force=True)
         assert node.kernel.contents() == before
 
@@ -239,7 +247,7 @@ class TestAnotherJournal:
         node.apply(node.steps(a_plan()))
         applied = node.kernel.contents()
         node.boot = "the-next-boot"
-        assert node.reading().is_of_another_boot
+        assert node.read_journal().is_of_another_boot
         assert node.rollback().results == ()
         assert node.kernel.contents() == applied
         assert not node.journal.exists()
@@ -272,10 +280,10 @@ class TestAnotherJournal:
 
     def test_in_a_format_to_come_is_refused(self, node: Node) -> None:
         node.apply(node.steps(a_plan()))
-        header = decode(node.journal.read_bytes()).records[0]
+        header = decode_journal(node.journal.read_bytes()).records[0]
         assert isinstance(header, Hierarchy)
         newer = Hierarchy(header.boot, header.root, header.device, header.inode, format=2)
-        node.journal.write_bytes(encode([newer])[0])
+        node.journal.write_bytes(encode_journal([newer])[0])
         with pytest.raises(MemqosError, match="format 2"):
             node.rollback()
 
@@ -300,7 +308,7 @@ class TestADamagedJournal:
         damaged = bytearray(node.journal.read_bytes())
         damaged[size + 30] ^= 1
         node.journal.write_bytes(damaged)
-        assert node.reading().damage == Damage(4, torn=False)
+        assert node.read_journal().damage == Damage(4, torn=False)
         assert len(node.rollback().results) == 1
         assert node.kernel.contents()[f"{CONTAINERS[1][1:]}/memory.min"] == b"0\n"
         assert node.kernel.contents() != before
@@ -313,8 +321,8 @@ class TestADamagedJournal:
         node.apply(node.steps({(CONTAINERS[1], "memory.min"): str(MI)}))
         node.journal.write_bytes(node.journal.read_bytes() + b"nonsense\n")
         node.apply(node.steps({(CONTAINERS[2], "memory.min"): str(MI)}))
-        assert node.reading().damage is None
-        assert len(node.reading().debts) == 2
+        assert node.read_journal().damage is None
+        assert len(node.read_journal().undo_entries) == 2
         node.rollback()
         assert node.kernel.contents() == before
 
@@ -322,9 +330,9 @@ class TestADamagedJournal:
         before = node.kernel.contents()
         node.apply(node.steps(a_plan(1)))
         node.journal.write_bytes(node.journal.read_bytes()[:-5])
-        assert node.reading().damage is not None
+        assert node.read_journal().damage is not None
         node.apply(node.steps(a_plan(2)))
-        assert node.reading().damage is None
+        assert node.read_journal().damage is None
         node.rollback()
         assert node.kernel.contents() == before
         assert not list(node.journal.parent.glob("journal.damaged-*"))

@@ -9,7 +9,7 @@ import pytest
 
 from memqos.cli.replay import kubelet as replay
 from memqos.errors import InputError
-from memqos.kube.kubelet import KubeletConfiguration, configured
+from memqos.kube.kubelet import KubeletConfiguration, with_defaults
 from memqos.kube.kubelet.reading import Reading, kubelet_from, read_kubelet
 from memqos.release import NEWEST, OLDEST, Release
 
@@ -40,7 +40,7 @@ def test_recorded_configurations_are_refused_at_the_stage_and_for_the_fields_rec
     wrong = [
         case["id"]
         for case in recorded("kubelet_config")
-        if replay.kubelet_config(case["input"]) != case["expect"]
+        if replay.replay_kubelet_config(case["input"]) != case["expect"]
     ]
     assert wrong == []
 
@@ -49,7 +49,7 @@ def test_recorded_defaults_are_reproduced() -> None:
     wrong = [
         case["id"]
         for case in recorded("defaults")
-        if replay.defaults(case["input"]) != case["expect"]
+        if replay.replay_defaults(case["input"]) != case["expect"]
     ]
     assert wrong == []
 
@@ -65,12 +65,12 @@ def test_an_empty_configuration_is_valid_in_every_release(minor: int) -> None:
 def test_the_default_throttling_factor_follows_the_release(
     minor: int, factor: float | None
 ) -> None:
-    assert configured({}, minor).memory_throttling_factor == factor
+    assert with_defaults({}, minor).memory_throttling_factor == factor
 
 
 def test_inodes_of_the_image_filesystem_are_watched_by_default_from_1_30_on() -> None:
-    assert "imagefs.inodesFree" not in configured({}, 29).eviction_hard
-    assert configured({}, 30).eviction_hard["imagefs.inodesFree"] == "5%"
+    assert "imagefs.inodesFree" not in with_defaults({}, 29).eviction_hard
+    assert with_defaults({}, 30).eviction_hard["imagefs.inodesFree"] == "5%"
 
 
 def test_a_partial_eviction_hard_drops_the_other_defaults_unless_they_are_merged() -> None:
@@ -197,7 +197,7 @@ def test_a_factor_without_the_gate_is_refused_from_1_37_on_but_for_the_former_de
 
 def test_gates_of_the_configuration_are_in_force_afterwards() -> None:
     kubelet = kubelet_from({"featureGates": {"MemoryQoS": True}}, Release.of(36))
-    assert kubelet.release.enabled("MemoryQoS")
+    assert kubelet.release.is_enabled("MemoryQoS")
 
 
 @pytest.mark.parametrize(

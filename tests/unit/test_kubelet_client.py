@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from tests.eventually import eventually
 from tests.fakes.asking import refusal, with_openssl
-from tests.fakes.kubelet import FakeKubelet, Identity, fake_kubelet, self_signed
+from tests.fakes.kubelet import FakeKubelet, TlsFiles, fake_kubelet, self_signed
 
 from memqos.errors import InputError, Unreachable
 from memqos.host import kubelet as client
-from memqos.host.kubelet import Credentials, KubeletEndpoint
+from memqos.host.kubelet import KubeletCredentials, KubeletEndpoint
 
 PODS = {"kind": "PodList", "apiVersion": "v1", "items": []}
 
@@ -25,7 +25,7 @@ def kubelet() -> Iterator[FakeKubelet]:
 
 
 @pytest.fixture(scope="module")
-def identity(tmp_path_factory: pytest.TempPathFactory) -> Identity:
+def identity(tmp_path_factory: pytest.TempPathFactory) -> TlsFiles:
     """That of a kubelet, which knows its node's name and no address."""
     name = os.uname().nodename.lower()
     return self_signed(tmp_path_factory.mktemp("pki"), "kubelet", f"DNS:{name}")
@@ -51,7 +51,9 @@ class TestPlain:
     ) -> None:
         token = tmp_path / "token"
         token.write_text("secret")
-        text = refusal(lambda: KubeletEndpoint(kubelet.url, Credentials(token_file=str(token))))
+        text = refusal(
+            lambda: KubeletEndpoint(kubelet.url, KubeletCredentials(token_file=str(token)))
+        )
         assert "clear text" in text
         assert kubelet.asked == []
 
@@ -142,7 +144,7 @@ class TestRefusals:
     def test_an_answer_too_large_is_not_read_to_its_end(
         self, kubelet: FakeKubelet, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(client, "SIZE_LIMIT", 1 << 20)
+        monkeypatch.setattr(client, "ANSWER_SIZE_LIMIT", 1 << 20)
         kubelet.answers["/pods"] = b" " * ((1 << 20) + 1)
         assert "larger than 1 MiB" in refusal(lambda: KubeletEndpoint(kubelet.url).get("/pods"))
 
@@ -181,17 +183,17 @@ def _drip(server: socket.socket) -> None:
 
 @with_openssl
 class TestSecure:
-    def test_a_kubelets_own_certificate_is_good_on_loopback(self, identity: Identity) -> None:
+    def test_a_kubelets_own_certificate_is_good_on_loopback(self, identity: TlsFiles) -> None:
         with fake_kubelet({"/pods": PODS}, identity) as kubelet:
-            found = KubeletEndpoint(kubelet.url, Credentials(ca_file=str(identity.cert)))
+            found = KubeletEndpoint(kubelet.url, KubeletCredentials(ca_file=str(identity.cert)))
             assert b"PodList" in found.get("/pods")
 
     def test_a_token_is_sent_and_read_anew_each_time(
-        self, identity: Identity, tmp_path: Path
+        self, identity: TlsFiles, tmp_path: Path
     ) -> None:
         token = tmp_path / "token"
         with fake_kubelet({"/pods": PODS}, identity) as kubelet:
-            credentials = Credentials(token_file=str(token), ca_file=str(identity.cert))
+            credentials = KubeletCredentials(token_file=str(token), ca_file=str(identity.cert))
             endpoint = KubeletEndpoint(kubelet.url, credentials)
             for text in ("one\n", "two"):
                 token.write_text(text)
@@ -201,22 +203,22 @@ class TestSecure:
 
     @pytest.mark.parametrize("text", ["", "two words", "ein\ntoken", "schlüssel"])
     def test_what_is_no_token_is_refused_and_not_shown(
-        self, identity: Identity, tmp_path: Path, text: str
+        self, identity: TlsFiles, tmp_path: Path, text: str
     ) -> None:
         token = tmp_path / "token"
         token.write_text(text)
         with fake_kubelet({"/pods": PODS}, identity) as kubelet:
-            endpoint = KubeletEndpoint(kubelet.url, Credentials(token_file=str(token)))
+            endpoint = KubeletEndpoint(kubelet.url, KubeletCredentials(token_file=str(token)))
             said = refusal(lambda: endpoint.get("/pods"))
             assert kubelet.asked == []
         assert "not a token" in said
         assert not text or text not in said
 
-    def test_a_stranger_is_not_told_the_token(self, identity: Identity, tmp_path: Path) -> None:
+    def test_a_stranger_is_not_told_the_token(self, identity: TlsFiles, tmp_path: Path) -> None:
         token = tmp_path / "token"
         token.write_text("secret")
         with fake_kubelet({"/pods": PODS}, identity) as kubelet:
-            endpoint = KubeletEndpoint(kubelet.url, Credentials(token_file=str(token)))
+            endpoint = KubeletEndpoint(kubelet.url, KubeletCredentials(token_file=str(token)))
             text = refusal(lambda: endpoint.get("/pods"))
             assert kubelet.asked == []
         assert "not trusted" in text
@@ -225,26 +227,28 @@ class TestSecure:
     def test_a_certificate_for_another_name_is_refused(self, tmp_path: Path) -> None:
         other = self_signed(tmp_path, "other", "DNS:other.example")
         with fake_kubelet({"/pods": PODS}, other) as kubelet:
-            credentials = Credentials(ca_file=str(other.cert))
+            credentials = KubeletCredentials(ca_file=str(other.cert))
             text = refusal(lambda: KubeletEndpoint(kubelet.url, credentials).get("/pods"))
-            named = Credentials(ca_file=str(other.cert), server_name="other.example")
+            named = KubeletCredentials(ca_file=str(other.cert), server_name="other.example")
             assert KubeletEndpoint(kubelet.url, named).get("/pods")
         assert "--server-name" in text
 
     def test_one_for_the_address_is_good(self, tmp_path: Path) -> None:
         local = self_signed(tmp_path, "local", "IP:127.0.0.1")
         with fake_kubelet({"/pods": PODS}, local) as kubelet:
-            assert KubeletEndpoint(kubelet.url, Credentials(ca_file=str(local.cert))).get("/pods")
+            assert KubeletEndpoint(kubelet.url, KubeletCredentials(ca_file=str(local.cert))).get(
+                "/pods"
+            )
 
     def test_a_client_certificate_is_shown_where_it_is_asked_for(
-        self, identity: Identity, tmp_path: Path
+        self, identity: TlsFiles, tmp_path: Path
     ) -> None:
         mine = self_signed(tmp_path, "me", "DNS:me")
         with fake_kubelet({"/pods": PODS}, identity, clients=mine.cert) as kubelet:
-            trust = Credentials(ca_file=str(identity.cert))
+            trust = KubeletCredentials(ca_file=str(identity.cert))
             with pytest.raises(Unreachable):
                 KubeletEndpoint(kubelet.url, trust).get("/pods")
-            known = Credentials(
+            known = KubeletCredentials(
                 ca_file=str(identity.cert),
                 client_cert=str(mine.cert),
                 client_key=str(mine.key),
@@ -253,28 +257,28 @@ class TestSecure:
 
     @pytest.mark.parametrize("content", [None, b"", b"not a certificate"])
     def test_files_that_hold_no_certificate_are_named(
-        self, identity: Identity, tmp_path: Path, content: bytes | None
+        self, identity: TlsFiles, tmp_path: Path, content: bytes | None
     ) -> None:
         file = tmp_path / "file.pem"
         if content is not None:
             file.write_bytes(content)
         for credentials in (
-            Credentials(ca_file=str(file)),
-            Credentials(ca_file=str(identity.cert), client_cert=str(file)),
+            KubeletCredentials(ca_file=str(file)),
+            KubeletCredentials(ca_file=str(identity.cert), client_cert=str(file)),
         ):
             with pytest.raises(InputError) as caught:
                 KubeletEndpoint("https://127.0.0.1:1", credentials).get("/pods")
             assert caught.value.file == str(file)
 
     def test_a_key_under_a_passphrase_does_not_wait_for_one(
-        self, identity: Identity, tmp_path: Path
+        self, identity: TlsFiles, tmp_path: Path
     ) -> None:
         mine = self_signed(tmp_path, "me", "DNS:me")
         locked = tmp_path / "locked.key"
         os.system(
             f"openssl pkcs8 -topk8 -in {mine.key} -passout pass:word -out {locked} 2>/dev/null"
         )
-        credentials = Credentials(client_cert=str(mine.cert), client_key=str(locked))
+        credentials = KubeletCredentials(client_cert=str(mine.cert), client_key=str(locked))
         text = refusal(lambda: KubeletEndpoint("https://127.0.0.1:1", credentials).get("/pods"))
         assert "without passphrase" in text
 

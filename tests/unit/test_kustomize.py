@@ -17,9 +17,9 @@ import yaml
 from tests.commands import ROOT
 from tests.overlays import pod_specs, rendered
 
-from memqos.agent.configuration.reading import configuration_from
-from memqos.findings.policy_reading import policy_from
-from memqos.manifests.documents import Document, read
+from memqos.agent.configuration.reading import load_configuration
+from memqos.findings.policy_reading import policy_from_document
+from memqos.manifests.documents import Document, read_documents
 from memqos.plan.names import Driver, cgroup_names
 
 KUSTOMIZE = ROOT / "deploy" / "kustomize"
@@ -156,7 +156,7 @@ def test_the_pods_of_each_driver_are_where_its_overlay_mounts_them(driver: Drive
     assert mount["mountPath"] == volume["hostPath"]["path"] == f"/sys/fs/cgroup{names.kubepods}"
     assert f"is /sys/fs/cgroup{cgroup_names(driver, '/a/b').kubepods}.\n" in comment
     reserved = "/podruntime" if driver == "cgroupfs" else "/podruntime.slice"
-    assert f"{reserved} is /sys/fs/cgroup{names.reserved(reserved)}" in comment
+    assert f"{reserved} is /sys/fs/cgroup{names.reserved_cgroup(reserved)}" in comment
 
 
 def test_the_agent_may_read_pods_and_write_events_and_nothing_else() -> None:
@@ -202,14 +202,14 @@ def test_a_network_policy_is_of_no_use_before_its_addresses_are_filled_in(tmp_pa
 
 @pytest.mark.parametrize("file", sorted(KUSTOMIZE.rglob("memqos.yaml")), ids=str)
 def test_the_agents_configuration_is_one_it_takes(file: Path) -> None:
-    configuration_from(str(file), {}, {})
+    load_configuration(str(file), {}, {})
 
 
 def test_the_policy_is_one_the_webhook_takes() -> None:
     file = KUSTOMIZE / "overlays" / "webhook" / "policy.yaml"
-    (document,) = read(file.read_bytes(), str(file))
+    (document,) = read_documents(file.read_bytes(), str(file))
     assert isinstance(document, Document)
-    assert policy_from(document).rules
+    assert policy_from_document(document).rules
 
 
 def test_the_image_is_the_one_this_tree_makes() -> None:

@@ -3,7 +3,7 @@
 import pytest
 from tests.builders import GI, Json, box, planned, pod, stanza, terms, written
 
-from memqos.plan.levels import Demand, Levels, Phase, demand_of, plan_levels
+from memqos.plan.levels import ClassDemand, Levels, Phase, class_demand, plan_levels
 from memqos.plan.terms import Policy
 
 BEFORE_POLICIES = [f"1.{minor}" for minor in range(22, 36)]
@@ -11,9 +11,9 @@ WITH_POLICIES = ["1.36", "1.37", "1.38"]
 POLICIES: list[Policy] = ["None", "TieredReservation", "HardReservation"]
 OFF = {"MemoryQoS": False}
 
-SOME = Demand(guaranteed=3 * GI, burstable=2 * GI, burstable_cpu=1500)
-ONLY_GUARANTEED = Demand(guaranteed=3 * GI)
-NOBODY = Demand()
+SOME = ClassDemand(guaranteed=3 * GI, burstable=2 * GI, burstable_cpu=1500)
+ONLY_GUARANTEED = ClassDemand(guaranteed=3 * GI)
+NOBODY = ClassDemand()
 
 
 def memory_of(levels: Levels) -> tuple[Json, Json, Json]:
@@ -35,19 +35,19 @@ class TestDemand:
             pod([box(cpu=("250m", None))]),
             pod([box()]),
         ]
-        assert demand_of(planned(each, at) for each in pods) == Demand(3 * GI, 2 * GI, 1000)
+        assert class_demand(planned(each, at) for each in pods) == ClassDemand(3 * GI, 2 * GI, 1000)
 
     def test_a_pod_level_request_counts_for_the_pod(self) -> None:
         pods = [pod([box("1Gi")], resources=stanza("5Gi", cpu=("2", None)))]
-        assert demand_of(planned(each, terms()) for each in pods) == Demand(0, 5 * GI, 2000)
+        assert class_demand(planned(each, terms()) for each in pods) == ClassDemand(0, 5 * GI, 2000)
 
     def test_best_effort_pods_request_nothing_whatever_their_overhead(self) -> None:
         pods = [pod([box()], overhead={"memory": "1Gi", "cpu": "1"})]
-        assert demand_of(planned(each, terms()) for each in pods) == NOBODY
+        assert class_demand(planned(each, terms()) for each in pods) == NOBODY
 
     def test_a_part_of_a_byte_counts_as_a_byte_of_its_pod(self) -> None:
         pods = [pod([box("500m")]), pod([box("500m")])]
-        assert demand_of(planned(each, terms()) for each in pods) == Demand(0, 2, 0)
+        assert class_demand(planned(each, terms()) for each in pods) == ClassDemand(0, 2, 0)
 
 
 class TestBeforePolicies:

@@ -7,23 +7,39 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from memqos.draw.levels import ASKED, LEVELS, MARGIN, WIDTH, Bar, Chart, levels_svg
-from memqos.draw.look import COLOURS, SMALL
-from memqos.draw.scale import LEFT, RIGHT, THIN, axis_to, place, short_size, zones
-from memqos.draw.svg import NAMESPACE, Markup, el, printable, shortened, text_width
+from memqos.draw.levels import (
+    LEVEL_NAMES,
+    LEVELS_MARGIN,
+    LEVELS_WIDTH,
+    SPEC_NAMES,
+    LevelBar,
+    LevelsChart,
+    levels_svg,
+)
+from memqos.draw.look import SMALL_FONT, SVG_COLOURS
+from memqos.draw.scale import (
+    AXIS_LEFT,
+    AXIS_RIGHT,
+    THINNEST_ZONE,
+    axis_to,
+    position_on_bar,
+    short_size,
+    zones,
+)
+from memqos.draw.svg import SVG_NAMESPACE, Markup, el, ellipsize, printable, text_width
 
 KI, MI, GI = 1 << 10, 1 << 20, 1 << 30
-SVG = f"{{{NAMESPACE}}}"
+SVG = f"{{{SVG_NAMESPACE}}}"
 
 
-def bar(name: str = "app", role: str = "container", **values: int | str | None) -> Bar:
+def bar(name: str = "app", role: str = "container", **values: int | str | None) -> LevelBar:
     fields: dict[str, int | str | None] = dict.fromkeys(
         ("request", "limit", "min", "low", "high", "max", "oom_score_adj")
     )
-    return Bar(name=name, role=role, **{**fields, **values})  # type: ignore[arg-type]
+    return LevelBar(name=name, role=role, **{**fields, **values})  # type: ignore[arg-type]
 
 
-def burstable(name: str, request: int, limit: int, role: str = "container") -> Bar:
+def burstable(name: str, request: int, limit: int, role: str = "container") -> LevelBar:
     high = int(request + (limit - request) * 0.9) // 4096 * 4096
     return bar(
         name,
@@ -37,11 +53,11 @@ def burstable(name: str, request: int, limit: int, role: str = "container") -> B
     )
 
 
-def guaranteed(name: str, size: int) -> Bar:
+def guaranteed(name: str, size: int) -> LevelBar:
     return bar(name, request=size, limit=size, min=size, max=size, oom_score_adj=-997)
 
 
-BURSTABLE = Chart(
+BURSTABLE = LevelsChart(
     "shop/web",
     "Burstable",
     (
@@ -52,9 +68,11 @@ BURSTABLE = Chart(
     ),
     4 * GI,
 )
-GUARANTEED = Chart("db/postgres-0", "", (guaranteed("pod", 2 * GI), guaranteed("db", 2 * GI)), None)
-BEST_EFFORT = Chart("a/b", "BestEffort", (bar(max="max", oom_score_adj=1000),), None)
-WITHOUT_NODE = Chart(
+GUARANTEED = LevelsChart(
+    "db/postgres-0", "", (guaranteed("pod", 2 * GI), guaranteed("db", 2 * GI)), None
+)
+BEST_EFFORT = LevelsChart("a/b", "BestEffort", (bar(max="max", oom_score_adj=1000),), None)
+WITHOUT_NODE = LevelsChart(
     "shop/api",
     "Burstable",
     (
@@ -64,13 +82,13 @@ WITHOUT_NODE = Chart(
     ),
     None,
 )
-MANY = Chart(
+MANY = LevelsChart(
     "mesh/gateway",
     "Burstable",
     tuple([burstable(f"c{n}", (n + 1) * 30 * MI, (n + 2) * 90 * MI, "sidecar") for n in range(10)]),
     None,
 )
-EXTREME = Chart(
+EXTREME = LevelsChart(
     "edge/extreme",
     "1Mi beside 64Gi",
     (
@@ -85,7 +103,7 @@ EXTREME = Chart(
 CHARTS = [BURSTABLE, GUARANTEED, BEST_EFFORT, WITHOUT_NODE, MANY, EXTREME]
 
 
-def parsed(*charts: Chart) -> ET.Element:
+def parsed(*charts: LevelsChart) -> ET.Element:
     return ET.fromstring(levels_svg(charts))
 
 
@@ -94,7 +112,7 @@ def words(text: ET.Element) -> str:
     return (text.text or "") + "".join([child.tail or "" for child in text])
 
 
-def shown(*charts: Chart) -> list[str]:
+def shown(*charts: LevelsChart) -> list[str]:
     return [words(text) for text in parsed(*charts).iter(f"{SVG}text")]
 
 
@@ -108,7 +126,7 @@ class Box:
     def __init__(self, text: ET.Element) -> None:
         self.words = words(text)
         self.y = float(text.get("y", ""))
-        width = text_width(self.words, SMALL)
+        width = text_width(self.words, SMALL_FONT)
         x = float(text.get("x", ""))
         look = classes(text)
         self.left = x - (width if "end" in look else width / 2 if "middle" in look else 0)
@@ -124,17 +142,21 @@ def texts_outside_the_key(root: ET.Element) -> list[Box]:
 
 def plot_texts(root: ET.Element) -> list[Box]:
     """Everything written right of the names."""
-    return [box for box in texts_outside_the_key(root) if box.right > LEFT and box.left > MARGIN]
+    return [
+        box
+        for box in texts_outside_the_key(root)
+        if box.right > AXIS_LEFT and box.left > LEVELS_MARGIN
+    ]
 
 
 # What it says
 
 
 @pytest.mark.parametrize("chart", CHARTS, ids=lambda chart: chart.title)
-def test_every_value_of_every_bar_is_shown_as_text(chart: Chart) -> None:
+def test_every_value_of_every_bar_is_shown_as_text(chart: LevelsChart) -> None:
     for one in chart.bars:
-        texts = shown(Chart(chart.title, chart.subtitle, (one,), chart.scale))
-        for name in ASKED + LEVELS:
+        texts = shown(LevelsChart(chart.title, chart.subtitle, (one,), chart.scale))
+        for name in SPEC_NAMES + LEVEL_NAMES:
             value = getattr(one, name)
             if isinstance(value, int):
                 label = rf"\b{name}\b[a-z =]* {re.escape(short_size(value))}$"
@@ -143,7 +165,7 @@ def test_every_value_of_every_bar_is_shown_as_text(chart: Chart) -> None:
 
 
 def test_equal_values_share_a_label() -> None:
-    texts = shown(Chart("db", "", (guaranteed("db", GI),), None))
+    texts = shown(LevelsChart("db", "", (guaranteed("db", GI),), None))
     assert "request = limit 1Gi" in texts
     assert "min = max 1Gi" in texts
 
@@ -151,19 +173,19 @@ def test_equal_values_share_a_label() -> None:
 def test_what_has_no_place_on_the_axis_is_said_in_words() -> None:
     one = bar(request=0, min=0, high="max", max="max")
     assert "request 0 · min 0 · high no limit · not set: limit, low" in shown(
-        Chart("a", "", (one,), None)
+        LevelsChart("a", "", (one,), None)
     )
 
 
 def test_nothing_is_marked_at_0() -> None:
-    root = parsed(Chart("a", "", (bar(request=0, min=0, max=0),), None))
+    root = parsed(LevelsChart("a", "", (bar(request=0, min=0, max=0),), None))
     assert [line for line in root.iter(f"{SVG}line") if "pole" in classes(line)] == []
     assert overlapping(root) == []
     bottom = max(
         [float(line.get("y2", "")) for line in root.iter(f"{SVG}line") if "edge" in classes(line)]
     )
     (said,) = [text for text in plot_texts(root) if text.words.startswith("request 0 ·")]
-    assert said.y - SMALL >= bottom - 3
+    assert said.y - SMALL_FONT >= bottom - 3
 
 
 def test_a_value_that_needs_the_node_is_drawn_as_unknown() -> None:
@@ -181,25 +203,25 @@ def test_a_note_is_shown_below_its_bar() -> None:
 
 @pytest.mark.parametrize("unlimited", [None, "max"])
 def test_only_a_bar_without_a_limit_says_so(unlimited: str | None) -> None:
-    assert "no limit" in shown(Chart("a", "", (bar(max=unlimited),), None))
-    assert "no limit" not in shown(Chart("a", "", (bar(max=GI),), None))
+    assert "no limit" in shown(LevelsChart("a", "", (bar(max=unlimited),), None))
+    assert "no limit" not in shown(LevelsChart("a", "", (bar(max=GI),), None))
 
 
-def farthest(*bars: Bar, scale: int | None = None) -> float:
+def farthest(*bars: LevelBar, scale: int | None = None) -> float:
     """How far right the outlines of the bars go."""
-    paths = parsed(Chart("a", "", bars, scale)).iter(f"{SVG}path")
+    paths = parsed(LevelsChart("a", "", bars, scale)).iter(f"{SVG}path")
     outlines = [path.get("d", "") for path in paths if "axis" in classes(path)]
     return max([float(x) for outline in outlines for x in re.findall(r"[LH]([\d.]+)", outline)])
 
 
 def test_only_a_bar_without_a_limit_is_an_arrow_past_the_axis() -> None:
-    assert farthest(bar(max=GI)) == RIGHT
-    assert farthest(bar(max="max")) > RIGHT
+    assert farthest(bar(max=GI)) == AXIS_RIGHT
+    assert farthest(bar(max="max")) > AXIS_RIGHT
 
 
 def test_only_a_bar_with_a_limit_has_an_edge_where_it_is_killed() -> None:
-    def edges(one: Bar) -> int:
-        lines = parsed(Chart("a", "", (one,), None)).iter(f"{SVG}line")
+    def edges(one: LevelBar) -> int:
+        lines = parsed(LevelsChart("a", "", (one,), None)).iter(f"{SVG}line")
         return len([line for line in lines if "edge" in classes(line)])
 
     assert edges(bar(max=GI)) == edges(bar(max="max")) + 1
@@ -221,8 +243,11 @@ def test_zones_follow_each_other_up_to_the_limit() -> None:
         ("normal", 3 * GI),
         ("high", 4 * GI),
     ]
-    assert [zone.left for zone in stretches] == [LEFT, *[zone.right for zone in stretches[:-1]]]
-    assert stretches[-1].right == (LEFT + RIGHT) / 2
+    assert [zone.left for zone in stretches] == [
+        AXIS_LEFT,
+        *[zone.right for zone in stretches[:-1]],
+    ]
+    assert stretches[-1].right == (AXIS_LEFT + AXIS_RIGHT) / 2
 
 
 def test_a_level_above_the_limit_changes_nothing_below_it() -> None:
@@ -232,7 +257,7 @@ def test_a_level_above_the_limit_changes_nothing_below_it() -> None:
 # The axis
 
 
-def pole_of(label: str, chart: Chart) -> float:
+def pole_of(label: str, chart: LevelsChart) -> float:
     """Where the pole beside a label is."""
     for group in parsed(chart).iter(f"{SVG}g"):
         if label in [words(text) for text in group.findall(f"{SVG}text")]:
@@ -241,15 +266,15 @@ def pole_of(label: str, chart: Chart) -> float:
 
 
 def test_without_a_node_there_is_room_past_the_largest_amount() -> None:
-    chart = Chart("a", "", (bar(request=3 * GI, max="max"),), None)
-    assert pole_of("request 3Gi", chart) == LEFT + (RIGHT - LEFT) * 3 / 4
+    chart = LevelsChart("a", "", (bar(request=3 * GI, max="max"),), None)
+    assert pole_of("request 3Gi", chart) == AXIS_LEFT + (AXIS_RIGHT - AXIS_LEFT) * 3 / 4
 
 
 def test_an_amount_beyond_the_node_is_on_the_axis_too() -> None:
-    chart = Chart("a", "", (bar(max=8 * GI), bar(max=6 * GI), bar(max="max")), 4 * GI)
-    assert pole_of("max 8Gi", chart) == RIGHT
-    assert pole_of("node 4Gi", chart) == (LEFT + RIGHT) / 2
-    assert pole_of("max 6Gi", chart) == LEFT + (RIGHT - LEFT) * 3 / 4
+    chart = LevelsChart("a", "", (bar(max=8 * GI), bar(max=6 * GI), bar(max="max")), 4 * GI)
+    assert pole_of("max 8Gi", chart) == AXIS_RIGHT
+    assert pole_of("node 4Gi", chart) == (AXIS_LEFT + AXIS_RIGHT) / 2
+    assert pole_of("max 6Gi", chart) == AXIS_LEFT + (AXIS_RIGHT - AXIS_LEFT) * 3 / 4
 
 
 def test_having_no_limit_is_no_place_on_the_axis() -> None:
@@ -259,8 +284,8 @@ def test_having_no_limit_is_no_place_on_the_axis() -> None:
 
 def test_the_axis_ends_at_the_node_only_if_a_bar_has_no_limit() -> None:
     limited, unlimited = burstable("a", MI, GI), bar("b", request=MI, max="max")
-    assert "node 64Gi" not in shown(Chart("a", "", (limited,), 64 * GI))
-    assert {"node 64Gi", "64Gi"} <= set(shown(Chart("a", "", (limited, unlimited), 64 * GI)))
+    assert "node 64Gi" not in shown(LevelsChart("a", "", (limited,), 64 * GI))
+    assert {"node 64Gi", "64Gi"} <= set(shown(LevelsChart("a", "", (limited, unlimited), 64 * GI)))
 
 
 def test_without_any_amount_the_axis_claims_none() -> None:
@@ -307,12 +332,12 @@ def test_sizes_are_short(amount: int, spelled: str) -> None:
 LABEL_AMOUNTS = (None, MI, 2 * GI, 16 * GI, 32 * GI - 4096, 32 * GI)
 
 
-def crowded() -> Iterator[Chart]:
+def crowded() -> Iterator[LevelsChart]:
     """Levels in every order and closeness, with and without a limit."""
     for low, high, limit in product(LABEL_AMOUNTS, repeat=3):
         for maximum in (limit, "max"):
             one = bar(request=low, limit=limit, min=MI, low=low, high=high, max=maximum)
-            yield Chart("crowded", "", (one, bar("b", max=32 * GI)), 32 * GI)
+            yield LevelsChart("crowded", "", (one, bar("b", max=32 * GI)), 32 * GI)
 
 
 @pytest.fixture(scope="module")
@@ -324,7 +349,7 @@ def overlapping(root: ET.Element) -> list[tuple[str, str]]:
     return [
         (one.words, other.words)
         for one, other in combinations(texts_outside_the_key(root), 2)
-        if abs(one.y - other.y) < SMALL and one.left < other.right and other.left < one.right
+        if abs(one.y - other.y) < SMALL_FONT and one.left < other.right and other.left < one.right
     ]
 
 
@@ -338,14 +363,14 @@ def test_no_pole_runs_through_a_text(pictures: list[ET.Element]) -> None:
         for text, pole in product(plot_texts(root), poles):
             x, y1, y2 = [float(pole.get(name, "")) for name in ("x1", "y1", "y2")]
             beside = not text.left < x < text.right
-            assert beside or not y1 < text.y - SMALL / 2 < y2, text.words
+            assert beside or not y1 < text.y - SMALL_FONT / 2 < y2, text.words
 
 
 def test_every_text_stays_on_the_paper(pictures: list[ET.Element]) -> None:
     for root in pictures:
         for text in plot_texts(root):
-            assert text.left >= LEFT - text_width("0", SMALL), text.words
-            assert text.right <= WIDTH, text.words
+            assert text.left >= AXIS_LEFT - text_width("0", SMALL_FONT), text.words
+            assert text.right <= LEVELS_WIDTH, text.words
 
 
 @pytest.mark.parametrize(
@@ -355,8 +380,8 @@ def test_every_text_stays_on_the_paper(pictures: list[ET.Element]) -> None:
 def test_the_smallest_amount_is_still_visible(levels: tuple[int, int, int, int]) -> None:
     stretches = zones(*levels, axis_to(64 * GI))
     assert len(stretches) == 4
-    assert min([zone.right - zone.left for zone in stretches]) >= THIN
-    assert stretches[-1].right <= RIGHT
+    assert min([zone.right - zone.left for zone in stretches]) >= THINNEST_ZONE
+    assert stretches[-1].right <= AXIS_RIGHT
 
 
 def test_a_bar_without_a_limit_goes_on_after_its_last_level() -> None:
@@ -367,7 +392,7 @@ def test_a_bar_without_a_limit_goes_on_after_its_last_level() -> None:
 def test_places_keep_their_order_where_thin_zones_are_widened() -> None:
     axis = axis_to(64 * GI)
     stretches = zones(1, 2, 3, 4, axis)
-    xs = [place(amount, stretches, axis) for amount in (1, 2, 3, 4, 5, MI, GI, 64 * GI)]
+    xs = [position_on_bar(amount, stretches, axis) for amount in (1, 2, 3, 4, 5, MI, GI, 64 * GI)]
     assert xs == sorted(xs)
     assert xs[0] == stretches[0].right
 
@@ -385,7 +410,7 @@ def contrast(one: str, other: str) -> float:
 
 @pytest.mark.parametrize("paper", [1, 2], ids=["light", "dark"])
 def test_texts_and_lines_stand_out_from_what_they_are_on(paper: int) -> None:
-    looks = {row[0]: dict(re.findall(r"(\w+):(#\w{6})", row[paper])) for row in COLOURS}
+    looks = {row[0]: dict(re.findall(r"(\w+):(#\w{6})", row[paper])) for row in SVG_COLOURS}
     background = looks[".paper"]["fill"]
     for text in (".ink", ".dim"):
         assert contrast(looks[text]["fill"], background) >= 4.5, text
@@ -399,7 +424,7 @@ def test_texts_and_lines_stand_out_from_what_they_are_on(paper: int) -> None:
 def test_dark_paper_is_an_exception_to_light() -> None:
     style = next(parsed(BURSTABLE).iter(f"{SVG}style")).text or ""
     before, _, dark = style.partition("@media (prefers-color-scheme:dark)")
-    for selector, on_light, on_dark in COLOURS:
+    for selector, on_light, on_dark in SVG_COLOURS:
         assert f".memqos {selector}{{{on_light}}}" in before
         assert f".memqos {selector}{{{on_dark}}}" in dark
     assert "var(" not in style
@@ -423,9 +448,9 @@ def test_the_picture_speaks_to_those_who_do_not_see_it() -> None:
 HOSTILE = "<script>alert('1')</script>]]>&\"\x00\x1b[31m\u202e\ufffe\ud800 🚀\n" * 4
 
 
-def hostile() -> Chart:
-    one = Bar(HOSTILE, HOSTILE, MI, GI, MI, None, 2 * MI, GI, 5, HOSTILE)
-    return Chart(HOSTILE, HOSTILE, (one,), None)
+def hostile() -> LevelsChart:
+    one = LevelBar(HOSTILE, HOSTILE, MI, GI, MI, None, 2 * MI, GI, 5, HOSTILE)
+    return LevelsChart(HOSTILE, HOSTILE, (one,), None)
 
 
 def test_no_name_can_become_markup() -> None:
@@ -446,18 +471,18 @@ def test_what_is_invisible_or_reorders_text_is_left_out() -> None:
 
 def test_a_long_name_is_shortened_and_complete_on_hovering() -> None:
     name = "a" * 63
-    root = parsed(Chart("a", "", (bar(name, max=GI),), None))
+    root = parsed(LevelsChart("a", "", (bar(name, max=GI),), None))
     texts = {words(text): text.findtext(f"{SVG}title") for text in root.iter(f"{SVG}text")}
     short = next(text for text in texts if text.startswith("aa"))
     assert short.endswith("…")
-    assert text_width(short, SMALL) < LEFT
+    assert text_width(short, SMALL_FONT) < AXIS_LEFT
     assert texts[short] == name
 
 
 @pytest.mark.parametrize("text", ["a" * 100, "名" * 100, "W" * 100, "a b " * 50])
 def test_a_shortened_text_fits(text: str) -> None:
-    assert text_width(shortened(text, 13, 160), 13) <= 160
-    assert shortened("short", 13, 160) == "short"
+    assert text_width(ellipsize(text, 13, 160), 13) <= 160
+    assert ellipsize("short", 13, 160) == "short"
 
 
 def test_text_is_escaped_and_finished_markup_is_not() -> None:
@@ -467,8 +492,8 @@ def test_text_is_escaped_and_finished_markup_is_not() -> None:
 
 
 @pytest.mark.parametrize("chart", CHARTS, ids=lambda chart: chart.title)
-def test_the_picture_needs_nothing_from_elsewhere(chart: Chart) -> None:
-    document = levels_svg([chart]).replace(f'xmlns="{NAMESPACE}"', "", 1)
+def test_the_picture_needs_nothing_from_elsewhere(chart: LevelsChart) -> None:
+    document = levels_svg([chart]).replace(f'xmlns="{SVG_NAMESPACE}"', "", 1)
     assert not re.search(r"http|//|href|@import|@font-face|<script|<image|<use", document)
     assert set(re.findall(r"url\((.*?)\)", document)) <= {"#memqos-low", "#memqos-high"}
 
@@ -478,7 +503,7 @@ def test_the_same_values_give_the_same_picture() -> None:
 
 
 def test_the_picture_grows_with_its_bars() -> None:
-    def height(*charts: Chart) -> float:
+    def height(*charts: LevelsChart) -> float:
         root = parsed(*charts)
         assert root.get("viewBox") == f"0 0 {root.get('width')} {root.get('height')}"
         return float(root.get("height", ""))

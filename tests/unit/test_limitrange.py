@@ -6,10 +6,22 @@ import msgspec
 import pytest
 from tests.builders import GI, MI, Json, box, pod, stanza
 
-from memqos.cluster.limitrange import LimitRange, Range, completed, created, mutated, range_of
-from memqos.cluster.limitrange_checks import Denial, Violation, denial, violations
+from memqos.cluster.limitrange import (
+    LimitRange,
+    LimitRangeAmounts,
+    apply_limit_ranges,
+    complete_limit_range,
+    default_new_pod,
+    limit_range_amounts,
+)
+from memqos.cluster.limitrange_checks import (
+    LimitRangeDenial,
+    LimitRangeViolation,
+    limit_range_denial,
+    limit_range_violations,
+)
 from memqos.errors import InputError
-from memqos.kube.defaulting import decoded
+from memqos.kube.defaulting import decoding_defaults
 from memqos.kube.pod import Pod
 from memqos.kube.resources import Resources
 from memqos.kube.shape import Shape, shape_of
@@ -20,10 +32,10 @@ MILLI_GI = GI * 1000
 MILLI_MI = MI * 1000
 
 
-def limits(*items: Json, name: str = "limits") -> Range:
+def limits(*items: Json, name: str = "limits") -> LimitRangeAmounts:
     """A limit range as the API server stores it."""
     data = {"metadata": {"name": name}, "spec": {"limits": list(items)}}
-    return completed(range_of(msgspec.convert(data, LimitRange)))
+    return complete_limit_range(limit_range_amounts(msgspec.convert(data, LimitRange)))
 
 
 def item(type: str = "Container", **bounds: Any) -> Json:
@@ -34,11 +46,13 @@ def memory(amount: str) -> Json:
     return {"memory": amount}
 
 
-def refused(found: Pod, *ranges: Range, release: Release = NEWEST) -> Denial | None:
-    return denial(created(found, ranges, release), ranges, release)
+def refused(
+    found: Pod, *ranges: LimitRangeAmounts, release: Release = NEWEST
+) -> LimitRangeDenial | None:
+    return limit_range_denial(default_new_pod(found, ranges, release), ranges, release)
 
 
-def the_violation(found: Pod, *ranges: Range) -> Violation:
+def the_violation(found: Pod, *ranges: LimitRangeAmounts) -> LimitRangeViolation:
     verdict = refused(found, *ranges)
     assert verdict is not None
     (violation,) = verdict.violations
@@ -46,7 +60,7 @@ def the_violation(found: Pod, *ranges: Range) -> Violation:
 
 
 def test_a_container_gets_the_default_limit_and_request_it_lacks() -> None:
-    shape = created(
+    shape = default_new_pod(
         pod([box()]),
         [limits(item(default=memory("1Gi"), defaultRequest=memory("512Mi")))],
         NEWEST,
@@ -56,7 +70,7 @@ def test_a_container_gets_the_default_limit_and_request_it_lacks() -> None:
 
 
 def test_what_a_container_says_itself_is_never_overruled() -> None:
-    shape = created(
+    shape = default_new_pod(
         pod([box("64Mi", "128Mi")]),
         [limits(item(default=memory("1Gi"), defaultRequest=memory("512Mi")))],
         NEWEST,
@@ -66,7 +80,9 @@ def test_what_a_container_says_itself_is_never_overruled() -> None:
 
 
 def test_a_limit_becomes_the_request_before_any_limit_range_is_asked() -> None:
-    shape = created(pod([box(limit="2Gi")]), [limits(item(defaultRequest=memory("512Mi")))], NEWEST)
+    shape = default_new_pod(
+        pod([box(limit="2Gi")]), [limits(item(defaultRequest=memory("512Mi")))], NEWEST
+    )
     assert shape.containers[0].requests == {"memory": 2 * MILLI_GI}
 
 
@@ -83,7 +99,7 @@ def test_a_limit_becomes_the_request_before_any_limit_range_is_asked() -> None:
 def test_a_range_without_defaults_makes_them_of_its_bounds(
     bounds: Json, requested: int, limit: int | None
 ) -> None:
-    part = created(pod([box()]), [limits(item(**bounds))], NEWEST).containers[0]
+    part = default_new_pod(pod([box()]), [limits(item(**bounds))], NEWEST).containers[0]
     assert part.requests["memory"] == requested * MILLI_MI
     assert part.limits.get("memory") == (None if limit is None else limit * MILLI_MI)
 
@@ -93,7 +109,7 @@ def test_bounds_for_whole_pods_give_no_defaults() -> None:
 
 
 def test_init_containers_and_sidecars_get_defaults_too() -> None:
-    shape = created(
+    shape = default_new_pod(
         pod([box()], init=[box(), box(sidecar=True)]),
         [limits(item(default=memory("1Gi")))],
         NEWEST,
@@ -102,7 +118,7 @@ def test_init_containers_and_sidecars_get_defaults_too() -> None:
 
 
 def test_a_pod_with_pod_level_resources_gets_container_defaults_all_the_same() -> None:
-    shape = created(
+    shape = default_new_pod(
         pod([box()], resources=stanza(limit="4Gi")),
         [limits(item(default=memory("1Gi")))],
         NEWEST,
@@ -111,7 +127,7 @@ def test_a_pod_with_pod_level_resources_gets_container_defaults_all_the_same() -
 
 
 def test_container_defaults_count_when_the_pod_level_is_completed() -> None:
-    shape = created(
+    shape = default_new_pod(
         pod([box(), box()], resources=stanza(limit="4Gi")),
         [limits(item(default=memory("1Gi")))],
         NEWEST,
@@ -121,7 +137,7 @@ def test_container_defaults_count_when_the_pod_level_is_completed() -> None:
 
 def test_before_the_fix_the_pod_level_is_completed_without_container_defaults() -> None:
     release = Release.of("1.38", {"PodLevelResourcesFixDefaulting": False})
-    shape = created(
+    shape = default_new_pod(
         pod([box(), box()], resources=stanza(limit="4Gi")),
         [limits(item(default=memory("1Gi")))],
         release,
@@ -132,18 +148,18 @@ def test_before_the_fix_the_pod_level_is_completed_without_container_defaults() 
 def test_the_first_range_with_a_default_wins_but_the_last_item_within_one() -> None:
     first = limits(item(default=memory("1Gi")), item(default=memory("2Gi")))
     second = limits(item(default=memory("3Gi")))
-    shape = created(pod([box()]), [first, second], NEWEST)
+    shape = default_new_pod(pod([box()]), [first, second], NEWEST)
     assert shape.containers[0].limits == {"memory": 2 * MILLI_GI}
 
 
 def test_pod_defaults_are_ignored_as_every_release_does() -> None:
     ranges = [limits(item("Pod", default=memory("1Gi"), defaultRequest=memory("512Mi")))]
-    assert created(pod([box()]), ranges, NEWEST).pod is None
+    assert default_new_pod(pod([box()]), ranges, NEWEST).pod is None
 
 
 def test_pod_defaults_as_the_enhancement_proposes_them_fill_the_pod_level() -> None:
     ranges = [limits(item("Pod", default=memory("1Gi"), defaultRequest=memory("512Mi")))]
-    shape = created(pod([box()]), ranges, NEWEST, pod_defaults=True)
+    shape = default_new_pod(pod([box()]), ranges, NEWEST, pod_defaults=True)
     assert shape.pod == Resources({"memory": 512 * MILLI_MI}, {"memory": MILLI_GI})
     assert shape.containers[0].limits == {}
 
@@ -151,21 +167,21 @@ def test_pod_defaults_as_the_enhancement_proposes_them_fill_the_pod_level() -> N
 def test_proposed_pod_defaults_leave_alone_what_the_pod_says_and_cannot_say() -> None:
     default = memory("1Gi") | {"ephemeral-storage": "1Gi"}
     ranges = [limits(item("Pod", default=default, defaultRequest=default))]
-    shape = decoded(pod([box()], resources=stanza("2Gi", "4Gi")), NEWEST)
-    filled = mutated(shape, ranges, NEWEST, pod_defaults=True)
+    shape = decoding_defaults(pod([box()], resources=stanza("2Gi", "4Gi")), NEWEST)
+    filled = apply_limit_ranges(shape, ranges, NEWEST, pod_defaults=True)
     assert filled.pod == Resources({"memory": 2 * MILLI_GI}, {"memory": 4 * MILLI_GI})
 
 
 def test_proposed_pod_defaults_need_the_pod_level() -> None:
     release = Release.of("1.38", {"PodLevelResources": False})
     ranges = [limits(item("Pod", default=memory("1Gi")))]
-    shape = decoded(pod([box()]), release)
-    assert mutated(shape, ranges, release, pod_defaults=True).pod is None
+    shape = decoding_defaults(pod([box()]), release)
+    assert apply_limit_ranges(shape, ranges, release, pod_defaults=True).pod is None
 
 
 def test_a_request_below_the_minimum_is_refused_with_both_numbers() -> None:
     violation = the_violation(pod([box("64Mi", "1Gi")]), limits(item(min=memory("128Mi"))))
-    assert violation == Violation(
+    assert violation == LimitRangeViolation(
         range="limits",
         where="spec.containers[0]",
         type="Container",
@@ -179,7 +195,7 @@ def test_a_request_below_the_minimum_is_refused_with_both_numbers() -> None:
 
 def test_a_limit_below_the_minimum_is_refused_even_with_a_large_request() -> None:
     shape = shape_of(pod([box("2Gi", "1Gi")]), NEWEST)
-    (violation,) = violations(shape, limits(item(min=memory("2Gi"))), NEWEST)
+    (violation,) = limit_range_violations(shape, limits(item(min=memory("2Gi"))), NEWEST)
     assert (violation.which, violation.asked) == ("limit", MILLI_GI)
 
 
@@ -298,9 +314,9 @@ def test_numbers_too_large_for_thousandths_are_compared_in_whole_units() -> None
         return shape_of(pod([box("1", memory_limit)]), NEWEST)
 
     half = limits(item(max=memory("9223372036854775.5")))
-    assert denial(asking("9223372036854775600m"), [half], NEWEST) is None
+    assert limit_range_denial(asking("9223372036854775600m"), [half], NEWEST) is None
     small = limits(item(max=memory("1.5")))
-    assert denial(asking("1600m"), [small], NEWEST) is not None
+    assert limit_range_denial(asking("1600m"), [small], NEWEST) is not None
 
 
 def test_a_broken_quantity_is_named_by_its_field() -> None:

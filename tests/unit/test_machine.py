@@ -8,20 +8,20 @@ from tests.fakes.machine import PROC, SYS, UNIFIED, put, roots
 
 from memqos.host.machine import Roots, read_machine
 from memqos.host.versions import kubelet_version, runtime_version
-from memqos.kernel.keyed import Controllers, controllers_of, keyed, lines_about, withheld_at
+from memqos.kernel.keyed import Controllers, controllers_of, lines_about, parse_keyed, withheld_at
 from memqos.kernel.machine import (
+    CgroupLayout,
     HugePages,
-    Layout,
     Machine,
     Mount,
     NumaNode,
-    Version,
-    layout_of,
+    VersionNumbers,
+    cgroup_layout,
     mounts_of,
-    version_of,
+    version_numbers,
 )
 from memqos.kernel.stall import Stall, Stalled, stall_of
-from memqos.kube.kubelet.drivers import detected_driver, kubepods_in
+from memqos.kube.kubelet.drivers import detect_driver, kubepods_in
 
 KI, MI, GI = 1 << 10, 1 << 20, 1 << 30
 V1 = "cgroup /sys/fs/cgroup/memory cgroup rw,relatime,memory 0 0"
@@ -93,8 +93,8 @@ class TestLayout:
         ("mounts", "layout"),
         [([UNIFIED], "v2"), ([V1], "v1"), ([V1, BESIDE], "hybrid"), ([], "none")],
     )
-    def test_is_told_from_the_mounts(self, mounts: list[str], layout: Layout) -> None:
-        assert layout_of(mounts_of(mounts)) == layout
+    def test_is_told_from_the_mounts(self, mounts: list[str], layout: CgroupLayout) -> None:
+        assert cgroup_layout(mounts_of(mounts)) == layout
 
     @pytest.mark.parametrize(
         "root", ["/sys/fs/cgroup", "/sys/fs/cgroup/", "/sys/fs/cgroup/unified"]
@@ -137,9 +137,9 @@ class TestVersions:
         ],
     )
     def test_a_version_is_the_numbers_it_starts_with(
-        self, text: str | None, version: Version | None
+        self, text: str | None, version: VersionNumbers | None
     ) -> None:
-        assert version_of(text) == version
+        assert version_numbers(text) == version
 
     @pytest.mark.parametrize(
         ("runtime", "found"),
@@ -151,7 +151,7 @@ class TestVersions:
         ],
     )
     def test_a_runtime_has_a_name_and_a_version(
-        self, runtime: str | None, found: tuple[str, Version] | None
+        self, runtime: str | None, found: tuple[str, VersionNumbers] | None
     ) -> None:
         assert Machine(runtime=runtime).runtime_version == found
 
@@ -205,11 +205,11 @@ class TestDriver:
         ],
     )
     def test_is_told_from_the_names(self, paths: list[str], driver: str | None) -> None:
-        assert detected_driver(paths) == driver
+        assert detect_driver(paths) == driver
 
     def test_a_kubelet_within_a_container_is_not_the_nodes(self) -> None:
         paths = ["/docker/abc/kubepods.slice", "/docker/abc/kubepods.slice/x", "/kubepods"]
-        assert detected_driver(paths) == "cgroupfs"
+        assert detect_driver(paths) == "cgroupfs"
 
     def test_what_an_earlier_driver_left_behind_counts_less(self) -> None:
         paths = ["/kubepods", "/kubepods.slice", "/kubepods.slice/kubepods-burstable.slice"]
@@ -222,7 +222,7 @@ class TestDriver:
 class TestFiles:
     def test_lines_of_names_and_numbers(self) -> None:
         text = "anon 4096\nfile 0\n\nodd\nworse x\n"
-        assert keyed(text) == {"anon": 4096, "file": 0}
+        assert parse_keyed(text) == {"anon": 4096, "file": 0}
         assert lines_about(text, {"file", "odd"}) == "file 0\nodd"
 
     def test_pressure_that_is_no_pressure_counts_as_nothing(self) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.fakes.machine import nested, put, put_tree
+from tests.fakes.machine import deep_folder, put, put_tree
 
 from memqos.errors import InputError
 from memqos.host import tree as host_tree
@@ -31,7 +31,7 @@ def test_every_cgroup_is_read_parents_first(root: str) -> None:
     assert all(
         files == {"memory.min": "4096", "memory.high": "max"} for files in tree.cgroups.values()
     )
-    assert tree.refused == {}
+    assert tree.unreadable == {}
 
 
 def test_only_what_is_asked_for_is_read(root: str) -> None:
@@ -49,7 +49,7 @@ def test_a_file_that_is_not_there_is_left_out(root: str) -> None:
     os.unlink(f"{root}/a/memory.high")
     tree = read_tree(root, FILES)
     assert tree.cgroups["/a"] == {"memory.min": "4096"}
-    assert tree.refused == {}
+    assert tree.unreadable == {}
 
 
 def test_a_cgroup_that_is_not_there_is_left_out(root: str) -> None:
@@ -106,14 +106,14 @@ def test_cgroups_vanish_at_any_moment(
     tree = read_tree(root, FILES)
     assert os.listdir("/proc/self/fd") == handles
     assert tree.cgroups["/b"] == {"memory.min": "4096", "memory.high": "max"}
-    assert tree.refused == {}
+    assert tree.unreadable == {}
 
 
 def test_what_cannot_be_read_is_told_and_the_rest_goes_on(root: str) -> None:
     os.unlink(f"{root}/a/memory.high")
     put(Path(f"{root}/a/memory.high"), {})
     tree = read_tree(root, FILES)
-    assert tree.refused == {"/a/memory.high": "Is a directory"}
+    assert tree.unreadable == {"/a/memory.high": "Is a directory"}
     assert tree.cgroups["/a"] == {"memory.min": "4096"}
     assert "/b" in tree.cgroups
 
@@ -162,14 +162,14 @@ class TestCgroupsThatContainersMake:
     ) -> None:
         pod = container.rpartition("/")[0]
         put_tree(tmp_path, {pod: CGROUP, container: CGROUP, f"{pod}/c2": CGROUP})
-        with nested(tmp_path / container[1:]):
+        with deep_folder(tmp_path / container[1:]):
             descriptors.clear()
             tree = read_tree(str(tmp_path), FILES)
         assert max(descriptors) <= 2
         assert [path for path in tree.cgroups if path.startswith(pod)] == sorted(
             [pod, container, f"{pod}/c2"]
         )
-        assert tree.refused == {}
+        assert tree.unreadable == {}
 
     def test_are_not_even_listed(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         put_tree(tmp_path, dict.fromkeys([f"{POD}/c1", *[f"{POD}/c1/{n}" for n in "xyz"]], CGROUP))
@@ -194,24 +194,24 @@ class TestCgroupsThatContainersMake:
 class TestCgroupsThatOthersMake:
     def test_are_read_so_deep_and_no_deeper(self, tmp_path: Path, descriptors: list[int]) -> None:
         put_tree(tmp_path, {"/user.slice/user-1.slice/own": CGROUP, "/z": CGROUP})
-        with nested(tmp_path / "user.slice/user-1.slice/own"):
+        with deep_folder(tmp_path / "user.slice/user-1.slice/own"):
             descriptors.clear()
             tree = read_tree(str(tmp_path), FILES)
         assert max(descriptors) <= 2
         assert max(path.count("/") for path in tree.cgroups) == DEEPEST
         assert "/z" in tree.cgroups
-        assert list(tree.refused) == ["/user.slice/user-1.slice"]
+        assert list(tree.unreadable) == ["/user.slice/user-1.slice"]
 
     def test_are_so_many_and_no_more_of_one_branch(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         wide = [f"/user.slice/u1/{first}/{second}" for first in range(10) for second in range(10)]
         put_tree(tmp_path, dict.fromkeys([*wide, "/user.slice/u2/a/b"], CGROUP))
-        monkeypatch.setattr(host_tree, "MOST", 35)
+        monkeypatch.setattr(host_tree, "MOST_CGROUPS", 35)
         tree = read_tree(str(tmp_path), FILES)
         assert len([path for path in tree.cgroups if path.startswith("/user.slice/u1/")]) == 35
         assert "/user.slice/u2/a/b" in tree.cgroups
-        assert tree.refused == {
+        assert tree.unreadable == {
             "/user.slice/u1": "More than 35 cgroups, or more than 32 levels of them: the rest is "
             "not read"
         }

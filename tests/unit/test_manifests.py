@@ -9,17 +9,17 @@ import pytest
 
 from memqos.errors import InputError
 from memqos.host import manifests
-from memqos.host.manifests import load
+from memqos.host.manifests import load_files
 
 
 def loaded(*paths: Path | str) -> dict[str, bytes]:
-    found = dict(load(map(str, paths)))
+    found = dict(load_files(map(str, paths)))
     assert not any(isinstance(data, InputError) for data in found.values()), found
     return {name: data for name, data in found.items() if isinstance(data, bytes)}
 
 
 def fault(*paths: Path | str) -> str:
-    ((_, error),) = load(map(str, paths))
+    ((_, error),) = load_files(map(str, paths))
     assert isinstance(error, InputError)
     return str(error)
 
@@ -43,7 +43,7 @@ def test_files_come_in_the_order_they_are_asked_for(tmp_path: Path) -> None:
 def test_files_are_loaded_only_when_their_turn_comes(tmp_path: Path) -> None:
     file = put(tmp_path / "a.yaml")
     late = tmp_path / "late.yaml"
-    found = load([str(file), str(late)])
+    found = load_files([str(file), str(late)])
     next(found)
     put(late)
     assert next(found) == (str(late), b"a: 1\n")
@@ -102,7 +102,7 @@ def test_a_pipe_asked_for_by_name_is_read() -> None:
 
 def test_a_missing_file_is_told_and_the_others_are_loaded(tmp_path: Path) -> None:
     missing, file = tmp_path / "missing.yaml", put(tmp_path / "a.yaml")
-    (first, error), second = load([str(missing), str(file)])
+    (first, error), second = load_files([str(missing), str(file)])
     assert first == str(missing)
     assert str(error) == f"{missing}: no such file or directory – check the path"
     assert second == (str(file), b"a: 1\n")
@@ -142,7 +142,7 @@ def test_a_fault_while_reading_is_told(tmp_path: Path, monkeypatch: pytest.Monke
 def test_a_file_that_is_too_large_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(manifests, "SIZE_LIMIT", 3 << 20)
+    monkeypatch.setattr(manifests, "FILE_SIZE_LIMIT", 3 << 20)
     fits, exceeds = tmp_path / "fits.yaml", tmp_path / "exceeds.yaml"
     put(fits, b"#" * (3 << 20))
     put(exceeds, b"#" * ((3 << 20) + 1))

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from tests.builders import GI, MI, Json, box, of_containers, planned, pod, stanza, terms
 
-from memqos.kube.defaulting import defaulted
+from memqos.kube.defaulting import apply_defaults
 from memqos.plan.pod import plan_pod
-from memqos.plan.setting import MAX, NEEDS_NODE, Value
+from memqos.plan.setting import MAX, NEEDS_NODE, FileValue
 
 ALL_RELEASES = [f"1.{minor}" for minor in range(22, 39)]
 SINCE_1_27 = ALL_RELEASES[5:]
@@ -18,7 +18,7 @@ POD_LEVEL = {"PodLevelResources": True}
 OFF = {"MemoryQoS": False}
 
 
-def high_of(container: Json, release: str, factor: float | None = 0.9, **node: Any) -> Value:
+def high_of(container: Json, release: str, factor: float | None = 0.9, **node: Any) -> FileValue:
     """memory.high of a pod's only container."""
     plan = planned(pod([container]), terms(release, factor=factor, **node))
     return plan.containers[0].settings["memory.high"].value
@@ -258,5 +258,5 @@ class TestSidecarsAndInitContainers:
 
     def test_an_ephemeral_container_has_no_limit_of_its_own(self) -> None:
         at = terms("1.38", factor=0.5, allocatable=10 * GI)
-        shape = defaulted(pod([box("1Gi", "3Gi")], ephemeral=[box()]), at.release)
+        shape = apply_defaults(pod([box("1Gi", "3Gi")], ephemeral=[box()]), at.release)
         assert of_containers(plan_pod(shape, at, "Burstable"), "memory.high") == [2 * GI, 5 * GI]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from memqos.cli.replay import kubelet as replay
 from memqos.errors import InputError
-from memqos.kube.kubelet import KubeletConfiguration, configured
+from memqos.kube.kubelet import KubeletConfiguration, with_defaults
 from memqos.kube.node import (
     Capacity,
     Node,
@@ -31,7 +31,7 @@ OFF = Release.of(38, {"MemoryQoS": False})
 
 
 def config(**written: Any) -> KubeletConfiguration:
-    return configured({"eviction_hard": {}, **written}, 38)
+    return with_defaults({"eviction_hard": {}, **written}, 38)
 
 
 def cgroups(release: Release = ON, **written: Any) -> list[NodeCgroup]:
@@ -42,7 +42,9 @@ def test_recorded_nodes_have_left_what_was_recorded() -> None:
     with (CASES / "node_allocatable.jsonl").open() as lines:
         cases = [*map(json.loads, lines)]
     wrong = [
-        case["id"] for case in cases if replay.node_allocatable(case["input"]) != case["expect"]
+        case["id"]
+        for case in cases
+        if replay.replay_node_allocatable(case["input"]) != case["expect"]
     ]
     assert wrong == []
 

@@ -16,23 +16,23 @@ from typing import Any
 import msgspec
 import pytest
 from tests.commands import ROOT, Done, memqos
-from tests.fakes.agent import LEVELS, MI, Bed, a_pod, container_paths, pod_path
+from tests.fakes.agent import LEVELS, MI, SteppedNode, a_pod, container_paths, pod_path
 from tests.fakes.node import memory_folder
 from tests.unit.test_guarding import files as stuck
 
-from memqos.agent.core.guarding import Guard
-from memqos.agent.reconcile import started
-from memqos.agent.reporting import state
-from memqos.agent.status import Status
-from memqos.converge.node_agent import own_values, with_agent_plan
-from memqos.converge.observing import Configuration, Observation, observe_live, observe_snapshot
-from memqos.converge.planning import NodePlan, plan_of
-from memqos.converge.settings import Wanted
-from memqos.converge.undo import Owed
+from memqos.agent.core.guarding import NodeGuard
+from memqos.agent.reconcile import build_reconciler
+from memqos.agent.reporting import agent_state
+from memqos.agent.status import AgentStatus
+from memqos.converge.node_agent import values_in_journal, with_agent_plan
+from memqos.converge.observing import ObservedNode, RawKubeletConfig, observe_live, observe_snapshot
+from memqos.converge.planning import NodePlan, plan_observation
+from memqos.converge.settings import PlanOptions
+from memqos.converge.undo import UndoEntry
 from memqos.errors import InputError, Unreachable
-from memqos.findings.facts import Facts, Planned
+from memqos.findings.facts import NodeFacts, PlanFacts
 from memqos.findings.finding import Finding
-from memqos.findings.node import judge
+from memqos.findings.node import judge_node
 from memqos.host import agent_socket
 from memqos.host.agent_socket import ask_state
 from memqos.host.machine import Roots, read_machine
@@ -53,7 +53,7 @@ PATIENCE = 30.0
 HIGH = "memory.high"
 
 
-class GateOff(Bed):
+class GateOff(SteppedNode):
     """A kubelet that leaves memory alone, and an agent in its stead."""
 
     kubelet = OFF
@@ -69,13 +69,13 @@ def folder() -> Iterator[Path]:
         yield made
 
 
-def state_of(bed: Bed) -> AgentState:
+def state_of(bed: SteppedNode) -> AgentState:
     """What the agent answers on its socket."""
-    told = state(Status(bed.core, "0.0", bed.now, 0), bed.now)
+    told = agent_state(AgentStatus(bed.core, "0.0", bed.now, 0), bed.now)
     return read_agent_state(msgspec.json.encode(told), "the test")
 
 
-def observed(bed: Bed) -> Observation:
+def observed(bed: SteppedNode) -> ObservedNode:
     """The node as a command finds it, with the agent at work."""
     roots = Roots(
         cgroup=bed.kernel.root,
@@ -87,13 +87,13 @@ def observed(bed: Bed) -> Observation:
     return msgspec.structs.replace(found, agent=state_of(bed))
 
 
-def plans(bed: Bed) -> tuple[NodePlan, NodePlan]:
+def plans(bed: SteppedNode) -> tuple[NodePlan, NodePlan]:
     """The node held against the agent's plan, and against Kubernetes'."""
     node = observed(bed)
-    return plan_of(node, Wanted(agent=True)), plan_of(node, Wanted())
+    return plan_observation(node, PlanOptions(agent=True)), plan_observation(node, PlanOptions())
 
 
-def at_work(bed: Bed) -> Bed:
+def at_work(bed: SteppedNode) -> SteppedNode:
     """Pods of all kinds, and an agent that has set their values."""
     for manifest in (
         a_pod("u1"),
@@ -153,18 +153,18 @@ def test_the_profile_is_the_agents_own(folder: Path) -> None:
 
 def test_a_step_of_the_guard_is_planned_and_not_undone(folder: Path) -> None:
     bed = GateOff(folder)
-    guard = Guard()
-    bed.core = started(bed.hand, bed.now, guard)
+    guard = NodeGuard()
+    bed.core = build_reconciler(bed.node, bed.now, guard)
     pod = bed.run_pod(a_pod("u1", 64, 128))
     path = container_paths(pod)[0]
     bed.kernel.set(path, "memory.max", str(128 * MI))
     bed.settle()
     planned = bed.read(path, HIGH)
-    (cgroup,) = bed.core.aims.of(pod_path(pod))[1:]
+    (cgroup,) = bed.core.node_intent.cgroups_of(pod_path(pod))[1:]
     now = {"memory.current": planned, HIGH: planned, "memory.max": str(128 * MI)}
     for second in range(0, 12, 2):
         found = stuck(second * 100, second * 900_000, anon=int(planned) - MI) | now
-        guard.look(cgroup, found, second, 0)
+        guard.judge_container(cgroup, found, second, 0)
     assert guard.widened == {path: 1}
     bed.core.resync(bed.now)
     bed.settle()
@@ -194,7 +194,7 @@ def test_a_value_that_others_changed_is_told_by_the_agents_rule(folder: Path) ->
 def test_all_is_known_without_a_source_of_pods(folder: Path) -> None:
     bed = at_work(GateOff(folder))
     alone = msgspec.structs.replace(observed(bed), pods=())
-    plan = plan_of(alone, Wanted(agent=True))
+    plan = plan_observation(alone, PlanOptions(agent=True))
     assert plan.comparison.changes == ()
     assert plan.comparison.nobodys == ()
 
@@ -204,7 +204,7 @@ def test_one_that_does_not_write_keeps_nothing(folder: Path, change: dict[str, A
     node = observed(at_work(GateOff(folder)))
     assert node.agent is not None
     agent = msgspec.structs.replace(node.agent, **change)
-    plan = plan_of(msgspec.structs.replace(node, agent=agent), Wanted(agent=True))
+    plan = plan_observation(msgspec.structs.replace(node, agent=agent), PlanOptions(agent=True))
     assert plan.managed == frozenset()
     assert plan.comparison.changes
 
@@ -253,8 +253,10 @@ class TestTheJournal:
     PATH = "/kubepods/podx"
 
     def written(self, value: str, identity: int = 7) -> dict[str, tuple[str, ...]]:
-        debt = Owed(self.PATH, HIGH, 7, "max", ("100", "200"), "pod")
-        return own_values({debt.key: debt}, {self.PATH: {HIGH: value}}, {self.PATH: identity})
+        debt = UndoEntry(self.PATH, HIGH, 7, "max", ("100", "200"), "pod")
+        return values_in_journal(
+            {debt.key: debt}, {self.PATH: {HIGH: value}}, {self.PATH: identity}
+        )
 
     @pytest.mark.parametrize("value", ["100\n", "200"])
     def test_tells_which_values_in_place_are_memqoss(self, value: str) -> None:
@@ -329,7 +331,7 @@ class TestTheSocket:
     def test_that_answers_something_else_is_not_believed(
         self, path: str, answer: bytes, why: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(agent_socket, "SIZE_LIMIT", 4096)
+        monkeypatch.setattr(agent_socket, "STATE_SIZE_LIMIT", 4096)
         with self.serving(path, answer), pytest.raises(Unreachable, match=why):
             ask_state(path)
 
@@ -530,7 +532,7 @@ class TestCommands:
             raise AssertionError("it is asked")
 
         monkeypatch.setattr(agent_socket, "ask_state", never)
-        monkeypatch.setattr("memqos.converge.node_agent.read", never)
+        monkeypatch.setattr("memqos.converge.node_agent.read_journal", never)
         assert memqos("plan", *node.tree, *node.pods).code == 0
 
     def test_go_on_where_an_agent_does_not_answer(self, node: Node) -> None:
@@ -560,23 +562,23 @@ def test_a_snapshot_without_a_word_of_an_agent_is_read_as_before() -> None:
     data = (ROOT / "tests" / "nodes" / "systemd.json").read_bytes()
     node = observe_snapshot(read_snapshot(data, "node"), "node")
     assert (node.agent, node.own_values) == (None, {})
-    assert isinstance(node.configuration, Configuration)
+    assert isinstance(node.configuration, RawKubeletConfig)
 
 
-def findings(bed: Bed) -> dict[str, Finding]:
+def findings(bed: SteppedNode) -> dict[str, Finding]:
     """What the doctor finds on a node whose kubelet has the gate off."""
     node = observed(bed)
-    plan = plan_of(node, Wanted(agent=True))
+    plan = plan_observation(node, PlanOptions(agent=True))
     names = cgroup_names(plan.config.driver, plan.config.cgroup_root)
-    planned = Planned(names, plan.tree, plan.comparison, memory_qos=False, managed=plan.managed)
-    facts = Facts(
+    planned = PlanFacts(names, plan.tree, plan.comparison, memory_qos=False, managed=plan.managed)
+    facts = NodeFacts(
         machine=node.machine,
         cgroups=node.cgroups,
         planned=planned,
         pods=len(node.pods),
         agent=node.agent,
     )
-    found = {each.rule: each for each in judge(facts)}
+    found = {each.rule: each for each in judge_node(facts)}
     return {rule: found[rule] for rule in found if rule.startswith(("agent/", "tree/"))}
 
 

@@ -12,18 +12,18 @@ import msgspec
 import pytest
 import yaml
 
-from memqos.cli.numa.sources import site_of
-from memqos.cli.numa.terms import kubelet_of, settings_of
-from memqos.draw.numa_segments import holders_of, node_bars
+from memqos.cli.numa.sources import read_node_facts
+from memqos.cli.numa.terms import manager_settings, resolve_kubelet
+from memqos.draw.numa_segments import memory_holders, node_bars
 from memqos.kernel.nodelists import node_list
 from memqos.manifests.snapshot import Snapshot
-from memqos.numa.admission import Admitted
-from memqos.numa.checkpoint import Loaded, read, write
+from memqos.numa.admission import AdmittedPod
+from memqos.numa.checkpoint import LoadedCheckpoint, encode_checkpoint, read_checkpoint
 from memqos.numa.machines import NumaMachine
-from memqos.numa.manager import Manager, Settings, start
-from memqos.numa.memory import Block, NumaMemory, empty_nodes, taken
-from memqos.numa.running import running_in
-from memqos.numa.state import State
+from memqos.numa.manager import Manager, ManagerSettings, start_manager
+from memqos.numa.memory import MemoryBlock, NumaMemory, assign_block, empty_node_map
+from memqos.numa.running import pods_in_state
+from memqos.numa.state import MemoryManagerState
 
 ROOT = Path(__file__).parents[2]
 MACHINE = "examples/numa/machine.yaml"
@@ -143,10 +143,10 @@ def test_the_map_explains_what_it_shows_and_nothing_else() -> None:
 
 def test_memory_of_a_group_is_drawn_on_all_its_nodes() -> None:
     machine = NumaMachine(tuple(NumaMemory(i, 10) for i in range(2)))
-    block = Block("memory", (0, 1), 14)
-    nodes = taken(empty_nodes(machine.nodes, {}), block)
-    state = State("Static", nodes, {"uid": {"c": (block,)}})
-    bars = node_bars(machine, state, holders_of(state, {}))
+    block = MemoryBlock("memory", (0, 1), 14)
+    nodes = assign_block(empty_node_map(machine.nodes, {}), block)
+    state = MemoryManagerState("Static", nodes, {"uid": {"c": (block,)}})
+    bars = node_bars(machine, state, memory_holders(state, {}))
     assert [[(each.kind, each.size) for each in bar.segments] for bar in bars] == [
         [("held", 10)],
         [("held", 4), ("free", 6)],
@@ -165,8 +165,8 @@ def test_the_example_state_is_what_admitting_the_running_pods_gives() -> None:
         "--kubelet",
         KUBELET,
     )
-    state = read((ROOT / STATE).read_text())
-    assert isinstance(state, Loaded)
+    state = read_checkpoint((ROOT / STATE).read_text())
+    assert isinstance(state, LoadedCheckpoint)
     held = {
         name: blocks
         for of_pod in state.state.assignments.values()
@@ -325,34 +325,34 @@ def test_prefer_closest_takes_nodes_that_are_near_each_other() -> None:
 
 def test_the_recorded_node_is_replayed_to_its_own_state_and_cpusets() -> None:
     snapshot = msgspec.json.decode((ROOT / NODE).read_bytes(), type=Snapshot)
-    site = site_of(None, None, str(ROOT / NODE))
+    site = read_node_facts(None, None, str(ROOT / NODE))
     # The bare machine: what the recorded state tells but the page sizes is left out.
     bare = msgspec.structs.replace(site, loaded=None)
-    settings, _ = settings_of(bare, kubelet_of(bare, None, None, ()))
-    assert isinstance(settings, Settings)
-    kubelet = start(settings)
+    settings, _ = manager_settings(bare, resolve_kubelet(bare, None, None, ()))
+    assert isinstance(settings, ManagerSettings)
+    kubelet = start_manager(settings)
     assert isinstance(kubelet, Manager)
     for pod in snapshot.running:
         kubelet, outcome = kubelet.admit(pod)
-        assert isinstance(outcome, Admitted)
+        assert isinstance(outcome, AdmittedPod)
     compared = 0
     for pod in snapshot.running:
         for container in pod.spec.containers or ():
-            kubelet = kubelet.start(pod.metadata.uid or "", container.name)
+            kubelet = kubelet.start_container(pod.metadata.uid or "", container.name)
         for status in (pod.status and pod.status.container_statuses) or ():
             identity = (status.container_id or "").rpartition("/")[2]
             path = next(path for path in snapshot.cgroups if path.endswith(identity))
-            pinned = kubelet.pinned_nodes(pod.metadata.uid or "", status.name)
+            pinned = kubelet.cpuset_nodes(pod.metadata.uid or "", status.name)
             assert snapshot.cgroups[path]["cpuset.mems"] == node_list(pinned)
             compared += 1
     assert compared > 8
-    assert write(kubelet.state, settings.release) == snapshot.memory_manager_state
+    assert encode_checkpoint(kubelet.state, settings.release) == snapshot.memory_manager_state
 
 
 def test_a_state_alone_tells_of_its_machine_and_its_pods_keep_their_memory() -> None:
-    loaded = read((ROOT / STATE).read_text())
-    assert isinstance(loaded, Loaded)
-    assert len(running_in(loaded.state)) == 4
+    loaded = read_checkpoint((ROOT / STATE).read_text())
+    assert isinstance(loaded, LoadedCheckpoint)
+    assert len(pods_in_state(loaded.state)) == 4
     (pod,) = verdicts(guaranteed(memory="40Gi"), "--state", STATE)
     assert not pod["admitted"]
 

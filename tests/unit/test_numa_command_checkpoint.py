@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from tests.unit.test_numa_command import KUBELET, MACHINE, NODE, ROOT, STATE, memqos
 
-from memqos.numa.checkpoint import Loaded, read, write
-from memqos.numa.memory import Block
+from memqos.numa.checkpoint import LoadedCheckpoint, encode_checkpoint, read_checkpoint
+from memqos.numa.memory import MemoryBlock
 from memqos.release import Release
 
 POOLS = {"PodLevelResourceManagers": True}
@@ -21,9 +21,9 @@ def text() -> str:
 
 
 def in_format(minor: int, gates: dict[str, bool] | None = None) -> str:
-    loaded = read(text())
-    assert isinstance(loaded, Loaded)
-    return write(loaded.state, Release.of(minor, gates or {}))
+    loaded = read_checkpoint(text())
+    assert isinstance(loaded, LoadedCheckpoint)
+    return encode_checkpoint(loaded.state, Release.of(minor, gates or {}))
 
 
 def machine(tmp_path: Path, *, node: int = 0, memory: str = "60Gi") -> str:
@@ -241,15 +241,15 @@ def test_what_cannot_be_repaired_is_told_with_the_next_step(content: str, tmp_pa
 
 def test_pools_survive_a_repair(tmp_path: Path) -> None:
     uid = "6b1f0a52-0c3e-4f1d-9a77-1d2f3a4b5c04"
-    plain = read(text())
-    assert isinstance(plain, Loaded)
-    state = plain.state.with_pool(uid, (Block("memory", (3,), 32 << 30),))
-    file = saved(tmp_path, write(state, Release.of(37, POOLS)))
+    plain = read_checkpoint(text())
+    assert isinstance(plain, LoadedCheckpoint)
+    state = plain.state.with_pool(uid, (MemoryBlock("memory", (3,), 32 << 30),))
+    file = saved(tmp_path, encode_checkpoint(state, Release.of(37, POOLS)))
     changed = machine(tmp_path)
     assert not verify(file, "--machine", changed)["usable"]
     repair(file, "--machine", changed)
-    again = read(Path(f"{file}.repaired").read_text())
-    assert isinstance(again, Loaded)
+    again = read_checkpoint(Path(f"{file}.repaired").read_text())
+    assert isinstance(again, LoadedCheckpoint)
     assert again.state.pools == state.pools
     assert verify(f"{file}.repaired", "--machine", changed)["usable"]
 

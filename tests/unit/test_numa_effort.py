@@ -3,39 +3,47 @@
 import pytest
 from tests.fakes.numa import count_steps
 
-from memqos.numa.admission import Admitted, Attempt, Refused, Rules, admit
-from memqos.numa.allocation import Leftovers
+from memqos.numa.admission import (
+    AdmissionAttempt,
+    AdmissionRules,
+    AdmittedPod,
+    RefusedPod,
+    admit_pod,
+)
+from memqos.numa.allocation import ReusableMemory
 from memqos.numa.masks import mask_of
-from memqos.numa.memory import MemoryTable, NodeMap, NumaNode
-from memqos.numa.requests import PodWants, Wanted
-from memqos.numa.state import State
-from memqos.numa.subsets import Distances
-from memqos.numa.topology import Topology
+from memqos.numa.memory import MemoryTable, NumaNodeMap, NumaNodeState
+from memqos.numa.requests import ContainerMemoryRequest, PodMemoryRequest
+from memqos.numa.state import MemoryManagerState
+from memqos.numa.subsets import NodeDistances
+from memqos.numa.topology import TopologySettings
 
 HUGE = "hugepages-2Mi"
 
 
-def nodes(count: int) -> dict[int, NumaNode]:
+def nodes(count: int) -> dict[int, NumaNodeState]:
     """All unlike: the more memory, the fewer hugepages."""
     made = {}
     for i in range(count):
         size = (i * 7919) % 1009 + 1000
         tables = {"memory": size, HUGE: 3000 - size}
-        made[i] = NumaNode(0, {k: MemoryTable(v, 0, v, 0, v) for k, v in tables.items()}, (i,))
+        made[i] = NumaNodeState(0, {k: MemoryTable(v, 0, v, 0, v) for k, v in tables.items()}, (i,))
     return made
 
 
 def outcome(
-    on: NodeMap, sizes: dict[str, int], distances: Distances | None = None
-) -> Admitted | Refused:
-    topology = Topology("best-effort", "container", mask_of(on), distances)
-    wants = PodWants("uid", True, (Wanted("c", "regular", sizes),), sizes)
-    rules = Rules("Static", topology)
-    _, _, found = admit(rules, State("Static", on), Leftovers(), Attempt(wants))
+    on: NumaNodeMap, sizes: dict[str, int], distances: NodeDistances | None = None
+) -> AdmittedPod | RefusedPod:
+    topology = TopologySettings("best-effort", "container", mask_of(on), distances)
+    wants = PodMemoryRequest("uid", True, (ContainerMemoryRequest("c", "regular", sizes),), sizes)
+    rules = AdmissionRules("Static", topology)
+    _, _, found = admit_pod(
+        rules, MemoryManagerState("Static", on), ReusableMemory(), AdmissionAttempt(wants)
+    )
     return found
 
 
-def exactly(on: NodeMap, count: int) -> dict[str, int]:
+def exactly(on: NumaNodeMap, count: int) -> dict[str, int]:
     """What some nodes have to the byte, so that only sets of the very same sums will do."""
     memory = sum(sorted(node.table("memory").free for node in on.values())[8 : 8 + count])
     return {"memory": memory, HUGE: 3000 * count - memory}
@@ -43,7 +51,7 @@ def exactly(on: NodeMap, count: int) -> dict[str, int]:
 
 def test_a_search_among_few_nodes_goes_to_its_end() -> None:
     found = outcome(nodes(12), exactly(nodes(12), 4))
-    assert isinstance(found, Admitted)
+    assert isinstance(found, AdmittedPod)
     assert not found.gave_up
 
 
@@ -55,15 +63,17 @@ def test_a_search_that_is_given_up_says_so_and_still_finds_room(
     found = outcome(on, exactly(on, 17))
     assert len(steps) < 1 << 18
     assert found.gave_up
-    assert isinstance(found, Admitted)
+    assert isinstance(found, AdmittedPod)
     assert len(found.blocks["c"][0].nodes) in (17, 18)
 
 
 def test_a_search_for_close_nodes_ends_too() -> None:
     on = nodes(64)
-    far: Distances = {a: {b: 10 if a == b else 11 + (a * b + a + b) % 97 for b in on} for a in on}
+    far: NodeDistances = {
+        a: {b: 10 if a == b else 11 + (a * b + a + b) % 97 for b in on} for a in on
+    }
     found = outcome(on, {"memory": 40_000}, far)
-    assert isinstance(found, Admitted)
+    assert isinstance(found, AdmittedPod)
     assert found.gave_up
 
 

@@ -9,14 +9,14 @@ from tests.builders import GI, Json, box, pod, stanza
 from tests.fakes.numa import count_steps
 
 from memqos.kube.pod import Pod
-from memqos.numa.admission import Admitted, Outcome, Refused
-from memqos.numa.checkpoint import Loaded, read, write
-from memqos.numa.hints import Hint, Provider
-from memqos.numa.manager import Manager, Settings, StartRefused, start
+from memqos.numa.admission import AdmissionOutcome, AdmittedPod, RefusedPod
+from memqos.numa.checkpoint import LoadedCheckpoint, encode_checkpoint, read_checkpoint
+from memqos.numa.hints import Hint, HintProvider
+from memqos.numa.manager import Manager, ManagerSettings, StartRefused, start_manager
 from memqos.numa.masks import mask_of
 from memqos.numa.memory import NumaMemory
 from memqos.numa.requests import as_int64
-from memqos.numa.topology import Topology, configure
+from memqos.numa.topology import TopologySettings, configure_topology
 from memqos.release import Release
 
 HUGE = "hugepages-2Mi"
@@ -31,12 +31,12 @@ def settings(
     pages: int = 0,
     gates: Mapping[str, bool] | None = None,
     **more: Any,
-) -> Settings:
+) -> ManagerSettings:
     """Nodes of these sizes in GiB, one of it reserved on the first."""
     options = {"max-allowable-numa-nodes": "64"}
-    found = configure(topology, scope, options, range(len(sizes)), None)
-    assert isinstance(found, Topology)
-    return Settings(
+    found = configure_topology(topology, scope, options, range(len(sizes)), None)
+    assert isinstance(found, TopologySettings)
+    return ManagerSettings(
         machine=tuple(NumaMemory(i, size * GI, {HUGE: pages * GI}) for i, size in enumerate(sizes)),
         policy=policy,
         topology=found,
@@ -47,7 +47,7 @@ def settings(
 
 
 def kubelet(*sizes: int, **more: Any) -> Manager:
-    manager = start(settings(*sizes, **more))
+    manager = start_manager(settings(*sizes, **more))
     assert isinstance(manager, Manager)
     return manager
 
@@ -68,13 +68,13 @@ def named(uid: str, *containers: Json, **more: Any) -> Pod:
 def admitted(manager: Manager, *pods: Pod, **more: Any) -> Manager:
     for each in pods:
         manager, outcome = manager.admit(each, **more)
-        assert isinstance(outcome, Admitted), outcome
+        assert isinstance(outcome, AdmittedPod), outcome
     return manager
 
 
-def refused(manager: Manager, pod: Pod, **more: Any) -> Refused:
+def refused(manager: Manager, pod: Pod, **more: Any) -> RefusedPod:
     _, outcome = manager.admit(pod, **more)
-    assert isinstance(outcome, Refused)
+    assert isinstance(outcome, RefusedPod)
     return outcome
 
 
@@ -84,20 +84,20 @@ def free(manager: Manager, resource: str = "memory") -> list[int]:
 
 def test_a_guaranteed_container_is_pinned_to_the_lowest_node_with_room() -> None:
     manager = admitted(kubelet(9, 8), named("a", full("8Gi")), named("b", full("3Gi")))
-    assert manager.pinned_nodes("a", "c0") == (0,)
-    assert manager.pinned_nodes("b", "c0") == (1,)
+    assert manager.cpuset_nodes("a", "c0") == (0,)
+    assert manager.cpuset_nodes("b", "c0") == (1,)
     assert free(manager) == [0, 5]
 
 
 def test_a_burstable_pod_is_not_pinned() -> None:
     manager = admitted(kubelet(9, 8), named("a", box("1Gi", "2Gi")))
-    assert manager.pinned_nodes("a", "c0") == ()
+    assert manager.cpuset_nodes("a", "c0") == ()
     assert free(manager) == [8, 8]
 
 
 def test_what_no_node_holds_alone_spans_a_group_filled_from_its_lowest_node() -> None:
     manager = admitted(kubelet(9, 8, 8), named("a", full("12Gi")))
-    assert manager.pinned_nodes("a", "c0") == (0, 1)
+    assert manager.cpuset_nodes("a", "c0") == (0, 1)
     assert free(manager) == [0, 4, 8]
     assert [node.cells for node in manager.state.nodes.values()] == [(0, 1), (0, 1), (2,)]
 
@@ -113,7 +113,7 @@ def test_a_refused_pod_learns_the_resource_and_the_nodes() -> None:
     outcome = refused(manager, named("a", full("1Gi", "4Gi")))
     assert (outcome.reason, outcome.cause) == ("UnexpectedAdmissionError", "no_wider_room")
     assert (outcome.container, outcome.resource, outcome.nodes) == ("c0", HUGE, (0, 1))
-    assert outcome.calls[0].providers[0].answer == {}
+    assert outcome.calls[0].providers[0].hints == {}
 
 
 def test_without_a_topology_policy_no_room_is_no_room_on_any_node() -> None:
@@ -132,7 +132,7 @@ def test_restricted_refuses_nodes_that_an_empty_machine_would_not_need() -> None
 
 
 def test_another_providers_wish_can_refuse_a_pod() -> None:
-    cpus = Provider("cpumanager", {"cpu": (Hint(mask_of([1]), True),)})
+    cpus = HintProvider("cpumanager", {"cpu": (Hint(mask_of([1]), True),)})
     manager = kubelet(9, 2, topology="single-numa-node")
     outcome = refused(manager, named("a", full("5Gi")), others=(cpus,))
     assert outcome.reason == "TopologyAffinityError"
@@ -143,7 +143,7 @@ def test_another_providers_wish_can_refuse_a_pod() -> None:
 
 def test_a_refused_pod_keeps_what_it_got_until_the_next_one_comes() -> None:
     manager, outcome = kubelet(9).admit(named("a", full("3Gi"), full("30Gi")))
-    assert isinstance(outcome, Refused)
+    assert isinstance(outcome, RefusedPod)
     assert free(manager) == [5]
     assert free(admitted(manager, named("b", full("1Gi")))) == [7]
 
@@ -165,18 +165,18 @@ def test_a_sidecars_memory_is_never_used_again() -> None:
 def test_a_started_container_frees_the_plain_init_containers_before_it() -> None:
     manager = admitted(kubelet(9), named("a", full("1Gi"), init=[full("5Gi")]))
     assert free(manager) == [3]
-    assert free(manager.start("a", "i0")) == [3]
-    assert free(manager.start("a", "c0")) == [7]
+    assert free(manager.start_container("a", "i0")) == [3]
+    assert free(manager.start_container("a", "c0")) == [7]
 
 
 def test_a_container_that_was_never_started_is_not_removed() -> None:
     manager = admitted(kubelet(9), named("a", full("3Gi")))
-    assert free(manager.remove("a", "c0")) == [5]
-    assert free(manager.start("a", "c0").remove("a", "c0")) == [8]
+    assert free(manager.remove_container("a", "c0")) == [5]
+    assert free(manager.start_container("a", "c0").remove_container("a", "c0")) == [8]
 
 
 def test_a_deleted_pods_memory_returns_with_the_next_admission() -> None:
-    manager = admitted(kubelet(9), named("a", full("6Gi"))).delete("a")
+    manager = admitted(kubelet(9), named("a", full("6Gi"))).delete_pod("a")
     assert free(manager) == [2]
     assert free(admitted(manager, named("b", full("6Gi")))) == [2]
 
@@ -189,7 +189,7 @@ def test_admitting_a_pod_again_changes_nothing() -> None:
 def test_memory_that_was_given_back_is_not_used_again_by_a_pod_admitted_anew() -> None:
     again = named("a", full("1Gi"), init=[full("5Gi")])
     for as_kubelet, left in ((False, [2]), (True, [6])):
-        manager = admitted(kubelet(9, as_kubelet=as_kubelet), again).start("a", "c0")
+        manager = admitted(kubelet(9, as_kubelet=as_kubelet), again).start_container("a", "c0")
         assert free(manager) == [7]
         assert free(admitted(manager, again)) == left
 
@@ -231,9 +231,9 @@ def pooled(uid: str, size: str, *containers: Json, **more: Any) -> Pod:
 
 def test_with_the_gate_off_a_pod_with_pod_level_resources_is_admitted_unpinned() -> None:
     manager, outcome = kubelet(9, scope="pod").admit(pooled("a", "4Gi", full("1Gi")))
-    assert isinstance(outcome, Admitted)
+    assert isinstance(outcome, AdmittedPod)
     assert outcome.unaligned
-    assert manager.pinned_nodes("a", "c0") == ()
+    assert manager.cpuset_nodes("a", "c0") == ()
 
 
 def test_in_pod_scope_exclusive_containers_get_their_size_and_the_others_share_the_rest() -> None:
@@ -250,9 +250,11 @@ def test_in_pod_scope_exclusive_containers_get_their_size_and_the_others_share_t
 def test_a_pool_is_given_back_with_the_last_container() -> None:
     manager = kubelet(9, scope="pod", gates=POOLS)
     manager = admitted(manager, pooled("a", "6Gi", full("2Gi"), box()))
-    manager = manager.start("a", "c0").start("a", "c1").remove("a", "c0")
+    manager = (
+        manager.start_container("a", "c0").start_container("a", "c1").remove_container("a", "c0")
+    )
     assert free(manager) == [2]
-    manager = manager.remove("a", "c1")
+    manager = manager.remove_container("a", "c1")
     assert free(manager) == [8]
     assert manager.state.pools == {}
 
@@ -260,7 +262,7 @@ def test_a_pool_is_given_back_with_the_last_container() -> None:
 def test_in_container_scope_only_exclusive_containers_are_pinned() -> None:
     manager = kubelet(9, scope="container", gates=POOLS)
     manager = admitted(manager, pooled("a", "6Gi", full("2Gi"), box("1Gi", "1Gi")))
-    assert (manager.pinned_nodes("a", "c0"), manager.pinned_nodes("a", "c1")) == ((0,), ())
+    assert (manager.cpuset_nodes("a", "c0"), manager.cpuset_nodes("a", "c1")) == ((0,), ())
 
 
 @pytest.mark.parametrize(
@@ -280,7 +282,7 @@ def test_only_as_the_kubelet_is_a_pool_counted_twice_when_its_pod_is_admitted_ag
     again = pooled("a", "3Gi", full("1Gi"), box())
     for as_kubelet, left in ((False, [5]), (True, [2])):
         given = settings(9, scope="pod", gates=POOLS, as_kubelet=as_kubelet)
-        manager = start(given)
+        manager = start_manager(given)
         assert isinstance(manager, Manager)
         manager = admitted(manager, again)
         assert free(manager) == [5]
@@ -292,11 +294,11 @@ def test_only_as_the_kubelet_is_a_pool_counted_twice_when_its_pod_is_admitted_ag
 # Start and restart
 
 
-def restarted(manager: Manager, given: Settings) -> Manager | StartRefused:
-    text = write(manager.state, given.release)
-    loaded = read(text)
-    assert isinstance(loaded, Loaded)
-    return start(given, loaded.state)
+def restarted(manager: Manager, given: ManagerSettings) -> Manager | StartRefused:
+    text = encode_checkpoint(manager.state, given.release)
+    loaded = read_checkpoint(text)
+    assert isinstance(loaded, LoadedCheckpoint)
+    return start_manager(given, loaded.state)
 
 
 def test_a_kubelet_starts_over_the_state_it_left() -> None:
@@ -318,7 +320,9 @@ def test_after_a_reboot_changed_the_sizes_the_difference_is_told_and_how_to_go_o
     assert (total.stored, total.found) == (9 * GI, 8 * GI)
     assert verdict.state.unplaced == ()
     assert verdict.state.rebuilt is not None
-    assert isinstance(start(smaller, manager.state.with_nodes(verdict.state.rebuilt)), Manager)
+    assert isinstance(
+        start_manager(smaller, manager.state.with_nodes(verdict.state.rebuilt)), Manager
+    )
 
 
 def test_what_a_smaller_machine_has_no_room_for_is_named() -> None:
@@ -353,7 +357,7 @@ def test_an_assignment_on_a_node_that_is_gone_is_named() -> None:
 )
 def test_a_kubelet_that_cannot_start_says_why(changed: dict[str, Any], kind: str) -> None:
     given = msgspec.structs.replace(settings(9), **changed)
-    verdict = start(given, kubelet(9).state)
+    verdict = start_manager(given, kubelet(9).state)
     assert isinstance(verdict, StartRefused)
     assert verdict.kind == kind
 
@@ -369,14 +373,14 @@ def windows(*sizes: int) -> Manager:
 def test_on_windows_memory_is_tracked_but_not_pinned() -> None:
     manager = admitted(windows(9, 8), named("a", full("3Gi")))
     assert free(manager) == [5, 8]
-    assert manager.state.held_nodes("a", "c0") == (0,)
-    assert manager.pinned_nodes("a", "c0") == ()
+    assert manager.state.container_nodes("a", "c0") == (0,)
+    assert manager.cpuset_nodes("a", "c0") == ()
 
 
 def test_on_windows_memory_follows_exclusive_cpus_even_where_it_does_not_fit() -> None:
     given: dict[str, Any] = {"cpu_nodes": {"c0": (1,)}}
     manager = admitted(windows(9, 2), named("a", full("3Gi")), **given)
-    assert manager.state.held_nodes("a", "c0") == (1,)
+    assert manager.state.container_nodes("a", "c0") == (1,)
     assert free(manager) == [8, 0]
 
 
@@ -386,10 +390,10 @@ def test_an_admission_on_34_nodes_takes_few_steps(
 ) -> None:
     steps = count_steps(monkeypatch)
     manager = kubelet(*[64] * 34, topology=topology, scope="pod", pages=4)
-    outcomes: list[Outcome] = []
+    outcomes: list[AdmissionOutcome] = []
     for number, size in enumerate(["10Gi", "150Gi", "500Gi", "900Gi", "3000Gi"]):
         manager, outcome = manager.admit(named(f"p{number}", full(size, "1Gi")))
         outcomes.append(outcome)
     assert len(steps) < 1_000
-    assert isinstance(outcomes[0], Admitted)
-    assert isinstance(outcomes[-1], Refused)
+    assert isinstance(outcomes[0], AdmittedPod)
+    assert isinstance(outcomes[-1], RefusedPod)

@@ -2,16 +2,22 @@
 
 import pytest
 
-from memqos.numa.hints import Answer, Hint, Provider
-from memqos.numa.masks import lowest_of, mask_of, masks_of, nodes_of
-from memqos.numa.topology import Decision, Misconfigured, Topology, configure, decide
+from memqos.numa.hints import Hint, HintProvider, ProviderHints
+from memqos.numa.masks import all_masks, lowest_nodes, mask_of, nodes_of
+from memqos.numa.topology import (
+    InvalidTopology,
+    TopologyDecision,
+    TopologySettings,
+    configure_topology,
+    decide_affinity,
+)
 
 
-def topology(policy: str, nodes: int = 4, **options: str) -> Topology:
+def topology(policy: str, nodes: int = 4, **options: str) -> TopologySettings:
     named = {name.replace("_", "-"): value for name, value in options.items()}
     distances = [[10 if a == b else 10 + abs(a - b) for b in range(nodes)] for a in range(nodes)]
-    found = configure(policy, "container", named, range(nodes), distances)
-    assert isinstance(found, Topology)
+    found = configure_topology(policy, "container", named, range(nodes), distances)
+    assert isinstance(found, TopologySettings)
     return found
 
 
@@ -19,49 +25,53 @@ def hint(*nodes: int, preferred: bool = True) -> Hint:
     return Hint(mask_of(nodes), preferred)
 
 
-def decided(policy: str, *answers: Answer, nodes: int = 4, **options: str) -> Decision:
-    providers = [Provider(f"p{index}", answer) for index, answer in enumerate(answers)]
-    return decide(topology(policy, nodes, **options), providers)
+def decided(
+    policy: str, *answers: ProviderHints, nodes: int = 4, **options: str
+) -> TopologyDecision:
+    providers = [HintProvider(f"p{index}", answer) for index, answer in enumerate(answers)]
+    return decide_affinity(topology(policy, nodes, **options), providers)
 
 
 def test_a_mask_and_its_nodes_are_two_spellings_of_one_set() -> None:
     assert nodes_of(mask_of([5, 0, 33])) == (0, 5, 33)
     assert nodes_of(0) == ()
-    assert lowest_of(0b110101, 2) == 0b101
+    assert lowest_nodes(0b110101, 2) == 0b101
 
 
 def test_masks_come_by_size_and_then_lexicographically() -> None:
-    walked = [nodes_of(mask) for mask in masks_of([0, 2, 5])]
+    walked = [nodes_of(mask) for mask in all_masks([0, 2, 5])]
     assert walked == [(0,), (2,), (5,), (0, 2), (0, 5), (2, 5), (0, 2, 5)]
 
 
 def test_providers_that_agree_on_a_node_get_it() -> None:
     found = decided("restricted", {"cpu": (hint(1), hint(2))}, {"memory": (hint(2), hint(3))})
-    assert found == Decision(hint(2), True)
+    assert found == TopologyDecision(hint(2), True)
 
 
 @pytest.mark.parametrize("silence", [None, {}, {"cpu": None}])
-def test_a_provider_without_a_wish_does_not_count(silence: Answer) -> None:
+def test_a_provider_without_a_wish_does_not_count(silence: ProviderHints) -> None:
     assert decided("single-numa-node", silence, {"memory": (hint(3),)}).hint == hint(3)
 
 
 def test_if_nobody_has_a_wish_all_nodes_will_do_and_are_preferred() -> None:
-    assert decided("restricted", None) == Decision(hint(0, 1, 2, 3), True)
-    assert decided("single-numa-node", None) == Decision(Hint(None, True), True)
+    assert decided("restricted", None) == TopologyDecision(hint(0, 1, 2, 3), True)
+    assert decided("single-numa-node", None) == TopologyDecision(Hint(None, True), True)
 
 
 def test_none_asks_nobody_and_admits() -> None:
-    assert decided("none", {"memory": ()}) == Decision(Hint(None, False), True)
+    assert decided("none", {"memory": ()}) == TopologyDecision(Hint(None, False), True)
 
 
 def test_best_effort_admits_what_restricted_refuses() -> None:
-    answers: tuple[Answer, ...] = ({"cpu": (hint(0),)}, {"memory": (hint(1),)})
-    assert decided("best-effort", *answers) == Decision(hint(0, 1, 2, 3, preferred=False), True)
+    answers: tuple[ProviderHints, ...] = ({"cpu": (hint(0),)}, {"memory": (hint(1),)})
+    assert decided("best-effort", *answers) == TopologyDecision(
+        hint(0, 1, 2, 3, preferred=False), True
+    )
     assert not decided("restricted", *answers).admit
 
 
 def test_single_numa_node_needs_one_node_that_all_prefer() -> None:
-    wide: Answer = {"memory": (hint(0, 1),)}
+    wide: ProviderHints = {"memory": (hint(0, 1),)}
     assert decided("restricted", wide).admit
     refused = decided("single-numa-node", wide)
     assert refused.hint == Hint(None, False)
@@ -79,7 +89,7 @@ def test_of_results_that_are_not_preferred_the_size_of_the_most_demanding_list_i
 
 
 def test_closer_nodes_win_only_where_that_is_asked_for() -> None:
-    answer: Answer = {"memory": (hint(0, 3), hint(2, 3))}
+    answer: ProviderHints = {"memory": (hint(0, 3), hint(2, 3))}
     assert decided("restricted", answer).hint == hint(0, 3)
     assert decided("restricted", answer, prefer_closest_numa_nodes="true").hint == hint(2, 3)
     assert decided("restricted", answer, prefer_closest_numa_nodes="F").hint == hint(0, 3)
@@ -94,7 +104,7 @@ def test_closer_nodes_win_only_where_that_is_asked_for() -> None:
     ],
 )
 def test_a_refusal_names_what_stood_in_the_way(
-    answers: tuple[Answer, ...], obstacle: str, blamed: list[str]
+    answers: tuple[ProviderHints, ...], obstacle: str, blamed: list[str]
 ) -> None:
     found = decided("restricted", *answers)
     assert not found.admit
@@ -104,10 +114,12 @@ def test_a_refusal_names_what_stood_in_the_way(
 
 
 def test_more_nodes_than_allowed_keep_the_kubelet_from_starting_unless_the_policy_is_none() -> None:
-    refused = configure("restricted", "pod", {}, range(34), None)
-    assert isinstance(refused, Misconfigured)
+    refused = configure_topology("restricted", "pod", {}, range(34), None)
+    assert isinstance(refused, InvalidTopology)
     assert refused.kind == "too_many_numa_nodes"
     assert "34 NUMA nodes" in refused.detail
-    assert isinstance(configure("none", "pod", {}, range(34), None), Topology)
+    assert isinstance(configure_topology("none", "pod", {}, range(34), None), TopologySettings)
     allowed = {"max-allowable-numa-nodes": "34"}
-    assert isinstance(configure("restricted", "pod", allowed, range(34), None), Topology)
+    assert isinstance(
+        configure_topology("restricted", "pod", allowed, range(34), None), TopologySettings
+    )

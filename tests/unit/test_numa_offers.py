@@ -3,28 +3,30 @@
 import pytest
 from tests.fakes.numa import count_steps
 
-from memqos.numa.hints import Hint, Listed, hints_of
+from memqos.numa.hints import Hint, ResourceHints, iterate_hints
 from memqos.numa.masks import mask_of, nodes_of
-from memqos.numa.memory import MemoryTable, NodeMap, NumaNode
-from memqos.numa.merge import Layout, merged
-from memqos.numa.offers import Offer, offer_of
-from memqos.numa.room import room_for
+from memqos.numa.memory import MemoryTable, NumaNodeMap, NumaNodeState
+from memqos.numa.merge import MergeContext, merge_hints
+from memqos.numa.offers import HintSet, memory_hint_set
+from memqos.numa.room import largest_fits
 
 
-def node(*cells: int, size: int = 10, used: int = 0, count: int = 0, pages: int = 0) -> NumaNode:
+def node(
+    *cells: int, size: int = 10, used: int = 0, count: int = 0, pages: int = 0
+) -> NumaNodeState:
     tables = {
         "memory": MemoryTable(size, 0, size, used, size - used),
         "hugepages-2Mi": MemoryTable(pages, 0, pages, 0, pages),
     }
-    return NumaNode(count, tables, cells)
+    return NumaNodeState(count, tables, cells)
 
 
-def offered(nodes: NodeMap, memory: int, pages: int | None = None) -> Offer:
+def offered(nodes: NumaNodeMap, memory: int, pages: int | None = None) -> HintSet:
     sizes = {"memory": memory} if pages is None else {"hugepages-2Mi": pages, "memory": memory}
-    return offer_of(nodes, sizes, {})
+    return memory_hint_set(nodes, sizes, {})
 
 
-def masks(offer: Offer) -> list[tuple[int, ...]]:
+def masks(offer: HintSet) -> list[tuple[int, ...]]:
     return [nodes_of(mask) for mask in offer]
 
 
@@ -40,11 +42,11 @@ def test_on_an_idle_machine_every_mask_that_is_large_enough_is_offered() -> None
 def test_preferred_is_what_an_empty_machine_would_need() -> None:
     full = {0: node(0, used=10, count=1), 1: node(1, used=10, count=1), 2: node(2), 3: node(3)}
     crowded = {**full, 2: node(2, used=6, count=1)}
-    assert next(hints_of(offered(full, 5))) == Hint(mask_of([2]), True)
-    assert list(hints_of(offered(crowded, 8))) == [Hint(mask_of([3]), True)]
+    assert next(iterate_hints(offered(full, 5))) == Hint(mask_of([2]), True)
+    assert list(iterate_hints(offered(crowded, 8))) == [Hint(mask_of([3]), True)]
     # Two idle nodes hold what one could on an empty machine: offered, but not preferred.
     small = {0: node(0, size=20, used=20, count=1), 1: node(1), 2: node(2)}
-    assert list(hints_of(offered(small, 15))) == [Hint(mask_of([1, 2]), False)]
+    assert list(iterate_hints(offered(small, 15))) == [Hint(mask_of([1, 2]), False)]
 
 
 def test_a_node_in_use_alone_is_not_used_with_others() -> None:
@@ -71,7 +73,7 @@ def test_every_resource_must_fit() -> None:
 
 def test_memory_the_pod_may_use_again_counts_for_its_mask_alone() -> None:
     full = {i: node(i, used=10, count=1) for i in range(2)}
-    offer = offer_of(full, {"memory": 4}, {mask_of([1]): {"memory": 4}})
+    offer = memory_hint_set(full, {"memory": 4}, {mask_of([1]): {"memory": 4}})
     assert masks(offer) == [(1,)]
 
 
@@ -83,7 +85,7 @@ def test_a_wider_mask_is_the_narrowest_that_includes_the_given_nodes() -> None:
 
 
 def test_a_resource_no_node_has_is_not_offered() -> None:
-    assert not offer_of(IDLE, {"memory": 1, "hugepages-1Gi": 1}, {})
+    assert not memory_hint_set(IDLE, {"memory": 1, "hugepages-1Gi": 1}, {})
 
 
 def test_34_nodes_are_no_harder_than_two(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,8 +93,8 @@ def test_34_nodes_are_no_harder_than_two(monkeypatch: pytest.MonkeyPatch) -> Non
     nodes = {i: node(i, size=100 + i, pages=i % 3) for i in range(34)}
     for memory in (50, 1000, 2000, 3900):
         offer = offered(nodes, memory, 5)
-        lists = [Listed("memory", name, offer) for name in ("memory", "hugepages-2Mi")]
-        assert merged(lists, Layout(mask_of(range(34)))).preferred
+        lists = [ResourceHints("memory", name, offer) for name in ("memory", "hugepages-2Mi")]
+        assert merge_hints(lists, MergeContext(mask_of(range(34)))).preferred
     assert len(steps) < 1_000
 
 
@@ -104,7 +106,7 @@ def test_the_room_there_is_is_told_by_resource() -> None:
         3: node(3, pages=1),
         4: node(4, size=8),
     }
-    pages, memory = room_for(nodes, {"hugepages-2Mi": 2, "memory": 9})
+    pages, memory = largest_fits(nodes, {"hugepages-2Mi": 2, "memory": 9})
     assert (memory.on_one, memory.one) == (3, (0,))
     assert (memory.on_several, memory.several) == (3, (1, 2))
     assert (pages.on_one, pages.one) == (1, (3,))

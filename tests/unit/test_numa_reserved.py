@@ -6,23 +6,23 @@ from tests.builders import GI, MI
 from memqos.errors import InputError
 from memqos.kube.kubelet import MemoryReservation
 from memqos.kube.quantity import Quantity
-from memqos.numa.memory import NumaMemory, empty_nodes
+from memqos.numa.memory import NumaMemory, empty_node_map
 from memqos.numa.reserved import (
-    Reservation,
-    Unreservable,
-    config_faults,
-    configured,
+    InvalidReservation,
+    NumaReservation,
     even_split,
-    flag_of,
-    is_empty,
-    parse_flag,
+    format_reserved_memory,
+    parse_reserved_memory,
+    reservation_config_faults,
+    reservations_from_config,
+    reserves_no_memory,
     system_reserved,
 )
 
 FLAG = "0:hugepages-2Mi=64Mi,memory=1Gi;1:memory=2Gi"
 LIST = (
-    Reservation(0, {"hugepages-2Mi": "64Mi", "memory": "1Gi"}),
-    Reservation(1, {"memory": "2Gi"}),
+    NumaReservation(0, {"hugepages-2Mi": "64Mi", "memory": "1Gi"}),
+    NumaReservation(1, {"memory": "2Gi"}),
 )
 
 
@@ -31,11 +31,14 @@ def quantities(**texts: str) -> dict[str, Quantity]:
 
 
 def test_both_spellings_say_the_same() -> None:
-    assert parse_flag(FLAG) == LIST
-    assert flag_of(LIST) == FLAG
-    assert parse_flag("") == ()
+    assert parse_reserved_memory(FLAG) == LIST
+    assert format_reserved_memory(LIST) == FLAG
+    assert parse_reserved_memory("") == ()
     entries = [MemoryReservation(1, {"memory": "2Gi"}), MemoryReservation(0)]
-    assert configured(entries) == (Reservation(1, {"memory": "2Gi"}), Reservation(0))
+    assert reservations_from_config(entries) == (
+        NumaReservation(1, {"memory": "2Gi"}),
+        NumaReservation(0),
+    )
 
 
 @pytest.mark.parametrize(
@@ -43,7 +46,7 @@ def test_both_spellings_say_the_same() -> None:
 )
 def test_a_flag_that_cannot_be_read_is_refused(text: str) -> None:
     with pytest.raises(InputError):
-        parse_flag(text)
+        parse_reserved_memory(text)
 
 
 def test_reservations_that_add_up_are_bytes_by_node() -> None:
@@ -57,7 +60,7 @@ def test_reservations_that_add_up_are_bytes_by_node() -> None:
 
 def test_a_sum_that_does_not_add_up_says_what_it_is_and_must_be() -> None:
     refused = system_reserved([0, 1], LIST, quantities(memory="3172Mi"))
-    assert isinstance(refused, Unreservable)
+    assert isinstance(refused, InvalidReservation)
     assert refused.kind == "total_mismatch"
     assert [(str(m.reserved), m.resource, str(m.required)) for m in refused.mismatches] == [
         ("64Mi", "hugepages-2Mi", "0"),
@@ -67,34 +70,34 @@ def test_a_sum_that_does_not_add_up_says_what_it_is_and_must_be() -> None:
 
 def test_a_node_the_machine_does_not_have_is_named() -> None:
     refused = system_reserved([0], LIST, {})
-    assert refused == Unreservable("numa_node_not_found", nodes=(1,))
+    assert refused == InvalidReservation("numa_node_not_found", nodes=(1,))
 
 
 def test_the_spelling_of_a_reservation_can_keep_the_kubelet_from_starting() -> None:
-    spelled = (Reservation(0, {"memory": "1.0Gi"}),)
+    spelled = (NumaReservation(0, {"memory": "1.0Gi"}),)
     refused = system_reserved([0], spelled, quantities(memory="1Gi"))
-    assert refused == Unreservable("not_an_integer", nodes=(0,), resource="memory")
+    assert refused == InvalidReservation("not_an_integer", nodes=(0,), resource="memory")
 
 
 def test_duplicates_zeros_and_other_resources_are_faults() -> None:
     entries = (
-        Reservation(0, {"memory": "1Gi", "cpu": "1"}),
-        Reservation(0, {"memory": "1Gi", "hugepages-2Mi": "0"}),
+        NumaReservation(0, {"memory": "1Gi", "cpu": "1"}),
+        NumaReservation(0, {"memory": "1Gi", "hugepages-2Mi": "0"}),
     )
-    assert config_faults(entries) == ("duplicate", "unsupported_resource", "zero_value")
-    assert config_faults(LIST) == ()
+    assert reservation_config_faults(entries) == ("duplicate", "unsupported_resource", "zero_value")
+    assert reservation_config_faults(LIST) == ()
 
 
 def test_hugepages_alone_are_no_reservation_of_memory() -> None:
-    assert is_empty({0: {"hugepages-2Mi": MI}, 1: {}})
-    assert not is_empty({0: {}, 1: {"memory": 1}})
+    assert reserves_no_memory({0: {"hugepages-2Mi": MI}, 1: {}})
+    assert not reserves_no_memory({0: {}, 1: {"memory": 1}})
 
 
 def test_a_split_is_even_and_in_whole_mebibytes() -> None:
-    nodes = empty_nodes(tuple(NumaMemory(i, 8 * GI) for i in range(3)), {})
+    nodes = empty_node_map(tuple(NumaMemory(i, 8 * GI) for i in range(3)), {})
     split = even_split(nodes, quantities(memory="1100Mi", cpu="2"))
     assert split is not None
-    assert flag_of(split) == "0:memory=367Mi;1:memory=367Mi;2:memory=366Mi"
+    assert format_reserved_memory(split) == "0:memory=367Mi;1:memory=367Mi;2:memory=366Mi"
 
 
 def test_a_split_spares_nodes_without_memory_and_keeps_pages_whole() -> None:
@@ -104,7 +107,7 @@ def test_a_split_spares_nodes_without_memory_and_keeps_pages_whole() -> None:
         NumaMemory(2, 8 * GI, {"hugepages-1Gi": 3 * GI}),
         NumaMemory(3, 8 * GI, {"hugepages-1Gi": 3 * GI}),
     )
-    nodes = empty_nodes(machine, {})
+    nodes = empty_node_map(machine, {})
     split = even_split(nodes, quantities(memory="6Gi", hugepages_1Gi="3Gi"))
     assert split is not None
     by_node = {entry.numa_node: entry.limits for entry in split}
@@ -119,6 +122,6 @@ def test_a_split_spares_nodes_without_memory_and_keeps_pages_whole() -> None:
 
 
 def test_a_machine_too_small_for_its_reservations_cannot_be_split() -> None:
-    nodes = empty_nodes((NumaMemory(0, GI),), {})
+    nodes = empty_node_map((NumaMemory(0, GI),), {})
     assert even_split(nodes, quantities(memory="2Gi")) is None
     assert even_split(nodes, quantities(memory="1500m")) is None

@@ -7,8 +7,8 @@ import pytest
 
 from memqos.errors import Unreachable
 from memqos.host.kmsg import KernelLog
-from memqos.kernel.log import Record, record_of
-from memqos.kernel.oom_report import OomReader, OomReport, Task, Usage, Victim, oom_reports
+from memqos.kernel.log import LogRecord, record_of
+from memqos.kernel.oom_report import LimitUsage, OomReader, OomReport, Task, Victim, oom_reports
 
 POD = "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod7.slice"
 SCOPE = f"{POD}/cri-containerd-ab12.scope"
@@ -23,9 +23,9 @@ KILLED_4_19 = (
 )
 
 
-def log(text: str, start: int = 100) -> list[Record]:
+def log(text: str, start: int = 100) -> list[LogRecord]:
     lines = text.strip().splitlines()
-    return [Record(start + n, 5_000_000 + n, line) for n, line in enumerate(lines)]
+    return [LogRecord(start + n, 5_000_000 + n, line) for n, line in enumerate(lines)]
 
 
 def the_report(text: str) -> OomReport:
@@ -42,8 +42,8 @@ def test_a_kill_in_a_cgroup_names_the_cgroup_the_victim_and_the_others() -> None
         oom_cgroup=POD,
         task_cgroup=SCOPE,
         invoked_by="worker 1",
-        memory=Usage(512 << 20, 512 << 20),
-        swap=Usage(0, None),
+        memory=LimitUsage(512 << 20, 512 << 20),
+        swap=LimitUsage(0, None),
         tasks=(
             Task(4700, "pause", -998, 1, 0, 28672, 0),
             Task(4711, "worker 1", 953, 129500, 0, 1093632, 1000),
@@ -85,9 +85,9 @@ def test_a_line_logged_in_pieces_is_put_together() -> None:
     records = []
     for record in log(OF_CGROUP):
         before, comma, after = record.text.partition(",oom_memcg=")
-        records.append(Record(record.sequence * 2, record.at, before))
+        records.append(LogRecord(record.sequence * 2, record.at, before))
         if comma:
-            records.append(Record(record.sequence * 2 + 1, record.at, comma + after, True))
+            records.append(LogRecord(record.sequence * 2 + 1, record.at, comma + after, True))
     [report] = oom_reports(records)
     assert report.task_cgroup == SCOPE
 
@@ -109,18 +109,18 @@ def test_a_report_is_held_back_until_it_has_ended() -> None:
 @pytest.mark.parametrize(
     ("line", "record"),
     [
-        ("6,339,5140900,-;text\n", Record(339, 5140900, "text")),
-        ("4,340,1,-,caller=T812;a;b\n SUBSYSTEM=acpi\n", Record(340, 1, "a;b")),
-        ("6,341,2,c;, more\n", Record(341, 2, ", more", True)),
-        (r"6,342,3,-;anon 1\x0afile 2", Record(342, 3, "anon 1\nfile 2")),
-        (r"6,343,3,-;gr\xc3\xbcn", Record(343, 3, "grün")),
+        ("6,339,5140900,-;text\n", LogRecord(339, 5140900, "text")),
+        ("4,340,1,-,caller=T812;a;b\n SUBSYSTEM=acpi\n", LogRecord(340, 1, "a;b")),
+        ("6,341,2,c;, more\n", LogRecord(341, 2, ", more", True)),
+        (r"6,342,3,-;anon 1\x0afile 2", LogRecord(342, 3, "anon 1\nfile 2")),
+        (r"6,343,3,-;gr\xc3\xbcn", LogRecord(343, 3, "grün")),
         ("14,344,3,-;Out of memory: said by a program", None),
         ("nonsense", None),
         ("6,x,3,-;text", None),
         ("", None),
     ],
 )
-def test_records_are_read_as_the_kernel_hands_them_out(line: str, record: Record | None) -> None:
+def test_records_are_read_as_the_kernel_hands_them_out(line: str, record: LogRecord | None) -> None:
     assert record_of(line) == record
 
 
@@ -141,6 +141,6 @@ def test_a_log_is_followed_without_waiting(tmp_path: Path) -> None:
     device.unlink()
     device.write_bytes(b"6,1,2,-;one\n")
     log = KernelLog(str(device), from_start=True)
-    assert list(log.records()) == [Record(1, 2, "one")]
+    assert list(log.records()) == [LogRecord(1, 2, "one")]
     assert list(log.records()) == []
     log.close()

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 from tests.builders import GI, Json, box, of_containers, planned, pod, stanza, terms
 
-from memqos.kube.defaulting import defaulted
+from memqos.kube.defaulting import apply_defaults
 from memqos.kube.oom import Score, oom_scores
 from memqos.plan.pod import plan_pod
-from memqos.plan.setting import NEEDS_NODE, Value
+from memqos.plan.setting import NEEDS_NODE, FileValue
 
 CAPACITY = 1000 * GI
 ALL_RELEASES = [f"1.{minor}" for minor in range(22, 39)]
@@ -16,7 +16,7 @@ WITH_SHARES = ALL_RELEASES[10:]
 POD_LEVEL = {"PodLevelResources": True}
 
 
-def scores(containers: list[Json], release: str = "1.38", **spec: Any) -> list[Value]:
+def scores(containers: list[Json], release: str = "1.38", **spec: Any) -> list[FileValue]:
     gates = POD_LEVEL if release in WITH_SHARES else None
     written = pod(containers, **spec)
     return of_containers(
@@ -159,7 +159,9 @@ class TestShare:
 
     def test_an_ephemeral_container_has_one_but_does_not_count(self) -> None:
         at = terms(capacity=CAPACITY)
-        shape = defaulted(pod([box()], ephemeral=[box()], resources=stanza("100Gi")), at.release)
+        shape = apply_defaults(
+            pod([box()], ephemeral=[box()], resources=stanza("100Gi")), at.release
+        )
         plan = plan_pod(shape, at, "Burstable")
         assert of_containers(plan, "oom_score_adj") == [900, 900]
 
@@ -197,7 +199,7 @@ class TestWithoutANode:
     def test_what_it_is_computed_from_is_known_all_the_same(self) -> None:
         at = terms()
         written = pod([box("1Gi")], init=[box(sidecar=True)], resources=stanza("5Gi"))
-        found = oom_scores(defaulted(written, at.release), at.release, "Burstable", None)
+        found = oom_scores(apply_defaults(written, at.release), at.release, "Burstable", None)
         assert found == [
             Score(None, request=0, share=2 * GI, smallest_regular=GI),
             Score(None, request=GI, share=2 * GI),

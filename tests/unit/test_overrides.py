@@ -3,7 +3,7 @@
 import pytest
 from tests.builders import terms
 
-from memqos.agent.configuration import Configuration
+from memqos.agent.configuration import AgentConfiguration
 from memqos.agent.core.overrides import Overrides, may_be_throttled, overrides_of
 from memqos.kube.pod import ObjectMeta, Pod, PodSpec
 from memqos.kube.selector import Selector
@@ -13,7 +13,7 @@ MODE, FACTOR, RESERVATION = (
     "memqos.io/throttling-factor",
     "memqos.io/reservation",
 )
-ENFORCING = Configuration(
+ENFORCING = AgentConfiguration(
     mode="enforce", policy="TieredReservation", factor=0.8, allow_namespaces=("platform",)
 )
 
@@ -25,7 +25,7 @@ def asking(namespace: str | None = "shop", **annotations: str) -> Pod:
 
 def test_a_pod_that_asks_for_nothing_gets_what_the_node_gives() -> None:
     assert overrides_of(Pod(), ENFORCING) == Overrides("enforce")
-    assert overrides_of(Pod(), Configuration()) == Overrides("observe")
+    assert overrides_of(Pod(), AgentConfiguration()) == Overrides("observe")
 
 
 def test_a_pod_may_weaken_what_it_gets() -> None:
@@ -38,19 +38,19 @@ def test_a_pod_may_weaken_what_it_gets() -> None:
     [
         ({"throttling_factor": "0.7"}, ENFORCING),
         ({"reservation": "HardReservation"}, ENFORCING),
-        ({"mode": "enforce"}, Configuration()),
-        ({"throttling_factor": "0.9"}, Configuration()),
-        ({"reservation": "TieredReservation"}, Configuration()),
+        ({"mode": "enforce"}, AgentConfiguration()),
+        ({"throttling_factor": "0.9"}, AgentConfiguration()),
+        ({"reservation": "TieredReservation"}, AgentConfiguration()),
     ],
 )
 def test_more_than_the_node_gives_is_for_allowed_namespaces(
-    annotations: dict[str, str], configuration: Configuration
+    annotations: dict[str, str], configuration: AgentConfiguration
 ) -> None:
     refused = overrides_of(asking("shop", **annotations), configuration)
     assert refused._replace(refused=()) == Overrides(configuration.mode, ignored=1)
     (why,) = refused.refused
     assert "more than the node's policy gives – allowNamespaces" in why
-    allowing = Configuration(
+    allowing = AgentConfiguration(
         mode=configuration.mode,
         policy=configuration.policy,
         factor=configuration.factor,
@@ -62,15 +62,15 @@ def test_more_than_the_node_gives_is_for_allowed_namespaces(
 
 
 def test_the_namespace_of_a_pod_without_one_is_default() -> None:
-    configuration = Configuration(allow_namespaces=("default",))
+    configuration = AgentConfiguration(allow_namespaces=("default",))
     assert overrides_of(asking(None, mode="enforce"), configuration).mode == "enforce"
 
 
 def test_the_terms_in_force_decide_what_is_more() -> None:
     pod = asking(throttling_factor="0.85", reservation="TieredReservation")
-    granted = overrides_of(pod, Configuration(), terms(factor=0.8, policy="HardReservation"))
+    granted = overrides_of(pod, AgentConfiguration(), terms(factor=0.8, policy="HardReservation"))
     assert granted == Overrides("observe", 0.85, "TieredReservation")
-    assert len(overrides_of(pod, Configuration(), terms(factor=0.9)).refused) == 2
+    assert len(overrides_of(pod, AgentConfiguration(), terms(factor=0.9)).refused) == 2
     assert overrides_of(asking(throttling_factor="0.1"), ENFORCING, terms(factor=None)).refused
 
 
@@ -134,14 +134,16 @@ def test_annotations_of_others_are_no_concern() -> None:
 
 
 def test_outside_the_canary_pods_are_observed() -> None:
-    configuration = Configuration(mode="enforce", canary=Selector(namespaces=("shop",)))
+    configuration = AgentConfiguration(mode="enforce", canary=Selector(namespaces=("shop",)))
     assert overrides_of(asking("shop"), configuration).mode == "enforce"
     assert overrides_of(asking("bank"), configuration).mode == "observe"
     assert overrides_of(asking("bank", mode="enforce"), configuration).refused
 
 
 def test_who_is_not_selected_is_nobody_s_pod() -> None:
-    configuration = Configuration(mode="enforce", select=Selector(not_namespaces=("kube-system",)))
+    configuration = AgentConfiguration(
+        mode="enforce", select=Selector(not_namespaces=("kube-system",))
+    )
     assert configuration.mode_of(asking("kube-system")) is None
     assert configuration.mode_of(asking("shop")) == "enforce"
 

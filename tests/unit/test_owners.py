@@ -11,8 +11,8 @@ from tests.fakes.node import MI, memory_folder
 from tests.fakes.owned import BURSTABLE, CONTAINERS, KUBEPODS, PODS, SLICES, OwnedNode, a_plan
 from tests.fakes.peer import Mood, Peer
 
-from memqos.converge.apply import Applied
-from memqos.host.cri import Kept, Runtime
+from memqos.converge.apply import ApplyResult
+from memqos.host.cri import CriClient, StoredResources
 
 LOW, MIN, HIGH = "memory.low", "memory.min", "memory.high"
 A1 = CONTAINERS["a1"]
@@ -31,8 +31,8 @@ def node(quiet_node: OwnedNode) -> Iterator[OwnedNode]:
         yield quiet_node
 
 
-def ends(applied: Applied) -> Counter[str]:
-    return Counter(result.end for result in applied.results)
+def ends(applied: ApplyResult) -> Counter[str]:
+    return Counter(result.outcome for result in applied.results)
 
 
 class TestAPlan:
@@ -126,7 +126,7 @@ class TestRollback:
         assert node.systemd.traces() != before[1]
         node.apply(node.steps(a_plan(2 << 20)))
         done = node.rollback()
-        assert done.unreleased == ()
+        assert done.owner_failures == ()
         assert (node.kernel.contents(), node.systemd.traces()) == before
         for container in CONTAINERS:
             node.runtime.limit_only_update(container)
@@ -165,7 +165,7 @@ class TestRollback:
         node.apply(node.steps({(KUBEPODS, LOW): str(MI), (KUBEPODS, MIN): str(MI)}))
         node.systemd.set_properties("kubepods.slice", {"MemoryLow": 3 * MI})
         done = node.rollback()
-        assert [each.state for each in done.rest] == ["conflict"]
+        assert [each.state for each in done.not_written] == ["conflict"]
         assert node.kernel.read(KUBEPODS, LOW) == str(3 * MI)
         traces = node.systemd.traces()
         assert not any("MemoryMin.conf" in name for name in traces)
@@ -217,7 +217,7 @@ class TestAnOwnerThatIsLost:
         applied = node.apply(node.steps(wanted))
         end = "refused" if mood == "refuses" else "unreachable"
         assert ends(applied) == {"written": len(wanted) - len(own), end: len(own)}
-        details = {result.detail for result in applied.results if result.end == end}
+        details = {result.detail for result in applied.results if result.outcome == end}
         assert all(detail and " – " in detail for detail in details)
         peers(node)[which].mood = "well"
         node.impatient_with = None
@@ -258,7 +258,7 @@ class TestAnOwnerThatIsLost:
         applied = node.apply(node.steps(a_plan()))
         assert set(ends(applied)) == {"unreachable"}
         assert node.kernel.contents() == before
-        assert node.rollback().unreleased == ()
+        assert node.rollback().owner_failures == ()
         assert not node.journal.exists()
 
     def test_at_rollback_leaves_the_journal_for_a_later_one(self, quiet_node: OwnedNode) -> None:
@@ -266,7 +266,7 @@ class TestAnOwnerThatIsLost:
         before = node.kernel.contents(), node.systemd.traces()
         with node.owners():
             node.apply(node.steps(a_plan()))
-        assert {result.end for result in node.rollback().results} == {"unreachable"}
+        assert {result.outcome for result in node.rollback().results} == {"unreachable"}
         assert node.journal.exists()
         with node.owners():
             node.rollback()
@@ -293,7 +293,7 @@ def test_a_container_the_runtime_does_not_know_is_refused_by_name(node: OwnedNod
     stray = f"{PODS[0]}/cri-containerd-stray.scope"
     node.kernel.make(stray)
     (result,) = node.apply(node.steps({(stray, LOW): str(MI)})).results
-    assert (result.end, result.detail) == (
+    assert (result.outcome, result.detail) == (
         "refused",
         f"{stray}/memory.low: cannot write '{MI}' – the runtime: no such container",
     )
@@ -302,13 +302,13 @@ def test_a_container_the_runtime_does_not_know_is_refused_by_name(node: OwnedNod
 def test_a_container_that_ends_before_the_runtime_was_asked_about_it_is_gone(
     node: OwnedNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kept = Runtime.kept
+    kept = CriClient.read_resources
 
-    def ending(runtime: Runtime, container: str) -> Kept:
+    def ending(runtime: CriClient, container: str) -> StoredResources:
         node.kernel.remove(A1)
         return kept(runtime, "nobody")
 
-    monkeypatch.setattr(Runtime, "kept", ending)
+    monkeypatch.setattr(CriClient, "read_resources", ending)
     assert ends(node.apply(node.steps({(A1, LOW): str(MI)}))) == {"gone": 1}
 
 
@@ -348,7 +348,7 @@ class TestMemoryHighBelowUsage:
         reclaim = node.kernel.folder / path.removeprefix("/") / "memory.reclaim"
         reclaim.touch()
         (result,) = node.apply(node.steps({(path, HIGH): str(100 * MI)}), force=True).results
-        assert result.end == "refused"
+        assert result.outcome == "refused"
         assert "usage does not fall to it" in (result.detail or "")
         assert node.systemd.calls + node.runtime.calls == []
 

@@ -12,9 +12,9 @@ from tests.fakes.node import MI, memory_folder
 from tests.fakes.owned import CONTAINERS, KUBEPODS, PODS, OwnedNode
 from tests.fakes.stage import alone
 
-from memqos.host.cri import Runtime
-from memqos.host.grpc import Refused
-from memqos.host.systemd_bus import Manager
+from memqos.host.cri import CriClient
+from memqos.host.grpc import GrpcError
+from memqos.host.systemd_bus import SystemdManager
 
 WANTED = {
     (KUBEPODS, "memory.min"): str(2 * MI),
@@ -66,20 +66,20 @@ def folder() -> Iterator[Path]:
 
 def wait_for_owners(node: OwnedNode) -> None:
     """Have them end what a killed writer has asked of them."""
-    manager = Manager(str(node.systemd.socket), PATIENCE)
+    manager = SystemdManager(str(node.systemd.socket), PATIENCE)
     manager.set_properties("none", {})
     manager.close()
-    runtime = Runtime(str(node.runtime.socket), PATIENCE)
-    with pytest.raises(Refused):
-        runtime.kept("none")
+    runtime = CriClient(str(node.runtime.socket), PATIENCE)
+    with pytest.raises(GrpcError):
+        runtime.read_resources("none")
     runtime.close()
 
 
 def rolled_back(node: OwnedNode) -> None:
     done = alone(node.rollback)
-    assert {result.end for result in done.results} <= {"written"}
-    assert {each.state for each in done.rest} <= {"restored"}
-    assert done.unreleased == ()
+    assert {result.outcome for result in done.results} <= {"written"}
+    assert {each.state for each in done.not_written} <= {"restored"}
+    assert done.owner_failures == ()
 
 
 @pytest.mark.parametrize("victim", VICTIMS)

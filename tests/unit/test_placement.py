@@ -5,7 +5,7 @@ from tests.builders import MI, Json, box, of_containers, planned, pod, terms
 
 from memqos.plan.effective import Claim, effective
 from memqos.plan.pod import PodPlan
-from memqos.plan.setting import Value
+from memqos.plan.setting import FileValue
 from memqos.plan.terms import Placement
 
 GUARANTEED = box("512Mi", "512Mi", cpu=("1", "1"))
@@ -19,7 +19,7 @@ def plan(placement: Placement, *containers: Json, release: str = "1.38") -> PodP
     return planned(pod(containers), at)
 
 
-def mins(found: PodPlan) -> tuple[Value, list[Value]]:
+def mins(found: PodPlan) -> tuple[FileValue, list[FileValue]]:
     return found.settings["memory.min"].value, of_containers(found, "memory.min")
 
 

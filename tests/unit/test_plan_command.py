@@ -11,11 +11,11 @@ from click.testing import CliRunner
 from tests.fakes.machine import put_tree
 
 from memqos.cli.main import cli
-from memqos.converge.observing import Configuration, observe_snapshot
-from memqos.converge.planning import plan_of
-from memqos.converge.settings import Wanted, ground_of
+from memqos.converge.observing import RawKubeletConfig, observe_snapshot
+from memqos.converge.planning import plan_observation
+from memqos.converge.settings import PlanOptions, resolve_node_settings
 from memqos.errors import InputError
-from memqos.host.owner_discovery import Reach
+from memqos.host.owner_discovery import OwnerEndpoints
 from memqos.kernel.machine import Machine
 from memqos.manifests.snapshot import read_snapshot
 
@@ -41,7 +41,7 @@ def recorded(name: str) -> dict[str, Any]:
 
 def changed(node: dict[str, Any]) -> list[tuple[str, str]]:
     observation = observe_snapshot(read_snapshot(json.dumps(node).encode(), "node"), "node")
-    plan = plan_of(observation, Wanted(release="1.38"))
+    plan = plan_observation(observation, PlanOptions(release="1.38"))
     return [(change.path, change.file) for change in plan.comparison.changes]
 
 
@@ -71,19 +71,21 @@ def test_a_gate_that_is_asked_for_holds_though_the_kubelet_has_it_off(tmp_path: 
 
 def test_an_older_kubelets_configuration_is_read_by_its_own_rules() -> None:
     """The rules of a newer release may be wanted on a node whose kubelet it is not."""
-    file = Configuration(
+    file = RawKubeletConfig(
         "config.yaml",
         b"apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
         b"cgroupDriver: systemd\nfeatureGates: {CSIMigration: true, NodeSwap: false}\n",
     )
     machine = Machine(meminfo="MemTotal: 4194304 kB\n", kubelet="v1.26.1")
-    ground = ground_of(machine, file, None, Wanted(release="1.38", gates={"MemoryQoS": True}))
-    assert (str(ground.terms.release), ground.config.driver) == ("1.38", "systemd")
-    assert dict(ground.terms.release.gates)["MemoryQoS"] is True
+    ground = resolve_node_settings(
+        machine, file, None, PlanOptions(release="1.38", gates={"MemoryQoS": True})
+    )
+    assert (str(ground.settings.release), ground.config.driver) == ("1.38", "systemd")
+    assert dict(ground.settings.release.gates)["MemoryQoS"] is True
     assert any("v1.26.1: 1.38 refuses it" in note for note in ground.notes)
     unknown = Machine(meminfo="MemTotal: 4194304 kB\n")
     with pytest.raises(InputError, match="CSIMigration"):
-        ground_of(unknown, file, None, Wanted(release="1.38"))
+        resolve_node_settings(unknown, file, None, PlanOptions(release="1.38"))
 
 
 @pytest.mark.parametrize("name", RECORDED)
@@ -116,7 +118,7 @@ def test_what_is_not_memqoss_is_shown_apart_and_changes_nothing(file: str) -> No
     )
     node["cgroups"][path][file] = "77 100000\n" if file == "cpu.max" else "77\n"
     observation = observe_snapshot(read_snapshot(json.dumps(node).encode(), "node"), "node")
-    plan = plan_of(observation, Wanted(release="1.38"))
+    plan = plan_observation(observation, PlanOptions(release="1.38"))
     assert plan.comparison.changes == ()
     assert [(change.path, change.file) for change in plan.comparison.foreign] == [(path, file)]
 
@@ -236,7 +238,7 @@ class TestAContainerOfCrun:
         self, node: dict[str, Any], scope: str
     ) -> None:
         observation = observe_snapshot(read_snapshot(json.dumps(node).encode(), "node"), "node")
-        assert plan_of(observation, Wanted(release="1.38")).comparison.foreign == ()
+        assert plan_observation(observation, PlanOptions(release="1.38")).comparison.foreign == ()
 
     def test_has_its_values_planned_where_its_processes_are(
         self, node: dict[str, Any], scope: str
@@ -245,7 +247,7 @@ class TestAContainerOfCrun:
         node["cgroups"][f"{scope}/container"]["memory.max"] = "4096\n"
         assert (f"{scope}/container", "memory.low") in changed(node)
         observation = observe_snapshot(read_snapshot(json.dumps(node).encode(), "node"), "node")
-        (foreign,) = plan_of(observation, Wanted(release="1.38")).comparison.foreign
+        (foreign,) = plan_observation(observation, PlanOptions(release="1.38")).comparison.foreign
         assert (foreign.path, foreign.file) == (f"{scope}/container", "memory.max")
 
 
@@ -279,8 +281,10 @@ def test_a_plan_of_a_machine_says_who_would_write_each_change(
     pods, kubelet = tmp_path / "pods.json", tmp_path / "kubelet.yaml"
     pods.write_text(json.dumps(node["pods"]))
     kubelet.write_text(node["kubelet_configuration"])
-    owners = Reach(systemd="/run/systemd", bus="/bus", sockets={"containerd": "/cri"})
-    monkeypatch.setattr("memqos.host.owner_discovery.reach", lambda *_args, **_options: owners)
+    owners = OwnerEndpoints(systemd="/run/systemd", bus="/bus", sockets={"containerd": "/cri"})
+    monkeypatch.setattr(
+        "memqos.host.owner_discovery.discover_owners", lambda *_args, **_options: owners
+    )
     arguments = ["plan", "--release", "1.38", "--cgroup-root", str(tmp_path / "cgroup")]
     arguments += ["--pods", str(pods), "--kubelet", str(kubelet)]
 

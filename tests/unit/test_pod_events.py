@@ -10,11 +10,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.eventually import PATIENCE, eventually
-from tests.fakes.apiserver import Asked, FakeApiServer, Faults, fake_api_server
+from tests.fakes.apiserver import FakeApiServer, Faults, ReceivedRequest, fake_api_server
 
-from memqos.host.apiserver.access import Access, Cluster, User
-from memqos.host.apiserver.connection import ApiServer
-from memqos.host.apiserver.events import AT_ONCE, PAUSE_SECONDS, SECONDS_EACH, WAITING, EventPoster
+from memqos.host.apiserver.access import Cluster, ClusterAccess, User
+from memqos.host.apiserver.connection import ApiClient
+from memqos.host.apiserver.events import (
+    AT_ONCE,
+    PAUSE_SECONDS,
+    QUEUE_LIMIT,
+    SECONDS_EACH,
+    EventPoster,
+)
 from memqos.kube.events import (
     FORGET_SECONDS,
     KNOWN,
@@ -22,8 +28,8 @@ from memqos.kube.events import (
     Clause,
     Create,
     EventBook,
-    Happening,
-    Reason,
+    EventReason,
+    PodEvent,
     Refresh,
     clauses,
     event_of,
@@ -32,12 +38,12 @@ from memqos.kube.events import (
 START = 1_700_000_000.0
 
 
-def happening(uid: str = "u", reason: Reason = "MemoryProtected", note: str = "n") -> Happening:
-    return Happening("shop", f"web-{uid}", uid, reason, note)
+def happening(uid: str = "u", reason: EventReason = "MemoryProtected", note: str = "n") -> PodEvent:
+    return PodEvent("shop", f"web-{uid}", uid, reason, note)
 
 
-def client(server: FakeApiServer) -> ApiServer:
-    return ApiServer(Access(Cluster(server.url), User(), "a test"), silence=PATIENCE)
+def client(server: FakeApiServer) -> ApiClient:
+    return ApiClient(ClusterAccess(Cluster(server.url), User(), "a test"), silence=PATIENCE)
 
 
 class TestBook:
@@ -108,7 +114,7 @@ class TestBook:
     )
     def test_counts_never_lose_what_happened(self, happened: list[tuple[str, str, float]]) -> None:
         book, now = EventBook(), START
-        counted: dict[Happening, int] = {}
+        counted: dict[PodEvent, int] = {}
         for uid, note, wait in happened:
             now += wait
             it = happening(uid, note=note)
@@ -122,8 +128,8 @@ class TestBook:
 
 
 class TestEvents:
-    @pytest.mark.parametrize("reason", get_args(Reason))
-    def test_they_have_what_the_server_wants(self, reason: Reason) -> None:
+    @pytest.mark.parametrize("reason", get_args(EventReason))
+    def test_they_have_what_the_server_wants(self, reason: EventReason) -> None:
         create = Create(happening(reason=reason, note="€" * 2000), "web-u.1")
         event = event_of(create, "n" * 300, "2026-01-01T00:00:00.000000Z")
         assert len(event["note"].encode()) <= 1024
@@ -133,7 +139,7 @@ class TestEvents:
         assert event["regarding"]["uid"] == "u"
 
     def test_their_names_are_names(self) -> None:
-        long = Happening("shop", "x" * 199 + "." + "y" * 53, "u", "MemoryDrifted", "n")
+        long = PodEvent("shop", "x" * 199 + "." + "y" * 53, "u", "MemoryDrifted", "n")
         told = EventBook().decide(long, START)
         assert isinstance(told, Create)
         assert len(told.name) <= 253
@@ -184,12 +190,12 @@ class TestPoster:
         yield made
         made.stop()
 
-    def sent(self, server: FakeApiServer, count: int) -> list[Asked]:
+    def sent(self, server: FakeApiServer, count: int) -> list[ReceivedRequest]:
         eventually(f"{count} requests came", lambda: len(server.asked) >= count)
         return server.asked
 
     def test_an_event_is_sent(self, server: FakeApiServer, poster: EventPoster) -> None:
-        poster.tell(happening())
+        poster.post(happening())
         (asked,) = self.sent(server, 1)
         body: dict[str, Any] = json.loads(asked.body)
         assert asked.method == "POST"
@@ -204,7 +210,7 @@ class TestPoster:
         now = 1_772_445_600.0
         monkeypatch.setattr("memqos.host.apiserver.events.time.time", lambda: now)
         server.refusals = [(503, {})]
-        poster.tell(happening(), ago=3)
+        poster.post(happening(), ago=3)
         now += 60
         body = json.loads(self.sent(server, 2)[1].body)
         assert body["eventTime"] == "2026-03-02T09:59:57.000000Z"
@@ -214,10 +220,10 @@ class TestPoster:
     ) -> None:
         now = START
         monkeypatch.setattr("memqos.host.apiserver.events.time.time", lambda: now)
-        poster.tell(happening())
+        poster.post(happening())
         first = json.loads(self.sent(server, 1)[0].body)["metadata"]["name"]
         now = START + REFRESH_SECONDS
-        poster.tell(happening())
+        poster.post(happening())
         asked = self.sent(server, 2)[1]
         assert (asked.method, asked.path.rpartition("/")[2]) == ("PATCH", first)
         assert asked.headers["Content-Type"] == "application/merge-patch+json"
@@ -228,18 +234,18 @@ class TestPoster:
     ) -> None:
         poster = timed
         server.forbidden = {("POST", "events")}
-        poster.tell(happening())
+        poster.post(happening())
         eventually("it is dropped", lambda: poster.dropped == 1)
         text = str(poster.complaint())
         assert "may not create events in namespace shop (403)" in text
         assert 'apiGroups: ["events.k8s.io"]' in text
         assert "verbs: [create, patch]" in text
         for n in range(20):
-            poster.tell(happening(str(n)))
+            poster.post(happening(str(n)))
         assert len(server.asked) == 1
         assert poster.dropped == 21
         clock.now += PAUSE_SECONDS
-        poster.tell(happening("late"))
+        poster.post(happening("late"))
         eventually("one more is dropped", lambda: poster.dropped == 22)
         assert len(server.asked) == 2
         assert poster.complaint() is None
@@ -248,8 +254,8 @@ class TestPoster:
         self, server: FakeApiServer, poster: EventPoster
     ) -> None:
         server.refusals = [(403, {})]
-        poster.tell(happening())
-        poster.tell(Happening("till", "pos-0", "p", "MemoryProtected", "n"))
+        poster.post(happening())
+        poster.post(PodEvent("till", "pos-0", "p", "MemoryProtected", "n"))
         eventually("it is sent", lambda: poster.sent == 1)
         assert [key[0] for key in server.stores["events"].objects] == ["till"]
 
@@ -257,10 +263,10 @@ class TestPoster:
         self, server: FakeApiServer, timed: EventPoster, clock: Clock
     ) -> None:
         server.refusals = [(403, {})]
-        timed.tell(happening())
+        timed.post(happening())
         eventually("it is dropped", lambda: timed.dropped == 1)
         clock.now += PAUSE_SECONDS
-        timed.tell(happening())
+        timed.post(happening())
         eventually("it is sent", lambda: timed.sent == 1)
         assert timed.fault is None
 
@@ -269,8 +275,8 @@ class TestPoster:
         self, server: FakeApiServer, poster: EventPoster, status: int
     ) -> None:
         server.refusals = [(status, {"Retry-After": "0"} if status == 429 else {})] * 2
-        poster.tell(happening("a"))
-        poster.tell(happening("b"))
+        poster.post(happening("a"))
+        poster.post(happening("b"))
         eventually("both are sent", lambda: poster.sent == 2)
         assert poster.dropped == 0
         assert str(status) in str(poster.complaint())
@@ -281,7 +287,7 @@ class TestPoster:
         server.refusals = [(429, {"Retry-After": "1"})]
         poster.start()
         began = time.monotonic()
-        poster.tell(happening())
+        poster.post(happening())
         eventually("it is sent", lambda: poster.sent == 1)
         assert time.monotonic() - began >= 1
         poster.stop()
@@ -289,10 +295,10 @@ class TestPoster:
     def test_while_the_server_is_away_events_wait_for_it(self) -> None:
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = taken.getsockname()[1]
-        access = Access(Cluster(f"http://127.0.0.1:{port}"), User(), "a test")
-        poster = EventPoster(ApiServer(access), "node-1", slowness=0.05)
+        access = ClusterAccess(Cluster(f"http://127.0.0.1:{port}"), User(), "a test")
+        poster = EventPoster(ApiClient(access), "node-1", slowness=0.05)
         poster.start()
-        poster.tell(happening())
+        poster.post(happening())
         eventually("it is tried", lambda: poster.fault is not None)
         with fake_api_server(port=port) as server:
             eventually("it is sent", lambda: poster.sent == 1)
@@ -306,7 +312,7 @@ class TestPoster:
         for number in range(2):
             agent = EventPoster(client(server), "node-1")
             agent.start()
-            agent.tell(happening())
+            agent.post(happening())
             self.sent(server, number + 1)
             agent.stop()
             assert agent.complaint() is None
@@ -319,9 +325,9 @@ class TestPoster:
         body = {"code": 403, "details": {"causes": [{"reason": "NamespaceTerminating"}]}}
         path = "/apis/events.k8s.io/v1/namespaces/shop/events"
         server.answers[path] = (403, {}, json.dumps(body).encode())
-        poster.tell(happening())
+        poster.post(happening())
         self.sent(server, 1)
-        poster.tell(Happening("till", "pos-0", "p", "MemoryProtected", "n"))
+        poster.post(PodEvent("till", "pos-0", "p", "MemoryProtected", "n"))
         eventually("it is sent", lambda: poster.sent == 1)
         assert poster.complaint() is None
 
@@ -329,10 +335,10 @@ class TestPoster:
         self, timed: EventPoster, clock: Clock
     ) -> None:
         for n in range(250):
-            timed.tell(happening(str(n)))
+            timed.post(happening(str(n)))
         eventually("some are sent", lambda: timed.sent == AT_ONCE)
         clock.now += SECONDS_EACH
-        timed.tell(happening("late"))
+        timed.post(happening("late"))
         eventually("the next is sent", lambda: timed.sent == AT_ONCE + 1)
         timed.stop()
         assert (timed.sent, timed.waiting, timed.dropped) == (AT_ONCE + 1, 250 - AT_ONCE, 0)
@@ -342,11 +348,11 @@ class TestPoster:
     def test_what_waits_is_bounded_and_what_is_too_much_is_counted(
         self, told: list[tuple[int, str]]
     ) -> None:
-        access = Access(Cluster("http://127.0.0.1:9"), User(), "a test")
-        poster = EventPoster(ApiServer(access), "node-1")  # its thread is not started
+        access = ClusterAccess(Cluster("http://127.0.0.1:9"), User(), "a test")
+        poster = EventPoster(ApiClient(access), "node-1")  # its thread is not started
         for uid, note in told:
-            poster.tell(happening(str(uid), note=note))
-            assert poster.waiting <= WAITING
+            poster.post(happening(str(uid), note=note))
+            assert poster.waiting <= QUEUE_LIMIT
         assert poster.waiting + poster.dropped + poster.sent <= len(told)
         assert poster.dropped or poster.waiting == len(set(told))
 
@@ -355,8 +361,8 @@ class TestPoster:
         server.faults = Faults(refused=0.5)
         poster.start()
         for n in range(300):
-            poster.tell(happening(str(n)))
-            assert poster.waiting <= WAITING
+            poster.post(happening(str(n)))
+            assert poster.waiting <= QUEUE_LIMIT
         eventually("all are done with", lambda: poster.sent + poster.dropped == 300)
         assert len(server.stores["events"].objects) == poster.sent
         # 410 is no answer to an event that is worth another try; the others are.
@@ -366,13 +372,13 @@ class TestPoster:
     def test_telling_never_waits(self) -> None:
         with socket.create_server(("127.0.0.1", 0)) as silent:
             url = f"http://127.0.0.1:{silent.getsockname()[1]}"
-            asked = ApiServer(Access(Cluster(url), User(), "a test"), silence=PATIENCE)
+            asked = ApiClient(ClusterAccess(Cluster(url), User(), "a test"), silence=PATIENCE)
             poster = EventPoster(asked, "n")
             poster.start()
-            poster.tell(happening("first"))
+            poster.post(happening("first"))
             eventually("the first is being sent", lambda: poster.waiting == 0)
             for n in range(1000):
-                poster.tell(happening(str(n)))
+                poster.post(happening(str(n)))
             # All of them were told while nobody had answered the first.
             assert poster.waiting + poster.dropped == 1000
         poster.stop()

@@ -9,10 +9,10 @@ from typing import NamedTuple
 import pytest
 from tests.builders import GI, Json, box, of_containers, planned, pod, stanza, terms
 
-from memqos.kube.defaulting import defaulted
-from memqos.kube.resources import spelled
+from memqos.kube.defaulting import apply_defaults
+from memqos.kube.resources import format_amount
 from memqos.kube.validation import validate
-from memqos.plan.setting import MAX, Value
+from memqos.plan.setting import MAX, FileValue
 from memqos.release import Release
 
 FIXED = "1.38"
@@ -35,7 +35,7 @@ class Row(NamedTuple):
     pod_request: str | None
     pod_limit: str | None
     pod_max: int | None
-    container_max: tuple[Value, Value]
+    container_max: tuple[FileValue, FileValue]
 
     def __str__(self) -> str:
         return f"row {self.number}"
@@ -74,7 +74,7 @@ def written_as(row: Row) -> tuple[list[Json], Json | None]:
 
 
 def memory(amounts: dict[str, int]) -> str | None:
-    return spelled("memory", amounts["memory"]) if "memory" in amounts else None
+    return format_amount("memory", amounts["memory"]) if "memory" in amounts else None
 
 
 @pytest.mark.parametrize("row", ROWS, ids=str)
@@ -82,7 +82,7 @@ def memory(amounts: dict[str, int]) -> str | None:
 def test_a_row_is_valid_and_its_requests_are_completed(row: Row, release: str) -> None:
     containers, resources = written_as(row)
     written = pod(containers, resources=resources)
-    shape = defaulted(written, Release.of(release))
+    shape = apply_defaults(written, Release.of(release))
     assert validate(written, shape, Release.of(release)) == []
     assert tuple(memory(part.requests) for part in shape.containers) == row.requests
     assert tuple(memory(part.limits) for part in shape.containers) == row.cl
@@ -96,14 +96,14 @@ def test_a_row_is_valid_and_its_requests_are_completed(row: Row, release: str) -
 @pytest.mark.parametrize("row", ROWS, ids=str)
 def test_a_pod_limit_is_completed_where_every_container_has_one(row: Row) -> None:
     containers, resources = written_as(row)
-    shape = defaulted(pod(containers, resources=resources), Release.of(FIXED))
+    shape = apply_defaults(pod(containers, resources=resources), Release.of(FIXED))
     assert memory(shape.pod.limits if shape.pod else {}) == row.pod_limit
 
 
 @pytest.mark.parametrize("row", ROWS, ids=str)
 def test_and_never_before_the_fix(row: Row) -> None:
     containers, resources = written_as(row)
-    shape = defaulted(pod(containers, resources=resources), Release.of(BEFORE_THE_FIX))
+    shape = apply_defaults(pod(containers, resources=resources), Release.of(BEFORE_THE_FIX))
     assert memory(shape.pod.limits if shape.pod else {}) == row.pl
 
 
@@ -188,7 +188,7 @@ class TestRefused:
         self, containers: list[Json], resources: Json, field: str, release: str
     ) -> None:
         written = pod(containers, resources=resources)
-        shape = defaulted(written, Release.of(release))
+        shape = apply_defaults(written, Release.of(release))
         errors = validate(written, shape, Release.of(release))
         assert [(error.field, error.type) for error in errors] == [(field, "FieldValueInvalid")]
 
@@ -204,14 +204,14 @@ class TestRefused:
 class TestTrickyCases:
     def test_a_pod_limit_and_one_container_with_a_request_and_a_limit(self) -> None:
         mixed = pod([box("50Gi", "60Gi"), box()], resources=stanza(None, "100Gi"))
-        shape = defaulted(mixed, Release.of(FIXED))
+        shape = apply_defaults(mixed, Release.of(FIXED))
         assert shape.pod is not None
         assert memory(shape.pod.requests) == "50Gi"
         assert of_containers(planned(mixed, terms(FIXED)), "memory.max") == [60 * GI, 100 * GI]
 
     def test_a_pod_limit_and_three_requests(self) -> None:
         three = pod([box("10Gi"), box("20Gi"), box("20Gi")], resources=stanza(None, "100Gi"))
-        shape = defaulted(three, Release.of(FIXED))
+        shape = apply_defaults(three, Release.of(FIXED))
         assert shape.pod is not None
         assert memory(shape.pod.requests) == "50Gi"
         assert of_containers(planned(three, terms(FIXED)), "memory.max") == [100 * GI] * 3
@@ -228,7 +228,7 @@ class TestTrickyCases:
 
     def test_a_request_above_all_limits_together_becomes_the_limit(self) -> None:
         written = pod([box("10Gi", "30Gi"), box("20Gi", "40Gi")], resources=stanza("90Gi"))
-        shape = defaulted(written, Release.of(FIXED))
+        shape = apply_defaults(written, Release.of(FIXED))
         assert shape.pod is not None
         assert memory(shape.pod.limits) == "90Gi"
 
@@ -236,7 +236,7 @@ class TestTrickyCases:
         for group in ("init", "ephemeral"):
             extra: Json = {group: [box()]}
             written = pod([box("1Gi", "2Gi")], resources=stanza("4Gi"), **extra)
-            shape = defaulted(written, Release.of(FIXED))
+            shape = apply_defaults(written, Release.of(FIXED))
             assert shape.pod is not None
             assert shape.pod.limits == {}
 
@@ -244,8 +244,8 @@ class TestTrickyCases:
         written = pod(
             [box("10Gi", cpu=("1", "2")), box("20Gi", cpu=("1", "2"))], resources=stanza("60Gi")
         )
-        fixed = defaulted(written, Release.of(FIXED)).pod
-        unfixed = defaulted(written, Release.of(BEFORE_THE_FIX)).pod
+        fixed = apply_defaults(written, Release.of(FIXED)).pod
+        unfixed = apply_defaults(written, Release.of(BEFORE_THE_FIX)).pod
         assert fixed is not None
         assert unfixed is not None
         assert (fixed.requests["cpu"], fixed.limits) == (2000, {"cpu": 4000})

@@ -6,11 +6,11 @@ import pytest
 from tests.builders import box, pod
 
 from memqos.errors import InputError
-from memqos.findings.policy import Policy, breaches
-from memqos.findings.policy_reading import policy_from
-from memqos.kube.defaulting import defaulted
+from memqos.findings.policy import AdmissionPolicy, policy_breaches
+from memqos.findings.policy_reading import policy_from_document
+from memqos.kube.defaulting import apply_defaults
 from memqos.kube.pod import Pod
-from memqos.manifests.documents import Document, read
+from memqos.manifests.documents import Document, read_documents
 from memqos.release import Release
 
 RELEASE = Release.of("1.36")
@@ -18,18 +18,20 @@ HEAD = "apiVersion: memqos.io/v1alpha1\nkind: AdmissionPolicy\n"
 
 
 def document(text: str) -> Document:
-    (found,) = read(text.encode(), "policy.yaml")
+    (found,) = read_documents(text.encode(), "policy.yaml")
     assert isinstance(found, Document), found
     return found
 
 
-def policy(*rules: str, head: str = "") -> Policy:
-    return policy_from(document(f"{HEAD}{head}rules:\n" + "".join(f"- {{{r}}}\n" for r in rules)))
+def policy(*rules: str, head: str = "") -> AdmissionPolicy:
+    return policy_from_document(
+        document(f"{HEAD}{head}rules:\n" + "".join(f"- {{{r}}}\n" for r in rules))
+    )
 
 
-def broken(rules: Policy, found: Pod, namespace: str = "shop") -> list[str]:
-    shape = defaulted(found, RELEASE)
-    return [f"{b.mode} {b}" for b in breaches(rules, found, shape, namespace, RELEASE)]
+def broken(rules: AdmissionPolicy, found: Pod, namespace: str = "shop") -> list[str]:
+    shape = apply_defaults(found, RELEASE)
+    return [f"{b.mode} {b}" for b in policy_breaches(rules, found, shape, namespace, RELEASE)]
 
 
 def sized(request: str | None = None, limit: str | None = None, **more: Any) -> Pod:
@@ -127,5 +129,5 @@ def test_a_rule_without_a_mode_takes_that_of_the_policy() -> None:
 )
 def test_a_wrong_policy_is_refused_where_it_is_wrong(text: str, told: str) -> None:
     with pytest.raises(InputError) as caught:
-        policy_from(document(text))
+        policy_from_document(document(text))
     assert told in str(caught.value)

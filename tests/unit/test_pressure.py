@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from memqos.cluster.pressure import Admission, admission
+from memqos.cluster.pressure import PressureAdmission, pressure_admission
 from memqos.kube.kubelet.thresholds import NodeCondition
 from memqos.kube.pod import Pod
 from memqos.kube.shape import shape_of
@@ -19,10 +19,10 @@ TAINT = "node.kubernetes.io/memory-pressure"
 
 def answer(
     conditions: tuple[NodeCondition, ...], container: dict[str, Any] | None = None, **spec: Any
-) -> Admission:
+) -> PressureAdmission:
     whole = {"spec": {"containers": [{"name": "main", **(container or {})}], **spec}}
     pod = msgspec.convert(whole, Pod)
-    return admission(pod, shape_of(pod, R138), conditions, R138)
+    return pressure_admission(pod, shape_of(pod, R138), conditions, R138)
 
 
 def test_without_pressure_every_pod_is_taken() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from memqos.errors import Unreachable
 from memqos.host.cgroups import CgroupFs
-from memqos.host.processes import Seen, processes
+from memqos.host.processes import ProcessList, read_processes
 from memqos.kernel.process import Process
 
 STATUS = """Name:\t{name}
@@ -52,8 +52,8 @@ class Machine:
         (folder / "status").write_text(status or STATUS.format(name=comm, rss=2048, pte=8, swap=16))
         return folder
 
-    def seen(self) -> Seen:
-        return processes(str(self.proc), CgroupFs(str(self.cgroups)))
+    def seen(self) -> ProcessList:
+        return read_processes(str(self.proc), CgroupFs(str(self.cgroups)))
 
 
 @pytest.fixture
@@ -147,7 +147,7 @@ def test_one_that_may_not_be_looked_at_is_counted(
 
     machine.add(5)
     monkeypatch.setattr("memqos.host.processes._text", forbidden)
-    assert machine.seen() == Seen((), unreadable=1, complete=False)
+    assert machine.seen() == ProcessList((), unreadable=1, complete=False)
 
 
 @pytest.mark.parametrize(
@@ -180,10 +180,10 @@ def test_the_highest_cgroup_with_oom_group_dies_as_a_whole(machine: Machine) -> 
 
 def test_without_proc_the_way_out_is_told(tmp_path: Path) -> None:
     with pytest.raises(Unreachable, match="--from FILE"):
-        processes(str(tmp_path / "none"))
+        read_processes(str(tmp_path / "none"))
 
 
 def test_this_very_process_is_seen() -> None:
-    own = next(each for each in processes().processes if each.pid == os.getpid())
+    own = next(each for each in read_processes().processes if each.pid == os.getpid())
     assert own.rss is not None
     assert own.rss > 1 << 20

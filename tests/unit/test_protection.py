@@ -7,8 +7,8 @@ from tests.builders import GI, MI, Json, box, of_containers, planned, pod, stanz
 
 from memqos.kube.shape import shape_of
 from memqos.plan.pod import plan_pod
-from memqos.plan.setting import Value
-from memqos.plan.terms import Policy, Terms
+from memqos.plan.setting import FileValue
+from memqos.plan.terms import Policy, Settings
 
 BEFORE_POLICIES = [f"1.{minor}" for minor in range(22, 36)]
 WITH_POLICIES = ["1.36", "1.37", "1.38"]
@@ -19,7 +19,7 @@ BURSTABLE = box("1Gi", "2Gi")
 FILES = ("memory.min", "memory.low")
 
 
-def protection_of(container: Json, at: Terms) -> tuple[Json, Json]:
+def protection_of(container: Json, at: Settings) -> tuple[Json, Json]:
     """What a pod's cgroup and its only container's are written."""
     plan = planned(pod([container]), at)
     pod_files, container_files = written(plan.settings), written(plan.containers[0].settings)
@@ -124,7 +124,7 @@ class TestWhatAPodRequests:
 
     AT = terms(policy="HardReservation")
 
-    def protected(self, **spec: Any) -> tuple[Value, list[Value]]:
+    def protected(self, **spec: Any) -> tuple[FileValue, list[FileValue]]:
         plan = planned(pod([box("1Gi", "4Gi"), box("2Gi", "4Gi")], **spec), self.AT)
         return plan.settings["memory.min"].value, of_containers(plan, "memory.min")
 

@@ -4,7 +4,13 @@ import pytest
 from tests.fakes.cri_messages import message
 
 from memqos.host import cri
-from memqos.host.protowire import Field, Malformed, Message, decode, encode
+from memqos.host.protowire import (
+    MalformedMessage,
+    Message,
+    ProtoField,
+    decode_message,
+    encode_message,
+)
 
 UPDATE = {
     "container_id": "abc",
@@ -18,7 +24,7 @@ UPDATE = {
 
 def test_what_is_written_is_read_by_others() -> None:
     read = message("UpdateContainerResourcesRequest")()
-    read.ParseFromString(encode(cri.UPDATE, UPDATE))
+    read.ParseFromString(encode_message(cri.UPDATE, UPDATE))
     assert read.container_id == "abc"
     assert read.linux.memory_limit_in_bytes == -1
     assert read.linux.cpuset_mems == "0-1"
@@ -33,7 +39,7 @@ def test_what_others_write_is_read_and_unknown_fields_are_passed_over() -> None:
     written.status.resources.linux.memory_limit_in_bytes = -5
     written.status.resources.linux.unified["memory.low"] = "8192"
     written.info["info"] = "{}"
-    assert decode(cri.STATUS_RESPONSE, written.SerializeToString()) == {
+    assert decode_message(cri.STATUS_RESPONSE, written.SerializeToString()) == {
         "status": {
             "id": "abc",
             "resources": {
@@ -45,14 +51,20 @@ def test_what_others_write_is_read_and_unknown_fields_are_passed_over() -> None:
 
 
 def test_fields_of_fixed_size_are_passed_over_too() -> None:
-    data = b"\x09" + b"\1" * 8 + b"\x15" + b"\2" * 4 + encode({"id": Field(3, "text")}, {"id": "x"})
-    assert decode({"id": Field(3, "text")}, data) == {"id": "x"}
+    data = (
+        b"\x09"
+        + b"\1" * 8
+        + b"\x15"
+        + b"\2" * 4
+        + encode_message({"id": ProtoField(3, "text")}, {"id": "x"})
+    )
+    assert decode_message({"id": ProtoField(3, "text")}, data) == {"id": "x"}
 
 
 def test_lists_keep_their_order() -> None:
-    shape: Message = {"command": Field(3, "texts"), "verbose": Field(4, "flag")}
+    shape: Message = {"command": ProtoField(3, "texts"), "verbose": ProtoField(4, "flag")}
     values = {"command": ["sh", "-c", "true"], "verbose": True}
-    assert decode(shape, encode(shape, values)) == values
+    assert decode_message(shape, encode_message(shape, values)) == values
 
 
 @pytest.mark.parametrize(
@@ -61,5 +73,5 @@ def test_lists_keep_their_order() -> None:
     ids=["no length", "too short", "endless number", "group", "number for text", "torn"],
 )
 def test_what_is_no_message_is_said_to_be_none(data: bytes) -> None:
-    with pytest.raises(Malformed):
-        decode({"id": Field(1, "text")}, data)
+    with pytest.raises(MalformedMessage):
+        decode_message({"id": ProtoField(1, "text")}, data)

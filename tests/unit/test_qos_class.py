@@ -3,9 +3,9 @@
 import pytest
 from tests.builders import Json, box, pod, stanza
 
-from memqos.kube.defaulting import defaulted
+from memqos.kube.defaulting import apply_defaults
 from memqos.kube.pod import Pod, QosClass
-from memqos.kube.qos import CLASSES, computed_class, qos_class
+from memqos.kube.qos import CLASSES, compute_qos_class, qos_class
 from memqos.kube.shape import containers_of, shape_of
 from memqos.kube.why import why_class
 from memqos.release import Release
@@ -19,7 +19,7 @@ NOTHING = box()
 
 
 def class_of(pod: Pod, release: Release = FIXED) -> QosClass:
-    return qos_class(defaulted(pod, release), release)
+    return qos_class(apply_defaults(pod, release), release)
 
 
 class TestContainers:
@@ -95,7 +95,7 @@ class TestPodLevel:
     def test_hugepages_alone_make_a_stored_pod_best_effort(self) -> None:
         huge = {"hugepages-2Mi": "4Mi"}
         stored = shape_of(pod([FULL], resources=stanza(requests=huge, limits=huge)), FIXED)
-        assert computed_class(stored, FIXED) == "BestEffort"
+        assert compute_qos_class(stored, FIXED) == "BestEffort"
 
     @pytest.mark.parametrize("resources", [{}, {"requests": {}, "limits": {}}])
     def test_an_empty_stanza_counts_as_none_since_the_fix(self, resources: Json) -> None:
@@ -108,8 +108,8 @@ class TestPodLevel:
 
     def test_so_does_a_stanza_with_nothing_a_pod_may_set(self) -> None:
         stored = shape_of(pod([FULL], resources=stanza(limits={"example.com/gpu": "1"})), FIXED)
-        assert computed_class(stored, FIXED) == "Guaranteed"
-        assert computed_class(stored, UNFIXED) == "BestEffort"
+        assert compute_qos_class(stored, FIXED) == "Guaranteed"
+        assert compute_qos_class(stored, UNFIXED) == "BestEffort"
 
     def test_without_the_gate_the_containers_decide(self) -> None:
         off = Release.of("1.38", {"PodLevelResources": False})
@@ -132,7 +132,7 @@ class TestStored:
 class TestWhy:
     def reason(self, pod: Pod, release: Release = FIXED) -> str:
         names = [container.name for container in containers_of(pod)]
-        return why_class(defaulted(pod, release), names, release)
+        return why_class(apply_defaults(pod, release), names, release)
 
     @pytest.mark.parametrize(
         ("written", "reason"),

@@ -3,9 +3,9 @@
 import pytest
 
 from memqos.draw.scale import short_size
-from memqos.draw.table import short
+from memqos.draw.table import short_bytes
 from memqos.errors import InputError
-from memqos.findings.cluster import size as short_of_audit
+from memqos.findings.cluster import approximate_bytes as short_of_audit
 from memqos.kube.quantity import (
     MAX_INT64,
     Quantity,
@@ -16,7 +16,7 @@ from memqos.kube.quantity import (
     times,
     whole,
 )
-from memqos.kube.resources import hugepage_file_size, hugepage_size, legible, spelled
+from memqos.kube.resources import format_amount, hugepage_file_size, hugepage_size, legible
 from memqos.plan.setting import size
 
 
@@ -234,7 +234,7 @@ class TestPrinting:
     def test_an_amount_is_spelled_in_the_units_of_its_resource(
         self, name: str, milli: int, text: str
     ) -> None:
-        assert spelled(name, milli) == text
+        assert format_amount(name, milli) == text
 
 
 class TestLargeNumbers:
@@ -254,22 +254,22 @@ class TestLargeNumbers:
     def test_one_that_no_unit_is_large_enough_for_is_told_in_powers_of_ten(
         self, amount: int, text: str
     ) -> None:
-        assert scientific(amount) == short(amount) == size(amount) == text
+        assert scientific(amount) == short_bytes(amount) == size(amount) == text
         assert short_size(amount) == short_of_audit(amount) == text
 
     @pytest.mark.parametrize(
         ("amount", "text"), [(1 << 50, "1Pi"), (1 << 60, "1Ei"), (20 << 60, "20Ei")]
     )
     def test_below_there_is_a_unit(self, amount: int, text: str) -> None:
-        assert short(amount) == size(amount) == short_size(amount) == text
+        assert short_bytes(amount) == size(amount) == short_size(amount) == text
         assert short_of_audit(amount) == text
 
     @pytest.mark.parametrize("name", ["memory", "cpu", "example.com/gpu"])
     @pytest.mark.parametrize("text", ["1e999", "10e399", "1e21", "-5e600"])
     def test_a_spelling_past_all_suffixes_is_still_the_amount(self, name: str, text: str) -> None:
         # Kubernetes forgets the power of ten of 1000E, and so of what is spelled in suffixes.
-        assert spelled(name, milli_of(text)) == str(parse(text))
-        assert milli_of(spelled(name, milli_of(text))) == milli_of(text)
+        assert format_amount(name, milli_of(text)) == str(parse(text))
+        assert milli_of(format_amount(name, milli_of(text))) == milli_of(text)
 
     def test_a_long_one_is_told_by_about_how_much_it_is(self) -> None:
         assert legible("memory", milli_of("9" * 400)) == "1e400"

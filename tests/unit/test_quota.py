@@ -8,20 +8,25 @@ import pytest
 from tests.builders import GI, MI, Json, box, pod, stanza
 
 from memqos.cluster.quota import (
-    SCOPES,
+    QUOTA_SCOPES,
     Quota,
     ResourceQuota,
     ScopeSelectorTerm,
-    applies,
-    in_scope,
+    matches_scope,
+    quota_applies,
     quota_of,
 )
-from memqos.cluster.quota_admission import Exceeded, Missing, Verdict, admit
-from memqos.cluster.quota_usage import charges_pods, usage
+from memqos.cluster.quota_admission import (
+    ExceededQuota,
+    MissingResource,
+    QuotaVerdict,
+    check_quotas,
+)
+from memqos.cluster.quota_usage import is_pod_quota, quota_usage
 from memqos.errors import InputError
-from memqos.kube.defaulting import defaulted
+from memqos.kube.defaulting import apply_defaults
 from memqos.kube.pod import ObjectMeta, Pod, PodStatus
-from memqos.kube.shape import written
+from memqos.kube.shape import with_shape
 from memqos.release import Release
 
 NEWEST = Release.of("1.38")
@@ -31,7 +36,7 @@ MILLI_MI = MI * 1000
 
 
 def stored(found: Pod, release: Release = NEWEST) -> Pod:
-    return written(found, defaulted(found, release))
+    return with_shape(found, apply_defaults(found, release))
 
 
 def reporting(found: Pod, **status: Any) -> Pod:
@@ -49,15 +54,15 @@ def quota(hard: Json, used: Json | None = None, name: str = "quota", **spec: Any
     return quota_of(msgspec.convert(data, ResourceQuota))
 
 
-def asked(found: Pod, *quotas: Quota, release: Release = NEWEST, **more: Any) -> Verdict:
-    return admit(stored(found, release), quotas, release, NOW, **more)
+def asked(found: Pod, *quotas: Quota, release: Release = NEWEST, **more: Any) -> QuotaVerdict:
+    return check_quotas(stored(found, release), quotas, release, NOW, **more)
 
 
 # Usage
 
 
 def test_memory_is_charged_under_three_names() -> None:
-    assert usage(pod([box("1Gi", "2Gi")]), NEWEST, NOW) == {
+    assert quota_usage(pod([box("1Gi", "2Gi")]), NEWEST, NOW) == {
         "count/pods": 1000,
         "pods": 1000,
         "memory": MILLI_GI,
@@ -67,12 +72,12 @@ def test_memory_is_charged_under_three_names() -> None:
 
 
 def test_pod_level_resources_take_the_place_of_the_containers() -> None:
-    charged = usage(pod([box("1Gi", "2Gi")], resources=stanza("3Gi", "4Gi")), NEWEST, NOW)
+    charged = quota_usage(pod([box("1Gi", "2Gi")], resources=stanza("3Gi", "4Gi")), NEWEST, NOW)
     assert (charged["memory"], charged["limits.memory"]) == (3 * MILLI_GI, 4 * MILLI_GI)
 
 
 def test_overhead_is_charged_to_requests_and_to_limits_that_exist() -> None:
-    charged = usage(pod([box("1Gi")], overhead={"memory": "1Gi", "cpu": "1"}), NEWEST, NOW)
+    charged = quota_usage(pod([box("1Gi")], overhead={"memory": "1Gi", "cpu": "1"}), NEWEST, NOW)
     assert charged["requests.memory"] == 2 * MILLI_GI
     assert charged["requests.cpu"] == 1000
     assert not {"limits.memory", "limits.cpu"} & charged.keys()
@@ -80,7 +85,7 @@ def test_overhead_is_charged_to_requests_and_to_limits_that_exist() -> None:
 
 def test_hugepages_are_charged_twice_and_devices_by_request_alone() -> None:
     more = {"hugepages-2Mi": "4Mi", "example.com/gpu": "2"}
-    charged = usage(pod([box("1Gi", requests=more, limits=more)]), NEWEST, NOW)
+    charged = quota_usage(pod([box("1Gi", requests=more, limits=more)]), NEWEST, NOW)
     assert charged["hugepages-2Mi"] == charged["requests.hugepages-2Mi"] == 4 * MILLI_MI
     assert charged["requests.example.com/gpu"] == 2000
     assert not {"example.com/gpu", "limits.example.com/gpu"} & charged.keys()
@@ -89,24 +94,26 @@ def test_hugepages_are_charged_twice_and_devices_by_request_alone() -> None:
 def test_classes_of_devices_are_charged_since_they_can_be_requested() -> None:
     name = "deviceclass.resource.kubernetes.io/gpu"
     found = pod([box(requests={name: "1"}, limits={name: "1"})])
-    assert usage(found, NEWEST, NOW)[f"requests.{name}"] == 1000
-    assert f"requests.{name}" not in usage(found, Release.of("1.34"), NOW)
+    assert quota_usage(found, NEWEST, NOW)[f"requests.{name}"] == 1000
+    assert f"requests.{name}" not in quota_usage(found, Release.of("1.34"), NOW)
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
 def test_a_pod_that_has_ended_counts_only_as_an_object(phase: str) -> None:
-    assert usage(reporting(pod([box("1Gi")]), phase=phase), NEWEST, NOW) == {"count/pods": 1000}
+    assert quota_usage(reporting(pod([box("1Gi")]), phase=phase), NEWEST, NOW) == {
+        "count/pods": 1000
+    }
 
 
 def test_a_pod_is_charged_until_its_grace_period_is_over() -> None:
     found = deleted(pod([box("1Gi")]), "2025-12-31T23:59:30Z", 30)
-    assert "memory" in usage(found, NEWEST, NOW)
-    assert "memory" not in usage(found, NEWEST, NOW + timedelta(seconds=1))
+    assert "memory" in quota_usage(found, NEWEST, NOW)
+    assert "memory" not in quota_usage(found, NEWEST, NOW + timedelta(seconds=1))
 
 
 def test_a_deletion_time_that_is_none_is_refused() -> None:
     with pytest.raises(InputError) as caught:
-        usage(deleted(pod([box()]), "yesterday", 30), NEWEST, NOW)
+        quota_usage(deleted(pod([box()]), "yesterday", 30), NEWEST, NOW)
     assert caught.value.field == "metadata.deletionTimestamp"
 
 
@@ -125,13 +132,15 @@ def test_while_a_pod_shrinks_it_is_charged_what_it_still_has() -> None:
     found = resizing(
         allocatedResources={"memory": "2Gi"}, resources=stanza(request="3Gi", limit="4Gi")
     )
-    charged = usage(found, NEWEST, NOW)
+    charged = quota_usage(found, NEWEST, NOW)
     assert (charged["memory"], charged["limits.memory"]) == (3 * MILLI_GI, 4 * MILLI_GI)
 
 
 def test_while_a_pod_grows_it_is_charged_what_it_asks_for() -> None:
     small = stanza(request="512Mi", limit="512Mi")
-    charged = usage(resizing(allocatedResources={"memory": "512Mi"}, resources=small), NEWEST, NOW)
+    charged = quota_usage(
+        resizing(allocatedResources={"memory": "512Mi"}, resources=small), NEWEST, NOW
+    )
     assert (charged["memory"], charged["limits.memory"]) == (MILLI_GI, MILLI_GI)
 
 
@@ -139,7 +148,7 @@ def test_while_a_pod_grows_it_is_charged_what_it_asks_for() -> None:
 def test_growth_that_the_node_can_never_grant_is_not_charged(version: str) -> None:
     small = stanza(request="256Mi", limit="512Mi")
     found = resizing(infeasible=True, allocatedResources={"memory": "512Mi"}, resources=small)
-    charged = usage(found, Release.of(version), NOW)
+    charged = quota_usage(found, Release.of(version), NOW)
     assert (charged["memory"], charged["limits.memory"]) == (512 * MILLI_MI, 512 * MILLI_MI)
 
 
@@ -149,7 +158,7 @@ def test_growth_that_the_node_can_never_grant_is_not_charged(version: str) -> No
 def test_an_infeasible_resize_of_a_container_that_reports_nothing(
     version: str, expected: dict[str, int]
 ) -> None:
-    charged = usage(resizing(infeasible=True), Release.of(version), NOW)
+    charged = quota_usage(resizing(infeasible=True), Release.of(version), NOW)
     assert {name: charged[name] for name in charged if name == "limits.memory"} == expected
 
 
@@ -161,14 +170,14 @@ def test_what_init_containers_report_counts_since_they_can_be_resized(
         pod([box("1Gi", "1Gi")], init=[box("1Gi", "1Gi")]),
         initContainerStatuses=[{"name": "i0", "resources": stanza("4Gi", "4Gi")}],
     )
-    charged = usage(found, Release.of(version), NOW)
+    charged = quota_usage(found, Release.of(version), NOW)
     assert charged["memory"] == charged["limits.memory"] == expected * MILLI_GI
 
 
 @pytest.mark.parametrize("version", ["1.32", "1.31"])
 def test_without_in_place_resize_only_the_spec_is_charged(version: str) -> None:
     found = resizing(resources=stanza(request="3Gi", limit="4Gi"))
-    charged = usage(found, Release.of(version), NOW)
+    charged = quota_usage(found, Release.of(version), NOW)
     assert (charged["memory"], charged["limits.memory"]) == (MILLI_GI, MILLI_GI)
 
 
@@ -180,7 +189,7 @@ def test_one_growing_and_one_shrinking_container_are_no_longer_charged_at_their_
             {"name": "c1", "resources": stanza("1Gi", "1Gi")},
         ],
     )
-    newest, older = usage(found, NEWEST, NOW), usage(found, Release.of("1.36"), NOW)
+    newest, older = quota_usage(found, NEWEST, NOW), quota_usage(found, Release.of("1.36"), NOW)
     assert (newest["memory"], newest["limits.memory"]) == (4 * MILLI_GI, 4 * MILLI_GI)
     assert (older["memory"], older["limits.memory"]) == (6 * MILLI_GI, 6 * MILLI_GI)
 
@@ -191,7 +200,7 @@ def test_what_is_reported_for_the_pod_as_a_whole_is_not_charged() -> None:
         resources=stanza("8Gi", "8Gi"),
         allocatedResources={"memory": "8Gi"},
     )
-    charged = usage(found, NEWEST, NOW)
+    charged = quota_usage(found, NEWEST, NOW)
     assert (charged["memory"], charged["limits.memory"]) == (2 * MILLI_GI, 2 * MILLI_GI)
 
 
@@ -199,7 +208,9 @@ def test_what_is_reported_for_the_pod_as_a_whole_is_not_charged() -> None:
 
 
 def scopes_of(found: Pod) -> set[str]:
-    return {scope for scope in SCOPES if in_scope(ScopeSelectorTerm(scope), found, NEWEST)}
+    return {
+        scope for scope in QUOTA_SCOPES if matches_scope(ScopeSelectorTerm(scope), found, NEWEST)
+    }
 
 
 def test_every_pod_is_on_one_side_of_each_pair_of_scopes() -> None:
@@ -247,29 +258,29 @@ def test_priority_classes_are_selected_by_operator(
     term = ScopeSelectorTerm("PriorityClass", operator, tuple(values))
     names = ("high", "low", None)
     pods = {name: pod([box()], priorityClassName=name) for name in names}
-    assert {name for name, found in pods.items() if in_scope(term, found, NEWEST)} == matched
+    assert {name for name, found in pods.items() if matches_scope(term, found, NEWEST)} == matched
 
 
 def test_an_operator_that_does_not_exist_is_refused() -> None:
     with pytest.raises(InputError, match="'Near' is not an operator"):
-        in_scope(ScopeSelectorTerm("PriorityClass", "Near"), pod([box()]), NEWEST)
+        matches_scope(ScopeSelectorTerm("PriorityClass", "Near"), pod([box()]), NEWEST)
 
 
 def test_a_quota_counts_pods_that_are_in_all_its_scopes() -> None:
     high = {"scopeName": "PriorityClass", "operator": "In", "values": ["high"]}
     both = quota({"pods": "1"}, scopes=["BestEffort"], scopeSelector={"matchExpressions": [high]})
-    assert applies(both, pod([box()], priorityClassName="high"), NEWEST)
-    assert not applies(both, pod([box()]), NEWEST)
-    assert not applies(both, pod([box("1Gi")], priorityClassName="high"), NEWEST)
+    assert quota_applies(both, pod([box()], priorityClassName="high"), NEWEST)
+    assert not quota_applies(both, pod([box()]), NEWEST)
+    assert not quota_applies(both, pod([box("1Gi")], priorityClassName="high"), NEWEST)
 
 
 def test_a_quota_that_bounds_nothing_of_pods_does_not_count_them() -> None:
-    assert not applies(quota({"services": "1"}), pod([box()]), NEWEST)
+    assert not quota_applies(quota({"services": "1"}), pod([box()]), NEWEST)
 
 
 def test_no_pod_is_in_a_scope_that_is_not_about_pods() -> None:
     other = quota({"pods": "1"}, scopes=["VolumeAttributesClass"])
-    assert not applies(other, pod([box()]), NEWEST)
+    assert not quota_applies(other, pod([box()]), NEWEST)
 
 
 @pytest.mark.parametrize(
@@ -287,7 +298,7 @@ def test_no_pod_is_in_a_scope_that_is_not_about_pods() -> None:
     ],
 )
 def test_quotas_bound_pods_by_these_names(name: str, expected: bool) -> None:
-    assert charges_pods(name) is expected
+    assert is_pod_quota(name) is expected
 
 
 # Admission
@@ -305,7 +316,7 @@ def test_a_refusal_names_the_bound_and_what_is_left_of_it() -> None:
     verdict = asked(pod([box("1Gi", "3Gi")]), bound)
     assert (verdict.allowed, verdict.reason, verdict.quota) == (False, "exceeded", "quota")
     assert verdict.exceeded == (
-        Exceeded("limits.memory", asked=3 * MILLI_GI, used=2 * MILLI_GI, hard=4 * MILLI_GI),
+        ExceededQuota("limits.memory", asked=3 * MILLI_GI, used=2 * MILLI_GI, hard=4 * MILLI_GI),
     )
     assert verdict.exceeded[0].allowed == 2 * MILLI_GI
 
@@ -314,7 +325,7 @@ def test_a_quota_on_memory_wants_every_container_to_declare_it() -> None:
     found = pod([box("1Gi"), box()], init=[box(cpu=("1", "1"))])
     verdict = asked(found, quota({"requests.memory": "9Gi", "pods": "9"}))
     assert verdict.reason == "missing_required"
-    assert verdict.missing == (Missing("requests.memory", ("c1", "i0")),)
+    assert verdict.missing == (MissingResource("requests.memory", ("c1", "i0")),)
 
 
 def test_a_quota_on_storage_wants_no_declaration() -> None:
@@ -326,7 +337,7 @@ def test_any_pod_level_value_frees_containers_from_declaring() -> None:
     bound = quota({"requests.memory": "1Gi"})
     assert asked(found, bound).allowed
     without = Release.of("1.38", {"PodLevelResources": False})
-    assert admit(stored(found), [bound], without, NOW).reason == "missing_required"
+    assert check_quotas(stored(found), [bound], without, NOW).reason == "missing_required"
 
 
 def test_a_quota_whose_use_is_not_known_yet_admits_nothing() -> None:
@@ -354,7 +365,7 @@ def test_a_resize_is_charged_what_it_adds() -> None:
     assert grown.new_used == {"quota": {"requests.memory": 1536 * MILLI_MI, "pods": 1000}}
     too_much = asked(pod([box("3Gi")]), bound, resized_from=before)
     assert too_much.exceeded == (
-        Exceeded("requests.memory", asked=2 * MILLI_GI, used=MILLI_GI, hard=2 * MILLI_GI),
+        ExceededQuota("requests.memory", asked=2 * MILLI_GI, used=MILLI_GI, hard=2 * MILLI_GI),
     )
 
 

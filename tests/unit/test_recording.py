@@ -8,25 +8,32 @@ import pytest
 from tests.builders import box, pod
 from tests.unit.test_oom_report import OF_CGROUP, OF_MACHINE, POD, SCOPE, log
 
-from memqos.agent.core.guard import Decision, Signs
-from memqos.agent.core.guarding import Move
-from memqos.agent.recorder.chronicle import NODE, Chronicle, who_is
-from memqos.agent.recorder.files import Recorder
-from memqos.agent.recorder.reading import recordings
-from memqos.agent.recorder.recording import Memory, Pace, Reading, killed, notice, reading_of
+from memqos.agent.core.guard import GuardDecision, StallSigns
+from memqos.agent.core.guarding import GuardMove
+from memqos.agent.recorder.chronicle import NODE_SUBJECT, FlightRecorder, subject_of
+from memqos.agent.recorder.files import RecordWriter
+from memqos.agent.recorder.reading import read_recordings
+from memqos.agent.recorder.recording import (
+    MemoryReading,
+    ReadingHistory,
+    RecordingRate,
+    kill_record,
+    reading_of,
+    records_since,
+)
 from memqos.agent.recorder.records import (
-    Changed,
-    Counted,
-    Evicted,
-    Guarded,
-    Killed,
-    Level,
-    Lived,
-    Pressed,
-    Record,
-    Resized,
-    Throttled,
-    Who,
+    CountRecord,
+    EvictionRecord,
+    FlightRecord,
+    GuardRecord,
+    KillRecord,
+    LevelRecord,
+    LifeRecord,
+    PressureRecord,
+    ResizeRecord,
+    Subject,
+    ThrottleRecord,
+    WriteRecord,
 )
 from memqos.kernel.oom_report import oom_reports
 from memqos.plan.changes import Change
@@ -36,7 +43,7 @@ from memqos.plan.setting import Setting
 MI = 1 << 20
 GI = 1 << 30
 SECOND = 1000
-WEB = Who(0, "default", "pod", "uid-1", "c0", "Burstable")
+WEB = Subject(0, "default", "pod", "uid-1", "c0", "Burstable")
 
 
 def reading(
@@ -46,8 +53,8 @@ def reading(
     high: int | None = 180 * MI,
     full: int = 0,
     **events: int,
-) -> Reading:
-    return Reading(
+) -> MemoryReading:
+    return MemoryReading(
         second * SECOND,
         current * MI,
         current * MI,
@@ -58,16 +65,16 @@ def reading(
     )
 
 
-def recorded(*readings: Reading) -> list[Record]:
-    memory, found = Memory(), list[Record]()
+def recorded(*readings: MemoryReading) -> list[FlightRecord]:
+    memory, found = ReadingHistory(), list[FlightRecord]()
     for each in readings:
-        memory, records = notice(memory, each, Pace())
+        memory, records = records_since(memory, each, RecordingRate())
         found += records
     return found
 
 
-def levels(records: list[Record]) -> list[int]:
-    return [record.at // SECOND for record in records if isinstance(record, Level)]
+def levels(records: list[FlightRecord]) -> list[int]:
+    return [record.at // SECOND for record in records if isinstance(record, LevelRecord)]
 
 
 def test_a_container_that_does_nothing_leaves_a_level_every_five_minutes() -> None:
@@ -96,7 +103,7 @@ def test_an_episode_of_throttling_begins_at_once_and_ends_after_quiet() -> None:
         reading(10, 180, high_events=150, full=4_000_000),
         *[reading(second, 120, high_events=150, full=4_000_000) for second in range(15, 60, 5)],
     ]
-    begun, ended = [record for record in recorded(*story) if isinstance(record, Throttled)]
+    begun, ended = [record for record in recorded(*story) if isinstance(record, ThrottleRecord)]
     assert (begun.since, begun.is_over, begun.events, begun.full) == (0, False, 50, 600)
     assert (ended.at, ended.is_over, ended.events, ended.full) == (10 * SECOND, True, 150, 600)
     assert ended.high == 180 * MI
@@ -104,19 +111,24 @@ def test_an_episode_of_throttling_begins_at_once_and_ends_after_quiet() -> None:
 
 def test_before_a_kill_comes_how_it_was_just_before() -> None:
     records = recorded(reading(0, 100), reading(5, 104), reading(6, 10, oom_kill=1))
-    assert [type(record) for record in records] == [Level, Level, Counted, Level]
+    assert [type(record) for record in records] == [
+        LevelRecord,
+        LevelRecord,
+        CountRecord,
+        LevelRecord,
+    ]
     _, before, counted, after = records
-    assert isinstance(before, Level)
-    assert isinstance(after, Level)
+    assert isinstance(before, LevelRecord)
+    assert isinstance(after, LevelRecord)
     assert (before.at, before.current) == (5 * SECOND, 104 * MI)
-    assert counted == Counted(6 * SECOND, "oom_kill", 1)
+    assert counted == CountRecord(6 * SECOND, "oom_kill", 1)
     assert after.current == 10 * MI
 
 
 def test_the_limit_met_a_thousand_times_is_one_record() -> None:
     met = [reading(5 * number, 199, max_events=number * 999) for number in range(61)]
-    found = [record for record in recorded(*met) if isinstance(record, Counted)]
-    assert found == [Counted(300 * SECOND, "max", 60 * 999)]
+    found = [record for record in recorded(*met) if isinstance(record, CountRecord)]
+    assert found == [CountRecord(300 * SECOND, "max", 60 * 999)]
 
 
 def test_a_reading_tells_page_cache_from_shared_memory() -> None:
@@ -139,7 +151,7 @@ def test_a_reading_tells_page_cache_from_shared_memory() -> None:
 
 def test_a_kill_in_a_cgroup_is_ranked_among_its_own_tasks() -> None:
     [report] = oom_reports(log(OF_CGROUP))
-    found = killed(report, 5, 16 * GI, 4096)
+    found = kill_record(report, 5, 16 * GI, 4096)
     assert (found.comm, found.pid, found.rank, found.candidates) == ("worker 1", 4711, 1, 3)
     assert found.constraint == "memcg"
     assert found.oom_cgroup == POD
@@ -150,7 +162,7 @@ def test_a_kill_in_a_cgroup_is_ranked_among_its_own_tasks() -> None:
 
 def test_a_kill_on_the_whole_machine_is_ranked_by_all_its_memory() -> None:
     [report] = oom_reports(log(OF_MACHINE))
-    found = killed(report, 5, 4 * GI, 4096)
+    found = kill_record(report, 5, 4 * GI, 4096)
     assert (found.rank, found.candidates, found.limit) == (1, 2, None)
 
 
@@ -158,87 +170,91 @@ def test_a_kill_on_the_whole_machine_is_ranked_by_all_its_memory() -> None:
 
 
 @pytest.fixture
-def chronicle(tmp_path: Path) -> Chronicle:
-    return Chronicle(Recorder(str(tmp_path / "records")))
+def chronicle(tmp_path: Path) -> FlightRecorder:
+    return FlightRecorder(RecordWriter(str(tmp_path / "records")))
 
 
-def told(chronicle: Chronicle, who: Who = WEB) -> list[Record]:
-    chronicle.recorder.flush()
-    assert chronicle.recorder.fault is None
-    found = [each for each in recordings(chronicle.recorder.folder) if each.who.key == who.key]
+def told(chronicle: FlightRecorder, who: Subject = WEB) -> list[FlightRecord]:
+    chronicle.writer.flush()
+    assert chronicle.writer.fault is None
+    found = [each for each in read_recordings(chronicle.writer.folder) if each.who.key == who.key]
     return list(found[0].records) if found else []
 
 
 FILES = {"memory.current": "1000", "memory.max": "2000"}
 
 
-def test_a_container_is_recorded_from_its_cgroup_coming_to_its_going(chronicle: Chronicle) -> None:
-    chronicle.looked(SCOPE, WEB, FILES, 1)
+def test_a_container_is_recorded_from_its_cgroup_coming_to_its_going(
+    chronicle: FlightRecorder,
+) -> None:
+    chronicle.record_sample(SCOPE, WEB, FILES, 1)
     chronicle.keep_only([], 9)
     assert told(chronicle) == [
-        Lived(1, "appeared", SCOPE),
-        Level(1, 1000, max=2000),
-        Lived(9, "vanished", SCOPE),
+        LifeRecord(1, "appeared", SCOPE),
+        LevelRecord(1, 1000, max=2000),
+        LifeRecord(9, "vanished", SCOPE),
     ]
 
 
 def test_steps_of_the_guard_and_values_are_recorded_with_their_reasons(
-    chronicle: Chronicle,
+    chronicle: FlightRecorder,
 ) -> None:
-    chronicle.looked(SCOPE, WEB, FILES, 1)
-    signs = Signs(5.0, 41.4, 0.66, 90 * MI)
-    chronicle.moved(Move(SCOPE, Decision("widen", 95 * MI, 1, signs), 90 * MI, 90 * MI), 4, 2)
+    chronicle.record_sample(SCOPE, WEB, FILES, 1)
+    signs = StallSigns(5.0, 41.4, 0.66, 90 * MI)
+    chronicle.record_guard_move(
+        GuardMove(SCOPE, GuardDecision("widen", 95 * MI, 1, signs), 90 * MI, 90 * MI), 4, 2
+    )
     setting = Setting(90 * MI, ABOVE_REQUEST, (1, 2, "limit", 0.9, 4096))
-    chronicle.wrote(Change(SCOPE, "memory.high", "max", "90", "container", setting), 3)
-    chronicle.drifted(SCOPE, "memory.high", "90", "max", "daemon-reload", 4)
+    chronicle.record_write(Change(SCOPE, "memory.high", "max", "90", "container", setting), 3)
+    chronicle.record_drift(SCOPE, "memory.high", "90", "max", "daemon-reload", 4)
     assert told(chronicle)[2:] == [
-        Guarded(2, "widen", 90 * MI, 95 * MI, 1, 4, 41, 660),
-        Changed(3, "memory.high", "max", "90", "high/above-request", ABOVE_REQUEST.says),
-        Changed(4, "memory.high", "90", "max", by="daemon-reload"),
+        GuardRecord(2, "widen", 90 * MI, 95 * MI, 1, 4, 41, 660),
+        WriteRecord(3, "memory.high", "max", "90", "high/above-request", ABOVE_REQUEST.says),
+        WriteRecord(4, "memory.high", "90", "max", by="daemon-reload"),
     ]
 
 
-def test_a_kill_is_told_of_the_container_whose_process_it_was(chronicle: Chronicle) -> None:
-    chronicle.looked(SCOPE, WEB, FILES, 1)
+def test_a_kill_is_told_of_the_container_whose_process_it_was(chronicle: FlightRecorder) -> None:
+    chronicle.record_sample(SCOPE, WEB, FILES, 1)
     [report] = oom_reports(log(OF_CGROUP))
     inner = msgspec.structs.replace(report, task_cgroup=f"{SCOPE}/container")
-    assert chronicle.died(inner, 5, GI, 4096) == WEB
-    assert isinstance(told(chronicle)[-1], Killed)
+    assert chronicle.record_kill(inner, 5, GI, 4096) == WEB
+    assert isinstance(told(chronicle)[-1], KillRecord)
     [other] = oom_reports(log(OF_MACHINE))
-    assert chronicle.died(other, 6, GI, 4096) == NODE
-    assert isinstance(told(chronicle, NODE)[-1], Killed)
+    assert chronicle.record_kill(other, 6, GI, 4096) == NODE_SUBJECT
+    assert isinstance(told(chronicle, NODE_SUBJECT)[-1], KillRecord)
 
 
-def test_an_eviction_is_told_once_of_every_container(chronicle: Chronicle) -> None:
+def test_an_eviction_is_told_once_of_every_container(chronicle: FlightRecorder) -> None:
     status = {"phase": "Failed", "reason": "Evicted", "message": "The node was low on memory"}
     evicted = pod([box(), box()], uid="uid-1", status=status)
     for at in (1, 2):
-        chronicle.pods([evicted], at)
+        chronicle.record_pods([evicted], at)
     for name in ("c0", "c1"):
-        found = told(chronicle, who_is(evicted, name))
-        assert found == [Evicted(1, "Evicted", "The node was low on memory")]
+        found = told(chronicle, subject_of(evicted, name))
+        assert found == [EvictionRecord(1, "Evicted", "The node was low on memory")]
 
 
-def test_a_resize_is_told_when_it_is_in_force(chronicle: Chronicle) -> None:
+def test_a_resize_is_told_when_it_is_in_force(chronicle: FlightRecorder) -> None:
     def with_limit(limit: str) -> None:
         found = {"name": "c0", "resources": {"limits": {"memory": limit}}}
         running = pod([box(None, "900Mi")], uid="uid-1", status={"containerStatuses": [found]})
-        chronicle.pods([running], 5)
+        chronicle.record_pods([running], 5)
 
     with_limit("100Mi")
     with_limit("100Mi")
     assert told(chronicle) == []
     with_limit("200Mi")
-    assert told(chronicle) == [Resized(5, None, None, 100 * MI, 200 * MI)]
+    assert told(chronicle) == [ResizeRecord(5, None, None, 100 * MI, 200 * MI)]
 
 
-def test_the_node_is_told_of_every_minute_or_when_memory_goes(chronicle: Chronicle) -> None:
-    chronicle.pressed(0, 8 * GI, 16 * GI, 0, 0)
-    chronicle.pressed(6_000, 8 * GI - MI, 16 * GI, 600_000, 0)
-    chronicle.pressed(12_000, 6 * GI, 16 * GI, 1_200_000, 600_000)
-    chronicle.pressed(71_000, 6 * GI, 16 * GI, 1_200_000, 600_000)
-    chronicle.pressed(72_000, 6 * GI, 16 * GI, 1_200_000, 600_000)
-    assert told(chronicle, NODE) == [
-        Pressed(12_000, 6 * GI, 16 * GI, 100, 50),
-        Pressed(72_000, 6 * GI, 16 * GI, 0, 0),
+def test_the_node_is_told_of_every_minute_or_when_memory_goes(chronicle: FlightRecorder) -> None:
+    chronicle.record_pressure(0, 8 * GI, 16 * GI, 0, 0)
+    chronicle.record_pressure(6_000, 8 * GI - MI, 16 * GI, 600_000, 0)
+    chronicle.record_pressure(12_000, 6 * GI, 16 * GI, 1_200_000, 600_000)
+    chronicle.record_pressure(71_000, 6 * GI, 16 * GI, 1_200_000, 600_000)
+    chronicle.record_pressure(72_000, 6 * GI, 16 * GI, 1_200_000, 600_000)
+    assert told(chronicle, NODE_SUBJECT) == [
+        PressureRecord(12_000, 6 * GI, 16 * GI, 100, 50),
+        PressureRecord(72_000, 6 * GI, 16 * GI, 0, 0),
     ]

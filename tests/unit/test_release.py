@@ -13,8 +13,8 @@ from memqos.release import (
     Since,
     default,
     dependencies,
+    gate_state,
     stage,
-    state,
 )
 from memqos.release._gate_dependencies import DEPENDENCIES
 from memqos.release._gate_facts import ALIASES, HISTORY
@@ -131,8 +131,8 @@ class TestSettingGates:
     def test_an_alias_sets_the_gate_it_stands_for(self, on: bool) -> None:
         by_alias = Release.of("1.38", {"PodLevelResourcesFixUpdateDefaulting": on})
         assert by_alias == Release.of("1.38", {"PodLevelResourcesFixDefaulting": on})
-        assert by_alias.enabled("PodLevelResourcesFixUpdateDefaulting") is on
-        assert by_alias.enabled("PodLevelResourcesFixDefaulting") is on
+        assert by_alias.is_enabled("PodLevelResourcesFixUpdateDefaulting") is on
+        assert by_alias.is_enabled("PodLevelResourcesFixDefaulting") is on
 
     def test_gates_can_be_set_on_top_of_others(self) -> None:
         release = Release.of("1.36", {"MemoryQoS": False, "PodLevelResources": False})
@@ -149,25 +149,25 @@ class TestSettingGates:
 
 class TestEnabled:
     def test_a_gate_nobody_sets_is_at_its_default(self) -> None:
-        assert not Release.of("1.36").enabled("MemoryQoS")
-        assert Release.of("1.37").enabled("MemoryQoS")
+        assert not Release.of("1.36").is_enabled("MemoryQoS")
+        assert Release.of("1.37").is_enabled("MemoryQoS")
 
     def test_a_gate_somebody_sets_is_as_set(self) -> None:
-        assert Release.of("1.22", {"MemoryQoS": True}).enabled("MemoryQoS")
-        assert not Release.of("1.38", {"MemoryQoS": False}).enabled("MemoryQoS")
+        assert Release.of("1.22", {"MemoryQoS": True}).is_enabled("MemoryQoS")
+        assert not Release.of("1.38", {"MemoryQoS": False}).is_enabled("MemoryQoS")
 
     def test_a_gate_that_does_not_exist_yet_is_off(self) -> None:
-        assert not Release.of("1.36").enabled("PodLevelResourcesFixDefaulting")
-        assert not Release.of("1.36").enabled("PodLevelResourcesFixKubeletQOSClass")
+        assert not Release.of("1.36").is_enabled("PodLevelResourcesFixDefaulting")
+        assert not Release.of("1.36").is_enabled("PodLevelResourcesFixKubeletQOSClass")
 
     def test_a_gate_removed_after_graduation_stays_on(self) -> None:
         assert stage("MemoryManager", 32) == "GA"
         assert stage("MemoryManager", 38) == "gone"
-        assert Release.of("1.38").enabled("MemoryManager")
+        assert Release.of("1.38").is_enabled("MemoryManager")
 
     def test_a_gate_removed_without_graduation_stays_as_it_last_was(self) -> None:
-        assert not Release.of("1.38").enabled("DynamicKubeletConfig")
-        assert Release.of("1.38").enabled("ValidateProxyRedirects")
+        assert not Release.of("1.38").is_enabled("DynamicKubeletConfig")
+        assert Release.of("1.38").is_enabled("ValidateProxyRedirects")
 
     def test_a_gate_falls_with_the_gate_it_depends_on(self) -> None:
         release = Release.of("1.38", {"PodLevelResources": False})
@@ -177,35 +177,35 @@ class TestEnabled:
             "PodLevelResourcesFixKubeletQOSClass",
             "InPlacePodLevelResourcesVerticalScaling",
         ):
-            assert Release.of("1.38").enabled(name)
-            assert not release.enabled(name)
+            assert Release.of("1.38").is_enabled(name)
+            assert not release.is_enabled(name)
 
     def test_a_gate_falls_even_if_it_was_set_itself(self) -> None:
         release = Release.of("1.38", {"PodLevelResources": False, "PodLevelResourceManagers": True})
-        assert not release.enabled("PodLevelResourceManagers")
+        assert not release.is_enabled("PodLevelResourceManagers")
 
     def test_a_gate_falls_with_what_its_dependency_depends_on(self) -> None:
         assert dependencies("WorkloadAwarePreemption", 36) == ("GangScheduling",)
         assert dependencies("GangScheduling", 36) == ("GenericWorkload",)
         wanted = {"WorkloadAwarePreemption": True, "GangScheduling": True}
-        assert not Release.of("1.36", wanted).enabled("WorkloadAwarePreemption")
+        assert not Release.of("1.36", wanted).is_enabled("WorkloadAwarePreemption")
         wanted["GenericWorkload"] = True
-        assert Release.of("1.36", wanted).enabled("WorkloadAwarePreemption")
+        assert Release.of("1.36", wanted).is_enabled("WorkloadAwarePreemption")
 
     def test_all_alpha_sets_the_alpha_gates_not_set_by_name(self) -> None:
         release = Release.of("1.36", {"AllAlpha": True, "PodLevelResourceManagers": False})
-        assert release.enabled("MemoryQoS")
-        assert not release.enabled("PodLevelResourceManagers")
+        assert release.is_enabled("MemoryQoS")
+        assert not release.is_enabled("PodLevelResourceManagers")
 
     def test_all_beta_sets_the_beta_gates_not_set_by_name(self) -> None:
         release = Release.of("1.38", {"AllBeta": False, "MemoryQoS": True})
-        assert release.enabled("MemoryQoS")
-        assert not release.enabled("PodLevelResources")
-        assert release.enabled("InPlacePodVerticalScaling")
+        assert release.is_enabled("MemoryQoS")
+        assert not release.is_enabled("PodLevelResources")
+        assert release.is_enabled("InPlacePodVerticalScaling")
 
     def test_asking_for_an_unknown_gate_is_an_error(self) -> None:
         with pytest.raises(UnsupportedRelease, match="did you mean MemoryQoS"):
-            Release.of("1.36").enabled("MemoryQos")
+            Release.of("1.36").is_enabled("MemoryQos")
 
 
 class TestExplaining:
@@ -230,7 +230,7 @@ class TestFacts:
     def test_every_gate_has_an_answer_in_every_release(self, minor: int) -> None:
         release = Release.of(minor)
         for name in HISTORY:
-            assert release.enabled(name) is default(name, minor), name
+            assert release.is_enabled(name) is default(name, minor), name
 
     @pytest.mark.parametrize("minor", MINORS)
     def test_setting_a_gate_to_its_default_changes_nothing(self, minor: int) -> None:
@@ -256,7 +256,7 @@ class TestFacts:
     def test_a_gate_leaves_behind_what_it_last_was(self) -> None:
         for name, history in HISTORY.items():
             for before, after in pairwise(history):
-                last, left = state(name, before), state(name, after)
+                last, left = gate_state(name, before), gate_state(name, after)
                 assert last is not None
                 assert left is not None
                 if left.stage == "gone":

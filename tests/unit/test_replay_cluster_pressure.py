@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from memqos.cli.replay import cluster_pressure
-from memqos.cli.replay.differences import differences
+from memqos.cli.replay.differences import case_differences
 
 CASES = Path(__file__).parents[1] / "conformance" / "cases"
 
@@ -22,12 +22,12 @@ CASES = Path(__file__).parents[1] / "conformance" / "cases"
     ],
 )
 def test_every_recorded_verdict_is_answered_alike(area: str) -> None:
-    replay = getattr(cluster_pressure, area)
+    replay = getattr(cluster_pressure, f"replay_{area}")
     lines = (CASES / f"{area}.jsonl").read_text().splitlines()
     different = {}
     for line in lines:
         case = json.loads(line)
-        found = differences(area, case["expect"], replay(case["input"]))
+        found = case_differences(area, case["expect"], replay(case["input"]))
         if found:
             different[case["id"]] = [str(difference) for difference in found]
     assert len(lines) > 100

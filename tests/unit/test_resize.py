@@ -6,11 +6,11 @@ import msgspec
 import pytest
 from tests.builders import GI, MI, Json, box, pod, stanza
 
-from memqos.cluster.resize import Resize, resize
-from memqos.kube.defaulting import defaulted
+from memqos.cluster.resize import Resize, resize_pod
+from memqos.kube.defaulting import apply_defaults
 from memqos.kube.pod import Pod, PodStatus
 from memqos.kube.resources import Resources
-from memqos.kube.shape import written
+from memqos.kube.shape import with_shape
 from memqos.release import Release
 
 NEWEST = Release.of("1.38")
@@ -22,7 +22,7 @@ MILLI_MI = MI * 1000
 
 def stored(found: Pod, release: Release = NEWEST, **status: Any) -> Pod:
     """The pod as the API server keeps it."""
-    kept = written(found, defaulted(found, release))
+    kept = with_shape(found, apply_defaults(found, release))
     return msgspec.structs.replace(kept, status=msgspec.convert(status, PodStatus))
 
 
@@ -33,7 +33,7 @@ def resized(
     before = stored(old, release, **status)
     if new.spec.resources is None and not drops_pod_level:
         new = with_spec(new, resources=before.spec.resources)
-    return resize(before, new, release)
+    return resize_pod(before, new, release)
 
 
 def with_spec(found: Pod, **changes: Any) -> Pod:
@@ -299,7 +299,7 @@ def test_without_the_gate_completing_the_shared_pod_level_shows_in_both_pods() -
 def test_a_pod_level_that_outlived_its_gate_is_kept_and_blocks_the_resize() -> None:
     old = stored(pod([box("1Gi")], resources=stanza("2Gi", "4Gi")))
     release = Release.of("1.38", {"PodLevelResources": False})
-    result = resize(old, pod([box("2Gi")]), release)
+    result = resize_pod(old, pod([box("2Gi")]), release)
     assert result.after.pod == result.before.pod
     assert ("[]", "Forbidden") in faults(result)
 

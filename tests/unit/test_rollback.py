@@ -20,8 +20,8 @@ def test_the_tree_is_byte_for_byte_as_before(node: Node) -> None:
     node.apply(node.steps(a_plan()))
     assert node.kernel.contents() != before
     done = node.rollback()
-    assert {result.end for result in done.results} == {"written"}
-    assert done.rest == ()
+    assert {result.outcome for result in done.results} == {"written"}
+    assert done.not_written == ()
     assert node.kernel.contents() == before
 
 
@@ -57,8 +57,8 @@ class TestAValueSomebodyElseChanged:
 
     def test_is_left_and_told(self, node: Node) -> None:
         done = node.rollback()
-        (conflict,) = done.rest
-        assert (conflict.state, conflict.debt.path, conflict.value) == (
+        (conflict,) = done.not_written
+        assert (conflict.state, conflict.entry.path, conflict.value) == (
             "conflict",
             CONTAINERS[1],
             "12288",
@@ -67,14 +67,14 @@ class TestAValueSomebodyElseChanged:
 
     def test_is_told_every_time_until_it_is_forced(self, node: Node) -> None:
         for _ in range(2):
-            assert [found.state for found in node.rollback().rest] == ["conflict"]
+            assert [found.state for found in node.rollback().not_written] == ["conflict"]
         (forced,) = node.rollback(force=True).results
-        assert (forced.end, node.kernel.read(CONTAINERS[1], MIN)) == ("written", "0")
+        assert (forced.outcome, node.kernel.read(CONTAINERS[1], MIN)) == ("written", "0")
         assert not node.journal.exists()
 
     def test_is_nothing_to_tell_once_it_is_as_before(self, node: Node) -> None:
         node.kernel.set(CONTAINERS[1], MIN, "0")
-        assert [found.state for found in node.rollback().rest] == ["restored"]
+        assert [found.state for found in node.rollback().not_written] == ["restored"]
         assert not node.journal.exists()
 
     def test_is_what_is_put_back_after_memqos_wrote_over_it(self, node: Node) -> None:
@@ -88,8 +88,8 @@ class TestACgroupThatIsGone:
         node.apply(node.steps(a_plan()))
         node.kernel.remove(BUSY)
         done = node.rollback()
-        assert {found.debt.path for found in done.rest} == {BUSY}
-        assert {found.state for found in done.rest} == {"gone"}
+        assert {found.entry.path for found in done.not_written} == {BUSY}
+        assert {found.state for found in done.not_written} == {"gone"}
         assert not node.journal.exists()
 
     def test_is_not_mistaken_for_one_of_the_same_name(self, node: Node) -> None:
@@ -98,17 +98,17 @@ class TestACgroupThatIsGone:
         node.kernel.remove(BUSY)
         node.kernel.make("/another")
         node.kernel.make(BUSY, {MIN: str(MI)})
-        assert [found.state for found in node.rollback().rest] == ["gone"]
+        assert [found.state for found in node.rollback().not_written] == ["gone"]
         assert node.kernel.read(BUSY, MIN) == str(MI)
 
 
 def test_a_value_that_cannot_be_put_back_stays_owed(node: Node) -> None:
     node.apply(node.steps({(path, MIN): str(MI) for path in CONTAINERS[:2]}))
     node.kernel.refusals[BUSY, MIN] = errno.EROFS
-    assert sorted(result.end for result in node.rollback().results) == ["refused", "written"]
+    assert sorted(result.outcome for result in node.rollback().results) == ["refused", "written"]
     node.kernel.refusals.clear()
     (result,) = node.rollback().results
-    assert (result.change.path, result.end) == (BUSY, "written")
+    assert (result.change.path, result.outcome) == (BUSY, "written")
 
 
 def test_memory_high_is_not_put_back_below_what_cannot_be_reclaimed(node: Node) -> None:
@@ -116,8 +116,8 @@ def test_memory_high_is_not_put_back_below_what_cannot_be_reclaimed(node: Node) 
     node.kernel.set(*place, str(100 * MI))
     node.apply(node.steps({place: "max"}))
     node.kernel.set(BUSY, "memory.stat", f"anon {300 * MI}")
-    assert [result.end for result in node.rollback().results] == ["withheld"]
-    assert [result.end for result in node.rollback(force=True).results] == ["written"]
+    assert [result.outcome for result in node.rollback().results] == ["withheld"]
+    assert [result.outcome for result in node.rollback(force=True).results] == ["written"]
     assert node.kernel.read(*place) == str(100 * MI)
 
 

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 from tests.fakes.node import RULE
 
-from memqos.converge.batches import batches
-from memqos.converge.routing import Router, Through, route, tally
-from memqos.converge.steps import Step
+from memqos.converge.batches import batch_steps
+from memqos.converge.routing import Router, WriteVia, count_routes, route
+from memqos.converge.steps import WriteStep
 from memqos.errors import Unreachable
 from memqos.host.cgroups import CgroupFs
-from memqos.host.owner_discovery import Reach, reach
+from memqos.host.owner_discovery import OwnerEndpoints, discover_owners
 from memqos.plan.changes import Change
 from memqos.plan.names import container_of
 from memqos.plan.setting import Setting
@@ -22,9 +22,9 @@ SCOPE = f"{SLICE}/cri-containerd-abc.scope"
 INNER = f"{SCOPE}/container"
 FOLDER = "/kubepods/burstable/pod1"
 BARE = f"{FOLDER}/abc"
-ALL = Reach(systemd="/run/systemd", bus="/bus", sockets={"containerd": "/cri"})
-NO_RUNTIME = Reach(systemd="/run/systemd", bus="/bus")
-NO_BUS = Reach(systemd="/run/systemd")
+ALL = OwnerEndpoints(systemd="/run/systemd", bus="/bus", sockets={"containerd": "/cri"})
+NO_RUNTIME = OwnerEndpoints(systemd="/run/systemd", bus="/bus")
+NO_BUS = OwnerEndpoints(systemd="/run/systemd")
 
 
 def change(
@@ -52,13 +52,13 @@ def change(
         (BARE, "container", NO_RUNTIME, "direct", "no runtime answers"),
         (INNER, "container", NO_RUNTIME, "direct", "no runtime answers"),
         (SLICE, "pod", NO_BUS, "direct", "the bus does not answer: a reload takes it back"),
-        (SLICE, "pod", Reach(), "direct", "systemd does not run here"),
-        (SLICE, "pod", Reach(is_copy=True), "direct", "nobody owns"),
-        (SCOPE, "container", Reach(is_direct=True), "direct", "asked for"),
+        (SLICE, "pod", OwnerEndpoints(), "direct", "systemd does not run here"),
+        (SLICE, "pod", OwnerEndpoints(is_copy=True), "direct", "nobody owns"),
+        (SCOPE, "container", OwnerEndpoints(is_direct=True), "direct", "asked for"),
     ],
 )
 def test_a_value_is_written_by_whoever_would_undo_it(
-    path: str, level: Level, owners: Reach, through: Through, because: str
+    path: str, level: Level, owners: OwnerEndpoints, through: WriteVia, because: str
 ) -> None:
     found = route(change(path, level=level), owners, has_inner=False)
     assert found.through == through
@@ -80,7 +80,7 @@ def test_numa_nodes_of_a_unit_are_written_directly() -> None:
 
 
 def test_each_runtime_has_its_own_socket() -> None:
-    both = Reach(sockets={"containerd": "/c", "cri-o": "/o"})
+    both = OwnerEndpoints(sockets={"containerd": "/c", "cri-o": "/o"})
     assert route(change(SCOPE), both, has_inner=False).socket == "/c"
     crio = change(f"{SLICE}/crio-abc.scope")
     assert route(crio, both, has_inner=False).socket == "/o"
@@ -95,7 +95,7 @@ def test_crun_is_recognised_by_the_cgroup_it_makes(tmp_path: Path) -> None:
 
 def test_routes_are_counted_most_first() -> None:
     routes = [route(change(path), ALL, has_inner=False) for path in (SCOPE, BARE, SLICE)]
-    assert [(found.through, count) for found, count in tally(routes)] == [
+    assert [(found.through, count) for found, count in count_routes(routes)] == [
         ("runtime", 2),
         ("systemd", 1),
     ]
@@ -123,7 +123,7 @@ def test_what_is_no_container_names_none(path: str) -> None:
 
 class TestReach:
     def test_a_folder_that_is_no_kernel_s_has_no_owners(self, tmp_path: Path) -> None:
-        assert reach(str(tmp_path)) == Reach(is_copy=True)
+        assert discover_owners(str(tmp_path)) == OwnerEndpoints(is_copy=True)
 
     def test_a_socket_that_was_named_has_to_answer(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -131,28 +131,30 @@ class TestReach:
         monkeypatch.setattr("memqos.host.owner_discovery._is_of_kernel", lambda _root: True)
         path = tmp_path / "cri.sock"
         with pytest.raises(Unreachable, match="no container runtime answers here"):
-            reach(str(tmp_path), str(path))
+            discover_owners(str(tmp_path), str(path))
         with socket.socket(socket.AF_UNIX) as server:
             server.bind(str(path))
             server.listen()
-            found = reach(str(tmp_path), f"unix://{path}")
+            found = discover_owners(str(tmp_path), f"unix://{path}")
             assert found.sockets == {"containerd": str(path), "cri-o": str(path)}
 
     def test_who_writes_directly_asks_nobody(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("memqos.host.owner_discovery._is_of_kernel", lambda _root: True)
-        assert reach(str(tmp_path), "/nowhere", direct=True) == Reach(is_direct=True)
+        assert discover_owners(str(tmp_path), "/nowhere", direct=True) == OwnerEndpoints(
+            is_direct=True
+        )
 
 
 class TestBatches:
     """Of a plan, by the cgroup a change is about."""
 
     def order(self, *changes: Change) -> list[tuple[str, list[str]]]:
-        steps = [Step(change, 1) for change in changes]
+        steps = [WriteStep(change, 1) for change in changes]
         return [
             (batch[0].change.path, [step.change.file for step in batch])
-            for batch in batches(steps, lambda change: change.path)
+            for batch in batch_steps(steps, lambda change: change.path)
         ]
 
     def test_raise_parents_before_children_and_lower_children_before_parents(self) -> None:

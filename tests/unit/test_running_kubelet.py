@@ -12,7 +12,7 @@ from tests.fakes.machine import put, put_kubelet_process, put_kubelet_program, r
 from memqos.converge.running import KubeletSources
 from memqos.errors import InputError
 from memqos.host.kubelet import KubeletEndpoint
-from memqos.host.kubelet_process import find_kubelet, is_running, version_of
+from memqos.host.kubelet_process import find_kubelet, is_running, process_version
 from memqos.kube.kubelet.flags import command_line_of, merge_configuration
 from memqos.kube.node import Node
 
@@ -104,7 +104,7 @@ class TestTheProcess:
         assert process is not None
         assert (process.pid, process.started) == (7, 99)
         assert process.arguments == (str(program), "--config=/a")
-        assert version_of(process, str(tmp_path)) == "v1.34.11"
+        assert process_version(process, str(tmp_path)) == "v1.34.11"
 
     @pytest.mark.parametrize(
         "forged",
@@ -153,7 +153,7 @@ class TestTheProcess:
         (folder / "exe").symlink_to(old)  # what the kernel shows of a deleted file
         process = find_kubelet(str(tmp_path)).process
         assert process is not None
-        assert version_of(process, str(tmp_path)) is None
+        assert process_version(process, str(tmp_path)) is None
 
     @pytest.mark.parametrize(("years", "version"), [(50, "v1.34.11"), (-50, None)])
     def test_that_does_not_show_its_file_is_believed_if_that_is_older(
@@ -176,7 +176,7 @@ class TestTheProcess:
             return stat(path, **more)
 
         monkeypatch.setattr(os, "stat", without_ptrace)
-        assert version_of(process, str(tmp_path)) == version
+        assert process_version(process, str(tmp_path)) == version
 
     def test_of_a_program_that_anybody_may_write_to_is_not_executed(
         self, tmp_path: Path, program: Path
@@ -185,7 +185,7 @@ class TestTheProcess:
         put_kubelet_process(tmp_path, program)
         process = find_kubelet(str(tmp_path)).process
         assert process is not None
-        assert version_of(process, str(tmp_path)) is None
+        assert process_version(process, str(tmp_path)) is None
 
 
 class TestSources:
@@ -194,42 +194,42 @@ class TestSources:
     def test_of_the_version(self, tmp_path: Path, program: Path) -> None:
         machine = roots(tmp_path)
         sources = KubeletSources(machine)
-        assert sources.ask().version is None
-        assert sources.ask().unknown == "no kubelet process is visible here"
+        assert sources.read_facts().version is None
+        assert sources.read_facts().why_unknown == "no kubelet process is visible here"
         put_kubelet_process(Path(machine.proc), program)
         with fake_kubelet({"/metrics": BUILD}) as kubelet:
             endpoint = KubeletEndpoint(kubelet.url)
             sources = KubeletSources(machine)
-            assert sources.ask(NODE, endpoint).notes[0] == (
+            assert sources.read_facts(NODE, endpoint).notes[0] == (
                 "the running kubelet is v1.35.0, by its Node"
             )
             assert kubelet.asked == []
-            found = KubeletSources(machine).ask(None, endpoint)
+            found = KubeletSources(machine).read_facts(None, endpoint)
             assert found.version == "v1.33.1"
             assert found.version_source == f"{kubelet.url}/metrics"
             kubelet.answers["/metrics"] = (403, b"")
-            found = KubeletSources(machine).ask(None, endpoint)
+            found = KubeletSources(machine).read_facts(None, endpoint)
             assert found.version == "v1.34.11"
             assert found.version_source == f"its program {program}"
             assert any("nodes/metrics" in each for each in found.complaints)
 
     def test_of_the_configuration(self, tmp_path: Path, program: Path) -> None:
         machine = roots(tmp_path, kubelet={"config.yaml": "cgroupRoot: /standard\n"})
-        found = KubeletSources(machine).ask().configuration
+        found = KubeletSources(machine).read_facts().configuration
         assert found is not None
         assert found.name == f"{machine.kubelet}/config.yaml"
         own = tmp_path / "own.yaml"
         own.write_text("cgroupRoot: /own\n")
         proc = Path(machine.proc)
         put_kubelet_process(proc, program, f"--config={own}")
-        found = KubeletSources(machine).ask().configuration
+        found = KubeletSources(machine).read_facts().configuration
         assert found is not None
         assert found == (type(found)(str(own), b"cgroupRoot: /own\n"))
         put(tmp_path / "d", {"20.conf": "cgroupRoot: /later", "10.conf": "cgroupRoot: /sooner"})
         put(tmp_path / "d", {"30.yaml": "cgroupRoot: /never"})
         flags = [f"--config={own}", f"--config-dir={tmp_path}/d", "--feature-gates=MemoryQoS=true"]
         put_kubelet_process(proc, program, *flags, started=2001)
-        found = KubeletSources(machine).ask().configuration
+        found = KubeletSources(machine).read_facts().configuration
         assert found is not None
         assert msgspec.json.decode(found.data) == {
             "cgroupRoot": "/later",
@@ -245,7 +245,7 @@ class TestSources:
     ) -> None:
         machine = roots(tmp_path, kubelet={"config.yaml": "cgroupRoot: /standard\n"})
         put_kubelet_process(Path(machine.proc), program, f"--config={tmp_path}/away.yaml")
-        found = KubeletSources(machine).ask()
+        found = KubeletSources(machine).read_facts()
         assert found.configuration is None
         assert "away.yaml: no such file" in found.complaints[0]
 
@@ -256,17 +256,17 @@ class TestSources:
         now = [0.0]
         folder = put_kubelet_process(Path(machine.proc), program, "--cgroup-root=/x")
         sources = KubeletSources(machine, lambda: now[0])
-        first = sources.ask()
+        first = sources.read_facts()
         assert first.is_fresh
         (folder / "stat").unlink()
         now[0] = 100.0
-        down = sources.ask()
+        down = sources.read_facts()
         assert (down.version, down.configuration) == (first.version, first.configuration)
         assert not down.is_fresh
         put_kubelet_program(program, "v1.38.0")
         put_kubelet_process(Path(machine.proc), program, started=3000)
         now[0] = 200.0
-        assert sources.ask().version == "v1.38.0"
+        assert sources.read_facts().version == "v1.38.0"
 
     def test_a_running_process_keeps_its_configuration_though_its_file_is_edited(
         self, tmp_path: Path, program: Path
@@ -276,11 +276,11 @@ class TestSources:
         own.write_text("cgroupRoot: /own\n")
         put_kubelet_process(Path(machine.proc), program, f"--config={own}")
         sources = KubeletSources(machine)
-        before = sources.ask().configuration
+        before = sources.read_facts().configuration
         own.write_text("cgroupRoot: /next\n")
-        assert sources.ask().configuration == before
+        assert sources.read_facts().configuration == before
         put_kubelet_process(Path(machine.proc), program, f"--config={own}", started=3000)
-        assert sources.ask().configuration != before
+        assert sources.read_facts().configuration != before
 
     def test_a_running_process_keeps_its_version_though_its_file_is_replaced(
         self, tmp_path: Path, program: Path
@@ -288,6 +288,6 @@ class TestSources:
         machine = roots(tmp_path)
         put_kubelet_process(Path(machine.proc), program)
         sources = KubeletSources(machine)
-        assert sources.ask().version == "v1.34.11"
+        assert sources.read_facts().version == "v1.34.11"
         put_kubelet_program(program, "v1.38.0")
-        assert sources.ask().version == "v1.34.11"
+        assert sources.read_facts().version == "v1.34.11"

@@ -7,10 +7,10 @@ import pytest
 from tests.builders import GI, MI, Json, box, of_containers, planned, pod, stanza, terms, written
 
 from memqos.kube.aggregate import pod_limits, pod_requests
-from memqos.kube.defaulting import defaulted
+from memqos.kube.defaulting import apply_defaults
 from memqos.kube.oom import Score
 from memqos.kube.pod import Pod
-from memqos.kube.resources import spelled
+from memqos.kube.resources import format_amount
 from memqos.kube.shape import shape_key
 from memqos.kube.validation import validate
 from memqos.kube.why import why_total
@@ -18,8 +18,8 @@ from memqos.plan import semantics as semantics_module
 from memqos.plan.cpu import shares_of, weight_of
 from memqos.plan.pod import PodPlan, plan_pod
 from memqos.plan.semantics import Planner, is_stored, semantics
-from memqos.plan.setting import MAX, NEEDS_NODE, Setting, Settings, Value, size
-from memqos.plan.terms import Policy, Terms
+from memqos.plan.setting import MAX, NEEDS_NODE, FileSettings, FileValue, Setting, size
+from memqos.plan.terms import Policy, Settings
 from memqos.release import Release
 
 ALL_RELEASES = [f"1.{minor}" for minor in range(22, 39)]
@@ -27,7 +27,7 @@ HUGE = "hugepages-2Mi"
 NEWEST = Release.of("1.38")
 
 
-def pod_max(pod: Pod, release: str) -> Value:
+def pod_max(pod: Pod, release: str) -> FileValue:
     return planned(pod, terms(release)).settings["memory.max"].value
 
 
@@ -35,11 +35,11 @@ class TestTotals:
     """What a pod requests and may use: its containers together, the pod level, overhead."""
 
     def totals(self, containers: list[Json], **spec: Any) -> tuple[Json, Json]:
-        shape = defaulted(pod(containers, **spec), NEWEST)
+        shape = apply_defaults(pod(containers, **spec), NEWEST)
         requests, limits = pod_requests(shape, NEWEST), pod_limits(shape, NEWEST)
         return (
-            {name: spelled(name, amount) for name, amount in requests.items()},
-            {name: spelled(name, amount) for name, amount in limits.items()},
+            {name: format_amount(name, amount) for name, amount in requests.items()},
+            {name: format_amount(name, amount) for name, amount in limits.items()},
         )
 
     def test_containers_are_added_up_resource_by_resource(self) -> None:
@@ -91,7 +91,7 @@ class TestTotals:
         }
 
     def test_overhead_can_be_left_out(self) -> None:
-        shape = defaulted(pod([box("1Gi")], overhead={"memory": "1Gi"}), NEWEST)
+        shape = apply_defaults(pod([box("1Gi")], overhead={"memory": "1Gi"}), NEWEST)
         assert pod_requests(shape, NEWEST, overhead=False) == {"memory": GI * 1000}
 
     @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ class TestTotals:
     def test_a_total_is_told_with_its_parts(
         self, written: Pod, resource: str, side: str, reason: str
     ) -> None:
-        shape = defaulted(written, NEWEST)
+        shape = apply_defaults(written, NEWEST)
         total = {"requests": pod_requests, "limits": pod_limits}[side](shape, NEWEST)
         assert why_total(shape, total, resource, side, NEWEST) == reason
 
@@ -176,7 +176,7 @@ class TestMemoryMax:
         assert {"memory.max", "cpu.max"}.isdisjoint(written(plan.settings))
         assert plan.settings["cpu.shares"].value == 2
         of_class = plan_pod(
-            defaulted(pod([box("1Gi", "1Gi")]), NEWEST), terms(release), "BestEffort"
+            apply_defaults(pod([box("1Gi", "1Gi")]), NEWEST), terms(release), "BestEffort"
         )
         assert of_class.settings["memory.max"].value is None
 
@@ -277,13 +277,13 @@ class TestCpu:
         assert of_containers(plan, "cpu.shares") == [2048, 512]
 
     def test_a_kubelet_that_does_not_enforce_limits_writes_none(self) -> None:
-        at = Terms(release=NEWEST, factor=None, cpu_quota=False)
+        at = Settings(release=NEWEST, factor=None, cpu_quota=False)
         plan = planned(pod([box("1Gi", "1Gi", cpu=("1", "1"))]), at)
         assert plan.settings["cpu.max"].value == "max 100000"
         assert of_containers(plan, "cpu.max") == ["max 100000"]
 
     def test_a_period_of_its_own(self) -> None:
-        at = Terms(release=NEWEST, factor=None, cpu_period=10_000)
+        at = Settings(release=NEWEST, factor=None, cpu_period=10_000)
         assert of_containers(planned(pod([box(cpu=("1", "2"))]), at), "cpu.max") == ["20000 10000"]
 
     def test_a_request_of_zero_took_the_limit_before_1_26(self) -> None:
@@ -388,7 +388,7 @@ class TestPlanner:
         planner = Planner(at)
         for _ in range(2):
             for each in self.PODS:
-                shape = defaulted(each, at.release)
+                shape = apply_defaults(each, at.release)
                 found = planner.semantics(each)
                 assert found.shape == shape
                 assert list(found.errors) == validate(each, shape, at.release)
@@ -505,7 +505,7 @@ class TestEphemeral:
     def test_they_are_planned_last_and_change_nothing_for_the_pod(self) -> None:
         at = terms(policy="TieredReservation", capacity=10 * GI, allocatable=10 * GI)
         without = planned(pod([box("1Gi", "2Gi")]), at)
-        shape = defaulted(pod([box("1Gi", "2Gi")], ephemeral=[box()]), at.release)
+        shape = apply_defaults(pod([box("1Gi", "2Gi")], ephemeral=[box()]), at.release)
         plan = plan_pod(shape, at, "Burstable")
         assert plan.settings == without.settings
         assert plan.containers[:1] == without.containers
@@ -518,7 +518,7 @@ class TestEphemeral:
     def test_a_pod_level_limit_holds_for_them_too(self) -> None:
         at = terms()
         some = pod([box()], ephemeral=[box()], resources=stanza("1Gi", "2Gi"))
-        plan = plan_pod(defaulted(some, at.release), at, "Burstable")
+        plan = plan_pod(apply_defaults(some, at.release), at, "Burstable")
         assert of_containers(plan, "memory.max") == [2 * GI, 2 * GI]
 
 
@@ -540,7 +540,7 @@ PODS = [
 POLICIES: list[Policy] = ["None", "TieredReservation", "HardReservation"]
 
 
-def all_settings(plan: PodPlan) -> list[Settings]:
+def all_settings(plan: PodPlan) -> list[FileSettings]:
     return [plan.settings, *[container.settings for container in plan.containers]]
 
 

@@ -12,10 +12,10 @@ from tests.commands import memqos_at_terminal
 from tests.fakes.kubelet import fake_kubelet
 from tests.fakes.machine import put_tree
 
-from memqos.agent.recorder.carried import with_records
-from memqos.agent.recorder.files import Recorder, name_of
-from memqos.agent.recorder.records import Level, Pressed, Who
-from memqos.converge.snapshots import written
+from memqos.agent.recorder.carried import add_records
+from memqos.agent.recorder.files import RecordWriter, record_file_name
+from memqos.agent.recorder.records import LevelRecord, PressureRecord, Subject
+from memqos.converge.snapshots import encode_snapshot
 from memqos.host.snapshots import load_snapshot
 
 ROOT = Path(__file__).parents[2]
@@ -167,21 +167,23 @@ def test_records_that_are_asked_for_and_missing_are_refused(tmp_path: Path) -> N
 
 
 def test_records_take_no_more_than_their_share_and_the_latest_come_first(tmp_path: Path) -> None:
-    recorder = Recorder(str(tmp_path))
+    recorder = RecordWriter(str(tmp_path))
     for number in range(20):
-        recorder.note(Who(0, "a", f"p{number}", "u", "c"), *[Level(at) for at in range(100)])
-    recorder.note(Who(0), Pressed(1))
+        recorder.add(
+            Subject(0, "a", f"p{number}", "u", "c"), *[LevelRecord(at) for at in range(100)]
+        )
+    recorder.add(Subject(0), PressureRecord(1))
     recorder.flush()
-    names = [name_of(Who(0, "a", f"p{number}", "u", "c")) for number in range(20)]
+    names = [record_file_name(Subject(0, "a", f"p{number}", "u", "c")) for number in range(20)]
     for age, name in enumerate(names):
         os.utime(tmp_path / f"{name}.records", (1e9 - age, 1e9 - age))
     os.utime(tmp_path / "node.records", (1, 1))
     node = load_snapshot(PODS)
     size = (tmp_path / f"{names[0]}.records").stat().st_size
-    held = with_records(node, str(tmp_path), most=5 * size)
+    held = add_records(node, str(tmp_path), most=5 * size)
     assert set(held.records) == {"node.records", *[f"{name}.records" for name in names[:4]]}
     assert held.notes[-1] == "records: the 5 last written to, of 21"
-    assert len(written(held)) - len(written(node)) < 5 * size * 1.4 + 1000
+    assert len(encode_snapshot(held)) - len(encode_snapshot(node)) < 5 * size * 1.4 + 1000
 
 
 def test_records_of_others_are_noted_and_the_rest_is_told(
@@ -191,6 +193,6 @@ def test_records_of_others_are_noted_and_the_rest_is_told(
         raise PermissionError(13, "Permission denied", path)
 
     monkeypatch.setattr(os, "scandir", refused)
-    held = with_records(load_snapshot(PODS), str(tmp_path))
+    held = add_records(load_snapshot(PODS), str(tmp_path))
     assert held.records == {}
     assert held.notes[-1].startswith("no records: ")

@@ -10,18 +10,18 @@ import yaml
 from tests.fakes.kubelet import fake_kubelet
 from tests.fakes.machine import MEMINFO, PROC, SYS, roots
 
-from memqos.converge.observing import Configuration, Observation, observe_live, observe_snapshot
-from memqos.converge.planning import plan_of
-from memqos.converge.settings import Wanted
-from memqos.converge.snapshots import load, take, written
-from memqos.converge.sources import FilePods, source_of
+from memqos.converge.observing import ObservedNode, RawKubeletConfig, observe_live, observe_snapshot
+from memqos.converge.planning import plan_observation
+from memqos.converge.settings import PlanOptions
+from memqos.converge.snapshots import encode_snapshot, observe_snapshot_file, take_snapshot
+from memqos.converge.sources import FilePods, parse_pod_source
 from memqos.errors import InputError, Unreachable
 from memqos.host.machine import Roots
 from memqos.host.snapshots import load_snapshot
 from memqos.kube.kubelet.reading import kubelet_from
 from memqos.kube.node import Capacity
 from memqos.kube.pod import Pod
-from memqos.plan.terms import Terms
+from memqos.plan.terms import Settings
 from memqos.plan.tree import Tree, plan_node
 from memqos.release import Release
 
@@ -49,10 +49,10 @@ def machine_of(node: dict[str, Any], folder: Path) -> Roots:
     )
 
 
-def planned(pods: tuple[Pod, ...], configuration: Configuration | None) -> Tree:
+def planned(pods: tuple[Pod, ...], configuration: RawKubeletConfig | None) -> Tree:
     assert configuration is not None
     kubelet = kubelet_from(yaml.safe_load(configuration.data), Release.of("1.38"))
-    terms = Terms(
+    terms = Settings(
         kubelet.release,
         kubelet.config.memory_throttling_factor,
         kubelet.config.policy,
@@ -66,7 +66,7 @@ class TestObservation:
     @pytest.mark.parametrize("name", NAMES)
     def test_live_and_recorded_look_the_same(self, name: str, tmp_path: Path) -> None:
         node = recorded(name)
-        then = load(str(NODES / f"{name}.json"))
+        then = observe_snapshot_file(str(NODES / f"{name}.json"))
         files = sorted({file for cgroup in node["cgroups"].values() for file in cgroup})
         source = FilePods([str(NODES / f"{name}.json")])
         now = observe_live(source, files, roots=machine_of(node, tmp_path))
@@ -109,12 +109,17 @@ class TestTaking:
             ['kubernetes_build_info{major="1",git_version="v1.38.0-alpha"} 1', *node["metrics"]]
         )
         with fake_kubelet({"/pods": node["pods"], "/metrics": metrics.encode()}) as kubelet:
-            snapshot = take(source_of(kubelet.url), roots=machine_of(node, tmp_path))
+            snapshot = take_snapshot(
+                parse_pod_source(kubelet.url), roots=machine_of(node, tmp_path)
+            )
         file = tmp_path / "node.json"
-        file.write_bytes(written(snapshot))
-        then, now = load(str(NODES / f"{name}.json")), load(str(file))
+        file.write_bytes(encode_snapshot(snapshot))
+        then, now = (
+            observe_snapshot_file(str(NODES / f"{name}.json")),
+            observe_snapshot_file(str(file)),
+        )
         assert planned(now.pods, now.configuration) == planned(then.pods, then.configuration)
-        assert plan_of(now, Wanted(release="1.38", gates={})).comparison.changes == ()
+        assert plan_observation(now, PlanOptions(release="1.38", gates={})).comparison.changes == ()
         assert now.cgroups == then.cgroups
         assert now.machine.memory == then.machine.memory
         assert now.machine.numa_nodes == then.machine.numa_nodes
@@ -138,7 +143,7 @@ class TestTaking:
             "memory.reclaim": "never read",
         }
         found = roots(tmp_path, cgroups={"/": {}, "/kubepods": cgroup})
-        snapshot = take(FilePods([str(NODES / "numa.json")]), roots=found)
+        snapshot = take_snapshot(FilePods([str(NODES / "numa.json")]), roots=found)
         assert snapshot.cgroups["/kubepods"] == {
             **{name: text for name, text in cgroup.items() if name != "memory.reclaim"},
             "memory.stat": "anon 4096\nfile 8192",
@@ -153,7 +158,7 @@ class TestTaking:
             "cgroup": "0::/kubepods/pod1\n",
         }
         found = roots(tmp_path, proc={**PROC, "7": process})
-        snapshot = take(FilePods([str(NODES / "numa.json")]), roots=found)
+        snapshot = take_snapshot(FilePods([str(NODES / "numa.json")]), roots=found)
         (process_seen,) = snapshot.processes["/kubepods/pod1"]
         assert msgspec.to_builtins(process_seen) == {
             "comm": "web (1)",
@@ -165,15 +170,17 @@ class TestTaking:
 
     def test_a_machine_without_a_kubelet_has_a_snapshot_too(self, tmp_path: Path) -> None:
         empty = Roots(*[f"{tmp_path}/{name}" for name in "abcd"])
-        snapshot = take(source_of("http://127.0.0.1:1"), may_be_silent=True, roots=empty)
+        snapshot = take_snapshot(
+            parse_pod_source("http://127.0.0.1:1"), may_be_silent=True, roots=empty
+        )
         assert (snapshot.running, snapshot.cgroups, snapshot.processes) == ((), {}, {})
         text = "\n".join(snapshot.notes)
         for what in ("no pods:", "no cgroups:", "no meminfo:", "no numa:", "no processes:",
                      "no kubelet_configuration:", "driver:"):  # fmt: skip
             assert what in text
         file = tmp_path / "node.json"
-        file.write_bytes(written(snapshot))
-        seen = load(str(file))
+        file.write_bytes(encode_snapshot(snapshot))
+        seen = observe_snapshot_file(str(file))
         assert seen.machine.memory is None
         assert seen.driver is None
         assert seen.configuration is None
@@ -181,7 +188,7 @@ class TestTaking:
 
     def test_a_source_that_was_asked_for_must_answer(self, tmp_path: Path) -> None:
         with pytest.raises(Unreachable):
-            take(source_of("http://127.0.0.1:1"), roots=roots(tmp_path))
+            take_snapshot(parse_pod_source("http://127.0.0.1:1"), roots=roots(tmp_path))
 
 
 def pod_with_secrets() -> dict[str, Any]:
@@ -261,7 +268,9 @@ class TestSecrets:
         found = roots(folder, kubelet={"config.yaml": configuration})
         answer = {"kind": "PodList", "items": [pod_with_secrets()]}
         with fake_kubelet({"/pods": answer}) as kubelet:
-            return written(take(source_of(kubelet.url), roots=found, images=images)).decode()
+            return encode_snapshot(
+                take_snapshot(parse_pod_source(kubelet.url), roots=found, images=images)
+            ).decode()
 
     def test_stay_on_the_node(self, tmp_path: Path) -> None:
         text = self.taken(tmp_path, CONFIGURATION.replace(f"{SECRET}: true", ""))
@@ -302,10 +311,10 @@ class TestSecrets:
 
     def test_one_that_was_given_must_be_readable(self, tmp_path: Path) -> None:
         with pytest.raises(InputError):
-            take(
+            take_snapshot(
                 FilePods([str(NODES / "numa.json")]),
                 roots=roots(tmp_path),
-                configuration=Configuration("given.yaml", b"kind: Pod\n"),
+                configuration=RawKubeletConfig("given.yaml", b"kind: Pod\n"),
             )
 
 
@@ -316,20 +325,20 @@ class TestKubeletsWord:
         # Only its secure port tells, so let the plain one pass for it.
         monkeypatch.setattr("memqos.host.kubelet.KubeletEndpoint.is_secure", True)
         monkeypatch.setattr(
-            "memqos.host.kubelet.KubeletEndpoint._connected",
+            "memqos.host.kubelet.KubeletEndpoint._connect",
             lambda endpoint: endpoint._socket(),
         )
         running = {"kubeletconfig": {"cgroupDriver": "systemd", "staticPodURLHeader": {"a": ["b"]}}}
         found = roots(tmp_path, kubelet={"config.yaml": "cgroupDriver: cgroupfs\n"})
         answers = {"/pods": {"kind": "PodList"}, "/configz": running}
         with fake_kubelet(answers) as kubelet:
-            snapshot = take(source_of(kubelet.url), roots=found)
+            snapshot = take_snapshot(parse_pod_source(kubelet.url), roots=found)
         assert "cgroupDriver: systemd" in snapshot.kubelet_configuration
         assert any(f"{kubelet.url}: it has no /metrics (404)" in note for note in snapshot.notes)
 
     def test_its_plain_port_is_not_asked_for_it(self, tmp_path: Path) -> None:
         with fake_kubelet({"/pods": {"kind": "PodList"}, "/metrics": b""}) as kubelet:
-            take(source_of(kubelet.url), roots=roots(tmp_path))
+            take_snapshot(parse_pod_source(kubelet.url), roots=roots(tmp_path))
             assert [path for path, _ in kubelet.asked] == ["/pods", "/metrics"]
 
 
@@ -346,10 +355,10 @@ class TestLoading:
         file = tmp_path / "node.json"
         file.write_text(text)
         with pytest.raises(InputError):
-            load(str(file))
+            observe_snapshot_file(str(file))
 
     def test_a_recorded_node_says_what_it_does_not_know(self) -> None:
-        seen: Observation = observe_snapshot(load_snapshot(str(NODES / "numa.json")), "numa.json")
+        seen: ObservedNode = observe_snapshot(load_snapshot(str(NODES / "numa.json")), "numa.json")
         assert seen.origin == "numa.json"
         assert seen.machine.page_size is None
         assert seen.identities == {}

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.fakes.kubelet import fake_kubelet
 
-from memqos.converge.sources import FilePods, KubeletPods, PodSource, faults_of, source_of
+from memqos.converge.sources import FilePods, KubeletPods, PodSource, faults_of, parse_pod_source
 from memqos.errors import InputError, Unreachable
 from memqos.host.kubelet import KubeletEndpoint
 from memqos.kube.pod import Pod
@@ -41,13 +41,13 @@ def put(path: Path, data: object) -> str:
 class TestFiles:
     def test_a_dump_of_pods(self, tmp_path: Path) -> None:
         file = put(tmp_path / "pods.json", pod_list(pod("a"), pod("b")))
-        assert names(source_of(file).pods()) == ["a", "b"]
+        assert names(parse_pod_source(file).pods()) == ["a", "b"]
 
     def test_a_folder_of_manifests(self, tmp_path: Path) -> None:
         put(tmp_path / "pods/b.yaml", {"apiVersion": "v1", "kind": "Pod", **pod("b")})
         put(tmp_path / "pods/sub/c.json", pod_list(pod("c")))
         put(tmp_path / "pods/a.yaml", "apiVersion: v1\nkind: Secret\n")
-        source = source_of(str(tmp_path / "pods"))
+        source = parse_pod_source(str(tmp_path / "pods"))
         assert names(source.pods()) == ["b", "c"]
         assert source.describe() == str(tmp_path / "pods")
 
@@ -75,7 +75,7 @@ class TestFiles:
             FilePods([str(tmp_path)]).pods()
 
     def test_the_pods_of_a_snapshot(self) -> None:
-        found = source_of(str(NODES / "cgroupfs.json")).pods()
+        found = parse_pod_source(str(NODES / "cgroupfs.json")).pods()
         assert len(found) == 12
         assert all(each.status is not None for each in found)
 
@@ -118,7 +118,7 @@ class TestKubelet:
     def test_its_pods_are_what_it_answers(self) -> None:
         node = json.loads((NODES / "systemd.json").read_text())
         with fake_kubelet({"/pods": node["pods"]}) as kubelet:
-            source = source_of(kubelet.url)
+            source = parse_pod_source(kubelet.url)
             assert isinstance(source, KubeletPods)
             assert source.describe() == f"the kubelet at {kubelet.url}"
             assert source.pods() == FilePods([str(NODES / "systemd.json")]).pods()
@@ -126,7 +126,7 @@ class TestKubelet:
     @pytest.mark.parametrize("answer", [pod_list(), {**pod_list(), "items": None}])
     def test_it_may_have_none(self, answer: dict[str, Any]) -> None:
         with fake_kubelet({"/pods": answer}) as kubelet:
-            assert source_of(kubelet.url).pods() == []
+            assert parse_pod_source(kubelet.url).pods() == []
 
     @pytest.mark.parametrize(
         "answer",
@@ -136,7 +136,7 @@ class TestKubelet:
     def test_what_is_no_list_of_pods_is_refused(self, answer: object) -> None:
         with fake_kubelet({"/pods": answer}) as kubelet:
             with pytest.raises(InputError) as caught:
-                source_of(kubelet.url).pods()
+                parse_pod_source(kubelet.url).pods()
             assert caught.value.file == f"{kubelet.url}/pods"
 
     def test_silence_is_no_empty_list(self) -> None:

@@ -14,14 +14,14 @@ from tests.commands import ROOT, memqos
 from tests.fakes.cgroups import PAGE, FakeKernel
 from tests.fakes.node import memory_folder
 
-from memqos.agent.configuration.reading import configuration_from
-from memqos.agent.metric_names import METRICS
-from memqos.converge.direct import Direct
-from memqos.converge.journal import writing
+from memqos.agent.configuration.reading import load_configuration
+from memqos.agent.metric_names import ALL_METRICS
+from memqos.converge.direct import DirectDriver
+from memqos.converge.journal import open_journal
 from memqos.converge.records import Hierarchy
 from memqos.converge.rollback import rollback
-from memqos.converge.saved_plan import decode
-from memqos.converge.writing import Cautions
+from memqos.converge.saved_plan import decode_saved_plan
+from memqos.converge.writing import WriteOptions
 
 STORED: Final = ROOT / "tests" / "stored"
 NODE: Final = ("--node", "examples/node/node.yaml", "--kubelet", "examples/node/kubelet.yaml")
@@ -71,9 +71,9 @@ def test_a_journal_rolls_back() -> None:
         private.mkdir(mode=0o700)
         (private / "journal").write_bytes((STORED / "journal").read_bytes())
         tree = Hierarchy(*(header[name] for name in ("boot", "root", "device", "inode")))
-        with writing(str(private), tree) as journal:
-            done = rollback(kernel, Direct(kernel, 10), journal, Cautions(PAGE, 0))
-        assert {result.end for result in done.results} == {"written"}
+        with open_journal(str(private), tree) as journal:
+            done = rollback(kernel, DirectDriver(kernel, 10), journal, WriteOptions(PAGE, 0))
+        assert {result.outcome for result in done.results} == {"written"}
         for each in intents:
             assert kernel.read(each["path"], each["file"]) == each["old"]
 
@@ -81,14 +81,14 @@ def test_a_journal_rolls_back() -> None:
 def test_a_saved_plan_is_read() -> None:
     data = (STORED / "plan.json").read_bytes()
     changes = json.loads(data)["changes"]
-    steps = decode(data, "plan.json").steps
+    steps = decode_saved_plan(data, "plan.json").steps
     assert [(each.change.path, each.change.file, each.change.new) for each in steps] == [
         (each["path"], each["file"], each["new"]) for each in changes
     ]
 
 
 def test_a_configuration_is_read() -> None:
-    configuration = configuration_from(str(STORED / "memqos.yaml"), {}, {})
+    configuration = load_configuration(str(STORED / "memqos.yaml"), {}, {})
     assert (configuration.mode, configuration.fight.times) == ("enforce", 7)
 
 
@@ -107,7 +107,7 @@ def names() -> dict[str, list[str]]:
     """All names that others rely on, as they are now."""
     sources = "\n".join(path.read_text() for path in sorted((ROOT / "src").rglob("*.py")))
     found = {
-        "metrics": sorted(METRICS),
+        "metrics": sorted(ALL_METRICS),
         "rules": sorted(set(re.findall(r'\b(?:Rule|Finding)\(\s*"([a-z-]+/[a-z-]+)"', sources))),
         "annotations": sorted(set(re.findall(r'"(memqos\.io/[a-z-]+)"', sources))),
     }

@@ -4,19 +4,19 @@ import pytest
 
 from memqos.agent.recorder.reading import Recording
 from memqos.agent.recorder.records import (
-    Changed,
-    Counted,
-    Evicted,
-    Guarded,
-    Killed,
-    Level,
-    Lived,
-    Paused,
-    Pressed,
-    Record,
-    Resized,
-    Throttled,
-    Who,
+    CountRecord,
+    EvictionRecord,
+    FlightRecord,
+    GapRecord,
+    GuardRecord,
+    KillRecord,
+    LevelRecord,
+    LifeRecord,
+    PressureRecord,
+    ResizeRecord,
+    Subject,
+    ThrottleRecord,
+    WriteRecord,
 )
 from memqos.agent.story import story_of
 from memqos.agent.story.timeline import timeline_of
@@ -27,27 +27,27 @@ MI = 1 << 20
 GI = 1 << 30
 POD = "/kubepods/pod1"
 PATH = f"{POD}/app"
-WEB = Who(0, "shop", "web-1", "uid-1", "app", "Burstable")
+WEB = Subject(0, "shop", "web-1", "uid-1", "app", "Burstable")
 SECOND = 1000
 
 
-def told(*records: Record, node: tuple[Record, ...] = ()) -> Story:
-    return story_of(Recording(WEB, records), Recording(Who(0), node) if node else None)
+def told(*records: FlightRecord, node: tuple[FlightRecord, ...] = ()) -> Story:
+    return story_of(Recording(WEB, records), Recording(Subject(0), node) if node else None)
 
 
-def chapter(*records: Record, node: tuple[Record, ...] = ()) -> Chapter:
+def chapter(*records: FlightRecord, node: tuple[FlightRecord, ...] = ()) -> Chapter:
     (found,) = told(*records, node=node).chapters
     return found
 
 
-def level(second: int, current: int, **more: int) -> Level:
-    return Level(second * SECOND, current * MI, current * MI, max=512 * MI, **more)
+def level(second: int, current: int, **more: int) -> LevelRecord:
+    return LevelRecord(second * SECOND, current * MI, current * MI, max=512 * MI, **more)
 
 
 EPISODE = (
     level(0, 470, high=486 * MI),
-    Throttled(10 * SECOND, 5 * SECOND, False, 100, 600, 486 * MI, 480 * MI, 0),
-    Throttled(65 * SECOND, 5 * SECOND, True, 2_114, 660, 512 * MI, MI, 0),
+    ThrottleRecord(10 * SECOND, 5 * SECOND, False, 100, 600, 486 * MI, 480 * MI, 0),
+    ThrottleRecord(65 * SECOND, 5 * SECOND, True, 2_114, 660, 512 * MI, MI, 0),
 )
 
 
@@ -69,50 +69,54 @@ def test_an_episode_without_an_end_lasts_as_long_as_events_are_seen() -> None:
 
 
 def test_the_rule_that_decided_is_the_one_that_was_recorded() -> None:
-    written = Changed(0, "memory.high", "max", "1", "high/share-of-limit", "from a share on")
+    written = WriteRecord(0, "memory.high", "max", "1", "high/share-of-limit", "from a share on")
     found = [each for each in told(written, *EPISODE).chapters if each.kind == "throttled"]
     assert (found[0].rule, found[0].because) == ("high/share-of-limit", "from a share on")
 
 
 def test_the_guard_has_not_throttled_anybody() -> None:
-    planned = Changed(
+    planned = WriteRecord(
         0, "memory.high", "max", str(486 * MI), "high/above-request", "from a share on"
     )
-    step = Guarded(15 * SECOND, "widen", 486 * MI, 492 * MI, 1, 4, 80, 660)
-    widened = Changed(16 * SECOND, "memory.high", str(486 * MI), str(492 * MI), "high/guard", "")
+    step = GuardRecord(15 * SECOND, "widen", 486 * MI, 492 * MI, 1, 4, 80, 660)
+    widened = WriteRecord(
+        16 * SECOND, "memory.high", str(486 * MI), str(492 * MI), "high/guard", ""
+    )
     found = {each.kind: each for each in told(planned, *EPISODE, step, widened).chapters}
     assert found["throttled"].rule == "high/above-request"
 
 
 def test_the_last_step_back_to_the_plan_is_told_once() -> None:
-    back = Guarded(15 * SECOND, "narrow", 492 * MI, 486 * MI, 0, 4)
-    written = Changed(
+    back = GuardRecord(15 * SECOND, "narrow", 492 * MI, 486 * MI, 0, 4)
+    written = WriteRecord(
         16 * SECOND, "memory.high", str(492 * MI), str(486 * MI), "high/above-request"
     )
-    elsewhen = Changed(999 * SECOND, "memory.high", "max", str(486 * MI), "high/above-request")
+    elsewhen = WriteRecord(999 * SECOND, "memory.high", "max", str(486 * MI), "high/above-request")
     kinds = [(each.at // SECOND, each.kind) for each in told(back, written, elsewhen).chapters]
     assert kinds == [(15, "guarded"), (999, "changed")]
 
 
 def test_who_was_stuck_is_told_of_the_guard_unless_it_was_there() -> None:
     assert any("the guard" in remedy for remedy in chapter(*EPISODE).remedies)
-    step = Guarded(15 * SECOND, "widen", 486 * MI, 492 * MI, 1, 4, 80, 660)
+    step = GuardRecord(15 * SECOND, "widen", 486 * MI, 492 * MI, 1, 4, 80, 660)
     assert not any("the guard" in remedy for remedy in told(*EPISODE, step).remedies)
 
 
 def test_with_swap_left_or_page_cache_to_reclaim_nobody_is_said_to_be_stuck() -> None:
-    spared = Throttled(10 * SECOND, 5 * SECOND, True, 9, 10, 486 * MI, 480 * MI, 300 * MI)
+    spared = ThrottleRecord(10 * SECOND, 5 * SECOND, True, 9, 10, 486 * MI, 480 * MI, 300 * MI)
     assert "nothing was left" not in chapter(level(0, 470), spared).evidence[1]
-    cached = Throttled(10 * SECOND, 5 * SECOND, True, 9, 10, 486 * MI, 100 * MI, 0)
+    cached = ThrottleRecord(10 * SECOND, 5 * SECOND, True, 9, 10, 486 * MI, 100 * MI, 0)
     assert "nothing was left" not in chapter(level(0, 470), cached).evidence[1]
 
 
 def test_steps_of_the_guard_in_one_direction_are_one_sentence() -> None:
     up = [
-        Guarded(step * 5 * SECOND, "widen", (480 + step) * MI, (481 + step) * MI, step, 4, 80, 660)
+        GuardRecord(
+            step * 5 * SECOND, "widen", (480 + step) * MI, (481 + step) * MI, step, 4, 80, 660
+        )
         for step in (1, 2, 3)
     ]
-    down = Guarded(99 * SECOND, "narrow", 484 * MI, 483 * MI, 2, 4)
+    down = GuardRecord(99 * SECOND, "narrow", 484 * MI, 483 * MI, 2, 4)
     first, second = told(*up, down).chapters
     assert first.what == (
         "the guard widened memory.high from 481Mi to 484Mi, step 3 of 4, in 3 steps within 10 s"
@@ -121,20 +125,20 @@ def test_steps_of_the_guard_in_one_direction_are_one_sentence() -> None:
 
 
 def test_the_ends_of_the_guards_way_have_names() -> None:
-    up = Guarded(5 * SECOND, "widen", 480 * MI, 512 * MI, 4, 4, 80, 660)
-    down = Guarded(99 * SECOND, "narrow", 488 * MI, 480 * MI, 0, 4)
+    up = GuardRecord(5 * SECOND, "widen", 480 * MI, 512 * MI, 4, 4, 80, 660)
+    down = GuardRecord(99 * SECOND, "narrow", 488 * MI, 480 * MI, 0, 4)
     first, second = told(up, down).chapters
     assert first.what == "the guard widened memory.high from 480Mi to 512Mi = memory.max"
     assert second.what == "the guard narrowed memory.high from 488Mi to 480Mi, as planned"
 
 
 def test_of_several_episodes_the_worst_says_which_limit_is_enough() -> None:
-    records: list[Record] = []
+    records: list[FlightRecord] = []
     for number, used in enumerate((480, 500, 490)):
         start = 1000 * number
         records += [
             level(start + 1, used, high=486 * MI),
-            Throttled((start + 9) * SECOND, start * SECOND, True, 9, 10, 486 * MI, 0, 0),
+            ThrottleRecord((start + 9) * SECOND, start * SECOND, True, 9, 10, 486 * MI, 0, 0),
         ]
     limits = [each for each in told(*records).remedies if "memory limit of about" in each]
     assert limits == [
@@ -143,13 +147,13 @@ def test_of_several_episodes_the_worst_says_which_limit_is_enough() -> None:
 
 
 def test_what_a_rule_says_is_said_once() -> None:
-    first = Guarded(5 * SECOND, "widen", 480 * MI, 512 * MI, 4, 4, 80, 660)
-    second = Guarded(99 * SECOND, "narrow", 488 * MI, 480 * MI, 0, 4)
+    first = GuardRecord(5 * SECOND, "widen", 480 * MI, 512 * MI, 4, 4, 80, 660)
+    second = GuardRecord(99 * SECOND, "narrow", 488 * MI, 480 * MI, 0, 4)
     lines = [line for line in story_text(told(first, second)) if "rule high/guard" in line]
     assert [line == "  rule high/guard" for line in lines] == [False, True]
 
 
-def kill(**more: object) -> Killed:
+def kill(**more: object) -> KillRecord:
     given: dict[str, object] = {
         "comm": "java",
         "pid": 77,
@@ -163,10 +167,10 @@ def kill(**more: object) -> Killed:
         "limit": 512 * MI,
         "anon": 500 * MI,
     }
-    return Killed(100 * SECOND, **(given | more))  # type: ignore[arg-type]
+    return KillRecord(100 * SECOND, **(given | more))  # type: ignore[arg-type]
 
 
-APPEARED = Lived(0, "appeared", PATH)
+APPEARED = LifeRecord(0, "appeared", PATH)
 
 
 @pytest.mark.parametrize(
@@ -195,17 +199,17 @@ def test_a_kill_says_what_the_victim_counted_as_and_how_it_came_to_it() -> None:
 
 
 def test_page_cache_that_its_own_protection_kept_from_being_reclaimed_is_blamed() -> None:
-    full = Level(90 * SECOND, 510 * MI, 200 * MI, 300 * MI, min=512 * MI, max=512 * MI)
+    full = LevelRecord(90 * SECOND, 510 * MI, 200 * MI, 300 * MI, min=512 * MI, max=512 * MI)
     found = chapter(APPEARED, full, kill(oom_cgroup=POD))
     assert found.rule == "min/protects-own-cache"
     assert "300Mi of page cache could not be reclaimed" in found.evidence[-1]
     assert "placement: pods" in found.remedies[0]
-    counted = chapter(APPEARED, full, Counted(100 * SECOND, "oom_kill", 1))
+    counted = chapter(APPEARED, full, CountRecord(100 * SECOND, "oom_kill", 1))
     assert (counted.rule, counted.remedies) == (found.rule, found.remedies)
 
 
 def test_a_kill_on_the_whole_node_is_told_with_the_node() -> None:
-    node = (Pressed(95 * SECOND, 40 * MI, 16 * GI, 400, 100),)
+    node = (PressureRecord(95 * SECOND, 40 * MI, 16 * GI, 400, 100),)
     found = chapter(kill(constraint="none", usage=None, limit=None), node=node)
     assert found.what.endswith("because the whole node was out of memory")
     assert found.evidence[-1] == (
@@ -214,41 +218,43 @@ def test_a_kill_on_the_whole_node_is_told_with_the_node() -> None:
 
 
 def test_a_kill_that_only_the_counters_tell_of_is_told_once() -> None:
-    found = chapter(level(0, 500), Counted(5 * SECOND, "oom_kill", 2))
+    found = chapter(level(0, 500), CountRecord(5 * SECOND, "oom_kill", 2))
     assert found.what == "killed by the kernel: 2 processes"
     assert "report was not read" in found.evidence[0]
-    both = told(APPEARED, kill(), Counted(101 * SECOND, "oom_kill", 1))
+    both = told(APPEARED, kill(), CountRecord(101 * SECOND, "oom_kill", 1))
     assert [each.kind for each in both.chapters] == ["killed"]
 
 
 def test_an_eviction_quotes_the_kubelet() -> None:
-    found = chapter(level(0, 400), Evicted(5 * SECOND, "Evicted", "The node was low on memory"))
+    found = chapter(
+        level(0, 400), EvictionRecord(5 * SECOND, "Evicted", "The node was low on memory")
+    )
     assert found.evidence == ("The node was low on memory", "400Mi were in use, 400Mi anonymous")
 
 
 def test_a_resize_says_what_has_changed_and_nothing_else() -> None:
-    found = chapter(Resized(5, 256 * MI, 256 * MI, None, GI))
+    found = chapter(ResizeRecord(5, 256 * MI, 256 * MI, None, GI))
     assert found.what == "resized in place: limit none → 1Gi"
 
 
 def test_values_set_by_others_are_told_as_such() -> None:
-    found = chapter(Changed(5, "memory.high", "1048576", "max", by="daemon-reload"))
+    found = chapter(WriteRecord(5, "memory.high", "1048576", "max", by="daemon-reload"))
     assert found.what == "somebody else (daemon-reload) set memory.high: 1Mi → max"
 
 
 def test_a_gap_in_the_record_is_told() -> None:
-    found = chapter(Paused(65 * SECOND, 5 * SECOND, "No space left on device", 12))
+    found = chapter(GapRecord(65 * SECOND, 5 * SECOND, "No space left on device", 12))
     assert found.what == "nothing could be recorded for 1 min: No space left on device"
     assert found.evidence == ("12 records lost, of this container or of others",)
-    kept = chapter(Paused(65 * SECOND, 5 * SECOND, "No space left on device"))
+    kept = chapter(GapRecord(65 * SECOND, 5 * SECOND, "No space left on device"))
     assert kept.evidence == ("all of it was written afterwards",)
 
 
 @pytest.mark.parametrize("lost", [0, 12])
 def test_only_what_is_lost_is_drawn_as_a_gap(lost: int) -> None:
-    records = (level(0, 1), Paused(65 * SECOND, 5 * SECOND, "No space left on device", lost))
+    records = (level(0, 1), GapRecord(65 * SECOND, 5 * SECOND, "No space left on device", lost))
     found = timeline_of(Recording(WEB, records), told(*records))
-    assert [span.kind for span in found.spans] == (["gap"] if lost else [])
+    assert [span.kind for span in found.episodes] == (["gap"] if lost else [])
 
 
 def test_a_record_of_nothing_says_so() -> None:
@@ -268,7 +274,7 @@ def test_damage_is_noted() -> None:
 
 def test_a_story_over_midnight_tells_the_date_with_every_time() -> None:
     late = 86_399 * SECOND
-    story = told(Level(late, MI), Evicted(late + 5 * SECOND, "Evicted", ""))
+    story = told(LevelRecord(late, MI), EvictionRecord(late + 5 * SECOND, "Evicted", ""))
     assert "1970-01-02 00:00:04  evicted by the kubelet" in list(story_text(story))
 
 

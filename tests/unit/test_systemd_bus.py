@@ -12,7 +12,7 @@ from tests.fakes.owned import KUBEPODS, OwnedNode
 from tests.fakes.peer import Mood
 
 from memqos.errors import MemqosError, Unreachable
-from memqos.host.systemd_bus import Manager, Refused
+from memqos.host.systemd_bus import SystemdError, SystemdManager
 from memqos.host.systemd_dropins import DropIns, is_drop_in
 
 
@@ -23,13 +23,15 @@ def node() -> Iterator[OwnedNode]:
 
 
 @pytest.fixture
-def manager(node: OwnedNode) -> Iterator[Manager]:
-    client = Manager(str(node.systemd.socket), PATIENCE)
+def manager(node: OwnedNode) -> Iterator[SystemdManager]:
+    client = SystemdManager(str(node.systemd.socket), PATIENCE)
     yield client
     client.close()
 
 
-def test_properties_are_set_together_until_the_next_boot(node: OwnedNode, manager: Manager) -> None:
+def test_properties_are_set_together_until_the_next_boot(
+    node: OwnedNode, manager: SystemdManager
+) -> None:
     with node.systemd.serving():
         manager.set_properties("kubepods.slice", {"MemoryMin": MI, "MemoryHigh": (1 << 64) - 1})
         manager.set_properties("kubepods.slice", {"MemoryMin": 2 * MI})
@@ -40,9 +42,9 @@ def test_properties_are_set_together_until_the_next_boot(node: OwnedNode, manage
     assert node.kernel.read(KUBEPODS, "memory.min") == str(2 * MI)
 
 
-def test_a_refusal_has_systemd_s_words(node: OwnedNode, manager: Manager) -> None:
+def test_a_refusal_has_systemd_s_words(node: OwnedNode, manager: SystemdManager) -> None:
     node.systemd.mood = "refuses"
-    with node.systemd.serving(), pytest.raises(Refused, match="Access denied") as refused:
+    with node.systemd.serving(), pytest.raises(SystemdError, match="Access denied") as refused:
         manager.set_properties("kubepods.slice", {"MemoryMin": MI})
     assert refused.value.name.endswith("AccessDenied")
 
@@ -55,13 +57,13 @@ def test_a_bus_that_is_lost_is_unreachable_with_a_way_on(
     node: OwnedNode, mood: Mood, seconds: float, says: str
 ) -> None:
     node.systemd.mood = mood
-    manager = Manager(str(node.systemd.socket), seconds)
+    manager = SystemdManager(str(node.systemd.socket), seconds)
     with node.systemd.serving(), pytest.raises(Unreachable, match=f"{says}.* – "):
         manager.set_properties("kubepods.slice", {"MemoryMin": MI})
     manager.close()
 
 
-def test_a_bus_that_is_not_there_is_unreachable(manager: Manager) -> None:
+def test_a_bus_that_is_not_there_is_unreachable(manager: SystemdManager) -> None:
     with pytest.raises(Unreachable, match="No such file or directory"):
         manager.set_properties("kubepods.slice", {"MemoryMin": MI})
 
@@ -80,7 +82,7 @@ def test_a_real_bus_without_systemd_on_it_is_unreachable(tmp_path: Path) -> None
     with subprocess.Popen(command, stdout=subprocess.PIPE) as daemon:
         assert daemon.stdout is not None
         daemon.stdout.readline()
-        manager = Manager(str(path), PATIENCE)
+        manager = SystemdManager(str(path), PATIENCE)
         try:
             with pytest.raises(Unreachable, match="systemd1 was not provided"):
                 manager.set_properties("kubepods.slice", {"MemoryMin": MI})

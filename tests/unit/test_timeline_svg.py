@@ -6,17 +6,26 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from memqos.draw.svg import NAMESPACE
-from memqos.draw.timed import LEFT, RIGHT, WIDTH, Happening, MarkKind, Point, Span, Timeline
+from memqos.draw.svg import SVG_NAMESPACE
+from memqos.draw.timed import (
+    TIMELINE_LEFT,
+    TIMELINE_RIGHT,
+    TIMELINE_WIDTH,
+    Episode,
+    MarkKind,
+    MemoryPoint,
+    Timeline,
+    TimelineMark,
+)
 from memqos.draw.timeline import timeline_svg
 
 MI = 1 << 20
-SVG = f"{{{NAMESPACE}}}"
+SVG = f"{{{SVG_NAMESPACE}}}"
 TEN = 1_772_445_600_000
 
 
-def point(second: int, current: int, **levels: int | None) -> Point:
-    return Point(TEN + second * 1000, current * MI, **levels)  # type: ignore[arg-type]
+def point(second: int, current: int, **levels: int | None) -> MemoryPoint:
+    return MemoryPoint(TEN + second * 1000, current * MI, **levels)  # type: ignore[arg-type]
 
 
 BAD_DAY = Timeline(
@@ -28,8 +37,8 @@ BAD_DAY = Timeline(
         point(450, 150, low=64 * MI, high=None, max=400 * MI),
         point(600, 160, low=64 * MI, high=None, max=400 * MI),
     ),
-    (Span(TEN + 200_000, TEN + 400_000, "throttled", "throttled for 3 min"),),
-    (Happening(TEN + 500_000, "killed", "killed: java"),),
+    (Episode(TEN + 200_000, TEN + 400_000, "throttled", "throttled for 3 min"),),
+    (TimelineMark(TEN + 500_000, "killed", "killed: java"),),
 )
 
 
@@ -65,7 +74,7 @@ def test_memory_high_ends_where_it_is_taken_back() -> None:
         if each.tag == f"{SVG}path"
     ]
     assert path.count("M") == 1
-    assert not path.endswith(f"H{RIGHT}")
+    assert not path.endswith(f"H{TIMELINE_RIGHT}")
 
 
 def test_episodes_are_shaded_and_happenings_are_flagged() -> None:
@@ -77,11 +86,11 @@ def test_episodes_are_shaded_and_happenings_are_flagged() -> None:
 def test_everything_stays_on_the_paper() -> None:
     for line in drawn(BAD_DAY).iter(f"{SVG}line"):
         for name in ("x1", "x2"):
-            assert 0 <= float(line.get(name, "")) <= WIDTH
+            assert 0 <= float(line.get(name, "")) <= TIMELINE_WIDTH
     (path,) = by_class(drawn(BAD_DAY), "usage")[-1:]
     xs = [float(pair.split()[0]) for pair in path.get("d", "")[1:].split("L")]
-    assert xs[0] == LEFT
-    assert xs[-1] == RIGHT
+    assert xs[0] == TIMELINE_LEFT
+    assert xs[-1] == TIMELINE_RIGHT
 
 
 @pytest.mark.parametrize("seconds", [0, 1, 59, 600, 5_000, 90_000, 700_000, 40_000_000])
@@ -98,7 +107,7 @@ def test_nothing_recorded_draws_an_empty_plot() -> None:
 
 def crowded(count: int) -> Timeline:
     kinds: list[MarkKind] = ["killed", "guarded", "resized"]
-    marks = tuple(Happening(TEN + 1000 * n, kinds[n % 3], f"mark {n}") for n in range(count))
+    marks = tuple(TimelineMark(TEN + 1000 * n, kinds[n % 3], f"mark {n}") for n in range(count))
     return Timeline("a/b c", "", (point(0, 1), point(200, 1)), (), marks)
 
 
@@ -132,8 +141,8 @@ def test_the_key_explains_what_is_drawn_and_nothing_else() -> None:
 def test_one_look_is_drawn_as_if_it_lasted() -> None:
     root = drawn(Timeline("a/b c", "", (point(0, 100, max=200 * MI),)))
     (usage,) = [each for each in by_class(root, "usage") if each.tag == f"{SVG}path"]
-    assert usage.get("d", "").startswith(f"M{LEFT} ")
-    assert usage.get("d", "").endswith(f"H{RIGHT}")
+    assert usage.get("d", "").startswith(f"M{TIMELINE_LEFT} ")
+    assert usage.get("d", "").endswith(f"H{TIMELINE_RIGHT}")
 
 
 def test_names_cannot_break_out_of_the_picture() -> None:

@@ -9,12 +9,12 @@ import pytest
 import yaml
 
 from memqos.errors import InputError
-from memqos.kube.kubelet import configured
+from memqos.kube.kubelet import with_defaults
 from memqos.kube.kubelet.reading import kubelet_from
 from memqos.kube.node import Capacity, allocatable
 from memqos.kube.pod import Container, ObjectMeta, Pod, PodSpec
 from memqos.plan.cpuset import Assignment, with_mems
-from memqos.plan.terms import Terms
+from memqos.plan.terms import Settings
 from memqos.plan.tree import Tree, plan_node
 from memqos.release import Release
 
@@ -31,7 +31,7 @@ def tree_of(node: dict[str, Any]) -> Tree:
     kubelet = kubelet_from(yaml.safe_load(node["kubelet_configuration"]), Release.of("1.38"))
     memory = int(str(node["meminfo"]).split("MemTotal:")[1].split()[0]) * 1024
     capacity = Capacity(cpu=2000, memory=memory)
-    terms = Terms(
+    terms = Settings(
         kubelet.release,
         kubelet.config.memory_throttling_factor,
         kubelet.config.policy,
@@ -91,8 +91,8 @@ def small_node(**status: Any) -> Tree:
     release = Release.of("1.38")
     return plan_node(
         [msgspec.convert(pod, Pod)],
-        Terms(release, None, memory_capacity=1 << 34, memory_allocatable=1 << 34),
-        configured({}, 38),
+        Settings(release, None, memory_capacity=1 << 34, memory_allocatable=1 << 34),
+        with_defaults({}, 38),
         Capacity(cpu=1000, memory=1 << 34),
     )
 
@@ -125,8 +125,8 @@ def test_a_pod_that_has_ended_owns_nothing() -> None:
 def test_a_pod_whose_uid_would_leave_the_tree_is_unresolved(metadata: ObjectMeta) -> None:
     tree = plan_node(
         [Pod(metadata, PodSpec(containers=(Container(name="c", image="i"),)))],
-        Terms(Release.of("1.38"), None),
-        configured({}, 38),
+        Settings(Release.of("1.38"), None),
+        with_defaults({}, 38),
         Capacity(cpu=1000, memory=1 << 34),
     )
     assert [each.why for each in tree.unresolved] == ["pod UID '../../x' cannot name a cgroup"]
@@ -143,8 +143,8 @@ def test_without_cgroups_per_qos_there_is_nothing_to_plan() -> None:
     with pytest.raises(InputError, match="cgroupsPerQOS"):
         plan_node(
             [],
-            Terms(Release.of("1.38"), None),
-            configured({"cgroups_per_qos": False}, 38),
+            Settings(Release.of("1.38"), None),
+            with_defaults({"cgroups_per_qos": False}, 38),
             Capacity(cpu=1000, memory=1 << 34),
         )
 
@@ -158,8 +158,8 @@ def test_given_numa_nodes_are_planned() -> None:
     }
     tree = plan_node(
         [msgspec.convert(pod, Pod)],
-        Terms(Release.of("1.38"), None),
-        configured({}, 38),
+        Settings(Release.of("1.38"), None),
+        with_defaults({}, 38),
         Capacity(cpu=1000, memory=1 << 34),
     )
     given = Assignment((0, 1), (("memory", 3 << 30),), "memqos")
@@ -172,7 +172,7 @@ def test_given_numa_nodes_are_planned() -> None:
 
 
 def test_a_reserved_cgroup_is_protected_whatever_the_policy() -> None:
-    config = configured(
+    config = with_defaults(
         {
             "enforce_node_allocatable": ("pods", "kube-reserved"),
             "kube_reserved": {"memory": "1Gi"},
@@ -180,7 +180,7 @@ def test_a_reserved_cgroup_is_protected_whatever_the_policy() -> None:
         },
         38,
     )
-    tree = plan_node([], Terms(Release.of("1.38"), None), config, Capacity(1000, 1 << 34))
+    tree = plan_node([], Settings(Release.of("1.38"), None), config, Capacity(1000, 1 << 34))
     assert tree.cgroups["/podruntime"].settings["memory.min"].value == 1 << 30
     assert tree.cgroups["/kubepods"].settings["memory.max"].value == (1 << 34) - (1 << 30)
 
@@ -205,8 +205,8 @@ def test_a_resize_that_is_pending_is_not_in_force() -> None:
     }
     tree = plan_node(
         [msgspec.convert(pod, Pod)],
-        Terms(Release.of("1.38"), None),
-        configured({}, 38),
+        Settings(Release.of("1.38"), None),
+        with_defaults({}, 38),
         Capacity(cpu=1000, memory=1 << 34),
     )
     assert tree.cgroups["/kubepods/burstable/podu-1/abc"].settings["memory.max"].value == 1 << 30

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from memqos.cluster.eviction_rank import PodUsage
-from memqos.cluster.eviction_signals import Observation
+from memqos.cluster.eviction_rank import PodMemoryUsage
+from memqos.cluster.eviction_signals import SignalObservation
 from memqos.cluster.node_memory import node_observation, pods_observation, working_set
-from memqos.cluster.usage_reading import usages_in
+from memqos.cluster.usage_reading import read_usage_report
 from memqos.errors import InputError
-from memqos.manifests.documents import Document, read
+from memqos.manifests.documents import Document, read_documents
 from memqos.release import Release
 
 MI = 1 << 20
@@ -26,7 +26,7 @@ HugePages_Total:       0
 
 
 def document(data: Any) -> Document:
-    found = next(iter(read(json.dumps(data).encode(), "usage.json")))
+    found = next(iter(read_documents(json.dumps(data).encode(), "usage.json")))
     assert isinstance(found, Document)
     return found
 
@@ -38,9 +38,9 @@ def metrics(name: str, *memory: str) -> dict[str, Any]:
 
 def test_pod_metrics_are_summed_over_containers() -> None:
     items = [metrics("web", "100Mi", "28Mi"), metrics("db", "1Gi")]
-    found = usages_in(document({"kind": "PodMetricsList", "items": items}))
+    found = read_usage_report(document({"kind": "PodMetricsList", "items": items}))
     assert found.summed
-    assert found.pods["shop/web"] == PodUsage(128 * MI, {"c0": 100 * MI, "c1": 28 * MI})
+    assert found.pods["shop/web"] == PodMemoryUsage(128 * MI, {"c0": 100 * MI, "c1": 28 * MI})
     assert found.pods["shop/db"].working_set == 1024 * MI
 
 
@@ -62,18 +62,21 @@ def test_the_kubelets_summary_has_the_pods_own_number_and_the_nodes() -> None:
             {"podRef": {"name": "new", "namespace": "shop"}},
         ],
     }
-    found = usages_in(document(summary))
+    found = read_usage_report(document(summary))
     assert not found.summed
-    assert found.pods == {"shop/web": PodUsage(70, {"c": 60}), "shop/new": PodUsage(None, {})}
+    assert found.pods == {
+        "shop/web": PodMemoryUsage(70, {"c": 60}),
+        "shop/new": PodMemoryUsage(None, {}),
+    }
     assert found.observations == {
-        "memory.available": Observation(100, 1000),
-        "allocatableMemory.available": Observation(50, 500),
+        "memory.available": SignalObservation(100, 1000),
+        "allocatableMemory.available": SignalObservation(50, 500),
     }
 
 
 def test_a_mapping_is_the_shortest_way_to_say_it() -> None:
     data = {"shop/web": "512Mi", "job": 1048576, "shop/db": {"a": "1Gi", "b": "1Gi"}, "x/y": None}
-    found = usages_in(document(data))
+    found = read_usage_report(document(data))
     assert {name: usage.working_set for name, usage in found.pods.items()} == {
         "shop/web": 512 * MI,
         "default/job": MI,
@@ -94,7 +97,7 @@ def test_a_mapping_is_the_shortest_way_to_say_it() -> None:
 )
 def test_what_cannot_be_read_is_refused_with_its_place(data: Any, says: str) -> None:
     with pytest.raises(InputError, match=says) as refused:
-        usages_in(document(data))
+        read_usage_report(document(data))
     assert refused.value.line == 1
 
 
@@ -102,8 +105,8 @@ def test_what_a_node_uses_is_counted_differently_since_1_29() -> None:
     older = node_observation(MEMINFO, Release.of("1.28"))
     newer = node_observation(MEMINFO, Release.of("1.29"))
     # All but free memory, then anonymous and file pages alone; inactive file pages never count.
-    assert older == Observation((1000000 - (700000 - 100000)) << 10, 1000000 << 10)
-    assert newer == Observation((1000000 - (565000 - 100000)) << 10, 1000000 << 10)
+    assert older == SignalObservation((1000000 - (700000 - 100000)) << 10, 1000000 << 10)
+    assert newer == SignalObservation((1000000 - (565000 - 100000)) << 10, 1000000 << 10)
 
 
 def test_a_meminfo_without_a_line_is_refused() -> None:
@@ -119,6 +122,8 @@ def test_a_working_set_leaves_out_inactive_file_pages() -> None:
 
 
 def test_what_all_pods_may_still_use_needs_a_limit() -> None:
-    assert pods_observation({"memory.current": "40", "memory.max": "100"}) == Observation(60, 100)
+    assert pods_observation({"memory.current": "40", "memory.max": "100"}) == SignalObservation(
+        60, 100
+    )
     assert pods_observation({"memory.current": "40", "memory.max": "max"}) is None
     assert pods_observation({"memory.max": "100"}) is None

@@ -7,7 +7,7 @@ from tests.builders import Json, box, pod, stanza
 
 from memqos.errors import InputError
 from memqos.kube.admission import node_refuses
-from memqos.kube.defaulting import defaulted
+from memqos.kube.defaulting import apply_defaults
 from memqos.kube.pod import Pod
 from memqos.kube.shape import shape_of
 from memqos.kube.validation import FieldError, validate
@@ -25,7 +25,7 @@ ON = {"PodLevelResources": True}
 
 def faults(pod: Pod, release: Release = NEWEST) -> list[tuple[str, str]]:
     """Field and type of every error, in a fixed order."""
-    found = validate(pod, defaulted(pod, release), release)
+    found = validate(pod, apply_defaults(pod, release), release)
     return sorted((error.field, error.type) for error in found)
 
 
@@ -260,7 +260,7 @@ class TestPodLevel:
 class TestSentences:
     def test_an_error_reads_as_the_api_server_puts_it(self) -> None:
         written = pod([box("2Gi", "1Gi")])
-        (error,) = validate(written, defaulted(written, NEWEST), NEWEST)
+        (error,) = validate(written, apply_defaults(written, NEWEST), NEWEST)
         assert str(error) == (
             "spec.containers[0].resources.requests: Invalid value: "
             '"2Gi": must be less than or equal to memory limit of 1Gi'
@@ -292,7 +292,7 @@ class TestSentences:
 
     def test_what_does_not_add_up_is_told_with_both_numbers(self) -> None:
         written = pod([box("3Gi", "5Gi")], resources=stanza("2Gi", "4Gi"))
-        found = validate(written, defaulted(written, NEWEST), NEWEST)
+        found = validate(written, apply_defaults(written, NEWEST), NEWEST)
         assert {error.message for error in found} == {
             'Invalid value: "5Gi": must be less than or equal to pod limits of 4Gi',
             'Invalid value: "2Gi": must be greater than or equal to aggregate container requests '
@@ -319,7 +319,7 @@ class TestUnreadable:
     )
     def test_it_is_told_with_its_field_and_a_hint(self, written: Pod, field: str) -> None:
         with pytest.raises(InputError, match="is not a quantity") as refused:
-            defaulted(written, NEWEST)
+            apply_defaults(written, NEWEST)
         assert refused.value.field == field
         assert refused.value.hint
 

@@ -13,7 +13,7 @@ from tests.fakes.apiserver import fake_api_server
 from tests.fakes.kubeconfig import lead_to
 
 from memqos.cli.streams import VisibleStream
-from memqos.draw.table import table, width
+from memqos.draw.table import display_width, table
 from memqos.draw.terminal import message_lines, visible, visible_lines
 from memqos.errors import InputError
 from memqos.host.machine import SYSTEM, read_machine
@@ -351,4 +351,4 @@ def test_no_way_into_a_stream_goes_past_what_makes_it_visible() -> None:
 
 def test_columns_stay_in_line_whatever_a_cell_holds() -> None:
     lines = table([["a", "1"], [NAME, "2"]])
-    assert [width(line) for line in lines] == [width(lines[0])] * 2
+    assert [display_width(line) for line in lines] == [display_width(lines[0])] * 2

@@ -18,35 +18,37 @@ import pytest
 from tests.commands import ROOT, memqos
 from tests.eventually import PATIENCE
 from tests.fakes.asking import with_openssl
-from tests.fakes.kubelet import Identity, self_signed
+from tests.fakes.kubelet import TlsFiles, self_signed
 from tests.fakes.reviews import UID, container, review
 
 from memqos.cli import webhook as command
 from memqos.errors import InputError
-from memqos.findings.policy import API_VERSION, KIND, ForbidClass, Policy
+from memqos.findings.policy import POLICY_API_VERSION, POLICY_KIND, AdmissionPolicy, ForbidClass
 from memqos.release import Release
-from memqos.serve.addresses import Address
-from memqos.serve.admission import Door
+from memqos.serve.addresses import ListenAddress
+from memqos.serve.admission import PodReviewer
 from memqos.serve.certificates import Certificate
-from memqos.serve.endpoints import PLAIN, Answer
+from memqos.serve.endpoints import PLAIN, HttpReply
 from memqos.serve.http import REQUEST_SECONDS, Listener, listen
-from memqos.serve.webhook import BODY, BOUNDS, MUTATE, VALIDATE, Webhook
+from memqos.serve.webhook import MUTATE, REVIEW_SIZE_LIMIT, VALIDATE, WEBHOOK_LIMITS, Webhook
 
 pytestmark = with_openssl
 BEST_EFFORT = review({"containers": [container()]})
 FINE = review({"containers": [container(requests={"memory": "1Gi"})]})
-POLICY = Policy(API_VERSION, KIND, rules=(ForbidClass(id="no-be", forbid=("BestEffort",)),))
+POLICY = AdmissionPolicy(
+    POLICY_API_VERSION, POLICY_KIND, rules=(ForbidClass(id="no-be", forbid=("BestEffort",)),)
+)
 
 
 @pytest.fixture(scope="module")
-def identity(tmp_path_factory: pytest.TempPathFactory) -> Identity:
+def identity(tmp_path_factory: pytest.TempPathFactory) -> TlsFiles:
     return self_signed(tmp_path_factory.mktemp("pki"), "webhook", "IP:127.0.0.1")
 
 
 class Client:
     """Somebody who trusts one certificate."""
 
-    def __init__(self, listener: Listener, identity: Identity) -> None:
+    def __init__(self, listener: Listener, identity: TlsFiles) -> None:
         host, _, port = listener.address.rpartition(":")
         self.address = host, int(port)
         self.trust = ssl.create_default_context(cafile=str(identity.cert))
@@ -72,11 +74,11 @@ class Client:
         return await asyncio.open_connection(*self.address, ssl=self.trust)
 
 
-def serving(identity: Identity, test: Callable[[Client, Webhook], Awaitable[None]]) -> None:
+def serving(identity: TlsFiles, test: Callable[[Client, Webhook], Awaitable[None]]) -> None:
     async def run() -> None:
-        webhook = Webhook(Door(POLICY, Release.of("1.36")))
+        webhook = Webhook(PodReviewer(POLICY, Release.of("1.36")))
         certificate = Certificate(str(identity.cert), str(identity.key))
-        listener = await webhook.listen(Address("127.0.0.1", 0), certificate)
+        listener = await webhook.listen(ListenAddress("127.0.0.1", 0), certificate)
         try:
             async with asyncio.timeout(PATIENCE):
                 await test(Client(listener, identity), webhook)
@@ -86,7 +88,7 @@ def serving(identity: Identity, test: Callable[[Client, Webhook], Awaitable[None
     asyncio.run(run())
 
 
-def asking(identity: Identity, test: Callable[[Client], None]) -> None:
+def asking(identity: TlsFiles, test: Callable[[Client], None]) -> None:
     """A client in a thread of its own, as it is not made for a loop."""
 
     async def in_thread(client: Client, _webhook: Webhook) -> None:
@@ -95,7 +97,7 @@ def asking(identity: Identity, test: Callable[[Client], None]) -> None:
     serving(identity, in_thread)
 
 
-def test_reviews_are_answered(identity: Identity) -> None:
+def test_reviews_are_answered(identity: TlsFiles) -> None:
     def test(client: Client) -> None:
         refused = client.verdict(VALIDATE, BEST_EFFORT)
         assert refused["status"]["message"] == "no-be: the pod is BestEffort"
@@ -121,7 +123,7 @@ def test_reviews_are_answered(identity: Identity) -> None:
     ],
 )
 def test_what_is_no_review_gets_a_proper_answer(
-    identity: Identity, path: str, body: bytes | None, status: int
+    identity: TlsFiles, path: str, body: bytes | None, status: int
 ) -> None:
     def test(client: Client) -> None:
         assert client.ask(path, body)[0] == status
@@ -130,17 +132,19 @@ def test_what_is_no_review_gets_a_proper_answer(
     asking(identity, test)
 
 
-def test_a_body_that_is_too_large_is_refused_before_it_is_read(identity: Identity) -> None:
+def test_a_body_that_is_too_large_is_refused_before_it_is_read(identity: TlsFiles) -> None:
     async def test(client: Client, _webhook: Webhook) -> None:
         reader, writer = await client.connect()
-        writer.write(b"POST /validate HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % (BODY + 1))
+        writer.write(
+            b"POST /validate HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % (REVIEW_SIZE_LIMIT + 1)
+        )
         assert (await reader.readline()).startswith(b"HTTP/1.1 413 ")
         writer.transport.abort()
 
     serving(identity, test)
 
 
-def test_a_body_of_unknown_length_is_refused(identity: Identity) -> None:
+def test_a_body_of_unknown_length_is_refused(identity: TlsFiles) -> None:
     async def test(client: Client, _webhook: Webhook) -> None:
         reader, writer = await client.connect()
         writer.write(b"POST /validate HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n")
@@ -150,7 +154,7 @@ def test_a_body_of_unknown_length_is_refused(identity: Identity) -> None:
     serving(identity, test)
 
 
-def test_a_body_is_asked_for_where_the_client_waits(identity: Identity) -> None:
+def test_a_body_is_asked_for_where_the_client_waits(identity: TlsFiles) -> None:
     async def test(client: Client, _webhook: Webhook) -> None:
         reader, writer = await client.connect()
         head = b"POST /validate HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n"
@@ -164,7 +168,7 @@ def test_a_body_is_asked_for_where_the_client_waits(identity: Identity) -> None:
 
 
 def test_a_client_that_never_finishes_is_let_go_and_holds_nobody_up(
-    identity: Identity, monkeypatch: pytest.MonkeyPatch
+    identity: TlsFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert REQUEST_SECONDS <= 10
     monkeypatch.setattr("memqos.serve.http.REQUEST_SECONDS", 0.5)
@@ -186,11 +190,11 @@ class TestAnAnswerOverTLS:
 
     SIZE = 4 << 20
 
-    def whole(self, identity: Identity, test: Callable[[Client], Awaitable[None]]) -> None:
+    def whole(self, identity: TlsFiles, test: Callable[[Client], Awaitable[None]]) -> None:
         async def run() -> None:
             certificate = Certificate(str(identity.cert), str(identity.key))
             listener = await listen(
-                {"/large": lambda: Answer(200, PLAIN, bytes(self.SIZE))},
+                {"/large": lambda: HttpReply(200, PLAIN, bytes(self.SIZE))},
                 "127.0.0.1",
                 0,
                 tls=lambda: certificate.context,
@@ -203,7 +207,7 @@ class TestAnAnswerOverTLS:
 
         asyncio.run(run())
 
-    def test_is_whole_every_time_over_one_connection(self, identity: Identity) -> None:
+    def test_is_whole_every_time_over_one_connection(self, identity: TlsFiles) -> None:
         def ask(client: Client) -> None:
             connection = HTTPSConnection(*client.address, context=client.trust, timeout=30)
             for _ in range(10):
@@ -216,7 +220,7 @@ class TestAnAnswerOverTLS:
 
         self.whole(identity, test)
 
-    def test_waits_for_a_client_that_reads_slowly(self, identity: Identity) -> None:
+    def test_waits_for_a_client_that_reads_slowly(self, identity: TlsFiles) -> None:
         async def test(client: Client) -> None:
             reader, writer = await client.connect()
             writer.write(b"GET /large HTTP/1.1\r\nConnection: close\r\n\r\n")
@@ -231,12 +235,12 @@ class TestAnAnswerOverTLS:
         self.whole(identity, test)
 
 
-def test_clients_without_a_tls_hello_hold_nobody_up(identity: Identity) -> None:
+def test_clients_without_a_tls_hello_hold_nobody_up(identity: TlsFiles) -> None:
     async def test(client: Client, webhook: Webhook) -> None:
         connections = [await asyncio.open_connection(*client.address) for _ in range(600)]
         for _ in range(5):
             assert (await asyncio.to_thread(client.verdict, VALIDATE, FINE))["allowed"]
-        assert webhook._closed["handshakes"] >= 600 - BOUNDS.handshakes
+        assert webhook._closed["handshakes"] >= 600 - WEBHOOK_LIMITS.handshakes
         _, metrics = await asyncio.to_thread(client.ask, "/metrics", None)
         assert b'memqos_webhook_connections_closed_total{limit="handshakes"}' in metrics
         for _, writer in connections:
@@ -245,7 +249,7 @@ def test_clients_without_a_tls_hello_hold_nobody_up(identity: Identity) -> None:
     serving(identity, test)
 
 
-def test_the_largest_review_of_a_pod_that_etcd_stores_is_judged(identity: Identity) -> None:
+def test_the_largest_review_of_a_pod_that_etcd_stores_is_judged(identity: TlsFiles) -> None:
     """Go's JSON writes `<` as six bytes; the review of a resize holds the pod twice."""
     spec = {"containers": [container()], "hostname": "HOSTNAME"}
     body = review(spec, oldObject={"spec": spec})
@@ -254,11 +258,11 @@ def test_the_largest_review_of_a_pod_that_etcd_stores_is_judged(identity: Identi
     def test(client: Client) -> None:
         assert client.verdict(VALIDATE, body)["status"]["code"] == 403
 
-    assert 18 << 20 < len(body) <= BODY
+    assert 18 << 20 < len(body) <= REVIEW_SIZE_LIMIT
     asking(identity, test)
 
 
-def test_many_at_once_each_get_their_own_answer(identity: Identity) -> None:
+def test_many_at_once_each_get_their_own_answer(identity: TlsFiles) -> None:
     def test(client: Client) -> None:
         bodies = [BEST_EFFORT if index % 3 else FINE for index in range(120)]
         with ThreadPoolExecutor(16) as pool:
@@ -272,13 +276,13 @@ class TestACertificate:
     def test_is_taken_anew_once_its_files_change(self, tmp_path: Path) -> None:
         first = self_signed(tmp_path, "first", "IP:127.0.0.1")
         second = self_signed(tmp_path, "second", "IP:127.0.0.1")
-        used = Identity(tmp_path / "tls.crt", tmp_path / "tls.key")
+        used = TlsFiles(tmp_path / "tls.crt", tmp_path / "tls.key")
         _install(first, used)
         certificate = Certificate(str(used.cert), str(used.key))
-        webhook = Webhook(Door(POLICY, Release.of("1.36")))
+        webhook = Webhook(PodReviewer(POLICY, Release.of("1.36")))
 
         async def run() -> None:
-            listener = await webhook.listen(Address("127.0.0.1", 0), certificate)
+            listener = await webhook.listen(ListenAddress("127.0.0.1", 0), certificate)
             try:
                 old, new = Client(listener, first), Client(listener, second)
                 assert not certificate.refresh()
@@ -288,7 +292,7 @@ class TestACertificate:
                 assert (await asyncio.to_thread(new.ask, "/healthz", None))[0] == 200
                 with pytest.raises(ssl.SSLCertVerificationError):
                     await asyncio.to_thread(old.ask, "/healthz", None)
-                _install(Identity(first.cert, second.key), used)
+                _install(TlsFiles(first.cert, second.key), used)
                 for _ in range(2):
                     with pytest.raises(InputError, match="do not work together"):
                         certificate.refresh()
@@ -306,7 +310,7 @@ class TestACertificate:
         asyncio.run(run())
 
     def test_that_is_missing_or_wrong_is_told_before_anything_listens(
-        self, tmp_path: Path, identity: Identity
+        self, tmp_path: Path, identity: TlsFiles
     ) -> None:
         def told(cert: Path, key: Path) -> str:
             done = memqos("webhook", "--tls-cert", str(cert), "--tls-key", str(key))
@@ -322,18 +326,18 @@ class TestACertificate:
 class TestAReload:
     def test_of_a_policy_that_fails_is_tried_again(self, tmp_path: Path) -> None:
         policy = tmp_path / "policy.yaml"
-        head = f"apiVersion: {API_VERSION}\nkind: {KIND}\n"
+        head = f"apiVersion: {POLICY_API_VERSION}\nkind: {POLICY_KIND}\n"
         policy.write_text(f"{head}mode: warn\n")
-        files = command._Files(str(policy), None, Release.of("1.36"))
+        files = command._AdmissionFiles(str(policy), None, Release.of("1.36"))
         assert files.door().policy.mode == "warn"
-        assert not files.changed()
+        assert not files.have_changed()
         policy.write_text(f"{head}mode: none\n")
         for _ in range(2):
-            assert files.changed()
+            assert files.have_changed()
             with pytest.raises(InputError, match="mode"):
                 files.door()
         policy.write_text(f"{head}mode: refuse\n")
-        assert files.changed()
+        assert files.have_changed()
         assert files.door().policy.mode == "refuse"
 
     def test_that_fails_in_the_same_way_is_reported_once(
@@ -364,7 +368,7 @@ class TestAReload:
         ]
 
 
-def _install(what: Identity, to: Identity) -> None:
+def _install(what: TlsFiles, to: TlsFiles) -> None:
     """As a mounted secret changes: all at once, and under another inode."""
     for source, target in zip(what, to, strict=True):
         fresh = target.with_suffix(".new")
@@ -372,10 +376,10 @@ def _install(what: Identity, to: Identity) -> None:
         os.replace(fresh, target)
 
 
-def test_the_command_serves_until_it_is_told_to_stop(identity: Identity, tmp_path: Path) -> None:
+def test_the_command_serves_until_it_is_told_to_stop(identity: TlsFiles, tmp_path: Path) -> None:
     policy = tmp_path / "policy.yaml"
     policy.write_text(
-        f"apiVersion: {API_VERSION}\nkind: {KIND}\n"
+        f"apiVersion: {POLICY_API_VERSION}\nkind: {POLICY_KIND}\n"
         "rules: [{id: no-be, check: class, forbid: [BestEffort]}]\n"
     )
     arguments = ["--listen", "127.0.0.1:0", "--policy", str(policy)]
@@ -405,7 +409,7 @@ def test_the_command_serves_until_it_is_told_to_stop(identity: Identity, tmp_pat
 
 
 @pytest.mark.parametrize("listen", ["8443", ":8443", "example.com:8443"])
-def test_an_address_that_cannot_be_is_refused(identity: Identity, listen: str) -> None:
+def test_an_address_that_cannot_be_is_refused(identity: TlsFiles, listen: str) -> None:
     files = ["--tls-cert", str(identity.cert), "--tls-key", str(identity.key)]
     done = memqos("webhook", "--listen", listen, *files)
     assert done.code == 1

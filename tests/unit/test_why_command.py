@@ -12,11 +12,11 @@ import pytest
 from tests.commands import ROOT, memqos
 from tests.fakes import recording
 
-from memqos.agent.recorder.carried import with_records as carrying
-from memqos.agent.recorder.chronicle import who_is
-from memqos.agent.recorder.files import Recorder
-from memqos.agent.recorder.records import Killed, Level
-from memqos.converge.snapshots import written
+from memqos.agent.recorder.carried import add_records as carrying
+from memqos.agent.recorder.chronicle import subject_of
+from memqos.agent.recorder.files import RecordWriter
+from memqos.agent.recorder.records import KillRecord, LevelRecord
+from memqos.converge.snapshots import encode_snapshot
 from memqos.manifests.snapshot import read_snapshot
 
 MI = 1 << 20
@@ -28,7 +28,7 @@ def why(*arguments: str, records: str = RECORDS) -> tuple[int, str, str]:
 
 
 def test_the_example_is_what_an_agent_would_have_kept(tmp_path: Path) -> None:
-    recording.write(str(tmp_path / "records"))
+    recording.write_example(str(tmp_path / "records"))
     made = {file.name: file.read_bytes() for file in (tmp_path / "records").iterdir()}
     kept = {file.name: file.read_bytes() for file in (ROOT / RECORDS).iterdir()}
     assert made == kept
@@ -98,7 +98,7 @@ def test_records_that_may_not_be_read_are_no_riddle(
     def refused(_folder: str) -> None:
         raise PermissionError
 
-    monkeypatch.setattr("memqos.cli.why.recordings", refused)
+    monkeypatch.setattr("memqos.cli.why.read_recordings", refused)
     code, _, err = why("api-1", records=str(tmp_path))
     assert code == 1
     assert "run as root" in err
@@ -122,11 +122,15 @@ def test_telling_a_story_takes_no_event_loop() -> None:
 
 
 def test_the_last_of_several_pods_of_one_name_is_told_of(tmp_path: Path) -> None:
-    from memqos.agent.recorder.records import Evicted, Who
+    from memqos.agent.recorder.records import EvictionRecord, Subject
 
-    recorder = Recorder(str(tmp_path))
-    recorder.note(Who(0, "default", "web", "uid-1", "app"), Evicted(1000, "Evicted", "one"))
-    recorder.note(Who(0, "default", "web", "uid-2", "app"), Evicted(2000, "Evicted", "another"))
+    recorder = RecordWriter(str(tmp_path))
+    recorder.add(
+        Subject(0, "default", "web", "uid-1", "app"), EvictionRecord(1000, "Evicted", "one")
+    )
+    recorder.add(
+        Subject(0, "default", "web", "uid-2", "app"), EvictionRecord(2000, "Evicted", "another")
+    )
     recorder.flush()
     _, out, err = why("web", records=str(tmp_path))
     assert "· another" in out
@@ -185,7 +189,7 @@ def test_a_snapshot_without_the_pod_or_for_a_timeline_is_refused(tmp_path: Path)
 
 def with_records(file: str, records: str) -> None:
     held = read_snapshot(Path(file).read_bytes(), file)
-    Path(file).write_bytes(written(carrying(held, records)))
+    Path(file).write_bytes(encode_snapshot(carrying(held, records)))
 
 
 def test_a_snapshot_with_records_tells_the_story_of_a_pod_that_is_gone(tmp_path: Path) -> None:
@@ -206,10 +210,10 @@ def test_records_of_a_pod_that_runs_end_with_the_look_of_the_snapshot(tmp_path: 
     (pod,) = [each for each in node.running if each.metadata.name == name]
     assert pod.status is not None
     container = (pod.status.container_statuses or ())[0].name
-    recorder = Recorder(str(tmp_path / "records"))
+    recorder = RecordWriter(str(tmp_path / "records"))
     ten = 1_772_445_600_000
-    kill = Killed(ten - 2000, "java", 7, "memcg", usage=MI, limit=MI)
-    recorder.note(who_is(pod, container), Level(ten - 60_000, MI), kill)
+    kill = KillRecord(ten - 2000, "java", 7, "memcg", usage=MI, limit=MI)
+    recorder.add(subject_of(pod, container), LevelRecord(ten - 60_000, MI), kill)
     recorder.flush()
     with_records(file, str(tmp_path / "records"))
     asked = ("why", name, container, "-n", namespace, "--snapshot", file)

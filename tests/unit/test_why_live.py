@@ -11,8 +11,8 @@ from tests.fakes import recording
 from tests.fakes.apiserver import FakeApiServer, fake_api_server
 from tests.fakes.kubeconfig import lead_to
 
-from memqos.agent.recorder.files import Recorder
-from memqos.agent.recorder.records import Changed, Killed, Resized, Who
+from memqos.agent.recorder.files import RecordWriter
+from memqos.agent.recorder.records import KillRecord, ResizeRecord, Subject, WriteRecord
 
 KILLED = {
     "reason": "OOMKilled",
@@ -230,13 +230,13 @@ class TestWithoutARecord:
 class TestBesideARecord:
     @pytest.fixture
     def records(self, tmp_path: Path) -> str:
-        recording.write(str(tmp_path / "records"))
+        recording.write_example(str(tmp_path / "records"))
         return str(tmp_path / "records")
 
     def uid(self, records: str) -> str:
-        from memqos.agent.recorder.reading import recordings
+        from memqos.agent.recorder.reading import read_recordings
 
-        (uid,) = {each.who.uid for each in recordings(records) if each.who.pod == "api-1"}
+        (uid,) = {each.who.uid for each in read_recordings(records) if each.who.pod == "api-1"}
         return uid
 
     def test_the_cluster_adds_to_what_is_recorded(
@@ -266,14 +266,14 @@ class TestBesideARecord:
 
     def test_every_event_stays_at_its_own_time(self, server: FakeApiServer, tmp_path: Path) -> None:
         ten = recording.TEN
-        recorder = Recorder(str(tmp_path / "own"))
-        recorder.note(
-            Who(0, "shop", "api-1", "u1", "api", "Burstable"),
-            Changed(ten, "memory.high", "max", str(96 << 20)),
-            Resized(ten + 20_000, 64 << 20, 64 << 20, 128 << 20, 256 << 20),
-            Changed(ten + 21_000, "memory.high", str(96 << 20), "max", by="runtime-update"),
-            Changed(ten + 24_000, "memory.high", "max", str(96 << 20)),
-            Changed(ten + 25_000, "memory.high", str(96 << 20), str(160 << 20)),
+        recorder = RecordWriter(str(tmp_path / "own"))
+        recorder.add(
+            Subject(0, "shop", "api-1", "u1", "api", "Burstable"),
+            WriteRecord(ten, "memory.high", "max", str(96 << 20)),
+            ResizeRecord(ten + 20_000, 64 << 20, 64 << 20, 128 << 20, 256 << 20),
+            WriteRecord(ten + 21_000, "memory.high", str(96 << 20), "max", by="runtime-update"),
+            WriteRecord(ten + 24_000, "memory.high", "max", str(96 << 20)),
+            WriteRecord(ten + 25_000, "memory.high", str(96 << 20), str(160 << 20)),
         )
         recorder.flush()
         put(server, {"name": "api"})
@@ -310,10 +310,10 @@ class TestBesideARecord:
     def test_an_event_that_happened_often_is_told_apart(
         self, server: FakeApiServer, tmp_path: Path
     ) -> None:
-        recorder = Recorder(str(tmp_path / "own"))
-        recorder.note(
-            Who(0, "shop", "api-1", "u1", "api", "Burstable"),
-            Changed(recording.TEN, "memory.high", "max", str(96 << 20)),
+        recorder = RecordWriter(str(tmp_path / "own"))
+        recorder.add(
+            Subject(0, "shop", "api-1", "u1", "api", "Burstable"),
+            WriteRecord(recording.TEN, "memory.high", "max", str(96 << 20)),
         )
         recorder.flush()
         put(server, {"name": "api"})
@@ -327,9 +327,9 @@ class TestBesideARecord:
     def test_of_two_kills_the_nearest_is_the_one_that_the_kubelet_saw(
         self, server: FakeApiServer, tmp_path: Path
     ) -> None:
-        recorder = Recorder(str(tmp_path / "own"))
-        kills = [Killed(recording.TEN + second * 1000, "app", pid=second) for second in (0, 12)]
-        recorder.note(Who(0, "shop", "api-1", "u1", "api", "Burstable"), *kills)
+        recorder = RecordWriter(str(tmp_path / "own"))
+        kills = [KillRecord(recording.TEN + second * 1000, "app", pid=second) for second in (0, 12)]
+        recorder.add(Subject(0, "shop", "api-1", "u1", "api", "Burstable"), *kills)
         recorder.flush()
         ended = {**KILLED, "finishedAt": "2026-03-02T10:00:13Z"}
         put(server, {"name": "api", "lastState": {"terminated": ended}})
@@ -388,7 +388,7 @@ class TestWhomToAsk:
     def test_a_namespace_is_enough(
         self, server: FakeApiServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:
-        monkeypatch.setattr("memqos.cli.why.FOLDER", str(tmp_path / "none"))
+        monkeypatch.setattr("memqos.cli.why.RECORDS_FOLDER", str(tmp_path / "none"))
         put(server, {"name": "api", "lastState": {"terminated": KILLED}})
         assert "killed by the kernel" in memqos("why", "api-1", "-n", "shop").out
 
@@ -397,7 +397,7 @@ class TestWhomToAsk:
     ) -> None:
         monkeypatch.setenv("KUBECONFIG", str(tmp_path / "nowhere"))
         monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-        monkeypatch.setattr("memqos.cli.why.FOLDER", "examples/records")
+        monkeypatch.setattr("memqos.cli.why.RECORDS_FOLDER", "examples/records")
         done = memqos("why", "api-1", "-n", "shop")
         assert done.code == 0
         assert "note: the cluster tells nothing" in done.err

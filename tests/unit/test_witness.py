@@ -6,30 +6,30 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.fakes.agent import MI, Bed, a_pod, container_paths
+from tests.fakes.agent import MI, SteppedNode, a_pod, container_paths
 from tests.fakes.node import memory_folder
 from tests.unit.test_oom_report import KILLED_4_19, OF_CGROUP, SCOPE
 
-from memqos.agent.configuration import Configuration, Guarding, Recording
-from memqos.agent.core.guarding import Guard
-from memqos.agent.metrics import families
-from memqos.agent.reconcile import started
-from memqos.agent.recorder.clock import Clock
-from memqos.agent.recorder.files import Recorder
-from memqos.agent.recorder.reading import recordings
+from memqos.agent.configuration import AgentConfiguration, GuardConfig, RecorderConfig
+from memqos.agent.core.guarding import NodeGuard
+from memqos.agent.metrics import metric_families
+from memqos.agent.reconcile import build_reconciler
+from memqos.agent.recorder.clock import RecordClock
+from memqos.agent.recorder.files import RecordWriter
+from memqos.agent.recorder.reading import read_recordings
 from memqos.agent.recorder.records import (
-    Changed,
-    Counted,
-    Evicted,
-    Guarded,
-    Killed,
-    Level,
-    Lived,
-    Record,
-    Resized,
+    CountRecord,
+    EvictionRecord,
+    FlightRecord,
+    GuardRecord,
+    KillRecord,
+    LevelRecord,
+    LifeRecord,
+    ResizeRecord,
+    WriteRecord,
 )
-from memqos.agent.sampler import Witness, witness_of
-from memqos.agent.status import Status
+from memqos.agent.sampler import Sampler, sampler_of
+from memqos.agent.status import AgentStatus
 from memqos.errors import MemqosError
 from memqos.host.cgroups import CgroupFs
 from memqos.host.kmsg import KernelLog
@@ -47,20 +47,22 @@ class Watched:
     """A node with an agent that looks at its containers every few seconds."""
 
     def __init__(self, folder: Path, log: KernelLog | None = None, **told: Any) -> None:
-        self.bed = Bed(folder, **told)
+        self.bed = SteppedNode(folder, **told)
         self.records = folder / "records"
-        self.guard = Guard()
+        self.guard = NodeGuard()
         self.set_by = 0
         """Seconds by which the wall clock was set since."""
-        clock = Clock("boot", up=lambda: self.bed.now, wall=lambda: self.bed.now + self.set_by)
-        self.witness = Witness(
+        clock = RecordClock(
+            "boot", uptime=lambda: self.bed.now, wall=lambda: self.bed.now + self.set_by
+        )
+        self.witness = Sampler(
             self.bed.kernel,
             guard=self.guard,
-            recorder=Recorder(str(self.records), clock=clock),
+            recorder=RecordWriter(str(self.records), clock=clock),
             log=log,
             proc=str(folder / "proc"),
         )
-        self.bed.core = started(self.bed.hand, self.bed.now, self.guard)
+        self.bed.core = build_reconciler(self.bed.node, self.bed.now, self.guard)
         self.pod = self.bed.run_pod(a_pod("web"))
         (self.path,) = container_paths(self.pod)
         self.bed.settle()
@@ -83,17 +85,17 @@ class Watched:
             kernel.set(self.path, "memory.events", f"high {self.events}\noom_kill 0")
             kernel.set(self.path, "memory.pressure", f"full avg10=0 total={self.stalled}")
             kernel.set(self.path, "memory.swap.max", "0")
-            self.witness.look(self.bed.core, self.bed.now)
+            self.witness.sample(self.bed.core, self.bed.now)
             self.bed.settle()
 
     def high(self) -> float | str:
         return self.bed.mi(self.path, HIGH)
 
-    def recorded(self) -> list[Record]:
+    def recorded(self) -> list[FlightRecord]:
         self.witness.close()
         assert self.witness.recorder is not None
         assert self.witness.recorder.fault is None
-        found = [each for each in recordings(str(self.records)) if each.who.pod == "web"]
+        found = [each for each in read_recordings(str(self.records)) if each.who.pod == "web"]
         return list(found[0].records)
 
 
@@ -119,16 +121,16 @@ def test_a_stuck_container_is_let_on_and_reined_in_again(folder: Path) -> None:
     assert node.high() == LIMIT
     node.lives(600)
     assert node.high() == PLANNED
-    steps = [record for record in node.recorded() if isinstance(record, Guarded)]
+    steps = [record for record in node.recorded() if isinstance(record, GuardRecord)]
     assert [step.step for step in steps] == [1, 2, 3, 4, 3, 2, 1, 0]
-    assert node.witness.moves == {"widen": 4, "narrow": 4}
+    assert node.witness.guard_moves == {"widen": 4, "narrow": 4}
 
 
 def test_a_container_that_is_fine_keeps_its_plan(folder: Path) -> None:
     node = Watched(folder)
     node.lives(120)
     assert node.high() == PLANNED
-    assert not node.witness.moves
+    assert not node.witness.guard_moves
 
 
 def test_what_the_guard_set_is_no_drift_and_is_kept(folder: Path) -> None:
@@ -136,7 +138,7 @@ def test_what_the_guard_set_is_no_drift_and_is_kept(folder: Path) -> None:
     node.lives(40, stuck=True)
     node.bed.wait(120)
     assert node.high() == LIMIT
-    assert not node.bed.core.foreign.drifts
+    assert not node.bed.core.drift.drifts
 
 
 @pytest.mark.parametrize("steps", [1, 2, 4])
@@ -151,8 +153,8 @@ def test_an_agent_that_is_started_anew_goes_on_where_the_last_one_was(
     node.bed.kernel.set(node.path, "memory.current", str(in_use))
     node.bed.kernel.set(node.path, "memory.stat", f"anon {in_use}\nfile 0\nshmem 0")
     node.bed.crash()
-    node.guard = node.witness.guard = Guard()
-    node.bed.core = started(node.bed.hand, node.bed.now, node.guard)
+    node.guard = node.witness.guard = NodeGuard()
+    node.bed.core = build_reconciler(node.bed.node, node.bed.now, node.guard)
     node.bed.settle()
     assert node.high() == PLANNED + 8 * steps
     node.lives(2, stuck=True)
@@ -165,20 +167,20 @@ def test_an_agent_that_only_observes_moves_nothing_and_records_all(folder: Path)
     node = Watched(folder, mode="observe")
     node.lives(60, stuck=True)
     assert node.high() == "max"
-    assert not node.witness.moves
-    assert any(isinstance(record, Level) for record in node.recorded())
+    assert not node.witness.guard_moves
+    assert any(isinstance(record, LevelRecord) for record in node.recorded())
 
 
 @pytest.mark.parametrize("set_by", [-3600, 8 * 86_400])
 def test_a_wall_clock_that_is_set_costs_no_record(folder: Path, set_by: int) -> None:
-    def lives_on(folder: Path, set_by: int) -> list[tuple[int, list[type[Record]]]]:
+    def lives_on(folder: Path, set_by: int) -> list[tuple[int, list[type[FlightRecord]]]]:
         node = Watched(folder)
         begun = int(node.bed.now * 1000)
         node.lives(20, stuck=True)
         node.set_by = set_by
         node.lives(120)
         node.recorded()
-        found = sorted(recordings(str(node.records)), key=lambda each: each.who.key)
+        found = sorted(read_recordings(str(node.records)), key=lambda each: each.who.key)
         return [
             (each.records[0].at - begun - set_by * 1000, [type(one) for one in each.records])
             for each in found
@@ -195,7 +197,7 @@ def test_values_written_and_values_others_wrote_are_recorded(folder: Path) -> No
     node.bed.kernel.set(node.path, HIGH, "max")
     node.bed.wait(70)
     node.lives(2)
-    changes = [record for record in node.recorded() if isinstance(record, Changed)]
+    changes = [record for record in node.recorded() if isinstance(record, WriteRecord)]
     told = [(change.file, change.by, change.new) for change in changes]
     assert (HIGH, "memqos", str(PLANNED * MI)) in told
     assert any(file == HIGH and by != "memqos" and new == "max" for file, by, new in told)
@@ -208,25 +210,25 @@ def test_what_was_done_between_two_looks_has_the_time_at_which_it_was_done(folde
     node.bed.now = begun + 1
     larger = a_pod("web", limit=256)
     node.bed.pods.manifests["web"] = larger
-    node.bed.core.schedule.ask(node.bed.now)
+    node.bed.core.schedule.schedule_fetch(node.bed.now)
     node.bed.settle()
     node.bed.now = begun + 2
     node.bed.kernel.set(node.path, HIGH, "max")
     node.bed.core.resync(node.bed.now)
     node.bed.settle()
     node.bed.now = begun + 5
-    node.witness.look(node.bed.core, node.bed.now)
+    node.witness.sample(node.bed.core, node.bed.now)
     told = [
         (each.at / 1000 - begun, type(each), getattr(each, "new", ""))
         for each in node.recorded()
-        if isinstance(each, Changed | Resized) and each.at > begun * 1000
+        if isinstance(each, WriteRecord | ResizeRecord) and each.at > begun * 1000
     ]
     wider = str(160 * MI)
     assert sorted(told, key=lambda each: each[0]) == [
-        (1, Resized, ""),
-        (1, Changed, wider),
-        (2, Changed, "max"),
-        (2, Changed, wider),
+        (1, ResizeRecord, ""),
+        (1, WriteRecord, wider),
+        (2, WriteRecord, "max"),
+        (2, WriteRecord, wider),
     ]
 
 
@@ -237,10 +239,10 @@ def test_the_end_of_a_container_and_of_its_pod_is_recorded(folder: Path) -> None
     status = {"phase": "Failed", "reason": "Evicted", "message": "low on memory"}
     node.bed.pods.manifests["web"] = {**node.pod, "status": status}
     node.bed.wait(70)
-    node.witness.look(node.bed.core, node.bed.now)
+    node.witness.sample(node.bed.core, node.bed.now)
     records = node.recorded()
-    assert any(isinstance(each, Lived) and each.what == "vanished" for each in records)
-    (evicted,) = [each for each in records if isinstance(each, Evicted)]
+    assert any(isinstance(each, LifeRecord) and each.what == "vanished" for each in records)
+    (evicted,) = [each for each in records if isinstance(each, EvictionRecord)]
     assert evicted.message == "low on memory"
 
 
@@ -257,7 +259,7 @@ def opened(node: Watched, monkeypatch: pytest.MonkeyPatch, seconds: int) -> list
         patched.setattr(os, "open", hear)
         for _ in range(0, seconds, 5):
             node.bed.now += 5
-            node.witness.look(node.bed.core, node.bed.now)
+            node.witness.sample(node.bed.core, node.bed.now)
     return found
 
 
@@ -287,7 +289,7 @@ def test_where_the_kernel_cannot_tell_events_are_read_every_time_and_it_is_said_
     assert files.count("memory.stat") == 2
     node.lives(40, stuck=True)
     assert node.high() == LIMIT
-    assert len(node.bed.said("events of containers have to be read")) == 1
+    assert len(node.bed.log_events("events of containers have to be read")) == 1
     node.witness.close()
 
 
@@ -298,8 +300,8 @@ def test_an_event_between_two_looks_is_seen_at_the_next(folder: Path, seconds: i
     for kills in range(1, 6):
         node.bed.kernel.set(node.path, "memory.events", f"high 0\noom_kill {kills}")
         node.bed.now += seconds
-        node.witness.look(node.bed.core, node.bed.now)
-    counted = [record for record in node.recorded() if isinstance(record, Counted)]
+        node.witness.sample(node.bed.core, node.bed.now)
+    counted = [record for record in node.recorded() if isinstance(record, CountRecord)]
     assert [(each.event, each.count) for each in counted] == [("oom_kill", 1)] * 5
 
 
@@ -309,11 +311,11 @@ def test_a_container_made_anew_under_its_name_is_looked_at(folder: Path) -> None
     node.bed.kernel.remove(node.path)
     node.bed.kernel.make("/kept-apart")
     node.bed.kernel.make(node.path, {"memory.current": str(70 * MI), "memory.events": "high 0"})
-    node.bed.core.vanished(node.path, node.bed.now)
-    node.bed.core.appeared(node.path, node.bed.now)
+    node.bed.core.note_cgroup_removed(node.path, node.bed.now)
+    node.bed.core.note_cgroup_created(node.path, node.bed.now)
     node.bed.settle()
-    node.witness.look(node.bed.core, node.bed.now + 1)
-    levels = [record for record in node.recorded() if isinstance(record, Level)]
+    node.witness.sample(node.bed.core, node.bed.now + 1)
+    levels = [record for record in node.recorded() if isinstance(record, LevelRecord)]
     assert levels[-1].current == 70 * MI
 
 
@@ -324,7 +326,7 @@ def test_full_looks_at_many_containers_do_not_come_at_once(
     for number in range(60):
         node.bed.run_pod(a_pod(f"p{number}"))
     node.bed.wait(2)
-    node.witness.look(node.bed.core, node.bed.now)
+    node.witness.sample(node.bed.core, node.bed.now)
     fully = [opened(node, monkeypatch, 5).count("memory.stat") for _ in range(12)]
     node.witness.close()
     assert sum(fully) == 61
@@ -339,9 +341,9 @@ def test_a_kill_in_the_kernels_log_reaches_the_containers_record(folder: Path) -
     _play(node, _killed_at(node.path))
     node.lives(2)
     node.lives(2)
-    (kill,) = [record for record in node.recorded() if isinstance(record, Killed)]
+    (kill,) = [record for record in node.recorded() if isinstance(record, KillRecord)]
     assert kill.pid == 4711
-    assert node.witness.deaths.count == 1
+    assert node.witness.oom_kills.count == 1
 
 
 def test_a_kill_of_nobody_known_is_the_nodes(folder: Path) -> None:
@@ -352,8 +354,8 @@ def test_a_kill_of_nobody_known_is_the_nodes(folder: Path) -> None:
     node.lives(2)
     node.lives(2)
     node.witness.close()
-    found = [each for each in recordings(str(node.records)) if each.who.is_node]
-    assert any(isinstance(record, Killed) for record in found[0].records)
+    found = [each for each in read_recordings(str(node.records)) if each.who.is_node]
+    assert any(isinstance(record, KillRecord) for record in found[0].records)
 
 
 def test_a_kill_told_of_after_its_cgroup_is_gone_is_still_the_containers(folder: Path) -> None:
@@ -364,12 +366,12 @@ def test_a_kill_told_of_after_its_cgroup_is_gone_is_still_the_containers(folder:
     _play(node, _killed_at(node.path))
     node.bed.end_pod(node.pod)
     node.bed.wait(4)
-    node.witness.look(node.bed.core, node.bed.now)
+    node.witness.sample(node.bed.core, node.bed.now)
     node.bed.wait(4)
-    node.witness.look(node.bed.core, node.bed.now)
+    node.witness.sample(node.bed.core, node.bed.now)
     records = node.recorded()
-    assert [each.pid for each in records if isinstance(each, Killed)] == [4711]
-    assert any(isinstance(each, Lived) and each.what == "vanished" for each in records)
+    assert [each.pid for each in records if isinstance(each, KillRecord)] == [4711]
+    assert any(isinstance(each, LifeRecord) and each.what == "vanished" for each in records)
 
 
 @pytest.mark.parametrize("cgroup", ["its own", "of a name that nobody has told of"])
@@ -383,8 +385,8 @@ def test_who_dies_before_the_first_look_is_found_by_the_plan(folder: Path, cgrou
     kernel.set(node.path, "memory.current", "gone")
     for _ in range(2):
         node.bed.now += 2
-        node.witness.look(node.bed.core, node.bed.now)
-    assert [each.pid for each in node.recorded() if isinstance(each, Killed)] == [4711]
+        node.witness.sample(node.bed.core, node.bed.now)
+    assert [each.pid for each in node.recorded() if isinstance(each, KillRecord)] == [4711]
 
 
 def test_a_report_heard_just_before_the_end_is_recorded(folder: Path) -> None:
@@ -394,8 +396,8 @@ def test_a_report_heard_just_before_the_end_is_recorded(folder: Path) -> None:
     node.lives(2)
     _play(node, _killed_at(node.path))
     node.lives(2)
-    assert node.witness.deaths.count == 0
-    assert any(isinstance(record, Killed) for record in node.recorded())
+    assert node.witness.oom_kills.count == 0
+    assert any(isinstance(record, KillRecord) for record in node.recorded())
 
 
 def _killed_at(path: str) -> list[str]:
@@ -405,9 +407,9 @@ def _killed_at(path: str) -> list[str]:
 
 def _play(node: Watched, lines: list[str]) -> None:
     """A file hands out all of its bytes at once, a log record by record."""
-    from memqos.kernel.log import Record as Line
+    from memqos.kernel.log import LogRecord as Line
 
-    log = node.witness.deaths.log
+    log = node.witness.oom_kills.log
     assert log is not None
     queue = [[Line(n, 5_000_000, text) for n, text in enumerate(lines, 1)]]
     log.records = lambda: iter(queue.pop() if queue else [])  # type: ignore[method-assign]
@@ -433,15 +435,19 @@ def test_the_log_says_once_that_nothing_is_recorded_and_once_that_it_is_again(
     for _ in range(20):
         node.lives(2)
         _until_written(node)
-    assert len(node.bed.said("nothing is recorded")) == 1
+    assert len(node.bed.log_events("nothing is recorded")) == 1
     node.records.unlink()
     recorder._tried_at = 0.0
     for _ in range(20):
         node.lives(2, anon=60)
         _until_written(node)
-    assert len(node.bed.said("nothing is recorded")) == len(node.bed.said("recording goes on")) == 1
-    status = Status(node.bed.core, "0.0", node.bed.now, 0.0, node.witness)
-    found = {family.name: list(family.samples) for family in families(status)}
+    assert (
+        len(node.bed.log_events("nothing is recorded"))
+        == len(node.bed.log_events("recording goes on"))
+        == 1
+    )
+    status = AgentStatus(node.bed.core, "0.0", node.bed.now, 0.0, node.witness)
+    found = {family.name: list(family.samples) for family in metric_families(status)}
     assert found["memqos_recording"][0].value == 1
 
 
@@ -454,8 +460,8 @@ def _until_written(node: Watched) -> None:
 def test_metrics_tell_of_the_guard_and_the_recorder(folder: Path) -> None:
     node = Watched(folder)
     node.lives(40, stuck=True)
-    status = Status(node.bed.core, "0.0", node.bed.now, 0.0, node.witness)
-    found = {family.name: list(family.samples) for family in families(status)}
+    status = AgentStatus(node.bed.core, "0.0", node.bed.now, 0.0, node.witness)
+    found = {family.name: list(family.samples) for family in metric_families(status)}
     assert found["memqos_guard_step"][0].value == 4
     assert {sample.value for sample in found["memqos_guard_steps_total"]} == {4, 0}
     assert found["memqos_recording"][0].value == 1
@@ -463,14 +469,15 @@ def test_metrics_tell_of_the_guard_and_the_recorder(folder: Path) -> None:
 
 def test_a_configuration_decides_what_is_watched(tmp_path: Path) -> None:
     fs = CgroupFs(str(tmp_path))
-    off = Configuration(guard=Guarding(off=True), recorder=Recording(off=True))
-    witness, _ = witness_of(off, fs, "/proc")
+    off = AgentConfiguration(guard=GuardConfig(off=True), recorder=RecorderConfig(off=True))
+    witness, _ = sampler_of(off, fs, "/proc")
     assert (witness.guard, witness.recorder) == (None, None)
     witness.close()
-    told = Configuration(
-        guard=Guarding(period=7.0, steps=2), recorder=Recording(folder=str(tmp_path), kib_each=8)
+    told = AgentConfiguration(
+        guard=GuardConfig(period=7.0, steps=2),
+        recorder=RecorderConfig(folder=str(tmp_path), kib_each=8),
     )
-    witness, _ = witness_of(told, fs, "/proc")
+    witness, _ = sampler_of(told, fs, "/proc")
     assert witness.guard is not None
     assert witness.recorder is not None
     assert (witness.guard.tuning.period, witness.guard.tuning.steps) == (7.0, 2)

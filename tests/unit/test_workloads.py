@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from memqos.errors import InputError
-from memqos.manifests.documents import Document, read
-from memqos.manifests.positions import Path
-from memqos.manifests.refusals import refusal
+from memqos.manifests.documents import Document, read_documents
+from memqos.manifests.positions import FieldPath
+from memqos.manifests.refusals import decoding_error
 from memqos.manifests.workloads import NoPods, Template, pods
 
 SUPPORTED = (
@@ -18,7 +18,7 @@ SUPPORTED = (
 
 
 def only(text: str) -> Document:
-    (document,) = read(text.encode(), "f")
+    (document,) = read_documents(text.encode(), "f")
     assert isinstance(document, Document), document
     return document
 
@@ -43,7 +43,7 @@ def test_a_pod_is_its_own_template() -> None:
     assert pod.data == pod.document.data
 
 
-TEMPLATE: Path = ("spec", "template")
+TEMPLATE: FieldPath = ("spec", "template")
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ TEMPLATE: Path = ("spec", "template")
         ("batch/v1beta1", "CronJob", ("spec", "jobTemplate", "spec", "template")),
     ],
 )
-def test_a_workload_holds_its_pod_in_a_template(version: str, kind: str, path: Path) -> None:
+def test_a_workload_holds_its_pod_in_a_template(version: str, kind: str, path: FieldPath) -> None:
     inner: Any = {"metadata": {"labels": {"a": "b"}, "name": "ignored"}, "spec": {"x": 1}}
     for step in reversed(path):
         inner = {step: inner}
@@ -301,14 +301,16 @@ def test_a_refusal_names_the_place_within_a_list() -> None:
 def test_a_whole_document_can_be_refused_alike() -> None:
     document = only("kind: Node\nspec: 3\n")
     error = msgspec.ValidationError("Expected `object`, got `int` - at `$.spec`")
-    assert str(refusal(error, document.data, document)) == (
+    assert str(decoding_error(error, document.data, document)) == (
         "f:2:7: spec: expected a mapping, got an integer"
     )
 
 
 def test_an_error_of_a_field_gets_its_place_and_one_with_a_place_keeps_it() -> None:
     (pod,) = templates(DEPLOYMENT)
-    located = pod.located(InputError("too much", field="spec.containers[0].limits[memory]"))
+    located = pod.with_position(InputError("too much", field="spec.containers[0].limits[memory]"))
     assert str(located) == f"f:12:19: {CONTAINER}.limits.memory: too much"
-    assert pod.located(located) is located
-    assert str(pod.located(InputError("odd", hint="why"))) == "f:6:3: spec.template: odd – why"
+    assert pod.with_position(located) is located
+    assert (
+        str(pod.with_position(InputError("odd", hint="why"))) == "f:6:3: spec.template: odd – why"
+    )

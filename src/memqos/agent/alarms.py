@@ -9,62 +9,62 @@ from collections.abc import Collection
 from typing import Final
 
 from memqos.errors import MemqosError
-from memqos.host.inotify import Changes
+from memqos.host.inotify import FileChangeWatch
 
-EVENTS: Final = "memory.events"
+EVENTS_FILE: Final = "memory.events"
 
 
-class Alarms:
+class EventWatches:
     """Watches the events of cgroups. `failure` says why some are not, if so."""
 
     def __init__(self, root: str) -> None:
         self.failure: str | None = None
         self._root = root
-        self._set: dict[str, int] = {}
+        self._watched: dict[str, int] = {}
         """Path of a cgroup → its identity."""
-        self._changes: Changes | None = None
+        self._changes: FileChangeWatch | None = None
         try:
-            self._changes = Changes()
+            self._changes = FileChangeWatch()
         except MemqosError as error:
             self.failure = str(error)
 
-    def hear(self) -> None:
+    def read_changes(self) -> None:
         """Take in what has gone off since the last time."""
         if self._changes is None:
             return
-        changed = self._changes.taken()
+        changed = self._changes.read_changes()
         if changed is None:
             self.keep_only(())
             return
         for file in changed:
-            self._set.pop(file[len(self._root) : -len(EVENTS) - 1], None)
+            self._watched.pop(file[len(self._root) : -len(EVENTS_FILE) - 1], None)
 
-    def are_silent(self, path: str, identity: int) -> bool:
+    def is_quiet(self, path: str, identity: int) -> bool:
         """Whether that very cgroup, not one of its name, has met nothing since it was set."""
-        return self._set.get(path) == identity
+        return self._watched.get(path) == identity
 
-    def set(self, path: str, identity: int) -> None:
+    def watch(self, path: str, identity: int) -> None:
         """Be told of the next event. Read what there is already after, not before."""
-        self._set.pop(path, None)
+        self._watched.pop(path, None)
         if self._changes is None:
             return
         try:
-            if self._changes.watch(f"{self._root}{path}/{EVENTS}"):
-                self._set[path] = identity
+            if self._changes.watch(f"{self._root}{path}/{EVENTS_FILE}"):
+                self._watched[path] = identity
             self.failure = None
         except MemqosError as error:
             self.failure = str(error)
 
     def keep_only(self, paths: Collection[str]) -> None:
         """Forget all cgroups that are gone."""
-        for gone in self._set.keys() - set(paths):
-            del self._set[gone]
+        for gone in self._watched.keys() - set(paths):
+            del self._watched[gone]
             if self._changes is not None:
-                self._changes.forget(f"{self._root}{gone}/{EVENTS}")
+                self._changes.forget(f"{self._root}{gone}/{EVENTS_FILE}")
 
     def close(self) -> None:
         """Hear no more. To do it twice does no harm."""
         changes, self._changes = self._changes, None
-        self._set.clear()
+        self._watched.clear()
         if changes is not None:
             changes.close()

@@ -5,25 +5,25 @@ from typing import Final
 
 from memqos.agent.core.observed import Checkpoint
 
-STATE_FILE: Final = "memory_manager_state"
+CHECKPOINT_NAME: Final = "memory_manager_state"
 
 
 class CheckpointFile:
     """Remembers what it read last, and what the file looked like then."""
 
     def __init__(self) -> None:
-        self._mark: object = None
+        self._file_id: object = None
         self._last = Checkpoint("", None)
 
     def read(self, path: str) -> Checkpoint:
         """What the file says; the very same where it has not changed since."""
-        mark = path, _mark(path)
-        if mark != self._mark:
-            self._mark, self._last = mark, Checkpoint(path, _text(path))
+        mark = path, _file_id(path)
+        if mark != self._file_id:
+            self._file_id, self._last = mark, Checkpoint(path, _text(path))
         return self._last
 
 
-def _mark(path: str) -> tuple[int, int, int] | None:
+def _file_id(path: str) -> tuple[int, int, int] | None:
     try:
         status = os.stat(path)
     except OSError:

@@ -3,18 +3,18 @@
 from collections.abc import Iterable
 from typing import Final, NamedTuple, Protocol
 
-from memqos.agent.configuration import Configuration
-from memqos.agent.pod_source import followed_by
+from memqos.agent.configuration import AgentConfiguration
+from memqos.agent.pod_source import cluster_source
 from memqos.agent.tally import Announcement
 from memqos.converge.sources import PodSource
 from memqos.errors import MemqosError
-from memqos.kube.events import BETWEEN, FRONT, Happening, Reason
+from memqos.kube.events import BETWEEN, FRONT, EventReason, PodEvent
 from memqos.kube.pod import Pod
 from memqos.plan.tree import cgroup_uid
 
 GATHER: Final = 3.0
 """Seconds in which what happens to a pod is one event: its containers start one after another."""
-_LASTING: Final[frozenset[Reason]] = frozenset({"AnnotationIgnored", "NumaNotAligned"})
+_POSTED_ONCE: Final[frozenset[EventReason]] = frozenset({"AnnotationIgnored", "NumaNotAligned"})
 """States of a pod, which are news once."""
 
 
@@ -26,7 +26,7 @@ class Poster(Protocol):
     @property
     def dropped(self) -> int: ...
 
-    def tell(self, happening: Happening, ago: float = 0.0) -> None: ...
+    def post(self, happening: PodEvent, ago: float = 0.0) -> None: ...
 
     def forget_pods_but(self, uids: set[str]) -> None: ...
 
@@ -35,10 +35,10 @@ class Poster(Protocol):
     def stop(self) -> None: ...
 
 
-class _Gathered(NamedTuple):
+class _PendingEvent(NamedTuple):
     since: float
     pod: Pod
-    said: dict[str, None]
+    notes: dict[str, None]
     """In order, each once."""
 
 
@@ -47,58 +47,58 @@ class Announcer:
 
     def __init__(self, poster: Poster) -> None:
         self.poster = poster
-        self._gathered: dict[tuple[str, Reason], _Gathered] = {}
-        self._lasting: set[tuple[str, Reason, str]] = set()
+        self._pending: dict[tuple[str, EventReason], _PendingEvent] = {}
+        self._posted: set[tuple[str, EventReason, str]] = set()
         self._now = 0.0
 
-    def take(self, announcements: Iterable[Announcement], now: float) -> None:
+    def accept(self, announcements: Iterable[Announcement], now: float) -> None:
         """Take in what has happened, and tell what is ripe."""
         for pod, reason, what in announcements:
             uid = cgroup_uid(pod)
-            if uid is None or self._is_old(uid, reason, what):
+            if uid is None or self._is_repeated(uid, reason, what):
                 continue
             key = uid, reason
-            if key not in self._gathered:
-                self._gathered[key] = _Gathered(now, pod, {})
-            self._gathered[key].said[what] = None
+            if key not in self._pending:
+                self._pending[key] = _PendingEvent(now, pod, {})
+            self._pending[key].notes[what] = None
         self._now = now
-        self._tell(now - GATHER)
+        self._post_ripe(now - GATHER)
 
-    def keep_only(self, pods: Iterable[Pod]) -> None:
+    def keep_only_pods(self, pods: Iterable[Pod]) -> None:
         """These are the pods there are."""
         uids = {uid for pod in pods if (uid := cgroup_uid(pod)) is not None}
-        self._lasting = {each for each in self._lasting if each[0] in uids}
+        self._posted = {each for each in self._posted if each[0] in uids}
         self.poster.forget_pods_but(uids)
 
     def stop(self) -> None:
         """Tell the rest, as far as that goes at once."""
-        self._tell(float("inf"))
+        self._post_ripe(float("inf"))
         self.poster.stop()
 
-    def _is_old(self, uid: str, reason: Reason, what: str) -> bool:
-        if reason not in _LASTING:
+    def _is_repeated(self, uid: str, reason: EventReason, what: str) -> bool:
+        if reason not in _POSTED_ONCE:
             return False
-        is_old = (uid, reason, what) in self._lasting
-        self._lasting.add((uid, reason, what))
+        is_old = (uid, reason, what) in self._posted
+        self._posted.add((uid, reason, what))
         return is_old
 
-    def _tell(self, until: float) -> None:
-        ripe = [key for key, each in self._gathered.items() if each.since <= until]
+    def _post_ripe(self, until: float) -> None:
+        ripe = [key for key, each in self._pending.items() if each.since <= until]
         for uid, reason in ripe:
-            since, pod, said = self._gathered.pop((uid, reason))
+            since, pod, said = self._pending.pop((uid, reason))
             metadata = pod.metadata
             note = FRONT.get(reason, "") + BETWEEN.join(said)
-            happening = Happening(
+            happening = PodEvent(
                 metadata.namespace or "default", metadata.name or "", uid, reason, note
             )
-            self.poster.tell(happening, self._now - since)
+            self.poster.post(happening, self._now - since)
 
 
-def announcer_of(configuration: Configuration, source: PodSource) -> Announcer | None:
+def announcer_of(configuration: AgentConfiguration, source: PodSource) -> Announcer | None:
     """Who tells the cluster; nobody where pods do not come from one, or it is not to be told."""
     if not configuration.events:
         return None
-    followed = followed_by(source)
+    followed = cluster_source(source)
     if followed is None:
         return None
     from memqos.host.apiserver.events import EventPoster

@@ -17,7 +17,7 @@ _NEVER: Final = float("inf")
 _FILES: Final = ("memory.current", "memory.events", "memory.pressure")
 
 
-class Sample(NamedTuple):
+class CgroupCounters(NamedTuple):
     """One cgroup at one moment."""
 
     current: int | None
@@ -26,22 +26,22 @@ class Sample(NamedTuple):
     """some, full → seconds."""
 
 
-class Sampling:
+class CounterSchedule:
     """When to look: once for each question, and shortly before it, as scrapes are regular."""
 
     def __init__(self) -> None:
         self.due_at = _NEVER
-        self._asked_at = -_NEVER
+        self._scraped_at = -_NEVER
 
-    def asked(self, now: float) -> None:
+    def note_scrape(self, now: float) -> None:
         """Somebody has asked."""
-        since, self._asked_at = now - self._asked_at, now
+        since, self._scraped_at = now - self._scraped_at, now
         if since > _FORGOTTEN:
             self.due_at = now
         elif self.due_at == _NEVER:
             self.due_at = now + max(_AT_LEAST, since - _AHEAD)
 
-    def take(self, now: float) -> bool:
+    def take_due(self, now: float) -> bool:
         """Whether to look now; then not again until somebody asks."""
         if self.due_at > now:
             return False
@@ -49,10 +49,10 @@ class Sampling:
         return True
 
 
-def sampled(root: str, below: str) -> dict[str, Sample]:
+def read_counters(root: str, below: str) -> dict[str, CgroupCounters]:
     """Read all cgroups from a path down."""
     tree = read_tree(root, _FILES, [below])
-    return {path: _sample(files) for path, files in tree.cgroups.items()}
+    return {path: _counters_of(files) for path, files in tree.cgroups.items()}
 
 
 @lru_cache(maxsize=1 << 12)
@@ -67,9 +67,9 @@ def pressure_of(text: str) -> Mapping[str, float]:
     return found
 
 
-def _sample(files: dict[str, str]) -> Sample:
+def _counters_of(files: dict[str, str]) -> CgroupCounters:
     current = files.get("memory.current", "")
-    return Sample(
+    return CgroupCounters(
         int(current) if current.isdecimal() else None,
         events_of(files.get("memory.events", "")),
         pressure_of(files.get("memory.pressure", "")),

@@ -2,14 +2,14 @@
 
 from typing import Final, NamedTuple
 
-from memqos.serve.exposition import Kind
+from memqos.serve.exposition import MetricKind
 
 
 class Metric(NamedTuple):
     """What is promised of a name."""
 
     name: str
-    kind: Kind
+    kind: MetricKind
     labels: tuple[str, ...]
     help: str
 
@@ -30,7 +30,9 @@ CONVERGED: Final = Metric(
 PENDING_CHANGES: Final = Metric(
     "memqos_pending_changes", "gauge", ("file",), "Values that are not as planned."
 )
-PODS: Final = Metric("memqos_pods", "gauge", ("mode",), "Pods of the node by how they are treated.")
+POD_COUNT: Final = Metric(
+    "memqos_pods", "gauge", ("mode",), "Pods of the node by how they are treated."
+)
 UNRESOLVED: Final = Metric(
     "memqos_unresolved", "gauge", (), "Pods and containers that no cgroup could be found for."
 )
@@ -52,8 +54,8 @@ LEVEL_ACTUAL: Final = Metric(
     ("level", "file"),
     "What a cgroup above the pods (node, burstable, besteffort) holds; max is +Inf.",
 )
-CURRENT: Final = Metric("memqos_memory_current_bytes", "gauge", _OF_CGROUP, "Memory in use.")
-EVENTS: Final = Metric(
+MEMORY_CURRENT: Final = Metric("memqos_memory_current_bytes", "gauge", _OF_CGROUP, "Memory in use.")
+EVENT_COUNTS: Final = Metric(
     "memqos_memory_events_total",
     "counter",
     (*_OF_CGROUP, "event"),
@@ -74,10 +76,10 @@ NODE_PRESSURE: Final = Metric(
 RESERVED: Final = Metric(
     "memqos_reserved_bytes", "gauge", (), "The sum of memory.min over the node's pods."
 )
-RESERVABLE: Final = Metric(
+RESERVABLE_BYTES: Final = Metric(
     "memqos_reservable_bytes", "gauge", (), "What that sum may come to at most."
 )
-LEFT_OUT: Final = Metric(
+UNRESERVED: Final = Metric(
     "memqos_left_out_bytes",
     "gauge",
     ("namespace", "pod"),
@@ -95,16 +97,16 @@ DRIFT: Final = Metric(
     ("file", "cause"),
     "Values found changed by somebody else, by what the evidence points to.",
 )
-LEFT_ALONE: Final = Metric(
+CONTESTED: Final = Metric(
     "memqos_left_alone",
     "gauge",
     _OF_FILE,
     "1 for a value that somebody else changed too often: it is no longer put back.",
 )
-WRITES: Final = Metric(
+WRITE_COUNT: Final = Metric(
     "memqos_writes_total", "counter", ("file", "end"), "Values written, and how that ended."
 )
-GIVEN_BACK: Final = Metric(
+RESTORE_COUNT: Final = Metric(
     "memqos_given_back_total",
     "counter",
     ("file", "end"),
@@ -136,7 +138,7 @@ NUMA_ASSIGNED: Final = Metric(
     (*_OF_CGROUP, "node"),
     "1 for each NUMA node that a container is assigned.",
 )
-NUMA_LEFT_ALONE: Final = Metric(
+NUMA_UNBOUND: Final = Metric(
     "memqos_numa_left_alone",
     "gauge",
     ("namespace", "pod", "reason"),
@@ -221,7 +223,7 @@ RELOAD_TIME: Final = Metric(
     (),
     "When the configuration in force was read.",
 )
-CPU: Final = Metric(
+CPU_SECONDS: Final = Metric(
     "memqos_process_cpu_seconds_total", "counter", (), "Processor time of the agent itself."
 )
 RESIDENT: Final = Metric(
@@ -253,9 +255,9 @@ KEP_NODE_LOW: Final = Metric(
     "What Burstable pods request, if that is reserved as memory.low.",
 )
 
-KEP: Final = (KEP_MIN, KEP_HIGH, KEP_THROTTLED, KEP_NODE_MIN, KEP_NODE_LOW)
+KEP_METRICS: Final = (KEP_MIN, KEP_HIGH, KEP_THROTTLED, KEP_NODE_MIN, KEP_NODE_LOW)
 """Exported by option alone, since a kubelet may export them too."""
 
-METRICS: Final[dict[str, Metric]] = {
+ALL_METRICS: Final[dict[str, Metric]] = {
     value.name: value for value in list(globals().values()) if isinstance(value, Metric)
 }

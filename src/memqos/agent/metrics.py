@@ -8,99 +8,101 @@ from functools import lru_cache
 from typing import Final
 
 from memqos.agent import metric_names as names
-from memqos.agent.core.guard import Step
-from memqos.agent.core.pod_intent import FILES, KEPT
+from memqos.agent.core.guard import GuardStep
+from memqos.agent.core.pod_intent import MEMORY_FILES, WRITABLE_FILES
 from memqos.agent.core.reconciler import Reconciler
-from memqos.agent.kernel_counters import Sample as Counts
+from memqos.agent.kernel_counters import CgroupCounters as Counts
 from memqos.agent.kernel_counters import pressure_of
 from memqos.agent.metric_names import Metric
-from memqos.agent.sampler import Witness
-from memqos.agent.status import Status
-from memqos.plan.changes import stored
-from memqos.plan.levels import demand_of
+from memqos.agent.sampler import Sampler
+from memqos.agent.status import AgentStatus
+from memqos.plan.changes import as_stored
+from memqos.plan.levels import class_demand
 from memqos.plan.setting import MAX, NEEDS_NODE
 from memqos.plan.terms import KNOWS_POLICY
 from memqos.plan.tree import Cgroup
-from memqos.serve.exposition import Family, Sample, histograms, labels
+from memqos.serve.exposition import Family, MetricSample, histograms, labels
 
 _INFINITE: Final = float("inf")
-_MOVES: Final[tuple[Step, ...]] = ("widen", "narrow")
+_MOVES: Final[tuple[GuardStep, ...]] = ("widen", "narrow")
 _LEVELS: Final = ("node", "burstable", "besteffort")
 
 
-def families(status: Status, proc: str = "/proc") -> Iterator[Family]:
+def metric_families(status: AgentStatus, proc: str = "/proc") -> Iterator[Family]:
     """Everything that is exported, out of what is known now."""
     core = status.core
-    cgroups = _cgroups(core)
-    yield from _about_agent(status)
-    yield from _about_values(core, cgroups)
-    yield from _about_kernel(status, cgroups, proc)
-    yield from _about_work(core)
-    yield from _about_numa(core)
+    cgroups = _cgroups_with_labels(core)
+    yield from _agent_families(status)
+    yield from _value_families(core, cgroups)
+    yield from _kernel_families(status, cgroups, proc)
+    yield from _work_families(core)
+    yield from _numa_families(core)
     if status.announcer is not None:
-        yield _one(names.EVENTS_SENT, status.announcer.poster.sent)
-        yield _one(names.EVENTS_DROPPED, status.announcer.poster.dropped)
-    yield from _about_containers(status.witness, cgroups)
+        yield _single(names.EVENTS_SENT, status.announcer.poster.sent)
+        yield _single(names.EVENTS_DROPPED, status.announcer.poster.dropped)
+    yield from _container_families(status.sampler, cgroups)
     if core.configuration.kep_metrics:
-        yield from _of_kep(status, cgroups)
+        yield from _kep_families(status, cgroups)
 
 
-def _family(metric: Metric, samples: Iterable[Sample]) -> Family:
+def _family(metric: Metric, samples: Iterable[MetricSample]) -> Family:
     return Family(metric.name, metric.kind, metric.help, samples)
 
 
-def _one(metric: Metric, value: float, labelled: str = "") -> Family:
-    return _family(metric, [Sample(labelled, value)])
+def _single(metric: Metric, value: float, labelled: str = "") -> Family:
+    return _family(metric, [MetricSample(labelled, value)])
 
 
-def _about_agent(status: Status) -> Iterator[Family]:
+def _agent_families(status: AgentStatus) -> Iterator[Family]:
     core = status.core
-    terms = core.desires.ground.terms
+    terms = core.planner.node_settings.settings
     info = labels(
         version=status.version,
         release=str(terms.release),
         mode=core.configuration.mode,
         policy=terms.policy,
     )
-    yield _one(names.AGENT_INFO, 1, info)
+    yield _single(names.AGENT_INFO, 1, info)
     if status.resynced is not None:
-        yield _one(names.LAST_RESYNC, status.resynced)
-    yield _one(names.SETTINGS_KNOWN, int(core.desires.ground.doubt is None))
-    yield _one(names.RESYNC_SUCCESSFUL, int(status.failing is None))
-    yield _one(names.RELOAD_SUCCESSFUL, int(status.reload_refused is None))
-    yield _one(names.RELOAD_TIME, status.reloaded)
-    yield _one(names.CPU, time.process_time())
-    yield _one(names.RESIDENT, _resident())
+        yield _single(names.LAST_RESYNC, status.resynced)
+    yield _single(names.SETTINGS_KNOWN, int(core.planner.node_settings.doubt is None))
+    yield _single(names.RESYNC_SUCCESSFUL, int(status.failing is None))
+    yield _single(names.RELOAD_SUCCESSFUL, int(status.reload_fault is None))
+    yield _single(names.RELOAD_TIME, status.reloaded)
+    yield _single(names.CPU_SECONDS, time.process_time())
+    yield _single(names.RESIDENT, _resident_bytes())
 
 
-def _cgroups(core: Reconciler) -> list[tuple[str, Cgroup]]:
+def _cgroups_with_labels(core: Reconciler) -> list[tuple[str, Cgroup]]:
     """The pods' cgroups that are there, each with its labels."""
-    known = core.cgroups
+    known = core.observed
     return [
         (_labels(cgroup.pod or "", cgroup.container or ""), cgroup)
         for pod in tuple(known.pods)
-        for cgroup in core.aims.of(pod)
+        for cgroup in core.node_intent.cgroups_of(pod)
         if cgroup.path in known
     ]
 
 
-def _is_left(core: Reconciler, path: str) -> bool:
+def _is_writable(core: Reconciler, path: str) -> bool:
     """Whether what differs at a cgroup is to be written: not at a pod that is only observed, unless
     all are."""
-    pod = core.cgroups.pod_of(path)
-    wish = None if pod is None else core.aims.by_path.get(pod)
-    return core.configuration.mode == "observe" or wish is None or wish.mode == "enforce"
+    pod = core.observed.pod_of(path)
+    intent = None if pod is None else core.node_intent.by_path.get(pod)
+    return core.configuration.mode == "observe" or intent is None or intent.mode == "enforce"
 
 
-def _about_values(core: Reconciler, cgroups: list[tuple[str, Cgroup]]) -> Iterator[Family]:
-    page, known = core.desires.page_size, core.cgroups.by_path
-    above = list(zip(_LEVELS, core.aims.above_now, strict=False))
+def _value_families(core: Reconciler, cgroups: list[tuple[str, Cgroup]]) -> Iterator[Family]:
+    page, known = core.planner.page_size, core.observed.by_path
+    above = list(zip(_LEVELS, core.node_intent.last_parent_cgroups, strict=False))
     pending = [change for changes in tuple(core.pending.values()) for change in changes]
     counts = Counter(change.file for change in pending)
-    yield _one(names.CONVERGED, int(not any(_is_left(core, change.path) for change in pending)))
-    files = FILES if core.bindings is None else KEPT
+    yield _single(
+        names.CONVERGED, int(not any(_is_writable(core, change.path) for change in pending))
+    )
+    files = MEMORY_FILES if core.bindings is None else WRITABLE_FILES
     yield _family(
-        names.PENDING_CHANGES, [Sample(labels(file=file), counts[file]) for file in files]
+        names.PENDING_CHANGES, [MetricSample(labels(file=file), counts[file]) for file in files]
     )
     levelled = [(labels(level=level), cgroup) for level, cgroup in above]
     for desired, actual, of in (
@@ -109,40 +111,50 @@ def _about_values(core: Reconciler, cgroups: list[tuple[str, Cgroup]]) -> Iterat
     ):
         yield _family(
             desired,
-            [Sample(*each) for labelled, cgroup in of for each in _desired(labelled, cgroup, page)],
+            [
+                MetricSample(*each)
+                for labelled, cgroup in of
+                for each in _values_as_planned(labelled, cgroup, page)
+            ],
         )
         yield _family(
             actual,
             [
-                Sample(_with_file(labelled, file), _bytes(content))
+                MetricSample(_with_file(labelled, file), _bytes(content))
                 for labelled, cgroup in of
                 if (found := known.get(cgroup.path)) is not None
-                for file in FILES
+                for file in MEMORY_FILES
                 if (content := found.files.get(file)) is not None
             ],
         )
 
 
-def _desired(labelled: str, cgroup: Cgroup, page: int) -> Iterator[tuple[str, float]]:
-    for file in FILES:
+def _values_as_planned(labelled: str, cgroup: Cgroup, page: int) -> Iterator[tuple[str, float]]:
+    for file in MEMORY_FILES:
         setting = cgroup.settings.get(file)
         if setting is not None and setting.value != NEEDS_NODE:
-            yield _with_file(labelled, file), _bytes(stored(file, setting.value, page))
+            yield _with_file(labelled, file), _bytes(as_stored(file, setting.value, page))
 
 
-def _about_kernel(status: Status, cgroups: list[tuple[str, Cgroup]], proc: str) -> Iterator[Family]:
-    samples = status.samples
+def _kernel_families(
+    status: AgentStatus, cgroups: list[tuple[str, Cgroup]], proc: str
+) -> Iterator[Family]:
+    samples = status.counters
     found: list[tuple[str, Counts]] = [
         (labelled, samples[cgroup.path]) for labelled, cgroup in cgroups if cgroup.path in samples
     ]
     yield _family(
-        names.CURRENT,
-        [Sample(labelled, each.current) for labelled, each in found if each.current is not None],
+        names.MEMORY_CURRENT,
+        [
+            MetricSample(labelled, each.current)
+            for labelled, each in found
+            if each.current is not None
+        ],
     )
     yield _family(
-        names.EVENTS,
+        names.EVENT_COUNTS,
         [
-            Sample(_with(labelled, "event", event), count)
+            MetricSample(_with_label(labelled, "event", event), count)
             for labelled, each in found
             for event, count in each.events.items()
         ],
@@ -150,7 +162,7 @@ def _about_kernel(status: Status, cgroups: list[tuple[str, Cgroup]], proc: str) 
     yield _family(
         names.PRESSURE,
         [
-            Sample(_with(labelled, "kind", kind), seconds)
+            MetricSample(_with_label(labelled, "kind", kind), seconds)
             for labelled, each in found
             for kind, seconds in each.pressure.items()
         ],
@@ -158,87 +170,99 @@ def _about_kernel(status: Status, cgroups: list[tuple[str, Cgroup]], proc: str) 
     yield _family(
         names.NODE_PRESSURE,
         [
-            Sample(labels(kind=kind), seconds)
-            for kind, seconds in pressure_of(_text(f"{proc}/pressure/memory")).items()
+            MetricSample(labels(kind=kind), seconds)
+            for kind, seconds in pressure_of(_read_text(f"{proc}/pressure/memory")).items()
         ],
     )
 
 
-def _about_work(core: Reconciler) -> Iterator[Family]:
-    tally, aims, schedule = core.tally, core.aims, core.schedule
-    wishes = tuple(aims.wishes.values())
-    modes = Counter(wish.mode or "unselected" for wish in wishes)
-    pods = tuple(core.cgroups.pods)
-    out = [wish for path in aims.left_out if (wish := aims.by_path.get(path)) is not None]
-    yield _family(names.PODS, [Sample(labels(mode=mode), n) for mode, n in sorted(modes.items())])
-    yield _one(names.UNRESOLVED, sum(len(wish.unresolved) for wish in wishes))
-    yield _one(names.RESERVED, sum(core.cgroups.number(path, "memory.min") for path in pods))
-    yield _one(names.RESERVABLE, aims.limit)
-    yield _family(names.LEFT_OUT, [Sample(_pod_labels(wish.key), wish.claims[0]) for wish in out])
-    yield _one(names.RAMPING, len(schedule.ramps))
-    yield _one(names.BACKING_OFF, len(schedule.backoff.until))
+def _work_families(core: Reconciler) -> Iterator[Family]:
+    report, node_intent, schedule = core.report, core.node_intent, core.schedule
+    intents = tuple(node_intent.intents.values())
+    modes = Counter(wish.mode or "unselected" for wish in intents)
+    pods = tuple(core.observed.pods)
+    out = [
+        wish
+        for path in node_intent.unreserved
+        if (wish := node_intent.by_path.get(path)) is not None
+    ]
+    yield _family(
+        names.POD_COUNT, [MetricSample(labels(mode=mode), n) for mode, n in sorted(modes.items())]
+    )
+    yield _single(names.UNRESOLVED, sum(len(wish.unresolved) for wish in intents))
+    yield _single(names.RESERVED, sum(core.observed.number(path, "memory.min") for path in pods))
+    yield _single(names.RESERVABLE_BYTES, node_intent.reservable)
+    yield _family(
+        names.UNRESERVED, [MetricSample(_pod_labels(wish.key), wish.reservation[0]) for wish in out]
+    )
+    yield _single(names.RAMPING, len(schedule.ramps))
+    yield _single(names.BACKING_OFF, len(schedule.backoff.until))
     yield _family(
         names.DRIFT,
         [
-            Sample(labels(file=file, cause=cause), count)
-            for (file, cause), count in sorted(tally.drifts.items())
+            MetricSample(labels(file=file, cause=cause), count)
+            for (file, cause), count in sorted(report.drifts.items())
         ],
     )
     yield _family(
-        names.LEFT_ALONE,
+        names.CONTESTED,
         [
-            Sample(_with_file(_labels_at(core, path), file), 1)
-            for path, file in tuple(core.foreign.fights.left_alone)
+            MetricSample(_with_file(_labels_at(core, path), file), 1)
+            for path, file in tuple(core.drift.fights.contested)
         ],
     )
     yield _family(
-        names.WRITES,
+        names.WRITE_COUNT,
         [
-            Sample(labels(file=file, end=end), count)
-            for (file, end), count in sorted(tally.writes.items())
+            MetricSample(labels(file=file, end=end), count)
+            for (file, end), count in sorted(report.writes.items())
         ],
     )
     yield _family(
-        names.GIVEN_BACK,
+        names.RESTORE_COUNT,
         [
-            Sample(labels(file=file, end=end), count)
-            for (file, end), count in sorted(tally.returned.items())
+            MetricSample(labels(file=file, end=end), count)
+            for (file, end), count in sorted(report.restores.items())
         ],
     )
-    yield _family(names.WRITE_SECONDS, tally.write_seconds.samples())
+    yield _family(names.WRITE_SECONDS, report.write_seconds.samples())
     yield _family(
         names.RECONCILE_SECONDS,
-        histograms({labels(trigger=name): each for name, each in tally.reconcile_seconds.items()}),
+        histograms({labels(trigger=name): each for name, each in report.reconcile_seconds.items()}),
     )
     yield _family(
         names.ERRORS,
-        [Sample(labels(kind=kind), n) for kind, n in sorted(tally.errors.items())],
+        [MetricSample(labels(kind=kind), n) for kind, n in sorted(report.errors.items())],
     )
     yield _family(
         names.ANNOTATIONS_REFUSED,
-        [Sample(_pod_labels(wish.key), wish.ignored) for wish in wishes if wish.ignored],
+        [
+            MetricSample(_pod_labels(wish.key), wish.ignored_annotations)
+            for wish in intents
+            if wish.ignored_annotations
+        ],
     )
 
 
-def _about_numa(core: Reconciler) -> Iterator[Family]:
+def _numa_families(core: Reconciler) -> Iterator[Family]:
     yield _family(
-        names.NUMA_LEFT_ALONE,
+        names.NUMA_UNBOUND,
         [
-            Sample(_with(_pod_labels(wish.key), "reason", reason), 1)
-            for path, wish in tuple(core.aims.by_path.items())
-            for reason in sorted({notice.reason for notice in core.aims.notices(path)})
+            MetricSample(_with_label(_pod_labels(wish.key), "reason", reason), 1)
+            for path, wish in tuple(core.node_intent.by_path.items())
+            for reason in sorted({notice.reason for notice in core.node_intent.notices_of(path)})
         ],
     )
     bindings = core.bindings
     if bindings is None:
         return
-    assigned, wishes = bindings.assigned, core.aims.by_path
+    assigned, intents = bindings.assignments, core.node_intent.by_path
     yield _family(
         names.NUMA_ASSIGNED,
         [
-            Sample(_with(_labels(wishes[path].key, container), "node", str(node)), 1)
+            MetricSample(_with_label(_labels(intents[path].key, container), "node", str(node)), 1)
             for path, of_pod in tuple(assigned.items())
-            if path in wishes
+            if path in intents
             for container, each in of_pod.items()
             for node in each.nodes
         ],
@@ -247,48 +271,48 @@ def _about_numa(core: Reconciler) -> Iterator[Family]:
     yield _family(
         names.NUMA_FREE,
         [
-            Sample(labels(node=str(number), resource=resource), table.free)
+            MetricSample(labels(node=str(number), resource=resource), table.free)
             for number, node in (state.nodes.items() if state is not None else ())
             for resource, table in node.memory.items()
         ],
     )
-    yield _one(names.NUMA_FAULTS, len(bindings.faults))
+    yield _single(names.NUMA_FAULTS, len(bindings.faults))
 
 
-def _about_containers(
-    witness: Witness | None, cgroups: list[tuple[str, Cgroup]]
+def _container_families(
+    sampler: Sampler | None, cgroups: list[tuple[str, Cgroup]]
 ) -> Iterator[Family]:
-    if witness is None:
+    if sampler is None:
         return
-    if witness.guard is not None:
-        steps = witness.guard.widened
+    if sampler.guard is not None:
+        steps = sampler.guard.widened
         yield _family(
             names.GUARD_STEP,
             [
-                Sample(labelled, steps[cgroup.path])
+                MetricSample(labelled, steps[cgroup.path])
                 for labelled, cgroup in cgroups
                 if cgroup.path in steps
             ],
         )
         yield _family(
             names.GUARD_STEPS,
-            [Sample(labels(kind=kind), witness.moves[kind]) for kind in _MOVES],
+            [MetricSample(labels(kind=kind), sampler.guard_moves[kind]) for kind in _MOVES],
         )
-        yield _one(names.GUARD_EXCLUDED, len(witness.guard.excluded))
-    yield _one(names.KILLS, witness.deaths.count)
-    if witness.recorder is not None:
-        yield _one(names.RECORDING, int(witness.recorder.fault is None))
-        yield _one(names.RECORDS_LOST, witness.recorder.lost)
+        yield _single(names.GUARD_EXCLUDED, len(sampler.guard.excluded))
+    yield _single(names.KILLS, sampler.oom_kills.count)
+    if sampler.recorder is not None:
+        yield _single(names.RECORDING, int(sampler.recorder.fault is None))
+        yield _single(names.RECORDS_LOST, sampler.recorder.lost)
 
 
-def _of_kep(status: Status, cgroups: list[tuple[str, Cgroup]]) -> Iterator[Family]:
-    known = status.core.cgroups
+def _kep_families(status: AgentStatus, cgroups: list[tuple[str, Cgroup]]) -> Iterator[Family]:
+    known = status.core.observed
     containers = [(labelled, each.path) for labelled, each in cgroups if each.container]
     for metric, file in ((names.KEP_MIN, "memory.min"), (names.KEP_HIGH, "memory.high")):
         yield _family(
             metric,
             [
-                Sample(labelled, _bytes(found.files[file]))
+                MetricSample(labelled, _bytes(found.files[file]))
                 for labelled, path in containers
                 if (found := known.by_path.get(path)) is not None and file in found.files
             ],
@@ -296,28 +320,28 @@ def _of_kep(status: Status, cgroups: list[tuple[str, Cgroup]]) -> Iterator[Famil
     yield _family(
         names.KEP_THROTTLED,
         [
-            Sample(labelled, status.samples[path].events["high"])
+            MetricSample(labelled, status.counters[path].events["high"])
             for labelled, path in containers
-            if path in status.samples and "high" in status.samples[path].events
+            if path in status.counters and "high" in status.counters[path].events
         ],
     )
-    minimum, low = _reserved_by_class(status.core)
-    yield _one(names.KEP_NODE_MIN, minimum)
-    yield _one(names.KEP_NODE_LOW, low)
+    minimum, low = _protection_by_class(status.core)
+    yield _single(names.KEP_NODE_MIN, minimum)
+    yield _single(names.KEP_NODE_LOW, low)
 
 
-def _reserved_by_class(core: Reconciler) -> tuple[int, int]:
+def _protection_by_class(core: Reconciler) -> tuple[int, int]:
     """What Guaranteed pods have of memory.min and Burstable pods of memory.low.
 
     As a kubelet sums it up: what the pods request, not what is found in cgroups. kubepods itself
     holds more, since the memory.min of a kubelet there covers Burstable pods too.
     """
-    terms = core.desires.ground.terms
-    if not terms.release.enabled("MemoryQoS"):
+    terms = core.planner.node_settings.settings
+    if not terms.release.is_enabled("MemoryQoS"):
         return 0, 0
     policy = terms.policy if KNOWS_POLICY.at(terms.release.minor) else "HardReservation"
-    wishes = tuple(core.aims.wishes.values())
-    demand = demand_of(wish.plan for wish in wishes if wish.plan is not None)
+    intents = tuple(core.node_intent.intents.values())
+    demand = class_demand(wish.plan for wish in intents if wish.plan is not None)
     return (
         0 if policy == "None" else demand.guaranteed,
         demand.burstable if policy == "TieredReservation" else 0,
@@ -337,14 +361,14 @@ def _pod_labels(key: str) -> str:
 
 def _labels_at(core: Reconciler, path: str) -> str:
     """Those of a cgroup; one above the pods goes by its path in the place of a container's name."""
-    pod = core.cgroups.pod_of(path)
-    for cgroup in core.aims.of(pod) if pod is not None else ():
+    pod = core.observed.pod_of(path)
+    for cgroup in core.node_intent.cgroups_of(pod) if pod is not None else ():
         if cgroup.path == path:
             return _labels(cgroup.pod or "", cgroup.container or "")
     return labels(namespace="", pod="", container=path)
 
 
-def _with(labelled: str, name: str, word: str) -> str:
+def _with_label(labelled: str, name: str, word: str) -> str:
     """One more label, with one of the kernel's own words: those need no escapes."""
     return f'{labelled},{name}="{word}"'
 
@@ -359,7 +383,7 @@ def _bytes(content: str) -> float:
     return int(content) if content.isdigit() else 0
 
 
-def _text(file: str) -> str:
+def _read_text(file: str) -> str:
     try:
         with open(file, encoding="ascii") as opened:
             return opened.read()
@@ -367,6 +391,6 @@ def _text(file: str) -> str:
         return ""
 
 
-def _resident() -> int:
-    fields = _text("/proc/self/statm").split()
+def _resident_bytes() -> int:
+    fields = _read_text("/proc/self/statm").split()
     return int(fields[1]) * os.sysconf("SC_PAGE_SIZE") if len(fields) > 1 else 0

@@ -8,28 +8,30 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from memqos.agent.core.guarding import Guard
-from memqos.agent.core.pod_intent import Desires
+from memqos.agent.core.guarding import NodeGuard
+from memqos.agent.core.pod_intent import IntentPlanner
 from memqos.agent.core.reconciler import Reconciler
-from memqos.agent.hand import Hand
-from memqos.agent.pod_source import StillAsking, has_answer, is_missed, silence_of
-from memqos.agent.settings_source import AWAITED
+from memqos.agent.hand import NodeWriter
+from memqos.agent.pod_source import PodsPending, has_answer, lacks_pods, stale_source_reason
+from memqos.agent.settings_source import KUBELET_PENDING
 from memqos.converge.sources import faults_of
 from memqos.errors import MemqosError
 from memqos.kube.pod import Pod
 
 
-class Clock(Protocol):
+class MonotonicClock(Protocol):
     """Seconds that only go forward."""
 
     def __call__(self) -> float: ...
 
 
-def started(hand: Hand, now: float, guard: Guard | None = None) -> Reconciler:
+def build_reconciler(node: NodeWriter, now: float, guard: NodeGuard | None = None) -> Reconciler:
     """The core for this machine; raises where the machine cannot be planned."""
-    core = Reconciler(Desires(hand.configuration, hand.ground(), hand.own_cgroup()), now, guard)
-    if hand.configuration.mode == "observe" and (values := hand.left_behind()):
-        core.tally.say(
+    core = Reconciler(
+        IntentPlanner(node.configuration, node.node_settings(), node.read_own_cgroup()), now, guard
+    )
+    if node.configuration.mode == "observe" and (values := node.count_leftover_values()):
+        core.report.log(
             "warning",
             "values of memqos are in place here: memqos rollback gives them back",
             values=values,
@@ -37,23 +39,26 @@ def started(hand: Hand, now: float, guard: Guard | None = None) -> Reconciler:
     return core
 
 
-def follow(core: Reconciler, hand: Hand, now: float) -> None:
+def reconfigure(core: Reconciler, node: NodeWriter, now: float) -> None:
     """Work under what the hand's configuration and the machine say now."""
-    desires = Desires(hand.configuration, hand.ground(), hand.own_cgroup())
-    if hand.is_asked:
-        core.note_question()
-    core.follow(desires, now)
+    desires = IntentPlanner(node.configuration, node.node_settings(), node.read_own_cgroup())
+    if node.is_requested:
+        core.note_kubelet_request()
+    core.reconfigure(desires, now)
 
 
-def take_answer(core: Reconciler, hand: Hand, now: float) -> None:
+def note_kubelet_reply(core: Reconciler, node: NodeWriter, now: float) -> None:
     """The kubelet has answered: have a pass take it in, of the whole node if that lacked pods."""
-    core.schedule.take_answer(now)
-    if is_missed(hand.source) and has_answer(hand.source):
+    core.schedule.schedule_reply(now)
+    if lacks_pods(node.source) and has_answer(node.source):
         core.resync(now)
 
 
 def run_pass(
-    core: Reconciler, hand: Hand, clock: Clock, random: Callable[[], float] = lambda: 0.5
+    core: Reconciler,
+    node: NodeWriter,
+    clock: MonotonicClock,
+    random: Callable[[], float] = lambda: 0.5,
 ) -> bool:
     """Do what is due; whether it was about the whole node, pods included.
 
@@ -61,87 +66,91 @@ def run_pass(
     """
     begun = time.perf_counter()
     now = clock()
-    due = core.take(now, random())
-    complete = not is_missed(hand.source)
+    due = core.take_due(now, random())
+    complete = not lacks_pods(node.source)
     pods = None
-    if due.asks or has_answer(hand.source):
+    if due.fetches_pods or has_answer(node.source):
         # Before anything else: what the cluster says of the node comes with its pods.
-        pods, complete = _ask_for_pods(core, hand)
-    if due.whole:
-        for missed in (hand.seek_owners(), silence_of(hand.source)):
+        pods, complete = _fetch_pods(core, node)
+    if due.is_full:
+        for missed in (node.rediscover_owners(), stale_source_reason(node.source)):
             if missed is not None:
-                core.tally.fail("source", missed)
-    is_ground_due = hand.is_ground_due()
-    if due.confirms and not (core.foreign.is_asked and hand.is_asking):
-        hand.refresh()
-    if due.whole or due.asks or due.confirms or is_ground_due:
-        is_grounded = _regrounded(core, hand, now)
+                core.report.log_error("source", missed)
+    is_ground_due = node.is_settings_due()
+    if due.confirms_kubelet and not (core.drift.is_requested and node.is_request_pending):
+        node.refresh()
+    if due.is_full or due.fetches_pods or due.confirms_kubelet or is_ground_due:
+        is_grounded = _refresh_settings(core, node, now)
         complete &= is_grounded
-        core.confirm(now, answered=is_grounded and hand.is_fresh)
-        is_confirmed = is_grounded and hand.is_fresh and core.foreign.unconfirmed is None
-        _settle_with_kubelet(core, hand, now, answered=is_confirmed)
+        core.confirm(now, answered=is_grounded and node.is_fresh)
+        is_confirmed = is_grounded and node.is_fresh and core.drift.unconfirmed_since is None
+        _drop_kubelet_entries(core, node, now, answered=is_confirmed)
     if pods is not None:
-        core.accept(pods, now)
+        core.accept_pods(pods, now)
     if core.bindings is not None:
-        core.heard(hand.checkpoint(), now)
-    steps = core.judge(hand.look(core.scope(now)), now)
-    _give_back(core, hand, clock, whole=due.whole)
-    results, moved = hand.write(steps, core.tally) if steps else ([], [])
-    core.settle(results, moved, clock())
-    trigger = "resync" if due.whole else "event"
-    core.tally.reconcile_seconds[trigger].observe(time.perf_counter() - begun)
-    return complete and core.is_whole and core.aims.is_told
+        core.accept_checkpoint(node.read_checkpoint(), now)
+    steps = core.plan_writes(node.read_cgroups(core.scope(now)), now)
+    _restore(core, node, clock, whole=due.is_full)
+    results, moved = node.write(steps, core.report) if steps else ([], [])
+    core.settle_writes(results, moved, clock())
+    trigger = "resync" if due.is_full else "event"
+    core.report.reconcile_seconds[trigger].observe(time.perf_counter() - begun)
+    return complete and core.is_full_pass and core.node_intent.has_pods
 
 
-def _ask_for_pods(core: Reconciler, hand: Hand) -> tuple[list[Pod] | None, bool]:
+def _fetch_pods(core: Reconciler, node: NodeWriter) -> tuple[list[Pod] | None, bool]:
     """The pods as far as the source tells them, and whether it tells all of them."""
     pods = None
     try:
-        pods = hand.pods()
-        faults: Sequence[MemqosError] = faults_of(hand.source)
-    except StillAsking:
-        return None, not is_missed(hand.source)
+        pods = node.pods()
+        faults: Sequence[MemqosError] = faults_of(node.source)
+    except PodsPending:
+        return None, not lacks_pods(node.source)
     except MemqosError as error:
         faults = [error]
     for fault in faults:
-        core.tally.fail("source", fault)
+        core.report.log_error("source", fault)
     return pods, not faults
 
 
-def _settle_with_kubelet(core: Reconciler, hand: Hand, now: float, *, answered: bool) -> None:
+def _drop_kubelet_entries(
+    core: Reconciler, node: NodeWriter, now: float, *, answered: bool
+) -> None:
     """Forget what was in files that the kubelet keeps itself, once it has said that it does."""
-    kept = core.aims.kubelet_keeps
-    if not any(key[:2] in kept for key in hand.debts):
+    kept = core.node_intent.kubelet_managed
+    if not any(key[:2] in kept for key in node.undo_entries):
         return
     if answered:
-        hand.settle_with_kubelet(kept)
+        node.drop_kubelet_entries(kept)
     else:
-        core.doubt_kubelet(now)
+        core.request_confirmation(now)
 
 
-def _give_back(core: Reconciler, hand: Hand, clock: Clock, *, whole: bool) -> None:
-    owed = core.returns(hand.debts, clock())
+def _restore(core: Reconciler, node: NodeWriter, clock: MonotonicClock, *, whole: bool) -> None:
+    owed = core.due_restores(node.undo_entries, clock())
     if owed:
-        core.given_back(hand.give_back(owed, core.tally), owed, clock())
-    elif whole and not core.owes:
-        hand.let_go()
+        core.settle_restores(node.restore(owed, core.report), owed, clock())
+    elif whole and not core.pending_restores:
+        node.release_journal()
 
 
-def _regrounded(core: Reconciler, hand: Hand, now: float) -> bool:
+def _refresh_settings(core: Reconciler, node: NodeWriter, now: float) -> bool:
     try:
-        ground, before = hand.ground(), core.desires.ground
-        if hand.is_asked:
-            core.note_question()
-        if ground != before:
+        node_settings, before = node.node_settings(), core.planner.node_settings
+        if node.is_requested:
+            core.note_kubelet_request()
+        if node_settings != before:
             # Before it is followed: what it says is as of now.
-            core.confirm(now, answered=hand.is_fresh)
-            core.follow(Desires(hand.configuration, ground, hand.own_cgroup()), now)
-            if before.doubt != AWAITED:
-                core.tally.say("info", "the node's own configuration has changed")
-            core.take(now)
-        for severity, note in hand.taken_notes():
-            core.tally.say(severity, note)
+            core.confirm(now, answered=node.is_fresh)
+            core.reconfigure(
+                IntentPlanner(node.configuration, node_settings, node.read_own_cgroup()), now
+            )
+            if before.doubt != KUBELET_PENDING:
+                core.report.log("info", "the node's own configuration has changed")
+            core.take_due(now)
+        for severity, note in node.take_settings_notes():
+            core.report.log(severity, note)
     except MemqosError as error:
-        core.tally.fail("configuration", error)
+        core.report.log_error("configuration", error)
         return False
     return True

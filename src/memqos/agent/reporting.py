@@ -4,17 +4,17 @@ from collections.abc import Iterator
 from typing import Any
 
 from memqos.agent.core.notices import Notice
-from memqos.agent.core.pod_intent import KEPT, Wish
+from memqos.agent.core.pod_intent import WRITABLE_FILES, PodIntent
 from memqos.agent.core.reconciler import Reconciler
-from memqos.agent.status import Status
-from memqos.plan.changes import stored
+from memqos.agent.status import AgentStatus
+from memqos.plan.changes import as_stored
 from memqos.plan.tree import Cgroup
 
 
-def state(status: Status, now: float) -> dict[str, Any]:
+def agent_state(status: AgentStatus, now: float) -> dict[str, Any]:
     """All of it as plain data; ages and waits are in seconds."""
     core = status.core
-    terms = core.desires.ground.terms
+    terms = core.planner.node_settings.settings
     return {
         "version": status.version,
         "mode": core.configuration.mode,
@@ -24,16 +24,18 @@ def state(status: Status, now: float) -> dict[str, Any]:
         "placement": terms.placement,
         "converged": not core.pending,
         "failing": status.failing,
-        "configurationRefused": status.reload_refused,
-        "doubt": core.desires.ground.doubt,
-        "notes": list(core.desires.ground.notes),
-        "reservable": core.aims.limit,
+        "configurationRefused": status.reload_fault,
+        "doubt": core.planner.node_settings.doubt,
+        "notes": list(core.planner.node_settings.notes),
+        "reservable": core.node_intent.reservable,
         "numa": _numa(core),
-        "levels": [_cgroup(core, each) for each in core.aims.above_now],
+        "levels": [_cgroup(core, each) for each in core.node_intent.last_parent_cgroups],
         "reserved": [
-            _cgroup(core, e) for e in core.aims.reserved if core.aims.is_enforced(e, None)
+            _cgroup(core, e)
+            for e in core.node_intent.reserved
+            if core.node_intent.is_enforced(e, None)
         ],
-        "pods": [_pod(core, wish) for wish in tuple(core.aims.wishes.values())],
+        "pods": [_pod(core, wish) for wish in tuple(core.node_intent.intents.values())],
         "waiting": {
             "ramps": _waits(core.schedule.ramps, now),
             "backoff": _waits(core.schedule.backoff.until, now),
@@ -42,31 +44,33 @@ def state(status: Status, now: float) -> dict[str, Any]:
             {
                 "path": each.path,
                 "file": each.file,
-                "held": each.held,
+                "held": each.expected,
                 "found": each.found,
                 "cause": each.cause,
                 "evidence": each.evidence,
                 "age": round(now - each.at, 1),
             }
-            for each in tuple(core.foreign.drifts.values())
+            for each in tuple(core.drift.drifts.values())
         ],
         "leftAlone": [
             {"path": path, "file": file, "cause": each.cause}
-            for (path, file), each in tuple(core.foreign.fights.left_alone.items())
+            for (path, file), each in tuple(core.drift.fights.contested.items())
         ],
     }
 
 
-def _pod(core: Reconciler, wish: Wish) -> dict[str, Any]:
-    cgroups = core.aims.of(wish.path) if wish.path is not None else ()
+def _pod(core: Reconciler, intent: PodIntent) -> dict[str, Any]:
+    cgroups = core.node_intent.cgroups_of(intent.path) if intent.path is not None else ()
     return {
-        "pod": wish.key,
-        "mode": wish.mode or "unselected",
-        "leftOut": wish.path in core.aims.left_out,
-        "annotationsRefused": list(wish.refused),
-        "annotationsIgnored": wish.ignored,
-        "notices": [_notice(each) for each in core.aims.notices(wish.path or "")],
-        "unresolved": [{"container": each.container, "why": each.why} for each in wish.unresolved],
+        "pod": intent.key,
+        "mode": intent.mode or "unselected",
+        "leftOut": intent.path in core.node_intent.unreserved,
+        "annotationsRefused": list(intent.refused_annotations),
+        "annotationsIgnored": intent.ignored_annotations,
+        "notices": [_notice(each) for each in core.node_intent.notices_of(intent.path or "")],
+        "unresolved": [
+            {"container": each.container, "why": each.why} for each in intent.unresolved
+        ],
         "cgroups": [_cgroup(core, each) for each in cgroups],
     }
 
@@ -81,20 +85,20 @@ def _numa(core: Reconciler) -> dict[str, Any]:
     bindings = core.bindings
     if bindings is None:
         return {"mode": "off"}
-    wishes = core.aims.by_path
+    intents = core.node_intent.by_path
     found = bindings.assigner.state
     return {
         "mode": core.configuration.numa,
         "faults": list(bindings.faults.values()),
         "assigned": [
             {
-                "pod": wishes[path].key,
+                "pod": intents[path].key,
                 "container": container,
                 "nodes": list(each.nodes),
                 "holds": dict(each.holds),
             }
-            for path, assignments in tuple(bindings.assigned.items())
-            if path in wishes
+            for path, assignments in tuple(bindings.assignments.items())
+            if path in intents
             for container, each in assignments.items()
             if each.nodes
         ],
@@ -109,19 +113,19 @@ def _numa(core: Reconciler) -> dict[str, Any]:
 
 
 def _cgroup(core: Reconciler, cgroup: Cgroup) -> dict[str, Any]:
-    known = core.cgroups.by_path.get(cgroup.path)
+    known = core.observed.by_path.get(cgroup.path)
     return {
         "path": cgroup.path,
         "container": cgroup.container,
         "present": known is not None,
-        "files": dict(_files(cgroup, {} if known is None else known.files, core.desires.page_size)),
+        "files": dict(_files(cgroup, {} if known is None else known.files, core.planner.page_size)),
     }
 
 
 def _files(
     cgroup: Cgroup, actual: dict[str, str], page_size: int
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    for file in KEPT:
+    for file in WRITABLE_FILES:
         setting = cgroup.settings.get(file)
         if setting is None:
             continue
@@ -129,7 +133,7 @@ def _files(
         yield (
             file,
             {
-                "desired": stored(file, setting.value, page_size),
+                "desired": as_stored(file, setting.value, page_size),
                 "actual": actual.get(file),
                 "rule": because.rule,
                 "because": because.says,

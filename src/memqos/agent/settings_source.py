@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from memqos.agent.configuration import Configuration
-from memqos.agent.tally import Severity
-from memqos.converge.observing import Configuration as KubeletFile
+from memqos.agent.configuration import AgentConfiguration
+from memqos.agent.tally import LogSeverity
+from memqos.converge.observing import RawKubeletConfig as KubeletFile
 from memqos.converge.running import KubeletFacts, KubeletSources, Submit, ask_at_once
-from memqos.converge.settings import Ground, Wanted, driver_there, ground_of
+from memqos.converge.settings import NodeSettings, PlanOptions, driver_there, resolve_node_settings
 from memqos.errors import InputError, MemqosError, UnsupportedRelease
 from memqos.host.cgroups import CgroupFs
 from memqos.host.kubelet import KubeletEndpoint
@@ -31,11 +31,11 @@ KUBELET_CGROUP: Final = "/system.slice/kubelet.service"
 _FIRST_DOUBT: Final = 2.0
 _LAST_DOUBT: Final = 60.0
 """Seconds after which all sources are asked again while something is in doubt, doubling."""
-AWAITED: Final = "the running kubelet is asked what it is, and has not answered yet"
+KUBELET_PENDING: Final = "the running kubelet is asked what it is, and has not answered yet"
 """The doubt until a kubelet's first answer: what other sources say may be something else."""
 
 
-class Grounds:
+class SettingsSource:
     """Works it out again only when something has changed."""
 
     def __init__(
@@ -49,27 +49,27 @@ class Grounds:
         self._fs = fs
         self._roots = roots
         self._sources = KubeletSources(roots, clock, submit)
-        self._on_path = kubelet_version()
-        self._last: Ground | None = None
-        self._mark: object = None
+        self._version_on_path = kubelet_version()
+        self._last: NodeSettings | None = None
+        self._inputs: object = None
         self._cgroup_root = ""
-        self._restarts = self._restart_mark()
-        self._again_at = float("inf")
-        self._patience = _FIRST_DOUBT
-        self._notes: list[tuple[Severity, str]] = []
-        self._reported: Ground | None = None
+        self._restarts = self._restart_marker()
+        self._retry_at = float("inf")
+        self._retry_delay = _FIRST_DOUBT
+        self._notes: list[tuple[LogSeverity, str]] = []
+        self._reported: NodeSettings | None = None
         self._complaints: tuple[str, ...] = ()
         self.is_fresh = False
         """Whether the last answer holds what the kubelet, or its file, said just then."""
-        self.is_asked = True
+        self.is_requested = True
         """Whether they were asked in the last call, not only before it."""
 
     @property
-    def is_asking(self) -> bool:
+    def is_request_pending(self) -> bool:
         """Whether the kubelet was asked, and its answer has not been taken in."""
         return self._sources.is_asking
 
-    def drop_question(self) -> None:
+    def cancel_request(self) -> None:
         """Break off what the kubelet is being asked."""
         self._sources.drop_question()
 
@@ -80,37 +80,47 @@ class Grounds:
     def is_due(self) -> bool:
         """Whether to ask again though nothing else is due: in doubt, or after a restart."""
         now = self._clock()
-        self._sources.look_for_process(now)
-        before, self._restarts = self._restarts, self._restart_mark(self._restarts)
+        self._sources.find_process(now)
+        before, self._restarts = self._restarts, self._restart_marker(self._restarts)
         if self._restarts != before:
             self.refresh()
-            self._patience = _FIRST_DOUBT
+            self._retry_delay = _FIRST_DOUBT
             return True
         if self._sources.is_asking:
             return self._sources.has_answer
-        if now >= self._again_at:
+        if now >= self._retry_at:
             self.refresh()
             return True
         return now >= self._sources.retry_at
 
-    def take_notes(self, mode: str) -> list[tuple[Severity, str]]:
+    def take_notes(self, mode: str) -> list[tuple[LogSeverity, str]]:
         """What is worth saying of the last answer, once."""
         notes, self._notes = self._notes, []
-        ground, before = self._last, self._reported
-        if ground is None or ground is before or ground.doubt == AWAITED:
+        node_settings, before = self._last, self._reported
+        if (
+            node_settings is None
+            or node_settings is before
+            or node_settings.doubt == KUBELET_PENDING
+        ):
             return notes
-        self._reported = ground
+        self._reported = node_settings
         known = () if before is None else before.notes
-        notes += [("info", note) for note in ground.notes if note not in known]
+        notes += [("info", note) for note in node_settings.notes if note not in known]
         doubt = None if before is None else before.doubt
-        if ground.doubt not in (None, doubt):
-            severity: Severity = "warning" if mode == "enforce" else "info"
+        if node_settings.doubt not in (None, doubt):
+            severity: LogSeverity = "warning" if mode == "enforce" else "info"
             what = "nothing is written" if mode == "enforce" else "nothing would be written"
-            notes.append((severity, f"{what}: {ground.doubt}"))
-        elif doubt is not None and ground.doubt is None:
+            notes.append((severity, f"{what}: {node_settings.doubt}"))
+        elif doubt is not None and node_settings.doubt is None:
             notes.append(("info", "the running kubelet is known now"))
-        was_on = doubt is not None or before is None or before.terms.release.enabled("MemoryQoS")
-        if was_on and ground.doubt is None and not ground.terms.release.enabled("MemoryQoS"):
+        was_on = (
+            doubt is not None or before is None or before.settings.release.is_enabled("MemoryQoS")
+        )
+        if (
+            was_on
+            and node_settings.doubt is None
+            and not node_settings.settings.release.is_enabled("MemoryQoS")
+        ):
             notes.append(
                 (
                     "warning",
@@ -120,68 +130,74 @@ class Grounds:
             )
         return notes
 
-    def under(
+    def resolve(
         self,
-        told: Configuration,
+        told: AgentConfiguration,
         node: Node | None = None,
         kubelet: KubeletEndpoint | None = None,
-    ) -> Ground:
+    ) -> NodeSettings:
         """What plans rest on under a configuration, with what a cluster says of the node."""
-        stated = None if told.kubelet_config is None else _read(told.kubelet_config)
-        facts = self._sources.ask(node, kubelet, configuration=stated is None)
-        self.is_fresh, self.is_asked = facts.is_fresh, facts.is_asked
+        stated = None if told.kubelet_config is None else _read_kubelet_file(told.kubelet_config)
+        facts = self._sources.read_facts(node, kubelet, configuration=stated is None)
+        self.is_fresh, self.is_requested = facts.is_fresh, facts.is_asked
         if not facts.is_awaited:
-            self._complain(facts)
+            self._note_complaints(facts)
         config = stated or facts.configuration
-        wanted = Wanted(
+        wanted = PlanOptions(
             told.release, told.gates, told.policy, told.factor, told.numa, told.placement
         )
-        nodes = None if told.numa == "off" else self._nodes()
+        nodes = None if told.numa == "off" else self._numa_machine()
         said = None if node is None else node.status
         told_of = wanted, config, facts.notes, facts.is_awaited, said, nodes
         mark = told_of, driver_there(self._fs, self._cgroup_root)
-        if self._last is None or mark != self._mark:
-            ground = self._ground(config, wanted, node, facts, is_stated=stated is not None)
-            self._last = msgspec.structs.replace(
-                ground,
-                notes=(*facts.notes, *ground.notes),
-                numa=nodes,
-                doubt=AWAITED if facts.is_awaited else ground.doubt,
+        if self._last is None or mark != self._inputs:
+            node_settings = self._resolve_or_doubt(
+                config, wanted, node, facts, is_stated=stated is not None
             )
-            self._mark = told_of, driver_there(self._fs, self._cgroup_root)
-        self._plan_next_question(self._last)
+            self._last = msgspec.structs.replace(
+                node_settings,
+                notes=(*facts.notes, *node_settings.notes),
+                numa=nodes,
+                doubt=KUBELET_PENDING if facts.is_awaited else node_settings.doubt,
+            )
+            self._inputs = told_of, driver_there(self._fs, self._cgroup_root)
+        self._schedule_retry(self._last)
         return self._last
 
-    def _ground(
+    def _resolve_or_doubt(
         self,
         config: KubeletFile | None,
-        wanted: Wanted,
+        wanted: PlanOptions,
         node: Node | None,
         facts: KubeletFacts,
         *,
         is_stated: bool,
-    ) -> Ground:
+    ) -> NodeSettings:
         """A configuration of the kubelet's that memqos cannot use ends no agent."""
         try:
             return self._resolve(config, wanted, node, facts)
         except MemqosError as error:
             if config is None or is_stated:
                 raise
-            ground = self._resolve(None, wanted, node, facts)
+            node_settings = self._resolve(None, wanted, node, facts)
             doubt = f"the running kubelet's configuration cannot be used: {error}"
-            return msgspec.structs.replace(ground, doubt=doubt, kubelet=None)
+            return msgspec.structs.replace(node_settings, doubt=doubt, kubelet=None)
 
     def _resolve(
-        self, config: KubeletFile | None, wanted: Wanted, node: Node | None, facts: KubeletFacts
-    ) -> Ground:
+        self,
+        config: KubeletFile | None,
+        wanted: PlanOptions,
+        node: Node | None,
+        facts: KubeletFacts,
+    ) -> NodeSettings:
         machine = msgspec.structs.replace(
             read_machine(self._roots),
             kubelet=facts.version,
-            kubelet_on_path=self._on_path,
-            missing={"kubelet": facts.unknown},
+            kubelet_on_path=self._version_on_path,
+            missing={"kubelet": facts.why_unknown},
         )
         try:
-            ground = ground_of(machine, config, None, wanted, node)
+            node_settings = resolve_node_settings(machine, config, None, wanted, node)
         except MemqosError as error:
             is_unsupported = isinstance(error, UnsupportedRelease) and wanted.release is None
             if node is None and not is_unsupported:
@@ -195,27 +211,29 @@ class Grounds:
                 missing = {"kubelet": str(error)}
                 machine = msgspec.structs.replace(machine, kubelet=None, missing=missing)
                 wanted = msgspec.structs.replace(wanted, gates={})
-            ground = ground_of(machine, config, None, wanted)
-        self._cgroup_root = ground.config.cgroup_root
+            node_settings = resolve_node_settings(machine, config, None, wanted)
+        self._cgroup_root = node_settings.config.cgroup_root
         driver = driver_there(self._fs, self._cgroup_root)
-        if driver is not None and driver != ground.config.driver:
-            ground = ground_of(machine, config, driver, wanted, node)
-        return ground
+        if driver is not None and driver != node_settings.config.driver:
+            node_settings = resolve_node_settings(machine, config, driver, wanted, node)
+        return node_settings
 
-    def _plan_next_question(self, ground: Ground) -> None:
+    def _schedule_retry(self, node_settings: NodeSettings) -> None:
         if self._sources.is_asking:
             return  # after the answer
-        if ground.doubt is None:
-            self._again_at, self._patience = float("inf"), _FIRST_DOUBT
-        elif self._again_at <= self._clock() or self._again_at == float("inf"):
-            self._again_at = self._clock() + self._patience
-            self._patience = min(2 * self._patience, _LAST_DOUBT)
+        if node_settings.doubt is None:
+            self._retry_at, self._retry_delay = float("inf"), _FIRST_DOUBT
+        elif self._retry_at <= self._clock() or self._retry_at == float("inf"):
+            self._retry_at = self._clock() + self._retry_delay
+            self._retry_delay = min(2 * self._retry_delay, _LAST_DOUBT)
 
-    def _restart_mark(self, before: tuple[object, object] = (None, None)) -> tuple[object, object]:
+    def _restart_marker(
+        self, before: tuple[object, object] = (None, None)
+    ) -> tuple[object, object]:
         """Another one after each restart of the kubelet; the same while it is down."""
         return self._fs.identity(KUBELET_CGROUP) or before[0], self._sources.process or before[1]
 
-    def _complain(self, facts: KubeletFacts) -> None:
+    def _note_complaints(self, facts: KubeletFacts) -> None:
         """Say once why a source does not tell."""
         for each in facts.complaints:
             if each not in self._complaints:
@@ -223,14 +241,14 @@ class Grounds:
                 self._notes.append(("info", what))
         self._complaints = facts.complaints
 
-    def _nodes(self) -> "NumaMachine | None":
+    def _numa_machine(self) -> "NumaMachine | None":
         """The machine's NUMA nodes: huge pages are set aside at any time."""
-        from memqos.numa.machines import machine_of_kernel
+        from memqos.numa.machines import machine_from_kernel
 
-        return machine_of_kernel(read_machine(self._roots))
+        return machine_from_kernel(read_machine(self._roots))
 
 
-def _read(file: str) -> KubeletFile:
+def _read_kubelet_file(file: str) -> KubeletFile:
     try:
         with open(file, "rb") as opened:
             return KubeletFile(file, opened.read())

@@ -4,14 +4,14 @@ from typing import Final
 
 from memqos.agent.cluster_events import Announcer
 from memqos.agent.core.reconciler import Reconciler
-from memqos.agent.kernel_counters import Sample
-from memqos.agent.sampler import Witness
+from memqos.agent.kernel_counters import CgroupCounters
+from memqos.agent.sampler import Sampler
 
 STUCK_AFTER: Final = 60.0
 """Seconds without a pass after which something must be wrong."""
 
 
-class Status:
+class AgentStatus:
     """Kept by the loop, read by metrics, health and state. Times are the clock's, or Unix's."""
 
     def __init__(
@@ -20,10 +20,10 @@ class Status:
         version: str,
         now: float,
         unix: float,
-        witness: Witness | None = None,
+        sampler: Sampler | None = None,
     ) -> None:
         self.core = core
-        self.witness = witness
+        self.sampler = sampler
         self.version = version
         self.passed_at = now
         """When a pass last ended well."""
@@ -33,14 +33,14 @@ class Status:
         """Unix time of the last look at the whole node with all of its pods."""
         self.reloaded = unix
         """Unix time at which the configuration in force was read."""
-        self.reload_refused: str | None = None
+        self.reload_fault: str | None = None
         """Why a newer configuration is not in force."""
         self.failing: str | None = None
         """Why a pass failed, until a resync of the whole node has succeeded."""
-        self.unrecorded: str | None = None
+        self.journal_fault: str | None = None
         """Why the journal lacks what was done last."""
         self._failing_since = now
-        self.samples: dict[str, Sample] = {}
+        self.counters: dict[str, CgroupCounters] = {}
         self.announcer: Announcer | None = None
 
     def fail(self, why: str, now: float) -> None:
@@ -53,7 +53,7 @@ class Status:
         """Note that a resync of the whole node has succeeded."""
         self.failing = None
 
-    def healthy(self, now: float) -> str | None:
+    def health_problem(self, now: float) -> str | None:
         """Why the agent should be started anew; None where it should not."""
         silent = now - self.passed_at
         resyncs = 2 * self.core.configuration.resync
@@ -67,16 +67,16 @@ class Status:
             return f"resync has failed for {failing:.0f} s: {self.failing}"
         return None
 
-    def ready(self) -> str | None:
+    def readiness_problem(self) -> str | None:
         """Why the agent does not do its work yet; None where it does."""
-        doubt = self.core.desires.ground.doubt
+        doubt = self.core.planner.node_settings.doubt
         if doubt is not None and self.core.configuration.mode == "enforce":
             return f"nothing is written: {doubt}"
         if self.failing is not None:
             return self.failing
         if not self.is_complete:
             return "the node has not been looked at yet"
-        unconfirmed = self.core.foreign.unconfirmed
+        unconfirmed = self.core.drift.unconfirmed_since
         if unconfirmed is not None and self.passed_at - unconfirmed > STUCK_AFTER:
             return "protection above pods waits for the kubelet to tell its configuration"
-        return self.unrecorded
+        return self.journal_fault

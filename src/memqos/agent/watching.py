@@ -5,13 +5,13 @@ from collections.abc import Iterable, Iterator
 from typing import Final, Literal, NamedTuple
 
 from memqos.errors import MemqosError
-from memqos.host.inotify import FILES, FOLDERS, WRITES, Inotify
+from memqos.host.inotify import FILE_EVENTS, FOLDER_EVENTS, WRITE_EVENTS, Inotify
 from memqos.plan.names import CgroupNames, inner
 
 _LIMIT: Final = "memory.max"
 
 
-class News(NamedTuple):
+class WatchEvent(NamedTuple):
     """What a watch has shown: a cgroup by its path, pods that may have changed, or a gap.
 
     Or that the kubelet has answered.
@@ -22,7 +22,7 @@ class News(NamedTuple):
     path: str = ""
 
 
-class Watches:
+class FolderWatches:
     """Watches the cgroups above pods, those of pods, and the folders of manifests."""
 
     def __init__(self, root: str, manifests: Iterable[str]) -> None:
@@ -39,7 +39,7 @@ class Watches:
     def close(self) -> None:
         self._inotify.close()
 
-    def cover(self, names: CgroupNames, manifests: Iterable[str]) -> None:
+    def update(self, names: CgroupNames, manifests: Iterable[str]) -> None:
         """Watch all that is there; what is watched already stays so."""
         self._names = names
         self.failure = None
@@ -47,28 +47,28 @@ class Watches:
         for folder in self._manifests:
             for parent, folders, _ in os.walk(folder):
                 folders[:] = [name for name in folders if not name.startswith(".")]
-                self._watch_folder(parent, FILES)
+                self._watch_folder(parent, FILE_EVENTS)
         for level in names.levels:
-            self._cover_level(level)
+            self._watch_level(level)
 
-    def news(self) -> Iterator[News]:
+    def read_events(self) -> Iterator[WatchEvent]:
         """What has happened since the last time."""
         for event in self._inotify.read():
             if event.folder is None:
-                yield News("missed")
+                yield WatchEvent("missed")
             elif not f"{event.folder}/".startswith(f"{self._root}/"):
                 if event.is_folder and not event.is_gone:
-                    self._watch_folder(f"{event.folder}/{event.name}", FILES)
-                yield News("pods")
+                    self._watch_folder(f"{event.folder}/{event.name}", FILE_EVENTS)
+                yield WatchEvent("pods")
             elif event.is_folder:
                 path = f"{event.folder.removeprefix(self._root)}/{event.name}"
                 if not event.is_gone:
-                    self._cover_new(path)
-                yield News("vanished" if event.is_gone else "appeared", path)
+                    self._watch_cgroup(path)
+                yield WatchEvent("vanished" if event.is_gone else "appeared", path)
             elif event.name == _LIMIT:
-                yield News("limited", event.folder.removeprefix(self._root))
+                yield WatchEvent("limited", event.folder.removeprefix(self._root))
 
-    def _cover_level(self, path: str) -> None:
+    def _watch_level(self, path: str) -> None:
         """Watch a cgroup above pods and the pods in it, or else where it will be made."""
         while path and not self._watch(path):
             path = path.rpartition("/")[0]
@@ -77,7 +77,7 @@ class Watches:
         if self._names is None or path not in self._names.levels:
             return
         for name in self._folders_in(path):
-            self._cover_new(f"{path}/{name}")
+            self._watch_cgroup(f"{path}/{name}")
 
     def _folders_in(self, path: str) -> list[str]:
         try:
@@ -86,7 +86,7 @@ class Watches:
         except OSError:
             return []
 
-    def _cover_new(self, path: str) -> None:
+    def _watch_cgroup(self, path: str) -> None:
         """What is in a container is not watched: its cgroups are its own."""
         names = self._names
         assert names is not None
@@ -94,17 +94,17 @@ class Watches:
         if place is not None and place.kind == "pod":
             self._watch(path)
             for name in self._folders_in(path):
-                self._cover_new(f"{path}/{name}")
+                self._watch_cgroup(f"{path}/{name}")
         elif place is not None and place.kind in ("container", "inner"):
             # A write to a cgroup's file is told to whoever watches its folder.
-            self._watch(path, WRITES)
-            self._watch(inner(path), WRITES)
+            self._watch(path, WRITE_EVENTS)
+            self._watch(inner(path), WRITE_EVENTS)
         elif path in names.levels or any(level.startswith(f"{path}/") for level in names.levels):
             for level in names.levels:
                 if f"{level}/".startswith(f"{path}/"):
-                    self._cover_level(level)
+                    self._watch_level(level)
 
-    def _watch(self, path: str, mask: int = FOLDERS) -> bool:
+    def _watch(self, path: str, mask: int = FOLDER_EVENTS) -> bool:
         folder = self._root + path
         return self._inotify.is_watched(folder) or self._watch_folder(folder, mask)
 

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from memqos.cli.clusters import CLUSTER, Live, cluster_options
-from memqos.cli.namespaces import Namespaces, live_namespaces, read_namespaces
-from memqos.cli.output import Form, emit, output_option, print_lines
-from memqos.cli.policies import policy_in
-from memqos.cli.reading import Reader
-from memqos.cli.releases import release_asked, release_of_server, release_options
-from memqos.cluster.creation import LIMIT_RANGE, Creation, create
-from memqos.draw.admission import Admitted
+from memqos.cli.clusters import CLUSTER, LiveCluster, cluster_options
+from memqos.cli.namespaces import NamespaceState, read_live_namespaces, read_namespaces
+from memqos.cli.output import OutputFormat, emit, output_option, print_lines
+from memqos.cli.policies import read_policy
+from memqos.cli.reading import ManifestReader
+from memqos.cli.releases import release_options, resolve_release, resolve_server_release
+from memqos.cluster.creation import LIMIT_RANGE, Creation, create_pod
+from memqos.draw.admission import AdmissionReport
 from memqos.errors import InputError
 from memqos.kube.pod import Pod
 from memqos.kube.shape import containers_of
@@ -22,9 +22,9 @@ from memqos.manifests.workloads import Template
 from memqos.release import Release
 
 if TYPE_CHECKING:
-    from memqos.findings.policy import Breach, Policy
+    from memqos.findings.policy import AdmissionPolicy, PolicyBreach
 
-REFUSED = 2
+_REFUSED = 2
 
 
 @click.command()
@@ -51,7 +51,7 @@ def command(
     policy: str | None,
     pod_defaults: bool,
     why: bool,
-    output: Form,
+    output: OutputFormat,
     context: str | None,
     namespace: str | None,
     release: str | None,
@@ -68,32 +68,32 @@ def command(
     they name, else to that of -n. Exit code 2 if a pod is refused, 1 if anything could not be read
     or is invalid.
     """
-    live = Live(context, namespace)
-    rules = None if policy is None else policy_in(policy)
+    live = LiveCluster(context, namespace)
+    rules = None if policy is None else read_policy(policy)
     is_live = _is_live(live, namespace_state, files, rules)
     asked, notes = (
-        release_of_server(live.version(), gates)
+        resolve_server_release(live.server_version(), gates)
         if is_live and release is None
-        else release_asked(release, gates)
+        else resolve_release(release, gates)
     )
-    if pod_defaults and not asked.enabled("PodLevelResources"):
+    if pod_defaults and not asked.is_enabled("PodLevelResources"):
         notes.append(f"--pod-defaults changes nothing: PodLevelResources is off in {asked}")
-    reader = Reader(live)
+    reader = ManifestReader(live)
     found: Iterable[tuple[Template, Pod]] = reader.pods(files)
     if is_live:
         found = list(found)
         named = {template.namespace or live.namespace for template, _ in found}
-        state = live_namespaces(reader, live, named, asked, pod_defaults=pod_defaults)
+        state = read_live_namespaces(reader, live, named, asked, pod_defaults=pod_defaults)
     elif namespace_state is not None:
         state = read_namespaces(reader, namespace_state, asked, pod_defaults=pod_defaults)
-        reader.insist(namespace_state)
+        reader.require_no_faults(namespace_state)
     else:
         state = None
     notes += state.notes if state is not None else ()
     refused = False
     pods: list[dict[str, Any]] = []
     is_first = True
-    for admitted in _admitted(reader, found, state, rules, asked, pod_defaults):
+    for admitted in _admit_pods(reader, found, state, rules, asked, pod_defaults):
         refused |= admitted.refused_by is not None
         if output != "table":
             from memqos.draw.admission_reasons import admission_data
@@ -106,12 +106,14 @@ def command(
             is_first = False
     if output != "table":
         emit(_data(asked, state, notes, pods), output)
-    return 1 if reader.faults else REFUSED if refused else 0
+    return 1 if reader.faults else _REFUSED if refused else 0
 
 
-def _is_live(live: Live, state: str | None, files: Sequence[str], rules: "Policy | None") -> bool:
+def _is_live(
+    live: LiveCluster, state: str | None, files: Sequence[str], rules: "AdmissionPolicy | None"
+) -> bool:
     """Whether limit ranges and quotas are those of a live cluster."""
-    if state is None and not live.is_asked:
+    if state is None and not live.is_chosen:
         if rules is not None:
             return False
         raise click.UsageError(
@@ -119,31 +121,31 @@ def _is_live(live: Live, state: str | None, files: Sequence[str], rules: "Policy
         )
     if state in (None, CLUSTER):
         return True
-    live.insist_on_use(*files)
+    live.require_use(*files)
     return False
 
 
-def _admitted(
-    reader: Reader,
+def _admit_pods(
+    reader: ManifestReader,
     pods: Iterable[tuple[Template, Pod]],
-    given: Namespaces | None,
-    rules: "Policy | None",
+    given: NamespaceState | None,
+    rules: "AdmissionPolicy | None",
     release: Release,
     pod_defaults: bool,
-) -> Iterator[Admitted]:
+) -> Iterator[AdmissionReport]:
     """Every pod that could be read and is valid; what is not is said at once."""
     now = datetime.now(UTC)
-    state = Namespaces() if given is None else given
+    state = NamespaceState() if given is None else given
     for template, pod in pods:
-        namespace = state.of_pod(template.namespace)
+        namespace = state.namespace_of(template.namespace)
         ranges = state.ranges_in(namespace)
         before = met = state.quotas_in(namespace)
         wanted, count = _replicas(template), 0
-        broken: tuple[Breach, ...] = ()
+        broken: tuple[PolicyBreach, ...] = ()
         try:
             while True:
                 met = state.quotas_in(namespace)
-                creation = create(pod, ranges, met, release, now, pod_defaults=pod_defaults)
+                creation = create_pod(pod, ranges, met, release, now, pod_defaults=pod_defaults)
                 if rules is not None and creation.quotas is not None:
                     broken = _breaches(rules, pod, creation, namespace, release)
                 if any(each.mode == "refuse" for each in broken):
@@ -157,13 +159,13 @@ def _admitted(
                 if count >= wanted:
                     break
         except InputError as error:
-            reader.refuse(template.located(error))
+            reader.refuse(template.with_position(error))
             continue
         for fault in creation.errors:
-            hint = _filled_by_ranges(creation)
+            hint = _range_fill_hint(creation)
             reader.refuse(template.field_error(fault.field, fault.message + hint))
         line, _ = template.document.position(template.path)
-        yield Admitted(
+        yield AdmissionReport(
             origin=f"{template.document.file}:{line}",
             label=template.label,
             namespace=namespace,
@@ -188,7 +190,7 @@ def _replicas(template: Template) -> int:
     return replicas if isinstance(replicas, int) and replicas > 0 else 1
 
 
-def _filled_by_ranges(creation: Creation) -> str:
+def _range_fill_hint(creation: Creation) -> str:
     """What an error may be about that is not in the manifest."""
     fields = [
         f"{each.side}.{each.resource} of {each.container or 'the pod'}"
@@ -199,14 +201,16 @@ def _filled_by_ranges(creation: Creation) -> str:
 
 
 def _breaches(
-    rules: "Policy", pod: Pod, creation: Creation, namespace: str, release: Release
-) -> "tuple[Breach, ...]":
-    from memqos.findings.policy import breaches
+    rules: "AdmissionPolicy", pod: Pod, creation: Creation, namespace: str, release: Release
+) -> "tuple[PolicyBreach, ...]":
+    from memqos.findings.policy import policy_breaches
 
-    return tuple(breaches(rules, pod, creation.stored, namespace, release))
+    return tuple(policy_breaches(rules, pod, creation.stored, namespace, release))
 
 
-def _notes(pod: Pod, creation: Creation, state: Namespaces | None, namespace: str) -> Iterator[str]:
+def _notes(
+    pod: Pod, creation: Creation, state: NamespaceState | None, namespace: str
+) -> Iterator[str]:
     if state is not None and not (state.ranges_in(namespace) or state.quotas_in(namespace)):
         yield f"neither limit range nor quota is given for namespace {namespace}"
     if creation.written.pod is not None and creation.stored.pod is None:
@@ -216,17 +220,20 @@ def _notes(pod: Pod, creation: Creation, state: Namespaces | None, namespace: st
 
 
 def _print_head(
-    release: Release, state: Namespaces | None, rules: "Policy | None", notes: Sequence[str]
+    release: Release,
+    state: NamespaceState | None,
+    rules: "AdmissionPolicy | None",
+    notes: Sequence[str],
 ) -> None:
-    from memqos.draw.amounts import counted
+    from memqos.draw.amounts import pluralize
 
     told = [f"Kubernetes {release}"]
     if state is not None:
         ranges = sum(map(len, state.ranges.values()))
         quotas = sum(map(len, state.quotas.values()))
-        told.append(f"{counted(ranges, 'limit range')}, {counted(quotas, 'quota')}")
+        told.append(f"{pluralize(ranges, 'limit range')}, {pluralize(quotas, 'quota')}")
     if rules is not None:
-        told.append(f"a policy of {counted(len(rules.rules), 'rule')}")
+        told.append(f"a policy of {pluralize(len(rules.rules), 'rule')}")
     if state is not None:
         told.append("one after another")
     print_lines([" · ".join(told)])
@@ -234,10 +241,10 @@ def _print_head(
         print_lines([f"note: {note}"])
 
 
-def _print(admitted: Admitted, *, why: bool) -> None:
-    from memqos.draw.admission import admission
+def _print(admitted: AdmissionReport, *, why: bool) -> None:
+    from memqos.draw.admission import admission_text
 
-    print_lines(["", *admission(admitted)])
+    print_lines(["", *admission_text(admitted)])
     if why:
         from memqos.draw.admission_reasons import admission_reasons
 
@@ -245,7 +252,7 @@ def _print(admitted: Admitted, *, why: bool) -> None:
 
 
 def _data(
-    release: Release, state: Namespaces | None, notes: Sequence[str], pods: list[dict[str, Any]]
+    release: Release, state: NamespaceState | None, notes: Sequence[str], pods: list[dict[str, Any]]
 ) -> dict[str, Any]:
     from memqos.draw.admission_reasons import quotas_data
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import click
 
-from memqos.agent.configuration import Configuration
-from memqos.agent.configuration.reading import configuration_from
-from memqos.cli.agent_options import configuration_options, flags_given
+from memqos.agent.configuration import AgentConfiguration
+from memqos.agent.configuration.reading import load_configuration
+from memqos.cli.agent_options import configuration_options, flag_values
 
 
 @click.command()
@@ -27,35 +27,35 @@ def command(config: str | None, **options: Any) -> int:
 
     Exit code 0: stopped as told, 1: something failed.
     """
-    flags = flags_given(options)
+    flags = flag_values(options)
 
-    def load() -> Configuration:
-        return configuration_from(config, os.environ, flags)
+    def load() -> AgentConfiguration:
+        return load_configuration(config, os.environ, flags)
 
     configuration = load()
     # The loop costs a fifth of a second to import: what is wrong is said before.
     import asyncio
 
-    from memqos.agent.hand import Hand
-    from memqos.agent.log import Log
+    from memqos.agent.hand import NodeWriter
+    from memqos.agent.log import EventLog
     from memqos.agent.loop import Agent
-    from memqos.agent.sampler import witness_of
-    from memqos.host.service import Service
+    from memqos.agent.sampler import sampler_of
+    from memqos.host.service import ServiceNotifier
 
-    log = Log(configuration.log_format, to_journal="JOURNAL_STREAM" in os.environ)
-    hand = Hand(configuration)
+    log = EventLog(configuration.log_format, to_journal="JOURNAL_STREAM" in os.environ)
+    node_writer = NodeWriter(configuration)
 
-    witness, unread = witness_of(configuration, hand.fs, hand.roots.proc)
+    sampler, unread = sampler_of(configuration, node_writer.fs, node_writer.roots.proc)
     if unread is not None:
-        log.say("info", f"the kernel's log is not read: {unread}")
+        log.log("info", f"the kernel's log is not read: {unread}")
 
     async def run() -> int:
-        return await Agent(hand, load, log, Service(), _version(), witness).run()
+        return await Agent(node_writer, load, log, ServiceNotifier(), _version(), sampler).run()
 
     try:
         return asyncio.run(run())
     finally:
-        hand.close()
+        node_writer.close()
 
 
 def _version() -> str:

@@ -5,32 +5,32 @@ from typing import Any, Final, Literal, TypeVar, get_args, get_origin
 
 import click
 
-from memqos.agent.configuration.fields import FIELDS, GATES, Field
+from memqos.agent.configuration.fields import CONFIG_FIELDS, GATES_PATH, ConfigField
 from memqos.agent.configuration.reading import CONFIG_VARIABLE
 from memqos.converge.sources import is_url
 
-F = TypeVar("F", bound=Callable[..., Any])
+_F = TypeVar("_F", bound=Callable[..., Any])
 
 _FILES: Final = "pods.files"
 _KUBELET: Final = "pods.kubelet"
 
 
-def configuration_options(command: F) -> F:
+def configuration_options(command: _F) -> _F:
     """--config, and a flag for every field that wins over the file and the environment."""
-    for field in reversed(FIELDS.values()):
-        if _name(field) != _KUBELET:
+    for field in reversed(CONFIG_FIELDS.values()):
+        if _field_name(field) != _KUBELET:
             command = _option(field)(command)
     return click.option(
         "--config", metavar="FILE", envvar=CONFIG_VARIABLE, help="An AgentConfiguration."
     )(command)
 
 
-def flags_given(options: Mapping[str, Any]) -> dict[str, object]:
+def flag_values(options: Mapping[str, Any]) -> dict[str, object]:
     """The flags that were given, by their field; takes those of other options for nothing."""
     given = {
-        _name(field): options[_parameter(field)]
-        for field in FIELDS.values()
-        if options.get(_parameter(field)) not in (None, ())
+        _field_name(field): options[_parameter_name(field)]
+        for field in CONFIG_FIELDS.values()
+        if options.get(_parameter_name(field)) not in (None, ())
     }
     source = given.pop(_FILES, None)
     if source is not None:
@@ -38,46 +38,46 @@ def flags_given(options: Mapping[str, Any]) -> dict[str, object]:
     return given
 
 
-def _option(field: Field) -> Callable[[F], F]:
+def _option(field: ConfigField) -> Callable[[_F], _F]:
     if field.path == ("pods", "files"):
         return click.option(
             "--pods",
-            _parameter(field),
+            _parameter_name(field),
             metavar="SOURCE",
             help="A file, a folder, or a kubelet's address such as https://127.0.0.1:10250.",
         )
-    if field.plain is bool:
+    if field.bare_type is bool:
         return click.option(
             f"{field.flag}/--no-{field.flag[2:]}",
-            _parameter(field),
+            _parameter_name(field),
             default=None,
             help=field.description,
         )
     return click.option(
         field.flag,
-        _parameter(field),
+        _parameter_name(field),
         metavar=_metavar(field),
-        multiple=field.path == GATES,
+        multiple=field.path == GATES_PATH,
         help=field.description,
     )
 
 
-def _metavar(field: Field) -> str:
-    if field.path == GATES:
+def _metavar(field: ConfigField) -> str:
+    if field.path == GATES_PATH:
         return "NAME=BOOL"
-    if get_origin(field.plain) is Literal:
-        return "|".join(get_args(field.plain))
-    if get_origin(field.plain) is tuple:
+    if get_origin(field.bare_type) is Literal:
+        return "|".join(get_args(field.bare_type))
+    if get_origin(field.bare_type) is tuple:
         return "NAME,…"
-    return "DURATION" if field.is_duration else _METAVARS.get(field.plain, "TEXT")
+    return "DURATION" if field.is_duration else _METAVARS.get(field.bare_type, "TEXT")
 
 
 _METAVARS: Final[dict[Any, str]] = {int: "NUMBER", float: "NUMBER"}
 
 
-def _name(field: Field) -> str:
+def _field_name(field: ConfigField) -> str:
     return ".".join(field.path)
 
 
-def _parameter(field: Field) -> str:
+def _parameter_name(field: ConfigField) -> str:
     return "field_" + "_".join(field.path)

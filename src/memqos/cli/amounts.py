@@ -8,7 +8,7 @@ from memqos.errors import InputError
 from memqos.kube.quantity import MAX_INT64, Quantity
 
 
-class Bytes(click.ParamType[int]):
+class BytesType(click.ParamType[int]):
     """A quantity above nothing, in bytes."""
 
     name = "QUANTITY"
@@ -26,7 +26,7 @@ class Bytes(click.ParamType[int]):
         return amount
 
 
-class Seconds(click.FloatRange):
+class SecondsType(click.FloatRange):
     """A time to wait; unlike a plain range, it is always a number."""
 
     def convert(

@@ -7,46 +7,46 @@ from typing import Any, Final, NamedTuple
 import click
 
 from memqos.cli.outcomes import (
-    ERROR,
-    LEFT,
-    Hand,
+    EXIT_ERROR,
+    EXIT_LEFT,
+    CgroupWriter,
     end_progress,
     exit_code,
-    hand,
     journal_notes,
+    open_writer,
     print_results,
-    progress,
+    progress_printer,
     results_data,
     writer_options,
 )
-from memqos.cli.output import Form, complain, emit, print_lines
+from memqos.cli.output import OutputFormat, complain, emit, print_lines
 from memqos.cli.owners import owner_options, route_lines
 from memqos.cli.plan import (
-    caveats_of,
-    insist_on_all,
-    insist_on_no_doubt,
-    insist_on_pods,
+    make_plan,
     node_options,
-    observed,
-    planned,
-    wanted,
+    observe_node,
+    plan_caveats,
+    plan_options_from,
+    require_no_doubt,
+    require_pods,
+    require_whole_plan,
 )
-from memqos.converge.apply import Applied, apply, in_order
-from memqos.converge.journal import Reading, writing
-from memqos.converge.saved_plan import check_is_of, decode
-from memqos.converge.steps import Moved, Step, standing, steps_of
-from memqos.draw.changes import changes_text, summary
-from memqos.host.manifests import load_one
+from memqos.converge.apply import ApplyResult, apply, order_steps
+from memqos.converge.journal import JournalContents, open_journal
+from memqos.converge.saved_plan import check_same_tree, decode_saved_plan
+from memqos.converge.steps import StaleStep, WriteStep, step_state, steps_of
+from memqos.draw.changes import changes_summary, changes_text
+from memqos.host.manifests import load_file
 from memqos.plan.changes import Comparison
 from memqos.plan.effective import Protection
 
-_NOTHING: Final = Reading({}), Applied()
+_NOTHING_APPLIED: Final = JournalContents({}), ApplyResult()
 
 
-class _Todo(NamedTuple):
+class _PendingWrites(NamedTuple):
     """What is to be written, and what there is to say about it first."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[WriteStep, ...]
     protections: dict[str, Protection]
     caveats: Sequence[str]
 
@@ -64,7 +64,7 @@ def command(
     plan: str | None,
     yes: bool,
     force: bool,
-    output: Form,
+    output: OutputFormat,
     timeout: float,
     journal: str,
     direct: bool,
@@ -82,12 +82,12 @@ def command(
     """
     if output != "table" and not yes:
         raise click.UsageError(f"-o {output} asks nobody: --yes writes without asking")
-    writer = hand(
+    writer = open_writer(
         options["cgroup_root"], timeout, force=force, direct=direct, cri_socket=cri_socket
     )
-    todo = _planned(options) if plan is None else _saved(plan, writer, options)
-    now = [standing(step, writer.fs, writer.cautions.page_size) for step in todo.steps]
-    differing = [found for found in now if isinstance(found, Moved)]
+    todo = _pending_of_plan(options) if plan is None else _pending_of_file(plan, writer, options)
+    now = [step_state(step, writer.fs, writer.cautions.page_size) for step in todo.steps]
+    differing = [found for found in now if isinstance(found, StaleStep)]
     if differing:
         return _refuse(differing, output)
     ready = [step for step, found in zip(todo.steps, now, strict=True) if found == "ready"]
@@ -95,45 +95,49 @@ def command(
         complain(line)
     if output == "table":
         _show(ready, todo.protections, writer)
-    if ready and not yes and not _agreed(len(ready)):
-        return LEFT
-    reading, applied = _write(todo.steps, writer, journal) if ready else _NOTHING
-    if applied.moved:
-        return _refuse(applied.moved, output)
-    return _tell(applied, reading, todo.caveats, output)
+    if ready and not yes and not _confirm(len(ready)):
+        return EXIT_LEFT
+    reading, applied = _write(todo.steps, writer, journal) if ready else _NOTHING_APPLIED
+    if applied.stale:
+        return _refuse(applied.stale, output)
+    return _report(applied, reading, todo.caveats, output)
 
 
-def _show(steps: Sequence[Step], protections: dict[str, Protection], writer: Hand) -> None:
-    comparison = Comparison(tuple(step.change for step in in_order(steps)), (), ())
+def _show(
+    steps: Sequence[WriteStep], protections: dict[str, Protection], writer: CgroupWriter
+) -> None:
+    comparison = Comparison(tuple(step.change for step in order_steps(steps)), (), ())
     lines = changes_text(comparison, protections, why=False)
     lines += [""] if lines else []
-    print_lines([*lines, summary(comparison), *route_lines(comparison.changes, writer.driver)])
+    print_lines(
+        [*lines, changes_summary(comparison), *route_lines(comparison.changes, writer.driver)]
+    )
 
 
-def _planned(options: dict[str, Any]) -> _Todo:
-    insist_on_pods(options)
-    asked = wanted(**options)
-    observation = observed(options)
-    plan = planned(observation, asked)
-    insist_on_all(plan)
-    insist_on_no_doubt(plan)
-    steps = steps_of(plan.comparison.changes, observation.identities, plan.kubelet_keeps)
-    return _Todo(steps, plan.protections, caveats_of(plan))
+def _pending_of_plan(options: dict[str, Any]) -> _PendingWrites:
+    require_pods(options)
+    asked = plan_options_from(**options)
+    observation = observe_node(options)
+    plan = make_plan(observation, asked)
+    require_whole_plan(plan)
+    require_no_doubt(plan)
+    steps = steps_of(plan.comparison.changes, observation.identities, plan.kubelet_managed)
+    return _PendingWrites(steps, plan.protections, plan_caveats(plan))
 
 
-def _saved(file: str, writer: Hand, options: dict[str, Any]) -> _Todo:
+def _pending_of_file(file: str, writer: CgroupWriter, options: dict[str, Any]) -> _PendingWrites:
     given = [name for name, value in options.items() if value and name != "cgroup_root"]
     if given:
         raise click.UsageError(
             f"a saved plan holds its terms already: leave out --{given[0].replace('_', '-')}"
         )
-    name, data = load_one(file)
-    plan = decode(data, name)
-    check_is_of(plan, writer.hierarchy, name)
-    return _Todo(plan.steps, {}, ())
+    name, data = load_file(file)
+    plan = decode_saved_plan(data, name)
+    check_same_tree(plan, writer.hierarchy, name)
+    return _PendingWrites(plan.steps, {}, ())
 
 
-def _agreed(count: int) -> bool:
+def _confirm(count: int) -> bool:
     if not sys.stdin.isatty():
         raise click.UsageError("there is nobody to ask: --yes writes without asking")
     sys.stdout.flush()
@@ -141,11 +145,13 @@ def _agreed(count: int) -> bool:
     return click.confirm(f"Write {values}?", err=True)
 
 
-def _write(steps: Sequence[Step], writer: Hand, folder: str) -> tuple[Reading, Applied]:
-    with writing(folder, writer.hierarchy) as journal:
+def _write(
+    steps: Sequence[WriteStep], writer: CgroupWriter, folder: str
+) -> tuple[JournalContents, ApplyResult]:
+    with open_journal(folder, writer.hierarchy) as journal:
         try:
-            return journal.reading, apply(
-                steps, writer.fs, writer.driver, journal, writer.cautions, progress()
+            return journal.contents, apply(
+                steps, writer.fs, writer.driver, journal, writer.cautions, progress_printer()
             )
         except KeyboardInterrupt:
             complain(
@@ -158,20 +164,22 @@ def _write(steps: Sequence[Step], writer: Hand, folder: str) -> tuple[Reading, A
             writer.driver.close()
 
 
-def _refuse(differing: Sequence[Moved], output: Form) -> int:
+def _refuse(differing: Sequence[StaleStep], output: OutputFormat) -> int:
     complain("the cgroups have changed since they were planned, so nothing is written:")
     for each in differing:
         complain(f"  {each}")
     complain("next: plan again")
     if output != "table":
         emit({"results": [], "moved": [str(each) for each in differing], "notes": []}, output)
-    return ERROR
+    return EXIT_ERROR
 
 
-def _tell(applied: Applied, reading: Reading, caveats: Sequence[str], output: Form) -> int:
+def _report(
+    applied: ApplyResult, reading: JournalContents, caveats: Sequence[str], output: OutputFormat
+) -> int:
     notes = [*journal_notes(reading)]
-    if applied.unrecorded is not None:
-        notes.append(f"the journal could not be kept to the end: {applied.unrecorded}")
+    if applied.journal_error is not None:
+        notes.append(f"the journal could not be kept to the end: {applied.journal_error}")
     for note in notes:
         complain(f"note: {note}")
     if output != "table":

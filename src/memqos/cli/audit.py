@@ -7,24 +7,24 @@ from typing import Any, Final, Literal
 import click
 import msgspec
 
-from memqos.cli.audit_making import Question, audited_by
-from memqos.cli.clusters import CLUSTER, Live, cluster_options
+from memqos.cli.audit_making import AuditRequest, run_audit
+from memqos.cli.clusters import CLUSTER, LiveCluster, cluster_options
 from memqos.cli.output import complain, emit, print_lines
 from memqos.cli.releases import release_options
 from memqos.cli.rules import check_rule
-from memqos.cli.terms import POLICIES, FactorType, asked
-from memqos.draw.amounts import counted
-from memqos.draw.audited import Audited
-from memqos.findings.catalogue import AUDIT
-from memqos.findings.cluster import WORST_FIRST, chosen
+from memqos.cli.terms import POLICY_CHOICES, FactorType, check_settings_options
+from memqos.draw.amounts import pluralize
+from memqos.draw.audited import AuditReport
+from memqos.findings.catalogue import AUDIT_RULES
+from memqos.findings.cluster import SEVERITIES_WORST_FIRST, select_rules
 from memqos.findings.finding import Finding, Severity
 from memqos.plan.terms import PAGE_SIZE
 
 Output = Literal["table", "json", "yaml", "html"]
 
-FAULTS: Final = 1
-FINDINGS: Final = 2
-_COMPLAINTS: Final = 20
+_FAULTS: Final = 1
+_FINDINGS: Final = 2
+_MAX_REPORTED: Final = 20
 """Faults said aloud; data and report have more."""
 
 
@@ -47,7 +47,7 @@ _COMPLAINTS: Final = 20
 @click.option("--skip", "skipped", multiple=True, metavar="ID", help="Not this rule or group.")
 @click.option(
     "--fail-on",
-    type=click.Choice(WORST_FIRST),
+    type=click.Choice(SEVERITIES_WORST_FIRST),
     help="Exit with 2 if anything so bad, or worse, is found.",
 )
 @click.option(
@@ -66,7 +66,7 @@ _COMPLAINTS: Final = 20
 )
 @click.option("-n", "--namespace", metavar="NAME", help="Only this namespace of a live cluster.")
 @cluster_options("context", "selector")
-@click.option("--policy", type=click.Choice(POLICIES), help="memoryReservationPolicy.")
+@click.option("--policy", type=click.Choice(POLICY_CHOICES), help="memoryReservationPolicy.")
 @click.option("--factor", type=FactorType(), help="memoryThrottlingFactor.")
 @click.option("--kubelet", metavar="FILE", help="The KubeletConfiguration of all nodes.")
 @release_options
@@ -102,57 +102,59 @@ def command(
     findings as bad as --fail-on says.
     """
     for rule in (*only, *skipped):
-        check_rule(rule, [each.id for each in AUDIT])
-    wanted = asked(**options, node=None, capacity=None, allocatable=None, page_size=PAGE_SIZE)
-    live = Live(context, namespace, selector)
+        check_rule(rule, [each.id for each in AUDIT_RULES])
+    wanted = check_settings_options(
+        **options, node=None, capacity=None, allocatable=None, page_size=PAGE_SIZE
+    )
+    live = LiveCluster(context, namespace, selector)
     files = files or (CLUSTER,)
-    if live.is_asked and CLUSTER not in (*files, compare):
+    if live.is_chosen and CLUSTER not in (*files, compare):
         raise click.UsageError("--context, -n and -l are for a live cluster: all of this is files")
-    question = Question(
-        files, usage_files, compare, chosen(only, skipped), jobs, output in ("json", "yaml")
+    question = AuditRequest(
+        files, usage_files, compare, select_rules(only, skipped), jobs, output in ("json", "yaml")
     )
     # All that is read is kept, and none of it refers back: there is nothing to collect.
     gc.disable()
     try:
-        audited, pods = audited_by(question, wanted, live)
+        audited, pods = run_audit(question, wanted, live)
     finally:
         gc.enable()
-    _tell_faults(audited)
-    _warn_of_nothing(audited)
+    _report_faults(audited)
+    _warn_if_empty(audited)
     _print(audited, pods, output)
     if audited.faults:
-        return FAULTS
-    return FINDINGS if _is_bad(audited.findings, fail_on) else 0
+        return _FAULTS
+    return _FINDINGS if _is_bad(audited.findings, fail_on) else 0
 
 
-def _tell_faults(audited: Audited) -> None:
-    for fault in audited.faults[:_COMPLAINTS]:
+def _report_faults(audited: AuditReport) -> None:
+    for fault in audited.faults[:_MAX_REPORTED]:
         complain(fault)
-    more = len(audited.faults) - _COMPLAINTS + audited.more_faults
+    more = len(audited.faults) - _MAX_REPORTED + audited.more_faults
     if more > 0:
-        complain(f"… and {counted(more, 'more fault')}")
+        complain(f"… and {pluralize(more, 'more fault')}")
 
 
-def _warn_of_nothing(audited: Audited) -> None:
+def _warn_if_empty(audited: AuditReport) -> None:
     """An audit without pods finds nothing wrong, and must not look like a good one."""
     where, ended = ", ".join(audited.sources), audited.audit.ended
     if audited.audit.pods or audited.faults:
         return
     if ended:
-        complain(f"nothing to audit in {where}: {counted(ended, 'pod')}, and all have ended")
+        complain(f"nothing to audit in {where}: {pluralize(ended, 'pod')}, and all have ended")
     else:
         complain(f"nothing to audit in {where}: no pods – is it the right dump, the right cluster?")
 
 
-def _print(audited: Audited, pods: list[bytes], output: Output) -> None:
+def _print(audited: AuditReport, pods: list[bytes], output: Output) -> None:
     if output == "table":
-        from memqos.draw.auditing import auditing
+        from memqos.draw.auditing import audit_text
 
-        print_lines(auditing(audited))
+        print_lines(audit_text(audited))
     elif output == "html":
-        from memqos.draw.audit_page import page
+        from memqos.draw.audit_page import audit_html
 
-        print(page(audited))
+        print(audit_html(audited))
     else:
         from memqos.draw.audit_data import audit_data
 
@@ -165,5 +167,5 @@ def _print(audited: Audited, pods: list[bytes], output: Output) -> None:
 def _is_bad(findings: Iterable[Finding], fail_on: Severity | None) -> bool:
     if fail_on is None:
         return False
-    bad = WORST_FIRST[: WORST_FIRST.index(fail_on) + 1]
+    bad = SEVERITIES_WORST_FIRST[: SEVERITIES_WORST_FIRST.index(fail_on) + 1]
     return any(finding.severity in bad for finding in findings)

@@ -7,28 +7,35 @@ from typing import Any, Final, NamedTuple
 import click
 import msgspec
 
-from memqos.cli.audit_reading import Survey
-from memqos.cli.audit_sharing import Order
-from memqos.cli.clusters import CLUSTER, Live
-from memqos.cli.progress import Bar
-from memqos.cli.terms import POLICIES, Asked, FactorType, InForce, in_force, wanted_in
-from memqos.draw.amounts import counted
-from memqos.draw.audited import Audited, Compared, Terms
+from memqos.cli.audit_reading import CensusReader
+from memqos.cli.audit_sharing import CountSettings
+from memqos.cli.clusters import CLUSTER, LiveCluster
+from memqos.cli.progress import ProgressBar
+from memqos.cli.terms import (
+    POLICY_CHOICES,
+    FactorType,
+    ResolvedSettings,
+    SettingsOptions,
+    resolve_settings,
+    with_cluster_defaults,
+)
+from memqos.draw.amounts import pluralize
+from memqos.draw.audited import AuditReport, AuditSettings, ReportComparison
 from memqos.errors import InputError, UnsupportedRelease
-from memqos.findings.audit import Audit, NodeMemory, Sizing, concluded, sizes_of
-from memqos.findings.cluster import judge
-from memqos.findings.contrast import contrast
+from memqos.findings.audit import Audit, NodeMemory, NodeMemoryEstimator, audit_cluster, node_sizes
+from memqos.findings.cluster import judge_cluster
+from memqos.findings.contrast import compare_audits
 from memqos.findings.finding import Finding
-from memqos.findings.others import Others, Used
-from memqos.findings.tallies import Tallies
-from memqos.host.dumps import Source, dump_of
-from memqos.plan.terms import Terms as PlanTerms
+from memqos.findings.others import ClusterObjects, MeasuredUsage
+from memqos.findings.tallies import ClusterTotals
+from memqos.host.dumps import DumpSource, dump_of
+from memqos.plan.terms import Settings as PlanTerms
 from memqos.release import Release
 
-_NAMED: Final = 3
+_MAX_NAMES: Final = 3
 
 
-class Question(NamedTuple):
+class AuditRequest(NamedTuple):
     """What is to be audited, and how."""
 
     files: tuple[str, ...]
@@ -39,63 +46,65 @@ class Question(NamedTuple):
     with_pods: bool
 
 
-class _Under(NamedTuple):
+class _SettingsAudit(NamedTuple):
     """An audit under one set of terms."""
 
-    under: InForce
+    under: ResolvedSettings
     audit: Audit
     findings: tuple[Finding, ...]
-    tallies: Tallies
+    tallies: ClusterTotals
 
 
-def audited_by(question: Question, wanted: Asked, live: Live) -> tuple[Audited, list[bytes]]:
+def run_audit(
+    question: AuditRequest, wanted: SettingsOptions, live: LiveCluster
+) -> tuple[AuditReport, list[bytes]]:
     """The audit, and every pod as JSON where that was asked for."""
     compare, rules = question.compare, question.rules
-    other = _other_terms(compare, wanted) if compare is not None and "=" in compare else None
-    usage, faults = _usage(question.usage_files)
+    other = _parse_compare(compare, wanted) if compare is not None and "=" in compare else None
+    usage, faults = _read_usage_files(question.usage_files)
     is_live = CLUSTER in question.files
-    measured: dict[str, Used] = {}
+    measured: dict[str, MeasuredUsage] = {}
     notes: list[str | InputError] = []
     if is_live:
-        from memqos.cli.audit_live import about_selection, live_usage
+        from memqos.cli.audit_live import read_metrics_usage, selection_notes
 
-        notes += about_selection(live)
+        notes += selection_notes(live)
         if not question.usage_files:
-            measured, missing, more = live_usage(live)
+            measured, missing, more = read_metrics_usage(live)
             faults += missing
             notes += more
-    with _survey(question.files, question.jobs, usage | measured, live) as survey:
+    with _read_dumps(question.files, question.jobs, usage | measured, live) as survey:
         for fault in faults:
-            survey.fault(fault)
-        others = survey.others()
-        under = _terms_in_force(wanted, others, survey, live if is_live else None)
-        here = _under(survey, others, under, rules, with_pods=question.with_pods)
-        _complete_faults(survey, others, here, usage | others.usage, is_live=is_live)
+            survey.add_fault(fault)
+        others = survey.cluster_objects()
+        under = _resolve_audit_settings(wanted, others, survey, live if is_live else None)
+        here = _audit_under(survey, others, under, rules, with_pods=question.with_pods)
+        _add_late_faults(survey, others, here, usage | others.usage, is_live=is_live)
         compared = None
         if other is not None:
-            then = _terms_in_force(other, others, survey, live if is_live else None)
-            there = _under(survey, others, then, rules, beside=under.terms)
-            compared = _compared(str(_shown(then)), here, there)
+            then = _resolve_audit_settings(other, others, survey, live if is_live else None)
+            there = _audit_under(survey, others, then, rules, beside=under.settings)
+            compared = _compare(str(_display_settings(then)), here, there)
         elif compare is not None:
-            with _survey([compare], question.jobs, usage | measured, live) as beside:
-                there = _under(beside, beside.others(), under, rules)
+            with _read_dumps([compare], question.jobs, usage | measured, live) as beside:
+                there = _audit_under(beside, beside.cluster_objects(), under, rules)
                 for fault in beside.faults:
-                    survey.fault(fault)
-            compared = _compared(_named(compare, live), here, there)
-        audited = Audited(
-            _shown(under),
+                    survey.add_fault(fault)
+            compared = _compare(_source_name(compare, live), here, there)
+        audited = AuditReport(
+            _display_settings(under),
             here.audit,
             here.findings,
-            tuple(sorted(survey.faults, key=_place)),
+            tuple(sorted(survey.faults, key=_fault_position)),
             survey.more_faults,
-            (*under.notes, *notes, *_about_kinds(others)),
-            tuple([_named(file, live) for file in question.files]),
+            (*under.notes, *notes, *_kind_notes(others)),
+            tuple([_source_name(file, live) for file in question.files]),
             compared,
         )
-    return audited, [text for _, text in sorted(here.tallies.pods)]
+    return audited, [text for _, text in sorted(here.tallies.pod_rows)]
 
 
-def _usage(files: tuple[str, ...]) -> tuple[dict[str, Used], list[InputError]]:
+def _read_usage_files(files: tuple[str, ...]) -> tuple[dict[str, MeasuredUsage], list[InputError]]:
     if not files:
         return {}, []
     from memqos.cli.audit_usage import read_usage
@@ -103,18 +112,20 @@ def _usage(files: tuple[str, ...]) -> tuple[dict[str, Used], list[InputError]]:
     return read_usage(files)
 
 
-def _survey(files: Iterable[str], jobs: int, usage: dict[str, Used], live: Live) -> Survey:
+def _read_dumps(
+    files: Iterable[str], jobs: int, usage: dict[str, MeasuredUsage], live: LiveCluster
+) -> CensusReader:
     """All dumps read."""
-    sources: list[Source] = []
+    sources: list[DumpSource] = []
     dumps = [dump_of(file) for file in files if file != CLUSTER]
-    bar = Bar(sum(dump.size for dump in dumps))
+    bar = ProgressBar(sum(dump.size for dump in dumps))
     for file in files:
         if file == CLUSTER:
-            from memqos.cli.audit_live import live_sources
+            from memqos.cli.audit_live import cluster_lists
 
-            sources += live_sources(live, bar.expect)
+            sources += cluster_lists(live, bar.expect)
     sources += dumps
-    survey = Survey(jobs or os.cpu_count() or 1, usage, bar.advance)
+    survey = CensusReader(jobs or os.cpu_count() or 1, usage, bar.advance)
     try:
         survey.read(sources)
     except BaseException:
@@ -125,43 +136,48 @@ def _survey(files: Iterable[str], jobs: int, usage: dict[str, Used], live: Live)
     return survey
 
 
-def _named(file: str, live: Live) -> str:
+def _source_name(file: str, live: LiveCluster) -> str:
     """What a person calls what was read."""
     return live.server.where if file == CLUSTER else file
 
 
-def _under(
-    survey: Survey,
-    others: Others,
-    under: InForce,
+def _audit_under(
+    survey: CensusReader,
+    others: ClusterObjects,
+    under: ResolvedSettings,
     rules: tuple[str, ...],
     *,
     with_pods: bool = False,
     beside: PlanTerms | None = None,
-) -> _Under:
-    nodes, refused = _memories(others, under)
-    order = Order(
-        under.terms,
-        sizes_of(nodes, under.terms.page_size),
+) -> _SettingsAudit:
+    nodes, refused = _node_memories(others, under)
+    order = CountSettings(
+        under.settings,
+        node_sizes(nodes, under.settings.page_size),
         {},
         others.usage,
         beside,
         with_pods,
     )
-    tallies = survey.tally(order)
-    audit, faults = concluded(tallies, under.terms, nodes, others.limit_ranges, others.quotas)
+    tallies = survey.count_pods(order)
+    audit, faults = audit_cluster(
+        tallies, under.settings, nodes, others.limit_ranges, others.quotas
+    )
     if beside is None:
         for fault in (*refused, *faults):
-            survey.fault(fault)
-    return _Under(under, audit, judge(audit, rules), tallies)
+            survey.add_fault(fault)
+    return _SettingsAudit(under, audit, judge_cluster(audit, rules), tallies)
 
 
-def _terms_in_force(
-    wanted: Asked, others: Others, survey: Survey, live: Live | None = None
-) -> InForce:
+def _resolve_audit_settings(
+    wanted: SettingsOptions,
+    others: ClusterObjects,
+    survey: CensusReader,
+    live: LiveCluster | None = None,
+) -> ResolvedSettings:
     """Without a release asked for, that of the newest kubelet counts, else the API server's."""
     if wanted.release is not None:
-        return in_force(wanted)
+        return resolve_settings(wanted)
     newest: Release | None = None
     told: dict[str, str] = {}
     for name, node in others.nodes.items():
@@ -174,19 +190,21 @@ def _terms_in_force(
         except UnsupportedRelease as error:
             fault = InputError(f"node {name}: {error.what}", hint=error.hint)
             if not any(str(each) == str(fault) for each in survey.faults):
-                survey.fault(fault)
+                survey.add_fault(fault)
             continue
         if newest is None or release.minor > newest.minor:
             newest = release
     if newest is None:
-        return in_force(wanted if live is None else wanted_in(live, wanted))
-    under = in_force(wanted, str(newest))
+        return resolve_settings(wanted if live is None else with_cluster_defaults(live, wanted))
+    under = resolve_settings(wanted, str(newest))
     note = f"the release is that of the newest kubelet, {newest}"
     return msgspec.structs.replace(under, notes=(note, *under.notes))
 
 
-def _memories(others: Others, under: InForce) -> tuple[dict[str, NodeMemory], list[InputError]]:
-    sizing = Sizing(under.config, under.terms, exact=under.is_configured)
+def _node_memories(
+    others: ClusterObjects, under: ResolvedSettings
+) -> tuple[dict[str, NodeMemory], list[InputError]]:
+    sizing = NodeMemoryEstimator(under.config, under.settings, exact=under.is_configured)
     found: dict[str, NodeMemory] = {}
     faults: list[InputError] = []
     for name, node in others.nodes.items():
@@ -197,68 +215,73 @@ def _memories(others: Others, under: InForce) -> tuple[dict[str, NodeMemory], li
     return found, faults
 
 
-def _complete_faults(
-    survey: Survey, others: Others, here: _Under, usage: Mapping[str, Used], *, is_live: bool
+def _add_late_faults(
+    survey: CensusReader,
+    others: ClusterObjects,
+    here: _SettingsAudit,
+    usage: Mapping[str, MeasuredUsage],
+    *,
+    is_live: bool,
 ) -> None:
     """What is missing, wrong or there twice, once all is known."""
     for place, name, what, field in sorted(here.tallies.unreadable):
-        survey.refuse(place, f"{name}: {what}", field)
-    survey.tell_twice()
+        survey.add_fault_at(place, f"{name}: {what}", field)
+    survey.report_duplicates()
     missing = [node for node in here.audit.nodes if node.name not in others.nodes]
     if missing and not others.nodes:
-        pods = counted(sum(node.pods for node in missing), "pod")
+        pods = pluralize(sum(node.pods for node in missing), "pod")
         what = f"no Node was read: {pods} audited without the memory of their nodes"
         hint = None if is_live else "add them: kubectl get nodes -o json"
-        survey.fault(InputError(what, hint=hint))
+        survey.add_fault(InputError(what, hint=hint))
         missing = []
     for unread in missing:
-        pods = counted(unread.pods, "pod")
+        pods = pluralize(unread.pods, "pod")
         what = f"node {unread.name} was not read: {pods} audited without its memory"
-        survey.fault(InputError(what))
+        survey.add_fault(InputError(what))
     strangers = sorted(usage.keys() - here.tallies.matched)
     if strangers:
-        some = ", ".join(strangers[:_NAMED])
-        more = f" and {len(strangers) - _NAMED:,} more" if len(strangers) > _NAMED else ""
-        survey.fault(InputError(f"usage of pods that were not read: {some}{more}"))
+        some = ", ".join(strangers[:_MAX_NAMES])
+        more = f" and {len(strangers) - _MAX_NAMES:,} more" if len(strangers) > _MAX_NAMES else ""
+        survey.add_fault(InputError(f"usage of pods that were not read: {some}{more}"))
 
 
-def _other_terms(compare: str, wanted: Asked) -> Asked:
+def _parse_compare(compare: str, wanted: SettingsOptions) -> SettingsOptions:
     """release=1.37,policy=None,factor=0.8"""
     changes: dict[str, Any] = {}
     for part in compare.split(","):
         name, _, value = part.partition("=")
         if name == "factor":
             changes[name] = FactorType().convert(value, None, None)
-        elif name == "policy" and value in POLICIES:
+        elif name == "policy" and value in POLICY_CHOICES:
             changes[name] = value
         elif name == "release" and value:
             Release.of(value)
             changes[name] = value
         else:
             raise click.BadParameter(
-                f"{part!r}: write release=1.37, policy={'|'.join(POLICIES)} or factor=0.8",
+                f"{part!r}: write release=1.37, policy={'|'.join(POLICY_CHOICES)} or factor=0.8",
                 param_hint="--compare",
             )
     return msgspec.structs.replace(wanted, **changes)
 
 
-def _compared(title: str, here: _Under, there: _Under) -> Compared:
+def _compare(title: str, here: _SettingsAudit, there: _SettingsAudit) -> ReportComparison:
     changed = {name: node.changed for name, node in there.tallies.nodes.items() if node.changed}
     findings = (here.findings, there.findings)
-    return Compared(title, contrast(here.audit, there.audit, findings, changed))
+    return ReportComparison(title, compare_audits(here.audit, there.audit, findings, changed))
 
 
-def _shown(under: InForce) -> Terms:
-    return Terms(str(under.terms.release), under.terms.policy, under.terms.factor)
+def _display_settings(under: ResolvedSettings) -> AuditSettings:
+    return AuditSettings(str(under.settings.release), under.settings.policy, under.settings.factor)
 
 
-def _about_kinds(others: Others) -> list[str]:
-    if not others.passed_over:
+def _kind_notes(others: ClusterObjects) -> list[str]:
+    if not others.skipped_kinds:
         return []
-    kinds = ", ".join(f"{count:,} {kind}" for kind, count in sorted(others.passed_over.items()))
+    kinds = ", ".join(f"{count:,} {kind}" for kind, count in sorted(others.skipped_kinds.items()))
     return [f"passed over: {kinds}"]
 
 
-def _place(fault: InputError) -> tuple[bool, str, int, int]:
+def _fault_position(fault: InputError) -> tuple[bool, str, int, int]:
     """What has a place first, in its order."""
     return fault.file is None, fault.file or "", fault.line or 0, fault.column or 0

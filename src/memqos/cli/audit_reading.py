@@ -5,160 +5,164 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from memqos.cli.audit_sharing import Order, Quick, Sharing
+from memqos.cli.audit_sharing import CensusWorkers, CountSettings, QuickResult
 from memqos.errors import InputError
-from memqos.findings.census import Place
-from memqos.findings.others import Others, Used
-from memqos.findings.tallies import Tallies
-from memqos.host.dumps import Anew, Block, Source, Yaml, text_of
-from memqos.manifests.documents import read
-from memqos.manifests.dumps.text import Found, Layout, Scanner
+from memqos.findings.census import BlockPosition
+from memqos.findings.others import ClusterObjects, MeasuredUsage
+from memqos.findings.tallies import ClusterTotals
+from memqos.host.dumps import DumpBlock, DumpSource, Restart, YamlFile, block_text
+from memqos.manifests.documents import read_documents
+from memqos.manifests.dumps.text import DumpedText, DumpLayout, Scanner
 from memqos.manifests.objects import SNAPSHOT, objects
 
-Progress = Callable[[int, int], None]
+ReadProgress = Callable[[int, int], None]
 """Told how many bytes and objects were read since the last time."""
 
 FAULTS_LISTED: Final = 1000
 
 
-class _Read(NamedTuple):
+class _BlockStart(NamedTuple):
     """A block that was read, and where it starts."""
 
-    block: Block
+    block: DumpBlock
     line: int
     before: int
 
 
-class Survey:
+class CensusReader:
     """Reads dumps, and counts their pods under whatever terms are asked about."""
 
-    def __init__(self, jobs: int, usage: dict[str, Used], progress: Progress) -> None:
+    def __init__(self, jobs: int, usage: dict[str, MeasuredUsage], progress: ReadProgress) -> None:
         self.faults: list[InputError] = []
         self.more_faults = 0
         self._progress = progress
-        self._sharing = Sharing(jobs, usage)
+        self._workers = CensusWorkers(jobs, usage)
         self._uids: dict[str, int] = {}
         """Where they were met first: the number of a block."""
-        self._twice: dict[Place, str] = {}
-        self._blocks: dict[int, _Read] = {}
-        self._places: dict[Place, tuple[str, int, int]] = {}
+        self._duplicates: dict[BlockPosition, str] = {}
+        self._blocks: dict[int, _BlockStart] = {}
+        self._places: dict[BlockPosition, tuple[str, int, int]] = {}
 
-    def __enter__(self) -> "Survey":
+    def __enter__(self) -> "CensusReader":
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._sharing.end()
+        self._workers.close()
 
-    def read(self, sources: Iterable[Source]) -> None:
+    def read(self, sources: Iterable[DumpSource]) -> None:
         """Read all of these, one after the other."""
         for source in sources:
             scanner: Scanner | None = None
             first: int | None = None
             faults = len(self.faults), self.more_faults
-            for number, part, quick in self._sharing.taken(source.blocks()):
+            for number, part, quick in self._workers.read_parts(source.blocks()):
                 first = number if first is None else first
-                if isinstance(part, Anew):
-                    self._forget(first)
+                if isinstance(part, Restart):
+                    self._discard_from(first)
                     self.faults, self.more_faults = self.faults[: faults[0]], faults[1]
                     scanner = None
                 elif isinstance(part, InputError):
-                    self.fault(part)
-                elif isinstance(part, Yaml):
-                    self._yaml(number, part)
+                    self.add_fault(part)
+                elif isinstance(part, YamlFile):
+                    self._read_yaml(number, part)
                 else:
                     scanner = scanner or Scanner(part.file, part.layout)
-                    self._block(number, part, quick, scanner)
+                    self._read_block(number, part, quick, scanner)
 
-    def others(self) -> Others:
+    def cluster_objects(self) -> ClusterObjects:
         """What was read besides pods, by whomever."""
-        return self._sharing.others()
+        return self._workers.cluster_objects()
 
-    def tally(self, order: Order) -> Tallies:
+    def count_pods(self, order: CountSettings) -> ClusterTotals:
         """All pods added up, but those whose UID another one has."""
-        return self._sharing.tally(order._replace(dropped=self._twice))
+        return self._workers.count_pods(order._replace(dropped=self._duplicates))
 
-    def tell_twice(self) -> None:
+    def report_duplicates(self) -> None:
         """List pods that are there twice as faults."""
-        for place, uid in sorted(self._twice.items()):
-            self.refuse(place, f"the UID {uid} is that of a pod read before: not counted")
+        for place, uid in sorted(self._duplicates.items()):
+            self.add_fault_at(place, f"the UID {uid} is that of a pod read before: not counted")
 
-    def fault(self, error: InputError) -> None:
+    def add_fault(self, error: InputError) -> None:
         """Something could not be read."""
         if len(self.faults) < FAULTS_LISTED:
             self.faults.append(error)
         else:
             self.more_faults += 1
 
-    def refuse(self, place: Place, what: str, field: str | None = None) -> None:
+    def add_fault_at(self, place: BlockPosition, what: str, field: str | None = None) -> None:
         """Something is wrong with a pod that was read: say where it stands."""
         if len(self.faults) >= FAULTS_LISTED:
             self.more_faults += 1
             return
-        file, line, column = self._located(place)
-        self.fault(InputError(what, file=file, line=line, column=column, field=field))
+        file, line, column = self._position_of(place)
+        self.add_fault(InputError(what, file=file, line=line, column=column, field=field))
 
-    def _forget(self, number: int) -> None:
+    def _discard_from(self, number: int) -> None:
         """Take back what came of this block and all after it."""
-        self._sharing.forget(number)
+        self._workers.discard_from(number)
         self._uids = {uid: first for uid, first in self._uids.items() if first < number}
-        self._twice = {place: uid for place, uid in self._twice.items() if place[0] < number}
+        self._duplicates = {
+            place: uid for place, uid in self._duplicates.items() if place[0] < number
+        }
 
-    def _block(self, number: int, block: Block, quick: Quick | None, scanner: Scanner) -> None:
+    def _read_block(
+        self, number: int, block: DumpBlock, quick: QuickResult | None, scanner: Scanner
+    ) -> None:
         line, before = scanner.position
-        self._blocks[number] = _Read(block._replace(text=None), line, before)
+        self._blocks[number] = _BlockStart(block._replace(text=None), line, before)
         if quick is None:
             try:
-                found = list(scanner.feed(text_of(block), is_last=block.is_last))
+                found = list(scanner.feed(block_text(block), is_last=block.is_last))
             except InputError as error:
                 found = [error]
-            self._objects(number, block.file, found)
+            self._add_objects(number, block.file, found)
             self._progress(block.end - block.start, len(found))
             return
         taken, size = quick
         # What decodes as a whole started where it was cut: what came before it never ended.
-        self._objects(number, block.file, scanner.abandon(), first=taken.objects)
+        self._add_objects(number, block.file, scanner.abandon(), first=taken.objects)
         scanner.pass_over(size)
         if block.is_last:
-            self._objects(number, block.file, scanner.feed(b"", is_last=True))
+            self._add_objects(number, block.file, scanner.feed(b"", is_last=True))
         self._identify_all(number, taken.uids)
         self._progress(block.end - block.start, taken.objects)
 
-    def _objects(
-        self, number: int, file: str, found: Iterable[Found | InputError], first: int = 0
+    def _add_objects(
+        self, number: int, file: str, found: Iterable[DumpedText | InputError], first: int = 0
     ) -> None:
         for index, each in enumerate(found, first):
             if isinstance(each, InputError):
-                self.fault(each)
+                self.add_fault(each)
                 continue
             try:
-                self._object((number, index), file, each)
+                self._add_object((number, index), file, each)
             except InputError as error:
-                self.fault(error)
+                self.add_fault(error)
 
-    def _object(self, place: Place, file: str, found: Found) -> None:
+    def _add_object(self, place: BlockPosition, file: str, found: DumpedText) -> None:
         self._places[place] = (file, found.line, found.column)
-        for where, uid in self._sharing.own.take_found(place, found, file):
+        for where, uid in self._workers.own.read_object(place, found, file):
             self._places.setdefault(where, self._places[place])
             self._identify(where, uid)
 
-    def _yaml(self, number: int, file: Yaml) -> None:
+    def _read_yaml(self, number: int, file: YamlFile) -> None:
         """YAML, the slow way: what was read is written as JSON and taken from there."""
-        whole = Block(file.file, Layout("lines", 0, None), 0, 0, is_last=True)
-        self._blocks[number] = _Read(whole, 1, 0)
+        whole = DumpBlock(file.file, DumpLayout("lines", 0, None), 0, 0, is_last=True)
+        self._blocks[number] = _BlockStart(whole, 1, 0)
         index = 0
-        for document in read(file.text, file.file):
+        for document in read_documents(file.text, file.file):
             for item in (document,) if isinstance(document, InputError) else objects(document):
                 if isinstance(item, InputError):
-                    self.fault(item)
+                    self.add_fault(item)
                     continue
                 line, column = item.document.position(item.path)
                 kind = {} if item.kind == SNAPSHOT else {"kind": item.kind}
                 text = msgspec.json.encode(item.data | kind)
                 try:
-                    self._object((number, index), file.file, Found(text, line, column))
+                    self._add_object((number, index), file.file, DumpedText(text, line, column))
                 except InputError as error:
                     # The place within the JSON says nothing: the field does, in the YAML.
-                    self.fault(item.refused(error.what, error.field or "", error.hint))
+                    self.add_fault(item.error(error.what, error.field or "", error.hint))
                 index += 1
         self._progress(len(file.text), index)
 
@@ -171,21 +175,21 @@ class Survey:
             if uid is not None:
                 self._identify((number, index), uid)
 
-    def _identify(self, place: Place, uid: str) -> None:
+    def _identify(self, place: BlockPosition, uid: str) -> None:
         if uid in self._uids:
-            self._twice[place] = uid
+            self._duplicates[place] = uid
         else:
             self._uids[uid] = place[0]
 
-    def _located(self, place: Place) -> tuple[str, int | None, int | None]:
+    def _position_of(self, place: BlockPosition) -> tuple[str, int | None, int | None]:
         if place in self._places:
             return self._places[place]
         block, line, before = self._blocks[place[0]]
         if block.is_text:
             return block.file, None, None
         layout = block.layout._replace(lines=line - 1, before=before)
-        found = Scanner(block.file, layout).feed(text_of(block), is_last=False)
+        found = Scanner(block.file, layout).feed(block_text(block), is_last=False)
         for index, each in enumerate(found):
-            if index == place[1] and isinstance(each, Found):
+            if index == place[1] and isinstance(each, DumpedText):
                 return block.file, each.line, each.column
         return block.file, None, None

@@ -6,150 +6,152 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from memqos.errors import InputError
-from memqos.findings.cases import Cases
-from memqos.findings.census import Census, Place, Taken
-from memqos.findings.counting import Sizes, tally
-from memqos.findings.others import Kept, Others, Used, others_in
-from memqos.findings.tallies import Tallies, added
-from memqos.host.dumps import Anew, Block, Part, Reading
+from memqos.findings.cases import SpecCache
+from memqos.findings.census import BlockPosition, BlockResult, Census
+from memqos.findings.counting import NodeSizes, count_pods
+from memqos.findings.others import ClusterObjects, MeasuredUsage, NumberedObject, collect_objects
+from memqos.findings.tallies import ClusterTotals, merge_totals
+from memqos.host.dumps import BlockReader, DumpBlock, DumpPart, Restart
 from memqos.manifests.dumps.text import Size
-from memqos.plan.terms import Terms
+from memqos.plan.terms import Settings
 
 if TYPE_CHECKING:
-    from memqos.host.workers import Crew
+    from memqos.host.workers import WorkerPool
 
 _AHEAD: Final = 6
 """Blocks given to another process at a time, so that it never waits while this one is busy."""
 
-Quick = tuple[Taken, Size]
+QuickResult = tuple[BlockResult, Size]
 """What came of a block that was read the quick way, and how far it moves on."""
 
 
-class Order(NamedTuple):
+class CountSettings(NamedTuple):
     """What pods are to be counted under."""
 
-    terms: Terms
-    sizes: Sizes
-    dropped: dict[Place, str]
-    usage: dict[str, Used]
+    terms: Settings
+    sizes: NodeSizes
+    dropped: dict[BlockPosition, str]
+    usage: dict[str, MeasuredUsage]
     """What the dumps themselves say of usage."""
-    before: Terms | None = None
+    before: Settings | None = None
     rows: bool = False
 
 
-class Numbered(NamedTuple):
+class NumberedPart(NamedTuple):
     """A part of a dump, with its number, and what came of it the quick way."""
 
     number: int
-    part: Part
-    quick: Quick | None = None
+    part: DumpPart
+    quick: QuickResult | None = None
 
 
-class _Forget(NamedTuple):
+class _DiscardFrom(NamedTuple):
     number: int
 
 
-class Sharing:
+class CensusWorkers:
     """Does the work, with as many processes as it is given."""
 
-    def __init__(self, jobs: int, usage: dict[str, Used]) -> None:
+    def __init__(self, jobs: int, usage: dict[str, MeasuredUsage]) -> None:
         self.own = Census()
-        self._reading = Reading()
+        self._reading = BlockReader()
         self._usage = usage
         self._number = 0
-        self._crew = self._hired(jobs - 1) if jobs > 1 else None
+        self._workers = self._start_workers(jobs - 1) if jobs > 1 else None
 
-    def end(self) -> None:
+    def close(self) -> None:
         """Let the other processes go."""
-        if self._crew is not None:
-            self._crew.dismiss()
+        if self._workers is not None:
+            self._workers.terminate()
 
-    def taken(self, parts: Iterator[Part]) -> Iterator[Numbered]:
+    def read_parts(self, parts: Iterator[DumpPart]) -> Iterator[NumberedPart]:
         """Every part in order, with what came of it the quick way."""
-        waiting: deque[Numbered] = deque()
-        done: dict[int, Quick | None] = {}
-        free = deque([*range(0 if self._crew is None else len(self._crew))] * _AHEAD)
+        waiting: deque[NumberedPart] = deque()
+        done: dict[int, QuickResult | None] = {}
+        free = deque([*range(0 if self._workers is None else len(self._workers))] * _AHEAD)
         for part in parts:
             number = self._number
-            waiting.append(Numbered(number, part))
-            if isinstance(part, Block):
+            waiting.append(NumberedPart(number, part))
+            if isinstance(part, DumpBlock):
                 # Whoever is free takes it; if nobody is, there is time to do it here.
-                worker = _taker(part, free)
-                if self._crew is not None and worker is not None:
+                worker = _choose_worker(part, free)
+                if self._workers is not None and worker is not None:
                     free.remove(worker)
-                    self._crew.send(worker, (number, part))
+                    self._workers.send(worker, (number, part))
                 else:
-                    done[number] = quick(self.own, self._reading, number, part)
-            if not isinstance(part, InputError | Anew):
+                    done[number] = read_block(self.own, self._reading, number, part)
+            if not isinstance(part, InputError | Restart):
                 self._number += 1
-            if self._crew is not None:
+            if self._workers is not None:
                 # What comes after a new start has to come after all that was before it.
-                while isinstance(part, Anew) and len(free) < _AHEAD * len(self._crew):
-                    self._await(self._crew, free, done, None)
-                self._await(self._crew, free, done, 0.0)
-            yield from _ready(waiting, done)
+                while isinstance(part, Restart) and len(free) < _AHEAD * len(self._workers):
+                    self._collect_answers(self._workers, free, done, None)
+                self._collect_answers(self._workers, free, done, 0.0)
+            yield from _ready_parts(waiting, done)
         while waiting:
-            assert self._crew is not None
-            self._await(self._crew, free, done, None)
-            yield from _ready(waiting, done)
+            assert self._workers is not None
+            self._collect_answers(self._workers, free, done, None)
+            yield from _ready_parts(waiting, done)
 
-    def forget(self, number: int) -> None:
+    def discard_from(self, number: int) -> None:
         """Take back what came of this block and all after it; none of them is being read."""
-        self.own.forget(number)
-        if self._crew is not None:
-            self._crew.tell(_Forget(number))
-            self._crew.heard()
+        self.own.discard_from(number)
+        if self._workers is not None:
+            self._workers.broadcast(_DiscardFrom(number))
+            self._workers.gather()
 
-    def others(self) -> Others:
+    def cluster_objects(self) -> ClusterObjects:
         """What was read besides pods, by whomever."""
         total = Census()
-        parts: list[tuple[list[Kept], dict[str, Used]]] = [(self.own.kept, self.own.usage)]
-        if self._crew is not None:
-            self._crew.tell(None)
-            parts += self._crew.heard()
+        parts: list[tuple[list[NumberedObject], dict[str, MeasuredUsage]]] = [
+            (self.own.other_objects, self.own.usage)
+        ]
+        if self._workers is not None:
+            self._workers.broadcast(None)
+            parts += self._workers.gather()
         for kept, usage in parts:
-            total.kept += kept
+            total.other_objects += kept
             for key, used in usage.items():
                 total.merge_usage(key, used)
-        return others_in(total.kept, total.usage)
+        return collect_objects(total.other_objects, total.usage)
 
-    def tally(self, order: Order) -> Tallies:
+    def count_pods(self, order: CountSettings) -> ClusterTotals:
         """All pods added up."""
-        if self._crew is not None:
-            self._crew.tell(order)
-        total = _tally(self.own, self._usage, order)
-        if self._crew is not None:
-            for part in self._crew.heard():
-                added(total, part)
+        if self._workers is not None:
+            self._workers.broadcast(order)
+        total = _count_census(self.own, self._usage, order)
+        if self._workers is not None:
+            for part in self._workers.gather():
+                merge_totals(total, part)
         return total
 
-    def _hired(self, count: int) -> "Crew":
-        from memqos.host.workers import Crew
+    def _start_workers(self, count: int) -> "WorkerPool":
+        from memqos.host.workers import WorkerPool
 
-        return Crew(count, self._hire)
+        return WorkerPool(count, self._make_handler)
 
-    def _hire(self) -> Callable[[Any], Any]:
+    def _make_handler(self) -> Callable[[Any], Any]:
         """What another process does with a message."""
         gc.disable()
-        census, reading, usage = Census(), Reading(), self._usage
+        census, reading, usage = Census(), BlockReader(), self._usage
 
         def handle(message: Any) -> Any:
             if message is None:
-                return census.kept, census.usage
-            if isinstance(message, Order):
-                return _tally(census, usage, message)
-            if isinstance(message, _Forget):
-                return census.forget(message.number)
+                return census.other_objects, census.usage
+            if isinstance(message, CountSettings):
+                return _count_census(census, usage, message)
+            if isinstance(message, _DiscardFrom):
+                return census.discard_from(message.number)
             number, block = message
-            return number, quick(census, reading, number, block)
+            return number, read_block(census, reading, number, block)
 
         return handle
 
-    def _await(
+    def _collect_answers(
         self,
-        crew: "Crew",
+        crew: "WorkerPool",
         free: deque[int],
-        done: dict[int, Quick | None],
+        done: dict[int, QuickResult | None],
         seconds: float | None,
     ) -> None:
         for worker, (number, found) in crew.answers(seconds):
@@ -157,7 +159,7 @@ class Sharing:
             done[number] = found
 
 
-def _taker(block: Block, free: deque[int]) -> int | None:
+def _choose_worker(block: DumpBlock, free: deque[int]) -> int | None:
     """Who is to read a block; None where nobody is free.
 
     A text is given only to one who is idle: two who send each other more than the pipe between them
@@ -168,17 +170,21 @@ def _taker(block: Block, free: deque[int]) -> int | None:
     return next((worker for worker in free if free.count(worker) == _AHEAD), None)
 
 
-def _ready(waiting: deque[Numbered], done: dict[int, Quick | None]) -> Iterator[Numbered]:
+def _ready_parts(
+    waiting: deque[NumberedPart], done: dict[int, QuickResult | None]
+) -> Iterator[NumberedPart]:
     while waiting:
         number, part, _ = waiting[0]
-        is_block = isinstance(part, Block)
+        is_block = isinstance(part, DumpBlock)
         if is_block and number not in done:
             return
         waiting.popleft()
-        yield Numbered(number, part, done.pop(number) if is_block else None)
+        yield NumberedPart(number, part, done.pop(number) if is_block else None)
 
 
-def quick(census: Census, reading: Reading, number: int, block: Block) -> Quick | None:
+def read_block(
+    census: Census, reading: BlockReader, number: int, block: DumpBlock
+) -> QuickResult | None:
     """Read a block as a whole; None where that cannot be done."""
     try:
         read = reading.objects_of(block)
@@ -187,22 +193,24 @@ def quick(census: Census, reading: Reading, number: int, block: Block) -> Quick 
     if read is None:
         return None
     text, size = read
-    taken = census.take(number, text, block.layout.form)
+    taken = census.read_block(number, text, block.layout.form)
     return None if taken is None else (taken, size)
 
 
-def _tally(census: Census, usage: dict[str, Used], order: Order) -> Tallies:
+def _count_census(
+    census: Census, usage: dict[str, MeasuredUsage], order: CountSettings
+) -> ClusterTotals:
     row = None
     if order.rows:
-        from memqos.draw.audit_rows import Rows
+        from memqos.draw.audit_rows import PodRowEncoder
 
-        row = Rows().row
-    return tally(
+        row = PodRowEncoder().encode
+    return count_pods(
         census,
-        Cases(census.texts, order.terms),
+        SpecCache(census.spec_texts, order.terms),
         order.sizes,
         {**usage, **order.usage} if order.usage else usage,
         order.dropped,
-        before=None if order.before is None else Cases(census.texts, order.before),
+        before=None if order.before is None else SpecCache(census.spec_texts, order.before),
         row=row,
     )

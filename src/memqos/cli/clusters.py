@@ -14,12 +14,12 @@ from memqos.cli.output import complain
 from memqos.errors import InputError, MemqosError
 
 if TYPE_CHECKING:
-    from memqos.host.apiserver.connection import ApiServer
+    from memqos.host.apiserver.connection import ApiClient
     from memqos.host.apiserver.resources import Selection
-    from memqos.host.manifests import Loaded
+    from memqos.host.manifests import LoadedFile
     from memqos.kube.node import Node
 
-F = TypeVar("F", bound=Callable[..., Any])
+_F = TypeVar("_F", bound=Callable[..., Any])
 
 CLUSTER: Final = "cluster"
 """Given in the place of a file, it means what the cluster says."""
@@ -60,18 +60,18 @@ _OPTIONS: Final = {
 }
 
 
-def cluster_options(*names: str) -> Callable[[F], F]:
+def cluster_options(*names: str) -> Callable[[_F], _F]:
     """Those of --context, --namespace, --selector and --node-name that a command takes."""
 
-    def added(command: F) -> F:
+    def add_options(command: _F) -> _F:
         for name in reversed(names):
             command = _OPTIONS[name](command)
         return command
 
-    return added
+    return add_options
 
 
-class Live:
+class LiveCluster:
     """The cluster that options name. Nobody is asked before something is wanted of it."""
 
     def __init__(
@@ -85,19 +85,19 @@ class Live:
         self._namespace = namespace
         self._selector = selector
         self.node_name = node_name
-        self._got: dict[str, bytes] = {}
+        self._objects: dict[str, bytes] = {}
 
     @property
-    def is_asked(self) -> bool:
+    def is_chosen(self) -> bool:
         """Whether any option speaks of a cluster."""
         return any((self._context, self._namespace, self._selector, self.node_name))
 
     @cached_property
-    def server(self) -> "ApiServer":
-        from memqos.host.apiserver.access import access
-        from memqos.host.apiserver.connection import ApiServer
+    def server(self) -> "ApiClient":
+        from memqos.host.apiserver.access import cluster_access
+        from memqos.host.apiserver.connection import ApiClient
 
-        return ApiServer(access(self._context))
+        return ApiClient(cluster_access(self._context))
 
     @property
     def namespace(self) -> str:
@@ -105,25 +105,25 @@ class Live:
         return self._namespace or self.server.access.namespace
 
     @property
-    def selection(self) -> str:
+    def selection_text(self) -> str:
         """What was looked for, in words."""
         labels = f" with {self._selector}" if self._selector else ""
         return f"pods in namespace {self.namespace}{labels}"
 
     @property
-    def everywhere(self) -> "Selection":
+    def pod_selection(self) -> "Selection":
         """All that options do not leave out: of every namespace unless they name one."""
         from memqos.host.apiserver.resources import Selection
 
         return Selection(self._namespace, labels=self._selector)
 
-    def version(self) -> str:
+    def server_version(self) -> str:
         """The release of the API server."""
         import msgspec
 
-        from memqos.host.apiserver.resources import Request
+        from memqos.host.apiserver.resources import ApiRequest
 
-        data = self.server.get(Request("get", "/version"))
+        data = self.server.get(ApiRequest("get", "/version"))
         try:
             version = msgspec.json.decode(data, type=dict[str, Any])["gitVersion"]
         except (msgspec.DecodeError, KeyError):
@@ -136,7 +136,7 @@ class Live:
             )
         return version
 
-    def files(self, given: tuple[str, ...]) -> tuple[str, ...]:
+    def paths_to_read(self, given: tuple[str, ...]) -> tuple[str, ...]:
         """What a command reads: what it was given, else the pods that options select."""
         if given and self._selector:
             raise click.UsageError("-l selects among all pods: give no FILE with it")
@@ -144,12 +144,14 @@ class Live:
             return given
         return (LIVE_PODS,)
 
-    def insist_on_use(self, *paths: str | None) -> None:
+    def require_use(self, *paths: str | None) -> None:
         """Refuse options about a cluster where nothing that is read comes from one."""
-        if self.is_asked and not any(path is not None and self.knows(path) for path in paths):
+        if self.is_chosen and not any(
+            path is not None and self.is_object_path(path) for path in paths
+        ):
             raise click.UsageError("--context and -n are for a live cluster: all of this is files")
 
-    def knows(self, path: str) -> bool:
+    def is_object_path(self, path: str) -> bool:
         """Whether a path names something in the cluster, and no file."""
         if path in _LISTS:
             return True
@@ -157,7 +159,7 @@ class Live:
         known = kind in _BY_ALIAS or path.startswith(_NODE)
         return known and bool(name) and "/" not in name and not os.path.exists(path)
 
-    def load(self, path: str) -> "Iterator[Loaded]":
+    def load(self, path: str) -> "Iterator[LoadedFile]":
         """What a name stands for, as the server sends it."""
         if path in _LISTS:
             yield from _LISTS[path](self)
@@ -166,25 +168,27 @@ class Live:
 
     def get(self, path: str) -> bytes:
         """One object, by its kind and name; asked for once."""
-        if path not in self._got:
-            self._got[path] = self._get(path)
-        return self._got[path]
+        if path not in self._objects:
+            self._objects[path] = self._get(path)
+        return self._objects[path]
 
     def _get(self, path: str) -> bytes:
-        from memqos.host.apiserver.resources import NODES, Resource, to_get
+        from memqos.host.apiserver.resources import NODE_RESOURCE, ApiResource, get_request
 
         alias, _, name = path.partition("/")
         if path.startswith(_NODE):
-            return self.server.get(to_get(NODES, name))
+            return self.server.get(get_request(NODE_RESOURCE, name))
         group, plural, _ = _KINDS[_BY_ALIAS[alias]]
-        return self.server.get(to_get(Resource(group, "v1", plural, dict), name, self.namespace))
+        return self.server.get(
+            get_request(ApiResource(group, "v1", plural, dict), name, self.namespace)
+        )
 
-    def node_of(self, paths: Sequence[str]) -> str | None:
+    def node_path_of(self, paths: Sequence[str]) -> str | None:
         """The one node that all of these run on, as a path; None where they are not all pods of it.
 
         It may be that pods may be read, and Nodes not: that is said, and there is no node.
         """
-        if not paths or not all(self.knows(path) and _is_pod(path) for path in paths):
+        if not paths or not all(self.is_object_path(path) and _is_pod(path) for path in paths):
             return None
         try:
             names = {_node_name(self.get(path)) for path in paths}
@@ -200,46 +204,48 @@ class Live:
             return None
         return path
 
-    def in_namespace(self, plural: str, namespace: str) -> "Iterator[Loaded]":
+    def list_in_namespace(self, plural: str, namespace: str) -> "Iterator[LoadedFile]":
         """All limit ranges or quotas of a namespace."""
-        from memqos.host.apiserver.resources import Resource, Selection
+        from memqos.host.apiserver.resources import ApiResource, Selection
 
-        resource = Resource("", "v1", plural, dict)
-        return self._listed(f"{plural} of {namespace}", resource, Selection(namespace))
+        resource = ApiResource("", "v1", plural, dict)
+        return self._list_pages(f"{plural} of {namespace}", resource, Selection(namespace))
 
-    def node(self) -> "Node":
+    def get_node(self) -> "Node":
         """The node that was named; one the cluster does not know is refused."""
-        from memqos.converge.cluster import node_in
+        from memqos.converge.cluster import get_node
 
         assert self.node_name is not None
-        return node_in(self.server, self.node_name)
+        return get_node(self.server, self.node_name)
 
-    def pods(self) -> "Iterator[Loaded]":
-        from memqos.host.apiserver.resources import PODS, Selection, on_node
+    def list_pods(self) -> "Iterator[LoadedFile]":
+        from memqos.host.apiserver.resources import POD_RESOURCE, Selection, on_node
 
         if self.node_name is not None:
-            return self._listed(LIVE_PODS, PODS, on_node(self.node_name))
-        return self._listed(LIVE_PODS, PODS, Selection(self.namespace, labels=self._selector))
+            return self._list_pages(LIVE_PODS, POD_RESOURCE, on_node(self.node_name))
+        return self._list_pages(
+            LIVE_PODS, POD_RESOURCE, Selection(self.namespace, labels=self._selector)
+        )
 
-    def running_pods(self) -> "Iterator[Loaded]":
-        from memqos.host.apiserver.resources import PODS, Selection
+    def list_running_pods(self) -> "Iterator[LoadedFile]":
+        from memqos.host.apiserver.resources import POD_RESOURCE, Selection
 
         running = Selection(fields="status.phase!=Succeeded,status.phase!=Failed")
-        return self._listed(RUNNING_PODS, PODS, running)
+        return self._list_pages(RUNNING_PODS, POD_RESOURCE, running)
 
-    def nodes(self) -> "Iterator[Loaded]":
-        from memqos.host.apiserver.resources import NODES, Selection
+    def list_nodes(self) -> "Iterator[LoadedFile]":
+        from memqos.host.apiserver.resources import NODE_RESOURCE, Selection
 
-        return self._listed(LIVE_NODES, NODES, Selection())
+        return self._list_pages(LIVE_NODES, NODE_RESOURCE, Selection())
 
-    def metrics(self) -> "Iterator[Loaded]":
-        from memqos.host.apiserver.refusals import Refused
-        from memqos.host.apiserver.resources import Resource, Selection
+    def list_metrics(self) -> "Iterator[LoadedFile]":
+        from memqos.host.apiserver.refusals import ApiError
+        from memqos.host.apiserver.resources import ApiResource, Selection
 
-        resource = Resource("metrics.k8s.io", "v1beta1", "pods", dict)
+        resource = ApiResource("metrics.k8s.io", "v1beta1", "pods", dict)
         try:
-            yield from self._listed(LIVE_METRICS, resource, Selection())
-        except Refused as error:
+            yield from self._list_pages(LIVE_METRICS, resource, Selection())
+        except ApiError as error:
             if error.status not in (404, 503):
                 raise
             raise InputError(
@@ -248,10 +254,12 @@ class Live:
                 hint="give --usage, or install metrics-server",
             ) from None
 
-    def _listed(self, name: str, resource: Any, selection: "Selection") -> "Iterator[Loaded]":
-        from memqos.host.apiserver.listing import listed_bytes
+    def _list_pages(
+        self, name: str, resource: Any, selection: "Selection"
+    ) -> "Iterator[LoadedFile]":
+        from memqos.host.apiserver.listing import list_raw_pages
 
-        for page in listed_bytes(self.server, resource, selection):
+        for page in list_raw_pages(self.server, resource, selection):
             yield name, page
 
 
@@ -271,9 +279,9 @@ def _node_name(pod: bytes) -> str:
         return ""
 
 
-_LISTS: Final[Mapping[str, Callable[[Live], "Iterator[Loaded]"]]] = {
-    LIVE_PODS: Live.pods,
-    RUNNING_PODS: Live.running_pods,
-    LIVE_NODES: Live.nodes,
-    LIVE_METRICS: Live.metrics,
+_LISTS: Final[Mapping[str, Callable[[LiveCluster], "Iterator[LoadedFile]"]]] = {
+    LIVE_PODS: LiveCluster.list_pods,
+    RUNNING_PODS: LiveCluster.list_running_pods,
+    LIVE_NODES: LiveCluster.list_nodes,
+    LIVE_METRICS: LiveCluster.list_metrics,
 }

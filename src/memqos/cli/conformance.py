@@ -9,8 +9,8 @@ import click
 import msgspec
 
 from memqos.cli.output import complain, print_lines
-from memqos.cli.replay.areas import Replay, area_of, replay_of
-from memqos.cli.replay.differences import differences
+from memqos.cli.replay.areas import ReplayFunction, area_of, find_replay
+from memqos.cli.replay.differences import case_differences
 from memqos.errors import InputError, MemqosError
 
 
@@ -29,7 +29,7 @@ def command(files: tuple[str, ...], emit: bool) -> int:
     The file's name up to the first dot says what to run. Closes with `N passed, N failed`; exit
     code 1 on any difference.
     """
-    replays = [(file, replay_of(file)) for file in files]
+    replays = [(file, find_replay(file)) for file in files]
     if emit:
         for file, replay in replays:
             for case in _cases(file):
@@ -39,7 +39,7 @@ def command(files: tuple[str, ...], emit: bool) -> int:
     passed = failed = 0
     for file, replay in replays:
         for case in _cases(file):
-            found = differences(area_of(file), case.expect, _answer(replay, case))
+            found = case_differences(area_of(file), case.expect, _answer(replay, case))
             for difference in found:
                 print_lines([f"{case.id}: {difference}"])
             failed += bool(found)
@@ -48,7 +48,7 @@ def command(files: tuple[str, ...], emit: bool) -> int:
     return 1 if failed else 0
 
 
-def _answer(replay: Replay, case: _Case) -> dict[str, Any]:
+def _answer(replay: ReplayFunction, case: _Case) -> dict[str, Any]:
     """What memqos answers; a case that it cannot take at all is an answer too."""
     try:
         return replay(case.input)
@@ -65,14 +65,16 @@ def _cases(file: str) -> Iterator[_Case]:
         with gzip.open(file) if file.endswith(".gz") else open(file, "rb") as lines:
             for number, line in enumerate(lines, 1):
                 if line.strip():
-                    yield _decoded(decoder, line, file, number)
+                    yield _decode_case(decoder, line, file, number)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise InputError(f"cannot be unpacked: {error}", file=file) from None
     except OSError as error:
         raise InputError(str(error.strerror), file=file, hint="is the path right?") from None
 
 
-def _decoded(decoder: "msgspec.json.Decoder[_Case]", line: bytes, file: str, number: int) -> _Case:
+def _decode_case(
+    decoder: "msgspec.json.Decoder[_Case]", line: bytes, file: str, number: int
+) -> _Case:
     try:
         return decoder.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

@@ -6,38 +6,38 @@ from typing import Any
 import click
 import msgspec
 
-from memqos.cli.amounts import Seconds
+from memqos.cli.amounts import SecondsType
 from memqos.cli.node_agent import (
     agent_data,
     agent_line,
     agent_notes,
     agent_options,
-    agent_places,
+    agent_paths,
     follows_agent,
     no_agent_option,
 )
-from memqos.cli.output import Form, complain, emit, output_option, print_lines
-from memqos.cli.plan import node_options, observed, of_snapshot, wanted
+from memqos.cli.output import OutputFormat, complain, emit, output_option, print_lines
+from memqos.cli.plan import load_observation, node_options, observe_node, plan_options_from
 from memqos.converge.node_agent import with_agent
-from memqos.converge.observing import Observation
-from memqos.converge.planning import FILES, NodePlan, plan_of
+from memqos.converge.observing import ObservedNode
+from memqos.converge.planning import PLAN_FILES, NodePlan, plan_observation
 from memqos.draw.findings import findings_data, findings_text
 from memqos.errors import InputError, UnsupportedRelease
-from memqos.findings.facts import Facts, Later, Planned
-from memqos.findings.node import judge
+from memqos.findings.facts import NodeFacts, PlanFacts, SecondReading
+from memqos.findings.node import judge_node
 from memqos.host.tree import read_tree
-from memqos.kube.kubelet import Driver
-from memqos.manifests.documents import read
+from memqos.kube.kubelet import CgroupDriver
+from memqos.manifests.documents import read_documents
 from memqos.plan.names import cgroup_names
 
-ERROR = 1
-FINDINGS = 2
+_ERROR = 1
+_FINDINGS = 2
 
-_GIVEN = ("kubelet", "release", "gates", "pods", "numa", "state")
-_SAMPLED = ("memory.events", "memory.events.local", "memory.pressure")
+_OVERRIDES = ("kubelet", "release", "gates", "pods", "numa", "state")
+_SAMPLED_FILES = ("memory.events", "memory.events.local", "memory.pressure")
 _FILES = (
-    *FILES,
-    *_SAMPLED,
+    *PLAN_FILES,
+    *_SAMPLED_FILES,
     "memory.stat",
     "memory.swap.max",
     "cgroup.controllers",
@@ -50,7 +50,7 @@ _FILES = (
 @click.option("--snapshot", metavar="FILE", help="Judge the node of a snapshot, not this one.")
 @click.option(
     "--seconds",
-    type=Seconds(0.1, 3600),
+    type=SecondsType(0.1, 3600),
     default=3,
     help="How long to watch who is throttled.  [default: 3]",
 )
@@ -60,7 +60,7 @@ _FILES = (
 def command(
     snapshot: str | None,
     seconds: float,
-    output: Form,
+    output: OutputFormat,
     **options: Any,
 ) -> int:
     """Judge this node, or that of a snapshot: whether Memory QoS works here, and for whom not.
@@ -72,12 +72,12 @@ def command(
     """
     if snapshot is None:
         root = options["cgroup_root"]
-        observation = with_agent(observed(options, _FILES), root, *agent_places(options))
-        later = _later(observation, root, seconds)
+        observation = with_agent(observe_node(options, _FILES), root, *agent_paths(options))
+        later = _sample_again(observation, root, seconds)
     else:
-        observation, later = of_snapshot(snapshot, options), None
+        observation, later = load_observation(snapshot, options), None
     facts, plan = _facts(observation, later, options)
-    findings = judge(facts)
+    findings = judge_node(facts)
     notes = [*observation.notes, *agent_notes(observation.agent)]
     if observation.agent is not None and plan is not None and plan.managed:
         notes.append(f"values are compared {agent_line(observation.agent)}")
@@ -97,46 +97,46 @@ def command(
         complain(fault)
     if observation.faults:
         complain("some pods could not be read, so this is not all – see above")
-        return ERROR
-    return FINDINGS if any(finding.severity != "info" for finding in findings) else 0
+        return _ERROR
+    return _FINDINGS if any(finding.severity != "info" for finding in findings) else 0
 
 
-def _later(observation: Observation, root: str, seconds: float) -> Later | None:
+def _sample_again(observation: ObservedNode, root: str, seconds: float) -> SecondReading | None:
     """The counters once more, where there is anything that counts."""
     if not any("memory.events" in files for files in observation.cgroups.values()):
         return None
     start = time.monotonic()
     time.sleep(seconds)
-    tree = read_tree(root, _SAMPLED)
+    tree = read_tree(root, _SAMPLED_FILES)
     same = {
         path: files
         for path, files in tree.cgroups.items()
         if tree.identities[path] == observation.identities.get(path)
     }
-    return Later(time.monotonic() - start, same)
+    return SecondReading(time.monotonic() - start, same)
 
 
 def _facts(
-    observation: Observation, later: Later | None, options: dict[str, Any]
-) -> tuple[Facts, NodePlan | None]:
+    observation: ObservedNode, later: SecondReading | None, options: dict[str, Any]
+) -> tuple[NodeFacts, NodePlan | None]:
     plan, refused = None, None
-    asked = msgspec.structs.replace(wanted(**options), agent=follows_agent(options))
+    asked = msgspec.structs.replace(plan_options_from(**options), agent=follows_agent(options))
     if observation.machine.layout in ("v2", None):
         try:
-            plan = plan_of(observation, asked)
+            plan = plan_observation(observation, asked)
         except (InputError, UnsupportedRelease) as error:
             # What was given is refused; what was found on the node is a finding.
-            if any(options[given] for given in _GIVEN):
+            if any(options[given] for given in _OVERRIDES):
                 raise
             refused = str(error)
     agent = observation.agent
     managed_pods = 0 if agent is None or plan is None or not plan.managed else len(agent.pods)
-    facts = Facts(
+    facts = NodeFacts(
         machine=observation.machine,
         cgroups=observation.cgroups,
         later=later,
-        configured_driver=_configured_driver(observation) if plan else None,
-        planned=None if plan is None else _planned(plan),
+        configured_driver=_driver_in_configuration(observation) if plan else None,
+        planned=None if plan is None else _plan_facts(plan),
         not_planned=refused,
         pods=len(observation.pods) or managed_pods,
         agent=agent,
@@ -145,23 +145,25 @@ def _facts(
     return facts, plan
 
 
-def _planned(plan: NodePlan) -> Planned:
-    return Planned(
+def _plan_facts(plan: NodePlan) -> PlanFacts:
+    return PlanFacts(
         cgroup_names(plan.config.driver, plan.config.cgroup_root),
         plan.tree,
         plan.comparison,
-        plan.terms.release.enabled("MemoryQoS") if plan.doubt is None else None,
+        plan.settings.release.is_enabled("MemoryQoS") if plan.doubt is None else None,
         plan.unaligned,
         plan.doubt,
         managed=plan.managed,
     )
 
 
-def _configured_driver(observation: Observation) -> Driver | None:
+def _driver_in_configuration(observation: ObservedNode) -> CgroupDriver | None:
     """What the configuration itself says: the plan goes by the names of the cgroups instead."""
     if observation.configuration is None:
         return None
-    document = next(iter(read(observation.configuration.data, observation.configuration.name)))
+    document = next(
+        iter(read_documents(observation.configuration.data, observation.configuration.name))
+    )
     if isinstance(document, InputError):
         raise document
     driver = document.data.get("cgroupDriver")

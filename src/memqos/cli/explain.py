@@ -5,29 +5,29 @@ from typing import Any, Literal
 
 import click
 
-from memqos.cli.clusters import LIVE_PODS, Live, cluster_options
+from memqos.cli.clusters import LIVE_PODS, LiveCluster, cluster_options
 from memqos.cli.output import complain, emit, output_option, print_lines
-from memqos.cli.reading import Reader
+from memqos.cli.reading import ManifestReader
 from memqos.cli.terms import (
-    InForce,
-    asked,
-    in_force,
-    options_of,
-    terms_data,
-    terms_options,
-    wanted_in,
+    ResolvedSettings,
+    check_settings_options,
+    resolve_settings,
+    settings_data,
+    settings_options,
+    settings_options_in,
+    with_cluster_defaults,
 )
-from memqos.draw.explained import Explained, terms_line
+from memqos.draw.explained import PodExplanation, settings_line
 from memqos.errors import InputError
 from memqos.kube.pod import Pod
 from memqos.kube.quantity import MAX_INT64, scientific
-from memqos.kube.resources import MEMORY, NOTHING, Resources, whole
+from memqos.kube.resources import MEMORY, NO_RESOURCES, Resources, whole
 from memqos.kube.shape import Part, Shape, containers_of, shape_of
 from memqos.manifests.workloads import Template
 from memqos.plan.semantics import Planner, is_stored
 from memqos.release import Release, default, stage
 
-Row = list[Explained]
+_Row = list[PodExplanation]
 """One pod, under each of the releases asked for."""
 
 
@@ -41,7 +41,7 @@ Row = list[Explained]
     help="A column for each of these releases, differences marked.",
 )
 @cluster_options("context", "namespace", "selector")
-@terms_options
+@settings_options
 def command(
     files: tuple[str, ...],
     why: bool,
@@ -62,21 +62,21 @@ def command(
 
     Exit code 1 if anything could not be read or is invalid; the rest is explained all the same.
     """
-    wanted = asked(**options_of(options))
-    live = Live(context, namespace, selector)
-    if not files and not live.is_asked:
+    wanted = check_settings_options(**settings_options_in(options))
+    live = LiveCluster(context, namespace, selector)
+    if not files and not live.is_chosen:
         if wanted.snapshot is None:
             raise click.UsageError(
                 "explain what? Give FILE…, --snapshot, or -n or -l for a live cluster"
             )
         files = (wanted.snapshot,)
-    files = live.files(files)
-    live.insist_on_use(*files, options["node"])
+    files = live.paths_to_read(files)
+    live.require_use(*files, options["node"])
     releases = [part.strip() for part in compare.split(",")] if compare else [None]
-    if any(map(live.knows, files)):
-        wanted = wanted_in(live, wanted, files)
-    under = [in_force(wanted, release, live) for release in releases]
-    reader = Reader(live)
+    if any(map(live.is_object_path, files)):
+        wanted = with_cluster_defaults(live, wanted, files)
+    under = [resolve_settings(wanted, release, live) for release in releases]
+    reader = ManifestReader(live)
     rows = _rows(reader, files, under)
     if output == "svg":
         _print_svg(rows, under)
@@ -87,31 +87,33 @@ def command(
     else:
         _print(rows, under[0], why=why)
     if LIVE_PODS in files and not reader.pods_read:
-        complain(f"there are no {live.selection}")
+        complain(f"there are no {live.selection_text}")
     return 1 if reader.faults else 0
 
 
-def _rows(reader: Reader, files: Sequence[str], under: Sequence[InForce]) -> Iterator[Row]:
-    planners = [Planner(each.terms) for each in under]
+def _rows(
+    reader: ManifestReader, files: Sequence[str], under: Sequence[ResolvedSettings]
+) -> Iterator[_Row]:
+    planners = [Planner(each.settings) for each in under]
     for template, pod in reader.pods(files):
         try:
-            row = [_explained(planner, pod, template) for planner in planners]
+            row = [_explain_pod(planner, pod, template) for planner in planners]
         except InputError as error:
-            reader.refuse(template.located(error))
+            reader.refuse(template.with_position(error))
             continue
         for fault in dict.fromkeys(fault for each in row for fault in each.semantics.errors):
             reader.refuse(template.field_error(fault.field, fault.message))
         yield row
 
 
-def _explained(planner: Planner, pod: Pod, template: Template) -> Explained:
+def _explain_pod(planner: Planner, pod: Pod, template: Template) -> PodExplanation:
     release = planner.terms.release
     written, semantics = shape_of(pod, release), planner.semantics(pod)
     line, _ = template.document.position(template.path)
-    notes = [*_dropped(written, semantics.shape, release), *_overflowing(written)]
+    notes = [*_drop_notes(written, semantics.shape, release), *_overflow_notes(written)]
     if is_stored(pod):
         notes.append("taken as the cluster holds it: defaulted and accepted already")
-    return Explained(
+    return PodExplanation(
         origin=f"{template.document.file}:{line}",
         label=template.label,
         namespace=template.namespace,
@@ -122,7 +124,7 @@ def _explained(planner: Planner, pod: Pod, template: Template) -> Explained:
     )
 
 
-def _dropped(written: Shape, shape: Shape, release: Release) -> Iterator[str]:
+def _drop_notes(written: Shape, shape: Shape, release: Release) -> Iterator[str]:
     if written.pod is None or shape.pod is not None:
         return
     gate = "PodLevelResources"
@@ -135,8 +137,8 @@ def _dropped(written: Shape, shape: Shape, release: Release) -> Iterator[str]:
         yield f"spec.resources is dropped: {gate} is {since} and off by default in {release}"
 
 
-def _overflowing(shape: Shape) -> Iterator[str]:
-    stanzas: list[Part | Resources] = [*shape.parts, shape.pod or NOTHING]
+def _overflow_notes(shape: Shape) -> Iterator[str]:
+    stanzas: list[Part | Resources] = [*shape.parts, shape.pod or NO_RESOURCES]
     amounts = [side.get(MEMORY, 0) for each in stanzas for side in (each.requests, each.limits)]
     most = whole(max(amounts, default=0))
     if most > MAX_INT64:
@@ -146,43 +148,43 @@ def _overflowing(shape: Shape) -> Iterator[str]:
         )
 
 
-def _print(rows: Iterable[Row], under: InForce, *, why: bool) -> None:
-    from memqos.draw.overview import overview
+def _print(rows: Iterable[_Row], under: ResolvedSettings, *, why: bool) -> None:
+    from memqos.draw.overview import pod_overview
 
     for index, (pod,) in enumerate(row for row in rows if row[0].semantics.plan is not None):
         if not index:
-            _print_terms([under])
-        print_lines(["", *overview(pod)])
+            _print_settings([under])
+        print_lines(["", *pod_overview(pod)])
         if why:
             from memqos.draw.derivation import derivation
 
-            print_lines(derivation(pod, under.terms))
+            print_lines(derivation(pod, under.settings))
 
 
-def _print_comparison(rows: Iterable[Row], under: Sequence[InForce]) -> None:
-    from memqos.draw.comparison import comparison
+def _print_comparison(rows: Iterable[_Row], under: Sequence[ResolvedSettings]) -> None:
+    from memqos.draw.comparison import release_comparison
 
-    titles = [str(each.terms.release) for each in under]
+    titles = [str(each.settings.release) for each in under]
     valid = (row for row in rows if any(each.semantics.plan is not None for each in row))
     for index, row in enumerate(valid):
         if not index:
-            _print_terms(under)
-        print_lines(["", *comparison(list(zip(titles, row, strict=True)))])
+            _print_settings(under)
+        print_lines(["", *release_comparison(list(zip(titles, row, strict=True)))])
 
 
-def _print_terms(under: Sequence[InForce]) -> None:
+def _print_settings(under: Sequence[ResolvedSettings]) -> None:
     for each in under:
-        print(terms_line(each.terms))
+        print(settings_line(each.settings))
     for note in dict.fromkeys(note for each in under for note in each.notes):
         print_lines([f"note: {note}"])
 
 
-def _print_svg(rows: Iterable[Row], under: Sequence[InForce]) -> None:
+def _print_svg(rows: Iterable[_Row], under: Sequence[ResolvedSettings]) -> None:
     from memqos.draw.levels import levels_svg
-    from memqos.draw.picture import picture
+    from memqos.draw.picture import pod_levels_chart
 
     charts = [
-        picture(pod, each.terms)
+        pod_levels_chart(pod, each.settings)
         for row in rows
         for pod, each in zip(row, under, strict=True)
         if pod.semantics.plan is not None
@@ -192,18 +194,18 @@ def _print_svg(rows: Iterable[Row], under: Sequence[InForce]) -> None:
 
 
 def _data(
-    rows: Iterable[Row], under: Sequence[InForce], *, why: bool, compared: bool
+    rows: Iterable[_Row], under: Sequence[ResolvedSettings], *, why: bool, compared: bool
 ) -> dict[str, Any]:
-    terms = [terms_data(each) for each in under]
+    terms = [settings_data(each) for each in under]
     if compared:
-        from memqos.draw.comparison import comparison_data
+        from memqos.draw.comparison import release_comparison_data
 
-        titles = [str(each.terms.release) for each in under]
-        pods = [comparison_data(list(zip(titles, row, strict=True))) for row in rows]
+        titles = [str(each.settings.release) for each in under]
+        pods = [release_comparison_data(list(zip(titles, row, strict=True))) for row in rows]
         return {"terms": dict(zip(titles, terms, strict=True)), "pods": pods}
-    from memqos.draw.data import explained_data
+    from memqos.draw.data import pod_data
 
     return {
         "terms": terms[0],
-        "pods": [explained_data(row[0], under[0].terms, why=why) for row in rows],
+        "pods": [pod_data(row[0], under[0].settings, why=why) for row in rows],
     }

@@ -6,22 +6,22 @@ from typing import Any, Final
 
 import click
 
-from memqos.cli.clusters import CLUSTER, LIVE_NODES, RUNNING_PODS, Live, cluster_options
-from memqos.cli.nodes import Found, demands, read_nodes, rooms, shape
-from memqos.cli.output import Form, emit, output_option, print_lines
-from memqos.cli.reading import Reader
-from memqos.cli.releases import release_asked, release_options
+from memqos.cli.clusters import CLUSTER, LIVE_NODES, RUNNING_PODS, LiveCluster, cluster_options
+from memqos.cli.nodes import LocatedPod, node_rooms, pod_demands, read_nodes, shape_as_stored
+from memqos.cli.output import OutputFormat, emit, output_option, print_lines
+from memqos.cli.reading import ManifestReader
+from memqos.cli.releases import release_options, resolve_release
 from memqos.cli.streams import raw_stream
-from memqos.cluster.fit import judge
-from memqos.cluster.fit_demand import Demand, Room
-from memqos.cluster.fit_survey import Survey, survey
-from memqos.draw.fitting import Fitted, fitting
+from memqos.cluster.fit import judge_fit
+from memqos.cluster.fit_demand import NodeInfo, SchedulingDemand
+from memqos.cluster.fit_survey import FitSurvey, survey_fit
+from memqos.draw.fitting import FitReport, fit_text
 from memqos.errors import InputError
 from memqos.kube.validation import validate
 from memqos.release import Release
 
 FITS_NOWHERE: Final = 2
-LISTED: Final = 20
+_MAX_LISTED: Final = 20
 """More nodes than this are counted, not listed, unless --why asks for each."""
 LONG: Final = 200_000
 """Pairs of pod and node from which on a person at a terminal is shown how far it got."""
@@ -48,7 +48,7 @@ def command(
     snapshot: str | None,
     pods_file: str | None,
     why: bool,
-    output: Form,
+    output: OutputFormat,
     context: str | None,
     namespace: str | None,
     release: str | None,
@@ -64,30 +64,30 @@ def command(
     It may also name a pod or workload in a live cluster, such as deployment/web.
     Exit code 2 if a pod fits no node, 1 if anything could not be read or is invalid.
     """
-    live = Live(context, namespace)
+    live = LiveCluster(context, namespace)
     if nodes_file is not None and snapshot is not None:
         raise click.UsageError("give either --nodes or --snapshot")
     file = nodes_file or snapshot
-    if file is None and not live.is_asked:
+    if file is None and not live.is_chosen:
         raise click.UsageError("give --nodes or --snapshot, or --context for a live cluster")
     if file is None or file == CLUSTER:
         file, pods_file = LIVE_NODES, pods_file or CLUSTER
     if pods_file == CLUSTER:
         pods_file = RUNNING_PODS
-    live.insist_on_use(file, pods_file, *files)
-    reader = Reader(live)
+    live.require_use(file, pods_file, *files)
+    reader = ManifestReader(live)
     nodes = read_nodes(reader, file)
     if not nodes.nodes:
-        reader.insist(file)
+        reader.require_no_faults(file)
     more = [] if pods_file is None else list(reader.pods([pods_file]))
-    asked, notes = release_asked(
+    asked, notes = resolve_release(
         release, gates, None if release is not None else nodes.newest_kubelet
     )
-    cluster, about_pods = rooms(reader, nodes, more, asked)
+    cluster, about_pods = node_rooms(reader, nodes, more, asked)
     notes += about_pods
-    pods = list(_valid(reader, files, asked))
-    asks = demands(reader, pods, asked)
-    results = _fitted(asks, cluster, asked, listed=why or len(cluster) <= LISTED)
+    pods = list(_valid_pods(reader, files, asked))
+    asks = pod_demands(reader, pods, asked)
+    results = _fit_results(asks, cluster, asked, listed=why or len(cluster) <= _MAX_LISTED)
     if output == "table":
         _print(results, cluster, asked, notes, why=why)
     else:
@@ -97,13 +97,15 @@ def command(
     return FITS_NOWHERE if any(not each.survey.fitting for each in results) else 0
 
 
-def _valid(reader: Reader, files: Sequence[str], release: Release) -> Iterator[Found]:
+def _valid_pods(
+    reader: ManifestReader, files: Sequence[str], release: Release
+) -> Iterator[LocatedPod]:
     """The pods that a cluster would take; what is wrong with the others is said at once."""
     for template, pod in reader.pods(files):
         try:
-            faults = [] if pod.status else validate(pod, shape(pod, release), release)
+            faults = [] if pod.status else validate(pod, shape_as_stored(pod, release), release)
         except InputError as error:
-            reader.refuse(template.located(error))
+            reader.refuse(template.with_position(error))
             continue
         for fault in faults:
             reader.refuse(template.field_error(fault.field, fault.message))
@@ -111,31 +113,33 @@ def _valid(reader: Reader, files: Sequence[str], release: Release) -> Iterator[F
             yield template, pod
 
 
-def _fitted(
-    asks: Sequence[tuple[Found, Demand]],
-    cluster: Sequence[Room],
+def _fit_results(
+    asks: Sequence[tuple[LocatedPod, SchedulingDemand]],
+    cluster: Sequence[NodeInfo],
     release: Release,
     *,
     listed: bool,
-) -> list[Fitted]:
-    found = _surveyed([demand for _, demand in asks], cluster, release)
+) -> list[FitReport]:
+    found = _survey_nodes([demand for _, demand in asks], cluster, release)
     return [
-        Fitted(
+        FitReport(
             origin=f"{template.document.file}:{template.document.position(template.path)[0]}",
             label=template.label,
             namespace=template.namespace,
             demand=demand,
             survey=survey,
             rooms=tuple(cluster) if listed else (),
-            verdicts=tuple(judge(demand, room, release) for room in cluster) if listed else (),
+            verdicts=tuple(judge_fit(demand, room, release) for room in cluster) if listed else (),
             notes=(f"it is bound to {pod.spec.node_name} already",) if pod.spec.node_name else (),
         )
         for ((template, pod), demand), survey in zip(asks, found, strict=True)
     ]
 
 
-def _surveyed(asks: Sequence[Demand], cluster: Sequence[Room], release: Release) -> list[Survey]:
-    found = survey(asks, cluster, release)
+def _survey_nodes(
+    asks: Sequence[SchedulingDemand], cluster: Sequence[NodeInfo], release: Release
+) -> list[FitSurvey]:
+    found = survey_fit(asks, cluster, release)
     if len(asks) * len(cluster) < LONG or not _at_a_terminal():
         return list(found)
     with click.progressbar(
@@ -149,46 +153,46 @@ def _at_a_terminal() -> bool:
 
 
 def _print(
-    results: Sequence[Fitted],
-    cluster: Sequence[Room],
+    results: Sequence[FitReport],
+    cluster: Sequence[NodeInfo],
     release: Release,
     notes: Sequence[str],
     *,
     why: bool,
 ) -> None:
-    from memqos.draw.amounts import counted
+    from memqos.draw.amounts import pluralize
 
     if not results:
         return
-    on_nodes = counted(sum(room.pods for room in cluster), "pod")
+    on_nodes = pluralize(sum(room.pods for room in cluster), "pod")
     print(
-        f"Kubernetes {release} · {counted(len(cluster), 'node')} with {on_nodes} · "
+        f"Kubernetes {release} · {pluralize(len(cluster), 'node')} with {on_nodes} · "
         "resources alone, without taints and affinity"
     )
     for note in notes:
         print_lines([f"note: {note}"])
     for result in results:
-        print_lines(["", *fitting(result)])
+        print_lines(["", *fit_text(result)])
         if why:
-            from memqos.draw.fitting_reasons import fitting_reasons
+            from memqos.draw.fitting_reasons import fit_reasons
 
-            print_lines(fitting_reasons(result, release))
+            print_lines(fit_reasons(result, release))
 
 
 def _data(
-    results: Sequence[Fitted],
-    cluster: Sequence[Room],
+    results: Sequence[FitReport],
+    cluster: Sequence[NodeInfo],
     release: Release,
     notes: Sequence[str],
     *,
     why: bool,
 ) -> dict[str, Any]:
-    from memqos.draw.fitting_reasons import fitting_data
+    from memqos.draw.fitting_reasons import fit_data
 
     return {
         "release": str(release),
         "gates": dict(release.gates),
         "nodes": len(cluster),
         "notes": list(notes),
-        "pods": [fitting_data(result, release, why=why) for result in results],
+        "pods": [fit_data(result, release, why=why) for result in results],
     }

@@ -89,7 +89,7 @@ def main() -> NoReturn:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except OSError as error:
-        _complain(_told(error))
+        _complain(_describe_os_error(error))
         sys.exit(1)
 
 
@@ -97,7 +97,7 @@ def _complain(what: object) -> None:
     print("\n".join(message_lines(what, "memqos: ")), file=sys.stderr)
 
 
-def _told(error: OSError) -> str:
+def _describe_os_error(error: OSError) -> str:
     place = f"{error.filename}: " if error.filename else ""
     hint = _HINTS.get(error.errno or 0)
     return f"{place}{error.strerror or error}" + (f" – {hint}" if hint else "")

@@ -6,20 +6,20 @@ from typing import Any, Final, TypeVar
 import click
 import msgspec
 
-from memqos.agent.configuration import Configuration
-from memqos.converge.journal import FOLDER
-from memqos.converge.observing import Observation
+from memqos.agent.configuration import AgentConfiguration
+from memqos.converge.journal import JOURNAL_FOLDER
+from memqos.converge.observing import ObservedNode
 from memqos.converge.planning import NodePlan
-from memqos.draw.amounts import counted
+from memqos.draw.amounts import pluralize
 from memqos.findings.agent import why_unmanaged
 from memqos.host.cgroups import SYSTEM_ROOT
 from memqos.manifests.agent_state import AgentState
 from memqos.plan.names import outer
 
-F = TypeVar("F", bound=Callable[..., Any])
+_F = TypeVar("_F", bound=Callable[..., Any])
 
-STATE_SOCKET: Final = Configuration().state_socket
-_WHAT_IF: Final = (
+STATE_SOCKET: Final = AgentConfiguration().state_socket
+_PLAN_OVERRIDES: Final = (
     "release",
     "gates",
     "policy",
@@ -32,13 +32,13 @@ _WHAT_IF: Final = (
 """Options that ask for a plan other than the one at work."""
 
 
-def agent_options(command: F) -> F:
+def agent_options(command: _F) -> _F:
     """Where this node's agent and its journal are."""
     for option in (
         click.option(
             "--journal",
             metavar="DIR",
-            help=f"Where memqos keeps prior values.  [default: {FOLDER}]",
+            help=f"Where memqos keeps prior values.  [default: {JOURNAL_FOLDER}]",
         ),
         click.option(
             "--agent",
@@ -59,21 +59,21 @@ no_agent_option = click.option(
 
 def follows_agent(options: Mapping[str, Any]) -> bool:
     """Whether what the agent manages is compared with the agent's plan."""
-    return not options["no_agent"] and not any(options[name] for name in _WHAT_IF)
+    return not options["no_agent"] and not any(options[name] for name in _PLAN_OVERRIDES)
 
 
-def agent_places(options: Mapping[str, Any]) -> tuple[str | None, str | None]:
+def agent_paths(options: Mapping[str, Any]) -> tuple[str | None, str | None]:
     """The socket and the journal's folder; the machine's own say nothing of a copy of its tree."""
     is_here = options["cgroup_root"] == SYSTEM_ROOT
     return (
         options["agent"] or (STATE_SOCKET if is_here else None),
-        options["journal"] or (FOLDER if is_here else None),
+        options["journal"] or (JOURNAL_FOLDER if is_here else None),
     )
 
 
 def agent_line(agent: AgentState) -> str:
     """Under which settings an agent plans, and how many pods it manages."""
-    managed, pods = len(agent.managed_pods), counted(len(agent.pods), "pod")
+    managed, pods = len(agent.managed_pods), pluralize(len(agent.pods), "pod")
     factor = "no throttling factor" if agent.factor is None else f"factor {agent.factor:g}"
     return (
         f"as planned by the agent on this node: {agent.mode} · Kubernetes {agent.release} · "
@@ -89,7 +89,7 @@ def agent_notes(agent: AgentState | None) -> Iterator[str]:
         yield f"the agent on this node writes nothing: {agent.doubt}"
 
 
-def with_notes(plan: NodePlan, observation: Observation) -> NodePlan:
+def with_agent_notes(plan: NodePlan, observation: ObservedNode) -> NodePlan:
     """A plan that also says whose values it would change, where they are memqos's own."""
     agent, notes = observation.agent, [*agent_notes(observation.agent)]
     managed = frozenset() if agent is None else agent.managed_paths
@@ -117,7 +117,7 @@ def with_notes(plan: NodePlan, observation: Observation) -> NodePlan:
     return msgspec.structs.replace(plan, notes=(*plan.notes, *notes))
 
 
-def agent_data(plan: NodePlan | None, observation: Observation) -> dict[str, Any] | None:
+def agent_data(plan: NodePlan | None, observation: ObservedNode) -> dict[str, Any] | None:
     """The agent as plain data, and whether the plan is its own; None where none answers."""
     agent = observation.agent
     if agent is None:

@@ -7,29 +7,36 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import click
 
-from memqos.cli.amounts import Seconds
+from memqos.cli.amounts import SecondsType
 from memqos.cli.output import complain, output_option
 from memqos.cli.streams import show_status
-from memqos.converge.apply import Progress, quiet
-from memqos.converge.direct import TIMEOUT
-from memqos.converge.journal import FOLDER, Reading, hierarchy_of
+from memqos.converge.apply import WriteProgress, ignore_progress
+from memqos.converge.direct import WRITE_TIMEOUT
+from memqos.converge.journal import JOURNAL_FOLDER, JournalContents, hierarchy_of
 from memqos.converge.records import Hierarchy
 from memqos.converge.routing import Router
-from memqos.converge.writing import FAILED, PENDING, Cautions, End, Result, cautions_of
+from memqos.converge.writing import (
+    FAILED,
+    PENDING,
+    WriteOptions,
+    WriteOutcome,
+    WriteResult,
+    write_options,
+)
 from memqos.errors import Unreachable
 from memqos.host.cgroups import CgroupFs
 from memqos.host.machine import Roots, read_machine
-from memqos.host.owner_discovery import reach
+from memqos.host.owner_discovery import discover_owners
 from memqos.plan.changes import Change
 
-F = TypeVar("F", bound=Callable[..., Any])
+_F = TypeVar("_F", bound=Callable[..., Any])
 
-FINE: Final = 0
-ERROR: Final = 1
-LEFT: Final = 2
+EXIT_FINE: Final = 0
+EXIT_ERROR: Final = 1
+EXIT_LEFT: Final = 2
 """Something is still to be done."""
 
-_WORDS: Final[dict[End, str]] = {
+_END_WORDS: Final[dict[WriteOutcome, str]] = {
     "written": "written",
     "gone": "gone with their cgroups",
     "refused": "refused",
@@ -41,53 +48,53 @@ _WORDS: Final[dict[End, str]] = {
 }
 
 
-class Hand(NamedTuple):
+class CgroupWriter(NamedTuple):
     """All that it takes to write to this machine's cgroups."""
 
     fs: CgroupFs
     driver: Router
-    cautions: Cautions
+    cautions: WriteOptions
     hierarchy: Hierarchy
 
 
-def writer_options(command: F) -> F:
+def writer_options(command: _F) -> _F:
     """The options of every command that writes to cgroups."""
     for option in (
         output_option(),
         click.option(
             "--timeout",
-            type=Seconds(0, 3600, min_open=True),
-            default=TIMEOUT,
+            type=SecondsType(0, 3600, min_open=True),
+            default=WRITE_TIMEOUT,
             metavar="SECONDS",
-            help=f"How long a write may take.  [default: {TIMEOUT:g}]",
+            help=f"How long a write may take.  [default: {WRITE_TIMEOUT:g}]",
         ),
         click.option(
             "--journal",
-            default=FOLDER,
+            default=JOURNAL_FOLDER,
             metavar="DIR",
-            help=f"Where prior values are kept.  [default: {FOLDER}]",
+            help=f"Where prior values are kept.  [default: {JOURNAL_FOLDER}]",
         ),
     ):
         command = option(command)
     return command
 
 
-def hand(
+def open_writer(
     root: str,
     timeout: float,
     *,
     force: bool,
     direct: bool = False,
     cri_socket: str | None = None,
-) -> Hand:
+) -> CgroupWriter:
     """The machine's cgroups below a root, their owners, and what a writer has to mind there."""
     fs = CgroupFs(root)
     machine = read_machine(Roots(cgroup=fs.root))
     if machine.boot_id is None:
         raise Unreachable("the kernel does not say which boot this is", hint="is /proc mounted?")
-    cautions = cautions_of(machine, force=force)
-    owners = reach(fs.root, cri_socket, direct=direct)
-    return Hand(
+    cautions = write_options(machine, force=force)
+    owners = discover_owners(fs.root, cri_socket, direct=direct)
+    return CgroupWriter(
         fs,
         Router(fs, owners, cautions.page_size, timeout),
         cautions,
@@ -95,23 +102,23 @@ def hand(
     )
 
 
-def exit_code(results: Iterable[Result]) -> int:
+def exit_code(results: Iterable[WriteResult]) -> int:
     """1 where something failed, 2 where something is left to do."""
-    ends = {result.end for result in results}
-    return ERROR if ends & FAILED else LEFT if ends & PENDING else FINE
+    ends = {result.outcome for result in results}
+    return EXIT_ERROR if ends & FAILED else EXIT_LEFT if ends & PENDING else EXIT_FINE
 
 
-def print_results(results: Sequence[Result], done: str) -> None:
+def print_results(results: Sequence[WriteResult], done: str) -> None:
     """A line for each result that a person should know of, and a summary."""
     for result in results:
         if result.detail is not None:
-            complain(_line(result))
-    counts = Counter(result.end for result in results)
-    words: dict[End, str] = {**_WORDS, "written": done}
+            complain(_result_line(result))
+    counts = Counter(result.outcome for result in results)
+    words: dict[WriteOutcome, str] = {**_END_WORDS, "written": done}
     print(", ".join(f"{counts[end]} {word}" for end, word in words.items() if counts[end]))
 
 
-def results_data(results: Iterable[Result]) -> list[dict[str, Any]]:
+def results_data(results: Iterable[WriteResult]) -> list[dict[str, Any]]:
     """Results as plain data."""
     return [
         {
@@ -121,14 +128,14 @@ def results_data(results: Iterable[Result]) -> list[dict[str, Any]]:
             "new": result.change.new,
             "pod": result.change.pod,
             "container": result.change.container,
-            "end": result.end,
+            "end": result.outcome,
             "detail": result.detail,
         }
         for result in results
     ]
 
 
-def journal_notes(reading: Reading) -> Iterator[str]:
+def journal_notes(reading: JournalContents) -> Iterator[str]:
     """What a person should know of the journal that was found."""
     if reading.is_of_another_boot:
         yield "the journal is of an earlier boot, whose values are gone with it: ignored"
@@ -148,9 +155,9 @@ def journal_notes(reading: Reading) -> Iterator[str]:
         )
 
 
-def progress() -> Progress:
+def progress_printer() -> WriteProgress:
     """A line that moves, where somebody watches."""
-    return _show if sys.stderr.isatty() else quiet
+    return _show_change if sys.stderr.isatty() else ignore_progress
 
 
 def end_progress() -> None:
@@ -159,14 +166,14 @@ def end_progress() -> None:
         show_status("")
 
 
-def _show(done: int, of: int, change: Change) -> None:
+def _show_change(done: int, of: int, change: Change) -> None:
     show_status(f"{done + 1}/{of} {change.path}/{change.file}")
 
 
-def _line(result: Result) -> str:
-    if result.end in ("refused", "unreachable"):
-        return f"{result.end}: {result.detail}"
+def _result_line(result: WriteResult) -> str:
+    if result.outcome in ("refused", "unreachable"):
+        return f"{result.outcome}: {result.detail}"
     change = result.change
-    hint = " – --force writes it all the same" if result.end == "withheld" else ""
+    hint = " – --force writes it all the same" if result.outcome == "withheld" else ""
     place = f"{change.path}/{change.file}: {change.old or 'empty'} → {change.new or 'empty'}"
-    return f"{result.end}: {place}: {result.detail}{hint}"
+    return f"{result.outcome}: {place}: {result.detail}{hint}"

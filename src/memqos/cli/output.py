@@ -11,11 +11,11 @@ import msgspec
 from memqos.draw.terminal import message_lines, visible, visible_lines
 from memqos.errors import InputError
 
-F = TypeVar("F", bound=Callable[..., Any])
-Form = Literal["table", "json", "yaml"]
+_F = TypeVar("_F", bound=Callable[..., Any])
+OutputFormat = Literal["table", "json", "yaml"]
 
 
-def output_option(*more: str, table: str = "table") -> Callable[[F], F]:
+def output_option(*more: str, table: str = "table") -> Callable[[_F], _F]:
     """-o: a table, data, or `more`; `table` says what a table is where that needs words."""
     return click.option(
         "-o",
@@ -26,9 +26,9 @@ def output_option(*more: str, table: str = "table") -> Callable[[F], F]:
     )
 
 
-def emit(data: Any, form: Literal["json", "yaml"]) -> None:
+def emit(data: Any, output_format: Literal["json", "yaml"]) -> None:
     """Print data in the form asked for."""
-    if form == "json":
+    if output_format == "json":
         print(msgspec.json.format(msgspec.json.encode(data)).decode())
     else:
         print(_as_yaml(msgspec.to_builtins(data)), end="")
@@ -63,20 +63,20 @@ def print_lines(lines: Iterable[str]) -> None:
     print("\n".join(map(visible, lines)))
 
 
-def check_out(file: str | None) -> None:
+def check_output_file(file: str | None) -> None:
     """Refuse a file of --out that cannot be replaced, before there is anything to write to it."""
     if file is not None and os.path.exists(file) and not os.path.isfile(file):
         raise InputError("this is not a plain file", file=file, hint="give another name with --out")
 
 
-def write_out(file: str, data: bytes) -> int:
+def write_output_file(file: str, data: bytes) -> int:
     """Write JSON to a file of --out: all of it or nothing, readable to its owner alone. Its size.
 
     Whoever shows the file on a terminal is no worse off than with standard output.
     """
     from memqos.host.durable import replace
 
-    check_out(file)
+    check_output_file(file)
     data = visible_lines(data.decode()).encode()
     try:
         replace(file, data)

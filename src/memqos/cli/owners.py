@@ -8,18 +8,18 @@ import click
 from memqos.plan.changes import Change
 
 if TYPE_CHECKING:
-    from memqos.converge.routing import Route, Router, Through
+    from memqos.converge.routing import Route, Router, WriteVia
 
-F = TypeVar("F", bound=Callable[..., Any])
+_F = TypeVar("_F", bound=Callable[..., Any])
 
-_WORDS: Final[dict["Through", str]] = {
+_ROUTE_WORDS: Final[dict["WriteVia", str]] = {
     "systemd": "through systemd",
     "runtime": "through the runtime",
     "direct": "directly",
 }
 
 
-def owner_options(command: F) -> F:
+def owner_options(command: _F) -> _F:
     """Who is asked to write."""
     for option in (
         click.option(
@@ -37,13 +37,13 @@ def owner_options(command: F) -> F:
 
 def route_lines(changes: Iterable[Change], router: "Router") -> Iterator[str]:
     """How many values are written by whom, and why; nothing of a tree that is a copy."""
-    from memqos.converge.routing import tally
+    from memqos.converge.routing import count_routes
 
-    if router.reach.is_copy:
+    if router.owners.is_copy:
         return
-    for route, count in tally(map(router.route, changes)):
+    for route, count in count_routes(map(router.route, changes)):
         values = "1 value" if count == 1 else f"{count} values"
-        yield f"{_WORDS[route.through]}: {values} – {route.because}"
+        yield f"{_ROUTE_WORDS[route.through]}: {values} – {route.because}"
 
 
 def with_route(data: dict[str, Any], route: "Route") -> dict[str, Any]:

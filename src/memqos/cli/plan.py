@@ -11,37 +11,45 @@ from memqos.cli.node_agent import (
     agent_data,
     agent_line,
     agent_options,
-    agent_places,
+    agent_paths,
     follows_agent,
     no_agent_option,
-    with_notes,
+    with_agent_notes,
 )
-from memqos.cli.output import Form, check_out, complain, emit, output_option, print_lines, write_out
+from memqos.cli.output import (
+    OutputFormat,
+    check_output_file,
+    complain,
+    emit,
+    output_option,
+    print_lines,
+    write_output_file,
+)
 from memqos.cli.owners import owner_options, route_lines, with_route
-from memqos.cli.pod_sources import source_given, source_options
-from memqos.cli.releases import gates_of, release_options
+from memqos.cli.pod_sources import pod_source_from, pod_source_options
+from memqos.cli.releases import parse_gates, release_options
 from memqos.cli.roots import cgroup_root_option
 from memqos.cli.terms import FactorType, placement_option
 from memqos.converge.node_agent import with_agent
-from memqos.converge.observing import Observation, configuration_in, observe_live
-from memqos.converge.planning import FILES, NodePlan, plan_of
-from memqos.converge.running import KubeletSources, kubelet_behind
-from memqos.converge.settings import Wanted
-from memqos.draw.changes import changes_data, changes_text, gaps_text, summary
-from memqos.draw.explained import terms_line
+from memqos.converge.observing import ObservedNode, load_kubelet_config, observe_live
+from memqos.converge.planning import PLAN_FILES, NodePlan, plan_observation
+from memqos.converge.running import KubeletSources, kubelet_of_source
+from memqos.converge.settings import PlanOptions
+from memqos.draw.changes import changes_data, changes_summary, changes_text, gaps_text
+from memqos.draw.explained import settings_line
 from memqos.errors import InputError
 from memqos.host.cgroups import SYSTEM_ROOT
 from memqos.host.machine import Roots, read_machine
 from memqos.host.versions import kubelet_version, own_version, runtime_version
 from memqos.manifests.agent_state import AgentState
-from memqos.numa.unaligned import NOTICE
+from memqos.numa.unaligned import UNALIGNED_NOTICE
 from memqos.plan.terms import Numa, Policy
 
 if TYPE_CHECKING:
     from memqos.converge.routing import Router
 
-ERROR = 1
-CHANGES_PENDING = 2
+_ERROR = 1
+_CHANGES_PENDING = 2
 
 
 def node_options(command: Any) -> Any:
@@ -66,7 +74,7 @@ def node_options(command: Any) -> Any:
             metavar="FILE",
             help="A KubeletConfiguration.  [default: the running kubelet's]",
         ),
-        source_options,
+        pod_source_options,
         cgroup_root_option,
         release_options,
     ):
@@ -87,7 +95,7 @@ def command(
     snapshot: str | None,
     why: bool,
     out: str | None,
-    output: Form,
+    output: OutputFormat,
     direct: bool,
     cri_socket: str | None,
     **options: Any,
@@ -104,24 +112,24 @@ def command(
     """
     if snapshot is not None and out is not None:
         raise click.UsageError("a plan of a snapshot cannot be applied, so it is not saved")
-    check_out(out)
+    check_output_file(out)
     if out is not None:
-        insist_on_pods(options)
+        require_pods(options)
     # A saved plan is for apply, which does not write as an agent would.
     follows = out is None and follows_agent(options)
-    asked = msgspec.structs.replace(wanted(**options), agent=follows)
+    asked = msgspec.structs.replace(plan_options_from(**options), agent=follows)
     observation = (
-        with_agent(observed(options), options["cgroup_root"], *agent_places(options))
+        with_agent(observe_node(options), options["cgroup_root"], *agent_paths(options))
         if snapshot is None
-        else of_snapshot(snapshot, options)
+        else load_observation(snapshot, options)
     )
-    plan = with_notes(planned(observation, asked), observation)
+    plan = with_agent_notes(make_plan(observation, asked), observation)
     if snapshot is not None:
         plan = msgspec.structs.replace(plan, doubt=None)  # nobody could write it
     if out is not None:
-        insist_on_all(plan)
-        insist_on_no_doubt(plan)
-        save(out, plan, observation, options["cgroup_root"])
+        require_whole_plan(plan)
+        require_no_doubt(plan)
+        save_plan(out, plan, observation, options["cgroup_root"])
     router = None
     if snapshot is None:
         router = _router(options["cgroup_root"], cri_socket, direct=direct)
@@ -134,18 +142,18 @@ def command(
         complain("some cgroups could not be read, so this is not all – run as root")
     if plan.faults:
         complain("some pods could not be read, so this is not all – see above")
-    if not plan.is_whole:
-        return ERROR
-    return CHANGES_PENDING if plan.comparison.changes else 0
+    if not plan.is_complete:
+        return _ERROR
+    return _CHANGES_PENDING if plan.comparison.changes else 0
 
 
-def insist_on_pods(options: Mapping[str, Any]) -> None:
+def require_pods(options: Mapping[str, Any]) -> None:
     """Planned without its pods, a node would lose all its protection."""
     if options["pods"] is None:
         raise click.UsageError("which pods run here? Give their source with --pods")
 
 
-def insist_on_all(plan: NodePlan) -> None:
+def require_whole_plan(plan: NodePlan) -> None:
     """What could be seen in part only is not written."""
     for fault in plan.faults:
         complain(fault)
@@ -160,20 +168,26 @@ def insist_on_all(plan: NodePlan) -> None:
         )
 
 
-def insist_on_no_doubt(plan: NodePlan) -> None:
+def require_no_doubt(plan: NodePlan) -> None:
     """What rests on a guess is not written."""
     if plan.doubt is not None:
         raise InputError(f"nothing is written on a guess: {plan.doubt}")
 
 
-def planned(observation: Observation, asked: Wanted) -> NodePlan:
+def make_plan(observation: ObservedNode, plan_options: PlanOptions) -> NodePlan:
     """The plan, with a note where options are of no effect since MemoryQoS is off."""
-    plan = plan_of(observation, asked)
-    given = [f"--{name}" for name in ("policy", "factor") if getattr(asked, name) is not None]
-    if not given or "MemoryQoS" in asked.gates or plan.terms.release.enabled("MemoryQoS"):
+    plan = plan_observation(observation, plan_options)
+    given = [
+        f"--{name}" for name in ("policy", "factor") if getattr(plan_options, name) is not None
+    ]
+    if (
+        not given
+        or "MemoryQoS" in plan_options.gates
+        or plan.settings.release.is_enabled("MemoryQoS")
+    ):
         return plan
-    on = msgspec.structs.replace(asked, gates={**asked.gates, "MemoryQoS": True})
-    count = len(plan_of(observation, on).comparison.changes)
+    on = msgspec.structs.replace(plan_options, gates={**plan_options.gates, "MemoryQoS": True})
+    count = len(plan_observation(observation, on).comparison.changes)
     verb = "is" if len(given) == 1 else "are"
     note = (
         f"MemoryQoS is off on this node, so {' and '.join(given)} {verb} of no effect: with "
@@ -182,25 +196,25 @@ def planned(observation: Observation, asked: Wanted) -> NodePlan:
     return msgspec.structs.replace(plan, notes=(*plan.notes, note))
 
 
-def wanted(**options: Any) -> Wanted:
+def plan_options_from(**options: Any) -> PlanOptions:
     """The terms that `node_options` gave."""
-    return Wanted(
+    return PlanOptions(
         options["release"],
-        gates_of(options["gates"]),
+        parse_gates(options["gates"]),
         options["policy"],
         options["factor"],
-        _numa(options["numa"], options["state"]),
+        _numa_mode(options["numa"], options["state"]),
         options["placement"] or "containers",
     )
 
 
-def _numa(asked: Numa | None, state: str | None) -> Numa:
+def _numa_mode(asked: Numa | None, state: str | None) -> Numa:
     if state is not None and asked not in ("state", None):
         raise click.UsageError(f"--state tells what the kubelet assigned: not with --numa {asked}")
     return "state" if state is not None else asked or "off"
 
 
-def observed(options: Mapping[str, Any], files: Iterable[str] = FILES) -> Observation:
+def observe_node(options: Mapping[str, Any], files: Iterable[str] = PLAN_FILES) -> ObservedNode:
     """This machine, with its pods from where the options of `node_options` say."""
     roots = Roots(cgroup=options["cgroup_root"])
     if roots.cgroup != SYSTEM_ROOT and not os.path.isdir(roots.cgroup):
@@ -209,9 +223,9 @@ def observed(options: Mapping[str, Any], files: Iterable[str] = FILES) -> Observ
             file=roots.cgroup,
             hint="--cgroup-root says where the cgroups are",
         )
-    source, stated = source_given(options), configuration_in(options["kubelet"])
-    node, endpoint = kubelet_behind(source)
-    kubelet = KubeletSources(roots).ask(node, endpoint, configuration=stated is None)
+    source, stated = pod_source_from(options), load_kubelet_config(options["kubelet"])
+    node, endpoint = kubelet_of_source(source)
+    kubelet = KubeletSources(roots).read_facts(node, endpoint, configuration=stated is None)
     machine = msgspec.structs.replace(
         read_machine(roots),
         runtime=runtime_version(),
@@ -226,33 +240,33 @@ def observed(options: Mapping[str, Any], files: Iterable[str] = FILES) -> Observ
         kubelet=kubelet,
         node=node,
     )
-    return _with_state(observation, options["state"])
+    return _with_state_file(observation, options["state"])
 
 
-def of_snapshot(file: str, options: Mapping[str, Any]) -> Observation:
+def load_observation(file: str, options: Mapping[str, Any]) -> ObservedNode:
     """The node of a snapshot, with another configuration or state if one is given."""
-    from memqos.converge.snapshots import load
+    from memqos.converge.snapshots import observe_snapshot_file
 
-    observation = load(file)
-    configuration = configuration_in(options["kubelet"]) or observation.configuration
+    observation = observe_snapshot_file(file)
+    configuration = load_kubelet_config(options["kubelet"]) or observation.configuration
     observation = msgspec.structs.replace(observation, configuration=configuration)
-    return _with_state(observation, options["state"])
+    return _with_state_file(observation, options["state"])
 
 
-def _with_state(observation: Observation, file: str | None) -> Observation:
+def _with_state_file(observation: ObservedNode, file: str | None) -> ObservedNode:
     if file is None:
         return observation
-    from memqos.cli.numa.sources import text_from
-    from memqos.numa.unreadable import loaded_from
+    from memqos.cli.numa.sources import read_state_text
+    from memqos.numa.unreadable import load_checkpoint
 
-    text = text_from(file)
-    loaded_from(text, file)
+    text = read_state_text(file)
+    load_checkpoint(text, file)
     return msgspec.structs.replace(observation, memory_manager_state=text)
 
 
-def save(file: str, plan: NodePlan, observation: Observation, root: str) -> None:
+def save_plan(file: str, plan: NodePlan, observation: ObservedNode, root: str) -> None:
     """Write the plan to a file."""
-    from memqos.converge.saved_plan import encode, saved_plan
+    from memqos.converge.saved_plan import encode_saved_plan, plan_to_save
     from memqos.converge.steps import steps_of
 
     steps = steps_of(
@@ -260,42 +274,42 @@ def save(file: str, plan: NodePlan, observation: Observation, root: str) -> None
         [
             each
             for each in plan.comparison.changes
-            if (each.path, each.file) not in plan.kubelet_keeps
+            if (each.path, each.file) not in plan.kubelet_managed
         ],
         observation.identities,
     )
-    saved = saved_plan(steps, observation.machine.boot_id or "", root, own_version())
-    write_out(file, encode(saved))
+    saved = plan_to_save(steps, observation.machine.boot_id or "", root, own_version())
+    write_output_file(file, encode_saved_plan(saved))
 
 
 def _router(root: str, cri_socket: str | None, *, direct: bool) -> "Router":
     from memqos.converge.routing import Router
     from memqos.host.cgroups import CgroupFs
-    from memqos.host.owner_discovery import reach
+    from memqos.host.owner_discovery import discover_owners
 
-    return Router(CgroupFs(root), reach(root, cri_socket, direct=direct))
+    return Router(CgroupFs(root), discover_owners(root, cri_socket, direct=direct))
 
 
-def caveats_of(plan: NodePlan) -> list[str]:
+def plan_caveats(plan: NodePlan) -> list[str]:
     """What a person should know before believing a plan."""
     comparison = plan.comparison
     doubt = [] if plan.doubt is None else [f"memqos apply refuses this plan: {plan.doubt}"]
     gaps = gaps_text(plan.tree.unresolved, comparison.nobodys, comparison.missing)
-    notes = [*plan.notes, *doubt, *(f"{pod}: {NOTICE}" for pod in plan.unaligned)]
+    notes = [*plan.notes, *doubt, *(f"{pod}: {UNALIGNED_NOTICE}" for pod in plan.unaligned)]
     return [*(f"note: {note}" for note in notes), *gaps]
 
 
 def _print(plan: NodePlan, agent: AgentState | None, router: "Router | None", *, why: bool) -> None:
-    print(terms_line(plan.terms))
+    print(settings_line(plan.settings))
     if agent is not None and plan.managed:
         print_lines([agent_line(agent)])
-    for line in (*plan.faults, *caveats_of(plan)):
+    for line in (*plan.faults, *plan_caveats(plan)):
         complain(line)
     lines = changes_text(plan.comparison, plan.protections, why=why)
     if lines:
         print_lines(["", *lines])
-    if plan.comparison.changes or plan.is_whole:
-        print("\n" + summary(plan.comparison))
+    if plan.comparison.changes or plan.is_complete:
+        print("\n" + changes_summary(plan.comparison))
     for line in route_lines(plan.comparison.changes, router) if router is not None else ():
         print_lines([line])
 
@@ -306,10 +320,10 @@ def _data(plan: NodePlan, router: "Router | None") -> dict[str, Any]:
         routes = map(router.route, plan.comparison.changes)
         changes = [with_route(data, route) for data, route in zip(changes, routes, strict=True)]
     return {
-        "release": str(plan.terms.release),
-        "policy": plan.terms.policy,
-        "factor": plan.terms.factor,
-        "converged": not plan.comparison.changes and plan.is_whole,
+        "release": str(plan.settings.release),
+        "policy": plan.settings.policy,
+        "factor": plan.settings.factor,
+        "converged": not plan.comparison.changes and plan.is_complete,
         "changes": changes,
         "foreign": changes_data(plan.comparison.foreign, {}),
         "missing": [cgroup.path for cgroup in plan.comparison.missing],

@@ -6,14 +6,14 @@ from typing import Any, TypeVar
 
 import click
 
-from memqos.cli.clusters import CLUSTER, Live, cluster_options
-from memqos.converge.sources import PodSource, is_url, source_of
-from memqos.host.kubelet import SECURE, Credentials
+from memqos.cli.clusters import CLUSTER, LiveCluster, cluster_options
+from memqos.converge.sources import PodSource, is_url, parse_pod_source
+from memqos.host.kubelet import SECURE_URL, KubeletCredentials
 
-F = TypeVar("F", bound=Callable[..., Any])
+_F = TypeVar("_F", bound=Callable[..., Any])
 
 
-def source_options(command: F) -> F:
+def pod_source_options(command: _F) -> _F:
     """--pods, and what a kubelet wants to know before it answers."""
     for option in (
         click.option(
@@ -28,7 +28,8 @@ def source_options(command: F) -> F:
         click.option(
             "--pods",
             metavar="SOURCE",
-            help=f"A file, a folder, a kubelet's address such as {SECURE}, or the word cluster: "
+            help=f"A file, a folder, a kubelet's address such as {SECURE_URL}, or the word "
+            "cluster: "
             "the API server, asked for the pods of this node.",
         ),
         cluster_options("context", "node_name"),
@@ -37,14 +38,14 @@ def source_options(command: F) -> F:
     return command
 
 
-def source_given(options: Mapping[str, Any]) -> PodSource | None:
+def pod_source_from(options: Mapping[str, Any]) -> PodSource | None:
     """The source these options of `source_options` name; None where none is named."""
-    text, live = options["pods"], Live(options["context"], node_name=options["node_name"])
-    if text is None and live.is_asked:
+    text, live = options["pods"], LiveCluster(options["context"], node_name=options["node_name"])
+    if text is None and live.is_chosen:
         text = CLUSTER
-    if text != CLUSTER and live.is_asked:
+    if text != CLUSTER and live.is_chosen:
         raise click.UsageError("--context and --node-name are for a cluster: --pods names none")
-    given = {field: options[field] for field in Credentials.__struct_fields__}
+    given = {field: options[field] for field in KubeletCredentials.__struct_fields__}
     named = [f"--{field.replace('_', '-')}" for field, value in given.items() if value is not None]
     if named and (text is None or not is_url(text)):
         raise click.UsageError(f"{named[0]} is for a kubelet: --pods names none")
@@ -54,4 +55,4 @@ def source_given(options: Mapping[str, Any]) -> PodSource | None:
         from memqos.converge.cluster import ClusterPods
 
         return ClusterPods(live.server, live.node_name or os.uname().nodename.lower())
-    return None if text is None else source_of(text, Credentials(**given))
+    return None if text is None else parse_pod_source(text, KubeletCredentials(**given))

@@ -11,7 +11,7 @@ _EVERY: Final = 0.1
 """Seconds."""
 
 
-class Bar:
+class ProgressBar:
     """Bytes and objects read so far, of as many as are known to come."""
 
     def __init__(self, total: int) -> None:

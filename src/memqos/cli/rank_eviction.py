@@ -5,16 +5,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from memqos.cli.amounts import Bytes
-from memqos.cli.clusters import Live, cluster_options
-from memqos.cli.output import Form, emit, output_option, print_lines
-from memqos.cli.rank_eviction_given import Given, given_by
-from memqos.cli.releases import release_asked, release_options
-from memqos.cluster.eviction_blame import blame
-from memqos.cluster.eviction_rank import eviction_order, first_to_go
-from memqos.cluster.eviction_signals import Reading, readings
-from memqos.draw.amounts import counted
-from memqos.draw.evicting import Evicting, evicting, name_of
+from memqos.cli.amounts import BytesType
+from memqos.cli.clusters import LiveCluster, cluster_options
+from memqos.cli.output import OutputFormat, emit, output_option, print_lines
+from memqos.cli.rank_eviction_given import EvictionInputs, read_eviction_inputs
+from memqos.cli.releases import release_options, resolve_release
+from memqos.cluster.eviction_blame import offending_usage
+from memqos.cluster.eviction_rank import eviction_order, first_evictable
+from memqos.cluster.eviction_signals import ThresholdReading, threshold_readings
+from memqos.draw.amounts import pluralize
+from memqos.draw.evicting import EvictionReport, eviction_text, full_pod_name
 from memqos.kube.kubelet.thresholds import ALLOCATABLE_MEMORY, MEMORY_AVAILABLE, Threshold
 from memqos.kube.pod import Pod
 from memqos.kube.qos import qos_class
@@ -23,10 +23,10 @@ from memqos.kube.shape import shape_of
 from memqos.release import Release
 
 if TYPE_CHECKING:
-    from memqos.kube.kubelet.reading import Kubelet
+    from memqos.kube.kubelet.reading import KubeletSettings
 
 _MEMORY_SIGNALS = (MEMORY_AVAILABLE, ALLOCATABLE_MEMORY)
-_NAMED = 3
+_MAX_NAMES = 3
 
 
 @click.command()
@@ -50,7 +50,7 @@ _NAMED = 3
     metavar="FILE",
     help="A KubeletConfiguration, for its eviction thresholds.",
 )
-@click.option("--need", type=Bytes(), help="Memory to be freed.  [default: by the thresholds]")
+@click.option("--need", type=BytesType(), help="Memory to be freed.  [default: by the thresholds]")
 @click.option("--why", is_flag=True, help="Show every key of every pod.")
 @output_option()
 @cluster_options("context", "node_name")
@@ -62,7 +62,7 @@ def command(
     kubelet_file: str | None,
     need: int | None,
     why: bool,
-    output: Form,
+    output: OutputFormat,
     context: str | None,
     node_name: str | None,
     release: str | None,
@@ -80,38 +80,42 @@ def command(
     lower priority, then those that use most above their request. Usage may also be given as
     `namespace/name: 512Mi`, or `namespace/name: {container: 512Mi}`.
     """
-    given = given_by(pods_file, usage_file, snapshot_file, Live(context, node_name=node_name))
-    asked, notes = release_asked(release, gates, given.version)
+    given = read_eviction_inputs(
+        pods_file, usage_file, snapshot_file, LiveCluster(context, node_name=node_name)
+    )
+    asked, notes = resolve_release(release, gates, given.version)
     notes += given.notes
     kubelet = _kubelet(kubelet_file, given, asked)
     if kubelet is not None:
         asked = kubelet.release
         notes += [f"{kubelet_file or snapshot_file}: {note}" for note in kubelet.notes]
     met = () if kubelet is None else _readings(kubelet, given, asked)
-    found = _found(given, asked, need, met, notes)
+    found = _rank_pods(given, asked, need, met, notes)
     if output == "table":
         _print(found, asked, why=why)
     else:
-        from memqos.draw.evicting import evicting_data
+        from memqos.draw.evicting import eviction_data
 
         head = {"release": str(asked), "gates": dict(asked.gates)}
-        emit(head | evicting_data(found, why=why), output)
+        emit(head | eviction_data(found, why=why), output)
     return 1 if given.faults else 0
 
 
-def _kubelet(file: str | None, given: Given, release: Release) -> "Kubelet | None":
+def _kubelet(file: str | None, given: EvictionInputs, release: Release) -> "KubeletSettings | None":
     if file is not None:
-        from memqos.cli.kubelets import kubelet_in, only_document
+        from memqos.cli.kubelets import kubelet_in_document, read_document
 
-        return kubelet_in(only_document(file, "KubeletConfiguration"), release)
+        return kubelet_in_document(read_document(file, "KubeletConfiguration"), release)
     if given.snapshot is None:
         return None
-    from memqos.cli.snapshots import kubelet_of
+    from memqos.cli.snapshots import snapshot_kubelet
 
-    return kubelet_of(given.snapshot, given.file, release)
+    return snapshot_kubelet(given.snapshot, given.file, release)
 
 
-def _readings(kubelet: "Kubelet", given: Given, release: Release) -> tuple[Reading, ...]:
+def _readings(
+    kubelet: "KubeletSettings", given: EvictionInputs, release: Release
+) -> tuple[ThresholdReading, ...]:
     from memqos.kube.kubelet.thresholds import read_thresholds
 
     config = kubelet.config
@@ -123,33 +127,33 @@ def _readings(kubelet: "Kubelet", given: Given, release: Release) -> tuple[Readi
         config.enforce_node_allocatable,
     ).thresholds
     of_memory = [threshold for threshold in found if threshold.signal in _MEMORY_SIGNALS]
-    return tuple(readings(of_memory, given.observations))
+    return tuple(threshold_readings(of_memory, given.observations))
 
 
-def _found(
-    given: Given,
+def _rank_pods(
+    given: EvictionInputs,
     release: Release,
     need: int | None,
-    met: tuple[Reading, ...],
+    met: tuple[ThresholdReading, ...],
     notes: Sequence[str],
-) -> Evicting:
+) -> EvictionReport:
     active = [pod for pod in given.pods if not is_terminal(pod)]
-    pairs = [(pod, given.usage.get(name_of(pod))) for pod in active]
+    pairs = [(pod, given.usage.get(full_pod_name(pod))) for pod in active]
     order = eviction_order(pairs, release)
-    first = first_to_go(order)
-    return Evicting(
+    first = first_evictable(order)
+    return EvictionReport(
         order=tuple(order),
         classes=tuple(qos_class(shape_of(each.pod, release), release) for each in order),
-        need=_needed(met) if need is None else need,
+        need=_bytes_needed(met) if need is None else need,
         readings=met,
         blame=None
         if first is None
-        else blame(first.pod, given.usage.get(name_of(first.pod)), release),
-        notes=(*notes, *_about_usage(given, active), *_about_thresholds(met, need)),
+        else offending_usage(first.pod, given.usage.get(full_pod_name(first.pod)), release),
+        notes=(*notes, *_usage_notes(given, active), *_threshold_notes(met, need)),
     )
 
 
-def _needed(met: Sequence[Reading]) -> int | None:
+def _bytes_needed(met: Sequence[ThresholdReading]) -> int | None:
     """What is missing up to the thresholds that are met, with what is to be reclaimed at least."""
     missing = [
         each.limit_reclaimed.value - each.observation.available
@@ -159,22 +163,22 @@ def _needed(met: Sequence[Reading]) -> int | None:
     return max(missing, default=None)
 
 
-def _about_usage(given: Given, active: Sequence[Pod]) -> list[str]:
+def _usage_notes(given: EvictionInputs, active: Sequence[Pod]) -> list[str]:
     notes = []
     ended = len(given.pods) - len(active)
     if ended:
-        notes.append(f"passed over: {counted(ended, 'pod that has', 'pods that have')} ended")
-    known = {name_of(pod) for pod in given.pods}
+        notes.append(f"passed over: {pluralize(ended, 'pod that has', 'pods that have')} ended")
+    known = {full_pod_name(pod) for pod in given.pods}
     strangers = sorted(given.usage.keys() - known)
     if strangers:
-        notes.append(f"usage of pods that are not given: {_some(strangers)}")
-    unknown = [name for pod in active if (name := name_of(pod)) not in given.usage]
+        notes.append(f"usage of pods that are not given: {_name_some(strangers)}")
+    unknown = [name for pod in active if (name := full_pod_name(pod)) not in given.usage]
     if unknown and given.usage:
-        notes.append(f"no statistics of {_some(unknown)}: the kubelet evicts such pods first")
+        notes.append(f"no statistics of {_name_some(unknown)}: the kubelet evicts such pods first")
     return notes
 
 
-def _about_thresholds(met: Sequence[Reading], need: int | None) -> list[str]:
+def _threshold_notes(met: Sequence[ThresholdReading], need: int | None) -> list[str]:
     if not met or need is not None:
         return []
     if all(each.observation is None for each in met):
@@ -184,21 +188,21 @@ def _about_thresholds(met: Sequence[Reading], need: int | None) -> list[str]:
     return []
 
 
-def _some(names: Sequence[str]) -> str:
-    more = len(names) - _NAMED
-    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+def _name_some(names: Sequence[str]) -> str:
+    more = len(names) - _MAX_NAMES
+    return ", ".join(names[:_MAX_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
-def _print(found: Evicting, release: Release, *, why: bool) -> None:
-    from memqos.draw.evicting import readings_lines
+def _print(found: EvictionReport, release: Release, *, why: bool) -> None:
+    from memqos.draw.evicting import threshold_lines
 
-    print(f"Kubernetes {release} · {counted(len(found.order), 'pod')} on one node")
-    for line in readings_lines(found.readings):
+    print(f"Kubernetes {release} · {pluralize(len(found.order), 'pod')} on one node")
+    for line in threshold_lines(found.readings):
         print_lines([line])
     for note in found.notes:
         print_lines([f"note: {note}"])
-    print_lines(["", *evicting(found)])
+    print_lines(["", *eviction_text(found)])
     if why:
-        from memqos.draw.evicting import evicting_reasons
+        from memqos.draw.evicting import eviction_reasons
 
-        print_lines(evicting_reasons(found))
+        print_lines(eviction_reasons(found))

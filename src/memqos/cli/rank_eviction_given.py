@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from memqos.cli.clusters import CLUSTER, LIVE_METRICS, LIVE_PODS, Live
+from memqos.cli.clusters import CLUSTER, LIVE_METRICS, LIVE_PODS, LiveCluster
 from memqos.cli.output import complain
-from memqos.cli.reading import Reader
-from memqos.cluster.eviction_rank import PodUsage
-from memqos.cluster.eviction_signals import Observation
-from memqos.draw.amounts import counted
-from memqos.draw.evicting import name_of
+from memqos.cli.reading import ManifestReader
+from memqos.cluster.eviction_rank import PodMemoryUsage
+from memqos.cluster.eviction_signals import SignalObservation
+from memqos.draw.amounts import pluralize
+from memqos.draw.evicting import full_pod_name
 from memqos.errors import InputError
 from memqos.kube.kubelet.thresholds import ALLOCATABLE_MEMORY, MEMORY_AVAILABLE
 from memqos.kube.pod import Pod
@@ -20,18 +20,18 @@ from memqos.kube.shape import shape_of
 from memqos.release import Release
 
 if TYPE_CHECKING:
-    from memqos.cluster.usage_reading import Usages
+    from memqos.cluster.usage_reading import UsageReport
     from memqos.manifests.snapshot import Snapshot
 
-_NAMED = 3
+_MAX_NAMES = 3
 
 
-class Given(NamedTuple):
+class EvictionInputs(NamedTuple):
     """What is known of the node."""
 
     pods: tuple[Pod, ...]
-    usage: Mapping[str, PodUsage]
-    observations: Mapping[str, Observation]
+    usage: Mapping[str, PodMemoryUsage]
+    observations: Mapping[str, SignalObservation]
     notes: tuple[str, ...]
     version: str | None = None
     snapshot: "Snapshot | None" = None
@@ -40,123 +40,126 @@ class Given(NamedTuple):
     """Pods that could not be read, and are told of."""
 
 
-def given_by(pods: str | None, usage: str | None, snapshot: str | None, live: Live) -> Given:
+def read_eviction_inputs(
+    pods: str | None, usage: str | None, snapshot: str | None, live: LiveCluster
+) -> EvictionInputs:
     """What the options name; pods of one node alone."""
-    if pods == CLUSTER or (pods is None and live.is_asked):
+    if pods == CLUSTER or (pods is None and live.is_chosen):
         if snapshot is not None:
             raise click.UsageError("a snapshot has its own pods: leave the cluster out")
         if live.node_name is None:
             raise click.UsageError("--node-name is missing: each node evicts on its own")
-        return _of_cluster(live, usage)
+        return _inputs_of_cluster(live, usage)
     if (pods is None) == (snapshot is None):
         raise click.UsageError("give --pods and --usage, or --snapshot")
     if snapshot is not None:
-        given = _of_snapshot(snapshot, measured=usage is None)
+        given = _inputs_of_snapshot(snapshot, measured=usage is None)
     elif usage is None:
         raise click.UsageError("--pods needs --usage: what do they use?")
     else:
         assert pods is not None
-        given = _of_pods(pods)
+        given = _inputs_of_pods(pods)
     if usage is not None:
         used = _read_usage(usage)
         given = given._replace(
             usage=used.pods,
             observations={**given.observations, **used.observations},
-            notes=given.notes + _about_sums(used),
+            notes=given.notes + _sum_notes(used),
         )
     nodes = sorted({pod.spec.node_name for pod in given.pods if pod.spec.node_name})
     if len(nodes) > 1:
         raise InputError(
-            f"pods of {len(nodes)} nodes: {', '.join(nodes[:_NAMED])}, and each evicts on its own",
+            f"pods of {len(nodes)} nodes: {', '.join(nodes[:_MAX_NAMES])}, and each evicts "
+            "on its own",
             file=pods or snapshot,
             hint="take one: kubectl get pods -A --field-selector spec.nodeName=NAME -o yaml",
         )
     return given
 
 
-def _of_cluster(live: Live, usage: str | None) -> Given:
-    node = live.node()
+def _inputs_of_cluster(live: LiveCluster, usage: str | None) -> EvictionInputs:
+    node = live.get_node()
     info = node.status.node_info
-    given = _of_pods(LIVE_PODS, live)
+    given = _inputs_of_pods(LIVE_PODS, live)
     used = _read_usage(LIVE_METRICS if usage is None else usage, live)
     usages = used.pods
     if usage is None:
         # The metrics API tells of all nodes at once.
-        known = {name_of(pod) for pod in given.pods}
+        known = {full_pod_name(pod) for pod in given.pods}
         usages = {name: each for name, each in usages.items() if name in known}
     return given._replace(
         usage=usages,
         observations=used.observations,
-        notes=given.notes + _about_sums(used),
+        notes=given.notes + _sum_notes(used),
         version=None if info is None else info.kubelet_version,
     )
 
 
-def _of_pods(file: str, live: Live | None = None) -> Given:
+def _inputs_of_pods(file: str, live: LiveCluster | None = None) -> EvictionInputs:
     """The pods alone; those that cannot be read have no place among the others."""
-    reader = Reader(live)
+    reader = ManifestReader(live)
     found: list[Pod] = []
     for template, pod in reader.pods([file]):
         try:
             shape_of(pod, Release.of())
             found.append(pod)
         except InputError as error:
-            reader.refuse(template.located(error))
+            reader.refuse(template.with_position(error))
     if not found:
-        reader.insist(file)
-    return Given(tuple(found), {}, {}, _about_unread(reader.faults), faults=reader.faults)
+        reader.require_no_faults(file)
+    return EvictionInputs(tuple(found), {}, {}, _unread_notes(reader.faults), faults=reader.faults)
 
 
-def _about_unread(faults: int) -> tuple[str, ...]:
-    return (f"not ranked: {counted(faults, 'pod')} that cannot be read",) if faults else ()
+def _unread_notes(faults: int) -> tuple[str, ...]:
+    return (f"not ranked: {pluralize(faults, 'pod')} that cannot be read",) if faults else ()
 
 
-def _read_usage(file: str, live: Live | None = None) -> "Usages":
-    from memqos.cluster.usage_reading import usages_in
-    from memqos.host.manifests import load_one
-    from memqos.manifests.documents import read
+def _read_usage(file: str, live: LiveCluster | None = None) -> "UsageReport":
+    from memqos.cluster.usage_reading import read_usage_report
+    from memqos.host.manifests import load_file
+    from memqos.manifests.documents import read_documents
 
-    if live is not None and live.knows(file):
+    if live is not None and live.is_object_path(file):
         ((name, data),) = live.load(file)
         if isinstance(data, InputError):
             raise data
     else:
-        name, data = load_one(file)
-    document = next(iter(read(data, name)))
+        name, data = load_file(file)
+    document = next(iter(read_documents(data, name)))
     if isinstance(document, InputError):
         raise document
-    return usages_in(document)
+    return read_usage_report(document)
 
 
-def _about_sums(used: "Usages") -> tuple[str, ...]:
+def _sum_notes(used: "UsageReport") -> tuple[str, ...]:
     if not used.summed:
         return ()
     return ("usage is summed over containers; the kubelet counts the pod's sandbox too",)
 
 
-def _of_snapshot(file: str, *, measured: bool) -> Given:
-    from memqos.cli.snapshots import names_in
+def _inputs_of_snapshot(file: str, *, measured: bool) -> EvictionInputs:
+    from memqos.cli.snapshots import snapshot_cgroup_names
     from memqos.cluster.node_memory import node_observation, pods_observation, working_set
     from memqos.host.snapshots import load_snapshot
     from memqos.plan.tree import cgroup_uid
 
     snapshot = load_snapshot(file)
     release = Release.of(snapshot.kubelet) if snapshot.kubelet else Release.of()
-    names = names_in(snapshot, file)
+    names = snapshot_cgroup_names(snapshot, file)
     usage = {}
     pods: list[Pod] = []
     for pod in snapshot.running:
         try:
             uid, shape = cgroup_uid(pod), shape_of(pod, release)
         except InputError as error:
-            what = f"{name_of(pod)}: {error.what}"
+            what = f"{full_pod_name(pod)}: {error.what}"
             complain(InputError(what, file=file, field=error.field, hint=error.hint))
             continue
         pods.append(pod)
         if uid is not None and measured:
             used = working_set(snapshot.cgroups.get(names.pod(uid, qos_class(shape, release)), {}))
             if used is not None:
-                usage[name_of(pod)] = PodUsage(used)
+                usage[full_pod_name(pod)] = PodMemoryUsage(used)
     meminfo = snapshot.meminfo
     seen = {
         MEMORY_AVAILABLE: node_observation(meminfo, release) if meminfo else None,
@@ -167,11 +170,11 @@ def _of_snapshot(file: str, *, measured: bool) -> Given:
     if measured and not usage:
         notes = ("the snapshot holds no memory.current of pods: --usage says what they use",)
     faults = len(snapshot.running) - len(pods)
-    return Given(
+    return EvictionInputs(
         tuple(pods),
         usage,
         observations,
-        notes + _about_unread(faults),
+        notes + _unread_notes(faults),
         snapshot.kubelet or None,
         snapshot,
         file,

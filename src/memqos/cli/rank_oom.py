@@ -6,14 +6,14 @@ from typing import Final, NamedTuple
 import click
 import msgspec
 
-from memqos.cli.amounts import Bytes
-from memqos.cli.clusters import LIVE_PODS, Live, cluster_options
-from memqos.cli.output import Form, emit, output_option, print_lines
-from memqos.cli.reading import Reader
-from memqos.cli.snapshots import names_in
-from memqos.draw.killing import Killing, killing, killing_data
+from memqos.cli.amounts import BytesType
+from memqos.cli.clusters import LIVE_PODS, LiveCluster, cluster_options
+from memqos.cli.output import OutputFormat, emit, output_option, print_lines
+from memqos.cli.reading import ManifestReader
+from memqos.cli.snapshots import snapshot_cgroup_names
+from memqos.draw.killing import OomKillReport, oom_kill_data, oom_kill_text
 from memqos.errors import InputError
-from memqos.host.manifests import load_one
+from memqos.host.manifests import load_file
 from memqos.host.snapshots import load_snapshot
 from memqos.kernel.meminfo import memory_of
 from memqos.kernel.process import Process
@@ -23,7 +23,7 @@ from memqos.plan.oom_kill import kill_order
 from memqos.plan.owners import Owners
 from memqos.plan.terms import PAGE_SIZE
 
-SHOWN: Final = 20
+_MAX_SHOWN: Final = 20
 
 
 class _Machine(NamedTuple):
@@ -38,7 +38,7 @@ class _Machine(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
-class _File(msgspec.Struct, frozen=True):
+class _ProcessFile(msgspec.Struct, frozen=True):
     """What -o json writes."""
 
     processes: tuple[Process, ...]
@@ -57,7 +57,7 @@ class _File(msgspec.Struct, frozen=True):
 @click.option("--snapshot", metavar="FILE", help="Processes out of a snapshot of a node.")
 @click.option("--pods", metavar="FILE", help="Pods, to name the owners of processes by.")
 @cluster_options("context", "node_name")
-@click.option("--total", type=Bytes(), help="RAM and swap of the machine together.")
+@click.option("--total", type=BytesType(), help="RAM and swap of the machine together.")
 @click.option("--why", is_flag=True, help="Show the arithmetic behind every place.")
 @output_option()
 def command(
@@ -68,7 +68,7 @@ def command(
     node_name: str | None,
     total: int | None,
     why: bool,
-    output: Form,
+    output: OutputFormat,
 ) -> int:
     """Show in which order the kernel would kill if this whole machine ran out of memory now.
 
@@ -85,18 +85,18 @@ def command(
     """
     if file is not None and snapshot is not None:
         raise click.UsageError("--from and --snapshot exclude each other")
-    live = Live(context, node_name=node_name)
-    if pods is None and live.is_asked:
+    live = LiveCluster(context, node_name=node_name)
+    if pods is None and live.is_chosen:
         if node_name is None:
             raise click.UsageError("--node-name is missing: whose pods are these?")
-        live.node()
+        live.get_node()
         pods = LIVE_PODS
     machine = (
-        _of_file(file)
+        _machine_of_file(file)
         if file is not None
-        else _of_snapshot(snapshot)
+        else _machine_of_snapshot(snapshot)
         if snapshot is not None
-        else _here()
+        else _this_machine()
     )
     if total is None:
         if machine.memory is None:
@@ -106,28 +106,28 @@ def command(
                 hint="give --total, its RAM and swap together",
             )
         total = machine.memory + (machine.swap or 0)
-    reader = Reader(live)
+    reader = ManifestReader(live)
     owners = machine.pods if pods is None else tuple(pod for _, pod in reader.pods([pods]))
-    found = Killing(
+    found = OomKillReport(
         order=kill_order(machine.processes, total, machine.page_size),
         owners=Owners(machine.layouts, owners),
         memory=machine.memory,
         swap=machine.swap,
         total=total,
         page_size=machine.page_size,
-        notes=machine.notes + _unmeasured(machine.processes),
+        notes=machine.notes + _measurement_notes(machine.processes),
     )
     if output == "table":
         _print(found, why=why)
     else:
-        emit(killing_data(found), output)
+        emit(oom_kill_data(found), output)
     return 1 if reader.faults else 0
 
 
-def _here() -> _Machine:
-    from memqos.host.processes import processes
+def _this_machine() -> _Machine:
+    from memqos.host.processes import read_processes
 
-    seen = processes()
+    seen = read_processes()
     with open("/proc/meminfo", encoding="ascii") as file:
         meminfo = file.read()
     notes = []
@@ -148,7 +148,7 @@ def _here() -> _Machine:
     )
 
 
-def _of_snapshot(file: str) -> _Machine:
+def _machine_of_snapshot(file: str) -> _Machine:
     snapshot = load_snapshot(file)
     # Without a measure kernel threads look like any process, but they stay in the root cgroup.
     processes = [
@@ -162,15 +162,15 @@ def _of_snapshot(file: str) -> _Machine:
         snapshot.memory if snapshot.meminfo else None,
         snapshot.swap if snapshot.meminfo else None,
         snapshot.page_size or PAGE_SIZE,
-        (names_in(snapshot, file),),
+        (snapshot_cgroup_names(snapshot, file),),
         snapshot.running,
     )
 
 
-def _of_file(file: str) -> _Machine:
-    name, data = load_one(file)
+def _machine_of_file(file: str) -> _Machine:
+    name, data = load_file(file)
     try:
-        found = msgspec.json.decode(data, type=_File | tuple[Process, ...])
+        found = msgspec.json.decode(data, type=_ProcessFile | tuple[Process, ...])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(
             f"not a list of processes: {error}",
@@ -178,7 +178,7 @@ def _of_file(file: str) -> _Machine:
             hint="each has at least comm and oom_score_adj: see memqos rank oom --help",
         ) from None
     if isinstance(found, tuple):
-        found = _File(found)
+        found = _ProcessFile(found)
     return _Machine(
         found.processes,
         found.memory,
@@ -188,7 +188,7 @@ def _of_file(file: str) -> _Machine:
     )
 
 
-def _unmeasured(processes: tuple[Process, ...]) -> tuple[str, ...]:
+def _measurement_notes(processes: tuple[Process, ...]) -> tuple[str, ...]:
     candidates = [each for each in processes if not each.kernel_thread]
     unknown = sum(each.rss is None for each in candidates)
     if not unknown:
@@ -198,23 +198,25 @@ def _unmeasured(processes: tuple[Process, ...]) -> tuple[str, ...]:
     return (f"nobody measured what {unknown} processes use: it counts as nothing",)
 
 
-def _print(found: Killing, *, why: bool) -> None:
-    from memqos.draw.amounts import counted
-    from memqos.draw.table import short
+def _print(found: OomKillReport, *, why: bool) -> None:
+    from memqos.draw.amounts import pluralize
+    from memqos.draw.table import short_bytes
 
     processes = sum(1 + len(kill.along) for kill in found.order.kills) + len(found.order.spared)
     memory = (
-        f"{short(found.total)} of RAM and swap"
+        f"{short_bytes(found.total)} of RAM and swap"
         if found.memory is None
-        else f"{short(found.memory)} RAM, {short(found.swap) if found.swap else 'no'} swap"
+        else f"{short_bytes(found.memory)} RAM, "
+        f"{short_bytes(found.swap) if found.swap else 'no'} swap"
     )
     print(
-        f"Linux, out of memory as a whole · {memory} · {counted(processes, 'process', 'processes')}"
+        f"Linux, out of memory as a whole · {memory} · "
+        f"{pluralize(processes, 'process', 'processes')}"
     )
     for note in found.notes:
         print_lines([f"note: {note}"])
-    print_lines(["", *killing(found, SHOWN)])
+    print_lines(["", *oom_kill_text(found, _MAX_SHOWN)])
     if why:
-        from memqos.draw.killing import killing_reasons
+        from memqos.draw.killing import oom_kill_reasons
 
-        print_lines(killing_reasons(found, SHOWN))
+        print_lines(oom_kill_reasons(found, _MAX_SHOWN))

@@ -7,10 +7,10 @@ import click
 
 from memqos.release import DEFAULT_MINOR, Release
 
-F = TypeVar("F", bound=Callable[..., Any])
+_F = TypeVar("_F", bound=Callable[..., Any])
 
 
-def release_options(command: F) -> F:
+def release_options(command: _F) -> _F:
     """--release and --gate."""
     for option in (
         click.option(
@@ -31,28 +31,28 @@ def release_options(command: F) -> F:
     return command
 
 
-def gates_of(texts: Iterable[str]) -> dict[str, bool]:
+def parse_gates(texts: Iterable[str]) -> dict[str, bool]:
     """The gates set with --gate."""
-    return dict(map(_gate, texts))
+    return dict(map(_parse_gate, texts))
 
 
-def release_asked(
-    release: str | None, gates: Iterable[str], of_node: str | None = None
+def resolve_release(
+    release: str | None, gates: Iterable[str], node_version: str | None = None
 ) -> tuple[Release, list[str]]:
     """The release asked for, else that of the node, and what a person should know about it."""
     notes = []
-    if release is None and of_node is not None:
-        notes.append(f"the release is that of the node's kubelet, {of_node}")
-    return Release.of(release or of_node or DEFAULT_MINOR, gates_of(gates)), notes
+    if release is None and node_version is not None:
+        notes.append(f"the release is that of the node's kubelet, {node_version}")
+    return Release.of(release or node_version or DEFAULT_MINOR, parse_gates(gates)), notes
 
 
-def release_of_server(version: str, gates: Iterable[str]) -> tuple[Release, list[str]]:
+def resolve_server_release(version: str, gates: Iterable[str]) -> tuple[Release, list[str]]:
     """The release of a live cluster's API server, and that it is."""
     note = f"the release is that of the API server, {version}"
-    return Release.of(version, gates_of(gates)), [note]
+    return Release.of(version, parse_gates(gates)), [note]
 
 
-def _gate(text: str) -> tuple[str, bool]:
+def _parse_gate(text: str) -> tuple[str, bool]:
     name, _, value = text.partition("=")
     if value.lower() not in ("true", "false"):
         raise click.BadParameter(f"{text!r} is not NAME=true or NAME=false", param_hint="--gate")

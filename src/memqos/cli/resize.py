@@ -5,26 +5,39 @@ from typing import Any, Final
 
 import click
 
-from memqos.cli.output import Form, emit, output_option, print_lines
-from memqos.cli.reading import Reader
-from memqos.cli.terms import InForce, asked, in_force, options_of, terms_data, terms_options
-from memqos.cluster.resize import Resize, resize
-from memqos.cluster.resize_checks import WHOLE_POD
-from memqos.draw.resizing import Change, Resizing, changes, resizing, restarting
+from memqos.cli.output import OutputFormat, emit, output_option, print_lines
+from memqos.cli.reading import ManifestReader
+from memqos.cli.terms import (
+    ResolvedSettings,
+    check_settings_options,
+    resolve_settings,
+    settings_data,
+    settings_options,
+    settings_options_in,
+)
+from memqos.cluster.resize import Resize, resize_pod
+from memqos.cluster.resize_checks import NO_FIELD
+from memqos.draw.resizing import (
+    ResizeChange,
+    ResizeReport,
+    resize_changes,
+    resize_restarts,
+    resize_text,
+)
 from memqos.errors import InputError
-from memqos.kube.defaulting import defaulted
+from memqos.kube.defaulting import apply_defaults
 from memqos.kube.pod import Pod
-from memqos.kube.shape import containers_of, written
+from memqos.kube.shape import containers_of, with_shape
 from memqos.kube.validation import FieldError, validate
 from memqos.manifests.workloads import Template
 from memqos.plan.pod import PodPlan, plan_pod
 from memqos.plan.semantics import is_stored, semantics_of_stored
-from memqos.plan.terms import Terms
+from memqos.plan.terms import Settings
 from memqos.release import Release
 
-REFUSED: Final = 2
+_REFUSED: Final = 2
 
-Found = tuple[Template, Pod]
+_LocatedPod = tuple[Template, Pod]
 
 
 @click.command()
@@ -32,12 +45,12 @@ Found = tuple[Template, Pod]
 @click.argument("new", metavar="NEW")
 @click.option("--why", is_flag=True, help="Show the rule behind every value that changes.")
 @output_option()
-@terms_options
+@settings_options
 def command(
     old: str,
     new: str,
     why: bool,
-    output: Form,
+    output: OutputFormat,
     **options: Any,
 ) -> int:
     """Resize the pods of OLD in place to what NEW asks for.
@@ -49,51 +62,53 @@ def command(
     OLD and NEW are manifests, folders, snapshots, or - for standard input. Exit code 2 if a resize
     is refused, 1 if anything could not be read or is invalid.
     """
-    under = in_force(asked(**options_of(options)))
-    reader = Reader()
-    found = list(_resized(reader, old, new, under.terms))
+    under = resolve_settings(check_settings_options(**settings_options_in(options)))
+    reader = ManifestReader()
+    found = list(_resize_pods(reader, old, new, under.settings))
     if output == "table":
         _print(found, under, why=why)
     else:
-        from memqos.draw.resizing import resizing_data
+        from memqos.draw.resizing import resize_data
 
-        pods = [resizing_data(each, why=why) for each in found]
-        emit({"terms": terms_data(under), "pods": pods}, output)
+        pods = [resize_data(each, why=why) for each in found]
+        emit({"terms": settings_data(under), "pods": pods}, output)
     if reader.faults:
         return 1
-    return 0 if all(each.resize.valid for each in found) else REFUSED
+    return 0 if all(each.resize.valid for each in found) else _REFUSED
 
 
-def _resized(reader: Reader, old: str, new: str, terms: Terms) -> Iterator[Resizing]:
+def _resize_pods(
+    reader: ManifestReader, old: str, new: str, terms: Settings
+) -> Iterator[ResizeReport]:
     for before, after in _pairs(reader, old, new):
         template, sent = before[0], after[0]
         try:
-            stored, faults = _stored(before[1], terms.release)
+            stored, faults = _pod_as_stored(before[1], terms.release)
             plan = None if faults else semantics_of_stored(stored, terms).plan
         except InputError as error:
-            reader.refuse(template.located(error))
+            reader.refuse(template.with_position(error))
             continue
         for fault in faults:
             reader.refuse(template.field_error(fault.field, fault.message))
         if plan is None:
             continue
         try:
-            result = resize(stored, after[1], terms.release)
+            result = resize_pod(stored, after[1], terms.release)
         except InputError as error:
-            reader.refuse(sent.located(error))
+            reader.refuse(sent.with_position(error))
             continue
-        yield _found(before, after, stored, plan, result, terms)
+        yield _describe_resize(before, after, stored, plan, result, terms)
 
 
-def _stored(pod: Pod, release: Release) -> tuple[Pod, list[FieldError]]:
+def _pod_as_stored(pod: Pod, release: Release) -> tuple[Pod, list[FieldError]]:
     """The pod as a cluster holds it, and why none would."""
     if is_stored(pod):
         return pod, []
-    shape = defaulted(pod, release)
-    return written(pod, shape), validate(pod, shape, release)
+    shape = apply_defaults(pod, release)
+    return with_shape(pod, shape), validate(pod, shape, release)
 
 
-def _pairs(reader: Reader, old: str, new: str) -> Iterator[tuple[Found, Found]]:
+def _pairs(reader: ManifestReader, old: str, new: str) -> Iterator[tuple[_LocatedPod, _LocatedPod]]:
     """The pods to be resized, each with what it is to become."""
     olds, news = list(reader.pods([old])), list(reader.pods([new]))
     if len(olds) == 1 and len(news) == 1:
@@ -103,25 +118,28 @@ def _pairs(reader: Reader, old: str, new: str) -> Iterator[tuple[Found, Found]]:
     for template, pod in news:
         before = known.get((template.namespace, template.label))
         if before is None:
-            reader.refuse(
-                template.refused(f"there is no {template.label} in {old}", "metadata.name")
-            )
+            reader.refuse(template.error(f"there is no {template.label} in {old}", "metadata.name"))
         else:
             yield before, (template, pod)
 
 
-def _found(
-    before: Found, after: Found, stored: Pod, plan: PodPlan, result: Resize, terms: Terms
-) -> Resizing:
+def _describe_resize(
+    before: _LocatedPod,
+    after: _LocatedPod,
+    stored: Pod,
+    plan: PodPlan,
+    result: Resize,
+    terms: Settings,
+) -> ResizeReport:
     template, sent = before[0], after[0]
     names = tuple(container.name for container in containers_of(stored))
-    changed: tuple[Change, ...] = ()
+    changed: tuple[ResizeChange, ...] = ()
     restarted: tuple[tuple[str, str], ...] = ()
     if result.valid:
         becomes = plan_pod(result.after, terms, result.class_before)
-        changed = tuple(changes(plan, becomes, names))
-        restarted = tuple(restarting(stored, result.before, result.after))
-    return Resizing(
+        changed = tuple(resize_changes(plan, becomes, names))
+        restarted = tuple(resize_restarts(stored, result.before, result.after))
+    return ResizeReport(
         label=template.label,
         namespace=template.namespace,
         origins=(_origin(template), _origin(sent)),
@@ -135,7 +153,7 @@ def _found(
     )
 
 
-def _notes(before: Found, sent: Template) -> Iterator[str]:
+def _notes(before: _LocatedPod, sent: Template) -> Iterator[str]:
     if not is_stored(before[1]):
         yield "OLD has no status: it is taken as if it had just been created"
     if before[0].label != sent.label:
@@ -149,23 +167,23 @@ def _origin(template: Template) -> str:
 
 def _refusals(sent: Template, result: Resize) -> Iterator[InputError]:
     for error in result.errors:
-        if error.field == WHOLE_POD:
-            yield sent.refused(error.message)
+        if error.field == NO_FIELD:
+            yield sent.error(error.message)
         else:
             yield sent.field_error(error.field, error.message)
 
 
-def _print(found: list[Resizing], under: InForce, *, why: bool) -> None:
-    from memqos.draw.explained import terms_line
+def _print(found: list[ResizeReport], under: ResolvedSettings, *, why: bool) -> None:
+    from memqos.draw.explained import settings_line
 
     if not found:
         return
-    print(terms_line(under.terms))
+    print(settings_line(under.settings))
     for note in under.notes:
         print_lines([f"note: {note}"])
     for each in found:
-        print_lines(["", *resizing(each)])
+        print_lines(["", *resize_text(each)])
         if why:
-            from memqos.draw.resizing import resizing_reasons
+            from memqos.draw.resizing import resize_reasons
 
-            print_lines(resizing_reasons(each))
+            print_lines(resize_reasons(each))

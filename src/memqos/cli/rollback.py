@@ -8,42 +8,42 @@ from typing import Any, Final, NamedTuple
 import click
 
 from memqos.cli.outcomes import (
-    ERROR,
-    FINE,
-    LEFT,
-    Hand,
+    EXIT_ERROR,
+    EXIT_FINE,
+    EXIT_LEFT,
+    CgroupWriter,
     end_progress,
     exit_code,
-    hand,
     journal_notes,
+    open_writer,
     print_results,
-    progress,
+    progress_printer,
     results_data,
     writer_options,
 )
-from memqos.cli.output import Form, complain, emit
+from memqos.cli.output import OutputFormat, complain, emit
 from memqos.cli.owners import owner_options
 from memqos.cli.roots import cgroup_root_option
-from memqos.converge.journal import Reading, read, writing
-from memqos.converge.observing import Configuration, configuration_in
+from memqos.converge.journal import JournalContents, open_journal, read_journal
+from memqos.converge.observing import RawKubeletConfig, load_kubelet_config
 from memqos.converge.rollback import (
-    Found,
-    RolledBack,
-    State,
+    RollbackResult,
+    UndoCheck,
+    UndoState,
+    check_undo_entries,
     is_restorable,
     refusal,
     refused_places,
     rollback,
-    survey,
 )
 from memqos.converge.values import path_fault
-from memqos.draw.amounts import counted
+from memqos.draw.amounts import pluralize
 from memqos.draw.table import table
 from memqos.errors import InputError
 from memqos.host.cgroups import CgroupFs
 from memqos.host.machine import Roots
 
-_STATES: Final[dict[State, str]] = {
+_STATES: Final[dict[UndoState, str]] = {
     "ours": "to put back",
     "conflict": "changed by others since",
     "refused": "refused",
@@ -51,7 +51,7 @@ _STATES: Final[dict[State, str]] = {
     "restored": "as before already",
     "gone": "gone with their cgroups",
 }
-_IN_PLACE: Final[tuple[State, ...]] = ("ours", "conflict", "refused")
+_IN_PLACE: Final[tuple[UndoState, ...]] = ("ours", "conflict", "refused")
 
 
 class _Reserved(NamedTuple):
@@ -98,7 +98,7 @@ def command(
     kubelet: str | None,
     reserved_cgroup: tuple[str, ...],
     cgroup_root: str,
-    output: Form,
+    output: OutputFormat,
     timeout: float,
     journal: str,
     direct: bool,
@@ -112,23 +112,23 @@ def command(
 
     Exit code 0: all is as before, 2: something is left, 1: something failed.
     """
-    writer = hand(cgroup_root, timeout, force=force, direct=direct, cri_socket=cri_socket)
-    stated = configuration_in(kubelet)
+    writer = open_writer(cgroup_root, timeout, force=force, direct=direct, cri_socket=cri_socket)
+    stated = load_kubelet_config(kubelet)
     if only_list:
-        reading = read(journal, writer.hierarchy)
+        reading = read_journal(journal, writer.hierarchy)
         reserved = _reserved(reading, writer.fs, stated, reserved_cgroup)
         return _list(reading, writer, reserved, output)
     if not os.path.lexists(journal):
-        return _tell(Reading({}), RolledBack((), ()), _Reserved(), output)
-    with writing(journal, writer.hierarchy) as opened:
-        reserved = _reserved(opened.reading, writer.fs, stated, reserved_cgroup)
+        return _report(JournalContents({}), RollbackResult((), ()), _Reserved(), output)
+    with open_journal(journal, writer.hierarchy) as opened:
+        reserved = _reserved(opened.contents, writer.fs, stated, reserved_cgroup)
         try:
             done = rollback(
                 writer.fs,
                 writer.driver,
                 opened,
                 writer.cautions,
-                progress(),
+                progress_printer(),
                 reserved=reserved.paths,
             )
         except KeyboardInterrupt:
@@ -137,14 +137,16 @@ def command(
         finally:
             end_progress()
             writer.driver.close()
-        return _tell(opened.reading, done, reserved, output)
+        return _report(opened.contents, done, reserved, output)
 
 
 def _reserved(
-    reading: Reading, fs: CgroupFs, stated: Configuration | None, named: Sequence[str]
+    reading: JournalContents, fs: CgroupFs, stated: RawKubeletConfig | None, named: Sequence[str]
 ) -> _Reserved:
     """Those that a person or the kubelet names; it is asked only where the journal has others."""
-    paths = {debt.path for debt in reading.debts.values()} | {path for path, _ in reading.held}
+    paths = {debt.path for debt in reading.undo_entries.values()} | {
+        path for path, _ in reading.owner_states
+    }
     if all(is_restorable(path, named) for path in paths):
         return _Reserved(frozenset(named))
     # Most journals need neither, and do not pay for it.
@@ -152,7 +154,7 @@ def _reserved(
 
     given, complaints = frozenset(named), []
     if stated is None:
-        facts = KubeletSources(Roots(cgroup=fs.root)).ask()
+        facts = KubeletSources(Roots(cgroup=fs.root)).read_facts()
         stated, complaints = facts.configuration, [*facts.complaints]
     if stated is not None:
         try:
@@ -165,13 +167,15 @@ def _reserved(
     return _Reserved(given, why)
 
 
-def _list(reading: Reading, writer: Hand, reserved: _Reserved, output: Form) -> int:
-    found = list(survey(reading.debts.values(), writer.fs, reserved.paths))
-    refused = refused_places(found, reading.held, reserved.paths)
+def _list(
+    reading: JournalContents, writer: CgroupWriter, reserved: _Reserved, output: OutputFormat
+) -> int:
+    found = list(check_undo_entries(reading.undo_entries.values(), writer.fs, reserved.paths))
+    refused = refused_places(found, reading.owner_states, reserved.paths)
     notes = _notes(reading, sorted({path for path, _ in refused}), reserved)
     owners = [
         {"path": path, "owner": holding.owner, "name": holding.name, "files": list(holding.values)}
-        for (path, _), holding in reading.held.items()
+        for (path, _), holding in reading.owner_states.items()
     ]
     if output != "table":
         emit({"values": _found_data(found), "owners": owners, "notes": notes}, output)
@@ -179,35 +183,37 @@ def _list(reading: Reading, writer: Hand, reserved: _Reserved, output: Form) -> 
         rows = [[each.state, *_row(each)] for each in found if each.state in _IN_PLACE]
         if rows:
             print("\n".join(table([["", "file", "before", "ours", "now"], *rows], left=2)) + "\n")
-        print(_summary(found) or _nothing(reading))
+        print(_summary(found) or _nothing_text(reading))
         if owners:
-            print(f"and what systemd and the runtime kept of {counted(len(owners), 'cgroup')}")
+            print(f"and what systemd and the runtime kept of {pluralize(len(owners), 'cgroup')}")
     left = bool(refused) or any(each.state in (*_IN_PLACE, "unreadable") for each in found)
-    return _worst(reading, LEFT if left else FINE)
+    return _final_exit_code(reading, EXIT_LEFT if left else EXIT_FINE)
 
 
-def _tell(reading: Reading, done: RolledBack, reserved: _Reserved, output: Form) -> int:
+def _report(
+    reading: JournalContents, done: RollbackResult, reserved: _Reserved, output: OutputFormat
+) -> int:
     notes = _notes(reading, done.refused, reserved)
-    if done.unrecorded is not None:
-        notes.append(f"the journal still lists what was put back: {done.unrecorded}")
+    if done.journal_error is not None:
+        notes.append(f"the journal still lists what was put back: {done.journal_error}")
         complain(f"note: {notes[-1]}")
-    for why in done.unreleased:
+    for why in done.owner_failures:
         notes.append(f"an owner still keeps what memqos told it: {why}")
         complain(f"note: {notes[-1]}")
     if output != "table":
-        data = {"results": results_data(done.results), "values": _found_data(done.rest)}
-        emit({**data, "released": list(done.released), "notes": notes}, output)
+        data = {"results": results_data(done.results), "values": _found_data(done.not_written)}
+        emit({**data, "released": list(done.owners_restored), "notes": notes}, output)
     else:
         _print(reading, done)
-    left = bool(done.unreleased or done.refused) or any(
-        each.state in ("conflict", "unreadable") for each in done.rest
+    left = bool(done.owner_failures or done.refused) or any(
+        each.state in ("conflict", "unreadable") for each in done.not_written
     )
-    return _worst(reading, exit_code(done.results) or (LEFT if left else FINE))
+    return _final_exit_code(reading, exit_code(done.results) or (EXIT_LEFT if left else EXIT_FINE))
 
 
-def _print(reading: Reading, done: RolledBack) -> None:
-    for each in done.rest:
-        debt = each.debt
+def _print(reading: JournalContents, done: RollbackResult) -> None:
+    for each in done.not_written:
+        debt = each.entry
         if each.state == "conflict":
             complain(
                 f"conflict: {debt.path}/{debt.file}: {' or '.join(debt.ours)} was written, "
@@ -217,19 +223,19 @@ def _print(reading: Reading, done: RolledBack) -> None:
             complain(f"unreadable: {debt.path}/{debt.file} – run as root")
     if done.results:
         print_results(done.results, "put back")
-    if done.released:
-        print(f"{len(done.released)} put back in what systemd and the runtime keep")
-    rest = _summary(done.rest)
-    if rest or not (done.results or done.released):
-        print(rest or _nothing(reading))
+    if done.owners_restored:
+        print(f"{len(done.owners_restored)} put back in what systemd and the runtime keep")
+    rest = _summary(done.not_written)
+    if rest or not (done.results or done.owners_restored):
+        print(rest or _nothing_text(reading))
 
 
-def _nothing(reading: Reading) -> str:
+def _nothing_text(reading: JournalContents) -> str:
     where = "" if reading.damage is None else " in the part of the journal that can be read"
     return f"nothing to put back{where}"
 
 
-def _notes(reading: Reading, refused: Iterable[str], reserved: _Reserved) -> list[str]:
+def _notes(reading: JournalContents, refused: Iterable[str], reserved: _Reserved) -> list[str]:
     notes = list(journal_notes(reading))
     notes += [refusal(path, reserved.why_no_others) for path in refused]
     for note in notes:
@@ -237,33 +243,33 @@ def _notes(reading: Reading, refused: Iterable[str], reserved: _Reserved) -> lis
     return notes
 
 
-def _worst(reading: Reading, code: int) -> int:
+def _final_exit_code(reading: JournalContents, code: int) -> int:
     """What stood in the damaged part of a journal may not have been put back."""
     lost = reading.damage is not None and not reading.damage.torn
-    return ERROR if lost else code
+    return EXIT_ERROR if lost else code
 
 
-def _row(found: Found) -> list[str]:
-    debt = found.debt
+def _row(found: UndoCheck) -> list[str]:
+    debt = found.entry
     values = (debt.original, " or ".join(debt.ours), found.value)
     return [f"{debt.path}/{debt.file}", *(value or "empty" for value in values)]
 
 
-def _summary(found: Sequence[Found]) -> str:
+def _summary(found: Sequence[UndoCheck]) -> str:
     counts = Counter(each.state for each in found)
     return ", ".join(f"{counts[state]} {word}" for state, word in _STATES.items() if counts[state])
 
 
-def _found_data(found: Sequence[Found]) -> list[dict[str, Any]]:
+def _found_data(found: Sequence[UndoCheck]) -> list[dict[str, Any]]:
     return [
         {
-            "path": each.debt.path,
-            "file": each.debt.file,
-            "before": each.debt.original,
-            "ours": list(each.debt.ours),
+            "path": each.entry.path,
+            "file": each.entry.file,
+            "before": each.entry.original,
+            "ours": list(each.entry.ours),
             "now": each.value,
-            "pod": each.debt.pod,
-            "container": each.debt.container,
+            "pod": each.entry.pod,
+            "container": each.entry.container,
             "state": each.state,
         }
         for each in found

@@ -8,10 +8,10 @@ import click
 
 from memqos.host.cgroups import SYSTEM_ROOT
 
-F = TypeVar("F", bound=Callable[..., Any])
+_F = TypeVar("_F", bound=Callable[..., Any])
 
 
-def cgroup_root_option(command: F) -> F:
+def cgroup_root_option(command: _F) -> _F:
     """--cgroup-root, as an absolute path: saved plans and journals are held against it."""
     return click.option(
         "--cgroup-root",

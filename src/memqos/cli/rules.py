@@ -9,7 +9,7 @@ import msgspec
 
 from memqos.cli.output import emit
 from memqos.draw.rules import rule_text, rules_text
-from memqos.findings.catalogue import RULES
+from memqos.findings.catalogue import RULES_BY_ID
 
 
 @click.command()
@@ -27,10 +27,10 @@ def command(ids: tuple[str, ...], output: Literal["table", "json", "yaml"]) -> i
     An ID may also be that of a group, such as pod or machine.
     """
     for id in ids:
-        check_rule(id, RULES)
+        check_rule(id, RULES_BY_ID)
     asked = [
         rule
-        for rule in RULES.values()
+        for rule in RULES_BY_ID.values()
         if not ids or rule.id in ids or rule.id.partition("/")[0] in ids
     ]
     if output != "table":

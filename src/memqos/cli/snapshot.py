@@ -8,33 +8,33 @@ from typing import Any
 
 import click
 
-from memqos.agent.recorder.carried import with_records
-from memqos.agent.recorder.files import FOLDER
-from memqos.cli.node_agent import agent_options, agent_places
-from memqos.cli.output import check_out, complain, write_out
-from memqos.cli.pod_sources import source_given, source_options
+from memqos.agent.recorder.carried import add_records
+from memqos.agent.recorder.files import RECORDS_FOLDER
+from memqos.cli.node_agent import agent_options, agent_paths
+from memqos.cli.output import check_output_file, complain, write_output_file
+from memqos.cli.pod_sources import pod_source_from, pod_source_options
 from memqos.cli.roots import cgroup_root_option
 from memqos.cli.streams import show_status
-from memqos.converge.observing import configuration_in
-from memqos.converge.snapshots import take, written
+from memqos.converge.observing import load_kubelet_config
+from memqos.converge.snapshots import encode_snapshot, take_snapshot
 from memqos.converge.sources import KubeletPods, faults_of
-from memqos.draw.amounts import counted
+from memqos.draw.amounts import pluralize
 from memqos.errors import InputError
-from memqos.host.kubelet import READ_ONLY, KubeletEndpoint
+from memqos.host.kubelet import READ_ONLY_URL, KubeletEndpoint
 from memqos.host.machine import Roots
-from memqos.manifests.snapshot import LEFT_OUT
+from memqos.manifests.snapshot import OMITTED_FIELDS
 
 
 @click.command()
 @click.option("--out", metavar="FILE", help="Where to write it.  [default: standard output]")
-@source_options
+@pod_source_options
 @click.option("--kubelet", metavar="FILE", help="The kubelet's configuration.")
 @cgroup_root_option
 @agent_options
 @click.option(
     "--records",
     metavar="DIR",
-    help=f"Where an agent keeps its records.  [default: {FOLDER}, if it is there]",
+    help=f"Where an agent keeps its records.  [default: {RECORDS_FOLDER}, if it is there]",
 )
 @click.option("--without-images", is_flag=True, help="Leave the names of images out.")
 @click.option("--without-records", is_flag=True, help="Leave the agent's records out.")
@@ -50,27 +50,27 @@ def command(**options: Any) -> int:
       --token-file token --ca-file /etc/kubernetes/pki/ca.crt
     """
     file = options["out"]
-    check_out(file)
-    source = source_given(options)
+    check_output_file(file)
+    source = pod_source_from(options)
     with _progress() as step:
-        snapshot = take(
-            source or KubeletPods(KubeletEndpoint(READ_ONLY)),
+        snapshot = take_snapshot(
+            source or KubeletPods(KubeletEndpoint(READ_ONLY_URL)),
             may_be_silent=source is None,
             roots=Roots(cgroup=options["cgroup_root"]),
-            configuration=configuration_in(options["kubelet"]),
+            configuration=load_kubelet_config(options["kubelet"]),
             images=not options["without_images"],
-            agent=agent_places(options),
+            agent=agent_paths(options),
             step=step,
         )
         if not options["without_records"]:
             step("reading records")
-            snapshot = with_records(snapshot, _folder(options["records"]))
-    for note in map(_summary, snapshot.notes):
+            snapshot = add_records(snapshot, _records_folder(options["records"]))
+    for note in map(_note_summary, snapshot.notes):
         complain(f"note: {note}")
     if file is None:
-        print(written(snapshot).decode(), end="")
+        print(encode_snapshot(snapshot).decode(), end="")
     else:
-        size = write_out(file, written(snapshot))
+        size = write_output_file(file, encode_snapshot(snapshot))
         pods, cgroups = len(snapshot.running), len(snapshot.cgroups)
         print(f"{file}: {pods} pods and {cgroups} cgroups in {size >> 10} KiB")
     faults = faults_of(source)
@@ -79,18 +79,18 @@ def command(**options: Any) -> int:
     return 1 if faults else 0
 
 
-def _summary(note: str) -> str:
+def _note_summary(note: str) -> str:
     """A note as a person reads it: of a real kubelet 65 fields are left out."""
-    if not note.startswith(LEFT_OUT):
+    if not note.startswith(OMITTED_FIELDS):
         return note
-    fields = counted(note.removeprefix(LEFT_OUT).count(",") + 1, "field")
-    return f"{LEFT_OUT}{fields}, listed in the file's notes"
+    fields = pluralize(note.removeprefix(OMITTED_FIELDS).count(",") + 1, "field")
+    return f"{OMITTED_FIELDS}{fields}, listed in the file's notes"
 
 
-def _folder(given: str | None) -> str:
+def _records_folder(given: str | None) -> str:
     if given is not None and not os.path.isdir(given):
         raise InputError("there are no records here", file=given, hint="memqos agent keeps them")
-    return given or FOLDER
+    return given or RECORDS_FOLDER
 
 
 @contextmanager

@@ -6,28 +6,28 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, get_args
 import click
 import msgspec
 
-from memqos.cli.amounts import Bytes
-from memqos.cli.kubelets import document_of, kubelet_in, only_document
-from memqos.cli.releases import gates_of, release_options
+from memqos.cli.amounts import BytesType
+from memqos.cli.kubelets import find_document, kubelet_in_document, read_document
+from memqos.cli.releases import parse_gates, release_options
 from memqos.errors import InputError
-from memqos.kube.kubelet import KubeletConfiguration, configured
+from memqos.kube.kubelet import KubeletConfiguration, with_defaults
 from memqos.kube.quantity import Quantity
-from memqos.manifests.refusals import refusal
-from memqos.plan.terms import KNOWS_POLICY, PAGE_SIZE, Placement, Policy, Terms
+from memqos.manifests.refusals import decoding_error
+from memqos.plan.terms import KNOWS_POLICY, PAGE_SIZE, Placement, Policy, Settings
 from memqos.release import DEFAULT_MINOR, Release, default, stage
 
 if TYPE_CHECKING:
-    from memqos.cli.clusters import Live
+    from memqos.cli.clusters import LiveCluster
     from memqos.kube.node import Capacity
     from memqos.manifests.documents import Document
 
-F = TypeVar("F", bound=Callable[..., Any])
+_F = TypeVar("_F", bound=Callable[..., Any])
 
-POLICIES: Final[tuple[str, ...]] = (*get_args(Policy), "Disabled")
+POLICY_CHOICES: Final[tuple[str, ...]] = (*get_args(Policy), "Disabled")
 _LARGEST_PAGE: Final = 1 << 30
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
+class SettingsOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What the options say, as they were given."""
 
     release: str | None
@@ -45,10 +45,10 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     """The version of the API server that was asked."""
 
 
-class InForce(msgspec.Struct, frozen=True):
+class ResolvedSettings(msgspec.Struct, frozen=True):
     """The terms, the kubelet's configuration behind them, and what a person should know."""
 
-    terms: Terms
+    settings: Settings
     config: KubeletConfiguration
     notes: tuple[str, ...]
     is_configured: bool = False
@@ -72,7 +72,7 @@ class FactorType(click.ParamType[float]):
         return factor
 
 
-def placement_option(command: F) -> F:
+def placement_option(command: _F) -> _F:
     """Which cgroups claim protection."""
     return click.option(
         "--placement",
@@ -82,19 +82,19 @@ def placement_option(command: F) -> F:
     )(command)
 
 
-def terms_options(command: F) -> F:
+def settings_options(command: _F) -> _F:
     """The options shared by every command that asks what a release would do."""
     for option in (
         click.option(
             "--page-size",
-            type=Bytes(),
+            type=BytesType(),
             metavar="BYTES",
             help="Page size of the node.  [default: the snapshot's, else 4096]",
         ),
         placement_option,
         click.option(
             "--policy",
-            type=click.Choice(POLICIES),
+            type=click.Choice(POLICY_CHOICES),
             help="memoryReservationPolicy.  [default: the kubelet's, else None]",
         ),
         click.option(
@@ -104,10 +104,10 @@ def terms_options(command: F) -> F:
         ),
         click.option(
             "--allocatable",
-            type=Bytes(),
+            type=BytesType(),
             help="Memory not reserved for the system, before eviction thresholds.",
         ),
-        click.option("--capacity", type=Bytes(), help="Memory of the node."),
+        click.option("--capacity", type=BytesType(), help="Memory of the node."),
         click.option(
             "--snapshot",
             metavar="FILE",
@@ -120,66 +120,70 @@ def terms_options(command: F) -> F:
     return release_options(command)
 
 
-def asked(**options: Any) -> Asked:
+def check_settings_options(**options: Any) -> SettingsOptions:
     """The options of `terms_options`, checked on their own."""
     page = options["page_size"]
     if page is not None and (page & (page - 1) or not 0 < page <= _LARGEST_PAGE):
         raise click.BadParameter("a page size is a power of two", param_hint="--page-size")
     if options["node"] is not None and options.get("snapshot") is not None:
         raise click.UsageError("--node and --snapshot exclude each other")
-    return Asked(**{**options, "gates": gates_of(options["gates"])})
+    return SettingsOptions(**{**options, "gates": parse_gates(options["gates"])})
 
 
-def wanted_in(live: "Live", asked: Asked, files: Sequence[str] = ()) -> Asked:
+def with_cluster_defaults(
+    live: "LiveCluster", options: SettingsOptions, files: Sequence[str] = ()
+) -> SettingsOptions:
     """The same, on the node that live pods run on, or else under the release of their cluster.
 
     What was given comes first.
     """
-    if asked.node is None and asked.snapshot is None and asked.capacity is None:
-        asked = msgspec.structs.replace(asked, node=live.node_of(files))
-    if asked.release is not None or asked.node is not None:
-        return asked
-    return msgspec.structs.replace(asked, server=live.version())
+    if options.node is None and options.snapshot is None and options.capacity is None:
+        options = msgspec.structs.replace(options, node=live.node_path_of(files))
+    if options.release is not None or options.node is not None:
+        return options
+    return msgspec.structs.replace(options, server=live.server_version())
 
 
-def in_force(asked: Asked, release: str | None = None, live: "Live | None" = None) -> InForce:
+def resolve_settings(
+    options: SettingsOptions, release: str | None = None, live: "LiveCluster | None" = None
+) -> ResolvedSettings:
     """What the options come to under a release, by default the one they name.
 
     MemoryQoS is looked at as if it were on, unless somebody turned it off by name.
     """
     notes: list[str] = []
-    node = _given(asked, live)
-    named = release or asked.release
-    version = named or _version_of(node, notes) or _version_of_server(asked, notes)
-    requested = Release.of(version, asked.gates)
-    explained = requested.with_gates({"MemoryQoS": True, **asked.gates})
-    config, explained = _kubelet(asked, node, explained, notes)
-    if explained.enabled("MemoryQoS") and not default("MemoryQoS", requested.minor):
+    node = _read_node_facts(options, live)
+    named = release or options.release
+    version = named or _version_of_node(node, notes) or _version_of_server(options, notes)
+    requested = Release.of(version, options.gates)
+    explained = requested.with_gates({"MemoryQoS": True, **options.gates})
+    config, explained = _resolve_kubelet(options, node, explained, notes)
+    if explained.is_enabled("MemoryQoS") and not default("MemoryQoS", requested.minor):
         notes.append(
             f"MemoryQoS is {stage('MemoryQoS', requested.minor)} and off by default in "
             f"{requested}: shown as if it were on"
         )
-    capacity, unreserved = _memory(asked, node, config, explained, notes)
-    return InForce(
-        Terms(
+    capacity, unreserved = _resolve_memory(options, node, config, explained, notes)
+    return ResolvedSettings(
+        Settings(
             release=explained,
-            factor=config.memory_throttling_factor if asked.factor is None else asked.factor,
-            policy=_policy(asked.policy or config.policy, explained, notes),
+            factor=config.memory_throttling_factor if options.factor is None else options.factor,
+            policy=_resolve_policy(options.policy or config.policy, explained, notes),
             single_process_oom_kill=bool(config.single_process_oom_kill),
             memory_capacity=capacity,
             memory_allocatable=unreserved,
-            page_size=asked.page_size or (node and node.page_size) or PAGE_SIZE,
+            page_size=options.page_size or (node and node.page_size) or PAGE_SIZE,
             cpu_quota=config.cpu_cfs_quota,
             cpu_period=config.cpu_cfs_quota_period // 1000,
-            placement=asked.placement or "containers",
+            placement=options.placement or "containers",
         ),
         config,
         tuple(notes),
-        asked.kubelet is not None,
+        options.kubelet is not None,
     )
 
 
-def _policy(policy: str, release: Release, notes: list[str]) -> Policy:
+def _resolve_policy(policy: str, release: Release, notes: list[str]) -> Policy:
     if policy == "Disabled":
         notes.append("policy Disabled is read as None")
         return "None"
@@ -190,21 +194,21 @@ def _policy(policy: str, release: Release, notes: list[str]) -> Policy:
     return known
 
 
-def _kubelet(
-    asked: Asked, node: "_Given | None", release: Release, notes: list[str]
+def _resolve_kubelet(
+    asked: SettingsOptions, node: "_NodeFacts | None", release: Release, notes: list[str]
 ) -> tuple[KubeletConfiguration, Release]:
     """The kubelet's configuration, and the release with the gates it sets."""
     document = None if node is None else node.kubelet
     if asked.kubelet is not None:
-        document = only_document(asked.kubelet, "KubeletConfiguration")
+        document = read_document(asked.kubelet, "KubeletConfiguration")
     if document is None:
-        return configured({}, release.minor), release
-    kubelet = kubelet_in(document, release)
+        return with_defaults({}, release.minor), release
+    kubelet = kubelet_in_document(document, release)
     notes += [f"{document.file}: {note}" for note in kubelet.notes]
     return kubelet.config, kubelet.release.with_gates(asked.gates)
 
 
-class _Given(NamedTuple):
+class _NodeFacts(NamedTuple):
     """What a Node, or a snapshot of one, says of itself."""
 
     capacity: "Capacity"
@@ -214,65 +218,65 @@ class _Given(NamedTuple):
     page_size: int | None = None
 
 
-def _given(asked: Asked, live: "Live | None") -> _Given | None:
+def _read_node_facts(asked: SettingsOptions, live: "LiveCluster | None") -> _NodeFacts | None:
     if asked.snapshot is not None:
-        return _snapshot(asked.snapshot)
-    return None if asked.node is None else _node(asked.node, live)
+        return _facts_of_snapshot(asked.snapshot)
+    return None if asked.node is None else _facts_of_node(asked.node, live)
 
 
-def _snapshot(file: str) -> _Given:
-    from memqos.cli.snapshots import configuration_of
+def _facts_of_snapshot(file: str) -> _NodeFacts:
+    from memqos.cli.snapshots import snapshot_configuration
     from memqos.host.snapshots import load_snapshot
     from memqos.kube.node import Capacity
 
     snapshot = load_snapshot(file)
-    return _Given(
+    return _NodeFacts(
         Capacity(cpu=0, memory=snapshot.memory),
         None,
         snapshot.kubelet or None,
-        configuration_of(snapshot, file),
+        snapshot_configuration(snapshot, file),
         snapshot.page_size,
     )
 
 
-def _node(file: str, live: "Live | None") -> _Given:
+def _facts_of_node(file: str, live: "LiveCluster | None") -> _NodeFacts:
     from memqos.kube.node import Node, capacity_of, published_memory
 
-    if live is not None and live.knows(file):
-        document = document_of(live.get(file), file, "Node")
+    if live is not None and live.is_object_path(file):
+        document = find_document(live.get(file), file, "Node")
     else:
-        document = only_document(file, "Node")
+        document = read_document(file, "Node")
     try:
         node = msgspec.convert(document.data, Node)
         info = node.status.node_info
-        return _Given(
+        return _NodeFacts(
             capacity_of(node),
             published_memory(node),
             None if info is None else info.kubelet_version,
         )
     except msgspec.ValidationError as error:
-        raise refusal(error, document.data, document) from None
+        raise decoding_error(error, document.data, document) from None
     except InputError as error:
-        raise document.refused(error.what, error.field or (), error.hint) from None
+        raise document.error(error.what, error.field or (), error.hint) from None
 
 
-def _version_of(node: _Given | None, notes: list[str]) -> str | None:
+def _version_of_node(node: _NodeFacts | None, notes: list[str]) -> str | None:
     if node is None or node.version is None:
         return None
     notes.append(f"the release is that of the Node's kubelet, {node.version}")
     return node.version
 
 
-def _version_of_server(asked: Asked, notes: list[str]) -> str | int:
+def _version_of_server(asked: SettingsOptions, notes: list[str]) -> str | int:
     if asked.server is None:
         return DEFAULT_MINOR
     notes.append(f"the release is that of the API server, {asked.server}")
     return asked.server
 
 
-def _memory(
-    asked: Asked,
-    node: _Given | None,
+def _resolve_memory(
+    asked: SettingsOptions,
+    node: _NodeFacts | None,
     config: KubeletConfiguration,
     release: Release,
     notes: list[str],
@@ -289,11 +293,11 @@ def _memory(
     if asked.allocatable is not None:
         return capacity.memory, asked.allocatable
     if asked.kubelet is None and node is not None and node.published is not None:
-        return capacity.memory, _before_eviction(capacity, node.published, config, notes)
+        return capacity.memory, _memory_before_eviction(capacity, node.published, config, notes)
     return capacity.memory, allocatable(capacity, config, release).enforced_memory
 
 
-def _before_eviction(
+def _memory_before_eviction(
     capacity: "Capacity", published: int, config: KubeletConfiguration, notes: list[str]
 ) -> int:
     """A Node publishes what is left after the eviction threshold and hugepages, too."""
@@ -307,16 +311,16 @@ def _before_eviction(
     return before_eviction(capacity, published, config)
 
 
-def options_of(values: Mapping[str, Any]) -> dict[str, Any]:
+def settings_options_in(values: Mapping[str, Any]) -> dict[str, Any]:
     """Those of a command's options that `terms_options` added."""
-    return {field: values[field] for field in Asked.__struct_fields__ if field in values}
+    return {field: values[field] for field in SettingsOptions.__struct_fields__ if field in values}
 
 
-def terms_data(under: InForce) -> dict[str, Any]:
+def settings_data(under: ResolvedSettings) -> dict[str, Any]:
     """The terms as plain data."""
     return {
-        **msgspec.to_builtins(under.terms),
-        "release": str(under.terms.release),
-        "gates": dict(under.terms.release.gates),
+        **msgspec.to_builtins(under.settings),
+        "release": str(under.settings.release),
+        "gates": dict(under.settings.release.gates),
         "notes": list(under.notes),
     }

@@ -10,14 +10,14 @@ import click
 
 from memqos.cli.namespaces import read_namespaces
 from memqos.cli.output import complain
-from memqos.cli.policies import content_of, policy_in
-from memqos.cli.reading import Reader
-from memqos.cli.releases import release_asked, release_options
+from memqos.cli.policies import read_content, read_policy
+from memqos.cli.reading import ManifestReader
+from memqos.cli.releases import release_options, resolve_release
 from memqos.errors import MemqosError
-from memqos.findings.policy import API_VERSION, KIND, Policy
+from memqos.findings.policy import POLICY_API_VERSION, POLICY_KIND, AdmissionPolicy
 from memqos.release import Release
-from memqos.serve.addresses import Address, address_of
-from memqos.serve.admission import Door
+from memqos.serve.addresses import ListenAddress, parse_listen_address
+from memqos.serve.admission import PodReviewer
 from memqos.serve.certificates import Certificate
 from memqos.serve.webhook import MUTATE, VALIDATE, Webhook
 
@@ -61,52 +61,60 @@ def command(
     wrong or cannot be read, that is reported, what was in use stays in use, and the next try
     follows. SIGTERM stops it.
     """
-    asked, notes = release_asked(release, gates)
+    asked, notes = resolve_release(release, gates)
     for note in notes:
         complain(f"note: {note}")
-    if not asked.enabled("PodLevelResources"):
+    if not asked.is_enabled("PodLevelResources"):
         complain(f"note: {MUTATE} changes nothing: PodLevelResources is off in {asked}")
-    address = address_of(listen)
-    files = _Files(policy, limit_ranges, asked)
+    address = parse_listen_address(listen)
+    files = _AdmissionFiles(policy, limit_ranges, asked)
     webhook = Webhook(files.door())
     certificate = Certificate(tls_cert, tls_key)
     asyncio.run(_serve(webhook, address, certificate, files))
     return 0
 
 
-class _Files:
+class _AdmissionFiles:
     """What the door is made of, and whether that has changed."""
 
     def __init__(self, policy: str | None, limit_ranges: str | None, release: Release) -> None:
         self._policy = policy
         self._limit_ranges = limit_ranges
         self._release = release
-        self._known: list[bytes] = []
+        self._contents_in_use: list[bytes] = []
 
-    def door(self) -> Door:
+    def door(self) -> PodReviewer:
         contents = self._contents()
         door = self._read()
-        self._known = contents  # not before: a file that could not be read has changed still
+        self._contents_in_use = (
+            contents  # not before: a file that could not be read has changed still
+        )
         return door
 
-    def _read(self) -> Door:
-        policy = Policy(API_VERSION, KIND) if self._policy is None else policy_in(self._policy)
+    def _read(self) -> PodReviewer:
+        policy = (
+            AdmissionPolicy(POLICY_API_VERSION, POLICY_KIND)
+            if self._policy is None
+            else read_policy(self._policy)
+        )
         if self._limit_ranges is None:
-            return Door(policy, self._release)
-        reader = Reader()
+            return PodReviewer(policy, self._release)
+        reader = ManifestReader()
         state = read_namespaces(reader, self._limit_ranges, self._release, pod_defaults=True)
-        reader.insist(self._limit_ranges)
-        return Door(policy, self._release, state.ranges)
+        reader.require_no_faults(self._limit_ranges)
+        return PodReviewer(policy, self._release, state.ranges)
 
-    def changed(self) -> bool:
-        return self._contents() != self._known
+    def have_changed(self) -> bool:
+        return self._contents() != self._contents_in_use
 
     def _contents(self) -> list[bytes]:
-        return [content_of(file) for file in (self._policy, self._limit_ranges) if file is not None]
+        return [
+            read_content(file) for file in (self._policy, self._limit_ranges) if file is not None
+        ]
 
 
 async def _serve(
-    webhook: Webhook, address: Address, certificate: Certificate, files: _Files
+    webhook: Webhook, address: ListenAddress, certificate: Certificate, files: _AdmissionFiles
 ) -> None:
     listener = await webhook.listen(address, certificate)
     complain(f"answering on https://{listener.address}: {MUTATE}, {VALIDATE}")
@@ -121,15 +129,15 @@ async def _serve(
                 await asyncio.wait_for(stopping.wait(), _RELOAD_SECONDS)
             if not stopping.is_set():
                 _refresh("the certificate", certificate.refresh, complaints)
-                _refresh("the policy", lambda: _reopen(webhook, files), complaints)
+                _refresh("the policy", lambda: _reload(webhook, files), complaints)
     finally:
         await listener.close()
 
 
-def _reopen(webhook: Webhook, files: _Files) -> bool:
-    if not files.changed():
+def _reload(webhook: Webhook, files: _AdmissionFiles) -> bool:
+    if not files.have_changed():
         return False
-    webhook.door = files.door()
+    webhook.reviewer = files.door()
     return True
 
 

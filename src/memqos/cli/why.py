@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from memqos.agent.recorder.files import FOLDER
-from memqos.agent.recorder.reading import Recording, latest_of, recordings
-from memqos.agent.recorder.records import Who
+from memqos.agent.recorder.files import RECORDS_FOLDER
+from memqos.agent.recorder.reading import Recording, latest_recordings, read_recordings
+from memqos.agent.recorder.records import Subject
 from memqos.agent.story import story_of
-from memqos.cli.clusters import Live, cluster_options
+from memqos.cli.clusters import LiveCluster, cluster_options
 from memqos.cli.output import complain, emit, print_lines
-from memqos.cli.why_live import told_of
+from memqos.cli.why_live import read_pod_history
 from memqos.draw.story import story_data, story_text
 from memqos.errors import InputError, MemqosError
 
 if TYPE_CHECKING:
-    from memqos.agent.story.live import Told
-    from memqos.agent.story.snapshot import Retold
+    from memqos.agent.story.live import ClusterReport
+    from memqos.agent.story.snapshot import SnapshotStory
     from memqos.findings.chapters import Story
 
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 @click.option(
     "--records",
     metavar="DIR",
-    help=f"Where an agent keeps, or kept, its records.  [default: {FOLDER}]",
+    help=f"Where an agent keeps, or kept, its records.  [default: {RECORDS_FOLDER}]",
 )
 @click.option("--snapshot", metavar="FILE", help="Ask a snapshot, not the records of an agent.")
 @click.option(
@@ -59,22 +59,22 @@ def command(
     memqos why pod/api-1 app -n shop -o svg       one of them, drawn
     """
     name = pod.removeprefix("pod/").removeprefix("pods/")
-    live = Live(context, namespace)
+    live = LiveCluster(context, namespace)
     if snapshot is not None and context is not None:
         raise click.UsageError("--context is for a live cluster, and --snapshot for a file")
     asks = context is not None or (namespace is not None and records is None and snapshot is None)
     where = live.namespace if context is not None else namespace or "default"
     if snapshot is not None:
-        retold = _in_snapshot(snapshot, where, name)
-        if output == "svg" and not any(each.is_recorded for each in retold):
+        retold = _stories_of_snapshot(snapshot, where, name)
+        if output == "svg" and not any(each.has_records for each in retold):
             raise InputError(
                 "a snapshot without records is one look, and a timeline takes two", file=snapshot
             )
         found, stories = [each.recording for each in retold], [each.story for each in retold]
     else:
-        told = _told(live, name, is_named=context is not None) if asks else None
-        found, stories = _here(records, where, name, told)
-    stories = _chosen(stories, container)
+        told = _read_cluster_history(live, name, is_named=context is not None) if asks else None
+        found, stories = _stories_of_records(records, where, name, told)
+    stories = _select_container(stories, container)
     if output == "svg":
         from memqos.agent.story.timeline import timeline_of
         from memqos.draw.timeline import timeline_svg
@@ -83,11 +83,11 @@ def command(
         drawn = [timeline_of(_recording(by_name, story), story) for story in stories]
         print(timeline_svg(drawn))
     else:
-        _tell(stories, output)
+        _print_stories(stories, output)
     return 0
 
 
-def _tell(stories: "list[Story]", output: Literal["text", "json", "yaml"]) -> None:
+def _print_stories(stories: "list[Story]", output: Literal["text", "json", "yaml"]) -> None:
     if output == "text":
         for index, story in enumerate(stories):
             print_lines([*([""] if index else ()), *story_text(story)])
@@ -95,17 +95,17 @@ def _tell(stories: "list[Story]", output: Literal["text", "json", "yaml"]) -> No
         emit({"containers": [story_data(story) for story in stories]}, output)
 
 
-def _here(
-    records: str | None, namespace: str, pod: str, told: "Told | None"
+def _stories_of_records(
+    records: str | None, namespace: str, pod: str, told: "ClusterReport | None"
 ) -> "tuple[list[Recording], list[Story]]":
     """What an agent has recorded here, and the stories of it with what the cluster has told."""
     try:
-        found, node = _recorded(records or FOLDER, namespace, pod)
+        found, node = _read_recordings(records or RECORDS_FOLDER, namespace, pod)
     except InputError as error:
         if told is None or records is not None:
             raise
-        if os.path.isdir(FOLDER):
-            complain(f"note: {FOLDER}: {error.what}")
+        if os.path.isdir(RECORDS_FOLDER):
+            complain(f"note: {RECORDS_FOLDER}: {error.what}")
         found, node = [], None
     stories = [story_of(recording, node) for recording in found]
     if told is not None:
@@ -113,7 +113,9 @@ def _here(
     return found, stories
 
 
-def _recorded(folder: str, namespace: str, pod: str) -> tuple[list[Recording], Recording | None]:
+def _read_recordings(
+    folder: str, namespace: str, pod: str
+) -> tuple[list[Recording], Recording | None]:
     if not os.path.isdir(folder):
         raise InputError(
             "there are no records here",
@@ -121,7 +123,7 @@ def _recorded(folder: str, namespace: str, pod: str) -> tuple[list[Recording], R
             hint="memqos agent keeps them; --records says where, and -n asks the cluster",
         )
     try:
-        kept = list(recordings(folder))
+        kept = list(read_recordings(folder))
     except PermissionError:
         raise InputError("not yours to read", file=folder, hint="run as root") from None
     node = next((each for each in kept if each.who.is_node), None)
@@ -129,43 +131,45 @@ def _recorded(folder: str, namespace: str, pod: str) -> tuple[list[Recording], R
     named = [each for each in pods if (each.who.namespace, each.who.pod) == (namespace, pod)]
     if not named:
         names = {f"{each.who.namespace}/{each.who.pod}" for each in pods}
-        raise _unknown(f"{namespace}/{pod}", names, folder)
+        raise _unknown_pod_error(f"{namespace}/{pod}", names, folder)
     pods_of_name = len({each.who.uid for each in named})
     if pods_of_name > 1:
         complain(f"note: {pods_of_name} pods had this name: this is the last of them")
-    return latest_of(named), node
+    return latest_recordings(named), node
 
 
-def _told(live: Live, name: str, *, is_named: bool) -> "Told | None":
+def _read_cluster_history(
+    live: LiveCluster, name: str, *, is_named: bool
+) -> "ClusterReport | None":
     """What the cluster tells; where it does not, records are enough unless it was named."""
     try:
-        return told_of(live, name)
+        return read_pod_history(live, name)
     except MemqosError as error:
-        if is_named or not os.path.isdir(FOLDER):
+        if is_named or not os.path.isdir(RECORDS_FOLDER):
             raise
         complain(error, "note: the cluster tells nothing: ")
         return None
 
 
 def _with_cluster(
-    stories: "list[Story]", found: list[Recording], told: "Told", namespace: str, pod: str
+    stories: "list[Story]", found: list[Recording], told: "ClusterReport", namespace: str, pod: str
 ) -> "list[Story]":
-    from memqos.agent.story.live import woven
+    from memqos.agent.story.live import add_cluster_report
 
     uid = found[0].who.uid if found else None
     if uid is not None and uid not in told.uids(uid):
         complain("note: the records here are of an earlier pod of this name: --records tells them")
         stories, found[:] = [], []
-    return woven(stories, told, namespace, pod, uid)
+    return add_cluster_report(stories, told, namespace, pod, uid)
 
 
 def _recording(by_name: dict[str, Recording], story: "Story") -> Recording:
     """What is drawn of a container; nothing but what happened, where nothing was recorded."""
-    who = Who(0, story.namespace, story.pod, "", story.container, story.qos)
+    who = Subject(0, story.namespace, story.pod, "", story.container, story.qos)
     return by_name.get(story.container) or Recording(who, ())
 
 
-def _chosen(stories: "list[Story]", container: str | None) -> "list[Story]":
+def _select_container(stories: "list[Story]", container: str | None) -> "list[Story]":
     if container is None:
         return stories
     chosen = [each for each in stories if each.container == container]
@@ -175,26 +179,26 @@ def _chosen(stories: "list[Story]", container: str | None) -> "list[Story]":
     return chosen
 
 
-def _in_snapshot(file: str, namespace: str, pod: str) -> "list[Retold]":
-    from memqos.agent.recorder.carried import carried_by
-    from memqos.agent.story.snapshot import stories_in
-    from memqos.cli.snapshots import names_in
+def _stories_of_snapshot(file: str, namespace: str, pod: str) -> "list[SnapshotStory]":
+    from memqos.agent.recorder.carried import snapshot_recordings
+    from memqos.agent.story.snapshot import snapshot_stories
+    from memqos.cli.snapshots import snapshot_cgroup_names
     from memqos.host.snapshots import load_snapshot
 
     snapshot = load_snapshot(file)
-    told = stories_in(snapshot, names_in(snapshot, file), namespace, pod)
+    told = snapshot_stories(snapshot, snapshot_cgroup_names(snapshot, file), namespace, pod)
     if not told:
         names = {
             f"{each.metadata.namespace or 'default'}/{each.metadata.name}"
             for each in snapshot.running
         }
-        carried = [each.who for each in carried_by(snapshot) if not each.who.is_node]
+        carried = [each.who for each in snapshot_recordings(snapshot) if not each.who.is_node]
         names |= {f"{who.namespace}/{who.pod}" for who in carried}
-        raise _unknown(f"{namespace}/{pod}", names, file)
+        raise _unknown_pod_error(f"{namespace}/{pod}", names, file)
     return told
 
 
-def _unknown(wanted: str, names: set[str], file: str) -> InputError:
+def _unknown_pod_error(wanted: str, names: set[str], file: str) -> InputError:
     close = get_close_matches(wanted, names, n=1, cutoff=0.5)
     hint = f"did you mean {close[0]}?" if close else "is -n the pod's namespace?"
     return InputError(f"nothing is known of pod {wanted}", file=file, hint=hint)

@@ -5,29 +5,29 @@ from typing import TYPE_CHECKING
 from memqos.errors import InputError, MemqosError
 
 if TYPE_CHECKING:
-    from memqos.agent.story.live import Told
-    from memqos.cli.clusters import Live
+    from memqos.agent.story.live import ClusterReport
+    from memqos.cli.clusters import LiveCluster
 
 
-def told_of(live: "Live", name: str) -> "Told":
+def read_pod_history(live: "LiveCluster", name: str) -> "ClusterReport":
     """The pod and the events about it; a right that is missing for one of them is a note."""
-    from memqos.agent.story.live import Told
-    from memqos.host.apiserver.listing import found, listed
-    from memqos.host.apiserver.refusals import Refused
-    from memqos.host.apiserver.resources import Resource, Selection
-    from memqos.kube.pod_history import Event, PastPod
+    from memqos.agent.story.live import ClusterReport
+    from memqos.host.apiserver.listing import get_object, list_objects
+    from memqos.host.apiserver.refusals import ApiError
+    from memqos.host.apiserver.resources import ApiResource, Selection
+    from memqos.kube.pod_history import KubeEvent, PastPod
 
     server, namespace = live.server, live.namespace
     faults: list[MemqosError] = []
-    pod, events = None, list[Event]()
+    pod, events = None, list[KubeEvent]()
     try:
-        pod = found(server, Resource("", "v1", "pods", PastPod), name, namespace)
-    except Refused as error:
+        pod = get_object(server, ApiResource("", "v1", "pods", PastPod), name, namespace)
+    except ApiError as error:
         faults.append(error)
     try:
         about = Selection(namespace, fields=f"involvedObject.name={name},involvedObject.kind=Pod")
-        events = listed(server, Resource("", "v1", "events", Event), about).items
-    except Refused as error:
+        events = list_objects(server, ApiResource("", "v1", "events", KubeEvent), about).items
+    except ApiError as error:
         faults.append(error)
     if len(faults) == 2:
         raise faults[0]
@@ -37,4 +37,4 @@ def told_of(live: "Live", name: str) -> "Told":
             file=server.where,
             hint="is -n the pod's namespace? Events are kept for an hour",
         )
-    return Told(server.where, pod, events, tuple(faults))
+    return ClusterReport(server.where, pod, events, tuple(faults))

@@ -10,33 +10,33 @@ from typing import Final, Literal
 
 import msgspec
 
-from memqos.cluster.limitrange import Range, mutated
-from memqos.cluster.limitrange_checks import Denial, denial
+from memqos.cluster.limitrange import LimitRangeAmounts, apply_limit_ranges
+from memqos.cluster.limitrange_checks import LimitRangeDenial, limit_range_denial
 from memqos.cluster.quota import Quota
-from memqos.cluster.quota_admission import Verdict, admit
-from memqos.cluster.quota_usage import usage
-from memqos.kube.defaulting import decoded, prepared
+from memqos.cluster.quota_admission import QuotaVerdict, check_quotas
+from memqos.cluster.quota_usage import quota_usage
+from memqos.kube.defaulting import decoding_defaults, prepare_for_storage
 from memqos.kube.pod import Pod, QosClass
 from memqos.kube.qos import qos_class
 from memqos.kube.resources import Amounts, Resources
-from memqos.kube.shape import Part, Shape, containers_of, shape_of, written
+from memqos.kube.shape import Part, Shape, containers_of, shape_of, with_shape
 from memqos.kube.validation import FieldError, validate
 from memqos.release import Release
 
-Side = Literal["requests", "limits"]
-SIDES: Final[tuple[Side, ...]] = ("requests", "limits")
+ResourceSide = Literal["requests", "limits"]
+RESOURCE_SIDES: Final[tuple[ResourceSide, ...]] = ("requests", "limits")
 
 LIMIT_RANGE: Final = "limit range"
-ITS_LIMIT: Final = "its limit"
+OWN_LIMIT: Final = "its limit"
 POD_LEVEL_COMPLETED: Final = "pod level completed"
 
 
-class Filled(msgspec.Struct, frozen=True):
+class FilledValue(msgspec.Struct, frozen=True):
     """One value the manifest does not have: where it went and what it comes from."""
 
     container: str | None
     """None for the pod level."""
-    side: Side
+    side: ResourceSide
     resource: str
     amount: int
     source: str
@@ -49,21 +49,21 @@ class Creation(msgspec.Struct, frozen=True):
     written: Shape
     stored: Shape
     qos: QosClass
-    filled: tuple[Filled, ...]
+    filled: tuple[FilledValue, ...]
     errors: tuple[FieldError, ...] = ()
-    denial: Denial | None = None
+    denial: LimitRangeDenial | None = None
     charged: Amounts = {}
     """What it counts as, by the names quotas use."""
-    quotas: Verdict | None = None
+    quotas: QuotaVerdict | None = None
 
     @property
     def admitted(self) -> bool:
         return self.quotas is not None and self.quotas.allowed
 
 
-def create(
+def create_pod(
     pod: Pod,
-    ranges: Sequence[Range],
+    ranges: Sequence[LimitRangeAmounts],
     quotas: Sequence[Quota],
     release: Release,
     now: datetime,
@@ -76,54 +76,56 @@ def create(
     """
     # A status that came with the manifest is dropped.
     pod = msgspec.structs.replace(pod, status=None)
-    as_written, stored, filled = _stored(pod, ranges, release, pod_defaults=pod_defaults)
+    as_written, stored, filled = _shapes_to_store(pod, ranges, release, pod_defaults=pod_defaults)
     outcome = Creation(as_written, stored, qos_class(stored, release), filled)
     errors = tuple(validate(pod, stored, release))
     if errors:
         return msgspec.structs.replace(outcome, errors=errors)
-    denied = denial(stored, ranges, release)
+    denied = limit_range_denial(stored, ranges, release)
     if denied is not None:
         return msgspec.structs.replace(outcome, denial=denied)
-    to_store = written(pod, stored)
+    to_store = with_shape(pod, stored)
     return msgspec.structs.replace(
         outcome,
-        charged=usage(to_store, release, now),
-        quotas=admit(to_store, quotas, release, now),
+        charged=quota_usage(to_store, release, now),
+        quotas=check_quotas(to_store, quotas, release, now),
     )
 
 
-def _stored(
-    pod: Pod, ranges: Sequence[Range], release: Release, *, pod_defaults: bool
-) -> tuple[Shape, Shape, tuple[Filled, ...]]:
+def _shapes_to_store(
+    pod: Pod, ranges: Sequence[LimitRangeAmounts], release: Release, *, pod_defaults: bool
+) -> tuple[Shape, Shape, tuple[FilledValue, ...]]:
     """The pod as written, as it would be stored, and how the one became the other."""
     names = [container.name for container in containers_of(pod)]
     before = shape_of(pod, release)
-    steps = [(ITS_LIMIT, decoded(pod, release))]
+    steps = [(OWN_LIMIT, decoding_defaults(pod, release))]
     for limits in ranges:
-        changed = mutated(steps[-1][1], [limits], release, pod_defaults=pod_defaults)
+        changed = apply_limit_ranges(steps[-1][1], [limits], release, pod_defaults=pod_defaults)
         steps.append((f"{LIMIT_RANGE} {limits.name}", changed))
-    steps.append((POD_LEVEL_COMPLETED, prepared(steps[-1][1], release)))
-    filled: list[Filled] = []
+    steps.append((POD_LEVEL_COMPLETED, prepare_for_storage(steps[-1][1], release)))
+    filled: list[FilledValue] = []
     shape = before
     for source, after in steps:
-        filled += _filled(source, names, shape, after)
+        filled += _find_filled(source, names, shape, after)
         shape = after
     return before, shape, tuple(filled)
 
 
-def _filled(source: str, names: list[str], before: Shape, after: Shape) -> Iterator[Filled]:
+def _find_filled(
+    source: str, names: list[str], before: Shape, after: Shape
+) -> Iterator[FilledValue]:
     for name, old, new in zip(names, before.parts, after.parts, strict=True):
-        yield from _added(source, name, old, new)
+        yield from _missing_values(source, name, old, new)
     if after.pod is not None:
-        of_pod = POD_LEVEL_COMPLETED if source == ITS_LIMIT else source
-        yield from _added(of_pod, None, before.pod or Resources({}, {}), after.pod)
+        of_pod = POD_LEVEL_COMPLETED if source == OWN_LIMIT else source
+        yield from _missing_values(of_pod, None, before.pod or Resources({}, {}), after.pod)
 
 
-def _added(
+def _missing_values(
     source: str, name: str | None, old: Part | Resources, new: Part | Resources
-) -> Iterator[Filled]:
-    for side in SIDES:
+) -> Iterator[FilledValue]:
+    for side in RESOURCE_SIDES:
         had, has = getattr(old, side), getattr(new, side)
         for resource, amount in has.items():
             if resource not in had:
-                yield Filled(name, side, resource, amount, source)
+                yield FilledValue(name, side, resource, amount, source)

@@ -10,8 +10,8 @@ from typing import Final
 
 import msgspec
 
-from memqos.cluster.eviction_rank import PodUsage, Ranked, eviction_order, first_to_go
-from memqos.cluster.eviction_signals import Observations, conditions_of, readings
+from memqos.cluster.eviction_rank import PodMemoryUsage, RankedPod, eviction_order, first_evictable
+from memqos.cluster.eviction_signals import SignalObservations, node_conditions, threshold_readings
 from memqos.kube.kubelet.thresholds import (
     ALLOCATABLE_MEMORY,
     MEMORY_AVAILABLE,
@@ -21,7 +21,7 @@ from memqos.kube.kubelet.thresholds import (
 from memqos.kube.pod import Pod
 from memqos.release import Release, Since
 
-_OF_MEMORY: Final = frozenset({MEMORY_AVAILABLE, ALLOCATABLE_MEMORY})
+_MEMORY_SIGNALS: Final = frozenset({MEMORY_AVAILABLE, ALLOCATABLE_MEMORY})
 
 
 class EvictionSettings(msgspec.Struct, frozen=True):
@@ -38,10 +38,10 @@ class EvictionState(msgspec.Struct, frozen=True):
     """What the loop remembers from one step to the next; times in nanoseconds."""
 
     first_met: Mapping[Threshold, int] = {}
-    condition_last_seen: Mapping[NodeCondition, int] = {}
+    condition_last_observed: Mapping[NodeCondition, int] = {}
     acting: tuple[Threshold, ...] = ()
     """Thresholds whose grace period had passed."""
-    last_observations: Observations = {}
+    last_observations: SignalObservations = {}
 
 
 class EvictionStep(msgspec.Struct, frozen=True):
@@ -55,8 +55,8 @@ class EvictionStep(msgspec.Struct, frozen=True):
     """Met, but still within their grace period."""
     reclaiming: Threshold | None = None
     """The threshold a pod is evicted for."""
-    order: tuple[Ranked, ...] = ()
-    evicted: Ranked | None = None
+    order: tuple[RankedPod, ...] = ()
+    evicted: RankedPod | None = None
     grace_period: int | None = None
     """Seconds the evicted pod gets to end."""
 
@@ -64,20 +64,22 @@ class EvictionStep(msgspec.Struct, frozen=True):
 def evict_once(
     state: EvictionState,
     now: int,
-    observations: Observations,
-    pods: Iterable[tuple[Pod, PodUsage | None]],
+    observations: SignalObservations,
+    pods: Iterable[tuple[Pod, PodMemoryUsage | None]],
     settings: EvictionSettings,
     release: Release,
 ) -> tuple[EvictionStep, EvictionState]:
     """One step: at most one pod goes."""
     met = [
-        reading.threshold for reading in readings(settings.thresholds, observations) if reading.met
+        reading.threshold
+        for reading in threshold_readings(settings.thresholds, observations)
+        if reading.met
     ]
-    for reading in readings(state.acting, observations):
+    for reading in threshold_readings(state.acting, observations):
         if reading.met_until_reclaimed and reading.threshold not in met:
             met.append(reading.threshold)
     first_met = {threshold: state.first_met.get(threshold, now) for threshold in met}
-    last_seen = {**state.condition_last_seen, **dict.fromkeys(conditions_of(met), now)}
+    last_seen = {**state.condition_last_observed, **dict.fromkeys(node_conditions(met), now)}
     acting = [
         threshold for threshold, since in first_met.items() if now - since >= threshold.grace_period
     ]
@@ -88,14 +90,18 @@ def evict_once(
         met=tuple(acting),
         waiting=tuple([threshold for threshold in met if threshold not in acting]),
     )
-    fresh = [threshold for threshold in acting if _is_news(threshold, observations, state)]
+    fresh = [
+        threshold for threshold in acting if _has_new_measurement(threshold, observations, state)
+    ]
     reclaiming = _most_urgent(fresh)
-    if reclaiming is not None and reclaiming.signal in _OF_MEMORY:
+    if reclaiming is not None and reclaiming.signal in _MEMORY_SIGNALS:
         step = _with_eviction(step, reclaiming, pods, settings, release)
     return step, EvictionState(first_met, last_seen, tuple(acting), observations)
 
 
-def _is_news(threshold: Threshold, observations: Observations, state: EvictionState) -> bool:
+def _has_new_measurement(
+    threshold: Threshold, observations: SignalObservations, state: EvictionState
+) -> bool:
     """Whether the signal was measured again since the last step."""
     seen = observations.get(threshold.signal)
     if seen is None:
@@ -111,19 +117,19 @@ def _most_urgent(acting: list[Threshold]) -> Threshold | None:
     turns their order round. It also passes them through a map, so that one time in eight another
     comes out first.
     """
-    of_memory = [threshold for threshold in acting if threshold.signal in _OF_MEMORY]
+    of_memory = [threshold for threshold in acting if threshold.signal in _MEMORY_SIGNALS]
     return of_memory[-1] if of_memory else acting[0] if acting else None
 
 
 def _with_eviction(
     step: EvictionStep,
     reclaiming: Threshold,
-    pods: Iterable[tuple[Pod, PodUsage | None]],
+    pods: Iterable[tuple[Pod, PodMemoryUsage | None]],
     settings: EvictionSettings,
     release: Release,
 ) -> EvictionStep:
     order = eviction_order(pods, release)
-    evicted = first_to_go(order)
+    evicted = first_evictable(order)
     grace_period = None
     if evicted is not None:
         hard, soft = _HARD_GRACE.at(release.minor), _SOFT_GRACE.at(release.minor)
@@ -139,18 +145,18 @@ def _with_eviction(
     )
 
 
-def _the_most(most: int, pod: Pod, release: Release) -> int:
+def _max_grace(most: int, pod: Pod, release: Release) -> int:
     return most
 
 
-def _no_more_than_its_own(most: int, pod: Pod, release: Release) -> int:
+def _grace_within_pod_limit(most: int, pod: Pod, release: Release) -> int:
     own = pod.spec.termination_grace_period_seconds
-    if own is None or release.enabled("AllowOverwriteTerminationGracePeriodSeconds"):
+    if own is None or release.is_enabled("AllowOverwriteTerminationGracePeriodSeconds"):
         return most
     return min(most, own)
 
 
 _HARD_GRACE: Final = Since({22: 0, 31: 1})
 _SOFT_GRACE: Final[Since[Callable[[int, Pod, Release], int]]] = Since(
-    {22: _the_most, 32: _no_more_than_its_own}
+    {22: _max_grace, 32: _grace_within_pod_limit}
 )

@@ -17,18 +17,18 @@ from memqos.kube.resources import MEMORY
 from memqos.kube.shape import Shape, is_critical, shape_of
 from memqos.release import Release, Since
 
-Key = Literal["no stats", "over request", "priority", "excess", "input order"]
-KEYS: Final[tuple[Key, ...]] = ("no stats", "over request", "priority", "excess")
+EvictionKey = Literal["no stats", "over request", "priority", "excess", "input order"]
+EVICTION_KEYS: Final[tuple[EvictionKey, ...]] = ("no stats", "over request", "priority", "excess")
 
 
-class PodUsage(msgspec.Struct, frozen=True):
+class PodMemoryUsage(msgspec.Struct, frozen=True):
     """Working sets in bytes, as the kubelet's summary has them; None where it has no number."""
 
     working_set: int | None = None
     containers: Mapping[str, int | None] = {}
 
 
-class Ranked(msgspec.Struct, frozen=True):
+class RankedPod(msgspec.Struct, frozen=True):
     """One pod in the order of eviction; `usage` is None where there are no statistics of it."""
 
     pod: Pod
@@ -38,7 +38,7 @@ class Ranked(msgspec.Struct, frozen=True):
     request: int
     """Thousandths of a byte."""
     usage: int | None
-    ahead_by: Key | None = None
+    ahead_by: EvictionKey | None = None
     """What puts it ahead of the next pod; None for the last."""
 
     @property
@@ -51,18 +51,20 @@ class Ranked(msgspec.Struct, frozen=True):
         return None if self.usage is None else self.usage * 1000 > self.request
 
 
-def eviction_order(pods: Iterable[tuple[Pod, PodUsage | None]], release: Release) -> list[Ranked]:
+def eviction_order(
+    pods: Iterable[tuple[Pod, PodMemoryUsage | None]], release: Release
+) -> list[RankedPod]:
     """All pods, the first to go first; pods that no key tells apart keep their order."""
-    order = sorted([_ranked(pod, usage, release) for pod, usage in pods], key=_place)
+    order = sorted([_rank(pod, usage, release) for pod, usage in pods], key=_sort_key)
     return [
         msgspec.structs.replace(this, ahead_by=_first_difference(this, following))
         for this, following in pairwise(order)
     ] + order[-1:]
 
 
-def tie_groups(order: Sequence[Ranked]) -> list[list[Ranked]]:
+def tie_groups(order: Sequence[RankedPod]) -> list[list[RankedPod]]:
     """The order, pods that no key tells apart taken together."""
-    groups: list[list[Ranked]] = []
+    groups: list[list[RankedPod]] = []
     joins = False
     for ranked in order:
         if joins:
@@ -73,7 +75,7 @@ def tie_groups(order: Sequence[Ranked]) -> list[list[Ranked]]:
     return groups
 
 
-def first_to_go(order: Iterable[Ranked]) -> Ranked | None:
+def first_evictable(order: Iterable[RankedPod]) -> RankedPod | None:
     """The first pod that may be evicted at all."""
     return next((ranked for ranked in order if not ranked.critical), None)
 
@@ -87,29 +89,29 @@ def memory_request(shape: Shape, release: Release) -> int:
     return request + shape.overhead.get(MEMORY, 0) if request else 0
 
 
-def _of_containers_alone(shape: Shape, release: Release) -> int:
+def _container_request(shape: Shape, release: Release) -> int:
     """Sidecars count as init containers did: by the largest, not by their sum."""
     regular = sum([part.requests.get(MEMORY, 0) for part in shape.containers])
     return max([regular, *[part.requests.get(MEMORY, 0) for part in shape.init_containers]])
 
 
-def _of_pod_level_alone_where_set(shape: Shape, release: Release) -> int:
+def _pod_level_request(shape: Shape, release: Release) -> int:
     """A pod-level request counts even with the gate off; the gate only discards the containers'."""
     if shape.pod is not None:
         if MEMORY in shape.pod.requests:
             return shape.pod.requests[MEMORY]
-        if release.enabled("PodLevelResources") and has_pod_level(shape, release):
+        if release.is_enabled("PodLevelResources") and has_pod_level(shape, release):
             return 0
     return aggregate_requests(shape).get(MEMORY, 0)
 
 
 _REQUEST: Final[Since[Callable[[Shape, Release], int]]] = Since(
-    {22: _of_containers_alone, 34: _of_pod_level_alone_where_set}
+    {22: _container_request, 34: _pod_level_request}
 )
 
 
-def _ranked(pod: Pod, usage: PodUsage | None, release: Release) -> Ranked:
-    return Ranked(
+def _rank(pod: Pod, usage: PodMemoryUsage | None, release: Release) -> RankedPod:
+    return RankedPod(
         pod=pod,
         priority=pod.spec.priority or 0,
         critical=is_critical(pod),
@@ -118,7 +120,7 @@ def _ranked(pod: Pod, usage: PodUsage | None, release: Release) -> Ranked:
     )
 
 
-def _place(ranked: Ranked) -> tuple[bool, bool, int, int]:
+def _sort_key(ranked: RankedPod) -> tuple[bool, bool, int, int]:
     """One number for each of KEYS, smaller goes first."""
     if ranked.usage is None:
         return False, False, ranked.priority, 0
@@ -126,6 +128,6 @@ def _place(ranked: Ranked) -> tuple[bool, bool, int, int]:
     return True, above <= 0, ranked.priority, -above
 
 
-def _first_difference(this: Ranked, following: Ranked) -> Key:
-    pairs = zip(KEYS, _place(this), _place(following), strict=True)
+def _first_difference(this: RankedPod, following: RankedPod) -> EvictionKey:
+    pairs = zip(EVICTION_KEYS, _sort_key(this), _sort_key(following), strict=True)
     return next((key for key, one, other in pairs if one != other), "input order")

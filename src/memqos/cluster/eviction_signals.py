@@ -7,7 +7,7 @@ from memqos.kube.kubelet.thresholds import NodeCondition, Threshold
 from memqos.kube.quantity import Quantity
 
 
-class Observation(NamedTuple):
+class SignalObservation(NamedTuple):
     """What a signal read: what is available, and of how much."""
 
     available: int
@@ -16,15 +16,15 @@ class Observation(NamedTuple):
     """When it was measured, in nanoseconds; None where nobody said."""
 
 
-Observations = Mapping[str, Observation]
+SignalObservations = Mapping[str, SignalObservation]
 """By signal."""
 
 
-class Reading(NamedTuple):
+class ThresholdReading(NamedTuple):
     """A threshold against its signal; nothing is met by a signal that was not observed."""
 
     threshold: Threshold
-    observation: Observation | None
+    observation: SignalObservation | None
     limit: Quantity | None
     """Less than this meets it."""
     limit_reclaimed: Quantity | None
@@ -39,20 +39,24 @@ class Reading(NamedTuple):
         return _is_below(self.observation, self.limit_reclaimed)
 
 
-def readings(thresholds: Iterable[Threshold], observations: Observations) -> list[Reading]:
+def threshold_readings(
+    thresholds: Iterable[Threshold], observations: SignalObservations
+) -> list[ThresholdReading]:
     """Every threshold with the numbers that decide about it."""
-    return [_reading(threshold, observations.get(threshold.signal)) for threshold in thresholds]
+    return [
+        _read_threshold(threshold, observations.get(threshold.signal)) for threshold in thresholds
+    ]
 
 
-def conditions_of(met: Iterable[Threshold]) -> list[NodeCondition]:
+def node_conditions(met: Iterable[Threshold]) -> list[NodeCondition]:
     """The conditions that thresholds put a node into, in their order."""
     return list(dict.fromkeys([threshold.condition for threshold in met]))
 
 
-def _reading(threshold: Threshold, seen: Observation | None) -> Reading:
+def _read_threshold(threshold: Threshold, seen: SignalObservation | None) -> ThresholdReading:
     if seen is None:
-        return Reading(threshold, None, None, None)
-    return Reading(
+        return ThresholdReading(threshold, None, None, None)
+    return ThresholdReading(
         threshold,
         seen,
         threshold.limit(seen.capacity),
@@ -60,5 +64,5 @@ def _reading(threshold: Threshold, seen: Observation | None) -> Reading:
     )
 
 
-def _is_below(seen: Observation | None, limit: Quantity | None) -> bool:
+def _is_below(seen: SignalObservation | None, limit: Quantity | None) -> bool:
     return seen is not None and limit is not None and Quantity.of(seen.available) < limit

@@ -4,21 +4,21 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
-from memqos.cluster.fit_demand import PODS, STORAGE, Demand, Room
+from memqos.cluster.fit_demand import EPHEMERAL_STORAGE, PODS_RESOURCE, NodeInfo, SchedulingDemand
 from memqos.cluster.fit_scores import (
     DEFAULT_PROFILE,
-    Profile,
-    balanced,
+    SchedulerProfile,
+    balance_scores,
     least_allocated,
-    loads_of,
     most_allocated,
+    node_loads,
 )
 from memqos.kube.resources import CPU, MEMORY, is_extended
 from memqos.release import Release, Since
 
 FilterCode = Literal["Success", "Unschedulable", "UnschedulableAndUnresolvable"]
 
-_BASIC: Final = (CPU, MEMORY, STORAGE)
+_BASIC: Final = (CPU, MEMORY, EPHEMERAL_STORAGE)
 
 
 class Shortage(NamedTuple):
@@ -37,7 +37,7 @@ class Shortage(NamedTuple):
         return self.requested - (self.capacity - self.used)
 
 
-class Scores(NamedTuple):
+class NodeScores(NamedTuple):
     """0 to 100 each; balanced is None where the scheduler leaves that score out."""
 
     least_allocated: int
@@ -45,12 +45,12 @@ class Scores(NamedTuple):
     balanced: int | None
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class FitVerdict(msgspec.Struct, frozen=True):
     """One pod against one node."""
 
     node: str
     shortages: tuple[Shortage, ...]
-    scores: Scores
+    scores: NodeScores
 
     @property
     def code(self) -> FilterCode:
@@ -61,43 +61,49 @@ class Verdict(msgspec.Struct, frozen=True):
         return "Unschedulable"
 
 
-def judge(
-    demand: Demand, room: Room, release: Release, profile: Profile = DEFAULT_PROFILE
-) -> Verdict:
+def judge_fit(
+    demand: SchedulingDemand,
+    node: NodeInfo,
+    release: Release,
+    profile: SchedulerProfile = DEFAULT_PROFILE,
+) -> FitVerdict:
     """What a node lacks for a pod, and the scores it would get all the same."""
-    too_small = TELLS_TOO_SMALL.at(release.minor)
+    too_small = REPORTS_UNRESOLVABLE.at(release.minor)
     shortages = []
-    for resource, amount in needs_of(demand, release, profile):
-        free = room.free(resource)
+    for resource, amount in resource_needs(demand, release, profile):
+        free = node.free(resource)
         if amount <= free:
             continue
-        capacity = room.allocatable.get(resource, 0)
-        unresolvable = too_small and resource != PODS and amount > capacity
+        capacity = node.allocatable.get(resource, 0)
+        unresolvable = too_small and resource != PODS_RESOURCE and amount > capacity
         shortages.append(Shortage(resource, amount, capacity - free, capacity, unresolvable))
-    return Verdict(room.name, tuple(shortages), scores_of(demand, room, release, profile))
+    return FitVerdict(node.name, tuple(shortages), node_scores(demand, node, release, profile))
 
 
-def scores_of(
-    demand: Demand, room: Room, release: Release, profile: Profile = DEFAULT_PROFILE
-) -> Scores:
+def node_scores(
+    demand: SchedulingDemand,
+    node: NodeInfo,
+    release: Release,
+    profile: SchedulerProfile = DEFAULT_PROFILE,
+) -> NodeScores:
     """How much the scheduler likes one node for a pod."""
-    (loads,) = loads_of([room], profile)
-    even = balanced(demand, loads, profile, release)
-    return Scores(
+    (loads,) = node_loads([node], profile)
+    even = balance_scores(demand, loads, profile, release)
+    return NodeScores(
         least_allocated(demand, loads)[0],
         most_allocated(demand, loads)[0],
         None if even is None else even[0],
     )
 
 
-def needs_of(
-    demand: Demand, release: Release, profile: Profile = DEFAULT_PROFILE
+def resource_needs(
+    demand: SchedulingDemand, release: Release, profile: SchedulerProfile = DEFAULT_PROFILE
 ) -> list[tuple[str, int]]:
     """What must be free on a node, resource by resource, and one place for the pod itself."""
     asked = demand.filtered
-    needs = [(PODS, 1)]
+    needs = [(PODS_RESOURCE, 1)]
     if any(asked.get(resource) for resource in _BASIC) or asked.keys() - _BASIC:
-        least = _LEAST_CHECKED.at(release.minor)
+        least = _SMALLEST_CHECKED.at(release.minor)
         needs += [(name, asked.get(name, 0)) for name in _BASIC if asked.get(name, 0) >= least]
     needs += [
         (name, asked[name])
@@ -107,13 +113,13 @@ def needs_of(
     return needs
 
 
-_LEAST_CHECKED: Final = Since({22: 0, 28: 1})
+_SMALLEST_CHECKED: Final = Since({22: 0, 28: 1})
 """Until 1.27 a node that is overcommitted refused pods that ask for none of what it lacks."""
-TELLS_TOO_SMALL: Final = Since({22: False, 34: True})
+REPORTS_UNRESOLVABLE: Final = Since({22: False, 34: True})
 """Whether the filter tells nodes that could never fit from those that are merely full."""
 
 
-def _is_ignored(name: str, profile: Profile) -> bool:
+def _is_ignored(name: str, profile: SchedulerProfile) -> bool:
     if not profile.ignored_resources and not profile.ignored_groups:
         return False
     return is_extended(name) and (

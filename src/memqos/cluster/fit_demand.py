@@ -5,16 +5,16 @@ from typing import Final
 
 import msgspec
 
-from memqos.cluster.held import held_requests, requests_with, resize_is_infeasible
+from memqos.cluster.held import is_resize_infeasible, request_charge, requests_with_defaults
 from memqos.kube.aggregate import has_pod_level_requests, pod_requests
 from memqos.kube.pod import Pod
 from memqos.kube.resources import CPU, MEMORY, Amounts, is_extended, is_hugepages, storable, whole
 from memqos.kube.shape import Shape, containers_of, shape_key, shape_of
 from memqos.release import Release
 
-STORAGE: Final = "ephemeral-storage"
-PODS: Final = "pods"
-_BASIC: Final = (CPU, MEMORY, STORAGE)
+EPHEMERAL_STORAGE: Final = "ephemeral-storage"
+PODS_RESOURCE: Final = "pods"
+_BASIC: Final = (CPU, MEMORY, EPHEMERAL_STORAGE)
 
 DEFAULT_REQUESTS: Final[Amounts] = {CPU: 100, MEMORY: 200 * (1 << 20) * 1000}
 """What scoring assumes of a container that asks for nothing, in thousandths."""
@@ -22,86 +22,88 @@ DEFAULT_REQUESTS: Final[Amounts] = {CPU: 100, MEMORY: 200 * (1 << 20) * 1000}
 _TERMINAL: Final = frozenset({"Succeeded", "Failed"})
 
 
-class Demand(msgspec.Struct, frozen=True):
+class SchedulingDemand(msgspec.Struct, frozen=True):
     """Requests of one pod: cpu in thousandths, everything else in whole units."""
 
     filtered: Amounts
     """What must be free on a node: the spec alone."""
-    held: Amounts
+    charged: Amounts
     """What the node is charged with once the pod is on it; BalancedAllocation sees it as well."""
-    held_non_zero: Amounts
+    charged_non_zero: Amounts
     """The same of cpu and memory, with defaults for containers that ask for nothing."""
     spread: Amounts
     """What LeastAllocated and MostAllocated add to the node: defaults, and no pod-level values."""
 
 
-class Room(msgspec.Struct, frozen=True):
+class NodeInfo(msgspec.Struct, frozen=True):
     """A node as the scheduler counts it, in the units of Demand."""
 
     name: str
     allocatable: Amounts
     requested: Amounts
-    non_zero: Amounts
+    non_zero_requested: Amounts
     pods: int
 
     def free(self, resource: str) -> int:
         """What is left; below 0 where the node is overcommitted."""
-        if resource == PODS:
-            return self.allocatable.get(PODS, 0) - self.pods
+        if resource == PODS_RESOURCE:
+            return self.allocatable.get(PODS_RESOURCE, 0) - self.pods
         return self.allocatable.get(resource, 0) - self.requested.get(resource, 0)
 
-    def left_non_zero(self, resource: str) -> int:
+    def free_non_zero(self, resource: str) -> int:
         """The same, with defaults for containers that ask for nothing."""
-        used = self.non_zero.get(resource, self.requested.get(resource, 0))
+        used = self.non_zero_requested.get(resource, self.requested.get(resource, 0))
         return self.allocatable.get(resource, 0) - used
 
 
-def demand_of(pod: Pod, shape: Shape, release: Release) -> Demand:
+def scheduling_demand(pod: Pod, shape: Shape, release: Release) -> SchedulingDemand:
     """The demand of a pod; `shape` is that of the pod, as written or after defaulting."""
-    held = held_requests(pod, shape, release)
+    held = request_charge(pod, shape, release)
     missing = DEFAULT_REQUESTS
-    if release.enabled("PodLevelResources") and has_pod_level_requests(shape, release):
+    if release.is_enabled("PodLevelResources") and has_pod_level_requests(shape, release):
         missing = {name: amount for name, amount in missing.items() if name not in held}
-    non_zero = held_requests(pod, shape, release, missing) if missing else held
-    spread = requests_with(shape, DEFAULT_REQUESTS)
+    non_zero = request_charge(pod, shape, release, missing) if missing else held
+    spread = requests_with_defaults(shape, DEFAULT_REQUESTS)
     for name, amount in shape.overhead.items():
         spread[name] = spread.get(name, 0) + amount
-    return Demand(
-        filtered=_counted(pod_requests(shape, release)),
-        held=_charged(held),
-        held_non_zero=_charged({CPU: non_zero.get(CPU, 0), MEMORY: non_zero.get(MEMORY, 0)}),
-        spread=_counted(spread),
+    return SchedulingDemand(
+        filtered=_scheduler_amounts(pod_requests(shape, release)),
+        charged=_storable_amounts(held),
+        charged_non_zero=_storable_amounts(
+            {CPU: non_zero.get(CPU, 0), MEMORY: non_zero.get(MEMORY, 0)}
+        ),
+        spread=_scheduler_amounts(spread),
     )
 
 
-def demands_of(
+def scheduling_demands(
     pods: Iterable[Pod],
     release: Release,
     shape: Callable[[Pod, Release], Shape] = shape_of,
-) -> Iterator[Demand]:
+) -> Iterator[SchedulingDemand]:
     """The demand of each pod; `shape` says how to take one. Pods that are alike share theirs."""
-    known: dict[bytes, Demand] = {}
+    known: dict[bytes, SchedulingDemand] = {}
     for pod in pods:
         key = shape_key(pod) + _status_key(pod)
         if key not in known:
-            known[key] = demand_of(pod, shape(pod, release), release)
+            known[key] = scheduling_demand(pod, shape(pod, release), release)
         yield known[key]
 
 
-def room_of(name: str, allocatable: Amounts, assigned: Iterable[Demand]) -> Room:
+def node_info(name: str, allocatable: Amounts, assigned: Iterable[SchedulingDemand]) -> NodeInfo:
     """A node with what it has, in thousandths, and the demands of the pods it runs."""
-    counted = _counted(allocatable)
-    if PODS in allocatable:
-        counted[PODS] = whole(allocatable[PODS])
+    counted = _scheduler_amounts(allocatable)
+    if PODS_RESOURCE in allocatable:
+        counted[PODS_RESOURCE] = whole(allocatable[PODS_RESOURCE])
     requested: Amounts = dict.fromkeys(_BASIC, 0)
     cpu = memory = pods = 0
     for demand in assigned:
         pods += 1
-        for resource, amount in demand.held.items():
+        for resource, amount in demand.charged.items():
             requested[resource] = requested.get(resource, 0) + amount
-        cpu += demand.held_non_zero[CPU]
-        memory += demand.held_non_zero[MEMORY]
-    return Room(name, counted, requested, {CPU: cpu, MEMORY: memory}, pods)
+        cpu += demand.charged_non_zero[CPU]
+        memory += demand.charged_non_zero[MEMORY]
+    return NodeInfo(name, counted, requested, {CPU: cpu, MEMORY: memory}, pods)
 
 
 def occupies_node(pod: Pod) -> bool:
@@ -109,7 +111,7 @@ def occupies_node(pod: Pod) -> bool:
     return pod.status is None or pod.status.phase not in _TERMINAL
 
 
-def is_scalar(resource: str) -> bool:
+def is_scalar_resource(resource: str) -> bool:
     """Resources the scheduler counts by name: extended ones, hugepages, attachable volumes."""
     return (
         is_hugepages(resource)
@@ -122,7 +124,7 @@ def is_scalar(resource: str) -> bool:
 _encoder: Final = msgspec.msgpack.Encoder()
 
 
-def key_of(parts: object) -> bytes:
+def encode_key(parts: object) -> bytes:
     """A key that only equals share."""
     try:
         return _encoder.encode(parts)
@@ -136,25 +138,25 @@ def _status_key(pod: Pod) -> bytes:
     if status is None:
         return b""
     reported = (status.init_container_statuses or ()) + (status.container_statuses or ())
-    return key_of(
+    return encode_key(
         (
             [container.name for container in containers_of(pod)],
             [(each.name, each.resources, each.allocated_resources) for each in reported],
             status.resources,
             status.allocated_resources,
-            resize_is_infeasible(pod),
+            is_resize_infeasible(pod),
         )
     )
 
 
-def _charged(amounts: Amounts) -> Amounts:
+def _storable_amounts(amounts: Amounts) -> Amounts:
     """The same, as far as the scheduler can add it up: a pod must not fill a node by a number."""
-    return {name: storable(amount) for name, amount in _counted(amounts).items()}
+    return {name: storable(amount) for name, amount in _scheduler_amounts(amounts).items()}
 
 
-def _counted(amounts: Amounts) -> Amounts:
+def _scheduler_amounts(amounts: Amounts) -> Amounts:
     return {
         name: max(0, amount if name == CPU else whole(amount))
         for name, amount in amounts.items()
-        if name in _BASIC or is_scalar(name)
+        if name in _BASIC or is_scalar_resource(name)
     }

@@ -10,12 +10,12 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from memqos.cluster.fit_demand import Demand, Room, is_scalar
+from memqos.cluster.fit_demand import NodeInfo, SchedulingDemand, is_scalar_resource
 from memqos.kube.resources import CPU, MEMORY
 from memqos.release import Release, Since
 
-BEST: Final = 100
-BLOCK: Final = 2048
+MAX_NODE_SCORE: Final = 100
+NODE_BLOCK: Final = 2048
 """Nodes that are scored together: no more than a processor's cache holds."""
 
 
@@ -23,7 +23,7 @@ _LARGEST_SIZE: Final = 10**300
 """Of a node, where it becomes a floating point number: what no scheduler can hold is all alike."""
 
 
-class Profile(msgspec.Struct, frozen=True):
+class SchedulerProfile(msgspec.Struct, frozen=True):
     """How the scheduler is configured: its resource plugins' arguments."""
 
     weights: tuple[tuple[str, int], ...] = ((CPU, 1), (MEMORY, 1))
@@ -31,10 +31,10 @@ class Profile(msgspec.Struct, frozen=True):
     ignored_groups: frozenset[str] = frozenset()
 
 
-DEFAULT_PROFILE: Final = Profile()
+DEFAULT_PROFILE: Final = SchedulerProfile()
 
 
-class Load(NamedTuple):
+class ResourceLoad(NamedTuple):
     """One scored resource of several nodes, all of which have some of it."""
 
     resource: str
@@ -47,24 +47,26 @@ class Load(NamedTuple):
     """The capacity once more: fractions are those of double precision."""
 
 
-class Loads:
+class NodeLoads:
     """Nodes that have the same of the scored resources; the others are passed over."""
 
-    def __init__(self, rooms: list[Room], columns: list[Load]) -> None:
-        self.rooms = rooms
+    def __init__(self, rooms: list[NodeInfo], columns: list[ResourceLoad]) -> None:
+        self.nodes = rooms
         self.columns = columns
         self._known: dict[tuple[str | int, ...], list[int]] = {}
 
-    def once(self, key: tuple[str | int, ...], work: Callable[[], list[int]]) -> list[int]:
+    def get_or_compute(
+        self, key: tuple[str | int, ...], work: Callable[[], list[int]]
+    ) -> list[int]:
         """Scores that are the same for many pods, worked out once."""
         if key not in self._known:
             self._known[key] = work()
         return self._known[key]
 
-    def only(self, nodes: Sequence[int]) -> "Loads":
+    def select(self, nodes: Sequence[int]) -> "NodeLoads":
         """Some of the nodes, by their places."""
         columns = [
-            Load(
+            ResourceLoad(
                 load.resource,
                 load.weight,
                 [load.capacity[node] for node in nodes],
@@ -74,100 +76,108 @@ class Loads:
             )
             for load in self.columns
         ]
-        return Loads([self.rooms[node] for node in nodes], columns)
+        return NodeLoads([self.nodes[node] for node in nodes], columns)
 
 
-def loads_of(rooms: Sequence[Room], profile: Profile) -> list[Loads]:
+def node_loads(nodes: Sequence[NodeInfo], profile: SchedulerProfile) -> list[NodeLoads]:
     """What scoring looks at."""
-    alike: dict[tuple[tuple[str, int], ...], list[Room]] = {}
-    for room in rooms:
+    alike: dict[tuple[tuple[str, int], ...], list[NodeInfo]] = {}
+    for room in nodes:
         scored = tuple([term for term in profile.weights if room.allocatable.get(term[0])])
         alike.setdefault(scored, []).append(room)
     return [
-        Loads(block, [_load(resource, weight, block) for resource, weight in scored])
+        NodeLoads(block, [_resource_load(resource, weight, block) for resource, weight in scored])
         for scored, group in alike.items()
-        for block in [group[start : start + BLOCK] for start in range(0, len(group), BLOCK)]
+        for block in [
+            group[start : start + NODE_BLOCK] for start in range(0, len(group), NODE_BLOCK)
+        ]
     ]
 
 
-def least_allocated(demand: Demand, loads: Loads) -> list[int]:
+def least_allocated(demand: SchedulingDemand, loads: NodeLoads) -> list[int]:
     """The mean of what would be left of each resource, in percent."""
     columns = []
-    for load in _asked(demand.spread, loads):
-        request = demand.spread.get(load.resource, 0) * BEST
+    for load in _loads_to_score(demand.spread, loads):
+        request = demand.spread.get(load.resource, 0) * MAX_NODE_SCORE
         left = [amount - request for amount in load.left_non_zero]
         columns.append((load.weight, _percent(left, load.capacity)))
-    return _weighted_mean(columns, len(loads.rooms))
+    return _mean_by_weight(columns, len(loads.nodes))
 
 
-def most_allocated(demand: Demand, loads: Loads) -> list[int]:
+def most_allocated(demand: SchedulingDemand, loads: NodeLoads) -> list[int]:
     """The mean of what would be used of each resource, in percent."""
     columns = []
-    for load in _asked(demand.spread, loads):
-        request = demand.spread.get(load.resource, 0) * BEST
+    for load in _loads_to_score(demand.spread, loads):
+        request = demand.spread.get(load.resource, 0) * MAX_NODE_SCORE
         pairs = zip(load.left_non_zero, load.capacity, strict=True)
-        used = [capacity * BEST - left + request for left, capacity in pairs]
+        used = [capacity * MAX_NODE_SCORE - left + request for left, capacity in pairs]
         columns.append((load.weight, _percent(used, load.capacity)))
-    return _weighted_mean(columns, len(loads.rooms))
+    return _mean_by_weight(columns, len(loads.nodes))
 
 
-def balanced(demand: Demand, loads: Loads, profile: Profile, release: Release) -> list[int] | None:
+def balance_scores(
+    demand: SchedulingDemand, loads: NodeLoads, profile: SchedulerProfile, release: Release
+) -> list[int] | None:
     """How evenly resources are used; None where the scheduler leaves this score out."""
-    if _is_left_out(demand, profile, release):
+    if _skips_balance(demand, profile, release):
         return None
-    asked = _asked(demand.held, loads)
-    fractions = [_fractions(load, demand.held.get(load.resource, 0)) for load in asked]
-    evenness = _evenness(fractions, len(loads.rooms))
+    asked = _loads_to_score(demand.charged, loads)
+    fractions = [_fractions(load, demand.charged.get(load.resource, 0)) for load in asked]
+    evenness = _evenness(fractions, len(loads.nodes))
     return _BALANCED.at(release.minor)(evenness, asked, loads)
 
 
-def balanced_at_most(demand: Demand, loads: Loads, profile: Profile, release: Release) -> list[int]:
+def balance_upper_bounds(
+    demand: SchedulingDemand, loads: NodeLoads, profile: SchedulerProfile, release: Release
+) -> list[int]:
     """What `balanced` cannot exceed, whatever the pod asks for of these resources."""
-    if _is_left_out(demand, profile, release):
-        return [0] * len(loads.rooms)
-    asked = _asked(demand.held, loads)
-    perfect = [BEST] * len(loads.rooms)
-    return loads.once(
+    if _skips_balance(demand, profile, release):
+        return [0] * len(loads.nodes)
+    asked = _loads_to_score(demand.charged, loads)
+    perfect = [MAX_NODE_SCORE] * len(loads.nodes)
+    return loads.get_or_compute(
         (release.minor, *_resources(asked)),
         lambda: _BALANCED.at(release.minor)(perfect, asked, loads),
     )
 
 
-def _is_left_out(demand: Demand, profile: Profile, release: Release) -> bool:
+def _skips_balance(demand: SchedulingDemand, profile: SchedulerProfile, release: Release) -> bool:
     """A pod that asks for none of the scored resources is not scored for balance."""
-    asks_nothing = not any([demand.held.get(resource) for resource, _ in profile.weights])
-    return asks_nothing and _LEAVES_OUT_EMPTY.at(release.minor)
+    asks_nothing = not any([demand.charged.get(resource) for resource, _ in profile.weights])
+    return asks_nothing and _SKIPS_EMPTY_REQUESTS.at(release.minor)
 
 
-def _load(resource: str, weight: int, rooms: list[Room]) -> Load:
-    capacity = [room.allocatable[resource] for room in rooms]
-    used = [room.requested.get(resource, 0) for room in rooms]
-    left = [room.left_non_zero(resource) * BEST for room in rooms]
+def _resource_load(resource: str, weight: int, nodes: list[NodeInfo]) -> ResourceLoad:
+    capacity = [room.allocatable[resource] for room in nodes]
+    used = [room.requested.get(resource, 0) for room in nodes]
+    left = [room.free_non_zero(resource) * MAX_NODE_SCORE for room in nodes]
     size = [float(min(amount, _LARGEST_SIZE)) for amount in capacity]
-    return Load(resource, weight, capacity, left, used, size)
+    return ResourceLoad(resource, weight, capacity, left, used, size)
 
 
-def _asked(requests: dict[str, int], loads: Loads) -> list[Load]:
+def _loads_to_score(requests: dict[str, int], loads: NodeLoads) -> list[ResourceLoad]:
     """Resources counted by name are scored only for pods that ask for them."""
     return [
         load
         for load in loads.columns
-        if requests.get(load.resource) or not is_scalar(load.resource)
+        if requests.get(load.resource) or not is_scalar_resource(load.resource)
     ]
 
 
-def _resources(asked: list[Load]) -> tuple[str, ...]:
+def _resources(asked: list[ResourceLoad]) -> tuple[str, ...]:
     return tuple([load.resource for load in asked])
 
 
 def _percent(hundredfold: list[int], capacity: list[int]) -> list[int]:
     percent = list(map(floordiv, hundredfold, capacity))
-    if min(percent) >= 0 and max(percent) <= BEST:
+    if min(percent) >= 0 and max(percent) <= MAX_NODE_SCORE:
         return percent
-    return [0 if value < 0 else BEST if value > BEST else value for value in percent]
+    return [
+        0 if value < 0 else MAX_NODE_SCORE if value > MAX_NODE_SCORE else value for value in percent
+    ]
 
 
-def _weighted_mean(columns: list[tuple[int, list[int]]], nodes: int) -> list[int]:
+def _mean_by_weight(columns: list[tuple[int, list[int]]], nodes: int) -> list[int]:
     if not columns:
         return [0] * nodes
     total: list[int] | None = None
@@ -179,7 +189,7 @@ def _weighted_mean(columns: list[tuple[int, list[int]]], nodes: int) -> list[int
     return [value // weights for value in total]
 
 
-def _fractions(load: Load, request: int) -> list[float]:
+def _fractions(load: ResourceLoad, request: int) -> list[float]:
     return [
         total / size if (total := used + request) < size else 1.0
         for used, size in zip(load.used, load.size, strict=True)
@@ -189,11 +199,14 @@ def _fractions(load: Load, request: int) -> list[float]:
 def _evenness(columns: list[list[float]], nodes: int) -> list[int]:
     """100 where all resources are used to the same fraction, less the wider they spread."""
     if len(columns) < 2:
-        return [BEST] * nodes
+        return [MAX_NODE_SCORE] * nodes
     if len(columns) == 2:
         pairs = zip(*columns, strict=True)
-        return [int((1 - abs((one - other) / 2)) * BEST) for one, other in pairs]
-    return [int((1 - _deviation(fractions)) * BEST) for fractions in zip(*columns, strict=True)]
+        return [int((1 - abs((one - other) / 2)) * MAX_NODE_SCORE) for one, other in pairs]
+    return [
+        int((1 - _deviation(fractions)) * MAX_NODE_SCORE)
+        for fractions in zip(*columns, strict=True)
+    ]
 
 
 def _deviation(fractions: tuple[float, ...]) -> float:
@@ -207,22 +220,22 @@ def _deviation(fractions: tuple[float, ...]) -> float:
     return math.sqrt(squares / len(fractions))
 
 
-def _as_it_becomes(with_pod: list[int], asked: list[Load], loads: Loads) -> list[int]:
+def _final_balance(with_pod: list[int], asked: list[ResourceLoad], loads: NodeLoads) -> list[int]:
     return with_pod
 
 
-def _as_it_changes(with_pod: list[int], asked: list[Load], loads: Loads) -> list[int]:
+def _balance_change(with_pod: list[int], asked: list[ResourceLoad], loads: NodeLoads) -> list[int]:
     """75 where the pod changes nothing, up to 100 where it evens the node out."""
-    half = BEST // 2
-    idle = loads.once(
+    half = MAX_NODE_SCORE // 2
+    idle = loads.get_or_compute(
         _resources(asked),
-        lambda: _evenness([_fractions(load, 0) for load in asked], len(loads.rooms)),
+        lambda: _evenness([_fractions(load, 0) for load in asked], len(loads.nodes)),
     )
     pairs = zip(with_pod, idle, strict=True)
     return [half + (half + after - before) // 2 for after, before in pairs]
 
 
-_BALANCED: Final[Since[Callable[[list[int], list[Load], Loads], list[int]]]] = Since(
-    {22: _as_it_becomes, 36: _as_it_changes}
+_BALANCED: Final[Since[Callable[[list[int], list[ResourceLoad], NodeLoads], list[int]]]] = Since(
+    {22: _final_balance, 36: _balance_change}
 )
-_LEAVES_OUT_EMPTY: Final = Since({22: False, 33: True})
+_SKIPS_EMPTY_REQUESTS: Final = Since({22: False, 33: True})

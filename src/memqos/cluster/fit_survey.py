@@ -8,16 +8,16 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from memqos.cluster.fit import TELLS_TOO_SMALL, Scores, needs_of, scores_of
-from memqos.cluster.fit_demand import PODS, Demand, Room, key_of
+from memqos.cluster.fit import REPORTS_UNRESOLVABLE, NodeScores, node_scores, resource_needs
+from memqos.cluster.fit_demand import PODS_RESOURCE, NodeInfo, SchedulingDemand, encode_key
 from memqos.cluster.fit_scores import (
     DEFAULT_PROFILE,
-    Loads,
-    Profile,
-    balanced,
-    balanced_at_most,
+    NodeLoads,
+    SchedulerProfile,
+    balance_scores,
+    balance_upper_bounds,
     least_allocated,
-    loads_of,
+    node_loads,
 )
 from memqos.release import Release
 
@@ -34,7 +34,7 @@ class Scarcity(NamedTuple):
     """0 or less where some node has enough of it."""
 
 
-class Survey(msgspec.Struct, frozen=True):
+class FitSurvey(msgspec.Struct, frozen=True):
     """One pod against all nodes."""
 
     nodes: int
@@ -42,25 +42,25 @@ class Survey(msgspec.Struct, frozen=True):
     scarce: dict[str, Scarcity]
     best: str | None
     """Of the nodes that fit, the one with the highest LeastAllocated + balance, as by default."""
-    scores: Scores | None
+    scores: NodeScores | None
 
 
-def survey(
-    demands: Iterable[Demand],
-    rooms: Sequence[Room],
+def survey_fit(
+    demands: Iterable[SchedulingDemand],
+    nodes: Sequence[NodeInfo],
     release: Release,
-    profile: Profile = DEFAULT_PROFILE,
-) -> Iterator[Survey]:
+    profile: SchedulerProfile = DEFAULT_PROFILE,
+) -> Iterator[FitSurvey]:
     """Each pod on its own against all nodes, in time linear in either.
 
     Pods that ask for the same are judged once.
     """
-    cluster = _Cluster(rooms, profile)
-    known: dict[bytes, Survey] = {}
+    cluster = _Cluster(nodes, profile)
+    known: dict[bytes, FitSurvey] = {}
     ahead = iter(demands)
-    while batch := [(key_of(demand), demand) for demand in islice(ahead, BATCH)]:
+    while batch := [(encode_key(demand), demand) for demand in islice(ahead, BATCH)]:
         unknown = {key: demand for key, demand in batch if key not in known}
-        found = _surveyed(list(unknown.values()), cluster, release, profile)
+        found = _survey_batch(list(unknown.values()), cluster, release, profile)
         known.update(zip(unknown, found, strict=True))
         for key, _ in batch:
             yield known[key]
@@ -69,9 +69,9 @@ def survey(
 class _Cluster:
     """All nodes, resource by resource; what is sorted out once serves every pod."""
 
-    def __init__(self, rooms: Sequence[Room], profile: Profile) -> None:
-        self.rooms = rooms
-        self.groups = loads_of(rooms, profile)
+    def __init__(self, rooms: Sequence[NodeInfo], profile: SchedulerProfile) -> None:
+        self.nodes = rooms
+        self.groups = node_loads(rooms, profile)
         self._free: dict[str, list[list[int]]] = {}
         self._sorted: dict[str, tuple[list[int], list[int]]] = {}
 
@@ -79,92 +79,107 @@ class _Cluster:
         """What is free on each node of each group."""
         if resource not in self._free:
             self._free[resource] = [
-                [room.free(resource) for room in group.rooms] for group in self.groups
+                [room.free(resource) for room in group.nodes] for group in self.groups
             ]
         return self._free[resource]
 
     def scarcity(self, resource: str, amount: int, *, too_small: bool) -> Scarcity | None:
         """How scarce a resource is; None where every node has that much."""
         if resource not in self._sorted:
-            sizes = sorted([room.allocatable.get(resource, 0) for room in self.rooms])
+            sizes = sorted([room.allocatable.get(resource, 0) for room in self.nodes])
             self._sorted[resource] = sorted(chain(*self.free(resource))), sizes
         free, sizes = self._sorted[resource]
         short = bisect_left(free, amount)
         if not short:
             return None
-        unresolvable = bisect_left(sizes, amount) if too_small and resource != PODS else 0
+        unresolvable = bisect_left(sizes, amount) if too_small and resource != PODS_RESOURCE else 0
         return Scarcity(short, unresolvable, amount - free[-1])
 
 
-class _Tally:
+class _PodSurvey:
     """What is known of one pod so far."""
 
-    def __init__(self, demand: Demand, cluster: _Cluster, release: Release, profile: Profile):
-        too_small = TELLS_TOO_SMALL.at(release.minor)
+    def __init__(
+        self,
+        demand: SchedulingDemand,
+        cluster: _Cluster,
+        release: Release,
+        profile: SchedulerProfile,
+    ):
+        too_small = REPORTS_UNRESOLVABLE.at(release.minor)
         self.demand = demand
         self.scarce: dict[str, Scarcity] = {}
         self.needs: list[tuple[list[list[int]], int]] = []
-        for resource, amount in needs_of(demand, release, profile):
+        for resource, amount in resource_needs(demand, release, profile):
             scarcity = cluster.scarcity(resource, amount, too_small=too_small)
             if scarcity is not None:
                 self.scarce[resource] = scarcity
                 self.needs.append((cluster.free(resource), amount))
         self.fitting = 0
-        self.best: Room | None = None
+        self.best: NodeInfo | None = None
         self.highest = -1
 
-    def add(self, index: int, group: Loads, release: Release, profile: Profile) -> None:
+    def add(
+        self, index: int, group: NodeLoads, release: Release, profile: SchedulerProfile
+    ) -> None:
         """Take one group of nodes into account."""
-        fitting: Sequence[int] = range(len(group.rooms))
+        fitting: Sequence[int] = range(len(group.nodes))
         for free, amount in self.needs:
             of_group = free[index]
             fitting = [node for node in fitting if of_group[node] >= amount]
         if fitting:
             self.fitting += len(fitting)
-            room, liked = _best(self.demand, group, fitting, release, profile)
+            room, liked = _best_node(self.demand, group, fitting, release, profile)
             if liked > self.highest:
                 self.best, self.highest = room, liked
 
 
-def _surveyed(
-    demands: Sequence[Demand], cluster: _Cluster, release: Release, profile: Profile
-) -> Iterator[Survey]:
+def _survey_batch(
+    demands: Sequence[SchedulingDemand],
+    cluster: _Cluster,
+    release: Release,
+    profile: SchedulerProfile,
+) -> Iterator[FitSurvey]:
     """All pods against one group of nodes, then against the next, while it is in the cache."""
-    tallies = [_Tally(demand, cluster, release, profile) for demand in demands]
+    tallies = [_PodSurvey(demand, cluster, release, profile) for demand in demands]
     for index, group in enumerate(cluster.groups):
         for tally in tallies:
             tally.add(index, group, release, profile)
     for tally in tallies:
         best = tally.best
-        yield Survey(
-            nodes=len(cluster.rooms),
+        yield FitSurvey(
+            nodes=len(cluster.nodes),
             fitting=tally.fitting,
             scarce=tally.scarce,
             best=None if best is None else best.name,
-            scores=None if best is None else scores_of(tally.demand, best, release, profile),
+            scores=None if best is None else node_scores(tally.demand, best, release, profile),
         )
 
 
-def _best(
-    demand: Demand, group: Loads, fitting: Sequence[int], release: Release, profile: Profile
-) -> tuple[Room, int]:
+def _best_node(
+    demand: SchedulingDemand,
+    group: NodeLoads,
+    fitting: Sequence[int],
+    release: Release,
+    profile: SchedulerProfile,
+) -> tuple[NodeInfo, int]:
     """The node with the highest LeastAllocated + balance, and that sum.
 
     Balance costs more to score, so only nodes that may beat the most promising one are scored.
     """
     least = least_allocated(demand, group)
-    at_most = list(map(add, least, balanced_at_most(demand, group, profile, release)))
+    at_most = list(map(add, least, balance_upper_bounds(demand, group, profile, release)))
 
-    def liked(nodes: Sequence[int]) -> list[int]:
-        even = balanced(demand, group.only(nodes), profile, release) or [0] * len(nodes)
+    def total_scores(nodes: Sequence[int]) -> list[int]:
+        even = balance_scores(demand, group.select(nodes), profile, release) or [0] * len(nodes)
         return [least[node] + score for node, score in zip(nodes, even, strict=True)]
 
     promising = max(fitting, key=at_most.__getitem__)
-    (to_beat,) = liked([promising])
+    (to_beat,) = total_scores([promising])
     rivals = [node for node in fitting if at_most[node] > to_beat]
     if rivals:
-        scores = liked(rivals)
+        scores = total_scores(rivals)
         if max(scores) > to_beat:
             to_beat = max(scores)
             promising = rivals[scores.index(to_beat)]
-    return group.rooms[promising], to_beat
+    return group.nodes[promising], to_beat

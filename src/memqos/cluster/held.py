@@ -14,30 +14,30 @@ from memqos.kube.resources import POD_LEVEL, Amounts
 from memqos.kube.shape import Part, Shape, amounts_of, containers_of
 from memqos.release import Release, Since
 
-NOTHING_MISSING: Final[Amounts] = {}
+NO_DEFAULTS: Final[Amounts] = {}
 
 
-def held_requests(
-    pod: Pod, shape: Shape, release: Release, missing: Amounts = NOTHING_MISSING
+def request_charge(
+    pod: Pod, shape: Shape, release: Release, defaults: Amounts = NO_DEFAULTS
 ) -> Amounts:
     """Requests a pod is charged with; a container without a value counts the `missing` one."""
-    if pod.status is None or not release.enabled("InPlacePodVerticalScaling"):
-        result = requests_with(shape, missing)
+    if pod.status is None or not release.is_enabled("InPlacePodVerticalScaling"):
+        result = requests_with_defaults(shape, defaults)
     else:
-        result = _OF_CONTAINERS.at(release.minor)(pod, shape, release, missing)
-    if release.enabled("PodLevelResources") and has_pod_level_requests(shape, release):
-        result |= _of_pod_level(pod, shape, release)
+        result = _CONTAINER_REQUESTS.at(release.minor)(pod, shape, release, defaults)
+    if release.is_enabled("PodLevelResources") and has_pod_level_requests(shape, release):
+        result |= _pod_level_requests(pod, shape, release)
     for name, amount in shape.overhead.items():
         result[name] = result.get(name, 0) + amount
     return result
 
 
-def requests_with(shape: Shape, missing: Amounts) -> Amounts:
+def requests_with_defaults(shape: Shape, defaults: Amounts) -> Amounts:
     """What the containers request together, each counting the `missing` value where it has none."""
-    return _aggregate(shape, [part.requests for part in _parts(shape)], missing)
+    return _aggregate(shape, [part.requests for part in _parts(shape)], defaults)
 
 
-def resize_is_infeasible(pod: Pod) -> bool:
+def is_resize_infeasible(pod: Pod) -> bool:
     """Whether the kubelet said that it can never grant the resize asked for."""
     for condition in (pod.status and pod.status.conditions) or ():
         if condition.type == "PodResizePending":
@@ -45,68 +45,72 @@ def resize_is_infeasible(pod: Pod) -> bool:
     return False
 
 
-def _as_asked(pod: Pod, shape: Shape, release: Release, missing: Amounts) -> Amounts:
+def _spec_requests(pod: Pod, shape: Shape, release: Release, defaults: Amounts) -> Amounts:
     """Before 1.33 resizing in place was alpha: the spec counts."""
-    return requests_with(shape, missing)
+    return requests_with_defaults(shape, defaults)
 
 
-def _most_of_each_container(pod: Pod, shape: Shape, release: Release, missing: Amounts) -> Amounts:
-    infeasible = resize_is_infeasible(pod)
+def _requests_by_container(pod: Pod, shape: Shape, release: Release, defaults: Amounts) -> Amounts:
+    infeasible = is_resize_infeasible(pod)
     requests = []
     for part, status in _with_status(pod, shape):
         if status is None or status.resources is None or part.role == "init":
             requests.append(part.requests)
         else:
             asked = {} if infeasible else part.requests
-            requests.append(_most(asked, _actual(status), _granted(status)))
-    return _aggregate(shape, requests, missing)
+            requests.append(_max_amounts(asked, _actual_requests(status), _allocation(status)))
+    return _aggregate(shape, requests, defaults)
 
 
-def _most_of_each_sum(pod: Pod, shape: Shape, release: Release, missing: Amounts) -> Amounts:
-    infeasible = resize_is_infeasible(pod)
-    asked = {} if infeasible else requests_with(shape, missing)
-    if release.enabled("InPlacePodLevelResourcesVerticalScaling"):
-        actual_of_pod, granted_of_pod = _of_pod_status(pod)
+def _requests_by_sum(pod: Pod, shape: Shape, release: Release, defaults: Amounts) -> Amounts:
+    infeasible = is_resize_infeasible(pod)
+    asked = {} if infeasible else requests_with_defaults(shape, defaults)
+    if release.is_enabled("InPlacePodLevelResourcesVerticalScaling"):
+        actual_of_pod, granted_of_pod = _pod_status_requests(pod)
         if actual_of_pod and granted_of_pod:
-            return _most(asked, actual_of_pod, granted_of_pod)
+            return _max_amounts(asked, actual_of_pod, granted_of_pod)
     granted, actual = [], []
     for part, status in _with_status(pod, shape):
         fallback = {} if infeasible else part.requests
-        granted.append((status and _granted(status)) or fallback)
-        actual.append((status and _actual(status)) or granted[-1])
-    return _most(asked, _aggregate(shape, actual, missing), _aggregate(shape, granted, missing))
+        granted.append((status and _allocation(status)) or fallback)
+        actual.append((status and _actual_requests(status)) or granted[-1])
+    return _max_amounts(
+        asked, _aggregate(shape, actual, defaults), _aggregate(shape, granted, defaults)
+    )
 
 
-_OF_CONTAINERS: Final[Since[Callable[[Pod, Shape, Release, Amounts], Amounts]]] = Since(
-    {22: _as_asked, 33: _most_of_each_container, 37: _most_of_each_sum}
+_CONTAINER_REQUESTS: Final[Since[Callable[[Pod, Shape, Release, Amounts], Amounts]]] = Since(
+    {22: _spec_requests, 33: _requests_by_container, 37: _requests_by_sum}
 )
 
 
-def _of_pod_level(pod: Pod, shape: Shape, release: Release) -> Amounts:
+def _pod_level_requests(pod: Pod, shape: Shape, release: Release) -> Amounts:
     """The pod-level values that take the place of the containers' sum."""
     assert shape.pod is not None
     requests = shape.pod.requests
     if (
-        release.enabled("InPlacePodLevelResourcesVerticalScaling")
+        release.is_enabled("InPlacePodLevelResourcesVerticalScaling")
         and pod.status is not None
         and pod.status.resources is not None
     ):
-        asked = {} if resize_is_infeasible(pod) else requests
-        requests = _IN_STATUS.at(release.minor)(requests, _most(asked, *_of_pod_status(pod)))
+        asked = {} if is_resize_infeasible(pod) else requests
+        requests = _POD_STATUS_REQUESTS.at(release.minor)(
+            requests, _max_amounts(asked, *_pod_status_requests(pod))
+        )
     supported = POD_LEVEL.at(release.minor)
     return {name: amount for name, amount in requests.items() if supported(name)}
 
 
-def _of_what_is_asked(asked: Amounts, most: Amounts) -> Amounts:
+def _of_spec_resources(asked: Amounts, most: Amounts) -> Amounts:
     return {name: most.get(name, 0) for name in asked}
 
 
-def _of_all_reported(asked: Amounts, most: Amounts) -> Amounts:
+def _of_status_resources(asked: Amounts, most: Amounts) -> Amounts:
     return most
 
 
-_IN_STATUS: Final[Since[Callable[[Amounts, Amounts], Amounts]]] = Since(
-    {35: _of_what_is_asked, 37: _of_all_reported}
+_POD_STATUS_REQUESTS: Final[Since[Callable[[Amounts, Amounts], Amounts]]] = Since(
+    {35: _of_spec_resources, 37: _of_status_resources}
 )
 
 
@@ -123,17 +127,17 @@ def _with_status(pod: Pod, shape: Shape) -> Iterable[tuple[Part, ContainerStatus
     return [(part, by_name.get(container.name)) for part, container in pairs]
 
 
-def _actual(status: ContainerStatus) -> Amounts:
+def _actual_requests(status: ContainerStatus) -> Amounts:
     requests = status.resources and status.resources.requests
     return amounts_of(requests, f"status of {status.name}: requests") if requests else {}
 
 
-def _granted(status: ContainerStatus) -> Amounts:
+def _allocation(status: ContainerStatus) -> Amounts:
     granted = status.allocated_resources
     return amounts_of(granted, f"status of {status.name}: allocatedResources") if granted else {}
 
 
-def _of_pod_status(pod: Pod) -> tuple[Amounts, Amounts]:
+def _pod_status_requests(pod: Pod) -> tuple[Amounts, Amounts]:
     """What is reported for the pod as a whole: actual requests, and granted ones."""
     status = pod.status
     if status is None or status.resources is None:
@@ -144,16 +148,16 @@ def _of_pod_status(pod: Pod) -> tuple[Amounts, Amounts]:
     )
 
 
-def _aggregate(shape: Shape, requests: list[Amounts], missing: Amounts) -> Amounts:
+def _aggregate(shape: Shape, requests: list[Amounts], defaults: Amounts) -> Amounts:
     parts = [
-        Part(part.role, {**missing, **amounts}, part.limits)
+        Part(part.role, {**defaults, **amounts}, part.limits)
         for part, amounts in zip(_parts(shape), requests, strict=True)
     ]
     init = len(shape.init_containers)
     return aggregate_requests(Shape(tuple(parts[init:]), tuple(parts[:init])))
 
 
-def _most(*lists: Amounts) -> Amounts:
+def _max_amounts(*lists: Amounts) -> Amounts:
     result: Amounts = {}
     for amounts in lists:
         for name, amount in amounts.items():

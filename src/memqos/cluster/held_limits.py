@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from memqos.cluster.held import resize_is_infeasible
+from memqos.cluster.held import is_resize_infeasible
 from memqos.kube.aggregate import aggregate_limits, pod_limits
 from memqos.kube.pod import ContainerStatus, Pod
 from memqos.kube.resources import Amounts
@@ -16,48 +16,48 @@ from memqos.kube.shape import Part, Shape, amounts_of
 from memqos.release import Release, Since
 
 
-def held_limits(pod: Pod, shape: Shape, release: Release) -> Amounts:
+def limit_charge(pod: Pod, shape: Shape, release: Release) -> Amounts:
     """Limits a pod is charged with, pod-level values and overhead included."""
-    if pod.status is None or not release.enabled("InPlacePodVerticalScaling"):
+    if pod.status is None or not release.is_enabled("InPlacePodVerticalScaling"):
         return pod_limits(shape, release)
     of_containers: Amounts = {}
-    for view in _VIEWS.at(release.minor)(pod, shape):
-        of_containers = _most(of_containers, aggregate_limits(view))
+    for view in _LIMIT_VIEWS.at(release.minor)(pod, shape):
+        of_containers = _max_limits(of_containers, aggregate_limits(view))
     return pod_limits(shape, release, of_containers=of_containers)
 
 
-def _as_asked(pod: Pod, shape: Shape) -> Iterator[Shape]:
+def _spec_limits(pod: Pod, shape: Shape) -> Iterator[Shape]:
     """Before 1.33 resizing in place was alpha: the spec counts."""
     yield shape
 
 
-def _most_of_each_container(pod: Pod, shape: Shape) -> Iterator[Shape]:
-    infeasible = resize_is_infeasible(pod)
+def _limits_by_container(pod: Pod, shape: Shape) -> Iterator[Shape]:
+    infeasible = is_resize_infeasible(pod)
 
-    def in_force(part: Part, status: ContainerStatus | None) -> Amounts:
+    def limits_in_use(part: Part, status: ContainerStatus | None) -> Amounts:
         if status is None or status.resources is None or part.role == "init":
             return part.limits
         actual = amounts_of(status.resources.limits, f"status of {status.name}: limits")
-        return actual if infeasible else _most(part.limits, actual)
+        return actual if infeasible else _max_limits(part.limits, actual)
 
-    yield _with_limits(pod, shape, in_force)
+    yield _with_limits(pod, shape, limits_in_use)
 
 
-def _most_of_each_sum(pod: Pod, shape: Shape) -> Iterator[Shape]:
-    infeasible = resize_is_infeasible(pod)
+def _limits_by_sum(pod: Pod, shape: Shape) -> Iterator[Shape]:
+    infeasible = is_resize_infeasible(pod)
 
-    def actual(part: Part, status: ContainerStatus | None) -> Amounts:
+    def actual_limits(part: Part, status: ContainerStatus | None) -> Amounts:
         if status is not None and status.resources and status.resources.limits is not None:
             return amounts_of(status.resources.limits, f"status of {status.name}: limits")
         return {} if infeasible else part.limits
 
-    yield _with_limits(pod, shape, actual)
+    yield _with_limits(pod, shape, actual_limits)
     if not infeasible:
         yield shape
 
 
-_VIEWS: Final[Since[Callable[[Pod, Shape], Iterator[Shape]]]] = Since(
-    {22: _as_asked, 33: _most_of_each_container, 37: _most_of_each_sum}
+_LIMIT_VIEWS: Final[Since[Callable[[Pod, Shape], Iterator[Shape]]]] = Since(
+    {22: _spec_limits, 33: _limits_by_container, 37: _limits_by_sum}
 )
 """The shapes whose sums compete: the most of them is in force."""
 
@@ -70,7 +70,7 @@ def _with_limits(
     reported = (status.init_container_statuses or ()) + (status.container_statuses or ())
     statuses = {container.name: container for container in reported}
 
-    def changed(names: list[str], parts: tuple[Part, ...]) -> tuple[Part, ...]:
+    def replace_limits(names: list[str], parts: tuple[Part, ...]) -> tuple[Part, ...]:
         return tuple(
             [
                 Part(part.role, part.requests, limits(part, statuses.get(name)))
@@ -81,14 +81,14 @@ def _with_limits(
     spec = pod.spec
     return msgspec.structs.replace(
         shape,
-        containers=changed([c.name for c in spec.containers or ()], shape.containers),
-        init_containers=changed(
+        containers=replace_limits([c.name for c in spec.containers or ()], shape.containers),
+        init_containers=replace_limits(
             [c.name for c in spec.init_containers or ()], shape.init_containers
         ),
     )
 
 
-def _most(first: Amounts, second: Amounts) -> Amounts:
+def _max_limits(first: Amounts, second: Amounts) -> Amounts:
     result = dict(first)
     for name, amount in second.items():
         result[name] = max(amount, result.get(name, amount))

@@ -11,19 +11,21 @@ from memqos.kube.resources import Amounts
 from memqos.kube.shape import Part, Shape, shape_of
 from memqos.release import Release, Since
 
-Failure = Literal["missing_container_request", "missing_pod_level_request", "container_not_found"]
+HpaFailure = Literal[
+    "missing_container_request", "missing_pod_level_request", "container_not_found"
+]
 
 
-class Unknown(msgspec.Struct, frozen=True):
+class UnknownRequest(msgspec.Struct, frozen=True):
     """Why the horizontal autoscaler cannot tell what a pod requests."""
 
-    failure: Failure
+    failure: HpaFailure
     pod: str
     resource: str
     container: str | None = None
 
 
-class _Sees(NamedTuple):
+class _HpaRules(NamedTuple):
     """What the horizontal autoscaler takes into account."""
 
     sidecars: bool
@@ -31,56 +33,62 @@ class _Sees(NamedTuple):
     missing_containers: bool
 
 
-_HPA: Final = Since(
+_HPA_RULES: Final = Since(
     {
-        22: _Sees(sidecars=False, pod_level=False, missing_containers=False),
-        29: _Sees(sidecars=True, pod_level=False, missing_containers=False),
-        34: _Sees(sidecars=True, pod_level=True, missing_containers=False),
-        35: _Sees(sidecars=True, pod_level=True, missing_containers=True),
+        22: _HpaRules(sidecars=False, pod_level=False, missing_containers=False),
+        29: _HpaRules(sidecars=True, pod_level=False, missing_containers=False),
+        34: _HpaRules(sidecars=True, pod_level=True, missing_containers=False),
+        35: _HpaRules(sidecars=True, pod_level=True, missing_containers=True),
     }
 )
 
 
 def hpa_requests(
     pods: Iterable[Pod], resource: str, release: Release, container: str = ""
-) -> dict[str, int] | Unknown:
+) -> dict[str, int] | UnknownRequest:
     """What each pod requests, by its name, in thousandths; one unknown pod spoils them all."""
     requests = {}
     for pod in pods:
         request = hpa_request(pod, resource, release, container)
-        if isinstance(request, Unknown):
+        if isinstance(request, UnknownRequest):
             return request
         requests[pod.metadata.name or ""] = request
     return requests
 
 
-def hpa_request(pod: Pod, resource: str, release: Release, container: str = "") -> int | Unknown:
+def hpa_request(
+    pod: Pod, resource: str, release: Release, container: str = ""
+) -> int | UnknownRequest:
     """What the horizontal autoscaler divides the usage of a pod by, in thousandths.
 
     Pod-level requests stand for the whole pod, with init containers and overhead. Otherwise, and
     for a container that is named, the containers that keep running are summed, without overhead.
     """
-    sees = _HPA.at(release.minor)
+    sees = _HPA_RULES.at(release.minor)
     shape = shape_of(pod, release)
     name = pod.metadata.name or ""
     if (
         not container
         and sees.pod_level
-        and release.enabled("PodLevelResources")
+        and release.is_enabled("PodLevelResources")
         and has_pod_level_requests(shape, release)
     ):
         request = pod_requests(shape, release).get(resource)
-        return Unknown("missing_pod_level_request", name, resource) if request is None else request
+        return (
+            UnknownRequest("missing_pod_level_request", name, resource)
+            if request is None
+            else request
+        )
     measured = [
         (part_name, part)
-        for part_name, part in _running(pod, shape, sees)
+        for part_name, part in _running_containers(pod, shape, sees)
         if container in ("", part_name)
     ]
     if container and not measured and sees.missing_containers:
-        return Unknown("container_not_found", name, resource, container)
+        return UnknownRequest("container_not_found", name, resource, container)
     for part_name, part in measured:
         if resource not in part.requests:
-            return Unknown("missing_container_request", name, resource, part_name)
+            return UnknownRequest("missing_container_request", name, resource, part_name)
     return sum(part.requests[resource] for _, part in measured)
 
 
@@ -89,16 +97,16 @@ def cluster_autoscaler_requests(pod: Pod, release: Release) -> Amounts:
     return _CLUSTER_AUTOSCALER.at(release.minor)(shape_of(pod, release), release)
 
 
-def _of_containers_alone(shape: Shape, release: Release) -> Amounts:
+def _container_requests(shape: Shape, release: Release) -> Amounts:
     return pod_requests(msgspec.structs.replace(shape, pod=None), release)
 
 
 _CLUSTER_AUTOSCALER: Final[Since[Callable[[Shape, Release], Amounts]]] = Since(
-    {22: _of_containers_alone, 33: pod_requests}
+    {22: _container_requests, 33: pod_requests}
 )
 
 
-def _running(pod: Pod, shape: Shape, sees: _Sees) -> Iterator[tuple[str, Part]]:
+def _running_containers(pod: Pod, shape: Shape, sees: _HpaRules) -> Iterator[tuple[str, Part]]:
     """The containers that keep running, by name."""
     for spec, part in zip(pod.spec.containers or (), shape.containers, strict=True):
         yield spec.name, part

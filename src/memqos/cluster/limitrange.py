@@ -9,14 +9,14 @@ from typing import Final
 
 import msgspec
 
-from memqos.kube.defaulting import decoded, prepared
+from memqos.kube.defaulting import decoding_defaults, prepare_for_storage
 from memqos.kube.pod import ObjectMeta, Pod, ResourceList
 from memqos.kube.resources import POD_LEVEL, Amounts, Resources
 from memqos.kube.shape import Part, Shape, amounts_of
 from memqos.release import Release
 
-CONTAINER: Final = "Container"
-POD: Final = "Pod"
+CONTAINER_TYPE: Final = "Container"
+POD_TYPE: Final = "Pod"
 
 
 class LimitRangeItem(msgspec.Struct, frozen=True, rename="camel"):
@@ -43,7 +43,7 @@ class LimitRange(msgspec.Struct, frozen=True):
     spec: LimitRangeSpec = LimitRangeSpec()
 
 
-class Bounds(msgspec.Struct, frozen=True):
+class LimitRangeBounds(msgspec.Struct, frozen=True):
     """One entry of a limit range as numbers."""
 
     type: str
@@ -54,16 +54,16 @@ class Bounds(msgspec.Struct, frozen=True):
     default_request: Amounts
 
 
-class Range(msgspec.Struct, frozen=True):
+class LimitRangeAmounts(msgspec.Struct, frozen=True):
     """A limit range as numbers."""
 
     name: str
-    bounds: tuple[Bounds, ...]
+    bounds: tuple[LimitRangeBounds, ...]
 
 
-def range_of(limit_range: LimitRange) -> Range:
+def limit_range_amounts(limit_range: LimitRange) -> LimitRangeAmounts:
     """A limit range as numbers, as it is written."""
-    return Range(
+    return LimitRangeAmounts(
         limit_range.metadata.name or "",
         tuple(
             _bounds(item, f"spec.limits[{index}]")
@@ -72,24 +72,32 @@ def range_of(limit_range: LimitRange) -> Range:
     )
 
 
-def completed(limits: Range) -> Range:
+def complete_limit_range(limits: LimitRangeAmounts) -> LimitRangeAmounts:
     """What the API server makes of a new limit range.
 
     A container's default limit is its max; its default request is the default limit, else min.
     """
-    return Range(limits.name, tuple(_completed(bounds) for bounds in limits.bounds))
+    return LimitRangeAmounts(
+        limits.name, tuple(_complete_bounds(bounds) for bounds in limits.bounds)
+    )
 
 
-def created(
-    pod: Pod, ranges: Iterable[Range], release: Release, *, pod_defaults: bool = False
+def default_new_pod(
+    pod: Pod, ranges: Iterable[LimitRangeAmounts], release: Release, *, pod_defaults: bool = False
 ) -> Shape:
     """The shape of a newly created pod after all defaulting, that of limit ranges included."""
-    changed = mutated(decoded(pod, release), ranges, release, pod_defaults=pod_defaults)
-    return prepared(changed, release)
+    changed = apply_limit_ranges(
+        decoding_defaults(pod, release), ranges, release, pod_defaults=pod_defaults
+    )
+    return prepare_for_storage(changed, release)
 
 
-def mutated(
-    shape: Shape, ranges: Iterable[Range], release: Release, *, pod_defaults: bool = False
+def apply_limit_ranges(
+    shape: Shape,
+    ranges: Iterable[LimitRangeAmounts],
+    release: Release,
+    *,
+    pod_defaults: bool = False,
 ) -> Shape:
     """A pod with the defaults of limit ranges filled in, into init containers too.
 
@@ -97,14 +105,14 @@ def mutated(
     of type Pod, for the pod level.
     """
     for limits in ranges:
-        shape = _with_container_defaults(shape, _defaults(limits, CONTAINER))
-        if pod_defaults and release.enabled("PodLevelResources"):
-            shape = _with_pod_defaults(shape, _defaults(limits, POD), release)
+        shape = _with_container_defaults(shape, _defaults(limits, CONTAINER_TYPE))
+        if pod_defaults and release.is_enabled("PodLevelResources"):
+            shape = _with_pod_defaults(shape, _defaults(limits, POD_TYPE), release)
     return shape
 
 
-def _bounds(item: LimitRangeItem, field: str) -> Bounds:
-    return Bounds(
+def _bounds(item: LimitRangeItem, field: str) -> LimitRangeBounds:
+    return LimitRangeBounds(
         item.type,
         min=amounts_of(item.min, f"{field}.min"),
         max=amounts_of(item.max, f"{field}.max"),
@@ -114,8 +122,8 @@ def _bounds(item: LimitRangeItem, field: str) -> Bounds:
     )
 
 
-def _completed(bounds: Bounds) -> Bounds:
-    if bounds.type != CONTAINER:
+def _complete_bounds(bounds: LimitRangeBounds) -> LimitRangeBounds:
+    if bounds.type != CONTAINER_TYPE:
         return bounds
     default = {**bounds.max, **bounds.default}
     return msgspec.structs.replace(
@@ -125,7 +133,7 @@ def _completed(bounds: Bounds) -> Bounds:
     )
 
 
-def _defaults(limits: Range, type: str) -> Resources:
+def _defaults(limits: LimitRangeAmounts, type: str) -> Resources:
     requests: Amounts = {}
     default_limits: Amounts = {}
     for bounds in limits.bounds:
@@ -136,15 +144,15 @@ def _defaults(limits: Range, type: str) -> Resources:
 
 
 def _with_container_defaults(shape: Shape, defaults: Resources) -> Shape:
-    def filled(part: Part) -> Part:
+    def fill(part: Part) -> Part:
         return Part(
             part.role, {**defaults.requests, **part.requests}, {**defaults.limits, **part.limits}
         )
 
     return msgspec.structs.replace(
         shape,
-        containers=tuple(map(filled, shape.containers)),
-        init_containers=tuple(map(filled, shape.init_containers)),
+        containers=tuple(map(fill, shape.containers)),
+        init_containers=tuple(map(fill, shape.init_containers)),
     )
 
 

@@ -5,22 +5,22 @@ from typing import Final, Literal
 
 import msgspec
 
-from memqos.cluster.limitrange import CONTAINER, POD, Bounds, Range
+from memqos.cluster.limitrange import CONTAINER_TYPE, POD_TYPE, LimitRangeAmounts, LimitRangeBounds
 from memqos.kube.aggregate import aggregate_limits, aggregate_requests
 from memqos.kube.quantity import MAX_INT64
 from memqos.kube.resources import CPU, MEMORY, Amounts, Resources, whole
 from memqos.kube.shape import Part, Shape
 from memqos.release import Release
 
-Constraint = Literal["min", "max", "ratio"]
-Which = Literal["request", "limit", "ratio"]
+LimitRangeConstraint = Literal["min", "max", "ratio"]
+ConstrainedValue = Literal["request", "limit", "ratio"]
 
 _CHECKED_AT_POD_LEVEL: Final = frozenset({CPU, MEMORY})
 """Unlike everywhere else, hugepages of the pod level do not count here."""
 _LARGEST_IN_THOUSANDTHS: Final = MAX_INT64 // 1000
 
 
-class Violation(msgspec.Struct, frozen=True):
+class LimitRangeViolation(msgspec.Struct, frozen=True):
     """One constraint that is not kept: by what, and by how much.
 
     `asked` and `allowed` are thousandths, of the resource or of the ratio; `asked` is None where
@@ -31,43 +31,49 @@ class Violation(msgspec.Struct, frozen=True):
     where: str
     type: str
     resource: str
-    constraint: Constraint
-    which: Which
+    constraint: LimitRangeConstraint
+    which: ConstrainedValue
     asked: float | None
     allowed: int
 
 
-class Denial(msgspec.Struct, frozen=True):
+class LimitRangeDenial(msgspec.Struct, frozen=True):
     """The first limit range that refuses a pod, by its place in the order, and all it refuses."""
 
     index: int
-    violations: tuple[Violation, ...]
+    violations: tuple[LimitRangeViolation, ...]
 
 
-def denial(shape: Shape, ranges: Sequence[Range], release: Release) -> Denial | None:
+def limit_range_denial(
+    shape: Shape, ranges: Sequence[LimitRangeAmounts], release: Release
+) -> LimitRangeDenial | None:
     """Which limit range refuses a pod, and why; None where all admit it."""
     for index, limits in enumerate(ranges):
-        found = tuple(violations(shape, limits, release))
+        found = tuple(limit_range_violations(shape, limits, release))
         if found:
-            return Denial(index, found)
+            return LimitRangeDenial(index, found)
     return None
 
 
-def violations(shape: Shape, limits: Range, release: Release) -> Iterator[Violation]:
+def limit_range_violations(
+    shape: Shape, limits: LimitRangeAmounts, release: Release
+) -> Iterator[LimitRangeViolation]:
     """Everything one limit range refuses about a pod."""
     for bounds in limits.bounds:
-        if bounds.type == CONTAINER:
-            for where, part in _containers(shape):
-                yield from _checked(limits.name, where, bounds, part.requests, part.limits)
-        elif bounds.type == POD:
-            whole_pod = compared(shape, release)
-            yield from _checked(limits.name, "spec", bounds, whole_pod.requests, whole_pod.limits)
+        if bounds.type == CONTAINER_TYPE:
+            for where, part in _container_fields(shape):
+                yield from _check_bounds(limits.name, where, bounds, part.requests, part.limits)
+        elif bounds.type == POD_TYPE:
+            whole_pod = pod_totals(shape, release)
+            yield from _check_bounds(
+                limits.name, "spec", bounds, whole_pod.requests, whole_pod.limits
+            )
 
 
-def compared(shape: Shape, release: Release) -> Resources:
+def pod_totals(shape: Shape, release: Release) -> Resources:
     """What type Pod compares: the containers' sums, or pod-level cpu and memory; no overhead."""
     requests, limits = aggregate_requests(shape), aggregate_limits(shape)
-    if shape.pod is not None and release.enabled("PodLevelResources"):
+    if shape.pod is not None and release.is_enabled("PodLevelResources"):
         for name in _CHECKED_AT_POD_LEVEL & shape.pod.requests.keys():
             requests[name] = shape.pod.requests[name]
         for name in _CHECKED_AT_POD_LEVEL & shape.pod.limits.keys():
@@ -75,36 +81,36 @@ def compared(shape: Shape, release: Release) -> Resources:
     return Resources(requests, limits)
 
 
-def _containers(shape: Shape) -> Iterator[tuple[str, Part]]:
+def _container_fields(shape: Shape) -> Iterator[tuple[str, Part]]:
     for index, part in enumerate(shape.containers):
         yield f"spec.containers[{index}]", part
     for index, part in enumerate(shape.init_containers):
         yield f"spec.initContainers[{index}]", part
 
 
-def _checked(
-    name: str, where: str, bounds: Bounds, requests: Amounts, limits: Amounts
-) -> Iterator[Violation]:
-    checks: tuple[tuple[Constraint, Amounts], ...] = (
+def _check_bounds(
+    name: str, where: str, bounds: LimitRangeBounds, requests: Amounts, limits: Amounts
+) -> Iterator[LimitRangeViolation]:
+    checks: tuple[tuple[LimitRangeConstraint, Amounts], ...] = (
         ("min", bounds.min),
         ("max", bounds.max),
         ("ratio", bounds.ratio),
     )
     for constraint, enforced in checks:
         for resource, allowed in enforced.items():
-            fault = _CHECKS[constraint](requests.get(resource), limits.get(resource), allowed)
+            fault = _BOUND_CHECKS[constraint](requests.get(resource), limits.get(resource), allowed)
             if fault is not None:
                 which, asked = fault
-                yield Violation(
+                yield LimitRangeViolation(
                     name, where, bounds.type, resource, constraint, which, asked, allowed
                 )
 
 
-Fault = tuple[Which, float | None]
+_BoundFault = tuple[ConstrainedValue, float | None]
 """Which value breaks a constraint, and what it is."""
 
 
-def _min_fault(request: int | None, limit: int | None, allowed: int) -> Fault | None:
+def _min_fault(request: int | None, limit: int | None, allowed: int) -> _BoundFault | None:
     if request is None:
         return "request", None
     comparable_request, comparable_limit, least = _comparable(request, limit or 0, allowed)
@@ -115,7 +121,7 @@ def _min_fault(request: int | None, limit: int | None, allowed: int) -> Fault | 
     return None
 
 
-def _max_fault(request: int | None, limit: int | None, allowed: int) -> Fault | None:
+def _max_fault(request: int | None, limit: int | None, allowed: int) -> _BoundFault | None:
     if limit is None:
         return "limit", None
     comparable_request, comparable_limit, most = _comparable(request or 0, limit, allowed)
@@ -126,7 +132,7 @@ def _max_fault(request: int | None, limit: int | None, allowed: int) -> Fault | 
     return None
 
 
-def _ratio_fault(request: int | None, limit: int | None, allowed: int) -> Fault | None:
+def _ratio_fault(request: int | None, limit: int | None, allowed: int) -> _BoundFault | None:
     if not request:
         return "request", None
     if not limit:
@@ -145,7 +151,7 @@ def _ratio_fault(request: int | None, limit: int | None, allowed: int) -> Fault 
     return ("ratio", ratio * 1000) if exceeded else None
 
 
-_CHECKS: Final = {"min": _min_fault, "max": _max_fault, "ratio": _ratio_fault}
+_BOUND_CHECKS: Final = {"min": _min_fault, "max": _max_fault, "ratio": _ratio_fault}
 
 
 def _comparable(request: int, limit: int, enforced: int) -> tuple[int, int, int]:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from memqos.cluster.eviction_signals import Observation
+from memqos.cluster.eviction_signals import SignalObservation
 from memqos.errors import InputError
 from memqos.kernel.meminfo import meminfo_of
 from memqos.release import Release, Since
@@ -11,13 +11,13 @@ from memqos.release import Release, Since
 _INACTIVE_FILE: Final = "inactive_file"
 
 
-def node_observation(meminfo: str, release: Release) -> Observation:
+def node_observation(meminfo: str, release: Release) -> SignalObservation:
     """memory.available of a node with cgroup v2, whose root has no memory.current."""
     amounts = meminfo_of(meminfo)
     try:
         total = amounts["MemTotal"]
         used = _USAGE.at(release.minor)(amounts)
-        return Observation(total - max(0, used - amounts["Inactive(file)"]), total)
+        return SignalObservation(total - max(0, used - amounts["Inactive(file)"]), total)
     except KeyError as missing:
         raise InputError(
             f"there is no {missing.args[0]} in it",
@@ -26,12 +26,12 @@ def node_observation(meminfo: str, release: Release) -> Observation:
         ) from None
 
 
-def pods_observation(files: Mapping[str, str]) -> Observation | None:
+def pods_observation(files: Mapping[str, str]) -> SignalObservation | None:
     """allocatableMemory.available, out of the files of the cgroup all pods are in."""
     limit, used = files.get("memory.max", "max"), working_set(files)
     if used is None or not limit.isdigit():
         return None
-    return Observation(int(limit) - used, int(limit))
+    return SignalObservation(int(limit) - used, int(limit))
 
 
 def working_set(files: Mapping[str, str]) -> int | None:

@@ -9,12 +9,12 @@ from memqos.kube.qos import qos_class
 from memqos.kube.shape import Shape, is_critical
 from memqos.release import Release
 
-REFUSED: Final = "Evicted"
+EVICTED_REASON: Final = "Evicted"
 """The reason a refused pod is given in its status."""
 
 _MEMORY_PRESSURE: Final = "node.kubernetes.io/memory-pressure"
 
-Because = Literal[
+PressureReason = Literal[
     "no pressure",
     "critical",
     "not BestEffort",
@@ -22,15 +22,15 @@ Because = Literal[
     "BestEffort under memory pressure",
     "pressure other than memory",
 ]
-_ADMITS: Final[frozenset[Because]] = frozenset(
+_ADMITS: Final[frozenset[PressureReason]] = frozenset(
     {"no pressure", "critical", "not BestEffort", "tolerates memory pressure"}
 )
 
 
-class Admission(NamedTuple):
+class PressureAdmission(NamedTuple):
     """The kubelet's answer and what decided it."""
 
-    because: Because
+    because: PressureReason
     qos: QosClass
     critical: bool
 
@@ -40,20 +40,22 @@ class Admission(NamedTuple):
 
     @property
     def reason(self) -> str | None:
-        return None if self.admitted else REFUSED
+        return None if self.admitted else EVICTED_REASON
 
 
-def admission(
+def pressure_admission(
     pod: Pod, shape: Shape, conditions: Collection[NodeCondition], release: Release
-) -> Admission:
+) -> PressureAdmission:
     """The answer to a pod that was bound to a node in these conditions."""
     qos, critical = qos_class(shape, release), is_critical(pod)
-    return Admission(_decided_by(pod, qos, critical, frozenset(conditions)), qos, critical)
+    return PressureAdmission(
+        _admission_reason(pod, qos, critical, frozenset(conditions)), qos, critical
+    )
 
 
-def _decided_by(
+def _admission_reason(
     pod: Pod, qos: QosClass, critical: bool, conditions: frozenset[NodeCondition]
-) -> Because:
+) -> PressureReason:
     if not conditions:
         return "no pressure"
     if critical:

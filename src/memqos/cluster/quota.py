@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from memqos.cluster.quota_usage import charges_pods
+from memqos.cluster.quota_usage import is_pod_quota
 from memqos.errors import InputError
 from memqos.kube.pod import Affinity, ObjectMeta, Pod, PodAffinityTerm, ResourceList
 from memqos.kube.qos import qos_class
@@ -72,16 +72,16 @@ def quota_of(quota: ResourceQuota) -> Quota:
     )
 
 
-def applies(quota: Quota, pod: Pod, release: Release) -> bool:
+def quota_applies(quota: Quota, pod: Pod, release: Release) -> bool:
     """Whether a quota counts a pod: it bounds what pods charge, and all its scopes match."""
-    return any(map(charges_pods, quota.hard)) and all(
-        [in_scope(term, pod, release) for term in quota.terms]
+    return any(map(is_pod_quota, quota.hard)) and all(
+        [matches_scope(term, pod, release) for term in quota.terms]
     )
 
 
-def in_scope(term: ScopeSelectorTerm, pod: Pod, release: Release) -> bool:
+def matches_scope(term: ScopeSelectorTerm, pod: Pod, release: Release) -> bool:
     """Whether a pod is in a scope; no pod is in a scope that is not about pods."""
-    matches = _SCOPES.get(term.scope_name)
+    matches = _SCOPE_MATCHERS.get(term.scope_name)
     return matches is not None and matches(term, pod, release)
 
 
@@ -129,9 +129,9 @@ def _affinity_terms(affinity: Affinity) -> Iterator[PodAffinityTerm]:
                 yield weighted.pod_affinity_term
 
 
-Matcher = Callable[[ScopeSelectorTerm, Pod, Release], bool]
+_ScopeMatcher = Callable[[ScopeSelectorTerm, Pod, Release], bool]
 
-_SCOPES: Final[dict[str, Matcher]] = {
+_SCOPE_MATCHERS: Final[dict[str, _ScopeMatcher]] = {
     "Terminating": _terminating,
     "NotTerminating": _not_terminating,
     "BestEffort": _best_effort,
@@ -139,7 +139,7 @@ _SCOPES: Final[dict[str, Matcher]] = {
     "PriorityClass": _priority_class,
     "CrossNamespacePodAffinity": _cross_namespace_affinity,
 }
-SCOPES: Final = tuple(_SCOPES)
+QUOTA_SCOPES: Final = tuple(_SCOPE_MATCHERS)
 """The scopes that are about pods. Only PriorityClass looks at the operator."""
 
 _OPERATORS: Final[dict[str, Callable[[str | None, tuple[str, ...]], bool]]] = {

@@ -6,23 +6,29 @@ from typing import Final, Literal
 
 import msgspec
 
-from memqos.cluster.quota import Quota, applies
-from memqos.cluster.quota_usage import LIMITS, REQUESTS, charge, charges_pods, usage
+from memqos.cluster.quota import Quota, quota_applies
+from memqos.cluster.quota_usage import (
+    LIMITS_PREFIX,
+    REQUESTS_PREFIX,
+    is_pod_quota,
+    quota_charge,
+    quota_usage,
+)
 from memqos.kube.aggregate import has_pod_level
 from memqos.kube.pod import Pod
 from memqos.kube.resources import Amounts
 from memqos.kube.shape import shape_of
 from memqos.release import Release
 
-Reason = Literal["exceeded", "missing_required", "status_unknown"]
+QuotaRefusal = Literal["exceeded", "missing_required", "status_unknown"]
 
-MUST_BE_DECLARED: Final = frozenset(
-    prefix + name for prefix in ("", REQUESTS, LIMITS) for name in ("cpu", "memory")
+REQUIRED_BY_QUOTA: Final = frozenset(
+    prefix + name for prefix in ("", REQUESTS_PREFIX, LIMITS_PREFIX) for name in ("cpu", "memory")
 )
 """What every container must declare once a quota bounds it."""
 
 
-class Exceeded(msgspec.Struct, frozen=True):
+class ExceededQuota(msgspec.Struct, frozen=True):
     """One bound of a quota that a pod would pass, in thousandths."""
 
     resource: str
@@ -36,14 +42,14 @@ class Exceeded(msgspec.Struct, frozen=True):
         return max(0, self.hard - self.used)
 
 
-class Missing(msgspec.Struct, frozen=True):
+class MissingResource(msgspec.Struct, frozen=True):
     """A value that a quota requires, and the containers that do not declare it."""
 
     resource: str
     containers: tuple[str, ...]
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class QuotaVerdict(msgspec.Struct, frozen=True):
     """What quotas say about a pod.
 
     `quota` is the one that refuses; `new_used` is what every quota would have used, by its name.
@@ -51,76 +57,80 @@ class Verdict(msgspec.Struct, frozen=True):
 
     allowed: bool
     matching: tuple[str, ...]
-    reason: Reason | None = None
+    reason: QuotaRefusal | None = None
     quota: str | None = None
-    exceeded: tuple[Exceeded, ...] = ()
-    missing: tuple[Missing, ...] = ()
+    exceeded: tuple[ExceededQuota, ...] = ()
+    missing: tuple[MissingResource, ...] = ()
     unknown: tuple[str, ...] = ()
     new_used: dict[str, Amounts] = {}
 
 
-def admit(
+def check_quotas(
     pod: Pod,
     quotas: Sequence[Quota],
     release: Release,
     now: datetime,
     *,
     resized_from: Pod | None = None,
-) -> Verdict:
+) -> QuotaVerdict:
     """The verdict on a pod, as it would be stored; resizing charges only what is added."""
-    matching = [quota for quota in quotas if applies(quota, pod, release)]
+    matching = [quota for quota in quotas if quota_applies(quota, pod, release)]
     names = tuple(quota.name for quota in matching)
     for quota in matching:
         missing = _missing(quota, pod, release)
         if missing:
-            return Verdict(False, names, "missing_required", quota.name, missing=missing)
-        unknown = tuple(sorted(filter(charges_pods, quota.hard.keys() - quota.used.keys())))
+            return QuotaVerdict(False, names, "missing_required", quota.name, missing=missing)
+        unknown = tuple(sorted(filter(is_pod_quota, quota.hard.keys() - quota.used.keys())))
         if unknown:
-            return Verdict(False, names, "status_unknown", quota.name, unknown=unknown)
+            return QuotaVerdict(False, names, "status_unknown", quota.name, unknown=unknown)
 
-    asked = usage(pod, release, now)
-    added = asked if resized_from is None else _added(asked, usage(resized_from, release, now))
+    asked = quota_usage(pod, release, now)
+    added = (
+        asked if resized_from is None else _increase(asked, quota_usage(resized_from, release, now))
+    )
     new_used = {quota.name: quota.used for quota in quotas}
     for quota in matching:
-        counted = resized_from is not None and applies(quota, resized_from, release)
-        delta = _bounded(added if counted else asked, quota)
+        counted = resized_from is not None and quota_applies(quota, resized_from, release)
+        delta = _quota_delta(added if counted else asked, quota)
         exceeded = tuple(
-            Exceeded(name, amount, quota.used.get(name, 0), quota.hard[name])
+            ExceededQuota(name, amount, quota.used.get(name, 0), quota.hard[name])
             for name, amount in sorted(delta.items())
             if quota.used.get(name, 0) + amount > quota.hard[name]
         )
         if exceeded:
-            return Verdict(False, names, "exceeded", quota.name, exceeded=exceeded)
+            return QuotaVerdict(False, names, "exceeded", quota.name, exceeded=exceeded)
         new_used[quota.name] = quota.used | {
             name: quota.used.get(name, 0) + amount for name, amount in delta.items()
         }
-    return Verdict(True, names, new_used=new_used)
+    return QuotaVerdict(True, names, new_used=new_used)
 
 
-def _missing(quota: Quota, pod: Pod, release: Release) -> tuple[Missing, ...]:
+def _missing(quota: Quota, pod: Pod, release: Release) -> tuple[MissingResource, ...]:
     shape = shape_of(pod, release)
     # A pod-level value of any resource frees the containers from declaring theirs.
-    if release.enabled("PodLevelResources") and has_pod_level(shape, release):
+    if release.is_enabled("PodLevelResources") and has_pod_level(shape, release):
         return ()
     containers = (*(pod.spec.containers or ()), *(pod.spec.init_containers or ()))
     declared = [
-        (container.name, charge(part.requests, part.limits, release).keys())
+        (container.name, quota_charge(part.requests, part.limits, release).keys())
         for container, part in zip(
             containers, shape.containers + shape.init_containers, strict=True
         )
     ]
-    required = sorted(MUST_BE_DECLARED & quota.hard.keys())
+    required = sorted(REQUIRED_BY_QUOTA & quota.hard.keys())
     found = (
-        Missing(resource, tuple(sorted({name for name, has in declared if resource not in has})))
+        MissingResource(
+            resource, tuple(sorted({name for name, has in declared if resource not in has}))
+        )
         for resource in required
     )
     return tuple(missing for missing in found if missing.containers)
 
 
-def _added(asked: Amounts, before: Amounts) -> Amounts:
+def _increase(asked: Amounts, before: Amounts) -> Amounts:
     return {name: max(0, amount - before.get(name, 0)) for name, amount in asked.items()}
 
 
-def _bounded(charged: Amounts, quota: Quota) -> Amounts:
+def _quota_delta(charged: Amounts, quota: Quota) -> Amounts:
     """What counts against a quota. Nothing is no change, even where the bound is passed already."""
     return {name: amount for name, amount in charged.items() if amount and name in quota.hard}

@@ -5,10 +5,10 @@ from typing import Final
 
 import msgspec
 
-from memqos.cluster.resize_checks import Change, is_set, refused
-from memqos.kube.defaulting import decoded, with_pod_level
+from memqos.cluster.resize_checks import ResizeRequest, has_resources, resize_errors
+from memqos.kube.defaulting import decoding_defaults, with_pod_level
 from memqos.kube.pod import Container, Pod, QosClass
-from memqos.kube.qos import computed_class, qos_class
+from memqos.kube.qos import compute_qos_class, qos_class
 from memqos.kube.shape import Shape, shape_of
 from memqos.kube.validation import FieldError
 from memqos.release import Release, Since
@@ -29,15 +29,17 @@ class Resize(msgspec.Struct, frozen=True):
         return not self.errors
 
 
-def resize(old: Pod, new: Pod, release: Release) -> Resize:
+def resize_pod(old: Pod, new: Pod, release: Release) -> Resize:
     """What happens when the stored pod `old` is sent to its `resize` subresource as `new`."""
     stored = shape_of(old, release)
-    kept = _KEPT.at(release.minor)(old, new)
-    before, after = _prepared(stored, decoded(kept, release), release, as_sent=kept is new)
-    change = Change(
-        old, kept, before, after, qos_class(stored, release), computed_class(after, release)
+    kept = _POD_TO_STORE.at(release.minor)(old, new)
+    before, after = _shapes_to_compare(
+        stored, decoding_defaults(kept, release), release, as_sent=kept is new
     )
-    errors = sorted(refused(change, release), key=lambda error: (error.field, error.type))
+    change = ResizeRequest(
+        old, kept, before, after, qos_class(stored, release), compute_qos_class(after, release)
+    )
+    errors = sorted(resize_errors(change, release), key=lambda error: (error.field, error.type))
     return Resize(before, after, change.class_before, change.class_after, tuple(errors))
 
 
@@ -62,20 +64,22 @@ def _all_resources(old: Pod, new: Pod) -> Pod:
         return new
     spec = msgspec.structs.replace(
         before,
-        containers=_resized(containers, sent),
-        init_containers=_resized(init_containers, sent_init),
+        containers=_with_sent_resources(containers, sent),
+        init_containers=_with_sent_resources(init_containers, sent_init),
         resources=after.resources,
     )
     return msgspec.structs.replace(old, spec=spec)
 
 
-_KEPT: Final[Since[Callable[[Pod, Pod], Pod]]] = Since(
+_POD_TO_STORE: Final[Since[Callable[[Pod, Pod], Pod]]] = Since(
     {22: _regular_containers, 33: _all_resources}
 )
 """What is kept of the pod that was sent."""
 
 
-def _resized(old: tuple[Container, ...], sent: tuple[Container, ...]) -> tuple[Container, ...]:
+def _with_sent_resources(
+    old: tuple[Container, ...], sent: tuple[Container, ...]
+) -> tuple[Container, ...]:
     if [container.name for container in old] != [container.name for container in sent]:
         return sent
     return tuple(
@@ -86,15 +90,15 @@ def _resized(old: tuple[Container, ...], sent: tuple[Container, ...]) -> tuple[C
     )
 
 
-def _prepared(
+def _shapes_to_compare(
     stored: Shape, sent: Shape, release: Release, *, as_sent: bool
 ) -> tuple[Shape, Shape]:
     """The pods that are compared: who may set the pod level, and how it is completed."""
-    if not release.enabled("PodLevelResources") and not is_set(stored.pod):
+    if not release.is_enabled("PodLevelResources") and not has_resources(stored.pod):
         return stored, msgspec.structs.replace(sent, pod=None)
-    is_taken = as_sent or release.enabled("InPlacePodLevelResourcesVerticalScaling")
+    is_taken = as_sent or release.is_enabled("InPlacePodLevelResourcesVerticalScaling")
     after = sent if is_taken else msgspec.structs.replace(sent, pod=stored.pod)
-    if not release.enabled("PodLevelResourcesFixDefaulting"):
+    if not release.is_enabled("PodLevelResourcesFixDefaulting"):
         return stored, after
     if after.pod is None:
         # A client that knows nothing of the pod level drops it without meaning to.

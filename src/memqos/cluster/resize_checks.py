@@ -15,16 +15,16 @@ from memqos.kube.shape import Part, Shape
 from memqos.kube.validation import FieldError, validate
 from memqos.release import Release, Since
 
-WHOLE_POD: Final = "[]"
+NO_FIELD: Final = "[]"
 """How the API server prints the path of an error that is about no field."""
-SPEC: Final = "spec"
+_SPEC: Final = "spec"
 
 _MIRROR: Final = "kubernetes.io/config.mirror"
 _RESTART: Final = "RestartContainer"
 _ONLY_CPU_AND_MEMORY: Final = "only cpu and memory may be resized"
 
 
-class Change(msgspec.Struct, frozen=True):
+class ResizeRequest(msgspec.Struct, frozen=True):
     """A stored pod and what a resize would make of it."""
 
     old: Pod
@@ -35,35 +35,35 @@ class Change(msgspec.Struct, frozen=True):
     class_after: QosClass
 
 
-def refused(change: Change, release: Release) -> list[FieldError]:
+def resize_errors(change: ResizeRequest, release: Release) -> list[FieldError]:
     """All field errors of a resize; empty means that it is valid."""
-    for reason in _OUTRIGHT.at(release.minor):
+    for reason in _REFUSAL_REASONS.at(release.minor):
         why = reason(change, release)
         if why is not None:
-            return [_forbidden(WHOLE_POD, why)]
+            return [_forbidden(NO_FIELD, why)]
     before, after = change.before, change.after
     # New pods may not bring ephemeral containers, but this pod may have got some since.
     errors = validate(change.new, msgspec.structs.replace(after, ephemeral_containers=()), release)
-    errors += _whole_pod(change)
-    has_pod_level = is_set(before.pod) or is_set(after.pod)
+    errors += _pod_errors(change)
+    has_pod_level = has_resources(before.pod) or has_resources(after.pod)
     if has_pod_level:
-        if not release.enabled("InPlacePodLevelResourcesVerticalScaling"):
-            return [*errors, _forbidden(WHOLE_POD, _NO_POD_LEVEL)]
-        errors += _pod_level(before.pod, after.pod)
-    moved = [*_moved("containers", change.old.spec.containers, change.new.spec.containers)]
-    moved += _moved(
+        if not release.is_enabled("InPlacePodLevelResourcesVerticalScaling"):
+            return [*errors, _forbidden(NO_FIELD, _NO_POD_LEVEL)]
+        errors += _pod_level_errors(before.pod, after.pod)
+    moved = [*_order_errors("containers", change.old.spec.containers, change.new.spec.containers)]
+    moved += _order_errors(
         "initContainers", change.old.spec.init_containers, change.new.spec.init_containers
     )
     if moved:
         return errors + moved
-    errors += _containers(change, release)
-    errors += _init_containers(change, release)
+    errors += _container_errors(change, release)
+    errors += _init_container_errors(change, release)
     if not errors and not has_pod_level and (before.pod is None) != (after.pod is None):
-        errors.append(_forbidden(SPEC, _ONLY_CPU_AND_MEMORY))
+        errors.append(_forbidden(_SPEC, _ONLY_CPU_AND_MEMORY))
     return errors
 
 
-def is_set(pod: Resources | None) -> bool:
+def has_resources(pod: Resources | None) -> bool:
     """Whether a pod-level stanza holds anything, supported or not."""
     return pod is not None and bool(pod.requests or pod.limits)
 
@@ -71,29 +71,33 @@ def is_set(pod: Resources | None) -> bool:
 _NO_POD_LEVEL: Final = "pods with pod-level resources cannot be resized"
 
 
-def _no_subresource(_: Change, release: Release) -> str:
+def _no_subresource(_: ResizeRequest, release: Release) -> str:
     return f"Kubernetes {release} has no resize subresource: it came with 1.32"
 
 
-def _gate_is_off(_: Change, release: Release) -> str | None:
+def _gate_is_off(_: ResizeRequest, release: Release) -> str | None:
     gate = "InPlacePodVerticalScaling"
-    return None if release.enabled(gate) else f"the gate {gate} is off"
+    return None if release.is_enabled(gate) else f"the gate {gate} is off"
 
 
-def _has_pod_level(change: Change, _: Release) -> str | None:
-    return _NO_POD_LEVEL if is_set(change.before.pod) or is_set(change.after.pod) else None
+def _has_pod_level(change: ResizeRequest, _: Release) -> str | None:
+    return (
+        _NO_POD_LEVEL
+        if has_resources(change.before.pod) or has_resources(change.after.pod)
+        else None
+    )
 
 
-def _is_static(change: Change, _: Release) -> str | None:
+def _is_static(change: ResizeRequest, _: Release) -> str | None:
     mirrored = _MIRROR in (change.old.metadata.annotations or {})
     return "static pods cannot be resized" if mirrored else None
 
 
-def _is_windows(change: Change, _: Release) -> str | None:
+def _is_windows(change: ResizeRequest, _: Release) -> str | None:
     return "Windows pods cannot be resized" if change.before.windows else None
 
 
-_OUTRIGHT: Final[Since[tuple[Callable[[Change, Release], str | None], ...]]] = Since(
+_REFUSAL_REASONS: Final[Since[tuple[Callable[[ResizeRequest, Release], str | None], ...]]] = Since(
     {
         22: (_no_subresource,),
         32: (_gate_is_off, _has_pod_level, _is_static, _is_windows),
@@ -103,16 +107,16 @@ _OUTRIGHT: Final[Since[tuple[Callable[[Change, Release], str | None], ...]]] = S
 """Reasons after which nothing else is looked at."""
 
 
-def _whole_pod(change: Change) -> Iterator[FieldError]:
+def _pod_errors(change: ResizeRequest) -> Iterator[FieldError]:
     if change.class_before != change.class_after:
         yield FieldError(
-            SPEC,
+            _SPEC,
             "FieldValueInvalid",
             f"the QoS class is {change.class_before} and may not change",
             change.class_after,
         )
     if not _node_can_resize(change.old):
-        yield _forbidden(SPEC, "the pod runs on a node that cannot resize")
+        yield _forbidden(_SPEC, "the pod runs on a node that cannot resize")
 
 
 def _node_can_resize(pod: Pod) -> bool:
@@ -123,81 +127,81 @@ def _node_can_resize(pod: Pod) -> bool:
     return True
 
 
-def _pod_level(before: Resources | None, after: Resources | None) -> Iterator[FieldError]:
-    field = f"{SPEC}.resources"
+def _pod_level_errors(before: Resources | None, after: Resources | None) -> Iterator[FieldError]:
+    field = f"{_SPEC}.resources"
     if before is not None:
         if after is None:
             yield _forbidden(field, "cannot be removed")
             return
-        yield from _removed(field, before, after)
-    if _others(before) != _others(after):
-        yield _forbidden(SPEC, _ONLY_CPU_AND_MEMORY)
+        yield from _removal_errors(field, before, after)
+    if _other_resources(before) != _other_resources(after):
+        yield _forbidden(_SPEC, _ONLY_CPU_AND_MEMORY)
 
 
-def _moved(
+def _order_errors(
     group: str, before: tuple[Container, ...] | None, after: tuple[Container, ...] | None
 ) -> Iterator[FieldError]:
     before, after = before or (), after or ()
     if len(before) != len(after):
-        yield _forbidden(f"{SPEC}.{group}", "containers cannot be added or removed")
+        yield _forbidden(f"{_SPEC}.{group}", "containers cannot be added or removed")
         return
     for index, (old, new) in enumerate(zip(before, after, strict=True)):
         if old.name != new.name:
-            yield _forbidden(f"{SPEC}.{group}[{index}].name", "cannot be renamed or moved")
+            yield _forbidden(f"{_SPEC}.{group}[{index}].name", "cannot be renamed or moved")
 
 
-def _containers(change: Change, release: Release) -> Iterator[FieldError]:
-    checks = _OF_A_CONTAINER.at(release.minor)
+def _container_errors(change: ResizeRequest, release: Release) -> Iterator[FieldError]:
+    checks = _CONTAINER_CHECKS.at(release.minor)
     pairs = zip(change.before.containers, change.after.containers, strict=True)
     for index, (before, after) in enumerate(pairs):
         old = (change.old.spec.containers or ())[index]
         new = (change.new.spec.containers or ())[index]
         for check in checks:
-            yield from check(f"{SPEC}.containers[{index}].resources", before, after, new)
-        if _others(before) != _others(after) or _policies(old) != _policies(new):
-            yield _forbidden(SPEC, _ONLY_CPU_AND_MEMORY)
+            yield from check(f"{_SPEC}.containers[{index}].resources", before, after, new)
+        if _other_resources(before) != _other_resources(after) or _policies(old) != _policies(new):
+            yield _forbidden(_SPEC, _ONLY_CPU_AND_MEMORY)
 
 
-def _init_containers(change: Change, release: Release) -> Iterator[FieldError]:
-    checks = _OF_A_CONTAINER.at(release.minor)
-    all_resizable = release.enabled("InPlacePodVerticalScalingInitContainers")
+def _init_container_errors(change: ResizeRequest, release: Release) -> Iterator[FieldError]:
+    checks = _CONTAINER_CHECKS.at(release.minor)
+    all_resizable = release.is_enabled("InPlacePodVerticalScalingInitContainers")
     pairs = zip(change.before.init_containers, change.after.init_containers, strict=True)
     for index, (before, after) in enumerate(pairs):
         old = (change.old.spec.init_containers or ())[index]
         new = (change.new.spec.init_containers or ())[index]
-        field = f"{SPEC}.initContainers[{index}]"
+        field = f"{_SPEC}.initContainers[{index}]"
         is_modified = before != after or _policies(old) != _policies(new)
         if after.role != "sidecar" and not all_resizable:
             if is_modified:
-                yield _forbidden(SPEC, "init containers cannot be resized")
+                yield _forbidden(_SPEC, "init containers cannot be resized")
             continue
         for check in checks:
             yield from check(f"{field}.resources", before, after, new)
-        if _others(before) != _others(after) or _policies(old) != _policies(new):
-            yield _forbidden(_BLAMED.at(release.minor)(field), _ONLY_CPU_AND_MEMORY)
+        if _other_resources(before) != _other_resources(after) or _policies(old) != _policies(new):
+            yield _forbidden(_ERROR_FIELD.at(release.minor)(field), _ONLY_CPU_AND_MEMORY)
         if is_modified and after.role != "sidecar":
             for policy in _policies(new):
                 if policy.restart_policy == _RESTART:
                     yield _forbidden(field, f"cannot be resized with policy {_RESTART}")
 
 
-def _the_spec(_: str) -> str:
-    return SPEC
+def _spec_field(_: str) -> str:
+    return _SPEC
 
 
-def _the_container(field: str) -> str:
+def _container_field(field: str) -> str:
     return field
 
 
-_BLAMED: Final = Since({22: _the_spec, 36: _the_container})
+_ERROR_FIELD: Final = Since({22: _spec_field, 36: _container_field})
 """Where a change of an init container beyond cpu and memory is reported."""
 
 
-def _removed_entries(field: str, before: Part, after: Part, _: Container) -> Iterator[FieldError]:
-    yield from _removed(field, before, after)
+def _check_removals(field: str, before: Part, after: Part, _: Container) -> Iterator[FieldError]:
+    yield from _removal_errors(field, before, after)
 
 
-def _lowered_memory_limit(
+def _check_memory_decrease(
     field: str, before: Part, after: Part, container: Container
 ) -> Iterator[FieldError]:
     """1.33 would not lower a memory limit, or add one, under a running container."""
@@ -213,18 +217,20 @@ def _lowered_memory_limit(
         )
 
 
-_OF_A_CONTAINER: Final[
+_CONTAINER_CHECKS: Final[
     Since[tuple[Callable[[str, Part, Part, Container], Iterator[FieldError]], ...]]
 ] = Since(
     {
-        22: (_removed_entries,),
-        33: (_removed_entries, _lowered_memory_limit),
-        34: (_removed_entries,),
+        22: (_check_removals,),
+        33: (_check_removals, _check_memory_decrease),
+        34: (_check_removals,),
     }
 )
 
 
-def _removed(field: str, before: Part | Resources, after: Part | Resources) -> Iterator[FieldError]:
+def _removal_errors(
+    field: str, before: Part | Resources, after: Part | Resources
+) -> Iterator[FieldError]:
     sides = (("requests", before.requests, after.requests), ("limits", before.limits, after.limits))
     for side, old, new in sides:
         gone = sorted(old.keys() - new.keys())
@@ -232,7 +238,7 @@ def _removed(field: str, before: Part | Resources, after: Part | Resources) -> I
             yield _forbidden(f"{field}.{side}", f"{', '.join(gone)} cannot be removed")
 
 
-def _others(resources: Part | Resources | None) -> tuple[Amounts, Amounts]:
+def _other_resources(resources: Part | Resources | None) -> tuple[Amounts, Amounts]:
     """What is neither cpu nor memory."""
     if resources is None:
         return {}, {}

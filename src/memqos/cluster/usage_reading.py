@@ -9,36 +9,36 @@ from typing import Any, Final
 
 import msgspec
 
-from memqos.cluster.eviction_rank import PodUsage
-from memqos.cluster.eviction_signals import Observation
+from memqos.cluster.eviction_rank import PodMemoryUsage
+from memqos.cluster.eviction_signals import SignalObservation
 from memqos.errors import InputError
 from memqos.kube.kubelet.thresholds import ALLOCATABLE_MEMORY, MEMORY_AVAILABLE
 from memqos.kube.quantity import Quantity, Raw
 from memqos.manifests.documents import Document
 from memqos.manifests.objects import objects
-from memqos.manifests.positions import Path
-from memqos.manifests.refusals import refusal, unlike
+from memqos.manifests.positions import FieldPath
+from memqos.manifests.refusals import decoding_error, unlike
 
-METRICS: Final = frozenset({"PodMetrics", "PodMetricsList"})
+METRICS_KINDS: Final = frozenset({"PodMetrics", "PodMetricsList"})
 _ALL_PODS: Final = "pods"
 
 
-class Usages(msgspec.Struct, frozen=True):
+class UsageReport(msgspec.Struct, frozen=True):
     """Usage by `namespace/name`, and what was observed of the node, by signal."""
 
-    pods: dict[str, PodUsage]
-    observations: dict[str, Observation] = {}
+    pods: dict[str, PodMemoryUsage]
+    observations: dict[str, SignalObservation] = {}
     summed: bool = False
     """Whether pods are sums over containers: the kubelet counts their sandboxes too."""
 
 
-def usages_in(document: Document) -> Usages:
+def read_usage_report(document: Document) -> UsageReport:
     """Read a document of any of the three forms."""
     data = document.data
-    if document.kind in METRICS:
+    if document.kind in METRICS_KINDS:
         return _metrics(document)
     if document.kind:
-        raise document.refused(
+        raise document.error(
             f"a {document.kind} does not say what pods use",
             ("kind",),
             "give a PodMetricsList, a kubelet's /stats/summary, or a mapping of pods to quantities",
@@ -71,8 +71,8 @@ class _PodMetrics(msgspec.Struct, frozen=True):
     containers: tuple[_ContainerMetrics, ...] | None = None
 
 
-def _metrics(document: Document) -> Usages:
-    pods: dict[str, PodUsage] = {}
+def _metrics(document: Document) -> UsageReport:
+    pods: dict[str, PodMemoryUsage] = {}
     for item in objects(document):
         if isinstance(item, InputError):
             raise item
@@ -81,8 +81,8 @@ def _metrics(document: Document) -> Usages:
         for index, container in enumerate(metrics.containers or ()):
             field = (*item.path, "containers", index, "usage", "memory")
             containers[container.name] = _bytes(container.usage.memory, document, field)
-        pods[metrics.metadata.key] = _summed(containers)
-    return Usages(pods, summed=True)
+        pods[metrics.metadata.key] = _sum_containers(containers)
+    return UsageReport(pods, summed=True)
 
 
 class _Memory(msgspec.Struct, frozen=True, rename="camel"):
@@ -111,13 +111,13 @@ class _Summary(msgspec.Struct, frozen=True):
     pods: tuple[_PodStats, ...]
 
 
-def _summary(document: Document) -> Usages:
+def _summary(document: Document) -> UsageReport:
     try:
         summary = msgspec.convert(document.data, _Summary)
     except msgspec.ValidationError as error:
-        raise refusal(error, document.data, document) from None
+        raise decoding_error(error, document.data, document) from None
     pods = {
-        stats.pod_ref.key: PodUsage(
+        stats.pod_ref.key: PodMemoryUsage(
             _working_set(stats.memory),
             {each.name: _working_set(each.memory) for each in stats.containers or ()},
         )
@@ -127,44 +127,46 @@ def _summary(document: Document) -> Usages:
     for container in summary.node.system_containers or ():
         if container.name == _ALL_PODS:
             seen[ALLOCATABLE_MEMORY] = _observation(container.memory)
-    return Usages(pods, {signal: each for signal, each in seen.items() if each is not None})
+    return UsageReport(pods, {signal: each for signal, each in seen.items() if each is not None})
 
 
-def _observation(memory: _Memory | None) -> Observation | None:
+def _observation(memory: _Memory | None) -> SignalObservation | None:
     if memory is None or memory.available_bytes is None or memory.working_set_bytes is None:
         return None
-    return Observation(memory.available_bytes, memory.available_bytes + memory.working_set_bytes)
+    return SignalObservation(
+        memory.available_bytes, memory.available_bytes + memory.working_set_bytes
+    )
 
 
 def _working_set(memory: _Memory | None) -> int | None:
     return None if memory is None else memory.working_set_bytes
 
 
-def _mapping(document: Document) -> Usages:
-    pods: dict[str, PodUsage] = {}
+def _mapping(document: Document) -> UsageReport:
+    pods: dict[str, PodMemoryUsage] = {}
     summed = False
     for name, value in document.data.items():
         key = name if "/" in name else f"default/{name}"
         if isinstance(value, dict):
             summed = True
-            pods[key] = _summed(
+            pods[key] = _sum_containers(
                 {part: _bytes(raw, document, (name, part)) for part, raw in value.items()}
             )
         elif value is not None:
-            pods[key] = PodUsage(_bytes(value, document, (name,)))
-    return Usages(pods, summed=summed)
+            pods[key] = PodMemoryUsage(_bytes(value, document, (name,)))
+    return UsageReport(pods, summed=summed)
 
 
-def _summed(containers: dict[str, int | None]) -> PodUsage:
-    return PodUsage(sum([used or 0 for used in containers.values()]), containers)
+def _sum_containers(containers: dict[str, int | None]) -> PodMemoryUsage:
+    return PodMemoryUsage(sum([used or 0 for used in containers.values()]), containers)
 
 
-def _bytes(raw: Any, document: Document, field: Path) -> int | None:
+def _bytes(raw: Any, document: Document, field: FieldPath) -> int | None:
     if raw is None:
         return None
     if not isinstance(raw, str | int | float) or isinstance(raw, bool):
-        raise document.refused(unlike(raw, str)[0], field, "write a quantity, such as 512Mi")
+        raise document.error(unlike(raw, str)[0], field, "write a quantity, such as 512Mi")
     try:
         return Quantity.parse(raw).value
     except InputError as error:
-        raise document.refused(error.what, field, error.hint) from None
+        raise document.error(error.what, field, error.hint) from None

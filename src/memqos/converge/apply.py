@@ -5,23 +5,23 @@ from typing import Final
 
 import msgspec
 
-from memqos.converge.batches import Batch, batches
-from memqos.converge.cpusets import beyond_parent
+from memqos.converge.batches import Batch, batch_steps
+from memqos.converge.cpusets import cpuset_fault
 from memqos.converge.driver import Driver
 from memqos.converge.journal import Journal
-from memqos.converge.records import Held, Intent, Outcome
-from memqos.converge.steps import Moved, Step, standing
-from memqos.converge.values import level_fault, place_fault, shown, value_fault
-from memqos.converge.writing import Cautions, End, Result, write
+from memqos.converge.records import IntentRecord, OutcomeRecord, OwnerRecord
+from memqos.converge.steps import StaleStep, WriteStep, step_state
+from memqos.converge.values import file_fault, kernel_form, level_fault, value_fault
+from memqos.converge.writing import WriteOptions, WriteOutcome, WriteResult, write_batch
 from memqos.errors import MemqosError, Unreachable
 from memqos.host.cgroups import CgroupFs
-from memqos.plan.changes import Change, ordered
+from memqos.plan.changes import Change, order
 from memqos.plan.setting import MAX
 
-Progress = Callable[[int, int, Change], None]
+WriteProgress = Callable[[int, int, Change], None]
 """Told before each write: how many are done, of how many, and which comes now."""
 
-_WAS_WRITTEN: Final[dict[End, bool]] = {
+_WAS_WRITTEN: Final[dict[WriteOutcome, bool]] = {
     "written": True,
     "refused": False,
     "overtaken": False,
@@ -30,123 +30,125 @@ _WAS_WRITTEN: Final[dict[End, bool]] = {
 """What is certain. Any other end leaves the intent open, and rollback looks at the file."""
 
 
-class Applied(msgspec.Struct, frozen=True):
+class ApplyResult(msgspec.Struct, frozen=True):
     """What came of a plan."""
 
-    results: tuple[Result, ...] = ()
+    results: tuple[WriteResult, ...] = ()
     """In the order of the writes."""
-    moved: tuple[Moved, ...] = ()
+    stale: tuple[StaleStep, ...] = ()
     """Not empty: the tree is not the one that was planned for, and nothing was written."""
-    unrecorded: str | None = None
+    journal_error: str | None = None
     """Why the journal does not know how the writes ended; rollback can do without."""
 
 
-def quiet(_done: int, _of: int, _change: Change) -> None:
+def ignore_progress(_done: int, _of: int, _change: Change) -> None:
     """Progress that nobody watches."""
 
 
 def apply(
-    steps: Iterable[Step],
+    steps: Iterable[WriteStep],
     fs: CgroupFs,
     driver: Driver,
     journal: Journal,
-    cautions: Cautions,
-    progress: Progress = quiet,
-) -> Applied:
+    options: WriteOptions,
+    progress: WriteProgress = ignore_progress,
+) -> ApplyResult:
     """Write all steps in the order that is safe; one that fails does not hold up the rest."""
-    results: list[Result] = []
-    ready: list[Step] = []
-    differing: list[Moved] = []
+    results: list[WriteResult] = []
+    ready: list[WriteStep] = []
+    differing: list[StaleStep] = []
     for step in steps:
         change = step.change
-        fault = _fault(change) or beyond_parent(change, fs)
-        found = "refused" if fault else standing(step, fs, cautions.page_size)
+        fault = _fault(change) or cpuset_fault(change, fs)
+        found = "refused" if fault else step_state(step, fs, options.page_size)
         if found == "ready":
             ready.append(step)
-        elif isinstance(found, Moved):
+        elif isinstance(found, StaleStep):
             differing.append(found)
         elif found != "done":
-            results.append(Result(change, "refused" if fault else "gone", fault))
+            results.append(WriteResult(change, "refused" if fault else "gone", fault))
     if differing:
-        return Applied(moved=tuple(differing))
-    held, ready, without_owner = _held(ready, fs, driver, journal)
+        return ApplyResult(stale=tuple(differing))
+    held, ready, without_owner = _read_owner_states(ready, fs, driver, journal)
     results += without_owner
-    journalled = [step for step in ready if not step.kubelet_keeps]
+    journalled = [step for step in ready if not step.kubelet_managed]
     if journalled:
-        journal.intend([*held, *(_intent(step, cautions.page_size) for step in journalled)])
+        journal.record_intents([*held, *(_intent(step, options.page_size) for step in journalled)])
     for step in ready:
-        if step.kubelet_keeps:
-            journal.settle_with_kubelet(_place(step))
+        if step.kubelet_managed:
+            journal.discard_entry(_file_key(step))
     done = 0
-    for batch in batches(ready, driver.batch):
+    for batch in batch_steps(ready, driver.batch_key):
         progress(done, len(ready), batch[0].change)
         done += len(batch)
-        results += _taken(batch, write(batch, fs, driver, cautions), journal)
+        results += _record_results(batch, write_batch(batch, fs, driver, options), journal)
     journal.close()
     failure = journal.failure
-    return Applied(tuple(results), unrecorded=None if failure is None else failure.strerror)
+    return ApplyResult(tuple(results), journal_error=None if failure is None else failure.strerror)
 
 
-def _taken(batch: Batch, results: list[Result], journal: Journal) -> list[Result]:
+def _record_results(
+    batch: Batch, results: list[WriteResult], journal: Journal
+) -> list[WriteResult]:
     """Have the journal know what came of a batch."""
     for step, result in zip(batch, results, strict=True):
-        if result.lingers:
-            journal.leave_behind()
-        if result.end in _WAS_WRITTEN and not step.kubelet_keeps:
-            journal.settle(Outcome(*_place(step), _WAS_WRITTEN[result.end]))
+        if result.writer_blocked:
+            journal.renew_lock()
+        if result.outcome in _WAS_WRITTEN and not step.kubelet_managed:
+            journal.record_outcome(OutcomeRecord(*_file_key(step), _WAS_WRITTEN[result.outcome]))
     return results
 
 
-def in_order(steps: Iterable[Step]) -> list[Step]:
+def order_steps(steps: Iterable[WriteStep]) -> list[WriteStep]:
     """Steps in the order in which it is safe to take them."""
     places = {(step.change.path, step.change.file): step for step in steps}
-    changes = ordered([step.change for step in places.values()])
+    changes = order([step.change for step in places.values()])
     return [places[change.path, change.file] for change in changes]
 
 
-def _held(
-    steps: Sequence[Step], fs: CgroupFs, driver: Driver, journal: Journal
-) -> tuple[list[Held], list[Step], list[Result]]:
+def _read_owner_states(
+    steps: Sequence[WriteStep], fs: CgroupFs, driver: Driver, journal: Journal
+) -> tuple[list[OwnerRecord], list[WriteStep], list[WriteResult]]:
     """What owners keep that the journal does not know yet, and which steps go on.
 
     Those whose owner does not say are at their end.
     """
     together: dict[str, Batch] = {}
     for step in steps:
-        together.setdefault(driver.batch(step.change), []).append(step)
-    held: list[Held] = []
-    going_on: list[Step] = []
-    ended: list[Result] = []
+        together.setdefault(driver.batch_key(step.change), []).append(step)
+    held: list[OwnerRecord] = []
+    going_on: list[WriteStep] = []
+    ended: list[WriteResult] = []
     for batch in together.values():
         try:
-            found = _kept(batch, driver, journal)
+            found = _owner_record(batch, driver, journal)
         except MemqosError as error:
-            ended += [_unheld(step, error, fs) for step in batch]
+            ended += [_owner_failure(step, error, fs) for step in batch]
         else:
             held += () if found is None else (found,)
             going_on += batch
     return held, going_on, ended
 
 
-def _unheld(step: Step, error: MemqosError, fs: CgroupFs) -> Result:
+def _owner_failure(step: WriteStep, error: MemqosError, fs: CgroupFs) -> WriteResult:
     change = step.change
     if fs.identity(change.path) != step.cgroup:
-        return Result(change, "gone")
-    end: End = "unreachable" if isinstance(error, Unreachable) else "refused"
-    return Result(change, end, str(error))
+        return WriteResult(change, "gone")
+    end: WriteOutcome = "unreachable" if isinstance(error, Unreachable) else "refused"
+    return WriteResult(change, end, str(error))
 
 
-def _kept(batch: Batch, driver: Driver, journal: Journal) -> Held | None:
-    path, _, cgroup = _place(batch[0])
-    before = journal.held.get((path, cgroup))
+def _owner_record(batch: Batch, driver: Driver, journal: Journal) -> OwnerRecord | None:
+    path, _, cgroup = _file_key(batch[0])
+    before = journal.owner_states.get((path, cgroup))
     theirs = {
         step.change.file
         for step in batch
-        if (debt := journal.debts.get(_place(step))) and step.change.old not in debt.ours
+        if (debt := journal.undo_entries.get(_file_key(step))) and step.change.old not in debt.ours
     }
     if before is not None and not theirs:
         return None
-    holding = driver.holding(batch[0].change)
+    holding = driver.read_owner_state(batch[0].change)
     if holding is None:
         return None
     if before is not None:
@@ -156,13 +158,15 @@ def _kept(batch: Batch, driver: Driver, journal: Journal) -> Held | None:
             file: value
             for file, value in before.values.items()
             if file not in theirs
-            or says(holding.values.get(file), journal.debts[path, file, cgroup].ours)
+            or owner_has_value(
+                holding.values.get(file), journal.undo_entries[path, file, cgroup].ours
+            )
         }
         holding = msgspec.structs.replace(holding, values={**holding.values, **own})
-    return Held(path, cgroup, holding)
+    return OwnerRecord(path, cgroup, holding)
 
 
-def says(kept: str | None, values: Iterable[str]) -> bool:
+def owner_has_value(kept: str | None, values: Iterable[str]) -> bool:
     """Whether an owner keeps one of these: as a plain value, or in the line of a drop-in."""
     word = (kept or "").strip().rpartition("=")[2]
     return (MAX if word == "infinity" else word) in values
@@ -171,23 +175,23 @@ def says(kept: str | None, values: Iterable[str]) -> bool:
 def _fault(change: Change) -> str | None:
     """Why a change could not even be journalled."""
     return (
-        place_fault(change.path, change.file)
+        file_fault(change.path, change.file)
         or level_fault(change.path, change.file, change.level)
         or value_fault(change.file, change.old)
         or value_fault(change.file, change.new)
     )
 
 
-def _place(step: Step) -> tuple[str, str, int]:
+def _file_key(step: WriteStep) -> tuple[str, str, int]:
     return step.change.path, step.change.file, step.cgroup
 
 
-def _intent(step: Step, page_size: int) -> Intent:
+def _intent(step: WriteStep, page_size: int) -> IntentRecord:
     change = step.change
-    return Intent(
-        *_place(step),
+    return IntentRecord(
+        *_file_key(step),
         change.old,
-        shown(change.file, change.new, page_size),
+        kernel_form(change.file, change.new, page_size),
         change.level,
         change.pod,
         change.container,

@@ -8,18 +8,18 @@ the same way; else it takes two, one for what is raised and one for what is lowe
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 
-from memqos.converge.steps import Step
+from memqos.converge.steps import WriteStep
 from memqos.plan.changes import Change
 
-Batch = list[Step]
+Batch = list[WriteStep]
 _Files = dict[str, set[str]]
 
 
-def batches(steps: Iterable[Step], name: Callable[[Change], str]) -> list[Batch]:
+def batch_steps(steps: Iterable[WriteStep], batch_key: Callable[[Change], str]) -> list[Batch]:
     """What is written in one call each, in order; `name` tells whose a change is."""
     together: defaultdict[str, Batch] = defaultdict(list)
     for step in steps:
-        together[name(step.change)].append(step)
+        together[batch_key(step.change)].append(step)
     raised_below, lowered_below = _below(together.values())
     raising: list[Batch] = []
     lowering: list[Batch] = []
@@ -54,7 +54,7 @@ def _ancestors(path: str) -> Iterator[str]:
         yield path
 
 
-def _files(steps: Iterable[Step]) -> set[str]:
+def _files(steps: Iterable[WriteStep]) -> set[str]:
     return {step.change.file for step in steps}
 
 

@@ -4,12 +4,12 @@ from collections.abc import Callable
 from typing import Final
 
 from memqos.errors import InputError, MemqosError
-from memqos.host.apiserver.access import Access
-from memqos.host.apiserver.connection import ApiServer
-from memqos.host.apiserver.listing import found, listed
-from memqos.host.apiserver.resources import NODES, PODS, Selection, on_node
-from memqos.host.apiserver.watching import STEADY, Pace, Watch
-from memqos.host.kubelet import Credentials, KubeletEndpoint
+from memqos.host.apiserver.access import ClusterAccess
+from memqos.host.apiserver.connection import ApiClient
+from memqos.host.apiserver.listing import get_object, list_objects
+from memqos.host.apiserver.resources import NODE_RESOURCE, POD_RESOURCE, Selection, on_node
+from memqos.host.apiserver.watching import DEFAULT_TIMINGS, Reflector, WatchTimings
+from memqos.host.kubelet import KubeletCredentials, KubeletEndpoint
 from memqos.kube.node import Node
 from memqos.kube.pod import Pod
 
@@ -22,24 +22,24 @@ its first answer."""
 class ClusterPods:
     """The pods the API server has bound to a node, asked for each time."""
 
-    def __init__(self, server: ApiServer, node: str) -> None:
+    def __init__(self, server: ApiClient, node: str) -> None:
         self.server = server
         self._name = node
 
     def pods(self) -> list[Pod]:
         # Without pods a node that does not exist looks like an empty one, to be planned away.
         self.node()
-        return listed(self.server, PODS, on_node(self._name)).items
+        return list_objects(self.server, POD_RESOURCE, on_node(self._name)).items
 
     def node(self) -> Node:
         """The Node; one that the cluster does not know is refused."""
-        return node_in(self.server, self._name)
+        return get_node(self.server, self._name)
 
     def describe(self) -> str:
         return f"node {self._name} at {self.server.where}"
 
 
-class FollowedNode:
+class WatchedNode:
     """A node and its pods, kept as the cluster has them by two threads; see `watching`.
 
     `on_change` is called from those threads: an asyncio loop passes
@@ -49,17 +49,19 @@ class FollowedNode:
 
     def __init__(
         self,
-        server: ApiServer,
+        server: ApiClient,
         node: str,
         *,
         on_change: Callable[[], None] | None = None,
-        pace: Pace = STEADY,
+        timings: WatchTimings = DEFAULT_TIMINGS,
     ) -> None:
         self.server = server
         self.name = node
         only = Selection(fields=f"metadata.name={node}")
-        self._pods = Watch(server, PODS, on_node(node), on_change=on_change, pace=pace)
-        self._self = Watch(server, NODES, only, on_change=on_change, pace=pace)
+        self._pods = Reflector(
+            server, POD_RESOURCE, on_node(node), on_change=on_change, timings=timings
+        )
+        self._self = Reflector(server, NODE_RESOURCE, only, on_change=on_change, timings=timings)
 
     def start(self) -> None:
         self._pods.start()
@@ -79,7 +81,7 @@ class FollowedNode:
         """All of them, as of the last word of the API server. Waits for the first."""
         self.wait()
         if self.node() is None:
-            raise _unknown(self.server, self.name)
+            raise _unknown_node(self.server, self.name)
         return self._pods.objects()
 
     def node(self) -> Node | None:
@@ -105,15 +107,15 @@ class FollowedNode:
         return self._pods.silent_for
 
 
-def node_in(server: ApiServer, name: str) -> Node:
+def get_node(server: ApiClient, name: str) -> Node:
     """A node of the cluster; one it does not know is refused."""
-    node = found(server, NODES, name)
+    node = get_object(server, NODE_RESOURCE, name)
     if node is None:
-        raise _unknown(server, name)
+        raise _unknown_node(server, name)
     return node
 
 
-def kubelet_of(node: Node, access: Access) -> KubeletEndpoint | None:
+def node_kubelet_endpoint(node: Node, access: ClusterAccess) -> KubeletEndpoint | None:
     """A Node's kubelet, asked as its API server is; None where that is not known, or not safe.
 
     It has to show a certificate of the cluster's own authority before it is told who asks. The API
@@ -127,7 +129,7 @@ def kubelet_of(node: Node, access: Access) -> KubeletEndpoint | None:
     is_known = user.token_file or (user.client_certificate and user.client_key)
     if not host or port is None or not port.port or trusted is None or not is_known:
         return None
-    credentials = Credentials(
+    credentials = KubeletCredentials(
         token_file=user.token_file,
         ca_file=trusted,
         client_cert=user.client_certificate,
@@ -137,7 +139,7 @@ def kubelet_of(node: Node, access: Access) -> KubeletEndpoint | None:
     return KubeletEndpoint(f"https://{address}:{port.port}", credentials, _KUBELET_SECONDS)
 
 
-def _unknown(server: ApiServer, name: str) -> InputError:
+def _unknown_node(server: ApiClient, name: str) -> InputError:
     return InputError(
         f"there is no node {name}",
         file=server.where,

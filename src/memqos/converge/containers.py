@@ -8,58 +8,60 @@ from collections.abc import Collection, Mapping, Sequence
 from errno import ENOENT
 from typing import TYPE_CHECKING, Final
 
-from memqos.converge.cpusets import all_nodes, unbind
-from memqos.converge.reclaiming import make_room
-from memqos.converge.records import Holding
-from memqos.converge.values import shown, value_fault
+from memqos.converge.cpusets import clear_cpuset, parent_nodes
+from memqos.converge.reclaiming import reclaim_below_high
+from memqos.converge.records import OwnerState
+from memqos.converge.values import kernel_form, value_fault
 from memqos.errors import InputError, WriteRefused
 from memqos.host.cgroups import CgroupFs
-from memqos.plan.changes import Change, number
+from memqos.plan.changes import Change, magnitude
 from memqos.plan.names import container_of
 
 if TYPE_CHECKING:
-    from memqos.host.cri import Runtime
-    from memqos.host.grpc import Refused
+    from memqos.host.cri import CriClient
+    from memqos.host.grpc import GrpcError
 
 _UNIFIED: Final = ("memory.min", "memory.low", "memory.high")
-_MEMS: Final = "cpuset.mems"
+_CPUSET_MEMS: Final = "cpuset.mems"
 _NOT_FOUND: Final = "5"
 
 
-class Containers:
+class CriDriver:
     """Updates a container's values in one call."""
 
-    def __init__(self, fs: CgroupFs, runtime: "Runtime", page_size: int, timeout: float) -> None:
+    def __init__(self, fs: CgroupFs, runtime: "CriClient", page_size: int, timeout: float) -> None:
         self.fs = fs
         self.runtime = runtime
         self.page_size = page_size
         self.timeout = timeout
 
-    def batch(self, change: Change) -> str:
+    def batch_key(self, change: Change) -> str:
         return f"runtime {change.path}"
 
-    def holding(self, change: Change) -> Holding:
+    def read_owner_state(self, change: Change) -> OwnerState:
         from memqos.host import grpc
 
-        container = id_of(change.path)
+        container = container_id_of(change.path)
         try:
-            kept = self.runtime.kept(container)
-        except grpc.Refused as error:
-            raise _refused(change.path, {change.file: change.new}, error) from None
+            kept = self.runtime.read_resources(container)
+        except grpc.GrpcError as error:
+            raise _write_refusal(change.path, {change.file: change.new}, error) from None
         values: dict[str, str | None] = {file: kept.unified.get(file) for file in _UNIFIED}
-        return Holding("runtime", container, {**values, _MEMS: kept.cpuset_mems or None})
+        return OwnerState("runtime", container, {**values, _CPUSET_MEMS: kept.cpuset_mems or None})
 
     def write(self, changes: Sequence[Change]) -> bool:
         path = changes[0].path
-        if not all([make_room(change, self.fs, self.timeout) for change in changes]):
+        if not all([reclaim_below_high(change, self.fs, self.timeout) for change in changes]):
             return False
         new = {change.file: change.new for change in changes}
         self._update(path, new)
-        if new.get(_MEMS) == "":
-            unbind(path, self.fs)
+        if new.get(_CPUSET_MEMS) == "":
+            clear_cpuset(path, self.fs)
         return True
 
-    def release(self, path: str, holding: Holding, files: Collection[str]) -> Sequence[str]:
+    def restore_owner(
+        self, path: str, owner_state: OwnerState, files: Collection[str]
+    ) -> Sequence[str]:
         """Store what was stored, where that is not what the file had; the file stays.
 
         A key that was not there cannot be taken away again: it stays with the value of the file.
@@ -68,23 +70,25 @@ class Containers:
         stored = {
             file: value
             for file in now
-            if (value := holding.values[file]) is not None
+            if (value := owner_state.values[file]) is not None
             and value_fault(file, value) is None
-            and shown(file, value, self.page_size) != now[file]
+            and kernel_form(file, value, self.page_size) != now[file]
             and not self._would_throttle(path, file, value)
         }
         if stored:
             self._update(path, stored)
             for file in stored:
-                if file == _MEMS and not now[file]:
-                    unbind(path, self.fs)
+                if file == _CPUSET_MEMS and not now[file]:
+                    clear_cpuset(path, self.fs)
                 else:
                     self.fs.write(path, file, now[file])
-        return [f"container {id_of(path)}: {file} = {value}" for file, value in stored.items()]
+        return [
+            f"container {container_id_of(path)}: {file} = {value}" for file, value in stored.items()
+        ]
 
     def _would_throttle(self, path: str, file: str, value: str) -> bool:
         usage = self.fs.read(path, "memory.current") or "0"
-        return file == "memory.high" and number(value) < number(usage)
+        return file == "memory.high" and magnitude(value) < magnitude(usage)
 
     def read(self, path: str, file: str) -> str | None:
         return self.fs.read(path, file)
@@ -94,17 +98,17 @@ class Containers:
 
         values = {file: new.get(file) or self.fs.read(path, file) for file in _UNIFIED}
         unified = {file: value for file, value in values.items() if value is not None}
-        mems = new.get(_MEMS)
+        mems = new.get(_CPUSET_MEMS)
         if mems == "":
             # No list at all cannot be asked for: the runtime keeps the longest one instead.
-            mems = all_nodes(path, self.fs.read)
+            mems = parent_nodes(path, self.fs.read)
         try:
-            self.runtime.update(id_of(path), unified, mems or "")
-        except grpc.Refused as error:
-            raise _refused(path, new, error) from None
+            self.runtime.update(container_id_of(path), unified, mems or "")
+        except grpc.GrpcError as error:
+            raise _write_refusal(path, new, error) from None
 
 
-def id_of(path: str) -> str:
+def container_id_of(path: str) -> str:
     """The container whose cgroup this is, or is within."""
     found = container_of(path)
     if found is None:
@@ -112,7 +116,7 @@ def id_of(path: str) -> str:
     return found.container_id
 
 
-def _refused(path: str, new: Mapping[str, str], error: "Refused") -> WriteRefused:
+def _write_refusal(path: str, new: Mapping[str, str], error: "GrpcError") -> WriteRefused:
     return WriteRefused(
         f"{path}/{', '.join(new)}",
         ", ".join(new.values()),

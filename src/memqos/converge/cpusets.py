@@ -17,7 +17,7 @@ from memqos.plan.names import inner
 _SCOPE: Final = ".scope"
 
 
-class Permit(msgspec.Struct, frozen=True):
+class NodePermit(msgspec.Struct, frozen=True):
     """The nodes a cgroup may use, and the cgroup above it that sees to that."""
 
     nodes: frozenset[int]
@@ -38,23 +38,25 @@ def container_files(
     return cgroups.get(path) if within is None else within
 
 
-def permitted(path: str, cgroups: Mapping[str, Mapping[str, str]], nodes: Iterable[int]) -> Permit:
+def node_permit(
+    path: str, cgroups: Mapping[str, Mapping[str, str]], nodes: Iterable[int]
+) -> NodePermit:
     """What the cgroups above this one leave it of the machine's nodes.
 
     The kernel takes a cpuset.mems that goes beyond its parent's, and then does not heed it: of
     nodes that are not the parent's, none is used; where no other is left, all of the parent's are.
     """
-    permit = Permit(frozenset(nodes))
+    permit = NodePermit(frozenset(nodes))
     parts = path.split("/")[1:]
     for depth in range(1, len(parts)):
         above = "/" + "/".join(parts[:depth])
         left = permit.nodes & bound_nodes(cgroups.get(above, {}))
         if left and left != permit.nodes:
-            permit = Permit(left, above)
+            permit = NodePermit(left, above)
     return permit
 
 
-def unbind(path: str, fs: CgroupFs) -> None:
+def clear_cpuset(path: str, fs: CgroupFs) -> None:
     """Take a cgroup's list of nodes away.
 
     The kernel does not let go of one while there are processes: then it is all nodes of the parent.
@@ -62,23 +64,23 @@ def unbind(path: str, fs: CgroupFs) -> None:
     try:
         fs.write(path, MEMS, "")
     except WriteRefused as error:
-        every = all_nodes(path, fs.read)
+        every = parent_nodes(path, fs.read)
         if error.errno != ENOSPC or not every:
             raise
         fs.write(path, MEMS, every)
 
 
-def all_nodes(path: str, read: Callable[[str, str], str | None]) -> str | None:
+def parent_nodes(path: str, read: Callable[[str, str], str | None]) -> str | None:
     """All nodes that a cgroup could use, as its parent lists them."""
     return read(path.rpartition("/")[0] or "/", f"{MEMS}.effective")
 
 
-def beyond_parent(change: Change, fs: CgroupFs) -> str | None:
+def cpuset_fault(change: Change, fs: CgroupFs) -> str | None:
     """Why the kernel would not heed a cpuset.mems; None where it would."""
     if change.file != MEMS:
         return None
     parent = change.path.rpartition("/")[0] or "/"
-    effective = all_nodes(change.path, fs.read) or ""
+    effective = parent_nodes(change.path, fs.read) or ""
     if not effective or value_fault(MEMS, effective):
         return None
     beyond = nodes_in(change.new) - nodes_in(effective)

@@ -5,38 +5,40 @@ from typing import Final
 
 import msgspec
 
-from memqos.converge.cpusets import unbind
-from memqos.converge.records import Holding
+from memqos.converge.cpusets import clear_cpuset
+from memqos.converge.records import OwnerState
 from memqos.errors import WriteRefused
-from memqos.host.bounded_child import aside
+from memqos.host.bounded_child import run_bounded
 from memqos.host.cgroups import CgroupFs
-from memqos.plan.changes import Change, number
+from memqos.plan.changes import Change, magnitude
 from memqos.plan.cpuset import MEMS
 
-TIMEOUT: Final = 10.0
+WRITE_TIMEOUT: Final = 10.0
 """Seconds a write may take."""
-_CLOSE: Final = 7 / 8
+_NEAR_HIGH: Final = 7 / 8
 """Usage above this part of memory.high may have passed it by the time it is written."""
 
 
-class Direct:
+class DirectDriver:
     """Writes files below a cgroup root; what may block is written aside and bounded."""
 
-    def __init__(self, fs: CgroupFs, timeout: float = TIMEOUT) -> None:
+    def __init__(self, fs: CgroupFs, timeout: float = WRITE_TIMEOUT) -> None:
         self.fs = fs
         self.timeout = timeout
 
-    def batch(self, change: Change) -> str:
+    def batch_key(self, change: Change) -> str:
         return f"{change.path}/{change.file}"
 
-    def holding(self, change: Change) -> None:
+    def read_owner_state(self, change: Change) -> None:
         return None
 
     def write(self, changes: Sequence[Change]) -> bool:
         finished = [self._write_bounded(change) for change in changes]
         return all(finished)
 
-    def release(self, path: str, holding: Holding, files: Collection[str]) -> Sequence[str]:
+    def restore_owner(
+        self, path: str, owner_state: OwnerState, files: Collection[str]
+    ) -> Sequence[str]:
         """Files have nobody who keeps their values."""
         return ()
 
@@ -47,7 +49,7 @@ class Direct:
         if not may_block(change, self.fs):
             self.fs.write(change.path, change.file, change.new)
             return True
-        answer = aside(lambda: self._written(change), self.timeout)
+        answer = run_bounded(lambda: self._write_in_child(change), self.timeout)
         if answer is None:
             return False
         if answer:
@@ -55,10 +57,10 @@ class Direct:
             raise WriteRefused(f"{change.path}/{change.file}", change.new, errno=errno, hint=hint)
         return True
 
-    def _written(self, change: Change) -> bytes:
+    def _write_in_child(self, change: Change) -> bytes:
         try:
             if change.file == MEMS and not change.new:
-                unbind(change.path, self.fs)
+                clear_cpuset(change.path, self.fs)
             else:
                 self.fs.write(change.path, change.file, change.new)
         except WriteRefused as error:
@@ -75,4 +77,4 @@ def may_block(change: Change, fs: CgroupFs) -> bool:
     if change.file != "memory.high":
         return change.file == MEMS
     usage = fs.read(change.path, "memory.current") or "0"
-    return number(usage) > number(change.new) * _CLOSE
+    return magnitude(usage) > magnitude(change.new) * _NEAR_HIGH

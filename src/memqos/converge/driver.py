@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 from typing import Protocol
 
-from memqos.converge.records import Holding
+from memqos.converge.records import OwnerState
 from memqos.plan.changes import Change
 
 
@@ -13,10 +13,10 @@ class Driver(Protocol):
     An owner that does not answer raises Unreachable.
     """
 
-    def batch(self, change: Change) -> str:
+    def batch_key(self, change: Change) -> str:
         """A name; changes that share it are of one owner, and written in one call."""
 
-    def holding(self, change: Change) -> Holding | None:
+    def read_owner_state(self, change: Change) -> OwnerState | None:
         """What the owner keeps about the change's cgroup; None where nobody keeps anything."""
 
     def write(self, changes: Sequence[Change]) -> bool:
@@ -25,7 +25,9 @@ class Driver(Protocol):
         A value that is not taken raises WriteRefused. Writing it again does no harm.
         """
 
-    def release(self, path: str, holding: Holding, files: Collection[str]) -> Sequence[str]:
+    def restore_owner(
+        self, path: str, owner_state: OwnerState, files: Collection[str]
+    ) -> Sequence[str]:
         """Have the owner keep what it kept before, once those files are as they were.
 
         What that changed, for people.

@@ -14,24 +14,31 @@ from typing import Final
 import msgspec
 
 from memqos.converge.records import (
-    FORMAT,
+    JOURNAL_FORMAT,
     Damage,
-    Held,
+    FileKey,
     Hierarchy,
-    Intent,
-    Key,
-    Outcome,
-    Record,
-    decode,
-    encode,
+    IntentRecord,
+    JournalRecord,
+    OutcomeRecord,
+    OwnerRecord,
+    decode_journal,
+    encode_journal,
 )
-from memqos.converge.undo import Debts, Holdings, Owed, held, intents, owed
+from memqos.converge.undo import (
+    OwnerStates,
+    UndoEntries,
+    UndoEntry,
+    intent_records,
+    owner_states,
+    undo_entries,
+)
 from memqos.errors import MemqosError
 from memqos.host import durable
 from memqos.host.cgroups import CgroupFs
 from memqos.host.lock import Lock
 
-FOLDER: Final = "/run/memqos"
+JOURNAL_FOLDER: Final = "/run/memqos"
 _JOURNAL: Final = "journal"
 _LOCK: Final = "lock"
 _HINTS: Final = {
@@ -40,11 +47,11 @@ _HINTS: Final = {
 }
 
 
-class Reading(msgspec.Struct, frozen=True):
+class JournalContents(msgspec.Struct, frozen=True):
     """What a journal says."""
 
-    debts: Debts
-    held: Holdings = {}
+    undo_entries: UndoEntries
+    owner_states: OwnerStates = {}
     """What the owners of those cgroups kept before."""
     checksum: int = 0
     is_open: bool = False
@@ -64,25 +71,25 @@ def hierarchy_of(fs: CgroupFs, boot: str) -> Hierarchy:
     return Hierarchy(boot, fs.root, root.st_dev, root.st_ino)
 
 
-def read(folder: str, hierarchy: Hierarchy) -> Reading:
+def read_journal(folder: str, hierarchy: Hierarchy) -> JournalContents:
     """What the journal says of this tree; that of an earlier boot says nothing."""
     path = os.path.join(folder, _JOURNAL)
     try:
-        decoded = decode(durable.content(path))
+        decoded = decode_journal(durable.read_plain_file(path))
     except (FileNotFoundError, NotADirectoryError):
-        return Reading({})
+        return JournalContents({})
     except OSError as error:
-        raise _failed("read", path, error) from None
+        raise _journal_error("read", path, error) from None
     about = decoded.records[0] if decoded.records else None
     if not isinstance(about, Hierarchy):
         # A journal comes into being whole: a writer that is killed leaves its first record.
-        return Reading({}, damage=Damage(1, torn=False))
+        return JournalContents({}, damage=Damage(1, torn=False))
     if about.boot != hierarchy.boot:
-        return Reading({}, is_of_another_boot=True)
+        return JournalContents({}, is_of_another_boot=True)
     _check_is_ours(path, about, hierarchy)
-    return Reading(
-        owed(decoded.records),
-        held(decoded.records),
+    return JournalContents(
+        undo_entries(decoded.records),
+        owner_states(decoded.records),
         decoded.checksum,
         decoded.damage is None,
         decoded.damage,
@@ -96,62 +103,62 @@ class Journal:
         self.path = os.path.join(folder, _JOURNAL)
         self.lock = lock
         self.hierarchy = hierarchy
-        self.reading = read(folder, hierarchy)
-        self.debts = dict(self.reading.debts)
+        self.contents = read_journal(folder, hierarchy)
+        self.undo_entries = dict(self.contents.undo_entries)
         """All that is owed back, kept up to date."""
-        self.held = dict(self.reading.held)
+        self.owner_states = dict(self.contents.owner_states)
         """What the owners of those cgroups kept before, likewise."""
         self.failure: OSError | None = None
         """Why what came of the intents is not recorded."""
         self._handle: int | None = None
-        self._is_open = self.reading.is_open
-        self._checksum = self.reading.checksum
-        self._is_damaged = self.reading.damage is not None and not self.reading.damage.torn
+        self._is_open = self.contents.is_open
+        self._checksum = self.contents.checksum
+        self._is_damaged = self.contents.damage is not None and not self.contents.damage.torn
 
-    def intend(self, intended: Iterable[Held | Intent]) -> None:
+    def record_intents(self, intended: Iterable[OwnerRecord | IntentRecord]) -> None:
         """Have the prior values on the disk when this returns, or raise and leave no trace."""
         new = list(intended)
         try:
             if self._is_open:
                 self._append(new, self._handle or self._open(), os.fsync)
             else:
-                self._replace([*self._about(self.debts.values()), *new])
+                self._replace([*self._records_for(self.undo_entries.values()), *new])
                 self._open()
         except OSError as error:
-            raise _failed("written", self.path, error) from None
-        owed(new, self.debts)
-        self.held |= held(new)
+            raise _journal_error("written", self.path, error) from None
+        undo_entries(new, self.undo_entries)
+        self.owner_states |= owner_states(new)
 
-    def settle(self, outcome: Outcome) -> None:
+    def record_outcome(self, outcome: OutcomeRecord) -> None:
         """Record what became of an intent. Rollback can do without, so a failure is only noted."""
-        owed([outcome], self.debts)
+        undo_entries([outcome], self.undo_entries)
         if self.failure is None and self._handle is not None:
             try:
                 self._append([outcome], self._handle)
             except OSError as error:
                 self.failure = error
 
-    def settle_with_kubelet(self, key: Key) -> None:
+    def discard_entry(self, key: FileKey) -> None:
         """Restore nothing here any more: the running kubelet keeps this file itself."""
-        if key in self.debts and self._is_open and self._handle is None:
+        if key in self.undo_entries and self._is_open and self._handle is None:
             self._open()
-        while key in self.debts:
-            self.settle(Outcome(*key, written=False))
+        while key in self.undo_entries:
+            self.record_outcome(OutcomeRecord(*key, written=False))
 
-    def leave_behind(self) -> None:
+    def renew_lock(self) -> None:
         """Do not keep others out for a write that holds already and has yet to return."""
         try:
             self.lock.renew()
         except OSError as error:
             self.failure = error
 
-    def keep(self, debts: Iterable[Owed]) -> None:
+    def keep_only(self, entries: Iterable[UndoEntry]) -> None:
         """Forget everything but these, in one step. To forget later is no harm: it is noted."""
-        kept = list(debts)
+        kept = list(entries)
         self.close()
         try:
             if kept:
-                self._replace(self._about(kept))
+                self._replace(self._records_for(kept))
             else:
                 self._keep_damaged()
                 durable.remove(self.path)
@@ -159,9 +166,11 @@ class Journal:
         except OSError as error:
             self.failure = error
         else:
-            self.debts = {debt.key: debt for debt in kept}
-            places = {debt.place for debt in kept}
-            self.held = {place: kept for place, kept in self.held.items() if place in places}
+            self.undo_entries = {debt.key: debt for debt in kept}
+            places = {debt.cgroup_key for debt in kept}
+            self.owner_states = {
+                place: kept for place, kept in self.owner_states.items() if place in places
+            }
 
     def close(self) -> None:
         """End the batch, with what has been recorded on the disk."""
@@ -175,14 +184,14 @@ class Journal:
         finally:
             os.close(handle)
 
-    def _about(self, debts: Iterable[Owed]) -> Iterator[Held | Intent]:
+    def _records_for(self, entries: Iterable[UndoEntry]) -> Iterator[OwnerRecord | IntentRecord]:
         """All that there is to know to settle these."""
-        owing = list(debts)
-        for path, cgroup in dict.fromkeys(debt.place for debt in owing):
-            holding = self.held.get((path, cgroup))
+        owing = list(entries)
+        for path, cgroup in dict.fromkeys(debt.cgroup_key for debt in owing):
+            holding = self.owner_states.get((path, cgroup))
             if holding is not None:
-                yield Held(path, cgroup, holding)
-        yield from intents(owing)
+                yield OwnerRecord(path, cgroup, holding)
+        yield from intent_records(owing)
 
     def _open(self) -> int:
         flags = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -191,11 +200,11 @@ class Journal:
 
     def _append(
         self,
-        records: Iterable[Record],
+        records: Iterable[JournalRecord],
         handle: int,
         sync: Callable[[int], None] = lambda _handle: None,
     ) -> None:
-        lines, checksum = encode(records, self._checksum)
+        lines, checksum = encode_journal(records, self._checksum)
         before = os.fstat(handle).st_size
         try:
             durable.append(handle, lines)
@@ -206,8 +215,8 @@ class Journal:
             raise
         self._checksum = checksum
 
-    def _replace(self, records: Iterable[Record]) -> None:
-        data, checksum = encode([self.hierarchy, *records])
+    def _replace(self, records: Iterable[JournalRecord]) -> None:
+        data, checksum = encode_journal([self.hierarchy, *records])
         self._keep_damaged()
         durable.replace(self.path, data)
         self._checksum = checksum
@@ -216,18 +225,18 @@ class Journal:
     def _keep_damaged(self) -> None:
         """What cannot be read is kept for a person to look at."""
         if self._is_damaged:
-            durable.keep_aside(self.path, "damaged")
+            durable.link_aside(self.path, "damaged")
             self._is_damaged = False
 
 
 @contextmanager
-def writing(folder: str, hierarchy: Hierarchy) -> Iterator[Journal]:
+def open_journal(folder: str, hierarchy: Hierarchy) -> Iterator[Journal]:
     """The journal, locked: one writer at a time, or Locked is raised."""
     try:
-        durable.private_folder(folder)
+        durable.ensure_private_folder(folder)
         lock = Lock(os.path.join(folder, _LOCK))
     except OSError as error:
-        raise _failed("written", folder, error) from None
+        raise _journal_error("written", folder, error) from None
     try:
         durable.remove_unfinished(folder)
         journal = Journal(folder, hierarchy, lock)
@@ -240,9 +249,9 @@ def writing(folder: str, hierarchy: Hierarchy) -> Iterator[Journal]:
 
 
 def _check_is_ours(path: str, about: Hierarchy, hierarchy: Hierarchy) -> None:
-    if about.format != FORMAT:
+    if about.format != JOURNAL_FORMAT:
         raise MemqosError(
-            f"{path}: written in format {about.format}, and this memqos knows {FORMAT}",
+            f"{path}: written in format {about.format}, and this memqos knows {JOURNAL_FORMAT}",
             hint="use the memqos that wrote it",
         )
     if not about.is_same_tree(hierarchy):
@@ -252,7 +261,7 @@ def _check_is_ours(path: str, about: Hierarchy, hierarchy: Hierarchy) -> None:
         )
 
 
-def _failed(done: str, path: str, error: OSError) -> MemqosError:
+def _journal_error(done: str, path: str, error: OSError) -> MemqosError:
     return MemqosError(
         f"{path}: the journal cannot be {done}: {error.strerror}",
         hint=_HINTS.get(error.errno or 0, "no cgroup was changed; --journal names another folder"),

@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from memqos.converge.observing import Configuration
+from memqos.converge.observing import RawKubeletConfig
 from memqos.errors import MemqosError
 from memqos.host.kubelet import KubeletEndpoint, KubeletRefusal
 
@@ -13,12 +13,12 @@ _MEMORY_QOS: Final = "kubelet_memory_qos_"
 _BUILD: Final = re.compile(r'^kubernetes_build_info\{[^}]*\bgit_version="([^"]+)"', re.MULTILINE)
 
 
-class Told(msgspec.Struct, frozen=True):
+class EndpointFacts(msgspec.Struct, frozen=True):
     """What it said, and why it did not say the rest."""
 
     version: str | None = None
     metrics: tuple[str, ...] = ()
-    configuration: Configuration | None = None
+    configuration: RawKubeletConfig | None = None
     notes: tuple[str, ...] = ()
     is_silent: bool = False
     """Whether it did not answer at all: it may be down, or starting."""
@@ -28,7 +28,7 @@ class _Configz(msgspec.Struct, frozen=True):
     kubeletconfig: msgspec.Raw
 
 
-class _Conversation:
+class _KubeletQueries:
     """Questions to one kubelet, and what came of them."""
 
     def __init__(self, endpoint: KubeletEndpoint) -> None:
@@ -39,7 +39,7 @@ class _Conversation:
     def ask_metrics(self) -> str:
         return (self._get("/metrics") or b"").decode("utf-8", "replace")
 
-    def ask_configuration(self) -> Configuration | None:
+    def ask_configuration(self) -> RawKubeletConfig | None:
         """The configuration it runs with; its read-only port does not tell it."""
         answer = self._get("/configz") if self._endpoint.is_secure else None
         if answer is None:
@@ -50,7 +50,7 @@ class _Conversation:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             self.notes.append(f"{name}: the answer holds no configuration")
             return None
-        return Configuration(name, bytes(found))
+        return RawKubeletConfig(name, bytes(found))
 
     def _get(self, path: str) -> bytes | None:
         if self.is_silent:
@@ -65,13 +65,15 @@ class _Conversation:
         return None
 
 
-def ask(endpoint: KubeletEndpoint, *, version: bool = True, configuration: bool = True) -> Told:
+def ask_kubelet(
+    endpoint: KubeletEndpoint, *, version: bool = True, configuration: bool = True
+) -> EndpointFacts:
     """Ask for all of it, or a part; a kubelet may answer one and refuse another."""
-    talk = _Conversation(endpoint)
+    talk = _KubeletQueries(endpoint)
     metrics = talk.ask_metrics() if version else ""
     build = _BUILD.search(metrics)
     found = talk.ask_configuration() if configuration else None
-    return Told(
+    return EndpointFacts(
         version=None if build is None else build[1],
         metrics=tuple(line for line in metrics.splitlines() if line.startswith(_MEMORY_QOS)),
         configuration=found,

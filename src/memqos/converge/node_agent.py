@@ -7,10 +7,10 @@ from collections.abc import Mapping
 
 import msgspec
 
-from memqos.converge.journal import hierarchy_of, read
-from memqos.converge.observing import Observation
-from memqos.converge.undo import Debts
-from memqos.converge.values import place_fault, value_fault
+from memqos.converge.journal import hierarchy_of, read_journal
+from memqos.converge.observing import ObservedNode
+from memqos.converge.undo import UndoEntries
+from memqos.converge.values import file_fault, value_fault
 from memqos.errors import InputError, MemqosError, Unreachable
 from memqos.host.cgroups import CgroupFs
 from memqos.manifests.agent_state import AgentState, FileState, read_agent_state
@@ -20,15 +20,15 @@ from memqos.plan.tree import Cgroup, Tree
 
 
 def with_agent(
-    observation: Observation, root: str, socket: str | None, journal: str | None
-) -> Observation:
+    observation: ObservedNode, root: str, socket: str | None, journal: str | None
+) -> ObservedNode:
     """A live node and what memqos itself does there, by an agent's socket and a journal's folder.
 
     Why either does not tell goes to the notes; where there is none, there is nothing to say.
     """
     notes: list[str] = []
     agent = None if socket is None else _agent_at(socket, notes)
-    own = {} if journal is None else _own_values(observation, root, journal, notes)
+    own = {} if journal is None else _read_journal_values(observation, root, journal, notes)
     return msgspec.structs.replace(
         observation, agent=agent, own_values=own, notes=(*observation.notes, *notes)
     )
@@ -50,12 +50,12 @@ def with_agent_plan(tree: Tree, agent: AgentState) -> Tree:
     return msgspec.structs.replace(tree, cgroups=cgroups)
 
 
-def own_values(
-    debts: Debts, cgroups: Mapping[str, Mapping[str, str]], identities: Mapping[str, int]
+def values_in_journal(
+    entries: UndoEntries, cgroups: Mapping[str, Mapping[str, str]], identities: Mapping[str, int]
 ) -> dict[str, tuple[str, ...]]:
     """Path → files whose value in place is one that memqos wrote, of what a journal lists."""
     found: dict[str, tuple[str, ...]] = {}
-    for debt in debts.values():
+    for debt in entries.values():
         value = cgroups.get(debt.path, {}).get(debt.file, "").strip()
         is_there = identities.get(debt.path) == debt.cgroup
         if is_there and value in debt.ours and value != debt.original:
@@ -75,24 +75,24 @@ def _agent_at(socket: str, notes: list[str]) -> AgentState | None:
         return None
 
 
-def _own_values(
-    observation: Observation, root: str, folder: str, notes: list[str]
+def _read_journal_values(
+    observation: ObservedNode, root: str, folder: str, notes: list[str]
 ) -> dict[str, tuple[str, ...]]:
     boot = observation.machine.boot_id
     if boot is None:
         return {}
     try:
-        reading = read(folder, hierarchy_of(CgroupFs(root), boot))
+        reading = read_journal(folder, hierarchy_of(CgroupFs(root), boot))
     except MemqosError as error:
         notes.append(f"what memqos has written here is not known: {error}")
         return {}
     if reading.damage is not None and not reading.damage.torn:
         notes.append(f"{folder}: the journal is damaged, so not all that memqos wrote is known")
-    return own_values(reading.debts, observation.cgroups, observation.identities)
+    return values_in_journal(reading.undo_entries, observation.cgroups, observation.identities)
 
 
 def _setting(path: str, file: str, found: FileState) -> Setting:
-    fault = place_fault(path, file) or value_fault(file, found.desired)
+    fault = file_fault(path, file) or value_fault(file, found.desired)
     if fault is not None:
         raise InputError(f"the agent on this node wants what memqos never writes: {fault}")
     rule = Rule(found.rule, found.because, found.source, lambda *steps: steps)

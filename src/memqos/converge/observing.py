@@ -7,10 +7,10 @@ import msgspec
 
 from memqos.converge.sources import PodSource, faults_of
 from memqos.host.machine import SYSTEM, Roots, read_machine
-from memqos.host.manifests import load_one
+from memqos.host.manifests import load_file
 from memqos.host.tree import read_tree
 from memqos.kernel.machine import LAYOUTS, Machine
-from memqos.kube.kubelet import Driver
+from memqos.kube.kubelet import CgroupDriver
 from memqos.kube.kubelet.drivers import kubepods_in
 from memqos.kube.pod import Pod
 from memqos.manifests.agent_state import AgentState
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
     from memqos.kube.node import Node
     from memqos.manifests.snapshot import Snapshot
 
-THIS_MACHINE: Final = "this machine"
+LIVE_ORIGIN: Final = "this machine"
 
 
-class Configuration(msgspec.Struct, frozen=True):
+class RawKubeletConfig(msgspec.Struct, frozen=True):
     """A KubeletConfiguration as bytes, still to be decoded, and what errors call it."""
 
     name: str
     data: bytes
 
 
-class Observation(msgspec.Struct, frozen=True, kw_only=True):
+class ObservedNode(msgspec.Struct, frozen=True, kw_only=True):
     """A node at one moment."""
 
     origin: str
@@ -41,9 +41,9 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
     """Path → file → content; only the files that were asked for, as far as they are there."""
     identities: dict[str, int] = {}
     """Path → inode, of a live machine."""
-    driver: Driver | None
+    driver: CgroupDriver | None
     """As the tree's names tell it; None where no kubelet has been at work."""
-    configuration: Configuration | None = None
+    configuration: RawKubeletConfig | None = None
     node: "Node | None" = None
     """As its cluster has it, where one was asked."""
     memory_manager_state: str | None = None
@@ -51,7 +51,7 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
     """The agent of memqos on the node, where one answers."""
     own_values: dict[str, tuple[str, ...]] = {}
     """Path → files whose value in place is memqos's own, by its journal."""
-    refused: tuple[str, ...] = ()
+    unreadable: tuple[str, ...] = ()
     """Cgroups, and files of cgroups, that are there and could not be read."""
     notes: tuple[str, ...] = ()
     """What is missing or could not be read, in words."""
@@ -60,7 +60,7 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_live(self) -> bool:
-        return self.origin == THIS_MACHINE
+        return self.origin == LIVE_ORIGIN
 
 
 def observe_live(
@@ -69,11 +69,11 @@ def observe_live(
     *,
     below: Iterable[str] = ("/",),
     roots: Roots = SYSTEM,
-    configuration: Configuration | None = None,
+    configuration: RawKubeletConfig | None = None,
     machine: Machine | None = None,
     kubelet: "KubeletFacts | None" = None,
     node: "Node | None" = None,
-) -> Observation:
+) -> ObservedNode:
     """Read the machine: of every cgroup from `below` down, these files, each once.
 
     Where the machine has no unified hierarchy there are no cgroups; `machine.layout` tells which
@@ -88,7 +88,7 @@ def observe_live(
         notes.append(f"no cgroups: {LAYOUTS[machine.layout]} at {roots.cgroup}, not cgroup v2")
     if len(kubepods) > 1:
         notes.append(f"pods in more than one place: {', '.join(each.path for each in kubepods)}")
-    notes += [f"{what}: {why.lower()}" for what, why in tree.refused.items()]
+    notes += [f"{what}: {why.lower()}" for what, why in tree.unreadable.items()]
     if kubelet is not None:
         notes += [*kubelet.complaints, *kubelet.notes]
         configuration = configuration or kubelet.configuration
@@ -96,11 +96,11 @@ def observe_live(
             machine, kubelet=kubelet.version, missing=machine.missing | _missing(kubelet)
         )
     elif configuration is None:
-        configuration = read_configuration(f"{roots.kubelet}/config.yaml", notes)
-    state = _content(f"{roots.kubelet}/memory_manager_state", notes)
+        configuration = read_kubelet_config(f"{roots.kubelet}/config.yaml", notes)
+    state = _read_optional(f"{roots.kubelet}/memory_manager_state", notes)
     found = () if pods is None else tuple(pods.pods())
-    return Observation(
-        origin=THIS_MACHINE,
+    return ObservedNode(
+        origin=LIVE_ORIGIN,
         machine=machine,
         pods=found,
         cgroups=tree.cgroups,
@@ -109,23 +109,23 @@ def observe_live(
         configuration=configuration,
         node=node,
         memory_manager_state=None if state is None else state.decode("utf-8", "replace"),
-        refused=tuple(tree.refused),
+        unreadable=tuple(tree.unreadable),
         notes=tuple(notes),
         faults=tuple(map(str, faults_of(pods))),
     )
 
 
-def observe_snapshot(snapshot: "Snapshot", file: str) -> Observation:
+def observe_snapshot(snapshot: "Snapshot", file: str) -> ObservedNode:
     """A node as it was when a snapshot was taken of it."""
     kubepods = kubepods_in(snapshot.cgroups)
     text = snapshot.kubelet_configuration
-    return Observation(
+    return ObservedNode(
         origin=file,
         machine=snapshot.machine,
         pods=snapshot.running,
         cgroups=snapshot.cgroups,
         driver=kubepods[0].driver if kubepods else None,
-        configuration=Configuration(f"{file}: kubelet_configuration", text.encode())
+        configuration=RawKubeletConfig(f"{file}: kubelet_configuration", text.encode())
         if text
         else None,
         memory_manager_state=snapshot.memory_manager_state,
@@ -135,22 +135,22 @@ def observe_snapshot(snapshot: "Snapshot", file: str) -> Observation:
     )
 
 
-def configuration_in(file: str | None) -> Configuration | None:
+def load_kubelet_config(file: str | None) -> RawKubeletConfig | None:
     """The configuration a file holds, still to be decoded; None where no file is given."""
-    return None if file is None else Configuration(*load_one(file))
+    return None if file is None else RawKubeletConfig(*load_file(file))
 
 
 def _missing(kubelet: "KubeletFacts") -> dict[str, str]:
-    return {} if kubelet.version is not None else {"kubelet": kubelet.unknown}
+    return {} if kubelet.version is not None else {"kubelet": kubelet.why_unknown}
 
 
-def read_configuration(file: str, notes: list[str]) -> Configuration | None:
+def read_kubelet_config(file: str, notes: list[str]) -> RawKubeletConfig | None:
     """The one that a file holds, if it is there; why it cannot be read goes to the notes."""
-    data = _content(file, notes)
-    return None if data is None else Configuration(file, data)
+    data = _read_optional(file, notes)
+    return None if data is None else RawKubeletConfig(file, data)
 
 
-def _content(file: str, notes: list[str]) -> bytes | None:
+def _read_optional(file: str, notes: list[str]) -> bytes | None:
     """What a file holds, if it is there; only root may read the kubelet's."""
     try:
         with open(file, "rb") as opened:

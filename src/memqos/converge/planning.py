@@ -5,21 +5,27 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from memqos.converge.settings import PROTECTION, File, Ground, Wanted, ground_of
+from memqos.converge.settings import (
+    PROTECTION_FILES,
+    CgroupFilePath,
+    NodeSettings,
+    PlanOptions,
+    resolve_node_settings,
+)
 from memqos.kube.kubelet import STATIC, KubeletConfiguration
-from memqos.kube.resources_in_use import in_force
-from memqos.plan.changes import Comparison, compare, stored
+from memqos.kube.resources_in_use import with_resources_in_use
+from memqos.plan.changes import Comparison, as_stored, compare
 from memqos.plan.effective import Claim, Protection, effective
 from memqos.plan.names import outer
-from memqos.plan.setting import Settings
-from memqos.plan.terms import Numa, Terms
+from memqos.plan.setting import FileSettings
+from memqos.plan.terms import Numa, Settings
 from memqos.plan.tree import Tree, cgroup_uid, plan_node, pod_key
 from memqos.release import Release
 
 if TYPE_CHECKING:
-    from memqos.converge.observing import Observation
+    from memqos.converge.observing import ObservedNode
 
-FILES = (
+PLAN_FILES = (
     "memory.min",
     "memory.low",
     "memory.high",
@@ -36,7 +42,7 @@ FILES = (
 class NodePlan(msgspec.Struct, frozen=True):
     """A node's plan and how far the node is from it."""
 
-    terms: Terms
+    settings: Settings
     config: KubeletConfiguration
     tree: Tree
     comparison: Comparison
@@ -47,7 +53,7 @@ class NodePlan(msgspec.Struct, frozen=True):
     """Pods whose pod-level resources the Memory Manager ignores."""
     unread: tuple[str, ...] = ()
     """What could not be read of the cgroups that are planned: they may differ all the same."""
-    kubelet_keeps: frozenset[File] = frozenset()
+    kubelet_managed: frozenset[CgroupFilePath] = frozenset()
     """Files in which the running kubelet puts the planned value itself, once a minute."""
     doubt: str | None = None
     """Why it must not be written: see `Ground.doubt`."""
@@ -57,66 +63,72 @@ class NodePlan(msgspec.Struct, frozen=True):
     """Files of pods that could not be read: those pods are not planned."""
 
     @property
-    def is_whole(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether nothing is missing from it that should be there."""
         return not self.unread and not self.faults
 
 
-def plan_of(observation: "Observation", wanted: Wanted) -> NodePlan:
+def plan_observation(observation: "ObservedNode", options: PlanOptions) -> NodePlan:
     """Plan the node that was observed."""
-    ground = ground_of(
+    node_settings = resolve_node_settings(
         observation.machine,
         observation.configuration,
         observation.driver,
-        wanted,
+        options,
         observation.node,
     )
-    terms = ground.terms
-    notes = [*observation.notes, *ground.notes]
-    tree = plan_node(observation.pods, terms, ground.config, ground.capacity)
-    if wanted.numa != "off":
-        from memqos.converge.assigning import assign
+    settings = node_settings.settings
+    notes = [*observation.notes, *node_settings.notes]
+    tree = plan_node(observation.pods, settings, node_settings.config, node_settings.capacity)
+    if options.numa != "off":
+        from memqos.converge.assigning import assign_numa_nodes
 
-        assigned = assign(observation, tree, wanted.numa, ground.config, terms.release)
+        assigned = assign_numa_nodes(
+            observation, tree, options.numa, node_settings.config, settings.release
+        )
         tree = assigned.tree
         notes += assigned.notes
     managed: frozenset[str] = frozenset()
-    if wanted.agent and observation.agent is not None:
+    if options.agent and observation.agent is not None:
         from memqos.converge.node_agent import with_agent_plan
 
         managed = observation.agent.managed_paths
         tree = with_agent_plan(tree, observation.agent)
-    comparison = compare(tree, observation.cgroups, ground.names, terms.page_size)
+    comparison = compare(tree, observation.cgroups, node_settings.names, settings.page_size)
     return NodePlan(
-        terms,
-        ground.config,
+        settings,
+        node_settings.config,
         tree,
         comparison,
-        _protections(observation, tree, terms.page_size),
+        _protections(observation, tree, settings.page_size),
         tuple(notes),
-        _unaligned(observation, tree, wanted.numa, ground.config, terms.release),
-        tuple(what for what in observation.refused if _is_about(what, ground.names.kubepods)),
-        kubelet_keeps=_kubelet_keeps(ground, tree),
+        _pods_without_alignment(
+            observation, tree, options.numa, node_settings.config, settings.release
+        ),
+        tuple(
+            what for what in observation.unreadable if _is_about(what, node_settings.names.kubepods)
+        ),
+        kubelet_managed=_kubelet_managed(node_settings, tree),
         managed=managed,
-        doubt=ground.doubt,
+        doubt=node_settings.doubt,
         faults=observation.faults,
     )
 
 
-def _kubelet_keeps(ground: Ground, tree: Tree) -> frozenset[File]:
+def _kubelet_managed(node_settings: NodeSettings, tree: Tree) -> frozenset[CgroupFilePath]:
     """Under other options than the kubelet's own, it does not keep what is planned."""
-    kubelet, terms, names = ground.kubelet, ground.terms, ground.names
-    if kubelet is None or not kubelet.keeps_levels:
+    kubelet, settings, names = node_settings.kubelet, node_settings.settings, node_settings.names
+    if kubelet is None or not kubelet.writes_levels:
         return frozenset()
-    is_same = kubelet.release.minor == terms.release.minor and kubelet.policy == terms.policy
-    if not is_same or not terms.release.enabled("MemoryQoS"):
+    is_same = kubelet.release.minor == settings.release.minor and kubelet.policy == settings.policy
+    if not is_same or not settings.release.is_enabled("MemoryQoS"):
         return frozenset()
     return frozenset(
         (path, file)
         for path in (names.kubepods, names.burstable)
         if path in tree.cgroups
         for file, setting in tree.cgroups[path].settings.items()
-        if file in PROTECTION and setting.value is not None
+        if file in PROTECTION_FILES and setting.value is not None
     )
 
 
@@ -126,8 +138,8 @@ def _is_about(what: str, kubepods: str) -> bool:
     return above or f"{what}/".startswith(f"{kubepods}/")
 
 
-def _unaligned(
-    observation: "Observation",
+def _pods_without_alignment(
+    observation: "ObservedNode",
     tree: Tree,
     numa: Numa,
     config: KubeletConfiguration,
@@ -135,17 +147,19 @@ def _unaligned(
 ) -> tuple[str, ...]:
     if numa != "allocate" and config.memory_manager_policy != STATIC:
         return ()
-    from memqos.numa.arriving import arriving
-    from memqos.numa.unaligned import unaligned
+    from memqos.numa.arriving import pod_for_kubelet
+    from memqos.numa.unaligned import pods_without_alignment
 
     planned = {cgroup.uid for cgroup in tree.cgroups.values()}
     running = [
-        arriving(in_force(pod), release) for pod in observation.pods if cgroup_uid(pod) in planned
+        pod_for_kubelet(with_resources_in_use(pod), release)
+        for pod in observation.pods
+        if cgroup_uid(pod) in planned
     ]
-    return tuple(pod_key(pod) for pod in unaligned(running, release))
+    return tuple(pod_key(pod) for pod in pods_without_alignment(running, release))
 
 
-def _protections(observation: "Observation", tree: Tree, page_size: int) -> dict[str, Protection]:
+def _protections(observation: "ObservedNode", tree: Tree, page_size: int) -> dict[str, Protection]:
     """Effective protection of the tree as planned, by what is in use now."""
     claims: dict[str, Claim] = {}
     for path, files in observation.cgroups.items():
@@ -156,18 +170,20 @@ def _protections(observation: "Observation", tree: Tree, page_size: int) -> dict
             return {}
         planned = tree.cgroups.get(outer(path))
         claims[path] = Claim(
-            min=_claimed(planned.settings if planned else {}, "memory.min", files, page_size),
-            low=_claimed(planned.settings if planned else {}, "memory.low", files, page_size),
+            min=_claim_value(planned.settings if planned else {}, "memory.min", files, page_size),
+            low=_claim_value(planned.settings if planned else {}, "memory.low", files, page_size),
             usage=int(usage),
         )
     recursive = bool(observation.machine.recursive_protection)
     return effective(claims, recursive=recursive, page_size=page_size) if claims else {}
 
 
-def _claimed(
-    settings: Settings, file: str, files: Mapping[str, str], page_size: int
+def _claim_value(
+    settings: FileSettings, file: str, files: Mapping[str, str], page_size: int
 ) -> int | Literal["max"]:
-    value = stored(file, settings[file].value, page_size) if file in settings else files.get(file)
+    value = (
+        as_stored(file, settings[file].value, page_size) if file in settings else files.get(file)
+    )
     if value == "max":
         return "max"
     return int(value) if value and value.isdigit() else 0

@@ -14,20 +14,20 @@ from typing import Final, Literal
 
 import msgspec
 
-from memqos.converge.values import level_fault, path_fault, place_fault, value_fault
+from memqos.converge.values import file_fault, level_fault, path_fault, value_fault
 from memqos.host.systemd_dropins import PROPERTIES, is_drop_in
-from memqos.plan.names import container_of, unit_of
+from memqos.plan.names import container_of, systemd_unit
 from memqos.plan.tree import Level
 
-FORMAT: Final = 1
+JOURNAL_FORMAT: Final = 1
 _HEAD: Final = len(b"00000000 00000000 ")
 _END: Final = b"\n"
 
-Key = tuple[str, str, int]
+FileKey = tuple[str, str, int]
 """Path, file and inode of the cgroup: a cgroup that comes back under its name is another one."""
 CgroupKey = tuple[str, int]
 """Path and inode of a cgroup."""
-Owner = Literal["systemd", "runtime"]
+OwnerKind = Literal["systemd", "runtime"]
 
 
 class Hierarchy(msgspec.Struct, frozen=True, tag="hierarchy", forbid_unknown_fields=True):
@@ -38,14 +38,14 @@ class Hierarchy(msgspec.Struct, frozen=True, tag="hierarchy", forbid_unknown_fie
     """Where it was mounted, for people; the two numbers tell whether it is the same tree."""
     device: int
     inode: int
-    format: int = FORMAT
+    format: int = JOURNAL_FORMAT
 
     def is_same_tree(self, other: "Hierarchy") -> bool:
         """Whether two mounts, perhaps in different places, show one tree."""
         return (self.device, self.inode) == (other.device, other.inode)
 
 
-class Place(msgspec.Struct, frozen=True):
+class FileRecord(msgspec.Struct, frozen=True):
     """One file of one cgroup."""
 
     path: str
@@ -53,11 +53,11 @@ class Place(msgspec.Struct, frozen=True):
     cgroup: int
 
     @property
-    def key(self) -> Key:
+    def key(self) -> FileKey:
         return self.path, self.file, self.cgroup
 
 
-class Intent(Place, frozen=True, tag="intent", forbid_unknown_fields=True):
+class IntentRecord(FileRecord, frozen=True, tag="intent", forbid_unknown_fields=True):
     """A value is about to be written, and what was there before."""
 
     old: str
@@ -67,35 +67,35 @@ class Intent(Place, frozen=True, tag="intent", forbid_unknown_fields=True):
     container: str | None = None
 
 
-class Outcome(Place, frozen=True, tag="outcome", forbid_unknown_fields=True):
+class OutcomeRecord(FileRecord, frozen=True, tag="outcome", forbid_unknown_fields=True):
     """What became of the last intent about a file."""
 
     written: bool
 
 
-class Holding(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class OwnerState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What an owner keeps about a cgroup, and would put back of itself."""
 
-    owner: Owner
+    owner: OwnerKind
     name: str
     """The unit, or the container's ID."""
     values: dict[str, str | None]
     """File → systemd's drop-in, or the value the runtime has stored; None where there is none."""
 
 
-class Held(msgspec.Struct, frozen=True, tag="held", forbid_unknown_fields=True):
+class OwnerRecord(msgspec.Struct, frozen=True, tag="held", forbid_unknown_fields=True):
     """What the owner of a cgroup kept about it before memqos told it otherwise."""
 
     path: str
     cgroup: int
-    holding: Holding
+    holding: OwnerState
 
     @property
     def key(self) -> CgroupKey:
         return self.path, self.cgroup
 
 
-Record = Hierarchy | Intent | Outcome | Held
+JournalRecord = Hierarchy | IntentRecord | OutcomeRecord | OwnerRecord
 
 
 class Damage(msgspec.Struct, frozen=True):
@@ -108,19 +108,19 @@ class Damage(msgspec.Struct, frozen=True):
     whether it was one, or whether the file was cut short afterwards."""
 
 
-class Decoded(msgspec.Struct, frozen=True):
+class DecodedJournal(msgspec.Struct, frozen=True):
     """The records up to the first that is damaged."""
 
-    records: tuple[Record, ...]
+    records: tuple[JournalRecord, ...]
     checksum: int
     """Of the last good record: what the next one goes on from."""
     damage: Damage | None
 
 
-_decoder: Final = msgspec.json.Decoder(Record)
+_decoder: Final = msgspec.json.Decoder(JournalRecord)
 
 
-def encode(records: Iterable[Record], checksum: int = 0) -> tuple[bytes, int]:
+def encode_journal(records: Iterable[JournalRecord], checksum: int = 0) -> tuple[bytes, int]:
     """Lines for the records, going on from a checksum; and the last one's checksum."""
     lines = bytearray()
     for record in records:
@@ -130,9 +130,9 @@ def encode(records: Iterable[Record], checksum: int = 0) -> tuple[bytes, int]:
     return bytes(lines), checksum
 
 
-def decode(data: bytes) -> Decoded:
+def decode_journal(data: bytes) -> DecodedJournal:
     """All records before the first damaged one."""
-    records: list[Record] = []
+    records: list[JournalRecord] = []
     position = checksum = 0
     while position < len(data):
         length = _number(data[position : position + 8])
@@ -144,10 +144,10 @@ def decode(data: bytes) -> Decoded:
         record = _record(payload) if data[position : end + 1] == line else None
         if record is None:
             torn = _END not in data[position:]
-            return Decoded(tuple(records), checksum, Damage(len(records) + 1, torn))
+            return DecodedJournal(tuple(records), checksum, Damage(len(records) + 1, torn))
         records.append(record)
         checksum, position = next_checksum, end + 1
-    return Decoded(tuple(records), checksum, None)
+    return DecodedJournal(tuple(records), checksum, None)
 
 
 def _number(digits: bytes) -> int | None:
@@ -157,35 +157,35 @@ def _number(digits: bytes) -> int | None:
         return None
 
 
-def _record(payload: bytes) -> Record | None:
+def _record(payload: bytes) -> JournalRecord | None:
     try:
         record = _decoder.decode(payload)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
     if isinstance(record, Hierarchy):
         return record
-    if isinstance(record, Held):
+    if isinstance(record, OwnerRecord):
         return record if _is_sound(record) else None
-    fault = place_fault(record.path, record.file)
-    if fault is None and isinstance(record, Intent):
+    fault = file_fault(record.path, record.file)
+    if fault is None and isinstance(record, IntentRecord):
         fault = level_fault(record.path, record.file, record.level)
         fault = fault or value_fault(record.file, record.old)
         fault = fault or value_fault(record.file, record.new)
     return record if fault is None else None
 
 
-def _is_sound(held: Held) -> bool:
+def _is_sound(held: OwnerRecord) -> bool:
     """Whether memqos itself could have written this: rollback does as it says.
 
     Only where there is an intent about the same cgroup, too, whose level says what it may be.
     """
     holding = held.holding
-    if path_fault(held.path) or any(place_fault(held.path, file) for file in holding.values):
+    if path_fault(held.path) or any(file_fault(held.path, file) for file in holding.values):
         return False
     if holding.owner == "runtime":
         container = container_of(held.path)
         return container is not None and holding.name == container.container_id
-    return holding.name == unit_of(held.path) and all(
+    return holding.name == systemd_unit(held.path) and all(
         file in PROPERTIES and (text is None or is_drop_in(holding.name, PROPERTIES[file], text))
         for file, text in holding.values.items()
     )

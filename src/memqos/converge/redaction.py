@@ -30,7 +30,7 @@ _STATISTICS: Final = frozenset(
 )
 
 
-def kept_of_pod(pod: Pod, *, images: bool) -> Pod:
+def redact_pod(pod: Pod, *, images: bool) -> Pod:
     """A pod without its annotations, but for those that say where it comes from."""
     annotations = {
         name: value
@@ -45,13 +45,13 @@ def kept_of_pod(pod: Pod, *, images: bool) -> Pod:
     )
 
 
-def kept_of_configuration(data: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+def redact_configuration(data: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """The fields of a KubeletConfiguration that decide about memory, and the names of the rest."""
     kept = {name: value for name, value in data.items() if name in (*_TYPE_META, *ATTRIBUTES)}
     return kept, [name for name in data if name not in kept]
 
 
-def kept_of_cgroup(files: Mapping[str, str]) -> dict[str, str]:
+def redact_cgroup(files: Mapping[str, str]) -> dict[str, str]:
     """A cgroup's files, of memory.stat only the lines that a decision may rest on."""
     return {
         file: lines_about(content, _STATISTICS) if file == "memory.stat" else content
@@ -59,7 +59,7 @@ def kept_of_cgroup(files: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def kept_of_agent(agent: AgentState | None) -> AgentState | None:
+def redact_agent(agent: AgentState | None) -> AgentState | None:
     """What an agent plans, without the error it last met, which may quote anything."""
     return None if agent is None else msgspec.structs.replace(agent, failing=None)
 
@@ -75,13 +75,13 @@ def _without_images(pod: Pod) -> PodSpec:
     spec = pod.spec
     return msgspec.structs.replace(
         spec,
-        containers=_each(spec.containers),
-        init_containers=_each(spec.init_containers),
-        ephemeral_containers=_each(spec.ephemeral_containers),
+        containers=_drop_images(spec.containers),
+        init_containers=_drop_images(spec.init_containers),
+        ephemeral_containers=_drop_images(spec.ephemeral_containers),
     )
 
 
-def _each(containers: tuple[Container, ...] | None) -> tuple[Container, ...] | None:
+def _drop_images(containers: tuple[Container, ...] | None) -> tuple[Container, ...] | None:
     if containers is None:
         return None
     return tuple(msgspec.structs.replace(container, image=None) for container in containers)

@@ -6,50 +6,52 @@ from typing import Final, Literal
 
 import msgspec
 
-from memqos.converge.apply import Progress, quiet, says
-from memqos.converge.batches import batches
+from memqos.converge.apply import WriteProgress, ignore_progress, owner_has_value
+from memqos.converge.batches import batch_steps
 from memqos.converge.driver import Driver
 from memqos.converge.journal import Journal
-from memqos.converge.records import CgroupKey, Key
-from memqos.converge.steps import Step
-from memqos.converge.undo import Owed
-from memqos.converge.writing import Cautions, Result, write
+from memqos.converge.records import CgroupKey, FileKey
+from memqos.converge.steps import WriteStep
+from memqos.converge.undo import UndoEntry
+from memqos.converge.writing import WriteOptions, WriteResult, write_batch
 from memqos.errors import MemqosError
 from memqos.host.cgroups import CgroupFs
 from memqos.plan.changes import DEFAULTS, Change
 from memqos.plan.names import kind_of
 from memqos.plan.setting import Rule, Setting
 
-State = Literal["ours", "conflict", "refused", "restored", "gone", "unreadable"]
+UndoState = Literal["ours", "conflict", "refused", "restored", "gone", "unreadable"]
 """What has become of a value that memqos wrote: still there; changed by somebody else since; in a
 cgroup that nobody but the journal calls reserved; as it was before; vanished with its cgroup; or
 not to be had."""
 
-_OWED: Final[frozenset[State]] = frozenset({"ours", "conflict", "refused", "unreadable"})
-RESTORED: Final = Rule("rollback/prior", "what was there before memqos wrote", "journal")
+_NOT_RESTORED: Final[frozenset[UndoState]] = frozenset(
+    {"ours", "conflict", "refused", "unreadable"}
+)
+RESTORE_RULE: Final = Rule("rollback/prior", "what was there before memqos wrote", "journal")
 
 
-class Found(msgspec.Struct, frozen=True):
+class UndoCheck(msgspec.Struct, frozen=True):
     """A value memqos owes back, and what is there now."""
 
-    debt: Owed
-    state: State
+    entry: UndoEntry
+    state: UndoState
     value: str | None = None
     """None where it is gone or cannot be read."""
 
 
-class RolledBack(msgspec.Struct, frozen=True):
+class RollbackResult(msgspec.Struct, frozen=True):
     """What came of a rollback."""
 
-    results: tuple[Result, ...]
+    results: tuple[WriteResult, ...]
     """The values that were written, in order."""
-    rest: tuple[Found, ...]
+    not_written: tuple[UndoCheck, ...]
     """What nothing was written to; conflicts and what cannot be read are still owed."""
-    unrecorded: str | None = None
+    journal_error: str | None = None
     """Why the journal still lists what is settled, which does no harm."""
-    unreleased: tuple[str, ...] = ()
+    owner_failures: tuple[str, ...] = ()
     """Owners that still keep what memqos told them, and why; the journal keeps that, too."""
-    released: tuple[str, ...] = ()
+    owners_restored: tuple[str, ...] = ()
     """What owners keep again as before."""
     refused: tuple[str, ...] = ()
     """Cgroups that nobody but the journal calls reserved; it keeps them."""
@@ -65,14 +67,14 @@ def is_restorable(path: str, reserved: Container[str]) -> bool:
 
 
 def refused_places(
-    found: Iterable[Found], held: Container[CgroupKey], reserved: Container[str]
+    found: Iterable[UndoCheck], held: Container[CgroupKey], reserved: Container[str]
 ) -> set[CgroupKey]:
     """Cgroups that are not believed and have something to restore, be it what an owner keeps."""
     return {
-        each.debt.place
+        each.entry.cgroup_key
         for each in found
-        if not is_restorable(each.debt.path, reserved)
-        and (each.state == "refused" or each.debt.place in held)
+        if not is_restorable(each.entry.path, reserved)
+        and (each.state == "refused" or each.entry.cgroup_key in held)
     }
 
 
@@ -82,66 +84,68 @@ def refusal(path: str, why: str) -> str:
     return f"{path} is left alone: {why}. If memqos wrote there, rollback with {option} restores it"
 
 
-def survey(debts: Iterable[Owed], fs: CgroupFs, reserved: Container[str] = ()) -> Iterator[Found]:
+def check_undo_entries(
+    entries: Iterable[UndoEntry], fs: CgroupFs, reserved: Container[str] = ()
+) -> Iterator[UndoCheck]:
     """Compare what memqos wrote with what is there."""
-    for debt in debts:
+    for debt in entries:
         try:
             same = fs.identity(debt.path) == debt.cgroup
             value = fs.read(debt.path, debt.file) if same else None
         except OSError:
-            yield Found(debt, "unreadable")
+            yield UndoCheck(debt, "unreadable")
             continue
         state = _state(debt, value)
         if state in ("ours", "conflict") and not is_restorable(debt.path, reserved):
             state = "refused"
-        yield Found(debt, state, value)
+        yield UndoCheck(debt, state, value)
 
 
 def rollback(
     fs: CgroupFs,
     driver: Driver,
     journal: Journal,
-    cautions: Cautions,
-    progress: Progress = quiet,
-    debts: Collection[Owed] | None = None,
+    options: WriteOptions,
+    progress: WriteProgress = ignore_progress,
+    entries: Collection[UndoEntry] | None = None,
     reserved: Container[str] = (),
-) -> RolledBack:
+) -> RollbackResult:
     """Restore what is still ours, or with force all of it; then forget what is settled.
 
     With `debts` these alone; all others stay owed. `reserved` are the cgroups that may be restored
     though no kubelet makes them; see `is_restorable`.
     """
-    settling = journal.debts.values() if debts is None else debts
-    found = list(survey(settling, fs, reserved))
-    wanted = ("ours", "conflict") if cautions.force else ("ours",)
-    todo = {(each.debt.path, each.debt.file): each for each in found if each.state in wanted}
-    left = [each for each in found if each.state in _OWED and each.state not in wanted]
-    results: list[Result] = []
+    settling = journal.undo_entries.values() if entries is None else entries
+    found = list(check_undo_entries(settling, fs, reserved))
+    wanted = ("ours", "conflict") if options.force else ("ours",)
+    todo = {(each.entry.path, each.entry.file): each for each in found if each.state in wanted}
+    left = [each for each in found if each.state in _NOT_RESTORED and each.state not in wanted]
+    results: list[WriteResult] = []
     done = 0
-    for batch in batches(map(_step, todo.values()), driver.batch):
+    for batch in batch_steps(map(_step, todo.values()), driver.batch_key):
         progress(done, len(todo), batch[0].change)
         done += len(batch)
-        for step, result in zip(batch, write(batch, fs, driver, cautions), strict=True):
+        for step, result in zip(batch, write_batch(batch, fs, driver, options), strict=True):
             results.append(result)
-            if result.lingers:
-                journal.leave_behind()
-            if result.end not in ("written", "gone"):
+            if result.writer_blocked:
+                journal.renew_lock()
+            if result.outcome not in ("written", "gone"):
                 left.append(todo[step.change.path, step.change.file])
-    owing = journal.debts.keys() - {debt.key for debt in settling}
-    owing |= {each.debt.key for each in left}
-    held = set(journal.held)
-    if debts is not None:
-        held &= {debt.place for debt in debts}
+    owing = journal.undo_entries.keys() - {debt.key for debt in settling}
+    owing |= {each.entry.key for each in left}
+    held = set(journal.owner_states)
+    if entries is not None:
+        held &= {debt.cgroup_key for debt in entries}
     believed = {place for place in held if is_restorable(place[0], reserved)}
-    released, unreleased = _release(journal, fs, driver, believed, owing)
+    released, unreleased = _restore_owners(journal, fs, driver, believed, owing)
     refused = refused_places(found, held, reserved)
-    journal.keep(
+    journal.keep_only(
         debt
-        for debt in journal.debts.values()
-        if debt.key in owing or debt.place in unreleased or debt.place in refused
+        for debt in journal.undo_entries.values()
+        if debt.key in owing or debt.cgroup_key in unreleased or debt.cgroup_key in refused
     )
     failure = journal.failure
-    return RolledBack(
+    return RollbackResult(
         tuple(results),
         tuple(each for each in found if each.state not in wanted),
         None if failure is None else failure.strerror,
@@ -151,28 +155,30 @@ def rollback(
     )
 
 
-def _release(
-    journal: Journal, fs: CgroupFs, driver: Driver, held: Set[CgroupKey], owing: Set[Key]
+def _restore_owners(
+    journal: Journal, fs: CgroupFs, driver: Driver, held: Set[CgroupKey], owing: Set[FileKey]
 ) -> tuple[list[str], dict[CgroupKey, str]]:
     """Have owners of cgroups forget what memqos told them; what did, and what did not and why."""
     done: list[str] = []
     failed: dict[CgroupKey, str] = {}
     above_pods = {
-        debt.place for debt in journal.debts.values() if debt.level in ("kubepods", "qos")
+        debt.cgroup_key
+        for debt in journal.undo_entries.values()
+        if debt.level in ("kubepods", "qos")
     }
     for path, cgroup in held:
-        holding = journal.held[path, cgroup]
+        holding = journal.owner_states[path, cgroup]
         settled = [file for file in holding.values if (path, file, cgroup) not in owing]
         try:
             if fs.identity(path) in (cgroup, None):
                 files = [
                     file
                     for file in settled
-                    if (path, file, cgroup) in journal.debts
+                    if (path, file, cgroup) in journal.undo_entries
                     or (path, cgroup) not in above_pods
-                    or _agrees(holding.values[file], fs.read(path, file), file)
+                    or _matches_file(holding.values[file], fs.read(path, file), file)
                 ]
-                done += driver.release(path, holding, files)
+                done += driver.restore_owner(path, holding, files)
         except MemqosError as error:
             failed[path, cgroup] = str(error)
         except OSError as error:
@@ -180,7 +186,7 @@ def _release(
     return done, failed
 
 
-def _agrees(kept: str | None, found: str | None, file: str) -> bool:
+def _matches_file(kept: str | None, found: str | None, file: str) -> bool:
     """Whether an owner's word of a cgroup above pods is about what its file holds now.
 
     An owner is told all values of a cgroup at once. One that memqos did not change may have been
@@ -188,19 +194,19 @@ def _agrees(kept: str | None, found: str | None, file: str) -> bool:
     """
     if found is None:
         return True
-    return found == DEFAULTS.get(file) if kept is None else says(kept, (found,))
+    return found == DEFAULTS.get(file) if kept is None else owner_has_value(kept, (found,))
 
 
-def _state(debt: Owed, value: str | None) -> State:
+def _state(entry: UndoEntry, value: str | None) -> UndoState:
     if value is None:
         return "gone"
-    if value == debt.original:
+    if value == entry.original:
         return "restored"
-    return "ours" if value in debt.ours else "conflict"
+    return "ours" if value in entry.ours else "conflict"
 
 
-def _step(found: Found) -> Step:
-    debt = found.debt
+def _step(found: UndoCheck) -> WriteStep:
+    debt = found.entry
     assert found.value is not None
     change = Change(
         debt.path,
@@ -208,8 +214,8 @@ def _step(found: Found) -> Step:
         found.value,
         debt.original,
         debt.level,
-        Setting(debt.original, RESTORED),
+        Setting(debt.original, RESTORE_RULE),
         debt.pod,
         debt.container,
     )
-    return Step(change, debt.cgroup)
+    return WriteStep(change, debt.cgroup)

@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from memqos.converge.kubelet_endpoint import Told, ask
-from memqos.converge.observing import Configuration, read_configuration
+from memqos.converge.kubelet_endpoint import EndpointFacts, ask_kubelet
+from memqos.converge.observing import RawKubeletConfig, read_kubelet_config
 from memqos.converge.settings import driver_there
 from memqos.converge.sources import KubeletPods
 from memqos.errors import InputError
 from memqos.host.cgroups import CgroupFs
-from memqos.host.kubelet_process import KubeletProcess, find_kubelet, is_running, version_of
+from memqos.host.kubelet_process import KubeletProcess, find_kubelet, is_running, process_version
 from memqos.host.machine import SYSTEM, Roots
-from memqos.kube.kubelet import configured
-from memqos.kube.kubelet.decoding import decode
+from memqos.kube.kubelet import with_defaults
+from memqos.kube.kubelet.decoding import decode_kubelet
 from memqos.kube.kubelet.flags import CommandLine, command_line_of, merge_configuration
-from memqos.manifests.documents import read
+from memqos.manifests.documents import read_documents
 from memqos.plan.names import cgroup_names
 from memqos.plan.tree import reserved_paths
 from memqos.release import DEFAULT_MINOR
@@ -63,7 +63,7 @@ def ask_at_once(question: Callable[[], T]) -> "Future[T]":
 
 class _Question(NamedTuple):
     endpoint: "KubeletEndpoint"
-    answer: "Future[Told]"
+    answer: "Future[EndpointFacts]"
 
 
 class KubeletFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,7 +71,7 @@ class KubeletFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     version: str | None = None
     version_source: str | None = None
-    configuration: Configuration | None = None
+    configuration: RawKubeletConfig | None = None
     is_fresh: bool = True
     """Whether the configuration is what the kubelet, or its files, said just now."""
     is_asked: bool = True
@@ -80,7 +80,7 @@ class KubeletFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a kubelet's endpoint is being asked that has never answered, nor failed to."""
     complaints: tuple[str, ...] = ()
     """Why a source does not tell its part."""
-    unknown: str = ""
+    why_unknown: str = ""
     """Why there is no version."""
 
     @property
@@ -115,13 +115,13 @@ class KubeletSources:
         """Whether the answer to it will not do: what it is about may have changed since."""
         self._is_awaited = False
         self._address: str | None = None
-        self.told = Told()
+        self.endpoint_facts = EndpointFacts()
         """What the kubelet's endpoint said last."""
         self._ask_at = float("-inf")
         self._retry = _FIRST_RETRY
         self._process: KubeletProcess | None = None
         self._process_version: str | None = None
-        self._flags: Configuration | None = None
+        self._flags: RawKubeletConfig | None = None
         self._look_at = float("-inf")
         self._look_after = _FIRST_RETRY
         self._why = ""
@@ -149,7 +149,7 @@ class KubeletSources:
             question.endpoint.break_off()
             self._ask_at = float("-inf")
 
-    def ask(
+    def read_facts(
         self,
         node: "Node | None" = None,
         endpoint: "KubeletEndpoint | None" = None,
@@ -164,10 +164,10 @@ class KubeletSources:
         is_answered, is_asked = self._ask_endpoint(
             endpoint, now, version=version is None, configuration=configuration
         )
-        complaints = list(self.told.notes)
-        is_there = self.look_for_process(now)
-        if version is None and self.told.version is not None and endpoint is not None:
-            version, source = self.told.version, f"{endpoint.url}/metrics"
+        complaints = list(self.endpoint_facts.notes)
+        is_there = self.find_process(now)
+        if version is None and self.endpoint_facts.version is not None and endpoint is not None:
+            version, source = self.endpoint_facts.version, f"{endpoint.url}/metrics"
         if version is None and self._process is not None:
             version, source = self._process_version, f"its program {self._process.arguments[0]}"
         if not configuration:
@@ -184,14 +184,17 @@ class KubeletSources:
             is_asked=is_asked,
             is_awaited=self._is_awaited and self.is_asking,
             complaints=tuple(complaints),
-            unknown=self._why,
+            why_unknown=self._why,
         )
 
     def _configuration(
         self, is_answered: bool, is_there: bool, complaints: list[str]
-    ) -> tuple[Configuration | None, bool]:
+    ) -> tuple[RawKubeletConfig | None, bool]:
         """The configuration, and whether it is that of now."""
-        found, is_fresh = self.told.configuration, is_answered and not self.told.is_silent
+        found, is_fresh = (
+            self.endpoint_facts.configuration,
+            is_answered and not self.endpoint_facts.is_silent,
+        )
         if found is None and self._process is not None:
             if is_there and self._flags is None:
                 # Once for each process: a kubelet reads its files when it starts, and never again.
@@ -199,22 +202,27 @@ class KubeletSources:
             found, is_fresh = self._flags, is_there
         elif found is None:
             file = f"{self._roots.kubelet}/config.yaml"
-            found, is_fresh = read_configuration(file, complaints), not self.told.is_silent
+            found, is_fresh = (
+                read_kubelet_config(file, complaints),
+                not self.endpoint_facts.is_silent,
+            )
         return found, is_fresh
 
     @property
     def retry_at(self) -> float:
         """When a kubelet that did not answer is to be asked again."""
-        return self._ask_at if self.told.is_silent and not self.is_asking else float("inf")
+        return (
+            self._ask_at if self.endpoint_facts.is_silent and not self.is_asking else float("inf")
+        )
 
-    def look_for_process(self, now: float) -> bool:
+    def find_process(self, now: float) -> bool:
         """Whether the kubelet's process is there; one that was started since is taken in."""
         proc = self._roots.proc
         if self._process is not None and is_running(self._process, proc):
             if self._process_version is None and now >= self._look_at:
                 self._look_at = now + self._look_after
                 self._look_after = min(2 * self._look_after, _LAST_RETRY)
-                self._process_version = version_of(self._process, proc)
+                self._process_version = process_version(self._process, proc)
             return True
         if now < self._look_at:
             return False
@@ -224,7 +232,11 @@ class KubeletSources:
             self._look_after = min(2 * self._look_after, _LAST_RETRY)
             return False
         self._look_after = _FIRST_RETRY
-        self._process, self._process_version, self._flags = found, version_of(found, proc), None
+        self._process, self._process_version, self._flags = (
+            found,
+            process_version(found, proc),
+            None,
+        )
         self._why = f"the program it was started from, {found.arguments[0]}, does not tell it"
         return True
 
@@ -246,12 +258,16 @@ class KubeletSources:
             return False, True
         if endpoint.url != self._address:
             self.drop_question()
-            self._address, self.told, self._ask_at = endpoint.url, Told(), float("-inf")
+            self._address, self.endpoint_facts, self._ask_at = (
+                endpoint.url,
+                EndpointFacts(),
+                float("-inf"),
+            )
             self._is_awaited = True
         is_answered = is_late = self._take_answer(now)
         is_asked = not is_late and not self.is_asking
         if now >= self._ask_at and not self.is_asking:
-            question = partial(ask, endpoint, version=version, configuration=configuration)
+            question = partial(ask_kubelet, endpoint, version=version, configuration=configuration)
             self._question = _Question(endpoint, self._submit(question))
             is_answered, is_asked = self._take_answer(now), True
         return is_answered, is_asked
@@ -262,7 +278,7 @@ class KubeletSources:
         if question is None or not question.answer.done():
             return False
         self._question = None
-        before, told = self.told, question.answer.result()
+        before, told = self.endpoint_facts, question.answer.result()
         if told.is_silent:
             # A refusal leads to other sources; silence leaves open whether anything has changed.
             told = msgspec.structs.replace(
@@ -274,39 +290,39 @@ class KubeletSources:
             self._retry = min(2 * self._retry, _LAST_RETRY)
         else:
             self._ask_at, self._retry = now + _ASK_AGAIN, _FIRST_RETRY
-        self.told = told
+        self.endpoint_facts = told
         self._is_awaited = False
         if self._is_outdated:
             self.refresh()
         return True
 
 
-def kubelet_behind(source: "PodSource | None") -> "tuple[Node | None, KubeletEndpoint | None]":
+def kubelet_of_source(source: "PodSource | None") -> "tuple[Node | None, KubeletEndpoint | None]":
     """What a source of pods leads to: the Node, and the endpoint of its kubelet."""
     if isinstance(source, KubeletPods):
         return None, source.endpoint
     if not hasattr(source, "server"):
         return None, None
     # What asks a cluster is not loaded where none is asked.
-    from memqos.converge.cluster import ClusterPods, kubelet_of
+    from memqos.converge.cluster import ClusterPods, node_kubelet_endpoint
 
     assert isinstance(source, ClusterPods)
     node = source.node()
-    return node, kubelet_of(node, source.server.access)
+    return node, node_kubelet_endpoint(node, source.server.access)
 
 
-def reserved_by(configuration: Configuration, fs: CgroupFs) -> frozenset[str]:
+def reserved_by(configuration: RawKubeletConfig, fs: CgroupFs) -> frozenset[str]:
     """The cgroups that a configuration names as reserved, as a plan of this tree names them.
 
     Names and driver are the same fields in all releases; what else is wrong with it is no matter.
     """
-    written = decode(_data(configuration), DEFAULT_MINOR).written
-    config = configured(written, DEFAULT_MINOR)
+    written = decode_kubelet(_data(configuration), DEFAULT_MINOR).written
+    config = with_defaults(written, DEFAULT_MINOR)
     driver = driver_there(fs, config.cgroup_root) or config.driver
     return reserved_paths(cgroup_names(driver, config.cgroup_root), config)
 
 
-def _configuration_of(process: KubeletProcess, complaints: list[str]) -> Configuration | None:
+def _configuration_of(process: KubeletProcess, complaints: list[str]) -> RawKubeletConfig | None:
     """What a process was started with, its files as they are now; None where one is unreadable."""
     try:
         line = command_line_of(process.arguments[1:])
@@ -320,28 +336,30 @@ def _configuration_of(process: KubeletProcess, complaints: list[str]) -> Configu
     except InputError as error:
         complaints.append(f"the kubelet's configuration: {error}")
         return None
-    name = _name(file, drop_ins, line)
-    return Configuration(name, msgspec.json.encode(data))
+    name = _configuration_name(file, drop_ins, line)
+    return RawKubeletConfig(name, msgspec.json.encode(data))
 
 
-def _name(file: Configuration | None, drop_ins: list[Configuration], line: CommandLine) -> str:
+def _configuration_name(
+    file: RawKubeletConfig | None, drop_ins: list[RawKubeletConfig], line: CommandLine
+) -> str:
     parts = [] if file is None else [file.name]
     parts += [f"{len(drop_ins)} drop-ins of {line.config_dir}"] if drop_ins else []
     flags = f" ({', '.join(line.flags)})" if line.flags else ""
     return " and ".join([*parts, f"the flags of the kubelet's process{flags}"])
 
 
-def _read_file(file: str) -> Configuration:
+def _read_file(file: str) -> RawKubeletConfig:
     if not os.path.isabs(file):
         raise InputError("it is named relative to the folder the kubelet was started in", file=file)
     try:
         with open(file, "rb") as opened:
-            return Configuration(file, opened.read())
+            return RawKubeletConfig(file, opened.read())
     except OSError as error:
         raise InputError((error.strerror or str(error)).lower(), file=file) from None
 
 
-def _drop_ins(folder: str) -> Iterator[Configuration]:
+def _drop_ins(folder: str) -> Iterator[RawKubeletConfig]:
     """In the order of their names, folders within included, as filepath.WalkDir meets them."""
     if not os.path.isabs(folder):
         raise InputError(
@@ -358,8 +376,8 @@ def _drop_ins(folder: str) -> Iterator[Configuration]:
             yield _read_file(entry.path)
 
 
-def _data(found: Configuration) -> dict[str, Any]:
-    for document in read(found.data, found.name):
+def _data(found: RawKubeletConfig) -> dict[str, Any]:
+    for document in read_documents(found.data, found.name):
         if isinstance(document, InputError):
             raise document
         return document.data

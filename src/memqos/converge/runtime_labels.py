@@ -12,25 +12,27 @@ import msgspec
 from memqos.converge.sources import PodSource, faults_of
 from memqos.errors import InputError
 from memqos.kube.pod import ContainerStatus, Pod, PodStatus
-from memqos.plan.names import Runtime
+from memqos.plan.names import RuntimeName
 from memqos.plan.tree import CONFIG_HASH, container_ids
 
 if TYPE_CHECKING:
-    from memqos.host.cri import Listed
+    from memqos.host.cri import ListedContainer
 
 _NAMESPACE: Final = "io.kubernetes.pod.namespace"
 _POD: Final = "io.kubernetes.pod.name"
 _UID: Final = "io.kubernetes.pod.uid"
 _CONTAINER: Final = "io.kubernetes.container.name"
 
-Containers = Mapping[Runtime, Iterable["Listed"]]
+ContainersByRuntime = Mapping[RuntimeName, Iterable["ListedContainer"]]
 """What the runtimes of a node say."""
 
 
 class LabelledPods:
     """The pods of another source; where that does not say, the runtime says where they are."""
 
-    def __init__(self, source: PodSource, containers: Callable[[], Containers], node: str) -> None:
+    def __init__(
+        self, source: PodSource, containers: Callable[[], ContainersByRuntime], node: str
+    ) -> None:
         self._source = source
         self._containers = containers
         self._node = node
@@ -41,8 +43,10 @@ class LabelledPods:
         pods = self._source.pods()
         if all(container_ids(pod) for pod in pods):
             return pods
-        found = located(pods, self._containers(), self._node)
-        known = {id(pod): (pod, self._same(pod, now)) for pod, now in zip(pods, found, strict=True)}
+        found = add_container_ids(pods, self._containers(), self._node)
+        known = {
+            id(pod): (pod, self._reuse(pod, now)) for pod, now in zip(pods, found, strict=True)
+        }
         self._known = known
         return [now for _, now in known.values()]
 
@@ -53,23 +57,25 @@ class LabelledPods:
     def describe(self) -> str:
         return self._source.describe()
 
-    def _same(self, pod: Pod, now: Pod) -> Pod:
+    def _reuse(self, pod: Pod, now: Pod) -> Pod:
         before = self._known.get(id(pod))
         return before[1] if before is not None and before[1] == now else now
 
 
-def located(pods: Iterable[Pod], containers: Containers, node: str) -> list[Pod]:
+def add_container_ids(pods: Iterable[Pod], containers: ContainersByRuntime, node: str) -> list[Pod]:
     """The pods, those without a word about their containers told by the runtimes' labels."""
-    by_pod: dict[tuple[str, str], list[tuple[Runtime, Listed]]] = {}
+    by_pod: dict[tuple[str, str], list[tuple[RuntimeName, ListedContainer]]] = {}
     for runtime, listed in containers.items():
         for each in listed:
             key = each.labels.get(_NAMESPACE, ""), each.labels.get(_POD, "")
             by_pod.setdefault(key, []).append((runtime, each))
-    return [pod if container_ids(pod) else _located(pod, by_pod, node) for pod in pods]
+    return [pod if container_ids(pod) else _with_container_ids(pod, by_pod, node) for pod in pods]
 
 
-def _located(
-    pod: Pod, by_pod: Mapping[tuple[str, str], list[tuple[Runtime, "Listed"]]], node: str
+def _with_container_ids(
+    pod: Pod,
+    by_pod: Mapping[tuple[str, str], list[tuple[RuntimeName, "ListedContainer"]]],
+    node: str,
 ) -> Pod:
     namespace, name = pod.metadata.namespace or "default", pod.metadata.name or ""
     # A pod that the kubelet has from a file goes by its node's name as well.
@@ -79,7 +85,7 @@ def _located(
         return pod
     # Of two pods of one name the one made last is meant: the other is about to end.
     uid = max(found, key=lambda each: each[1].created_at)[1].labels.get(_UID)
-    latest: dict[str, tuple[Runtime, Listed]] = {}
+    latest: dict[str, tuple[RuntimeName, ListedContainer]] = {}
     for runtime, each in sorted(found, key=lambda each: each[1].created_at):
         if each.labels.get(_UID) == uid:
             latest[each.labels.get(_CONTAINER, "")] = runtime, each

@@ -9,15 +9,15 @@ from typing import Final
 import msgspec
 
 from memqos.converge.records import Hierarchy
-from memqos.converge.steps import Step
-from memqos.converge.values import level_fault, place_fault, value_fault
+from memqos.converge.steps import WriteStep
+from memqos.converge.values import file_fault, level_fault, value_fault
 from memqos.errors import InputError
 from memqos.plan.changes import Change
 from memqos.plan.setting import Rule, Setting
 from memqos.plan.tree import Level
 
-FORMAT: Final = 1
-_ANEW: Final = "make it anew with memqos plan --out"
+SAVED_PLAN_FORMAT: Final = 1
+_PLAN_AGAIN: Final = "make it anew with memqos plan --out"
 
 
 class SavedChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -46,7 +46,7 @@ class SavedPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     changes: tuple[SavedChange, ...]
 
     @property
-    def steps(self) -> tuple[Step, ...]:
+    def steps(self) -> tuple[WriteStep, ...]:
         """What is to be done."""
         return tuple(map(_step, self.changes))
 
@@ -55,49 +55,59 @@ class _Versioned(msgspec.Struct, frozen=True):
     format: int
 
 
-def saved_plan(steps: Iterable[Step], boot: str, root: str, version: str | None) -> SavedPlan:
+def plan_to_save(
+    steps: Iterable[WriteStep], boot: str, root: str, version: str | None
+) -> SavedPlan:
     """A plan to be saved."""
-    return SavedPlan(FORMAT, version, boot, root.rstrip("/") or "/", tuple(map(_saved, steps)))
+    return SavedPlan(
+        SAVED_PLAN_FORMAT,
+        version,
+        boot,
+        root.rstrip("/") or "/",
+        tuple(map(_change_to_save, steps)),
+    )
 
 
-def encode(plan: SavedPlan) -> bytes:
+def encode_saved_plan(plan: SavedPlan) -> bytes:
     """The plan as a file, one line a field, for people to read too."""
     return msgspec.json.format(msgspec.json.encode(plan), indent=2) + b"\n"
 
 
-def decode(data: bytes, file: str) -> SavedPlan:
+def decode_saved_plan(data: bytes, file: str) -> SavedPlan:
     """Read a saved plan; InputError says what is wrong with it."""
     try:
         found = msgspec.json.decode(data, type=_Versioned).format
-        if found != FORMAT:
+        if found != SAVED_PLAN_FORMAT:
             raise InputError(
-                f"a plan in format {found}, and this memqos knows {FORMAT}", file=file, hint=_ANEW
+                f"a plan in format {found}, and this memqos knows {SAVED_PLAN_FORMAT}",
+                file=file,
+                hint=_PLAN_AGAIN,
             )
         plan = msgspec.json.decode(data, type=SavedPlan)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InputError(f"not a saved plan: {error}", file=file, hint=_ANEW) from None
+        raise InputError(f"not a saved plan: {error}", file=file, hint=_PLAN_AGAIN) from None
     seen: set[tuple[str, str]] = set()
     for index, change in enumerate(plan.changes):
         field = f"changes[{index}]"
-        fault = place_fault(change.path, change.file)
+        fault = file_fault(change.path, change.file)
         fault = fault or level_fault(change.path, change.file, change.level)
         fault = fault or value_fault(change.file, change.old)
         fault = fault or value_fault(change.file, change.new)
         if fault is None and (change.path, change.file) in seen:
             fault = f"{change.path}/{change.file} is changed twice"
         if fault is not None:
-            raise InputError(fault, file=file, field=field, hint=_ANEW)
+            raise InputError(fault, file=file, field=field, hint=_PLAN_AGAIN)
         seen.add((change.path, change.file))
     return plan
 
 
-def check_is_of(plan: SavedPlan, hierarchy: Hierarchy, file: str) -> None:
+def check_same_tree(plan: SavedPlan, hierarchy: Hierarchy, file: str) -> None:
     """Refuse a plan of another boot or another tree."""
     if plan.boot != hierarchy.boot:
         raise InputError(
             "the machine was booted since this plan was made, or it is another machine's",
             file=file,
-            hint=_ANEW,
+            hint=_PLAN_AGAIN,
         )
     if plan.root != hierarchy.root:
         raise InputError(
@@ -107,7 +117,7 @@ def check_is_of(plan: SavedPlan, hierarchy: Hierarchy, file: str) -> None:
         )
 
 
-def _saved(step: Step) -> SavedChange:
+def _change_to_save(step: WriteStep) -> SavedChange:
     change = step.change
     return SavedChange(
         change.path,
@@ -122,7 +132,7 @@ def _saved(step: Step) -> SavedChange:
     )
 
 
-def _step(saved: SavedChange) -> Step:
+def _step(saved: SavedChange) -> WriteStep:
     rule = Rule(saved.rule, "as planned when the plan was saved", "saved plan")
     change = Change(
         saved.path,
@@ -134,4 +144,4 @@ def _step(saved: SavedChange) -> Step:
         saved.pod,
         saved.container,
     )
-    return Step(change, saved.cgroup)
+    return WriteStep(change, saved.cgroup)

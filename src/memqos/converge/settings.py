@@ -11,8 +11,8 @@ from memqos.draw.scale import short_size
 from memqos.errors import InputError, MemqosError, UnsupportedRelease
 from memqos.host.cgroups import CgroupFs
 from memqos.kernel.machine import Machine
-from memqos.kube.kubelet import Driver, KubeletConfiguration, configured
-from memqos.kube.kubelet.reading import IGNORED, Kubelet, kubelet_from
+from memqos.kube.kubelet import CgroupDriver, KubeletConfiguration, with_defaults
+from memqos.kube.kubelet.reading import IGNORED, KubeletSettings, kubelet_from
 from memqos.kube.node import (
     Capacity,
     Node,
@@ -22,27 +22,27 @@ from memqos.kube.node import (
     published_memory,
 )
 from memqos.kube.resources import MEMORY
-from memqos.manifests.documents import read
-from memqos.plan.levels import demand_of, plan_levels
+from memqos.manifests.documents import read_documents
+from memqos.plan.levels import class_demand, plan_levels
 from memqos.plan.names import CgroupNames, cgroup_names
 from memqos.plan.pod import PodPlan
 from memqos.plan.setting import Setting
-from memqos.plan.terms import KNOWS_POLICY, PAGE_SIZE, Numa, Placement, Policy, Terms
+from memqos.plan.terms import KNOWS_POLICY, PAGE_SIZE, Numa, Placement, Policy, Settings
 from memqos.release import DEFAULT_MINOR, Release
 
 if TYPE_CHECKING:
-    from memqos.converge.observing import Configuration
+    from memqos.converge.observing import RawKubeletConfig
     from memqos.numa.machines import NumaMachine
 
-_DRIVERS: Final[tuple[Driver, ...]] = ("systemd", "cgroupfs")
-PROTECTION: Final = ("memory.min", "memory.low")
-CONFIGZ: Final = "/configz"
+_DRIVERS: Final[tuple[CgroupDriver, ...]] = ("systemd", "cgroupfs")
+PROTECTION_FILES: Final = ("memory.min", "memory.low")
+CONFIGZ_PATH: Final = "/configz"
 """How the name of a configuration ends that the kubelet itself has told."""
-File = tuple[str, str]
+CgroupFilePath = tuple[str, str]
 """The path of a cgroup, and the name of a file in it."""
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class PlanOptions(msgspec.Struct, frozen=True):
     """What a person says about the plan; what is None follows from the node."""
 
     release: str | None = None
@@ -66,21 +66,21 @@ class RunningKubelet(msgspec.Struct, frozen=True, kw_only=True):
     """Whether its configuration has fields that its version does not know: one of them is old."""
 
     @property
-    def keeps_levels(self) -> bool:
+    def writes_levels(self) -> bool:
         """Whether it writes protection to the cgroups above pods, once a minute."""
-        return self.release.enabled("MemoryQoS")
+        return self.release.is_enabled("MemoryQoS")
 
     @property
     def withholds_protection(self) -> bool:
         """Whether what it writes there is always 0."""
         knows_policy = KNOWS_POLICY.at(self.release.minor)
-        return self.keeps_levels and knows_policy and self.policy == "None"
+        return self.writes_levels and knows_policy and self.policy == "None"
 
 
-class Ground(msgspec.Struct, frozen=True):
+class NodeSettings(msgspec.Struct, frozen=True):
     """What every plan of a node rests on, whatever pods it runs."""
 
-    terms: Terms
+    settings: Settings
     config: KubeletConfiguration
     capacity: Capacity
     notes: tuple[str, ...]
@@ -96,24 +96,24 @@ class Ground(msgspec.Struct, frozen=True):
         return cgroup_names(self.config.driver, self.config.cgroup_root)
 
     @property
-    def kubelet_terms(self) -> Terms | None:
+    def kubelet_settings(self) -> Settings | None:
         """What the running kubelet itself plans by; None where none is known to run."""
         if self.kubelet is None:
             return None
         return msgspec.structs.replace(
-            self.terms,
+            self.settings,
             release=self.kubelet.release,
             policy=self.kubelet.policy,
             factor=self.kubelet.factor,
             placement="containers",
         )
 
-    def kubelet_levels(self, plans: Iterable[PodPlan]) -> dict[File, Setting]:
+    def kubelet_levels(self, plans: Iterable[PodPlan]) -> dict[CgroupFilePath, Setting]:
         """Protection above pods that the running kubelet writes itself, once a minute."""
-        terms = self.kubelet_terms
-        if self.kubelet is None or terms is None or not self.kubelet.keeps_levels:
+        terms = self.kubelet_settings
+        if self.kubelet is None or terms is None or not self.kubelet.writes_levels:
             return {}
-        levels, names = plan_levels(demand_of(plans), terms), self.names
+        levels, names = plan_levels(class_demand(plans), terms), self.names
         return {
             (path, file): setting
             for path, settings in (
@@ -121,11 +121,11 @@ class Ground(msgspec.Struct, frozen=True):
                 (names.burstable, levels.burstable),
             )
             for file, setting in settings.items()
-            if file in PROTECTION and setting.value is not None
+            if file in PROTECTION_FILES and setting.value is not None
         }
 
 
-def driver_there(fs: CgroupFs, cgroup_root: str) -> Driver | None:
+def driver_there(fs: CgroupFs, cgroup_root: str) -> CgroupDriver | None:
     """The driver that made the cgroups below a cgroupRoot; None where that is not clear."""
     found = [
         driver
@@ -135,13 +135,13 @@ def driver_there(fs: CgroupFs, cgroup_root: str) -> Driver | None:
     return found[0] if len(found) == 1 else None
 
 
-def ground_of(
+def resolve_node_settings(
     machine: Machine,
-    configuration: "Configuration | None",
-    driver: Driver | None,
-    wanted: Wanted,
+    configuration: "RawKubeletConfig | None",
+    driver: CgroupDriver | None,
+    options: PlanOptions,
     node: Node | None = None,
-) -> Ground:
+) -> NodeSettings:
     """The terms of a machine whose cgroups are named by a driver; None where none are there yet.
 
     What its Node says of a kubelet, its release and what it leaves to pods, is what is in force:
@@ -158,73 +158,78 @@ def ground_of(
     info = None if node is None else node.status.node_info
     stated = None if info is None else info.kubelet_version
     own = stated or machine.kubelet
-    version = wanted.release or own
+    version = options.release or own
     if version is None:
-        config, release = _guess(machine, configuration, wanted, notes)
+        config, release = _guess(machine, configuration, options, notes)
     else:
-        release = Release.of(version, wanted.gates)
+        release = Release.of(version, options.gates)
         config, release = _configuration(configuration, release, own, notes)
-    release = release.with_gates(wanted.gates)
+    release = release.with_gates(options.gates)
     if driver is not None and driver != config.driver:
         notes.append(
             f"the cgroups are named by the {driver} driver, though the kubelet is "
             f"configured for {config.driver}: planned as they are named"
         )
         config = msgspec.structs.replace(config, cgroup_driver=driver)
-    if wanted.policy is not None and not KNOWS_POLICY.at(release.minor):
+    if options.policy is not None and not KNOWS_POLICY.at(release.minor):
         notes.append(
-            f"policy {wanted.policy} is ignored: Kubernetes {release} always reserves requests – "
+            f"policy {options.policy} is ignored: Kubernetes {release} always reserves requests – "
             "name a newer release to plan by its rules"
         )
     capacity, left = _memory(machine.memory, node, config, release, notes)
-    terms = Terms(
+    settings = Settings(
         release=release,
-        factor=config.memory_throttling_factor if wanted.factor is None else wanted.factor,
-        policy=wanted.policy or config.policy,
+        factor=config.memory_throttling_factor if options.factor is None else options.factor,
+        policy=options.policy or config.policy,
         single_process_oom_kill=bool(config.single_process_oom_kill),
         memory_capacity=capacity.memory,
         memory_allocatable=left,
         page_size=machine.page_size or PAGE_SIZE,
         cpu_quota=config.cpu_cfs_quota,
         cpu_period=config.cpu_cfs_quota_period // 1000,
-        placement=wanted.placement,
+        placement=options.placement,
     )
-    kubelet = _running(configuration, own)
-    if kubelet is not None and kubelet.withholds_protection and terms.policy != "None":
+    kubelet = _running_kubelet(configuration, own)
+    if kubelet is not None and kubelet.withholds_protection and settings.policy != "None":
         notes.append(
             "the kubelet's memoryReservationPolicy None keeps the protection of kubepods at 0, so "
             "what is reserved below has no effect: set TieredReservation in the kubelet's "
             "configuration, or turn its MemoryQoS gate off"
         )
     doubt = doubt_of(
-        wanted,
+        options,
         own,
         kubelet,
         is_configured=configuration is not None,
-        is_told=configuration is not None and configuration.name.endswith(CONFIGZ),
+        is_from_kubelet=configuration is not None and configuration.name.endswith(CONFIGZ_PATH),
         why=machine.missing.get("kubelet"),
     )
-    return Ground(terms, config, capacity, tuple(notes), kubelet=kubelet, doubt=doubt)
+    return NodeSettings(settings, config, capacity, tuple(notes), kubelet=kubelet, doubt=doubt)
 
 
 def _guess(
-    machine: Machine, configuration: "Configuration | None", wanted: Wanted, notes: list[str]
+    machine: Machine,
+    configuration: "RawKubeletConfig | None",
+    options: PlanOptions,
+    notes: list[str],
 ) -> tuple[KubeletConfiguration, Release]:
     """A release where nobody knows one. It may be a wrong one for the configuration, too."""
     minor, whose = DEFAULT_MINOR, "memqos's default"
     with suppress(UnsupportedRelease):
         if machine.kubelet_on_path is not None:
             minor, whose = Release.of(machine.kubelet_on_path).minor, "that of the kubelet on PATH"
-    release = Release.of(minor, wanted.gates)
+    release = Release.of(minor, options.gates)
     notes.append(f"which kubelet runs here is not known: planned as {release}, {whose}")
     try:
         return _configuration(configuration, release, None, notes)
     except MemqosError as error:
         notes.append(f"the kubelet's defaults are assumed: {release} does not take {error}")
-        return configured({}, minor), release
+        return with_defaults({}, minor), release
 
 
-def _running(configuration: "Configuration | None", own: str | None) -> RunningKubelet | None:
+def _running_kubelet(
+    configuration: "RawKubeletConfig | None", own: str | None
+) -> RunningKubelet | None:
     """The kubelet of a version with its configuration; None where it could not run with that."""
     if configuration is None or own is None:
         return None
@@ -267,21 +272,21 @@ def _memory(
 
 
 def _configuration(
-    found: "Configuration | None", release: Release, own: str | None, notes: list[str]
+    found: "RawKubeletConfig | None", release: Release, own: str | None, notes: list[str]
 ) -> tuple[KubeletConfiguration, Release]:
     """The kubelet's configuration, and the release with the gates it sets."""
     if found is None:
         notes.append("no kubelet configuration is known: the kubelet's defaults are assumed")
-        return configured({}, release.minor), release
-    for document in read(found.data, found.name):
+        return with_defaults({}, release.minor), release
+    for document in read_documents(found.data, found.name):
         if isinstance(document, InputError):
             raise document
         try:
             kubelet = kubelet_from(document.data, release, file=found.name)
         except InputError as error:
-            older = _read_by(own, document.data, release)
+            older = _read_as_running(own, document.data, release)
             if older is None:
-                raise document.refused(error.what, error.field or (), error.hint) from None
+                raise document.error(error.what, error.field or (), error.hint) from None
             kubelet = older
             notes.append(
                 f"{found.name}: read as the kubelet here does, {own}: {release} refuses it: "
@@ -292,7 +297,7 @@ def _configuration(
     raise InputError("no document", file=found.name)
 
 
-def _read_by(own: str | None, data: object, release: Release) -> Kubelet | None:
+def _read_as_running(own: str | None, data: object, release: Release) -> KubeletSettings | None:
     """A configuration by the rules of the kubelet that runs with it, for another release's plan.
 
     Gates that the other does not have are left out. None where even that kubelet refuses it.
@@ -306,4 +311,4 @@ def _read_by(own: str | None, data: object, release: Release) -> Kubelet | None:
     for name, on in kubelet.config.feature_gates.items():
         with suppress(UnsupportedRelease):
             release = release.with_gates({name: on})
-    return Kubelet(kubelet.config, release, kubelet.notes)
+    return KubeletSettings(kubelet.config, release, kubelet.notes)

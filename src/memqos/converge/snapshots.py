@@ -6,29 +6,29 @@ from typing import Any, Final
 import msgspec
 
 from memqos.converge.node_agent import with_agent
-from memqos.converge.observing import Configuration, Observation, observe_live, observe_snapshot
+from memqos.converge.observing import ObservedNode, RawKubeletConfig, observe_live, observe_snapshot
 from memqos.converge.redaction import (
-    kept_of_agent,
-    kept_of_cgroup,
-    kept_of_configuration,
-    kept_of_pod,
+    redact_agent,
+    redact_cgroup,
+    redact_configuration,
+    redact_pod,
 )
-from memqos.converge.running import KubeletFacts, KubeletSources, kubelet_behind
+from memqos.converge.running import KubeletFacts, KubeletSources, kubelet_of_source
 from memqos.converge.sources import PodSource, faults_of
 from memqos.errors import InputError, Unreachable
 from memqos.host.cgroups import CgroupFs
 from memqos.host.machine import SYSTEM, Roots, read_machine
-from memqos.host.processes import processes
+from memqos.host.processes import read_processes
 from memqos.host.snapshots import load_snapshot
 from memqos.host.versions import kubelet_version, own_version, runtime_version
 from memqos.kernel.process import Process
-from memqos.kube.kubelet import Driver
-from memqos.kube.kubelet.decoding import API_VERSION, KIND
+from memqos.kube.kubelet import CgroupDriver
+from memqos.kube.kubelet.decoding import KUBELET_API_VERSION, KUBELET_KIND
 from memqos.kube.pod import Pod
-from memqos.manifests.documents import Document, read
-from memqos.manifests.snapshot import FORM, LEFT_OUT, PodList, Snapshot
+from memqos.manifests.documents import Document, read_documents
+from memqos.manifests.snapshot import FORM, OMITTED_FIELDS, PodList, Snapshot
 
-FILES: Final = (
+SNAPSHOT_FILES: Final = (
     "cgroup.controllers",
     "cgroup.subtree_control",
     "memory.min",
@@ -52,12 +52,12 @@ FILES: Final = (
 """What is read of every cgroup, besides a limit for each size of huge pages."""
 
 
-def take(
+def take_snapshot(
     source: PodSource,
     *,
     may_be_silent: bool = False,
     roots: Roots = SYSTEM,
-    configuration: Configuration | None = None,
+    configuration: RawKubeletConfig | None = None,
     images: bool = True,
     agent: tuple[str | None, str | None] = (None, None),
     step: Callable[[str], None] = lambda what: None,
@@ -72,52 +72,52 @@ def take(
     step(f"reading pods from {source.describe()}")
     pods = _pods(source, notes, may_be_silent)
     sources = KubeletSources(roots)
-    node, endpoint = kubelet_behind(None if pods is None else source)
-    kubelet = sources.ask(node, endpoint, configuration=configuration is None)
+    node, endpoint = kubelet_of_source(None if pods is None else source)
+    kubelet = sources.read_facts(node, endpoint, configuration=configuration is None)
     step("reading the machine and its cgroups")
     machine = read_machine(roots)
-    seen = observe_live(
+    observation = observe_live(
         None,
-        (*FILES, *(f"hugetlb.{pages.name}.max" for pages in machine.huge_pages)),
+        (*SNAPSHOT_FILES, *(f"hugetlb.{pages.name}.max" for pages in machine.huge_pages)),
         roots=roots,
         configuration=configuration,
         machine=machine,
         kubelet=kubelet,
     )
-    seen = with_agent(seen, roots.cgroup, *agent)
+    observation = with_agent(observation, roots.cgroup, *agent)
     step("reading processes")
-    notes += seen.notes
+    notes += observation.notes
     running = _processes(roots, notes)
-    kept = _configuration(seen.configuration, notes, given=configuration is not None)
+    kept = _configuration(observation.configuration, notes, given=configuration is not None)
     return Snapshot(
         version=FORM,
         memqos=own_version(),
         taken_at=_now(),
         boot_id=machine.boot_id,
-        driver=seen.driver or _driver_in(kept, notes),
+        driver=observation.driver or _driver_in(kept, notes),
         kernel=machine.kernel or "",
         runtime=_or_note(runtime_version(), "no runtime: neither containerd nor crio found", notes),
-        kubelet=kubelet.version or _unknown(kubelet, notes),
+        kubelet=kubelet.version or _note_unknown_version(kubelet, notes),
         meminfo=machine.meminfo or "",
         numa=machine.numa,
         mount=machine.mount,
         kubelet_configuration=_yaml(kept),
-        pods=PodList(tuple(kept_of_pod(pod, images=images) for pod in pods or ())),
-        cgroups={path: kept_of_cgroup(files) for path, files in seen.cgroups.items()},
+        pods=PodList(tuple(redact_pod(pod, images=images) for pod in pods or ())),
+        cgroups={path: redact_cgroup(files) for path, files in observation.cgroups.items()},
         processes=running,
-        memory_manager_state=seen.memory_manager_state,
-        metrics=sources.told.metrics,
+        memory_manager_state=observation.memory_manager_state,
+        metrics=sources.endpoint_facts.metrics,
         page_size=machine.page_size,
         hugepages=machine.hugepages,
         pressure=machine.pressure,
         layout=machine.layout,
-        agent=kept_of_agent(seen.agent),
-        own_values=seen.own_values,
+        agent=redact_agent(observation.agent),
+        own_values=observation.own_values,
         notes=tuple(notes),
     )
 
 
-def written(snapshot: Snapshot) -> bytes:
+def encode_snapshot(snapshot: Snapshot) -> bytes:
     """The snapshot in JSON, its pods as the list a kubelet answers with."""
     data = msgspec.to_builtins(snapshot)
     pods = {"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": data["pods"]["items"]}
@@ -125,7 +125,7 @@ def written(snapshot: Snapshot) -> bytes:
     return msgspec.json.format(msgspec.json.encode(ordered), indent=1) + b"\n"
 
 
-def load(file: str) -> Observation:
+def observe_snapshot_file(file: str) -> ObservedNode:
     """The node in a snapshot's file."""
     return observe_snapshot(load_snapshot(file), file)
 
@@ -146,7 +146,7 @@ def _pods(source: PodSource, notes: list[str], may_be_silent: bool) -> list[Pod]
 def _processes(roots: Roots, notes: list[str]) -> dict[str, tuple[Process, ...]]:
     """Path → the processes there."""
     try:
-        seen = processes(roots.proc, CgroupFs(roots.cgroup))
+        seen = read_processes(roots.proc, CgroupFs(roots.cgroup))
     except Unreachable as error:
         notes.append(f"no processes: {error.what}")
         return {}
@@ -162,7 +162,9 @@ def _processes(roots: Roots, notes: list[str]) -> dict[str, tuple[Process, ...]]
     return {path: tuple(found[path]) for path in sorted(found)}
 
 
-def _configuration(found: Configuration | None, notes: list[str], *, given: bool) -> dict[str, Any]:
+def _configuration(
+    found: RawKubeletConfig | None, notes: list[str], *, given: bool
+) -> dict[str, Any]:
     """What is kept of the kubelet's configuration; nothing where it cannot be read."""
     if found is None:
         notes.append("no kubelet_configuration: none found – give one with --kubelet")
@@ -175,22 +177,22 @@ def _configuration(found: Configuration | None, notes: list[str], *, given: bool
         # Its words may quote what it met, and that may be a secret.
         notes.append(f"{found.name}: line {error.line}: not a configuration that can be read")
         return {}
-    kept, others = kept_of_configuration(data)
+    kept, others = redact_configuration(data)
     if others:
-        notes.append(LEFT_OUT + ", ".join(others))
-    return {"apiVersion": API_VERSION, "kind": KIND, **kept}
+        notes.append(OMITTED_FIELDS + ", ".join(others))
+    return {"apiVersion": KUBELET_API_VERSION, "kind": KUBELET_KIND, **kept}
 
 
-def _document(found: Configuration) -> Document:
-    for document in read(found.data, found.name):
+def _document(found: RawKubeletConfig) -> Document:
+    for document in read_documents(found.data, found.name):
         if isinstance(document, InputError):
             raise document
-        if document.kind in (KIND, ""):
+        if document.kind in (KUBELET_KIND, ""):
             return document
     raise InputError("there is no KubeletConfiguration in it", file=found.name)
 
 
-def _driver_in(configuration: dict[str, Any], notes: list[str]) -> Driver:
+def _driver_in(configuration: dict[str, Any], notes: list[str]) -> CgroupDriver:
     notes.append("driver: no kubelet has made cgroups here, so it is the configured one")
     return "systemd" if configuration.get("cgroupDriver") == "systemd" else "cgroupfs"
 
@@ -201,11 +203,11 @@ def _yaml(data: dict[str, Any]) -> str:
     return yaml.safe_dump(data, sort_keys=False) if data else ""
 
 
-def _unknown(kubelet: KubeletFacts, notes: list[str]) -> str:
+def _note_unknown_version(kubelet: KubeletFacts, notes: list[str]) -> str:
     """No version: that of a program which need not run would be a guess to whoever reads it."""
     found = kubelet_version()
     other = "" if found is None else f"; the one on PATH is {found}"
-    notes.append(f"no kubelet: which version runs is not known, {kubelet.unknown}{other}")
+    notes.append(f"no kubelet: which version runs is not known, {kubelet.why_unknown}{other}")
     return ""
 
 

@@ -7,10 +7,10 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from memqos.errors import InputError
-from memqos.host.kubelet import NO_CREDENTIALS, Credentials, KubeletEndpoint
-from memqos.host.manifests import load
+from memqos.host.kubelet import NO_CREDENTIALS, KubeletCredentials, KubeletEndpoint
+from memqos.host.manifests import load_files
 from memqos.kube.pod import Pod
-from memqos.manifests.documents import Document, read
+from memqos.manifests.documents import Document, read_documents
 from memqos.manifests.snapshot import pods_in
 from memqos.manifests.workloads import NoPods, pods
 
@@ -44,13 +44,13 @@ class FilePods:
         found, self.faults = [], []
         for path in self._paths:
             from_folder = os.path.isdir(path)
-            for name, data in load([path]):
+            for name, data in load_files([path]):
                 here = _pods_in(name, data, from_folder=from_folder)
                 found += here.pods
                 self.faults += here.faults
         if self.faults and not found:
             raise self.faults[0]
-        return of_one_node(found, self.describe())
+        return pods_of_one_node(found, self.describe())
 
     def describe(self) -> str:
         return ", ".join(self._paths)
@@ -93,7 +93,7 @@ def faults_of(source: PodSource | None) -> Sequence[InputError]:
     return found
 
 
-def source_of(text: str, credentials: Credentials = NO_CREDENTIALS) -> PodSource:
+def parse_pod_source(text: str, credentials: KubeletCredentials = NO_CREDENTIALS) -> PodSource:
     """The source a person means: a kubelet's URL, else a file or folder."""
     return KubeletPods(KubeletEndpoint(text, credentials)) if is_url(text) else FilePods([text])
 
@@ -103,7 +103,7 @@ def is_url(text: str) -> bool:
     return "://" in text
 
 
-def of_one_node(pods: Sequence[Pod], origin: str) -> list[Pod]:
+def pods_of_one_node(pods: Sequence[Pod], origin: str) -> list[Pod]:
     """The pods of a node; those no scheduler has placed yet are on none.
 
     Pods of several nodes would be planned as if they shared one, so they are refused.
@@ -133,13 +133,13 @@ class PodsOfFile(NamedTuple):
 
 def pods_in_file(path: str, *, from_folder: bool) -> PodsOfFile:
     """The pods one file holds; what cannot be read of a file that was named raises."""
-    ((name, data),) = load([path])
+    ((name, data),) = load_files([path])
     return _pods_in(name, data, from_folder=from_folder)
 
 
 def _pods_in(name: str, data: bytes | InputError, *, from_folder: bool) -> PodsOfFile:
     found = PodsOfFile([], [])
-    for document in [data] if isinstance(data, InputError) else read(data, name):
+    for document in [data] if isinstance(data, InputError) else read_documents(data, name):
         for pod in [document] if isinstance(document, InputError) else _pods_of(document):
             if isinstance(pod, Pod):
                 found.pods.append(pod)

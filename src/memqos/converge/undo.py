@@ -6,18 +6,18 @@ import msgspec
 
 from memqos.converge.records import (
     CgroupKey,
-    Held,
-    Holding,
-    Intent,
-    Key,
-    Outcome,
-    Place,
-    Record,
+    FileKey,
+    FileRecord,
+    IntentRecord,
+    JournalRecord,
+    OutcomeRecord,
+    OwnerRecord,
+    OwnerState,
 )
 from memqos.plan.tree import Level
 
 
-class Owed(Place, frozen=True):
+class UndoEntry(FileRecord, frozen=True):
     """One file that memqos has written, or was about to write."""
 
     original: str
@@ -29,41 +29,45 @@ class Owed(Place, frozen=True):
     container: str | None = None
 
     @property
-    def place(self) -> CgroupKey:
+    def cgroup_key(self) -> CgroupKey:
         return self.path, self.cgroup
 
 
-Debts = dict[Key, Owed]
-Holdings = dict[CgroupKey, Holding]
+UndoEntries = dict[FileKey, UndoEntry]
+OwnerStates = dict[CgroupKey, OwnerState]
 
 
-def owed(records: Iterable[Record], debts: Debts | None = None) -> Debts:
+def undo_entries(
+    records: Iterable[JournalRecord], entries: UndoEntries | None = None
+) -> UndoEntries:
     """Every file whose value memqos would have to put back; earlier debts are brought on."""
-    debts = {} if debts is None else debts
+    entries = {} if entries is None else entries
     for record in records:
-        if isinstance(record, Intent):
-            debts[record.key] = _intended(debts.get(record.key), record)
-        elif isinstance(record, Outcome) and record.key in debts:
-            _settle(debts, record)
-    return debts
+        if isinstance(record, IntentRecord):
+            entries[record.key] = _merge_intent(entries.get(record.key), record)
+        elif isinstance(record, OutcomeRecord) and record.key in entries:
+            _apply_outcome(entries, record)
+    return entries
 
 
-def held(records: Sequence[Record]) -> Holdings:
+def owner_states(records: Sequence[JournalRecord]) -> OwnerStates:
     """What owners kept of cgroups that memqos meant to write; the last record of each holds."""
-    intended = {(record.path, record.cgroup) for record in records if isinstance(record, Intent)}
+    intended = {
+        (record.path, record.cgroup) for record in records if isinstance(record, IntentRecord)
+    }
     return {
         record.key: record.holding
         for record in records
-        if isinstance(record, Held) and record.key in intended
+        if isinstance(record, OwnerRecord) and record.key in intended
     }
 
 
-def intents(debts: Iterable[Owed]) -> Iterator[Intent]:
+def intent_records(entries: Iterable[UndoEntry]) -> Iterator[IntentRecord]:
     """The fewest records that say the same."""
-    for debt in debts:
+    for debt in entries:
         old = debt.original
         for value in debt.ours:
-            yield Intent(
+            yield IntentRecord(
                 debt.path,
                 debt.file,
                 debt.cgroup,
@@ -76,13 +80,13 @@ def intents(debts: Iterable[Owed]) -> Iterator[Intent]:
             old = value
 
 
-def _intended(before: Owed | None, intent: Intent) -> Owed:
+def _merge_intent(before: UndoEntry | None, intent: IntentRecord) -> UndoEntry:
     ours: tuple[str, ...]
     # Where somebody else has written since, theirs is what will be put back.
     original, ours = intent.old, (intent.new,)
     if before is not None and intent.old in before.ours:
         original, ours = before.original, (intent.old, *ours)
-    return Owed(
+    return UndoEntry(
         intent.path,
         intent.file,
         intent.cgroup,
@@ -94,10 +98,10 @@ def _intended(before: Owed | None, intent: Intent) -> Owed:
     )
 
 
-def _settle(debts: Debts, outcome: Outcome) -> None:
-    debt = debts[outcome.key]
+def _apply_outcome(entries: UndoEntries, outcome: OutcomeRecord) -> None:
+    debt = entries[outcome.key]
     ours = debt.ours[-1:] if outcome.written else debt.ours[:-1]
     if ours:
-        debts[outcome.key] = msgspec.structs.replace(debt, ours=ours)
+        entries[outcome.key] = msgspec.structs.replace(debt, ours=ours)
     else:
-        del debts[outcome.key]
+        del entries[outcome.key]

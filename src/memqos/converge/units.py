@@ -8,8 +8,8 @@ from collections.abc import Collection, Sequence
 from errno import ENOENT
 from typing import TYPE_CHECKING, Final
 
-from memqos.converge.reclaiming import make_room
-from memqos.converge.records import Holding
+from memqos.converge.reclaiming import reclaim_below_high
+from memqos.converge.records import OwnerState
 from memqos.errors import InputError, MemqosError, WriteRefused
 from memqos.host.cgroups import CgroupFs
 from memqos.host.systemd_dropins import PROPERTIES, DropIns, is_drop_in
@@ -18,30 +18,32 @@ from memqos.plan.changes import Change
 from memqos.plan.setting import MAX
 
 if TYPE_CHECKING:
-    from memqos.host.systemd_bus import Manager
+    from memqos.host.systemd_bus import SystemdManager
 
 _INFINITY: Final = (1 << 64) - 1
-_BESIDE: Final = "memory.oom.group"
+_OOM_GROUP: Final = "memory.oom.group"
 _HINTS: Final = {
     "org.freedesktop.DBus.Error.AccessDenied": "run as root",
     "org.freedesktop.DBus.Error.InteractiveAuthorizationRequired": "run as root",
 }
 
 
-class Units:
+class SystemdDriver:
     """Sets all memory values of a unit in one call, until the next boot."""
 
-    def __init__(self, fs: CgroupFs, manager: "Manager", dropins: DropIns, timeout: float) -> None:
+    def __init__(
+        self, fs: CgroupFs, manager: "SystemdManager", dropins: DropIns, timeout: float
+    ) -> None:
         self.fs = fs
         self.manager = manager
         self.dropins = dropins
         self.timeout = timeout
 
-    def batch(self, change: Change) -> str:
+    def batch_key(self, change: Change) -> str:
         return f"systemd {change.path}"
 
-    def holding(self, change: Change) -> Holding:
-        unit = unit_of(change.path)
+    def read_owner_state(self, change: Change) -> OwnerState:
+        unit = require_unit(change.path)
         values = {file: self.dropins.read(unit, name) for file, name in PROPERTIES.items()}
         for file, text in values.items():
             if text is not None and not is_drop_in(unit, PROPERTIES[file], text):
@@ -50,19 +52,19 @@ class Units:
                     "and could not be put back",
                     hint=f"systemctl revert {unit} removes it, --direct writes past systemd",
                 )
-        return Holding("systemd", unit, values)
+        return OwnerState("systemd", unit, values)
 
     def write(self, changes: Sequence[Change]) -> bool:
-        from memqos.host.systemd_bus import NO_SUCH_UNIT, Refused
+        from memqos.host.systemd_bus import NO_SUCH_UNIT, SystemdError
 
         path = changes[0].path
-        if not all([make_room(change, self.fs, self.timeout) for change in changes]):
+        if not all([reclaim_below_high(change, self.fs, self.timeout) for change in changes]):
             return False
         new = {change.file: change.new for change in changes}
-        beside = self.fs.read(path, _BESIDE)
+        beside = self.fs.read(path, _OOM_GROUP)
         try:
-            self.manager.set_properties(unit_of(path), self._properties(path, new))
-        except Refused as error:
+            self.manager.set_properties(require_unit(path), self._properties(path, new))
+        except SystemdError as error:
             raise WriteRefused(
                 f"{path}/{', '.join(new)}",
                 ", ".join(new.values()),
@@ -72,17 +74,19 @@ class Units:
         if self.fs.identity(path) is None:
             # A slice that has just gone is no less a slice to systemd, which now remembers it.
             for name in PROPERTIES.values():
-                self.dropins.restore(unit_of(path), name, None)
-        elif beside is not None and self.fs.read(path, _BESIDE) not in (beside, None):
-            self.fs.write(path, _BESIDE, beside)
+                self.dropins.restore(require_unit(path), name, None)
+        elif beside is not None and self.fs.read(path, _OOM_GROUP) not in (beside, None):
+            self.fs.write(path, _OOM_GROUP, beside)
         return True
 
-    def release(self, path: str, holding: Holding, files: Collection[str]) -> Sequence[str]:
-        unit = unit_of(path)
+    def restore_owner(
+        self, path: str, owner_state: OwnerState, files: Collection[str]
+    ) -> Sequence[str]:
+        unit = require_unit(path)
         return [
             f"{unit}: {name}"
             for file, name in PROPERTIES.items()
-            if file in files and self.dropins.restore(unit, name, holding.values[file])
+            if file in files and self.dropins.restore(unit, name, owner_state.values[file])
         ]
 
     def read(self, path: str, file: str) -> str | None:
@@ -97,9 +101,9 @@ class Units:
         }
 
 
-def unit_of(path: str) -> str:
+def require_unit(path: str) -> str:
     """The unit whose cgroup this is."""
-    unit = names.unit_of(path)
+    unit = names.systemd_unit(path)
     if unit is None:
         raise InputError(f"{path}: not the cgroup of a unit of systemd's")
     return unit

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Final
 
 from memqos.kernel.nodelists import node_list, nodes_in
-from memqos.plan.changes import MANAGED, stored
+from memqos.plan.changes import MANAGED, as_stored
 from memqos.plan.names import kind_of
 from memqos.plan.tree import Level
 
@@ -21,7 +21,7 @@ _LONGEST_NAME: Final = 255
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 
 
-def place_fault(path: str, file: str) -> str | None:
+def file_fault(path: str, file: str) -> str | None:
     """Why memqos would never write to this place; None where it would."""
     if file not in MANAGED:
         return f"{file[:80]!r} is no file that memqos writes"
@@ -57,22 +57,22 @@ def value_fault(file: str, value: str) -> str | None:
     return f"{value[:80]!r} is no value of {file}"
 
 
-def shown(file: str, value: str, page_size: int) -> str:
+def kernel_form(file: str, value: str, page_size: int) -> str:
     """A value as the kernel will show it once it is written."""
-    return _SHOWN[file](file, value, page_size)
+    return _KERNEL_FORMS[file](file, value, page_size)
 
 
-def _rounded(file: str, value: str, page_size: int) -> str:
-    return stored(file, int(value) if value.isdigit() else value, page_size)
+def _page_form(file: str, value: str, page_size: int) -> str:
+    return as_stored(file, int(value) if value.isdigit() else value, page_size)
 
 
-def _listed(_file: str, value: str, _page_size: int) -> str:
+def _node_list_form(_file: str, value: str, _page_size: int) -> str:
     return node_list(nodes_in(value))
 
 
-_SHOWN: Final[dict[str, Callable[[str, str, int], str]]] = {
-    "memory.min": _rounded,
-    "memory.low": _rounded,
-    "memory.high": _rounded,
-    "cpuset.mems": _listed,
+_KERNEL_FORMS: Final[dict[str, Callable[[str, str, int], str]]] = {
+    "memory.min": _page_form,
+    "memory.low": _page_form,
+    "memory.high": _page_form,
+    "cpuset.mems": _node_list_form,
 }

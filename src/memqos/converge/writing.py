@@ -5,10 +5,10 @@ from typing import Final, Literal
 
 import msgspec
 
-from memqos.converge.cpusets import all_nodes
+from memqos.converge.cpusets import parent_nodes
 from memqos.converge.driver import Driver
-from memqos.converge.steps import Step
-from memqos.converge.values import shown
+from memqos.converge.steps import WriteStep
+from memqos.converge.values import kernel_form
 from memqos.errors import Unreachable, WriteRefused
 from memqos.host.cgroups import CgroupFs
 from memqos.kernel.machine import Machine
@@ -17,7 +17,7 @@ from memqos.plan.changes import Change
 from memqos.plan.cpuset import MEMS
 from memqos.plan.setting import MAX, size
 
-End = Literal[
+WriteOutcome = Literal[
     "written", "gone", "refused", "unreachable", "overtaken", "withheld", "stopped", "differs"
 ]
 """How a step ended:
@@ -31,23 +31,23 @@ End = Literal[
 - stopped: the write took too long, and the value is not in place
 - differs: the write was taken, yet something else is read back
 """
-PENDING: Final[frozenset[End]] = frozenset({"overtaken", "withheld"})
+PENDING: Final[frozenset[WriteOutcome]] = frozenset({"overtaken", "withheld"})
 """Nothing failed, and something is left to do."""
-FAILED: Final[frozenset[End]] = frozenset({"refused", "unreachable", "stopped", "differs"})
+FAILED: Final[frozenset[WriteOutcome]] = frozenset({"refused", "unreachable", "stopped", "differs"})
 
 
-class Result(msgspec.Struct, frozen=True):
+class WriteResult(msgspec.Struct, frozen=True):
     """One change and what came of it."""
 
     change: Change
-    end: End
+    outcome: WriteOutcome
     detail: str | None = None
     """What a person should know of it."""
-    lingers: bool = False
+    writer_blocked: bool = False
     """Whether the value holds though the kernel has not let go of its writer."""
 
 
-class Cautions(msgspec.Struct, frozen=True):
+class WriteOptions(msgspec.Struct, frozen=True):
     """What a writer has to know of the machine, and whether it may be reckless."""
 
     page_size: int
@@ -55,37 +55,43 @@ class Cautions(msgspec.Struct, frozen=True):
     force: bool = False
 
 
-def cautions_of(machine: Machine, *, force: bool) -> Cautions:
+def write_options(machine: Machine, *, force: bool) -> WriteOptions:
     """Without a word about swap there is none."""
     swap_free = meminfo_of(machine.meminfo or "").get("SwapFree", 0)
-    return Cautions(machine.page_size or 4096, swap_free, force)
+    return WriteOptions(machine.page_size or 4096, swap_free, force)
 
 
-def write(steps: Sequence[Step], fs: CgroupFs, driver: Driver, cautions: Cautions) -> list[Result]:
+def write_batch(
+    steps: Sequence[WriteStep], fs: CgroupFs, driver: Driver, options: WriteOptions
+) -> list[WriteResult]:
     """Take the steps of one batch, but for those that something speaks against."""
-    against = [_against(step, fs, driver, cautions) for step in steps]
+    against = [_check_step(step, fs, driver, options) for step in steps]
     taken = [step for step, found in zip(steps, against, strict=True) if found is None]
-    written = iter(_written(taken, fs, driver, cautions.page_size) if taken else ())
+    written = iter(_write_steps(taken, fs, driver, options.page_size) if taken else ())
     return [next(written) if found is None else found for found in against]
 
 
-def _against(step: Step, fs: CgroupFs, driver: Driver, cautions: Cautions) -> Result | None:
+def _check_step(
+    step: WriteStep, fs: CgroupFs, driver: Driver, options: WriteOptions
+) -> WriteResult | None:
     change = step.change
     try:
         if fs.identity(change.path) != step.cgroup:
-            return Result(change, "gone")
+            return WriteResult(change, "gone")
         before = driver.read(change.path, change.file)
         if before is None:
-            return Result(change, "gone")
+            return WriteResult(change, "gone")
         if before != change.old:
-            return Result(change, "overtaken", f"{before} was there, not {change.old}")
-        unreclaimable = None if cautions.force else _unreclaimable(change, fs, cautions.swap_free)
+            return WriteResult(change, "overtaken", f"{before} was there, not {change.old}")
+        unreclaimable = None if options.force else _unreclaimable(change, fs, options.swap_free)
     except OSError as error:
-        return Result(change, "refused", f"{change.path}/{change.file}: {error.strerror}")
-    return None if unreclaimable is None else Result(change, "withheld", unreclaimable)
+        return WriteResult(change, "refused", f"{change.path}/{change.file}: {error.strerror}")
+    return None if unreclaimable is None else WriteResult(change, "withheld", unreclaimable)
 
 
-def _written(steps: Sequence[Step], fs: CgroupFs, driver: Driver, page_size: int) -> list[Result]:
+def _write_steps(
+    steps: Sequence[WriteStep], fs: CgroupFs, driver: Driver, page_size: int
+) -> list[WriteResult]:
     changes = [step.change for step in steps]
     try:
         finished = driver.write(changes)
@@ -95,38 +101,40 @@ def _written(steps: Sequence[Step], fs: CgroupFs, driver: Driver, page_size: int
 
 
 def _after_failure(
-    step: Step, error: WriteRefused | Unreachable, fs: CgroupFs, driver: Driver, page_size: int
-) -> Result:
+    step: WriteStep, error: WriteRefused | Unreachable, fs: CgroupFs, driver: Driver, page_size: int
+) -> WriteResult:
     """A call may fail after a part of it was done, or after all of it."""
     change = step.change
     try:
         if fs.identity(change.path) != step.cgroup:
-            return Result(change, "gone")
-        if driver.read(change.path, change.file) == shown(change.file, change.new, page_size):
-            return Result(change, "written")
+            return WriteResult(change, "gone")
+        if driver.read(change.path, change.file) == kernel_form(change.file, change.new, page_size):
+            return WriteResult(change, "written")
     except OSError:
-        return Result(change, "refused", str(error))
-    return Result(
+        return WriteResult(change, "refused", str(error))
+    return WriteResult(
         change, "unreachable" if isinstance(error, Unreachable) else "refused", str(error)
     )
 
 
-def _read_back(change: Change, driver: Driver, page_size: int, *, finished: bool) -> Result:
+def _read_back(change: Change, driver: Driver, page_size: int, *, finished: bool) -> WriteResult:
     try:
         after = driver.read(change.path, change.file)
     except OSError as error:
-        return Result(change, "differs", f"{change.new} cannot be read back: {error.strerror}")
+        return WriteResult(change, "differs", f"{change.new} cannot be read back: {error.strerror}")
     if after is None:
-        return Result(change, "gone")
-    if after == shown(change.file, change.new, page_size):
+        return WriteResult(change, "gone")
+    if after == kernel_form(change.file, change.new, page_size):
         if finished:
-            return Result(change, "written")
-        return Result(change, "written", "in place, but the kernel was still at it", lingers=True)
-    if change.file == MEMS and not change.new and after == all_nodes(change.path, driver.read):
-        return Result(change, "written", f"{after}, which is all nodes: it has processes")
+            return WriteResult(change, "written")
+        return WriteResult(
+            change, "written", "in place, but the kernel was still at it", writer_blocked=True
+        )
+    if change.file == MEMS and not change.new and after == parent_nodes(change.path, driver.read):
+        return WriteResult(change, "written", f"{after}, which is all nodes: it has processes")
     if finished:
-        return Result(change, "differs", f"{change.new} was taken, but {after} is read back")
-    return Result(change, "stopped", f"the write took too long; {after} is still there")
+        return WriteResult(change, "differs", f"{change.new} was taken, but {after} is read back")
+    return WriteResult(change, "stopped", f"the write took too long; {after} is still there")
 
 
 def _unreclaimable(change: Change, fs: CgroupFs, swap_free: int) -> str | None:

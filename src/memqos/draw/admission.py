@@ -5,20 +5,20 @@ from itertools import pairwise
 
 import msgspec
 
-from memqos.cluster.creation import SIDES, Creation, Side
-from memqos.cluster.limitrange import Range
-from memqos.cluster.limitrange_checks import Violation
+from memqos.cluster.creation import RESOURCE_SIDES, Creation, ResourceSide
+from memqos.cluster.limitrange import LimitRangeAmounts
+from memqos.cluster.limitrange_checks import LimitRangeViolation
 from memqos.cluster.quota import Quota
-from memqos.cluster.quota_admission import Verdict
-from memqos.draw.amounts import brief_amount, brief_ratio
+from memqos.cluster.quota_admission import QuotaVerdict
+from memqos.draw.amounts import short_amount, short_ratio
 from memqos.draw.table import table
-from memqos.findings.policy import Breach
+from memqos.findings.policy import PolicyBreach
 from memqos.kube.resources import CPU, MEMORY, Resources
 from memqos.kube.shape import Part
 from memqos.release import Release
 
 
-class Admitted(msgspec.Struct, frozen=True):
+class AdmissionReport(msgspec.Struct, frozen=True):
     """A pod, or the replicas of a workload, and what became of them one after another."""
 
     origin: str
@@ -32,11 +32,11 @@ class Admitted(msgspec.Struct, frozen=True):
     admitted: int
     creation: Creation
     """Of the one that was refused, or of the last."""
-    ranges: tuple[Range, ...]
+    ranges: tuple[LimitRangeAmounts, ...]
     quotas: tuple[Quota, ...]
     """As the refused one met them, or the first of those that were admitted."""
     notes: tuple[str, ...] = ()
-    breaches: tuple[Breach, ...] = ()
+    breaches: tuple[PolicyBreach, ...] = ()
     """Rules of a policy that it does not keep."""
 
     @property
@@ -58,22 +58,22 @@ class Admitted(msgspec.Struct, frozen=True):
         return self.names[before + int(index)]
 
 
-def admission(admitted: Admitted) -> list[str]:
+def admission_text(admitted: AdmissionReport) -> list[str]:
     """The verdict, the pod as it would be stored, and what quotas count."""
-    lines = [f"{admitted.label} in {admitted.namespace}  {_verdict(admitted)}"]
-    lines += [f"  {line}" for line in _refusal(admitted)]
-    lines += _stored(admitted)
-    lines += _sources(admitted)
+    lines = [f"{admitted.label} in {admitted.namespace}  {_verdict_words(admitted)}"]
+    lines += [f"  {line}" for line in _refusal_lines(admitted)]
+    lines += _stored_table(admitted)
+    lines += _default_sources(admitted)
     verdict = admitted.creation.quotas
     if verdict is not None:
         for quota in admitted.quotas:
             if quota.name in verdict.matching:
-                lines += _quota(admitted, quota)
+                lines += _quota_table(admitted, quota)
     lines += [f"  note: {note}" for note in admitted.notes]
     return lines
 
 
-def _verdict(admitted: Admitted) -> str:
+def _verdict_words(admitted: AdmissionReport) -> str:
     refused_by, qos = admitted.refused_by, admitted.creation.qos
     if admitted.wanted == 1:
         return f"refused by {refused_by}" if refused_by else f"admitted as {qos}"
@@ -82,23 +82,23 @@ def _verdict(admitted: Admitted) -> str:
     return f"{admitted.admitted} of {admitted.wanted} replicas admitted, then {refused_by} refuses"
 
 
-def _refusal(admitted: Admitted) -> Iterator[str]:
+def _refusal_lines(admitted: AdmissionReport) -> Iterator[str]:
     denial, verdict = admitted.creation.denial, admitted.creation.quotas
     for violation in denial.violations if denial is not None else ():
-        yield f"{admitted.owner(violation.where)}: {told(violation)}"
+        yield f"{admitted.owner(violation.where)}: {violation_text(violation)}"
     for breach in admitted.breaches:
         yield f"{'warning: ' if breach.mode == 'warn' else ''}{breach}"
     if verdict is not None:
-        yield from _quota_refusal(verdict)
+        yield from _quota_refusal_lines(verdict)
 
 
-def _quota_refusal(verdict: Verdict) -> Iterator[str]:
+def _quota_refusal_lines(verdict: QuotaVerdict) -> Iterator[str]:
     for each in verdict.exceeded:
         name, left = each.resource, each.hard - each.used
         yield (
-            f"{name}: asks for {brief_amount(name, each.asked)}, "
-            f"{brief_amount(name, max(0, left))} of {brief_amount(name, each.hard)} is left: "
-            f"{brief_amount(name, each.asked - left)} too much"
+            f"{name}: asks for {short_amount(name, each.asked)}, "
+            f"{short_amount(name, max(0, left))} of {short_amount(name, each.hard)} is left: "
+            f"{short_amount(name, each.asked - left)} too much"
         )
     for missing in verdict.missing:
         yield (
@@ -112,26 +112,26 @@ def _quota_refusal(verdict: Verdict) -> Iterator[str]:
         )
 
 
-def told(violation: Violation) -> str:
+def violation_text(violation: LimitRangeViolation) -> str:
     """What a limit range refuses, with both numbers."""
     name, which, allowed = violation.resource, violation.which, violation.allowed
     if violation.constraint == "ratio":
-        bound = f"maxLimitRequestRatio is {brief_ratio(allowed)}"
+        bound = f"maxLimitRequestRatio is {short_ratio(allowed)}"
         if violation.asked is None:
             return f"{name} {which} is missing, and {bound}"
-        return f"{name} limit is {brief_ratio(violation.asked)} times the request, {bound}"
-    bound = f"{violation.constraint} of a {violation.type} is {brief_amount(name, allowed)}"
+        return f"{name} limit is {short_ratio(violation.asked)} times the request, {bound}"
+    bound = f"{violation.constraint} of a {violation.type} is {short_amount(name, allowed)}"
     if violation.asked is None:
         return f"{name} {which} is missing, and {bound}"
     asked = int(violation.asked)
-    by = brief_amount(name, abs(asked - allowed))
+    by = short_amount(name, abs(asked - allowed))
     return (
-        f"{name} {which} {brief_amount(name, asked)}, {bound}: "
+        f"{name} {which} {short_amount(name, asked)}, {bound}: "
         f"{by} too {'little' if violation.constraint == 'min' else 'much'}"
     )
 
 
-def _stored(admitted: Admitted) -> list[str]:
+def _stored_table(admitted: AdmissionReport) -> list[str]:
     """A row for the pod level and each container; what was filled in has a +."""
     shape = admitted.creation.stored
     rows: list[tuple[str, str | None, Part | Resources]] = []
@@ -141,10 +141,12 @@ def _stored(admitted: Admitted) -> list[str]:
     for index, (name, part) in enumerate(zip(admitted.names, shape.parts, strict=True)):
         role = "" if part.role == "regular" else f" ({part.role})"
         rows.append((f"{'└' if index == last else '├'} {name}{role}", name, part))
-    columns: list[tuple[Side, str]] = [
+    columns: list[tuple[ResourceSide, str]] = [
         (side, resource)
-        for side in SIDES
-        for resource in _in_order([name for *_, part in rows for name in getattr(part, side)])
+        for side in RESOURCE_SIDES
+        for resource in _cpu_memory_first(
+            [name for *_, part in rows for name in getattr(part, side)]
+        )
     ]
     if not columns:
         return ["  nothing is requested, nothing is limited"]
@@ -157,17 +159,17 @@ def _stored(admitted: Admitted) -> list[str]:
         for side, resource in columns:
             amount = getattr(resources, side).get(resource)
             mark = "+" if (owner, side, resource) in filled else ""
-            cells.append("–" if amount is None else mark + brief_amount(resource, amount))
+            cells.append("–" if amount is None else mark + short_amount(resource, amount))
         lines.append(cells)
     return table(lines)
 
 
-def _in_order(names: Iterable[str]) -> list[str]:
+def _cpu_memory_first(names: Iterable[str]) -> list[str]:
     """cpu and memory first."""
     return sorted(set(names), key=lambda name: (name != CPU, name != MEMORY, name))
 
 
-def _sources(admitted: Admitted) -> Iterator[str]:
+def _default_sources(admitted: AdmissionReport) -> Iterator[str]:
     fields: dict[str, list[str]] = {}
     for each in admitted.creation.filled:
         field = f"{each.container or 'pod'} {each.side}.{each.resource}"
@@ -176,7 +178,7 @@ def _sources(admitted: Admitted) -> Iterator[str]:
         yield f"  + {source}: {', '.join(of_source)}"
 
 
-def _quota(admitted: Admitted, quota: Quota) -> list[str]:
+def _quota_table(admitted: AdmissionReport, quota: Quota) -> list[str]:
     """What a quota has used before and after."""
     times = 1 if admitted.refused_by else admitted.wanted
     rows = [[f"quota {quota.name}", "used", "asked", "then", "hard"]]
@@ -187,10 +189,10 @@ def _quota(admitted: Admitted, quota: Quota) -> list[str]:
             rows.append(
                 [
                     f"  {name}",
-                    brief_amount(name, quota.used[name]),
-                    many + brief_amount(name, amount),
-                    brief_amount(name, then),
-                    brief_amount(name, quota.hard[name]),
+                    short_amount(name, quota.used[name]),
+                    many + short_amount(name, amount),
+                    short_amount(name, then),
+                    short_amount(name, quota.hard[name]),
                 ]
             )
     return [f"  {line}" for line in table(rows)] if len(rows) > 1 else []

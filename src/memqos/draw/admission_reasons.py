@@ -3,28 +3,28 @@
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from memqos.cluster.limitrange import CONTAINER, POD, Bounds, Range
-from memqos.cluster.limitrange_checks import Violation, compared
+from memqos.cluster.limitrange import CONTAINER_TYPE, POD_TYPE, LimitRangeAmounts, LimitRangeBounds
+from memqos.cluster.limitrange_checks import LimitRangeViolation, pod_totals
 from memqos.cluster.quota import Quota
-from memqos.draw.admission import Admitted, told
-from memqos.draw.amounts import brief_amount, brief_ratio
-from memqos.kube.resources import Amounts, Resources, spelled
+from memqos.draw.admission import AdmissionReport, violation_text
+from memqos.draw.amounts import short_amount, short_ratio
+from memqos.kube.resources import Amounts, Resources, format_amount
 from memqos.kube.shape import Part
 
 
-def admission_reasons(admitted: Admitted) -> list[str]:
+def admission_reasons(admitted: AdmissionReport) -> list[str]:
     """Where every value that was filled in comes from, and what each check compared."""
     creation = admitted.creation
     lines = ["", f"why {admitted.label}"]
     lines += [
         f"  {each.container or 'pod'}: {each.side}.{each.resource} = "
-        f"{brief_amount(each.resource, each.amount)} ({each.source})"
+        f"{short_amount(each.resource, each.amount)} ({each.source})"
         for each in creation.filled
     ]
     asked = creation.denial
     # The first range that refuses a pod ends the matter.
     for limits in admitted.ranges if asked is None else admitted.ranges[: asked.index + 1]:
-        lines += _range(admitted, limits)
+        lines += _range_lines(admitted, limits)
     if creation.quotas is not None:
         for quota in admitted.quotas:
             counts = "counts" if quota.name in creation.quotas.matching else "does not count"
@@ -32,9 +32,9 @@ def admission_reasons(admitted: Admitted) -> list[str]:
     return lines
 
 
-def _range(admitted: Admitted, limits: Range) -> Iterator[str]:
+def _range_lines(admitted: AdmissionReport, limits: LimitRangeAmounts) -> Iterator[str]:
     denial = admitted.creation.denial
-    refused: dict[tuple[str, str, str, str], Violation] = {
+    refused: dict[tuple[str, str, str, str], LimitRangeViolation] = {
         (each.where, each.type, each.resource, each.constraint): each
         for each in (denial.violations if denial is not None else ())
         if each.range == limits.name
@@ -49,23 +49,29 @@ def _range(admitted: Admitted, limits: Range) -> Iterator[str]:
             ):
                 for name, allowed in enforced.items():
                     found = refused.get((where, bounds.type, name, constraint))
-                    kept = _kept(name, part, constraint, allowed) if found is None else told(found)
+                    kept = (
+                        _check_words(name, part, constraint, allowed)
+                        if found is None
+                        else violation_text(found)
+                    )
                     yield f"  {title}: {admitted.owner(where)} {kept}"
 
 
-def _subjects(admitted: Admitted, bounds: Bounds) -> Iterator[tuple[str, Part | Resources]]:
+def _subjects(
+    admitted: AdmissionReport, bounds: LimitRangeBounds
+) -> Iterator[tuple[str, Part | Resources]]:
     shape = admitted.creation.stored
-    if bounds.type == CONTAINER:
+    if bounds.type == CONTAINER_TYPE:
         for index, part in enumerate(shape.containers):
             yield f"spec.containers[{index}]", part
         for index, part in enumerate(shape.init_containers):
             yield f"spec.initContainers[{index}]", part
-    elif bounds.type == POD:
-        yield "spec", compared(shape, admitted.release)
+    elif bounds.type == POD_TYPE:
+        yield "spec", pod_totals(shape, admitted.release)
 
 
-def _kept(name: str, part: Part | Resources, constraint: str, allowed: int) -> str:
-    bound = brief_ratio(allowed) if constraint == "ratio" else brief_amount(name, allowed)
+def _check_words(name: str, part: Part | Resources, constraint: str, allowed: int) -> str:
+    bound = short_ratio(allowed) if constraint == "ratio" else short_amount(name, allowed)
     return (
         f"{name} request {_amount(name, part.requests)}, limit {_amount(name, part.limits)}: "
         f"keeps {constraint} {bound}"
@@ -73,7 +79,7 @@ def _kept(name: str, part: Part | Resources, constraint: str, allowed: int) -> s
 
 
 def _amount(name: str, amounts: Amounts) -> str:
-    return brief_amount(name, amounts[name]) if name in amounts else "–"
+    return short_amount(name, amounts[name]) if name in amounts else "–"
 
 
 def _scopes(quota: Quota) -> str:
@@ -85,7 +91,7 @@ def _scopes(quota: Quota) -> str:
     )
 
 
-def admission_data(admitted: Admitted, *, why: bool) -> dict[str, Any]:
+def admission_data(admitted: AdmissionReport, *, why: bool) -> dict[str, Any]:
     """The same as plain data, amounts as Kubernetes spells them."""
     creation = admitted.creation
     shape, denial, verdict = creation.stored, creation.denial, creation.quotas
@@ -98,7 +104,9 @@ def admission_data(admitted: Admitted, *, why: bool) -> dict[str, Any]:
         "qosClass": creation.qos,
         "errors": [{"field": error.field, "message": error.message} for error in creation.errors],
         "refusedBy": admitted.refused_by,
-        "violations": [_violation(admitted, each) for each in denial.violations] if denial else [],
+        "violations": [_violation_data(admitted, each) for each in denial.violations]
+        if denial
+        else [],
         "breaches": [
             {"rule": each.rule, "mode": each.mode, "what": each.what, "hint": each.hint}
             for each in admitted.breaches
@@ -111,28 +119,29 @@ def admission_data(admitted: Admitted, *, why: bool) -> dict[str, Any]:
             "exceeded": [
                 {
                     "resource": each.resource,
-                    "asked": _spelled(each.resource, each.asked),
-                    "used": _spelled(each.resource, each.used),
-                    "hard": _spelled(each.resource, each.hard),
-                    "by": _spelled(each.resource, each.asked - (each.hard - each.used)),
+                    "asked": _quantity_text(each.resource, each.asked),
+                    "used": _quantity_text(each.resource, each.used),
+                    "hard": _quantity_text(each.resource, each.hard),
+                    "by": _quantity_text(each.resource, each.asked - (each.hard - each.used)),
                 }
                 for each in verdict.exceeded
             ],
             "missing": {each.resource: list(each.containers) for each in verdict.missing},
             "unknown": list(verdict.unknown),
-            "used": {name: _all_spelled(used) for name, used in verdict.new_used.items()},
+            "used": {name: _quantity_texts(used) for name, used in verdict.new_used.items()},
         },
         "stored": {
-            "pod": None if shape.pod is None else _stanza(shape.pod),
+            "pod": None if shape.pod is None else _resources_data(shape.pod),
             "containers": {
-                name: _stanza(part) for name, part in zip(admitted.names, shape.parts, strict=True)
+                name: _resources_data(part)
+                for name, part in zip(admitted.names, shape.parts, strict=True)
             },
         },
         "filled": [
             {
                 "container": each.container,
                 "field": f"{each.side}.{each.resource}",
-                "value": _spelled(each.resource, each.amount),
+                "value": _quantity_text(each.resource, each.amount),
                 "from": each.source,
             }
             for each in creation.filled
@@ -144,11 +153,11 @@ def admission_data(admitted: Admitted, *, why: bool) -> dict[str, Any]:
     return data
 
 
-def _violation(admitted: Admitted, violation: Violation) -> dict[str, Any]:
-    def shown(amount: float | None, *, is_ratio: bool) -> str | None:
+def _violation_data(admitted: AdmissionReport, violation: LimitRangeViolation) -> dict[str, Any]:
+    def amount_text(amount: float | None, *, is_ratio: bool) -> str | None:
         if amount is None:
             return None
-        return brief_ratio(amount) if is_ratio else _spelled(violation.resource, int(amount))
+        return short_ratio(amount) if is_ratio else _quantity_text(violation.resource, int(amount))
 
     return {
         "limitRange": violation.range,
@@ -158,30 +167,30 @@ def _violation(admitted: Admitted, violation: Violation) -> dict[str, Any]:
         "resource": violation.resource,
         "constraint": violation.constraint,
         "which": violation.which,
-        "asked": shown(violation.asked, is_ratio=violation.which == "ratio"),
-        "allowed": shown(violation.allowed, is_ratio=violation.constraint == "ratio"),
-        "says": told(violation),
+        "asked": amount_text(violation.asked, is_ratio=violation.which == "ratio"),
+        "allowed": amount_text(violation.allowed, is_ratio=violation.constraint == "ratio"),
+        "says": violation_text(violation),
     }
 
 
-def _stanza(resources: Part | Resources) -> dict[str, Any]:
+def _resources_data(resources: Part | Resources) -> dict[str, Any]:
     return {
-        "requests": _all_spelled(resources.requests),
-        "limits": _all_spelled(resources.limits),
+        "requests": _quantity_texts(resources.requests),
+        "limits": _quantity_texts(resources.limits),
     }
 
 
-def _all_spelled(amounts: Amounts) -> dict[str, str]:
-    return {name: _spelled(name, amount) for name, amount in amounts.items()}
+def _quantity_texts(amounts: Amounts) -> dict[str, str]:
+    return {name: _quantity_text(name, amount) for name, amount in amounts.items()}
 
 
-def _spelled(name: str, amount: int) -> str:
-    return spelled(name.removeprefix("requests.").removeprefix("limits."), amount)
+def _quantity_text(name: str, amount: int) -> str:
+    return format_amount(name.removeprefix("requests.").removeprefix("limits."), amount)
 
 
 def quotas_data(quotas: Iterable[Quota]) -> dict[str, Any]:
     """What is used of each quota in the end."""
     return {
-        quota.name: {"used": _all_spelled(quota.used), "hard": _all_spelled(quota.hard)}
+        quota.name: {"used": _quantity_texts(quota.used), "hard": _quantity_texts(quota.hard)}
         for quota in quotas
     }

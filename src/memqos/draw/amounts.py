@@ -2,24 +2,24 @@
 
 from typing import Final
 
-from memqos.draw.table import short
+from memqos.draw.table import short_bytes
 from memqos.kube.quantity import scientific
 from memqos.kube.resources import MEMORY, is_hugepages, legible, whole
 
 _SIDES: Final = ("requests.", "limits.")
 
 
-def brief_amount(resource: str, milli: int) -> str:
+def short_amount(resource: str, milli: int) -> str:
     """An amount in thousandths; `resource` may be spelled as quotas do (`requests.memory`)."""
     name = resource
     for side in _SIDES:
         name = name.removeprefix(side)
     if name == MEMORY or is_hugepages(name) or name.endswith("storage"):
-        return brief_bytes(whole(milli))
+        return short_signed_bytes(whole(milli))
     return legible(name, milli)
 
 
-def brief_ratio(milli: float) -> str:
+def short_ratio(milli: float) -> str:
     """A ratio in thousandths."""
     try:
         return f"{milli / 1000:g}"
@@ -27,11 +27,11 @@ def brief_ratio(milli: float) -> str:
         return scientific(int(milli) // 1000)
 
 
-def brief_bytes(amount: int) -> str:
+def short_signed_bytes(amount: int) -> str:
     """Bytes, which may be below nothing."""
-    return short(amount) if amount >= 0 else f"−{short(-amount)}"
+    return short_bytes(amount) if amount >= 0 else f"−{short_bytes(-amount)}"
 
 
-def counted(count: int, noun: str, many: str | None = None) -> str:
+def pluralize(count: int, noun: str, many: str | None = None) -> str:
     """`1 pod`, `2 pods`."""
     return f"{count:,} {noun if count == 1 else many or noun + 's'}"

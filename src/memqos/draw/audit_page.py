@@ -3,30 +3,30 @@
 from collections.abc import Iterator
 from typing import Final
 
-from memqos.draw.amounts import counted
-from memqos.draw.audit_page_comparison import comparison
-from memqos.draw.audit_page_places import measure_rows, namespaces, nodes
-from memqos.draw.audit_style import STYLE
+from memqos.draw.amounts import pluralize
+from memqos.draw.audit_page_comparison import comparison_card
+from memqos.draw.audit_page_places import measure_rows, namespace_rows, node_cards
+from memqos.draw.audit_style import PAGE_STYLE
 from memqos.draw.audited import (
-    Audited,
+    AuditReport,
     RuleGroup,
-    by_rule,
-    fullest,
-    requested_share,
-    share_of,
-    total_of,
+    cluster_memory,
+    fullest_nodes,
+    group_by_rule,
+    share_of_node,
+    share_requested,
 )
-from memqos.draw.charts import Column, Slice, histogram, ring, skyline
-from memqos.draw.page_parts import card, legend
+from memqos.draw.charts import NodeColumn, RingSlice, histogram, ring, skyline
+from memqos.draw.page_parts import card, legend_entry
 from memqos.draw.svg import Markup, el
 from memqos.draw.terminal import message_lines
 from memqos.findings.audit import NodeAudit
-from memqos.findings.catalogue import RULES
-from memqos.findings.cluster import size
+from memqos.findings.catalogue import RULES_BY_ID
+from memqos.findings.cluster import approximate_bytes
 from memqos.findings.finding import Finding, Severity
 
-_PLACES: Final = 50
-_FAULTS: Final = 100
+_SHOWN_PLACES: Final = 50
+_SHOWN_FAULTS: Final = 100
 _SEVERITIES: Final[tuple[tuple[Severity, str, str], ...]] = (
     ("error", "error", "errors"),
     ("warning", "warning", "warnings"),
@@ -34,17 +34,17 @@ _SEVERITIES: Final[tuple[tuple[Severity, str, str], ...]] = (
 )
 
 
-def page(audited: Audited) -> str:
+def audit_html(audited: AuditReport) -> str:
     """The whole page."""
     body = [
         _header(audited),
-        _numbers(audited),
+        _summary_cards(audited),
         *_faults(audited),
-        *([] if audited.compared is None else [comparison(audited.compared)]),
+        *([] if audited.comparison is None else [comparison_card(audited.comparison)]),
         el("div", *_charts(audited), class_="grid charts"),
         *_findings(audited),
-        *nodes(audited),
-        *namespaces(audited),
+        *node_cards(audited),
+        *namespace_rows(audited),
         el("footer", "Amounts are binary: 1Gi is 1,073,741,824 bytes. Made by memqos audit."),
     ]
     head = el(
@@ -54,60 +54,62 @@ def page(audited: Audited) -> str:
         Markup('<meta name="color-scheme" content="light dark">'),
         Markup('<link rel="icon" href="data:,">'),
         el("title", f"Memory audit: {', '.join(audited.sources)}"),
-        el("style", Markup(STYLE)),
+        el("style", Markup(PAGE_STYLE)),
     )
     return "<!doctype html>\n" + el("html", head, el("body", el("main", *body)), lang="en")
 
 
-def _header(audited: Audited) -> Markup:
+def _header(audited: AuditReport) -> Markup:
     return el(
         "header",
         el("h1", "Memory audit"),
         el("p", ", ".join(audited.sources), class_="sources"),
-        el("p", str(audited.terms), class_="terms"),
-        *[el("p", *_lines(note), class_="note") for note in audited.notes],
+        el("p", str(audited.settings), class_="terms"),
+        *[el("p", *_line_spans(note), class_="note") for note in audited.notes],
     )
 
 
-def _numbers(audited: Audited) -> Markup:
+def _summary_cards(audited: AuditReport) -> Markup:
     audit = audited.audit
     cards = [
-        _number(f"{audit.pods:,}", "pods" if audit.pods != 1 else "pod", "plain"),
-        _number(f"{len(audit.nodes):,}", "nodes" if len(audit.nodes) != 1 else "node", "plain"),
-        _number(f"{len(audit.spaces):,}", "namespaces", "plain"),
+        _summary_card(f"{audit.pods:,}", "pods" if audit.pods != 1 else "pod", "plain"),
+        _summary_card(
+            f"{len(audit.nodes):,}", "nodes" if len(audit.nodes) != 1 else "node", "plain"
+        ),
+        _summary_card(f"{len(audit.spaces):,}", "namespaces", "plain"),
     ]
     for severity, one, many in _SEVERITIES:
         count = sum(finding.severity == severity for finding in audited.findings)
         look = f"{severity} none" if not count else severity
-        cards.append(_number(f"{count:,}", one if count == 1 else many, look))
+        cards.append(_summary_card(f"{count:,}", one if count == 1 else many, look))
     return el("section", *cards, class_="numbers")
 
 
-def _number(amount: str, what: str, look: str) -> Markup:
+def _summary_card(amount: str, what: str, look: str) -> Markup:
     return el("div", el("b", amount), el("span", what), class_=f"number {look}")
 
 
-def _charts(audited: Audited) -> Iterator[Markup]:
+def _charts(audited: AuditReport) -> Iterator[Markup]:
     audit = audited.audit
     classes = [
-        Slice(name.lower(), f"{name} {count:,}", count) for name, count in audit.classes.items()
+        RingSlice(name.lower(), f"{name} {count:,}", count) for name, count in audit.classes.items()
     ]
     key = [
-        legend(each.look, name, f"{each.amount:,}", _percent(each.amount, audit.pods))
+        legend_entry(each.look, name, f"{each.amount:,}", _percent(each.amount, audit.pods))
         for each, name in zip(classes, audit.classes, strict=True)
     ]
     yield card(
         "QoS classes",
         el("div", ring(classes, f"{audit.pods:,}", "pods"), el("ul", *key), class_="beside"),
     )
-    total = total_of(audit)
+    total = cluster_memory(audit)
     if total.offered:
         rows = measure_rows(total, total.share, is_measured=bool(audit.measured))
-        intro = f"of {size(total.offered)} that nodes offer to pods"
+        intro = f"of {approximate_bytes(total.offered)} that nodes offer to pods"
         yield card("Memory of all nodes", el("p", intro, class_="dim"), *rows)
-    full = fullest(audit)
+    full = fullest_nodes(audit)
     if full:
-        shares = [requested_share(node) for node in full]
+        shares = [share_requested(node) for node in full]
         words = "How many nodes have how much of their memory requested, in percent"
         yield card(
             "Nodes by what is requested",
@@ -115,11 +117,12 @@ def _charts(audited: Audited) -> Iterator[Markup]:
             el("p", "nodes, by percent of their memory that is requested", class_="dim"),
         )
         columns = [
-            Column(_hint(node), share_of(node, node.usage), requested_share(node)) for node in full
+            NodeColumn(_node_hint(node), share_of_node(node, node.usage), share_requested(node))
+            for node in full
         ]
-        keys = [legend("requested", "requested", "", "")]
+        keys = [legend_entry("requested", "requested", "", "")]
         if audit.measured:
-            keys.append(legend("usage", "in use", "", ""))
+            keys.append(legend_entry("usage", "in use", "", ""))
         yield card(
             "Every node, the fullest first",
             skyline(columns, "Requested and used memory of every node"),
@@ -127,25 +130,27 @@ def _charts(audited: Audited) -> Iterator[Markup]:
         )
 
 
-def _hint(node: NodeAudit) -> str:
-    used = f", {share_of(node, node.usage):.0%} in use" if node.measured else ""
-    return f"{node.name}: {counted(node.pods, 'pod')}, {requested_share(node):.0%} requested{used}"
+def _node_hint(node: NodeAudit) -> str:
+    used = f", {share_of_node(node, node.usage):.0%} in use" if node.measured else ""
+    return (
+        f"{node.name}: {pluralize(node.pods, 'pod')}, {share_requested(node):.0%} requested{used}"
+    )
 
 
-def _findings(audited: Audited) -> Iterator[Markup]:
-    groups = by_rule(audited.findings)
+def _findings(audited: AuditReport) -> Iterator[Markup]:
+    groups = group_by_rule(audited.findings)
     yield el("h2", "Findings")
     if not audited.audit.pods:
         yield el("p", "Nothing was audited: there are no pods.", class_="fine")
     elif not groups:
         yield el("p", "Nothing found.", class_="fine")
     for index, group in enumerate(groups):
-        yield _group(group, is_open=index == 0)
+        yield _rule_details(group, is_open=index == 0)
 
 
-def _group(group: RuleGroup, *, is_open: bool) -> Markup:
-    places = [_place(finding) for finding in group.findings[:_PLACES]]
-    more = len(group.findings) - _PLACES
+def _rule_details(group: RuleGroup, *, is_open: bool) -> Markup:
+    places = [_finding_item(finding) for finding in group.findings[:_SHOWN_PLACES]]
+    more = len(group.findings) - _SHOWN_PLACES
     if more > 0:
         places.append(el("li", f"… and {more:,} more: -o json has them all", class_="dim"))
     inner = [
@@ -155,7 +160,7 @@ def _group(group: RuleGroup, *, is_open: bool) -> Markup:
             el("span", el("b", group.what), el("code", group.rule), class_="what"),
             el("span", f"{len(group.findings):,}", class_="count"),
         ),
-        el("p", RULES[group.rule].why),
+        el("p", RULES_BY_ID[group.rule].why),
         el("p", el("b", "Fix: "), group.fix),
         el("ol", *places),
     ]
@@ -164,7 +169,7 @@ def _group(group: RuleGroup, *, is_open: bool) -> Markup:
     return el("details", *inner, class_=f"finding {group.severity}")
 
 
-def _place(finding: Finding) -> Markup:
+def _finding_item(finding: Finding) -> Markup:
     return el(
         "li",
         el("code", finding.where),
@@ -172,13 +177,13 @@ def _place(finding: Finding) -> Markup:
     )
 
 
-def _faults(audited: Audited) -> Iterator[Markup]:
+def _faults(audited: AuditReport) -> Iterator[Markup]:
     if not audited.faults:
         return
     count = len(audited.faults) + audited.more_faults
-    items = [el("li", el("code", *_lines(fault))) for fault in audited.faults[:_FAULTS]]
-    if count > _FAULTS:
-        items.append(el("li", f"… and {count - _FAULTS:,} more"))
+    items = [el("li", el("code", *_line_spans(fault))) for fault in audited.faults[:_SHOWN_FAULTS]]
+    if count > _SHOWN_FAULTS:
+        items.append(el("li", f"… and {count - _SHOWN_FAULTS:,} more"))
     yield el(
         "details",
         el(
@@ -193,7 +198,7 @@ def _faults(audited: Audited) -> Iterator[Markup]:
     )
 
 
-def _lines(message: object) -> list[Markup]:
+def _line_spans(message: object) -> list[Markup]:
     """A message, and the lines of its snippet apart."""
     return [el("span", line, class_="line") for line in message_lines(message)]
 

@@ -48,7 +48,7 @@ def _variables(colours: dict[str, str]) -> str:
     return "".join(f"--{name}:{colour};" for name, colour in colours.items())
 
 
-def _looks() -> str:
+def _colour_classes() -> str:
     return "".join(
         f".fill-{name}{{fill:var(--{name})}}.stroke-{name}{{stroke:var(--{name})}}"
         f".back-{name}{{background:var(--{name})}}"
@@ -56,10 +56,10 @@ def _looks() -> str:
     )
 
 
-STYLE: Final = (
+PAGE_STYLE: Final = (
     f":root{{{_variables(_LIGHT)}}}"
     f"@media (prefers-color-scheme:dark){{:root{{{_variables(_DARK)}}}}}"
-    f"{_looks()}"
+    f"{_colour_classes()}"
     """
 *{box-sizing:border-box}
 body{margin:0;background:var(--paper);color:var(--ink);line-height:1.45;

@@ -6,12 +6,12 @@ import msgspec
 
 from memqos.errors import InputError
 from memqos.findings.audit import Audit, NodeAudit
-from memqos.findings.cluster import size
-from memqos.findings.contrast import COUNTS, Contrast, Measure
+from memqos.findings.cluster import approximate_bytes
+from memqos.findings.contrast import COUNT_MEASURES, AuditComparison, Measure
 from memqos.findings.finding import Finding, Severity
 
 
-class Terms(msgspec.Struct, frozen=True):
+class AuditSettings(msgspec.Struct, frozen=True):
     """The terms of an audit, as a person says them."""
 
     release: str
@@ -23,27 +23,27 @@ class Terms(msgspec.Struct, frozen=True):
         return f"Kubernetes {self.release} · policy {self.policy}{factor}"
 
 
-class Compared(msgspec.Struct, frozen=True):
+class ReportComparison(msgspec.Struct, frozen=True):
     """What an audit is compared with."""
 
     title: str
-    contrast: Contrast
+    contrast: AuditComparison
 
 
-class Audited(msgspec.Struct, frozen=True):
+class AuditReport(msgspec.Struct, frozen=True):
     """All there is to show."""
 
-    terms: Terms
+    settings: AuditSettings
     audit: Audit
     findings: tuple[Finding, ...]
     faults: tuple[InputError, ...]
     more_faults: int
     notes: tuple[str | InputError, ...]
     sources: tuple[str, ...]
-    compared: Compared | None = None
+    comparison: ReportComparison | None = None
 
 
-class Total(msgspec.Struct, frozen=True):
+class ClusterMemory(msgspec.Struct, frozen=True):
     """All nodes whose memory is known, together."""
 
     offered: int
@@ -57,7 +57,7 @@ class Total(msgspec.Struct, frozen=True):
         return amount / self.offered if self.offered else 0.0
 
 
-MEASURES: Final[tuple[tuple[str, str], ...]] = (
+MEASURE_TITLES: Final[tuple[tuple[str, str], ...]] = (
     ("requested", "requested"),
     ("limits", "limits"),
     ("min", "memory.min: never reclaimed"),
@@ -67,27 +67,27 @@ MEASURES: Final[tuple[tuple[str, str], ...]] = (
 """Fields of Total, and how a person calls them."""
 
 
-def total_of(audit: Audit) -> Total:
+def cluster_memory(audit: Audit) -> ClusterMemory:
     """What all nodes come to."""
     nodes = [node for node in audit.nodes if node.memory is not None]
-    return Total(
+    return ClusterMemory(
         sum(node.memory.published for node in nodes if node.memory is not None),
-        *[sum(getattr(node, measure) for node in nodes) for measure, _ in MEASURES],
+        *[sum(getattr(node, measure) for node in nodes) for measure, _ in MEASURE_TITLES],
     )
 
 
-def fullest(audit: Audit) -> list[NodeAudit]:
+def fullest_nodes(audit: Audit) -> list[NodeAudit]:
     """Nodes in the order of what is requested of them, the fullest first."""
     known = [node for node in audit.nodes if node.memory is not None and node.memory.published]
-    return sorted(known, key=lambda node: (-requested_share(node), node.name))
+    return sorted(known, key=lambda node: (-share_requested(node), node.name))
 
 
-def requested_share(node: NodeAudit) -> float:
+def share_requested(node: NodeAudit) -> float:
     """Of what a node offers to pods."""
-    return share_of(node, node.requested)
+    return share_of_node(node, node.requested)
 
 
-def share_of(node: NodeAudit, amount: int) -> float:
+def share_of_node(node: NodeAudit, amount: int) -> float:
     """An amount beside what a node offers to pods."""
     assert node.memory is not None
     return amount / node.memory.published
@@ -103,7 +103,7 @@ class RuleGroup(msgspec.Struct, frozen=True):
     findings: tuple[Finding, ...]
 
 
-def by_rule(findings: tuple[Finding, ...]) -> list[RuleGroup]:
+def group_by_rule(findings: tuple[Finding, ...]) -> list[RuleGroup]:
     """Findings rule by rule, in their order."""
     groups: dict[str, list[Finding]] = {}
     for finding in findings:
@@ -114,17 +114,21 @@ def by_rule(findings: tuple[Finding, ...]) -> list[RuleGroup]:
     ]
 
 
-def both(measure: Measure, one: int, other: int) -> tuple[str, str, str]:
+def compare_amounts(measure: Measure, one: int, other: int) -> tuple[str, str, str]:
     """Two amounts, and by how much the second differs."""
-    return _amount(measure, one), _amount(measure, other), change_of(measure, other - one)
+    return (
+        _measure_text(measure, one),
+        _measure_text(measure, other),
+        signed_change(measure, other - one),
+    )
 
 
-def change_of(measure: Measure, change: int) -> str:
+def signed_change(measure: Measure, change: int) -> str:
     """By how much, with its sign."""
     if not change:
         return "–"
-    return f"{'+' if change > 0 else '−'}{_amount(measure, abs(change))}"
+    return f"{'+' if change > 0 else '−'}{_measure_text(measure, abs(change))}"
 
 
-def _amount(measure: Measure, amount: int) -> str:
-    return f"{amount:,}" if measure in COUNTS else size(amount)
+def _measure_text(measure: Measure, amount: int) -> str:
+    return f"{amount:,}" if measure in COUNT_MEASURES else approximate_bytes(amount)

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import msgspec
 
-from memqos.draw.table import short, table
+from memqos.draw.table import short_bytes, table
 from memqos.plan.changes import Change, Comparison
 from memqos.plan.effective import Protection
 from memqos.plan.names import outer
@@ -24,21 +24,21 @@ def changes_text(
     lines: list[str] = []
     if comparison.changes:
         rows = [["", "cgroup", "file", "now", "", "planned", "honoured"]]
-        rows += [_row(change, protections) for change in comparison.changes]
+        rows += [_change_row(change, protections) for change in comparison.changes]
         if not protections:
             rows = [row[:-1] for row in rows]
         lines += table(rows, left=len(rows[0]))
         if why:
             for change in comparison.changes:
-                lines += ["", *_why(change, change.setting.because)]
+                lines += ["", *_reason_lines(change, change.setting.because)]
     if comparison.foreign:
         lines += ["", "not memqos's to write, and not as the kubelet would have it:"]
-        rows = [[" ", _where(c), c.file, c.old, "≠", c.new] for c in comparison.foreign]
+        rows = [[" ", _cgroup_name(c), c.file, c.old, "≠", c.new] for c in comparison.foreign]
         lines += table(rows, left=6)
     return lines
 
 
-def summary(comparison: Comparison) -> str:
+def changes_summary(comparison: Comparison) -> str:
     """One line."""
     if not comparison.changes:
         return "converged: nothing to change"
@@ -76,19 +76,19 @@ def gaps_text(
     return lines
 
 
-def _row(change: Change, protections: Mapping[str, Protection]) -> list[str]:
+def _change_row(change: Change, protections: Mapping[str, Protection]) -> list[str]:
     return [
         change.kind,
-        _where(change),
+        _cgroup_name(change),
         change.file,
-        _size(change.old),
+        _content_text(change.old),
         "→",
-        _size(change.new),
-        _honoured(change, protections),
+        _content_text(change.new),
+        _effective_words(change, protections),
     ]
 
 
-def _where(change: Change) -> str:
+def _cgroup_name(change: Change) -> str:
     within = "" if outer(change.path) == change.path else ", within"
     if change.container is not None:
         return f"{change.pod} {change.container}{within}"
@@ -97,21 +97,21 @@ def _where(change: Change) -> str:
     return change.pod or change.path
 
 
-def _size(content: str) -> str:
-    return short(int(content)) if content.isdigit() else content or _EMPTY
+def _content_text(content: str) -> str:
+    return short_bytes(int(content)) if content.isdigit() else content or _EMPTY
 
 
-def _honoured(change: Change, protections: Mapping[str, Protection]) -> str:
+def _effective_words(change: Change, protections: Mapping[str, Protection]) -> str:
     knob = _KNOB.get(change.file)
     protection = protections.get(change.path)
     if knob is None or protection is None:
         return ""
     share = protection.min if knob == "min" else protection.low
-    text = short(share.effective)
-    return f"{text}, {share.taken_by} takes {short(share.lost)}" if share.lost else text
+    text = short_bytes(share.effective)
+    return f"{text}, {share.taken_by} takes {short_bytes(share.lost)}" if share.lost else text
 
 
-def _why(change: Change, reason: Reason) -> list[str]:
+def _reason_lines(change: Change, reason: Reason) -> list[str]:
     both = f"{change.old or _EMPTY} → {change.new or _EMPTY}"
     lines = [f"{change.path}/{change.file}: {both}", f"  {reason.says}"]
     lines += [f"  {step}" for step in reason.steps]
@@ -132,14 +132,14 @@ def changes_data(
             "level": change.level,
             "pod": change.pod,
             "container": change.container,
-            "honoured": _honoured_bytes(change, protections),
+            "honoured": _effective_bytes(change, protections),
             "because": msgspec.to_builtins(change.setting.because),
         }
         for change in changes
     ]
 
 
-def _honoured_bytes(change: Change, protections: Mapping[str, Protection]) -> int | None:
+def _effective_bytes(change: Change, protections: Mapping[str, Protection]) -> int | None:
     knob, protection = _KNOB.get(change.file), protections.get(change.path)
     if knob is None or protection is None:
         return None

@@ -7,10 +7,10 @@ import math
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from memqos.draw.svg import Markup, el, number
+from memqos.draw.svg import Markup, coordinate, el
 
-WIDTH: Final = 360
-HEIGHT: Final = 170
+_WIDTH: Final = 360
+_HEIGHT: Final = 170
 _LEFT: Final = 34
 _BOTTOM: Final = 24
 _TOP: Final = 18
@@ -18,7 +18,7 @@ _MOST_COLUMNS: Final = 108
 _WIDEST: Final = 36
 
 
-class Slice(NamedTuple):
+class RingSlice(NamedTuple):
     """A part of a ring: the class of its colour, what it is, and how much."""
 
     look: str
@@ -26,7 +26,7 @@ class Slice(NamedTuple):
     amount: int
 
 
-class Column(NamedTuple):
+class NodeColumn(NamedTuple):
     """A node among others: what is filled, what is outlined above it, as shares of one."""
 
     hint: str
@@ -34,7 +34,7 @@ class Column(NamedTuple):
     outlined: float
 
 
-def ring(slices: Sequence[Slice], middle: str, below: str) -> Markup:
+def ring(slices: Sequence[RingSlice], middle: str, below: str) -> Markup:
     """A ring of shares with a number in it."""
     total = sum(each.amount for each in slices)
     parts, at = [], 0.0
@@ -56,7 +56,7 @@ def ring(slices: Sequence[Slice], middle: str, below: str) -> Markup:
     )
 
 
-def _arc(each: Slice, at: float, share: float) -> Markup:
+def _arc(each: RingSlice, at: float, share: float) -> Markup:
     round_trip = 2 * math.pi * 52
     return el(
         "circle",
@@ -92,11 +92,11 @@ def histogram(shares: Sequence[float], words: str) -> Markup:
     for share in shares:
         counts[min(int(share * 10), 10)] += 1
     tallest = max(counts)
-    wide = (WIDTH - _LEFT) / len(counts)
+    wide = (_WIDTH - _LEFT) / len(counts)
     bars = []
     for place, count in enumerate(counts):
-        high = (HEIGHT - _TOP - _BOTTOM) * count / tallest if tallest else 0
-        x, y = _LEFT + place * wide, HEIGHT - _BOTTOM - high
+        high = (_HEIGHT - _TOP - _BOTTOM) * count / tallest if tallest else 0
+        x, y = _LEFT + place * wide, _HEIGHT - _BOTTOM - high
         span = f"{place * 10}–{place * 10 + 10} %" if place < 10 else "more than all"
         hint = f"{span}: {count}"
         look = "fill-over" if place == 10 else "fill-requested"
@@ -115,13 +115,13 @@ def histogram(shares: Sequence[float], words: str) -> Markup:
         if count:
             bars.append(el("text", str(count), x=x + wide / 2, y=y - 3, class_="tick middle"))
     labels = [
-        el("text", f"{place * 10}", x=_LEFT + place * wide, y=HEIGHT - 8, class_="tick middle")
+        el("text", f"{place * 10}", x=_LEFT + place * wide, y=_HEIGHT - 8, class_="tick middle")
         for place in range(0, 11, 2)
     ]
     return _plot(words, *bars, _axis(), *labels)
 
 
-def skyline(columns: Sequence[Column], words: str) -> Markup:
+def skyline(columns: Sequence[NodeColumn], words: str) -> Markup:
     """All nodes side by side, as they come; where they are too many, the fullest of each group."""
     group = math.ceil(len(columns) / _MOST_COLUMNS) or 1
     shown = [
@@ -129,8 +129,8 @@ def skyline(columns: Sequence[Column], words: str) -> Markup:
         for start in range(0, len(columns), group)
     ]
     top = max([1.0, *[min(max(each.filled, each.outlined), 2.0) for each in shown]])
-    wide = min((WIDTH - _LEFT) / max(len(shown), 1), _WIDEST)
-    room = HEIGHT - _TOP - _BOTTOM
+    wide = min((_WIDTH - _LEFT) / max(len(shown), 1), _WIDEST)
+    room = _HEIGHT - _TOP - _BOTTOM
     bars = []
     for place, each in enumerate(shown):
         x = _LEFT + place * wide
@@ -144,26 +144,31 @@ def skyline(columns: Sequence[Column], words: str) -> Markup:
                 _box("fill-usage", x + wide * 0.2, wide * 0.6 - gap, filled),
             )
         )
-    full = HEIGHT - _BOTTOM - room / top
+    full = _HEIGHT - _BOTTOM - room / top
     ticks = [
-        el("line", x1=_LEFT, x2=WIDTH, y1=full, y2=full, class_="full"),
+        el("line", x1=_LEFT, x2=_WIDTH, y1=full, y2=full, class_="full"),
         el("text", "100%", x=_LEFT - 4, y=full + 4, class_="tick end"),
-        el("text", "0", x=_LEFT - 4, y=HEIGHT - _BOTTOM + 2, class_="tick end"),
+        el("text", "0", x=_LEFT - 4, y=_HEIGHT - _BOTTOM + 2, class_="tick end"),
     ]
     return _plot(words, *bars, _axis(), *ticks)
 
 
 def _box(look: str, x: float, wide: float, high: float) -> Markup:
-    y = HEIGHT - _BOTTOM - high
+    y = _HEIGHT - _BOTTOM - high
     return el("rect", x=x, y=y, width=max(wide, 0.6), height=max(high, 0), class_=look)
 
 
 def _axis() -> Markup:
-    y = HEIGHT - _BOTTOM
-    return el("path", d=f"M{_LEFT} {number(y + 0.5)}H{WIDTH}", class_="axis")
+    y = _HEIGHT - _BOTTOM
+    return el("path", d=f"M{_LEFT} {coordinate(y + 0.5)}H{_WIDTH}", class_="axis")
 
 
 def _plot(words: str, *parts: Markup) -> Markup:
     return el(
-        "svg", *parts, viewBox=f"0 0 {WIDTH} {HEIGHT}", class_="plot", role="img", aria_label=words
+        "svg",
+        *parts,
+        viewBox=f"0 0 {_WIDTH} {_HEIGHT}",
+        class_="plot",
+        role="img",
+        aria_label=words,
     )

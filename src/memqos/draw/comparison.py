@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from typing import Any
 
-from memqos.draw.explained import Explained
-from memqos.draw.overview import cell, cpus, weight
+from memqos.draw.explained import PodExplanation
+from memqos.draw.overview import cpu_max_text, cpu_weight, setting_cell
 from memqos.draw.table import table
 
 
-def comparison(columns: Sequence[tuple[str, Explained]]) -> list[str]:
+def release_comparison(columns: Sequence[tuple[str, PodExplanation]]) -> list[str]:
     """A row a value, a column a release; rows that differ are marked."""
-    flat = [_flat(explained) for _, explained in columns]
+    flat = [_flat_values(explained) for _, explained in columns]
     keys = list(dict.fromkeys(key for values in flat for key in values))
     rows = [["", "", *[title for title, _ in columns]]]
     for key in keys:
@@ -24,10 +24,10 @@ def comparison(columns: Sequence[tuple[str, Explained]]) -> list[str]:
     ]
 
 
-def comparison_data(columns: Sequence[tuple[str, Explained]]) -> dict[str, Any]:
+def release_comparison_data(columns: Sequence[tuple[str, PodExplanation]]) -> dict[str, Any]:
     """The same as plain data."""
     first = columns[0][1]
-    flat = {title: _flat(explained, exact=True) for title, explained in columns}
+    flat = {title: _flat_values(explained, exact=True) for title, explained in columns}
     keys = list(dict.fromkeys(key for values in flat.values() for key in values))
     return {
         "origin": first.origin,
@@ -45,7 +45,7 @@ def comparison_data(columns: Sequence[tuple[str, Explained]]) -> dict[str, Any]:
     }
 
 
-def _flat(explained: Explained, *, exact: bool = False) -> dict[str, Any]:
+def _flat_values(explained: PodExplanation, *, exact: bool = False) -> dict[str, Any]:
     if explained.semantics.plan is None:
         return (
             {"valid": "no", "errors": len(explained.semantics.errors)}
@@ -63,12 +63,14 @@ def _flat(explained: Explained, *, exact: bool = False) -> dict[str, Any]:
             if file.startswith("hugetlb.") and not setting.value:
                 continue
             if file == "cpu.shares":
-                values[f"{owner} cpu.weight"] = weight(settings) if exact else str(weight(settings))
+                values[f"{owner} cpu.weight"] = (
+                    cpu_weight(settings) if exact else str(cpu_weight(settings))
+                )
             elif exact:
                 values[f"{owner} {file}"] = setting.value
             elif file == "cpu.max":
-                values[f"{owner} {file}"] = cpus(setting)
+                values[f"{owner} {file}"] = cpu_max_text(setting)
             else:
                 plain = file in ("oom_score_adj", "memory.oom.group")
-                values[f"{owner} {file}"] = cell(setting, plain=plain)
+                values[f"{owner} {file}"] = setting_cell(setting, plain=plain)
     return values

@@ -4,15 +4,15 @@ from typing import Any
 
 import msgspec
 
-from memqos.draw.explained import Explained
-from memqos.draw.overview import weight
-from memqos.kube.resources import Amounts, spelled
+from memqos.draw.explained import PodExplanation
+from memqos.draw.overview import cpu_weight
+from memqos.kube.resources import Amounts, format_amount
 from memqos.kube.why import why_class, why_defaulted
-from memqos.plan.setting import Setting, Settings, Value
-from memqos.plan.terms import Terms
+from memqos.plan.setting import FileSettings, FileValue, Setting
+from memqos.plan.terms import Settings
 
 
-def explained_data(explained: Explained, terms: Terms, *, why: bool) -> dict[str, Any]:
+def pod_data(explained: PodExplanation, terms: Settings, *, why: bool) -> dict[str, Any]:
     """The same as plain data, for scripts."""
     semantics, shape = explained.semantics, explained.semantics.shape
     data: dict[str, Any] = {
@@ -24,9 +24,11 @@ def explained_data(explained: Explained, terms: Terms, *, why: bool) -> dict[str
         "errors": [msgspec.to_builtins(error) for error in semantics.errors],
         "notes": list(explained.notes),
         "defaulted": {
-            "pod": None if shape.pod is None else _stanza(shape.pod.requests, shape.pod.limits),
+            "pod": None
+            if shape.pod is None
+            else _resources_data(shape.pod.requests, shape.pod.limits),
             "containers": {
-                name: _stanza(part.requests, part.limits)
+                name: _resources_data(part.requests, part.limits)
                 for name, part in zip(explained.names, shape.parts, strict=True)
             },
         },
@@ -42,33 +44,37 @@ def explained_data(explained: Explained, terms: Terms, *, why: bool) -> dict[str
         }
     return data | {
         "qosClass": plan.qos,
-        "requests": _spelled(plan.requests),
-        "limits": _spelled(plan.limits),
-        "pod": _values(plan.settings, why=why),
+        "requests": _quantity_texts(plan.requests),
+        "limits": _quantity_texts(plan.limits),
+        "pod": _settings_data(plan.settings, why=why),
         "containers": [
-            {"name": name, "role": container.role, "values": _values(container.settings, why=why)}
+            {
+                "name": name,
+                "role": container.role,
+                "values": _settings_data(container.settings, why=why),
+            }
             for name, container in zip(explained.names, plan.containers, strict=True)
         ],
     }
 
 
-def _stanza(requests: Amounts, limits: Amounts) -> dict[str, Any]:
-    return {"requests": _spelled(requests), "limits": _spelled(limits)}
+def _resources_data(requests: Amounts, limits: Amounts) -> dict[str, Any]:
+    return {"requests": _quantity_texts(requests), "limits": _quantity_texts(limits)}
 
 
-def _spelled(amounts: Amounts) -> dict[str, str]:
-    return {name: spelled(name, amount) for name, amount in amounts.items()}
+def _quantity_texts(amounts: Amounts) -> dict[str, str]:
+    return {name: format_amount(name, amount) for name, amount in amounts.items()}
 
 
-def _values(settings: Settings, *, why: bool) -> dict[str, Any]:
+def _settings_data(settings: FileSettings, *, why: bool) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for file, setting in settings.items():
         name, value = file, setting.value
         if file == "cpu.shares":
-            name, value = "cpu.weight", weight(settings)
-        values[name] = _with_reason(setting, value) if why else value
+            name, value = "cpu.weight", cpu_weight(settings)
+        values[name] = _setting_with_reason(setting, value) if why else value
     return values
 
 
-def _with_reason(setting: Setting, value: Value) -> dict[str, Any]:
+def _setting_with_reason(setting: Setting, value: FileValue) -> dict[str, Any]:
     return {"value": value, "because": msgspec.to_builtins(setting.because)}

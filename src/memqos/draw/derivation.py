@@ -1,15 +1,15 @@
 """The derivation of every number of a pod, step by step with its rule."""
 
-from memqos.draw.explained import Explained
-from memqos.draw.overview import weight
+from memqos.draw.explained import PodExplanation
+from memqos.draw.overview import cpu_weight
 from memqos.kube.resources import CPU, MEMORY, legible
 from memqos.kube.shape import Role
 from memqos.kube.why import why_class, why_defaulted, why_total
-from memqos.plan.setting import NEEDS_NODE, Settings, Value, size
-from memqos.plan.terms import Terms
+from memqos.plan.setting import NEEDS_NODE, FileSettings, FileValue, size
+from memqos.plan.terms import Settings
 
 
-def derivation(explained: Explained, terms: Terms) -> list[str]:
+def derivation(explained: PodExplanation, terms: Settings) -> list[str]:
     """The derivation of every number, step by step with its rule."""
     plan, shape = explained.plan, explained.semantics.shape
     names = list(explained.names)
@@ -26,33 +26,33 @@ def derivation(explained: Explained, terms: Terms) -> list[str]:
                 lines.append(
                     f"  {side}.{resource} = {legible(resource, amounts[resource])}: {text}"
                 )
-    lines += _why("pod", plan.settings)
+    lines += _setting_reasons("pod", plan.settings)
     for name, container in zip(names, plan.containers, strict=True):
-        lines += _why(_titled(name, container.role), container.settings)
+        lines += _setting_reasons(_container_title(name, container.role), container.settings)
     return lines
 
 
-def _titled(name: str, role: Role) -> str:
+def _container_title(name: str, role: Role) -> str:
     return f"container {name}" if role == "regular" else f"{role} container {name}"
 
 
-def _why(title: str, settings: Settings) -> list[str]:
+def _setting_reasons(title: str, settings: FileSettings) -> list[str]:
     lines = [f"  {title}"]
     for file, setting in settings.items():
         if file.startswith("hugetlb.") and not setting.value:
             continue
         reason = setting.because
-        shown = _shown(file, setting.value)
+        shown = _value_text(file, setting.value)
         lines.append(f"    {file:<16} {shown}")
         lines.append(f"      {reason.says}")
         lines += [f"      {step}" for step in reason.steps]
         if file == "cpu.shares":
-            lines.append(f"      as cpu.weight: {weight(settings)}")
+            lines.append(f"      as cpu.weight: {cpu_weight(settings)}")
         lines.append(f"      rule {reason.rule} ({reason.source})")
     return lines
 
 
-def _shown(file: str, value: Value) -> str:
+def _value_text(file: str, value: FileValue) -> str:
     if value is None:
         return "not written"
     if value == NEEDS_NODE:

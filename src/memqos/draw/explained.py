@@ -2,14 +2,14 @@
 
 import msgspec
 
-from memqos.draw.table import short
+from memqos.draw.table import short_bytes
 from memqos.kube.shape import Shape
 from memqos.plan.pod import PodPlan
 from memqos.plan.semantics import Semantics
-from memqos.plan.terms import KNOWS_POLICY, Terms
+from memqos.plan.terms import KNOWS_POLICY, Settings
 
 
-class Explained(msgspec.Struct, frozen=True):
+class PodExplanation(msgspec.Struct, frozen=True):
     """A pod that was read, and what Kubernetes makes of it."""
 
     origin: str
@@ -30,16 +30,16 @@ class Explained(msgspec.Struct, frozen=True):
         return self.semantics.plan
 
 
-def terms_line(terms: Terms) -> str:
+def settings_line(terms: Settings) -> str:
     """The terms everything below holds under."""
     factor = "no throttling factor" if terms.factor is None else f"factor {terms.factor:g}"
     node = (
         "no node given"
         if terms.memory_capacity is None
-        else f"node of {short(terms.memory_capacity)}"
+        else f"node of {short_bytes(terms.memory_capacity)}"
     )
     if terms.memory_allocatable is not None:
-        node += f", {short(terms.memory_allocatable)} allocatable"
+        node += f", {short_bytes(terms.memory_allocatable)} allocatable"
     policy = (
         f"policy {terms.policy}" if KNOWS_POLICY.at(terms.release.minor) else "hard reservation"
     )

@@ -5,14 +5,14 @@ from typing import Any, Final
 
 import msgspec
 
-from memqos.draw.amounts import counted
+from memqos.draw.amounts import pluralize
 from memqos.draw.paragraph import paragraph
 from memqos.findings.finding import Finding
 
-_SHOWN: Final = 5
+_SHOWN_EVIDENCE: Final = 5
 """Lines of evidence; data has them all."""
 _NOUNS: Final = {"error": "error", "warning": "warning", "info": "thing to know"}
-_MANY: Final = {"info": "things to know"}
+_PLURALS: Final = {"info": "things to know"}
 
 
 def findings_text(findings: Sequence[Finding]) -> list[str]:
@@ -21,9 +21,9 @@ def findings_text(findings: Sequence[Finding]) -> list[str]:
     for finding in findings:
         lines.append(f"{finding.severity:7}  {finding.rule}  {finding.where}")
         lines += paragraph(finding.what)
-        lines += [f"  · {each}" for each in finding.evidence[:_SHOWN]]
-        if len(finding.evidence) > _SHOWN:
-            lines.append(f"  · … and {len(finding.evidence) - _SHOWN} more")
+        lines += [f"  · {each}" for each in finding.evidence[:_SHOWN_EVIDENCE]]
+        if len(finding.evidence) > _SHOWN_EVIDENCE:
+            lines.append(f"  · … and {len(finding.evidence) - _SHOWN_EVIDENCE} more")
         lines += [*paragraph(f"fix: {finding.fix}"), ""]
     return [*lines, findings_summary(findings)]
 
@@ -34,7 +34,7 @@ def findings_summary(findings: Sequence[Finding]) -> str:
         severity: sum(finding.severity == severity for finding in findings) for severity in _NOUNS
     }
     told = [
-        counted(count, _NOUNS[severity], _MANY.get(severity))
+        pluralize(count, _NOUNS[severity], _PLURALS.get(severity))
         for severity, count in counts.items()
         if count
     ]

@@ -5,15 +5,15 @@ from typing import Any, Final
 
 import msgspec
 
-from memqos.draw.amounts import brief_bytes, counted
-from memqos.draw.table import short, table
+from memqos.draw.amounts import pluralize, short_signed_bytes
+from memqos.draw.table import short_bytes, table
 from memqos.plan.oom_kill import Candidate, Kill, KillOrder, Spared
-from memqos.plan.owners import Owner, Owners
+from memqos.plan.owners import CgroupOwner, Owners
 
-_NAMED_ALONG: Final = 3
+_SHOWN_ALONG: Final = 3
 
 
-class Killing(msgspec.Struct, frozen=True):
+class OomKillReport(msgspec.Struct, frozen=True):
     """An order of killing, and what it rests on."""
 
     order: KillOrder
@@ -26,14 +26,14 @@ class Killing(msgspec.Struct, frozen=True):
     notes: tuple[str, ...] = ()
 
 
-def killing(found: Killing, shown: int) -> list[str]:
+def oom_kill_text(found: OomKillReport, shown: int) -> list[str]:
     """The first to die, with what each counts as."""
     kills = found.order.kills
     rows = [
         ["", "process", "belongs to", "pid", "adj", "uses", "adj adds", "counts as", "oom_score"],
     ]
     for place, kill in enumerate(kills[:shown], 1):
-        rows.append(_row(f"{place}", kill, found))
+        rows.append(_kill_row(f"{place}", kill, found))
     lines = table(rows, left=3) if kills else ["nothing can be killed"]
     if len(kills) > shown:
         lines.append(f"… {len(kills) - shown} more: -o json lists all")
@@ -41,19 +41,19 @@ def killing(found: Killing, shown: int) -> list[str]:
     for _, why in found.order.spared:
         counts[why] = counts.get(why, 0) + 1
     if counts:
-        told = [_TELLS_SPARED[why](count) for why, count in counts.items()]
+        told = [_SPARED_WORDS[why](count) for why, count in counts.items()]
         lines.append(f"never killed: {', '.join(told)}")
     return lines
 
 
-_TELLS_SPARED: Final[dict[Spared, Callable[[int], str]]] = {
+_SPARED_WORDS: Final[dict[Spared, Callable[[int], str]]] = {
     "init": lambda count: "init",
-    "kernel thread": lambda count: counted(count, "kernel thread"),
+    "kernel thread": lambda count: pluralize(count, "kernel thread"),
     "oom_score_adj -1000": lambda count: f"{count} with oom_score_adj −1000",
 }
 
 
-def _row(place: str, kill: Kill, found: Killing) -> list[str]:
+def _kill_row(place: str, kill: Kill, found: OomKillReport) -> list[str]:
     victim = kill.victim
     process, page = victim.process, found.page_size
     owner = found.owners.of(process.cgroup)
@@ -68,37 +68,38 @@ def _row(place: str, kill: Kill, found: Killing) -> list[str]:
         belongs,
         "–" if process.pid is None else str(process.pid),
         str(process.oom_score_adj).replace("-", "−"),
-        "?" if process.rss is None else short(victim.held * page),
-        brief_bytes(victim.adjustment * page),
-        brief_bytes(victim.points * page),
+        "?" if process.rss is None else short_bytes(victim.held * page),
+        short_signed_bytes(victim.adjustment * page),
+        short_signed_bytes(victim.points * page),
         str(victim.score),
     ]
 
 
-def killing_reasons(found: Killing, shown: int) -> list[str]:
+def oom_kill_reasons(found: OomKillReport, shown: int) -> list[str]:
     """The arithmetic behind every place."""
     page = found.page_size
     pages = found.total // page
     lines = ["", "why"]
     lines.append(
-        f"  RAM and swap {short(found.total)} = {pages:,} pages of {page}; "
+        f"  RAM and swap {short_bytes(found.total)} = {pages:,} pages of {page}; "
         f"a thousandth is {pages // 1000:,} pages"
     )
     for place, kill in enumerate(found.order.kills[:shown], 1):
         lines.append(
-            f"  {place}. {kill.victim.process.comm}{_pid(kill.victim)}: {_sum(kill, found)}"
+            f"  {place}. {kill.victim.process.comm}{_pid(kill.victim)}: "
+            f"{_points_words(kill, found)}"
         )
-        lines += [f"     {line}" for line in _along(kill, found.owners)]
+        lines += [f"     {line}" for line in _group_kill_lines(kill, found.owners)]
     return lines
 
 
-def _sum(kill: Kill, found: Killing) -> str:
+def _points_words(kill: Kill, found: OomKillReport) -> str:
     victim, process = kill.victim, kill.victim.process
     held = "not measured"
     if process.rss is not None:
         held = (
-            f"rss {short(process.rss)} + swap {short(process.swap)} + page tables "
-            f"{short(process.page_tables)} = {victim.held:,}"
+            f"rss {short_bytes(process.rss)} + swap {short_bytes(process.swap)} + page tables "
+            f"{short_bytes(process.page_tables)} = {victim.held:,}"
         )
     adjustment = (
         f"{process.oom_score_adj} × {found.total // found.page_size // 1000:,} = "
@@ -107,10 +108,10 @@ def _sum(kill: Kill, found: Killing) -> str:
     return f"{held}; {adjustment}; together {victim.points:,} pages".replace("-", "−")
 
 
-def _along(kill: Kill, owners: Owners) -> Iterator[str]:
+def _group_kill_lines(kill: Kill, owners: Owners) -> Iterator[str]:
     if not kill.along:
         return
-    names = [f"{each.process.comm}{_pid(each)}" for each in kill.along[:_NAMED_ALONG]]
+    names = [f"{each.process.comm}{_pid(each)}" for each in kill.along[:_SHOWN_ALONG]]
     more = len(kill.along) - len(names)
     group = kill.victim.process.oom_group
     yield (
@@ -123,10 +124,10 @@ def _pid(candidate: Candidate) -> str:
     return "" if candidate.process.pid is None else f" ({candidate.process.pid})"
 
 
-def killing_data(found: Killing) -> dict[str, Any]:
+def oom_kill_data(found: OomKillReport) -> dict[str, Any]:
     """All of it as plain data, which `--from` reads again."""
     processes = [
-        _data(place, candidate, found)
+        _candidate_data(place, candidate, found)
         for place, kill in enumerate(found.order.kills, 1)
         for candidate in (kill.victim, *kill.along)
     ]
@@ -141,8 +142,8 @@ def killing_data(found: Killing) -> dict[str, Any]:
     }
 
 
-def _data(place: int, candidate: Candidate, found: Killing) -> dict[str, Any]:
-    owner: Owner | None = found.owners.of(candidate.process.cgroup)
+def _candidate_data(place: int, candidate: Candidate, found: OomKillReport) -> dict[str, Any]:
+    owner: CgroupOwner | None = found.owners.of(candidate.process.cgroup)
     return {
         "place": place,
         **msgspec.to_builtins(candidate.process),

@@ -7,17 +7,17 @@ that know neither variables nor media queries: they show what stands outside of 
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from memqos.draw.svg import NAMESPACE, Markup, el, number
+from memqos.draw.svg import SVG_NAMESPACE, Markup, coordinate, el
 
-ROOT: Final = "memqos"
+ROOT_CLASS: Final = "memqos"
 """The class of the picture itself."""
-SMALL: Final = 11
-NAME: Final = 13
-TITLE: Final = 17
-BOLD: Final = 1.12
+SMALL_FONT: Final = 11
+NAME_FONT: Final = 13
+TITLE_FONT: Final = 17
+BOLD_WIDENING: Final = 1.12
 """How much wider a bold text is."""
 
-COLOURS: Final[tuple[tuple[str, str, str], ...]] = (
+SVG_COLOURS: Final[tuple[tuple[str, str, str], ...]] = (
     # selector, on light paper, on dark paper
     (".paper", "fill:#ffffff", "fill:#0d1117"),
     (".ink", "fill:#1f2328", "fill:#e6edf3"),
@@ -45,10 +45,10 @@ _SHAPES: Final = (
     (
         "text",
         "font-family:system-ui,-apple-system,'Segoe UI','Noto Sans',Arial,sans-serif;"
-        f"font-size:{SMALL}px",
+        f"font-size:{SMALL_FONT}px",
     ),
-    (".title", f"font-size:{TITLE}px;font-weight:600"),
-    (".name", f"font-size:{NAME}px;font-weight:600"),
+    (".title", f"font-size:{TITLE_FONT}px;font-weight:600"),
+    (".name", f"font-size:{NAME_FONT}px;font-weight:600"),
     (".halo", "paint-order:stroke;stroke-width:4px;stroke-linejoin:round"),
     (".end", "text-anchor:end"),
     (".middle", "text-anchor:middle"),
@@ -58,48 +58,53 @@ _SHAPES: Final = (
     (".node", "stroke-dasharray:2 3"),
 )
 
-PATTERNS: Final[dict[str, Markup]] = {
+FILL_PATTERNS: Final[dict[str, Markup]] = {
     "low": el("path", d="M1 2h2v2h-2ZM5 6h2v2h-2Z", class_="low-mark"),
     "high": el("path", d="M-2 2L2 -2M-2 10L10 -2M6 10L10 6", class_="high-mark"),
 }
 
 
-def style() -> Markup:
+def style_element() -> Markup:
     """The style element of a picture."""
-    light = _rules([*_SHAPES, *[(selector, look) for selector, look, _ in COLOURS]])
-    dark = _rules([(selector, look) for selector, _, look in COLOURS])
+    light = _css_rules([*_SHAPES, *[(selector, look) for selector, look, _ in SVG_COLOURS]])
+    dark = _css_rules([(selector, look) for selector, _, look in SVG_COLOURS])
     return el("style", Markup(f"{light}@media (prefers-color-scheme:dark){{{dark}}}"))
 
 
-def drawing(
-    title: str, spoken: str, parts: Sequence[Markup], width: float, height: float, *own: Markup
+def svg_document(
+    title: str,
+    description: str,
+    parts: Sequence[Markup],
+    width: float,
+    height: float,
+    *extra_styles: Markup,
 ) -> Markup:
     """A whole SVG document on paper; `own` is style of its own, `spoken` is for who cannot see."""
     return el(
         "svg",
-        el("title", title, id=f"{ROOT}-title"),
-        el("desc", spoken, id=f"{ROOT}-desc"),
-        style(),
-        *own,
-        patterns(),
+        el("title", title, id=f"{ROOT_CLASS}-title"),
+        el("desc", description, id=f"{ROOT_CLASS}-desc"),
+        style_element(),
+        *extra_styles,
+        pattern_defs(),
         el("rect", class_="paper", width=width, height=height, rx=8),
         *parts,
-        xmlns=NAMESPACE,
-        class_=ROOT,
+        xmlns=SVG_NAMESPACE,
+        class_=ROOT_CLASS,
         role="img",
-        aria_labelledby=f"{ROOT}-title {ROOT}-desc",
+        aria_labelledby=f"{ROOT_CLASS}-title {ROOT_CLASS}-desc",
         width=width,
         height=height,
-        viewBox=f"0 0 {number(width)} {number(height)}",
+        viewBox=f"0 0 {coordinate(width)} {coordinate(height)}",
     )
 
 
-def _rules(looks: Iterable[tuple[str, str]]) -> str:
+def _css_rules(looks: Iterable[tuple[str, str]]) -> str:
     # In an HTML page a style element holds for the whole page.
-    return "".join([f".{ROOT} {selector}{{{look}}}" for selector, look in looks])
+    return "".join([f".{ROOT_CLASS} {selector}{{{look}}}" for selector, look in looks])
 
 
-def patterns() -> Markup:
+def pattern_defs() -> Markup:
     """The patterns that `filled` refers to."""
     return el(
         "defs",
@@ -108,18 +113,20 @@ def patterns() -> Markup:
                 "pattern",
                 el("rect", width=8, height=8, class_=kind),
                 marks,
-                id=f"{ROOT}-{kind}",
+                id=f"{ROOT_CLASS}-{kind}",
                 width=8,
                 height=8,
                 patternUnits="userSpaceOnUse",
             )
-            for kind, marks in PATTERNS.items()
+            for kind, marks in FILL_PATTERNS.items()
         ],
     )
 
 
-def filled(kind: str, outline: str, hint: str) -> Markup:
+def zone_path(kind: str, outline: str, hint: str) -> Markup:
     """An outline in the colour of its kind, or in its pattern if it has one."""
-    if kind in PATTERNS:
-        return el("path", el("title", hint), d=outline, class_="axis", fill=f"url(#{ROOT}-{kind})")
+    if kind in FILL_PATTERNS:
+        return el(
+            "path", el("title", hint), d=outline, class_="axis", fill=f"url(#{ROOT_CLASS}-{kind})"
+        )
     return el("path", el("title", hint), d=outline, class_=f"axis {kind}")

@@ -4,27 +4,27 @@ from itertools import islice
 from typing import Any, Final
 
 from memqos.kernel.nodelists import node_list
-from memqos.numa.admission import Call
-from memqos.numa.hints import Answer, Hint, Hints, hints_of
+from memqos.numa.admission import HintRound
+from memqos.numa.hints import Hint, Hints, ProviderHints, iterate_hints
 from memqos.numa.masks import nodes_of
-from memqos.numa.offers import Offer
+from memqos.numa.offers import HintSet
 
 _FEW_NODES: Final = 6
 """So many nodes have 63 sets; more would fill the screen."""
 _FEW_HINTS: Final = 12
 
 
-def call_lines(call: Call) -> list[str]:
+def call_lines(call: HintRound) -> list[str]:
     """What each provider answered, and what merging made of it."""
     lines = []
     for provider in call.providers:
-        answer = provider.answer
+        answer = provider.hints
         if not answer:
             why = "asks for nothing" if answer is None else "finds no nodes"
             lines.append(f"{provider.name}: {why}, so any node will do")
             continue
         for resource, hints in answer.items():
-            lines.append(f"{provider.name}, {resource}: {_said(hints)}")
+            lines.append(f"{provider.name}, {resource}: {_hints_words(hints)}")
     lines.append(f"merged: {hint_words(call.decision.hint)}")
     return lines
 
@@ -35,12 +35,12 @@ def hint_words(hint: Hint) -> str:
     return f"{nodes}, {'preferred' if hint.preferred else 'not preferred'}"
 
 
-def call_data(call: Call) -> dict[str, Any]:
+def call_data(call: HintRound) -> dict[str, Any]:
     """The same for scripts."""
     return {
         "container": call.container,
         "providers": [
-            {"provider": provider.name, "resources": _answer_data(provider.answer)}
+            {"provider": provider.name, "resources": _answer_data(provider.hints)}
             for provider in call.providers
         ],
         "merged": _hint_data(call.decision.hint),
@@ -48,13 +48,13 @@ def call_data(call: Call) -> dict[str, Any]:
     }
 
 
-def _said(hints: Hints | Offer | None) -> str:
+def _hints_words(hints: Hints | HintSet | None) -> str:
     if hints is None:
         return "any node will do"
-    if isinstance(hints, Offer):
+    if isinstance(hints, HintSet):
         if len(hints.nodes) > _FEW_NODES:
-            return _described(hints)
-        hints = tuple(hints_of(hints))
+            return _offer_words(hints)
+        hints = tuple(iterate_hints(hints))
     if not hints:
         return "no node will do"
     words = [
@@ -68,7 +68,7 @@ def _said(hints: Hints | Offer | None) -> str:
     return f"{text} (* preferred)" if "*" in text else f"{text} (none preferred)"
 
 
-def _described(offer: Offer) -> str:
+def _offer_words(offer: HintSet) -> str:
     """An offer of too many sets to list."""
     singles = [nodes_of(mask)[0] for mask in offer.explicit if mask.bit_count() == 1]
     groups = [nodes_of(mask) for mask in offer.explicit if mask.bit_count() > 1]
@@ -78,7 +78,7 @@ def _described(offer: Offer) -> str:
     if groups:
         parts.append("the groups " + " ".join([f"{{{node_list(group)}}}" for group in groups]))
     together = offer.idle.nodes
-    if len(together) > 1 and _several(offer):
+    if len(together) > 1 and _idle_nodes_suffice(offer):
         parts.append(f"any of the idle {node_list(together)} that are large enough together")
     narrowest = offer.narrowest()
     assert narrowest is not None
@@ -89,28 +89,28 @@ def _described(offer: Offer) -> str:
     )
 
 
-def _several(offer: Offer) -> bool:
+def _idle_nodes_suffice(offer: HintSet) -> bool:
     """Whether all idle nodes together would do."""
     return sum([1 << node for node in offer.idle.nodes]) in offer
 
 
-def _answer_data(answer: Answer) -> dict[str, Any] | None:
+def _answer_data(answer: ProviderHints) -> dict[str, Any] | None:
     if answer is None:
         return None
     return {resource: _hints_data(hints) for resource, hints in answer.items()}
 
 
-def _hints_data(hints: Hints | Offer | None) -> Any:
+def _hints_data(hints: Hints | HintSet | None) -> Any:
     if hints is None:
         return None
-    if isinstance(hints, Offer):
+    if isinstance(hints, HintSet):
         if len(hints.nodes) > _FEW_NODES:
             return {
                 "listed": [list(nodes_of(mask)) for mask in hints.explicit],
-                "anyLargeEnoughOf": list(hints.idle.nodes) if _several(hints) else [],
+                "anyLargeEnoughOf": list(hints.idle.nodes) if _idle_nodes_suffice(hints) else [],
                 "preferredSize": hints.minimum,
             }
-        hints = tuple(hints_of(hints))
+        hints = tuple(iterate_hints(hints))
     return [_hint_data(hint) for hint in hints]
 
 

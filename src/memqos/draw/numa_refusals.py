@@ -3,15 +3,15 @@
 from collections.abc import Iterator
 from typing import Final
 
-from memqos.draw.numa_words import by_so_much, exact
-from memqos.kernel.nodelists import named_nodes, node_list
+from memqos.draw.numa_words import exact_bytes, signed_difference
+from memqos.kernel.nodelists import describe_nodes, node_list
 from memqos.kube.quantity import Quantity
 from memqos.numa.manager import StartRefused
-from memqos.numa.reserved import Mismatch, Unreservable
-from memqos.numa.restart import Difference, Unfit, Unplaced
-from memqos.numa.topology import MAX_NODES, Misconfigured
+from memqos.numa.reserved import InvalidReservation, ReservationMismatch
+from memqos.numa.restart import MachineStateDifference, UnplacedBlock, UnusableState
+from memqos.numa.topology import MAX_NODES_OPTION, InvalidTopology
 
-_PLAIN: Final = {
+_REFUSALS: Final = {
     "unknown_policy": "there is no such Memory Manager policy",
     "policy_not_on_platform": "this policy is not for this system: Static is for Linux, "
     "BestEffort for Windows",
@@ -21,13 +21,13 @@ _PLAIN: Final = {
     "empty_machine_state_with_assignments": "the state has holders, but no NUMA nodes",
 }
 _HINTS: Final = {
-    "too_many_numa_nodes": f"raise it with --option {MAX_NODES}=N",
+    "too_many_numa_nodes": f"raise it with --option {MAX_NODES_OPTION}=N",
     "no_numa_distances": "give the machine's distances",
 }
 _FIELDS: Final = {"system_reserved": "systemReserved"}
 
 
-def misconfigured_sentence(found: Misconfigured) -> str:
+def topology_sentence(found: InvalidTopology) -> str:
     """Why the Topology Manager does not start."""
     hint = _HINTS.get(found.kind)
     return found.detail if hint is None else f"{found.detail} – {hint}"
@@ -43,13 +43,13 @@ def start_sentences(refused: StartRefused) -> Iterator[str]:
         for node, resource in refused.places:
             yield f"node {node}: more {resource} is reserved than it has"
     else:
-        yield _PLAIN[refused.kind]
+        yield _REFUSALS[refused.kind]
 
 
-def reservation_sentences(refused: Unreservable) -> Iterator[str]:
+def reservation_sentences(refused: InvalidReservation) -> Iterator[str]:
     """What is wrong with reservedMemory, and by how much."""
     if refused.kind == "numa_node_not_found":
-        yield f"the machine has no {named_nodes(dict.fromkeys(refused.nodes))}"
+        yield f"the machine has no {describe_nodes(dict.fromkeys(refused.nodes))}"
     elif refused.kind == "not_an_integer":
         yield (
             f"node {node_list(refused.nodes)}: the kubelet cannot read the {refused.resource} as "
@@ -59,7 +59,7 @@ def reservation_sentences(refused: Unreservable) -> Iterator[str]:
         yield mismatch_sentence(mismatch)
 
 
-def mismatch_sentence(mismatch: Mismatch) -> str:
+def mismatch_sentence(mismatch: ReservationMismatch) -> str:
     """A sum that is not what it must be."""
     own, wanted = mismatch.reserved, mismatch.required
     off = Quantity(abs(own.nano - wanted.nano), "BinarySI")
@@ -69,17 +69,17 @@ def mismatch_sentence(mismatch: Mismatch) -> str:
     )
 
 
-def state_sentences(unfit: Unfit) -> Iterator[str]:
+def state_sentences(unfit: UnusableState) -> Iterator[str]:
     """What a state says otherwise than the machine."""
     if not unfit.differences:
-        yield _PLAIN[unfit.kind]
+        yield _REFUSALS[unfit.kind]
     for difference in unfit.differences:
         yield difference_sentence(difference)
     for unplaced in unfit.unplaced:
-        yield unplaced_sentence(unplaced)
+        yield no_room_sentence(unplaced)
 
 
-def difference_sentence(difference: Difference) -> str:
+def difference_sentence(difference: MachineStateDifference) -> str:
     """One value the state has otherwise."""
     node, stored, found = difference.node, difference.stored, difference.found
     if difference.field == "node":
@@ -98,16 +98,16 @@ def difference_sentence(difference: Difference) -> str:
         return f"node {node} assignments: state {stored}, machine {found}"
     field = _FIELDS.get(difference.field, difference.field)
     return (
-        f"node {node} {difference.resource} {field}: state {exact(stored)}, machine "
-        f"{exact(found)} ({by_so_much(stored, found)})"
+        f"node {node} {difference.resource} {field}: state {exact_bytes(stored)}, machine "
+        f"{exact_bytes(found)} ({signed_difference(stored, found)})"
     )
 
 
-def unplaced_sentence(unplaced: Unplaced) -> str:
+def no_room_sentence(unplaced: UnplacedBlock) -> str:
     """Memory that somebody holds and the machine has no room for."""
     block = unplaced.block
     who = f"container {unplaced.container} of " if unplaced.container is not None else ""
     return (
-        f"{who}pod {unplaced.uid} holds {exact(block.size)} of {block.type} more than "
-        f"{named_nodes(block.nodes)} can give"
+        f"{who}pod {unplaced.uid} holds {exact_bytes(block.size)} of {block.type} more than "
+        f"{describe_nodes(block.nodes)} can give"
     )

@@ -5,20 +5,20 @@ from typing import Literal
 
 import msgspec
 
-from memqos.draw.numa_tables import Holding, holdings
+from memqos.draw.numa_tables import MemoryHolding, memory_holdings
 from memqos.kube.resources import MEMORY
 from memqos.numa.machines import NumaMachine
 from memqos.numa.memory import NumaMemory
-from memqos.numa.state import State
+from memqos.numa.state import MemoryManagerState
 
-Kind = Literal["system", "held", "free", "untold"]
+SegmentKind = Literal["system", "held", "free", "untold"]
 """Untold: nobody says whether it is held."""
 
 
 class Segment(msgspec.Struct, frozen=True):
     """A stretch of a node's memory. `holder` is the number of the pod that holds it."""
 
-    kind: Kind
+    kind: SegmentKind
     size: int
     resource: str
     holder: int | None = None
@@ -32,36 +32,38 @@ class NodeBar(msgspec.Struct, frozen=True):
     used_with: tuple[int, ...] = ()
 
 
-class Holder(msgspec.Struct, frozen=True):
+class MemoryHolder(msgspec.Struct, frozen=True):
     """A pod that holds memory."""
 
     number: int
     name: str
-    holdings: tuple[Holding, ...]
+    holdings: tuple[MemoryHolding, ...]
 
 
-def holders_of(state: State | None, names: Mapping[str, str]) -> tuple[Holder, ...]:
+def memory_holders(
+    state: MemoryManagerState | None, names: Mapping[str, str]
+) -> tuple[MemoryHolder, ...]:
     """The pods that hold memory, numbered by where they hold it."""
     if state is None:
         return ()
-    held: dict[str, list[Holding]] = {}
-    for each in holdings(state):
+    held: dict[str, list[MemoryHolding]] = {}
+    for each in memory_holdings(state):
         held.setdefault(each.uid, []).append(each)
     order = sorted(held, key=lambda uid: (held[uid][0].block.nodes, names.get(uid, uid)))
     return tuple(
         [
-            Holder(number, names.get(uid, uid), tuple(held[uid]))
+            MemoryHolder(number, names.get(uid, uid), tuple(held[uid]))
             for number, uid in enumerate(order, start=1)
         ]
     )
 
 
 def node_bars(
-    machine: NumaMachine, state: State | None, holders: Sequence[Holder]
+    machine: NumaMachine, state: MemoryManagerState | None, holders: Sequence[MemoryHolder]
 ) -> tuple[NodeBar, ...]:
     """Every node in segments."""
     if state is None:
-        return tuple([NodeBar(node.id, _untold(node)) for node in machine.nodes])
+        return tuple([NodeBar(node.id, _whole_node(node)) for node in machine.nodes])
     left = {
         (i, name): table.reserved
         for i, node in state.nodes.items()
@@ -80,13 +82,15 @@ def node_bars(
                     left[i, block.type] -= part
                     segment = Segment("held", part, block.type, holder.number)
                     parts.setdefault((i, block.type), []).append(segment)
-    return tuple([_bar(node, state, parts) for node in machine.nodes])
+    return tuple([_node_bar(node, state, parts) for node in machine.nodes])
 
 
-def _bar(node: NumaMemory, state: State, parts: Mapping[tuple[int, str], list[Segment]]) -> NodeBar:
+def _node_bar(
+    node: NumaMemory, state: MemoryManagerState, parts: Mapping[tuple[int, str], list[Segment]]
+) -> NodeBar:
     found = state.nodes.get(node.id)
     if found is None:
-        return NodeBar(node.id, _untold(node))
+        return NodeBar(node.id, _whole_node(node))
     names = [MEMORY, *sorted(name for name in found.memory if name != MEMORY)]
     segments = []
     for name in names:
@@ -100,7 +104,7 @@ def _bar(node: NumaMemory, state: State, parts: Mapping[tuple[int, str], list[Se
     return NodeBar(node.id, tuple([each for each in segments if each.size > 0]), used_with)
 
 
-def _untold(node: NumaMemory) -> tuple[Segment, ...]:
+def _whole_node(node: NumaMemory) -> tuple[Segment, ...]:
     pages = [Segment("untold", size, name) for name, size in sorted(node.hugepages.items())]
     rest = node.memory - sum([each.size for each in pages])
     return tuple([each for each in (Segment("untold", rest, MEMORY), *pages) if each.size > 0])

@@ -3,35 +3,35 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from memqos.draw.amounts import brief_bytes
+from memqos.draw.amounts import short_signed_bytes
 from memqos.draw.table import table
 from memqos.kernel.nodelists import node_list
 from memqos.kube.resources import MEMORY
-from memqos.numa.machines import NumaMachine, as_file
-from memqos.numa.memory import Block, Blocks
-from memqos.numa.state import State
+from memqos.numa.machines import NumaMachine, machine_file_data
+from memqos.numa.memory import MemoryBlock, MemoryBlocks
+from memqos.numa.state import MemoryManagerState
 
-POOL = "(pod)"
+POD_POOL = "(pod)"
 """Stands for the container where a pod as a whole holds memory."""
 
 
-class Holding(NamedTuple):
+class MemoryHolding(NamedTuple):
     """One block, and who holds it."""
 
     uid: str
     container: str
-    block: Block
+    block: MemoryBlock
 
 
-def holdings(state: State) -> list[Holding]:
+def memory_holdings(state: MemoryManagerState) -> list[MemoryHolding]:
     """Every block somebody holds; containers of a pod with a pool share it and hold none."""
     found = []
     for uid, containers in state.assignments.items():
-        owners: Mapping[str, Blocks] = containers
+        owners: Mapping[str, MemoryBlocks] = containers
         if state.pools.get(uid):
-            owners = {POOL: state.pools[uid]}
+            owners = {POD_POOL: state.pools[uid]}
         for name, blocks in owners.items():
-            found += [Holding(uid, name, block) for block in blocks]
+            found += [MemoryHolding(uid, name, block) for block in blocks]
     return found
 
 
@@ -40,9 +40,10 @@ def machine_table(machine: NumaMachine) -> list[str]:
     sizes = machine.page_sizes
     rows = [["node", MEMORY, *sizes, *(["distances"] if machine.distances else [])]]
     for index, node in enumerate(machine.nodes):
-        row = [str(node.id), brief_bytes(node.memory)]
+        row = [str(node.id), short_signed_bytes(node.memory)]
         row += [
-            brief_bytes(node.hugepages[name]) if name in node.hugepages else "–" for name in sizes
+            short_signed_bytes(node.hugepages[name]) if name in node.hugepages else "–"
+            for name in sizes
         ]
         if machine.distances is not None:
             row.append(" ".join([f"{each:>2}" for each in machine.distances[index]]))
@@ -50,7 +51,7 @@ def machine_table(machine: NumaMachine) -> list[str]:
     return table(rows, left=1)
 
 
-def usage_table(state: State) -> list[str]:
+def usage_table(state: MemoryManagerState) -> list[str]:
     """What of each node is kept for the system, held and free."""
     rows = [["node", "resource", "total", "system", "allocatable", "held", "free", "used with"]]
     for i, node in sorted(state.nodes.items()):
@@ -59,16 +60,22 @@ def usage_table(state: State) -> list[str]:
             others = [other for other in node.cells if other != i]
             amounts = (each.total, each.system_reserved, each.allocatable, each.reserved, each.free)
             rows.append(
-                [str(i), name, *map(brief_bytes, amounts), node_list(others) if others else "–"]
+                [
+                    str(i),
+                    name,
+                    *map(short_signed_bytes, amounts),
+                    node_list(others) if others else "–",
+                ]
             )
     return table(rows, left=2)
 
 
-def holders_table(state: State, names: Mapping[str, str]) -> list[str]:
+def holders_table(state: MemoryManagerState, names: Mapping[str, str]) -> list[str]:
     """Who holds what where."""
     rows = [["pod", "container", "resource", "nodes", "size"]]
     for uid, container, block in sorted(
-        holdings(state), key=lambda held: (held.block.nodes, names.get(held.uid, held.uid), held)
+        memory_holdings(state),
+        key=lambda held: (held.block.nodes, names.get(held.uid, held.uid), held),
     ):
         rows.append(
             [
@@ -76,7 +83,7 @@ def holders_table(state: State, names: Mapping[str, str]) -> list[str]:
                 container,
                 block.type,
                 node_list(block.nodes),
-                brief_bytes(block.size),
+                short_signed_bytes(block.size),
             ]
         )
     return table(rows, left=4)
@@ -84,10 +91,10 @@ def holders_table(state: State, names: Mapping[str, str]) -> list[str]:
 
 def machine_data(machine: NumaMachine) -> list[dict[str, Any]]:
     """The nodes in the form of a machine file."""
-    return as_file(machine)
+    return machine_file_data(machine)
 
 
-def state_data(state: State, names: Mapping[str, str]) -> dict[str, Any]:
+def state_data(state: MemoryManagerState, names: Mapping[str, str]) -> dict[str, Any]:
     """A state with the names of its pods."""
     return {
         "policy": state.policy,
@@ -113,17 +120,17 @@ def state_data(state: State, names: Mapping[str, str]) -> dict[str, Any]:
             {
                 "uid": held.uid,
                 "pod": names.get(held.uid),
-                "container": None if held.container == POOL else held.container,
+                "container": None if held.container == POD_POOL else held.container,
                 "resource": held.block.type,
                 "nodes": list(held.block.nodes),
                 "size": held.block.size,
             }
-            for held in holdings(state)
+            for held in memory_holdings(state)
         ],
     }
 
 
-def drifted_totals(machine: NumaMachine, state: State) -> Iterator[str]:
+def total_differences(machine: NumaMachine, state: MemoryManagerState) -> Iterator[str]:
     """Where the machine has other nodes, or other totals, than its state says."""
     ids = set(machine.ids)
     for i in sorted(state.nodes.keys() - ids):

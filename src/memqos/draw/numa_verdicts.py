@@ -5,35 +5,35 @@ from typing import Any, Final
 
 import msgspec
 
-from memqos.draw.amounts import brief_bytes, counted
+from memqos.draw.amounts import pluralize, short_signed_bytes
 from memqos.draw.numa_hints import call_data, call_lines
-from memqos.draw.numa_words import exact
+from memqos.draw.numa_words import exact_bytes
 from memqos.draw.scale import short_size
 from memqos.draw.table import table
-from memqos.kernel.nodelists import named_nodes, node_list
+from memqos.kernel.nodelists import describe_nodes, node_list
 from memqos.kube.quantity import Quantity
-from memqos.numa.admission import MEMORY_MANAGER, Admitted, Outcome, Refused
-from memqos.numa.advice import Advice, Change, Resized
-from memqos.numa.allocation import Cause
-from memqos.numa.hints import Listed
+from memqos.numa.admission import MEMORY_MANAGER, AdmissionOutcome, AdmittedPod, RefusedPod
+from memqos.numa.advice import Advice, AdvisedChange, FittingSize
+from memqos.numa.allocation import AllocationCause
+from memqos.numa.hints import ResourceHints
 from memqos.numa.masks import nodes_of
-from memqos.numa.memory import Blocks, Sizes
+from memqos.numa.memory import MemoryBlocks, MemorySizes
 from memqos.numa.merge import Obstruction
-from memqos.numa.offers import Offer
-from memqos.numa.room import Room, room_for
-from memqos.numa.state import State
-from memqos.numa.topology import Topology
+from memqos.numa.offers import HintSet
+from memqos.numa.room import LargestFit, largest_fits
+from memqos.numa.state import MemoryManagerState
+from memqos.numa.topology import TopologySettings
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class NumaVerdict(msgspec.Struct, frozen=True):
     """A pod, what became of it, and the node as it was left."""
 
     origin: str
     label: str
     namespace: str | None
     qos: str
-    outcome: Outcome
-    state: State
+    outcome: AdmissionOutcome
+    state: MemoryManagerState
     pins: bool
     """Whether containers are bound to the nodes they hold memory of."""
     advice: Advice | None = None
@@ -43,7 +43,7 @@ class Verdict(msgspec.Struct, frozen=True):
 GAVE_UP: Final = (
     "the search for nodes was given up before its end: other nodes may be better, or do at all"
 )
-_CAUSES: Final[Mapping[Cause, str]] = {
+_CAUSE_WORDS: Final[Mapping[AllocationCause, str]] = {
     "not_an_integer": "a size is written so that the kubelet cannot read it as whole bytes",
     "no_room": "no nodes have enough {resource}",
     "no_preferred_room": "{nodes} would do, but fewer nodes would on an empty machine",
@@ -55,29 +55,33 @@ _CAUSES: Final[Mapping[Cause, str]] = {
 }
 
 
-def verdict_lines(verdict: Verdict, topology: Topology, names: Mapping[str, str]) -> list[str]:
+def verdict_lines(
+    verdict: NumaVerdict, topology: TopologySettings, names: Mapping[str, str]
+) -> list[str]:
     """A pod and what became of it."""
     outcome = verdict.outcome
     namespace = f" in {verdict.namespace}" if verdict.namespace else ""
     heading = f"{verdict.label}{namespace}  {verdict.qos}  "
-    if isinstance(outcome, Admitted):
-        lines = [f"{heading}admitted", *_indented(_holding_lines(outcome.blocks, verdict.pins))]
+    if isinstance(outcome, AdmittedPod):
+        lines = [f"{heading}admitted", *_indent(_holding_lines(outcome.blocks, verdict.pins))]
     else:
         lines = [
             f"{heading}refused: {outcome.reason}",
-            *_indented(refusal_words(outcome, verdict.state)),
+            *_indent(refusal_sentences(outcome, verdict.state)),
         ]
         for call in outcome.calls[-1:]:
             whose = "the pod" if call.container is None else f"container {call.container}"
-            lines += ["", f"  hints for {whose}", *_indented(call_lines(call), 4)]
+            lines += ["", f"  hints for {whose}", *_indent(call_lines(call), 4)]
         if verdict.advice is not None:
             fitting = list(advice_lines(verdict.advice, topology, verdict.state, names))
-            lines += ["", "  what would fit, each tried out", *_indented(fitting, 4)]
+            lines += ["", "  what would fit, each tried out", *_indent(fitting, 4)]
     notes = [*verdict.notes, *([GAVE_UP] if outcome.gave_up else [])]
     return lines + [f"  note: {note}" for note in notes]
 
 
-def verdict_data(verdict: Verdict, topology: Topology, names: Mapping[str, str]) -> dict[str, Any]:
+def verdict_data(
+    verdict: NumaVerdict, topology: TopologySettings, names: Mapping[str, str]
+) -> dict[str, Any]:
     """The same for scripts."""
     outcome = verdict.outcome
     data: dict[str, Any] = {
@@ -85,12 +89,12 @@ def verdict_data(verdict: Verdict, topology: Topology, names: Mapping[str, str])
         "name": verdict.label,
         "namespace": verdict.namespace,
         "qosClass": verdict.qos,
-        "admitted": isinstance(outcome, Admitted),
+        "admitted": isinstance(outcome, AdmittedPod),
         "notes": list(verdict.notes),
         "gaveUp": outcome.gave_up,
         "hints": [call_data(call) for call in outcome.calls],
     }
-    if isinstance(outcome, Admitted):
+    if isinstance(outcome, AdmittedPod):
         data["containers"] = {
             name: {
                 "cpusetMems": node_list(_members(blocks)) if verdict.pins else None,
@@ -109,9 +113,9 @@ def verdict_data(verdict: Verdict, topology: Topology, names: Mapping[str, str])
         "cause": outcome.cause if obstruction is None else obstruction.obstacle,
         "resource": outcome.resource,
         "nodes": None if outcome.nodes is None else list(outcome.nodes),
-        "why": [*refusal_words(outcome, verdict.state)],
+        "why": [*refusal_sentences(outcome, verdict.state)],
         "room": [
-            msgspec.to_builtins(room) for room in room_for(verdict.state.nodes, outcome.sizes)
+            msgspec.to_builtins(room) for room in largest_fits(verdict.state.nodes, outcome.sizes)
         ],
     }
     if verdict.advice is not None:
@@ -132,7 +136,7 @@ def verdict_data(verdict: Verdict, topology: Topology, names: Mapping[str, str])
 
 
 def advice_lines(
-    advice: Advice, topology: Topology, state: State, names: Mapping[str, str]
+    advice: Advice, topology: TopologySettings, state: MemoryManagerState, names: Mapping[str, str]
 ) -> Iterator[str]:
     """The changes, one a line."""
     for change in advice.changes:
@@ -142,10 +146,15 @@ def advice_lines(
     if not advice.fits_empty:
         yield "as it is, it would not be admitted to this machine if it were empty either"
     if advice.gave_up:
-        yield f"gave up after {counted(advice.trials, 'trial')}: there may be more"
+        yield f"gave up after {pluralize(advice.trials, 'trial')}: there may be more"
 
 
-def change_words(change: Change, topology: Topology, state: State, names: Mapping[str, str]) -> str:
+def change_words(
+    change: AdvisedChange,
+    topology: TopologySettings,
+    state: MemoryManagerState,
+    names: Mapping[str, str],
+) -> str:
     """One change."""
     if change.kind == "smaller":
         return " and ".join([_smaller_words(each) for each in change.sizes])
@@ -161,19 +170,21 @@ def change_words(change: Change, topology: Topology, state: State, names: Mappin
     return f"memoryManagerPolicy {change.value}, which gives no pod memory of its own"
 
 
-def _smaller_words(size: Resized) -> str:
-    less = exact(size.before - size.after)
+def _smaller_words(size: FittingSize) -> str:
+    less = exact_bytes(size.before - size.after)
     return (
-        f"{size.resource} {size.text} instead of {exact(size.before)} for {_whose(size)} "
+        f"{size.resource} {size.text} instead of {exact_bytes(size.before)} for {_whose(size)} "
         f"({less} less)"
     )
 
 
-def _whose(size: Resized) -> str:
+def _whose(size: FittingSize) -> str:
     return "the pod as a whole" if size.container is None else f"container {size.container}"
 
 
-def _without_words(uids: tuple[str, ...], state: State, names: Mapping[str, str]) -> str:
+def _without_words(
+    uids: tuple[str, ...], state: MemoryManagerState, names: Mapping[str, str]
+) -> str:
     called = [names.get(uid, uid) for uid in uids]
     held: dict[str, int] = {}
     members: set[int] = set()
@@ -183,28 +194,31 @@ def _without_words(uids: tuple[str, ...], state: State, names: Mapping[str, str]
         ]:
             held[block.type] = held.get(block.type, 0) + block.size
             members.update(block.nodes)
-    what = ", ".join([f"{brief_bytes(size)} of {name}" for name, size in sorted(held.items())])
+    what = ", ".join(
+        [f"{short_signed_bytes(size)} of {name}" for name, size in sorted(held.items())]
+    )
     if len(called) == 1:
-        return f"without pod {called[0]}, which holds {what} on {named_nodes(sorted(members))}"
+        return f"without pod {called[0]}, which holds {what} on {describe_nodes(sorted(members))}"
     listed = f"{', '.join(called[:-1])} and {called[-1]}"
-    return f"without pods {listed}, which hold {what} on {named_nodes(sorted(members))}"
+    return f"without pods {listed}, which hold {what} on {describe_nodes(sorted(members))}"
 
 
-def _holding_lines(blocks_of: Mapping[str, Blocks], pins: bool) -> list[str]:
+def _holding_lines(blocks_of: Mapping[str, MemoryBlocks], pins: bool) -> list[str]:
     rows = [["container", "resource", "size", "nodes", "cpuset.mems"]]
     for name, blocks in blocks_of.items():
         mems = node_list(_members(blocks)) if pins else "–"
         rows += [
-            [name, block.type, exact(block.size), node_list(block.nodes), mems] for block in blocks
+            [name, block.type, exact_bytes(block.size), node_list(block.nodes), mems]
+            for block in blocks
         ]
     return table(rows, left=5) if len(rows) > 1 else []
 
 
-def _members(blocks: Blocks) -> list[int]:
+def _members(blocks: MemoryBlocks) -> list[int]:
     return sorted({node for block in blocks for node in block.nodes})
 
 
-def refusal_words(refused: Refused, state: State) -> Iterator[str]:
+def refusal_sentences(refused: RefusedPod, state: MemoryManagerState) -> Iterator[str]:
     """Why a pod is refused: what was wanted, what stood in the way, where there is room."""
     whose = "the pod" if refused.container is None else f"container {refused.container}"
     if refused.sizes:
@@ -216,20 +230,18 @@ def refusal_words(refused: Refused, state: State) -> Iterator[str]:
     elif refused.cause is not None:
         if refused.cause != "no_room" and _found_nothing(refused):
             yield "no nodes have room for it as they are used now"
-        yield _CAUSES[refused.cause].format(
+        yield _CAUSE_WORDS[refused.cause].format(
             resource=refused.resource or "memory",
-            nodes="any nodes" if refused.nodes is None else named_nodes(refused.nodes),
+            nodes="any nodes" if refused.nodes is None else describe_nodes(refused.nodes),
         )
     nowhere = refused.obstruction is not None and refused.obstruction.obstacle == "nowhere"
     if not nowhere and refused.cause not in ("not_an_integer", "empty_pool"):
-        yield from [_room_words(room) for room in room_for(state.nodes, refused.sizes)]
+        yield from [_room_words(room) for room in largest_fits(state.nodes, refused.sizes)]
 
 
-def _found_nothing(refused: Refused) -> bool:
+def _found_nothing(refused: RefusedPod) -> bool:
     """Whether the Memory Manager had no nodes to offer, so that others decided where to look."""
-    return any(
-        [provider.answer == {} for call in refused.calls[-1:] for provider in call.providers]
-    )
+    return any([provider.hints == {} for call in refused.calls[-1:] for provider in call.providers])
 
 
 def _obstruction_lines(obstruction: Obstruction) -> Iterator[str]:
@@ -241,43 +253,43 @@ def _obstruction_lines(obstruction: Obstruction) -> Iterator[str]:
         yield f"{_list_name(line)}: {_obstacle_words(obstruction, line)}"
 
 
-def _obstacle_words(obstruction: Obstruction, line: Listed) -> str:
+def _obstacle_words(obstruction: Obstruction, line: ResourceHints) -> str:
     if obstruction.obstacle == "nowhere" and line.provider == MEMORY_MANAGER:
-        return f"no nodes would do, as {_CAUSES['empty_pool'].format(resource=line.resource)}"
-    if not isinstance(line.hints, Offer):
+        return f"no nodes would do, as {_CAUSE_WORDS['empty_pool'].format(resource=line.resource)}"
+    if not isinstance(line.hints, HintSet):
         return "no nodes would do"
     narrowest = line.hints.narrowest()
     assert narrowest is not None
-    best = named_nodes(nodes_of(narrowest))
+    best = describe_nodes(nodes_of(narrowest))
     if obstruction.obstacle == "more_than_one_node":
         return f"it takes {line.hints.minimum} nodes, such as {best}; the policy allows one"
     size = line.hints.minimum
     return (
         f"the fewest nodes with room are {best}; on an empty machine "
-        f"{counted(size, 'node')} would do, and the policy asks for no more"
+        f"{pluralize(size, 'node')} would do, and the policy asks for no more"
     )
 
 
-def _list_name(line: Listed) -> str:
+def _list_name(line: ResourceHints) -> str:
     return line.provider if line.resource is None else f"{line.resource} ({line.provider})"
 
 
-def _room_words(room: Room) -> str:
+def _room_words(room: LargestFit) -> str:
     parts = []
     if room.on_one:
-        parts.append(f"{short_size(room.on_one)} on {named_nodes(room.one)}")
+        parts.append(f"{short_size(room.on_one)} on {describe_nodes(room.one)}")
     if room.on_several:
-        parts.append(f"{short_size(room.on_several)} on {named_nodes(room.several)} together")
+        parts.append(f"{short_size(room.on_several)} on {describe_nodes(room.several)} together")
     if not parts:
         return f"room for {room.resource}: none where the other sizes have room"
     return f"room for {room.resource}: at most {', or '.join(parts)}"
 
 
-def _amounts(sizes: Sizes) -> str:
+def _amounts(sizes: MemorySizes) -> str:
     return ", ".join(
         [f"{name} {Quantity.of(size, 'BinarySI').canonical}" for name, size in sizes.items()]
     )
 
 
-def _indented(lines: Iterable[str], by: int = 2) -> list[str]:
+def _indent(lines: Iterable[str], by: int = 2) -> list[str]:
     return [" " * by + line for line in lines]

@@ -21,7 +21,7 @@ def bar_row(look: str, name: str, share: float, amount: str, hint: str) -> Marku
     )
 
 
-def legend(look: str, name: str, amount: str, share: str) -> Markup:
+def legend_entry(look: str, name: str, amount: str, share: str) -> Markup:
     """An entry of a key."""
     return el(
         "li",
@@ -32,11 +32,11 @@ def legend(look: str, name: str, amount: str, share: str) -> Markup:
     )
 
 
-def scrolling(rows: Iterable[Markup]) -> Markup:
+def scrolling_table(rows: Iterable[Markup]) -> Markup:
     """A table that moves sideways in its own room, never the page."""
     return el("div", el("table", *rows), class_="scrolling", tabindex="0")
 
 
-def row(tag: str, cells: Iterable[str]) -> Markup:
+def table_row(tag: str, cells: Iterable[str]) -> Markup:
     """One row of a table, of `th` or `td`."""
     return el("tr", *[el(tag, cell) for cell in cells])

@@ -3,14 +3,14 @@
 from textwrap import wrap
 from typing import Final
 
-WIDTH: Final = 100
+_WIDTH: Final = 100
 
 
 def paragraph(text: str, first: str = "  ", rest: str = "  ") -> list[str]:
     """The lines of a text, each after its indent; what a person may copy stays in one piece."""
     return wrap(
         text,
-        WIDTH,
+        _WIDTH,
         initial_indent=first,
         subsequent_indent=rest,
         break_long_words=False,

@@ -6,21 +6,21 @@ from typing import Any
 import msgspec
 
 from memqos.cluster.resize import Resize
-from memqos.draw.overview import cell, cpus
+from memqos.draw.overview import cpu_max_text, setting_cell
 from memqos.draw.table import table
 from memqos.errors import InputError
 from memqos.kube.pod import Container, Pod
 from memqos.kube.shape import Shape
 from memqos.kube.why import why_class
 from memqos.plan.pod import PodPlan
-from memqos.plan.setting import Setting, Settings, Value
+from memqos.plan.setting import FileSettings, FileValue, Setting
 from memqos.plan.tree import by_file
 from memqos.release import Release
 
-_PLAIN = ("oom_score_adj", "memory.oom.group", "cpu.weight")
+_PLAIN_FILES = ("oom_score_adj", "memory.oom.group", "cpu.weight")
 
 
-class Change(msgspec.Struct, frozen=True):
+class ResizeChange(msgspec.Struct, frozen=True):
     """One value that a resize changes; `cgroup` is `pod` or the name of a container."""
 
     cgroup: str
@@ -29,7 +29,7 @@ class Change(msgspec.Struct, frozen=True):
     after: Setting
 
 
-class Resizing(msgspec.Struct, frozen=True):
+class ResizeReport(msgspec.Struct, frozen=True):
     """A resize, its verdict, and what it changes if it is allowed."""
 
     label: str
@@ -41,27 +41,31 @@ class Resizing(msgspec.Struct, frozen=True):
     resize: Resize
     refusals: tuple[InputError, ...]
     """The field errors, with their places in the new pod."""
-    changes: tuple[Change, ...] = ()
+    changes: tuple[ResizeChange, ...] = ()
     restarting: tuple[tuple[str, str], ...] = ()
     """Containers that are restarted, and for which resource."""
     notes: tuple[str, ...] = ()
 
 
-def changes(before: PodPlan, after: PodPlan, names: tuple[str, ...]) -> Iterator[Change]:
+def resize_changes(
+    before: PodPlan, after: PodPlan, names: tuple[str, ...]
+) -> Iterator[ResizeChange]:
     """Every value that differs, the pod's first."""
-    yield from _changed("pod", before.settings, after.settings)
+    yield from _setting_changes("pod", before.settings, after.settings)
     for name, old, new in zip(names, before.containers, after.containers, strict=True):
-        yield from _changed(name, old.settings, new.settings)
+        yield from _setting_changes(name, old.settings, new.settings)
 
 
-def _changed(cgroup: str, before: Settings, after: Settings) -> Iterator[Change]:
+def _setting_changes(
+    cgroup: str, before: FileSettings, after: FileSettings
+) -> Iterator[ResizeChange]:
     was, becomes = by_file(before), by_file(after)
     for file, setting in becomes.items():
         if file in was and was[file].value != setting.value:
-            yield Change(cgroup, file, was[file], setting)
+            yield ResizeChange(cgroup, file, was[file], setting)
 
 
-def restarting(old: Pod, before: Shape, after: Shape) -> Iterator[tuple[str, str]]:
+def resize_restarts(old: Pod, before: Shape, after: Shape) -> Iterator[tuple[str, str]]:
     """Containers whose policy is to restart when a resource that changes is resized."""
     containers: tuple[Container, ...] = (old.spec.init_containers or ()) + (
         old.spec.containers or ()
@@ -77,7 +81,7 @@ def restarting(old: Pod, before: Shape, after: Shape) -> Iterator[tuple[str, str
                 yield container.name, name
 
 
-def resizing(found: Resizing) -> list[str]:
+def resize_text(found: ResizeReport) -> list[str]:
     """The verdict, and every value that changes."""
     namespace = f" in {found.namespace}" if found.namespace else ""
     result = found.resize
@@ -90,12 +94,12 @@ def resizing(found: Resizing) -> list[str]:
     lines = [f"{found.label}{namespace}  {verdict} · {classes}"]
     lines += [f"  {refusal}" for refusal in found.refusals]
     if result.valid:
-        lines += _changes(found)
+        lines += _change_lines(found)
     lines += [f"  note: {note}" for note in found.notes]
     return lines
 
 
-def _changes(found: Resizing) -> Iterator[str]:
+def _change_lines(found: ResizeReport) -> Iterator[str]:
     if not found.changes:
         yield "  nothing changes on the node"
         return
@@ -104,7 +108,9 @@ def _changes(found: Resizing) -> Iterator[str]:
     for change in found.changes:
         title = "" if change.cgroup == owner else change.cgroup
         owner = change.cgroup
-        rows.append([title, change.file, *[_shown(change.file, each) for each in _pair(change)]])
+        rows.append(
+            [title, change.file, *[_value_text(change.file, each) for each in _pair(change)]]
+        )
     yield from table(rows, left=2)
     restarted = {name for name, _ in found.restarting}
     for name, resource in found.restarting:
@@ -117,29 +123,29 @@ def _changes(found: Resizing) -> Iterator[str]:
             )
 
 
-def _pair(change: Change) -> tuple[Setting, Setting]:
+def _pair(change: ResizeChange) -> tuple[Setting, Setting]:
     return change.before, change.after
 
 
-def _shown(file: str, setting: Setting) -> str:
+def _value_text(file: str, setting: Setting) -> str:
     if file == "cpu.max":
-        return cpus(setting)
-    return cell(setting, plain=file in _PLAIN)
+        return cpu_max_text(setting)
+    return setting_cell(setting, plain=file in _PLAIN_FILES)
 
 
-def resizing_reasons(found: Resizing) -> list[str]:
+def resize_reasons(found: ResizeReport) -> list[str]:
     """The rule behind every value that changes."""
     lines = ["", f"why {found.label}", *[f"  {line}" for line in _why_classes(found)]]
     for change in found.changes:
         reason = change.after.because
-        lines.append(f"  {change.cgroup} {change.file} → {_exact(change.after.value)}")
+        lines.append(f"  {change.cgroup} {change.file} → {_exact_value(change.after.value)}")
         lines.append(f"    {reason.says}")
         lines += [f"    {step}" for step in reason.steps]
         lines.append(f"    rule {reason.rule} ({reason.source})")
     return lines
 
 
-def _why_classes(found: Resizing) -> Iterator[str]:
+def _why_classes(found: ResizeReport) -> Iterator[str]:
     result, names = found.resize, list(found.names)
     yield f"class {result.class_before} before: {why_class(result.before, names, found.release)}"
     if result.before.parts and len(result.after.parts) == len(result.before.parts):
@@ -147,11 +153,11 @@ def _why_classes(found: Resizing) -> Iterator[str]:
         yield f"class {result.class_after} after: {why_class(after, names, found.release)}"
 
 
-def _exact(value: Value) -> str:
+def _exact_value(value: FileValue) -> str:
     return "not written" if value is None else str(value)
 
 
-def resizing_data(found: Resizing, *, why: bool) -> dict[str, Any]:
+def resize_data(found: ResizeReport, *, why: bool) -> dict[str, Any]:
     """The same as plain data."""
     result = found.resize
     return {
@@ -162,7 +168,7 @@ def resizing_data(found: Resizing, *, why: bool) -> dict[str, Any]:
         "allowed": result.valid,
         "errors": [{"field": error.field, "message": error.message} for error in result.errors],
         "qosClass": {"before": result.class_before, "after": result.class_after},
-        "changes": [_data(change, why=why) for change in found.changes],
+        "changes": [_change_data(change, why=why) for change in found.changes],
         "restarted": [
             {"container": name, "resource": resource} for name, resource in found.restarting
         ],
@@ -171,7 +177,7 @@ def resizing_data(found: Resizing, *, why: bool) -> dict[str, Any]:
     }
 
 
-def _data(change: Change, *, why: bool) -> dict[str, Any]:
+def _change_data(change: ResizeChange, *, why: bool) -> dict[str, Any]:
     data: dict[str, Any] = {
         "cgroup": change.cgroup,
         "file": change.file,

@@ -5,9 +5,9 @@ from typing import Final, Literal, NamedTuple
 from memqos.kube.quantity import BEYOND_UNITS, BINARY_UNITS, scientific
 from memqos.plan.setting import NEEDS_NODE
 
-LEFT: Final = 200
-RIGHT: Final = 770
-THIN: Final = 3
+AXIS_LEFT: Final = 200
+AXIS_RIGHT: Final = 770
+THINNEST_ZONE: Final = 3
 """No zone is thinner, however little memory it is."""
 
 _PAGE: Final = 4096
@@ -39,7 +39,7 @@ class Axis(NamedTuple):
 
     def x(self, amount: int) -> float:
         """Where an amount is, kept within the plot."""
-        return LEFT + (RIGHT - LEFT) * min(max(amount, 0), self.end) / self.end
+        return AXIS_LEFT + (AXIS_RIGHT - AXIS_LEFT) * min(max(amount, 0), self.end) / self.end
 
 
 def axis_to(end: int) -> Axis:
@@ -79,26 +79,28 @@ def zones(
     edges = _edges([axis.x(level) for _, level in found])
     return [
         Zone(kind, level, left, right)
-        for (kind, level), left, right in zip(found, [LEFT, *edges], edges, strict=False)
+        for (kind, level), left, right in zip(found, [AXIS_LEFT, *edges], edges, strict=False)
     ]
 
 
 def _edges(wanted: list[float]) -> list[float]:
     """Right edges of zones, moved apart where a zone would be too thin to see."""
     edges: list[float] = []
-    at: float = LEFT
+    at: float = AXIS_LEFT
     for x in wanted:
-        at = max(x, at + THIN)
+        at = max(x, at + THINNEST_ZONE)
         edges.append(at)
-    bound: float = RIGHT
+    bound: float = AXIS_RIGHT
     for index in reversed(range(len(edges))):
         edges[index] = min(edges[index], bound)
-        bound = edges[index] - THIN
+        bound = edges[index] - THINNEST_ZONE
     return edges
 
 
-def place(amount: int, beside: list[Zone], axis: Axis) -> float:
+def position_on_bar(amount: int, stretches: list[Zone], axis: Axis) -> float:
     """Where an amount is on a bar, in order with its zones even where those were moved."""
-    after = max([zone.right for zone in beside if zone.end <= amount], default=float(LEFT))
-    before = min([zone.right for zone in beside if zone.end >= amount], default=float(RIGHT))
+    after = max([zone.right for zone in stretches if zone.end <= amount], default=float(AXIS_LEFT))
+    before = min(
+        [zone.right for zone in stretches if zone.end >= amount], default=float(AXIS_RIGHT)
+    )
     return min(max(axis.x(amount), after), before)

@@ -6,13 +6,13 @@ from typing import Any, Final
 
 import msgspec
 
-from memqos.draw.amounts import counted
+from memqos.draw.amounts import pluralize
 from memqos.draw.paragraph import paragraph
 from memqos.draw.terminal import message_lines
-from memqos.findings.chapters import Chapter, Kind, Story
+from memqos.findings.chapters import Chapter, ChapterKind, Story
 
 _DATE: Final = len("2026-03-02")
-_TOLD: Final[tuple[tuple[Kind, str, str | None], ...]] = (
+_KIND_WORDS: Final[tuple[tuple[ChapterKind, str, str | None], ...]] = (
     ("killed", "kill", None),
     ("evicted", "eviction", None),
     ("throttled", "throttling episode", None),
@@ -30,17 +30,17 @@ def story_text(story: Story) -> Iterator[str]:
     qos = f" · {story.qos}" if story.qos else ""
     yield f"{story.namespace}/{story.pod} {story.container}{qos}"
     if story.records or not story.told_by:
-        yield f"recorded {stretch(story)}, {counted(story.records, 'record')}"
+        yield f"recorded {time_range(story)}, {pluralize(story.records, 'record')}"
     if story.told_by:
-        yield f"told by {story.told_by}" + ("" if story.records else f", {stretch(story)}")
-    yield summary(story)
+        yield f"told by {story.told_by}" + ("" if story.records else f", {time_range(story)}")
+    yield story_summary(story)
     for note in story.notes:
         yield from message_lines(note, "note: ")
     skipped = _DATE if _is_one_day(story) else 0
     explained: set[str] = set()
     for chapter in story.chapters:
         yield ""
-        yield from _chapter(chapter, skipped, explained)
+        yield from _chapter_lines(chapter, skipped, explained)
     if story.remedies:
         yield ""
         yield "what would have prevented it"
@@ -48,50 +48,55 @@ def story_text(story: Story) -> Iterator[str]:
             yield from paragraph(remedy, "  · ", "    ")
 
 
-def stretch(story: Story) -> str:
+def time_range(story: Story) -> str:
     """From when to when, the day said once if it is one."""
-    until = moment(story.until)
-    return f"{moment(story.since)} to {until[_DATE:].strip() if _is_one_day(story) else until} UTC"
+    until = format_time(story.until)
+    return (
+        f"{format_time(story.since)} to "
+        f"{until[_DATE:].strip() if _is_one_day(story) else until} UTC"
+    )
 
 
-def summary(story: Story) -> str:
+def story_summary(story: Story) -> str:
     """How often what happened."""
-    counts = {kind: sum(chapter.kind == kind for chapter in story.chapters) for kind, _, _ in _TOLD}
-    told = [counted(counts[kind], one, many) for kind, one, many in _TOLD if counts[kind]]
+    counts = {
+        kind: sum(chapter.kind == kind for chapter in story.chapters) for kind, _, _ in _KIND_WORDS
+    }
+    told = [pluralize(counts[kind], one, many) for kind, one, many in _KIND_WORDS if counts[kind]]
     return ", ".join(told) or "nothing happened"
 
 
 def story_data(story: Story) -> dict[str, Any]:
     """The same for scripts, times as Kubernetes writes them."""
     data: dict[str, Any] = msgspec.to_builtins(story, enc_hook=str)
-    data["since"], data["until"] = stamp(story.since), stamp(story.until)
+    data["since"], data["until"] = format_timestamp(story.since), format_timestamp(story.until)
     for chapter in data["chapters"]:
-        chapter["at"] = stamp(chapter["at"])
+        chapter["at"] = format_timestamp(chapter["at"])
         if chapter["until"] is not None:
-            chapter["until"] = stamp(chapter["until"])
+            chapter["until"] = format_timestamp(chapter["until"])
     if not story.told_by:
         del data["told_by"]
     return data | {"remedies": list(story.remedies)}
 
 
-def moment(milliseconds: int) -> str:
+def format_time(milliseconds: int) -> str:
     """A time for people, in UTC."""
     return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
-def stamp(milliseconds: int) -> str:
+def format_timestamp(milliseconds: int) -> str:
     """A time for scripts."""
     text = datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds")
     return text.replace("+00:00", "Z")
 
 
 def _is_one_day(story: Story) -> bool:
-    return moment(story.since)[:_DATE] == moment(story.until)[:_DATE]
+    return format_time(story.since)[:_DATE] == format_time(story.until)[:_DATE]
 
 
-def _chapter(chapter: Chapter, skipped: int, explained: set[str]) -> Iterator[str]:
+def _chapter_lines(chapter: Chapter, skipped: int, explained: set[str]) -> Iterator[str]:
     """A chapter. What a rule says is said the first time; `explained` are those of before."""
-    yield from paragraph(chapter.what, f"{moment(chapter.at)[skipped:].strip()}  ", "  ")
+    yield from paragraph(chapter.what, f"{format_time(chapter.at)[skipped:].strip()}  ", "  ")
     for line in chapter.evidence:
         yield from paragraph(line, "  · ", "    ")
     if chapter.rule is not None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-NAMESPACE: Final = "http://www.w3.org/2000/svg"
+SVG_NAMESPACE: Final = "http://www.w3.org/2000/svg"
 
 _ENTITIES: Final = str.maketrans(
     {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#39;"}
@@ -26,11 +26,13 @@ def el(tag: str, *children: str, **attributes: str | float) -> Markup:
     opening = tag + "".join([f' {name}="{_attribute(value)}"' for name, value in names])
     if not children:
         return Markup(f"<{opening}/>")
-    inner = "".join([child if isinstance(child, Markup) else escaped(child) for child in children])
+    inner = "".join(
+        [child if isinstance(child, Markup) else escape_markup(child) for child in children]
+    )
     return Markup(f"<{opening}>{inner}</{tag}>")
 
 
-def escaped(text: str) -> str:
+def escape_markup(text: str) -> str:
     """Text that is safe between tags and in attributes."""
     return printable(text).translate(_ENTITIES)
 
@@ -42,7 +44,7 @@ def printable(text: str) -> str:
     return "".join([c if c.isprintable() else " " if c.isspace() else "" for c in text])
 
 
-def number(value: float) -> str:
+def coordinate(value: float) -> str:
     """A coordinate, to a tenth of a pixel."""
     text = f"{value:.1f}"
     return text.removesuffix(".0")
@@ -53,7 +55,7 @@ def text_width(text: str, font_size: float) -> float:
     return font_size * sum([_em(c) for c in text])
 
 
-def shortened(text: str, font_size: float, room: float) -> str:
+def ellipsize(text: str, font_size: float, room: float) -> str:
     """The text, or as much of its beginning as fits, with … for the rest."""
     text = printable(text)
     if text_width(text, font_size) <= room:
@@ -69,7 +71,7 @@ def shortened(text: str, font_size: float, room: float) -> str:
 
 
 def _attribute(value: str | float) -> str:
-    return escaped(value) if isinstance(value, str) else number(value)
+    return escape_markup(value) if isinstance(value, str) else coordinate(value)
 
 
 def _em(c: str) -> float:
@@ -97,20 +99,20 @@ class Flag(NamedTuple):
     right: float
 
 
-POLE_GAP: Final = 4
-TEXT_GAP: Final = 8
+_POLE_GAP: Final = 4
+_TEXT_GAP: Final = 8
 
 
-def flags(marks: Iterable[Mark], font_size: float, left: float, right: float) -> list[Flag]:
+def place_flags(marks: Iterable[Mark], font_size: float, left: float, right: float) -> list[Flag]:
     """The marks in as few rows as keep texts off each other and off each other's poles."""
     ordered = sorted(marks)
     layouts = (
-        _hoisted(ordered, rows, font_size, (left, right), []) for rows in range(len(ordered) + 1)
+        _try_rows(ordered, rows, font_size, (left, right), []) for rows in range(len(ordered) + 1)
     )
     return next(layout for layout in layouts if layout is not None)
 
 
-def _hoisted(
+def _try_rows(
     marks: Sequence[Mark],
     rows: int,
     font_size: float,
@@ -122,18 +124,22 @@ def _hoisted(
     mark, *others = marks
     width = text_width(mark.text, font_size)
     for row in range(rows):
-        for left in (mark.x + POLE_GAP, mark.x - POLE_GAP - width):
+        for left in (mark.x + _POLE_GAP, mark.x - _POLE_GAP - width):
             flag = Flag(mark, row, left, left + width)
-            if left < bounds[0] or flag.right > bounds[1] or any([_meet(flag, f) for f in placed]):
+            if (
+                left < bounds[0]
+                or flag.right > bounds[1]
+                or any([_overlap(flag, f) for f in placed])
+            ):
                 continue
-            layout = _hoisted(others, rows, font_size, bounds, [*placed, flag])
+            layout = _try_rows(others, rows, font_size, bounds, [*placed, flag])
             if layout is not None:
                 return layout
     return None
 
 
-def _meet(one: Flag, other: Flag) -> bool:
+def _overlap(one: Flag, other: Flag) -> bool:
     if one.row == other.row:
-        return one.left < other.right + TEXT_GAP and other.left < one.right + TEXT_GAP
+        return one.left < other.right + _TEXT_GAP and other.left < one.right + _TEXT_GAP
     near, far = (one, other) if one.row < other.row else (other, one)
     return near.left - 2 < far.mark.x < near.right + 2

@@ -9,7 +9,7 @@ from memqos.kube.quantity import BEYOND_UNITS, BINARY_UNITS, scientific
 _OUR_SIGNS: Final = str.maketrans("", "", "├└–≠…·×−≤µ")
 
 
-def width(text: str) -> int:
+def display_width(text: str) -> int:
     """Columns a text takes in a terminal."""
     if text.isascii() or text.translate(_OUR_SIGNS).isascii():
         return len(text)
@@ -23,18 +23,18 @@ def width(text: str) -> int:
 def table(rows: Sequence[Sequence[str]], *, left: int = 1, gap: str = "  ") -> list[str]:
     """Lines of a table; the first `left` columns align left, numbers after them right."""
     rows = [[visible(cell) for cell in row] for row in rows]
-    widths = [max(map(width, column)) for column in zip(*rows, strict=True)]
+    widths = [max(map(display_width, column)) for column in zip(*rows, strict=True)]
     lines = []
     for row in rows:
         cells = []
         for index, (cell, wide) in enumerate(zip(row, widths, strict=True)):
-            space = " " * (wide - width(cell))
+            space = " " * (wide - display_width(cell))
             cells.append(cell + space if index < left else space + cell)
         lines.append(gap.join(cells).rstrip())
     return lines
 
 
-def short(amount: int) -> str:
+def short_bytes(amount: int) -> str:
     """Bytes for a column: the largest binary unit, one decimal where it does not come out even."""
     if abs(amount) >= BEYOND_UNITS:
         return scientific(amount)

@@ -7,18 +7,18 @@ import msgspec
 
 from memqos.draw.scale import axis_to
 
-WIDTH: Final = 820
-MARGIN: Final = 20
-LEFT: Final = 74
-RIGHT: Final = 790
-PLOT: Final = 260
+TIMELINE_WIDTH: Final = 820
+TIMELINE_MARGIN: Final = 20
+TIMELINE_LEFT: Final = 74
+TIMELINE_RIGHT: Final = 790
+_PLOT_HEIGHT: Final = 260
 _MINUTE: Final = 60_000
 
-SpanKind = Literal["throttled", "gap"]
+EpisodeKind = Literal["throttled", "gap"]
 MarkKind = Literal["killed", "evicted", "guarded", "resized"]
 
 
-class Point(msgspec.Struct, frozen=True):
+class MemoryPoint(msgspec.Struct, frozen=True):
     """How things stood from a time on. Milliseconds, bytes; None is no limit."""
 
     at: int
@@ -29,16 +29,16 @@ class Point(msgspec.Struct, frozen=True):
     max: int | None = None
 
 
-class Span(msgspec.Struct, frozen=True):
+class Episode(msgspec.Struct, frozen=True):
     """An episode."""
 
     at: int
     until: int
-    kind: SpanKind
+    kind: EpisodeKind
     hint: str
 
 
-class Happening(msgspec.Struct, frozen=True):
+class TimelineMark(msgspec.Struct, frozen=True):
     """Something that took no time."""
 
     at: int
@@ -51,33 +51,38 @@ class Timeline(msgspec.Struct, frozen=True):
 
     title: str
     subtitle: str
-    points: tuple[Point, ...]
-    spans: tuple[Span, ...] = ()
-    marks: tuple[Happening, ...] = ()
+    points: tuple[MemoryPoint, ...]
+    episodes: tuple[Episode, ...] = ()
+    marks: tuple[TimelineMark, ...] = ()
 
 
-class Frame:
+class TimelineFrame:
     """Where times and amounts are on paper."""
 
     def __init__(self, timeline: Timeline, top: float) -> None:
         times = [point.at for point in timeline.points] + [mark.at for mark in timeline.marks]
-        times += [time for span in timeline.spans for time in (span.at, span.until)]
+        times += [time for span in timeline.episodes for time in (span.at, span.until)]
         self.start, self.end = min(times, default=0), max(times, default=0)
         if self.start == self.end:
             # One look has no length, so it is taken to last.
             self.end += _MINUTE
         amounts = [value for point in timeline.points for value in _amounts(point)]
         self.axis = axis_to(max(amounts, default=0) * 21 // 20)
-        self.top, self.bottom = top, top + PLOT
+        self.top, self.bottom = top, top + _PLOT_HEIGHT
 
     def x(self, at: int) -> float:
         span = max(1, self.end - self.start)
-        return LEFT + (RIGHT - LEFT) * (min(max(at, self.start), self.end) - self.start) / span
+        return (
+            TIMELINE_LEFT
+            + (TIMELINE_RIGHT - TIMELINE_LEFT)
+            * (min(max(at, self.start), self.end) - self.start)
+            / span
+        )
 
     def y(self, amount: int) -> float:
-        return self.bottom - PLOT * min(max(amount, 0), self.axis.end) / self.axis.end
+        return self.bottom - _PLOT_HEIGHT * min(max(amount, 0), self.axis.end) / self.axis.end
 
 
-def _amounts(point: Point) -> Iterator[int]:
+def _amounts(point: MemoryPoint) -> Iterator[int]:
     yield from (point.current, point.min, point.low)
     yield from (value for value in (point.high, point.max) if value is not None)

@@ -4,31 +4,38 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
-from memqos.draw.look import BOLD, ROOT, SMALL, TITLE, drawing, filled
+from memqos.draw.look import (
+    BOLD_WIDENING,
+    ROOT_CLASS,
+    SMALL_FONT,
+    TITLE_FONT,
+    svg_document,
+    zone_path,
+)
 from memqos.draw.scale import short_size
 from memqos.draw.svg import (
     Flag,
     Mark,
     Markup,
+    coordinate,
     el,
-    flags,
-    number,
-    shortened,
+    ellipsize,
+    place_flags,
     text_width,
 )
 from memqos.draw.timed import (
-    LEFT,
-    MARGIN,
-    RIGHT,
-    WIDTH,
-    Frame,
+    TIMELINE_LEFT,
+    TIMELINE_MARGIN,
+    TIMELINE_RIGHT,
+    TIMELINE_WIDTH,
     MarkKind,
-    Point,
+    MemoryPoint,
     Timeline,
+    TimelineFrame,
 )
 
-LINE: Final = 15
-SPACE: Final = 26
+_LINE: Final = 15
+_SPACE: Final = 26
 
 _LOOKS: Final = (
     (
@@ -54,66 +61,71 @@ _TICK: Final = 10
 def timeline_svg(timelines: Sequence[Timeline]) -> str:
     """One SVG document with the timelines below each other."""
     body: list[Markup] = []
-    y: float = MARGIN
+    y: float = TIMELINE_MARGIN
     for timeline in timelines:
         drawn, y = _timeline(timeline, y, () if body else timelines)
         body.append(drawn)
     title = ", ".join([each.title for each in timelines])
-    spoken = " ".join([_spoken(each) for each in timelines])
-    return drawing(title, spoken, body, WIDTH, y, _own_style())
+    spoken = " ".join([_description(each) for each in timelines])
+    return svg_document(title, spoken, body, TIMELINE_WIDTH, y, _own_style())
 
 
 def _timeline(
     timeline: Timeline, top: float, explained: Sequence[Timeline]
 ) -> tuple[Markup, float]:
     """A timeline, and the key of all that are `explained` with it."""
-    room = WIDTH - 2 * MARGIN
-    y = top + TITLE
-    title = shortened(timeline.title, TITLE * BOLD, room)
-    parts = [_text(MARGIN, y, "ink title", title)]
+    room = TIMELINE_WIDTH - 2 * TIMELINE_MARGIN
+    y = top + TITLE_FONT
+    title = ellipsize(timeline.title, TITLE_FONT * BOLD_WIDENING, room)
+    parts = [_text(TIMELINE_MARGIN, y, "ink title", title)]
     if timeline.subtitle:
-        y += LINE + 4
-        parts.append(_text(MARGIN, y, "dim", shortened(timeline.subtitle, SMALL, room)))
+        y += _LINE + 4
+        parts.append(
+            _text(TIMELINE_MARGIN, y, "dim", ellipsize(timeline.subtitle, SMALL_FONT, room))
+        )
     if explained:
-        parts.append(_key(explained, y + LINE - 4))
-        y += 2 * LINE
+        parts.append(_legend(explained, y + _LINE - 4))
+        y += 2 * _LINE
     crowded = len(timeline.marks) > _MOST_FLAGS
-    raised = [] if crowded else _raised(timeline, Frame(timeline, 0))
+    raised = [] if crowded else _mark_flags(timeline, TimelineFrame(timeline, 0))
     rows = (
         _lanes(timeline) if crowded else range(1 + max([flag.row for flag in raised], default=-1))
     )
-    frame = Frame(timeline, y + LINE * len(rows) + LINE)
-    parts += _below(timeline, frame)
+    frame = TimelineFrame(timeline, y + _LINE * len(rows) + _LINE)
+    parts += _background(timeline, frame)
     parts.append(_ruler(frame))
     parts += _lines(timeline, frame)
     parts += [_flag(flag, frame) for flag in raised]
     if crowded:
         parts += [_lane(timeline, kind, row, frame) for row, kind in enumerate(_lanes(timeline), 1)]
-    return el("g", *parts), frame.bottom + LINE + SPACE
+    return el("g", *parts), frame.bottom + _LINE + _SPACE
 
 
-def _below(timeline: Timeline, frame: Frame) -> Iterator[Markup]:
+def _background(timeline: Timeline, frame: TimelineFrame) -> Iterator[Markup]:
     """What lies behind the lines: protected memory, episodes, gaps."""
     for kind, of in (("low", lambda p: p.low if p.low > p.min else 0), ("min", lambda p: p.min)):
         outline = _area(timeline.points, frame, of)
         if outline:
             says = "never reclaimed" if kind == "min" else "reclaimed last"
-            yield _shaded(kind, outline, f"up to memory.{kind}: {says}")
-    for span in timeline.spans:
+            yield _shade(kind, outline, f"up to memory.{kind}: {says}")
+    for span in timeline.episodes:
         left, right = frame.x(span.at), frame.x(span.until)
         right = max(right, left + 2)
-        box = f"M{number(left)} {number(frame.top)}H{number(right)}V{number(frame.bottom)}"
-        box += f"H{number(left)}Z"
-        yield _shaded("gap" if span.kind == "gap" else "high", box, span.hint)
+        box = (
+            f"M{coordinate(left)} "
+            f"{coordinate(frame.top)}H{coordinate(right)}V{coordinate(frame.bottom)}"
+        )
+        box += f"H{coordinate(left)}Z"
+        yield _shade("gap" if span.kind == "gap" else "high", box, span.hint)
 
 
-def _shaded(kind: str, outline: str, hint: str) -> Markup:
+def _shade(kind: str, outline: str, hint: str) -> Markup:
     if kind == "gap":
         return el("path", el("title", hint), d=outline, class_="lost")
-    return el("g", filled(kind, outline, hint), class_="shade")
+    return el("g", zone_path(kind, outline, hint), class_="shade")
 
 
-def _lines(timeline: Timeline, frame: Frame) -> Iterator[Markup]:
+def _lines(timeline: Timeline, frame: TimelineFrame) -> Iterator[Markup]:
     for look, hint, of in (
         ("at-max", "memory.max", lambda p: p.max),
         ("at-high dashed", "memory.high", lambda p: p.high),
@@ -121,50 +133,60 @@ def _lines(timeline: Timeline, frame: Frame) -> Iterator[Markup]:
         path = _stairs(timeline.points, frame, of)
         if path:
             yield el("path", el("title", hint), d=path, class_=look)
-    corners = [f"{number(frame.x(p.at))} {number(frame.y(p.current))}" for p in timeline.points]
+    corners = [
+        f"{coordinate(frame.x(p.at))} {coordinate(frame.y(p.current))}" for p in timeline.points
+    ]
     if corners:
-        path = "M" + "L".join(corners) + ("" if len(corners) > 1 else f"H{number(RIGHT)}")
+        path = (
+            "M" + "L".join(corners) + ("" if len(corners) > 1 else f"H{coordinate(TIMELINE_RIGHT)}")
+        )
         yield el("path", d=path, class_="usage-halo")
         yield el("path", el("title", "memory.current"), d=path, class_="usage")
 
 
-def _stairs(points: Sequence[Point], frame: Frame, of: Callable[[Point], int | None]) -> str:
+def _stairs(
+    points: Sequence[MemoryPoint], frame: TimelineFrame, of: Callable[[MemoryPoint], int | None]
+) -> str:
     """A line that keeps its height until the next point has another; broken where there is none."""
     path: list[str] = []
     drawing = False
-    for point, end in _stretches(points, frame):
+    for point, end in _point_ends(points, frame):
         value = of(point)
         if value is None:
             drawing = False
             continue
-        x, y = number(frame.x(point.at)), number(frame.y(value))
-        path.append(f"{'L' if drawing else 'M'}{x} {y}H{number(end)}")
+        x, y = coordinate(frame.x(point.at)), coordinate(frame.y(value))
+        path.append(f"{'L' if drawing else 'M'}{x} {y}H{coordinate(end)}")
         drawing = True
     return "".join(path)
 
 
-def _area(points: Sequence[Point], frame: Frame, of: Callable[[Point], int]) -> str:
+def _area(
+    points: Sequence[MemoryPoint], frame: TimelineFrame, of: Callable[[MemoryPoint], int]
+) -> str:
     if not any(of(point) for point in points):
         return ""
-    path = [f"M{number(frame.x(points[0].at))} {number(frame.bottom)}"]
-    for point, end in _stretches(points, frame):
-        path.append(f"V{number(frame.y(of(point)))}H{number(end)}")
-    return "".join(path) + f"V{number(frame.bottom)}Z"
+    path = [f"M{coordinate(frame.x(points[0].at))} {coordinate(frame.bottom)}"]
+    for point, end in _point_ends(points, frame):
+        path.append(f"V{coordinate(frame.y(of(point)))}H{coordinate(end)}")
+    return "".join(path) + f"V{coordinate(frame.bottom)}Z"
 
 
-def _stretches(points: Sequence[Point], frame: Frame) -> Iterator[tuple[Point, float]]:
+def _point_ends(
+    points: Sequence[MemoryPoint], frame: TimelineFrame
+) -> Iterator[tuple[MemoryPoint, float]]:
     """Points, and where on paper the next one begins."""
     for index, point in enumerate(points):
         following = points[index + 1].at if index + 1 < len(points) else frame.end
         yield point, frame.x(following)
 
 
-def _ruler(frame: Frame) -> Markup:
-    parts = [_line("axis", LEFT, frame.bottom, RIGHT, frame.bottom)]
+def _ruler(frame: TimelineFrame) -> Markup:
+    parts = [_line("axis", TIMELINE_LEFT, frame.bottom, TIMELINE_RIGHT, frame.bottom)]
     for tick in frame.axis.ticks:
         y = frame.y(tick)
-        parts.append(_line("grid", LEFT, y, RIGHT, y))
-        parts.append(_text(LEFT - 6, y + 4, "dim end", short_size(tick) if tick else "0"))
+        parts.append(_line("grid", TIMELINE_LEFT, y, TIMELINE_RIGHT, y))
+        parts.append(_text(TIMELINE_LEFT - 6, y + 4, "dim end", short_size(tick) if tick else "0"))
     seconds = max(1, (frame.end - frame.start) // 1000)
     step = next((each for each in _STEPS if seconds // each <= 8), _STEPS[-1])
     step = max(step, seconds // 8 // _STEPS[-1] * _STEPS[-1])
@@ -172,14 +194,14 @@ def _ruler(frame: Frame) -> Markup:
     while at <= frame.end:
         x = frame.x(at)
         parts.append(_line("axis", x, frame.bottom, x, frame.bottom + 4))
-        parts.append(_text(x, frame.bottom + LINE + 3, "dim middle", _clock(at, step)))
+        parts.append(_text(x, frame.bottom + _LINE + 3, "dim middle", _clock(at, step)))
         at += step * 1000
     return el("g", *parts)
 
 
-def _raised(timeline: Timeline, frame: Frame) -> list[Flag]:
+def _mark_flags(timeline: Timeline, frame: TimelineFrame) -> list[Flag]:
     marks = [Mark(frame.x(mark.at), mark.kind, mark.hint) for mark in timeline.marks]
-    return flags(marks, SMALL, MARGIN, WIDTH - MARGIN)
+    return place_flags(marks, SMALL_FONT, TIMELINE_MARGIN, TIMELINE_WIDTH - TIMELINE_MARGIN)
 
 
 _RANK: Final[tuple[MarkKind, ...]] = ("guarded", "resized", "evicted", "killed")
@@ -192,9 +214,9 @@ def _lanes(timeline: Timeline) -> list[MarkKind]:
     return [kind for kind in _RANK if kind in there]
 
 
-def _lane(timeline: Timeline, kind: MarkKind, row: int, frame: Frame) -> Markup:
+def _lane(timeline: Timeline, kind: MarkKind, row: int, frame: TimelineFrame) -> Markup:
     """All happenings of a kind above the plot, a tick each."""
-    foot = frame.top + LINE / 2 - LINE * row
+    foot = frame.top + _LINE / 2 - _LINE * row
     look = "kill" if kind in _FATAL else "pole"
     ticks = [
         el("g", el("title", mark.hint), _line(look, x, foot - _TICK, x, foot))
@@ -202,11 +224,11 @@ def _lane(timeline: Timeline, kind: MarkKind, row: int, frame: Frame) -> Markup:
         if mark.kind == kind
         for x in [frame.x(mark.at)]
     ]
-    return el("g", _text(LEFT - 6, foot - 1, "dim end", kind), *ticks)
+    return el("g", _text(TIMELINE_LEFT - 6, foot - 1, "dim end", kind), *ticks)
 
 
-def _flag(flag: Flag, frame: Frame) -> Markup:
-    x, foot = flag.mark.x, frame.top - 6 - LINE * flag.row
+def _flag(flag: Flag, frame: TimelineFrame) -> Markup:
+    x, foot = flag.mark.x, frame.top - 6 - _LINE * flag.row
     fatal = flag.mark.text in _FATAL
     return el(
         "g",
@@ -216,12 +238,12 @@ def _flag(flag: Flag, frame: Frame) -> Markup:
     )
 
 
-def _key(timelines: Sequence[Timeline], top: float) -> Markup:
+def _legend(timelines: Sequence[Timeline], top: float) -> Markup:
     """What is drawn, and nothing else."""
-    x: float = MARGIN
+    x: float = TIMELINE_MARGIN
     parts: list[Markup] = []
     points = [point for timeline in timelines for point in timeline.points]
-    spans = {span.kind for timeline in timelines for span in timeline.spans}
+    spans = {span.kind for timeline in timelines for span in timeline.episodes}
     for look, words, there in (
         ("usage", "in use", bool(points)),
         ("at-high dashed", "memory.high", any(point.high is not None for point in points)),
@@ -230,7 +252,7 @@ def _key(timelines: Sequence[Timeline], top: float) -> Markup:
         if there:
             parts.append(_line(look, x, top + 6, x + 22, top + 6))
             parts.append(_text(x + 28, top + 10, "ink", words))
-            x += 28 + text_width(words, SMALL) + 14
+            x += 28 + text_width(words, SMALL_FONT) + 14
     for kind, words, there in (
         ("min", "memory.min", any(point.min for point in points)),
         ("low", "memory.low", any(point.low > point.min for point in points)),
@@ -238,15 +260,15 @@ def _key(timelines: Sequence[Timeline], top: float) -> Markup:
         ("gap", "not recorded", "gap" in spans),
     ):
         if there:
-            parts.append(_shaded(kind, f"M{number(x)} {number(top)}h22v12h-22Z", words))
+            parts.append(_shade(kind, f"M{coordinate(x)} {coordinate(top)}h22v12h-22Z", words))
             parts.append(_text(x + 28, top + 10, "ink", words))
-            x += 28 + text_width(words, SMALL) + 14
+            x += 28 + text_width(words, SMALL_FONT) + 14
     return el("g", *parts)
 
 
-def _spoken(timeline: Timeline) -> str:
+def _description(timeline: Timeline) -> str:
     peak = max([point.current for point in timeline.points], default=0)
-    happened = [mark.hint for mark in timeline.marks] + [span.hint for span in timeline.spans]
+    happened = [mark.hint for mark in timeline.marks] + [span.hint for span in timeline.episodes]
     if len(happened) > _MOST_FLAGS:
         happened = [timeline.subtitle]
     told = "; ".join(happened) or "nothing happened"
@@ -261,8 +283,8 @@ def _clock(at: int, step: int) -> str:
 
 
 def _own_style() -> Markup:
-    light = "".join([f".{ROOT} {name}{{{fixed};{look}}}" for name, look, _, fixed in _LOOKS])
-    dark = "".join([f".{ROOT} {name}{{{look}}}" for name, _, look, _ in _LOOKS if look])
+    light = "".join([f".{ROOT_CLASS} {name}{{{fixed};{look}}}" for name, look, _, fixed in _LOOKS])
+    dark = "".join([f".{ROOT_CLASS} {name}{{{look}}}" for name, _, look, _ in _LOOKS if look])
     return el("style", Markup(f"{light}@media (prefers-color-scheme:dark){{{dark}}}"))
 
 

@@ -2,52 +2,54 @@
 
 from collections.abc import Iterator, Sequence
 
-from memqos.findings.facts import Facts
+from memqos.findings.facts import NodeFacts
 from memqos.findings.finding import Finding
 from memqos.manifests.agent_state import AgentState
 from memqos.plan.names import outer
 
 
-def pending_values(facts: Facts) -> Iterator[Finding]:
+def check_pending_values(facts: NodeFacts) -> Iterator[Finding]:
     """What the agent at work has yet to write."""
     if facts.planned is None:
         return
     changes = [c for c in facts.planned.comparison.changes if facts.is_managed(c.path)]
-    left_alone = _contested(facts)
+    left_alone = _values_left_alone(facts)
     waiting = [c for c in changes if (c.path, c.file) not in left_alone]
     if waiting:
         yield Finding(
             "agent/pending",
             "info",
             f"values that the agent on this node has yet to set: {len(waiting)}",
-            facts.called(waiting[0].path),
-            tuple(f"{facts.called(c.path)}: {c.file} is {c.old}, not {c.new}" for c in waiting),
+            facts.display_name(waiting[0].path),
+            tuple(
+                f"{facts.display_name(c.path)}: {c.file} is {c.old}, not {c.new}" for c in waiting
+            ),
             "it sets them by itself: memory.high step by step, memory.min as there is room; "
             "memqos plan --why tells what it plans",
         )
 
 
-def contested_values(facts: Facts) -> Iterator[Finding]:
+def check_contested_values(facts: NodeFacts) -> Iterator[Finding]:
     """What the agent has given up, as somebody else writes it as well."""
-    found = _contested(facts)
+    found = _values_left_alone(facts)
     if found:
         yield Finding(
             "agent/left-alone",
             "warning",
             f"values that the agent on this node leaves alone, as others keep changing them: "
             f"{len(found)}",
-            facts.called(next(iter(found))[0]),
+            facts.display_name(next(iter(found))[0]),
             tuple(
-                f"{facts.called(path)}: {file}, cause: {cause}"
+                f"{facts.display_name(path)}: {file}, cause: {cause}"
                 for (path, file), cause in found.items()
             ),
             "stop who writes them, then have the agent start over with SIGHUP",
         )
 
 
-def own_values(facts: Facts) -> Iterator[Finding]:
+def check_own_values(facts: NodeFacts) -> Iterator[Finding]:
     """Values in place that memqos wrote and Kubernetes would not set: who manages them?"""
-    ours = tuple(_unlike_kubernetes(facts))
+    ours = tuple(_values_unlike_kubernetes(facts))
     managed_paths = frozenset() if facts.agent is None else facts.agent.managed_paths
     managed = [place for place in ours if outer(place[0]) in managed_paths]
     others = [place for place in ours if outer(place[0]) not in managed_paths]
@@ -57,8 +59,8 @@ def own_values(facts: Facts) -> Iterator[Finding]:
             "info",
             "values that Kubernetes would not set are managed by the agent on this node: "
             f"{len(managed)}",
-            facts.called(managed[0][0]),
-            _evidence(facts, managed),
+            facts.display_name(managed[0][0]),
+            _value_evidence(facts, managed),
             "none needed; without --no-agent and options of another plan, such as --policy, they "
             "are compared with what the agent plans",
         )
@@ -68,8 +70,8 @@ def own_values(facts: Facts) -> Iterator[Finding]:
             "agent/unmanaged",
             "warning" if _is_compared(facts) else "info",
             f"values that memqos wrote are in place, and {why}: {len(others)}",
-            facts.called(others[0][0]),
-            _evidence(facts, others),
+            facts.display_name(others[0][0]),
+            _value_evidence(facts, others),
             fix,
         )
 
@@ -87,14 +89,14 @@ def why_unmanaged(agent: AgentState | None) -> tuple[str, str]:
     )
 
 
-def _evidence(facts: Facts, places: Sequence[tuple[str, str]]) -> tuple[str, ...]:
+def _value_evidence(facts: NodeFacts, places: Sequence[tuple[str, str]]) -> tuple[str, ...]:
     return tuple(
-        f"{facts.called(path)}: {file} is {facts.cgroups[path][file].strip()}"
+        f"{facts.display_name(path)}: {file} is {facts.cgroups[path][file].strip()}"
         for path, file in places
     )
 
 
-def _unlike_kubernetes(facts: Facts) -> Iterator[tuple[str, str]]:
+def _values_unlike_kubernetes(facts: NodeFacts) -> Iterator[tuple[str, str]]:
     """Of what memqos wrote, what a plan would change; all of it where there is no plan to go by."""
     changes = () if facts.planned is None else facts.planned.comparison.changes
     changed = {(change.path, change.file) for change in changes}
@@ -107,12 +109,12 @@ def _unlike_kubernetes(facts: Facts) -> Iterator[tuple[str, str]]:
                 yield path, file
 
 
-def _is_compared(facts: Facts) -> bool:
+def _is_compared(facts: NodeFacts) -> bool:
     """Whether it is known what Kubernetes would set here."""
     return facts.planned is not None and facts.planned.memory_qos is not None and facts.pods > 0
 
 
-def _contested(facts: Facts) -> dict[tuple[str, str], str]:
+def _values_left_alone(facts: NodeFacts) -> dict[tuple[str, str], str]:
     if facts.agent is None:
         return {}
     return {

@@ -6,12 +6,16 @@ from typing import Final
 
 import msgspec
 
-from memqos.cluster.limitrange import LimitRange, completed, range_of
+from memqos.cluster.limitrange import LimitRange, complete_limit_range, limit_range_amounts
 from memqos.cluster.quota import ResourceQuota
 from memqos.errors import InputError
-from memqos.findings.counting import Sizes
-from memqos.findings.spread import NOTHING, Unasked, unasked
-from memqos.findings.tallies import GroupTally, NodeTally, SpaceTally, Tallies
+from memqos.findings.counting import NodeSizes
+from memqos.findings.spread import (
+    NO_UNREQUESTED_PROTECTION,
+    UnrequestedProtection,
+    unrequested_protection,
+)
+from memqos.findings.tallies import ClusterTotals, NamespaceTotals, NodeTotals, WorkloadTotals
 from memqos.kube.kubelet import KubeletConfiguration
 from memqos.kube.kubelet.thresholds import MEMORY_AVAILABLE, read_thresholds
 from memqos.kube.node import Node, allocatable, amount_in, capacity_of
@@ -19,11 +23,11 @@ from memqos.kube.pod import QosClass
 from memqos.kube.quantity import MAX_INT64
 from memqos.kube.resources import MEMORY, Amounts, is_hugepages
 from memqos.kube.shape import amounts_of
-from memqos.plan.levels import Demand, plan_levels
-from memqos.plan.setting import Settings
-from memqos.plan.terms import Terms
+from memqos.plan.levels import ClassDemand, plan_levels
+from memqos.plan.setting import FileSettings
+from memqos.plan.terms import Settings
 
-_BOUNDED: Final = ("requests.memory", "memory", "limits.memory")
+_QUOTA_RESOURCES: Final = ("requests.memory", "memory", "limits.memory")
 
 
 class NodeMemory(msgspec.Struct, frozen=True):
@@ -37,7 +41,7 @@ class NodeMemory(msgspec.Struct, frozen=True):
     version: str | None = None
 
 
-class Evicted(msgspec.Struct, frozen=True):
+class EvictionCandidate(msgspec.Struct, frozen=True):
     """A pod that would be evicted, by what it uses above its request, in bytes."""
 
     pod: str
@@ -45,7 +49,7 @@ class Evicted(msgspec.Struct, frozen=True):
     excess: int
 
 
-class Killed(msgspec.Struct, frozen=True):
+class KillCandidate(msgspec.Struct, frozen=True):
     """A container that would be killed, by its oom_score_adj."""
 
     container: str
@@ -76,10 +80,10 @@ class NodeAudit(msgspec.Struct, frozen=True):
     measured: int
     usage: int
     over_request: int
-    unasked_min: Unasked = NOTHING
-    unasked_low: Unasked = NOTHING
-    evicted_first: tuple[Evicted, ...] = ()
-    killed_first: tuple[Killed, ...] = ()
+    unasked_min: UnrequestedProtection = NO_UNREQUESTED_PROTECTION
+    unasked_low: UnrequestedProtection = NO_UNREQUESTED_PROTECTION
+    evicted_first: tuple[EvictionCandidate, ...] = ()
+    killed_first: tuple[KillCandidate, ...] = ()
 
     def share(self, amount: int) -> float | None:
         """Of what all its pods may use."""
@@ -88,7 +92,7 @@ class NodeAudit(msgspec.Struct, frozen=True):
         return amount / self.memory.enforced
 
 
-class Headroom(msgspec.Struct, frozen=True):
+class QuotaHeadroom(msgspec.Struct, frozen=True):
     """What a quota leaves of one resource, in bytes."""
 
     quota: str
@@ -97,7 +101,7 @@ class Headroom(msgspec.Struct, frozen=True):
     used: int
 
 
-class SpaceAudit(msgspec.Struct, frozen=True):
+class NamespaceAudit(msgspec.Struct, frozen=True):
     """One namespace; amounts in bytes."""
 
     name: str
@@ -108,18 +112,18 @@ class SpaceAudit(msgspec.Struct, frozen=True):
     usage: int
     defaults_request: bool
     """Whether a LimitRange gives containers a memory request."""
-    quotas: tuple[Headroom, ...] = ()
+    quotas: tuple[QuotaHeadroom, ...] = ()
 
 
 class Audit(msgspec.Struct, frozen=True):
     """A whole cluster under one set of terms."""
 
-    terms: Terms
+    terms: Settings
     nodes: tuple[NodeAudit, ...]
     unscheduled: NodeAudit | None
     """The pods that are bound to no node."""
-    spaces: tuple[SpaceAudit, ...]
-    groups: tuple[tuple[tuple[str, str, str], GroupTally], ...]
+    spaces: tuple[NamespaceAudit, ...]
+    workloads: tuple[tuple[tuple[str, str, str], WorkloadTotals], ...]
     """What was found about pods, by rule, namespace and workload."""
     ended: int
     measured: int
@@ -142,13 +146,13 @@ class Audit(msgspec.Struct, frozen=True):
         return dict(total)
 
 
-class Sizing:
+class NodeMemoryEstimator:
     """What nodes have, by what they say and what their kubelets keep back.
 
     `exact` says that the configuration is the nodes' own: what they reserve then follows from it.
     """
 
-    def __init__(self, config: KubeletConfiguration, terms: Terms, *, exact: bool) -> None:
+    def __init__(self, config: KubeletConfiguration, terms: Settings, *, exact: bool) -> None:
         self._config = config
         self._release = terms.release
         self._is_exact = exact
@@ -180,14 +184,16 @@ class Sizing:
         return 0 if self._threshold is None else self._threshold.limit(capacity).value
 
 
-def sizes_of(nodes: Mapping[str, NodeMemory], page_size: int) -> Sizes:
+def node_sizes(nodes: Mapping[str, NodeMemory], page_size: int) -> NodeSizes:
     """What counting needs to know of the nodes."""
-    return Sizes({name: (each.capacity, each.enforced) for name, each in nodes.items()}, page_size)
+    return NodeSizes(
+        {name: (each.capacity, each.enforced) for name, each in nodes.items()}, page_size
+    )
 
 
-def concluded(
-    tallies: Tallies,
-    terms: Terms,
+def audit_cluster(
+    tallies: ClusterTotals,
+    terms: Settings,
     nodes: Mapping[str, NodeMemory],
     limit_ranges: Iterable[LimitRange],
     quotas: Iterable[ResourceQuota],
@@ -200,11 +206,12 @@ def concluded(
         Audit(
             terms,
             tuple(
-                _node(name, bound.get(name, NodeTally()), nodes.get(name), terms) for name in names
+                _audit_node(name, bound.get(name, NodeTotals()), nodes.get(name), terms)
+                for name in names
             ),
-            _node("", bound[""], None, terms) if "" in bound else None,
-            _spaces(tallies.spaces, limit_ranges, quotas, faults),
-            tuple(sorted(tallies.groups.items(), key=lambda group: group[0])),
+            _audit_node("", bound[""], None, terms) if "" in bound else None,
+            _audit_namespaces(tallies.namespaces, limit_ranges, quotas, faults),
+            tuple(sorted(tallies.workloads.items(), key=lambda group: group[0])),
             tallies.ended,
             tallies.measured,
         ),
@@ -212,10 +219,14 @@ def concluded(
     )
 
 
-def _node(name: str, tally: NodeTally, memory: NodeMemory | None, terms: Terms) -> NodeAudit:
-    levels = plan_levels(Demand(tally.guaranteed_request, tally.burstable_request), terms)
+def _audit_node(
+    name: str, tally: NodeTotals, memory: NodeMemory | None, terms: Settings
+) -> NodeAudit:
+    levels = plan_levels(ClassDemand(tally.guaranteed_request, tally.burstable_request), terms)
     page = terms.page_size
-    above, below = (_value(each, "memory.low") for each in (levels.kubepods, levels.burstable))
+    above, below = (
+        _setting_bytes(each, "memory.low") for each in (levels.kubepods, levels.burstable)
+    )
     return NodeAudit(
         name,
         memory,
@@ -226,10 +237,10 @@ def _node(name: str, tally: NodeTally, memory: NodeMemory | None, terms: Terms) 
             "BestEffort": tally.besteffort,
         },
         tally.containers,
-        requested=tally.held,
+        requested=tally.charged,
         limits=tally.limit,
         unlimited=tally.unlimited,
-        min=_value(levels.kubepods, "memory.min"),
+        min=_setting_bytes(levels.kubepods, "memory.min"),
         low=max(above, below),
         lost_low=max(0, below - above),
         high=tally.high,
@@ -237,38 +248,40 @@ def _node(name: str, tally: NodeTally, memory: NodeMemory | None, terms: Terms) 
         measured=tally.measured,
         usage=tally.usage,
         over_request=tally.over_request,
-        unasked_min=unasked(tally, levels, "min", page),
-        unasked_low=unasked(tally, levels, "low", page),
+        unasked_min=unrequested_protection(tally, levels, "min", page),
+        unasked_low=unrequested_protection(tally, levels, "low", page),
         evicted_first=tuple(
-            Evicted(str(pod), int(priority), -(int(below) // 1000))
-            for _, priority, below, pod in tally.evicted
+            EvictionCandidate(str(pod), int(priority), -(int(below) // 1000))
+            for _, priority, below, pod in tally.evicted_first
         ),
-        killed_first=tuple(Killed(str(who), int(score)) for _, score, who in tally.killed),
+        killed_first=tuple(
+            KillCandidate(str(who), int(score)) for _, score, who in tally.killed_first
+        ),
     )
 
 
-def _spaces(
-    tallies: Mapping[str, SpaceTally],
+def _audit_namespaces(
+    tallies: Mapping[str, NamespaceTotals],
     limit_ranges: Iterable[LimitRange],
     quotas: Iterable[ResourceQuota],
     faults: list[InputError],
-) -> tuple[SpaceAudit, ...]:
+) -> tuple[NamespaceAudit, ...]:
     defaulting: set[str] = set()
     for limits in limit_ranges:
         try:
             if _defaults_request(limits):
                 defaulting.add(limits.metadata.namespace or "default")
         except InputError as error:
-            faults.append(_about("limitrange", limits, error))
-    bounds: dict[str, list[Headroom]] = {}
+            faults.append(_error_about("limitrange", limits, error))
+    bounds: dict[str, list[QuotaHeadroom]] = {}
     for quota in quotas:
         try:
-            rooms = _headrooms(quota)
+            rooms = _quota_headrooms(quota)
             bounds.setdefault(quota.metadata.namespace or "default", []).extend(rooms)
         except InputError as error:
-            faults.append(_about("resourcequota", quota, error))
+            faults.append(_error_about("resourcequota", quota, error))
     return tuple(
-        SpaceAudit(
+        NamespaceAudit(
             name,
             tally.pods,
             tally.unrequesting,
@@ -285,37 +298,37 @@ def _spaces(
 def _defaults_request(limits: LimitRange) -> bool:
     return any(
         bounds.type == "Container" and bounds.default_request.get(MEMORY)
-        for bounds in completed(range_of(limits)).bounds
+        for bounds in complete_limit_range(limit_range_amounts(limits)).bounds
     )
 
 
-def _headrooms(quota: ResourceQuota) -> list[Headroom]:
+def _quota_headrooms(quota: ResourceQuota) -> list[QuotaHeadroom]:
     status = quota.status
     hard: Amounts = amounts_of(status.hard or quota.spec.hard, "status.hard")
     used: Amounts = amounts_of(status.used, "status.used")
     return [
-        Headroom(
+        QuotaHeadroom(
             quota.metadata.name or "?",
             name,
-            _at_most(hard[name] // 1000),
-            _at_most(used.get(name, 0) // 1000),
+            _clamp_to_int64(hard[name] // 1000),
+            _clamp_to_int64(used.get(name, 0) // 1000),
         )
-        for name in _BOUNDED
+        for name in _QUOTA_RESOURCES
         if name in hard
     ]
 
 
-def _at_most(amount: int) -> int:
+def _clamp_to_int64(amount: int) -> int:
     """An amount that shares can be taken of."""
     return max(0, min(amount, MAX_INT64))
 
 
-def _about(kind: str, each: LimitRange | ResourceQuota, error: InputError) -> InputError:
+def _error_about(kind: str, each: LimitRange | ResourceQuota, error: InputError) -> InputError:
     name = f"{kind} {each.metadata.namespace or 'default'}/{each.metadata.name or '?'}"
     return InputError(f"{name}: {error.what}", field=error.field, hint=error.hint)
 
 
-def _value(settings: Settings, file: str) -> int:
+def _setting_bytes(settings: FileSettings, file: str) -> int:
     setting = settings.get(file)
     value = None if setting is None else setting.value
     return value if isinstance(value, int) else 0

@@ -9,7 +9,7 @@ import msgspec
 
 from memqos.findings.finding import Severity
 
-Judge = Literal["audit", "doctor"]
+JudgingCommand = Literal["audit", "doctor"]
 
 
 class RuleInfo(msgspec.Struct, frozen=True):
@@ -18,14 +18,14 @@ class RuleInfo(msgspec.Struct, frozen=True):
     id: str
     severity: Severity
     """The worst it can be."""
-    judge: Judge
+    judge: JudgingCommand
     says: str
     """What is wrong, in one line."""
     why: str
     fix: str
 
 
-AUDIT: Final[tuple[RuleInfo, ...]] = (
+AUDIT_RULES: Final[tuple[RuleInfo, ...]] = (
     RuleInfo(
         "pod/invalid",
         "error",
@@ -170,7 +170,7 @@ AUDIT: Final[tuple[RuleInfo, ...]] = (
     ),
 )
 
-DOCTOR: Final[tuple[RuleInfo, ...]] = (
+DOCTOR_RULES: Final[tuple[RuleInfo, ...]] = (
     RuleInfo(
         "machine/cgroup-v2",
         "error",
@@ -408,4 +408,4 @@ DOCTOR: Final[tuple[RuleInfo, ...]] = (
     ),
 )
 
-RULES: Final[dict[str, RuleInfo]] = {rule.id: rule for rule in (*AUDIT, *DOCTOR)}
+RULES_BY_ID: Final[dict[str, RuleInfo]] = {rule.id: rule for rule in (*AUDIT_RULES, *DOCTOR_RULES)}

@@ -9,41 +9,47 @@ from typing import Final, NamedTuple
 import msgspec
 
 from memqos.errors import InputError
-from memqos.findings.others import Kept, Metrics, Other, Used, other_of
-from memqos.manifests.documents import read
+from memqos.findings.others import (
+    ClusterObject,
+    MeasuredUsage,
+    NumberedObject,
+    UsageSample,
+    decode_object,
+)
+from memqos.manifests.documents import read_documents
 from memqos.manifests.dumps.objects import (
     NO_NAMESPACE,
     Dumped,
-    abridged,
     container_names,
+    encode_abridged,
     likeness,
     object_decoder,
     objects_decoder,
 )
-from memqos.manifests.dumps.text import Form, Found
-from memqos.manifests.refusals import refusal
+from memqos.manifests.dumps.text import DumpedText, DumpForm
+from memqos.manifests.refusals import decoding_error
 
-CRITICAL: Final = 1
-ENDED: Final = 2
+CRITICAL_FLAG: Final = 1
+ENDED_FLAG: Final = 2
 
-Place = tuple[int, int]
+BlockPosition = tuple[int, int]
 """The number of a block, and that of an object in it."""
 
 
-class Row(NamedTuple):
+class PodRow(NamedTuple):
     """A pod. `family` is its workload's prefix, `like` the number of the pods it is like."""
 
     namespace: str
     name: str
-    family: str
+    workload: str
     node: str
-    like: int
+    spec_number: int
     containers: tuple[str, ...]
     priority: int
     flags: int
 
 
-class Taken(NamedTuple):
+class BlockResult(NamedTuple):
     """What came of a block: how many objects, and the UIDs of its pods."""
 
     objects: int
@@ -55,20 +61,20 @@ class Census:
     """All that was read, so far or by one of several readers."""
 
     def __init__(self) -> None:
-        self.rows: dict[Place, Row] = {}
-        self.texts: list[bytes] = []
+        self.rows: dict[BlockPosition, PodRow] = {}
+        self.spec_texts: list[bytes] = []
         """By `Row.like`: an abridged pod."""
-        self.usage: dict[str, Used] = {}
-        self.kept: list[Kept] = []
-        self._likes: dict[tuple[object, ...], int] = {}
-        self._shared: dict[object, object] = {}
+        self.usage: dict[str, MeasuredUsage] = {}
+        self.other_objects: list[NumberedObject] = []
+        self._spec_numbers: dict[tuple[object, ...], int] = {}
+        self._interned: dict[object, object] = {}
 
-    def forget(self, number: int) -> None:
+    def discard_from(self, number: int) -> None:
         """Take back what came of this block and all after it, usage excepted."""
         self.rows = {place: row for place, row in self.rows.items() if place[0] < number}
-        self.kept = [each for each in self.kept if each.number < number]
+        self.other_objects = [each for each in self.other_objects if each.number < number]
 
-    def take(self, number: int, text: memoryview, form: Form) -> Taken | None:
+    def read_block(self, number: int, text: memoryview, form: DumpForm) -> BlockResult | None:
         """Read a block the quick way, items as an array; None where it does not decode."""
         decode = object_decoder.decode_lines if form == "lines" else objects_decoder.decode
         try:
@@ -79,31 +85,33 @@ class Census:
         if not all(are_pods):
             others = [index for index, is_pod in enumerate(are_pods) if not is_pod]
             # Nothing may be kept of a block that is read again, object by object.
-            decoded = _decoded_others(objects, others, text, form)
+            decoded = _decode_others(objects, others, text, form)
             if decoded is None:
                 return None
             for other in decoded:
-                self._keep(number, *other)
+                self._add_other(number, *other)
         uids: list[str | None] = []
         for index, (each, is_pod) in enumerate(zip(objects, are_pods, strict=True)):
             if is_pod:
-                self._pod(number, index, each)
+                self._add_pod(number, index, each)
             uids.append(each.metadata.uid if is_pod else None)
-        return Taken(len(objects), uids)
+        return BlockResult(len(objects), uids)
 
-    def take_found(self, place: Place, found: Found, file: str) -> list[tuple[Place, str]]:
+    def read_object(
+        self, place: BlockPosition, found: DumpedText, file: str
+    ) -> list[tuple[BlockPosition, str]]:
         """Read one object; raise InputError, with its place, where that cannot be done."""
         try:
             each = object_decoder.decode(found.text)
             if each.is_list:
-                return self._list(place, each)
+                return self._read_list(place, each)
             if each.is_pod:
-                self._pod(*place, each)
+                self._add_pod(*place, each)
                 uid = each.metadata.uid
                 return [] if uid is None else [(place, uid)]
-            self._keep(place[0], *other_of(each, found.text, found.kind))
+            self._add_other(place[0], *decode_object(each, found.text, found.kind))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise _located(error, found, file) from None
+            raise _locate_error(error, found, file) from None
         except InputError as error:
             raise InputError(
                 error.what,
@@ -115,37 +123,37 @@ class Census:
             ) from None
         return []
 
-    def _list(self, place: Place, each: Dumped) -> list[tuple[Place, str]]:
+    def _read_list(self, place: BlockPosition, each: Dumped) -> list[tuple[BlockPosition, str]]:
         """A list within a list, or one whose head is unlike others: read whole."""
         assert each.kind is not None
-        uids: list[tuple[Place, str]] = []
+        uids: list[tuple[BlockPosition, str]] = []
         for index, raw in enumerate(_items.decode(each.items or b"null") or ()):
             item = object_decoder.decode(raw)
             # Numbers below 0 do not meet those of the block.
             below = (place[0], -1 - index - (place[1] << 32))
             if item.is_pod:
-                self._pod(*below, item)
+                self._add_pod(*below, item)
                 uids += [] if item.metadata.uid is None else [(below, item.metadata.uid)]
             else:
-                self._keep(place[0], *other_of(item, raw, each.kind.removesuffix("List")))
+                self._add_other(place[0], *decode_object(item, raw, each.kind.removesuffix("List")))
         return uids
 
-    def _pod(self, number: int, index: int, pod: Dumped) -> None:
-        metadata, spec, shared = pod.metadata, pod.spec, self._shared
+    def _add_pod(self, number: int, index: int, pod: Dumped) -> None:
+        metadata, spec, shared = pod.metadata, pod.spec, self._interned
         names = container_names(pod)
         key = likeness(pod, names)
-        like = self._likes.get(key)
+        like = self._spec_numbers.get(key)
         if like is None:
-            like = self._likes[key] = len(self.texts)
-            self.texts.append(abridged(pod, names))
-        flags = CRITICAL if pod.is_critical else 0
+            like = self._spec_numbers[key] = len(self.spec_texts)
+            self.spec_texts.append(encode_abridged(pod, names))
+        flags = CRITICAL_FLAG if pod.is_critical else 0
         if pod.has_ended:
-            flags |= ENDED
+            flags |= ENDED_FLAG
         namespace = metadata.namespace or NO_NAMESPACE
         name = metadata.name or "?"
         family = metadata.generate_name or name
         node = (spec.node_name if spec is not None else None) or ""
-        self.rows[number, index] = Row(
+        self.rows[number, index] = PodRow(
             shared.setdefault(namespace, namespace),  # type: ignore[arg-type]
             name,
             shared.setdefault(family, family) if family is not name else name,  # type: ignore[arg-type]
@@ -156,18 +164,18 @@ class Census:
             flags,
         )
 
-    def _keep(self, number: int, kind: str, each: Other | Metrics | None) -> None:
-        if isinstance(each, Metrics):
+    def _add_other(self, number: int, kind: str, each: ClusterObject | UsageSample | None) -> None:
+        if isinstance(each, UsageSample):
             self.add_usage(each.key, each.containers)
         else:
-            self.kept.append(Kept(number, kind, each))
+            self.other_objects.append(NumberedObject(number, kind, each))
 
     def add_usage(self, key: str, containers: dict[str, int], total: int | None = None) -> None:
         """One sample of what a pod uses."""
         summed = sum(containers.values()) if total is None else total
-        self.merge_usage(key, Used(summed, containers))
+        self.merge_usage(key, MeasuredUsage(summed, containers))
 
-    def merge_usage(self, key: str, used: Used) -> None:
+    def merge_usage(self, key: str, used: MeasuredUsage) -> None:
         """What somebody else knows of what a pod uses."""
         known = self.usage.get(key)
         if known is None:
@@ -177,7 +185,7 @@ class Census:
         for name, amount in used.containers.items():
             containers[name] = max(amount, containers.get(name, 0))
         total = max(known.total, used.total)
-        self.usage[key] = Used(total, containers, known.samples + used.samples)
+        self.usage[key] = MeasuredUsage(total, containers, known.samples + used.samples)
 
 
 _raws: Final = msgspec.json.Decoder(list[msgspec.Raw])
@@ -185,28 +193,28 @@ _items: Final = msgspec.json.Decoder(list[msgspec.Raw] | None)
 _raw: Final = msgspec.json.Decoder(msgspec.Raw)
 
 
-def _decoded_others(
-    objects: list[Dumped], others: list[int], text: memoryview, form: Form
-) -> list[tuple[str, Other | Metrics | None]] | None:
+def _decode_others(
+    objects: list[Dumped], others: list[int], text: memoryview, form: DumpForm
+) -> list[tuple[str, ClusterObject | UsageSample | None]] | None:
     """What is no pod; None where that takes a closer look."""
     if any([objects[index].is_list for index in others]):
         return None
     raws = _raw.decode_lines(text) if form == "lines" else _raws.decode(text)
     try:
-        return [other_of(objects[index], raws[index]) for index in others]
+        return [decode_object(objects[index], raws[index]) for index in others]
     except (InputError, msgspec.DecodeError):
         return None
 
 
-def _located(error: Exception, found: Found, file: str) -> InputError:
+def _locate_error(error: Exception, found: DumpedText, file: str) -> InputError:
     """What is wrong with an object, at the very field of the file."""
     what: InputError | None = None
     try:
-        document = next(iter(read(found.text, file)))
+        document = next(iter(read_documents(found.text, file)))
         if isinstance(document, InputError):
             what = document
         elif isinstance(error, msgspec.ValidationError):
-            what = refusal(error, document.data, document)
+            what = decoding_error(error, document.data, document)
     except RecursionError:
         pass
     if what is None or what.line is None or what.column is None:

@@ -6,7 +6,7 @@ import msgspec
 
 from memqos.errors import MemqosError
 
-Kind = Literal[
+ChapterKind = Literal[
     "throttled",
     "guarded",
     "killed",
@@ -25,7 +25,7 @@ class Chapter(msgspec.Struct, frozen=True):
     """One thing that happened. Times are milliseconds since 1970."""
 
     at: int
-    kind: Kind
+    kind: ChapterKind
     what: str
     """The sentence."""
     evidence: tuple[str, ...] = ()

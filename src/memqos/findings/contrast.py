@@ -19,11 +19,11 @@ MEASURES: Final[tuple[Measure, ...]] = (
     "throttled",
     "usage",
 )
-COUNTS: Final[frozenset[Measure]] = frozenset({"pods", "high", "throttled"})
+COUNT_MEASURES: Final[frozenset[Measure]] = frozenset({"pods", "high", "throttled"})
 """Those that are no bytes."""
 
 
-class NodeContrast(msgspec.Struct, frozen=True):
+class NodeComparison(msgspec.Struct, frozen=True):
     """A node that differs; None on the side where it is not there."""
 
     name: str
@@ -32,19 +32,19 @@ class NodeContrast(msgspec.Struct, frozen=True):
     changed: int
     """Pods with other values."""
 
-    def by(self, measure: Measure) -> int:
+    def change_in(self, measure: Measure) -> int:
         """How much more there is after than before."""
         return (self.after or {}).get(measure, 0) - (self.before or {}).get(measure, 0)
 
 
-class Contrast(msgspec.Struct, frozen=True):
+class AuditComparison(msgspec.Struct, frozen=True):
     """What differs between two audits."""
 
     before: dict[Measure, int]
     after: dict[Measure, int]
     classes_before: dict[str, int]
     classes_after: dict[str, int]
-    nodes: tuple[NodeContrast, ...]
+    nodes: tuple[NodeComparison, ...]
     """Those that differ, the most different first."""
     changed: int
     found: tuple[Finding, ...]
@@ -53,23 +53,23 @@ class Contrast(msgspec.Struct, frozen=True):
     """Findings there were only before."""
 
 
-def contrast(
+def compare_audits(
     before: Audit,
     after: Audit,
     findings: tuple[Iterable[Finding], Iterable[Finding]],
     changed: dict[str, int],
-) -> Contrast:
+) -> AuditComparison:
     """What differs; `changed` counts, node by node, pods with other values."""
-    earlier, later = _by_name(before), _by_name(after)
+    earlier, later = _measures_by_node(before), _measures_by_node(after)
     nodes = []
     for name in sorted({*earlier, *later}):
         one, other = earlier.get(name), later.get(name)
-        differing = NodeContrast(name, one, other, changed.get(name, 0))
+        differing = NodeComparison(name, one, other, changed.get(name, 0))
         if one != other or differing.changed:
             nodes.append(differing)
-    nodes.sort(key=lambda node: (-_weight(node), -node.changed, node.name))
-    was, now = ({_identity(each): each for each in side} for side in findings)
-    return Contrast(
+    nodes.sort(key=lambda node: (-_bytes_changed(node), -node.changed, node.name))
+    was, now = ({_finding_key(each): each for each in side} for side in findings)
+    return AuditComparison(
         _total(earlier.values()),
         _total(later.values()),
         {str(name): count for name, count in before.classes.items()},
@@ -81,7 +81,7 @@ def contrast(
     )
 
 
-def _by_name(audit: Audit) -> dict[str, dict[Measure, int]]:
+def _measures_by_node(audit: Audit) -> dict[str, dict[Measure, int]]:
     return {node.name: _measures(node) for node in audit.everywhere}
 
 
@@ -97,10 +97,10 @@ def _total(nodes: Iterable[dict[Measure, int]]) -> dict[Measure, int]:
     return total
 
 
-def _weight(node: NodeContrast) -> int:
+def _bytes_changed(node: NodeComparison) -> int:
     """Bytes that are treated differently."""
-    return sum(abs(node.by(measure)) for measure in ("min", "low", "requested"))
+    return sum(abs(node.change_in(measure)) for measure in ("min", "low", "requested"))
 
 
-def _identity(finding: Finding) -> tuple[str, str]:
+def _finding_key(finding: Finding) -> tuple[str, str]:
     return finding.rule, finding.where

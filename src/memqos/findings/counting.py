@@ -7,61 +7,61 @@ from typing import Final
 import msgspec
 
 from memqos.errors import InputError
-from memqos.findings.cases import Cases, Numbers, OnNodes
-from memqos.findings.census import CRITICAL, ENDED, Census, Place, Row
-from memqos.findings.others import Used
+from memqos.findings.cases import NodeSizeSpecs, SpecCache, SpecMemory
+from memqos.findings.census import CRITICAL_FLAG, ENDED_FLAG, BlockPosition, Census, PodRow
+from memqos.findings.others import MeasuredUsage
 from memqos.findings.tallies import (
-    KEPT,
-    First,
-    Group,
-    GroupTally,
-    Kin,
-    NodeTally,
-    SpaceTally,
-    Tallies,
-    Usage,
+    TOP_COUNT,
+    ClassUsage,
+    ClusterTotals,
+    FindingKey,
+    NamespaceTotals,
+    NodeTotals,
+    QosKey,
+    RankedEntry,
+    WorkloadTotals,
+    insert_ranked,
     is_worse,
-    keep,
 )
 from memqos.findings.thresholds import (
-    BIG,
-    FAR_ABOVE,
-    IDLE,
-    TOGETHER,
-    TOGETHER_SHARE,
+    HIGH_LIMIT_FACTOR,
+    IDLE_REQUEST_FACTOR,
+    LARGE_AMOUNT,
+    POD_LEVEL_SAVING,
+    POD_LEVEL_SAVING_SHARE,
 )
 from memqos.kube.pod import QosClass
 
-_KIN: Final[dict[QosClass, Kin]] = {
+_QOS_KEY: Final[dict[QosClass, QosKey]] = {
     "Guaranteed": "guaranteed",
     "Burstable": "burstable",
     "BestEffort": "besteffort",
 }
 
 
-class Sizes(msgspec.Struct, frozen=True):
+class NodeSizes(msgspec.Struct, frozen=True):
     """How much memory the nodes have, by name: all, and what is not reserved."""
 
     nodes: dict[str, tuple[int, int]]
     page_size: int
 
 
-def tally(
+def count_pods(
     census: Census,
-    cases: Cases,
-    sizes: Sizes,
-    usage: dict[str, Used],
-    dropped: dict[Place, str],
+    specs: SpecCache,
+    sizes: NodeSizes,
+    usage: dict[str, MeasuredUsage],
+    dropped: dict[BlockPosition, str],
     *,
-    before: Cases | None = None,
-    row: Callable[[Row, Numbers, Used | None], bytes] | None = None,
-) -> Tallies:
+    before: SpecCache | None = None,
+    row: Callable[[PodRow, SpecMemory, MeasuredUsage | None], bytes] | None = None,
+) -> ClusterTotals:
     """Add up the pods of a census but those `dropped`.
 
     `before` are the same cases under other terms, `row` writes a pod as JSON.
     """
-    found = Tallies()
-    counter = _Counter(found, cases, sizes, before)
+    found = ClusterTotals()
+    counter = _PodCounter(found, specs, sizes, before)
     for place, each in census.rows.items():
         if place in dropped:
             continue
@@ -71,82 +71,86 @@ def tally(
             used = usage.get(name)
             if used is not None:
                 found.matched.add(name)
-        if each.flags & ENDED:
+        if each.flags & ENDED_FLAG:
             found.ended += 1
             continue
-        numbers = counter.numbers(each)
-        if not isinstance(numbers, Numbers):
+        numbers = counter.memory_of(each)
+        if not isinstance(numbers, SpecMemory):
             name = f"{each.namespace}/{each.name}"
             found.unreadable.append((place, name, numbers.what, numbers.field))
             continue
         counter.add(each, numbers, used)
         if row is not None:
-            found.pods.append((f"{each.namespace}/{each.name}", row(each, numbers, used)))
+            found.pod_rows.append((f"{each.namespace}/{each.name}", row(each, numbers, used)))
     return found
 
 
-class _Counter:
+class _PodCounter:
     """Adds pods to tallies, and knows what nodes of their size make of them."""
 
-    def __init__(self, found: Tallies, cases: Cases, sizes: Sizes, before: Cases | None) -> None:
+    def __init__(
+        self, found: ClusterTotals, cases: SpecCache, sizes: NodeSizes, before: SpecCache | None
+    ) -> None:
         self._found = found
-        self._cases = cases
+        self._specs = cases
         self._sizes = sizes
         self._before = before
-        self._on: dict[str, OnNodes] = {}
+        self._by_node: dict[str, NodeSizeSpecs] = {}
         # Pods of one workload are seldom on one node: what holds for it alone is not worth keeping.
-        self._alike = Counter(sizes.nodes.values())
+        self._nodes_per_size = Counter(sizes.nodes.values())
 
-    def numbers(self, each: Row) -> Numbers | InputError:
+    def memory_of(self, each: PodRow) -> SpecMemory | InputError:
         """What becomes of a pod on its node."""
-        on = self._on.get(each.node)
+        on = self._by_node.get(each.node)
         if on is None:
-            on = self._on[each.node] = self._cases.on(
+            on = self._by_node[each.node] = self._specs.on_nodes(
                 *self._size(each.node), keep=self._is_shared(each.node)
             )
-            self._found.nodes[each.node] = NodeTally()
-        return on[each.like]
+            self._found.nodes[each.node] = NodeTotals()
+        return on[each.spec_number]
 
-    def add(self, each: Row, numbers: Numbers, used: Used | None) -> None:
+    def add(self, each: PodRow, numbers: SpecMemory, used: MeasuredUsage | None) -> None:
         """Count a pod."""
         found = self._found
-        node, space = found.nodes[each.node], found.spaces.get(each.namespace)
+        node, space = found.nodes[each.node], found.namespaces.get(each.namespace)
         if space is None:
-            space = found.spaces[each.namespace] = SpaceTally()
-        _add(node, space, numbers)
-        case = numbers.case
+            space = found.namespaces[each.namespace] = NamespaceTotals()
+        _add_pod(node, space, numbers)
+        case = numbers.spec
         if case.errors or case.unrequesting or case.unlimited:
-            _by_spec(found.groups, space, each, numbers)
+            _add_spec_findings(found.workloads, space, each, numbers)
         if used is not None:
             found.measured += 1
-            _by_usage(found.groups, node, space, each, numbers, used, self._sizes.page_size)
-        _rank(node, each, numbers, used, self._size(each.node)[0])
+            _add_usage_findings(
+                found.workloads, node, space, each, numbers, used, self._sizes.page_size
+            )
+        _rank_victims(node, each, numbers, used, self._size(each.node)[0])
         if self._before is not None and self._differs(each, numbers):
             node.changed += 1
 
     def _size(self, node: str) -> tuple[int | None, int | None]:
-        return self._sizes.nodes.get(node, _UNKNOWN)
+        return self._sizes.nodes.get(node, _UNKNOWN_SIZE)
 
     def _is_shared(self, node: str) -> bool:
         """Whether the memory of a node is that of others too, or not known at all."""
         size = self._sizes.nodes.get(node)
-        return size is None or self._alike[size] > 1
+        return size is None or self._nodes_per_size[size] > 1
 
-    def _differs(self, each: Row, numbers: Numbers) -> bool:
+    def _differs(self, each: PodRow, numbers: SpecMemory) -> bool:
         assert self._before is not None
         size, keep = self._size(each.node), self._is_shared(each.node)
-        other = self._before.on(*size, keep=keep)[each.like]
-        return isinstance(other, Numbers) and other.brief != numbers.brief
+        other = self._before.on_nodes(*size, keep=keep)[each.spec_number]
+        return isinstance(other, SpecMemory) and other.brief != numbers.brief
 
 
-_UNKNOWN: Final = (None, None)
+_UNKNOWN_SIZE: Final = (None, None)
 
 
-def _add(node: NodeTally, space: SpaceTally, numbers: Numbers) -> None:
-    case, brief = numbers.case, numbers.brief
+def _add_pod(node: NodeTotals, space: NamespaceTotals, numbers: SpecMemory) -> None:
+    case, brief = numbers.spec, numbers.brief
     node.pods += 1
     node.containers += len(brief.containers)
-    node.held += case.held
+    node.charged += case.held
     node.high += len(numbers.highs)
     space.pods += 1
     space.request += brief.request
@@ -164,35 +168,38 @@ def _add(node: NodeTally, space: SpaceTally, numbers: Numbers) -> None:
         node.limit += brief.limit
 
 
-def _by_spec(
-    groups: dict[Group, GroupTally], space: SpaceTally, each: Row, numbers: Numbers
+def _add_spec_findings(
+    groups: dict[FindingKey, WorkloadTotals],
+    space: NamespaceTotals,
+    each: PodRow,
+    numbers: SpecMemory,
 ) -> None:
     """What is found without knowing what a pod uses."""
-    case = numbers.case
+    case = numbers.spec
     if case.errors:
-        _found(groups, "pod/invalid", each, 0, case.errors[0])
+        _add_finding(groups, "pod/invalid", each, 0, case.errors[0])
     if case.unrequesting:
         space.unrequesting += 1
-        _found(groups, "pod/no-request", each, 0, _named(each, case.unrequesting))
+        _add_finding(groups, "pod/no-request", each, 0, _container_list(each, case.unrequesting))
     if case.unlimited:
         space.unlimited += 1
-        _found(groups, "pod/no-limit", each, 0, _named(each, case.unlimited))
+        _add_finding(groups, "pod/no-limit", each, 0, _container_list(each, case.unlimited))
 
 
-def _by_usage(
-    groups: dict[Group, GroupTally],
-    node: NodeTally,
-    space: SpaceTally,
-    each: Row,
-    numbers: Numbers,
-    used: Used,
+def _add_usage_findings(
+    groups: dict[FindingKey, WorkloadTotals],
+    node: NodeTotals,
+    space: NamespaceTotals,
+    each: PodRow,
+    numbers: SpecMemory,
+    used: MeasuredUsage,
     page: int,
 ) -> None:
     brief, total = numbers.brief, used.total
     node.measured += 1
     node.usage += total
     space.usage += total
-    _claimed(node, each, numbers, total // page, page)
+    _add_claims(node, each, numbers, total // page, page)
     past = [
         (number, amount - high)
         for number, high in numbers.highs
@@ -200,80 +207,80 @@ def _by_usage(
     ]
     if past:
         node.throttled += len(past)
-        names = _named(each, tuple([number for number, _ in past]))
-        _found(groups, "pod/throttled", each, sum([over for _, over in past]), names)
-    if total * 1000 > numbers.case.ranked:
+        names = _container_list(each, tuple([number for number, _ in past]))
+        _add_finding(groups, "pod/throttled", each, sum([over for _, over in past]), names)
+    if total * 1000 > numbers.spec.ranked:
         node.over_request += 1
         if brief.request:
-            _found(groups, "pod/above-request", each, total - brief.request)
-    elif brief.request >= IDLE * total and brief.request - total >= BIG:
-        _found(groups, "pod/idle-request", each, brief.request - total)
-    if brief.limit >= max(FAR_ABOVE * total, total + BIG, brief.request + 1):
-        _found(groups, "pod/high-limit", each, brief.limit - total)
+            _add_finding(groups, "pod/above-request", each, total - brief.request)
+    elif brief.request >= IDLE_REQUEST_FACTOR * total and brief.request - total >= LARGE_AMOUNT:
+        _add_finding(groups, "pod/idle-request", each, brief.request - total)
+    if brief.limit >= max(HIGH_LIMIT_FACTOR * total, total + LARGE_AMOUNT, brief.request + 1):
+        _add_finding(groups, "pod/high-limit", each, brief.limit - total)
     if used.samples > 1 and len(used.containers) > 1:
         gain = sum(used.containers.values()) - total
-        if gain >= TOGETHER and gain >= TOGETHER_SHARE * total:
-            _found(groups, "pod/pod-level", each, gain)
+        if gain >= POD_LEVEL_SAVING and gain >= POD_LEVEL_SAVING_SHARE * total:
+            _add_finding(groups, "pod/pod-level", each, gain)
 
 
-def _claimed(node: NodeTally, each: Row, numbers: Numbers, pages: int, page: int) -> None:
+def _add_claims(node: NodeTotals, each: PodRow, numbers: SpecMemory, pages: int, page: int) -> None:
     """What a pod uses, and what of it is claimed, for the sums that protection depends on."""
-    kin = _KIN[numbers.brief.qos]
+    kin = _QOS_KEY[numbers.brief.qos]
     usage = node.by_class.get(kin)
     if usage is None:
-        usage = node.by_class[kin] = Usage()
+        usage = node.by_class[kin] = ClassUsage()
     usage.pages += pages
     minimum, low = min(numbers.min // page, pages), min(numbers.low // page, pages)
-    usage.min_asked += minimum
-    usage.low_asked += low
-    _rank_claim(usage.min_first, minimum - pages, each)
-    _rank_claim(usage.low_first, low - pages, each)
+    usage.min_claimed += minimum
+    usage.low_claimed += low
+    _rank_claim(usage.min_unclaimed_top, minimum - pages, each)
+    _rank_claim(usage.low_unclaimed_top, low - pages, each)
 
 
-def _rank(
-    node: NodeTally,
-    each: Row,
-    numbers: Numbers,
-    used: Used | None,
+def _rank_victims(
+    node: NodeTotals,
+    each: PodRow,
+    numbers: SpecMemory,
+    used: MeasuredUsage | None,
     capacity: int | None,
 ) -> None:
-    if used is not None and not each.flags & CRITICAL:
-        excess = used.total * 1000 - numbers.case.ranked
-        evicted = node.evicted
-        if len(evicted) < KEPT or (excess <= 0, each.priority, -excess) <= evicted[-1][:3]:
+    if used is not None and not each.flags & CRITICAL_FLAG:
+        excess = used.total * 1000 - numbers.spec.ranked
+        evicted = node.evicted_first
+        if len(evicted) < TOP_COUNT or (excess <= 0, each.priority, -excess) <= evicted[-1][:3]:
             full = f"{each.namespace}/{each.name}"
-            keep(evicted, (excess <= 0, each.priority, -excess, full))
-    if numbers.worst is None:
+            insert_ranked(evicted, (excess <= 0, each.priority, -excess, full))
+    if numbers.highest_oom_score is None:
         return
-    score, number = numbers.worst
+    score, number = numbers.highest_oom_score
     points = score
     if used is not None and capacity is not None:
         points = used.containers.get(each.containers[number], 0) + score * capacity // 1000
-    killed = node.killed
-    if len(killed) < KEPT or -points <= killed[-1][0]:  # type: ignore[operator]
+    killed = node.killed_first
+    if len(killed) < TOP_COUNT or -points <= killed[-1][0]:  # type: ignore[operator]
         full = f"{each.namespace}/{each.name} {each.containers[number]}"
-        keep(killed, (-points, score, full))
+        insert_ranked(killed, (-points, score, full))
 
 
-def _rank_claim(first: list[First], rank: int, each: Row) -> None:
-    if not rank or (len(first) == KEPT and rank > first[-1][0]):  # type: ignore[operator]
+def _rank_claim(first: list[RankedEntry], rank: int, each: PodRow) -> None:
+    if not rank or (len(first) == TOP_COUNT and rank > first[-1][0]):  # type: ignore[operator]
         return
-    keep(first, (rank, f"{each.namespace}/{each.name}"))
+    insert_ranked(first, (rank, f"{each.namespace}/{each.name}"))
 
 
-def _found(
-    groups: dict[Group, GroupTally], rule: str, each: Row, amount: int, says: str = ""
+def _add_finding(
+    groups: dict[FindingKey, WorkloadTotals], rule: str, each: PodRow, amount: int, detail: str = ""
 ) -> None:
-    key = (rule, each.namespace, each.family)
+    key = (rule, each.namespace, each.workload)
     group = groups.get(key)
     if group is None:
-        groups[key] = GroupTally(1, amount, (amount, each.name), says)
+        groups[key] = WorkloadTotals(1, amount, (amount, each.name), detail)
         return
     group.pods += 1
     group.amount += amount
     if is_worse((amount, each.name), group.worst):
-        group.worst, group.says = (amount, each.name), says
+        group.worst, group.detail = (amount, each.name), detail
 
 
-def _named(each: Row, numbers: tuple[int, ...]) -> str:
+def _container_list(each: PodRow, numbers: tuple[int, ...]) -> str:
     return ", ".join([each.containers[number] for number in numbers])

@@ -3,7 +3,7 @@
 import msgspec
 
 from memqos.kernel.machine import Machine
-from memqos.kube.kubelet import Driver
+from memqos.kube.kubelet import CgroupDriver
 from memqos.manifests.agent_state import AgentState
 from memqos.plan.changes import Comparison, Files
 from memqos.plan.names import CgroupNames, outer
@@ -11,14 +11,14 @@ from memqos.plan.terms import PAGE_SIZE
 from memqos.plan.tree import Tree
 
 
-class Later(msgspec.Struct, frozen=True):
+class SecondReading(msgspec.Struct, frozen=True):
     """The cgroups once more, some seconds after."""
 
     seconds: float
     cgroups: dict[str, dict[str, str]]
 
 
-class Planned(msgspec.Struct, frozen=True):
+class PlanFacts(msgspec.Struct, frozen=True):
     """What Kubernetes would have the node be."""
 
     names: CgroupNames
@@ -34,16 +34,16 @@ class Planned(msgspec.Struct, frozen=True):
     """The cgroups that an agent of memqos manages, planned as it plans them."""
 
 
-class Facts(msgspec.Struct, frozen=True, kw_only=True):
+class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
     """A node as far as it is known."""
 
     machine: Machine
     cgroups: dict[str, dict[str, str]] = {}
     """Path → file → content."""
-    later: Later | None = None
-    configured_driver: Driver | None = None
+    later: SecondReading | None = None
+    configured_driver: CgroupDriver | None = None
     """As the kubelet's configuration has it; None where it does not say."""
-    planned: Planned | None = None
+    planned: PlanFacts | None = None
     not_planned: str | None = None
     """Why there is no plan."""
     pods: int = 0
@@ -57,7 +57,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     def page_size(self) -> int:
         return self.machine.page_size or PAGE_SIZE
 
-    def called(self, path: str) -> str:
+    def display_name(self, path: str) -> str:
         """A cgroup as a person would say it: by pod and container where they are known."""
         cgroups = {} if self.planned is None else self.planned.tree.cgroups
         cgroup, above = cgroups.get(path), cgroups.get(path.rpartition("/")[0])
@@ -70,7 +70,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
         """Whether a cgroup is planned as the agent on the node plans it."""
         return self.planned is not None and outer(path) in self.planned.managed
 
-    def is_memqos(self, path: str, file: str) -> bool:
+    def is_written_by_memqos(self, path: str, file: str) -> bool:
         """Whether a value is memqos's doing, and not to be judged by what Kubernetes would set."""
         return self.is_managed(path) or file in self.own_values.get(path, ())
 
@@ -85,7 +85,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
         return cgroup is not None and cgroup.level == "reserved"
 
 
-def amount(files: Files, file: str) -> int | None:
+def file_number(files: Files, file: str) -> int | None:
     """A file that holds one number; None where it is not known or holds `max`."""
     content = files.get(file, "").strip()
     return int(content) if content.isdigit() else None

@@ -3,16 +3,16 @@
 from collections.abc import Iterator
 from typing import Final
 
-from memqos.findings.facts import Facts, amount
+from memqos.findings.facts import NodeFacts, file_number
 from memqos.findings.finding import Finding
-from memqos.kernel.machine import LAYOUTS, Version
+from memqos.kernel.machine import LAYOUTS, VersionNumbers
 
-_KERNEL: Final = (5, 9, 0)
-_RUNTIMES: Final[dict[str, Version]] = {"containerd": (1, 6, 0), "cri-o": (1, 22, 0)}
+_OLDEST_KERNEL: Final = (5, 9, 0)
+_OLDEST_RUNTIMES: Final[dict[str, VersionNumbers]] = {"containerd": (1, 6, 0), "cri-o": (1, 22, 0)}
 """The first that pass cgroup v2 values on from the kubelet."""
 
 
-def layout(facts: Facts) -> Iterator[Finding]:
+def check_cgroup_version(facts: NodeFacts) -> Iterator[Finding]:
     """Memory QoS is a matter of cgroup v2."""
     found = facts.machine.layout
     if found is None:
@@ -42,7 +42,7 @@ def layout(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def kernel(facts: Facts) -> Iterator[Finding]:
+def check_kernel_version(facts: NodeFacts) -> Iterator[Finding]:
     """Before 5.9 a cgroup at its memory.high could stop for good."""
     version = facts.machine.kernel_version
     if version is None:
@@ -54,7 +54,7 @@ def kernel(facts: Facts) -> Iterator[Finding]:
             (facts.machine.missing.get("kernel", "no version is known"),),
             "compare uname -r",
         )
-    elif version < _KERNEL:
+    elif version < _OLDEST_KERNEL:
         yield Finding(
             "machine/kernel",
             "error",
@@ -65,10 +65,10 @@ def kernel(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def runtime(facts: Facts) -> Iterator[Finding]:
+def check_runtime_version(facts: NodeFacts) -> Iterator[Finding]:
     """An older runtime drops what the kubelet asks for, and says nothing."""
     found = facts.machine.runtime_version
-    wanted = None if found is None else _RUNTIMES.get(found[0].lower())
+    wanted = None if found is None else _OLDEST_RUNTIMES.get(found[0].lower())
     if found is None or wanted is None:
         yield Finding(
             "machine/runtime",
@@ -90,13 +90,13 @@ def runtime(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def swap(facts: Facts) -> Iterator[Finding]:
+def check_swap(facts: NodeFacts) -> Iterator[Finding]:
     """memory.high is kept by reclaim, and without swap anonymous memory cannot be reclaimed."""
     total = facts.machine.swap
-    limited = [files for files in facts.cgroups.values() if amount(files, "memory.high")]
+    limited = [files for files in facts.cgroups.values() if file_number(files, "memory.high")]
     if total is None:
         return
-    barred = sum(amount(files, "memory.swap.max") == 0 for files in limited)
+    barred = sum(file_number(files, "memory.swap.max") == 0 for files in limited)
     if total == 0:
         yield Finding(
             "machine/swap",
@@ -119,7 +119,7 @@ def swap(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def pressure(facts: Facts) -> Iterator[Finding]:
+def check_psi(facts: NodeFacts) -> Iterator[Finding]:
     """Without PSI nobody sees who waits for memory."""
     if facts.machine.pressure or any("memory.pressure" in each for each in facts.cgroups.values()):
         return
@@ -136,7 +136,7 @@ def pressure(facts: Facts) -> Iterator[Finding]:
     )
 
 
-def recursive_protection(facts: Facts) -> Iterator[Finding]:
+def check_recursive_protection(facts: NodeFacts) -> Iterator[Finding]:
     """The mount option decides whether protection reaches those who do not claim it."""
     found = facts.machine.recursive_protection
     if found:

@@ -4,37 +4,41 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from memqos.findings import agent, machine, numa, protection, throttling, tree
-from memqos.findings.facts import Facts
+from memqos.findings.facts import NodeFacts
 from memqos.findings.finding import Finding, Severity
 
-Rule = Callable[[Facts], Iterable[Finding]]
+NodeRule = Callable[[NodeFacts], Iterable[Finding]]
 
-_OF_ANY_MACHINE: Final[tuple[Rule, ...]] = (machine.layout, machine.kernel, machine.runtime)
-_OF_CGROUP_V2: Final[tuple[Rule, ...]] = (
-    tree.controllers,
-    tree.driver,
-    throttling.livelock,
-    throttling.throttled,
-    protection.protection,
-    tree.hard_protection,
-    tree.stale,
-    tree.differing,
-    agent.contested_values,
-    agent.own_values,
-    agent.pending_values,
-    tree.unplanned,
-    tree.unresolved,
-    numa.unaligned,
-    machine.swap,
-    machine.pressure,
-    machine.recursive_protection,
+_RULES_FOR_ANY_MACHINE: Final[tuple[NodeRule, ...]] = (
+    machine.check_cgroup_version,
+    machine.check_kernel_version,
+    machine.check_runtime_version,
+)
+_RULES_FOR_CGROUP_V2: Final[tuple[NodeRule, ...]] = (
+    tree.check_controllers,
+    tree.check_cgroup_driver,
+    throttling.check_livelock,
+    throttling.check_throttling,
+    protection.check_protection,
+    tree.check_hard_protection,
+    tree.check_stale_values,
+    tree.check_differing_values,
+    agent.check_contested_values,
+    agent.check_own_values,
+    agent.check_pending_values,
+    tree.check_plan_inputs,
+    tree.check_unresolved_cgroups,
+    numa.check_numa_alignment,
+    machine.check_swap,
+    machine.check_psi,
+    machine.check_recursive_protection,
 )
 _WORST_FIRST: Final[tuple[Severity, ...]] = ("error", "warning", "info")
 
 
-def judge(facts: Facts) -> tuple[Finding, ...]:
+def judge_node(facts: NodeFacts) -> tuple[Finding, ...]:
     """What is found, the worst first. Where there is no cgroup v2, there is little else to say."""
     on_v2 = facts.machine.layout in ("v2", None)
-    rules = (*_OF_ANY_MACHINE, *(_OF_CGROUP_V2 if on_v2 else ()))
+    rules = (*_RULES_FOR_ANY_MACHINE, *(_RULES_FOR_CGROUP_V2 if on_v2 else ()))
     found = [finding for rule in rules for finding in rule(facts)]
     return tuple(sorted(found, key=lambda finding: _WORST_FIRST.index(finding.severity)))

@@ -2,19 +2,19 @@
 
 from collections.abc import Iterator
 
-from memqos.findings.facts import Facts
+from memqos.findings.facts import NodeFacts
 from memqos.findings.finding import Finding
-from memqos.numa.unaligned import NOTICE, REMEDY
+from memqos.numa.unaligned import UNALIGNED_NOTICE, UNALIGNED_REMEDY
 
 
-def unaligned(facts: Facts) -> Iterator[Finding]:
+def check_numa_alignment(facts: NodeFacts) -> Iterator[Finding]:
     """Guaranteed pods with pod-level resources look aligned under Static, and are not."""
     for pod in () if facts.planned is None else facts.planned.unaligned:
         yield Finding(
             "numa/pod-level",
             "warning",
-            NOTICE,
+            UNALIGNED_NOTICE,
             pod,
             ("the pod sets spec.resources, and memoryManagerPolicy is Static",),
-            REMEDY,
+            UNALIGNED_REMEDY,
         )

@@ -14,7 +14,7 @@ from memqos.kube.resources import MEMORY, storable
 from memqos.manifests.dumps.objects import Dumped
 
 
-class Used(msgspec.Struct, frozen=True):
+class MeasuredUsage(msgspec.Struct, frozen=True):
     """What a pod uses, in bytes: the most of all samples, for each container and for all."""
 
     total: int
@@ -22,33 +22,35 @@ class Used(msgspec.Struct, frozen=True):
     samples: int = 1
 
 
-Other = Node | LimitRange | ResourceQuota
+ClusterObject = Node | LimitRange | ResourceQuota
 
 
-class Kept(NamedTuple):
+class NumberedObject(NamedTuple):
     """An object that is no pod, by its kind and the number of its block."""
 
     number: int
     kind: str
-    each: Other | None
+    value: ClusterObject | None
     """None where it is of no use."""
 
 
-class Others(NamedTuple):
+class ClusterObjects(NamedTuple):
     """What was read besides pods."""
 
     nodes: dict[str, Node]
     limit_ranges: list[LimitRange]
     quotas: list[ResourceQuota]
-    usage: dict[str, Used]
-    passed_over: Counter[str]
+    usage: dict[str, MeasuredUsage]
+    skipped_kinds: Counter[str]
 
 
-def others_in(kept: list[Kept], usage: dict[str, Used]) -> Others:
+def collect_objects(
+    numbered: list[NumberedObject], usage: dict[str, MeasuredUsage]
+) -> ClusterObjects:
     """What was kept, by whomever, in the order of the dump: of nodes with one name the first."""
     nodes: dict[str, Node] = {}
-    found = Others(nodes, [], [], usage, Counter())
-    for _, kind, each in sorted(kept, key=lambda one: one.number):
+    found = ClusterObjects(nodes, [], [], usage, Counter())
+    for _, kind, each in sorted(numbered, key=lambda one: one.number):
         if isinstance(each, Node):
             nodes.setdefault(each.metadata.name or "?", each)
         elif isinstance(each, LimitRange):
@@ -56,42 +58,42 @@ def others_in(kept: list[Kept], usage: dict[str, Used]) -> Others:
         elif isinstance(each, ResourceQuota):
             found.quotas.append(each)
         else:
-            found.passed_over[kind] += 1
+            found.skipped_kinds[kind] += 1
     return found
 
 
-class Metrics(NamedTuple):
+class UsageSample(NamedTuple):
     """What one sample of a pod says: namespace/name, and bytes by container."""
 
     key: str
     containers: dict[str, int]
 
 
-def other_of(
-    each: Dumped, raw: bytes | msgspec.Raw, unless_given: str = ""
-) -> tuple[str, Other | Metrics | None]:
+def decode_object(
+    each: Dumped, raw: bytes | msgspec.Raw, list_kind: str = ""
+) -> tuple[str, ClusterObject | UsageSample | None]:
     """An object that is no pod, by its kind; None for one that is of no use here."""
-    kind = each.kind or unless_given or _kind_of(each)
+    kind = each.kind or list_kind or _guess_kind(each)
     if kind in _TYPES:
         found = msgspec.json.decode(raw, type=_TYPES[kind])
         if kind == "Node" and not found.metadata.name:
             raise InputError("required, but missing", field="metadata.name")
         return kind, found
     if kind == "PodMetrics":
-        return kind, Metrics(each.key, _usage_of(each))
+        return kind, UsageSample(each.key, _container_usage(each))
     if not kind:
         raise InputError("required, but missing", field="kind")
     return kind, None
 
 
-_TYPES: Final[dict[str, type[Other]]] = {
+_TYPES: Final[dict[str, type[ClusterObject]]] = {
     "Node": Node,
     "LimitRange": LimitRange,
     "ResourceQuota": ResourceQuota,
 }
 
 
-def _kind_of(each: Dumped) -> str:
+def _guess_kind(each: Dumped) -> str:
     """The kind of an item that does not say it, as those of lists from the API itself."""
     if each.is_metrics:
         return "PodMetrics"
@@ -100,7 +102,7 @@ def _kind_of(each: Dumped) -> str:
     return ""
 
 
-def _usage_of(metrics: Dumped) -> dict[str, int]:
+def _container_usage(metrics: Dumped) -> dict[str, int]:
     used: dict[str, int] = {}
     for index, container in enumerate(metrics.containers or ()):
         amount = (container.usage or {}).get(MEMORY)

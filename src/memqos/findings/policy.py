@@ -17,15 +17,15 @@ from memqos.kube.selector import Selector
 from memqos.kube.shape import Part, Shape, containers_of
 from memqos.release import Release
 
-API_VERSION: Final = "memqos.io/v1alpha1"
-KIND: Final = "AdmissionPolicy"
+POLICY_API_VERSION: Final = "memqos.io/v1alpha1"
+POLICY_KIND: Final = "AdmissionPolicy"
 
-Mode = Literal["refuse", "warn"]
+PolicyMode = Literal["refuse", "warn"]
 OnError = Literal["allow", "refuse"]
-Side = Literal["requests", "limits"]
-SIDES: Final[tuple[Side, ...]] = ("requests", "limits")
+_Side = Literal["requests", "limits"]
+_SIDES: Final[tuple[_Side, ...]] = ("requests", "limits")
 
-Id = Annotated[
+PolicyRuleId = Annotated[
     str,
     Meta(
         pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$",
@@ -35,7 +35,7 @@ Id = Annotated[
 Ratio = Annotated[float, Meta(ge=1, extra={"words": "a number from 1 on"})]
 
 
-class Rule(
+class PolicyRule(
     msgspec.Struct,
     frozen=True,
     kw_only=True,
@@ -45,10 +45,10 @@ class Rule(
 ):
     """What all rules have."""
 
-    id: Id
+    id: PolicyRuleId
     only: Selector = Selector()
     """The pods it is about."""
-    mode: Mode | None = None
+    mode: PolicyMode | None = None
     """None: as the policy says."""
     on_error: OnError | None = None
     """The same."""
@@ -56,54 +56,54 @@ class Rule(
     """A sentence of the platform's own, such as whom to ask."""
 
 
-class ForbidClass(Rule, frozen=True, kw_only=True, tag="class"):
+class ForbidClass(PolicyRule, frozen=True, kw_only=True, tag="class"):
     """Pods of these QoS classes are not wanted."""
 
     forbid: tuple[QosClass, ...]
 
 
-class Required(Rule, frozen=True, kw_only=True, tag="required"):
+class RequiredResources(PolicyRule, frozen=True, kw_only=True, tag="required"):
     """Every container, or the pod as a whole, says how much it requests or may use."""
 
     resource: str = MEMORY
-    of: tuple[Side, ...] = SIDES
+    of: tuple[_Side, ...] = _SIDES
 
 
-class LimitRatio(Rule, frozen=True, kw_only=True, tag="limit-ratio"):
+class LimitRatio(PolicyRule, frozen=True, kw_only=True, tag="limit-ratio"):
     """A limit is at most so many times the request."""
 
     resource: str = MEMORY
     most: Ratio
 
 
-class Bounds(Rule, frozen=True, kw_only=True, tag="bounds"):
+class ResourceBounds(PolicyRule, frozen=True, kw_only=True, tag="bounds"):
     """The request or the limit of a container lies between these amounts."""
 
     resource: str = MEMORY
-    of: Side = "limits"
+    of: _Side = "limits"
     least: str | None = None
     most: str | None = None
 
 
-AnyRule = ForbidClass | Required | LimitRatio | Bounds
+AnyPolicyRule = ForbidClass | RequiredResources | LimitRatio | ResourceBounds
 
 
-class Policy(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+class AdmissionPolicy(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """Rules, and what is done where they are broken or cannot be judged."""
 
     api_version: Literal["memqos.io/v1alpha1"]
     kind: Literal["AdmissionPolicy"]
-    mode: Mode = "refuse"
+    mode: PolicyMode = "refuse"
     on_error: OnError = "allow"
     """What happens to a pod that memqos itself cannot judge: fail open or closed."""
-    rules: tuple[AnyRule, ...] = ()
+    rules: tuple[AnyPolicyRule, ...] = ()
 
 
-class Breach(msgspec.Struct, frozen=True):
+class PolicyBreach(msgspec.Struct, frozen=True):
     """A rule that a pod does not keep."""
 
     rule: str
-    mode: Mode
+    mode: PolicyMode
     what: str
     hint: str | None = None
 
@@ -112,26 +112,26 @@ class Breach(msgspec.Struct, frozen=True):
         return text if self.hint is None else f"{text} – {self.hint}"
 
 
-def breaches(
-    policy: Policy,
+def policy_breaches(
+    policy: AdmissionPolicy,
     pod: Pod,
     shape: Shape,
     namespace: str,
     release: Release,
     before: tuple[Pod, Shape] | None = None,
-) -> list[Breach]:
+) -> list[PolicyBreach]:
     """All rules that a pod does not keep, in the policy's order.
 
     Where `before` is given, what was just as wrong with that pod is not held against this one. A
     rule that fails is broken or not as its `on_error` says, and the others are judged all the same.
     """
-    found: list[Breach] = []
+    found: list[PolicyBreach] = []
     for rule in policy.rules:
         broken: list[str] = []
         failure = None
         try:
             if rule.only.picks(pod, namespace):
-                judge = _JUDGES[type(rule)]
+                judge = _RULE_CHECKERS[type(rule)]
                 broken += judge(rule, pod, shape, release)
                 if before is not None:
                     old = set(judge(rule, *before, release))
@@ -139,29 +139,33 @@ def breaches(
         except Exception as error:  # whatever a pod may bring about
             closed = (rule.on_error or policy.on_error) == "refuse"
             what = f"the rule cannot be judged: {type(error).__name__}: {error}"
-            failure = Breach(rule.id, "refuse" if closed else "warn", what)
+            failure = PolicyBreach(rule.id, "refuse" if closed else "warn", what)
         # What was found before a rule failed counts: one container must not hide another.
-        found += [Breach(rule.id, rule.mode or policy.mode, what, rule.hint) for what in broken]
+        found += [
+            PolicyBreach(rule.id, rule.mode or policy.mode, what, rule.hint) for what in broken
+        ]
         if failure is not None:
             found.append(failure)
     return found
 
 
-def _forbidden_class(rule: ForbidClass, pod: Pod, shape: Shape, release: Release) -> Iterator[str]:
+def _class_breaches(rule: ForbidClass, pod: Pod, shape: Shape, release: Release) -> Iterator[str]:
     found = qos_class(shape, release)
     if found in rule.forbid:
         yield f"the pod is {found}"
 
 
-def _missing(rule: Required, pod: Pod, shape: Shape, release: Release) -> Iterator[str]:
+def _missing_breaches(
+    rule: RequiredResources, pod: Pod, shape: Shape, release: Release
+) -> Iterator[str]:
     for side in rule.of:
         for where, stanza in _stanzas(pod, shape, rule.resource, (side,), release):
             if not _amount(stanza, side, rule.resource):
                 yield f"{where} has no {rule.resource} in its {side}"
 
 
-def _ratio(rule: LimitRatio, pod: Pod, shape: Shape, release: Release) -> Iterator[str]:
-    for where, stanza in _stanzas(pod, shape, rule.resource, SIDES, release):
+def _ratio_breaches(rule: LimitRatio, pod: Pod, shape: Shape, release: Release) -> Iterator[str]:
+    for where, stanza in _stanzas(pod, shape, rule.resource, _SIDES, release):
         request, limit = stanza.requests.get(rule.resource), stanza.limits.get(rule.resource)
         if not (request and limit):
             continue
@@ -174,7 +178,9 @@ def _ratio(rule: LimitRatio, pod: Pod, shape: Shape, release: Release) -> Iterat
             )
 
 
-def _outside(rule: Bounds, pod: Pod, shape: Shape, release: Release) -> Iterator[str]:
+def _bounds_breaches(
+    rule: ResourceBounds, pod: Pod, shape: Shape, release: Release
+) -> Iterator[str]:
     least = None if rule.least is None else milli_of(rule.least)
     most = None if rule.most is None else milli_of(rule.most)
     for where, stanza in _stanzas(pod, shape, rule.resource, (rule.of,), release):
@@ -191,13 +197,15 @@ def _outside(rule: Bounds, pod: Pod, shape: Shape, release: Release) -> Iterator
             yield f"{where} has {size} of {rule.resource} in its {rule.of}; {fault}"
 
 
-_JUDGES: Final[dict[type[Rule], Callable[[Any, Pod, Shape, Release], Iterator[str]]]] = {
-    ForbidClass: _forbidden_class,
-    Required: _missing,
-    LimitRatio: _ratio,
-    Bounds: _outside,
+_RULE_CHECKERS: Final[
+    dict[type[PolicyRule], Callable[[Any, Pod, Shape, Release], Iterator[str]]]
+] = {
+    ForbidClass: _class_breaches,
+    RequiredResources: _missing_breaches,
+    LimitRatio: _ratio_breaches,
+    ResourceBounds: _bounds_breaches,
 }
-CHECKS: Final = tuple(str(rule.__struct_config__.tag) for rule in _JUDGES)
+POLICY_CHECKS: Final = tuple(str(rule.__struct_config__.tag) for rule in _RULE_CHECKERS)
 """What a rule may check, as files name it."""
 
 
@@ -210,12 +218,12 @@ def _exact(ratio: float) -> tuple[int, int]:
     return Fraction(repr(ratio)).as_integer_ratio()
 
 
-def _amount(stanza: Part | Resources, side: Side, resource: str) -> int | None:
+def _amount(stanza: Part | Resources, side: _Side, resource: str) -> int | None:
     return (stanza.requests if side == "requests" else stanza.limits).get(resource)
 
 
 def _stanzas(
-    pod: Pod, shape: Shape, resource: str, sides: tuple[Side, ...], release: Release
+    pod: Pod, shape: Shape, resource: str, sides: tuple[_Side, ...], release: Release
 ) -> Iterator[tuple[str, Part | Resources]]:
     """Where a pod says how much it wants: at the pod level if it says all there, else everywhere.
 

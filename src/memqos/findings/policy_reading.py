@@ -5,54 +5,62 @@ from collections.abc import Iterator
 import msgspec
 
 from memqos.errors import InputError, quote_brief
-from memqos.findings.policy import API_VERSION, CHECKS, KIND, Bounds, Policy
+from memqos.findings.policy import (
+    POLICY_API_VERSION,
+    POLICY_CHECKS,
+    POLICY_KIND,
+    AdmissionPolicy,
+    ResourceBounds,
+)
 from memqos.kube.label_selection import requirements
 from memqos.kube.quantity import Quantity
 from memqos.manifests.documents import Document
-from memqos.manifests.positions import Path
-from memqos.manifests.refusals import refusal
+from memqos.manifests.positions import FieldPath
+from memqos.manifests.refusals import decoding_error
 
 
-def policy_from(document: Document) -> Policy:
+def policy_from_document(document: Document) -> AdmissionPolicy:
     """The policy that a document holds; raise InputError where it holds none, or a wrong one."""
-    if document.kind != KIND:
-        raise document.refused(
+    if document.kind != POLICY_KIND:
+        raise document.error(
             f"{quote_brief(document.kind)} is no policy"
             if document.kind
             else "required, but missing",
             "kind",
-            f"write kind: {KIND} and apiVersion: {API_VERSION}",
+            f"write kind: {POLICY_KIND} and apiVersion: {POLICY_API_VERSION}",
         )
     try:
-        policy = msgspec.convert(document.data, Policy)
+        policy = msgspec.convert(document.data, AdmissionPolicy)
     except msgspec.ValidationError as error:
-        fault = refusal(error, document.data, document)
+        fault = decoding_error(error, document.data, document)
         if fault.field is not None and fault.field.endswith(".check"):
-            fault.hint = f"one of {', '.join(CHECKS)}"
+            fault.hint = f"one of {', '.join(POLICY_CHECKS)}"
         raise fault from None
-    for fault in _faults(policy, document):
+    for fault in _policy_faults(policy, document):
         raise fault
     return policy
 
 
-def _faults(policy: Policy, document: Document) -> Iterator[InputError]:
+def _policy_faults(policy: AdmissionPolicy, document: Document) -> Iterator[InputError]:
     known: set[str] = set()
     for index, rule in enumerate(policy.rules):
-        here: Path = ("rules", index)
+        here: FieldPath = ("rules", index)
         if rule.id in known:
-            yield document.refused(f"{quote_brief(rule.id)} is the id of two rules", (*here, "id"))
+            yield document.error(f"{quote_brief(rule.id)} is the id of two rules", (*here, "id"))
         known.add(rule.id)
         try:
             requirements(rule.only.labels)
         except InputError as error:
-            yield document.refused(error.what, (*here, "only", "labels"), error.hint)
-        if isinstance(rule, Bounds):
+            yield document.error(error.what, (*here, "only", "labels"), error.hint)
+        if isinstance(rule, ResourceBounds):
             yield from _bounds_faults(rule, document, here)
 
 
-def _bounds_faults(rule: Bounds, document: Document, here: Path) -> Iterator[InputError]:
+def _bounds_faults(
+    rule: ResourceBounds, document: Document, here: FieldPath
+) -> Iterator[InputError]:
     if rule.least is None and rule.most is None:
-        yield document.refused("neither least nor most is given", here, "give one of them")
+        yield document.error("neither least nor most is given", here, "give one of them")
     found: dict[str, Quantity] = {}
     for name, text in (("least", rule.least), ("most", rule.most)):
         if text is None:
@@ -60,6 +68,6 @@ def _bounds_faults(rule: Bounds, document: Document, here: Path) -> Iterator[Inp
         try:
             found[name] = Quantity.parse(text)
         except InputError as error:
-            yield document.refused(error.what, (*here, name), error.hint)
+            yield document.error(error.what, (*here, name), error.hint)
     if len(found) == 2 and found["least"] > found["most"]:
-        yield document.refused("least is more than most", (*here, "least"))
+        yield document.error("least is more than most", (*here, "least"))

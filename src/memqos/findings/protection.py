@@ -3,23 +3,33 @@
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from memqos.findings.facts import Facts, amount
+from memqos.findings.facts import NodeFacts, file_number
 from memqos.findings.finding import Finding, Severity
-from memqos.plan.effective import Amount, Claim, Knob, Protection, Share, because, effective
+from memqos.plan.effective import (
+    Claim,
+    ClaimAmount,
+    ClaimShare,
+    Knob,
+    Protection,
+    because,
+    effective,
+)
 from memqos.plan.setting import MAX, size
 
 _KNOBS: Final[tuple[Knob, ...]] = ("min", "low")
-_UNASKED: Final[Mapping[Knob, Severity]] = {"min": "warning", "low": "info"}
+_UNREQUESTED_SEVERITY: Final[Mapping[Knob, Severity]] = {"min": "warning", "low": "info"}
 """Nothing takes back what memory.min holds; memory.low gives way in need."""
-_WORTH_TELLING: Final = 0.01
+_SIGNIFICANT_SHARE: Final = 0.01
 """Of what is claimed: dividing among siblings loses a page here and there."""
 
 
-def protection(facts: Facts) -> Iterator[Finding]:
+def check_protection(facts: NodeFacts) -> Iterator[Finding]:
     """What the kernel honours of memory.min and memory.low, by what is in use."""
-    claims = claims_of(facts)
+    claims = cgroup_claims(facts)
     if not claims:
-        if any(amount(files, f"memory.{k}") for files in facts.cgroups.values() for k in _KNOBS):
+        if any(
+            file_number(files, f"memory.{k}") for files in facts.cgroups.values() for k in _KNOBS
+        ):
             yield Finding(
                 "protection/unknown",
                 "info",
@@ -31,38 +41,38 @@ def protection(facts: Facts) -> Iterator[Finding]:
         return
     recursive = bool(facts.machine.recursive_protection)
     honoured = effective(claims, recursive=recursive, page_size=facts.page_size)
-    receiving = {path: honoured[path] for path in _receiving(facts, claims)}
+    receiving = {path: honoured[path] for path in _recipients(facts, claims)}
     for knob in _KNOBS:
-        yield from _lost(facts, knob, claims, honoured)
-        yield from _unasked(facts, knob, claims, receiving)
+        yield from _lost_protection(facts, knob, claims, honoured)
+        yield from _unrequested_protection(facts, knob, claims, receiving)
 
 
-def claims_of(facts: Facts) -> dict[str, Claim]:
+def cgroup_claims(facts: NodeFacts) -> dict[str, Claim]:
     """What every cgroup claims and uses; those that vanished while being read are left out."""
     claims: dict[str, Claim] = {}
     for path in sorted(facts.cgroups, key=lambda path: path.count("/")):
         files, parent = facts.cgroups[path], path.rpartition("/")[0]
-        usage = amount(files, "memory.current")
+        usage = file_number(files, "memory.current")
         if path != "/" and usage is not None and (not parent or parent in claims):
             claims[path] = Claim(
-                _claim(files.get("memory.min")), _claim(files.get("memory.low")), usage
+                _parse_claim(files.get("memory.min")), _parse_claim(files.get("memory.low")), usage
             )
     return claims
 
 
-def _lost(
-    facts: Facts, knob: Knob, claims: Mapping[str, Claim], honoured: Mapping[str, Protection]
+def _lost_protection(
+    facts: NodeFacts, knob: Knob, claims: Mapping[str, Claim], honoured: Mapping[str, Protection]
 ) -> Iterator[Finding]:
     losers: dict[str, list[str]] = {}
     for path, claim in claims.items():
-        share = _share(honoured[path], knob)
-        asked = min(_bytes(claim, knob), claim.usage)
-        if share.taken_by is not None and share.lost > asked * _WORTH_TELLING:
+        share = _knob_share(honoured[path], knob)
+        asked = min(_claim_bytes(claim, knob), claim.usage)
+        if share.taken_by is not None and share.lost > asked * _SIGNIFICANT_SHARE:
             losers.setdefault(share.taken_by, []).append(path)
     for taker, paths in losers.items():
         above = {path.rpartition("/")[0] for path in paths}
         lowest = [path for path in paths if path not in above]
-        total = sum(_share(honoured[path], knob).lost for path in lowest)
+        total = sum(_knob_share(honoured[path], knob).lost for path in lowest)
         yield Finding(
             f"protection/lost-{knob}",
             "warning",
@@ -72,8 +82,8 @@ def _lost(
             (
                 because(lowest[0], knob, claims, honoured),
                 *(
-                    f"{facts.called(path)} claims {size(_bytes(claims[path], knob))}, "
-                    f"loses {size(_share(honoured[path], knob).lost)}"
+                    f"{facts.display_name(path)} claims {size(_claim_bytes(claims[path], knob))}, "
+                    f"loses {size(_knob_share(honoured[path], knob).lost)}"
                     for path in lowest
                 ),
             ),
@@ -82,7 +92,7 @@ def _lost(
         )
 
 
-def _receiving(facts: Facts, claims: Mapping[str, Claim]) -> Iterator[str]:
+def _recipients(facts: NodeFacts, claims: Mapping[str, Claim]) -> Iterator[str]:
     """Pods, and what is reserved for the system, as all within may live by that claim; elsewhere,
     the leaves."""
     above = {path.rpartition("/")[0] for path in claims}
@@ -92,36 +102,36 @@ def _receiving(facts: Facts, claims: Mapping[str, Claim]) -> Iterator[str]:
     yield from (path for path in claims.keys() - above - set(whole) if not path.startswith(within))
 
 
-def _unasked(
-    facts: Facts, knob: Knob, claims: Mapping[str, Claim], shares: Mapping[str, Protection]
+def _unrequested_protection(
+    facts: NodeFacts, knob: Knob, claims: Mapping[str, Claim], shares: Mapping[str, Protection]
 ) -> Iterator[Finding]:
     """Protection is left over where a claim is not in use, and where more is claimed above than
     below; exact sums help against the second alone."""
-    given = {path: _share(each, knob).unasked for path, each in shares.items()}
+    given = {path: _knob_share(each, knob).unasked for path, each in shares.items()}
     given = {path: unasked for path, unasked in given.items() if unasked}
     # What is left over stays below the same child of the root.
-    tops = set(map(_top, given))
-    near = {path: claim for path, claim in claims.items() if _top(path) in tops}
-    unused = _unused(knob, near, shares)
-    surplus = _surplus(knob, near, shares)
+    tops = set(map(_top_level_cgroup, given))
+    near = {path: claim for path, claim in claims.items() if _top_level_cgroup(path) in tops}
+    unused = _claims_not_in_use(knob, near, shares)
+    surplus = _surplus_claims(knob, near, shares)
     if not unused and not surplus:
         return
     most = _largest_first(given)
     yield Finding(
         f"protection/unasked-{knob}",
-        _UNASKED[knob],
+        _UNREQUESTED_SEVERITY[knob],
         f"memory_recursiveprot hands {size(sum(given.values()))} of memory.{knob} to pods or other "
         f"cgroups that never asked for it: {len(given)}",
-        _above_all(list(most)),
+        _common_ancestor(list(most)),
         (
-            *(f"{facts.called(path)}: {size(amount)}" for path, amount in most.items()),
+            *(f"{facts.display_name(path)}: {size(amount)}" for path, amount in most.items()),
             *(
-                f"{facts.called(path)} claims {size(_bytes(claims[path], knob))}, "
+                f"{facts.display_name(path)} claims {size(_claim_bytes(claims[path], knob))}, "
                 f"{size(amount)} of it not in use"
                 for path, amount in unused.items()
             ),
             *(
-                f"{path} claims {size(_bytes(claims[path], knob))}, "
+                f"{path} claims {size(_claim_bytes(claims[path], knob))}, "
                 f"{size(amount)} more than is claimed below it"
                 for path, amount in surplus.items()
             ),
@@ -130,37 +140,37 @@ def _unasked(
     )
 
 
-def _unused(
+def _claims_not_in_use(
     knob: Knob, claims: Mapping[str, Claim], shares: Mapping[str, Protection]
 ) -> dict[str, int]:
     """What is claimed and not in use. Right below the root it goes to nobody."""
     found = {}
     for path in shares.keys() & claims.keys():
-        claim = _bytes(claims[path], knob)
-        if path.count("/") > 1 and claim - claims[path].usage > claim * _WORTH_TELLING:
+        claim = _claim_bytes(claims[path], knob)
+        if path.count("/") > 1 and claim - claims[path].usage > claim * _SIGNIFICANT_SHARE:
             found[path] = claim - claims[path].usage
     return _largest_first(found)
 
 
-def _surplus(
+def _surplus_claims(
     knob: Knob, claims: Mapping[str, Claim], shares: Mapping[str, Protection]
 ) -> dict[str, int]:
     """What cgroups above pods claim beyond the sum of the claims below."""
     below: dict[str, int] = {}
     for path, claim in claims.items():
         parent = path.rpartition("/")[0]
-        below[parent] = below.get(parent, 0) + _bytes(claim, knob)
+        below[parent] = below.get(parent, 0) + _claim_bytes(claim, knob)
     within = tuple(f"{path}/" for path in shares)
     found = {}
     for path in below.keys() & claims.keys() - shares.keys():
-        own = _bytes(claims[path], knob)
-        if own - below[path] > own * _WORTH_TELLING and not path.startswith(within):
+        own = _claim_bytes(claims[path], knob)
+        if own - below[path] > own * _SIGNIFICANT_SHARE and not path.startswith(within):
             found[path] = own - below[path]
     return _largest_first(found)
 
 
 def _remedies(
-    facts: Facts,
+    facts: NodeFacts,
     knob: Knob,
     claims: Mapping[str, Claim],
     unused: Mapping[str, int],
@@ -169,21 +179,22 @@ def _remedies(
     if unused:
         yield (
             "lower the memory requests of those that claim more than they use, "
-            f"{facts.called(next(iter(unused)))} first, or under memqos agent give such pods the "
+            f"{facts.display_name(next(iter(unused)))} first, or under memqos agent give "
+            "such pods the "
             "annotation memqos.io/reservation: None"
         )
     for path, more in surplus.items():
-        if _is_kubernetes(facts, path, knob):
+        if _is_kubelet_value(facts, path, knob):
             yield (
                 f"{path} holds what Kubernetes sets there: use memoryReservationPolicy: None, or "
                 "memqos agent, which keeps exact sums, with the kubelet's gate MemoryQoS off"
             )
         else:
-            exact = size(_bytes(claims[path], knob) - more)
+            exact = size(_claim_bytes(claims[path], knob) - more)
             yield f"lower memory.{knob} of {path} to {exact}, the sum of what is claimed below it"
 
 
-def _is_kubernetes(facts: Facts, path: str, knob: Knob) -> bool:
+def _is_kubelet_value(facts: NodeFacts, path: str, knob: Knob) -> bool:
     """Whether a kubelet with the feature on keeps just the value that is there."""
     planned = facts.planned
     if planned is None or not planned.memory_qos or path not in planned.tree.cgroups:
@@ -199,12 +210,12 @@ def _largest_first(amounts: Mapping[str, int]) -> dict[str, int]:
     return dict(sorted(amounts.items(), key=lambda each: (-each[1], each[0])))
 
 
-def _top(path: str) -> str:
+def _top_level_cgroup(path: str) -> str:
     """The child of the root that holds a cgroup."""
     return path.split("/", 2)[1]
 
 
-def _above_all(paths: list[str]) -> str:
+def _common_ancestor(paths: list[str]) -> str:
     """The lowest cgroup that holds all of them."""
     shared = []
     for parts in zip(*(path.split("/")[1:-1] for path in paths), strict=False):
@@ -214,16 +225,16 @@ def _above_all(paths: list[str]) -> str:
     return "/" + "/".join(shared)
 
 
-def _share(protection: Protection, knob: Knob) -> Share:
+def _knob_share(protection: Protection, knob: Knob) -> ClaimShare:
     return protection.min if knob == "min" else protection.low
 
 
-def _bytes(claim: Claim, knob: Knob) -> int:
+def _claim_bytes(claim: Claim, knob: Knob) -> int:
     value = claim.min if knob == "min" else claim.low
     return claim.usage if value == "max" else value
 
 
-def _claim(content: str | None) -> Amount:
+def _parse_claim(content: str | None) -> ClaimAmount:
     text = (content or "").strip()
     if text == MAX:
         return "max"

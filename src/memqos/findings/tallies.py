@@ -8,29 +8,29 @@ from typing import Final, Literal
 
 import msgspec
 
-from memqos.findings.census import Place
+from memqos.findings.census import BlockPosition
 
-KEPT: Final = 3
+TOP_COUNT: Final = 3
 """How many are named of those that go first."""
 
-Kin = Literal["guaranteed", "burstable", "besteffort"]
+QosKey = Literal["guaranteed", "burstable", "besteffort"]
 
-First = tuple[int | bool | str, ...]
+RankedEntry = tuple[int | bool | str, ...]
 """What ranks a pod, and its name last: the smallest goes first."""
 
 
-class Usage(msgspec.Struct):
+class ClassUsage(msgspec.Struct):
     """What pods of one class use on a node, and claim of it, in pages."""
 
     pages: int = 0
-    min_asked: int = 0
-    low_asked: int = 0
-    min_first: list[First] = []
+    min_claimed: int = 0
+    low_claimed: int = 0
+    min_unclaimed_top: list[RankedEntry] = []
     """Who would get most of what is left over: (minus the pages not claimed, name)."""
-    low_first: list[First] = []
+    low_unclaimed_top: list[RankedEntry] = []
 
 
-class NodeTally(msgspec.Struct):
+class NodeTotals(msgspec.Struct):
     """The pods of one node; amounts in bytes."""
 
     pods: int = 0
@@ -38,7 +38,7 @@ class NodeTally(msgspec.Struct):
     burstable: int = 0
     besteffort: int = 0
     containers: int = 0
-    held: int = 0
+    charged: int = 0
     """What the scheduler has charged the node with."""
     guaranteed_request: int = 0
     burstable_request: int = 0
@@ -55,14 +55,14 @@ class NodeTally(msgspec.Struct):
     over_request: int = 0
     changed: int = 0
     """Pods with other values than under the terms they are compared with."""
-    by_class: dict[Kin, Usage] = {}
-    evicted: list[First] = []
+    by_class: dict[QosKey, ClassUsage] = {}
+    evicted_first: list[RankedEntry] = []
     """(not over its request, priority, minus the excess, name)."""
-    killed: list[First] = []
+    killed_first: list[RankedEntry] = []
     """(minus the points, score, name)."""
 
 
-class SpaceTally(msgspec.Struct):
+class NamespaceTotals(msgspec.Struct):
     """The pods of one namespace; amounts in bytes."""
 
     pods: int = 0
@@ -73,7 +73,7 @@ class SpaceTally(msgspec.Struct):
     usage: int = 0
 
 
-class GroupTally(msgspec.Struct):
+class WorkloadTotals(msgspec.Struct):
     """Pods of one workload about which the same was found."""
 
     pods: int = 0
@@ -81,56 +81,56 @@ class GroupTally(msgspec.Struct):
     """Bytes, over all of them."""
     worst: tuple[int, str] = (-1, "")
     """Bytes, and the name of the pod."""
-    says: str = ""
+    detail: str = ""
     """What was found, of the worst."""
 
 
-Group = tuple[str, str, str]
+FindingKey = tuple[str, str, str]
 """Rule, namespace, workload."""
 
 
-class Tallies(msgspec.Struct):
+class ClusterTotals(msgspec.Struct):
     """All that was added up."""
 
-    nodes: dict[str, NodeTally] = {}
-    spaces: dict[str, SpaceTally] = {}
-    groups: dict[Group, GroupTally] = {}
+    nodes: dict[str, NodeTotals] = {}
+    namespaces: dict[str, NamespaceTotals] = {}
+    workloads: dict[FindingKey, WorkloadTotals] = {}
     ended: int = 0
-    unreadable: list[tuple[Place, str, str, str | None]] = []
+    unreadable: list[tuple[BlockPosition, str, str, str | None]] = []
     """Pods with a quantity that cannot be read: place, name, what, field."""
     measured: int = 0
     matched: set[str] = set()
     """Whose usage was asked for and found, by namespace/name."""
-    pods: list[tuple[str, bytes]] = []
+    pod_rows: list[tuple[str, bytes]] = []
     """Namespace and name, and the row as JSON; only where asked for."""
 
 
-def added(one: Tallies, other: Tallies) -> Tallies:
+def merge_totals(one: ClusterTotals, other: ClusterTotals) -> ClusterTotals:
     """Both together; the first is changed."""
     for name, node in other.nodes.items():
         if name in one.nodes:
             _add_node(one.nodes[name], node)
         else:
             one.nodes[name] = node
-    for name, space in other.spaces.items():
-        if name in one.spaces:
-            _add_space(one.spaces[name], space)
+    for name, space in other.namespaces.items():
+        if name in one.namespaces:
+            _add_namespace(one.namespaces[name], space)
         else:
-            one.spaces[name] = space
-    for key, group in other.groups.items():
-        known = one.groups.get(key)
+            one.namespaces[name] = space
+    for key, group in other.workloads.items():
+        known = one.workloads.get(key)
         if known is None:
-            one.groups[key] = group
+            one.workloads[key] = group
             continue
         known.pods += group.pods
         known.amount += group.amount
         if is_worse(group.worst, known.worst):
-            known.worst, known.says = group.worst, group.says
+            known.worst, known.detail = group.worst, group.detail
     one.ended += other.ended
     one.measured += other.measured
     one.matched |= other.matched
     one.unreadable += other.unreadable
-    one.pods += other.pods
+    one.pod_rows += other.pod_rows
     return one
 
 
@@ -139,20 +139,20 @@ def is_worse(one: tuple[int, str], other: tuple[int, str]) -> bool:
     return one[0] > other[0] or (one[0] == other[0] and one[1] < other[1])
 
 
-def keep(first: list[First], entry: First) -> None:
+def insert_ranked(first: list[RankedEntry], entry: RankedEntry) -> None:
     """Put an entry among those that go first, of which only so many are kept."""
     first.append(entry)
     first.sort()
-    del first[KEPT:]
+    del first[TOP_COUNT:]
 
 
-def _add_node(one: NodeTally, other: NodeTally) -> None:
+def _add_node(one: NodeTotals, other: NodeTotals) -> None:
     one.pods += other.pods
     one.guaranteed += other.guaranteed
     one.burstable += other.burstable
     one.besteffort += other.besteffort
     one.containers += other.containers
-    one.held += other.held
+    one.charged += other.charged
     one.guaranteed_request += other.guaranteed_request
     one.burstable_request += other.burstable_request
     one.limit += other.limit
@@ -169,19 +169,19 @@ def _add_node(one: NodeTally, other: NodeTally) -> None:
             one.by_class[kin] = usage
         else:
             _add_usage(known, usage)
-    one.evicted = _first(one.evicted, other.evicted)
-    one.killed = _first(one.killed, other.killed)
+    one.evicted_first = _merge_ranked(one.evicted_first, other.evicted_first)
+    one.killed_first = _merge_ranked(one.killed_first, other.killed_first)
 
 
-def _add_usage(one: Usage, other: Usage) -> None:
+def _add_usage(one: ClassUsage, other: ClassUsage) -> None:
     one.pages += other.pages
-    one.min_asked += other.min_asked
-    one.low_asked += other.low_asked
-    one.min_first = _first(one.min_first, other.min_first)
-    one.low_first = _first(one.low_first, other.low_first)
+    one.min_claimed += other.min_claimed
+    one.low_claimed += other.low_claimed
+    one.min_unclaimed_top = _merge_ranked(one.min_unclaimed_top, other.min_unclaimed_top)
+    one.low_unclaimed_top = _merge_ranked(one.low_unclaimed_top, other.low_unclaimed_top)
 
 
-def _add_space(one: SpaceTally, other: SpaceTally) -> None:
+def _add_namespace(one: NamespaceTotals, other: NamespaceTotals) -> None:
     one.pods += other.pods
     one.unrequesting += other.unrequesting
     one.unlimited += other.unlimited
@@ -189,5 +189,5 @@ def _add_space(one: SpaceTally, other: SpaceTally) -> None:
     one.usage += other.usage
 
 
-def _first(one: list[First], other: list[First]) -> list[First]:
-    return sorted(one + other)[:KEPT]
+def _merge_ranked(one: list[RankedEntry], other: list[RankedEntry]) -> list[RankedEntry]:
+    return sorted(one + other)[:TOP_COUNT]

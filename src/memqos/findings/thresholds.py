@@ -2,22 +2,22 @@
 
 from typing import Final
 
-BIG: Final = 256 << 20
+LARGE_AMOUNT: Final = 256 << 20
 """Bytes below which nobody minds what is given away."""
-FAR_ABOVE: Final = 4
+HIGH_LIMIT_FACTOR: Final = 4
 """A limit so many times what is in use protects nobody from anything."""
-IDLE: Final = 4
+IDLE_REQUEST_FACTOR: Final = 4
 """A request so many times what is in use keeps others out."""
-TOGETHER: Final = 64 << 20
+POD_LEVEL_SAVING: Final = 64 << 20
 """Bytes that containers which peak at different times could share."""
-TOGETHER_SHARE: Final = 0.2
-NOTHING_LEFT: Final = 0.9
+POD_LEVEL_SAVING_SHARE: Final = 0.2
+HARD_PROTECTION_SHARE: Final = 0.9
 """Of a node's memory: with so much never reclaimed, the rest is killed instead."""
-FULL: Final = 0.95
+FULL_NODE_SHARE: Final = 0.95
 """Of what a node offers to pods, in use."""
-LIMITS: Final = 2.0
+LIMITS_FACTOR: Final = 2.0
 """Limits together, beside what a node offers to pods."""
-UNASKED: Final = 0.05
+UNREQUESTED_SHARE: Final = 0.05
 """Of a node's memory, protected for pods that never asked."""
-HEADROOM: Final = 0.1
+QUOTA_HEADROOM_SHARE: Final = 0.1
 """Of a quota, left."""

@@ -9,24 +9,24 @@ from typing import Final
 
 import msgspec
 
-from memqos.findings.facts import Facts, amount
+from memqos.findings.facts import NodeFacts, file_number
 from memqos.findings.finding import Finding
-from memqos.kernel.keyed import keyed
+from memqos.kernel.keyed import parse_keyed
 from memqos.kernel.stall import Stall, stall_of
 from memqos.plan.changes import Files
 from memqos.plan.setting import size
 
-_FAST: Final = 5.0
+_STUCK_EVENT_RATE: Final = 5.0
 """Events a second. A task that reclaims in vain tries sixteen times, then sleeps two seconds."""
-_STUCK: Final = 50.0
+_STUCK_STALL_PERCENT: Final = 50.0
 """Percent of the time in which no task of a cgroup got anywhere."""
-_MOSTLY: Final = 0.9
-_GROW: Final = (
+_MOSTLY_ANONYMOUS: Final = 0.9
+_RAISE_LIMIT_FIX: Final = (
     "raise the container's memory limit, or memoryThrottlingFactor: memory.high follows from them"
 )
 
 
-class _Throttled(msgspec.Struct, frozen=True):
+class _HighState(msgspec.Struct, frozen=True):
     """A cgroup with a memory.high and how it fares."""
 
     path: str
@@ -43,10 +43,10 @@ class _Throttled(msgspec.Struct, frozen=True):
     may_swap: bool
 
 
-def throttled(facts: Facts) -> Iterator[Finding]:
+def check_throttling(facts: NodeFacts) -> Iterator[Finding]:
     """Containers slowed down at their memory.high."""
-    before: list[_Throttled] = []
-    for each in _limited(facts):
+    before: list[_HighState] = []
+    for each in _cgroups_with_high(facts):
         if each.rate is None:
             before.append(each)
         elif each.rate and not _is_stuck(each):
@@ -54,9 +54,9 @@ def throttled(facts: Facts) -> Iterator[Finding]:
                 "throttling/now",
                 "warning",
                 f"it is past its memory.high of {size(each.high)} and slowed down",
-                facts.called(each.path),
-                _evidence(each),
-                _GROW,
+                facts.display_name(each.path),
+                _throttling_evidence(each),
+                _RAISE_LIMIT_FIX,
             )
     counted = [each for each in before if each.events]
     if counted:
@@ -66,24 +66,26 @@ def throttled(facts: Facts) -> Iterator[Finding]:
             "info",
             f"cgroups that have been past their memory.high: {len(counted)}; whether they are now, "
             "one look cannot tell",
-            facts.called(counted[0].path),
-            tuple(f"{facts.called(each.path)}: {each.events} high events" for each in counted),
+            facts.display_name(counted[0].path),
+            tuple(
+                f"{facts.display_name(each.path)}: {each.events} high events" for each in counted
+            ),
             "run memqos doctor on the node: it looks twice",
         )
 
 
-def livelock(facts: Facts) -> Iterator[Finding]:
+def check_livelock(facts: NodeFacts) -> Iterator[Finding]:
     """Containers that will not get below their memory.high again."""
-    for each in _limited(facts):
+    for each in _cgroups_with_high(facts):
         if _is_stuck(each):
             yield Finding(
                 "throttling/livelock",
                 "error",
                 "it is stuck at its memory.high: what it holds cannot be reclaimed, and it is not "
                 "killed either",
-                facts.called(each.path),
-                _evidence(each),
-                f"{_GROW}; to let it go on now, write max to memory.high of {each.path}",
+                facts.display_name(each.path),
+                _throttling_evidence(each),
+                f"{_RAISE_LIMIT_FIX}; to let it go on now, write max to memory.high of {each.path}",
             )
         elif not each.may_swap and each.anon is not None and each.anon >= each.high:
             yield Finding(
@@ -91,15 +93,15 @@ def livelock(facts: Facts) -> Iterator[Finding]:
                 "warning",
                 "its anonymous memory alone is past its memory.high, and it has no swap: it is "
                 "slowed down until it frees some",
-                facts.called(each.path),
-                _evidence(each),
-                _GROW,
+                facts.display_name(each.path),
+                _throttling_evidence(each),
+                _RAISE_LIMIT_FIX,
             )
 
 
-def _limited(facts: Facts) -> Iterator[_Throttled]:
+def _cgroups_with_high(facts: NodeFacts) -> Iterator[_HighState]:
     for path, files in facts.cgroups.items():
-        high, events = amount(files, "memory.high"), _high_events(files)
+        high, events = file_number(files, "memory.high"), _high_events(files)
         if high is None or events is None:
             continue
         later = facts.later.cgroups.get(path) if facts.later else None
@@ -107,46 +109,52 @@ def _limited(facts: Facts) -> Iterator[_Throttled]:
         rate = None
         if facts.later is not None and now is not None:
             rate = max(0, now - events) / facts.later.seconds
-        some, full = _stalls(files, later, facts.later.seconds if facts.later else 0)
-        yield _Throttled(
+        some, full = _stall_shares(files, later, facts.later.seconds if facts.later else 0)
+        yield _HighState(
             path,
             high,
             events if now is None else now,
             rate,
             some,
             full,
-            amount(files, "memory.current"),
-            keyed(files.get("memory.stat", "")).get("anon"),
-            may_swap=bool(facts.machine.swap) and amount(files, "memory.swap.max") != 0,
+            file_number(files, "memory.current"),
+            parse_keyed(files.get("memory.stat", "")).get("anon"),
+            may_swap=bool(facts.machine.swap) and file_number(files, "memory.swap.max") != 0,
         )
 
 
-def _is_stuck(each: _Throttled) -> bool:
-    grows = each.rate is not None and each.rate >= _FAST
-    waits = each.full is not None and each.full >= _STUCK
+def _is_stuck(each: _HighState) -> bool:
+    grows = each.rate is not None and each.rate >= _STUCK_EVENT_RATE
+    waits = each.full is not None and each.full >= _STUCK_STALL_PERCENT
     return grows and waits and not each.may_swap and _is_mostly_anonymous(each)
 
 
-def _is_mostly_anonymous(each: _Throttled) -> bool:
-    return bool(each.usage) and each.anon is not None and each.anon >= _MOSTLY * (each.usage or 0)
+def _is_mostly_anonymous(each: _HighState) -> bool:
+    return (
+        bool(each.usage)
+        and each.anon is not None
+        and each.anon >= _MOSTLY_ANONYMOUS * (each.usage or 0)
+    )
 
 
 def _high_events(files: Files) -> int | None:
     """Of the cgroup itself: a container at its own limit is not one at its pod's."""
     text = files.get("memory.events.local", files.get("memory.events", ""))
-    return keyed(text).get("high")
+    return parse_keyed(text).get("high")
 
 
-def _stalls(files: Files, later: Files | None, seconds: float) -> tuple[float | None, float | None]:
+def _stall_shares(
+    files: Files, later: Files | None, seconds: float
+) -> tuple[float | None, float | None]:
     if "memory.pressure" not in files:
         return None, None
     first = stall_of(files["memory.pressure"])
     if later is None or "memory.pressure" not in later:
         return first.some.avg10, first.full.avg10
-    return _between(first, stall_of(later["memory.pressure"]), seconds)
+    return _stall_percent(first, stall_of(later["memory.pressure"]), seconds)
 
 
-def _between(first: Stall, second: Stall, seconds: float) -> tuple[float, float]:
+def _stall_percent(first: Stall, second: Stall, seconds: float) -> tuple[float, float]:
     """Microseconds waited, as percent of the time between."""
     some, full = (
         min(100.0, max(0, after.total - before.total) / (seconds * 10_000))
@@ -155,7 +163,7 @@ def _between(first: Stall, second: Stall, seconds: float) -> tuple[float, float]
     return some, full
 
 
-def _evidence(each: _Throttled) -> tuple[str, ...]:
+def _throttling_evidence(each: _HighState) -> tuple[str, ...]:
     rate = "" if each.rate is None else f", {each.rate:.1f} a second now"
     lines = [f"memory.events: high {each.events}{rate}"]
     if each.some is not None and each.full is not None:

@@ -3,20 +3,20 @@
 from collections.abc import Iterator
 from typing import Final
 
-from memqos.findings.facts import Facts, amount
+from memqos.findings.facts import NodeFacts, file_number
 from memqos.findings.finding import Finding
 from memqos.kernel.keyed import controllers_of, withheld_at
 from memqos.kube.kubelet.drivers import kubepods_in
 from memqos.plan.changes import Change
 from memqos.plan.setting import MAX, size
 
-_KEPT_BY_KUBERNETES: Final = frozenset({"kubepods", "qos", "pod", "container"})
+_KUBERNETES_LEVELS: Final = frozenset({"kubepods", "qos", "pod", "container"})
 _MEMORY_QOS: Final = frozenset({"memory.min", "memory.low", "memory.high"})
-_SPELT_FOR_SYSTEMD: Final = (":cri-containerd:", ":crio:")
-_NEARLY_ALL: Final = 0.9
+_SYSTEMD_STYLE_NAMES: Final = (":cri-containerd:", ":crio:")
+_HARD_PROTECTION_SHARE: Final = 0.9
 
 
-def controllers(facts: Facts) -> Iterator[Finding]:
+def check_controllers(facts: NodeFacts) -> Iterator[Finding]:
     """A cgroup has memory files only if all above it pass the controller on."""
     known = {
         path: files for path, files in facts.cgroups.items() if "cgroup.subtree_control" in files
@@ -43,7 +43,7 @@ def controllers(facts: Facts) -> Iterator[Finding]:
     elif facts.planned is not None:
         names = facts.planned.names
         places = ((path, names.recognise(path)) for path in facts.cgroups)
-        kept = [path for path, place in places if place and place.kind in _KEPT_BY_KUBERNETES]
+        kept = [path for path, place in places if place and place.kind in _KUBERNETES_LEVELS]
         withheld = dict.fromkeys(withheld_at(known, path, "memory") for path in kept)
         for path in withheld:
             if path is not None:
@@ -57,7 +57,7 @@ def controllers(facts: Facts) -> Iterator[Finding]:
                 )
 
 
-def driver(facts: Facts) -> Iterator[Finding]:
+def check_cgroup_driver(facts: NodeFacts) -> Iterator[Finding]:
     """Kubelet, runtime and tree should agree on who names cgroups."""
     kubepods = kubepods_in(facts.cgroups)
     places = tuple(f"{each.path}: {each.driver}, {each.below} cgroups below" for each in kubepods)
@@ -81,7 +81,7 @@ def driver(facts: Facts) -> Iterator[Finding]:
             places,
             "drain the node and boot it",
         )
-    stray = tuple(path for path in facts.cgroups if any(s in path for s in _SPELT_FOR_SYSTEMD))
+    stray = tuple(path for path in facts.cgroups if any(s in path for s in _SYSTEMD_STYLE_NAMES))
     if stray:
         yield Finding(
             "tree/driver",
@@ -94,18 +94,20 @@ def driver(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def hard_protection(facts: Facts) -> Iterator[Finding]:
+def check_hard_protection(facts: NodeFacts) -> Iterator[Finding]:
     """What is in memory.min can be reclaimed from nobody; if that is all, the rest is killed."""
     memory = facts.machine.memory
     if memory is None:
         return
     claims = {
-        path: memory if files["memory.min"].strip() == MAX else amount(files, "memory.min") or 0
+        path: memory
+        if files["memory.min"].strip() == MAX
+        else file_number(files, "memory.min") or 0
         for path, files in facts.cgroups.items()
         if path.count("/") == 1 and "memory.min" in files
     }
     total = sum(claims.values())
-    if total < memory * _NEARLY_ALL:
+    if total < memory * _HARD_PROTECTION_SHARE:
         return
     yield Finding(
         "tree/memory-min",
@@ -119,14 +121,14 @@ def hard_protection(facts: Facts) -> Iterator[Finding]:
     )
 
 
-def stale(facts: Facts) -> Iterator[Finding]:
+def check_stale_values(facts: NodeFacts) -> Iterator[Finding]:
     """Running containers keep their values when the feature, or its policy, is turned off."""
     if facts.planned is None or facts.planned.memory_qos is None or not facts.pods:
         return
     left = tuple(
         c
         for c in facts.planned.comparison.changes
-        if _left_behind(c) and not facts.is_memqos(c.path, c.file)
+        if _is_left_behind(c) and not facts.is_written_by_memqos(c.path, c.file)
     )
     if left:
         off = "" if facts.planned.memory_qos else "MemoryQoS is off, but "
@@ -134,33 +136,35 @@ def stale(facts: Facts) -> Iterator[Finding]:
             "tree/stale",
             "warning",
             f"{off}values that Kubernetes would no longer set are still in force: {len(left)}",
-            facts.called(left[0].path),
-            tuple(f"{facts.called(c.path)}: {c.file} is {c.old}, not {c.new}" for c in left),
+            facts.display_name(left[0].path),
+            tuple(f"{facts.display_name(c.path)}: {c.file} is {c.old}, not {c.new}" for c in left),
             "take them back with memqos apply, or restart these pods",
         )
 
 
-def differing(facts: Facts) -> Iterator[Finding]:
+def check_differing_values(facts: NodeFacts) -> Iterator[Finding]:
     """What else is not as planned."""
     if facts.planned is None or facts.planned.memory_qos is None or not facts.pods:
         return
     changes = [
         c
         for c in facts.planned.comparison.changes
-        if not _left_behind(c) and not facts.is_memqos(c.path, c.file)
+        if not _is_left_behind(c) and not facts.is_written_by_memqos(c.path, c.file)
     ]
     if changes:
         yield Finding(
             "tree/differs",
             "info",
             f"values that are not what Kubernetes would set: {len(changes)}",
-            facts.called(changes[0].path),
-            tuple(f"{facts.called(c.path)}: {c.file} is {c.old}, not {c.new}" for c in changes),
+            facts.display_name(changes[0].path),
+            tuple(
+                f"{facts.display_name(c.path)}: {c.file} is {c.old}, not {c.new}" for c in changes
+            ),
             "see memqos plan, and set them with memqos apply",
         )
 
 
-def unplanned(facts: Facts) -> Iterator[Finding]:
+def check_plan_inputs(facts: NodeFacts) -> Iterator[Finding]:
     """What could not be judged for want of a plan."""
     if facts.not_planned is not None:
         yield Finding(
@@ -196,7 +200,7 @@ def unplanned(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def unresolved(facts: Facts) -> Iterator[Finding]:
+def check_unresolved_cgroups(facts: NodeFacts) -> Iterator[Finding]:
     """Pods and containers without a cgroup to call theirs, and the other way round."""
     if facts.planned is None or not facts.pods:
         return
@@ -224,5 +228,5 @@ def unresolved(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def _left_behind(change: Change) -> bool:
+def _is_left_behind(change: Change) -> bool:
     return change.kind == "-" and change.file in _MEMORY_QOS

@@ -12,13 +12,13 @@ from memqos.errors import Unreachable
 if TYPE_CHECKING:
     from http.client import HTTPResponse
 
-TIMEOUT: Final = 3.0
-SIZE_LIMIT: Final = 64 << 20
+_TIMEOUT: Final = 3.0
+STATE_SIZE_LIMIT: Final = 64 << 20
 _CHUNK: Final = 1 << 18
 _CREDENTIALS: Final = struct.Struct("3i")
 
 
-def ask_state(path: str, timeout: float = TIMEOUT) -> bytes | None:
+def ask_state(path: str, timeout: float = _TIMEOUT) -> bytes | None:
     """What the agent answers; None where none listens.
 
     Only an agent of root's, or of one's own, is believed: what it says decides what is reported as
@@ -67,8 +67,10 @@ def _body(response: "HTTPResponse", path: str, deadline: float) -> bytes:
     body = bytearray()
     while chunk := response.read1(_CHUNK):
         body += chunk
-        if len(body) > SIZE_LIMIT:
-            raise Unreachable(f"{path}: the agent's answer is larger than {SIZE_LIMIT >> 20} MiB")
+        if len(body) > STATE_SIZE_LIMIT:
+            raise Unreachable(
+                f"{path}: the agent's answer is larger than {STATE_SIZE_LIMIT >> 20} MiB"
+            )
         if time.monotonic() > deadline:
             raise TimeoutError
     if response.length:

@@ -10,7 +10,7 @@ _ENDS_WITHIN: Final = 1.0
 """Seconds in which a process is gone that has answered or was killed."""
 
 
-def aside(action: Callable[[], bytes], seconds: float) -> bytes | None:
+def run_bounded(action: Callable[[], bytes], seconds: float) -> bytes | None:
     """What the action answers; None where it had to be stopped, or ended without an answer.
 
     An answer is at most 4 KiB. A process that the kernel does not let go even when killed is left

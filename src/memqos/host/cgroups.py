@@ -15,7 +15,7 @@ from typing import Final
 from memqos.errors import InputError, WriteRefused
 
 SYSTEM_ROOT: Final = "/sys/fs/cgroup"
-GONE: Final = frozenset({errno.ENOENT, errno.ENODEV})
+VANISHED: Final = frozenset({errno.ENOENT, errno.ENODEV})
 """What the kernel answers for a cgroup that has vanished."""
 
 _HINTS: Final = {
@@ -29,7 +29,7 @@ _HINTS: Final = {
     errno.ENOTDIR: "a folder in this path is a link or a file, and links are not followed",
     errno.ELOOP: "this is a link, and links are not followed",
 }
-_FOLDER: Final = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
+_PATH_FLAGS: Final = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 class CgroupFs:
@@ -40,18 +40,18 @@ class CgroupFs:
 
     def read(self, path: str, file: str) -> str | None:
         """A file's content without its last newline; None where cgroup or file is not there."""
-        return _read(self._file(path, file))
+        return _read_file(self._file(path, file))
 
     def read_all(self, path: str, files: Iterable[str]) -> dict[str, str]:
         """Of these files those that are there, as `read` has them, of one and the same cgroup."""
         try:
             folder = os.open(self._folder(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
-            if error.errno in GONE or error.errno == errno.ENOTDIR:
+            if error.errno in VANISHED or error.errno == errno.ENOTDIR:
                 return {}
             raise
         try:
-            found = ((file, _read(file, folder)) for file in files)
+            found = ((file, _read_file(file, folder)) for file in files)
             return {file: content for file, content in found if content is not None}
         finally:
             os.close(folder)
@@ -86,7 +86,7 @@ class CgroupFs:
                 if not stat.S_ISDIR(found.st_mode):
                     return None
         except OSError as error:
-            if error.errno in GONE:
+            if error.errno in VANISHED:
                 return None
             raise
         return found.st_ino
@@ -94,10 +94,10 @@ class CgroupFs:
     def _open_to_write(self, path: str, file: str) -> int:
         """O_NOFOLLOW is about the last name alone, so each folder is opened from the one above."""
         self._file(path, file)
-        folder = os.open(self.root, _FOLDER)
+        folder = os.open(self.root, _PATH_FLAGS)
         try:
             for name in filter(None, path.split("/")):
-                below = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=folder)
+                below = os.open(name, _PATH_FLAGS | os.O_NOFOLLOW, dir_fd=folder)
                 os.close(folder)
                 folder = below
             flags = os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -124,12 +124,12 @@ class CgroupFs:
         return f"{self._folder(path)}/{file}"
 
 
-def _read(name: str, folder: int | None = None) -> str | None:
+def _read_file(name: str, folder: int | None = None) -> str | None:
     try:
         # One open, one read, one close: cgroup files are small and made when read.
         handle = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=folder)
     except OSError as error:
-        if error.errno in GONE or error.errno == errno.ENOTDIR:
+        if error.errno in VANISHED or error.errno == errno.ENOTDIR:
             return None
         raise
     try:
@@ -138,7 +138,7 @@ def _read(name: str, folder: int | None = None) -> str | None:
             while more := os.read(handle, 1 << 16):
                 content += more
     except OSError as error:
-        if error.errno in GONE:
+        if error.errno in VANISHED:
             return None
         raise
     finally:

@@ -8,7 +8,7 @@ from memqos.errors import Unreachable
 _SECONDS: Final = 30.0
 
 
-class Silence:
+class CircuitBreaker:
     """Whether a peer has been silent of late."""
 
     def __init__(self, seconds: float = _SECONDS) -> None:
@@ -16,7 +16,7 @@ class Silence:
         self._why: Unreachable | None = None
         self._until = 0.0
 
-    def begins(self, why: Unreachable) -> Unreachable:
+    def trip(self, why: Unreachable) -> Unreachable:
         """It has not answered in time."""
         self._why = why
         self._until = time.monotonic() + self._seconds

@@ -10,37 +10,47 @@ from typing import Any, Final
 import msgspec
 
 from memqos.host import grpc
-from memqos.host.protowire import Field, Malformed, Many, Message, decode, encode
+from memqos.host.protowire import (
+    MalformedMessage,
+    Message,
+    ProtoField,
+    Repeated,
+    decode_message,
+    encode_message,
+)
 
 SERVICE: Final = "/runtime.v1.RuntimeService"
 
 LINUX_RESOURCES: Final[Message] = {
-    "memory_limit_in_bytes": Field(4, "number"),
-    "cpuset_mems": Field(7, "text"),
-    "unified": Field(9, "map"),
+    "memory_limit_in_bytes": ProtoField(4, "number"),
+    "cpuset_mems": ProtoField(7, "text"),
+    "unified": ProtoField(9, "map"),
 }
 UPDATE: Final[Message] = {
-    "container_id": Field(1, "text"),
-    "linux": Field(2, LINUX_RESOURCES),
+    "container_id": ProtoField(1, "text"),
+    "linux": ProtoField(2, LINUX_RESOURCES),
 }
-STATUS_REQUEST: Final[Message] = {"container_id": Field(1, "text"), "verbose": Field(2, "flag")}
+STATUS_REQUEST: Final[Message] = {
+    "container_id": ProtoField(1, "text"),
+    "verbose": ProtoField(2, "flag"),
+}
 STATUS: Final[Message] = {
-    "id": Field(1, "text"),
-    "resources": Field(16, {"linux": Field(1, LINUX_RESOURCES)}),
+    "id": ProtoField(1, "text"),
+    "resources": ProtoField(16, {"linux": ProtoField(1, LINUX_RESOURCES)}),
 }
-STATUS_RESPONSE: Final[Message] = {"status": Field(1, STATUS), "info": Field(2, "map")}
-LISTED: Final[Message] = {
-    "id": Field(1, "text"),
-    "state": Field(6, "number"),
-    "created_at": Field(7, "number"),
-    "labels": Field(8, "map"),
+STATUS_RESPONSE: Final[Message] = {"status": ProtoField(1, STATUS), "info": ProtoField(2, "map")}
+CONTAINER: Final[Message] = {
+    "id": ProtoField(1, "text"),
+    "state": ProtoField(6, "number"),
+    "created_at": ProtoField(7, "number"),
+    "labels": ProtoField(8, "map"),
 }
-LIST_RESPONSE: Final[Message] = {"containers": Field(1, Many(LISTED))}
+LIST_RESPONSE: Final[Message] = {"containers": ProtoField(1, Repeated(CONTAINER))}
 _LIVING: Final = (0, 1)
 """Created and running."""
 
 
-class Listed(msgspec.Struct, frozen=True):
+class ListedContainer(msgspec.Struct, frozen=True):
     """A container that has a cgroup, and how the kubelet has labelled it."""
 
     id: str
@@ -65,39 +75,39 @@ class _Info(msgspec.Struct, frozen=True, rename="camel"):
     runtime_spec: _Spec | None = None
 
 
-class Kept(msgspec.Struct, frozen=True):
+class StoredResources(msgspec.Struct, frozen=True):
     """What a runtime puts back whenever it updates a container."""
 
     unified: dict[str, str] = {}
     cpuset_mems: str = ""
 
 
-class Runtime:
+class CriClient:
     """A container runtime; what it refuses raises grpc.Refused, and it may be Unreachable."""
 
     def __init__(self, socket: str, timeout: float) -> None:
         self._channel = grpc.Channel(socket, timeout)
 
-    def kept(self, container: str) -> Kept:
+    def read_resources(self, container: str) -> StoredResources:
         """What the runtime has stored of a container, as its own specification says."""
         answer = self._ask(
             "ContainerStatus",
-            encode(STATUS_REQUEST, {"container_id": container, "verbose": True}),
+            encode_message(STATUS_REQUEST, {"container_id": container, "verbose": True}),
             STATUS_RESPONSE,
         )
-        return _kept(answer)
+        return _resources_in(answer)
 
     def update(self, container: str, unified: Mapping[str, str], cpuset_mems: str = "") -> None:
         """Have the runtime store and write these values; all else stays as it has it."""
         linux = {"unified": unified, "cpuset_mems": cpuset_mems}
-        request = encode(UPDATE, {"container_id": container, "linux": linux})
+        request = encode_message(UPDATE, {"container_id": container, "linux": linux})
         self._ask("UpdateContainerResources", request, {})
 
-    def containers(self) -> list[Listed]:
+    def containers(self) -> list[ListedContainer]:
         """All that are created or running."""
         answer = self._ask("ListContainers", b"", LIST_RESPONSE)
         return [
-            Listed(each.get("id", ""), each.get("labels", {}), each.get("created_at", 0))
+            ListedContainer(each.get("id", ""), each.get("labels", {}), each.get("created_at", 0))
             for each in answer.get("containers", ())
             if each.get("state", 0) in _LIVING
         ]
@@ -108,14 +118,14 @@ class Runtime:
     def _ask(self, method: str, request: bytes, response: Message) -> dict[str, Any]:
         answer = self._channel.call(f"{SERVICE}/{method}", request)
         try:
-            return decode(response, answer)
-        except Malformed as error:
-            raise grpc.Refused(
+            return decode_message(response, answer)
+        except MalformedMessage as error:
+            raise grpc.GrpcError(
                 "13", f"{method}: the answer is not what it should be: {error}"
             ) from None
 
 
-def _kept(answer: Mapping[str, Any]) -> Kept:
+def _resources_in(answer: Mapping[str, Any]) -> StoredResources:
     """From the verbose status, which every runtime fills as it likes, else from the plain one."""
     try:
         info = msgspec.json.decode(answer.get("info", {}).get("info", "{}"), type=_Info)
@@ -124,6 +134,6 @@ def _kept(answer: Mapping[str, Any]) -> Kept:
     linux = info.runtime_spec.linux if info.runtime_spec else None
     if linux is not None and linux.resources is not None:
         mems = (linux.resources.cpu or {}).get("mems", "")
-        return Kept(linux.resources.unified or {}, mems if isinstance(mems, str) else "")
+        return StoredResources(linux.resources.unified or {}, mems if isinstance(mems, str) else "")
     stored = answer.get("status", {}).get("resources", {}).get("linux", {})
-    return Kept(stored.get("unified", {}), stored.get("cpuset_mems", ""))
+    return StoredResources(stored.get("unified", {}), stored.get("cpuset_mems", ""))

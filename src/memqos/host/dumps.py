@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from typing import BinaryIO, Final, NamedTuple, Protocol
 
 from memqos.errors import InputError
-from memqos.manifests.dumps.text import Layout, Size, cut_before, is_json, layout_of
+from memqos.manifests.dumps.text import DumpLayout, Size, cut_before, dump_layout, is_json
 
 STDIN: Final = "-"
-BLOCK: Final = 1 << 20
+DUMP_BLOCK: Final = 1 << 20
 _HEAD: Final = 1 << 16
 _SAMPLE: Final = 1 << 13
 _LONG_LINE: Final = 256
@@ -33,11 +33,11 @@ class Readable(Protocol):
         """So many bytes, fewer only at the end."""
 
 
-class Block(NamedTuple):
+class DumpBlock(NamedTuple):
     """A part of a dump: its text, or else where in the file it stands."""
 
     file: str
-    layout: Layout
+    layout: DumpLayout
     start: int
     end: int
     is_last: bool
@@ -46,24 +46,24 @@ class Block(NamedTuple):
     """Whether it came with its text, and cannot be read again."""
 
 
-class Yaml(NamedTuple):
+class YamlFile(NamedTuple):
     """A file that is not JSON, as a whole."""
 
     file: str
     text: bytes
 
 
-class Anew(NamedTuple):
+class Restart(NamedTuple):
     """All that came of this source so far is void: it starts from the beginning."""
 
 
-Part = Block | Yaml | InputError | Anew
+DumpPart = DumpBlock | YamlFile | InputError | Restart
 
 
-class Source(Protocol):
+class DumpSource(Protocol):
     """Whatever gives objects block by block: a file, or an API server page by page."""
 
-    def blocks(self) -> Iterator[Part]:
+    def blocks(self) -> Iterator[DumpPart]:
         """The parts in order; what cannot be read is an error in its place."""
 
 
@@ -73,17 +73,17 @@ class Dump(NamedTuple):
     name: str
     size: int
 
-    def blocks(self) -> Iterator[Part]:
+    def blocks(self) -> Iterator[DumpPart]:
         """The parts of the file in order; what cannot be read is an error in its place."""
         try:
             if self.name == STDIN:
-                yield from streamed("<stdin>", sys.stdin.buffer)
+                yield from stream_blocks("<stdin>", sys.stdin.buffer)
                 return
             with open(self.name, "rb") as file:
                 if self.size and _head(file)[:2] != _GZIP:
-                    yield from _mapped(self.name, file, self.size)
+                    yield from _map_blocks(self.name, file, self.size)
                 else:
-                    yield from streamed(self.name, file)
+                    yield from stream_blocks(self.name, file)
         except (OSError, EOFError, zlib.error) as error:
             strerror = getattr(error, "strerror", None)
             what = strerror.lower() if strerror else f"cannot be decompressed: {error}"
@@ -101,13 +101,13 @@ def dump_of(path: str) -> Dump:
     return Dump(path, status.st_size if stat.S_ISREG(status.st_mode) else 0)
 
 
-class Reading:
+class BlockReader:
     """Reads blocks of plain files into the same room again and again."""
 
     def __init__(self) -> None:
-        self._room = bytearray(BLOCK + 2)
+        self._room = bytearray(DUMP_BLOCK + 2)
 
-    def objects_of(self, block: Block) -> tuple[memoryview, Size] | None:
+    def objects_of(self, block: DumpBlock) -> tuple[memoryview, Size] | None:
         """A block as the decoder takes it, and its size; it holds until the next one is read.
 
         Items come as an array. None where the block does not end between two of them.
@@ -149,7 +149,7 @@ def _lines(text: bytearray, start: int, end: int) -> int:
     return found
 
 
-def text_of(block: Block) -> bytes:
+def block_text(block: DumpBlock) -> bytes:
     """The text of a block, read now if it did not come along."""
     if block.text is not None:
         return block.text
@@ -167,23 +167,23 @@ def _head(file: BinaryIO) -> bytes:
     return head
 
 
-def _mapped(name: str, file: BinaryIO, size: int) -> Iterator[Block | Yaml]:
+def _map_blocks(name: str, file: BinaryIO, size: int) -> Iterator[DumpBlock | YamlFile]:
     head = _head(file)
     if not is_json(head):
         yield _yaml(name, file)
         return
-    layout = layout_of(head)
+    layout = dump_layout(head)
     with mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) as text:
         start = layout.start
         while start < size:
             end = _cut(text, layout, start, size)
-            yield Block(name, layout, start, end, end == size)
+            yield DumpBlock(name, layout, start, end, end == size)
             start = end
 
 
-def _cut(text: mmap.mmap, layout: Layout, start: int, size: int) -> int:
+def _cut(text: mmap.mmap, layout: DumpLayout, start: int, size: int) -> int:
     """Where the block that starts here ends: as far as it may reach, or further if it must."""
-    reach = BLOCK
+    reach = DUMP_BLOCK
     while start + reach < size:
         found = cut_before(text, layout, start, start + reach)
         if found is not None:
@@ -192,17 +192,17 @@ def _cut(text: mmap.mmap, layout: Layout, start: int, size: int) -> int:
     return size
 
 
-def streamed(name: str, file: Readable) -> Iterator[Block | Yaml]:
+def stream_blocks(name: str, file: Readable) -> Iterator[DumpBlock | YamlFile]:
     """What comes as a stream, in blocks that have their text with them."""
     head = file.read(_HEAD)
     if head[:2] == _GZIP:
-        file = Unpacked(head, file)
+        file = GzipStream(head, file)
         head = file.read(_HEAD)
     if not is_json(head):
         yield _yaml(name, file, head)
         return
-    layout = layout_of(head)
-    text, reach = head[layout.start :], BLOCK
+    layout = dump_layout(head)
+    text, reach = head[layout.start :], DUMP_BLOCK
     error: Exception | None = None
     while error is None:
         try:
@@ -217,22 +217,22 @@ def streamed(name: str, file: Readable) -> Iterator[Block | Yaml]:
         if found is None:
             reach = max(reach, 2 * len(text)) if len(text) >= reach else reach
             continue
-        yield Block(name, layout, 0, found, False, text[:found], True)
-        text, reach = text[found:], BLOCK
-    yield Block(name, layout, 0, len(text), True, text, True)
+        yield DumpBlock(name, layout, 0, found, False, text[:found], True)
+        text, reach = text[found:], DUMP_BLOCK
+    yield DumpBlock(name, layout, 0, len(text), True, text, True)
     if error is not None:
         raise error
 
 
-def _yaml(name: str, file: Readable, head: bytes = b"") -> Yaml:
+def _yaml(name: str, file: Readable, head: bytes = b"") -> YamlFile:
     text = head + file.read(_LARGEST_YAML + 1)
     if len(text) > _LARGEST_YAML:
         what = f"YAML larger than {_LARGEST_YAML >> 20} MiB"
         raise InputError(what, file=name, hint="dump the cluster as JSON: kubectl get … -o json")
-    return Yaml(name, text)
+    return YamlFile(name, text)
 
 
-class Unpacked:
+class GzipStream:
     """A gzip stream, of which everything comes that was there before it broke off."""
 
     def __init__(self, head: bytes, file: Readable) -> None:

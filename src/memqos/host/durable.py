@@ -13,7 +13,7 @@ _UNFINISHED: Final = ".memqos-"
 _FRESH: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def private_folder(path: str) -> None:
+def ensure_private_folder(path: str) -> None:
     """Make a folder for its owner alone, or see to it that only its owner can change it."""
     os.makedirs(path, mode=0o700, exist_ok=True)
     found = os.stat(path)
@@ -29,7 +29,7 @@ def private_folder(path: str) -> None:
         )
 
 
-def content(path: str, largest: int = -1) -> bytes:
+def read_plain_file(path: str, largest: int = -1) -> bytes:
     """A plain file's content, or so many bytes of it.
 
     A link is not followed, and nothing that would block is opened.
@@ -91,7 +91,7 @@ def remove(path: str) -> None:
     _sync_folder(path)
 
 
-def keep_aside(path: str, suffix: str) -> str:
+def link_aside(path: str, suffix: str) -> str:
     """Give a file a second name that nothing has yet, and say which."""
     number = 1
     while True:

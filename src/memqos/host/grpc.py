@@ -15,9 +15,9 @@ import h2.events
 import h2.exceptions
 
 from memqos.errors import MemqosError, Unreachable
-from memqos.host.circuit_breaker import Silence
+from memqos.host.circuit_breaker import CircuitBreaker
 
-SIZE_LIMIT: Final = 16 << 20
+_SIZE_LIMIT: Final = 16 << 20
 _CHUNK: Final = 1 << 16
 _PREFIX: Final = struct.Struct(">BI")
 """Whether a message is compressed, and its length."""
@@ -27,7 +27,7 @@ _AWAY: Final = frozenset({"1", "14"})
 """Cancelled and unavailable: what a server says that is about to end, or has yet to begin."""
 
 
-class Refused(MemqosError):
+class GrpcError(MemqosError):
     """The server answered, and the answer is no."""
 
     def __init__(self, code: str, message: str) -> None:
@@ -35,7 +35,7 @@ class Refused(MemqosError):
         self.code = code
 
 
-class Answer(NamedTuple):
+class GrpcReply(NamedTuple):
     """What has come for one call so far."""
 
     headers: dict[str, str]
@@ -54,17 +54,17 @@ class Channel:
         self._socket: socket.socket | None = None
         self._http: h2.connection.H2Connection
         self._events: list[h2.events.Event] = []
-        self._silence = Silence()
+        self._breaker = CircuitBreaker()
 
     def call(self, method: str, request: bytes) -> bytes:
         """The answer's message; Refused with the server's words, or Unreachable."""
-        self._silence.check()
+        self._breaker.check()
         is_used = self._socket is not None
         try:
             return self._call(method, request)
         except TimeoutError:
             self.close()
-            raise self._silence.begins(
+            raise self._breaker.trip(
                 Unreachable(
                     f"{self.path}: no answer within {self.timeout:g} s",
                     hint="see whether the runtime is well; --timeout waits longer",
@@ -102,7 +102,7 @@ class Channel:
             ],
         )
         self._http.send_data(stream, _PREFIX.pack(0, len(request)) + request, end_stream=True)
-        answer = Answer({}, bytearray())
+        answer = GrpcReply({}, bytearray())
         while not self._has_ended(stream, answer, connected):
             remaining = deadline - time.monotonic()
             if remaining <= 0:
@@ -129,14 +129,14 @@ class Channel:
         self._socket = connected
         return connected
 
-    def _has_ended(self, stream: int, answer: Answer, connected: socket.socket) -> bool:
+    def _has_ended(self, stream: int, answer: GrpcReply, connected: socket.socket) -> bool:
         ended = False
         for event in self._events:
             if isinstance(event, h2.events.ResponseReceived | h2.events.TrailersReceived):
                 answer.headers.update((str(name), str(value)) for name, value in event.headers)
             elif isinstance(event, h2.events.DataReceived):
                 answer.data.extend(event.data)
-                if len(answer.data) > SIZE_LIMIT:
+                if len(answer.data) > _SIZE_LIMIT:
                     raise ConnectionError("the answer has no end")
                 self._http.acknowledge_received_data(event.flow_controlled_length, stream)
             elif isinstance(event, h2.events.StreamEnded):
@@ -148,7 +148,7 @@ class Channel:
         return ended
 
 
-def _message(answer: Answer) -> bytes:
+def _message(answer: GrpcReply) -> bytes:
     code = answer.headers.get("grpc-status")
     if code is None:
         raise ConnectionError("this is no gRPC server")
@@ -158,7 +158,7 @@ def _message(answer: Answer) -> bytes:
     if code in _AWAY:
         raise ConnectionError(message or "unavailable")
     if code != _OK:
-        raise Refused(code, message)
+        raise GrpcError(code, message)
     data = bytes(answer.data)
     if len(data) < _PREFIX.size or _PREFIX.unpack_from(data)[0]:
         raise ConnectionError("the answer is not one plain message")

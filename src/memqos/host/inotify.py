@@ -24,15 +24,15 @@ _ONLYDIR: Final = 0x1000000
 _ISDIR: Final = 0x40000000
 _ONESHOT: Final = 0x80000000
 
-FOLDERS: Final = _CREATE | _DELETE | _MOVED_FROM | _MOVED_TO
+FOLDER_EVENTS: Final = _CREATE | _DELETE | _MOVED_FROM | _MOVED_TO
 """Folders made and removed, here or elsewhere."""
-WRITES: Final = _CLOSE_WRITE
+WRITE_EVENTS: Final = _CLOSE_WRITE
 """Files that a process has written. What the kernel itself changes in a cgroup does not count."""
-FILES: Final = _CLOSE_WRITE | _MOVED_FROM | _MOVED_TO | _DELETE | _CREATE
+FILE_EVENTS: Final = _CLOSE_WRITE | _MOVED_FROM | _MOVED_TO | _DELETE | _CREATE
 """Files written, moved and removed."""
 
 
-class Happening(NamedTuple):
+class FolderEvent(NamedTuple):
     """What the kernel tells. Without a folder: more has happened than it could remember."""
 
     folder: str | None
@@ -64,17 +64,17 @@ class Inotify:
     def is_watched(self, folder: str) -> bool:
         return folder in self._watches
 
-    def read(self) -> Iterator[Happening]:
+    def read(self) -> Iterator[FolderEvent]:
         """All that has happened since the last time."""
         for watch, mask, name in self._instance.events():
-            yield from self._told(watch, mask, name)
+            yield from self._folder_events(watch, mask, name)
 
     def close(self) -> None:
         self._instance.close()
 
-    def _told(self, watch: int, mask: int, name: str) -> Iterator[Happening]:
+    def _folder_events(self, watch: int, mask: int, name: str) -> Iterator[FolderEvent]:
         if mask & _OVERFLOW:
-            yield Happening(None)
+            yield FolderEvent(None)
             return
         folder = self._folders.get(watch)
         if folder is None:
@@ -86,10 +86,10 @@ class Inotify:
                 del self._watches[folder]
             return
         is_gone = bool(mask & (_DELETE | _MOVED_FROM))
-        yield Happening(folder, name, bool(mask & _ISDIR), is_gone)
+        yield FolderEvent(folder, name, bool(mask & _ISDIR), is_gone)
 
 
-class Changes:
+class FileChangeWatch:
     """Tells of each file once that it was changed; then it has to be watched anew."""
 
     def __init__(self) -> None:
@@ -114,7 +114,7 @@ class Changes:
             del self._files[watch]
             self._instance.remove(watch)
 
-    def taken(self) -> frozenset[str] | None:
+    def read_changes(self) -> frozenset[str] | None:
         """The files that were changed since; None where the kernel could not remember them all."""
         changed: set[str] = set()
         has_overflown = False
@@ -138,7 +138,7 @@ class _Instance:
         self._libc = ctypes.CDLL(None, use_errno=True)
         self.handle: int = self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
         if self.handle < 0:
-            raise _failed("nothing can be watched", ctypes.get_errno())
+            raise _inotify_error("nothing can be watched", ctypes.get_errno())
 
     def add(self, path: str, mask: int) -> int | None:
         """Watch; None where there is nothing to watch."""
@@ -150,7 +150,7 @@ class _Instance:
         code = ctypes.get_errno()
         if code in (errno.ENOENT, errno.ENOTDIR, errno.ENODEV):
             return None
-        raise _failed(f"{path}: cannot be watched", code)
+        raise _inotify_error(f"{path}: cannot be watched", code)
 
     def remove(self, watch: int) -> None:
         """Watch no more; one that has ended by itself does no harm."""
@@ -174,7 +174,7 @@ class _Instance:
         os.close(self.handle)
 
 
-def _failed(what: str, code: int) -> MemqosError:
+def _inotify_error(what: str, code: int) -> MemqosError:
     hints = {
         errno.ENOSPC: "raise fs.inotify.max_user_watches",
         errno.EMFILE: "raise fs.inotify.max_user_instances",

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from memqos.errors import Unreachable
-from memqos.kernel.log import Record, record_of
+from memqos.kernel.log import LogRecord, record_of
 
 DEVICE: Final = "/dev/kmsg"
 _LONGEST: Final = 8192
@@ -41,7 +41,7 @@ class KernelLog:
         """For those who wait until there is something to read."""
         return self._handle
 
-    def records(self) -> Iterator[Record]:
+    def records(self) -> Iterator[LogRecord]:
         """What has been logged since the last call, without waiting for more."""
         for _ in range(_AT_ONCE):
             try:

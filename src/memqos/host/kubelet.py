@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     import socket
     import ssl
 
-READ_ONLY: Final = "http://127.0.0.1:10255"
-SECURE: Final = "https://127.0.0.1:10250"
-SIZE_LIMIT: Final = 256 << 20
+READ_ONLY_URL: Final = "http://127.0.0.1:10255"
+SECURE_URL: Final = "https://127.0.0.1:10250"
+ANSWER_SIZE_LIMIT: Final = 256 << 20
 
 _PORTS: Final = {"http": 10255, "https": 10250}
 _CHUNK: Final = 1 << 20
@@ -36,7 +36,7 @@ _RIGHTS: Final = {
 }
 
 
-class Credentials(msgspec.Struct, frozen=True):
+class KubeletCredentials(msgspec.Struct, frozen=True):
     """Who asks, and whom to trust; all of them files, but for the name in the certificate."""
 
     token_file: str | None = None
@@ -46,7 +46,7 @@ class Credentials(msgspec.Struct, frozen=True):
     server_name: str | None = None
 
 
-NO_CREDENTIALS: Final = Credentials()
+NO_CREDENTIALS: Final = KubeletCredentials()
 
 
 class _Address(NamedTuple):
@@ -67,7 +67,7 @@ class KubeletEndpoint:
     """One kubelet, asked over its address; `timeout` bounds a whole answer, in seconds."""
 
     def __init__(
-        self, url: str, credentials: Credentials = NO_CREDENTIALS, timeout: float = 10.0
+        self, url: str, credentials: KubeletCredentials = NO_CREDENTIALS, timeout: float = 10.0
     ) -> None:
         self._address = _address(url)
         self._credentials = credentials
@@ -77,7 +77,7 @@ class KubeletEndpoint:
         if credentials.token_file is not None and not self.is_secure:
             raise InputError(
                 f"a token would cross {self._address} in clear text",
-                hint=f"give an https address such as {SECURE}, or leave the token out",
+                hint=f"give an https address such as {SECURE_URL}, or leave the token out",
             )
 
     @property
@@ -99,7 +99,7 @@ class KubeletEndpoint:
             headers["Authorization"] = f"Bearer {_token(self._credentials.token_file)}"
         connection = http.client.HTTPConnection(self._address.host, self._address.port)
         try:
-            with self._connected() as connected:
+            with self._connect() as connected:
                 connection.sock = connected
                 connection.request("GET", path, headers=headers)
                 with connection.getresponse() as answer:
@@ -112,9 +112,9 @@ class KubeletEndpoint:
                 "is this the address of a kubelet?",
             ) from None
         except OSError as error:
-            self._refuse(error)
+            self._raise_unreachable(error)
         if answer.status != http.client.OK:
-            what, hint = _complaint(answer.status, path, data)
+            what, hint = _status_error(answer.status, path, data)
             # Others may pass: a kubelet that cannot ask its API server answers 401 or 500.
             is_final = answer.status in (http.client.FORBIDDEN, http.client.NOT_FOUND)
             kind = KubeletRefusal if is_final else Unreachable
@@ -131,10 +131,10 @@ class KubeletEndpoint:
                 # Not that of an SSLSocket, which would take its state from the thread that reads.
                 socket.socket.shutdown(self._open, socket.SHUT_RDWR)
 
-    def _connected(self) -> "socket.socket":
+    def _connect(self) -> "socket.socket":
         if not self.is_secure:
             return self._watched(self._socket())
-        context = self._trust()
+        context = self._tls_context()
         *others, last = self._names()
         import ssl
 
@@ -181,7 +181,7 @@ class KubeletEndpoint:
             return [self._address.host, os.uname().nodename.lower()]
         return [self._address.host]
 
-    def _trust(self) -> "ssl.SSLContext":
+    def _tls_context(self) -> "ssl.SSLContext":
         import ssl
 
         given = self._credentials
@@ -189,7 +189,7 @@ class KubeletEndpoint:
             context = ssl.create_default_context(cafile=given.ca_file)
         except OSError as error:
             raise InputError(
-                f"no certificates could be read ({_words(error)})",
+                f"no certificates could be read ({_describe_error(error)})",
                 file=given.ca_file,
                 hint="give a file of certificates in PEM",
             ) from None
@@ -199,7 +199,7 @@ class KubeletEndpoint:
                 context.load_cert_chain(given.client_cert, given.client_key, password="")
             except (OSError, ValueError) as error:
                 raise InputError(
-                    f"no certificate with its key could be read ({_words(error)})",
+                    f"no certificate with its key could be read ({_describe_error(error)})",
                     file=given.client_cert,
                     hint="give --client-cert and --client-key in PEM, the key without passphrase",
                 ) from None
@@ -212,9 +212,9 @@ class KubeletEndpoint:
         while chunk := answer.read1(_CHUNK):
             chunks.append(chunk)
             size += len(chunk)
-            if size > SIZE_LIMIT:
+            if size > ANSWER_SIZE_LIMIT:
                 raise self._unreachable(
-                    f"the answer is larger than {SIZE_LIMIT >> 20} MiB",
+                    f"the answer is larger than {ANSWER_SIZE_LIMIT >> 20} MiB",
                     "is this the address of a kubelet?",
                 )
             left = deadline - time.monotonic()
@@ -225,29 +225,32 @@ class KubeletEndpoint:
             raise self._broke_off()
         return b"".join(chunks)
 
-    def _refuse(self, error: OSError) -> NoReturn:
+    def _raise_unreachable(self, error: OSError) -> NoReturn:
         import socket
         import ssl
 
         if isinstance(error, ssl.SSLCertVerificationError):
-            what, hint = self._distrust(error)
+            what, hint = self._certificate_error(error)
             raise KubeletRefusal(f"{self.url}: {what}", hint=hint) from None
         if isinstance(error, ssl.SSLError):
-            what, hint = f"no secure connection ({_words(error)})", "is it an http address?"
+            what, hint = (
+                f"no secure connection ({_describe_error(error)})",
+                "is it an http address?",
+            )
         elif isinstance(error, ConnectionRefusedError):
             what = "nothing listens there"
             hint = "is the kubelet running? Its read-only port is off by default; " + (
-                f"{SECURE} takes a token or a client certificate"
+                f"{SECURE_URL} takes a token or a client certificate"
             )
         elif isinstance(error, TimeoutError):
             what, hint = f"no answer within {self._timeout:g} s", "look at the kubelet's log"
         elif isinstance(error, socket.gaierror):
             what, hint = "the name of the host is not known", "check the address"
         else:
-            what, hint = f"the connection failed ({_words(error)})", "check the address"
+            what, hint = f"the connection failed ({_describe_error(error)})", "check the address"
         raise self._unreachable(what, hint) from None
 
-    def _distrust(self, error: "ssl.SSLCertVerificationError") -> tuple[str, str]:
+    def _certificate_error(self, error: "ssl.SSLCertVerificationError") -> tuple[str, str]:
         if error.verify_code in _OTHER_NAME:
             names = " or ".join(self._names())
             return (
@@ -287,7 +290,7 @@ def _address(url: str) -> _Address:
 def _no_address(why: str) -> InputError:
     return InputError(
         f"this is not the address of a kubelet: {why}",
-        hint=f"give one such as {SECURE}; the API server's proxy is not used",
+        hint=f"give one such as {SECURE_URL}; the API server's proxy is not used",
     )
 
 
@@ -298,14 +301,16 @@ def _token(file: str) -> str:
             token = opened.read(_LONGEST_TOKEN).strip()
     except OSError as error:
         raise InputError(
-            _words(error), file=file, hint="give a file that holds a token with --token-file"
+            _describe_error(error),
+            file=file,
+            hint="give a file that holds a token with --token-file",
         ) from None
     if not _TOKEN.fullmatch(token):
         raise InputError("this is not a token", file=file, hint="a token is one word")
     return token
 
 
-def _complaint(status: int, path: str, data: bytes) -> tuple[str, str]:
+def _status_error(status: int, path: str, data: bytes) -> tuple[str, str]:
     if status == 401:
         return (
             "it does not know who asks (401)",
@@ -323,7 +328,7 @@ def _complaint(status: int, path: str, data: bytes) -> tuple[str, str]:
     return f"it answered {status} for {path}", "look at the kubelet's log"
 
 
-def _words(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     strerror = getattr(error, "strerror", None)
     reason = getattr(error, "reason", None)
     return str(reason or strerror or error).lower().replace("_", " ")

@@ -30,21 +30,21 @@ class KubeletProcess(NamedTuple):
     """The program's own name first."""
 
 
-class Search(NamedTuple):
+class KubeletSearch(NamedTuple):
     """The kubelet's process, or why it is not known."""
 
     process: KubeletProcess | None = None
     why: str = "no kubelet process is visible here"
 
 
-def find_kubelet(proc: str = "/proc") -> Search:
+def find_kubelet(proc: str = "/proc") -> KubeletSearch:
     """Look through all processes that can be seen."""
     found: list[KubeletProcess] = []
     embedded: str | None = None
     try:
         names = [name for name in os.listdir(proc) if name.isdigit()]
     except OSError as error:
-        return Search(why=f"{proc}: {(error.strerror or str(error)).lower()}")
+        return KubeletSearch(why=f"{proc}: {(error.strerror or str(error)).lower()}")
     for name in names:
         folder = f"{proc}/{name}"
         try:
@@ -58,10 +58,10 @@ def find_kubelet(proc: str = "/proc") -> Search:
         except (OSError, ValueError, IndexError):
             continue  # it has ended meanwhile, or may not be seen
     if len(found) > 1:
-        return Search(why=f"{len(found)} processes are named kubelet")
+        return KubeletSearch(why=f"{len(found)} processes are named kubelet")
     if not found and embedded is not None:
-        return Search(why=f"{embedded} runs the kubelet inside itself")
-    return Search(found[0]) if found else Search()
+        return KubeletSearch(why=f"{embedded} runs the kubelet inside itself")
+    return KubeletSearch(found[0]) if found else KubeletSearch()
 
 
 def is_running(process: KubeletProcess, proc: str = "/proc") -> bool:
@@ -73,7 +73,7 @@ def is_running(process: KubeletProcess, proc: str = "/proc") -> bool:
     return found is not None and found.started == process.started
 
 
-def version_of(process: KubeletProcess, proc: str = "/proc") -> str | None:
+def process_version(process: KubeletProcess, proc: str = "/proc") -> str | None:
     """The version of the program that a kubelet runs from, asked of its file.
 
     None where that file is another by now, or could be of anybody's making: it is executed.

@@ -20,16 +20,16 @@ class Lock:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._handle = _taken(path)
+        self._handle = _acquire(path)
         while not _is_at(self._handle, path):
             # Renewed by its holder between the two.
             os.close(self._handle)
-            self._handle = _taken(path)
+            self._handle = _acquire(path)
 
     def renew(self) -> None:
         """Hold it anew, and alone: what was forked before no longer counts."""
         fresh = f"{self.path}.new"
-        old, self._handle = self._handle, _taken(fresh)
+        old, self._handle = self._handle, _acquire(fresh)
         os.replace(fresh, self.path)
         os.close(old)
 
@@ -37,7 +37,7 @@ class Lock:
         os.close(self._handle)
 
 
-def _taken(path: str) -> int:
+def _acquire(path: str) -> int:
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         try:
@@ -45,7 +45,7 @@ def _taken(path: str) -> int:
         except OSError as error:
             if error.errno != errno.EWOULDBLOCK:
                 raise
-            raise _locked(handle) from None
+            raise _lock_conflict(handle) from None
         os.ftruncate(handle, 0)
         os.pwrite(handle, f"{os.getpid()} {_pid_namespace()}\n".encode(), 0)
     except BaseException:
@@ -61,7 +61,7 @@ def _is_at(handle: int, path: str) -> bool:
         return False
 
 
-def _locked(handle: int) -> Locked:
+def _lock_conflict(handle: int) -> Locked:
     """Who holds it, in numbers that are true here: an agent in a container calls itself pid 1."""
     pid, _, namespace = os.pread(handle, 64, 0).decode("ascii", "replace").strip().partition(" ")
     if pid.isdigit() and namespace and namespace == _pid_namespace():

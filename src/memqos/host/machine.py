@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from memqos.host.cgroups import SYSTEM_ROOT
-from memqos.kernel.machine import Layout, Machine, NumaTexts, layout_of, mounts_of
+from memqos.kernel.machine import CgroupLayout, Machine, NumaTexts, cgroup_layout, mounts_of
 
 _CGROUP_TYPES: Final = frozenset({"cgroup", "cgroup2"})
 _TREE: Final = ("cgroup.controllers", "kubepods", "kubepods.slice")
@@ -77,12 +77,12 @@ def _cgroup_mounts(text: str) -> Iterator[str]:
             yield line
 
 
-def _layout(mounts: Iterable[str], root: str) -> Layout:
+def _layout(mounts: Iterable[str], root: str) -> CgroupLayout:
     """A folder that is no mount, such as a copy of a tree, is judged by what is in it."""
     found = tuple(mounts_of(mounts))
     if root != SYSTEM_ROOT and not any(f"{root}/".startswith(f"{m.point}/") for m in found):
         return "v2" if any(os.path.exists(f"{root}/{name}") for name in _TREE) else "none"
-    return layout_of(found)
+    return cgroup_layout(found)
 
 
 def _numa(reader: _Reader, folder: str) -> Iterator[tuple[str, NumaTexts]]:

@@ -8,7 +8,7 @@ from typing import BinaryIO
 
 from memqos.errors import InputError
 
-SIZE_LIMIT = 512 << 20
+FILE_SIZE_LIMIT = 512 << 20
 
 _STDIN = "-"
 _SUFFIXES = (".yaml", ".yml", ".json")
@@ -18,32 +18,32 @@ _HINTS = {
     errno.EACCES: "reading it takes other rights",
 }
 
-Loaded = tuple[str, bytes | InputError]
+LoadedFile = tuple[str, bytes | InputError]
 """The name to show for a file, and its content or why there is none."""
 
 
-def load(paths: Iterable[str]) -> Iterator[Loaded]:
+def load_files(paths: Iterable[str]) -> Iterator[LoadedFile]:
     """Load what each path stands for, one file at a time; `-` is standard input."""
     for path in paths:
         if path == _STDIN:
-            yield _loaded("<stdin>", sys.stdin.buffer)
+            yield _read_stream("<stdin>", sys.stdin.buffer)
         elif os.path.isdir(path):
             yield from _folder(path)
         else:
             yield _file(path)
 
 
-def load_one(path: str) -> tuple[str, bytes]:
+def load_file(path: str) -> tuple[str, bytes]:
     """The name to show for the one file that a path stands for, and its content."""
     if os.path.isdir(path):
-        raise InputError("this is a folder, and one file is wanted", file=_shown(path))
-    ((name, data),) = load([path])
+        raise InputError("this is a folder, and one file is wanted", file=_printable_name(path))
+    ((name, data),) = load_files([path])
     if isinstance(data, InputError):
         raise data
     return name, data
 
 
-def files_in(folder: str) -> Iterator[str | OSError]:
+def manifest_paths(folder: str) -> Iterator[str | OSError]:
     """The manifests in a folder and below, in order; where it cannot be looked into, why."""
     unreadable: list[OSError] = []
     for parent, folders, files in os.walk(folder, onerror=unreadable.append):
@@ -55,18 +55,18 @@ def files_in(folder: str) -> Iterator[str | OSError]:
     yield from unreadable
 
 
-def _folder(folder: str) -> Iterator[Loaded]:
+def _folder(folder: str) -> Iterator[LoadedFile]:
     is_empty = True
-    for found in files_in(folder):
+    for found in manifest_paths(folder):
         is_empty = False
         if isinstance(found, OSError):
-            yield _refused(_shown(found.filename), found)
+            yield _file_error(_printable_name(found.filename), found)
         else:
             yield _file(found)
     if is_empty:
         what = "no manifest in this folder"
         hint = f"files must end in {', '.join(_SUFFIXES)}"
-        yield _shown(folder), InputError(what, file=_shown(folder), hint=hint)
+        yield _printable_name(folder), InputError(what, file=_printable_name(folder), hint=hint)
 
 
 def _is_manifest(path: str) -> bool:
@@ -75,35 +75,35 @@ def _is_manifest(path: str) -> bool:
     return name.endswith(_SUFFIXES) and not name.startswith(".") and os.path.isfile(path)
 
 
-def _file(path: str) -> Loaded:
-    name = _shown(path)
+def _file(path: str) -> LoadedFile:
+    name = _printable_name(path)
     try:
         with open(path, "rb") as file:
-            return _loaded(name, file)
+            return _read_stream(name, file)
     except OSError as error:
-        return _refused(name, error)
+        return _file_error(name, error)
 
 
-def _loaded(name: str, file: BinaryIO) -> Loaded:
+def _read_stream(name: str, file: BinaryIO) -> LoadedFile:
     chunks = []
     size = 0
     try:
         while chunk := file.read(_CHUNK):
             chunks.append(chunk)
             size += len(chunk)
-            if size > SIZE_LIMIT:
-                what = f"larger than {SIZE_LIMIT >> 20} MiB"
+            if size > FILE_SIZE_LIMIT:
+                what = f"larger than {FILE_SIZE_LIMIT >> 20} MiB"
                 return name, InputError(what, file=name, hint="split it into smaller files")
     except OSError as error:
-        return _refused(name, error)
+        return _file_error(name, error)
     return name, b"".join(chunks)
 
 
-def _refused(name: str, error: OSError) -> Loaded:
+def _file_error(name: str, error: OSError) -> LoadedFile:
     what = (error.strerror or str(error)).lower()
     return name, InputError(what, file=name, hint=_HINTS.get(error.errno or 0))
 
 
-def _shown(path: str) -> str:
+def _printable_name(path: str) -> str:
     """Make a name printable that is not in the encoding of the system."""
     return os.fsencode(path).decode("utf-8", "replace")

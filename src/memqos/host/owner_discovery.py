@@ -8,12 +8,12 @@ from typing import Final
 import msgspec
 
 from memqos.errors import Unreachable
-from memqos.host.systemd_dropins import RUN
-from memqos.plan.names import Runtime
+from memqos.host.systemd_dropins import SYSTEMD_RUN
+from memqos.plan.names import RuntimeName
 
 _BUS: Final = "/run/dbus/system_bus_socket"
 _ADDRESS: Final = re.compile(r"unix:path=([^,;]+)")
-SOCKETS: Final[dict[Runtime, tuple[str, ...]]] = {
+SOCKETS: Final[dict[RuntimeName, tuple[str, ...]]] = {
     "containerd": (
         "/run/containerd/containerd.sock",
         "/run/k3s/containerd/containerd.sock",
@@ -24,7 +24,7 @@ _MOUNTS: Final = "/proc/self/mountinfo"
 _PATIENCE: Final = 2.0
 
 
-class Reach(msgspec.Struct, frozen=True):
+class OwnerEndpoints(msgspec.Struct, frozen=True):
     """Who keeps values of this machine's cgroups, and answers."""
 
     is_copy: bool = False
@@ -35,28 +35,30 @@ class Reach(msgspec.Struct, frozen=True):
     """Where systemd keeps what it knows until the next boot, if it runs here."""
     bus: str | None = None
     """The socket of the system bus."""
-    sockets: dict[Runtime, str] = {}
+    sockets: dict[RuntimeName, str] = {}
     """Those of container runtimes."""
 
 
-def reach(root: str, cri_socket: str | None = None, *, direct: bool = False) -> Reach:
+def discover_owners(
+    root: str, cri_socket: str | None = None, *, direct: bool = False
+) -> OwnerEndpoints:
     """Look who is there; a socket that was named has to answer."""
     is_copy = not _is_of_kernel(root)
     if is_copy or direct:
-        return Reach(is_copy=is_copy, is_direct=direct)
+        return OwnerEndpoints(is_copy=is_copy, is_direct=direct)
     # Only where systemd is the first process is this folder there.
-    systemd = RUN if os.path.isdir(f"{RUN}/system") else None
+    systemd = SYSTEMD_RUN if os.path.isdir(f"{SYSTEMD_RUN}/system") else None
     named = _ADDRESS.search(os.environ.get("DBUS_SYSTEM_BUS_ADDRESS", ""))
     bus = named[1] if named else _BUS
-    return Reach(
+    return OwnerEndpoints(
         systemd=systemd,
         bus=bus if systemd is not None and _is_answered(bus) else None,
-        sockets=_sockets() if cri_socket is None else _named(cri_socket),
+        sockets=_sockets() if cri_socket is None else _check_socket(cri_socket),
     )
 
 
-def _sockets() -> dict[Runtime, str]:
-    found: dict[Runtime, str] = {}
+def _sockets() -> dict[RuntimeName, str]:
+    found: dict[RuntimeName, str] = {}
     for runtime, paths in SOCKETS.items():
         answering = next(filter(_is_answered, paths), None)
         if answering is not None:
@@ -64,7 +66,7 @@ def _sockets() -> dict[Runtime, str]:
     return found
 
 
-def _named(path: str) -> dict[Runtime, str]:
+def _check_socket(path: str) -> dict[RuntimeName, str]:
     path = path.removeprefix("unix://")
     if not _is_answered(path):
         raise Unreachable(

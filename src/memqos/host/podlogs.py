@@ -3,10 +3,10 @@
 import os
 from typing import Final
 
-FOLDER: Final = "/var/log/pods"
+POD_LOGS: Final = "/var/log/pods"
 
 
-def pod_names(folder: str = FOLDER) -> dict[str, str]:
+def pod_names(folder: str = POD_LOGS) -> dict[str, str]:
     """UID → namespace/name; empty where the folder cannot be read."""
     try:
         entries = os.listdir(folder)

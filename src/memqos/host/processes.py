@@ -20,7 +20,7 @@ _KTHREADD: Final = 2
 _STATE, _FLAGS, _STARTED = 0, 6, 19
 
 
-class Seen(NamedTuple):
+class ProcessList(NamedTuple):
     """What was seen, in the order in which processes were started."""
 
     processes: tuple[Process, ...]
@@ -30,7 +30,7 @@ class Seen(NamedTuple):
     """Whether this is the machine's own list: within a container only its processes show."""
 
 
-def processes(proc: str = "/proc", cgroups: CgroupFs | None = None) -> Seen:
+def read_processes(proc: str = "/proc", cgroups: CgroupFs | None = None) -> ProcessList:
     """Every process that can be seen; one that ends meanwhile is left out."""
     groups = _OomGroups(cgroups or CgroupFs())
     found: list[tuple[int, int, Process]] = []
@@ -55,7 +55,7 @@ def processes(proc: str = "/proc", cgroups: CgroupFs | None = None) -> Seen:
             complete |= pid == _KTHREADD and process.kernel_thread
             found.append((started, pid, process))
     found.sort(key=lambda each: each[:2])
-    return Seen(tuple(process for *_, process in found), unreadable, complete)
+    return ProcessList(tuple(process for *_, process in found), unreadable, complete)
 
 
 def _read(folder: str, pid: int, groups: "_OomGroups") -> tuple[int, Process] | None:

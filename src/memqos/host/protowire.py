@@ -8,7 +8,7 @@ passed over, which is how the format grows.
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, Literal, NamedTuple
 
-Kind = Literal["text", "number", "flag", "texts", "map"]
+FieldKind = Literal["text", "number", "flag", "texts", "map"]
 
 _VARINT: Final = 0
 _FIXED64: Final = 1
@@ -19,71 +19,71 @@ _WRAP: Final = 1 << 64
 _SIGN: Final = 1 << 63
 
 
-class Malformed(Exception):
+class MalformedMessage(Exception):
     """Bytes that are no message."""
 
 
-class Field(NamedTuple):
+class ProtoField(NamedTuple):
     """A field's number, and what it holds."""
 
     number: int
-    kind: "Kind | Message | Many"
+    kind: "FieldKind | Message | Repeated"
 
 
-Message = Mapping[str, Field]
+Message = Mapping[str, ProtoField]
 """The fields of a message by name."""
 
 
-class Many(NamedTuple):
+class Repeated(NamedTuple):
     """A list of messages."""
 
     message: Message
 
 
-_ENTRY: Final[Message] = {"key": Field(1, "text"), "value": Field(2, "text")}
+_ENTRY: Final[Message] = {"key": ProtoField(1, "text"), "value": ProtoField(2, "text")}
 
 
-def encode(message: Message, values: Mapping[str, Any]) -> bytes:
+def encode_message(message: Message, values: Mapping[str, Any]) -> bytes:
     """A message with these values; as the format has it, an empty one is the same as none."""
     return b"".join(
         part for name, value in values.items() for part in _parts(message[name], value) if value
     )
 
 
-def decode(message: Message, data: bytes) -> dict[str, Any]:
+def decode_message(message: Message, data: bytes) -> dict[str, Any]:
     """The values of a message, as far as it has them."""
     by_number = {field.number: (name, field.kind) for name, field in message.items()}
     values: dict[str, Any] = {}
     for number, value in _fields(data):
         if number in by_number:
             name, kind = by_number[number]
-            _take(values, name, kind, value)
+            _store_field(values, name, kind, value)
     return values
 
 
-def _parts(field: Field, value: Any) -> Iterator[bytes]:
+def _parts(field: ProtoField, value: Any) -> Iterator[bytes]:
     number, kind = field
     if kind == "text":
-        yield _delimited(number, value.encode())
+        yield _length_delimited(number, value.encode())
     elif kind == "texts":
-        yield from (_delimited(number, each.encode()) for each in value)
+        yield from (_length_delimited(number, each.encode()) for each in value)
     elif kind == "map":
         for key, each in value.items():
-            yield _delimited(number, encode(_ENTRY, {"key": key, "value": each}))
+            yield _length_delimited(number, encode_message(_ENTRY, {"key": key, "value": each}))
     elif isinstance(kind, str):
         yield _varint(number << 3 | _VARINT) + _varint(int(value) % _WRAP)
-    elif isinstance(kind, Many):
-        yield from (_delimited(number, encode(kind.message, each)) for each in value)
+    elif isinstance(kind, Repeated):
+        yield from (_length_delimited(number, encode_message(kind.message, each)) for each in value)
     else:
-        yield _delimited(number, encode(kind, value))
+        yield _length_delimited(number, encode_message(kind, value))
 
 
-def _take(
-    values: dict[str, Any], name: str, kind: Kind | Message | Many, value: int | bytes
+def _store_field(
+    values: dict[str, Any], name: str, kind: FieldKind | Message | Repeated, value: int | bytes
 ) -> None:
     if isinstance(value, int):
         if kind not in ("number", "flag"):
-            raise Malformed(f"{name} is a number")
+            raise MalformedMessage(f"{name} is a number")
         signed = value - _WRAP if value >= _SIGN else value
         values[name] = bool(value) if kind == "flag" else signed
     elif kind == "text":
@@ -91,14 +91,14 @@ def _take(
     elif kind == "texts":
         values.setdefault(name, []).append(_text(value))
     elif kind == "map":
-        entry = decode(_ENTRY, value)
+        entry = decode_message(_ENTRY, value)
         values.setdefault(name, {})[entry.get("key", "")] = entry.get("value", "")
     elif isinstance(kind, str):
-        raise Malformed(f"{name} is no number")
-    elif isinstance(kind, Many):
-        values.setdefault(name, []).append(decode(kind.message, value))
+        raise MalformedMessage(f"{name} is no number")
+    elif isinstance(kind, Repeated):
+        values.setdefault(name, []).append(decode_message(kind.message, value))
     else:
-        values[name] = decode(kind, value)
+        values[name] = decode_message(kind, value)
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
@@ -113,10 +113,10 @@ def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
         size = {_FIXED64: 8, _FIXED32: 4}.get(wire)
         if size is None:
             if wire != _BYTES:
-                raise Malformed(f"wire type {wire}")
+                raise MalformedMessage(f"wire type {wire}")
             size, position = _read_varint(data, position)
         if position + size > len(data):
-            raise Malformed("it ends within a field")
+            raise MalformedMessage("it ends within a field")
         yield tag >> 3, data[position : position + size]
         position += size
 
@@ -127,7 +127,7 @@ def _read_varint(data: bytes, position: int) -> tuple[int, int]:
         number |= (byte & 0x7F) << 7 * index
         if byte < 0x80:
             return number % _WRAP, position + index + 1
-    raise Malformed("it ends within a number")
+    raise MalformedMessage("it ends within a number")
 
 
 def _varint(number: int) -> bytes:
@@ -138,7 +138,7 @@ def _varint(number: int) -> bytes:
     return bytes((*encoded, number))
 
 
-def _delimited(number: int, data: bytes) -> bytes:
+def _length_delimited(number: int, data: bytes) -> bytes:
     return _varint(number << 3 | _BYTES) + _varint(len(data)) + data
 
 

@@ -10,7 +10,7 @@ _WATCHDOG: Final = "WATCHDOG_USEC"
 _WATCHED: Final = "WATCHDOG_PID"
 
 
-class Service:
+class ServiceNotifier:
     """The manager that started this process; without one nothing is said."""
 
     def __init__(self, environment: Mapping[str, str] | None = None) -> None:
@@ -19,7 +19,7 @@ class Service:
         self.watchdog = _seconds(given)
         """The manager wants to hear of us this often; None where it does not."""
 
-    def tell(self, **state: str | int) -> None:
+    def notify(self, **state: str | int) -> None:
         """Such as READY=1, STATUS="…". A manager that does not listen is no fault."""
         if not self._address:
             return

@@ -11,7 +11,7 @@ from jeepney.bus_messages import message_bus
 from jeepney.io.blocking import prep_socket
 
 from memqos.errors import MemqosError, Unreachable
-from memqos.host.circuit_breaker import Silence
+from memqos.host.circuit_breaker import CircuitBreaker
 
 MANAGER: Final = DBusAddress(
     "/org/freedesktop/systemd1", "org.freedesktop.systemd1", "org.freedesktop.systemd1.Manager"
@@ -35,7 +35,7 @@ _AWAY: Final = frozenset(
 _CHUNK: Final = 4096
 
 
-class Refused(MemqosError):
+class SystemdError(MemqosError):
     """systemd answered, and the answer is no."""
 
     def __init__(self, name: str, message: str) -> None:
@@ -43,19 +43,19 @@ class Refused(MemqosError):
         self.name = name
 
 
-class Manager:
+class SystemdManager:
     """systemd; connected to when it is first asked, and anew when the bus was restarted."""
 
     def __init__(self, bus: str, timeout: float) -> None:
         self.bus = bus
         self.timeout = timeout
         self._connection: _Connection | None = None
-        self._silence = Silence()
+        self._breaker = CircuitBreaker()
 
     def set_properties(self, unit: str, properties: Mapping[str, int]) -> None:
         """Set properties of a unit until the next boot; all of them or none is taken."""
         values = [(name, ("t", value)) for name, value in properties.items()]
-        self._ask(new_method_call(MANAGER, "SetUnitProperties", "sba(sv)", (unit, True, values)))
+        self._call(new_method_call(MANAGER, "SetUnitProperties", "sba(sv)", (unit, True, values)))
 
     def close(self) -> None:
         """Hang up; the next call connects anew."""
@@ -63,16 +63,16 @@ class Manager:
             self._connection.close()
             self._connection = None
 
-    def _ask(self, call: Any) -> None:
-        self._silence.check()
+    def _call(self, call: Any) -> None:
+        self._breaker.check()
         is_used = self._connection is not None
         try:
             if self._connection is None:
                 self._connection = _Connection(self.bus, self.timeout)
-            reply = self._connection.answer(call)
+            reply = self._connection.call(call)
         except TimeoutError:
             self.close()
-            raise self._silence.begins(
+            raise self._breaker.trip(
                 Unreachable(
                     f"systemd: no answer over the bus within {self.timeout:g} s",
                     hint="see whether it is well: systemctl status; --timeout waits longer",
@@ -81,7 +81,7 @@ class Manager:
         except (OSError, AuthenticationError) as error:
             self.close()
             if is_used:
-                self._ask(call)
+                self._call(call)
                 return
             raise _away(getattr(error, "strerror", None) or str(error)) from None
         _check(reply)
@@ -96,12 +96,12 @@ class _Connection:
         self._parser = Parser()
         self._serial = 0
         try:
-            self.answer(message_bus.Hello())
+            self.call(message_bus.Hello())
         except BaseException:
             self.close()
             raise
 
-    def answer(self, call: Any) -> Any:
+    def call(self, call: Any) -> Any:
         deadline = time.monotonic() + self._timeout
         self._serial += 1
         self._socket.settimeout(self._timeout)
@@ -134,7 +134,7 @@ def _check(reply: Any) -> None:
     message = str(reply.body[0]) if reply.body else ""
     if name in _AWAY:
         raise _away(message or name)
-    raise Refused(name, message)
+    raise SystemdError(name, message)
 
 
 def _away(why: str) -> Unreachable:

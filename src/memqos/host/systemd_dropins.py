@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from memqos.errors import MemqosError
 from memqos.host import durable
 
-RUN: Final = "/run/systemd"
+SYSTEMD_RUN: Final = "/run/systemd"
 PROPERTIES: Final = {
     "memory.min": "MemoryMin",
     "memory.low": "MemoryLow",
@@ -47,12 +47,12 @@ class _Folder(NamedTuple):
 class DropIns:
     """Those below systemd's runtime directory, a file for each property of a unit."""
 
-    def __init__(self, run: str = RUN) -> None:
+    def __init__(self, run: str = SYSTEMD_RUN) -> None:
         self.run = run
 
     def read(self, unit: str, name: str) -> str | None:
         """What it says of a property; None where it says nothing."""
-        with self._opened(unit) as folder:
+        with self._unit_folder(unit) as folder:
             return None if folder is None else _content(folder, name)
 
     def restore(self, unit: str, name: str, content: str | None) -> bool:
@@ -62,7 +62,7 @@ class DropIns:
         """
         if content is not None and not is_drop_in(unit, name, content):
             raise MemqosError(f"{unit}: systemd writes no such drop-in for {name}")
-        with self._opened(unit) as folder:
+        with self._unit_folder(unit) as folder:
             now = None if folder is None else _content(folder, name)
             if folder is None or now in (None, content):
                 return False
@@ -77,7 +77,7 @@ class DropIns:
             return True
 
     @contextmanager
-    def _opened(self, unit: str) -> Iterator[_Folder | None]:
+    def _unit_folder(self, unit: str) -> Iterator[_Folder | None]:
         with ExitStack() as opened:
 
             def step_into(path: str, above: int | None = None) -> int | None:

@@ -12,43 +12,43 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from memqos.errors import InputError
-from memqos.host.cgroups import GONE
+from memqos.host.cgroups import VANISHED
 from memqos.plan.names import is_pod, within_container
 
-_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_FILE: Final = os.O_RDONLY | os.O_CLOEXEC
+_FOLDER_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE_FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC
 _CHUNK: Final = 1 << 16
 _LEAF: Final = 2
 """Links to a folder without folders in it, on file systems that count them, as cgroup2 does."""
 DEEPEST: Final = 32
 """Levels of cgroups below the root: kubelets, systemd and runtimes make six."""
-MOST: Final = 1 << 14
+MOST_CGROUPS: Final = 1 << 14
 """Cgroups of a branch, which is what lies below the second level: a QoS class, a user, a service.
 Three times as many as 500 pods of ten containers have."""
 
 
-class Tree(NamedTuple):
+class ReadTree(NamedTuple):
     """What was read; a cgroup that vanished meanwhile is left out."""
 
     cgroups: dict[str, dict[str, str]]
     """Path → file → content without its last newline; parents come before children."""
     identities: dict[str, int]
     """Path → inode: another cgroup of the same name has another one."""
-    refused: dict[str, str]
+    unreadable: dict[str, str]
     """File or folder → why it could not be read, where it is there."""
 
 
-def read_tree(root: str, files: Iterable[str], below: Iterable[str] = ("/",)) -> Tree:
+def read_tree(root: str, files: Iterable[str], below: Iterable[str] = ("/",)) -> ReadTree:
     """Read these files of every cgroup from `below` down, siblings by name."""
-    tree = Tree({}, {}, {})
+    tree = ReadTree({}, {}, {})
     wanted = tuple(files)
     found: Counter[str] = Counter()
-    for start in _apart(below):
+    for start in _distinct_roots(below):
         waiting = [(start, is_pod(start.rpartition("/")[0]))]
         while waiting:
             path, is_container = waiting.pop()
-            room = MOST - found[_branch(path)] if path.count("/") < DEEPEST else 0
-            names = _read(tree, wanted, root, path, room, is_container=is_container)
+            room = MOST_CGROUPS - found[_branch(path)] if path.count("/") < DEEPEST else 0
+            names = _read_cgroup(tree, wanted, root, path, room, is_container=is_container)
             found[_branch(path)] += len(names)
             above = "" if path == "/" else path
             is_below_pod = is_container or is_pod(path)
@@ -60,7 +60,7 @@ def _branch(path: str) -> str:
     return "/".join(path.split("/", 3)[:3])
 
 
-def _apart(starts: Iterable[str]) -> Iterator[str]:
+def _distinct_roots(starts: Iterable[str]) -> Iterator[str]:
     """Those that are not below another."""
     kept: list[str] = []
     for start in sorted(set(starts), key=lambda path: path.count("/") if path != "/" else 0):
@@ -71,12 +71,12 @@ def _apart(starts: Iterable[str]) -> Iterator[str]:
             yield start
 
 
-def _read(
-    tree: Tree, files: tuple[str, ...], root: str, path: str, room: int, *, is_container: bool
+def _read_cgroup(
+    tree: ReadTree, files: tuple[str, ...], root: str, path: str, room: int, *, is_container: bool
 ) -> Sequence[str]:
     """Read a cgroup; the names of those in it that are to be read, no more than there is room."""
     try:
-        folder = os.open(root if path == "/" else root.rstrip("/") + path, _FOLDER)
+        folder = os.open(root if path == "/" else root.rstrip("/") + path, _FOLDER_FLAGS)
     except OSError as error:
         _note(tree, path, error)
         return ()
@@ -97,9 +97,9 @@ def _read(
         os.close(folder)
 
 
-def _content(tree: Tree, file: str, folder: int, path: str) -> str | None:
+def _content(tree: ReadTree, file: str, folder: int, path: str) -> str | None:
     try:
-        handle = os.open(file, _FILE, dir_fd=folder)
+        handle = os.open(file, _FILE_FLAGS, dir_fd=folder)
     except OSError as error:
         _note(tree, f"{path}/{file}", error)
         return None
@@ -117,7 +117,7 @@ def _content(tree: Tree, file: str, folder: int, path: str) -> str | None:
     return content.decode("utf-8", "replace").removesuffix("\n")
 
 
-def _folders(tree: Tree, folder: int, path: str, room: int) -> list[str]:
+def _folders(tree: ReadTree, folder: int, path: str, room: int) -> list[str]:
     try:
         with os.scandir(folder) as entries:
             found = (entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
@@ -126,12 +126,13 @@ def _folders(tree: Tree, folder: int, path: str, room: int) -> list[str]:
         _note(tree, path, error)
         return []
     if len(names) > room:
-        tree.refused[_branch(path)] = (
-            f"More than {MOST} cgroups, or more than {DEEPEST} levels of them: the rest is not read"
+        tree.unreadable[_branch(path)] = (
+            f"More than {MOST_CGROUPS} cgroups, or more than {DEEPEST} levels of them: the "
+            "rest is not read"
         )
     return sorted(names[:room])
 
 
-def _note(tree: Tree, what: str, error: OSError) -> None:
-    if error.errno not in GONE:
-        tree.refused[what] = error.strerror or str(error)
+def _note(tree: ReadTree, what: str, error: OSError) -> None:
+    if error.errno not in VANISHED:
+        tree.unreadable[what] = error.strerror or str(error)

@@ -15,10 +15,10 @@ Handler = Callable[[Any], Any]
 _INTERRUPTS: Final = frozenset({signal.SIGINT})
 
 
-class Crew:
+class WorkerPool:
     """Processes, each with a handler of its own, made in that process."""
 
-    def __init__(self, count: int, hire: Callable[[], Handler]) -> None:
+    def __init__(self, count: int, make_handler: Callable[[], Handler]) -> None:
         # A forked process has all that was read so far, without being told.
         context = multiprocessing.get_context("fork")
         self._ends: list[Connection] = []
@@ -27,7 +27,9 @@ class Crew:
             here, there = context.Pipe()
             # A process that held an end of another's pipe would keep it from ending with this one.
             inherited = (here, *self._ends)
-            process = context.Process(target=_work, args=(there, hire, inherited), daemon=True)
+            process = context.Process(
+                target=_work, args=(there, make_handler, inherited), daemon=True
+            )
             # Whoever interrupts means the first process, which sees to the others.
             before = signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPTS)
             try:
@@ -46,7 +48,7 @@ class Crew:
         try:
             self._ends[worker].send(message)
         except OSError:
-            raise _gone() from None
+            raise _worker_lost() from None
 
     def answers(self, seconds: float | None = None) -> Iterator[tuple[int, Any]]:
         """Wait for an answer, so long or until there is one, and give all that are there."""
@@ -55,22 +57,22 @@ class Crew:
             try:
                 answer = end.recv()
             except (EOFError, OSError):
-                raise _gone() from None
+                raise _worker_lost() from None
             yield self._ends.index(end), answer
 
-    def tell(self, message: Any) -> None:
+    def broadcast(self, message: Any) -> None:
         """Give all the same to do."""
         for worker in range(len(self)):
             self.send(worker, message)
 
-    def heard(self) -> list[Any]:
+    def gather(self) -> list[Any]:
         """The answers of all to what they were told."""
         found: dict[int, Any] = {}
         while len(found) < len(self):
             found |= dict(self.answers())
         return [found[worker] for worker in range(len(self))]
 
-    def dismiss(self) -> None:
+    def terminate(self) -> None:
         """End all processes, whatever they are at: they have nothing that anybody else needs."""
         for process in self._processes:
             process.kill()
@@ -79,15 +81,17 @@ class Crew:
             process.join()
 
 
-def _work(end: Connection, hire: Callable[[], Handler], inherited: tuple[Connection, ...]) -> None:
+def _work(
+    end: Connection, make_handler: Callable[[], Handler], inherited: tuple[Connection, ...]
+) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for other in inherited:
         other.close()
-    handler = hire()
+    handler = make_handler()
     with suppress(EOFError, OSError):
         while True:
             end.send(handler(end.recv()))
 
 
-def _gone() -> Unreachable:
+def _worker_lost() -> Unreachable:
     return Unreachable("a process that helped is gone", hint="was it killed? try --jobs 1")

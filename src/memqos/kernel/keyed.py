@@ -17,7 +17,7 @@ class Controllers(msgspec.Struct, frozen=True):
     enabled: frozenset[str]
 
 
-def keyed(text: str) -> dict[str, int]:
+def parse_keyed(text: str) -> dict[str, int]:
     """The lines of memory.stat or memory.events: name → number."""
     pairs = (line.split() for line in text.splitlines())
     return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdecimal()}
@@ -26,7 +26,7 @@ def keyed(text: str) -> dict[str, int]:
 @lru_cache(maxsize=1 << 12)
 def events_of(text: str) -> Mapping[str, int]:
     """The same of memory.events, kept: most cgroups meet nothing for long, and many the same."""
-    return keyed(text)
+    return parse_keyed(text)
 
 
 def memory_kinds(text: str) -> dict[str, int]:

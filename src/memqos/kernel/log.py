@@ -12,7 +12,7 @@ _FACILITY: Final = 3
 _ESCAPED: Final = re.compile(r"\\x([0-9a-f]{2})")
 
 
-class Record(msgspec.Struct, frozen=True):
+class LogRecord(msgspec.Struct, frozen=True):
     """One record of the kernel's log."""
 
     sequence: int
@@ -23,7 +23,7 @@ class Record(msgspec.Struct, frozen=True):
     """Whether it is the rest of the line before it."""
 
 
-def record_of(line: str) -> Record | None:
+def record_of(line: str) -> LogRecord | None:
     """A record as /dev/kmsg hands it out: `6,1234,5678,-;text`; None where it is no such record,
     or not the kernel's own.
 
@@ -37,10 +37,10 @@ def record_of(line: str) -> Record | None:
         return None
     text = body.partition("\n")[0]
     continues = len(fields) > 3 and fields[3] in _CONTINUES
-    return Record(int(fields[1]), int(fields[2]), _unescaped(text), continues)
+    return LogRecord(int(fields[1]), int(fields[2]), _unescape(text), continues)
 
 
-def _unescaped(text: str) -> str:
+def _unescape(text: str) -> str:
     """The kernel writes what is not printable ASCII as \\x0a, byte by byte."""
     if "\\" not in text:
         return text

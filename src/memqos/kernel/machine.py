@@ -13,8 +13,8 @@ import msgspec
 from memqos.kernel.meminfo import meminfo_of
 from memqos.kernel.stall import Stall, stall_of
 
-Layout = Literal["v2", "hybrid", "v1", "none"]
-LAYOUTS: Final[Mapping[Layout, str]] = {
+CgroupLayout = Literal["v2", "hybrid", "v1", "none"]
+LAYOUTS: Final[Mapping[CgroupLayout, str]] = {
     "v2": "cgroup v2",
     "hybrid": "cgroup v1, with a v2 hierarchy beside it (hybrid)",
     "v1": "cgroup v1",
@@ -28,7 +28,7 @@ _HUGEPAGES: Final = re.compile(r"hugepages-(\d+)kB")
 _OCTAL: Final = re.compile(r"\\([0-7]{3})")
 _UNITS: Final = ((1 << 30, "GB"), (1 << 20, "MB"), (1 << 10, "KB"))
 
-Version = tuple[int, int, int]
+VersionNumbers = tuple[int, int, int]
 
 
 class Mount(msgspec.Struct, frozen=True):
@@ -87,7 +87,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     """hugepages-2048kB → file → content."""
     pressure: dict[str, str] = {}
     """memory, cpu, io → content of /proc/pressure."""
-    layout: Layout | None = None
+    layout: CgroupLayout | None = None
     boot_id: str | None = None
     runtime: str | None = None
     """Such as `containerd 1.6.20`."""
@@ -99,8 +99,8 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     """Field → why it is not there."""
 
     @property
-    def kernel_version(self) -> Version | None:
-        return version_of(self.kernel)
+    def kernel_version(self) -> VersionNumbers | None:
+        return version_numbers(self.kernel)
 
     @property
     def memory(self) -> int | None:
@@ -145,17 +145,17 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
         return {name: stall_of(text) for name, text in self.pressure.items()}
 
     @property
-    def runtime_version(self) -> tuple[str, Version] | None:
+    def runtime_version(self) -> tuple[str, VersionNumbers] | None:
         """The runtime's name and version."""
         name, _, version = (self.runtime or "").partition(" ")
-        found = version_of(version.removeprefix("v"))
+        found = version_numbers(version.removeprefix("v"))
         return None if found is None else (name, found)
 
     def _meminfo(self) -> dict[str, int]:
         return meminfo_of(self.meminfo or "")
 
 
-def version_of(text: str | None) -> Version | None:
+def version_numbers(text: str | None) -> VersionNumbers | None:
     """The numbers a version starts with."""
     found = _VERSION.match(text or "")
     if found is None:
@@ -172,7 +172,7 @@ def mounts_of(lines: Iterable[str]) -> Iterable[Mount]:
             yield Mount(fields[0], fields[1], fields[2], tuple(fields[3].split(",")))
 
 
-def layout_of(mounts: Iterable[Mount]) -> Layout:
+def cgroup_layout(mounts: Iterable[Mount]) -> CgroupLayout:
     """How the machine's controllers are mounted."""
     types = {mount.type for mount in mounts}
     if "cgroup" in types:

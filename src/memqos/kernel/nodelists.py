@@ -14,7 +14,7 @@ def node_list(nodes: Iterable[int]) -> str:
     return ",".join([str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs])
 
 
-def named_nodes(nodes: Iterable[int]) -> str:
+def describe_nodes(nodes: Iterable[int]) -> str:
     """`node 0`, `nodes 0-3,8`."""
     members = list(nodes)
     return f"node {members[0]}" if len(members) == 1 else f"nodes {node_list(members)}"

@@ -12,10 +12,10 @@ from typing import Final, Literal
 
 import msgspec
 
-from memqos.kernel.log import Record, is_number
+from memqos.kernel.log import LogRecord, is_number
 from memqos.kernel.process import Process
 
-Constraint = Literal["memcg", "none", "cpuset", "memory_policy"]
+OomConstraint = Literal["memcg", "none", "cpuset", "memory_policy"]
 
 _MOST_TASKS: Final = 32_768
 _SIZES: Final = r"total-vm:(?P<total_vm>\d+)kB, anon-rss:(?P<anon>\d+)kB"
@@ -46,7 +46,7 @@ _KILLED: Final = re.compile(
 _TOGETHER: Final = re.compile(
     r"^Tasks in (?P<path>/.*) are going to be killed due to memory\.oom\.group set$"
 )
-_CONSTRAINTS: Final[dict[str, Constraint]] = {
+_CONSTRAINTS: Final[dict[str, OomConstraint]] = {
     "MEMCG": "memcg",
     "NONE": "none",
     "CPUSET": "cpuset",
@@ -80,7 +80,7 @@ class Victim(msgspec.Struct, frozen=True):
     oom_score_adj: int | None = None
 
 
-class Usage(msgspec.Struct, frozen=True):
+class LimitUsage(msgspec.Struct, frozen=True):
     """A limit that was reached, in bytes; None where there is none."""
 
     usage: int
@@ -96,15 +96,15 @@ class OomReport(msgspec.Struct, frozen=True):
     """Of its first record."""
     victims: tuple[Victim, ...]
     """The first was chosen; others die with it where memory.oom.group is set."""
-    constraint: Constraint | None = None
+    constraint: OomConstraint | None = None
     """Whose memory had run out: a cgroup's, or the machine's (`none`)."""
     oom_cgroup: str | None = None
     """The cgroup that had reached its limit."""
     task_cgroup: str | None = None
     """The cgroup of the victim."""
     invoked_by: str | None = None
-    memory: Usage | None = None
-    swap: Usage | None = None
+    memory: LimitUsage | None = None
+    swap: LimitUsage | None = None
     tasks: tuple[Task, ...] = ()
     together: str | None = None
     """The cgroup that was killed as a whole."""
@@ -135,17 +135,17 @@ class OomReader:
 
     def __init__(self) -> None:
         self._parts = _Parts()
-        self._held: Record | None = None
+        self._held: LogRecord | None = None
         self._next: int | None = None
 
-    def feed(self, record: Record) -> Iterator[OomReport]:
+    def feed(self, record: LogRecord) -> Iterator[OomReport]:
         """Reports that have ended before this record."""
         if record.continues and self._held is not None:
             self._held = msgspec.structs.replace(self._held, text=self._held.text + record.text)
             self._next = record.sequence + 1
             return
         if self._held is not None:
-            yield from self._taken(self._held)
+            yield from self._read_record(self._held)
         if self._next is not None and record.sequence > self._next:
             self._parts.lost = True
         self._held, self._next = record, record.sequence + 1
@@ -153,24 +153,24 @@ class OomReader:
     def flush(self) -> Iterator[OomReport]:
         """What is known of a report that nothing more is heard of, if it tells of a victim."""
         if self._held is not None:
-            yield from self._taken(self._held)
+            yield from self._read_record(self._held)
             self._held = None
-        yield from self._ended()
+        yield from self._finish_report()
 
-    def _taken(self, record: Record) -> Iterator[OomReport]:
+    def _read_record(self, record: LogRecord) -> Iterator[OomReport]:
         for line in record.text.split("\n"):
             if self._parts.ends_before(line):
-                yield from self._ended()
+                yield from self._finish_report()
             self._parts.take(line, record)
 
-    def _ended(self) -> Iterator[OomReport]:
+    def _finish_report(self) -> Iterator[OomReport]:
         report = self._parts.report()
         self._parts = _Parts()
         if report is not None:
             yield report
 
 
-def oom_reports(records: Iterable[Record]) -> list[OomReport]:
+def oom_reports(records: Iterable[LogRecord]) -> list[OomReport]:
     """All reports in a log."""
     reader = OomReader()
     found = [report for record in records for report in reader.feed(record)]
@@ -182,20 +182,20 @@ class _Parts:
 
     def __init__(self) -> None:
         self.lost = False
-        self._first: Record | None = None
+        self._first: LogRecord | None = None
         self._columns: list[str] | None = None
         self._tasks: list[Task] = []
         self._victims: list[Victim] = []
         self._told: dict[str, str] = {}
-        self._usages: dict[str, Usage] = {}
-        self._constraint: Constraint | None = None
+        self._usages: dict[str, LimitUsage] = {}
+        self._constraint: OomConstraint | None = None
 
     def ends_before(self, line: str) -> bool:
         """Whether a line belongs to the next report."""
         another = bool(self._victims) and "together" not in self._told and _KILLED.match(line)
         return bool(another or _INVOKED.match(line))
 
-    def take(self, line: str, record: Record) -> None:
+    def take(self, line: str, record: LogRecord) -> None:
         """Learn from a line, if there is anything in it."""
         if self._learn(line) and self._first is None:
             self._first = record
@@ -235,7 +235,7 @@ class _Parts:
     def _is_usage(self, line: str) -> bool:
         if found := _USAGE.match(line):
             limit = int(found["limit"]) * 1024
-            usage = Usage(int(found["usage"]) * 1024, limit if limit < 1 << 62 else None)
+            usage = LimitUsage(int(found["usage"]) * 1024, limit if limit < 1 << 62 else None)
             self._usages.setdefault(found["what"], usage)
         return found is not None
 

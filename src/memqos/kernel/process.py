@@ -6,7 +6,7 @@ import msgspec
 
 from memqos.kube.quantity import MAX_INT64
 
-Bytes = Annotated[int, msgspec.Meta(ge=0, le=MAX_INT64)]
+ByteCount = Annotated[int, msgspec.Meta(ge=0, le=MAX_INT64)]
 
 
 class Process(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -15,9 +15,9 @@ class Process(msgspec.Struct, frozen=True, omit_defaults=True):
     comm: str
     oom_score_adj: int
     pid: int | None = None
-    rss: Bytes | None = None
-    swap: Bytes = 0
-    page_tables: Bytes = 0
+    rss: ByteCount | None = None
+    swap: ByteCount = 0
+    page_tables: ByteCount = 0
     kernel_thread: bool = False
     cgroup: str | None = None
     """Its path in the unified hierarchy."""

@@ -29,10 +29,10 @@ class Stall(msgspec.Struct, frozen=True):
 def stall_of(text: str) -> Stall:
     """A pressure file; lines that are not there count as nothing."""
     lines = dict(line.partition(" ")[::2] for line in text.splitlines())
-    return Stall(_stalled(lines.get("some", "")), _stalled(lines.get("full", "")))
+    return Stall(_parse_line(lines.get("some", "")), _parse_line(lines.get("full", "")))
 
 
-def _stalled(line: str) -> Stalled:
+def _parse_line(line: str) -> Stalled:
     fields = {name: float(value) for name, value in _FIELD.findall(line)}
     total = int(fields.pop("total", 0))
     return Stalled(**fields, total=total)

@@ -11,7 +11,7 @@ def node_refuses(shape: Shape, release: Release, *, cgroup_version: int, os: str
         return None
     if os == "windows":
         return "pod-level resources are not supported on Windows"
-    if not release.enabled("PodLevelResources"):
+    if not release.is_enabled("PodLevelResources"):
         return "the kubelet's gate PodLevelResources is off"
     if cgroup_version != 2:
         return "pod-level resources need cgroup v2"

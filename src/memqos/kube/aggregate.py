@@ -38,7 +38,7 @@ def pod_requests(
 ) -> Amounts:
     """What the pod requests; `of_containers` is their aggregate where it is known already."""
     result = aggregate_requests(shape) if of_containers is None else of_containers.copy()
-    if shape.pod is not None and release.enabled("PodLevelResources"):
+    if shape.pod is not None and release.is_enabled("PodLevelResources"):
         _override(result, shape.pod.requests, release)
     if overhead and shape.overhead:
         _add(result, shape.overhead)
@@ -48,7 +48,7 @@ def pod_requests(
 def pod_limits(shape: Shape, release: Release, *, of_containers: Amounts | None = None) -> Amounts:
     """What the pod may use, overhead included wherever there is a limit at all."""
     result = aggregate_limits(shape) if of_containers is None else of_containers.copy()
-    if shape.pod is not None and release.enabled("PodLevelResources"):
+    if shape.pod is not None and release.is_enabled("PodLevelResources"):
         _override(result, shape.pod.limits, release)
     for name, amount in shape.overhead.items():
         if result.get(name):

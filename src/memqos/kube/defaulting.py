@@ -17,30 +17,30 @@ from memqos.kube.shape import Part, Shape, shape_of
 from memqos.release import Release
 
 
-def defaulted(pod: Pod, release: Release) -> Shape:
+def apply_defaults(pod: Pod, release: Release) -> Shape:
     """The shape of a newly created pod after all defaulting."""
-    return prepared(decoded(pod, release), release)
+    return prepare_for_storage(decoding_defaults(pod, release), release)
 
 
-def decoded(pod: Pod, release: Release) -> Shape:
+def decoding_defaults(pod: Pod, release: Release) -> Shape:
     """What is filled in while a pod is read, before admission sees it."""
     if (
         pod.spec.resources is None
-        or not release.enabled("PodLevelResources")
-        or release.enabled("PodLevelResourcesFixDefaulting")
+        or not release.is_enabled("PodLevelResources")
+        or release.is_enabled("PodLevelResourcesFixDefaulting")
     ):
         return shape_of(pod, release, as_created=True)
     unrounded = shape_of(pod, release, nano_of, as_created=True)
-    return _rounded(_with_pod_level_unfixed(unrounded, release))
+    return _round_up(_with_pod_level_unfixed(unrounded, release))
 
 
-def prepared(shape: Shape, release: Release) -> Shape:
+def prepare_for_storage(shape: Shape, release: Release) -> Shape:
     """What is completed or dropped before a new pod is stored, after admission changed it."""
     if shape.pod is None:
         return shape
-    if not release.enabled("PodLevelResources"):
+    if not release.is_enabled("PodLevelResources"):
         return msgspec.structs.replace(shape, pod=None)
-    if release.enabled("PodLevelResourcesFixDefaulting"):
+    if release.is_enabled("PodLevelResourcesFixDefaulting"):
         return with_pod_level(shape, release)
     return shape
 
@@ -96,13 +96,13 @@ def _requests(
     return requests
 
 
-def _rounded(shape: Shape) -> Shape:
+def _round_up(shape: Shape) -> Shape:
     """A shape held in nanos, rounded up to thousandths."""
     return msgspec.structs.replace(
         shape,
-        containers=tuple([_rounded_part(part) for part in shape.containers]),
-        init_containers=tuple([_rounded_part(part) for part in shape.init_containers]),
-        ephemeral_containers=tuple([_rounded_part(part) for part in shape.ephemeral_containers]),
+        containers=tuple([_round_up_part(part) for part in shape.containers]),
+        init_containers=tuple([_round_up_part(part) for part in shape.init_containers]),
+        ephemeral_containers=tuple([_round_up_part(part) for part in shape.ephemeral_containers]),
         pod=None
         if shape.pod is None
         else Resources(_to_milli(shape.pod.requests), _to_milli(shape.pod.limits)),
@@ -110,7 +110,7 @@ def _rounded(shape: Shape) -> Shape:
     )
 
 
-def _rounded_part(part: Part) -> Part:
+def _round_up_part(part: Part) -> Part:
     return Part(part.role, _to_milli(part.requests), _to_milli(part.limits))
 
 

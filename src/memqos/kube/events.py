@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
-Reason = Literal[
+EventReason = Literal[
     "MemoryProtected",
     "ThrottleLimitSet",
     "GuardWidened",
@@ -22,7 +22,7 @@ Reason = Literal[
     "AnnotationIgnored",
     "NumaNotAligned",
 ]
-Severity = Literal["Normal", "Warning"]
+EventSeverity = Literal["Normal", "Warning"]
 
 CONTROLLER: Final = "memqos.io/agent"
 GROUP_VERSION: Final = "events.k8s.io/v1"
@@ -37,11 +37,11 @@ _LONGEST_POD_IN_NAME: Final = 200
 
 
 class _Told(NamedTuple):
-    severity: Severity
+    severity: EventSeverity
     action: str
 
 
-_TOLD: Final[dict[Reason, _Told]] = {
+_TOLD: Final[dict[EventReason, _Told]] = {
     "MemoryProtected": _Told("Normal", "Protect"),
     "ThrottleLimitSet": _Told("Normal", "Throttle"),
     "GuardWidened": _Told("Warning", "Widen"),
@@ -53,7 +53,7 @@ _TOLD: Final[dict[Reason, _Told]] = {
 }
 
 
-FRONT: Final[dict[Reason, str]] = {
+FRONT: Final[dict[EventReason, str]] = {
     "MemoryProtected": "kept while others are short of memory: ",
     "ThrottleLimitSet": "slowed down from here on: ",
 }
@@ -92,20 +92,20 @@ def _clause(says: str) -> Clause:
     return Clause(says, container, found[1], found["set"] or found["restored"] or "")
 
 
-class Happening(msgspec.Struct, frozen=True):
+class PodEvent(msgspec.Struct, frozen=True):
     """Something memqos did to a pod, or could not do."""
 
     namespace: str
     pod: str
     uid: str
-    reason: Reason
+    reason: EventReason
     note: str
 
 
 class Create(msgspec.Struct, frozen=True):
     """Tell of it for the first time."""
 
-    happening: Happening
+    happening: PodEvent
     name: str
     at: float = 0.0
     """When it happened, in seconds since 1970: it may be sent much later."""
@@ -114,7 +114,7 @@ class Create(msgspec.Struct, frozen=True):
 class Refresh(msgspec.Struct, frozen=True):
     """Tell how often it has happened by now."""
 
-    happening: Happening
+    happening: PodEvent
     name: str
     count: int
     at: float = 0.0
@@ -161,10 +161,10 @@ class EventBook:
     def __init__(self) -> None:
         self.dropped = 0
         """Those that were too many."""
-        self._known: dict[Happening, _Known] = {}
+        self._known: dict[PodEvent, _Known] = {}
         self._of_pods: dict[str, Bucket] = {}
 
-    def decide(self, happening: Happening, now: float) -> Create | Refresh | None:
+    def decide(self, happening: PodEvent, now: float) -> Create | Refresh | None:
         """What to send about something that happened; None where nothing has to be."""
         known = self._known.get(happening)
         if known is not None and now - known.happened_at < FORGET_SECONDS:
@@ -185,7 +185,7 @@ class EventBook:
         self._known[happening] = _Known(name, 1, now, now)
         return Create(happening, name)
 
-    def forget(self, happening: Happening) -> None:
+    def forget(self, happening: PodEvent) -> None:
         """The event is gone, or never came to be: the next time is the first again."""
         self._known.pop(happening, None)
 
@@ -252,7 +252,7 @@ def _short(note: str) -> str:
     return data[: _LONGEST_NOTE - 3].decode("utf-8", "ignore") + "…"
 
 
-def _name(happening: Happening, now: float) -> str:
+def _name(happening: PodEvent, now: float) -> str:
     """The same for the same within an hour, whoever asks."""
     said = (happening.uid, happening.reason, happening.note, str(int(now // FORGET_SECONDS)))
     digest = blake2b("\0".join(said).encode("utf-8", "replace"), digest_size=8).hexdigest()

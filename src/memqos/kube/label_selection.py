@@ -73,10 +73,10 @@ class _Tokens:
 
     def expect(self, sign: str) -> None:
         if self.ahead != sign:
-            raise self.refused(f"expected {sign!r}")
+            raise self.error(f"expected {sign!r}")
         self.take()
 
-    def refused(self, what: str) -> InputError:
+    def error(self, what: str) -> InputError:
         met = repr(self.ahead) if self.ahead else "the end"
         return InputError(
             f"{quote_brief(self._text)} is no label selector: {what}, got {met}", hint=_HINT
@@ -87,7 +87,7 @@ def _requirement(tokens: _Tokens) -> Requirement:
     absent = tokens.ahead == "!"
     if absent:
         tokens.take()
-    key = _checked(tokens, _KEY, "a label's name")
+    key = _check(tokens, _KEY, "a label's name")
     if absent:
         return Requirement(key, "absent")
     operator = tokens.ahead
@@ -95,12 +95,12 @@ def _requirement(tokens: _Tokens) -> Requirement:
         return Requirement(key, "exists")
     if operator in ("=", "==", "!="):
         tokens.take()
-        value = "" if tokens.ahead in ("", ",") else _checked(tokens, _VALUE, "a label's value")
+        value = "" if tokens.ahead in ("", ",") else _check(tokens, _VALUE, "a label's value")
         return Requirement(key, "notin" if operator == "!=" else "in", frozenset({value}))
     if operator in ("in", "notin"):
         tokens.take()
         return Requirement(key, "in" if operator == "in" else "notin", _values(tokens))
-    raise tokens.refused("expected '=', '!=', 'in', 'notin' or ','")
+    raise tokens.error("expected '=', '!=', 'in', 'notin' or ','")
 
 
 def _values(tokens: _Tokens) -> frozenset[str]:
@@ -108,7 +108,7 @@ def _values(tokens: _Tokens) -> frozenset[str]:
     values = set()
     while True:
         empty = tokens.ahead in (",", ")")
-        values.add("" if empty else _checked(tokens, _VALUE, "a label's value"))
+        values.add("" if empty else _check(tokens, _VALUE, "a label's value"))
         if tokens.ahead != ",":
             break
         tokens.take()
@@ -116,7 +116,7 @@ def _values(tokens: _Tokens) -> frozenset[str]:
     return frozenset(values)
 
 
-def _checked(tokens: _Tokens, shape: re.Pattern[str], wanted: str) -> str:
+def _check(tokens: _Tokens, shape: re.Pattern[str], wanted: str) -> str:
     if not shape.fullmatch(tokens.ahead) or not tokens.ahead:
-        raise tokens.refused(f"expected {wanted}")
+        raise tokens.error(f"expected {wanted}")
     return tokens.take()

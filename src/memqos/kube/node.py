@@ -12,10 +12,10 @@ from memqos.kube.kubelet.reservations import (
     KUBE_RESERVED,
     PIDS,
     SYSTEM_RESERVED,
-    Reservations,
+    NodeReservations,
     read_reservations,
 )
-from memqos.kube.kubelet.thresholds import MEMORY_AVAILABLE, PODS, read_thresholds
+from memqos.kube.kubelet.thresholds import _PODS, MEMORY_AVAILABLE, read_thresholds
 from memqos.kube.pod import ObjectMeta, ResourceList
 from memqos.kube.quantity import MAX_INT64, NANOS, Quantity
 from memqos.kube.resources import CPU, MEMORY, hugepage_size, is_hugepages, legible
@@ -24,7 +24,7 @@ from memqos.release import Release, Since
 Quantities = dict[str, Quantity]
 """Resource name → quantity."""
 
-Kind = Literal["kubepods", "kube-reserved", "system-reserved"]
+NodeCgroupKind = Literal["kubepods", "kube-reserved", "system-reserved"]
 
 
 class NodeSystemInfo(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -120,7 +120,7 @@ class Allocatable(msgspec.Struct, frozen=True):
 class NodeCgroup(msgspec.Struct, frozen=True):
     """What the kubelet sets on a cgroup that holds no pod itself; None is not set."""
 
-    kind: Kind
+    kind: NodeCgroupKind
     name: str
     """The reserved cgroup as configured; "" for kubepods, whose place follows from cgroupRoot."""
     memory_max: int | None = None
@@ -137,7 +137,7 @@ class NodeCgroups(msgspec.Struct, frozen=True):
     """The cgroups in the order they are set; the kubelet gives up at one it cannot set."""
 
     cgroups: tuple[NodeCgroup, ...]
-    failed: Kind | None = None
+    failed: NodeCgroupKind | None = None
     """Enforced although nothing is reserved for it."""
 
 
@@ -197,7 +197,7 @@ def allocatable(capacity: Capacity, config: KubeletConfiguration, release: Relea
     reserved = read_reservations(config, release.minor)
     kept_back = {
         name: amount
-        for name, amount in _summed(
+        for name, amount in _sum(
             (reserved.system, reserved.kube, {MEMORY: eviction_reserve(capacity, config)})
         ).items()
         if name in has and amount.nano
@@ -208,7 +208,7 @@ def allocatable(capacity: Capacity, config: KubeletConfiguration, release: Relea
             published |= _less({MEMORY: published[MEMORY]}, {MEMORY: amount})
     return Allocatable(
         published=published,
-        enforced=_less(has, _summed((reserved.system, reserved.kube))),
+        enforced=_less(has, _sum((reserved.system, reserved.kube))),
         reservation=kept_back,
         over_reserved=tuple(
             OverReserved(name, amount, has[name])
@@ -244,11 +244,11 @@ def node_cgroups(capacity: Capacity, config: KubeletConfiguration, release: Rele
         if enforcement.endswith(COMPRESSIBLE):
             cgroups.append(NodeCgroup(kind, name, cpu=_milli(amounts)))
         else:
-            cgroups.append(_enforced(kind, name, amounts, release))
+            cgroups.append(_node_cgroup(kind, name, amounts, release))
     return NodeCgroups(tuple(cgroups))
 
 
-_KIND: Final[Mapping[str, Kind]] = {
+_KIND: Final[Mapping[str, NodeCgroupKind]] = {
     SYSTEM_RESERVED: "system-reserved",
     KUBE_RESERVED: "kube-reserved",
     SYSTEM_RESERVED + COMPRESSIBLE: "system-reserved",
@@ -258,14 +258,14 @@ _ENFORCED_IN_ORDER: Final = tuple(_KIND)
 
 
 def _kubepods(
-    capacity: Capacity, reserved: Reservations, config: KubeletConfiguration, release: Release
+    capacity: Capacity, reserved: NodeReservations, config: KubeletConfiguration, release: Release
 ) -> NodeCgroup:
     amounts = capacity.quantities
     if capacity.pids is not None:
         amounts[PIDS] = Quantity.of(capacity.pids)
-    if PODS in config.enforce_node_allocatable:
-        amounts = _less(amounts, _summed((reserved.system, reserved.kube)))
-    reset = None if release.enabled("MemoryQoS") else _RESET_WHILE_OFF.at(release.minor)
+    if _PODS in config.enforce_node_allocatable:
+        amounts = _less(amounts, _sum((reserved.system, reserved.kube)))
+    reset = None if release.is_enabled("MemoryQoS") else _RESET_WHILE_OFF.at(release.minor)
     return NodeCgroup(
         "kubepods",
         "",
@@ -285,13 +285,15 @@ def _kubepods(
 _RESET_WHILE_OFF: Final[Since[int | None]] = Since({22: None, 37: 0})
 
 
-def _enforced(kind: Kind, name: str, amounts: Quantities, release: Release) -> NodeCgroup:
+def _node_cgroup(
+    kind: NodeCgroupKind, name: str, amounts: Quantities, release: Release
+) -> NodeCgroup:
     memory = _whole(amounts, MEMORY)
     return NodeCgroup(
         kind,
         name,
         memory_max=memory,
-        memory_min=memory if release.enabled("MemoryQoS") else None,
+        memory_min=memory if release.is_enabled("MemoryQoS") else None,
         cpu=_milli(amounts),
         pids_max=_whole(amounts, PIDS),
     )
@@ -305,7 +307,7 @@ def _milli(amounts: Quantities) -> int | None:
     return amounts[CPU].milli if CPU in amounts else None
 
 
-def _summed(lists: Iterable[Mapping[str, Quantity]]) -> Quantities:
+def _sum(lists: Iterable[Mapping[str, Quantity]]) -> Quantities:
     total: Quantities = {}
     for amounts in lists:
         for name, amount in amounts.items():

@@ -14,9 +14,9 @@ from memqos.kube.shape import Part, Shape
 from memqos.release import Release, Since
 
 GUARANTEED: Final = -997
-BEST_EFFORT: Final = 1000
+BEST_EFFORT_SCORE: Final = 1000
 LOWEST_BURSTABLE: Final = 1000 + GUARANTEED
-SANDBOX: Final = -998
+SANDBOX_SCORE: Final = -998
 """The pause container of every pod."""
 
 
@@ -42,7 +42,7 @@ def oom_scores(
     if shape.node_critical or qos == "Guaranteed":
         return [Score(GUARANTEED)] * len(shape.parts)
     if qos == "BestEffort":
-        return [Score(BEST_EFFORT)] * len(shape.parts)
+        return [Score(BEST_EFFORT_SCORE)] * len(shape.parts)
     share, smallest = _BURSTABLE.at(release.minor)(shape, release, of_containers)
     return [_burstable(part, share, smallest, memory_capacity) for part in shape.parts]
 
@@ -62,7 +62,7 @@ def _with_pod_level_share(
         smallest = min([memory_in(part.requests) for part in shape.containers], default=None)
     if (
         shape.pod is None
-        or not release.enabled("PodLevelResources")
+        or not release.is_enabled("PodLevelResources")
         or not has_pod_level_requests(shape, release)
         or not shape.pod.requests.get(MEMORY)
     ):
@@ -92,4 +92,4 @@ def burstable_value(request: int, share: int, floor: int | None, capacity: int) 
     value = 1000 - 1000 * weight // capacity
     if value < LOWEST_BURSTABLE:
         return LOWEST_BURSTABLE
-    return value - 1 if value == BEST_EFFORT else value
+    return value - 1 if value == BEST_EFFORT_SCORE else value

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import msgspec
 
-from memqos.kube.resources import Resources, spelled
+from memqos.kube.resources import Resources, format_amount
 
 _STANZA: Final = ("spec", "resources")
 
@@ -19,7 +19,7 @@ def pod_level_patch(spec: Mapping[str, Any], wanted: Resources) -> list[dict[str
     return list(_operations(spec, wanted))
 
 
-def encoded(operations: list[dict[str, Any]]) -> bytes:
+def encode_patch(operations: list[dict[str, Any]]) -> bytes:
     """A patch as it is sent."""
     return msgspec.json.encode(operations)
 
@@ -37,7 +37,7 @@ def _operations(spec: Mapping[str, Any], wanted: Resources) -> Iterator[dict[str
         if missing and present is None:
             yield _add((*_STANZA, side), {})
         for name in missing:
-            yield _add((*_STANZA, side, name), spelled(name, amounts[name]))
+            yield _add((*_STANZA, side, name), format_amount(name, amounts[name]))
 
 
 def _add(path: tuple[str, ...], value: object) -> dict[str, Any]:

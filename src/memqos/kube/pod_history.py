@@ -32,7 +32,7 @@ class Waiting(_Object, frozen=True):
     message: str | None = None
 
 
-class State(_Object, frozen=True):
+class ContainerState(_Object, frozen=True):
     """One of them, or neither while it runs."""
 
     terminated: Ended | None = None
@@ -44,8 +44,8 @@ class PastContainer(_Object, frozen=True):
 
     name: str = ""
     restart_count: int = 0
-    state: State | None = None
-    last_state: State | None = None
+    state: ContainerState | None = None
+    last_state: ContainerState | None = None
 
 
 class Condition(_Object, frozen=True):
@@ -93,7 +93,7 @@ class Regarded(_Object, frozen=True):
     """`spec.containers{app}` where it is about a container."""
 
 
-class Source(_Object, frozen=True):
+class EventSource(_Object, frozen=True):
     """Who made an event of the older kind."""
 
     component: str | None = None
@@ -106,7 +106,7 @@ class Series(_Object, frozen=True):
     last_observed_time: str | None = None
 
 
-class Event(_Object, frozen=True):
+class KubeEvent(_Object, frozen=True):
     """An Event of v1, which has those of events.k8s.io too."""
 
     metadata: ObjectMeta = ObjectMeta()
@@ -114,7 +114,7 @@ class Event(_Object, frozen=True):
     reason: str | None = None
     message: str | None = None
     reporting_component: str | None = None
-    source: Source | None = None
+    source: EventSource | None = None
     count: int | None = None
     first_timestamp: str | None = None
     last_timestamp: str | None = None

@@ -15,18 +15,18 @@ def qos_class(shape: Shape, release: Release) -> QosClass:
     """The class in force: the stored one, which never changes, else the computed one."""
     if shape.stored_class in CLASSES:
         return shape.stored_class
-    return computed_class(shape, release)
+    return compute_qos_class(shape, release)
 
 
-def computed_class(shape: Shape, release: Release) -> QosClass:
+def compute_qos_class(shape: Shape, release: Release) -> QosClass:
     """The class that requests and limits give a pod when it is created."""
     pod = shape.pod
     # Until the fix an empty stanza counted as one that asks for nothing.
     if (
         pod is not None
-        and release.enabled("PodLevelResources")
+        and release.is_enabled("PodLevelResources")
         and (
-            not release.enabled("PodLevelResourcesFixKubeletQOSClass")
+            not release.is_enabled("PodLevelResourcesFixKubeletQOSClass")
             or has_pod_level(shape, release)
         )
     ):

@@ -62,7 +62,7 @@ class Quantity(msgspec.Struct, frozen=True, eq=False, gc=False):
         """Read a quantity text as it stands."""
         shape = _SHAPE.fullmatch(text) if text else None
         if shape is None:
-            raise _refused(text)
+            raise _error(text)
         sign, number, dot, fraction, letters, exponent_sign, exponent_digits = shape.groups()
         if dot is None and not number and not exponent_digits and not letters and not exponent_sign:
             return cls(0, "DecimalSI", "0" if text == "0" else None)
@@ -72,7 +72,7 @@ class Quantity(msgspec.Struct, frozen=True, eq=False, gc=False):
         digits = (number or "0") + fraction
         places = len(digits.lstrip("0")) - len(fraction) + exponent
         if places > _MOST_DIGITS:
-            raise _refused(text, hint=f"it has more than {_MOST_DIGITS} digits before the point")
+            raise _error(text, hint=f"it has more than {_MOST_DIGITS} digits before the point")
 
         magnitude = _whole(text, digits)
         nano, exact = _to_nano(magnitude, len(fraction), family, exponent)
@@ -94,7 +94,7 @@ class Quantity(msgspec.Struct, frozen=True, eq=False, gc=False):
                 spelling = text
         # Kubernetes reads small numbers itself and takes a missing one for 0; others need a digit.
         if not in_range and not any(map(str.isdigit, text[: shape.start(5)])):
-            raise _refused(text)
+            raise _error(text)
         return cls(-nano if sign == "-" else nano, family, spelling)
 
     @classmethod
@@ -219,14 +219,14 @@ def _suffix(text: str, suffix: str) -> tuple[Format, int]:
             return "DecimalExponent", int(suffix[1:])
         except ValueError:
             pass
-    raise _refused(text, hint="suffixes are n u m k M G T P E, Ki Mi Gi Ti Pi Ei, or an exponent")
+    raise _error(text, hint="suffixes are n u m k M G T P E, Ki Mi Gi Ti Pi Ei, or an exponent")
 
 
 def _whole(text: str, digits: str) -> int:
     try:
         return int(digits)
     except ValueError:  # more digits than Python converts
-        raise _refused(text, hint="it has more digits than memqos reads") from None
+        raise _error(text, hint="it has more digits than memqos reads") from None
 
 
 def _to_nano(magnitude: int, decimals: int, family: Format, exponent: int) -> tuple[int, bool]:
@@ -243,7 +243,7 @@ def _to_nano(magnitude: int, decimals: int, family: Format, exponent: int) -> tu
     return nano + (1 if rest else 0), not rest
 
 
-def _refused(text: str, *, hint: str | None = None) -> InputError:
+def _error(text: str, *, hint: str | None = None) -> InputError:
     shown = text if len(text) <= _LEGIBLE else f"{text[:_SHOWN]}…"
     return InputError(
         f"{shown!r} is not a quantity",

@@ -29,7 +29,7 @@ class Resources(msgspec.Struct, frozen=True, gc=False):
     limits: Amounts
 
 
-NOTHING: Final = Resources({}, {})
+NO_RESOURCES: Final = Resources({}, {})
 
 _ALWAYS_OF_CONTAINERS: Final = frozenset({CPU, MEMORY, "ephemeral-storage"})
 _QUOTA_ONLY: Final = frozenset(
@@ -172,7 +172,7 @@ def hugepage_file_size(name: str) -> str | None:
     return None
 
 
-def spelled(name: str, milli: int) -> str:
+def format_amount(name: str, milli: int) -> str:
     """An amount as Kubernetes would print it: memory in binary units, the rest in decimal ones.
 
     Past all suffixes Kubernetes prints those two without the suffix they would need; a power of ten
@@ -197,10 +197,11 @@ __all__ = [
     "CPU",
     "HUGEPAGES",
     "MEMORY",
-    "NOTHING",
+    "NO_RESOURCES",
     "POD_LEVEL",
     "Amounts",
     "Resources",
+    "format_amount",
     "hugepage_file_size",
     "hugepage_size",
     "is_counted_in_wholes",
@@ -213,7 +214,6 @@ __all__ = [
     "legible",
     "memory_in",
     "qualified_name_faults",
-    "spelled",
     "storable",
     "whole",
 ]

@@ -14,7 +14,7 @@ def is_terminal(pod: Pod) -> bool:
     return pod.status is not None and pod.status.phase in _TERMINAL
 
 
-def in_force(pod: Pod) -> Pod:
+def with_resources_in_use(pod: Pod) -> Pod:
     """The pod with the resources its status reports in the place of those its spec asks for."""
     spec, status = pod.spec, pod.status
     if status is None:
@@ -22,7 +22,7 @@ def in_force(pod: Pod) -> Pod:
     resources = spec.resources
     # A status reports totals for every pod; they are pod-level values only where the spec has any.
     if resources is not None:
-        resources = _reported(resources, status.resources, status.allocated_resources)
+        resources = _status_resources(resources, status.resources, status.allocated_resources)
     return msgspec.structs.replace(
         pod,
         spec=msgspec.structs.replace(
@@ -41,7 +41,7 @@ def is_resized(before: Pod, after: Pod) -> bool:
 
 def _views(before: Pod, after: Pod) -> Iterable[tuple[Pod, Pod]]:
     yield before, after
-    yield in_force(before), in_force(after)
+    yield with_resources_in_use(before), with_resources_in_use(after)
 
 
 def _resources(pod: Pod) -> list[object]:
@@ -59,7 +59,7 @@ def _each(
     return tuple(
         msgspec.structs.replace(
             container,
-            resources=_reported(
+            resources=_status_resources(
                 container.resources,
                 by_name[container.name].resources,
                 by_name[container.name].allocated_resources,
@@ -71,7 +71,7 @@ def _each(
     )
 
 
-def _reported(
+def _status_resources(
     asked: ResourceRequirements | None,
     actual: ResourceRequirements | None,
     allocated: dict[str, str | int | float | None] | None,

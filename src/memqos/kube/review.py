@@ -10,11 +10,11 @@ from msgspec import Meta
 
 from memqos.errors import InputError, quote_brief
 
-API_VERSION: Final = "admission.k8s.io/v1"
-KIND: Final = "AdmissionReview"
+REVIEW_API_VERSION: Final = "admission.k8s.io/v1"
+REVIEW_KIND: Final = "AdmissionReview"
 
 
-class Kind(msgspec.Struct, frozen=True):
+class ReviewKind(msgspec.Struct, frozen=True):
     """Group, version and kind of what was sent."""
 
     group: str = ""
@@ -22,7 +22,7 @@ class Kind(msgspec.Struct, frozen=True):
     kind: str = ""
 
 
-class Resource(msgspec.Struct, frozen=True):
+class ReviewResource(msgspec.Struct, frozen=True):
     """Group, version and resource that the request is about."""
 
     group: str = ""
@@ -30,13 +30,13 @@ class Resource(msgspec.Struct, frozen=True):
     resource: str = ""
 
 
-class Request(msgspec.Struct, frozen=True, rename="camel"):
+class ReviewRequest(msgspec.Struct, frozen=True, rename="camel"):
     """What is about to happen to one object."""
 
     uid: Annotated[str, Meta(max_length=253)]
     """It goes into the answer."""
-    kind: Kind = Kind()
-    resource: Resource = Resource()
+    kind: ReviewKind = ReviewKind()
+    resource: ReviewResource = ReviewResource()
     sub_resource: str = ""
     name: str = ""
     namespace: str = ""
@@ -48,10 +48,10 @@ class Request(msgspec.Struct, frozen=True, rename="camel"):
 class _Review(msgspec.Struct, frozen=True, rename="camel"):
     api_version: str = ""
     kind: str = ""
-    request: Request | None = None
+    request: ReviewRequest | None = None
 
 
-class Status(msgspec.Struct, frozen=True):
+class ReviewStatus(msgspec.Struct, frozen=True):
     """Why a request is refused, as clients show it."""
 
     code: int
@@ -64,7 +64,7 @@ class Response(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
     uid: str
     allowed: bool
-    status: Status | None = None
+    status: ReviewStatus | None = None
     warnings: tuple[str, ...] = ()
     patch: bytes | None = None
     """A JSON patch; msgspec writes it as base64, as it is to be sent."""
@@ -74,15 +74,15 @@ class Response(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 _reviews: Final = msgspec.json.Decoder(_Review)
 
 
-def asked(body: bytes | bytearray) -> Request:
+def decode_review(body: bytes | bytearray) -> ReviewRequest:
     """The request in a review; raise InputError where the body is none."""
     try:
         review = _reviews.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(f"this is no AdmissionReview: {error}") from None
-    if (review.api_version, review.kind) != (API_VERSION, KIND):
+    if (review.api_version, review.kind) != (REVIEW_API_VERSION, REVIEW_KIND):
         raise InputError(
-            f"this is no {KIND} of {API_VERSION}",
+            f"this is no {REVIEW_KIND} of {REVIEW_API_VERSION}",
             hint=f"set admissionReviewVersions to v1, not {quote_brief(review.api_version)}",
         )
     if review.request is None or not review.request.uid:
@@ -93,7 +93,11 @@ def asked(body: bytes | bytearray) -> Request:
 _encoder: Final = msgspec.json.Encoder()
 
 
-def answered(response: Response) -> bytes:
+def encode_review(response: Response) -> bytes:
     """The review that carries an answer."""
-    answer: dict[str, Any] = {"apiVersion": API_VERSION, "kind": KIND, "response": response}
+    answer: dict[str, Any] = {
+        "apiVersion": REVIEW_API_VERSION,
+        "kind": REVIEW_KIND,
+        "response": response,
+    }
     return _encoder.encode(answer)

@@ -12,7 +12,7 @@ import msgspec
 from memqos.errors import InputError
 from memqos.kube.pod import Container, Pod, PodSpec, ResourceList, ResourceRequirements
 from memqos.kube.quantity import Raw, milli_of
-from memqos.kube.resources import NOTHING, Amounts, Resources, spelled
+from memqos.kube.resources import NO_RESOURCES, Amounts, Resources, format_amount
 from memqos.release import Release
 
 Role = Literal["regular", "init", "sidecar", "ephemeral"]
@@ -64,7 +64,7 @@ def shape_of(
     With `as_created` every missing request of a container takes the container's limit.
     """
     spec = pod.spec
-    has_sidecars = release.enabled("SidecarContainers")
+    has_sidecars = release.is_enabled("SidecarContainers")
     return Shape(
         containers=tuple(
             [
@@ -167,7 +167,7 @@ def amounts_of(
     return result
 
 
-def written(pod: Pod, shape: Shape) -> Pod:
+def with_shape(pod: Pod, shape: Shape) -> Pod:
     """The pod with the resources of a shape written into it: the way back from `shape_of`."""
     spec = pod.spec
     return msgspec.structs.replace(
@@ -192,7 +192,7 @@ def _amounts(
     as_created: bool = False,
 ) -> tuple[Amounts, Amounts]:
     if resources is None:
-        return NOTHING.requests, NOTHING.limits
+        return NO_RESOURCES.requests, NO_RESOURCES.limits
     requests, limits = resources.requests, resources.limits
     try:
         requested = {name: amount(raw) for name, raw in requests.items()} if requests else {}
@@ -220,6 +220,6 @@ def _with_parts(
 
 def _requirements(resources: Part | Resources) -> ResourceRequirements:
     return ResourceRequirements(
-        {name: spelled(name, amount) for name, amount in resources.requests.items()},
-        {name: spelled(name, amount) for name, amount in resources.limits.items()},
+        {name: format_amount(name, amount) for name, amount in resources.requests.items()},
+        {name: format_amount(name, amount) for name, amount in resources.limits.items()},
     )

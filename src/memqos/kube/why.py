@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from memqos.kube.aggregate import aggregate_limits, aggregate_requests, has_pod_level
-from memqos.kube.qos import CLASSES, computed_class
+from memqos.kube.qos import CLASSES, compute_qos_class
 from memqos.kube.resources import CPU, MEMORY, Amounts, is_overcommitable, legible
 from memqos.kube.shape import Part, Shape
 from memqos.release import Release
@@ -11,17 +11,17 @@ from memqos.release import Release
 
 def why_class(shape: Shape, names: list[str], release: Release) -> str:
     """What made the QoS class."""
-    qos = computed_class(shape, release)
+    qos = compute_qos_class(shape, release)
     if shape.stored_class in CLASSES and shape.stored_class != qos:
         return f"given at creation and kept, though requests and limits would now give {qos}"
-    if shape.pod is not None and release.enabled("PodLevelResources"):
+    if shape.pod is not None and release.is_enabled("PodLevelResources"):
         if has_pod_level(shape, release):
             return {
                 "Guaranteed": "at pod level, request = limit for both cpu and memory",
                 "Burstable": "at pod level, request = limit does not hold for both cpu and memory",
                 "BestEffort": "the pod level sets neither cpu nor memory, and only it counts",
             }[qos]
-        if not release.enabled("PodLevelResourcesFixKubeletQOSClass"):
+        if not release.is_enabled("PodLevelResourcesFixKubeletQOSClass"):
             return "an empty pod-level stanza counts as asking for nothing in this release"
     if qos == "Guaranteed":
         return "request = limit for both cpu and memory in every container"
@@ -39,8 +39,8 @@ def _gap(part: Part) -> str | None:
         request, limit = part.requests.get(resource), part.limits.get(resource)
         if (request or 0) != (limit or 0):
             return (
-                f"{resource} request {_spelled(resource, request)} "
-                f"≠ limit {_spelled(resource, limit)}"
+                f"{resource} request {_format(resource, request)} "
+                f"≠ limit {_format(resource, limit)}"
             )
     asked = [resource for resource in (CPU, MEMORY) if part.requests.get(resource)]
     if len(asked) == 1:
@@ -49,7 +49,7 @@ def _gap(part: Part) -> str | None:
     return None
 
 
-def _spelled(name: str, amount: int | None) -> str:
+def _format(name: str, amount: int | None) -> str:
     return "unset" if amount is None else legible(name, amount)
 
 
@@ -89,7 +89,7 @@ def why_defaulted(
 
 def why_total(shape: Shape, total: Amounts, resource: str, side: str, release: Release) -> str:
     """How the total of one resource comes about; `side` is requests or limits."""
-    pod_level = getattr(shape.pod, side, {}) if release.enabled("PodLevelResources") else {}
+    pod_level = getattr(shape.pod, side, {}) if release.is_enabled("PodLevelResources") else {}
     if resource in pod_level:
         text = "the pod-level value"
     else:

@@ -8,7 +8,16 @@ import msgspec
 
 from memqos.errors import InputError
 from memqos.manifests import jsontext
-from memqos.manifests.positions import Lines, Path, Place, Spot, Text, nearest, shown, steps
+from memqos.manifests.positions import (
+    DocumentText,
+    FieldPath,
+    Lines,
+    Position,
+    Spot,
+    format_path,
+    nearest_position,
+    steps,
+)
 
 # A file that is broken more often is no manifest, and reading on would only cost time.
 FAULT_LIMIT = 1000
@@ -44,20 +53,25 @@ class Document(msgspec.Struct, frozen=True):
         metadata = self.data.get("metadata")
         return _text_or_empty(metadata.get("name")) if isinstance(metadata, dict) else ""
 
-    def position(self, field: Path | str) -> Place:
+    def position(self, field: FieldPath | str) -> Position:
         """Find a field, or the nearest one around it that exists."""
-        return nearest(self.root, steps(field) if isinstance(field, str) else field)
+        return nearest_position(self.root, steps(field) if isinstance(field, str) else field)
 
-    def refused(self, what: str, field: Path | str = (), hint: str | None = None) -> InputError:
+    def error(self, what: str, field: FieldPath | str = (), hint: str | None = None) -> InputError:
         """Say what is wrong with a field, and where it stands."""
         path = steps(field) if isinstance(field, str) else field
         line, column = self.position(path)
         return InputError(
-            what, file=self.file, line=line, column=column, field=shown(path) or None, hint=hint
+            what,
+            file=self.file,
+            line=line,
+            column=column,
+            field=format_path(path) or None,
+            hint=hint,
         )
 
 
-def read(data: bytes, file: str) -> Iterator[Document | InputError]:
+def read_documents(data: bytes, file: str) -> Iterator[Document | InputError]:
     """Read the documents of a file in order; in the place of a broken one comes its fault."""
     index = -1
     faults = 0
@@ -93,7 +107,7 @@ def _found(data: bytes, file: str) -> Iterator[_Found | InputError]:
         yield InputError("the file is UTF-16", file=file, hint="save it as UTF-8")
         return
     lines = Lines(data.removeprefix(_UTF8_MARK))
-    rest = Text(file, lines, _after_idle_lines(lines.data, 0), len(lines.data))
+    rest = DocumentText(file, lines, _after_idle_lines(lines.data, 0), len(lines.data))
     json_met = False
     while rest.start < rest.end:
         if ahead := _JSON_AHEAD.match(lines.data, rest.start):
@@ -108,7 +122,7 @@ def _found(data: bytes, file: str) -> Iterator[_Found | InputError]:
         rest = rest._replace(start=_after_idle_lines(lines.data, start))
 
 
-def _cut(rest: Text, json_met: bool) -> Text:
+def _cut(rest: DocumentText, json_met: bool) -> DocumentText:
     """Cut off the text up to where the next document may start."""
     data = rest.lines.data
     boundary = _SEPARATOR_OR_JSON if json_met else _SEPARATOR
@@ -125,13 +139,13 @@ def _after_idle_lines(data: bytes, start: int) -> int:
     return idle.end() if idle else start
 
 
-def _read_json(rest: Text, json_met: bool) -> tuple[_Found | InputError, int]:
+def _read_json(rest: DocumentText, json_met: bool) -> tuple[_Found | InputError, int]:
     """Read the JSON value at the start of a text; tell where to read on."""
     try:
-        value, text = jsontext.read(rest)
+        value, text = jsontext.read_json(rest)
     except InputError as error:
         return error, _cut(rest, json_met=True).end
-    except jsontext.Malformed as error:
+    except jsontext.MalformedJson as error:
         is_json = _MEANT_AS_JSON.match(rest.lines.data, rest.start) is not None
         broken_line = rest.lines.data.rfind(b"\n", rest.start, error.offset)
         broken = rest._replace(start=max(rest.start, broken_line))
@@ -144,7 +158,9 @@ def _read_json(rest: Text, json_met: bool) -> tuple[_Found | InputError, int]:
     return _Found(value, jsontext.JsonSpot(text)), text.end
 
 
-def _read_malformed(text: Text, as_json: jsontext.Malformed | None) -> _Found | InputError:
+def _read_malformed(
+    text: DocumentText, as_json: jsontext.MalformedJson | None
+) -> _Found | InputError:
     """Read as YAML what could not be read as JSON; if that fails too, tell what is wrong."""
     fault = _not_text(text)
     if fault is not None:
@@ -153,10 +169,10 @@ def _read_malformed(text: Text, as_json: jsontext.Malformed | None) -> _Found | 
         item = _read_yaml(text)
         if isinstance(item, _Found) or as_json is None:
             return item
-    return text.refused(as_json.what, text.place(as_json.offset), as_json.hint)
+    return text.error(as_json.what, text.place(as_json.offset), as_json.hint)
 
 
-def _read_yaml(text: Text) -> _Found | InputError:
+def _read_yaml(text: DocumentText) -> _Found | InputError:
     # Imported here because it costs as much as all of memqos, and JSON can do without.
     from memqos.manifests import yamltext
 
@@ -164,22 +180,22 @@ def _read_yaml(text: Text) -> _Found | InputError:
     if fault is not None:
         return fault
     try:
-        return _Found(*yamltext.read(text))
+        return _Found(*yamltext.read_yaml(text))
     except InputError as error:
         return error
 
 
-def _not_text(text: Text) -> InputError | None:
+def _not_text(text: DocumentText) -> InputError | None:
     data = text.data
     nul = data.find(0)
     if nul >= 0:
         place = text.place(text.start + nul)
-        return text.refused("binary data: a NUL byte", place, "give a YAML or JSON file in UTF-8")
+        return text.error("binary data: a NUL byte", place, "give a YAML or JSON file in UTF-8")
     try:
         data.decode()
     except UnicodeDecodeError as error:
         place = text.place(text.start + error.start)
-        return text.refused("not UTF-8", place, "save the file as UTF-8")
+        return text.error("not UTF-8", place, "save the file as UTF-8")
     return None
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from memqos.manifests.positions import DEPTH_LIMIT, Place, Step, Text
+from memqos.manifests.positions import DEPTH_LIMIT, DocumentText, FieldStep, Position
 
 _STRING = rb'"(?:[^"\\]|\\.)*"'
 _TOKEN = re.compile(_STRING + rb"|[][{}:]", re.DOTALL)
@@ -19,7 +19,7 @@ _TRAILING = "trailing characters"
 _TRUNCATED = "Input data was truncated"
 
 
-class Malformed(Exception):
+class MalformedJson(Exception):
     """Text that is not JSON, and the offset in the file from which on it is not."""
 
     def __init__(self, what: str, offset: int, hint: str | None = None) -> None:
@@ -29,11 +29,11 @@ class Malformed(Exception):
         self.hint = hint
 
 
-class Truncated(Malformed):
+class Truncated(MalformedJson):
     """Text that could still become JSON if it went on."""
 
 
-def read(text: Text) -> tuple[Any, Text]:
+def read_json(text: DocumentText) -> tuple[Any, DocumentText]:
     """Read the first value of a text; give it with the stretch it takes.
 
     Raise Malformed where the text is not JSON, InputError where it is nested too deep to read.
@@ -44,7 +44,7 @@ def read(text: Text) -> tuple[Any, Text]:
     except RecursionError:
         raise text.too_deep(text.place(text.start)) from None
     except UnicodeDecodeError:
-        raise Malformed("invalid UTF-8", text.start) from None
+        raise MalformedJson("invalid UTF-8", text.start) from None
     except msgspec.DecodeError as error:
         complaint = _COMPLAINT.fullmatch(str(error))
     assert complaint is not None
@@ -56,10 +56,10 @@ def read(text: Text) -> tuple[Any, Text]:
     if what == _TRUNCATED:
         end = _without_trailing_space(text).end
         raise Truncated("the JSON text ends too early", end, "close every bracket and quote")
-    raise Malformed(f"malformed JSON: {what}", text.start + int(byte or 0))
+    raise MalformedJson(f"malformed JSON: {what}", text.start + int(byte or 0))
 
 
-def check(value: Any, text: Text) -> None:
+def check(value: Any, text: DocumentText) -> None:
     """Raise InputError if a value is nested too deep, or has lost one of two equal keys."""
     compact = msgspec.json.encode(value)
     # Laid out with one space a level: no string holds a raw line break.
@@ -72,11 +72,11 @@ def check(value: Any, text: Text) -> None:
         _refuse_duplicates(text)
 
 
-def _without_trailing_space(text: Text) -> Text:
+def _without_trailing_space(text: DocumentText) -> DocumentText:
     return text._replace(end=text.start + len(text.data.rstrip()))
 
 
-def _refuse_duplicates(text: Text) -> None:
+def _refuse_duplicates(text: DocumentText) -> None:
     open_objects: list[dict[str, int]] = []
     string, offset = b"", 0
     for token in _TOKEN.finditer(text.lines.data, text.start, text.end):
@@ -98,18 +98,18 @@ def _refuse_duplicates(text: Text) -> None:
 class JsonSpot:
     """A JSON value; what is inside it is looked up when asked for, and then remembered."""
 
-    def __init__(self, text: Text, key: int | None = None) -> None:
+    def __init__(self, text: DocumentText, key: int | None = None) -> None:
         self._text = text
         self._key = key
 
     @property
-    def place(self) -> Place:
+    def place(self) -> Position:
         """Where the value is; for an object or array with a key, where its key is."""
         is_scalar = self._text.lines.data[self._text.start] not in b"{["
         return self._text.place(self._text.start if is_scalar or self._key is None else self._key)
 
     @cached_property
-    def children(self) -> dict[Step, "JsonSpot"]:
+    def children(self) -> dict[FieldStep, "JsonSpot"]:
         """The values inside, by key or index."""
         inside = memoryview(self._text.lines.data)[self._text.start : self._text.end]
         match inside[:1]:
@@ -137,6 +137,6 @@ class JsonSpot:
             yield index, JsonSpot(self._text._replace(start=start, end=end))
 
 
-def _end_of(pattern: re.Pattern[bytes], text: Text, offset: int) -> int:
+def _end_of(pattern: re.Pattern[bytes], text: DocumentText, offset: int) -> int:
     found = pattern.match(text.lines.data, offset)
     return found.end() if found else offset

@@ -5,14 +5,14 @@ from typing import Any, Final
 
 from memqos.errors import InputError
 from memqos.manifests.documents import Document
-from memqos.manifests.positions import Path
+from memqos.manifests.positions import FieldPath
 from memqos.manifests.refusals import unlike
 from memqos.manifests.snapshot import is_snapshot
 from memqos.manifests.workloads import Template
 
 SNAPSHOT: Final = "Snapshot"
 """The kind a snapshot goes by: it does not say one itself."""
-_LIST: Final = "List"
+_LIST_SUFFIX: Final = "List"
 
 
 class Item(Template, frozen=True):
@@ -27,28 +27,28 @@ def objects(document: Document) -> Iterator[Item | InputError]:
 
 
 def _objects(
-    document: Document, path: Path, data: dict[str, Any], unless_given: str
+    document: Document, path: FieldPath, data: dict[str, Any], unless_given: str
 ) -> Iterator[Item | InputError]:
     kind = data.get("kind") or unless_given or (SNAPSHOT if is_snapshot(data) else "")
     if not isinstance(kind, str):
-        yield document.refused(*_expected(kind, str, (*path, "kind")))
+        yield document.error(*_type_error(kind, str, (*path, "kind")))
         return
-    if not kind.endswith(_LIST):
+    if not kind.endswith(_LIST_SUFFIX):
         yield _item(document, path, data, kind)
         return
     items = data.get("items")
     if items is not None and not isinstance(items, list):
-        yield document.refused(*_expected(items, list, (*path, "items")))
+        yield document.error(*_type_error(items, list, (*path, "items")))
         return
     for index, item in enumerate(items or ()):
         place = (*path, "items", index)
         if isinstance(item, dict):
-            yield from _objects(document, place, item, kind.removesuffix(_LIST))
+            yield from _objects(document, place, item, kind.removesuffix(_LIST_SUFFIX))
         else:
-            yield document.refused(*_expected(item, dict, place))
+            yield document.error(*_type_error(item, dict, place))
 
 
-def _item(document: Document, path: Path, data: dict[str, Any], kind: str) -> Item:
+def _item(document: Document, path: FieldPath, data: dict[str, Any], kind: str) -> Item:
     metadata = data.get("metadata")
     named: dict[str, Any] = metadata if isinstance(metadata, dict) else {}
     name, namespace = named.get("name"), named.get("namespace")
@@ -62,6 +62,8 @@ def _item(document: Document, path: Path, data: dict[str, Any], kind: str) -> It
     )
 
 
-def _expected(value: object, expected: type, path: Path) -> tuple[str, Path, str | None]:
+def _type_error(
+    value: object, expected: type, path: FieldPath
+) -> tuple[str, FieldPath, str | None]:
     what, hint = unlike(value, expected)
     return what, path, hint

@@ -6,8 +6,8 @@ from typing import NamedTuple, Protocol
 
 from memqos.errors import InputError, quote_brief
 
-Step = str | int
-Path = tuple[Step, ...]
+FieldStep = str | int
+FieldPath = tuple[FieldStep, ...]
 
 # Far above any Kubernetes object, far below what would exhaust a stack.
 DEPTH_LIMIT = 100
@@ -18,7 +18,7 @@ _BARE_NAME = re.compile(r"[\w-]+")
 _INDEX = re.compile(r"[0-9]{1,9}")
 
 
-class Place(NamedTuple):
+class Position(NamedTuple):
     """Where a person would look: both counted from 1, the column in characters."""
 
     line: int
@@ -29,13 +29,13 @@ class Spot(Protocol):
     """One value of a document: where it stands, and the values inside it."""
 
     @property
-    def place(self) -> Place: ...
+    def place(self) -> Position: ...
 
     @property
-    def children(self) -> Mapping[Step, "Spot"]: ...
+    def children(self) -> Mapping[FieldStep, "Spot"]: ...
 
 
-def nearest(root: Spot, path: Path) -> Place:
+def nearest_position(root: Spot, path: FieldPath) -> Position:
     """Find the value at a path, or the last value on the way to it that exists."""
     spot = root
     for step in path:
@@ -47,13 +47,13 @@ def nearest(root: Spot, path: Path) -> Place:
     return spot.place
 
 
-def steps(field: str) -> Path:
+def steps(field: str) -> FieldPath:
     """Read a path as Kubernetes (`spec.containers[0]`) or msgspec (`$.spec`) writes it."""
     found = _STEP.findall(field.removeprefix("$"))
     return tuple(int(held) if _INDEX.fullmatch(held) else held or name for held, name in found)
 
 
-def shown(path: Path) -> str:
+def format_path(path: FieldPath) -> str:
     """Write a path as Kubernetes does; brackets hold indexes and keys with special characters."""
     parts = [
         f".{step}" if isinstance(step, str) and _BARE_NAME.fullmatch(step) else f"[{step}]"
@@ -68,23 +68,23 @@ class Lines:
     def __init__(self, data: bytes) -> None:
         self.data = data
         self._offset = 0
-        self._place = Place(1, 1)
+        self._place = Position(1, 1)
 
-    def place(self, offset: int) -> Place:
+    def place(self, offset: int) -> Position:
         """Turn a byte offset into a place."""
         if offset < self._offset:
-            self._offset, self._place = 0, Place(1, 1)
+            self._offset, self._place = 0, Position(1, 1)
         line, column = self._place
         start = self.data.rfind(b"\n", self._offset, offset) + 1
         if start > 0:
             line, column = line + self.data.count(b"\n", self._offset, offset), 1
         passed = self.data[max(start, self._offset) : offset]
-        self._place = Place(line, column + len(passed.decode("utf-8", "replace")))
+        self._place = Position(line, column + len(passed.decode("utf-8", "replace")))
         self._offset = offset
         return self._place
 
 
-class Text(NamedTuple):
+class DocumentText(NamedTuple):
     """The stretch of a file that holds one document, and the ways to refuse it."""
 
     file: str
@@ -97,21 +97,21 @@ class Text(NamedTuple):
         """Copy the bytes of the stretch alone."""
         return self.lines.data[self.start : self.end]
 
-    def place(self, offset: int) -> Place:
+    def place(self, offset: int) -> Position:
         """Turn a byte offset in the file into a place."""
         return self.lines.place(offset)
 
-    def refused(self, what: str, place: Place, hint: str | None = None) -> InputError:
+    def error(self, what: str, place: Position, hint: str | None = None) -> InputError:
         """Say what is wrong, and where."""
         return InputError(what, file=self.file, line=place.line, column=place.column, hint=hint)
 
-    def too_deep(self, place: Place) -> InputError:
+    def too_deep(self, place: Position) -> InputError:
         """Refuse what would exhaust the stack of whoever walks it."""
-        return self.refused(f"nested more than {DEPTH_LIMIT} levels deep", place)
+        return self.error(f"nested more than {DEPTH_LIMIT} levels deep", place)
 
-    def duplicate(self, key: str, first: Place, second: Place) -> InputError:
+    def duplicate(self, key: str, first: Position, second: Position) -> InputError:
         """Refuse a key of which Kubernetes would silently drop one value."""
-        return self.refused(
+        return self.error(
             f"the key {quote_brief(key)} is already given in line {first.line}",
             second,
             "keep one of the two",

@@ -8,7 +8,7 @@ import msgspec
 
 from memqos.errors import InputError
 from memqos.manifests.documents import Document
-from memqos.manifests.positions import Path, Step, steps
+from memqos.manifests.positions import FieldPath, FieldStep, steps
 
 _COMPLAINT = re.compile(r"(?P<what>.*?)(?: - at (?:`key` in )?`(?P<path>\$[^`]*)`)?", re.DOTALL)
 _WRONG_TYPE = re.compile(r"Expected `(?P<expected>[^`]*)`, got `(?P<got>[^`]*)`")
@@ -36,8 +36,8 @@ _TYPES = {
 _UNQUOTED = frozenset({"int", "float", "bool"})
 
 
-def refusal(
-    error: msgspec.ValidationError, data: Any, document: Document, prefix: Path = ()
+def decoding_error(
+    error: msgspec.ValidationError, data: Any, document: Document, prefix: FieldPath = ()
 ) -> InputError:
     """Turn what decoding `data`, found at `prefix` in a document, has raised into an error."""
     complaint = _COMPLAINT.fullmatch(str(error))
@@ -47,12 +47,12 @@ def refusal(
         got = wrong["got"]
         what, hint = _wrong_type(wrong["expected"].split(" | "), got)
         found = _with_keys(path, data, lambda value: _TYPES.get(type(value)) == got)
-        return document.refused(what, prefix + found, hint)
+        return document.error(what, prefix + found, hint)
     if missing := _MISSING.match(what):
         name = missing["name"]
         found = _with_keys(path, data, lambda value: isinstance(value, dict) and name not in value)
-        return document.refused("required, but missing", (*prefix, *found, name))
-    return document.refused(what[:1].lower() + what[1:].replace("`", ""), prefix + path)
+        return document.error("required, but missing", (*prefix, *found, name))
+    return document.error(what[:1].lower() + what[1:].replace("`", ""), prefix + path)
 
 
 def unlike(value: object, expected: type) -> tuple[str, str | None]:
@@ -72,7 +72,7 @@ def _any_of(expected: Iterable[str]) -> str:
     return " or ".join(_NAMES.get(name, name) for name in types)
 
 
-def _with_keys(path: Path, data: Any, is_guilty: Callable[[Any], bool]) -> Path:
+def _with_keys(path: FieldPath, data: Any, is_guilty: Callable[[Any], bool]) -> FieldPath:
     """Find the keys that msgspec leaves out of the path of a value inside a dict."""
     if _ANY_KEY not in path:
         return path
@@ -80,7 +80,7 @@ def _with_keys(path: Path, data: Any, is_guilty: Callable[[Any], bool]) -> Path:
     return path[: path.index(_ANY_KEY)] if found is None else found
 
 
-def _first_guilty(path: Path, data: Any, is_guilty: Callable[[Any], bool]) -> Path | None:
+def _first_guilty(path: FieldPath, data: Any, is_guilty: Callable[[Any], bool]) -> FieldPath | None:
     if not path:
         return () if is_guilty(data) else None
     for step, value in _members(data):
@@ -91,7 +91,7 @@ def _first_guilty(path: Path, data: Any, is_guilty: Callable[[Any], bool]) -> Pa
     return None
 
 
-def _members(data: Any) -> Iterable[tuple[Step, Any]]:
+def _members(data: Any) -> Iterable[tuple[FieldStep, Any]]:
     if isinstance(data, dict):
         return data.items()
     return enumerate(data) if isinstance(data, list) else ()

@@ -6,15 +6,15 @@ from typing import Any, Final, Literal
 import msgspec
 
 from memqos.errors import InputError
-from memqos.kernel.machine import Layout, Machine, NumaTexts, layout_of, mounts_of
+from memqos.kernel.machine import CgroupLayout, Machine, NumaTexts, cgroup_layout, mounts_of
 from memqos.kernel.meminfo import memory_of
 from memqos.kernel.process import Process
 from memqos.kube.pod import Pod
 from memqos.manifests.agent_state import AgentState
-from memqos.manifests.documents import Document, read
-from memqos.manifests.refusals import refusal
+from memqos.manifests.documents import Document, read_documents
+from memqos.manifests.refusals import decoding_error
 
-LEFT_OUT: Final = "kubelet_configuration: left out, as of no use here: "
+OMITTED_FIELDS: Final = "kubelet_configuration: left out, as of no use here: "
 """Before the fields of a kubelet's configuration that a snapshot does not carry."""
 
 
@@ -60,7 +60,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     """hugepages-2048kB → file → content."""
     pressure: dict[str, str] = {}
     """memory, cpu, io → content of /proc/pressure."""
-    layout: Layout | None = None
+    layout: CgroupLayout | None = None
     """How cgroups are mounted."""
     records: dict[str, str] = {}
     """Files of the agent's recorder → content in base64."""
@@ -82,7 +82,7 @@ class Snapshot(msgspec.Struct, frozen=True):
             mount=self.mount,
             hugepages=self.hugepages,
             pressure=self.pressure,
-            layout=self.layout or layout_of(mounts_of(self.mount)),
+            layout=self.layout or cgroup_layout(mounts_of(self.mount)),
             boot_id=self.boot_id,
             runtime=self.runtime or None,
             kubelet=self.kubelet or None,
@@ -91,7 +91,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     @property
     def gaps(self) -> tuple[str, ...]:
         """The notes that a reader of the node needs: fields left out on purpose are not missed."""
-        return tuple(note for note in self.notes if not note.startswith(LEFT_OUT))
+        return tuple(note for note in self.notes if not note.startswith(OMITTED_FIELDS))
 
     @property
     def running(self) -> tuple[Pod, ...]:
@@ -140,19 +140,19 @@ def read_snapshot(data: bytes, file: str) -> Snapshot:
         return of_known_form(_decoder.decode(data), file)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         # Read again for the place of what is wrong.
-        document = next(iter(read(data, file)))
+        document = next(iter(read_documents(data, file)))
     if isinstance(document, InputError):
         raise document
     if not is_snapshot(document.data):
         kind = f"a {document.kind}" if document.kind else "something else"
-        raise document.refused(
+        raise document.error(
             f"the file holds {kind}, not a snapshot of a node",
             hint=f"a snapshot has {', '.join(sorted(_TOLD_BY))} and more",
         )
     try:
         return of_known_form(msgspec.convert(document.data, Snapshot), file)
     except msgspec.ValidationError as error:
-        raise refusal(error, document.data, document) from None
+        raise decoding_error(error, document.data, document) from None
 
 
 def of_known_form(snapshot: Snapshot, file: str) -> Snapshot:

@@ -7,8 +7,8 @@ import msgspec
 
 from memqos.errors import InputError, quote_brief
 from memqos.manifests.documents import Document
-from memqos.manifests.positions import Path, steps
-from memqos.manifests.refusals import refusal, unlike
+from memqos.manifests.positions import FieldPath, steps
+from memqos.manifests.refusals import decoding_error, unlike
 
 _Decoded = TypeVar("_Decoded")
 
@@ -45,7 +45,7 @@ class Template(msgspec.Struct, frozen=True):
     """A pod as plain data, and the place in a document it comes from."""
 
     document: Document
-    path: Path
+    path: FieldPath
     label: str
     """Such as `pod/web` or `deployment/web`."""
     namespace: str | None
@@ -57,22 +57,22 @@ class Template(msgspec.Struct, frozen=True):
         try:
             return msgspec.convert(self.data, type)
         except msgspec.ValidationError as error:
-            raise refusal(error, self.data, self.document, self.path) from None
+            raise decoding_error(error, self.data, self.document, self.path) from None
 
-    def refused(self, what: str, field: str = "", hint: str | None = None) -> InputError:
+    def error(self, what: str, field: str = "", hint: str | None = None) -> InputError:
         """Say what is wrong with a field of the pod, and where it stands."""
-        return self.document.refused(what, self.path + steps(field), hint)
+        return self.document.error(what, self.path + steps(field), hint)
 
     def field_error(self, field: str, message: str) -> InputError:
         """A field error with its place, the field spelled as Kubernetes does."""
         line, column = self.document.position(self.path + steps(field))
         return InputError(message, file=self.document.file, line=line, column=column, field=field)
 
-    def located(self, error: InputError) -> InputError:
+    def with_position(self, error: InputError) -> InputError:
         """Add the place to an error that knows at most its field."""
         if error.file is not None:
             return error
-        return self.refused(error.what, error.field or "", error.hint)
+        return self.error(error.what, error.field or "", error.hint)
 
 
 class NoPods(msgspec.Struct, frozen=True):
@@ -100,7 +100,7 @@ class _Object(msgspec.Struct, frozen=True):
     """A mapping somewhere in a document."""
 
     document: Document
-    path: Path
+    path: FieldPath
     data: dict[str, Any]
 
     def get(self, field: str, expected: type[_Decoded]) -> _Decoded | None:
@@ -108,11 +108,11 @@ class _Object(msgspec.Struct, frozen=True):
         value = self.data.get(field)
         if value is None or isinstance(value, expected):
             return value
-        raise self.refused(field, *unlike(value, expected))
+        raise self.error(field, *unlike(value, expected))
 
-    def refused(self, field: str, what: str, hint: str | None = None) -> InputError:
+    def error(self, field: str, what: str, hint: str | None = None) -> InputError:
         """Say what is wrong with a field, and where it stands."""
-        return self.document.refused(what, (*self.path, field), hint)
+        return self.document.error(what, (*self.path, field), hint)
 
     def inside(self, *fields: str) -> "_Object":
         """Go down to a mapping that must be there."""
@@ -120,7 +120,7 @@ class _Object(msgspec.Struct, frozen=True):
         for field in fields:
             data: dict[str, Any] | None = here.get(field, dict)
             if data is None:
-                raise here.refused(field, _MISSING)
+                raise here.error(field, _MISSING)
             here = _Object(here.document, (*here.path, field), data)
         return here
 
@@ -134,7 +134,7 @@ def _pods(here: _Object, unless_given: _Identity) -> Iterator[Template | NoPods 
     try:
         kind = here.get("kind", str) or unless_given.kind
         if kind not in _GROUPS:
-            yield NoPods(kind, here.refused("kind", *_unknown(kind)))
+            yield NoPods(kind, here.error("kind", *_unknown(kind)))
             return
         identity = _identity(here, kind, unless_given)
         if not identity.kind.endswith(_LIST):
@@ -151,18 +151,18 @@ def _pods(here: _Object, unless_given: _Identity) -> Iterator[Template | NoPods 
         if isinstance(item, dict):
             yield from _pods(_Object(here.document, path, item), for_items)
         else:
-            yield here.document.refused(unlike(item, dict)[0], path)
+            yield here.document.error(unlike(item, dict)[0], path)
 
 
 def _identity(here: _Object, kind: str, unless_given: _Identity) -> _Identity:
     group = _GROUPS[kind]
     api_version = here.get("apiVersion", str) or unless_given.api_version
     if not api_version:
-        raise here.refused("apiVersion", _MISSING, f"write {_newest(group)}")
+        raise here.error("apiVersion", _MISSING, f"write {_newest(group)}")
     identity = _Identity(kind, api_version)
     if identity.group != group:
         what = f"{kind} of {quote_brief(api_version)} is not supported"
-        raise here.refused("apiVersion", what, f"only that of {_newest(group)} is")
+        raise here.error("apiVersion", what, f"only that of {_newest(group)} is")
     return identity
 
 

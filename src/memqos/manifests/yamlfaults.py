@@ -7,7 +7,7 @@ import yaml
 from yaml.reader import ReaderError
 
 from memqos.errors import InputError
-from memqos.manifests.positions import Place, Text
+from memqos.manifests.positions import DocumentText, Position
 
 TEMPLATE_HINT = "this looks like a template: render it first"
 
@@ -52,30 +52,30 @@ _STRAY_CHARACTER = "found character that cannot start any token"
 _LINE_BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
 
 
-def place_of(mark: yaml.Mark, text: Text) -> Place:
+def position_of(mark: yaml.Mark, text: DocumentText) -> Position:
     """Turn a mark, which counts from the start of the text, into a place in the file."""
     line, column = text.place(text.start)
-    return Place(line + mark.line, (1 if mark.line else column) + mark.column)
+    return Position(line + mark.line, (1 if mark.line else column) + mark.column)
 
 
-def in_plain_words(error: yaml.YAMLError, text: Text) -> InputError:
+def in_plain_words(error: yaml.YAMLError, text: DocumentText) -> InputError:
     """Turn what the parser says into an error with a place and, where there is one, a hint."""
     if isinstance(error, ReaderError):
         place = text.place(text.start + error.position)
-        return text.refused(f"the character U+{error.character:04X} is not allowed", place)
+        return text.error(f"the character U+{error.character:04X} is not allowed", place)
     assert isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None
     wording = _wording(error, text)
     mark = error.context_mark if wording.where_it_began else None
     return at_mark(wording.what, mark or error.problem_mark, text, wording.hint)
 
 
-def at_mark(what: str, mark: yaml.Mark, text: Text, hint: str | None = None) -> InputError:
+def at_mark(what: str, mark: yaml.Mark, text: DocumentText, hint: str | None = None) -> InputError:
     """Refuse what stands at a mark; a template that was not rendered gets its own hint."""
     is_template = "{{" in _line(mark, text)
-    return text.refused(what, place_of(mark, text), TEMPLATE_HINT if is_template else hint)
+    return text.error(what, position_of(mark, text), TEMPLATE_HINT if is_template else hint)
 
 
-def _wording(error: yaml.MarkedYAMLError, text: Text) -> _Wording:
+def _wording(error: yaml.MarkedYAMLError, text: DocumentText) -> _Wording:
     problem, mark = error.problem or "malformed YAML", error.problem_mark
     if problem == _STRAY_CHARACTER and mark is not None:
         character = _line(mark, text)[mark.column : mark.column + 1]
@@ -87,12 +87,12 @@ def _wording(error: yaml.MarkedYAMLError, text: Text) -> _Wording:
     return _Wording(problem.replace("did not find expected", "expected"), _bracket(error, text))
 
 
-def _bracket(error: yaml.MarkedYAMLError, text: Text) -> str | None:
+def _bracket(error: yaml.MarkedYAMLError, text: DocumentText) -> str | None:
     if error.context_mark is None or error.context not in _IN_BRACKETS:
         return None
-    return f"check the bracket opened in line {place_of(error.context_mark, text).line}"
+    return f"check the bracket opened in line {position_of(error.context_mark, text).line}"
 
 
-def _line(mark: yaml.Mark, text: Text) -> str:
+def _line(mark: yaml.Mark, text: DocumentText) -> str:
     lines = _LINE_BREAK.split(text.data.decode("utf-8", "replace"))
     return lines[mark.line] if mark.line < len(lines) else ""

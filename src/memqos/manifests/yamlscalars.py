@@ -51,27 +51,27 @@ class Meaningless(Exception):
     """A scalar that has no value in JSON."""
 
 
-def resolved(text: str) -> Scalar:
+def resolve_scalar(text: str) -> Scalar:
     """Give the value of a scalar without quotes or tag; raise Meaningless if JSON has none."""
     if text in _WORDS:
         return _WORDS[text]
     return _number(text) if text[0] in _NUMBER_STARTS else text
 
 
-def tagged(tag: str, text: str) -> Scalar:
+def resolve_tagged(tag: str, text: str) -> Scalar:
     """Give the value of a scalar with a tag; raise Meaningless if it is not what the tag says."""
     if tag in _TAGGED_AS_TEXT:
         return text
     name = tag.removeprefix(_TAG_PREFIX)
     if name not in _TAGGED or name == tag:
-        raise Meaningless(f"the tag {quote_brief(short(tag))} is not allowed")
-    value = resolved(text)
+        raise Meaningless(f"the tag {quote_brief(short_tag(tag))} is not allowed")
+    value = resolve_scalar(text)
     if type(value) not in _TAGGED[name]:
-        raise Meaningless(f"{quote_brief(text)} is not of its tag {quote_brief(short(tag))}")
+        raise Meaningless(f"{quote_brief(text)} is not of its tag {quote_brief(short_tag(tag))}")
     return value
 
 
-def short(tag: str) -> str:
+def short_tag(tag: str) -> str:
     """Write a tag as people do."""
     return f"!!{tag.removeprefix(_TAG_PREFIX)}" if tag.startswith(_TAG_PREFIX) else tag
 

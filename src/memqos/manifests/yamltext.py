@@ -15,9 +15,9 @@ from yaml.events import (
 )
 
 from memqos.errors import quote_brief
-from memqos.manifests.positions import DEPTH_LIMIT, Place, Step, Text
-from memqos.manifests.yamlfaults import at_mark, in_plain_words, place_of
-from memqos.manifests.yamlscalars import Meaningless, resolved, short, tagged
+from memqos.manifests.positions import DEPTH_LIMIT, DocumentText, FieldStep, Position
+from memqos.manifests.yamlfaults import at_mark, in_plain_words, position_of
+from memqos.manifests.yamlscalars import Meaningless, resolve_scalar, resolve_tagged, short_tag
 
 # Kubernetes, too, stops near this many values that come out of aliases.
 ALIASED_LIMIT = 400_000
@@ -34,11 +34,11 @@ _MERGE_KEY = "<<"
 class YamlSpot(NamedTuple):
     """A YAML value; an alias has the children of what it stands for."""
 
-    place: Place
-    children: "dict[Step, YamlSpot]"
+    place: Position
+    children: "dict[FieldStep, YamlSpot]"
 
 
-def read(text: Text) -> "tuple[Any, YamlRoot]":
+def read_yaml(text: DocumentText) -> "tuple[Any, YamlRoot]":
     """Give the data of the one document in a text, None if there is none; raise InputError."""
     reading = _Reading(text, with_places=False)
     return reading.value, YamlRoot(text, reading.mark)
@@ -47,29 +47,29 @@ def read(text: Text) -> "tuple[Any, YamlRoot]":
 class YamlRoot:
     """A whole document, read again for its places when one inside it is asked for."""
 
-    def __init__(self, text: Text, mark: Any) -> None:
+    def __init__(self, text: DocumentText, mark: Any) -> None:
         self._text = text
         self._mark = mark
 
     @property
-    def place(self) -> Place:
+    def place(self) -> Position:
         """Where the content begins."""
-        return place_of(self._mark, self._text)
+        return position_of(self._mark, self._text)
 
     @cached_property
-    def children(self) -> dict[Step, YamlSpot]:
+    def children(self) -> dict[FieldStep, YamlSpot]:
         """The values inside, by key or index."""
         return _Reading(self._text, with_places=True).children
 
 
-_NO_CHILDREN: dict[Step, YamlSpot] = {}
+_NO_CHILDREN: dict[FieldStep, YamlSpot] = {}
 
 
 class _Anchored(NamedTuple):
     """What an alias stands for; how many values that is, and how many levels of them."""
 
     value: Any
-    children: dict[Step, YamlSpot]
+    children: dict[FieldStep, YamlSpot]
     size: int
     height: int
 
@@ -90,13 +90,13 @@ class _Open:
         self.key: str | None = None
         self.is_merge = False
         self.keys: dict[str, Any] = {}
-        self.children: dict[Step, YamlSpot] = {}
+        self.children: dict[FieldStep, YamlSpot] = {}
 
 
 class _Reading:
     """One pass over the events of a text, without recursion: no input exhausts the stack."""
 
-    def __init__(self, text: Text, *, with_places: bool) -> None:
+    def __init__(self, text: DocumentText, *, with_places: bool) -> None:
         self.text = text
         self.with_places = with_places
         self.value: Any = None
@@ -149,9 +149,9 @@ class _Reading:
         value: Any = event.value
         try:
             if event.tag is not None:
-                value = tagged(event.tag, value)
+                value = resolve_tagged(event.tag, value)
             elif event.implicit[0]:
-                value = resolved(value)
+                value = resolve_scalar(value)
         except Meaningless as error:
             hint = "put it in quotes" if event.tag is None else "remove the tag"
             raise at_mark(str(error), event.start_mark, self.text, hint) from None
@@ -159,7 +159,7 @@ class _Reading:
             self.anchors[event.anchor] = _Anchored(value, _NO_CHILDREN, 1, 0)
         return value
 
-    def _alias(self, event: Any, stack: list[_Open]) -> tuple[Any, dict[Step, YamlSpot]]:
+    def _alias(self, event: Any, stack: list[_Open]) -> tuple[Any, dict[FieldStep, YamlSpot]]:
         anchored = self.anchors.get(event.anchor)
         if anchored is None:
             name = quote_brief(event.anchor)
@@ -173,7 +173,7 @@ class _Reading:
             what = f"aliases stand for more than {ALIASED_LIMIT:,} values"
             raise at_mark(what, event.start_mark, self.text)
         if len(stack) + anchored.height > DEPTH_LIMIT:
-            raise self.text.too_deep(place_of(event.start_mark, self.text))
+            raise self.text.too_deep(position_of(event.start_mark, self.text))
         _raise_height(stack, anchored.height)
         return anchored.value, anchored.children
 
@@ -185,18 +185,18 @@ class _Reading:
 
     def _check_start(self, event: Any, depth: int) -> None:
         if event.tag not in _COLLECTION_TAGS[event.__class__]:
-            what = f"the tag {quote_brief(short(event.tag))} is not allowed"
+            what = f"the tag {quote_brief(short_tag(event.tag))} is not allowed"
             raise at_mark(what, event.start_mark, self.text, "remove the tag")
         if depth == DEPTH_LIMIT:
-            raise self.text.too_deep(place_of(event.start_mark, self.text))
+            raise self.text.too_deep(position_of(event.start_mark, self.text))
         if event.anchor is not None:
             self.anchors[event.anchor] = None
 
     def _put(
-        self, parent: _Open, event: Any, value: Any, mark: Any, children: dict[Step, YamlSpot]
+        self, parent: _Open, event: Any, value: Any, mark: Any, children: dict[FieldStep, YamlSpot]
     ) -> None:
         container = parent.value
-        step: Step | None = parent.key
+        step: FieldStep | None = parent.key
         if container.__class__ is list:
             step = len(container)
             container.append(value)
@@ -211,7 +211,7 @@ class _Reading:
             parent.key = None
         if self.with_places:
             shown = mark if _is_seen(event) else parent.keys.get(str(step), mark)
-            parent.children[step] = YamlSpot(place_of(shown, self.text), children)
+            parent.children[step] = YamlSpot(position_of(shown, self.text), children)
 
     def _begin(self, parent: _Open, event: Any, value: Any, mark: Any) -> None:
         """Take a value for the key of the value to come."""
@@ -224,12 +224,14 @@ class _Reading:
             parent.key, parent.is_merge = value, True
             return
         if value in parent.keys:
-            first = place_of(parent.keys[value], self.text)
-            raise self.text.duplicate(value, first, place_of(mark, self.text))
+            first = position_of(parent.keys[value], self.text)
+            raise self.text.duplicate(value, first, position_of(mark, self.text))
         parent.keys[value] = mark
         parent.key = value
 
-    def _merge(self, parent: _Open, value: Any, mark: Any, children: dict[Step, YamlSpot]) -> None:
+    def _merge(
+        self, parent: _Open, value: Any, mark: Any, children: dict[FieldStep, YamlSpot]
+    ) -> None:
         # go-yaml 2, and so Kubernetes, lets << win over the keys written before it.
         sources = [(value, children)]
         if isinstance(value, list):

@@ -5,60 +5,65 @@ from typing import Literal
 
 import msgspec
 
-from memqos.numa.allocation import Cause, Denied, Leftovers, allocate
-from memqos.numa.hints import Answer, Hint, Hints, Provider
+from memqos.numa.allocation import (
+    AllocationCause,
+    AllocationFailure,
+    ReusableMemory,
+    allocate_container,
+)
+from memqos.numa.hints import Hint, HintProvider, Hints, ProviderHints
 from memqos.numa.masks import mask_of
-from memqos.numa.memory import Blocks, Sizes
+from memqos.numa.memory import MemoryBlocks, MemorySizes
 from memqos.numa.merge import Obstruction
-from memqos.numa.offers import offer_of
+from memqos.numa.offers import memory_hint_set
 from memqos.numa.pool import allocate_pool, pool_fault
-from memqos.numa.requests import PodWants, Wanted
-from memqos.numa.state import State
-from memqos.numa.subsets import Effort
-from memqos.numa.topology import Decision, Topology, decide
+from memqos.numa.requests import ContainerMemoryRequest, PodMemoryRequest
+from memqos.numa.state import MemoryManagerState
+from memqos.numa.subsets import SearchEffort
+from memqos.numa.topology import TopologyDecision, TopologySettings, decide_affinity
 from memqos.numa.unaligned import is_unaligned
 
 MemoryPolicy = Literal["None", "Static", "BestEffort"]
-Operation = Literal["add", "resize"]
-Reason = Literal["TopologyAffinityError", "UnexpectedAdmissionError", "EmptyPodSharedPoolError"]
+AdmissionOperation = Literal["add", "resize"]
+PodRefusal = Literal["TopologyAffinityError", "UnexpectedAdmissionError", "EmptyPodSharedPoolError"]
 
 MEMORY_MANAGER = "memorymanager"
-UNSET = Hint(None, False)
+UNSET_HINT = Hint(None, False)
 
 
-class Call(msgspec.Struct, frozen=True):
+class HintRound(msgspec.Struct, frozen=True):
     """One round of hints: for a container, or with None for the pod as a whole."""
 
     container: str | None
-    providers: tuple[Provider, ...]
-    decision: Decision
+    providers: tuple[HintProvider, ...]
+    decision: TopologyDecision
 
 
-class Admitted(msgspec.Struct, frozen=True):
+class AdmittedPod(msgspec.Struct, frozen=True):
     """A pod the kubelet runs, and the blocks each of its containers holds."""
 
-    calls: tuple[Call, ...]
+    calls: tuple[HintRound, ...]
     affinity: Mapping[str, Hint]
-    blocks: Mapping[str, Blocks]
+    blocks: Mapping[str, MemoryBlocks]
     unaligned: bool = False
     """Whether its pod-level resources are ignored, though it is Guaranteed."""
     gave_up: bool = False
     """Whether a search ended early, so that there may be better nodes."""
 
 
-class Refused(msgspec.Struct, frozen=True):
+class RefusedPod(msgspec.Struct, frozen=True):
     """A pod the kubelet fails, with all that led to it.
 
     `obstruction` says why the policy did not like the merged hint, `cause` why an allocation
     failed: one of them is there. `nodes` are those to allocate from; None means any.
     """
 
-    reason: Reason
-    calls: tuple[Call, ...]
+    reason: PodRefusal
+    calls: tuple[HintRound, ...]
     affinity: Mapping[str, Hint]
     container: str | None
-    sizes: Sizes
-    cause: Cause | None = None
+    sizes: MemorySizes
+    cause: AllocationCause | None = None
     resource: str | None = None
     nodes: tuple[int, ...] | None = None
     obstruction: Obstruction | None = None
@@ -66,10 +71,10 @@ class Refused(msgspec.Struct, frozen=True):
     """Whether a search ended early, so that there may be nodes after all."""
 
 
-Outcome = Admitted | Refused
+AdmissionOutcome = AdmittedPod | RefusedPod
 
 
-class Rules(msgspec.Struct, frozen=True):
+class AdmissionRules(msgspec.Struct, frozen=True):
     """What the managers of a kubelet admit by.
 
     `as_kubelet` repeats what upstream gets wrong when a pod is admitted again, as after a restart:
@@ -77,100 +82,109 @@ class Rules(msgspec.Struct, frozen=True):
     """
 
     policy: MemoryPolicy
-    topology: Topology
+    topology: TopologySettings
     as_kubelet: bool = False
 
 
-class Attempt(msgspec.Struct, frozen=True):
+class AdmissionAttempt(msgspec.Struct, frozen=True):
     """One pod to admit; `others` are the answers of other providers to every call.
 
     `cpu_nodes` are the nodes of containers' exclusive CPUs, which BestEffort follows on Windows.
     """
 
-    wants: PodWants
-    operation: Operation = "add"
-    others: tuple[Provider, ...] = ()
+    request: PodMemoryRequest
+    operation: AdmissionOperation = "add"
+    other_providers: tuple[HintProvider, ...] = ()
     cpu_nodes: Mapping[str, tuple[int, ...]] = {}
 
 
-def admit(
-    rules: Rules, state: State, leftovers: Leftovers, attempt: Attempt
-) -> tuple[State, Leftovers, Outcome]:
+def admit_pod(
+    rules: AdmissionRules,
+    state: MemoryManagerState,
+    reusable: ReusableMemory,
+    attempt: AdmissionAttempt,
+) -> tuple[MemoryManagerState, ReusableMemory, AdmissionOutcome]:
     """Admit a pod or refuse it; a refused pod keeps what it got until then."""
-    admission = _Admission(rules, state, leftovers, attempt)
+    admission = _Admission(rules, state, reusable, attempt)
     outcome = admission.run()
-    return admission.state, admission.leftovers, outcome
+    return admission.state, admission.reusable, outcome
 
 
 class _Admission:
     """One admission under way."""
 
-    def __init__(self, rules: Rules, state: State, leftovers: Leftovers, attempt: Attempt) -> None:
+    def __init__(
+        self,
+        rules: AdmissionRules,
+        state: MemoryManagerState,
+        leftovers: ReusableMemory,
+        attempt: AdmissionAttempt,
+    ) -> None:
         self.rules = rules
         self.state = state
-        self.leftovers = leftovers
+        self.reusable = leftovers
         self.attempt = attempt
-        self.wants = attempt.wants
-        self.calls: list[Call] = []
+        self.request = attempt.request
+        self.calls: list[HintRound] = []
         self.affinity: dict[str, Hint] = {}
-        self.effort = Effort()
+        self.effort = SearchEffort()
 
-    def run(self) -> Outcome:
+    def run(self) -> AdmissionOutcome:
         scope = self.rules.topology.scope
         if scope == "pod":
-            return self._as_a_whole()
-        for container in self.wants.containers:
+            return self._run_pod_scope()
+        for container in self.request.containers:
             if scope == "container":
-                decision = self._ask(container.name, self._container_answer(container))
+                decision = self._decide(container.name, self._container_hints(container))
                 if not decision.admit:
-                    return self._misaligned(decision, container.name, container.sizes)
+                    return self._refuse_misaligned(decision, container.name, container.sizes)
                 self.affinity[container.name] = decision.hint
             denied = self._allocate(container)
             if denied is not None:
-                return self._denied(denied, container.name)
-        return self._admitted()
+                return self._refuse_allocation(denied, container.name)
+        return self._admit()
 
-    def _as_a_whole(self) -> Outcome:
-        decision = self._ask(None, self._pod_answer())
+    def _run_pod_scope(self) -> AdmissionOutcome:
+        decision = self._decide(None, self._pod_hints())
         if not decision.admit:
-            return self._misaligned(decision, None, self.wants.total)
-        if self.wants.pooled:
-            self.affinity = {container.name: decision.hint for container in self.wants.containers}
+            return self._refuse_misaligned(decision, None, self.request.total)
+        if self.request.pooled:
+            self.affinity = {container.name: decision.hint for container in self.request.containers}
             denied = self._allocate_pool(decision.hint)
-            return self._admitted() if denied is None else self._denied(denied, None)
-        for container in self.wants.containers:
+            return self._admit() if denied is None else self._refuse_allocation(denied, None)
+        for container in self.request.containers:
             self.affinity[container.name] = decision.hint
             denied = self._allocate(container)
             if denied is not None:
-                return self._denied(denied, container.name)
-        return self._admitted()
+                return self._refuse_allocation(denied, container.name)
+        return self._admit()
 
-    def _ask(self, container: str | None, answer: Answer) -> Decision:
-        providers = (Provider(MEMORY_MANAGER, answer), *self.attempt.others)
-        decision = decide(self.rules.topology, providers)
-        self.calls.append(Call(container, providers, decision))
+    def _decide(self, container: str | None, answer: ProviderHints) -> TopologyDecision:
+        providers = (HintProvider(MEMORY_MANAGER, answer), *self.attempt.other_providers)
+        decision = decide_affinity(self.rules.topology, providers)
+        self.calls.append(HintRound(container, providers, decision))
         return decision
 
-    def _managed(self) -> bool:
+    def _is_managed(self) -> bool:
         return (
             self.rules.policy != "None"
             and self.attempt.operation == "add"
-            and self.wants.guaranteed
-            and not self.wants.unmanaged
+            and self.request.guaranteed
+            and not self.request.unmanaged
         )
 
-    def _container_answer(self, container: Wanted) -> Answer:
-        if not self._managed() or not container.sizes:
+    def _container_hints(self, container: ContainerMemoryRequest) -> ProviderHints:
+        if not self._is_managed() or not container.sizes:
             return None
-        present = self.state.blocks(self.wants.uid, container.name)
+        present = self.state.blocks(self.request.uid, container.name)
         if present is not None:
-            return _as_before(present, container.sizes)
-        return self._offer(container.sizes)
+            return _hints_of_blocks(present, container.sizes)
+        return self._memory_hints(container.sizes)
 
-    def _pod_answer(self) -> Answer:
-        wants = self.wants
+    def _pod_hints(self) -> ProviderHints:
+        wants = self.request
         # On Windows pods are not served as a whole.
-        if not self._managed() or self.rules.policy == "BestEffort" or wants.total is None:
+        if not self._is_managed() or self.rules.policy == "BestEffort" or wants.total is None:
             return None
         if wants.pooled and pool_fault(wants) is not None:
             return dict.fromkeys(wants.total, ())
@@ -178,64 +192,66 @@ class _Admission:
             return None
         pool = self.state.pools.get(wants.uid)
         if pool is not None and not self.rules.as_kubelet:
-            return _as_before(pool, wants.total)
+            return _hints_of_blocks(pool, wants.total)
         for container in wants.containers:
             present = self.state.blocks(wants.uid, container.name)
             if present is not None:
-                return _as_before(present, wants.total)
-        return self._offer(wants.total)
+                return _hints_of_blocks(present, wants.total)
+        return self._memory_hints(wants.total)
 
-    def _offer(self, sizes: Sizes) -> Answer:
-        offer = offer_of(self.state.nodes, sizes, self.leftovers.of(self.wants.uid), self.effort)
+    def _memory_hints(self, sizes: MemorySizes) -> ProviderHints:
+        offer = memory_hint_set(
+            self.state.nodes, sizes, self.reusable.for_pod(self.request.uid), self.effort
+        )
         # Nothing that fits is an empty answer, which the merge takes for "any node will do".
         return dict.fromkeys(sizes, offer) if offer else {}
 
-    def _allocate(self, container: Wanted) -> Denied | None:
-        if not self._managed():
+    def _allocate(self, container: ContainerMemoryRequest) -> AllocationFailure | None:
+        if not self._is_managed():
             return None
-        hint = self.affinity.get(container.name, UNSET)
+        hint = self.affinity.get(container.name, UNSET_HINT)
         followed = self.attempt.cpu_nodes.get(container.name, ())
         follows = self.rules.policy == "BestEffort" and bool(followed)
         if follows:
             hint = Hint(mask_of(followed), hint.preferred)
-        done = allocate(
+        done = allocate_container(
             self.state,
-            self.leftovers,
-            self.wants,
+            self.reusable,
+            self.request,
             container,
             hint,
             extend=not follows,
             effort=self.effort,
         )
-        if isinstance(done, Denied):
+        if isinstance(done, AllocationFailure):
             return done
-        self.state, self.leftovers = done
+        self.state, self.reusable = done
         return None
 
-    def _allocate_pool(self, hint: Hint) -> Denied | None:
-        if not self._managed() or self.rules.policy == "BestEffort":
+    def _allocate_pool(self, hint: Hint) -> AllocationFailure | None:
+        if not self._is_managed() or self.rules.policy == "BestEffort":
             return None
-        if self.wants.uid in self.state.pools and not self.rules.as_kubelet:
+        if self.request.uid in self.state.pools and not self.rules.as_kubelet:
             return None
-        done = allocate_pool(self.state, self.wants, hint, self.effort)
-        if isinstance(done, Denied):
+        done = allocate_pool(self.state, self.request, hint, self.effort)
+        if isinstance(done, AllocationFailure):
             return done
         self.state = done
         return None
 
-    def _admitted(self) -> Admitted:
-        return Admitted(
+    def _admit(self) -> AdmittedPod:
+        return AdmittedPod(
             tuple(self.calls),
             self.affinity,
-            self.state.assignments.get(self.wants.uid, {}),
-            self.rules.policy != "None" and is_unaligned(self.wants),
+            self.state.assignments.get(self.request.uid, {}),
+            self.rules.policy != "None" and is_unaligned(self.request),
             self.effort.gave_up,
         )
 
-    def _misaligned(
-        self, decision: Decision, container: str | None, sizes: Sizes | None
-    ) -> Refused:
-        return Refused(
+    def _refuse_misaligned(
+        self, decision: TopologyDecision, container: str | None, sizes: MemorySizes | None
+    ) -> RefusedPod:
+        return RefusedPod(
             "TopologyAffinityError",
             tuple(self.calls),
             self.affinity,
@@ -245,10 +261,10 @@ class _Admission:
             gave_up=self.effort.gave_up,
         )
 
-    def _denied(self, denied: Denied, container: str | None) -> Refused:
+    def _refuse_allocation(self, denied: AllocationFailure, container: str | None) -> RefusedPod:
         # Whatever keeps a pool from being shared out, the kubelet calls it empty.
         of_pool = container is None and denied.cause in ("empty_pool", "not_an_integer")
-        return Refused(
+        return RefusedPod(
             "EmptyPodSharedPoolError" if of_pool else "UnexpectedAdmissionError",
             tuple(self.calls),
             self.affinity,
@@ -261,7 +277,7 @@ class _Admission:
         )
 
 
-def _as_before(blocks: Blocks, sizes: Sizes) -> Mapping[str, Hints] | None:
+def _hints_of_blocks(blocks: MemoryBlocks, sizes: MemorySizes) -> Mapping[str, Hints] | None:
     """Hints for memory that is assigned already; none if it is not what is wanted now."""
     if {block.type: block.size for block in blocks} != sizes or len(blocks) != len(sizes):
         return None

@@ -15,21 +15,21 @@ import msgspec
 from memqos.kube.pod import Pod
 from memqos.kube.shape import shape_of
 from memqos.kube.validation import shape_errors
-from memqos.numa.admission import Admitted, Refused
+from memqos.numa.admission import AdmittedPod, RefusedPod
 from memqos.numa.manager import Manager
-from memqos.numa.memory import NodeMap, empty_nodes, free_in
-from memqos.numa.resizing import Target, is_unread, resized, targets_in, text_of
-from memqos.numa.state import State
-from memqos.numa.topology import POLICIES, SCOPES, Topology
+from memqos.numa.memory import NumaNodeMap, empty_node_map, free_memory
+from memqos.numa.resizing import SizeTarget, is_unreadable_size, size_targets, size_text, with_sizes
+from memqos.numa.state import MemoryManagerState
+from memqos.numa.topology import TOPOLOGY_POLICY_NAMES, TOPOLOGY_SCOPE_NAMES, TopologySettings
 
-Kind = Literal["smaller", "spelling", "without", "topology_policy", "scope", "memory_policy"]
+AdviceKind = Literal["smaller", "spelling", "without", "topology_policy", "scope", "memory_policy"]
 
-_MOST_TRIALS: Final = 2000
-_MOST_PODS: Final = 3
+_MAX_TRIALS: Final = 2000
+_MAX_PODS: Final = 3
 """How many pods are named of which one would have to go."""
 
 
-class Resized(msgspec.Struct, frozen=True):
+class FittingSize(msgspec.Struct, frozen=True):
     """A size that would fit; `container` is None for that of the pod as a whole."""
 
     container: str | None
@@ -40,11 +40,11 @@ class Resized(msgspec.Struct, frozen=True):
     """The size as a manifest would spell it."""
 
 
-class Change(msgspec.Struct, frozen=True):
+class AdvisedChange(msgspec.Struct, frozen=True):
     """One change after which the pod is admitted."""
 
-    kind: Kind
-    sizes: tuple[Resized, ...] = ()
+    kind: AdviceKind
+    sizes: tuple[FittingSize, ...] = ()
     uids: tuple[str, ...] = ()
     """Pods that would have to go, all of them."""
     value: str | None = None
@@ -54,7 +54,7 @@ class Change(msgspec.Struct, frozen=True):
 class Advice(msgspec.Struct, frozen=True):
     """All changes that were found, how many were tried, and whether there was no end to it."""
 
-    changes: tuple[Change, ...]
+    changes: tuple[AdvisedChange, ...]
     trials: int
     gave_up: bool
     fits_empty: bool
@@ -65,19 +65,19 @@ class _GaveUp(Exception):
     """Too many changes were tried."""
 
 
-def advise(manager: Manager, pod: Pod, refused: Refused) -> Advice:
+def advise(manager: Manager, pod: Pod, refused: RefusedPod) -> Advice:
     """What would let a pod in that a manager refuses."""
     trials = _Trials(manager, pod)
-    changes: list[Change] = []
+    changes: list[AdvisedChange] = []
     gave_up = False
     try:
-        for find in (_spelled_out, _smaller, _without, _elsewise):
+        for find in (_respell, _shrink_one, _without, _other_topology):
             changes += find(trials, refused)
     except _GaveUp:
         gave_up = True
     if not changes and trials.admits(_without_memory_manager(manager), pod, free=True):
-        changes.append(Change("memory_policy", value="None"))
-    empty = msgspec.structs.replace(manager, state=_emptied(manager), active={})
+        changes.append(AdvisedChange("memory_policy", value="None"))
+    empty = msgspec.structs.replace(manager, state=_empty_state(manager), active={})
     return Advice(tuple(changes), trials.count, gave_up, trials.admits(empty, pod, free=True))
 
 
@@ -90,14 +90,14 @@ class _Trials:
         self.count = 0
 
     def admits(self, manager: Manager, pod: Pod, *, free: bool = False) -> bool:
-        if self.count >= _MOST_TRIALS and not free:
+        if self.count >= _MAX_TRIALS and not free:
             raise _GaveUp
         self.count += 1
         _, outcome = manager.admit(pod)
-        return isinstance(outcome, Admitted)
+        return isinstance(outcome, AdmittedPod)
 
-    def fits(self, sizes: Mapping[Target, int]) -> bool:
-        release, pod = self.manager.settings.release, resized(self.pod, sizes)
+    def fits(self, sizes: Mapping[SizeTarget, int]) -> bool:
+        release, pod = self.manager.settings.release, with_sizes(self.pod, sizes)
         # Sizes at pod level bound those of containers.
         valid = not shape_errors(shape_of(pod, release), release)
         return valid and self.admits(self.manager, pod)
@@ -106,34 +106,38 @@ class _Trials:
 # Other sizes
 
 
-def _spelled_out(trials: _Trials, refused: Refused) -> Iterator[Change]:
+def _respell(trials: _Trials, refused: RefusedPod) -> Iterator[AdvisedChange]:
     """Sizes the kubelet cannot read, written so that it can."""
     if refused.cause != "not_an_integer":
         return
-    unread = [target for target in targets_in(trials.pod) if is_unread(trials.pod, target)]
+    unread = [
+        target for target in size_targets(trials.pod) if is_unreadable_size(trials.pod, target)
+    ]
     if unread and trials.fits({target: target.size for target in unread}):
-        yield Change("spelling", tuple([_as_resized(each, each.size) for each in unread]))
+        yield AdvisedChange("spelling", tuple([_fitting_size(each, each.size) for each in unread]))
 
 
-def _smaller(trials: _Trials, refused: Refused) -> Iterator[Change]:
-    targets = [target for target in targets_in(trials.pod) if target.resource in refused.sizes]
+def _shrink_one(trials: _Trials, refused: RefusedPod) -> Iterator[AdvisedChange]:
+    targets = [target for target in size_targets(trials.pod) if target.resource in refused.sizes]
     found = False
     for resource in refused.sizes:
-        best: tuple[int, Target, int] | None = None
+        best: tuple[int, SizeTarget, int] | None = None
         for target in targets:
             if target.resource != resource:
                 continue
-            size = _most(trials, refused, target, {})
+            size = _largest_fitting(trials, refused, target, {})
             if size is not None and (best is None or target.size - size < best[0]):
                 best = target.size - size, target, size
         if best is not None:
-            yield Change("smaller", (_as_resized(best[1], best[2]),))
+            yield AdvisedChange("smaller", (_fitting_size(best[1], best[2]),))
             found = True
     if not found:
-        yield from _all_smaller(trials, refused, targets)
+        yield from _shrink_all(trials, refused, targets)
 
 
-def _all_smaller(trials: _Trials, refused: Refused, targets: Sequence[Target]) -> Iterator[Change]:
+def _shrink_all(
+    trials: _Trials, refused: RefusedPod, targets: Sequence[SizeTarget]
+) -> Iterator[AdvisedChange]:
     """Several sizes at once, each as large as the others leave it."""
     sizes = {target: target.unit for target in targets}
     if len(targets) < 2 or not trials.fits(sizes):
@@ -143,16 +147,16 @@ def _all_smaller(trials: _Trials, refused: Refused, targets: Sequence[Target]) -
         sizes[target] = (
             target.size
             if trials.fits({**others, target: target.size})
-            else _most(trials, refused, target, others) or target.unit
+            else _largest_fitting(trials, refused, target, others) or target.unit
         )
-    yield Change(
+    yield AdvisedChange(
         "smaller",
-        tuple([_as_resized(each, size) for each, size in sizes.items() if size != each.size]),
+        tuple([_fitting_size(each, size) for each, size in sizes.items() if size != each.size]),
     )
 
 
-def _most(
-    trials: _Trials, refused: Refused, target: Target, others: Mapping[Target, int]
+def _largest_fitting(
+    trials: _Trials, refused: RefusedPod, target: SizeTarget, others: Mapping[SizeTarget, int]
 ) -> int | None:
     """The largest smaller size that fits while the others stay."""
     unit = target.unit
@@ -164,10 +168,10 @@ def _most(
         return None
     tried = (*_candidates(trials.manager, refused, target), unit)
     found = next(filter(fits, tried), None)
-    return None if found is None else _bisected(fits, found, target.size, unit)
+    return None if found is None else _bisect(fits, found, target.size, unit)
 
 
-def _bisected(fits: Callable[[int], bool], fitting: int, failing: int, unit: int) -> int:
+def _bisect(fits: Callable[[int], bool], fitting: int, failing: int, unit: int) -> int:
     """The largest fitting size from one that fits up to one that does not."""
     low, high = fitting // unit, -(-failing // unit)
     while high - low > 1:
@@ -179,14 +183,14 @@ def _bisected(fits: Callable[[int], bool], fitting: int, failing: int, unit: int
     return max(low * unit, fitting)
 
 
-def _candidates(manager: Manager, refused: Refused, target: Target) -> list[int]:
+def _candidates(manager: Manager, refused: RefusedPod, target: SizeTarget) -> list[int]:
     """Sizes at which the answer may change, largest first.
 
     Where the pod was looked at as a whole, what it lacks is taken off the one size.
     """
     lacking_of = refused.sizes[target.resource]
     sizes = set()
-    for room in _rooms(manager.state.nodes, target.resource):
+    for room in _free_sizes(manager.state.nodes, target.resource):
         for size in (room, target.size - (lacking_of - room)):
             whole = size // target.unit * target.unit
             if target.unit <= whole < target.size:
@@ -194,7 +198,7 @@ def _candidates(manager: Manager, refused: Refused, target: Target) -> list[int]
     return sorted(sizes, reverse=True)
 
 
-def _rooms(nodes: NodeMap, resource: str) -> set[int]:
+def _free_sizes(nodes: NumaNodeMap, resource: str) -> set[int]:
     """What single nodes, groups, and the 2, 3 … idle nodes with the most have free."""
     idle = sorted(
         [node.table(resource).free for node in nodes.values() if node.assignments <= 0],
@@ -202,7 +206,11 @@ def _rooms(nodes: NodeMap, resource: str) -> set[int]:
     )
     return {
         *[node.table(resource).free for node in nodes.values()],
-        *[free_in(nodes, node.cells, resource) for node in nodes.values() if len(node.cells) > 1],
+        *[
+            free_memory(nodes, node.cells, resource)
+            for node in nodes.values()
+            if len(node.cells) > 1
+        ],
         *accumulate(idle),
     }
 
@@ -210,60 +218,61 @@ def _rooms(nodes: NodeMap, resource: str) -> set[int]:
 # Another node
 
 
-def _without(trials: _Trials, refused: Refused) -> Iterator[Change]:
+def _without(trials: _Trials, refused: RefusedPod) -> Iterator[AdvisedChange]:
     manager = trials.manager
     own = trials.pod.metadata.uid or ""
-    held = {uid: _held(manager.state, uid) for uid in manager.state.assignments if uid != own}
+    held = {uid: _pod_bytes(manager.state, uid) for uid in manager.state.assignments if uid != own}
     order = sorted(held, key=lambda uid: (held[uid], uid))
     found = 0
     for uid in order:
-        if trials.admits(manager.delete(uid), trials.pod):
-            yield Change("without", uids=(uid,))
+        if trials.admits(manager.delete_pod(uid), trials.pod):
+            yield AdvisedChange("without", uids=(uid,))
             found += 1
-            if found == _MOST_PODS:
+            if found == _MAX_PODS:
                 return
     if not found:
         yield from _without_several(trials, order)
 
 
-def _without_several(trials: _Trials, order: Sequence[str]) -> Iterator[Change]:
+def _without_several(trials: _Trials, order: Sequence[str]) -> Iterator[AdvisedChange]:
     """The largest go until there is room; then those stay that need not have gone."""
     gone: list[str] = []
     for uid in reversed(order):
         gone.append(uid)
-        if trials.admits(_less(trials.manager, gone), trials.pod):
+        if trials.admits(_without_pods(trials.manager, gone), trials.pod):
             break
     else:
         return
     for uid in sorted(gone, key=order.index, reverse=True):
         fewer = [other for other in gone if other != uid]
-        if fewer and trials.admits(_less(trials.manager, fewer), trials.pod):
+        if fewer and trials.admits(_without_pods(trials.manager, fewer), trials.pod):
             gone = fewer
-    yield Change("without", uids=tuple(sorted(gone, key=order.index)))
+    yield AdvisedChange("without", uids=tuple(sorted(gone, key=order.index)))
 
 
-def _elsewise(trials: _Trials, refused: Refused) -> Iterator[Change]:
+def _other_topology(trials: _Trials, refused: RefusedPod) -> Iterator[AdvisedChange]:
     """The strictest of the laxer topology policies that lets the pod in; the other scope."""
     topology = trials.manager.settings.topology
     if topology.policy == "none":
         return
-    for policy in reversed(POLICIES[: POLICIES.index(topology.policy)]):
+    for policy in reversed(TOPOLOGY_POLICY_NAMES[: TOPOLOGY_POLICY_NAMES.index(topology.policy)]):
         laxer = (
-            Topology("none", "none")
+            TopologySettings("none", "none")
             if policy == "none"
             else msgspec.structs.replace(topology, policy=policy)
         )
-        if trials.admits(_under(trials.manager, laxer), trials.pod):
-            yield Change("topology_policy", value=policy)
+        if trials.admits(_with_topology(trials.manager, laxer), trials.pod):
+            yield AdvisedChange("topology_policy", value=policy)
             break
-    for scope in SCOPES:
+    for scope in TOPOLOGY_SCOPE_NAMES:
         if scope != topology.scope and trials.admits(
-            _under(trials.manager, msgspec.structs.replace(topology, scope=scope)), trials.pod
+            _with_topology(trials.manager, msgspec.structs.replace(topology, scope=scope)),
+            trials.pod,
         ):
-            yield Change("scope", value=scope)
+            yield AdvisedChange("scope", value=scope)
 
 
-def _under(manager: Manager, topology: Topology) -> Manager:
+def _with_topology(manager: Manager, topology: TopologySettings) -> Manager:
     settings = msgspec.structs.replace(manager.settings, topology=topology)
     return msgspec.structs.replace(manager, settings=settings)
 
@@ -273,27 +282,29 @@ def _without_memory_manager(manager: Manager) -> Manager:
     return msgspec.structs.replace(manager, settings=settings)
 
 
-def _less(manager: Manager, uids: Sequence[str]) -> Manager:
+def _without_pods(manager: Manager, uids: Sequence[str]) -> Manager:
     for uid in uids:
-        manager = manager.delete(uid)
+        manager = manager.delete_pod(uid)
     return manager
 
 
-def _emptied(manager: Manager) -> State:
+def _empty_state(manager: Manager) -> MemoryManagerState:
     reserved = {
         i: {name: table.system_reserved for name, table in node.memory.items()}
         for i, node in manager.state.nodes.items()
     }
-    return State(manager.state.policy, empty_nodes(manager.settings.machine, reserved))
+    return MemoryManagerState(
+        manager.state.policy, empty_node_map(manager.settings.machine, reserved)
+    )
 
 
-def _held(state: State, uid: str) -> int:
+def _pod_bytes(state: MemoryManagerState, uid: str) -> int:
     blocks = state.pools.get(uid) or [
         block for blocks in state.assignments[uid].values() for block in blocks
     ]
     return sum([block.size for block in blocks])
 
 
-def _as_resized(target: Target, size: int) -> Resized:
-    text = text_of(target.resource, size)
-    return Resized(target.container, target.resource, target.size, size, text)
+def _fitting_size(target: SizeTarget, size: int) -> FittingSize:
+    text = size_text(target.resource, size)
+    return FittingSize(target.container, target.resource, target.size, size, text)

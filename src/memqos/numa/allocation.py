@@ -8,13 +8,20 @@ import msgspec
 from memqos.kube.shape import Role
 from memqos.numa.hints import Hint
 from memqos.numa.masks import Mask, mask_of, nodes_of
-from memqos.numa.memory import Block, Blocks, NodeMap, Sizes, free_in, taken
-from memqos.numa.offers import Offer, offer_of
-from memqos.numa.requests import PodWants, Wanted
-from memqos.numa.state import State
-from memqos.numa.subsets import Effort
+from memqos.numa.memory import (
+    MemoryBlock,
+    MemoryBlocks,
+    MemorySizes,
+    NumaNodeMap,
+    assign_block,
+    free_memory,
+)
+from memqos.numa.offers import HintSet, memory_hint_set
+from memqos.numa.requests import ContainerMemoryRequest, PodMemoryRequest
+from memqos.numa.state import MemoryManagerState
+from memqos.numa.subsets import SearchEffort
 
-Cause = Literal[
+AllocationCause = Literal[
     "not_an_integer",
     "no_room",
     "no_preferred_room",
@@ -35,148 +42,156 @@ empty_pool                nothing of the pod's pool is left for the containers t
 """
 
 
-class Denied(msgspec.Struct, frozen=True):
+class AllocationFailure(msgspec.Struct, frozen=True):
     """An allocation that failed: why, what was asked for, and of which nodes, None meaning any."""
 
-    cause: Cause
-    sizes: Sizes
+    cause: AllocationCause
+    sizes: MemorySizes
     nodes: tuple[int, ...] | None = None
     resource: str | None = None
 
 
-class Leftovers(msgspec.Struct, frozen=True):
+class ReusableMemory(msgspec.Struct, frozen=True):
     """Memory of finished init containers that later containers of the same pod use again.
 
     Only the pod that allocated last has any: another pod's allocation wipes the table.
     """
 
     uid: str = ""
-    memory: Mapping[Mask, Sizes] = {}
+    memory: Mapping[Mask, MemorySizes] = {}
 
-    def of(self, uid: str) -> Mapping[Mask, Sizes]:
+    def for_pod(self, uid: str) -> Mapping[Mask, MemorySizes]:
         return self.memory if uid == self.uid else {}
 
-    def after(self, uid: str, role: Role, blocks: Blocks) -> "Leftovers":
+    def after_allocation(self, uid: str, role: Role, blocks: MemoryBlocks) -> "ReusableMemory":
         """What is left once a container has its blocks; a sidecar's memory is never used again."""
-        memory = {mask: dict(sizes) for mask, sizes in self.of(uid).items()}
+        memory = {mask: dict(sizes) for mask, sizes in self.for_pod(uid).items()}
         for block in blocks:
             sizes = memory.setdefault(mask_of(block.nodes), {})
             before = sizes.get(block.type, 0)
             sizes[block.type] = (
                 max(before, block.size) if role == "init" else max(before - block.size, 0)
             )
-        return Leftovers(uid, memory)
+        return ReusableMemory(uid, memory)
 
 
-def allocate(
-    state: State,
-    leftovers: Leftovers,
-    wants: PodWants,
-    container: Wanted,
+def allocate_container(
+    state: MemoryManagerState,
+    reusable: ReusableMemory,
+    request: PodMemoryRequest,
+    container: ContainerMemoryRequest,
     hint: Hint,
     *,
     extend: bool = True,
-    effort: Effort | None = None,
-) -> tuple[State, Leftovers] | Denied:
+    effort: SearchEffort | None = None,
+) -> tuple[MemoryManagerState, ReusableMemory] | AllocationFailure:
     """Give a container the memory it wants from the nodes of a hint; done twice, it is done once.
 
     Without `extend` the hint stands even if its nodes lack memory.
     """
-    uid, sizes = wants.uid, container.sizes
+    uid, sizes = request.uid, container.sizes
     if sizes is None:
-        return Denied("not_an_integer", {})
+        return AllocationFailure("not_an_integer", {})
     if not sizes:
-        return state, leftovers
+        return state, reusable
     present = state.blocks(uid, container.name)
     if present is not None:
-        return state, leftovers.after(uid, container.role, present)
-    again = leftovers.of(uid)
-    mask = settled(state.nodes, sizes, hint, again, extend=extend, effort=effort)
-    if isinstance(mask, Denied):
+        return state, reusable.after_allocation(uid, container.role, present)
+    again = reusable.for_pod(uid)
+    mask = choose_nodes(state.nodes, sizes, hint, again, extend=extend, effort=effort)
+    if isinstance(mask, AllocationFailure):
         return mask
     nodes = state.nodes
-    blocks = blocks_of(sizes, nodes_of(mask))
+    blocks = make_blocks(sizes, nodes_of(mask))
     for block in blocks:
         used_again = again.get(mask, {}).get(block.type, 0)
-        nodes = taken(nodes, block, max(block.size - used_again, 0))
+        nodes = assign_block(nodes, block, max(block.size - used_again, 0))
     state = state.with_nodes(nodes).with_blocks(uid, container.name, blocks)
     return (
-        _without_used_again(state, wants, container, blocks),
-        leftovers.after(uid, container.role, blocks),
+        _deduct_reused(state, request, container, blocks),
+        reusable.after_allocation(uid, container.role, blocks),
     )
 
 
-def settled(
-    nodes: NodeMap,
-    sizes: Sizes,
+def choose_nodes(
+    nodes: NumaNodeMap,
+    sizes: MemorySizes,
     hint: Hint,
-    again: Mapping[Mask, Sizes],
+    reusable: Mapping[Mask, MemorySizes],
     *,
     extend: bool = True,
-    effort: Effort | None = None,
-) -> Mask | Denied:
+    effort: SearchEffort | None = None,
+) -> Mask | AllocationFailure:
     """The nodes to allocate from, given the hint the Topology Manager settled on."""
     mask, preferred = hint.mask, hint.preferred
-    offer: Offer | None = None
+    offer: HintSet | None = None
     if mask is None:
-        offer = offer_of(nodes, sizes, again, effort)
+        offer = memory_hint_set(nodes, sizes, reusable, effort)
         mask = offer.narrowest()
         if mask is None:
-            return Denied("no_room", sizes, resource=_scarcest(nodes, tuple(nodes), sizes))
+            return AllocationFailure(
+                "no_room", sizes, resource=_scarcest(nodes, tuple(nodes), sizes)
+            )
         if preferred and not offer.prefers(mask):
-            return Denied("no_preferred_room", sizes, nodes_of(mask))
+            return AllocationFailure("no_preferred_room", sizes, nodes_of(mask))
         preferred = offer.prefers(mask)
     members = nodes_of(mask)
-    if extend and any([free_in(nodes, members, name) < size for name, size in sizes.items()]):
+    if extend and any([free_memory(nodes, members, name) < size for name, size in sizes.items()]):
         if offer is None:
-            offer = offer_of(nodes, sizes, again, effort)
+            offer = memory_hint_set(nodes, sizes, reusable, effort)
         wider = offer.narrowest(including=mask)
         if wider is None:
             scarcest = _scarcest(nodes, members, sizes)
-            return Denied("no_wider_room", sizes, members, scarcest)
+            return AllocationFailure("no_wider_room", sizes, members, scarcest)
         if preferred and not offer.prefers(wider):
-            return Denied("no_preferred_wider_room", sizes, nodes_of(wider))
+            return AllocationFailure("no_preferred_wider_room", sizes, nodes_of(wider))
         mask, members = wider, nodes_of(wider)
     if len(members) > 1 and any(
         [nodes[i].assignments and mask_of(nodes[i].cells) != mask for i in members]
     ):
-        return Denied("bound_otherwise", sizes, members)
+        return AllocationFailure("bound_otherwise", sizes, members)
     return mask
 
 
-def blocks_of(sizes: Sizes, nodes: tuple[int, ...]) -> Blocks:
+def make_blocks(sizes: MemorySizes, nodes: tuple[int, ...]) -> MemoryBlocks:
     """Blocks of these sizes, all from the same nodes."""
-    return tuple([Block(name, nodes, size) for name, size in sizes.items()])
+    return tuple([MemoryBlock(name, nodes, size) for name, size in sizes.items()])
 
 
-def _scarcest(nodes: NodeMap, members: tuple[int, ...], sizes: Sizes) -> str:
+def _scarcest(nodes: NumaNodeMap, members: tuple[int, ...], sizes: MemorySizes) -> str:
     """The resource that is furthest from enough, measured against what is wanted of it."""
     return min(
-        sizes, key=lambda name: free_in(nodes, members, name) / sizes[name] if sizes[name] else 1
+        sizes,
+        key=lambda name: free_memory(nodes, members, name) / sizes[name] if sizes[name] else 1,
     )
 
 
-def _without_used_again(state: State, wants: PodWants, container: Wanted, blocks: Blocks) -> State:
+def _deduct_reused(
+    state: MemoryManagerState,
+    request: PodMemoryRequest,
+    container: ContainerMemoryRequest,
+    blocks: MemoryBlocks,
+) -> MemoryManagerState:
     """Take what a container uses again off the init containers before it.
 
     Thus the blocks of all containers add up to what the pod really took.
     """
     for block in blocks:
         left = block.size
-        for earlier in wants.containers:
+        for earlier in request.containers:
             if earlier.name == container.name or earlier.role == "regular" or not left:
                 break
-            held = state.blocks(wants.uid, earlier.name)
+            held = state.blocks(request.uid, earlier.name)
             if earlier.role == "sidecar" or not held:
                 continue
             shrunk = []
             for own in held:
                 part = min(own.size, left) if _same_place(own, block) else 0
                 left -= part
-                shrunk.append(Block(own.type, own.nodes, own.size - part))
-            state = state.with_blocks(wants.uid, earlier.name, tuple(shrunk))
+                shrunk.append(MemoryBlock(own.type, own.nodes, own.size - part))
+            state = state.with_blocks(request.uid, earlier.name, tuple(shrunk))
     return state
 
 
-def _same_place(a: Block, b: Block) -> bool:
+def _same_place(a: MemoryBlock, b: MemoryBlock) -> bool:
     return a.type == b.type and a.nodes == b.nodes

@@ -7,17 +7,17 @@ their quantities stay as they are written: the Memory Manager refuses `1.5Gi` th
 
 import msgspec
 
-from memqos.kube.defaulting import defaulted
+from memqos.kube.defaulting import apply_defaults
 from memqos.kube.pod import Container, Pod, ResourceList, ResourceRequirements
 from memqos.kube.quantity import Quantity, milli_of
-from memqos.kube.resources import Amounts, Resources, spelled
+from memqos.kube.resources import Amounts, Resources, format_amount
 from memqos.kube.shape import Part
 from memqos.release import Release
 
 
-def arriving(pod: Pod, release: Release, *, static: bool = False) -> Pod:
+def pod_for_kubelet(pod: Pod, release: Release, *, static: bool = False) -> Pod:
     """A valid new pod as a node gets it."""
-    shape, spec = defaulted(pod, release), pod.spec
+    shape, spec = apply_defaults(pod, release), pod.spec
     return msgspec.structs.replace(
         pod,
         spec=msgspec.structs.replace(
@@ -60,7 +60,7 @@ def _texts(amounts: Amounts, sources: tuple[ResourceList, ...], static: bool) ->
     for name, amount in amounts.items():
         raw = next((source[name] for source in sources if name in source), None)
         if raw is None or milli_of(raw) != amount:
-            texts[name] = spelled(name, amount)
+            texts[name] = format_amount(name, amount)
         else:
             texts[name] = raw if static else str(Quantity.parse(raw))
     return texts

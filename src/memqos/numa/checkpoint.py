@@ -20,40 +20,40 @@ from memqos.numa.dump import (
     WirePool,
     WirePools,
     WireTable,
-    dumped,
+    checksum_text,
 )
-from memqos.numa.memory import Block, Blocks, MemoryTable, NumaNode
-from memqos.numa.state import State
+from memqos.numa.memory import MemoryBlock, MemoryBlocks, MemoryTable, NumaNodeState
+from memqos.numa.state import MemoryManagerState
 from memqos.release import Release, Since
 
-Version = Literal["v1", "v2", "v3"]
-Fault = Literal["checkpoint_invalid_json", "checkpoint_corrupt"]
+CheckpointVersion = Literal["v1", "v2", "v3"]
+CheckpointFault = Literal["checkpoint_invalid_json", "checkpoint_corrupt"]
 
 _OFFSET: Final = 0x811C9DC5
 _PRIME: Final = 0x01000193
 
 
-class Loaded(msgspec.Struct, frozen=True):
+class LoadedCheckpoint(msgspec.Struct, frozen=True):
     """A state that was read, and the format it was in."""
 
-    state: State
-    version: Version
+    state: MemoryManagerState
+    version: CheckpointVersion
 
 
-class Unreadable(msgspec.Struct, frozen=True):
+class UnreadableCheckpoint(msgspec.Struct, frozen=True):
     """A file the kubelet does not start over.
 
     A corrupt one says which checksum it carries and which its content has; one that is no JSON says
     where.
     """
 
-    kind: Fault
+    kind: CheckpointFault
     detail: str
     stored: int | None = None
     computed: int | None = None
 
 
-class _Data(msgspec.Struct, frozen=True, rename="camel"):
+class _CheckpointData(msgspec.Struct, frozen=True, rename="camel"):
     """The fields of the second format, which are also those of the text in `data`."""
 
     policy_name: str = ""
@@ -62,7 +62,7 @@ class _Data(msgspec.Struct, frozen=True, rename="camel"):
     pod_entries: WirePools | None = {}
 
 
-class Contents(_Data, frozen=True):
+class CheckpointFields(_CheckpointData, frozen=True):
     """A file's fields, whatever they are worth."""
 
     checksum: int = 0
@@ -76,12 +76,14 @@ class Contents(_Data, frozen=True):
     @property
     def v1_text(self) -> str:
         """What the checksum of the first format is the hash of."""
-        return dumped(self.policy_name, self.machine_state, self.entries, None, with_pools=False)
+        return checksum_text(
+            self.policy_name, self.machine_state, self.entries, None, with_pools=False
+        )
 
     @property
     def v2_text(self) -> str:
         """What the checksum of the second format is the hash of."""
-        return dumped(
+        return checksum_text(
             self.policy_name, self.machine_state, self.entries, self.pod_entries, with_pools=True
         )
 
@@ -99,48 +101,48 @@ def fnv1a32(text: str) -> int:
     return value
 
 
-def contents(text: str) -> Contents | Unreadable:
+def decode_checkpoint(text: str) -> CheckpointFields | UnreadableCheckpoint:
     """The fields of a file, unverified."""
     try:
-        return msgspec.json.decode(text, type=Contents)
+        return msgspec.json.decode(text, type=CheckpointFields)
     except msgspec.DecodeError as error:
-        return Unreadable("checkpoint_invalid_json", str(error))
+        return UnreadableCheckpoint("checkpoint_invalid_json", str(error))
 
 
-def read(text: str) -> Loaded | Unreadable:
+def read_checkpoint(text: str) -> LoadedCheckpoint | UnreadableCheckpoint:
     """Read and verify a state file as the newest kubelet does."""
-    found = contents(text)
-    if isinstance(found, Unreadable):
+    found = decode_checkpoint(text)
+    if isinstance(found, UnreadableCheckpoint):
         return found
     if not found.is_v3:
         return _read_older(found)
     try:
-        data = msgspec.json.decode(found.data, type=_Data)
+        data = msgspec.json.decode(found.data, type=_CheckpointData)
     except msgspec.DecodeError as error:
-        return Unreadable("checkpoint_invalid_json", f"data: {error}")
+        return UnreadableCheckpoint("checkpoint_invalid_json", f"data: {error}")
     computed = fnv1a32(found.data_text)
     if found.data_checksum != computed:
         return _corrupt("dataChecksum", found.data_checksum, computed)
-    return Loaded(_state(data), "v3")
+    return LoadedCheckpoint(_state(data), "v3")
 
 
-def write(state: State, release: Release) -> str:
+def encode_checkpoint(state: MemoryManagerState, release: Release) -> str:
     """The file a kubelet of a release writes, to the letter."""
-    return _WRITE.at(release.minor)(state, release.enabled("PodLevelResourceManagers"))
+    return _WRITE.at(release.minor)(state, release.is_enabled("PodLevelResourceManagers"))
 
 
-def _read_older(found: Contents) -> Loaded | Unreadable:
+def _read_older(found: CheckpointFields) -> LoadedCheckpoint | UnreadableCheckpoint:
     if found.checksum == fnv1a32(found.v2_text):
-        return Loaded(_state(found), "v2")
+        return LoadedCheckpoint(_state(found), "v2")
     computed = fnv1a32(found.v1_text)
     # Files from before there were checksums are taken at their word.
     if found.checksum not in (0, computed):
         return _corrupt("checksum", found.checksum, computed)
-    return Loaded(msgspec.structs.replace(_state(found), pools={}), "v1")
+    return LoadedCheckpoint(msgspec.structs.replace(_state(found), pools={}), "v1")
 
 
-def _corrupt(field: str, stored: int, computed: int) -> Unreadable:
-    return Unreadable(
+def _corrupt(field: str, stored: int, computed: int) -> UnreadableCheckpoint:
+    return UnreadableCheckpoint(
         "checkpoint_corrupt",
         f"{field} is {stored}, but the content's is {computed}",
         stored,
@@ -148,11 +150,11 @@ def _corrupt(field: str, stored: int, computed: int) -> Unreadable:
     )
 
 
-def _state(found: _Data) -> State:
-    return State(
+def _state(found: _CheckpointData) -> MemoryManagerState:
+    return MemoryManagerState(
         policy=found.policy_name,
         nodes={
-            i: NumaNode(
+            i: NumaNodeState(
                 node.number_of_assignments,
                 {
                     name: MemoryTable(
@@ -178,17 +180,19 @@ def _state(found: _Data) -> State:
     )
 
 
-def _read_blocks(blocks: tuple[WireBlock, ...]) -> Blocks:
-    return tuple([Block(block.type, block.numa_affinity or (), block.size) for block in blocks])
+def _read_blocks(blocks: tuple[WireBlock, ...]) -> MemoryBlocks:
+    return tuple(
+        [MemoryBlock(block.type, block.numa_affinity or (), block.size) for block in blocks]
+    )
 
 
-def _written_blocks(blocks: Blocks) -> tuple[WireBlock, ...]:
+def _wire_blocks(blocks: MemoryBlocks) -> tuple[WireBlock, ...]:
     return tuple([WireBlock(block.nodes, block.type, block.size) for block in blocks])
 
 
-def _contents(state: State, *, with_pools: bool) -> Contents:
+def _checkpoint_fields(state: MemoryManagerState, *, with_pools: bool) -> CheckpointFields:
     # Go sorts the keys of a map as texts, also where they are numbers.
-    return Contents(
+    return CheckpointFields(
         policy_name=state.policy,
         machine_state={
             i: WireNode(
@@ -208,18 +212,18 @@ def _contents(state: State, *, with_pools: bool) -> Contents:
             for i, node in sorted(state.nodes.items(), key=lambda item: str(item[0]))
         },
         entries={
-            uid: {name: _written_blocks(blocks) for name, blocks in sorted(containers.items())}
+            uid: {name: _wire_blocks(blocks) for name, blocks in sorted(containers.items())}
             for uid, containers in sorted(state.assignments.items())
         },
         pod_entries={
-            uid: WirePool(_written_blocks(blocks)) for uid, blocks in sorted(state.pools.items())
+            uid: WirePool(_wire_blocks(blocks)) for uid, blocks in sorted(state.pools.items())
         }
         if with_pools
         else {},
     )
 
 
-def _fields(found: Contents, *, with_pools: bool) -> dict[str, object]:
+def _json_fields(found: CheckpointFields, *, with_pools: bool) -> dict[str, object]:
     fields: dict[str, object] = {
         "policyName": found.policy_name,
         "machineState": found.machine_state,
@@ -235,23 +239,23 @@ def _text(fields: Mapping[str, object]) -> str:
     return msgspec.json.encode(fields).decode()
 
 
-def _write_v1(state: State, _pools: bool) -> str:
-    found = _contents(state, with_pools=False)
-    return _text(_fields(found, with_pools=False) | {"checksum": fnv1a32(found.v1_text)})
+def _write_v1(state: MemoryManagerState, _pools: bool) -> str:
+    found = _checkpoint_fields(state, with_pools=False)
+    return _text(_json_fields(found, with_pools=False) | {"checksum": fnv1a32(found.v1_text)})
 
 
-def _write_v2(state: State, pools: bool) -> str:
+def _write_v2(state: MemoryManagerState, pools: bool) -> str:
     if not pools:
         return _write_v1(state, pools)
-    found = _contents(state, with_pools=True)
-    return _text(_fields(found, with_pools=True) | {"checksum": fnv1a32(found.v2_text)})
+    found = _checkpoint_fields(state, with_pools=True)
+    return _text(_json_fields(found, with_pools=True) | {"checksum": fnv1a32(found.v2_text)})
 
 
-def _write_v3(state: State, pools: bool) -> str:
-    found = _contents(state, with_pools=pools)
-    data = _text(_fields(found, with_pools=True))
+def _write_v3(state: MemoryManagerState, pools: bool) -> str:
+    found = _checkpoint_fields(state, with_pools=pools)
+    data = _text(_json_fields(found, with_pools=True))
     return _text(
-        _fields(found, with_pools=False)
+        _json_fields(found, with_pools=False)
         | {
             "checksum": fnv1a32(found.v1_text),
             "data": data,
@@ -260,6 +264,6 @@ def _write_v3(state: State, pools: bool) -> str:
     )
 
 
-_WRITE: Final[Since[Callable[[State, bool], str]]] = Since(
+_WRITE: Final[Since[Callable[[MemoryManagerState, bool], str]]] = Since(
     {22: _write_v1, 36: _write_v2, 37: _write_v3}
 )

@@ -8,17 +8,17 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from memqos.kube.quantity import Quantity
-from memqos.numa.memory import Machine, Sizes, empty_nodes, over_reserved
+from memqos.numa.memory import MachineMemory, MemorySizes, empty_node_map, over_reserved
 from memqos.numa.reserved import (
-    Reservations,
-    Unreservable,
-    is_empty,
-    reserved_in,
+    InvalidReservation,
+    NumaReservations,
+    reservation_totals,
+    reserves_no_memory,
     system_reserved,
 )
 
 
-class Overdrawn(msgspec.Struct, frozen=True):
+class ExcessReservation(msgspec.Struct, frozen=True):
     """A node that is to reserve more of a resource than it has."""
 
     node: int
@@ -31,33 +31,35 @@ class NothingReserved(msgspec.Struct, frozen=True):
     """No memory is reserved at all."""
 
 
-Problem = Unreservable | Overdrawn | NothingReserved
+ReservedMemoryProblem = InvalidReservation | ExcessReservation | NothingReserved
 
 
-def problems(
-    machine: Machine, reservations: Reservations, required: Mapping[str, Quantity]
-) -> Iterator[Problem]:
+def reservation_problems(
+    machine: MachineMemory, reservations: NumaReservations, required: Mapping[str, Quantity]
+) -> Iterator[ReservedMemoryProblem]:
     """What is wrong with reservations on a machine of which so much must be reserved."""
     ids = [node.id for node in machine]
     found = system_reserved(ids, reservations, required)
-    if isinstance(found, Unreservable) and found.kind == "numa_node_not_found":
+    if isinstance(found, InvalidReservation) and found.kind == "numa_node_not_found":
         yield found
         ids += found.nodes
         found = system_reserved(ids, reservations, required)
-    if isinstance(found, Unreservable) and found.kind == "total_mismatch":
+    if isinstance(found, InvalidReservation) and found.kind == "total_mismatch":
         yield found
-        found = system_reserved(ids, reservations, reserved_in(reservations))
-    if isinstance(found, Unreservable):
+        found = system_reserved(ids, reservations, reservation_totals(reservations))
+    if isinstance(found, InvalidReservation):
         yield found
         return
-    yield from _overdrawn(machine, found)
-    if is_empty(found):
+    yield from _excess_reservations(machine, found)
+    if reserves_no_memory(found):
         yield NothingReserved()
 
 
-def _overdrawn(machine: Machine, reserved: Mapping[int, Sizes]) -> Iterator[Overdrawn]:
-    empty = empty_nodes(machine, {})
-    for node, resource in over_reserved(empty_nodes(machine, reserved)):
-        yield Overdrawn(
+def _excess_reservations(
+    machine: MachineMemory, reserved: Mapping[int, MemorySizes]
+) -> Iterator[ExcessReservation]:
+    empty = empty_node_map(machine, {})
+    for node, resource in over_reserved(empty_node_map(machine, reserved)):
+        yield ExcessReservation(
             node, resource, reserved[node][resource], empty[node].table(resource).allocatable
         )

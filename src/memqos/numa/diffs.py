@@ -4,26 +4,28 @@ from collections.abc import Iterator
 
 import msgspec
 
-from memqos.numa.state import State
+from memqos.numa.state import MemoryManagerState
 
-Value = int | str | tuple[int, ...]
+StateValue = int | str | tuple[int, ...]
 
 
-class Differing(msgspec.Struct, frozen=True):
+class StateDifference(msgspec.Struct, frozen=True):
     """A value that only one state has, or that they have otherwise."""
 
     where: str
     what: str
-    one: Value | None
-    other: Value | None
+    one: StateValue | None
+    other: StateValue | None
     is_size: bool = False
 
 
-def differing(one: State, other: State) -> list[Differing]:
+def state_differences(one: MemoryManagerState, other: MemoryManagerState) -> list[StateDifference]:
     """All that differs, the node map first."""
     ours, theirs = dict(_values(one)), dict(_values(other))
     return [
-        Differing(where, what, ours.get((where, what)), theirs.get((where, what)), _is_size(what))
+        StateDifference(
+            where, what, ours.get((where, what)), theirs.get((where, what)), _is_size(what)
+        )
         for where, what in dict.fromkeys([*ours, *theirs])
         if ours.get((where, what)) != theirs.get((where, what))
     ]
@@ -36,7 +38,7 @@ def _is_size(what: str) -> bool:
     return what not in _COUNTS
 
 
-def _values(state: State) -> Iterator[tuple[tuple[str, str], Value]]:
+def _values(state: MemoryManagerState) -> Iterator[tuple[tuple[str, str], StateValue]]:
     yield ("state", "policy"), state.policy
     for i, node in sorted(state.nodes.items()):
         yield (f"node {i}", "assignments"), node.assignments
@@ -49,11 +51,11 @@ def _values(state: State) -> Iterator[tuple[tuple[str, str], Value]]:
         for container, blocks in sorted(containers.items()):
             for block in blocks:
                 where = f"pod {uid} container {container}"
-                yield (where, f"{block.type} on {_listed(block.nodes)}"), block.size
+                yield (where, f"{block.type} on {_join_nodes(block.nodes)}"), block.size
     for uid, blocks in sorted(state.pools.items()):
         for block in blocks:
-            yield (f"pod {uid}", f"{block.type} on {_listed(block.nodes)}"), block.size
+            yield (f"pod {uid}", f"{block.type} on {_join_nodes(block.nodes)}"), block.size
 
 
-def _listed(nodes: tuple[int, ...]) -> str:
+def _join_nodes(nodes: tuple[int, ...]) -> str:
     return ",".join(map(str, nodes))

@@ -8,9 +8,9 @@ from typing import Annotated, TypeVar
 
 import msgspec
 
-K = TypeVar("K", int, str)
-V = TypeVar("V")
-Whole = Annotated[int, msgspec.Meta(ge=0)]
+_K = TypeVar("_K", int, str)
+_V = TypeVar("_V")
+UnsignedInt = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class _Wire(msgspec.Struct, frozen=True, rename="camel"):
@@ -20,11 +20,11 @@ class _Wire(msgspec.Struct, frozen=True, rename="camel"):
 class WireTable(_Wire, frozen=True):
     """A memory table as the file spells it."""
 
-    total: Whole = 0
-    system_reserved: Whole = 0
-    allocatable: Whole = 0
-    reserved: Whole = 0
-    free: Whole = 0
+    total: UnsignedInt = 0
+    system_reserved: UnsignedInt = 0
+    allocatable: UnsignedInt = 0
+    reserved: UnsignedInt = 0
+    free: UnsignedInt = 0
 
 
 class WireNode(_Wire, frozen=True):
@@ -40,7 +40,7 @@ class WireBlock(_Wire, frozen=True):
 
     numa_affinity: tuple[int, ...] | None = None
     type: str = ""
-    size: Whole = 0
+    size: UnsignedInt = 0
 
 
 class WirePool(_Wire, frozen=True, omit_defaults=True):
@@ -54,7 +54,7 @@ WireEntries = dict[str, dict[str, tuple[WireBlock, ...]]]
 WirePools = dict[str, WirePool]
 
 
-def dumped(
+def checksum_text(
     policy: str,
     nodes: WireNodes | None,
     entries: WireEntries | None,
@@ -115,7 +115,7 @@ def _numbers(numbers: tuple[int, ...] | None) -> str:
     return "<nil>" if numbers is None else f"[{' '.join(map(str, numbers))}]"
 
 
-def _map(entries: Mapping[K, V] | None, text: Callable[[V], str]) -> str:
+def _map(entries: Mapping[_K, _V] | None, text: Callable[[_V], str]) -> str:
     if entries is None:
         return "<nil>"
     return f"map[{' '.join([f'{key}:{text(entries[key])}' for key in sorted(entries)])}]"

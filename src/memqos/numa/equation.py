@@ -9,14 +9,14 @@ from memqos.kube.kubelet import KubeletConfiguration
 from memqos.kube.kubelet.reservations import read_reservations
 from memqos.kube.node import Capacity, eviction_reserve
 from memqos.kube.quantity import NANOS, Quantity
-from memqos.kube.resources import MEMORY, spelled
+from memqos.kube.resources import MEMORY, format_amount
 from memqos.numa.machines import NumaMachine
-from memqos.numa.memory import NodeMap, empty_nodes
+from memqos.numa.memory import NumaNodeMap, empty_node_map
 from memqos.numa.reserved import (
-    Reservation,
-    Reservations,
+    NumaReservation,
+    NumaReservations,
     even_split,
-    reserved_in,
+    reservation_totals,
     system_reserved,
 )
 from memqos.release import Release
@@ -24,7 +24,7 @@ from memqos.release import Release
 _NOTHING: Final = Quantity(0)
 
 
-class Equation(msgspec.Struct, frozen=True):
+class ReservationEquation(msgspec.Struct, frozen=True):
     """kubeReserved + systemReserved + evictionHard memory.available, of memory."""
 
     kube: Quantity
@@ -41,7 +41,7 @@ class Equation(msgspec.Struct, frozen=True):
         return {MEMORY: self.total}
 
 
-class Shortfall(msgspec.Struct, frozen=True):
+class SplitShortfall(msgspec.Struct, frozen=True):
     """A split that is not possible, and by how many bytes.
 
     `node` cannot give what is asked of it; None means that the rest has no room, or, if `missing`
@@ -52,40 +52,46 @@ class Shortfall(msgspec.Struct, frozen=True):
     node: int | None = None
 
 
-def equation_of(config: KubeletConfiguration, memory: int, release: Release) -> Equation:
+def kubelet_equation(
+    config: KubeletConfiguration, memory: int, release: Release
+) -> ReservationEquation:
     """The equation of a kubelet on a machine with so many bytes of memory."""
     reserved = read_reservations(config, release.minor)
-    return Equation(
+    return ReservationEquation(
         kube=reserved.kube.get(MEMORY, _NOTHING),
         system=reserved.system.get(MEMORY, _NOTHING),
         eviction=eviction_reserve(Capacity(cpu=0, memory=memory), config),
     )
 
 
-def evenly_reserved(machine: NumaMachine, equation: Equation) -> dict[int, dict[str, int]]:
+def even_reservation(
+    machine: NumaMachine, equation: ReservationEquation
+) -> dict[int, dict[str, int]]:
     """What each node keeps back if all share it evenly; nothing where there is no room for it."""
-    split = even_split(empty_nodes(machine.nodes, {}), equation.required) or ()
-    reserved = system_reserved(machine.ids, split, reserved_in(split))
+    split = even_split(empty_node_map(machine.nodes, {}), equation.required) or ()
+    reserved = system_reserved(machine.ids, split, reservation_totals(split))
     assert isinstance(reserved, dict)
     return reserved
 
 
-def asked_split(nodes: NodeMap, total: int, asked: Mapping[int, int]) -> Reservations | Shortfall:
+def split_reservation(
+    nodes: NumaNodeMap, total: int, requested: Mapping[int, int]
+) -> NumaReservations | SplitShortfall:
     """Reservations of so many bytes; nodes that were not asked for share the rest evenly."""
-    for node, size in sorted(asked.items()):
+    for node, size in sorted(requested.items()):
         room = nodes[node].table(MEMORY).allocatable
         if size > room:
-            return Shortfall(size - room, node)
-    rest = total - sum(asked.values())
-    others = {i: node for i, node in nodes.items() if i not in asked}
+            return SplitShortfall(size - room, node)
+    rest = total - sum(requested.values())
+    others = {i: node for i, node in nodes.items() if i not in requested}
     room = sum([node.table(MEMORY).allocatable for node in others.values()])
     if rest < 0 or rest > room:
-        return Shortfall(rest if rest < 0 else rest - room)
+        return SplitShortfall(rest if rest < 0 else rest - room)
     split = even_split(others, {MEMORY: Quantity(rest * NANOS, "BinarySI")}) if rest else ()
     assert split is not None
     shares = [
-        Reservation(node, {MEMORY: spelled(MEMORY, size * 1000)})
-        for node, size in asked.items()
+        NumaReservation(node, {MEMORY: format_amount(MEMORY, size * 1000)})
+        for node, size in requested.items()
         if size
     ]
     return tuple(sorted([*shares, *split], key=lambda entry: entry.numa_node))

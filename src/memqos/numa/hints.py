@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from memqos.numa.masks import Mask
-from memqos.numa.offers import Offer
+from memqos.numa.offers import HintSet
 
 
 class Hint(msgspec.Struct, frozen=True):
@@ -17,51 +17,51 @@ class Hint(msgspec.Struct, frozen=True):
 
 
 Hints = tuple[Hint, ...]
-Answer = Mapping[str, Hints | Offer | None] | None
+ProviderHints = Mapping[str, Hints | HintSet | None] | None
 """A provider's answer: resource → hints. No answer, no resource, or None: any node will do."""
 
-ANY: Final = Hint(None, True)
-NOWHERE: Final = Hint(None, False)
+ANY_NODE: Final = Hint(None, True)
+NO_NODE: Final = Hint(None, False)
 
 
-class Provider(msgspec.Struct, frozen=True):
+class HintProvider(msgspec.Struct, frozen=True):
     """A resource manager of the kubelet and what it answered."""
 
     name: str
-    answer: Answer
+    hints: ProviderHints
 
 
-class Listed(msgspec.Struct, frozen=True):
+class ResourceHints(msgspec.Struct, frozen=True):
     """What one provider said about one resource; `resource` is None if it said nothing at all."""
 
     provider: str
     resource: str | None
-    hints: Hints | Offer
+    hints: Hints | HintSet
 
 
-def listed(providers: Sequence[Provider]) -> tuple[Listed, ...]:
+def list_hints(providers: Sequence[HintProvider]) -> tuple[ResourceHints, ...]:
     """All lists the merge has to satisfy at once."""
     lists = []
     for provider in providers:
-        if not provider.answer:
-            lists.append(Listed(provider.name, None, (ANY,)))
+        if not provider.hints:
+            lists.append(ResourceHints(provider.name, None, (ANY_NODE,)))
             continue
         lists += [
-            Listed(provider.name, resource, _spelled_out(hints))
-            for resource, hints in provider.answer.items()
+            ResourceHints(provider.name, resource, _hints_or_default(hints))
+            for resource, hints in provider.hints.items()
         ]
     return tuple(lists)
 
 
-def hints_of(offer: Offer) -> Iterator[Hint]:
+def iterate_hints(offer: HintSet) -> Iterator[Hint]:
     """The hints of an offer one by one, in the kubelet's order: 2ⁿ of them on a large machine."""
     for mask in offer:
         yield Hint(mask, offer.prefers(mask))
 
 
-def one_node_only(hints: Hints | Offer) -> Hints:
+def single_node_hints(hints: Hints | HintSet) -> Hints:
     """What single-numa-node leaves of a list: preferred hints of any node or of one."""
-    if isinstance(hints, Offer):
+    if isinstance(hints, HintSet):
         return tuple(
             [Hint(m, True) for m in hints.explicit if m.bit_count() == 1 and hints.prefers(m)]
         )
@@ -74,7 +74,7 @@ def one_node_only(hints: Hints | Offer) -> Hints:
     )
 
 
-def _spelled_out(hints: Hints | Offer | None) -> Hints | Offer:
+def _hints_or_default(hints: Hints | HintSet | None) -> Hints | HintSet:
     if hints is None:
-        return (ANY,)
-    return (NOWHERE,) if hints == () else hints
+        return (ANY_NODE,)
+    return (NO_NODE,) if hints == () else hints

@@ -12,24 +12,24 @@ from memqos.kernel.meminfo import meminfo_of
 from memqos.kube.quantity import NANOS, Quantity, Raw
 from memqos.kube.resources import HUGEPAGES, MEMORY, hugepage_size
 from memqos.manifests.documents import Document
-from memqos.manifests.refusals import refusal
-from memqos.numa.memory import Machine, NumaMemory
-from memqos.numa.state import State
+from memqos.manifests.refusals import decoding_error
+from memqos.numa.memory import MachineMemory, NumaMemory
+from memqos.numa.state import MemoryManagerState
 
-MOST_NODES: Final = 1024
+MAX_NUMA_NODES: Final = 1024
 """More than any kernel is built for."""
-MOST_BYTES: Final = 1 << 60
+MAX_NODE_BYTES: Final = 1 << 60
 _PAGES_OF_NODE: Final = "HugePages_Total:"
 
-Distances = tuple[tuple[int, ...], ...]
+DistanceRows = tuple[tuple[int, ...], ...]
 """A row a node, in the nodes' order; each node's distance to itself included."""
 
 
 class NumaMachine(msgspec.Struct, frozen=True):
     """NUMA nodes in ascending order, and how far they are apart where that is known."""
 
-    nodes: Machine
-    distances: Distances | None = None
+    nodes: MachineMemory
+    distances: DistanceRows | None = None
 
     @property
     def ids(self) -> tuple[int, ...]:
@@ -59,23 +59,23 @@ class _File(msgspec.Struct, frozen=True):
     numa: tuple[_Node, ...]
 
 
-def machine_of_file(document: Document) -> NumaMachine:
+def machine_from_file(document: Document) -> NumaMachine:
     """The machine a file describes: `numa: [{id: 0, memory: 64Gi, hugepages: {2Mi: 512}}, …]`."""
     try:
         file = msgspec.convert(document.data, _File)
     except msgspec.ValidationError as error:
-        raise refusal(error, document.data, document) from None
-    if not 0 < len(file.numa) <= MOST_NODES:
+        raise decoding_error(error, document.data, document) from None
+    if not 0 < len(file.numa) <= MAX_NUMA_NODES:
         what = f"{len(file.numa)} NUMA nodes" if file.numa else "no NUMA node"
-        raise document.refused(what, ("numa",), f"a machine has 1 to {MOST_NODES}")
+        raise document.error(what, ("numa",), f"a machine has 1 to {MAX_NUMA_NODES}")
     seen: dict[int, int] = {}
     for index, node in enumerate(file.numa):
         if node.id in seen:
             what = f"node {node.id} is given by numa[{seen[node.id]}] already"
-            raise document.refused(what, ("numa", index, "id"), "number the nodes apart")
-        if not 0 <= node.id < MOST_NODES:
+            raise document.error(what, ("numa", index, "id"), "number the nodes apart")
+        if not 0 <= node.id < MAX_NUMA_NODES:
             what = f"{node.id} is not the number of a node"
-            raise document.refused(what, ("numa", index, "id"), f"0 to {MOST_NODES - 1} are")
+            raise document.error(what, ("numa", index, "id"), f"0 to {MAX_NUMA_NODES - 1} are")
         seen[node.id] = index
     order = sorted(seen)
     return NumaMachine(
@@ -84,7 +84,7 @@ def machine_of_file(document: Document) -> NumaMachine:
     )
 
 
-def machine_of_kernel(machine: KernelMachine) -> NumaMachine | None:
+def machine_from_kernel(machine: KernelMachine) -> NumaMachine | None:
     """The machine a kernel shows; None where it shows no NUMA node."""
     nodes = machine.numa_nodes
     if not nodes:
@@ -108,7 +108,7 @@ def machine_of_kernel(machine: KernelMachine) -> NumaMachine | None:
     )
 
 
-def machine_of_state(state: State) -> NumaMachine:
+def machine_from_state(state: MemoryManagerState) -> NumaMachine:
     """The machine a state file was written on."""
     return NumaMachine(
         tuple(
@@ -124,7 +124,7 @@ def machine_of_state(state: State) -> NumaMachine:
     )
 
 
-def knowing_sizes_of(machine: NumaMachine, state: State) -> NumaMachine:
+def with_page_sizes(machine: NumaMachine, state: MemoryManagerState) -> NumaMachine:
     """The machine with no pages of those sizes that a state lists and the machine does not.
 
     Whoever describes a machine leaves out page sizes of which it has no page; the kubelet lists
@@ -138,7 +138,7 @@ def knowing_sizes_of(machine: NumaMachine, state: State) -> NumaMachine:
     return NumaMachine(tuple(nodes), machine.distances)
 
 
-def machine_within(machine: NumaMachine, allowed: Collection[int]) -> NumaMachine:
+def machine_subset(machine: NumaMachine, allowed: Collection[int]) -> NumaMachine:
     """The machine as somebody sees it who may use some of its nodes only."""
     kept = [index for index, node in enumerate(machine.nodes) if node.id in allowed]
     rows = machine.distances
@@ -148,7 +148,7 @@ def machine_within(machine: NumaMachine, allowed: Collection[int]) -> NumaMachin
     )
 
 
-def as_file(machine: NumaMachine) -> list[dict[str, Any]]:
+def machine_file_data(machine: NumaMachine) -> list[dict[str, Any]]:
     """The nodes as a machine file lists them."""
     nodes: list[dict[str, Any]] = []
     for index, node in enumerate(machine.nodes):
@@ -167,28 +167,28 @@ def _memory(document: Document, index: int, node: _Node) -> NumaMemory:
     try:
         memory = Quantity.parse(node.memory)
     except InputError as error:
-        raise document.refused(error.what, (*place, "memory"), error.hint) from None
-    if memory.nano % NANOS or not 0 <= memory.value <= MOST_BYTES:
+        raise document.error(error.what, (*place, "memory"), error.hint) from None
+    if memory.nano % NANOS or not 0 <= memory.value <= MAX_NODE_BYTES:
         what = f"{node.memory} is no amount of memory"
-        raise document.refused(what, (*place, "memory"), "write it like 64Gi")
+        raise document.error(what, (*place, "memory"), "write it like 64Gi")
     sizes = {}
     for text, pages in (node.hugepages or {}).items():
         name = HUGEPAGES + text.removeprefix(HUGEPAGES)
         page, field = hugepage_size(name), (*place, "hugepages", text)
         if page is None:
-            raise document.refused(f"{text!r} is no size of a page", field, "2Mi and 1Gi are")
+            raise document.error(f"{text!r} is no size of a page", field, "2Mi and 1Gi are")
         if pages < 0:
-            raise document.refused(f"{pages} pages", field, "count the pages of this size")
+            raise document.error(f"{pages} pages", field, "count the pages of this size")
         sizes[name] = page * pages
     if sum(sizes.values()) > memory.value:
         what = f"the hugepages take {sum(sizes.values())} bytes, the node has {memory.value}"
-        raise document.refused(what, (*place, "hugepages"), "pages are counted, not measured")
+        raise document.error(what, (*place, "hugepages"), "pages are counted, not measured")
     return NumaMemory(node.id, memory.value, sizes)
 
 
 def _distances(
     document: Document, nodes: Sequence[_Node], order: Sequence[int]
-) -> Distances | None:
+) -> DistanceRows | None:
     if all([node.distances is None for node in nodes]):
         return None
     for index in order:
@@ -196,9 +196,9 @@ def _distances(
         if row is None or len(row) != len(nodes):
             what = f"{0 if row is None else len(row)} distances, but there are {len(nodes)} nodes"
             hint = "give each node its distance to every node, as in /sys/…/node0/distance"
-            raise document.refused(what, field, hint)
+            raise document.error(what, field, hint)
         if not all([0 < each < 256 for each in row]):
-            raise document.refused("a distance is a number from 1 to 255", field)
+            raise document.error("a distance is a number from 1 to 255", field)
     return tuple([nodes[index].distances or () for index in order])
 
 

@@ -11,23 +11,23 @@ import msgspec
 
 from memqos.kube.pod import Pod
 from memqos.numa.admission import (
-    UNSET,
-    Admitted,
-    Attempt,
+    UNSET_HINT,
+    AdmissionAttempt,
+    AdmissionOperation,
+    AdmissionOutcome,
+    AdmissionRules,
+    AdmittedPod,
     MemoryPolicy,
-    Operation,
-    Outcome,
-    Rules,
-    admit,
+    admit_pod,
 )
-from memqos.numa.allocation import Leftovers
-from memqos.numa.hints import Hint, Provider
-from memqos.numa.memory import Machine, empty_nodes, over_reserved
-from memqos.numa.requests import PodWants, wants_of
-from memqos.numa.reserved import ReservedFault, Unreservable, is_empty
-from memqos.numa.restart import StateFault, Unfit, resumed
-from memqos.numa.state import State
-from memqos.numa.topology import Topology
+from memqos.numa.allocation import ReusableMemory
+from memqos.numa.hints import Hint, HintProvider
+from memqos.numa.memory import MachineMemory, empty_node_map, over_reserved
+from memqos.numa.requests import PodMemoryRequest, pod_memory_request
+from memqos.numa.reserved import InvalidReservation, ReservationFault, reserves_no_memory
+from memqos.numa.restart import StateFault, UnusableState, resume_state
+from memqos.numa.state import MemoryManagerState
+from memqos.numa.topology import TopologySettings
 from memqos.release import Release
 
 StartFault = (
@@ -39,24 +39,24 @@ StartFault = (
         "reserved_more_than_there_is",
         "state_policy_mismatch",
     ]
-    | ReservedFault
+    | ReservationFault
     | StateFault
 )
-POLICIES: Final[tuple[MemoryPolicy, ...]] = get_args(MemoryPolicy)
+MEMORY_POLICIES: Final[tuple[MemoryPolicy, ...]] = get_args(MemoryPolicy)
 
 
-class Settings(msgspec.Struct, frozen=True):
+class ManagerSettings(msgspec.Struct, frozen=True):
     """What a kubelet is started with.
 
     `reserved` is what `reserved.system_reserved` makes of the reservations. `as_kubelet` is for
     foretelling a real kubelet, whose mistakes are then made as well.
     """
 
-    machine: Machine
+    machine: MachineMemory
     policy: str
-    topology: Topology
+    topology: TopologySettings
     release: Release
-    reserved: Mapping[int, Mapping[str, int]] | Unreservable = {}
+    reserved: Mapping[int, Mapping[str, int]] | InvalidReservation = {}
     windows: bool = False
     as_kubelet: bool = False
 
@@ -65,18 +65,18 @@ class StartRefused(msgspec.Struct, frozen=True):
     """A kubelet that does not start: over its reservations, its policy or the state it left."""
 
     kind: StartFault
-    reservations: Unreservable | None = None
-    state: Unfit | None = None
+    reservations: InvalidReservation | None = None
+    state: UnusableState | None = None
     places: tuple[tuple[int, str], ...] = ()
 
 
 class Manager(msgspec.Struct, frozen=True):
     """A running kubelet: its state, the pods it runs, the containers that were started."""
 
-    settings: Settings
-    state: State
-    leftovers: Leftovers = Leftovers()
-    active: Mapping[str, PodWants] = {}
+    settings: ManagerSettings
+    state: MemoryManagerState
+    leftovers: ReusableMemory = ReusableMemory()
+    active: Mapping[str, PodMemoryRequest] = {}
     started: frozenset[tuple[str, str]] = frozenset()
     affinity: Mapping[str, Mapping[str, Hint]] = {}
 
@@ -84,22 +84,26 @@ class Manager(msgspec.Struct, frozen=True):
         self,
         pod: Pod,
         *,
-        operation: Operation = "add",
-        others: tuple[Provider, ...] = (),
+        operation: AdmissionOperation = "add",
+        other_providers: tuple[HintProvider, ...] = (),
         cpu_nodes: Mapping[str, tuple[int, ...]] | None = None,
-    ) -> "tuple[Manager, Outcome]":
+    ) -> "tuple[Manager, AdmissionOutcome]":
         """The next manager and what became of the pod."""
         settings = self.settings
-        wants = wants_of(pod, settings.release)
-        manager = msgspec.structs.replace(self, active={**self.active, wants.uid: wants})._swept()
-        state, leftovers, outcome = admit(
-            Rules(cast(MemoryPolicy, settings.policy), settings.topology, settings.as_kubelet),
+        wants = pod_memory_request(pod, settings.release)
+        manager = msgspec.structs.replace(
+            self, active={**self.active, wants.uid: wants}
+        )._remove_stale_state()
+        state, leftovers, outcome = admit_pod(
+            AdmissionRules(
+                cast(MemoryPolicy, settings.policy), settings.topology, settings.as_kubelet
+            ),
             manager.state,
             manager.leftovers,
-            Attempt(wants, operation, others, cpu_nodes or {}),
+            AdmissionAttempt(wants, operation, other_providers, cpu_nodes or {}),
         )
         active = dict(manager.active)
-        if not isinstance(outcome, Admitted):
+        if not isinstance(outcome, AdmittedPod):
             del active[wants.uid]
         known = {**self.affinity.get(wants.uid, {}), **outcome.affinity}
         return (
@@ -113,7 +117,7 @@ class Manager(msgspec.Struct, frozen=True):
             outcome,
         )
 
-    def start(self, uid: str, container: str) -> "Manager":
+    def start_container(self, uid: str, container: str) -> "Manager":
         """A container of a running pod starts: plain init containers before it are done."""
         wants = self.active.get(uid)
         if wants is None:
@@ -123,46 +127,46 @@ class Manager(msgspec.Struct, frozen=True):
             if earlier.name == container or earlier.role == "regular":
                 break
             if earlier.role == "init":
-                manager = manager._without(uid, earlier.name)
+                manager = manager._without_container(uid, earlier.name)
         return manager
 
-    def remove(self, uid: str, container: str) -> "Manager":
+    def remove_container(self, uid: str, container: str) -> "Manager":
         """A container is gone for good; one that was never started is left alone."""
         if (uid, container) not in self.started:
             return self
-        return self._without(uid, container)
+        return self._without_container(uid, container)
 
-    def delete(self, uid: str) -> "Manager":
+    def delete_pod(self, uid: str) -> "Manager":
         """A pod is gone; what it held is given back when the next one is admitted."""
         active = {other: wants for other, wants in self.active.items() if other != uid}
         return msgspec.structs.replace(self, active=active)
 
-    def forget(self, uid: str) -> "Manager":
+    def free_pod(self, uid: str) -> "Manager":
         """A pod is gone, and what it held is free at once."""
-        manager = self.delete(uid)
+        manager = self.delete_pod(uid)
         for container in self.state.assignments.get(uid, {}):
-            manager = manager._without(uid, container)
+            manager = manager._without_container(uid, container)
         affinity = {other: hints for other, hints in self.affinity.items() if other != uid}
         return msgspec.structs.replace(manager, affinity=affinity)
 
     def restart(
-        self, settings: Settings, running: frozenset[tuple[str, str]] = frozenset()
+        self, settings: ManagerSettings, running: frozenset[tuple[str, str]] = frozenset()
     ) -> "Manager | StartRefused":
         """A new kubelet over the same state and pods; the runtime says what is still running."""
-        successor = start(settings, self.state)
+        successor = start_manager(settings, self.state)
         if isinstance(successor, StartRefused):
             return successor
         return msgspec.structs.replace(successor, active=self.active, started=running)
 
-    def pinned_nodes(self, uid: str, container: str) -> tuple[int, ...]:
+    def cpuset_nodes(self, uid: str, container: str) -> tuple[int, ...]:
         """The nodes of a container's cpuset.mems: none where it is not pinned, as on Windows."""
-        return () if self.settings.windows else self.state.held_nodes(uid, container)
+        return () if self.settings.windows else self.state.container_nodes(uid, container)
 
-    def hint_of(self, uid: str, container: str) -> Hint:
+    def get_affinity(self, uid: str, container: str) -> Hint:
         """The hint the Topology Manager settled on for a container."""
-        return self.affinity.get(uid, {}).get(container, UNSET)
+        return self.affinity.get(uid, {}).get(container, UNSET_HINT)
 
-    def _swept(self) -> "Manager":
+    def _remove_stale_state(self) -> "Manager":
         """Without what pods hold that do not run any more."""
         manager = self
         for uid, containers in self.state.assignments.items():
@@ -170,60 +174,66 @@ class Manager(msgspec.Struct, frozen=True):
             alive = set() if wants is None else {c.name for c in wants.containers}
             for name in containers:
                 if name not in alive:
-                    manager = manager._without(uid, name)
+                    manager = manager._without_container(uid, name)
         stale = {(uid, name) for uid, name in manager.started if uid not in self.active}
         return msgspec.structs.replace(manager, started=manager.started - stale)
 
-    def _without(self, uid: str, container: str) -> "Manager":
-        state = self.state if self.settings.policy == "None" else self.state.without(uid, container)
+    def _without_container(self, uid: str, container: str) -> "Manager":
+        state = (
+            self.state
+            if self.settings.policy == "None"
+            else self.state.without_container(uid, container)
+        )
         # Upstream goes on offering a pod memory that its init containers have given back since.
         forget = self.leftovers.uid == uid and not self.settings.as_kubelet
         return msgspec.structs.replace(
             self,
             state=state,
-            leftovers=Leftovers() if forget else self.leftovers,
+            leftovers=ReusableMemory() if forget else self.leftovers,
             started=self.started - {(uid, container)},
         )
 
 
-def start(settings: Settings, state: State | None = None) -> Manager | StartRefused:
+def start_manager(
+    settings: ManagerSettings, state: MemoryManagerState | None = None
+) -> Manager | StartRefused:
     """Start a kubelet, over the state it left if there is one."""
     fault = _policy_fault(settings)
     if fault is not None:
         return StartRefused(fault)
     policy, reserved = settings.policy, settings.reserved
-    before = State(policy) if state is None else state
+    before = MemoryManagerState(policy) if state is None else state
     if policy != "None":
-        if isinstance(reserved, Unreservable):
+        if isinstance(reserved, InvalidReservation):
             return StartRefused(reserved.kind, reservations=reserved)
-        if is_empty(reserved):
+        if reserves_no_memory(reserved):
             return StartRefused("no_system_reserved_memory")
     if before.policy != policy:
         return StartRefused("state_policy_mismatch")
-    if policy == "None" or isinstance(reserved, Unreservable):
+    if policy == "None" or isinstance(reserved, InvalidReservation):
         return Manager(settings, before)
-    if not settings.release.enabled("PodLevelResourceManagers"):
+    if not settings.release.is_enabled("PodLevelResourceManagers"):
         before = msgspec.structs.replace(before, pools={})
-    machine = empty_nodes(settings.machine, reserved)
+    machine = empty_node_map(settings.machine, reserved)
     # The kubelet does not notice and takes the negative for an enormous number.
     places = tuple(over_reserved(machine))
     if places:
         return StartRefused("reserved_more_than_there_is", places=places)
-    after = resumed(before, machine)
-    if isinstance(after, Unfit):
+    after = resume_state(before, machine)
+    if isinstance(after, UnusableState):
         return StartRefused(after.kind, state=after)
     return Manager(settings, after)
 
 
-def _policy_fault(settings: Settings) -> StartFault | None:
+def _policy_fault(settings: ManagerSettings) -> StartFault | None:
     policy = settings.policy
-    if policy not in POLICIES:
+    if policy not in MEMORY_POLICIES:
         return "unknown_policy"
     if policy == "None":
         return None
     if settings.windows != (policy == "BestEffort"):
         return "policy_not_on_platform"
     # Without the gate a kubelet on Windows starts, but has no Memory Manager at all.
-    if settings.windows and not settings.release.enabled("WindowsCPUAndMemoryAffinity"):
+    if settings.windows and not settings.release.is_enabled("WindowsCPUAndMemoryAffinity"):
         return "gate_off"
     return None

@@ -24,12 +24,12 @@ def nodes_of(mask: Mask) -> tuple[int, ...]:
     return tuple(nodes)
 
 
-def lowest_of(mask: Mask, count: int) -> Mask:
+def lowest_nodes(mask: Mask, count: int) -> Mask:
     """The lowest `count` nodes of a mask."""
     return mask_of(nodes_of(mask)[:count])
 
 
-def masks_of(nodes: Sequence[int]) -> Iterator[Mask]:
+def all_masks(nodes: Sequence[int]) -> Iterator[Mask]:
     """Every non-empty mask of ascending nodes, by size and then lexicographically.
 
     There are 2ⁿ - 1 of them: to be walked on small machines, or not to the end.

@@ -6,7 +6,7 @@ import msgspec
 
 from memqos.kube.resources import MEMORY
 
-Sizes = Mapping[str, int]
+MemorySizes = Mapping[str, int]
 """Memory resource (memory, hugepages-2Mi, …) → bytes."""
 
 
@@ -18,7 +18,7 @@ class NumaMemory(msgspec.Struct, frozen=True):
     hugepages: dict[str, int] = {}
 
 
-Machine = tuple[NumaMemory, ...]
+MachineMemory = tuple[NumaMemory, ...]
 
 
 class MemoryTable(msgspec.Struct, frozen=True):
@@ -34,7 +34,7 @@ class MemoryTable(msgspec.Struct, frozen=True):
 _ABSENT = MemoryTable(0)
 
 
-class NumaNode(msgspec.Struct, frozen=True):
+class NumaNodeState(msgspec.Struct, frozen=True):
     """One node: its tables, how many assignments use it, and the group of nodes it is used with."""
 
     assignments: int
@@ -46,10 +46,10 @@ class NumaNode(msgspec.Struct, frozen=True):
         return self.memory.get(resource, _ABSENT)
 
 
-NodeMap = Mapping[int, NumaNode]
+NumaNodeMap = Mapping[int, NumaNodeState]
 
 
-class Block(msgspec.Struct, frozen=True, order=True):
+class MemoryBlock(msgspec.Struct, frozen=True, order=True):
     """Memory of one resource assigned from some nodes."""
 
     type: str
@@ -57,10 +57,12 @@ class Block(msgspec.Struct, frozen=True, order=True):
     size: int
 
 
-Blocks = tuple[Block, ...]
+MemoryBlocks = tuple[MemoryBlock, ...]
 
 
-def empty_nodes(machine: Machine, reserved: Mapping[int, Sizes]) -> dict[int, NumaNode]:
+def empty_node_map(
+    machine: MachineMemory, reserved: Mapping[int, MemorySizes]
+) -> dict[int, NumaNodeState]:
     """The node map of a machine on which nothing is assigned."""
     nodes = {}
     for numa in machine:
@@ -70,11 +72,11 @@ def empty_nodes(machine: Machine, reserved: Mapping[int, Sizes]) -> dict[int, Nu
         }
         usable = numa.memory - sum(numa.hugepages.values())
         tables[MEMORY] = _table(numa.memory, kept.get(MEMORY, 0), usable)
-        nodes[numa.id] = NumaNode(0, tables, (numa.id,))
+        nodes[numa.id] = NumaNodeState(0, tables, (numa.id,))
     return nodes
 
 
-def over_reserved(nodes: NodeMap) -> list[tuple[int, str]]:
+def over_reserved(nodes: NumaNodeMap) -> list[tuple[int, str]]:
     """Nodes and resources of which more is reserved than there is."""
     return [
         (node, name)
@@ -84,16 +86,16 @@ def over_reserved(nodes: NodeMap) -> list[tuple[int, str]]:
     ]
 
 
-def free_in(nodes: NodeMap, members: Iterable[int], resource: str) -> int:
+def free_memory(nodes: NumaNodeMap, members: Iterable[int], resource: str) -> int:
     """What is free of a resource on some nodes together."""
     return sum([nodes[i].table(resource).free for i in members])
 
 
-def allocatable_blocks(nodes: NodeMap) -> Blocks:
+def allocatable_blocks(nodes: NumaNodeMap) -> MemoryBlocks:
     """What each node has to give, as the kubelet reports it to monitoring."""
     return tuple(
         [
-            Block(name, (node,), table.allocatable)
+            MemoryBlock(name, (node,), table.allocatable)
             for node, of_node in sorted(nodes.items())
             for name, table in sorted(of_node.memory.items())
             if table.allocatable
@@ -101,7 +103,9 @@ def allocatable_blocks(nodes: NodeMap) -> Blocks:
     )
 
 
-def taken(nodes: NodeMap, block: Block, size: int | None = None) -> dict[int, NumaNode]:
+def assign_block(
+    nodes: NumaNodeMap, block: MemoryBlock, size: int | None = None
+) -> dict[int, NumaNodeState]:
     """The node map once a block is assigned, filling its nodes in ascending order.
 
     Every node of the block counts the assignment, also where nothing is taken from it. `size` is
@@ -113,13 +117,13 @@ def taken(nodes: NodeMap, block: Block, size: int | None = None) -> dict[int, Nu
         node = nodes[i]
         part = min(left, node.table(block.type).free)
         left -= part
-        result[i] = NumaNode(
-            node.assignments + 1, _moved(node.memory, block.type, part), block.nodes
+        result[i] = NumaNodeState(
+            node.assignments + 1, _reserve(node.memory, block.type, part), block.nodes
         )
     return result
 
 
-def released(nodes: NodeMap, blocks: Blocks) -> dict[int, NumaNode]:
+def release_blocks(nodes: NumaNodeMap, blocks: MemoryBlocks) -> dict[int, NumaNodeState]:
     """The node map once blocks are given back, emptying their nodes in ascending order."""
     result = dict(nodes)
     for block in blocks:
@@ -129,8 +133,8 @@ def released(nodes: NodeMap, blocks: Blocks) -> dict[int, NumaNode]:
             part = min(left, node.table(block.type).reserved)
             left -= part
             count = node.assignments - 1
-            result[i] = NumaNode(
-                count, _moved(node.memory, block.type, -part), node.cells if count else (i,)
+            result[i] = NumaNodeState(
+                count, _reserve(node.memory, block.type, -part), node.cells if count else (i,)
             )
     return result
 
@@ -140,7 +144,7 @@ def _table(total: int, system_reserved: int, usable: int) -> MemoryTable:
     return MemoryTable(total, system_reserved, allocatable, 0, allocatable)
 
 
-def _moved(tables: dict[str, MemoryTable], resource: str, size: int) -> dict[str, MemoryTable]:
+def _reserve(tables: dict[str, MemoryTable], resource: str, size: int) -> dict[str, MemoryTable]:
     if not size:
         return tables
     table = tables[resource]

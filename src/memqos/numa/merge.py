@@ -12,25 +12,25 @@ from typing import Literal
 
 import msgspec
 
-from memqos.numa.hints import Hint, Hints, Listed
-from memqos.numa.masks import Mask, lowest_of
-from memqos.numa.offers import Offer
-from memqos.numa.subsets import Distances, spread
+from memqos.numa.hints import Hint, Hints, ResourceHints
+from memqos.numa.masks import Mask, lowest_nodes
+from memqos.numa.offers import HintSet
+from memqos.numa.subsets import NodeDistances, total_distance
 
-Key = tuple[int, ...]
+_RankKey = tuple[int, ...]
 Obstacle = Literal["nowhere", "not_preferred", "more_than_one_node", "no_common_nodes"]
 
 
-class Layout(msgspec.Struct, frozen=True):
+class MergeContext(msgspec.Struct, frozen=True):
     """What a merge knows of the machine; distances only where closer nodes are better."""
 
     nodes: Mask
-    distances: Distances | None = None
+    distances: NodeDistances | None = None
 
-    def key(self, mask: Mask, target: int | None = None) -> Key:
+    def key(self, mask: Mask, target: int | None = None) -> _RankKey:
         """The rank of a result; given a target size, that of one which is not preferred."""
         size = mask.bit_count()
-        apart = 0 if self.distances is None else spread(mask, self.distances)
+        apart = 0 if self.distances is None else total_distance(mask, self.distances)
         if target is None:
             return size, apart, mask
         return size > target, size if size > target else -size, apart, mask
@@ -40,20 +40,22 @@ class Obstruction(msgspec.Struct, frozen=True):
     """Why no result is preferred, and the lists that are to blame."""
 
     obstacle: Obstacle
-    lists: tuple[Listed, ...]
+    lists: tuple[ResourceHints, ...]
 
 
-def merged(lists: Sequence[Listed], layout: Layout) -> Hint:
+def merge_hints(lists: Sequence[ResourceHints], context: MergeContext) -> Hint:
     """The best hint of all that taking one hint of every list can give."""
-    lines = _Lines(lists)
-    preferred = _best_preferred(lines, layout)
+    lines = _HintLists(lists)
+    preferred = _best_preferred(lines, context)
     if preferred is not None:
         return Hint(preferred, True)
-    other = _best_other(lines, layout)
-    return Hint(layout.nodes if other is None else other, False)
+    other = _best_other(lines, context)
+    return Hint(context.nodes if other is None else other, False)
 
 
-def obstruction(lists: Sequence[Listed], usable: Sequence[Listed]) -> Obstruction:
+def find_obstruction(
+    lists: Sequence[ResourceHints], usable: Sequence[ResourceHints]
+) -> Obstruction:
     """Why merging gives no preferred hint; `usable` is what the policy leaves of the lists."""
     if blamed := tuple([line for line in lists if not _has_nodes(line.hints)]):
         return Obstruction("nowhere", blamed)
@@ -67,17 +69,17 @@ def obstruction(lists: Sequence[Listed], usable: Sequence[Listed]) -> Obstructio
     )
 
 
-class _Lines:
+class _HintLists:
     """Lists sorted by kind: those written out, and how often the one offer occurs."""
 
     __slots__ = ("copies", "explicit", "offer")
 
-    def __init__(self, lists: Iterable[Listed]) -> None:
+    def __init__(self, lists: Iterable[ResourceHints]) -> None:
         self.explicit: list[Hints] = []
-        self.offer: Offer | None = None
+        self.offer: HintSet | None = None
         self.copies = 0
         for line in lists:
-            if isinstance(line.hints, Offer):
+            if isinstance(line.hints, HintSet):
                 assert self.offer in (None, line.hints), "the Memory Manager makes one offer a call"
                 self.offer = line.hints
                 self.copies += 1
@@ -85,7 +87,7 @@ class _Lines:
                 self.explicit.append(line.hints)
 
 
-def _best_preferred(lines: _Lines, layout: Layout) -> Mask | None:
+def _best_preferred(lines: _HintLists, context: MergeContext) -> Mask | None:
     allowed: set[Mask] | None = None
     for hints in lines.explicit:
         if not _takes_any(hints):
@@ -96,42 +98,42 @@ def _best_preferred(lines: _Lines, layout: Layout) -> Mask | None:
         if offer is not None:
             allowed = {mask for mask in allowed if offer.prefers(mask) and mask in offer}
     elif offer is not None:
-        allowed = set(offer.best_preferred(layout.distances))
+        allowed = set(offer.best_preferred(context.distances))
     else:
         # Every list takes any nodes; some may name nodes besides, which are narrower.
         named = {hint.mask for hints in lines.explicit for hint in hints if hint.preferred}
-        allowed = {layout.nodes if mask is None else mask for mask in named} or {layout.nodes}
-    results = {mask & layout.nodes for mask in allowed} - {0}
-    return min(results, key=layout.key, default=None)
+        allowed = {context.nodes if mask is None else mask for mask in named} or {context.nodes}
+    results = {mask & context.nodes for mask in allowed} - {0}
+    return min(results, key=context.key, default=None)
 
 
-def _best_other(lines: _Lines, layout: Layout) -> Mask | None:
+def _best_other(lines: _HintLists, context: MergeContext) -> Mask | None:
     offer = lines.offer
     demanded = [_narrowest_size(hints) for hints in lines.explicit]
     target = max([*demanded, 0 if offer is None else _narrowest_size(offer)])
-    common = {layout.nodes}
+    common = {context.nodes}
     for hints in lines.explicit:
-        masks = {layout.nodes if hint.mask is None else hint.mask for hint in hints}
+        masks = {context.nodes if hint.mask is None else hint.mask for hint in hints}
         common = _in_common(common, masks)
     if offer is None:
-        return min(common, key=lambda mask: layout.key(mask, target), default=None)
+        return min(common, key=lambda mask: context.key(mask, target), default=None)
 
     # Of the copies of the offer some give an explicit mask, the others one of idle nodes.
     layers = [common]
     for _ in range(lines.copies):
         layers.append(_in_common(layers[-1], offer.explicit))
-    best = min(layers[-1], key=lambda mask: layout.key(mask, target), default=None)
-    best_key = None if best is None else layout.key(best, target)
+    best = min(layers[-1], key=lambda mask: context.key(mask, target), default=None)
+    best_key = None if best is None else context.key(best, target)
     idle = sum([1 << node for node in offer.idle.nodes])
     for copies in range(1, lines.copies + 1):
         for mask in layers[lines.copies - copies]:
             size = min(target, (mask & idle).bit_count())
-            at_best = (False, -size, 0, lowest_of(mask & idle, size))
+            at_best = (False, -size, 0, lowest_nodes(mask & idle, size))
             if best_key is not None and at_best >= best_key:
                 continue
-            met = offer.meet(mask, copies, target, layout.distances)
-            if met is not None and (best_key is None or layout.key(met, target) < best_key):
-                best, best_key = met, layout.key(met, target)
+            met = offer.best_intersection(mask, copies, target, context.distances)
+            if met is not None and (best_key is None or context.key(met, target) < best_key):
+                best, best_key = met, context.key(met, target)
     return best
 
 
@@ -139,27 +141,27 @@ def _in_common(masks: set[Mask], others: Iterable[Mask]) -> set[Mask]:
     return {mask & other for other in others for mask in masks} - {0}
 
 
-def _narrowest_size(hints: Hints | Offer) -> int:
-    if isinstance(hints, Offer):
+def _narrowest_size(hints: Hints | HintSet) -> int:
+    if isinstance(hints, HintSet):
         narrowest = hints.narrowest()
         return 0 if narrowest is None else narrowest.bit_count()
     return min([hint.mask.bit_count() for hint in hints if hint.mask is not None], default=0)
 
 
-def _takes_any(hints: Hints | Offer) -> bool:
-    return not isinstance(hints, Offer) and any(
+def _takes_any(hints: Hints | HintSet) -> bool:
+    return not isinstance(hints, HintSet) and any(
         [hint.mask is None and hint.preferred for hint in hints]
     )
 
 
-def _has_nodes(hints: Hints | Offer) -> bool:
-    return isinstance(hints, Offer) or any(
+def _has_nodes(hints: Hints | HintSet) -> bool:
+    return isinstance(hints, HintSet) or any(
         [hint.preferred or hint.mask is not None for hint in hints]
     )
 
 
-def _has_preferred(hints: Hints | Offer) -> bool:
-    if isinstance(hints, Offer):
+def _has_preferred(hints: Hints | HintSet) -> bool:
+    if isinstance(hints, HintSet):
         narrowest = hints.narrowest()
         return narrowest is not None and hints.prefers(narrowest)
     return any([hint.preferred for hint in hints])

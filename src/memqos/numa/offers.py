@@ -14,37 +14,44 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from memqos.numa.masks import Mask, mask_of, masks_of, nodes_of
-from memqos.numa.memory import NodeMap, Sizes, free_in
-from memqos.numa.subsets import Distances, Effort, Pool, Vector, lowest, narrowest
+from memqos.numa.masks import Mask, all_masks, mask_of, nodes_of
+from memqos.numa.memory import MemorySizes, NumaNodeMap, free_memory
+from memqos.numa.subsets import (
+    NodeDistances,
+    SearchEffort,
+    WeightedNodes,
+    WeightVector,
+    lowest_mask,
+    narrowest_mask,
+)
 
-Reusable = Mapping[Mask, Sizes]
+ReusableByMask = Mapping[Mask, MemorySizes]
 """Mask → what the pod's finished init containers leave there."""
 
 
-class Offer(msgspec.Struct, frozen=True):
+class HintSet(msgspec.Struct, frozen=True):
     """The masks that could hold a request, and how many nodes an empty machine would need."""
 
     nodes: tuple[int, ...]
     minimum: int
     explicit: tuple[Mask, ...]
-    idle: Pool
-    needs: Vector
-    effort: Effort = msgspec.field(default_factory=Effort)
+    idle: WeightedNodes
+    needs: WeightVector
+    effort: SearchEffort = msgspec.field(default_factory=SearchEffort)
     """What questions about it have cost so far."""
 
     def __bool__(self) -> bool:
-        return bool(self.explicit) or _reach(self.idle, self.needs)
+        return bool(self.explicit) or _is_enough(self.idle, self.needs)
 
     def __iter__(self) -> Iterator[Mask]:
-        return filter(self.__contains__, masks_of(self.nodes))
+        return filter(self.__contains__, all_masks(self.nodes))
 
     def __contains__(self, mask: object) -> bool:
         if mask in self.explicit:
             return True
         assert isinstance(mask, int)
         chosen = self.idle.within(mask)
-        return len(chosen.nodes) == mask.bit_count() and _reach(chosen, self.needs)
+        return len(chosen.nodes) == mask.bit_count() and _is_enough(chosen, self.needs)
 
     def prefers(self, mask: Mask) -> bool:
         """Whether no mask could be smaller, were the machine empty."""
@@ -56,21 +63,23 @@ class Offer(msgspec.Struct, frozen=True):
         base = self.idle.within(including)
         if len(base.nodes) == including.bit_count():
             others = self.idle.within(~including)
-            added = narrowest(others, _left(self.needs, base), effort=self.effort)
+            added = narrowest_mask(others, _remaining_needs(self.needs, base), effort=self.effort)
             if added is not None:
                 found.append(including | added)
         return min(found, key=lambda mask: (mask.bit_count(), mask), default=None)
 
-    def best_preferred(self, distances: Distances | None) -> tuple[Mask, ...]:
+    def best_preferred(self, distances: NodeDistances | None) -> tuple[Mask, ...]:
         """Among preferred masks of idle nodes the best one, and all explicit ones."""
-        best = lowest(self.idle, self.needs, self.minimum, distances=distances, effort=self.effort)
+        best = lowest_mask(
+            self.idle, self.needs, self.minimum, distances=distances, effort=self.effort
+        )
         return (
             *[mask for mask in self.explicit if self.prefers(mask)],
             *([] if best is None else [best]),
         )
 
-    def meet(
-        self, mask: Mask, copies: int, target: int, distances: Distances | None
+    def best_intersection(
+        self, mask: Mask, copies: int, target: int, distances: NodeDistances | None
     ) -> Mask | None:
         """What `mask` and `copies` of our masks of idle nodes can best have in common.
 
@@ -79,7 +88,7 @@ class Offer(msgspec.Struct, frozen=True):
         there are if they are fewer; where that cannot be had, the smallest larger one.
         """
         common = self.idle.within(mask)
-        if not common.nodes or not _reach(self.idle, self.needs):
+        if not common.nodes or not _is_enough(self.idle, self.needs):
             return None
         spare = tuple(
             [total - need for total, need in zip(self.idle.total, self.needs, strict=True)]
@@ -98,17 +107,17 @@ class Offer(msgspec.Struct, frozen=True):
             else ()
         )
 
-        def shared_out(kept: Mask) -> bool:
+        def can_share_out(kept: Mask) -> bool:
             return _packs(choice.within(~kept).weights, (spare,) * copies, self.effort)
 
         least = max(1, min(target, len(common.nodes))) - fixed.bit_count()
-        found = narrowest(
+        found = narrowest_mask(
             choice,
             missing,
             least=max(least, 0),
             beside=fixed,
             distances=distances,
-            accept=shared_out if copies > 1 else None,
+            accept=can_share_out if copies > 1 else None,
             effort=self.effort,
         )
         if found is None or not fixed | found:
@@ -116,17 +125,20 @@ class Offer(msgspec.Struct, frozen=True):
         return fixed | found
 
 
-def offer_of(
-    nodes: NodeMap, sizes: Sizes, reusable: Reusable, effort: Effort | None = None
-) -> Offer:
+def memory_hint_set(
+    nodes: NumaNodeMap,
+    sizes: MemorySizes,
+    reusable: ReusableByMask,
+    effort: SearchEffort | None = None,
+) -> HintSet:
     """What a node map offers for some sizes, given what the pod may use again."""
-    effort = effort or Effort()
+    effort = effort or SearchEffort()
     ids = tuple(sorted(nodes))
     needs = tuple(sizes.values())
-    allocatable = Pool(
+    allocatable = WeightedNodes(
         ids, tuple([tuple([nodes[i].table(name).allocatable for name in sizes]) for i in ids])
     )
-    smallest = narrowest(allocatable, needs, least=1, effort=effort)
+    smallest = narrowest_mask(allocatable, needs, least=1, effort=effort)
     idle = tuple([i for i in ids if nodes[i].assignments <= 0])
     candidates = {
         *[1 << i for i in ids],
@@ -136,7 +148,7 @@ def offer_of(
 
     def suffices(mask: Mask) -> bool:
         members = nodes_of(mask)
-        if not _reach(allocatable.within(mask), needs):
+        if not _is_enough(allocatable.within(mask), needs):
             return False
         if len(members) == 1:
             if len(nodes[members[0]].cells) > 1:
@@ -152,7 +164,7 @@ def offer_of(
         again = reusable.get(mask, {})
         return all(
             [
-                free_in(nodes, members, name) + again.get(name, 0) >= size
+                free_memory(nodes, members, name) + again.get(name, 0) >= size
                 for name, size in sizes.items()
             ]
         )
@@ -170,37 +182,39 @@ def offer_of(
             ],
         ]
     )
-    return Offer(
+    return HintSet(
         nodes=ids,
         minimum=len(ids) if smallest is None else smallest.bit_count(),
         explicit=tuple(sorted(filter(suffices, candidates))),
-        idle=Pool(idle, tuple(zip(*[column for column, _ in columns], strict=True))),
+        idle=WeightedNodes(idle, tuple(zip(*[column for column, _ in columns], strict=True))),
         needs=tuple([need for _, need in columns]),
         effort=effort,
     )
 
 
-def _reach(pool: Pool, needs: Vector) -> bool:
+def _is_enough(pool: WeightedNodes, needs: WeightVector) -> bool:
     return bool(pool.nodes) and all(
         [total >= need for total, need in zip(pool.total, needs, strict=True)]
     )
 
 
-def _left(needs: Vector, pool: Pool) -> Vector:
+def _remaining_needs(needs: WeightVector, pool: WeightedNodes) -> WeightVector:
     if not pool.nodes:
         return needs
     return tuple([need - total for need, total in zip(needs, pool.total, strict=True)])
 
 
-def _packs(items: tuple[Vector, ...], bins: tuple[Vector, ...], effort: Effort) -> bool:
+def _packs(
+    items: tuple[WeightVector, ...], bins: tuple[WeightVector, ...], effort: SearchEffort
+) -> bool:
     """Whether the items fit into the bins."""
     items = tuple(sorted(items, reverse=True))
-    dead_ends: set[tuple[int, tuple[Vector, ...]]] = set()
+    dead_ends: set[tuple[int, tuple[WeightVector, ...]]] = set()
 
-    def pack(index: int, bins: tuple[Vector, ...]) -> bool:
+    def pack(index: int, bins: tuple[WeightVector, ...]) -> bool:
         if index == len(items):
             return True
-        if (index, bins) in dead_ends or effort.spent():
+        if (index, bins) in dead_ends or effort.runs_out():
             return False
         for bin_ in sorted(set(bins)):
             rest = tuple([room - own for room, own in zip(bin_, items[index], strict=True)])

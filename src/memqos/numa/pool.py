@@ -5,66 +5,69 @@ init container that is not exclusive may use all that sidecars leave; everybody 
 left once all are served.
 """
 
-from memqos.numa.allocation import Denied, blocks_of, settled
+from memqos.numa.allocation import AllocationFailure, choose_nodes, make_blocks
 from memqos.numa.hints import Hint
 from memqos.numa.masks import nodes_of
-from memqos.numa.memory import Sizes, taken
-from memqos.numa.requests import PodWants
-from memqos.numa.state import State
-from memqos.numa.subsets import Effort
+from memqos.numa.memory import MemorySizes, assign_block
+from memqos.numa.requests import PodMemoryRequest
+from memqos.numa.state import MemoryManagerState
+from memqos.numa.subsets import SearchEffort
 
 
-def pool_fault(wants: PodWants) -> Denied | None:
+def pool_fault(request: PodMemoryRequest) -> AllocationFailure | None:
     """Why a pod cannot be served from a pool: a size, or nothing left for those who share it."""
-    total = wants.total or {}
+    total = request.total or {}
     lasting: dict[str, int] = {}
     shared = False
-    for container in wants.containers:
+    for container in request.containers:
         if container.sizes is None:
-            return Denied("not_an_integer", total)
+            return AllocationFailure("not_an_integer", total)
         if container.role == "init":
-            if not container.sizes and (empty := _used_up(total, lasting)) is not None:
-                return Denied("empty_pool", total, resource=empty)
+            if not container.sizes and (empty := _find_exhausted(total, lasting)) is not None:
+                return AllocationFailure("empty_pool", total, resource=empty)
         elif container.sizes:
             for name, size in container.sizes.items():
                 lasting[name] = lasting.get(name, 0) + size
         else:
             shared = True
-    if shared and (empty := _used_up(total, lasting)) is not None:
-        return Denied("empty_pool", total, resource=empty)
+    if shared and (empty := _find_exhausted(total, lasting)) is not None:
+        return AllocationFailure("empty_pool", total, resource=empty)
     return None
 
 
 def allocate_pool(
-    state: State, wants: PodWants, hint: Hint, effort: Effort | None = None
-) -> State | Denied:
+    state: MemoryManagerState,
+    request: PodMemoryRequest,
+    hint: Hint,
+    effort: SearchEffort | None = None,
+) -> MemoryManagerState | AllocationFailure:
     """Give a pod its pool from the nodes of a hint, and each container its part of it."""
-    total = wants.total
+    total = request.total
     if total is None:
         # The kubelet logs that it cannot read the size, and admits the pod without memory.
         return state
-    fault = pool_fault(wants)
+    fault = pool_fault(request)
     if fault is not None:
         return fault
-    mask = settled(state.nodes, total, hint, {}, effort=effort)
-    if isinstance(mask, Denied):
+    mask = choose_nodes(state.nodes, total, hint, {}, effort=effort)
+    if isinstance(mask, AllocationFailure):
         return mask
     members = nodes_of(mask)
     nodes = state.nodes
-    for block in blocks_of(total, members):
-        nodes = taken(nodes, block)
-    state = state.with_nodes(nodes).with_pool(wants.uid, blocks_of(total, members))
-    for name, sizes in _parts(wants, total).items():
+    for block in make_blocks(total, members):
+        nodes = assign_block(nodes, block)
+    state = state.with_nodes(nodes).with_pool(request.uid, make_blocks(total, members))
+    for name, sizes in _pool_parts(request, total).items():
         present = {kind: size for kind, size in sizes.items() if size > 0}
-        state = state.with_blocks(wants.uid, name, blocks_of(present, members))
+        state = state.with_blocks(request.uid, name, make_blocks(present, members))
     return state
 
 
-def _parts(wants: PodWants, total: Sizes) -> dict[str, Sizes]:
+def _pool_parts(request: PodMemoryRequest, total: MemorySizes) -> dict[str, MemorySizes]:
     left = dict(total)
-    parts: dict[str, Sizes] = {}
+    parts: dict[str, MemorySizes] = {}
     sharing = []
-    for container in wants.containers:
+    for container in request.containers:
         sizes = container.sizes
         if container.role == "init":
             parts[container.name] = sizes or dict(left)
@@ -77,5 +80,5 @@ def _parts(wants: PodWants, total: Sizes) -> dict[str, Sizes]:
     return parts | dict.fromkeys(sharing, left)
 
 
-def _used_up(total: Sizes, used: Sizes) -> str | None:
+def _find_exhausted(total: MemorySizes, used: MemorySizes) -> str | None:
     return next((name for name, size in total.items() if used.get(name, 0) >= size), None)

@@ -9,13 +9,21 @@ from typing import Literal
 
 import msgspec
 
-from memqos.numa.checkpoint import Contents, Loaded, Unreadable, Version, contents, fnv1a32, read
-from memqos.numa.memory import Blocks, NodeMap, free_in, taken
-from memqos.numa.restart import Unfit, resumed
-from memqos.numa.state import State
+from memqos.numa.checkpoint import (
+    CheckpointFields,
+    CheckpointVersion,
+    LoadedCheckpoint,
+    UnreadableCheckpoint,
+    decode_checkpoint,
+    fnv1a32,
+    read_checkpoint,
+)
+from memqos.numa.memory import MemoryBlocks, NumaNodeMap, assign_block, free_memory
+from memqos.numa.restart import UnusableState, resume_state
+from memqos.numa.state import MemoryManagerState
 from memqos.release import Release
 
-Salvage = Literal["whole", "without_garbage", "first_format", "unverified"]
+SalvageSource = Literal["whole", "without_garbage", "first_format", "unverified"]
 """What a state was taken from.
 
 whole             the file as it is
@@ -24,14 +32,14 @@ first_format      the fields for older kubelets, whose checksum holds while that
 unverified        what the file says, though no checksum vouches for it
 """
 
-_WRITERS: dict[Version, Release] = {
+_WRITERS: dict[CheckpointVersion, Release] = {
     "v1": Release.of(35),
     "v2": Release.of(36, {"PodLevelResourceManagers": True}),
     "v3": Release.of(37, {"PodLevelResourceManagers": True}),
 }
 
 
-class Checksum(msgspec.Struct, frozen=True):
+class CheckpointChecksum(msgspec.Struct, frozen=True):
     """One checksum of a file; the deciding one is what a kubelet looks at."""
 
     field: str
@@ -44,74 +52,80 @@ class Checksum(msgspec.Struct, frozen=True):
         return self.stored == self.computed
 
 
-class Salvaged(msgspec.Struct, frozen=True):
+class SalvagedState(msgspec.Struct, frozen=True):
     """The state that was found in a file, its format, and how it was found."""
 
-    loaded: Loaded
-    how: Salvage
+    loaded: LoadedCheckpoint
+    how: SalvageSource
 
 
-class Rebuilt(msgspec.Struct, frozen=True):
+class RebuiltState(msgspec.Struct, frozen=True):
     """A state over which a kubelet starts, and the pods that are not in it any more."""
 
-    state: State
-    left_out: tuple[str, ...] = ()
+    state: MemoryManagerState
+    excluded: tuple[str, ...] = ()
 
 
-def checksums(found: Contents) -> list[Checksum]:
+def checkpoint_checksums(found: CheckpointFields) -> list[CheckpointChecksum]:
     """The checksums of a file, the deciding one first."""
     first = fnv1a32(found.v1_text)
     if found.is_v3:
         return [
-            Checksum("dataChecksum", found.data_checksum, fnv1a32(found.data_text), True),
-            Checksum("checksum", found.checksum, first, False),
+            CheckpointChecksum("dataChecksum", found.data_checksum, fnv1a32(found.data_text), True),
+            CheckpointChecksum("checksum", found.checksum, first, False),
         ]
     second = fnv1a32(found.v2_text)
     return [
-        Checksum("checksum", found.checksum, second if found.checksum == second else first, True)
+        CheckpointChecksum(
+            "checksum", found.checksum, second if found.checksum == second else first, True
+        )
     ]
 
 
-def salvaged(text: str) -> Salvaged | Unreadable:
+def salvage_state(text: str) -> SalvagedState | UnreadableCheckpoint:
     """The state of a file, also of one no kubelet would take."""
-    loaded = read(text)
-    if isinstance(loaded, Loaded):
-        return Salvaged(loaded, "whole")
+    loaded = read_checkpoint(text)
+    if isinstance(loaded, LoadedCheckpoint):
+        return SalvagedState(loaded, "whole")
     trimmed = _first_value(text)
     if trimmed is None:
         return loaded
-    again = read(trimmed)
-    if isinstance(again, Loaded):
-        return Salvaged(again, "without_garbage")
-    found = contents(trimmed)
-    if isinstance(found, Unreadable):
+    again = read_checkpoint(trimmed)
+    if isinstance(again, LoadedCheckpoint):
+        return SalvagedState(again, "without_garbage")
+    found = decode_checkpoint(trimmed)
+    if isinstance(found, UnreadableCheckpoint):
         return found
     if found.is_v3:
         older = msgspec.structs.replace(found, data="", data_checksum=0)
         if found.checksum == fnv1a32(found.v1_text):
-            first = read(_as_text(older))
-            if isinstance(first, Loaded):
-                return Salvaged(Loaded(first.state, "v3"), "first_format")
-        newer = read(
+            first = read_checkpoint(_as_text(older))
+            if isinstance(first, LoadedCheckpoint):
+                return SalvagedState(LoadedCheckpoint(first.state, "v3"), "first_format")
+        newer = read_checkpoint(
             _as_text(msgspec.structs.replace(found, data_checksum=fnv1a32(found.data_text)))
         )
-        return newer if isinstance(newer, Unreadable) else Salvaged(newer, "unverified")
-    version: Version = "v2" if found.pod_entries else "v1"
+        return (
+            newer if isinstance(newer, UnreadableCheckpoint) else SalvagedState(newer, "unverified")
+        )
+    version: CheckpointVersion = "v2" if found.pod_entries else "v1"
     sum_of = found.v2_text if version == "v2" else found.v1_text
-    taken_as_is = read(_as_text(msgspec.structs.replace(found, checksum=fnv1a32(sum_of))))
-    if isinstance(taken_as_is, Unreadable):
+    taken_as_is = read_checkpoint(
+        _as_text(msgspec.structs.replace(found, checksum=fnv1a32(sum_of)))
+    )
+    if isinstance(taken_as_is, UnreadableCheckpoint):
         return taken_as_is
-    return Salvaged(taken_as_is, "unverified")
+    return SalvagedState(taken_as_is, "unverified")
 
 
-def rebuilt(state: State, machine: NodeMap) -> Rebuilt | Unfit:
+def rebuild_state(state: MemoryManagerState, machine: NumaNodeMap) -> RebuiltState | UnusableState:
     """A state of the same assignments on a machine, given its empty node map."""
-    nodes: NodeMap = machine
+    nodes: NumaNodeMap = machine
     assignments, pools, left_out = {}, {}, []
     for uid, containers in state.assignments.items():
         pool = state.pools.get(uid)
         blocks = pool or tuple([block for own in containers.values() for block in own])
-        placed = _placed(nodes, blocks)
+        placed = _place_blocks(nodes, blocks)
         if placed is None:
             left_out.append(uid)
             continue
@@ -119,23 +133,23 @@ def rebuilt(state: State, machine: NodeMap) -> Rebuilt | Unfit:
         assignments[uid] = containers
         if pool:
             pools[uid] = pool
-    made = State(state.policy, nodes, assignments, pools)
-    proof = resumed(made, machine)
-    return proof if isinstance(proof, Unfit) else Rebuilt(made, tuple(left_out))
+    made = MemoryManagerState(state.policy, nodes, assignments, pools)
+    proof = resume_state(made, machine)
+    return proof if isinstance(proof, UnusableState) else RebuiltState(made, tuple(left_out))
 
 
-def writer_of(version: Version) -> Release:
+def release_writing(version: CheckpointVersion) -> Release:
     """A release that writes this format."""
     return _WRITERS[version]
 
 
-def _placed(nodes: NodeMap, blocks: Blocks) -> NodeMap | None:
+def _place_blocks(nodes: NumaNodeMap, blocks: MemoryBlocks) -> NumaNodeMap | None:
     for block in blocks:
         if any([i not in nodes or block.type not in nodes[i].memory for i in block.nodes]):
             return None
-        if block.size > free_in(nodes, block.nodes, block.type):
+        if block.size > free_memory(nodes, block.nodes, block.type):
             return None
-        nodes = taken(nodes, block)
+        nodes = assign_block(nodes, block)
     return nodes
 
 
@@ -148,5 +162,5 @@ def _first_value(text: str) -> str | None:
     return text[:end] if isinstance(value, dict) else None
 
 
-def _as_text(found: Contents) -> str:
+def _as_text(found: CheckpointFields) -> str:
     return msgspec.json.encode(found).decode()

@@ -11,7 +11,7 @@ from memqos.kube.qos import qos_class
 from memqos.kube.quantity import MAX_INT64, Raw
 from memqos.kube.resources import CPU, MEMORY, is_hugepages
 from memqos.kube.shape import Part, Role, shape_of
-from memqos.numa.memory import Sizes
+from memqos.numa.memory import MemorySizes
 from memqos.release import Release
 
 _DECIMAL: Final = {"": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
@@ -20,15 +20,15 @@ _NUMBER: Final = re.compile(r"([+-]?)0*([0-9]*)(?:\.([0-9]*))?([a-zA-Z]*[+-]?[0-
 _EXPONENT: Final = re.compile(r"[eE]([+-]?[0-9]+)", re.ASCII)
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class ContainerMemoryRequest(msgspec.Struct, frozen=True):
     """What one container wants; `sizes` is None where the kubelet cannot read it as bytes."""
 
     name: str
     role: Role
-    sizes: Sizes | None
+    sizes: MemorySizes | None
 
 
-class PodWants(msgspec.Struct, frozen=True):
+class PodMemoryRequest(msgspec.Struct, frozen=True):
     """What a pod wants: its init containers and containers in the order in which they start.
 
     `pooled` means that the pod level says what the pod gets as a whole; `unmanaged` that it does
@@ -37,21 +37,21 @@ class PodWants(msgspec.Struct, frozen=True):
 
     uid: str
     guaranteed: bool
-    containers: tuple[Wanted, ...]
-    total: Sizes | None
+    containers: tuple[ContainerMemoryRequest, ...]
+    total: MemorySizes | None
     pooled: bool = False
     unmanaged: bool = False
 
 
-def wants_of(pod: Pod, release: Release) -> PodWants:
+def pod_memory_request(pod: Pod, release: Release) -> PodMemoryRequest:
     """What a pod wants from the Memory Manager of a release."""
     shape = shape_of(pod, release)
     leveled = has_pod_level(shape, release)
-    pooled = leveled and release.enabled("PodLevelResourceManagers")
+    pooled = leveled and release.is_enabled("PodLevelResourceManagers")
     specs = (*(pod.spec.init_containers or ()), *(pod.spec.containers or ()))
     containers = tuple(
         [
-            Wanted(
+            ContainerMemoryRequest(
                 spec.name,
                 part.role,
                 _sizes(spec.resources) if not pooled or is_exclusive(part) else {},
@@ -59,11 +59,11 @@ def wants_of(pod: Pod, release: Release) -> PodWants:
             for spec, part in zip(specs, shape.init_containers + shape.containers, strict=True)
         ]
     )
-    return PodWants(
+    return PodMemoryRequest(
         uid=pod.metadata.uid or "",
         guaranteed=qos_class(shape, release) == "Guaranteed",
         containers=containers,
-        total=_pooled_total(pod) if pooled else _total(containers),
+        total=_pool_total(pod) if pooled else _total(containers),
         pooled=pooled,
         unmanaged=leveled and not pooled,
     )
@@ -113,7 +113,7 @@ def _power(suffix: str) -> int | None:
     return None if exponent is None else int(exponent[1])
 
 
-def _sizes(resources: ResourceRequirements | None) -> Sizes | None:
+def _sizes(resources: ResourceRequirements | None) -> MemorySizes | None:
     sizes = {}
     for name, raw in ((resources and resources.requests) or {}).items():
         if name == MEMORY or is_hugepages(name):
@@ -124,12 +124,12 @@ def _sizes(resources: ResourceRequirements | None) -> Sizes | None:
     return dict(sorted(sizes.items()))
 
 
-def _pooled_total(pod: Pod) -> Sizes | None:
+def _pool_total(pod: Pod) -> MemorySizes | None:
     sizes = _sizes(pod.spec.resources)
     return None if sizes is None else {name: size for name, size in sizes.items() if size > 0}
 
 
-def _total(containers: tuple[Wanted, ...]) -> Sizes | None:
+def _total(containers: tuple[ContainerMemoryRequest, ...]) -> MemorySizes | None:
     """The most that runs at a time; a resource only init containers ask for is overlooked."""
     starting: dict[str, int] = {}
     sidecars: dict[str, int] = {}

@@ -15,28 +15,28 @@ from memqos.errors import InputError
 from memqos.kube.kubelet import MemoryReservation
 from memqos.kube.pod import ResourceList
 from memqos.kube.quantity import NANOS, Quantity
-from memqos.kube.resources import MEMORY, hugepage_size, is_hugepages, spelled
-from memqos.numa.memory import NodeMap, Sizes
+from memqos.kube.resources import MEMORY, format_amount, hugepage_size, is_hugepages
+from memqos.numa.memory import MemorySizes, NumaNodeMap
 from memqos.numa.requests import as_int64
 
-ReservedFault = Literal["numa_node_not_found", "total_mismatch", "not_an_integer"]
+ReservationFault = Literal["numa_node_not_found", "total_mismatch", "not_an_integer"]
 ConfigFault = Literal["duplicate", "unsupported_resource", "zero_value"]
 
 _NODE: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
 _MIB: Final = 1 << 20
 
 
-class Reservation(msgspec.Struct, frozen=True):
+class NumaReservation(msgspec.Struct, frozen=True):
     """What one node keeps, its quantities as written: the kubelet's verdict hangs on spelling."""
 
     numa_node: int
     limits: ResourceList = {}
 
 
-Reservations = tuple[Reservation, ...]
+NumaReservations = tuple[NumaReservation, ...]
 
 
-class Mismatch(msgspec.Struct, frozen=True):
+class ReservationMismatch(msgspec.Struct, frozen=True):
     """A resource whose reservations do not add up: what they are, and what they must be."""
 
     resource: str
@@ -44,26 +44,26 @@ class Mismatch(msgspec.Struct, frozen=True):
     required: Quantity
 
 
-class Unreservable(msgspec.Struct, frozen=True):
+class InvalidReservation(msgspec.Struct, frozen=True):
     """Reservations with which a Memory Manager does not start."""
 
-    kind: ReservedFault
+    kind: ReservationFault
     nodes: tuple[int, ...] = ()
-    mismatches: tuple[Mismatch, ...] = ()
+    mismatches: tuple[ReservationMismatch, ...] = ()
     resource: str | None = None
 
 
-def configured(entries: Iterable[MemoryReservation]) -> Reservations:
+def reservations_from_config(entries: Iterable[MemoryReservation]) -> NumaReservations:
     """The reservations of a KubeletConfiguration."""
-    return tuple([Reservation(entry.numa_node, entry.limits or {}) for entry in entries])
+    return tuple([NumaReservation(entry.numa_node, entry.limits or {}) for entry in entries])
 
 
-def parse_flag(text: str) -> Reservations:
+def parse_reserved_memory(text: str) -> NumaReservations:
     """Read the flag's spelling: `0:memory=1Gi,hugepages-2Mi=64Mi;1:memory=2Gi`."""
     return tuple([_parse_node(part) for part in text.split(";")]) if text else ()
 
 
-def config_faults(reservations: Iterable[Reservation]) -> tuple[ConfigFault, ...]:
+def reservation_config_faults(reservations: Iterable[NumaReservation]) -> tuple[ConfigFault, ...]:
     """What the kubelet refuses in the list before it looks at the machine, sorted."""
     faults: set[ConfigFault] = set()
     seen = set()
@@ -80,8 +80,8 @@ def config_faults(reservations: Iterable[Reservation]) -> tuple[ConfigFault, ...
 
 
 def system_reserved(
-    nodes: Sequence[int], reservations: Iterable[Reservation], required: Mapping[str, Quantity]
-) -> dict[int, dict[str, int]] | Unreservable:
+    nodes: Sequence[int], reservations: Iterable[NumaReservation], required: Mapping[str, Quantity]
+) -> dict[int, dict[str, int]] | InvalidReservation:
     """What each node keeps for the system, in bytes, or why the Memory Manager refuses it.
 
     `required` is what the node keeps back for system, kubelet and eviction together.
@@ -89,21 +89,21 @@ def system_reserved(
     entries = tuple(reservations)
     unknown = tuple([entry.numa_node for entry in entries if entry.numa_node not in nodes])
     if unknown:
-        return Unreservable("numa_node_not_found", nodes=unknown)
-    mismatches = tuple(_mismatches(reserved_in(entries), required))
+        return InvalidReservation("numa_node_not_found", nodes=unknown)
+    mismatches = tuple(_mismatches(reservation_totals(entries), required))
     if mismatches:
-        return Unreservable("total_mismatch", mismatches=mismatches)
+        return InvalidReservation("total_mismatch", mismatches=mismatches)
     sizes: dict[int, dict[str, int]] = {node: {} for node in nodes}
     for entry in entries:
         for name, raw in entry.limits.items():
             size = as_int64(raw)
             if size is None:
-                return Unreservable("not_an_integer", nodes=(entry.numa_node,), resource=name)
+                return InvalidReservation("not_an_integer", nodes=(entry.numa_node,), resource=name)
             sizes[entry.numa_node][name] = size
     return sizes
 
 
-def reserved_in(reservations: Iterable[Reservation]) -> dict[str, Quantity]:
+def reservation_totals(reservations: Iterable[NumaReservation]) -> dict[str, Quantity]:
     """What reservations add up to."""
     totals: dict[str, Quantity] = {}
     for entry in reservations:
@@ -112,12 +112,12 @@ def reserved_in(reservations: Iterable[Reservation]) -> dict[str, Quantity]:
     return totals
 
 
-def is_empty(reserved: Mapping[int, Sizes]) -> bool:
+def reserves_no_memory(reserved: Mapping[int, MemorySizes]) -> bool:
     """Whether no memory is reserved at all, which the Static policy refuses."""
     return not any(sizes.get(MEMORY, 0) for sizes in reserved.values())
 
 
-def even_split(nodes: NodeMap, required: Mapping[str, Quantity]) -> Reservations | None:
+def even_split(nodes: NumaNodeMap, required: Mapping[str, Quantity]) -> NumaReservations | None:
     """Reservations that satisfy the kubelet, as even as the nodes' sizes allow.
 
     Memory is split in whole MiB as far as possible, hugepages in whole pages. None if the machine
@@ -135,11 +135,11 @@ def even_split(nodes: NodeMap, required: Mapping[str, Quantity]) -> Reservations
             return None
         for node, share in shares.items():
             if share:
-                parts[node][name] = spelled(name, share * 1000)
-    return tuple([Reservation(node, limits) for node, limits in parts.items() if limits])
+                parts[node][name] = format_amount(name, share * 1000)
+    return tuple([NumaReservation(node, limits) for node, limits in parts.items() if limits])
 
 
-def flag_of(reservations: Iterable[Reservation]) -> str:
+def format_reserved_memory(reservations: Iterable[NumaReservation]) -> str:
     """The flag's spelling of reservations."""
     return ";".join(
         [
@@ -169,15 +169,15 @@ def _shares(total: int, room: Mapping[int, int], unit: int) -> dict[int, int] | 
 
 def _mismatches(
     reserved: Mapping[str, Quantity], required: Mapping[str, Quantity]
-) -> Iterable[Mismatch]:
+) -> Iterable[ReservationMismatch]:
     none = Quantity(0)
     for name in sorted({*reserved, *filter(_is_memory, required)}):
         own, wanted = reserved.get(name, none), required.get(name, none)
         if own.nano != wanted.nano:
-            yield Mismatch(name, own, wanted)
+            yield ReservationMismatch(name, own, wanted)
 
 
-def _parse_node(text: str) -> Reservation:
+def _parse_node(text: str) -> NumaReservation:
     node, colon, limits = text.partition(":")
     if not colon or ":" in limits or not _NODE.fullmatch(node):
         raise InputError(f"{text!r} is not a memory reservation", hint="write it like 0:memory=1Gi")
@@ -191,7 +191,7 @@ def _parse_node(text: str) -> Reservation:
             )
         Quantity.parse_bare(quantity)
         entries[name] = quantity
-    return Reservation(int(node), entries)
+    return NumaReservation(int(node), entries)
 
 
 def _is_memory(name: str) -> bool:

@@ -9,55 +9,57 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from memqos.kube.pod import Pod
-from memqos.numa.admission import Refused
-from memqos.numa.adoption import adopted, is_spread
+from memqos.numa.admission import RefusedPod
+from memqos.numa.adoption import adopt_pod, is_spread
 from memqos.numa.manager import Manager
 from memqos.numa.masks import Mask
-from memqos.numa.requests import PodWants
-from memqos.numa.state import State
+from memqos.numa.requests import PodMemoryRequest
+from memqos.numa.state import MemoryManagerState
 
 
-class Resident(msgspec.Struct, frozen=True):
+class RunningPod(msgspec.Struct, frozen=True):
     """A pod as it runs now, and the nodes that its containers are bound to, where they are."""
 
     pod: Pod
-    wants: PodWants
+    request: PodMemoryRequest
     bound: Mapping[str, Mask] = {}
-    ours: bool = True
+    managed: bool = True
     """Whether it is given memory; others hold what they are bound to, and nothing more."""
 
     @property
     def uid(self) -> str:
-        return self.wants.uid
+        return self.request.uid
 
     @property
-    def is_due(self) -> bool:
+    def is_eligible(self) -> bool:
         """Whether the Static policy would give it memory at all."""
-        return self.wants.guaranteed and not self.wants.unmanaged
+        return self.request.guaranteed and not self.request.unmanaged
 
 
-class LeftOut(msgspec.Struct, frozen=True):
+class UnplacedPod(msgspec.Struct, frozen=True):
     """A resident there is nothing for; without a refusal it would be spread, and may not be."""
 
-    refused: Refused | None
-    state: State
+    refused: RefusedPod | None
+    state: MemoryManagerState
     """Of the node when it was asked."""
 
 
-def settled(manager: Manager, residents: Sequence[Resident]) -> tuple[Manager, dict[str, LeftOut]]:
+def assign_running_pods(
+    manager: Manager, running: Sequence[RunningPod]
+) -> tuple[Manager, dict[str, UnplacedPod]]:
     """Give memory to residents, the first of them first; by UID those for whom there is none."""
-    due = [each for each in residents if each.is_due]
+    due = [each for each in running if each.is_eligible]
     for each in due:
-        manager = adopted(manager, each.wants, each.bound)
-    left_out: dict[str, LeftOut] = {}
+        manager = adopt_pod(manager, each.request, each.bound)
+    left_out: dict[str, UnplacedPod] = {}
     for each in due:
-        if not each.ours:
+        if not each.managed:
             continue
         after, outcome = manager.admit(each.pod)
-        if isinstance(outcome, Refused):
-            left_out[each.uid] = LeftOut(outcome, after.state)
+        if isinstance(outcome, RefusedPod):
+            left_out[each.uid] = UnplacedPod(outcome, after.state)
         elif is_spread(after, each.uid):
-            left_out[each.uid] = LeftOut(None, after.state)
+            left_out[each.uid] = UnplacedPod(None, after.state)
         else:
             manager = after
     return manager, left_out

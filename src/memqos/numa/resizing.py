@@ -7,13 +7,13 @@ import msgspec
 
 from memqos.kube.pod import Container, Pod, ResourceRequirements
 from memqos.kube.quantity import Quantity
-from memqos.kube.resources import MEMORY, hugepage_size, is_hugepages, spelled
+from memqos.kube.resources import MEMORY, format_amount, hugepage_size, is_hugepages
 from memqos.numa.requests import as_int64
 
 _MIB: Final = 1 << 20
 
 
-class Target(msgspec.Struct, frozen=True):
+class SizeTarget(msgspec.Struct, frozen=True):
     """A size in a pod that can be changed; `container` is None for that of the pod level."""
 
     container: str | None
@@ -28,7 +28,7 @@ class Target(msgspec.Struct, frozen=True):
         return _MIB if self.size > _MIB else 1
 
 
-def targets_in(pod: Pod) -> list[Target]:
+def size_targets(pod: Pod) -> list[SizeTarget]:
     """Every size of memory in a pod, containers first."""
     stanzas: list[tuple[str | None, ResourceRequirements | None]] = [
         (container.name, container.resources)
@@ -36,14 +36,14 @@ def targets_in(pod: Pod) -> list[Target]:
     ]
     stanzas.append((None, pod.spec.resources))
     return [
-        Target(name, resource, Quantity.parse(raw).value)
+        SizeTarget(name, resource, Quantity.parse(raw).value)
         for name, resources in stanzas
         for resource, raw in ((resources and resources.requests) or {}).items()
         if resource == MEMORY or is_hugepages(resource)
     ]
 
 
-def is_unread(pod: Pod, target: Target) -> bool:
+def is_unreadable_size(pod: Pod, target: SizeTarget) -> bool:
     """Whether the kubelet cannot read the size as bytes."""
     resources = pod.spec.resources
     for container in (*(pod.spec.init_containers or ()), *(pod.spec.containers or ())):
@@ -53,15 +53,15 @@ def is_unread(pod: Pod, target: Target) -> bool:
     return as_int64(requests.get(target.resource)) is None
 
 
-def resized(pod: Pod, sizes: Mapping[Target, int]) -> Pod:
+def with_sizes(pod: Pod, sizes: Mapping[SizeTarget, int]) -> Pod:
     """The pod with other sizes, requests and limits alike."""
     spec = pod.spec
 
-    def changed(
+    def replace_sizes(
         name: str | None, resources: ResourceRequirements | None
     ) -> ResourceRequirements | None:
         texts = {
-            target.resource: text_of(target.resource, size)
+            target.resource: size_text(target.resource, size)
             for target, size in sizes.items()
             if target.container == name
         }
@@ -71,10 +71,10 @@ def resized(pod: Pod, sizes: Mapping[Target, int]) -> Pod:
             {**(resources.requests or {}), **texts}, {**(resources.limits or {}), **texts}
         )
 
-    def all_changed(containers: tuple[Container, ...] | None) -> tuple[Container, ...]:
+    def replace_all(containers: tuple[Container, ...] | None) -> tuple[Container, ...]:
         return tuple(
             [
-                msgspec.structs.replace(each, resources=changed(each.name, each.resources))
+                msgspec.structs.replace(each, resources=replace_sizes(each.name, each.resources))
                 for each in containers or ()
             ]
         )
@@ -83,14 +83,14 @@ def resized(pod: Pod, sizes: Mapping[Target, int]) -> Pod:
         pod,
         spec=msgspec.structs.replace(
             spec,
-            init_containers=all_changed(spec.init_containers),
-            containers=all_changed(spec.containers),
-            resources=changed(None, spec.resources),
+            init_containers=replace_all(spec.init_containers),
+            containers=replace_all(spec.containers),
+            resources=replace_sizes(None, spec.resources),
         ),
     )
 
 
-def text_of(resource: str, size: int) -> str:
+def size_text(resource: str, size: int) -> str:
     """A spelling the kubelet reads as bytes: past a size binary units are no integers to it."""
-    text = spelled(resource, size * 1000)
+    text = format_amount(resource, size * 1000)
     return text if as_int64(text) is not None else str(size)

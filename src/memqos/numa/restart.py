@@ -5,8 +5,15 @@ from typing import Literal
 
 import msgspec
 
-from memqos.numa.memory import Block, Blocks, NodeMap, NumaNode, free_in, taken
-from memqos.numa.state import State
+from memqos.numa.memory import (
+    MemoryBlock,
+    MemoryBlocks,
+    NumaNodeMap,
+    NumaNodeState,
+    assign_block,
+    free_memory,
+)
+from memqos.numa.state import MemoryManagerState
 
 StateFault = Literal[
     "empty_machine_state_with_assignments",
@@ -14,31 +21,31 @@ StateFault = Literal[
     "assignment_resource_not_found",
     "machine_state_mismatch",
 ]
-Field = Literal[
+MachineStateField = Literal[
     "node", "assignments", "cells", "resource", "total", "system_reserved", "allocatable", "free",
     "reserved",
 ]  # fmt: skip
 
 
-class Difference(msgspec.Struct, frozen=True):
+class MachineStateDifference(msgspec.Struct, frozen=True):
     """What the state says otherwise than the machine; free and reserved are those of a group."""
 
     node: int
-    field: Field
+    field: MachineStateField
     stored: int | tuple[int, ...] | None
     found: int | tuple[int, ...] | None
     resource: str | None = None
 
 
-class Unplaced(msgspec.Struct, frozen=True):
+class UnplacedBlock(msgspec.Struct, frozen=True):
     """Memory that a container, or with None a pod's pool, holds and the machine has no room for."""
 
     uid: str
     container: str | None
-    block: Block
+    block: MemoryBlock
 
 
-class Unfit(msgspec.Struct, frozen=True):
+class UnusableState(msgspec.Struct, frozen=True):
     """A state over which the kubelet does not start.
 
     `rebuilt` is the node map the same assignments give on the machine as it is; where everything is
@@ -46,44 +53,48 @@ class Unfit(msgspec.Struct, frozen=True):
     """
 
     kind: StateFault
-    differences: tuple[Difference, ...] = ()
-    rebuilt: NodeMap | None = None
-    unplaced: tuple[Unplaced, ...] = ()
+    differences: tuple[MachineStateDifference, ...] = ()
+    rebuilt: NumaNodeMap | None = None
+    unplaced: tuple[UnplacedBlock, ...] = ()
 
 
-def resumed(state: State, machine: NodeMap) -> State | Unfit:
+def resume_state(
+    state: MemoryManagerState, machine: NumaNodeMap
+) -> MemoryManagerState | UnusableState:
     """The state a Static kubelet goes on with, given the empty node map of its machine."""
     if not state.nodes:
         if state.assignments:
-            return Unfit("empty_machine_state_with_assignments")
+            return UnusableState("empty_machine_state_with_assignments")
         return state.with_nodes(machine)
-    rebuilt: Mapping[int, NumaNode] = machine
+    rebuilt: Mapping[int, NumaNodeState] = machine
     unplaced = []
     for uid, container, blocks in _holders(state):
         for block in blocks:
             lost = [node for node in block.nodes if node not in machine]
             if lost:
-                return Unfit(
+                return UnusableState(
                     "assignment_numa_node_not_found",
-                    tuple([Difference(node, "node", node, None) for node in lost]),
+                    tuple([MachineStateDifference(node, "node", node, None) for node in lost]),
                 )
             for node in block.nodes:
                 if block.type not in machine[node].memory:
-                    lack = Difference(node, "resource", block.size, None, block.type)
-                    return Unfit("assignment_resource_not_found", (lack,))
-            short = block.size - free_in(rebuilt, block.nodes, block.type)
+                    lack = MachineStateDifference(node, "resource", block.size, None, block.type)
+                    return UnusableState("assignment_resource_not_found", (lack,))
+            short = block.size - free_memory(rebuilt, block.nodes, block.type)
             if short > 0:
-                unplaced.append(Unplaced(uid, container, Block(block.type, block.nodes, short)))
-            rebuilt = taken(rebuilt, block)
+                unplaced.append(
+                    UnplacedBlock(uid, container, MemoryBlock(block.type, block.nodes, short))
+                )
+            rebuilt = assign_block(rebuilt, block)
     differences = tuple(_differences(state.nodes, rebuilt))
     if differences:
-        return Unfit("machine_state_mismatch", differences, rebuilt, tuple(unplaced))
+        return UnusableState("machine_state_mismatch", differences, rebuilt, tuple(unplaced))
     return state
 
 
-def _holders(state: State) -> list[tuple[str, str | None, Blocks]]:
+def _holders(state: MemoryManagerState) -> list[tuple[str, str | None, MemoryBlocks]]:
     """Whose blocks make up the node map: pools where there are some, else containers."""
-    holders: list[tuple[str, str | None, Blocks]] = []
+    holders: list[tuple[str, str | None, MemoryBlocks]] = []
     for uid, containers in state.assignments.items():
         if state.pools.get(uid):
             holders.append((uid, None, state.pools[uid]))
@@ -92,19 +103,23 @@ def _holders(state: State) -> list[tuple[str, str | None, Blocks]]:
     return holders
 
 
-def _differences(stored: NodeMap, found: NodeMap) -> list[Difference]:
+def _differences(stored: NumaNodeMap, found: NumaNodeMap) -> list[MachineStateDifference]:
     differences = [
-        Difference(node, "node", node if node in stored else None, node if node in found else None)
+        MachineStateDifference(
+            node, "node", node if node in stored else None, node if node in found else None
+        )
         for node in sorted(stored.keys() ^ found.keys())
     ]
     for i in sorted(stored.keys() & found.keys()):
         one, other = stored[i], found[i]
         if one.assignments != other.assignments:
-            differences.append(Difference(i, "assignments", one.assignments, other.assignments))
+            differences.append(
+                MachineStateDifference(i, "assignments", one.assignments, other.assignments)
+            )
         if sorted(one.cells) != sorted(other.cells):
-            differences.append(Difference(i, "cells", one.cells, other.cells))
+            differences.append(MachineStateDifference(i, "cells", one.cells, other.cells))
         differences += [
-            Difference(
+            MachineStateDifference(
                 i,
                 "resource",
                 one.memory[name].total if name in one.memory else None,
@@ -119,16 +134,16 @@ def _differences(stored: NodeMap, found: NodeMap) -> list[Difference]:
 
 
 def _table_differences(
-    node: int, resource: str, stored: NodeMap, found: NodeMap
-) -> list[Difference]:
+    node: int, resource: str, stored: NumaNodeMap, found: NumaNodeMap
+) -> list[MachineStateDifference]:
     one, other = stored[node].table(resource), found[node].table(resource)
     # How a group's memory is spread over its nodes depends on the order of events.
     group = [i for i in stored[node].cells if i in stored and i in found]
-    fields: tuple[tuple[Field, int, int], ...] = (
+    fields: tuple[tuple[MachineStateField, int, int], ...] = (
         ("total", one.total, other.total),
         ("system_reserved", one.system_reserved, other.system_reserved),
         ("allocatable", one.allocatable, other.allocatable),
-        ("free", free_in(stored, group, resource), free_in(found, group, resource)),
+        ("free", free_memory(stored, group, resource), free_memory(found, group, resource)),
         (
             "reserved",
             sum([stored[i].table(resource).reserved for i in group]),
@@ -136,7 +151,7 @@ def _table_differences(
         ),
     )
     return [
-        Difference(node, field, before, now, resource)
+        MachineStateDifference(node, field, before, now, resource)
         for field, before, now in fields
         if before != now
     ]

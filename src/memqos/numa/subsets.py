@@ -20,13 +20,13 @@ import msgspec
 
 from memqos.numa.masks import Mask
 
-Vector = tuple[int, ...]
-Distances = Mapping[int, Mapping[int, int]]
+WeightVector = tuple[int, ...]
+NodeDistances = Mapping[int, Mapping[int, int]]
 """Node → node → distance, each node to itself included."""
-Accept = Callable[[Mask], bool]
+MaskPredicate = Callable[[Mask], bool]
 
 
-class Effort:
+class SearchEffort:
     """What the searches for one answer have cost, and whether one of them ended early."""
 
     __slots__ = ("gave_up", "left", "steps")
@@ -40,7 +40,7 @@ class Effort:
         """Begin a search; once the others have taken many steps, it has few."""
         self.left = max(_FEWEST_STEPS, min(_MOST_STEPS, _MOST_STEPS_IN_ALL - self.steps))
 
-    def spent(self) -> bool:
+    def runs_out(self) -> bool:
         """Take a step; whether there are none left."""
         self.steps += 1
         self.left -= 1
@@ -50,43 +50,45 @@ class Effort:
         return False
 
 
-class Pool(msgspec.Struct, frozen=True):
+class WeightedNodes(msgspec.Struct, frozen=True):
     """Ascending nodes to choose from, and what each of them weighs in every respect that counts."""
 
     nodes: tuple[int, ...]
-    weights: tuple[Vector, ...]
+    weights: tuple[WeightVector, ...]
 
     @property
-    def total(self) -> Vector:
+    def total(self) -> WeightVector:
         return tuple(map(sum, zip(*self.weights, strict=True)))
 
-    def within(self, mask: Mask) -> "Pool":
+    def within(self, mask: Mask) -> "WeightedNodes":
         """The same pool of these nodes only."""
         kept = [
             (node, weight)
             for node, weight in zip(self.nodes, self.weights, strict=True)
             if mask >> node & 1
         ]
-        return Pool(tuple([node for node, _ in kept]), tuple([weight for _, weight in kept]))
+        return WeightedNodes(
+            tuple([node for node, _ in kept]), tuple([weight for _, weight in kept])
+        )
 
 
-def narrowest(
-    pool: Pool,
-    needs: Vector,
+def narrowest_mask(
+    pool: WeightedNodes,
+    needs: WeightVector,
     *,
     least: int = 0,
     beside: Mask = 0,
-    distances: Distances | None = None,
-    accept: Accept | None = None,
-    effort: Effort | None = None,
+    distances: NodeDistances | None = None,
+    accept: MaskPredicate | None = None,
+    effort: SearchEffort | None = None,
 ) -> Mask | None:
     """The best subset of the fewest nodes that weighs at least `needs`."""
     best_sums = _best_sums(pool)[-1] if pool.nodes else ()
     for need, sums in zip(needs, best_sums, strict=False):
         least = max(least, next((k for k, sum_ in enumerate(sums) if sum_ >= need), len(sums)))
-    effort = effort or Effort()
+    effort = effort or SearchEffort()
     for size in range(least, len(pool.nodes) + 1):
-        found = lowest(
+        found = lowest_mask(
             pool, needs, size, beside=beside, distances=distances, accept=accept, effort=effort
         )
         if found is not None:
@@ -94,15 +96,15 @@ def narrowest(
     return None
 
 
-def lowest(
-    pool: Pool,
-    needs: Vector,
+def lowest_mask(
+    pool: WeightedNodes,
+    needs: WeightVector,
     size: int,
     *,
     beside: Mask = 0,
-    distances: Distances | None = None,
-    accept: Accept | None = None,
-    effort: Effort | None = None,
+    distances: NodeDistances | None = None,
+    accept: MaskPredicate | None = None,
+    effort: SearchEffort | None = None,
 ) -> Mask | None:
     """The best subset of exactly `size` nodes that weighs at least `needs`.
 
@@ -110,14 +112,14 @@ def lowest(
     the pool; then of the lowest mask. `accept` is asked last; it may judge by nothing but the
     weights of the nodes.
     """
-    effort = effort or Effort()
+    effort = effort or SearchEffort()
     effort.begin()
     search = _Search(pool, beside, distances, accept, effort)
     search.descend(len(pool.nodes), size, needs, 0, 0, 0, search.prices)
     return search.found
 
 
-def spread(mask: Mask, distances: Distances) -> int:
+def total_distance(mask: Mask, distances: NodeDistances) -> int:
     """The sum of distances over all ordered pairs; for masks of one size it orders as the mean."""
     nodes = [node for node in distances if mask >> node & 1]
     return sum([distances[a][b] for a in nodes for b in nodes])
@@ -133,11 +135,11 @@ class _Search:
 
     def __init__(
         self,
-        pool: Pool,
+        pool: WeightedNodes,
         beside: Mask,
-        distances: Distances | None,
-        accept: Accept | None,
-        effort: Effort,
+        distances: NodeDistances | None,
+        accept: MaskPredicate | None,
+        effort: SearchEffort,
     ) -> None:
         self.pool = pool
         self.accept = accept
@@ -158,7 +160,7 @@ class _Search:
         self,
         index: int,
         size: int,
-        needs: Vector,
+        needs: WeightVector,
         chosen: Mask,
         full: int,
         cost: int,
@@ -182,7 +184,7 @@ class _Search:
         for sums, need in zip(self.best_sums[index], needs, strict=True):
             if sums[size] < need:
                 return
-        if self.effort.spent() or self._futile(index, size, cost, prices):
+        if self.effort.runs_out() or self._is_futile(index, size, cost, prices):
             return
         index -= 1
         kind = self.kinds[index]
@@ -199,7 +201,7 @@ class _Search:
             ]
         self.descend(index, size - 1, left, chosen | 1 << node, full | 1 << kind, cost, prices)
 
-    def _futile(self, index: int, size: int, cost: int, prices: list[int]) -> bool:
+    def _is_futile(self, index: int, size: int, cost: int, prices: list[int]) -> bool:
         """Whether nothing closer than what was found can come of this choice."""
         if self.found is None:
             return False
@@ -216,7 +218,7 @@ _CACHED: Final = 64
 
 
 @lru_cache(maxsize=_CACHED)
-def _best_sums(pool: Pool) -> tuple[tuple[tuple[int, ...], ...], ...]:
+def _best_sums(pool: WeightedNodes) -> tuple[tuple[tuple[int, ...], ...], ...]:
     """For the lowest i nodes, in every respect: the most that 0, 1, 2 … of them weigh together."""
     columns: list[list[int]] = [[] for _ in (pool.weights[0] if pool.weights else ())]
     result: list[tuple[tuple[int, ...], ...]] = [((0,),) * len(columns)]
@@ -227,7 +229,7 @@ def _best_sums(pool: Pool) -> tuple[tuple[tuple[int, ...], ...], ...]:
     return tuple(result)
 
 
-def _kinds(pool: Pool, distances: Distances | None) -> list[int]:
+def _kinds(pool: WeightedNodes, distances: NodeDistances | None) -> list[int]:
     """Numbers the nodes so that twins, and only twins, share a number."""
     firsts: list[int] = []
     kinds = []
@@ -244,7 +246,7 @@ def _kinds(pool: Pool, distances: Distances | None) -> list[int]:
     return kinds
 
 
-def _alike(a: int, b: int, distances: Distances) -> bool:
+def _alike(a: int, b: int, distances: NodeDistances) -> bool:
     """Whether changing places with each other changes nobody's distance."""
     return (
         distances[a][a] == distances[b][b]
@@ -258,18 +260,18 @@ def _alike(a: int, b: int, distances: Distances) -> bool:
     )
 
 
-def _both_ways(a: int, b: int, distances: Distances) -> int:
+def _both_ways(a: int, b: int, distances: NodeDistances) -> int:
     return distances[a][b] + distances[b][a]
 
 
-def _price(node: int, beside: Mask, distances: Distances) -> int:
+def _price(node: int, beside: Mask, distances: NodeDistances) -> int:
     """What taking the node adds to the spread of those beside it."""
     return distances[node][node] + sum(
         [_both_ways(node, other, distances) for other in distances if beside >> other & 1]
     )
 
 
-def _nearest(node: int, pool: Pool, distances: Distances) -> list[int]:
+def _nearest(node: int, pool: WeightedNodes, distances: NodeDistances) -> list[int]:
     """How far the 0, 1, 2 … nearest others are away together."""
     others = sorted([distances[node][other] for other in pool.nodes if other != node])
     return list(accumulate(others, initial=0))

@@ -9,25 +9,25 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from memqos.kube.pod import Pod
-from memqos.numa.requests import PodWants, wants_of
+from memqos.numa.requests import PodMemoryRequest, pod_memory_request
 from memqos.release import Release
 
-NOTICE: Final = (
+UNALIGNED_NOTICE: Final = (
     "its pod-level resources are ignored for memory alignment while PodLevelResourceManagers is "
     "off: its memory is not aligned to NUMA nodes"
 )
-REMEDY: Final = (
+UNALIGNED_REMEDY: Final = (
     "set resources of each container instead, or turn on PodLevelResourceManagers (1.36 and newer)"
 )
 
 
-def is_unaligned(wants: PodWants) -> bool:
+def is_unaligned(request: PodMemoryRequest) -> bool:
     """Whether a pod would have memory aligned, if it did not ask for it at pod level."""
-    return wants.guaranteed and wants.unmanaged
+    return request.guaranteed and request.unmanaged
 
 
-def unaligned(pods: Iterable[Pod], release: Release) -> Iterator[Pod]:
+def pods_without_alignment(pods: Iterable[Pod], release: Release) -> Iterator[Pod]:
     """Those of the pods that are due the notice."""
     for pod in pods:
-        if pod.spec.resources is not None and is_unaligned(wants_of(pod, release)):
+        if pod.spec.resources is not None and is_unaligned(pod_memory_request(pod, release)):
             yield pod

@@ -4,29 +4,29 @@ import re
 from typing import Final
 
 from memqos.errors import InputError
-from memqos.numa.checkpoint import Loaded, Unreadable, read
+from memqos.numa.checkpoint import LoadedCheckpoint, UnreadableCheckpoint, read_checkpoint
 
 _BYTE: Final = re.compile(r"\(byte (\d+)\)")
 _VERIFY: Final = "memqos numa checkpoint verify says what it is worth"
 
 
-def loaded_from(text: str, file: str) -> Loaded:
+def load_checkpoint(text: str, file: str) -> LoadedCheckpoint:
     """The state in a file that a kubelet would take."""
-    found = read(text)
-    if isinstance(found, Unreadable):
-        raise unreadable_error(found, file, _VERIFY)
+    found = read_checkpoint(text)
+    if isinstance(found, UnreadableCheckpoint):
+        raise checkpoint_error(found, file, _VERIFY)
     return found
 
 
-def unreadable_error(found: Unreadable, file: str, hint: str | None = None) -> InputError:
+def checkpoint_error(found: UnreadableCheckpoint, file: str, hint: str | None = None) -> InputError:
     """What is wrong with a state file, with its place."""
-    what, byte = unreadable_words(found)
+    what, byte = checkpoint_fault_text(found)
     if byte is None:
         return InputError(what, file=file, hint=hint)
     return InputError(what, file=file, line=1, column=byte + 1, hint=hint)
 
 
-def unreadable_words(found: Unreadable) -> tuple[str, int | None]:
+def checkpoint_fault_text(found: UnreadableCheckpoint) -> tuple[str, int | None]:
     """What is wrong with a state file, and at which byte, where that is known."""
     if found.kind == "checkpoint_corrupt":
         return f"corrupt: {found.detail}", None

@@ -10,12 +10,12 @@ from typing import Final, Literal
 import msgspec
 
 from memqos.plan.names import CgroupNames, inner
-from memqos.plan.setting import MAX, NEEDS_NODE, Rule, Setting, Value
+from memqos.plan.setting import MAX, NEEDS_NODE, FileValue, Rule, Setting
 from memqos.plan.tree import Cgroup, Level, Tree
 
 Files = Mapping[str, str]
 """File name → content, as read."""
-Kind = Literal["+", "~", "-"]
+ChangeKind = Literal["+", "~", "-"]
 """Default → set, changed, set → default."""
 
 MANAGED: Final = ("memory.min", "memory.low", "memory.high", "cpuset.mems")
@@ -39,7 +39,7 @@ _LARGEST: Final = 1 << 63
 NOT_PLANNED: Final = Rule(
     "default/not-planned", "Kubernetes sets nothing here, so the kernel's default holds", "kernel"
 )
-SANDBOX: Final = Rule(
+SANDBOX_RULE: Final = Rule(
     "default/sandbox",
     "the pause container, or one no pod names: nothing is set on it",
     "kubelet",
@@ -60,7 +60,7 @@ class Change(msgspec.Struct, frozen=True):
     container: str | None = None
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> ChangeKind:
         """Whether a value is set, changed or taken back."""
         default = DEFAULTS.get(self.file)
         if self.old == default:
@@ -70,7 +70,7 @@ class Change(msgspec.Struct, frozen=True):
     @property
     def raises(self) -> bool:
         """Whether the new value is larger."""
-        return number(self.new) > number(self.old)
+        return magnitude(self.new) > magnitude(self.old)
 
 
 class Comparison(msgspec.Struct, frozen=True):
@@ -93,7 +93,7 @@ def compare(
     managed: list[Change] = []
     foreign: list[Change] = []
     missing: list[Cgroup] = []
-    planned = [*tree.cgroups.values(), *_unnamed(tree, observed, names)]
+    planned = [*tree.cgroups.values(), *_containers_without_status(tree, observed, names)]
     for cgroup in (part for whole in planned for part in parts(whole, observed, names)):
         files = observed.get(cgroup.path)
         if files is None:
@@ -102,10 +102,10 @@ def compare(
         for change in _differing(cgroup, files, page_size):
             (managed if change.file in MANAGED else foreign).append(change)
     nobodys = tuple(_nobodys(tree, observed, names))
-    return Comparison(tuple(ordered(managed)), tuple(foreign), tuple(missing), nobodys)
+    return Comparison(tuple(order(managed)), tuple(foreign), tuple(missing), nobodys)
 
 
-def ordered(changes: list[Change]) -> list[Change]:
+def order(changes: list[Change]) -> list[Change]:
     """Raise parents before their children, then lower children before their parents.
 
     A child is protected only as far as its parent is, and a limit may not fall below what is
@@ -120,7 +120,7 @@ def _depth(change: Change) -> int:
     return change.path.count("/")
 
 
-def stored(file: str, value: Value, page_size: int) -> str:
+def as_stored(file: str, value: FileValue, page_size: int) -> str:
     """A planned value as the kernel will show it."""
     if value is None:
         return DEFAULTS.get(file, "")
@@ -129,7 +129,7 @@ def stored(file: str, value: Value, page_size: int) -> str:
     return str(value)
 
 
-def number(content: str) -> int:
+def magnitude(content: str) -> int:
     """The size of a value, for ordering; `max` is larger than any."""
     if content == MAX:
         return _LARGEST
@@ -149,7 +149,7 @@ def _differing(cgroup: Cgroup, files: Files, page_size: int) -> Iterator[Change]
             continue
         if setting.value is None and file not in DEFAULTS:
             continue
-        old, new = files[file].strip(), stored(file, setting.value, page_size)
+        old, new = files[file].strip(), as_stored(file, setting.value, page_size)
         if old != new:
             yield Change(
                 cgroup.path, file, old, new, cgroup.level, setting, cgroup.pod, cgroup.container
@@ -163,14 +163,16 @@ def _nobodys(tree: Tree, observed: Mapping[str, Files], names: CgroupNames) -> I
             yield path
 
 
-def _unnamed(tree: Tree, observed: Mapping[str, Files], names: CgroupNames) -> Iterator[Cgroup]:
+def _containers_without_status(
+    tree: Tree, observed: Mapping[str, Files], names: CgroupNames
+) -> Iterator[Cgroup]:
     """Containers inside planned pods that no status names."""
     for path in observed:
         parent = tree.cgroups.get(path.rpartition("/")[0])
         if path in tree.cgroups or parent is None or parent.level != "pod":
             continue
         if names.recognise(path) is not None:
-            nothing = {file: Setting(None, SANDBOX) for file in _ALWAYS_COMPARED}
+            nothing = {file: Setting(None, SANDBOX_RULE) for file in _ALWAYS_COMPARED}
             yield Cgroup(path, "container", nothing, parent.pod)
 
 

@@ -11,8 +11,8 @@ from memqos.kube.pod import QosClass
 from memqos.kube.resources import CPU, MEMORY, Amounts, memory_in
 from memqos.kube.shape import Part, Role
 from memqos.plan import cpu, hugepages, memory
-from memqos.plan.setting import MAX, NEEDS_NODE, Rule, Setting, Settings, size
-from memqos.plan.terms import Terms
+from memqos.plan.setting import MAX, NEEDS_NODE, FileSettings, Rule, Setting, size
+from memqos.plan.terms import Settings
 from memqos.release import Release, Since
 
 
@@ -20,7 +20,7 @@ class ContainerPlan(msgspec.Struct, frozen=True, gc=False):
     """The values of one container."""
 
     role: Role
-    settings: Settings
+    settings: FileSettings
 
 
 LIMIT: Final = Rule(
@@ -75,10 +75,10 @@ class ContainerRules(NamedTuple):
     """What decides a container's values in one release, looked up once."""
 
     memory_qos: bool
-    protection: Callable[[memory.Ask, Terms], memory.Protection]
-    high: Callable[[memory.Ask, Terms], Setting]
+    protection: Callable[[memory.Ask, Settings], memory.ContainerProtection]
+    high: Callable[[memory.Ask, Settings], Setting]
     high_off: Setting
-    oom_group: Callable[[Terms], Setting]
+    oom_group: Callable[[Settings], Setting]
     shares: Callable[[Amounts, int], Setting]
     hugepages: Callable[[Amounts, Amounts], hugepages.PageLimits]
 
@@ -86,7 +86,7 @@ class ContainerRules(NamedTuple):
 def plan_container(
     part: Part,
     score: Score,
-    terms: Terms,
+    terms: Settings,
     rules: ContainerRules,
     qos: QosClass,
     pod_limits: Amounts,
@@ -94,7 +94,7 @@ def plan_container(
     """Every value of one container; `pod_limits` are the pod-level limits in force."""
     cpu_limit = part.limits.get(CPU) or pod_limits.get(CPU, 0)
     minimum, low, high, maximum = memory_of_container(part, terms, rules, qos, pod_limits)
-    settings: Settings = {
+    settings: FileSettings = {
         "memory.min": minimum,
         "memory.low": low,
         "memory.high": high,
@@ -112,7 +112,7 @@ def plan_container(
 
 
 def memory_of_container(
-    part: Part, terms: Terms, rules: ContainerRules, qos: QosClass, pod_limits: Amounts
+    part: Part, terms: Settings, rules: ContainerRules, qos: QosClass, pod_limits: Amounts
 ) -> tuple[Setting, Setting, Setting, Setting]:
     """memory.min, memory.low, memory.high and memory.max of one container."""
     limit = memory_in(part.limits)
@@ -120,7 +120,7 @@ def memory_of_container(
         ask = memory.Ask(qos, memory_in(part.requests), limit, bool(pod_limits.get(MEMORY)))
         minimum, low = rules.protection(ask, terms)
         if terms.placement != "containers":
-            minimum, low = memory.placed(minimum, low, ask, terms)
+            minimum, low = memory.place_protection(minimum, low, ask, terms)
         high = rules.high(ask, terms)
     else:
         minimum, low, high = memory.OFF, memory.OFF, rules.high_off
@@ -145,15 +145,15 @@ def _oom_score_adj(score: Score, qos: QosClass, capacity: int | None) -> Setting
     return Setting(score.value, SCORE_CLASS, ("system-node-critical" if critical else qos,))
 
 
-def _no_oom_group(terms: Terms) -> Setting:
+def _no_oom_group(terms: Settings) -> Setting:
     return _BEFORE_OOM_GROUP
 
 
-def _oom_group_always(terms: Terms) -> Setting:
+def _oom_group_always(terms: Settings) -> Setting:
     return _KILL_TOGETHER
 
 
-def _oom_group_unless_single(terms: Terms) -> Setting:
+def _oom_group_unless_single(terms: Settings) -> Setting:
     return _KILL_ONE if terms.single_process_oom_kill else _KILL_TOGETHER
 
 
@@ -165,7 +165,7 @@ def container_rules(release: Release) -> ContainerRules:
     """The rules of a release."""
     minor = release.minor
     return ContainerRules(
-        memory_qos=release.enabled("MemoryQoS"),
+        memory_qos=release.is_enabled("MemoryQoS"),
         protection=memory.CONTAINER_PROTECTION.at(minor),
         high=memory.CONTAINER_HIGH.at(minor),
         high_off=memory.CONTAINER_OFF.at(minor),

@@ -28,7 +28,7 @@ QUOTA: Final = Rule(
 )
 UNLIMITED: Final = Rule("cpu/unlimited", "no cpu limit", "kubelet")
 NOT_ENFORCED: Final = Rule("cpu/not-enforced", "cpuCFSQuota is off", "kubelet configuration")
-NOT_ALL_LIMITED: Final = Rule(
+NOT_ALL_CPU_LIMITED: Final = Rule(
     "cpu/not-all-limited", "not set: a container has no cpu limit", "kubelet"
 )
 

@@ -5,13 +5,13 @@ from typing import Final, Literal
 
 import msgspec
 
-from memqos.kernel.nodelists import named_nodes, node_list
+from memqos.kernel.nodelists import describe_nodes, node_list
 from memqos.plan.setting import Rule, Setting, size
 from memqos.plan.tree import Cgroup, Tree
 
 MEMS: Final = "cpuset.mems"
 
-Place = tuple[str, str]
+ContainerKey = tuple[str, str]
 """The pod's UID, as its cgroup has it, and the container's name."""
 Chosen = Literal["kubelet", "memqos"]
 
@@ -26,7 +26,7 @@ class Assignment(msgspec.Struct, frozen=True):
 
 
 def _steps(assignment: Assignment) -> tuple[str, ...]:
-    nodes = named_nodes(assignment.nodes)
+    nodes = describe_nodes(assignment.nodes)
     return tuple([f"{name} {size(amount)} of {nodes}" for name, amount in assignment.holds])
 
 
@@ -49,7 +49,7 @@ UNASSIGNED: Final = Rule(
 )
 
 
-def with_mems(tree: Tree, assignments: Mapping[Place, Assignment]) -> Tree:
+def with_mems(tree: Tree, assignments: Mapping[ContainerKey, Assignment]) -> Tree:
     """The tree with containers bound as assigned; those without an assignment are left out."""
     return msgspec.structs.replace(
         tree,
@@ -57,15 +57,15 @@ def with_mems(tree: Tree, assignments: Mapping[Place, Assignment]) -> Tree:
     )
 
 
-def place_of(cgroup: Cgroup) -> Place | None:
+def container_key(cgroup: Cgroup) -> ContainerKey | None:
     """Whose cgroup it is; None for those of no container."""
     if cgroup.uid is None or cgroup.container is None:
         return None
     return cgroup.uid, cgroup.container
 
 
-def _with_mems(cgroup: Cgroup, assignments: Mapping[Place, Assignment]) -> Cgroup:
-    place = place_of(cgroup)
+def _with_mems(cgroup: Cgroup, assignments: Mapping[ContainerKey, Assignment]) -> Cgroup:
+    place = container_key(cgroup)
     assignment = None if place is None else assignments.get(place)
     return cgroup if assignment is None else bound_to(cgroup, assignment)
 

@@ -25,7 +25,7 @@ from msgspec import Struct
 
 from memqos.errors import InputError
 
-Amount = int | Literal["max"]
+ClaimAmount = int | Literal["max"]
 Knob = Literal["min", "low"]
 
 _KNOBS: tuple[Knob, ...] = ("min", "low")
@@ -35,12 +35,12 @@ _MAX_BYTES = 2**63 - 1
 class Claim(Struct, frozen=True):
     """What a cgroup has in memory.min and memory.low, and its memory.current, in bytes."""
 
-    min: Amount
-    low: Amount
+    min: ClaimAmount
+    low: ClaimAmount
     usage: int
 
 
-class Share(Struct, frozen=True):
+class ClaimShare(Struct, frozen=True):
     """What becomes of one claim, in bytes.
 
     `effective` is the kernel's own number and may exceed the usage. `lost` and `unasked` speak of
@@ -56,8 +56,8 @@ class Share(Struct, frozen=True):
 class Protection(Struct, frozen=True):
     """What one cgroup really has: hard protection and best-effort protection."""
 
-    min: Share
-    low: Share
+    min: ClaimShare
+    low: ClaimShare
 
 
 class _Pages(NamedTuple):
@@ -114,13 +114,13 @@ def because(
     if parent not in protections:
         return (
             f"{path} is directly below the reclaim target, so its memory.{knob} of "
-            f"{_spoken(claim)} counts as it stands"
+            f"{_describe(claim)} counts as it stands"
         )
-    return f"every ancestor of {path} holds enough for its memory.{knob} of {_spoken(claim)}"
+    return f"every ancestor of {path} holds enough for its memory.{knob} of {_describe(claim)}"
 
 
 def _because_taken(
-    share: Share,
+    share: ClaimShare,
     taker: str,
     knob: Knob,
     claims: Mapping[str, Claim],
@@ -130,7 +130,7 @@ def _because_taken(
     if claim == 0 and _share(protections[taker], knob).effective == 0:
         return f"{taker} claims no memory.{knob}, so nothing below it is protected"
     return (
-        f"{taker} claims {_spoken(claim)} of memory.{knob}, less than is claimed below it, "
+        f"{taker} claims {_describe(claim)} of memory.{knob}, less than is claimed below it, "
         f"so {share.lost} bytes of this claim are lost"
     )
 
@@ -165,9 +165,9 @@ def _shares(
     *,
     recursive: bool,
     page_size: int,
-) -> dict[str, Share]:
+) -> dict[str, ClaimShare]:
     held: dict[str, int] = {}
-    shares: dict[str, Share] = {}
+    shares: dict[str, ClaimShare] = {}
     for parent, children in families:
         siblings_ask = sum(pages[child].asked for child in children)
         taker = None
@@ -178,11 +178,11 @@ def _shares(
             if parent is None:
                 held[child] = own.claim
             else:
-                held[child] = _handed_down(
+                held[child] = _inherited_pages(
                     own, siblings_ask, held[parent], pages[parent].usage, recursive=recursive
                 )
             lost = max(0, own.asked - held[child])
-            shares[child] = Share(
+            shares[child] = ClaimShare(
                 effective=held[child] * page_size,
                 lost=lost * page_size,
                 taken_by=taker if lost else None,
@@ -191,7 +191,7 @@ def _shares(
     return shares
 
 
-def _handed_down(
+def _inherited_pages(
     own: _Pages, siblings_ask: int, parent_holds: int, parent_uses: int, *, recursive: bool
 ) -> int:
     """The pages a cgroup gets of its parent's; `siblings_ask` counts the cgroup itself."""
@@ -204,7 +204,7 @@ def _handed_down(
     return own.asked + left_over * (own.usage - own.asked) // unclaimed_usage
 
 
-def _taker(parent: str, short_itself: int, parent_share: Share, page_size: int) -> str | None:
+def _taker(parent: str, short_itself: int, parent_share: ClaimShare, page_size: int) -> str | None:
     """The ancestor to blame for most of what a family lacks: its parent, or who took from that."""
     short_above = parent_share.lost // page_size
     return parent if short_itself >= short_above else parent_share.taken_by
@@ -217,19 +217,19 @@ def _in_pages(claims: Mapping[str, Claim], knob: Knob, page_size: int) -> dict[s
     }
 
 
-def _claim(claim: Claim, knob: Knob) -> Amount:
+def _claim(claim: Claim, knob: Knob) -> ClaimAmount:
     return claim.min if knob == "min" else claim.low
 
 
-def _share(protection: Protection, knob: Knob) -> Share:
+def _share(protection: Protection, knob: Knob) -> ClaimShare:
     return protection.min if knob == "min" else protection.low
 
 
-def _bytes(amount: Amount) -> int:
+def _bytes(amount: ClaimAmount) -> int:
     return _MAX_BYTES if amount == "max" else min(amount, _MAX_BYTES)
 
 
-def _spoken(amount: Amount) -> str:
+def _describe(amount: ClaimAmount) -> str:
     return "all its memory" if amount == "max" else f"{amount} bytes"
 
 

@@ -6,7 +6,7 @@ from typing import Final
 from memqos.kube.quantity import whole
 from memqos.kube.resources import CPU, MEMORY, Amounts, hugepage_file_size, is_hugepages, storable
 from memqos.kube.shape import Shape
-from memqos.plan.setting import Rule, Setting, Settings, size
+from memqos.plan.setting import FileSettings, Rule, Setting, size
 from memqos.release import Since
 
 PageLimits = dict[str, int]
@@ -22,7 +22,7 @@ _WITHOUT_HUGEPAGES: Final = frozenset({CPU, MEMORY})
 
 
 @lru_cache(maxsize=64)
-def none_of(page_sizes: tuple[str, ...]) -> Settings:
+def none_of(page_sizes: tuple[str, ...]) -> FileSettings:
     """No huge pages of these sizes. The result is shared: copy it to add to it."""
     nothing = Setting(0, HUGE, (0,))
     return {f"hugetlb.{page}.max": nothing for page in page_sizes}
@@ -61,8 +61,8 @@ def _sum_of_regular(shape: Shape, requests: Amounts) -> PageLimits:
     return result
 
 
-def _requested(shape: Shape, requests: Amounts) -> PageLimits:
+def _page_limits(shape: Shape, requests: Amounts) -> PageLimits:
     return by_page_size(requests)
 
 
-OF_POD: Final = Since({22: _sum_of_regular, 23: _requested})
+OF_POD: Final = Since({22: _sum_of_regular, 23: _page_limits})

@@ -7,17 +7,17 @@ import msgspec
 
 from memqos.kube.resources import CPU, memory_in
 from memqos.plan import cpu
-from memqos.plan.memory import KEP, OFF
+from memqos.plan.memory import MEMORY_QOS_KEP, OFF
 from memqos.plan.pod import PodPlan
-from memqos.plan.setting import Rule, Setting, Settings, size
-from memqos.plan.terms import Policy, Terms
+from memqos.plan.setting import FileSettings, Rule, Setting, size
+from memqos.plan.terms import Policy, Settings
 from memqos.release import Since
 
 Phase = Literal["start", "steady"]
 """Just after the kubelet has started, or once it has counted the pods."""
 
 
-class Demand(msgspec.Struct, frozen=True):
+class ClassDemand(msgspec.Struct, frozen=True):
     """What the pods of a node request, by class: memory in bytes, cpu in thousandths."""
 
     guaranteed: int = 0
@@ -28,9 +28,9 @@ class Demand(msgspec.Struct, frozen=True):
 class Levels(msgspec.Struct, frozen=True):
     """Settings of the three cgroups above the pods."""
 
-    kubepods: Settings
-    burstable: Settings
-    besteffort: Settings
+    kubepods: FileSettings
+    burstable: FileSettings
+    besteffort: FileSettings
 
 
 def _sum_steps(guaranteed: int, burstable: int) -> tuple[str, ...]:
@@ -48,13 +48,13 @@ def _burstable_steps(guaranteed: int, burstable: int) -> tuple[str, ...]:
 ALL_MIN: Final = Rule(
     "level/min-all",
     "a child is protected only as far as its parent is: all requests together",
-    f"{KEP}, node",
+    f"{MEMORY_QOS_KEP}, node",
     _sum_steps,
 )
 BURSTABLE_MIN: Final = Rule(
     "level/min-burstable",
     "a child is protected only as far as its parent is: the requests of Burstable pods",
-    f"{KEP}, QoS",
+    f"{MEMORY_QOS_KEP}, QoS",
     _burstable_steps,
 )
 BURSTABLE_LOW: Final = Rule(
@@ -69,7 +69,7 @@ LEVEL_RESET: Final = Rule(
     "kubelet 1.36",
     resets=True,
 )
-NOTHING_REQUESTED: Final = Rule("level/nothing", "not set: nothing is requested", KEP)
+NOTHING_REQUESTED: Final = Rule("level/nothing", "not set: nothing is requested", MEMORY_QOS_KEP)
 NOT_COUNTED: Final = Rule(
     "level/not-counted", "not set yet: the kubelet has just started and not counted pods", "kubelet"
 )
@@ -82,10 +82,10 @@ CPU_SUM: Final = Rule(
 )
 
 
-NO_LOW: Final = Setting(None, NO_LEVEL_LOW)
+NO_LEVEL_LOW_SETTING: Final = Setting(None, NO_LEVEL_LOW)
 
 
-def demand_of(plans: Iterable[PodPlan]) -> Demand:
+def class_demand(plans: Iterable[PodPlan]) -> ClassDemand:
     """What the pods request, by class; BestEffort pods request nothing by definition."""
     guaranteed = burstable = burstable_cpu = 0
     for plan in plans:
@@ -94,13 +94,13 @@ def demand_of(plans: Iterable[PodPlan]) -> Demand:
         elif plan.qos == "Burstable":
             burstable += memory_in(plan.requests)
             burstable_cpu += plan.requests.get(CPU, 0)
-    return Demand(guaranteed, burstable, burstable_cpu)
+    return ClassDemand(guaranteed, burstable, burstable_cpu)
 
 
-def plan_levels(demand: Demand, terms: Terms, phase: Phase = "steady") -> Levels:
+def plan_levels(demand: ClassDemand, terms: Settings, phase: Phase = "steady") -> Levels:
     """What the kubelet writes on the three levels."""
     minor = terms.release.minor
-    if terms.release.enabled("MemoryQoS"):
+    if terms.release.is_enabled("MemoryQoS"):
         kubepods, burstable = _LEVELS.at(minor)(terms.policy, demand, phase)
     else:
         kubepods, burstable = _LEVELS_OFF.at(minor)
@@ -113,11 +113,11 @@ def plan_levels(demand: Demand, terms: Terms, phase: Phase = "steady") -> Levels
     return Levels(kubepods, burstable, {"cpu.shares": Setting(cpu.MIN_SHARES, cpu.LEAST)})
 
 
-_Pair = tuple[Settings, Settings]
+_Pair = tuple[FileSettings, FileSettings]
 """kubepods and burstable."""
 
 
-def _hard(demand: Demand, phase: Phase) -> _Pair:
+def _hard(demand: ClassDemand, phase: Phase) -> _Pair:
     if phase == "start":
         return {"memory.min": Setting(None, NOT_COUNTED)}, {
             "memory.min": Setting(None, NOT_COUNTED)
@@ -138,22 +138,22 @@ def _hard(demand: Demand, phase: Phase) -> _Pair:
     )
 
 
-def _always_hard(policy: Policy, demand: Demand, phase: Phase) -> _Pair:
+def _always_hard(policy: Policy, demand: ClassDemand, phase: Phase) -> _Pair:
     return _hard(demand, phase)
 
 
-def _tiered_without_low(policy: Policy, demand: Demand, phase: Phase) -> _Pair:
+def _without_low(policy: Policy, demand: ClassDemand, phase: Phase) -> _Pair:
     if policy == "HardReservation":
         return _hard(demand, phase)
     if phase == "start":
         waiting = Setting(None, NOT_COUNTED)
-        return {"memory.min": waiting, "memory.low": NO_LOW}, {"memory.low": waiting}
-    kubepods, burstable = _tiered_with_low(policy, demand, phase)
-    kubepods["memory.low"] = NO_LOW
+        return {"memory.min": waiting, "memory.low": NO_LEVEL_LOW_SETTING}, {"memory.low": waiting}
+    kubepods, burstable = _with_low(policy, demand, phase)
+    kubepods["memory.low"] = NO_LEVEL_LOW_SETTING
     return kubepods, burstable
 
 
-def _tiered_with_low(policy: Policy, demand: Demand, phase: Phase) -> _Pair:
+def _with_low(policy: Policy, demand: ClassDemand, phase: Phase) -> _Pair:
     if policy == "HardReservation":
         return _hard(demand, phase)
     if policy == "None":
@@ -170,7 +170,7 @@ def _tiered_with_low(policy: Policy, demand: Demand, phase: Phase) -> _Pair:
     )
 
 
-_LEVELS: Final = Since({22: _always_hard, 36: _tiered_without_low, 37: _tiered_with_low})
+_LEVELS: Final = Since({22: _always_hard, 36: _without_low, 37: _with_low})
 
 _UNTOUCHED: Final[_Pair] = ({"memory.min": OFF}, {"memory.min": OFF})
 _TAKEN_BACK: Final[_Pair] = (

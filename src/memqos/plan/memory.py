@@ -10,12 +10,12 @@ import msgspec
 
 from memqos.kube.pod import QosClass
 from memqos.plan.setting import MAX, NEEDS_NODE, Rule, Setting, size
-from memqos.plan.terms import Terms
+from memqos.plan.terms import Settings
 from memqos.release import Since
 
-KEP: Final = "KEP-2570"
+MEMORY_QOS_KEP: Final = "KEP-2570"
 
-Protection = tuple[Setting, Setting]
+ContainerProtection = tuple[Setting, Setting]
 """memory.min and memory.low."""
 
 
@@ -36,13 +36,13 @@ def _of_request(request: int) -> tuple[str, ...]:
 REQUEST_IS_MIN: Final = Rule(
     "min/request",
     "what is requested is never reclaimed",
-    f"{KEP}, Alpha v1.22",
+    f"{MEMORY_QOS_KEP}, Alpha v1.22",
     _of_request,
 )
 HARD: Final = Rule(
     "min/hard",
     "HardReservation: what is requested is never reclaimed",
-    f"{KEP}, memoryReservationPolicy",
+    f"{MEMORY_QOS_KEP}, memoryReservationPolicy",
     _of_request,
 )
 TIERED_MIN: Final = Rule(
@@ -58,7 +58,7 @@ TIERED_LOW: Final = Rule(
     _of_request,
 )
 NO_REQUEST: Final = Rule(
-    "protection/no-request", "nothing is requested, so nothing is protected", f"{KEP}"
+    "protection/no-request", "nothing is requested, so nothing is protected", f"{MEMORY_QOS_KEP}"
 )
 NOT_RESERVED: Final = Rule(
     "protection/reset",
@@ -70,8 +70,12 @@ NOT_RESERVED: Final = Rule(
 OTHER_TIER: Final = Rule(
     "protection/other-tier", "the request is protected by the other file", "kubelet 1.36"
 )
-NO_LOW: Final = Rule("low/unused", "this release protects with memory.min alone", f"{KEP}")
-GATE_OFF: Final = Rule("gate-off", "MemoryQoS is off, and this release writes nothing then", KEP)
+NO_LOW: Final = Rule(
+    "low/unused", "this release protects with memory.min alone", f"{MEMORY_QOS_KEP}"
+)
+GATE_OFF: Final = Rule(
+    "gate-off", "MemoryQoS is off, and this release writes nothing then", MEMORY_QOS_KEP
+)
 
 
 # Settings that say why nothing is written are the same for every container.
@@ -80,14 +84,14 @@ _OTHER_TIER: Final = Setting(None, OTHER_TIER)
 _NO_LOW: Final = Setting(None, NO_LOW)
 
 
-def _min_is_request(ask: Ask, terms: Terms) -> Protection:
+def _min_is_request(ask: Ask, terms: Settings) -> ContainerProtection:
     low = _NO_LOW
     if not ask.request:
         return _NO_REQUEST, low
     return Setting(ask.request, REQUEST_IS_MIN, (ask.request,)), low
 
 
-def _by_policy(ask: Ask, terms: Terms) -> Protection:
+def _by_policy(ask: Ask, terms: Settings) -> ContainerProtection:
     request = ask.request
     if request:
         if terms.policy == "TieredReservation":
@@ -120,17 +124,19 @@ BELOW_LIMIT: Final = Rule(
     "memqos, placement: margin",
     lambda request, margin: (f"request = limit = {size(request)}", f"margin = {size(margin)}"),
 )
-MARGIN: Final = 10
+UNPROTECTED_MARGIN: Final = 10
 """One part in so many of a request is left unprotected."""
 
 
-def placed(minimum: Setting, low: Setting, ask: Ask, terms: Terms) -> Protection:
+def place_protection(
+    minimum: Setting, low: Setting, ask: Ask, terms: Settings
+) -> ContainerProtection:
     """What a container claims of its protection where it is not to claim all of it."""
     if terms.placement == "pods":
         return _at_pod(minimum), _at_pod(low)
     if not ask.limit or not isinstance(minimum.value, int) or minimum.value < ask.limit:
         return minimum, low
-    margin = -(-ask.request // MARGIN // terms.page_size) * terms.page_size
+    margin = -(-ask.request // UNPROTECTED_MARGIN // terms.page_size) * terms.page_size
     return Setting(ask.request - margin, BELOW_LIMIT, (ask.request, margin)), low
 
 
@@ -140,7 +146,7 @@ def _at_pod(setting: Setting) -> Setting:
     return Setting(0, AT_POD, (setting.value,))
 
 
-def _pod_by_policy(ask: Ask, terms: Terms) -> Protection:
+def _pod_by_policy(ask: Ask, terms: Settings) -> ContainerProtection:
     if terms.policy == "None" or not ask.request:
         nothing = _NOT_RESERVED_POD if terms.policy == "None" else _NO_REQUEST
         return nothing, nothing
@@ -178,30 +184,30 @@ def _above_request_steps(
 SHARE_OF_LIMIT: Final = Rule(
     "high/share-of-limit",
     "throttled from a share of the limit on",
-    f"{KEP}, Alpha v1.22",
+    f"{MEMORY_QOS_KEP}, Alpha v1.22",
     _share_steps,
 )
 ABOVE_REQUEST: Final = Rule(
     "high/above-request",
     "throttled from a share of what lies between request and limit on",
-    f"{KEP}, Alpha v1.27",
+    f"{MEMORY_QOS_KEP}, Alpha v1.27",
     _above_request_steps,
 )
 HIGH_UNDER_REQUEST: Final = Rule(
     "high/not-above-request",
     "not set: it would not lie above the request",
-    KEP,
+    MEMORY_QOS_KEP,
     lambda high, request: (f"{size(high)} ≤ request {size(request)}",),
 )
 REQUEST_IS_LIMIT: Final = Rule(
     "high/request-is-limit",
     "not set: request = limit, so nothing is overcommitted",
-    f"{KEP}, Alpha v1.27",
+    f"{MEMORY_QOS_KEP}, Alpha v1.27",
 )
 NEITHER: Final = Rule(
     "high/neither",
     "not set: the container has neither request nor limit",
-    f"{KEP}, Alpha v1.27",
+    f"{MEMORY_QOS_KEP}, Alpha v1.27",
 )
 NO_FACTOR: Final = Rule(
     "high/no-factor", "not set: no memoryThrottlingFactor is configured", "kubelet 1.37"
@@ -211,18 +217,22 @@ POD_LIMIT_INSTEAD: Final = Rule(
     "not set: the container has no limit of its own and the pod-level limit governs",
     "kubelet 1.37, KEP-2837",
 )
-NO_BASE: Final = Rule("high/no-base", "not set: there is no limit and nothing allocatable", KEP)
+NO_BASE: Final = Rule(
+    "high/no-base", "not set: there is no limit and nothing allocatable", MEMORY_QOS_KEP
+)
 BASE_NEEDS_NODE: Final = Rule(
     "high/needs-node",
     "there is no limit, so it depends on the node's allocatable memory",
-    KEP,
+    MEMORY_QOS_KEP,
     lambda request: (f"request = {size(request)}", "allocatable = unknown"),
 )
 HIGH_RESET: Final = Rule(
     "high/reset", "MemoryQoS is off: throttling is taken back", "kubelet 1.37", resets=True
 )
 NO_POD_HIGH: Final = Rule(
-    "high/containers-only", "never set on a pod: one container would throttle the others", KEP
+    "high/containers-only",
+    "never set on a pod: one container would throttle the others",
+    MEMORY_QOS_KEP,
 )
 NOT_POD_LEVEL: Final = Rule(
     "high/no-pod-level", "not set: the pod has no pod-level resources", "kubelet 1.37"
@@ -240,7 +250,7 @@ _NOT_POD_LEVEL: Final = Setting(None, NOT_POD_LEVEL)
 _POD_UNLIMITED: Final = Setting(None, POD_UNLIMITED)
 
 
-def _share_of_limit(ask: Ask, terms: Terms) -> Setting:
+def _share_of_limit(ask: Ask, terms: Settings) -> Setting:
     if terms.factor is None:
         return _NO_FACTOR
     base, base_is = _base(ask, terms)
@@ -254,13 +264,13 @@ def _share_of_limit(ask: Ask, terms: Terms) -> Setting:
     return Setting(None, HIGH_UNDER_REQUEST, (high, ask.request))
 
 
-def _above_request(ask: Ask, terms: Terms) -> Setting:
+def _above_request(ask: Ask, terms: Settings) -> Setting:
     if ask.request == ask.limit:
         return _REQUEST_IS_LIMIT if ask.request else _NEITHER
     return _between(ask, terms)
 
 
-def _above_request_or_nothing(ask: Ask, terms: Terms) -> Setting:
+def _above_request_or_nothing(ask: Ask, terms: Settings) -> Setting:
     if ask.request == ask.limit and ask.request:
         return _REQUEST_IS_LIMIT
     if ask.under_pod_level and not ask.limit:
@@ -268,7 +278,7 @@ def _above_request_or_nothing(ask: Ask, terms: Terms) -> Setting:
     return _between(ask, terms)
 
 
-def _between(ask: Ask, terms: Terms) -> Setting:
+def _between(ask: Ask, terms: Settings) -> Setting:
     request, factor, page = ask.request, terms.factor, terms.page_size
     if factor is None:
         return _NO_FACTOR
@@ -284,7 +294,7 @@ def _between(ask: Ask, terms: Terms) -> Setting:
     return Setting(None, HIGH_UNDER_REQUEST, (high, request))
 
 
-def _base(ask: Ask, terms: Terms) -> tuple[int | None, str]:
+def _base(ask: Ask, terms: Settings) -> tuple[int | None, str]:
     return (ask.limit, "limit") if ask.limit else (terms.memory_allocatable, "allocatable")
 
 
@@ -293,11 +303,11 @@ CONTAINER_HIGH: Final = Since(
 )
 
 
-def _never(ask: Ask, terms: Terms) -> Setting:
+def _never(ask: Ask, terms: Settings) -> Setting:
     return _NO_POD_HIGH
 
 
-def _of_pod_level(ask: Ask, terms: Terms) -> Setting:
+def _of_pod_level(ask: Ask, terms: Settings) -> Setting:
     if not ask.under_pod_level:
         return _NOT_POD_LEVEL
     if not ask.limit:

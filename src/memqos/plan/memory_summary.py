@@ -20,8 +20,8 @@ from memqos.kube.shape import Role, Shape
 from memqos.plan.container import container_rules, memory_of_container
 from memqos.plan.memory import Ask
 from memqos.plan.pod import memory_of_pod
-from memqos.plan.setting import NEEDS_NODE, Value
-from memqos.plan.terms import Terms
+from memqos.plan.setting import NEEDS_NODE, FileValue
+from memqos.plan.terms import Settings
 
 
 class ContainerBrief(msgspec.Struct, frozen=True, gc=False):
@@ -30,10 +30,10 @@ class ContainerBrief(msgspec.Struct, frozen=True, gc=False):
     role: Role
     request: int
     limit: int
-    min: Value
-    low: Value
-    high: Value
-    max: Value
+    min: FileValue
+    low: FileValue
+    high: FileValue
+    max: FileValue
     oom_score_adj: int | None
 
 
@@ -43,10 +43,10 @@ class PodBrief(msgspec.Struct, frozen=True, gc=False):
     qos: QosClass
     request: int
     limit: int
-    min: Value
-    low: Value
-    high: Value
-    max: Value
+    min: FileValue
+    low: FileValue
+    high: FileValue
+    max: FileValue
     containers: tuple[ContainerBrief, ...]
 
 
@@ -59,14 +59,14 @@ class Outline(msgspec.Struct, frozen=True, gc=False):
     needs_node: bool
 
 
-def outline_of(shape: Shape, terms: Terms, qos: QosClass) -> Outline:
+def outline_of(shape: Shape, terms: Settings, qos: QosClass) -> Outline:
     """The memory values of a valid, defaulted pod, under terms that know no node."""
     assert terms.memory_capacity is None and terms.memory_allocatable is None
     release = terms.release
     of_containers = aggregate_requests(shape)
     request = memory_in(pod_requests(shape, release, of_containers=of_containers))
     limit = memory_in(pod_limits(shape, release, of_containers=aggregate_limits(shape)))
-    pod_level = release.enabled("PodLevelResources") and has_pod_level(shape, release)
+    pod_level = release.is_enabled("PodLevelResources") and has_pod_level(shape, release)
     level_limits = shape.pod.limits if shape.pod is not None and pod_level else {}
     scores = oom_scores(shape, release, qos, None, of_containers=of_containers)
     rules = container_rules(release)
@@ -100,7 +100,7 @@ def outline_of(shape: Shape, terms: Terms, qos: QosClass) -> Outline:
     return Outline(brief, tuple(scores), bool(level_limits.get(MEMORY)), needs_node)
 
 
-def brief_on(outline: Outline, terms: Terms) -> PodBrief:
+def brief_on(outline: Outline, terms: Settings) -> PodBrief:
     """The same on the node these terms are about."""
     if not outline.needs_node:
         return outline.brief

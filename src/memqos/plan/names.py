@@ -20,7 +20,7 @@ from memqos.errors import InputError
 
 Driver = Literal["cgroupfs", "systemd"]
 QosClass = Literal["Guaranteed", "Burstable", "BestEffort"]
-Runtime = Literal["containerd", "cri-o"]
+RuntimeName = Literal["containerd", "cri-o"]
 
 _MOST_NESTED_FIRST: tuple[QosClass, ...] = ("Burstable", "BestEffort", "Guaranteed")
 _SLICE = ".slice"
@@ -42,20 +42,20 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _UNIT = re.compile(r"[A-Za-z0-9:_.@\\-]+\.(?:slice|scope|service)")
 _LONGEST_NAME = 255  # bytes; NAME_MAX, and systemd's unit names end there too
 
-_CONTAINER_FORMS: dict[Driver, dict[Runtime, tuple[str, str]]] = {
+_CONTAINER_FORMS: dict[Driver, dict[RuntimeName, tuple[str, str]]] = {
     "cgroupfs": {"containerd": ("", ""), "cri-o": ("crio-", "")},
     "systemd": {"containerd": ("cri-containerd-", ".scope"), "cri-o": ("crio-", ".scope")},
 }
 
 
-class Place(Struct, frozen=True):
+class CgroupPlace(Struct, frozen=True):
     """What a cgroup is to Kubernetes; what does not apply is None."""
 
     kind: Literal["kubepods", "qos", "pod", "container", "inner"]
     qos_class: QosClass | None = None
     pod_uid: str | None = None
     container_id: str | None = None
-    runtime: Runtime | None = None
+    runtime: RuntimeName | None = None
 
 
 class CgroupNames(Struct, frozen=True):
@@ -82,7 +82,7 @@ class CgroupNames(Struct, frozen=True):
         check_uid(uid)
         return _child(self.qos(qos_class), self._pod_name(uid, qos_class))
 
-    def container(self, pod: str, container_id: str, runtime: Runtime) -> str:
+    def container(self, pod: str, container_id: str, runtime: RuntimeName) -> str:
         """The container's cgroup in its pod's; the ID is the bare one, without `containerd://`."""
         if not _CONTAINER_ID.fullmatch(container_id):
             raise InputError(
@@ -92,7 +92,7 @@ class CgroupNames(Struct, frozen=True):
         prefix, suffix = _CONTAINER_FORMS[self.driver][runtime]
         return _child(pod, f"{prefix}{container_id}{suffix}")
 
-    def reserved(self, name: str) -> str:
+    def reserved_cgroup(self, name: str) -> str:
         """The cgroup meant by kubeReservedCgroup or systemReservedCgroup.
 
         The name is absolute, not below the cgroup root. With systemd only its last part counts.
@@ -107,29 +107,29 @@ class CgroupNames(Struct, frozen=True):
             return _plain_path(parts)
         return _slice_path(parts[-1].removesuffix(_SLICE).split("-"))
 
-    def recognise(self, path: str) -> Place | None:
+    def recognise(self, path: str) -> CgroupPlace | None:
         """What the cgroup at `path` is; None where it is no part of Kubernetes' layout.
 
         A pod's pause container has a name like any other's. CRI-O's conmon, and whatever a
         container makes within its own cgroup, are None.
         """
         if path == self.kubepods:
-            return Place("kubepods")
+            return CgroupPlace("kubepods")
         for qos_class in _MOST_NESTED_FIRST:
             parent = self.qos(qos_class)
             if path == parent:
-                return Place("qos", qos_class)
+                return CgroupPlace("qos", qos_class)
             if path.startswith(f"{parent}/"):
                 return self._recognise_below(path.removeprefix(f"{parent}/"), qos_class)
         return None
 
-    def _recognise_below(self, rest: str, qos_class: QosClass) -> Place | None:
+    def _recognise_below(self, rest: str, qos_class: QosClass) -> CgroupPlace | None:
         name, _, within = rest.partition("/")
         uid = self._pod_uid(name, qos_class)
         if uid is None:
             return None
         if not within:
-            return Place("pod", qos_class, uid) if rest == name else None
+            return CgroupPlace("pod", qos_class, uid) if rest == name else None
         # crun keeps the processes one level down, in scopes only.
         scope = within.removesuffix(_INNER) if self.driver == "systemd" else within
         for runtime, (prefix, suffix) in _CONTAINER_FORMS[self.driver].items():
@@ -137,14 +137,14 @@ class CgroupNames(Struct, frozen=True):
             spelt = f"{prefix}{container_id}{suffix}" == scope
             if spelt and _CONTAINER_ID.fullmatch(container_id):
                 kind: Literal["container", "inner"] = "container" if scope == within else "inner"
-                return Place(kind, qos_class, uid, container_id, runtime)
+                return CgroupPlace(kind, qos_class, uid, container_id, runtime)
         return None
 
     def _pod_name(self, uid: str, qos_class: QosClass) -> str:
         if self.driver == "cgroupfs":
             return f"pod{uid}"
         stem = self.qos(qos_class).rpartition("/")[2].removesuffix(_SLICE)
-        return f"{stem}-pod{_escaped(uid)}{_SLICE}"
+        return f"{stem}-pod{_escape(uid)}{_SLICE}"
 
     def _pod_uid(self, name: str, qos_class: QosClass) -> str | None:
         before, _, after = self._pod_name("", qos_class).rpartition("pod")
@@ -174,7 +174,7 @@ def cgroup_names(driver: Driver, cgroup_root: str = "/") -> CgroupNames:
     if driver == "cgroupfs":
         kubepods = _plain_path([*parts, "kubepods"])
         return CgroupNames(driver, kubepods, f"{kubepods}/burstable", f"{kubepods}/besteffort")
-    stem = [*(_escaped(part) for part in parts), "kubepods"]
+    stem = [*(_escape(part) for part in parts), "kubepods"]
     burstable, besteffort = [*stem, "burstable"], [*stem, "besteffort"]
     return CgroupNames(driver, _slice_path(stem), _slice_path(burstable), _slice_path(besteffort))
 
@@ -218,7 +218,7 @@ def within_container(path: str) -> tuple[str, ...]:
     return (_INNER.removeprefix("/"),) if is_scope else ()
 
 
-def unit_of(path: str) -> str | None:
+def systemd_unit(path: str) -> str | None:
     """The unit of systemd whose cgroup this is, told by its place; None where it is no unit's.
 
     Slices are in those that their names spell out, and scopes and services are in slices. A cgroup
@@ -236,7 +236,7 @@ class ContainerName(NamedTuple):
     """What the name of a container's cgroup says."""
 
     container_id: str
-    runtime: Runtime
+    runtime: RuntimeName
     is_inner: bool
     """Whether this is the cgroup that crun makes within the scope."""
 
@@ -255,7 +255,7 @@ def container_of(path: str) -> ContainerName | None:
     return None
 
 
-def _escaped(part: str) -> str:
+def _escape(part: str) -> str:
     return part.replace("-", "_")
 
 

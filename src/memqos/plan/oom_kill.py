@@ -65,7 +65,7 @@ def kill_order(processes: Iterable[Process], total: int, page_size: int) -> Kill
     spared: list[tuple[Process, Spared]] = []
     candidates: list[Candidate] = []
     for process in processes:
-        why = _spared(process)
+        why = _why_spared(process)
         if why is None:
             candidates.append(_candidate(process, total // page_size, page_size))
         else:
@@ -76,7 +76,7 @@ def kill_order(processes: Iterable[Process], total: int, page_size: int) -> Kill
     return KillOrder(tuple(_kills(candidates)), tuple(spared))
 
 
-def _spared(process: Process) -> Spared | None:
+def _why_spared(process: Process) -> Spared | None:
     if process.kernel_thread:
         return "kernel thread"
     if process.pid == INIT:

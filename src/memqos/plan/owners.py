@@ -5,15 +5,15 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from memqos.kube.pod import Pod, QosClass
-from memqos.plan.names import CgroupNames, Place
+from memqos.plan.names import CgroupNames, CgroupPlace
 from memqos.plan.tree import cgroup_uid, container_ids, pod_key
 
-SANDBOX = "(sandbox)"
+SANDBOX_NAME = "(sandbox)"
 """The pause container: its pod knows every other one by its ID."""
 _SHORT_ID = 12
 
 
-class Owner(msgspec.Struct, frozen=True):
+class CgroupOwner(msgspec.Struct, frozen=True):
     """A pod, by namespace/name or else by its UID, and the container if there is one."""
 
     pod: str
@@ -44,27 +44,27 @@ class Owners:
             if (uid := cgroup_uid(pod)) is not None
         }
 
-    def of(self, path: str | None) -> Owner | None:
+    def of(self, path: str | None) -> CgroupOwner | None:
         """The owner of a cgroup; None where it is no part of a pod."""
         for names in self._layouts if path is not None else ():
             assert path is not None
-            place = _recognised(names, path)
+            place = _recognise(names, path)
             if place is not None and place.pod_uid is not None:
                 return self._owner(place, place.pod_uid)
         return None
 
-    def _owner(self, place: Place, uid: str) -> Owner:
+    def _owner(self, place: CgroupPlace, uid: str) -> CgroupOwner:
         known = self._pods.get(uid)
         if known is None:
             container = place.container_id and place.container_id[:_SHORT_ID]
-            return Owner(f"pod {uid}", container, place.qos_class)
+            return CgroupOwner(f"pod {uid}", container, place.qos_class)
         if place.container_id is None:
-            return Owner(known.key, None, place.qos_class)
-        name = known.containers.get(place.container_id, SANDBOX)
-        return Owner(known.key, name, place.qos_class)
+            return CgroupOwner(known.key, None, place.qos_class)
+        name = known.containers.get(place.container_id, SANDBOX_NAME)
+        return CgroupOwner(known.key, name, place.qos_class)
 
 
-def _recognised(names: CgroupNames, path: str) -> Place | None:
+def _recognise(names: CgroupNames, path: str) -> CgroupPlace | None:
     """What a cgroup is, or the nearest above it: containers may make cgroups of their own."""
     while path:
         place = names.recognise(path)

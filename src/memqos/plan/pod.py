@@ -22,8 +22,8 @@ from memqos.kube.resources import CPU, MEMORY, Amounts, memory_in
 from memqos.kube.shape import Shape
 from memqos.plan import cpu, hugepages, memory
 from memqos.plan.container import ContainerPlan, container_rules, plan_container
-from memqos.plan.setting import Rule, Setting, Settings, size
-from memqos.plan.terms import Terms
+from memqos.plan.setting import FileSettings, Rule, Setting, size
+from memqos.plan.terms import Settings
 from memqos.release import Since
 
 
@@ -33,11 +33,11 @@ class PodPlan(msgspec.Struct, frozen=True, gc=False):
     qos: QosClass
     requests: Amounts
     limits: Amounts
-    settings: Settings
+    settings: FileSettings
     containers: tuple[ContainerPlan, ...]
 
 
-TOGETHER: Final = Rule(
+POD_SUM: Final = Rule(
     "max/pod",
     "all containers together are killed past the limit of the pod, overhead included",
     "KEP-753, KEP-2837",
@@ -49,19 +49,21 @@ OVERFLOW: Final = Rule(
     "kubelet, Quantity.Value()",
     lambda: (f"limit > {size(MAX_INT64)}",),
 )
-NOT_ALL_LIMITED: Final = Rule(
+NOT_ALL_MEMORY_LIMITED: Final = Rule(
     "max/not-all-limited",
     "not set: a container has no limit, so the pod as a whole has none",
     "kubelet",
 )
-BEST_EFFORT: Final = Rule("max/best-effort", "not set: a BestEffort pod is not limited", "kubelet")
+BEST_EFFORT_MAX: Final = Rule(
+    "max/best-effort", "not set: a BestEffort pod is not limited", "kubelet"
+)
 
 
-def plan_pod(shape: Shape, terms: Terms, qos: QosClass) -> PodPlan:
+def plan_pod(shape: Shape, terms: Settings, qos: QosClass) -> PodPlan:
     """Every value of a valid, defaulted pod."""
     release = terms.release
     of_containers = aggregate_requests(shape)
-    pod_level = release.enabled("PodLevelResources") and has_pod_level(shape, release)
+    pod_level = release.is_enabled("PodLevelResources") and has_pod_level(shape, release)
     level_limits = shape.pod.limits if shape.pod is not None and pod_level else {}
     requests = pod_requests(shape, release, of_containers=of_containers)
     limits = pod_limits(shape, release, of_containers=aggregate_limits(shape))
@@ -83,13 +85,13 @@ def plan_pod(shape: Shape, terms: Terms, qos: QosClass) -> PodPlan:
 
 def _settings(
     shape: Shape,
-    terms: Terms,
+    terms: Settings,
     qos: QosClass,
     requests: Amounts,
     limits: Amounts,
     pod_level: bool,
     level_limits: Amounts,
-) -> Settings:
+) -> FileSettings:
     minor = terms.release.minor
     minimum, low, high, maximum = memory_of_pod(
         shape, terms, qos, memory_in(requests), memory_in(limits), pod_level, level_limits
@@ -102,7 +104,7 @@ def _settings(
         quota = (
             cpu.quota(limits.get(CPU, 0), terms.cpu_period, terms.cpu_quota)
             if qos == "Guaranteed" or level_limits.get(CPU) or _LIMITED.at(minor)(shape, CPU)
-            else Setting(None, cpu.NOT_ALL_LIMITED)
+            else Setting(None, cpu.NOT_ALL_CPU_LIMITED)
         )
     settings = {
         "memory.min": minimum,
@@ -119,7 +121,7 @@ def _settings(
 
 def memory_of_pod(
     shape: Shape,
-    terms: Terms,
+    terms: Settings,
     qos: QosClass,
     request: int,
     limit: int,
@@ -129,18 +131,18 @@ def memory_of_pod(
     """memory.min, memory.low, memory.high and memory.max of a pod's own cgroup."""
     minor = terms.release.minor
     is_limited = bool(level_limits.get(MEMORY)) or _LIMITED.at(minor)(shape, MEMORY)
-    if terms.release.enabled("MemoryQoS"):
+    if terms.release.is_enabled("MemoryQoS"):
         ask = memory.Ask(qos, request, limit if is_limited else 0, pod_level)
         minimum, low = memory.POD_PROTECTION.at(minor)(ask, terms)
         high = memory.POD_HIGH.at(minor)(ask, terms)
     else:
         minimum = low = high = memory.OFF
     if qos == "BestEffort":
-        maximum = Setting(None, BEST_EFFORT)
+        maximum = Setting(None, BEST_EFFORT_MAX)
     elif qos == "Guaranteed" or is_limited:
-        maximum = Setting(limit, TOGETHER, (limit,)) if limit else Setting(None, OVERFLOW)
+        maximum = Setting(limit, POD_SUM, (limit,)) if limit else Setting(None, OVERFLOW)
     else:
-        maximum = Setting(None, NOT_ALL_LIMITED)
+        maximum = Setting(None, NOT_ALL_MEMORY_LIMITED)
     return minimum, low, high, maximum
 
 
@@ -151,7 +153,7 @@ def _regular_limited(shape: Shape, name: str) -> bool:
     return all([part.limits.get(name) for part in shape.containers])
 
 
-def _limited_while_starting(shape: Shape, name: str) -> bool:
+def _is_limited_while_starting(shape: Shape, name: str) -> bool:
     return _regular_limited(shape, name) and all(
         [limits.get(name) for limits in limits_while_starting(shape.init_containers)]
     )
@@ -163,4 +165,4 @@ def _all_limited(shape: Shape, name: str) -> bool:
     )
 
 
-_LIMITED: Final = Since({22: _regular_limited, 23: _limited_while_starting, 37: _all_limited})
+_LIMITED: Final = Since({22: _regular_limited, 23: _is_limited_while_starting, 37: _all_limited})

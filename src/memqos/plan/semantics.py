@@ -4,14 +4,14 @@ from typing import Final
 
 import msgspec
 
-from memqos.kube.defaulting import defaulted
+from memqos.kube.defaulting import apply_defaults
 from memqos.kube.pod import Pod
 from memqos.kube.qos import qos_class
-from memqos.kube.resources_in_use import in_force
+from memqos.kube.resources_in_use import with_resources_in_use
 from memqos.kube.shape import Shape, shape_key, shape_of
 from memqos.kube.validation import FieldError, container_errors, shape_errors
 from memqos.plan.pod import PodPlan, plan_pod
-from memqos.plan.terms import Terms
+from memqos.plan.terms import Settings
 
 REMEMBERED: Final = 100_000
 """Shapes kept; past that the memory starts afresh, which bounds it without bookkeeping."""
@@ -28,7 +28,7 @@ class Semantics(msgspec.Struct, frozen=True, gc=False):
 class Planner:
     """Semantics of pods under fixed terms; pods of one shape are worked out once."""
 
-    def __init__(self, terms: Terms) -> None:
+    def __init__(self, terms: Settings) -> None:
         self.terms = terms
         self._known: dict[bytes, Semantics] = {}
 
@@ -48,7 +48,7 @@ class Planner:
         return Semantics(known.shape, errors + known.errors, None)
 
 
-def semantics(pod: Pod, terms: Terms) -> Semantics:
+def semantics(pod: Pod, terms: Settings) -> Semantics:
     """What Kubernetes makes of a pod; see `Planner` for many of them."""
     return Planner(terms).semantics(pod)
 
@@ -58,15 +58,15 @@ def is_stored(pod: Pod) -> bool:
     return pod.metadata.uid is not None and pod.status is not None
 
 
-def semantics_of_stored(pod: Pod, terms: Terms) -> Semantics:
+def semantics_of_stored(pod: Pod, terms: Settings) -> Semantics:
     """What a node makes of a pod that a cluster holds: nothing is defaulted or refused again."""
-    shape = shape_of(in_force(pod), terms.release)
+    shape = shape_of(with_resources_in_use(pod), terms.release)
     return Semantics(shape, (), plan_pod(shape, terms, qos_class(shape, terms.release)))
 
 
-def semantics_of_shape(pod: Pod, terms: Terms) -> Semantics:
+def semantics_of_shape(pod: Pod, terms: Settings) -> Semantics:
     """The same, as far as it depends on the pod's shape alone."""
-    shape = defaulted(pod, terms.release)
+    shape = apply_defaults(pod, terms.release)
     errors = shape_errors(shape, terms.release)
     if errors:
         return Semantics(shape, tuple(errors), None)

@@ -12,7 +12,7 @@ MAX: Final = "max"
 NEEDS_NODE: Final = "needs node"
 """A value that depends on the node's memory, planned without knowing the node."""
 
-Value = int | str | None
+FileValue = int | str | None
 """Bytes or a count; a text for files that hold one; None where nothing is written."""
 
 
@@ -39,7 +39,7 @@ class Rule(msgspec.Struct, frozen=True):
 class Setting(msgspec.Struct, frozen=True, gc=False):
     """A value, the rule that decided it, and what the rule was given."""
 
-    value: Value
+    value: FileValue
     rule: Rule
     inputs: tuple[Any, ...] = ()
 
@@ -50,7 +50,7 @@ class Setting(msgspec.Struct, frozen=True, gc=False):
         return Reason(rule.id, rule.says, rule.steps(*self.inputs), rule.source)
 
 
-Settings = dict[str, Setting]
+FileSettings = dict[str, Setting]
 """File name → setting. `oom_score_adj` and `cpu.shares` stand for what is no cgroup v2 file."""
 
 

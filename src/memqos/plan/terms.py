@@ -22,7 +22,7 @@ PAGE_SIZE: Final = 4096
 HUGEPAGE_SIZES: Final = ("2MB", "1GB")
 
 
-class Terms(msgspec.Struct, frozen=True):
+class Settings(msgspec.Struct, frozen=True):
     """What a plan depends on besides the pods. Memory is None where no node is given."""
 
     release: Release

@@ -17,23 +17,23 @@ from memqos.kube.pod import ContainerStatus, Pod
 from memqos.kube.resources_in_use import is_terminal
 from memqos.kube.shape import containers_of
 from memqos.plan import cpu
-from memqos.plan.levels import demand_of, plan_levels
-from memqos.plan.memory import KEP
-from memqos.plan.names import CgroupNames, Runtime, cgroup_names
+from memqos.plan.levels import class_demand, plan_levels
+from memqos.plan.memory import MEMORY_QOS_KEP
+from memqos.plan.names import CgroupNames, RuntimeName, cgroup_names
 from memqos.plan.pod import PodPlan
 from memqos.plan.semantics import Planner
-from memqos.plan.setting import Rule, Setting, Settings, size
-from memqos.plan.terms import Terms
+from memqos.plan.setting import FileSettings, Rule, Setting, size
+from memqos.plan.terms import Settings
 
 Level = Literal["reserved", "kubepods", "qos", "pod", "container"]
 
 CONFIG_HASH: Final = "kubernetes.io/config.hash"
-_RUNTIMES: Final[dict[str, Runtime]] = {"containerd": "containerd", "cri-o": "cri-o"}
+_RUNTIMES: Final[dict[str, RuntimeName]] = {"containerd": "containerd", "cri-o": "cri-o"}
 
 RESERVED_MIN: Final = Rule(
     "reserved/min",
     "what is reserved for the system is never reclaimed, whatever the policy",
-    f"{KEP}, node",
+    f"{MEMORY_QOS_KEP}, node",
     lambda amount: (f"reservation = {size(amount)}",),
 )
 RESERVED_MAX: Final = Rule(
@@ -55,7 +55,7 @@ class Cgroup(msgspec.Struct, frozen=True):
 
     path: str
     level: Level
-    settings: Settings
+    settings: FileSettings
     pod: str | None = None
     """namespace/name."""
     container: str | None = None
@@ -80,7 +80,7 @@ class Tree(msgspec.Struct, frozen=True):
 
 def plan_node(
     pods: Iterable[Pod],
-    terms: Terms,
+    terms: Settings,
     config: KubeletConfiguration,
     capacity: Capacity,
 ) -> Tree:
@@ -133,11 +133,11 @@ def cgroup_uid(pod: Pod) -> str | None:
 def _above_pods(
     names: CgroupNames,
     plans: list[PodPlan],
-    terms: Terms,
+    terms: Settings,
     config: KubeletConfiguration,
     capacity: Capacity,
 ) -> Iterator[Cgroup]:
-    levels = plan_levels(demand_of(plans), terms)
+    levels = plan_levels(class_demand(plans), terms)
     for node in node_cgroups(capacity, config, terms.release).cgroups:
         if node.kind == "kubepods":
             settings = _node_settings(node, ALLOCATABLE_MAX) | by_file(levels.kubepods)
@@ -148,12 +148,14 @@ def _above_pods(
 
 
 def reserved_cgroups(
-    names: CgroupNames, terms: Terms, config: KubeletConfiguration, capacity: Capacity
+    names: CgroupNames, terms: Settings, config: KubeletConfiguration, capacity: Capacity
 ) -> Iterator[Cgroup]:
     """The cgroups of the system itself, where their reservations are enforced."""
     for node in node_cgroups(capacity, config, terms.release).cgroups:
         if node.kind != "kubepods" and node.name:
-            yield Cgroup(names.reserved(node.name), "reserved", _node_settings(node, RESERVED_MAX))
+            yield Cgroup(
+                names.reserved_cgroup(node.name), "reserved", _node_settings(node, RESERVED_MAX)
+            )
 
 
 def reserved_paths(names: CgroupNames, config: KubeletConfiguration) -> frozenset[str]:
@@ -161,12 +163,12 @@ def reserved_paths(names: CgroupNames, config: KubeletConfiguration) -> frozense
     paths: set[str] = set()
     for name in (config.kube_reserved_cgroup, config.system_reserved_cgroup):
         with suppress(InputError):  # none is named, or none that could be
-            paths.add(names.reserved(name))
+            paths.add(names.reserved_cgroup(name))
     return frozenset(paths)
 
 
-def _node_settings(node: NodeCgroup, limit: Rule) -> Settings:
-    settings: Settings = {}
+def _node_settings(node: NodeCgroup, limit: Rule) -> FileSettings:
+    settings: FileSettings = {}
     if node.memory_min is not None:
         settings["memory.min"] = Setting(node.memory_min, RESERVED_MIN, (node.memory_min,))
     if node.memory_max is not None:
@@ -224,9 +226,9 @@ def container_ids(pod: Pod) -> dict[str, str]:
     }
 
 
-def by_file(settings: Settings) -> Settings:
+def by_file(settings: FileSettings) -> FileSettings:
     """Settings by the files of cgroup v2, where shares have become a weight."""
-    files: Settings = {}
+    files: FileSettings = {}
     for name, setting in settings.items():
         if name == "cpu.shares" and isinstance(setting.value, int):
             weight = cpu.weight_of(setting.value)

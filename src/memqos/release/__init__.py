@@ -1,6 +1,6 @@
 """Kubernetes releases: versions, feature gates, and a rule's table over both. Pure: no I/O."""
 
-from memqos.release.gates import Stage, State, default, dependencies, stage, state
+from memqos.release.gates import GateStage, GateState, default, dependencies, gate_state, stage
 from memqos.release.releases import DEFAULT_MINOR, NEWEST, OLDEST, Release
 from memqos.release.since import Since
 
@@ -8,12 +8,12 @@ __all__ = [
     "DEFAULT_MINOR",
     "NEWEST",
     "OLDEST",
+    "GateStage",
+    "GateState",
     "Release",
     "Since",
-    "Stage",
-    "State",
     "default",
     "dependencies",
+    "gate_state",
     "stage",
-    "state",
 ]

@@ -10,36 +10,36 @@ from memqos.errors import UnsupportedRelease
 from memqos.release._gate_dependencies import DEPENDENCIES
 from memqos.release._gate_facts import ALIASES, HISTORY
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
-Stage = Literal["alpha", "beta", "GA", "deprecated", "gone"]
+GateStage = Literal["alpha", "beta", "GA", "deprecated", "gone"]
 
 
-class State(msgspec.Struct, frozen=True):
+class GateState(msgspec.Struct, frozen=True):
     """What a gate is in one release; a gone gate is on where its feature is there to stay."""
 
-    stage: Stage
+    stage: GateStage
     on: bool
     locked: bool = False
 
 
 _STATES = {
-    "alpha off": State("alpha", on=False),
-    "alpha on": State("alpha", on=True),
-    "beta off": State("beta", on=False),
-    "beta on": State("beta", on=True),
-    "GA on": State("GA", on=True),
-    "GA on locked": State("GA", on=True, locked=True),
-    "deprecated off": State("deprecated", on=False),
-    "deprecated off locked": State("deprecated", on=False, locked=True),
-    "deprecated on": State("deprecated", on=True),
-    "deprecated on locked": State("deprecated", on=True, locked=True),
-    "gone off": State("gone", on=False, locked=True),
-    "gone on": State("gone", on=True, locked=True),
+    "alpha off": GateState("alpha", on=False),
+    "alpha on": GateState("alpha", on=True),
+    "beta off": GateState("beta", on=False),
+    "beta on": GateState("beta", on=True),
+    "GA on": GateState("GA", on=True),
+    "GA on locked": GateState("GA", on=True, locked=True),
+    "deprecated off": GateState("deprecated", on=False),
+    "deprecated off locked": GateState("deprecated", on=False, locked=True),
+    "deprecated on": GateState("deprecated", on=True),
+    "deprecated on locked": GateState("deprecated", on=True, locked=True),
+    "gone off": GateState("gone", on=False, locked=True),
+    "gone on": GateState("gone", on=True, locked=True),
 }
 
 # Setting one of these sets every gate of its stage that is not set by name.
-_STAGE_SWITCHES: Mapping[str, Stage] = {"AllAlpha": "alpha", "AllBeta": "beta"}
+_STAGE_SWITCHES: Mapping[str, GateStage] = {"AllAlpha": "alpha", "AllBeta": "beta"}
 
 
 def canonical(name: str) -> str:
@@ -53,21 +53,21 @@ def canonical(name: str) -> str:
     )
 
 
-def state(name: str, minor: int) -> State | None:
+def gate_state(name: str, minor: int) -> GateState | None:
     """What the gate is in that release; None where it does not exist yet."""
     words = _newest(HISTORY[canonical(name)], minor)
     return None if words is None else _STATES[words]
 
 
-def stage(name: str, minor: int) -> Stage | None:
+def stage(name: str, minor: int) -> GateStage | None:
     """The gate's stage in that release; None where it does not exist yet."""
-    found = state(name, minor)
+    found = gate_state(name, minor)
     return None if found is None else found.stage
 
 
 def default(name: str, minor: int) -> bool:
     """Whether the gate is on in that release when nobody sets it."""
-    found = state(name, minor)
+    found = gate_state(name, minor)
     return found is not None and found.on
 
 
@@ -79,7 +79,7 @@ def dependencies(name: str, minor: int) -> tuple[str, ...]:
 def settable(name: str, on: bool, minor: int) -> str:
     """The canonical name of a gate that the release lets one set so; refuses any other."""
     name = canonical(name)
-    found = state(name, minor)
+    found = gate_state(name, minor)
     if found is None or found.stage == "gone":
         raise UnsupportedRelease(
             f"Kubernetes 1.{minor} has no feature gate {name}", hint=_lifespan(name, minor)
@@ -110,7 +110,7 @@ def enabled_gates(minor: int, settings: tuple[tuple[str, bool], ...]) -> frozens
     return frozenset(on)
 
 
-def _newest(entries: Mapping[int, T], minor: int) -> T | None:
+def _newest(entries: Mapping[int, _T], minor: int) -> _T | None:
     newest = None
     for since, value in entries.items():
         if since > minor:

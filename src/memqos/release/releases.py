@@ -29,7 +29,7 @@ class Release(msgspec.Struct, frozen=True):
         cls, version: str | int = DEFAULT_MINOR, gates: Mapping[str, bool] | None = None
     ) -> "Release":
         """The release of a version such as "1.36", "v1.36.4" or 36, with these gates set."""
-        minor = _known_minor(version)
+        minor = _check_minor(version)
         overrides = {settable(name, on, minor): on for name, on in (gates or {}).items()}
         settings = tuple(sorted(overrides.items()))
         return cls(minor, settings, enabled_gates(minor, settings))
@@ -38,7 +38,7 @@ class Release(msgspec.Struct, frozen=True):
         """The same release with these gates set as well."""
         return Release.of(self.minor, {**dict(self.gates), **gates})
 
-    def enabled(self, name: str) -> bool:
+    def is_enabled(self, name: str) -> bool:
         return name in self.on or (name not in HISTORY and canonical(name) in self.on)
 
     def __str__(self) -> str:
@@ -48,8 +48,8 @@ class Release(msgspec.Struct, frozen=True):
         return f"Release.of({str(self)!r}, {dict(self.gates)})"
 
 
-def _known_minor(version: str | int) -> int:
-    major, minor = (1, version) if isinstance(version, int) else _parsed(version)
+def _check_minor(version: str | int) -> int:
+    major, minor = (1, version) if isinstance(version, int) else _parse(version)
     if (major, minor) < (1, OLDEST):
         raise UnsupportedRelease(
             f"Kubernetes {major}.{minor} is older than any release memqos knows",
@@ -63,7 +63,7 @@ def _known_minor(version: str | int) -> int:
     return minor
 
 
-def _parsed(version: str) -> tuple[int, int]:
+def _parse(version: str) -> tuple[int, int]:
     match = _VERSION.fullmatch(version)
     if match is None:
         raise UnsupportedRelease(

@@ -5,15 +5,15 @@ from typing import Generic, TypeVar
 
 from memqos.errors import UnsupportedRelease
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
-class Since(Generic[T]):
+class Since(Generic[_T]):
     """What holds since which minor version, e.g. `Since({22: none, 27: throttled})`."""
 
     __slots__ = ("_entries", "_first", "_values")
 
-    def __init__(self, entries: Mapping[int, T]) -> None:
+    def __init__(self, entries: Mapping[int, _T]) -> None:
         self._first = min(entries)
         self._entries = tuple((minor, entries[minor]) for minor in sorted(entries))
         value = entries[self._first]
@@ -21,7 +21,7 @@ class Since(Generic[T]):
             value := entries.get(minor, value) for minor in range(self._first, max(entries) + 1)
         ]
 
-    def at(self, minor: int) -> T:
+    def at(self, minor: int) -> _T:
         index = minor - self._first
         if index < 0:
             raise UnsupportedRelease(
@@ -30,6 +30,6 @@ class Since(Generic[T]):
             )
         return self._values[index] if index < len(self._values) else self._values[-1]
 
-    def entries(self) -> tuple[tuple[int, T], ...]:
+    def entries(self) -> tuple[tuple[int, _T], ...]:
         """Each change with the minor version that brought it, oldest first."""
         return self._entries

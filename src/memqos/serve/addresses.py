@@ -12,14 +12,14 @@ _ADDRESS: Final = re.compile(
 _HIGHEST_PORT: Final = 65535
 
 
-class Address(NamedTuple):
+class ListenAddress(NamedTuple):
     """A host, as an IP address or localhost, and a port; 0 is any that is free."""
 
     host: str
     port: int
 
 
-def address_of(text: str) -> Address:
+def parse_listen_address(text: str) -> ListenAddress:
     """Read an address; to be reached from elsewhere has to be asked for by address."""
     found = _ADDRESS.fullmatch(text)
     if found is None or int(found["port"]) > _HIGHEST_PORT:
@@ -35,7 +35,7 @@ def address_of(text: str) -> Address:
         )
     if host != "localhost":
         _check_ip(host)
-    return Address(host.strip("[]"), int(port))
+    return ListenAddress(host.strip("[]"), int(port))
 
 
 def _check_ip(host: str) -> None:

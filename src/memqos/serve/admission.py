@@ -11,19 +11,19 @@ from typing import Any, Final
 
 import msgspec
 
-from memqos.cluster.limitrange import Range, mutated
-from memqos.cluster.resize import resize
+from memqos.cluster.limitrange import LimitRangeAmounts, apply_limit_ranges
+from memqos.cluster.resize import resize_pod
 from memqos.errors import InputError, MemqosError, quote_brief
-from memqos.findings.policy import Policy, breaches
-from memqos.kube.defaulting import decoded, prepared
-from memqos.kube.patch import encoded, pod_level_patch
+from memqos.findings.policy import AdmissionPolicy, policy_breaches
+from memqos.kube.defaulting import decoding_defaults, prepare_for_storage
+from memqos.kube.patch import encode_patch, pod_level_patch
 from memqos.kube.pod import Pod, ResourceList, ResourceRequirements
-from memqos.kube.review import Request, Response, Status, asked
+from memqos.kube.review import Response, ReviewRequest, ReviewStatus, decode_review
 from memqos.kube.shape import Shape, containers_of
 from memqos.kube.validation import validate
 from memqos.release import Release
 
-ANYWHERE: Final = ""
+ALL_NAMESPACES: Final = ""
 """The namespace of limit ranges that hold everywhere."""
 _WARNING_SIZE: Final = 240
 _WARNINGS: Final = 16
@@ -43,24 +43,26 @@ _QUANTITY_SIZE: Final = 128
 _log = logging.getLogger("memqos.serve")
 
 
-class Door(msgspec.Struct, frozen=True):
+class PodReviewer(msgspec.Struct, frozen=True):
     """What new pods are held against."""
 
-    policy: Policy
+    policy: AdmissionPolicy
     release: Release
-    ranges: Mapping[str, Sequence[Range]] = {}
+    ranges: Mapping[str, Sequence[LimitRangeAmounts]] = {}
     """Namespace → limit ranges with defaults for the pod level."""
 
     def mutate(self, body: bytes | bytearray) -> Response:
         """Answer a review with what the pod lacks at the pod level; InputError if it is none."""
-        return self._answer(body, self._completed)
+        return self._answer(body, self._complete_pod)
 
     def validate(self, body: bytes | bytearray) -> Response:
         """Answer a review with a verdict; InputError if it is none."""
-        return self._answer(body, self._judged)
+        return self._answer(body, self._judge_pod)
 
-    def _answer(self, body: bytes | bytearray, judge: Callable[[Request], Response]) -> Response:
-        request = asked(body)
+    def _answer(
+        self, body: bytes | bytearray, judge: Callable[[ReviewRequest], Response]
+    ) -> Response:
+        request = decode_review(body)
         if not _is_about_a_pod(request):
             return Response(request.uid, True)
         try:
@@ -71,61 +73,61 @@ class Door(msgspec.Struct, frozen=True):
                 raise InputError(f"it may have more than {_VALUES:,} values, by its commas")
             return judge(request)
         except (MemqosError, msgspec.ValidationError, RecursionError) as error:
-            return self._unjudged(request, str(error))
+            return self._answer_failure(request, str(error))
         except Exception as error:  # whatever a pod may bring about: the policy has an answer to it
             kind = type(error).__name__
             namespace = quote_brief(_namespace(request))
             _log.error("cannot judge a pod of %s: %s: %s", namespace, kind, quote_brief(str(error)))
-            return self._unjudged(request, f"{kind}: {error}")
+            return self._answer_failure(request, f"{kind}: {error}")
 
-    def _unjudged(self, request: Request, why: str) -> Response:
+    def _answer_failure(self, request: ReviewRequest, why: str) -> Response:
         what = f"memqos cannot judge this pod: {why}"
         if self.policy.on_error == "allow":
-            return Response(request.uid, True, warnings=(_brief(what),))
-        return _refused(request, 500, "InternalError", what)
+            return Response(request.uid, True, warnings=(_truncate(what),))
+        return _deny(request, 500, "InternalError", what)
 
-    def _completed(self, request: Request) -> Response:
-        if request.operation != "CREATE" or not self.release.enabled("PodLevelResources"):
+    def _complete_pod(self, request: ReviewRequest) -> Response:
+        if request.operation != "CREATE" or not self.release.is_enabled("PodLevelResources"):
             return Response(request.uid, True)
         pod = _pod(request.object)
-        read = decoded(pod, self.release)
-        ranges = [*self.ranges.get(_namespace(request), ()), *self.ranges.get(ANYWHERE, ())]
-        filled = mutated(read, ranges, self.release, pod_defaults=True)
+        read = decoding_defaults(pod, self.release)
+        ranges = [*self.ranges.get(_namespace(request), ()), *self.ranges.get(ALL_NAMESPACES, ())]
+        filled = apply_limit_ranges(read, ranges, self.release, pod_defaults=True)
         # Containers are the API server's to fill in: only the pod level is taken over.
-        to_store = prepared(msgspec.structs.replace(read, pod=filled.pod), self.release)
+        to_store = prepare_for_storage(msgspec.structs.replace(read, pod=filled.pod), self.release)
         wanted = to_store.pod
         operations = pod_level_patch(_stanza(request.object), wanted) if wanted is not None else []
         if not operations:
             return Response(request.uid, True)
-        patch = encoded(operations)
+        patch = encode_patch(operations)
         if len(patch) > _PATCH_SIZE:
             raise InputError(f"its patch has {len(patch):,} bytes, more than {_PATCH_SIZE:,}")
         return Response(request.uid, True, patch=patch, patch_type="JSONPatch")
 
-    def _judged(self, request: Request) -> Response:
+    def _judge_pod(self, request: ReviewRequest) -> Response:
         pod = _pod(request.object)
         before: tuple[Pod, Shape] | None = None
         if request.operation == "CREATE":
-            shape = prepared(decoded(pod, self.release), self.release)
+            shape = prepare_for_storage(decoding_defaults(pod, self.release), self.release)
             faults = [str(error) for error in validate(pod, shape, self.release)]
         elif request.sub_resource == "resize":
             old = _pod(request.old_object)
-            change = resize(old, pod, self.release)
+            change = resize_pod(old, pod, self.release)
             shape, faults = change.after, [str(error) for error in change.errors]
             before = old, change.before
         else:
             return Response(request.uid, True)
         if faults:
-            return _refused(request, 422, "Invalid", _listed(faults))
-        found = breaches(self.policy, pod, shape, _namespace(request), self.release, before)
+            return _deny(request, 422, "Invalid", _join_faults(faults))
+        found = policy_breaches(self.policy, pod, shape, _namespace(request), self.release, before)
         warnings = _warnings([str(each) for each in found if each.mode == "warn"])
         refusals = [str(each) for each in found if each.mode == "refuse"]
         if not refusals:
             return Response(request.uid, True, warnings=warnings)
-        return _refused(request, 403, "Forbidden", _listed(refusals), warnings)
+        return _deny(request, 403, "Forbidden", _join_faults(refusals), warnings)
 
 
-def _is_about_a_pod(request: Request) -> bool:
+def _is_about_a_pod(request: ReviewRequest) -> bool:
     return (
         request.kind.group == ""
         and request.kind.kind == "Pod"
@@ -134,19 +136,19 @@ def _is_about_a_pod(request: Request) -> bool:
     )
 
 
-def _namespace(request: Request) -> str:
+def _namespace(request: ReviewRequest) -> str:
     return request.namespace or "default"
 
 
-def _refused(
-    request: Request, code: int, reason: str, message: str, warnings: tuple[str, ...] = ()
+def _deny(
+    request: ReviewRequest, code: int, reason: str, message: str, warnings: tuple[str, ...] = ()
 ) -> Response:
     return Response(
-        request.uid, False, Status(code, reason, _brief(message, _MESSAGE_SIZE)), warnings
+        request.uid, False, ReviewStatus(code, reason, _truncate(message, _MESSAGE_SIZE)), warnings
     )
 
 
-def _listed(texts: list[str]) -> str:
+def _join_faults(texts: list[str]) -> str:
     """As many as a refusal has room for, and how many there are beside them."""
     size = len("; and 1000000 more")
     for shown, text in enumerate(texts):
@@ -160,10 +162,10 @@ def _warnings(texts: list[str]) -> tuple[str, ...]:
     if len(texts) > _WARNINGS:
         shown = _WARNINGS - 1
         texts = [*texts[:shown], f"and {len(texts) - shown} more warnings of memqos"]
-    return tuple([_brief(text) for text in texts])
+    return tuple([_truncate(text) for text in texts])
 
 
-def _brief(text: str, size: int = _WARNING_SIZE) -> str:
+def _truncate(text: str, size: int = _WARNING_SIZE) -> str:
     return text if len(text) <= size else text[: size - 1] + "…"
 
 

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from memqos.serve.connections import Connection, Connections
 
-SMALL: Final = 32 << 10
+SMALL_BODY: Final = 32 << 10
 """Bytes of a body that waits for nothing: most reviews are a few KiB."""
 
 PEERS: Final = 1024
@@ -30,7 +30,7 @@ class _Wait(NamedTuple):
     granted: "asyncio.Future[None]"
 
 
-class Bodies:
+class BodyMemory:
     """Bytes that are free, reserved and waited for."""
 
     def __init__(self, size: int, patience: float, connections: Connections) -> None:
@@ -49,7 +49,7 @@ class Bodies:
 
     async def reserve(self, connection: Connection, size: int) -> None:
         """Wait until there is memory for a body; `release` has to follow."""
-        if size <= SMALL:
+        if size <= SMALL_BODY:
             return
         granted = self._loop.create_future()
         self._waiting[connection] = _Wait(size, granted)
@@ -104,12 +104,12 @@ class Bodies:
         latest = self._loop.time() - self._patience
         slow = [each for each, body in self._reserved.items() if body.since <= latest]
         if slow:
-            reserved = self._reserved_by_peer()
+            reserved = self._bytes_by_peer()
             victim = max(slow, key=lambda each: reserved[each.peer])
             self._connections.drop(victim, "bytes")
             self.release(victim)
 
-    def _reserved_by_peer(self) -> Counter[str]:
+    def _bytes_by_peer(self) -> Counter[str]:
         reserved: Counter[str] = Counter()
         for connection, reservation in self._reserved.items():
             reserved[connection.peer] += reservation.size

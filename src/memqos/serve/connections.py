@@ -21,7 +21,7 @@ finishes a TLS handshake has been accepted already and does not wait again: wher
 one within its grace does."""
 
 
-class Bounds(NamedTuple):
+class ClientLimits(NamedTuple):
     """How much is taken from clients."""
 
     connections: int = 16
@@ -164,7 +164,7 @@ class Connections:
     to go, and where all ask, whoever floods the server has their own connections closed.
     """
 
-    def __init__(self, bounds: Bounds) -> None:
+    def __init__(self, bounds: ClientLimits) -> None:
         self._bounds = bounds
         self._loop = asyncio.get_running_loop()
         self._handshakes: dict[Connection, None] = {}

@@ -10,11 +10,11 @@ from memqos.serve.exposition import CONTENT_TYPE, Family, exposition
 PLAIN = "text/plain; charset=utf-8"
 JSON = "application/json"
 
-Check = Callable[[], str | None]
+HealthCheck = Callable[[], str | None]
 """Why it is not so; None where all is well."""
 
 
-class Answer(NamedTuple):
+class HttpReply(NamedTuple):
     """What a request is answered with."""
 
     status: int
@@ -22,29 +22,29 @@ class Answer(NamedTuple):
     body: bytes
 
 
-Routes = Mapping[str, Callable[[], Answer]]
+Routes = Mapping[str, Callable[[], HttpReply]]
 """Path → answer."""
-Posts = Mapping[str, Callable[[bytearray], Answer]]
+PostRoutes = Mapping[str, Callable[[bytearray], HttpReply]]
 """Path → answer to a body."""
 
 
-def watched(
-    families: Callable[[], Iterable[Family]], healthy: Check, ready: Check
-) -> dict[str, Callable[[], Answer]]:
+def monitoring_routes(
+    families: Callable[[], Iterable[Family]], healthy: HealthCheck, ready: HealthCheck
+) -> dict[str, Callable[[], HttpReply]]:
     """What monitoring asks for."""
     return {
-        "/metrics": lambda: Answer(200, CONTENT_TYPE, exposition(families())),
-        "/healthz": lambda: _checked(healthy()),
-        "/readyz": lambda: _checked(ready()),
+        "/metrics": lambda: HttpReply(200, CONTENT_TYPE, exposition(families())),
+        "/healthz": lambda: _check_reply(healthy()),
+        "/readyz": lambda: _check_reply(ready()),
     }
 
 
-def stated(state: Callable[[], Any]) -> dict[str, Callable[[], Answer]]:
+def state_route(state: Callable[[], Any]) -> dict[str, Callable[[], HttpReply]]:
     """What a person on the node asks for: plain data or structs, answered as JSON."""
-    return {"/state": lambda: Answer(200, JSON, msgspec.json.encode(state()) + b"\n")}
+    return {"/state": lambda: HttpReply(200, JSON, msgspec.json.encode(state()) + b"\n")}
 
 
-def _checked(reason: str | None) -> Answer:
+def _check_reply(reason: str | None) -> HttpReply:
     if reason is None:
-        return Answer(200, PLAIN, b"ok\n")
-    return Answer(503, PLAIN, f"{reason}\n".encode("utf-8", "replace"))
+        return HttpReply(200, PLAIN, b"ok\n")
+    return HttpReply(503, PLAIN, f"{reason}\n".encode("utf-8", "replace"))

@@ -6,7 +6,7 @@ from typing import Final, Literal, NamedTuple
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
-Kind = Literal["counter", "gauge", "histogram"]
+MetricKind = Literal["counter", "gauge", "histogram"]
 
 # Where Python's spelling of a number is not that of Go.
 _GO: Final = {"inf": "+Inf", "-inf": "-Inf", "nan": "NaN", "True": "1", "False": "0"}
@@ -14,7 +14,7 @@ _IN_LABEL: Final = str.maketrans({"\\": "\\\\", "\n": "\\n", '"': '\\"'})
 _IN_HELP: Final = str.maketrans({"\\": "\\\\", "\n": "\\n"})
 
 
-class Sample(NamedTuple):
+class MetricSample(NamedTuple):
     """One series: its labels as `labels` writes them, and its value."""
 
     labels: str
@@ -27,9 +27,9 @@ class Family(NamedTuple):
     """All series of one name."""
 
     name: str
-    kind: Kind
+    kind: MetricKind
     help: str
-    samples: Iterable[Sample]
+    samples: Iterable[MetricSample]
 
 
 def labels(**pairs: str) -> str:
@@ -37,7 +37,7 @@ def labels(**pairs: str) -> str:
     return ",".join([f'{name}="{value.translate(_IN_LABEL)}"' for name, value in pairs.items()])
 
 
-def and_labels(first: str, **pairs: str) -> str:
+def add_labels(first: str, **pairs: str) -> str:
     """Labels that were written already, and more behind them."""
     return f"{first},{labels(**pairs)}" if first and pairs else first or labels(**pairs)
 
@@ -65,7 +65,7 @@ def exposition(families: Iterable[Family]) -> bytes:
     return "\n".join(lines).encode("utf-8", "replace")
 
 
-def number(value: float) -> str:
+def metric_number(value: float) -> str:
     """A value as Go reads it; whole numbers keep every digit."""
     digits = repr(value)
     return _GO.get(digits, digits)
@@ -89,17 +89,17 @@ class Histogram:
         """How many values were counted."""
         return sum(self._counts)
 
-    def samples(self, labelled: str = "") -> Iterator[Sample]:
+    def samples(self, labelled: str = "") -> Iterator[MetricSample]:
         """Its series, for a family of kind histogram."""
         total = 0
         for bound, count in zip((*self._bounds, float("inf")), self._counts, strict=True):
             total += count
-            yield Sample(and_labels(labelled, le=number(bound)), total, "_bucket")
-        yield Sample(labelled, self._sum, "_sum")
-        yield Sample(labelled, total, "_count")
+            yield MetricSample(add_labels(labelled, le=metric_number(bound)), total, "_bucket")
+        yield MetricSample(labelled, self._sum, "_sum")
+        yield MetricSample(labelled, total, "_count")
 
 
-def histograms(by_labels: Mapping[str, Histogram]) -> Iterator[Sample]:
+def histograms(by_labels: Mapping[str, Histogram]) -> Iterator[MetricSample]:
     """The series of several histograms of one family."""
     for labelled, histogram in by_labels.items():
         yield from histogram.samples(labelled)

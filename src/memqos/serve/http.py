@@ -12,17 +12,17 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
 from memqos.errors import InputError, Unreachable
-from memqos.serve.bodies import Bodies
-from memqos.serve.connections import Bounds, Connection, Connections
-from memqos.serve.endpoints import PLAIN, Answer, Posts, Routes
+from memqos.serve.bodies import BodyMemory
+from memqos.serve.connections import ClientLimits, Connection, Connections
+from memqos.serve.endpoints import PLAIN, HttpReply, PostRoutes, Routes
 from memqos.serve.requests import (
     HEAD_LIMIT,
-    Refused,
-    Request,
-    answer_to,
-    answered,
-    refusal,
-    request_of,
+    BadRequest,
+    HttpRequest,
+    encode_refusal,
+    encode_reply,
+    parse_request,
+    route_request,
 )
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ _EXHAUSTED: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 _log = logging.getLogger("memqos.serve")
 
-NO_BODIES: Final = Bounds()
+NO_BODIES: Final = ClientLimits()
 
 
 class Listener:
@@ -65,8 +65,8 @@ class Listener:
         self,
         bound: socket.socket,
         routes: Routes,
-        posts: Posts,
-        bounds: Bounds,
+        posts: PostRoutes,
+        bounds: ClientLimits,
         tls: "Callable[[], SSLContext] | None" = None,
     ) -> None:
         self._bound = bound
@@ -75,7 +75,7 @@ class Listener:
         self._bounds = bounds
         self._tls = tls
         self._connections = Connections(bounds)
-        self._bodies = Bodies(max(bounds.bodies, bounds.body), BODY_SECONDS, self._connections)
+        self._bodies = BodyMemory(max(bounds.bodies, bounds.body), BODY_SECONDS, self._connections)
         self._loop = asyncio.get_running_loop()
         self._resume: asyncio.TimerHandle | None = None
         self._inode = _inode(bound.getsockname()) if bound.family == socket.AF_UNIX else 0
@@ -130,7 +130,7 @@ class Listener:
             return
         connection = Connection(accepted)
         self._connections.add(connection, in_handshake=in_handshake)
-        connection.task = self._loop.create_task(self._connected(connection))
+        connection.task = self._loop.create_task(self._handle_connection(connection))
 
     def _pause(self, seconds: float) -> None:
         # The kernel would go on to say that there is somebody to accept.
@@ -139,7 +139,7 @@ class Listener:
             seconds, self._loop.add_reader, self._bound.fileno(), self._accept
         )
 
-    async def _connected(self, connection: Connection) -> None:
+    async def _handle_connection(self, connection: Connection) -> None:
         try:
             if self._tls is not None:
                 async with asyncio.timeout(REQUEST_SECONDS):
@@ -158,17 +158,17 @@ class Listener:
             try:
                 request = await _read_head(connection, patience, self._bounds.body)
                 message = await self._respond(connection, request)
-            except Refused as error:
-                await _send(connection, refusal(error))
+            except BadRequest as error:
+                await _send(connection, encode_refusal(error))
                 return
             self._connections.renew(connection)
             await _send(connection, message)
-            if not request.keeps:
+            if not request.keep_alive:
                 return
             patience = IDLE_SECONDS
             await asyncio.sleep(0)  # others have a turn, even where the next request is here
 
-    async def _respond(self, connection: Connection, request: Request) -> bytes:
+    async def _respond(self, connection: Connection, request: HttpRequest) -> bytes:
         """The answer to a request, whose body is not kept any longer."""
         if not request.length:
             return self._answer(request, bytearray())
@@ -176,7 +176,7 @@ class Listener:
             async with asyncio.timeout(REQUEST_SECONDS):
                 await self._bodies.reserve(connection, request.length)
         except TimeoutError:
-            raise Refused(
+            raise BadRequest(
                 HTTPStatus.SERVICE_UNAVAILABLE, "too many large requests at once: try again"
             ) from None
         try:
@@ -184,12 +184,12 @@ class Listener:
         finally:
             self._bodies.release(connection)
 
-    def _answer(self, request: Request, body: bytearray) -> bytes:
+    def _answer(self, request: HttpRequest, body: bytearray) -> bytes:
         try:
-            return answered(answer_to(request, body, self._routes, self._posts), request)
+            return encode_reply(route_request(request, body, self._routes, self._posts), request)
         except Exception as error:
             _log.error("no answer to %s: %s: %s", request.path, type(error).__name__, error)
-            return answered(Answer(500, PLAIN, b"no answer; the log says why\n"), request)
+            return encode_reply(HttpReply(500, PLAIN, b"no answer; the log says why\n"), request)
 
 
 async def listen(
@@ -197,8 +197,8 @@ async def listen(
     host: str,
     port: int,
     *,
-    posts: Posts | None = None,
-    bounds: Bounds = NO_BODIES,
+    posts: PostRoutes | None = None,
+    bounds: ClientLimits = NO_BODIES,
     tls: "Callable[[], SSLContext] | None" = None,
 ) -> Listener:
     """Answer on an address; port 0 takes any that is free.
@@ -221,7 +221,7 @@ async def listen(
 async def listen_on_socket(routes: Routes, path: str) -> Listener:
     """Answer on a unix socket that only its owner may open."""
     try:
-        bound = _bound(path)
+        bound = _bind_socket(path)
     except OSError as error:
         raise Unreachable(
             f"cannot listen on {path}: {error.strerror or error}",
@@ -230,16 +230,18 @@ async def listen_on_socket(routes: Routes, path: str) -> Listener:
     return Listener(bound, routes, {}, NO_BODIES)
 
 
-async def _read_head(connection: Connection, patience: float, body_limit: int) -> Request:
+async def _read_head(connection: Connection, patience: float, body_limit: int) -> HttpRequest:
     async with asyncio.timeout(patience):
         head = await connection.receive_until(b"\r\n\r\n", HEAD_LIMIT)
     if head is None:
-        raise Refused(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "the request's head is too large")
-    return request_of(head, body_limit)
+        raise BadRequest(
+            HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "the request's head is too large"
+        )
+    return parse_request(head, body_limit)
 
 
-async def _read_body(connection: Connection, request: Request) -> bytearray:
-    if request.waits:
+async def _read_body(connection: Connection, request: HttpRequest) -> bytearray:
+    if request.expects_continue:
         await _send(connection, _CONTINUE)
     async with asyncio.timeout(REQUEST_SECONDS):
         return await connection.receive_exactly(request.length)
@@ -250,7 +252,7 @@ async def _send(connection: Connection, message: bytes) -> None:
         await connection.send(message)
 
 
-def _bound(path: str) -> socket.socket:
+def _bind_socket(path: str) -> socket.socket:
     """A socket of mode 0600 from its first moment on."""
     _clear(path)
     os.makedirs(os.path.dirname(path) or ".", mode=0o700, exist_ok=True)

@@ -4,35 +4,35 @@ import zlib
 from http import HTTPStatus
 from typing import Final, NamedTuple
 
-from memqos.serve.endpoints import PLAIN, Answer, Posts, Routes
+from memqos.serve.endpoints import PLAIN, HttpReply, PostRoutes, Routes
 
 HEAD_LIMIT: Final = 16 << 10
 """Bytes of a request up to the empty line that ends it."""
 _GZIP_FROM: Final = 1 << 10
 _GZIP_LEVEL: Final = 1
 _GZIP_WINDOW: Final = 31  # zlib's way to ask for a gzip header
-_KEPT: Final = b"HTTP/1.1"
-_VERSIONS: Final = (b"HTTP/1.0", _KEPT)
+_HTTP_1_1: Final = b"HTTP/1.1"
+_VERSIONS: Final = (b"HTTP/1.0", _HTTP_1_1)
 _READING: Final = (b"GET", b"HEAD")
 _POST: Final = b"POST"
 _ALLOWED: Final = {True: b"GET, HEAD, POST", False: b"GET, HEAD"}
 
 
-class Request(NamedTuple):
+class HttpRequest(NamedTuple):
     """What is asked, and how it wants to be told."""
 
     path: str
     is_head: bool
     takes_gzip: bool
-    keeps: bool
+    keep_alive: bool
     is_post: bool = False
     length: int = 0
     """Bytes of the body that follows."""
-    waits: bool = False
+    expects_continue: bool = False
     """Whether the body is only sent once it was asked for."""
 
 
-class Refused(Exception):
+class BadRequest(Exception):
     """A request that cannot be answered; the connection ends with it."""
 
     def __init__(self, status: HTTPStatus, why: str, *, allow: bytes = b"") -> None:
@@ -42,7 +42,7 @@ class Refused(Exception):
         self.allow = allow
 
 
-def request_of(head: bytes, body_limit: int = 0) -> Request:
+def parse_request(head: bytes, body_limit: int = 0) -> HttpRequest:
     """Read the head of a request, without the empty line that ends it.
 
     Where bodies may have some bytes, a POST is taken too.
@@ -50,39 +50,43 @@ def request_of(head: bytes, body_limit: int = 0) -> Request:
     line, *fields = head.lstrip(b"\r\n").split(b"\r\n")
     parts = line.split(b" ")
     if len(parts) != 3 or not parts[2].startswith(b"HTTP/"):
-        raise Refused(HTTPStatus.BAD_REQUEST, "this is not an HTTP request")
+        raise BadRequest(HTTPStatus.BAD_REQUEST, "this is not an HTTP request")
     method, target, version = parts
     if version not in _VERSIONS:
-        raise Refused(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "HTTP/1.1 is spoken here")
+        raise BadRequest(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "HTTP/1.1 is spoken here")
     is_post = method == _POST and body_limit > 0
     if method not in _READING and not is_post:
         allow = _ALLOWED[body_limit > 0]
-        raise Refused(HTTPStatus.METHOD_NOT_ALLOWED, f"answered are {allow.decode()}", allow=allow)
+        raise BadRequest(
+            HTTPStatus.METHOD_NOT_ALLOWED, f"answered are {allow.decode()}", allow=allow
+        )
     headers = _headers(fields)
-    return Request(
+    return HttpRequest(
         _path(target),
         method == b"HEAD",
         _takes_gzip(headers.get(b"accept-encoding", b"")),
-        version == _KEPT and b"close" not in _words(headers.get(b"connection", b"")),
+        version == _HTTP_1_1 and b"close" not in _words(headers.get(b"connection", b"")),
         is_post,
         _length(headers, body_limit if is_post else 0, needed=is_post),
         headers.get(b"expect", b"").lower() == b"100-continue",
     )
 
 
-def answer_to(request: Request, body: bytearray, routes: Routes, posts: Posts) -> Answer:
+def route_request(
+    request: HttpRequest, body: bytearray, routes: Routes, posts: PostRoutes
+) -> HttpReply:
     """The answer of the route that was asked for."""
     if request.path in (routes if request.is_post else posts):
-        return Answer(405, PLAIN, b"not by this method\n")
+        return HttpReply(405, PLAIN, b"not by this method\n")
     if request.is_post and request.path in posts:
         return posts[request.path](body)
     if not request.is_post and request.path in routes:
         return routes[request.path]()
     known = "\n".join(sorted([*routes, *posts]))
-    return Answer(404, PLAIN, f"not here; there is\n{known}\n".encode())
+    return HttpReply(404, PLAIN, f"not here; there is\n{known}\n".encode())
 
 
-def answered(answer: Answer, request: Request) -> bytes:
+def encode_reply(answer: HttpReply, request: HttpRequest) -> bytes:
     """An answer as it goes out."""
     body = answer.body
     fields = [b"Content-Type: " + answer.type.encode("latin-1", "replace")]
@@ -90,13 +94,13 @@ def answered(answer: Answer, request: Request) -> bytes:
         fields.append(b"Vary: Accept-Encoding")
         if request.takes_gzip:
             fields.append(b"Content-Encoding: gzip")
-            body = _compressed(body)
-    if not request.keeps:
+            body = _gzip(body)
+    if not request.keep_alive:
         fields.append(b"Connection: close")
     return _message(answer.status, fields, body, with_body=not request.is_head)
 
 
-def refusal(error: Refused) -> bytes:
+def encode_refusal(error: BadRequest) -> bytes:
     """The answer to what was no request."""
     fields = [b"Content-Type: " + PLAIN.encode(), b"Connection: close"]
     if error.allow:
@@ -122,7 +126,7 @@ def _headers(fields: list[bytes]) -> dict[bytes, bytes]:
     for field in fields:
         name, colon, value = field.partition(b":")
         if not colon or not name or name != name.strip():
-            raise Refused(HTTPStatus.BAD_REQUEST, "a header cannot be read")
+            raise BadRequest(HTTPStatus.BAD_REQUEST, "a header cannot be read")
         name = name.lower()
         found[name] = found[name] + b"," + value.strip() if name in found else value.strip()
     return found
@@ -132,15 +136,15 @@ def _length(headers: dict[bytes, bytes], limit: int, *, needed: bool) -> int:
     given = headers.get(b"content-length")
     if b"transfer-encoding" in headers or (given is None and needed):
         if limit:
-            raise Refused(HTTPStatus.LENGTH_REQUIRED, "say how long the body is")
-        raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "a request has no body here")
+            raise BadRequest(HTTPStatus.LENGTH_REQUIRED, "say how long the body is")
+        raise BadRequest(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "a request has no body here")
     if given is None:
         return 0
     if not given.isdigit():
-        raise Refused(HTTPStatus.BAD_REQUEST, "the length of the body cannot be read")
+        raise BadRequest(HTTPStatus.BAD_REQUEST, "the length of the body cannot be read")
     if len(given) > 18 or int(given) > limit:
         told = f"a body has at most {limit} bytes here" if limit else "a request has no body here"
-        raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, told)
+        raise BadRequest(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, told)
     return int(given)
 
 
@@ -165,6 +169,6 @@ def _words(value: bytes) -> set[bytes]:
     return {word.strip() for word in value.lower().split(b",")}
 
 
-def _compressed(body: bytes) -> bytes:
+def _gzip(body: bytes) -> bytes:
     compressor = zlib.compressobj(_GZIP_LEVEL, zlib.DEFLATED, _GZIP_WINDOW)
     return compressor.compress(body) + compressor.flush()

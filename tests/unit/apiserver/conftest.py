@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.fakes.apiserver import FakeApiServer, fake_api_server
-from tests.fakes.kubelet import Identity, self_signed
+from tests.fakes.kubelet import TlsFiles, self_signed
 
 
 @pytest.fixture
@@ -16,7 +16,7 @@ def server() -> Iterator[FakeApiServer]:
 
 
 @pytest.fixture(scope="module")
-def identity(tmp_path_factory: pytest.TempPathFactory) -> Identity:
+def identity(tmp_path_factory: pytest.TempPathFactory) -> TlsFiles:
     return self_signed(tmp_path_factory.mktemp("pki"), "api", "IP:127.0.0.1,DNS:api.example")
 
 

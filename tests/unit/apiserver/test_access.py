@@ -19,93 +19,95 @@ import pytest
 from tests.eventually import PATIENCE, eventually
 from tests.fakes.apiserver import FakeApiServer, fake_api_server, pod
 from tests.fakes.asking import client, refusal, with_openssl
-from tests.fakes.kubelet import Identity, self_signed
+from tests.fakes.kubelet import TlsFiles, self_signed
 
 from memqos.errors import InputError, Unreachable
-from memqos.host.apiserver.access import Access, Cluster, User, access, in_cluster
-from memqos.host.apiserver.connection import ApiServer
-from memqos.host.apiserver.kubeconfig import from_files
-from memqos.host.apiserver.listing import listed
+from memqos.host.apiserver.access import Cluster, ClusterAccess, User, cluster_access, in_cluster
+from memqos.host.apiserver.connection import ApiClient
+from memqos.host.apiserver.kubeconfig import load_kubeconfig
+from memqos.host.apiserver.listing import list_objects
 from memqos.host.apiserver.proxies import proxy_of
-from memqos.host.apiserver.resources import PODS, Resource
-from memqos.host.apiserver.watching import Pace, Watch
+from memqos.host.apiserver.resources import POD_RESOURCE, ApiResource
+from memqos.host.apiserver.watching import Reflector, WatchTimings
 from memqos.kube.pod import ObjectMeta
 
 
 @with_openssl
 class TestCredentials:
     @pytest.fixture
-    def secure(self, identity: Identity) -> Iterator[FakeApiServer]:
+    def secure(self, identity: TlsFiles) -> Iterator[FakeApiServer]:
         with fake_api_server(identity) as served:
             served.tokens = {"first"}
             yield served
 
     def test_a_token_is_shown_to_a_server_that_is_trusted(
-        self, secure: FakeApiServer, identity: Identity
+        self, secure: FakeApiServer, identity: TlsFiles
     ) -> None:
         asked = client(secure, User(token="first"), certificate_authority=str(identity.cert))
-        assert listed(asked, PODS).items == []
+        assert list_objects(asked, POD_RESOURCE).items == []
 
     def test_the_authority_may_stand_in_the_kubeconfig(
-        self, secure: FakeApiServer, identity: Identity
+        self, secure: FakeApiServer, identity: TlsFiles
     ) -> None:
         data = base64.b64encode(identity.cert.read_bytes()).decode()
         asked = client(secure, User(token="first"), certificate_authority_data=data)
-        assert listed(asked, PODS).items == []
+        assert list_objects(asked, POD_RESOURCE).items == []
 
     def test_a_server_that_is_not_trusted_learns_nothing(self, secure: FakeApiServer) -> None:
-        text = refusal(lambda: listed(client(secure, User(token="first")), PODS))
+        text = refusal(lambda: list_objects(client(secure, User(token="first")), POD_RESOURCE))
         assert "no secure connection" in text
         assert secure.asked == []
 
     def test_unless_the_kubeconfig_says_not_to_look(self, secure: FakeApiServer) -> None:
         asked = client(secure, User(token="first"), insecure_skip_tls_verify=True)
-        assert listed(asked, PODS).items == []
+        assert list_objects(asked, POD_RESOURCE).items == []
 
     def test_the_certificate_may_be_for_another_name(
-        self, secure: FakeApiServer, identity: Identity
+        self, secure: FakeApiServer, identity: TlsFiles
     ) -> None:
         trusted = {"certificate_authority": str(identity.cert)}
         named = client(secure, User(token="first"), tls_server_name="api.example", **trusted)
-        assert listed(named, PODS).items == []
+        assert list_objects(named, POD_RESOURCE).items == []
         other = client(secure, User(token="first"), tls_server_name="other.example", **trusted)
-        assert "no secure connection" in refusal(lambda: listed(other, PODS))
+        assert "no secure connection" in refusal(lambda: list_objects(other, POD_RESOURCE))
 
     def test_a_token_that_was_replaced_is_used_from_the_next_request_on(
-        self, secure: FakeApiServer, identity: Identity, tmp_path: Path
+        self, secure: FakeApiServer, identity: TlsFiles, tmp_path: Path
     ) -> None:
         file = tmp_path / "token"
         file.write_text("first\n")
         user = User(token_file=str(file))
         asked = client(secure, user, certificate_authority=str(identity.cert))
-        listed(asked, PODS)
+        list_objects(asked, POD_RESOURCE)
         file.write_text("second")
         secure.tokens = {"first", "second"}
-        listed(asked, PODS)
+        list_objects(asked, POD_RESOURCE)
         assert [each.headers["Authorization"] for each in secure.asked] == [
             "Bearer first",
             "Bearer second",
         ]
 
     def test_one_refused_is_read_again_before_giving_up(
-        self, secure: FakeApiServer, identity: Identity, tmp_path: Path
+        self, secure: FakeApiServer, identity: TlsFiles, tmp_path: Path
     ) -> None:
         file = tmp_path / "token"
         file.write_text("stale")
         user = User(token_file=str(file))
         asked = client(secure, user, certificate_authority=str(identity.cert))
-        assert "it does not know who asks (401)" in refusal(lambda: listed(asked, PODS))
+        assert "it does not know who asks (401)" in refusal(
+            lambda: list_objects(asked, POD_RESOURCE)
+        )
         assert len(secure.asked) == 2
 
     def test_a_watch_outlives_the_token_it_began_with(
-        self, secure: FakeApiServer, identity: Identity, tmp_path: Path
+        self, secure: FakeApiServer, identity: TlsFiles, tmp_path: Path
     ) -> None:
         file = tmp_path / "token"
         file.write_text("first")
         user = User(token_file=str(file))
         asked = client(secure, user, certificate_authority=str(identity.cert))
-        pace = Pace(watch=(1, 1), short=0.0, slowness=0.01)
-        watch = Watch(asked, PODS, pace=pace)
+        pace = WatchTimings(watch=(1, 1), short=0.0, slowness=0.01)
+        watch = Reflector(asked, POD_RESOURCE, timings=pace)
         watch.start()
         try:
             watch.wait(PATIENCE)
@@ -121,7 +123,7 @@ class TestCredentials:
             watch.stop()
 
     def test_a_client_certificate_may_stand_for_the_user(
-        self, identity: Identity, tmp_path: Path
+        self, identity: TlsFiles, tmp_path: Path
     ) -> None:
         jane = self_signed(tmp_path, "jane", "DNS:jane")
         with fake_api_server(identity, clients=jane.cert) as server:
@@ -132,10 +134,10 @@ class TestCredentials:
             )
             for user in (of_files, inline):
                 asked = client(server, user, certificate_authority=str(identity.cert))
-                assert listed(asked, PODS).items == []
+                assert list_objects(asked, POD_RESOURCE).items == []
 
     def test_one_that_was_replaced_is_shown_from_the_next_request_on(
-        self, identity: Identity, tmp_path: Path
+        self, identity: TlsFiles, tmp_path: Path
     ) -> None:
         jane, joe = (self_signed(tmp_path, name, f"DNS:{name}") for name in ("jane", "joe"))
         both = tmp_path / "current.pem"
@@ -144,12 +146,12 @@ class TestCredentials:
             user = User(client_certificate=str(both), client_key=str(both))
             asked = client(server, user, certificate_authority=str(identity.cert))
             with pytest.raises(Unreachable):
-                listed(asked, PODS)
+                list_objects(asked, POD_RESOURCE)
             # Another file, as whoever renews it puts there: two writes may have the same time.
             fresh = both.with_suffix(".new")
             fresh.write_bytes(jane.cert.read_bytes() + jane.key.read_bytes())
             fresh.replace(both)
-            assert listed(asked, PODS).items == []
+            assert list_objects(asked, POD_RESOURCE).items == []
 
     @pytest.mark.parametrize(
         ("user", "said"),
@@ -162,25 +164,25 @@ class TestCredentials:
         ],
     )
     def test_what_is_no_credential_is_refused(
-        self, secure: FakeApiServer, identity: Identity, user: User, said: str
+        self, secure: FakeApiServer, identity: TlsFiles, user: User, said: str
     ) -> None:
         asked = client(secure, user, certificate_authority=str(identity.cert))
-        assert said in refusal(lambda: listed(asked, PODS))
+        assert said in refusal(lambda: list_objects(asked, POD_RESOURCE))
 
     def test_an_authority_that_cannot_be_read_is_named(self, secure: FakeApiServer) -> None:
         asked = client(secure, certificate_authority="/none/ca.crt")
-        assert refusal(lambda: listed(asked, PODS)).startswith("/none/ca.crt: ")
+        assert refusal(lambda: list_objects(asked, POD_RESOURCE)).startswith("/none/ca.crt: ")
 
     def test_somebody_may_ask_in_anothers_name(
-        self, secure: FakeApiServer, identity: Identity
+        self, secure: FakeApiServer, identity: TlsFiles
     ) -> None:
         user = User(token="first", impersonate="jane", impersonate_groups=("ops",))
-        listed(client(secure, user, certificate_authority=str(identity.cert)), PODS)
+        list_objects(client(secure, user, certificate_authority=str(identity.cert)), POD_RESOURCE)
         ((*_, headers, _),) = secure.asked
         assert (headers["Impersonate-User"], headers["Impersonate-Group"]) == ("jane", "ops")
 
     def test_nobody_is_named_over_a_plain_connection(self, server: FakeApiServer) -> None:
-        listed(client(server, User(token="secret", impersonate="jane")), PODS)
+        list_objects(client(server, User(token="secret", impersonate="jane")), POD_RESOURCE)
         assert "secret" not in str(server.asked)
         assert "jane" not in str(server.asked)
 
@@ -196,14 +198,14 @@ class TestCredentials:
         ],
     )
     def test_a_value_no_header_may_have_is_refused_and_not_quoted(
-        self, secure: FakeApiServer, identity: Identity, user: User, field: str
+        self, secure: FakeApiServer, identity: TlsFiles, user: User, field: str
     ) -> None:
         asked = client(secure, user, certificate_authority=str(identity.cert))
         with pytest.raises(InputError) as caught:
-            listed(asked, PODS)
+            list_objects(asked, POD_RESOURCE)
         assert caught.value.field == field
         assert not re.search("s.c\\s*ret", "".join(traceback.format_exception(caught.value)))
-        watch = Watch(asked, PODS, pace=Pace(slowness=0.01))
+        watch = Reflector(asked, POD_RESOURCE, timings=WatchTimings(slowness=0.01))
         watch.start()
         try:
             with pytest.raises(InputError) as caught:
@@ -214,22 +216,22 @@ class TestCredentials:
         assert secure.asked == []
 
     def test_a_name_in_any_script_is_sent_as_the_api_server_reads_it(
-        self, secure: FakeApiServer, identity: Identity
+        self, secure: FakeApiServer, identity: TlsFiles
     ) -> None:
         user = User(token="first", impersonate="zoë", impersonate_groups=("команда",))
-        listed(client(secure, user, certificate_authority=str(identity.cert)), PODS)
+        list_objects(client(secure, user, certificate_authority=str(identity.cert)), POD_RESOURCE)
         ((*_, headers, _),) = secure.asked
         names = headers["Impersonate-User"], headers["Impersonate-Group"]
         assert [name.encode("latin-1").decode() for name in names] == ["zoë", "команда"]
 
     def test_a_server_that_echoes_the_token_does_not_bring_it_into_a_message(
-        self, secure: FakeApiServer, identity: Identity
+        self, secure: FakeApiServer, identity: TlsFiles
     ) -> None:
         secure.tokens = None
         user = User(token="secret")
         asked = client(secure, user, certificate_authority=str(identity.cert))
         secure.answers["/api/v1/pods"] = (400, {}, b"Authorization: Bearer secret, was that you?")
-        text = refusal(lambda: listed(asked, PODS))
+        text = refusal(lambda: list_objects(asked, POD_RESOURCE))
         assert "was that you?" in text
         assert "secret" not in text
 
@@ -244,40 +246,40 @@ class TestCredentials:
         ],
     )
     def test_nor_the_password_in_any_form(
-        self, secure: FakeApiServer, identity: Identity, echo: str
+        self, secure: FakeApiServer, identity: TlsFiles, echo: str
     ) -> None:
         secure.tokens = None
         user = User(username="jane", password="secret µ")
         asked = client(secure, user, certificate_authority=str(identity.cert))
         secure.answers["/api/v1/pods"] = (400, {}, f"{echo}, was that you?".encode())
-        text = refusal(lambda: listed(asked, PODS))
+        text = refusal(lambda: list_objects(asked, POD_RESOURCE))
         assert "was that you?" in text
         assert not re.search("secret|amFuZT|c2Vjc", text)
 
     def test_nor_a_token_that_was_replaced(
-        self, secure: FakeApiServer, identity: Identity, tmp_path: Path
+        self, secure: FakeApiServer, identity: TlsFiles, tmp_path: Path
     ) -> None:
         secure.tokens = None
         file = tmp_path / "token"
         asked = client(secure, User(token_file=str(file)), certificate_authority=str(identity.cert))
         for number in range(3):
             file.write_text(f"secret-{number}")
-            listed(asked, PODS)
+            list_objects(asked, POD_RESOURCE)
         secure.answers["/api/v1/pods"] = (400, {}, b"secret-0, secret-1 or secret-2?")
-        text = refusal(lambda: listed(asked, PODS))
+        text = refusal(lambda: list_objects(asked, POD_RESOURCE))
         assert text.partition(": …")[2].startswith(", … or …?")
 
     def test_nor_a_part_of_one_where_a_message_is_cut(
-        self, secure: FakeApiServer, identity: Identity
+        self, secure: FakeApiServer, identity: TlsFiles
     ) -> None:
         secure.tokens = None
         token = "secret" * 2000
         asked = client(secure, User(token=token), certificate_authority=str(identity.cert))
         for body in (f"{'x' * 290}{token}", f"{token} " * 9):
             secure.answers["/api/v1/pods"] = (400, {}, body.encode())
-            assert "secret" not in refusal(lambda: listed(asked, PODS))
+            assert "secret" not in refusal(lambda: list_objects(asked, POD_RESOURCE))
 
-    def test_nor_what_a_decoder_quotes(self, secure: FakeApiServer, identity: Identity) -> None:
+    def test_nor_what_a_decoder_quotes(self, secure: FakeApiServer, identity: TlsFiles) -> None:
         asked = client(secure, User(token="first"), certificate_authority=str(identity.cert))
 
         class Enumerated(msgspec.Struct):
@@ -285,7 +287,7 @@ class TestCredentials:
 
         body = b'{"items": [{"state": "Bearer first"}]}'
         secure.answers["/api/v1/pods"] = (200, {}, body)
-        text = refusal(lambda: listed(asked, Resource("", "v1", "pods", Enumerated)))
+        text = refusal(lambda: list_objects(asked, ApiResource("", "v1", "pods", Enumerated)))
         assert "is not what was asked for (Invalid enum value" in text
         assert "first" not in text
 
@@ -302,14 +304,16 @@ class TestCredentials:
         ],
     )  # fmt: skip
     def test_nor_a_watch(
-        self, secure: FakeApiServer, identity: Identity, line: dict[str, Any]
+        self, secure: FakeApiServer, identity: TlsFiles, line: dict[str, Any]
     ) -> None:
         class Enumerated(msgspec.Struct):
             metadata: ObjectMeta
             state: Literal["known"]
 
         asked = client(secure, User(token="first"), certificate_authority=str(identity.cert))
-        watch = Watch(asked, Resource("", "v1", "pods", Enumerated), pace=Pace(slowness=100))
+        watch = Reflector(
+            asked, ApiResource("", "v1", "pods", Enumerated), timings=WatchTimings(slowness=100)
+        )
         secure.pods.put({"metadata": {"name": "first"}, "state": "known"})
         watch.start()
         try:
@@ -323,27 +327,29 @@ class TestCredentials:
 
     @pytest.mark.parametrize("server", ["https://jane:secret@127.0.0.1:1", "jane:secret@x"])
     def test_nor_the_user_in_an_address(self, server: str) -> None:
-        asked = Access(Cluster(server), User(), "a test")
-        assert "secret" not in refusal(lambda: listed(ApiServer(asked), PODS))
+        asked = ClusterAccess(Cluster(server), User(), "a test")
+        assert "secret" not in refusal(lambda: list_objects(ApiClient(asked), POD_RESOURCE))
 
     def test_a_short_password_leaves_messages_readable(
-        self, secure: FakeApiServer, identity: Identity
+        self, secure: FakeApiServer, identity: TlsFiles
     ) -> None:
         secure.tokens = None
         user = User(username="a", password="b")
         asked = client(secure, user, certificate_authority=str(identity.cert))
         secure.answers["/api/v1/pods"] = (400, {}, b"a bad user:b")
-        assert "400 to list pods: a bad user:… – look" in refusal(lambda: listed(asked, PODS))
+        assert "400 to list pods: a bad user:… – look" in refusal(
+            lambda: list_objects(asked, POD_RESOURCE)
+        )
 
     def test_secrets_are_not_shown(self) -> None:
-        asked = Access(Cluster("https://x"), User(token="secret", password="secret"), "k")
+        asked = ClusterAccess(Cluster("https://x"), User(token="secret", password="secret"), "k")
         assert "secret" not in repr(asked)
 
 
 @with_openssl
 class TestPlugins:
     @pytest.fixture
-    def secure(self, identity: Identity) -> Iterator[FakeApiServer]:
+    def secure(self, identity: TlsFiles) -> Iterator[FakeApiServer]:
         with fake_api_server(identity) as served:
             served.tokens = {"printed-1", "printed-2"}
             yield served
@@ -364,7 +370,7 @@ class TestPlugins:
             "current-context": "x",
         }  # fmt: skip
         (folder / "config").write_text(json.dumps(config))
-        return from_files([str(folder / "config")]).user
+        return load_kubeconfig([str(folder / "config")]).user
 
     @staticmethod
     def printing(status: str, version: str = "v1") -> str:
@@ -372,16 +378,16 @@ class TestPlugins:
         return f'cat <<END\n{{{head},"status":{{{status}}}}}\nEND'
 
     def asked(
-        self, secure: FakeApiServer, identity: Identity, user: User, folder: Path, **cluster: Any
-    ) -> ApiServer:
+        self, secure: FakeApiServer, identity: TlsFiles, user: User, folder: Path, **cluster: Any
+    ) -> ApiClient:
         there = Cluster(secure.url, certificate_authority=str(identity.cert), **cluster)
-        return ApiServer(Access(there, user, "a test", folder=str(folder)), silence=PATIENCE)
+        return ApiClient(ClusterAccess(there, user, "a test", folder=str(folder)), silence=PATIENCE)
 
     def runs(self, folder: Path) -> int:
         return len((folder / "ran").read_text().splitlines())
 
     def test_what_it_prints_is_used_until_it_expires(
-        self, secure: FakeApiServer, identity: Identity, tmp_path: Path
+        self, secure: FakeApiServer, identity: TlsFiles, tmp_path: Path
     ) -> None:
         later = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
         user = self.plugin(
@@ -389,33 +395,33 @@ class TestPlugins:
         )
         asked = self.asked(secure, identity, user, tmp_path)
         for _ in range(3):
-            listed(asked, PODS)
+            list_objects(asked, POD_RESOURCE)
         assert self.runs(tmp_path) == 1
 
     def test_then_it_is_run_again(
-        self, secure: FakeApiServer, identity: Identity, tmp_path: Path
+        self, secure: FakeApiServer, identity: TlsFiles, tmp_path: Path
     ) -> None:
         past = "2020-01-01T00:00:00Z"
         user = self.plugin(
             tmp_path, self.printing(f'"token":"printed-1","expirationTimestamp":"{past}"')
         )
         asked = self.asked(secure, identity, user, tmp_path)
-        listed(asked, PODS)
+        list_objects(asked, POD_RESOURCE)
         once = self.runs(tmp_path)
-        listed(asked, PODS)
+        list_objects(asked, POD_RESOURCE)
         assert self.runs(tmp_path) > once
 
     def test_and_when_the_server_no_longer_takes_it(
-        self, secure: FakeApiServer, identity: Identity, tmp_path: Path
+        self, secure: FakeApiServer, identity: TlsFiles, tmp_path: Path
     ) -> None:
         user = self.plugin(tmp_path, self.printing('"token":"printed-$n"', "v1"))
         asked = self.asked(secure, identity, user, tmp_path)
-        listed(asked, PODS)
+        list_objects(asked, POD_RESOURCE)
         secure.tokens = {"printed-2"}
-        listed(asked, PODS)
+        list_objects(asked, POD_RESOURCE)
         assert self.runs(tmp_path) == 2
 
-    def test_it_may_print_a_certificate(self, identity: Identity, tmp_path: Path) -> None:
+    def test_it_may_print_a_certificate(self, identity: TlsFiles, tmp_path: Path) -> None:
         jane = self_signed(tmp_path, "jane", "DNS:jane")
         pair = [json.dumps(path.read_text())[1:-1].replace("\\n", "\\\\n") for path in jane]
         user = self.plugin(
@@ -423,10 +429,12 @@ class TestPlugins:
             self.printing(f'"clientCertificateData":"{pair[0]}","clientKeyData":"{pair[1]}"'),
         )
         with fake_api_server(identity, clients=jane.cert) as server:
-            assert listed(self.asked(server, identity, user, tmp_path), PODS).items == []
+            assert (
+                list_objects(self.asked(server, identity, user, tmp_path), POD_RESOURCE).items == []
+            )
 
     def test_it_is_told_what_it_needs(
-        self, secure: FakeApiServer, identity: Identity, tmp_path: Path
+        self, secure: FakeApiServer, identity: TlsFiles, tmp_path: Path
     ) -> None:
         body = 'echo "$KUBERNETES_EXEC_INFO" > info; echo "$PLACE" > place\n'
         user = self.plugin(
@@ -434,7 +442,9 @@ class TestPlugins:
             env=[{"name": "PLACE", "value": "here"}], provideClusterInfo=True,
         )  # fmt: skip
         extension = {"name": "client.authentication.k8s.io/exec", "extension": {"realm": "x"}}
-        listed(self.asked(secure, identity, user, tmp_path, extensions=(extension,)), PODS)
+        list_objects(
+            self.asked(secure, identity, user, tmp_path, extensions=(extension,)), POD_RESOURCE
+        )
         info = json.loads((tmp_path / "info").read_text())
         assert info["spec"]["interactive"] is False
         assert info["spec"]["cluster"]["server"] == secure.url
@@ -452,15 +462,17 @@ class TestPlugins:
         ],
     )  # fmt: skip
     def test_what_goes_wrong_with_it_is_told(
-        self, secure: FakeApiServer, identity: Identity, tmp_path: Path, body: str, said: str
+        self, secure: FakeApiServer, identity: TlsFiles, tmp_path: Path, body: str, said: str
     ) -> None:
         user = self.plugin(tmp_path, body)
-        text = refusal(lambda: listed(self.asked(secure, identity, user, tmp_path), PODS))
+        text = refusal(
+            lambda: list_objects(self.asked(secure, identity, user, tmp_path), POD_RESOURCE)
+        )
         assert said in text
         assert secure.asked == []
 
     def test_its_complaint_holds_no_credential(
-        self, secure: FakeApiServer, identity: Identity, tmp_path: Path
+        self, secure: FakeApiServer, identity: TlsFiles, tmp_path: Path
     ) -> None:
         key = "-----BEGIN PRIVATE KEY-----\nMIIsecret\nMIIsecret\n-----END PRIVATE KEY-----"
         past = "2020-01-01T00:00:00Z"
@@ -469,52 +481,56 @@ class TestPlugins:
         complaint = f"echo 'printed-1 {key} eyJhbGciOiJub25l.secret printed-1{filler}' >&2; exit 1"
         user = self.plugin(tmp_path, f"[ $n = 1 ] || {{ {complaint}\n}}\n{told}")
         asked = self.asked(secure, identity, user, tmp_path)
-        text = refusal(lambda: listed(asked, PODS))
+        text = refusal(lambda: list_objects(asked, POD_RESOURCE))
         assert f"… … …{filler}" in text
         assert not re.search("secret|printed|inted-1|ted-1", text)
 
     def test_a_token_that_no_header_may_have_is_refused_and_not_quoted(
-        self, secure: FakeApiServer, identity: Identity, tmp_path: Path
+        self, secure: FakeApiServer, identity: TlsFiles, tmp_path: Path
     ) -> None:
         user = self.plugin(tmp_path, self.printing('"token":"sec\\\\nret"'))
-        text = refusal(lambda: listed(self.asked(secure, identity, user, tmp_path), PODS))
+        text = refusal(
+            lambda: list_objects(self.asked(secure, identity, user, tmp_path), POD_RESOURCE)
+        )
         assert "this is not a token" in text
         assert "sec" not in text
 
     def test_one_that_is_not_there_comes_with_its_own_hint(
-        self, secure: FakeApiServer, identity: Identity, tmp_path: Path
+        self, secure: FakeApiServer, identity: TlsFiles, tmp_path: Path
     ) -> None:
         user = self.plugin(tmp_path, "", command="no-such-plugin", installHint="brew install it")
-        text = refusal(lambda: listed(self.asked(secure, identity, user, tmp_path), PODS))
+        text = refusal(
+            lambda: list_objects(self.asked(secure, identity, user, tmp_path), POD_RESOURCE)
+        )
         assert "does not start" in text
         assert text.endswith("brew install it")
 
     def test_one_of_a_version_that_is_gone_is_not_run(
-        self, secure: FakeApiServer, identity: Identity, tmp_path: Path
+        self, secure: FakeApiServer, identity: TlsFiles, tmp_path: Path
     ) -> None:
         user = self.plugin(tmp_path, "", apiVersion="client.authentication.k8s.io/v1alpha1")
         assert "upgrade the plugin" in refusal(
-            lambda: listed(self.asked(secure, identity, user, tmp_path), PODS)
+            lambda: list_objects(self.asked(secure, identity, user, tmp_path), POD_RESOURCE)
         )
         assert not (tmp_path / "ran").exists()
 
     def test_one_that_must_ask_somebody_needs_a_terminal(
-        self, secure: FakeApiServer, identity: Identity, tmp_path: Path
+        self, secure: FakeApiServer, identity: TlsFiles, tmp_path: Path
     ) -> None:
         user = self.plugin(tmp_path, "", interactiveMode="Always")
         with open(os.devnull) as nobody, pytest.MonkeyPatch.context() as patch:
             patch.setattr("sys.stdin", nobody)
             assert "terminal" in refusal(
-                lambda: listed(self.asked(secure, identity, user, tmp_path), PODS)
+                lambda: list_objects(self.asked(secure, identity, user, tmp_path), POD_RESOURCE)
             )
 
 
 class TestProxies:
     def proxy(self, server: str, **environment: str) -> str | None:
-        return proxy_of(Access(Cluster(server), User(), "a test"), environment)
+        return proxy_of(ClusterAccess(Cluster(server), User(), "a test"), environment)
 
     def test_the_kubeconfig_comes_before_the_environment(self) -> None:
-        asked = Access(Cluster("https://api", proxy_url="http://mine:3128"), User(), "k")
+        asked = ClusterAccess(Cluster("https://api", proxy_url="http://mine:3128"), User(), "k")
         assert proxy_of(asked, {"HTTPS_PROXY": "http://other"}) == "http://mine:3128"
 
     @pytest.mark.parametrize("name", ["HTTPS_PROXY", "https_proxy"])
@@ -549,27 +565,29 @@ class TestProxies:
 
     @pytest.mark.parametrize("url", ["socks5://p:1080", "://", "http://"])
     def test_what_cannot_be_used_is_refused(self, url: str) -> None:
-        asked = Access(Cluster("https://api", proxy_url=url), User(), "k")
+        asked = ClusterAccess(Cluster("https://api", proxy_url=url), User(), "k")
         assert "proxies of http:// and https:// can" in refusal(lambda: proxy_of(asked, {}))
 
     @with_openssl
-    def test_a_request_goes_through_it(self, identity: Identity) -> None:
+    def test_a_request_goes_through_it(self, identity: TlsFiles) -> None:
         with fake_api_server(identity) as server, tunnel() as (url, asked):
             through = client(
                 server, proxy_url=url.replace("//", "//me:pass@"),
                 certificate_authority=str(identity.cert),
             )  # fmt: skip
-            assert listed(through, PODS).items == []
+            assert list_objects(through, POD_RESOURCE).items == []
             through.close()
         (head,) = asked
         assert head.startswith(f"CONNECT {server.url.removeprefix('https://')} ")
         assert base64.b64encode(b"me:pass").decode() in head
 
     @with_openssl
-    def test_one_that_is_not_there_is_told_of(self, identity: Identity) -> None:
+    def test_one_that_is_not_there_is_told_of(self, identity: TlsFiles) -> None:
         with fake_api_server(identity) as server:
             through = client(server, proxy_url="http://127.0.0.1:1")
-            assert "the proxy does not let through" in refusal(lambda: listed(through, PODS))
+            assert "the proxy does not let through" in refusal(
+                lambda: list_objects(through, POD_RESOURCE)
+            )
 
 
 @contextmanager
@@ -632,21 +650,21 @@ contexts:
 
     def test_the_current_context(self, tmp_path: Path) -> None:
         file = self.put(tmp_path / "config", self.CONFIG)
-        found = from_files([file])
+        found = load_kubeconfig([file])
         assert found.cluster.server == "https://one:6443"
         assert found.cluster.proxy_url == "http://p:1"
         assert found.namespace == "shop"
         assert found.origin == f"context dev of {file}"
 
     def test_paths_are_relative_to_the_file(self, tmp_path: Path) -> None:
-        found = from_files([self.put(tmp_path / "config", self.CONFIG)])
+        found = load_kubeconfig([self.put(tmp_path / "config", self.CONFIG)])
         assert found.cluster.certificate_authority == f"{tmp_path}/pki/ca.crt"
         assert found.user.token_file == f"{tmp_path}/token"
         assert found.user.client_certificate == "/abs/jane.crt"
         assert found.user.client_key == f"{tmp_path}/jane.key"
 
     def test_a_context_by_name(self, tmp_path: Path) -> None:
-        found = from_files([self.put(tmp_path / "config", self.CONFIG)], "prod")
+        found = load_kubeconfig([self.put(tmp_path / "config", self.CONFIG)], "prod")
         assert (found.cluster.tls_server_name, found.namespace) == ("kubernetes", "default")
 
     def test_the_first_file_that_has_a_name_decides_about_it(self, tmp_path: Path) -> None:
@@ -656,8 +674,8 @@ contexts:
         )
         second = self.put(tmp_path / "b/config", self.CONFIG)
         both = [str(tmp_path / "none"), first, second]
-        assert from_files(both).cluster.server == "https://two:6443"
-        found = from_files(both, "dev")
+        assert load_kubeconfig(both).cluster.server == "https://two:6443"
+        found = load_kubeconfig(both, "dev")
         assert (found.cluster.server, found.cluster.proxy_url) == ("https://mine", None)
         assert found.user.token_file == f"{tmp_path}/b/token"
 
@@ -679,7 +697,7 @@ contexts:
         self, tmp_path: Path, old: str, new: str, said: str
     ) -> None:
         file = self.put(tmp_path / "config", self.CONFIG.replace(old, new))
-        text = refusal(lambda: from_files([file]))
+        text = refusal(lambda: load_kubeconfig([file]))
         assert file in text
         assert said in text
 
@@ -687,23 +705,23 @@ contexts:
         text = self.CONFIG.replace("tokenFile: token", "tokenFile: [1]")
         file = self.put(tmp_path / "config", text)
         with pytest.raises(InputError) as caught:
-            from_files([file])
+            load_kubeconfig([file])
         assert caught.value.line == 12
 
     def test_none_at_all(self, tmp_path: Path) -> None:
-        assert "set KUBECONFIG" in refusal(access)
+        assert "set KUBECONFIG" in refusal(cluster_access)
         empty = self.put(tmp_path / "config", "\n")
-        assert "no kubeconfig" in refusal(lambda: from_files([empty]))
+        assert "no kubeconfig" in refusal(lambda: load_kubeconfig([empty]))
 
     def test_the_environment_names_files(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("KUBECONFIG", f"/none:{self.put(tmp_path / 'k', self.CONFIG)}")
-        assert access().cluster.server == "https://one:6443"
+        assert cluster_access().cluster.server == "https://one:6443"
 
     def test_else_it_is_the_one_at_home(self, tmp_path: Path) -> None:
         self.put(tmp_path / "home/.kube/config", self.CONFIG)
-        assert access("prod").cluster.server == "https://two:6443"
+        assert cluster_access("prod").cluster.server == "https://two:6443"
 
 
 class TestInACluster:

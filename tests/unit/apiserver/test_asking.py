@@ -15,23 +15,23 @@ import pytest
 from tests.eventually import PATIENCE, within_patience
 from tests.fakes.apiserver import FakeApiServer, pod
 from tests.fakes.asking import client, refusal, with_openssl
-from tests.fakes.kubelet import Identity
+from tests.fakes.kubelet import TlsFiles
 
 from memqos.errors import Unreachable
 from memqos.host.apiserver import answers, listing
-from memqos.host.apiserver.access import Access, Cluster, User
-from memqos.host.apiserver.connection import TRIES, ApiServer
-from memqos.host.apiserver.listing import found, listed, listed_bytes, pages
-from memqos.host.apiserver.refusals import Refused
+from memqos.host.apiserver.access import Cluster, ClusterAccess, User
+from memqos.host.apiserver.connection import TRIES, ApiClient
+from memqos.host.apiserver.listing import get_object, list_objects, list_raw_pages, raw_pages
+from memqos.host.apiserver.refusals import ApiError
 from memqos.host.apiserver.resources import (
     EVERYTHING,
-    LIMIT_RANGES,
-    NAMESPACES,
-    NODES,
-    PODS,
-    QUOTAS,
+    LIMIT_RANGE_RESOURCE,
+    NAMESPACE_RESOURCE,
+    NODE_RESOURCE,
+    POD_RESOURCE,
+    QUOTA_RESOURCE,
     Selection,
-    to_list,
+    list_request,
 )
 
 
@@ -46,17 +46,17 @@ class TestLists:
         server.stores["limitranges"].put({**meta, "spec": {"limits": [{"type": "Pod"}]}})
         server.stores["resourcequotas"].put({**meta, "spec": {"hard": {"pods": "3"}}})
         asked = client(server)
-        (web,) = listed(asked, PODS).items
+        (web,) = list_objects(asked, POD_RESOURCE).items
         assert web.spec.node_name == "node-1"
-        (node,) = listed(asked, NODES).items
+        (node,) = list_objects(asked, NODE_RESOURCE).items
         assert node.status.capacity == {"cpu": 2}
-        (namespace,) = listed(asked, NAMESPACES).items
+        (namespace,) = list_objects(asked, NAMESPACE_RESOURCE).items
         assert namespace.metadata.labels == {"a": "b"}
         in_shop = Selection(namespace="shop")
-        (limits,) = listed(asked, LIMIT_RANGES, in_shop).items
+        (limits,) = list_objects(asked, LIMIT_RANGE_RESOURCE, in_shop).items
         assert limits.spec.limits is not None
         assert limits.spec.limits[0].type == "Pod"
-        (quota,) = listed(asked, QUOTAS, in_shop).items
+        (quota,) = list_objects(asked, QUOTA_RESOURCE, in_shop).items
         assert quota.spec.hard == {"pods": "3"}
         assert [each.path for each in server.asked][3:] == [
             "/api/v1/namespaces/shop/limitranges",
@@ -66,7 +66,7 @@ class TestLists:
     def test_a_list_comes_in_pages_and_is_whole(self, server: FakeApiServer) -> None:
         for number in range(25):
             server.pods.put(pod(f"p{number:02}"))
-        answer = listed(client(server), PODS, page=10)
+        answer = list_objects(client(server), POD_RESOURCE, page=10)
         assert [each.metadata.name for each in answer.items] == [f"p{i:02}" for i in range(25)]
         assert answer.version == "25"
         assert [each.query["limit"] for each in server.asked] == ["10"] * 3
@@ -81,7 +81,7 @@ class TestLists:
             server.pods.put(pod(f"p{server.version:02}"))
 
         server.page_hook = creation
-        answer = listed(client(server), PODS, page=10)
+        answer = list_objects(client(server), POD_RESOURCE, page=10)
         assert (len(answer.items), answer.version) == (25, "25")
 
     def test_a_page_that_comes_too_late_makes_the_list_begin_again(
@@ -95,7 +95,7 @@ class TestLists:
             server.pods.forget()
 
         server.page_hook = compaction
-        answer = listed(client(server), PODS, page=10)
+        answer = list_objects(client(server), POD_RESOURCE, page=10)
         assert (len(answer.items), answer.version) == (26, "26")
         assert "limit" not in server.asked[-1].query
 
@@ -103,36 +103,36 @@ class TestLists:
         for name, app in [("a", "web"), ("b", "db")]:
             labels = {"name": name, "namespace": "default", "labels": {"app": app}}
             server.pods.put(pod(name) | {"metadata": labels})
-        answer = listed(client(server), PODS, Selection("default", labels="app=db"))
+        answer = list_objects(client(server), POD_RESOURCE, Selection("default", labels="app=db"))
         assert [each.metadata.name for each in answer.items] == ["b"]
 
     def test_compressed_answers_are_asked_for_and_read(self, server: FakeApiServer) -> None:
         server.compresses = True
         server.pods.put(pod("a"))
-        assert len(listed(client(server), PODS).items) == 1
-        assert len(listed(client(server, disable_compression=True), PODS).items) == 1
+        assert len(list_objects(client(server), POD_RESOURCE).items) == 1
+        assert len(list_objects(client(server, disable_compression=True), POD_RESOURCE).items) == 1
         assert server.asked[0].headers.get("Accept-Encoding") == "gzip"
 
     def test_bytes_are_handed_over_as_they_came(self, server: FakeApiServer) -> None:
         server.pods.put(pod("a"))
-        (page,) = listed_bytes(client(server), PODS)
+        (page,) = list_raw_pages(client(server), POD_RESOURCE)
         assert json.loads(page)["kind"] == "PodList"
 
     def test_one_object_or_none(self, server: FakeApiServer) -> None:
         server.pods.put(pod("a"))
-        assert found(client(server), PODS, "a", "default") is not None
-        assert found(client(server), PODS, "b", "default") is None
+        assert get_object(client(server), POD_RESOURCE, "a", "default") is not None
+        assert get_object(client(server), POD_RESOURCE, "b", "default") is None
 
     @pytest.mark.parametrize("body", [b"<html>", b"", b'{"items": 5}', b"\xff"])
     def test_what_is_no_list_is_refused(self, server: FakeApiServer, body: bytes) -> None:
         server.answers["/api/v1/pods"] = (200, {}, body)
         assert "is this the address of an API server?" in refusal(
-            lambda: listed(client(server), PODS)
+            lambda: list_objects(client(server), POD_RESOURCE)
         )
 
 
 @contextmanager
-def dripping(head: bytes, drop: bytes, identity: Identity | None = None) -> Iterator[str]:
+def dripping(head: bytes, drop: bytes, identity: TlsFiles | None = None) -> Iterator[str]:
     """A server that answers with a head, and then so many bytes every now and then."""
     done = threading.Event()
 
@@ -175,7 +175,9 @@ class TestBounds:
         tracemalloc.start()
         try:
             held, _ = tracemalloc.get_traced_memory()
-            text = refusal(lambda: asked.get(to_list(PODS, EVERYTHING), largest=1 << 20))
+            text = refusal(
+                lambda: asked.get(list_request(POD_RESOURCE, EVERYTHING), largest=1 << 20)
+            )
             _, peak = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()
@@ -189,7 +191,7 @@ class TestBounds:
         server.answers["/api/v1/pods"] = (200, {}, b" " * (2 << 20))
 
         def read() -> None:
-            with client(server).stream(to_list(PODS, EVERYTHING), 5) as stream:
+            with client(server).stream(list_request(POD_RESOURCE, EVERYTHING), 5) as stream:
                 while stream.read(1 << 16):
                     pass
 
@@ -202,7 +204,7 @@ class TestBounds:
         server.answers["/api/v1/pods"] = (200, {}, b" " * (2 << 20))
 
         def read() -> None:
-            with client(server).stream(to_list(PODS, EVERYTHING), 5) as stream:
+            with client(server).stream(list_request(POD_RESOURCE, EVERYTHING), 5) as stream:
                 list(stream.lines())
 
         assert "an event of a watch is larger than 1 MiB" in refusal(read)
@@ -214,9 +216,9 @@ class TestBounds:
         body = json.dumps({"metadata": {"continue": "again"}, "items": []}).encode()
         server.answers["/api/v1/pods"] = (200, {}, body)
         asks: list[Callable[[], object]] = [
-            lambda: listed(client(server), PODS),
-            lambda: listed_bytes(client(server), PODS),
-            lambda: list(pages(client(server), PODS, EVERYTHING)),
+            lambda: list_objects(client(server), POD_RESOURCE),
+            lambda: list_raw_pages(client(server), POD_RESOURCE),
+            lambda: list(raw_pages(client(server), POD_RESOURCE, EVERYTHING)),
         ]
         for ask in asks:
             assert "the list of pods does not end within 7 pages" in refusal(ask)
@@ -225,9 +227,9 @@ class TestBounds:
     def test_pages_that_are_kept_are_bounded_together(self, server: FakeApiServer) -> None:
         for number in range(25):
             server.pods.put(pod(f"p{number:02}", filler="x" * (100 << 10)))
-        text = refusal(lambda: listed(client(server), PODS, page=5, largest=1 << 20))
+        text = refusal(lambda: list_objects(client(server), POD_RESOURCE, page=5, largest=1 << 20))
         assert "the list of pods does not end within 1 MiB" in text
-        assert len(listed(client(server), PODS, page=5, largest=4 << 20).items) == 25
+        assert len(list_objects(client(server), POD_RESOURCE, page=5, largest=4 << 20).items) == 25
 
     @pytest.mark.parametrize(
         ("head", "drop"),
@@ -249,46 +251,54 @@ class TestBounds:
         self, head: bytes, drop: bytes, is_streamed: bool
     ) -> None:
         with dripping(head, drop) as url:
-            asked = ApiServer(Access(Cluster(url), User(), "a test"), silence=PATIENCE, longest=0.3)
+            asked = ApiClient(
+                ClusterAccess(Cluster(url), User(), "a test"), silence=PATIENCE, longest=0.3
+            )
 
             def read() -> None:
-                with asked.stream(to_list(PODS, EVERYTHING), PATIENCE) as stream:
+                with asked.stream(list_request(POD_RESOURCE, EVERYTHING), PATIENCE) as stream:
                     while stream.read(1 << 16):
                         pass
 
-            ask = read if is_streamed else lambda: listed(asked, PODS)
+            ask = read if is_streamed else lambda: list_objects(asked, POD_RESOURCE)
             assert "the answer does not end within 0.3 s" in refusal(ask)
 
     def test_so_has_a_refusal_that_drips(self) -> None:
         with dripping(b"HTTP/1.1 400 No\r\nContent-Length: 99999999\r\n\r\n", b"x") as url:
-            asked = ApiServer(Access(Cluster(url), User(), "a test"), silence=PATIENCE, longest=0.3)
-            text = refusal(lambda: listed(asked, PODS))
+            asked = ApiClient(
+                ClusterAccess(Cluster(url), User(), "a test"), silence=PATIENCE, longest=0.3
+            )
+            text = refusal(lambda: list_objects(asked, POD_RESOURCE))
         # Where even the head took so long, it is none.
         assert "it answered 400 to list pods – " in text or "does not end within" in text
 
     @with_openssl
-    def test_so_has_one_over_tls(self, identity: Identity) -> None:
+    def test_so_has_one_over_tls(self, identity: TlsFiles) -> None:
         head = b"HTTP/1.1 200 OK\r\nContent-Length: 999999\r\n\r\n"
         with dripping(head, b" ", identity) as url:
             cluster = Cluster(url, certificate_authority=str(identity.cert))
-            asked = ApiServer(Access(cluster, User(), "a test"), silence=PATIENCE, longest=0.3)
-            assert "the answer does not end within 0.3 s" in refusal(lambda: listed(asked, PODS))
+            asked = ApiClient(
+                ClusterAccess(cluster, User(), "a test"), silence=PATIENCE, longest=0.3
+            )
+            assert "the answer does not end within 0.3 s" in refusal(
+                lambda: list_objects(asked, POD_RESOURCE)
+            )
 
     def test_the_time_of_one_answer_is_not_that_of_the_next(self, server: FakeApiServer) -> None:
-        asked = ApiServer(Access(Cluster(server.url), User(), "a test"), longest=PATIENCE)
-        request = to_list(PODS, EVERYTHING)
+        asked = ApiClient(ClusterAccess(Cluster(server.url), User(), "a test"), longest=PATIENCE)
+        request = list_request(POD_RESOURCE, EVERYTHING)
         with pytest.raises(Unreachable), asked.stream(request, PATIENCE, longest=0.0):
             pass
-        assert listed(asked, PODS).items == []
+        assert list_objects(asked, POD_RESOURCE).items == []
 
     def test_pages_have_an_end_in_time_together(
         self, server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(listing, "LIST_SECONDS", -1.0)
         server.pods.put(pod("a"))
-        assert len(listed(client(server), PODS, page=1).items) == 1
+        assert len(list_objects(client(server), POD_RESOURCE, page=1).items) == 1
         server.pods.put(pod("b"))
-        text = refusal(lambda: listed(client(server), PODS, page=1))
+        text = refusal(lambda: list_objects(client(server), POD_RESOURCE, page=1))
         assert "the list of pods does not end within -1 s" in text
 
     def test_a_refusal_without_end_keeps_nobody_from_asking_again(self) -> None:
@@ -305,8 +315,12 @@ class TestBounds:
             thread = threading.Thread(target=refuse_for_ever)
             thread.start()
             url = f"http://127.0.0.1:{listening.getsockname()[1]}"
-            asked = ApiServer(Access(Cluster(url), User(token_file="/none"), "a test"), silence=5)
-            assert "it does not know who asks (401)" in refusal(lambda: listed(asked, PODS))
+            asked = ApiClient(
+                ClusterAccess(Cluster(url), User(token_file="/none"), "a test"), silence=5
+            )
+            assert "it does not know who asks (401)" in refusal(
+                lambda: list_objects(asked, POD_RESOURCE)
+            )
             thread.join()
 
 
@@ -315,8 +329,8 @@ class TestRefusals:
     def test_a_busy_server_is_asked_again(self, server: FakeApiServer, status: int) -> None:
         waits: list[float] = []
         server.refusals = [(status, {"Retry-After": "3"}), (status, {})]
-        asked = ApiServer(Access(Cluster(server.url), User(), "a test"), sleep=waits.append)
-        assert listed(asked, PODS).items == []
+        asked = ApiClient(ClusterAccess(Cluster(server.url), User(), "a test"), sleep=waits.append)
+        assert list_objects(asked, POD_RESOURCE).items == []
         assert waits[0] >= 3
         assert len(waits) == 2
 
@@ -324,25 +338,25 @@ class TestRefusals:
         self, server: FakeApiServer
     ) -> None:
         server.refusals = [(429, {"Retry-After": "60"})]
-        with pytest.raises(Refused) as caught:
-            listed(client(server), PODS)
+        with pytest.raises(ApiError) as caught:
+            list_objects(client(server), POD_RESOURCE)
         assert (caught.value.retry_after, len(server.asked)) == (60, 1)
 
     @pytest.mark.parametrize("said", ["1e300", "inf", "nan", "-5", "1_0", "9" * 400, "soon", ""])
     def test_a_time_that_is_none_is_not_waited_for(self, server: FakeApiServer, said: str) -> None:
         server.refusals = [(429, {"Retry-After": said})]
-        assert listed(client(server), PODS).items == []
+        assert list_objects(client(server), POD_RESOURCE).items == []
 
     def test_a_status_may_name_the_time_too(self, server: FakeApiServer) -> None:
         details = {"retryAfterSeconds": 10**400}
         body = json.dumps({"kind": "Status", "code": 429, "details": details}).encode()
         server.answers["/api/v1/pods"] = (429, {}, body)
-        assert "too much to do" in refusal(lambda: listed(client(server), PODS))
+        assert "too much to do" in refusal(lambda: list_objects(client(server), POD_RESOURCE))
 
     def test_but_not_for_ever(self, server: FakeApiServer) -> None:
         server.refusals = [(503, {})] * 99
-        with pytest.raises(Refused) as caught:
-            listed(client(server), PODS)
+        with pytest.raises(ApiError) as caught:
+            list_objects(client(server), POD_RESOURCE)
         assert (caught.value.status, len(server.asked)) == (503, TRIES)
 
     def test_a_missing_right_comes_with_the_rule_that_grants_it(
@@ -351,7 +365,7 @@ class TestRefusals:
         said = 'pods is forbidden: User "jane" cannot list resource "pods" in API group ""'
         body = json.dumps({"kind": "Status", "message": said, "code": 403}).encode()
         server.answers["/api/v1/namespaces/shop/pods"] = (403, {}, body)
-        text = refusal(lambda: listed(client(server), PODS, Selection("shop")))
+        text = refusal(lambda: list_objects(client(server), POD_RESOURCE, Selection("shop")))
         assert "jane may not list pods in namespace shop (403)" in text
         assert text.endswith(
             "a Role with this rule grants it:\n"
@@ -360,7 +374,7 @@ class TestRefusals:
             "      verbs: [get, list, watch]"
         )
         server.answers["/api/v1/nodes"] = (403, {}, b"Forbidden")
-        text = refusal(lambda: listed(client(server), NODES))
+        text = refusal(lambda: list_objects(client(server), NODE_RESOURCE))
         assert "whoever asks may not list nodes in the whole cluster (403)" in text
         assert "a ClusterRole with this rule" in text
 
@@ -368,22 +382,22 @@ class TestRefusals:
         with socket.socket() as reserved:
             reserved.bind(("127.0.0.1", 0))
             url = f"http://127.0.0.1:{reserved.getsockname()[1]}"
-            asked = ApiServer(Access(Cluster(url), User(), "context dev of /k"))
-            text = refusal(lambda: listed(asked, PODS))
+            asked = ApiClient(ClusterAccess(Cluster(url), User(), "context dev of /k"))
+            text = refusal(lambda: list_objects(asked, POD_RESOURCE))
         assert text == (
             f"{url} (context dev of /k): nothing listens there"
             " – is the cluster running? Is it the right --context?"
         )
 
     def test_a_name_nobody_knows(self) -> None:
-        asked = ApiServer(Access(Cluster("https://nowhere.invalid"), User(), "a test"))
-        assert "not known" in refusal(lambda: listed(asked, PODS))
+        asked = ApiClient(ClusterAccess(Cluster("https://nowhere.invalid"), User(), "a test"))
+        assert "not known" in refusal(lambda: list_objects(asked, POD_RESOURCE))
 
     def test_silence_has_an_end(self) -> None:
         with socket.create_server(("127.0.0.1", 0)) as silent:
             url = f"http://127.0.0.1:{silent.getsockname()[1]}"
-            asked = ApiServer(Access(Cluster(url), User(), "a test"), silence=0.2)
-            assert "no answer within 0.2 s" in refusal(lambda: listed(asked, PODS))
+            asked = ApiClient(ClusterAccess(Cluster(url), User(), "a test"), silence=0.2)
+            assert "no answer within 0.2 s" in refusal(lambda: list_objects(asked, POD_RESOURCE))
 
     @pytest.mark.parametrize(
         "raw", [b"SSH-2.0-x\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{"]
@@ -400,13 +414,13 @@ class TestRefusals:
             thread = threading.Thread(target=answer)
             thread.start()
             url = f"http://127.0.0.1:{listening.getsockname()[1]}"
-            asked = ApiServer(Access(Cluster(url), User(), "a test"), silence=PATIENCE)
+            asked = ApiClient(ClusterAccess(Cluster(url), User(), "a test"), silence=PATIENCE)
             with pytest.raises(Unreachable, match="broke off"):
-                listed(asked, PODS)
+                list_objects(asked, POD_RESOURCE)
             thread.join()
 
     def test_an_address_that_is_none(self) -> None:
-        text = refusal(lambda: ApiServer(Access(Cluster("10.0.0.1:6443"), User(), "k")))
+        text = refusal(lambda: ApiClient(ClusterAccess(Cluster("10.0.0.1:6443"), User(), "k")))
         assert "starts with https://" in text
 
 

@@ -12,7 +12,7 @@ from tests.vm.guest.bench_arguments import argument
 from tests.vm.guest.pods import QUICK, Setting_, burstable, file_of, watched
 from tests.vm.guest.support import MI, Cgroup
 
-from memqos.agent.core.guard import Tuning
+from memqos.agent.core.guard import GuardTuning
 
 
 class Size(NamedTuple):
@@ -23,7 +23,7 @@ class Size(NamedTuple):
     programs: dict[str, tuple[object, ...]]
     enough: int
     """High events after which a program under upstream's values counts as throttled still."""
-    tuning: Tuning
+    tuning: GuardTuning
     interval: float
 
 
@@ -53,7 +53,7 @@ SIZES = {
             "leak": ("leak", MI),
         },
         100_000,
-        Tuning(),
+        GuardTuning(),
         5.0,
     ),
 }

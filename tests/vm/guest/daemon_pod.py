@@ -26,7 +26,7 @@ from tests.vm.guest.runtime import (
 from tests.vm.guest.support import ROOT
 
 from memqos.host import cri
-from memqos.host.protowire import Field, Message
+from memqos.host.protowire import Message, ProtoField
 from memqos.kube.quantity import Quantity
 from memqos.plan.names import cgroup_names
 
@@ -48,19 +48,19 @@ IS_TYPE: Final[dict[str, Callable[[int], bool]]] = {
     "CharDevice": stat.S_ISCHR,
 }
 EXEC: Final[Message] = {
-    "container_id": Field(1, "text"),
-    "cmd": Field(2, "texts"),
-    "timeout": Field(3, "number"),
+    "container_id": ProtoField(1, "text"),
+    "cmd": ProtoField(2, "texts"),
+    "timeout": ProtoField(3, "number"),
 }
 SAID: Final[Message] = {
-    "stdout": Field(1, "text"),
-    "stderr": Field(2, "text"),
-    "exit_code": Field(3, "number"),
+    "stdout": ProtoField(1, "text"),
+    "stderr": ProtoField(2, "text"),
+    "exit_code": ProtoField(3, "number"),
 }
-STOP: Final[Message] = {"container_id": Field(1, "text"), "timeout": Field(2, "number")}
+STOP: Final[Message] = {"container_id": ProtoField(1, "text"), "timeout": ProtoField(2, "number")}
 STATUS: Final[Message] = {
-    "status": Field(1, {"exit_code": Field(7, "number")}),
-    "info": Field(2, "map"),
+    "status": ProtoField(1, {"exit_code": ProtoField(7, "number")}),
+    "info": ProtoField(2, "map"),
 }
 
 

@@ -8,12 +8,12 @@ from typing import Any, Final
 
 from tests.vm.guest.support import ROOT, Cgroup
 
-from memqos.converge.observing import Configuration, Observation, observe_live
-from memqos.converge.planning import FILES, NodePlan, plan_of
-from memqos.converge.settings import Wanted
+from memqos.converge.observing import ObservedNode, RawKubeletConfig, observe_live
+from memqos.converge.planning import PLAN_FILES, NodePlan, plan_observation
+from memqos.converge.settings import PlanOptions
 from memqos.converge.sources import FilePods
 from memqos.plan.changes import MANAGED
-from memqos.plan.setting import Value
+from memqos.plan.setting import FileValue
 
 RELEASE: Final = "1.38"
 CONFIGURATION: Final = {
@@ -73,14 +73,14 @@ class Node:
             for file, setting in planned.settings.items():
                 self._set(path, file, setting.value)
 
-    def observe(self) -> Observation:
-        configuration = Configuration("kubelet", self.kubelet.read_bytes())
-        return observe_live(FilePods([str(self.pods)]), FILES, configuration=configuration)
+    def observe(self) -> ObservedNode:
+        configuration = RawKubeletConfig("kubelet", self.kubelet.read_bytes())
+        return observe_live(FilePods([str(self.pods)]), PLAN_FILES, configuration=configuration)
 
     def plan(self) -> NodePlan:
-        return plan_of(self.observe(), Wanted(release=RELEASE))
+        return plan_observation(self.observe(), PlanOptions(release=RELEASE))
 
-    def planned(self, cgroup: Cgroup, name: str) -> Value:
+    def planned(self, cgroup: Cgroup, name: str) -> FileValue:
         """A value that memqos plans: a file of a cgroup, or what its processes are given."""
         return self.plan().tree.cgroups[cgroup.name].settings[name].value
 
@@ -90,7 +90,7 @@ class Node:
     def container(self, uid: str, name: str) -> Cgroup:
         return self.cgroups[f"{self.pod(uid).name}/{uid}{name}"]
 
-    def _set(self, path: str, file: str, value: Value) -> None:
+    def _set(self, path: str, file: str, value: FileValue) -> None:
         """What memqos does not write, the kubelet and the runtime have written before."""
         if file not in MANAGED and value is not None and os.path.exists(f"{ROOT}{path}/{file}"):
             Path(f"{ROOT}{path}/{file}").write_text(str(value))

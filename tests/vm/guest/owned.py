@@ -12,19 +12,19 @@ from tests.eventually import PATIENCE, eventually
 from tests.vm.guest.runtime import start_unit
 from tests.vm.guest.support import ROOT, WORKLOAD, Workload
 
-from memqos.converge.apply import Applied, Progress, apply, quiet
-from memqos.converge.journal import hierarchy_of, writing
-from memqos.converge.observing import Configuration, observe_live
-from memqos.converge.planning import FILES, NodePlan, plan_of
-from memqos.converge.rollback import RolledBack, rollback
+from memqos.converge.apply import ApplyResult, WriteProgress, apply, ignore_progress
+from memqos.converge.journal import hierarchy_of, open_journal
+from memqos.converge.observing import RawKubeletConfig, observe_live
+from memqos.converge.planning import PLAN_FILES, NodePlan, plan_observation
+from memqos.converge.rollback import RollbackResult, rollback
 from memqos.converge.routing import Router
-from memqos.converge.settings import Wanted
+from memqos.converge.settings import PlanOptions
 from memqos.converge.sources import FilePods
-from memqos.converge.steps import Step, steps_of
-from memqos.converge.writing import cautions_of
+from memqos.converge.steps import WriteStep, steps_of
+from memqos.converge.writing import write_options
 from memqos.host.cgroups import CgroupFs
 from memqos.host.machine import read_machine
-from memqos.host.owner_discovery import reach
+from memqos.host.owner_discovery import discover_owners
 from memqos.host.tree import read_tree
 from memqos.plan.changes import Change
 from memqos.plan.names import kind_of
@@ -50,7 +50,7 @@ class Memqos:
         self._hierarchy = hierarchy_of(self.fs, self.machine.boot_id)
 
     def router(self) -> Router:
-        return Router(self.fs, reach(self.fs.root), 4096, self.timeout)
+        return Router(self.fs, discover_owners(self.fs.root), 4096, self.timeout)
 
     def step(
         self,
@@ -59,43 +59,43 @@ class Memqos:
         new: str | int,
         level: Level | None = None,
         name: str | None = None,
-    ) -> Step:
+    ) -> WriteStep:
         level = level or kind_of(path) or "reserved"
         if level == "reserved":
             self._reserved.add(path)
         cgroup = ROOT / path.removeprefix("/")
         old = (cgroup / file).read_text().strip()
         change = Change(path, file, old, str(new), level, SETTING, "default/pod", name)
-        return Step(change, cgroup.stat().st_ino)
+        return WriteStep(change, cgroup.stat().st_ino)
 
     def apply(
         self,
-        steps: Iterable[Step],
-        progress: Progress = quiet,
+        steps: Iterable[WriteStep],
+        progress: WriteProgress = ignore_progress,
         *,
         force: bool = False,
         router: Router | None = None,
-    ) -> Applied:
-        cautions = cautions_of(self.machine, force=force)
+    ) -> ApplyResult:
+        cautions = write_options(self.machine, force=force)
         router = router or self.router()
         try:
-            with writing(str(self.folder / "journal"), self._hierarchy) as journal:
+            with open_journal(str(self.folder / "journal"), self._hierarchy) as journal:
                 return apply(steps, self.fs, router, journal, cautions, progress)
         finally:
             router.close()
 
-    def rollback(self) -> RolledBack:
-        cautions = cautions_of(self.machine, force=False)
+    def rollback(self) -> RollbackResult:
+        cautions = write_options(self.machine, force=False)
         router = self.router()
         try:
-            with writing(str(self.folder / "journal"), self._hierarchy) as journal:
+            with open_journal(str(self.folder / "journal"), self._hierarchy) as journal:
                 return rollback(self.fs, router, journal, cautions, reserved=self._reserved)
         finally:
             router.close()
 
     def plan(
         self, pods: Iterable[Mapping[str, Any]], below: str, release: str = "1.38", **kubelet: Any
-    ) -> tuple[NodePlan, tuple[Step, ...]]:
+    ) -> tuple[NodePlan, tuple[WriteStep, ...]]:
         """The plan of a node with these pods, whose kubelet is configured like this."""
         file = self.folder / "pods.json"
         file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": list(pods)}))
@@ -107,11 +107,11 @@ class Memqos:
         }
         observation = observe_live(
             FilePods((str(file),)),
-            FILES,
+            PLAN_FILES,
             below=(below,),
-            configuration=Configuration("kubelet", json.dumps(configuration).encode()),
+            configuration=RawKubeletConfig("kubelet", json.dumps(configuration).encode()),
         )
-        plan = plan_of(observation, Wanted(release=release))
+        plan = plan_observation(observation, PlanOptions(release=release))
         return plan, steps_of(plan.comparison.changes, observation.identities)
 
     def files(self, below: str) -> dict[str, str | None]:
@@ -123,9 +123,9 @@ class Memqos:
         }
 
 
-def ends(applied: Applied) -> dict[str, str]:
+def ends(applied: ApplyResult) -> dict[str, str]:
     """Path/file → how it ended."""
-    return {f"{r.change.path}/{r.change.file}": r.end for r in applied.results}
+    return {f"{r.change.path}/{r.change.file}": r.outcome for r in applied.results}
 
 
 def number(cgroup: Path, file: str) -> int:

@@ -9,7 +9,7 @@ from tests.eventually import eventually
 from tests.vm.guest.support import MI, Cgroup, protection_is_recursive
 
 from memqos.plan.effective import Claim, effective
-from memqos.plan.setting import Settings
+from memqos.plan.setting import FileSettings
 from memqos.plan.terms import Placement
 
 LIMIT = 32 * MI
@@ -81,7 +81,7 @@ def _files(placement: Placement | None) -> tuple[dict[str, int], dict[str, int]]
     return _minimum(plan.settings), _minimum(plan.containers[0].settings)
 
 
-def _minimum(settings: Settings) -> dict[str, int]:
+def _minimum(settings: FileSettings) -> dict[str, int]:
     value = settings["memory.min"].value
     assert isinstance(value, int)
     return {"memory_min": value}

@@ -8,8 +8,8 @@ from typing import Literal, NamedTuple
 
 from tests.vm.guest.support import Cgroup, Program
 
-from memqos.agent.core.guard import Tuning
-from memqos.agent.core.guarding import FILES, Guard
+from memqos.agent.core.guard import GuardTuning
+from memqos.agent.core.guarding import GUARD_FILES, NodeGuard
 from memqos.kernel.stall import stall_of
 from memqos.plan.memory import ABOVE_REQUEST
 from memqos.plan.setting import Setting
@@ -18,7 +18,7 @@ from memqos.plan.tree import Cgroup as Planned
 Setting_ = Literal["plain", "upstream", "memqos"]
 SETTINGS: tuple[Setting_, ...] = ("plain", "upstream", "memqos")
 
-QUICK = Tuning(period=1.0, calm=5.0)
+QUICK = GuardTuning(period=1.0, calm=5.0)
 """A machine that is emulated sees little happen in a second, so waiting longer tells no more."""
 
 
@@ -60,23 +60,23 @@ def watched(
     high: int,
     program: Program,
     gives_up: Callable[[], bool],
-    tuning: Tuning = QUICK,
+    tuning: GuardTuning = QUICK,
     interval: float = 0.2,
 ) -> Outcome:
     """Let a program run to its end, guarded where the setting is memqos."""
     planned = Planned(container.name, "container", {"memory.high": Setting(high, ABOVE_REQUEST)})
-    guard = Guard(tuning)
+    guard = NodeGuard(tuning)
     start = time.monotonic()
     looked = start - interval
     moves = 0
     while not program.over and not gives_up():
         if setting == "memqos" and time.monotonic() - looked >= interval:
             looked = time.monotonic()
-            files = {file: (container.path / file).read_text() for file in FILES}
+            files = {file: (container.path / file).read_text() for file in GUARD_FILES}
             files = {file: text.strip() for file, text in files.items()}
-            if guard.look(planned, files, time.monotonic(), swap_free=0) is not None:
+            if guard.judge_container(planned, files, time.monotonic(), swap_free=0) is not None:
                 moves += 1
-                wanted = guard.applied(planned).settings["memory.high"].value
+                wanted = guard.apply_to(planned).settings["memory.high"].value
                 container.write(memory_high=wanted or "max")
         time.sleep(0.2)
     events = container.events()

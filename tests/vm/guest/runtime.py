@@ -22,7 +22,7 @@ from tests.vm.guest.support import ROOT
 
 from memqos.errors import Unreachable
 from memqos.host import cri, grpc
-from memqos.host.protowire import Field, Many, Message, decode, encode
+from memqos.host.protowire import Message, ProtoField, Repeated, decode_message, encode_message
 from memqos.plan.names import CgroupNames, Driver, QosClass, cgroup_names, inner
 
 Handler = Literal["runc", "crun"]
@@ -54,77 +54,84 @@ HANDLER: Final = """
 
 NODE_NETWORK: Final = 2
 OWN_PROCESSES: Final = 1
-NAMESPACES: Final[Message] = {"network": Field(1, "number"), "pid": Field(2, "number")}
-NUMBER: Final[Message] = {"value": Field(1, "number")}
-PROFILE: Final[Message] = {"profile_type": Field(1, "number")}
+NAMESPACES: Final[Message] = {"network": ProtoField(1, "number"), "pid": ProtoField(2, "number")}
+NUMBER: Final[Message] = {"value": ProtoField(1, "number")}
+PROFILE: Final[Message] = {"profile_type": ProtoField(1, "number")}
 SANDBOX_LINUX: Final[Message] = {
-    "cgroup_parent": Field(1, "text"),
-    "security_context": Field(
+    "cgroup_parent": ProtoField(1, "text"),
+    "security_context": ProtoField(
         2,
         {
-            "namespace_options": Field(1, NAMESPACES),
-            "run_as_user": Field(3, NUMBER),
-            "privileged": Field(6, "flag"),
-            "run_as_group": Field(8, NUMBER),
-            "seccomp": Field(9, PROFILE),
+            "namespace_options": ProtoField(1, NAMESPACES),
+            "run_as_user": ProtoField(3, NUMBER),
+            "privileged": ProtoField(6, "flag"),
+            "run_as_group": ProtoField(8, NUMBER),
+            "seccomp": ProtoField(9, PROFILE),
         },
     ),
 }
 SANDBOX: Final[Message] = {
-    "metadata": Field(
-        1, {"name": Field(1, "text"), "uid": Field(2, "text"), "namespace": Field(3, "text")}
+    "metadata": ProtoField(
+        1,
+        {
+            "name": ProtoField(1, "text"),
+            "uid": ProtoField(2, "text"),
+            "namespace": ProtoField(3, "text"),
+        },
     ),
-    "log_directory": Field(3, "text"),
-    "labels": Field(6, "map"),
-    "linux": Field(8, SANDBOX_LINUX),
+    "log_directory": ProtoField(3, "text"),
+    "labels": ProtoField(6, "map"),
+    "linux": ProtoField(8, SANDBOX_LINUX),
 }
 RESOURCES: Final[Message] = {
     **cri.LINUX_RESOURCES,
-    "cpu_shares": Field(3, "number"),
-    "oom_score_adj": Field(5, "number"),
+    "cpu_shares": ProtoField(3, "number"),
+    "oom_score_adj": ProtoField(5, "number"),
 }
 MOUNT: Final[Message] = {
-    "container_path": Field(1, "text"),
-    "host_path": Field(2, "text"),
-    "readonly": Field(3, "flag"),
-    "propagation": Field(5, "number"),
+    "container_path": ProtoField(1, "text"),
+    "host_path": ProtoField(2, "text"),
+    "readonly": ProtoField(3, "flag"),
+    "propagation": ProtoField(5, "number"),
 }
 CONTEXT: Final[Message] = {
-    "capabilities": Field(
-        1, {"add_capabilities": Field(1, "texts"), "drop_capabilities": Field(2, "texts")}
+    "capabilities": ProtoField(
+        1, {"add_capabilities": ProtoField(1, "texts"), "drop_capabilities": ProtoField(2, "texts")}
     ),
-    "privileged": Field(2, "flag"),
-    "namespace_options": Field(3, NAMESPACES),
-    "run_as_user": Field(5, NUMBER),
-    "readonly_rootfs": Field(7, "flag"),
-    "no_new_privs": Field(11, "flag"),
-    "run_as_group": Field(12, NUMBER),
-    "masked_paths": Field(13, "texts"),
-    "readonly_paths": Field(14, "texts"),
-    "seccomp": Field(15, PROFILE),
+    "privileged": ProtoField(2, "flag"),
+    "namespace_options": ProtoField(3, NAMESPACES),
+    "run_as_user": ProtoField(5, NUMBER),
+    "readonly_rootfs": ProtoField(7, "flag"),
+    "no_new_privs": ProtoField(11, "flag"),
+    "run_as_group": ProtoField(12, NUMBER),
+    "masked_paths": ProtoField(13, "texts"),
+    "readonly_paths": ProtoField(14, "texts"),
+    "seccomp": ProtoField(15, PROFILE),
 }
 CONTAINER: Final[Message] = {
-    "metadata": Field(1, {"name": Field(1, "text")}),
-    "image": Field(2, {"image": Field(1, "text")}),
-    "command": Field(3, "texts"),
-    "args": Field(4, "texts"),
-    "envs": Field(6, Many({"key": Field(1, "text"), "value": Field(2, "text")})),
-    "mounts": Field(7, Many(MOUNT)),
-    "labels": Field(9, "map"),
-    "log_path": Field(11, "text"),
-    "linux": Field(15, {"resources": Field(1, RESOURCES), "security_context": Field(2, CONTEXT)}),
+    "metadata": ProtoField(1, {"name": ProtoField(1, "text")}),
+    "image": ProtoField(2, {"image": ProtoField(1, "text")}),
+    "command": ProtoField(3, "texts"),
+    "args": ProtoField(4, "texts"),
+    "envs": ProtoField(6, Repeated({"key": ProtoField(1, "text"), "value": ProtoField(2, "text")})),
+    "mounts": ProtoField(7, Repeated(MOUNT)),
+    "labels": ProtoField(9, "map"),
+    "log_path": ProtoField(11, "text"),
+    "linux": ProtoField(
+        15, {"resources": ProtoField(1, RESOURCES), "security_context": ProtoField(2, CONTEXT)}
+    ),
 }
 RUN_SANDBOX: Final[Message] = {
-    "config": Field(1, SANDBOX),
-    "runtime_handler": Field(2, "text"),
+    "config": ProtoField(1, SANDBOX),
+    "runtime_handler": ProtoField(2, "text"),
 }
 CREATE: Final[Message] = {
-    "pod_sandbox_id": Field(1, "text"),
-    "config": Field(2, CONTAINER),
-    "sandbox_config": Field(3, SANDBOX),
+    "pod_sandbox_id": ProtoField(1, "text"),
+    "config": ProtoField(2, CONTAINER),
+    "sandbox_config": ProtoField(3, SANDBOX),
 }
-ID: Final[Message] = {"id": Field(1, "text")}
-UPDATE: Final[Message] = {"container_id": Field(1, "text"), "linux": Field(2, RESOURCES)}
+ID: Final[Message] = {"id": ProtoField(1, "text")}
+UPDATE: Final[Message] = {"container_id": ProtoField(1, "text"), "linux": ProtoField(2, RESOURCES)}
 
 
 class Containerd:
@@ -177,8 +184,8 @@ class Containerd:
     def ask(
         self, method: str, message: Message, values: Mapping[str, Any], answer: Message = ID
     ) -> dict[str, Any]:
-        called = self._channel().call(f"{cri.SERVICE}/{method}", encode(message, values))
-        return decode(answer, called)
+        called = self._channel().call(f"{cri.SERVICE}/{method}", encode_message(message, values))
+        return decode_message(answer, called)
 
     def update(self, container: str, **resources: Any) -> None:
         """What a kubelet sends when it resizes a container."""
@@ -187,9 +194,9 @@ class Containerd:
 
     def stored(self, container: str) -> dict[str, str]:
         """The unified values that containerd has stored."""
-        runtime = cri.Runtime(SOCKET, PATIENCE)
+        runtime = cri.CriClient(SOCKET, PATIENCE)
         try:
-            return runtime.kept(container).unified
+            return runtime.read_resources(container).unified
         finally:
             runtime.close()
 
@@ -211,7 +218,7 @@ class Containerd:
         channel = grpc.Channel(SOCKET, 20)
         try:
             channel.call(f"{cri.SERVICE}/Version", b"")
-        except (Unreachable, grpc.Refused):
+        except (Unreachable, grpc.GrpcError):
             return False
         finally:
             channel.close()

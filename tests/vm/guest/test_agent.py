@@ -13,7 +13,7 @@ from tests.vm.guest.runtime import make_cgroups, remove_cgroup
 from tests.vm.guest.support import MI, ROOT, Cgroup
 from tests.vm.harness.topology import Topology
 
-from memqos.agent.kernel_counters import sampled
+from memqos.agent.kernel_counters import read_counters
 from memqos.plan.names import cgroup_names
 
 MACHINES = {"systemd": Topology(init="systemd", seconds_a_test=2000)}
@@ -177,7 +177,7 @@ def test_the_kernel_counts_what_is_sampled(node: Node) -> None:
     _, (container, _) = node.pods["u0"]
     container.write(memory_high=8 * MI)
     container.workload().hold(24 * MI)
-    samples = sampled("/sys/fs/cgroup", "/kubepods")
+    samples = read_counters("/sys/fs/cgroup", "/kubepods")
     found = samples[container.name]
     assert found.current is not None
     assert found.events["high"] > 0

@@ -15,8 +15,8 @@ from tests.vm.guest.pods import file_of
 from tests.vm.guest.support import MI, Cgroup
 from tests.vm.harness.topology import Topology
 
-from memqos.agent.recorder.reading import recordings
-from memqos.agent.recorder.records import Guarded, Killed, Level, Record
+from memqos.agent.recorder.reading import read_recordings
+from memqos.agent.recorder.records import FlightRecord, GuardRecord, KillRecord, LevelRecord
 
 MACHINES = {"roomy": Topology(seconds_a_test=2000)}
 
@@ -66,17 +66,17 @@ class Node(BareNode):
     def metric(self, name: str) -> float | None:
         return self.metrics(LISTEN).get(name)
 
-    def recorded(self, pod: str) -> list[Record]:
-        found = [each for each in recordings(str(self.records)) if each.who.pod == pod]
+    def recorded(self, pod: str) -> list[FlightRecord]:
+        found = [each for each in read_recordings(str(self.records)) if each.who.pod == pod]
         assert all(each.damaged == 0 for each in found)
         return [record for each in found for record in each.records]
 
-    def has_recorded(self, pod: str, kind: type[Record]) -> bool:
+    def has_recorded(self, pod: str, kind: type[FlightRecord]) -> bool:
         return any(isinstance(record, kind) for record in self.recorded(pod))
 
     def heights(self, pod: str, kind: str) -> list[int | None]:
         """memory.high as the guard has set it step by step: none is missed, as by looking on."""
-        guarded = [each for each in self.recorded(pod) if isinstance(each, Guarded)]
+        guarded = [each for each in self.recorded(pod) if isinstance(each, GuardRecord)]
         return [each.new for each in guarded if each.kind == kind]
 
     def why(self, pod: str, *more: str) -> str:
@@ -142,7 +142,7 @@ def test_the_story_of_a_leak_is_told_live_afterwards_and_elsewhere(node: Node) -
     eventually("it has ended", lambda: program.killed)
     assert container.events()["oom_kill"] == 1
     eventually("the kill is told of", lambda: node.metric("memqos_oom_kills_total") == 1)
-    eventually("it is recorded", lambda: node.has_recorded("leaker", Killed))
+    eventually("it is recorded", lambda: node.has_recorded("leaker", KillRecord))
     assert node.heights("leaker", "widen") == STEPS[1:]
     _is_the_story_of_a_leak(node.chapters("leaker"), program.pid)
     # The cgroup and the pod are gone, then the agent is.
@@ -179,12 +179,12 @@ def test_page_cache_that_its_own_protection_keeps_is_told_as_such(
         eventually("it has come to an end", lambda: read.over)
     assert read.killed
     assert pod.container.events()["oom_kill"] >= 1
-    eventually("it is recorded", lambda: node.has_recorded("reader", Killed))
+    eventually("it is recorded", lambda: node.has_recorded("reader", KillRecord))
     (end,) = [each for each in node.chapters("reader") if each["kind"] == "killed"]
     assert "because the memory limit of its pod was reached" in end["what"]
     assert end["rule"] == "min/protects-own-cache"
     assert "placement: pods" in end["remedies"][0]
-    assert not node.has_recorded("reader", Guarded)
+    assert not node.has_recorded("reader", GuardRecord)
 
 
 def test_page_cache_under_protection_of_the_pod_is_read_to_the_end(
@@ -200,7 +200,7 @@ def test_page_cache_under_protection_of_the_pod_is_read_to_the_end(
         eventually("it has come to an end", lambda: read.over)
     assert read.finished
     assert pod.container.events()["oom_kill"] == 0
-    assert not node.has_recorded("reader", Guarded)
+    assert not node.has_recorded("reader", GuardRecord)
 
 
 def test_an_agent_killed_in_the_midst_of_it_goes_on_where_it_was(node: Node) -> None:
@@ -222,7 +222,7 @@ def test_an_agent_killed_in_the_midst_of_it_goes_on_where_it_was(node: Node) -> 
     eventually("that is recorded", lambda: STEPS[last] in node.heights("grower", "widen"))
     after = node.recorded("grower")
     assert after[: len(before)] == before
-    guarded = [each.new for each in after[len(before) :] if isinstance(each, Guarded)]
+    guarded = [each.new for each in after[len(before) :] if isinstance(each, GuardRecord)]
     # It may have taken another step since.
     assert guarded[-1] is not None
     top = STEPS.index(guarded[-1])
@@ -276,8 +276,8 @@ def _is_the_story_of_a_leak(chapters: list[dict[str, Any]], pid: int) -> None:
     assert end["rule"] == "max/limit"
 
 
-def _cache(records: list[Record]) -> int:
-    return max([record.file for record in records if isinstance(record, Level)], default=0)
+def _cache(records: list[FlightRecord]) -> int:
+    return max([record.file for record in records if isinstance(record, LevelRecord)], default=0)
 
 
 def _manifest(name: str, request: int, limit: int, qos: str) -> dict[str, Any]:

@@ -13,9 +13,9 @@ from tests.vm.guest.support import MI, Cgroup, Workload
 from tests.vm.guest.test_numa import CONFIGURATION, HUGE, PAGES, pod
 from tests.vm.harness.topology import Topology
 
-from memqos.numa.checkpoint import write
-from memqos.numa.memory import Block
-from memqos.numa.state import State
+from memqos.numa.checkpoint import encode_checkpoint
+from memqos.numa.memory import MemoryBlock
+from memqos.numa.state import MemoryManagerState
 from memqos.release import Release
 
 MACHINES = {
@@ -129,8 +129,8 @@ def test_memory_follows_the_state_of_the_kubelet(node: Node) -> None:
     file = node.folder / "memory_manager_state"
 
     def assign(number: int) -> str:
-        blocks = {"a": {"c": (Block("memory", (number,), 250 * MI),)}}
-        text = write(State("Static", {}, blocks), Release.of("1.38"))
+        blocks = {"a": {"c": (MemoryBlock("memory", (number,), 250 * MI),)}}
+        text = encode_checkpoint(MemoryManagerState("Static", {}, blocks), Release.of("1.38"))
         fresh = file.with_suffix(".tmp")
         fresh.write_text(text)
         fresh.rename(file)

@@ -10,14 +10,14 @@ from tests.vm.guest.node import RELEASE, Node, a_pod
 from tests.vm.guest.support import MI, Cgroup
 from tests.vm.harness.topology import Topology
 
-from memqos.converge.apply import Applied, apply
-from memqos.converge.direct import Direct
-from memqos.converge.journal import hierarchy_of, writing
-from memqos.converge.planning import NodePlan, plan_of
-from memqos.converge.rollback import RolledBack, rollback
-from memqos.converge.settings import Wanted
-from memqos.converge.steps import Step, steps_of
-from memqos.converge.writing import Result, cautions_of
+from memqos.converge.apply import ApplyResult, apply
+from memqos.converge.direct import DirectDriver
+from memqos.converge.journal import hierarchy_of, open_journal
+from memqos.converge.planning import NodePlan, plan_observation
+from memqos.converge.rollback import RollbackResult, rollback
+from memqos.converge.settings import PlanOptions
+from memqos.converge.steps import WriteStep, steps_of
+from memqos.converge.writing import WriteResult, write_options
 from memqos.host.cgroups import CgroupFs
 from memqos.host.lock import Locked
 from memqos.host.machine import read_machine
@@ -44,23 +44,25 @@ class Writer:
         self.reserved: set[str] = set()
         self.hierarchy = hierarchy_of(self.fs, self.machine.boot_id)
 
-    def step(self, cgroup: Path, file: str, new: str) -> Step:
+    def step(self, cgroup: Path, file: str, new: str) -> WriteStep:
         old = (cgroup / file).read_text().strip()
         path = str(cgroup).removeprefix(self.fs.root)
         level: Level = kind_of(path) or "reserved"
         if level == "reserved":
             self.reserved.add(path)
-        return Step(Change(path, file, old, new, level, SETTING), cgroup.stat().st_ino)
+        return WriteStep(Change(path, file, old, new, level, SETTING), cgroup.stat().st_ino)
 
-    def apply(self, *steps: Step, timeout: float = PATIENCE, force: bool = False) -> Applied:
-        cautions = cautions_of(self.machine, force=force)
-        with writing(self.folder, self.hierarchy) as journal:
-            return apply(steps, self.fs, Direct(self.fs, timeout), journal, cautions)
+    def apply(
+        self, *steps: WriteStep, timeout: float = PATIENCE, force: bool = False
+    ) -> ApplyResult:
+        cautions = write_options(self.machine, force=force)
+        with open_journal(self.folder, self.hierarchy) as journal:
+            return apply(steps, self.fs, DirectDriver(self.fs, timeout), journal, cautions)
 
-    def rollback(self) -> RolledBack:
-        cautions = cautions_of(self.machine, force=False)
-        with writing(self.folder, self.hierarchy) as journal:
-            driver = Direct(self.fs, PATIENCE)
+    def rollback(self) -> RollbackResult:
+        cautions = write_options(self.machine, force=False)
+        with open_journal(self.folder, self.hierarchy) as journal:
+            driver = DirectDriver(self.fs, PATIENCE)
             return rollback(self.fs, driver, journal, cautions, reserved=self.reserved)
 
     def has_rolled_back(self) -> bool:
@@ -84,9 +86,9 @@ def writer(tmp_path: Path) -> Writer:
     return Writer(tmp_path)
 
 
-def ends(applied: Applied) -> dict[str, str]:
+def ends(applied: ApplyResult) -> dict[str, str]:
     """Path/file → how it ended."""
-    return {f"{r.change.path}/{r.change.file}": r.end for r in applied.results}
+    return {f"{r.change.path}/{r.change.file}": r.outcome for r in applied.results}
 
 
 class TestAPlannedNode:
@@ -110,9 +112,9 @@ class TestAPlannedNode:
                 node.container(f"u{index}", name).workload().hold(MI)
         return node
 
-    def plan(self, node: Node) -> tuple[NodePlan, tuple[Step, ...]]:
+    def plan(self, node: Node) -> tuple[NodePlan, tuple[WriteStep, ...]]:
         observation = node.observe()
-        plan = plan_of(observation, Wanted(release=RELEASE))
+        plan = plan_observation(observation, PlanOptions(release=RELEASE))
         return plan, steps_of(plan.comparison.changes, observation.identities)
 
     def test_is_converged_after_apply_and_as_before_after_rollback(
@@ -155,7 +157,7 @@ class TestAWrite:
             f"{two.name}/cpuset.mems": "written",
             f"{one.name}/memory.min": "written",
         }
-        (refused,) = [result for result in applied.results if result.end == "refused"]
+        (refused,) = [result for result in applied.results if result.outcome == "refused"]
         assert refused.detail == f"{kubepods.name} has no node 7: it may use 0-1"
         assert (two.read("cpuset.mems"), one.read("memory.min")) == ("0-1", "4096")
         writer.rollback()
@@ -181,7 +183,7 @@ class TestAWrite:
         step = writer.step(child.path, "memory.low", "8192")
         child.path.rmdir()
         child.path.mkdir()
-        assert len(writer.apply(step).moved) == 1
+        assert len(writer.apply(step).stale) == 1
         assert child.read("memory.low") == "0"
 
 
@@ -193,7 +195,7 @@ class TestMemoryHighBelowUsage:
         child.workload().hold(400 * MI)
         step = writer.step(child.path, "memory.high", str(16 * MI))
         # Little next to what 384 MiB take, and more only where a write has not even begun by then.
-        timeout, results = 0.02, list[Result]()
+        timeout, results = 0.02, list[WriteResult]()
 
         def has_begun() -> bool:
             nonlocal timeout
@@ -202,11 +204,11 @@ class TestMemoryHighBelowUsage:
                 results[:] = writer.apply(step, timeout=timeout).results
             except Locked:  # by the process of the last write
                 return False
-            return results[0].end != "stopped"
+            return results[0].outcome != "stopped"
 
         eventually("a write has begun", has_begun)
         (result,) = results
-        assert (result.end, result.lingers) == ("written", True)
+        assert (result.outcome, result.writer_blocked) == ("written", True)
         assert child.number("memory.high") == 16 * MI
         writer.rollback()
         assert child.read("memory.high") == "max"
@@ -215,7 +217,7 @@ class TestMemoryHighBelowUsage:
         child = cgroup.child("child")
         child.workload().hold(64 * MI)
         (result,) = writer.apply(writer.step(child.path, "memory.high", str(32 * MI))).results
-        assert (result.end, result.detail) == ("written", None)
+        assert (result.outcome, result.detail) == ("written", None)
         assert child.number("memory.current") <= 32 * MI
         assert child.number("memory.swap.current") > 24 * MI
 

@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 from tests.eventually import eventually
 from tests.fakes.apiserver import FakeApiServer, fake_api_server
-from tests.fakes.kubelet import Identity
+from tests.fakes.kubelet import TlsFiles
 from tests.vm.guest.agent import asked, metric
 from tests.vm.guest.daemon_pod import NODE, Cluster, DaemonPod, Object
 from tests.vm.guest.kubelet import HIGH, MIN, manifest
@@ -128,7 +128,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     config.chmod(0o600)
     containerd = Containerd("systemd")
     containerd.take_in(DEPLOYMENT / "image.tar")
-    with fake_api_server(Identity(DEPLOYMENT / "server.crt", DEPLOYMENT / "server.key")) as api:
+    with fake_api_server(TlsFiles(DEPLOYMENT / "server.crt", DEPLOYMENT / "server.key")) as api:
         api.tokens = {TOKEN}
         yield Node(containerd, api, tmp_path_factory.mktemp("node"))
     containerd.kill()

@@ -8,8 +8,8 @@ from tests.vm.guest.pods import SETTINGS, Outcome, Setting_, burstable, file_of,
 from tests.vm.guest.support import MI, Cgroup
 from tests.vm.harness.topology import Topology
 
-from memqos.agent.core.guard import Tuning
-from memqos.agent.recorder.recording import killed
+from memqos.agent.core.guard import GuardTuning
+from memqos.agent.recorder.recording import kill_record
 from memqos.host.kmsg import KernelLog
 from memqos.kernel.oom_report import OomReport, oom_reports
 
@@ -28,7 +28,7 @@ def run(cgroup: Cgroup, setting: Setting_, *program: object, patience: int = ENO
         return setting == "upstream" and container.events()["high"] > patience
 
     # However long a busy machine has nothing to show, no step is taken back meanwhile.
-    tuning = Tuning(period=1.0, calm=PATIENCE)
+    tuning = GuardTuning(period=1.0, calm=PATIENCE)
     return watched(container, setting, HIGH, container.program(*program), gives_up, tuning)
 
 
@@ -94,6 +94,6 @@ def test_the_kernels_own_report_of_a_kill_is_understood(cgroup: Cgroup) -> None:
     assert len(report.victims) == 2
     assert report.memory is not None
     assert report.memory.limit == LIMIT
-    found = killed(report, 0, 1 << 30, 4096)
+    found = kill_record(report, 0, 1 << 30, 4096)
     assert (found.rank, found.candidates) == (1, len(report.tasks))
     assert found.pid == program.pid

@@ -9,8 +9,8 @@ from tests.eventually import eventually
 from tests.vm.guest.support import CONTROLLERS, MI, ROOT, Cgroup
 from tests.vm.harness.topology import Topology
 
-from memqos.host.inotify import WRITES, Inotify
-from memqos.plan.changes import DEFAULTS, stored
+from memqos.host.inotify import WRITE_EVENTS, Inotify
+from memqos.plan.changes import DEFAULTS, as_stored
 
 MACHINES = {"two-nodes": Topology(nodes=(512, 512), distances=((10, 21), (21, 10)), swap=512)}
 
@@ -33,12 +33,12 @@ def test_the_kernel_stores_what_plans_compare_with(
     file: str, value: int | str, cgroup: Cgroup
 ) -> None:
     cgroup.write(**{file: value})
-    assert cgroup.read(file) == stored(file, value, PAGE)
+    assert cgroup.read(file) == as_stored(file, value, PAGE)
 
 
 def test_a_write_to_a_limit_is_told_to_whoever_watches_the_cgroup(cgroup: Cgroup) -> None:
     watching = Inotify()
-    assert watching.watch(str(cgroup.path), WRITES)
+    assert watching.watch(str(cgroup.path), WRITE_EVENTS)
     cgroup.write(memory_max=64 * MI)
     assert {event.name for event in watching.read()} == {"memory.max"}
     watching.close()

@@ -87,7 +87,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     made = Node(tmp_path_factory.mktemp("node"))
     before = made.memqos.files(NAMES.kubepods), dropins()
     yield made
-    assert made.memqos.rollback().unreleased == ()
+    assert made.memqos.rollback().owner_failures == ()
     made.containerd.kill()
     assert made.memqos.files(NAMES.kubepods) == before[0]
     left = {path: content for path, content in dropins().items() if ".slice" in path}
@@ -294,7 +294,7 @@ class TestARuntimeThatIsLost:
         node.converge(OFF)
         _, steps = node.steps(USUAL, None, EVERYTHING)
         applied = node.memqos.apply(steps, kill)
-        unreachable = [each for each in applied.results if each.end == "unreachable"]
+        unreachable = [each for each in applied.results if each.outcome == "unreachable"]
         assert {each.change.level for each in unreachable} == {"container"}
         assert "Apply again" in (unreachable[0].detail or "")
         assert number(BURSTABLE, LOW) == 96 * MI

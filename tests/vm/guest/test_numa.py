@@ -12,9 +12,9 @@ from tests.vm.guest.support import MI, Cgroup
 from tests.vm.harness.topology import Topology
 
 from memqos.cli.main import cli
-from memqos.numa.checkpoint import write
-from memqos.numa.memory import Block
-from memqos.numa.state import State
+from memqos.numa.checkpoint import encode_checkpoint
+from memqos.numa.memory import MemoryBlock
+from memqos.numa.state import MemoryManagerState
 from memqos.release import Release
 
 MACHINES = {
@@ -154,9 +154,9 @@ def test_memory_moves_with_the_assignment_and_back_with_the_rollback(site: Site)
     container.write(cpuset_mems="2")
     container.workload().hold(32 * MI)
     assert set(container.by_node("memory.numa_stat", "anon")) == {2}
-    blocks = (Block("memory", (1,), 250 * MI),)
-    state = State("Static", {}, {"a": {"c": blocks}})
-    file = site.file("memory_manager_state", write(state, Release.of("1.38")))
+    blocks = (MemoryBlock("memory", (1,), 250 * MI),)
+    state = MemoryManagerState("Static", {}, {"a": {"c": blocks}})
+    file = site.file("memory_manager_state", encode_checkpoint(state, Release.of("1.38")))
     code, told = site.apply("--state", file)
     assert code == 0, told
     assert "not in the memory_manager_state, so left as they are: default/b c, default/c c" in told

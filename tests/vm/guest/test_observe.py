@@ -6,16 +6,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.fakes.machine import nested
+from tests.fakes.machine import deep_folder
 from tests.vm.guest.support import MI, ROOT, Cgroup, protection_is_recursive
 from tests.vm.harness.topology import Topology
 
 from memqos.converge.observing import observe_live
-from memqos.converge.snapshots import FILES, load, take, written
+from memqos.converge.snapshots import (
+    SNAPSHOT_FILES,
+    encode_snapshot,
+    observe_snapshot_file,
+    take_snapshot,
+)
 from memqos.converge.sources import FilePods
 from memqos.host.machine import read_machine
 from memqos.host.tree import read_tree
-from memqos.kernel.keyed import controllers_of, keyed, withheld_at
+from memqos.kernel.keyed import controllers_of, parse_keyed, withheld_at
 from memqos.kernel.stall import stall_of
 
 MACHINES = {
@@ -64,20 +69,20 @@ class TestTree:
         }
         assert tree.cgroups.keys() == folders
         assert tree.cgroups["/kubepods/burstable/pod1/c1"]["memory.low"] == str(8 * MI)
-        assert tree.refused == {}
+        assert tree.unreadable == {}
 
     def test_what_a_container_makes_is_not_read(self, kubepods: Cgroup) -> None:
         container = kubepods.child("burstable").child("pod1").child("c1")
-        with nested(container.path):
+        with deep_folder(container.path):
             tree = read_tree(str(ROOT), COMPARED)
         assert [path for path in tree.cgroups if path.startswith(f"{container.name}/")] == []
         assert container.name in tree.cgroups
-        assert tree.refused == {}
+        assert tree.unreadable == {}
 
     def test_controllers_are_seen_down_the_tree(self, kubepods: Cgroup) -> None:
         pod = kubepods.child("burstable").child("pod1")
         (kubepods.path / "burstable" / "cgroup.subtree_control").write_text("-cpuset")
-        seen = observe_live(None, FILES)
+        seen = observe_live(None, SNAPSHOT_FILES)
         assert seen.driver == "cgroupfs"
         assert "cpuset" not in controllers_of(seen.cgroups[pod.name]).available
         assert withheld_at(seen.cgroups, pod.name, "memory") is None
@@ -113,15 +118,15 @@ class TestTree:
         monkeypatch.undo()
         if folder.exists():
             folder.rmdir()
-        assert tree.refused == {}
+        assert tree.unreadable == {}
         assert tree.cgroups["/kubepods"].keys() == set(COMPARED)
 
     def test_usage_and_pressure_are_numbers(self, kubepods: Cgroup) -> None:
         kubepods.workload().hold(16 * MI)
-        files = observe_live(None, FILES).cgroups["/kubepods"]
+        files = observe_live(None, SNAPSHOT_FILES).cgroups["/kubepods"]
         assert int(files["memory.current"]) >= 16 * MI
-        assert keyed(files["memory.stat"])["anon"] >= 16 * MI
-        assert keyed(files["memory.events"])["oom_kill"] == 0
+        assert parse_keyed(files["memory.stat"])["anon"] >= 16 * MI
+        assert parse_keyed(files["memory.events"])["oom_kill"] == 0
         assert stall_of(files["memory.pressure"]).some.total >= 0
 
 
@@ -131,9 +136,9 @@ def test_a_snapshot_tells_elsewhere_what_is_here(kubepods: Cgroup, tmp_path: Pat
     pods = tmp_path / "pods.json"
     pods.write_text('{"kind": "PodList", "apiVersion": "v1", "items": []}')
     file = tmp_path / "node.json"
-    snapshot = take(FilePods([str(pods)]))
-    file.write_bytes(written(snapshot))
-    then = load(str(file))
+    snapshot = take_snapshot(FilePods([str(pods)]))
+    file.write_bytes(encode_snapshot(snapshot))
+    then = observe_snapshot_file(str(file))
     now = observe_live(None, COMPARED)
     assert then.cgroups.keys() == now.cgroups.keys()
     assert all(

@@ -21,7 +21,7 @@ from tests.vm.guest.runtime import make_cgroups, remove_cgroup
 from tests.vm.guest.support import MI, ROOT
 from tests.vm.harness.topology import Topology
 
-from memqos.host.systemd_bus import Manager
+from memqos.host.systemd_bus import SystemdManager
 from memqos.plan.changes import Change
 from memqos.plan.names import cgroup_names
 
@@ -69,7 +69,7 @@ def test_values_outlive_all_that_undoes_a_direct_write(memqos: Memqos, pod: Path
         systemctl(*command)
         eventually(f"{what} undoes a direct write", lambda: text(pod, MIN) == "0")
         assert (number(pod, LOW), number(pod.parent, LOW)) == (8 * MI, 16 * MI), what
-    assert memqos.rollback().unreleased == ()
+    assert memqos.rollback().owner_failures == ()
     assert (memqos.files(NAMES.kubepods), dropins()) == before
     systemctl("daemon-reload")
     assert (memqos.files(NAMES.kubepods), dropins()) == before
@@ -97,7 +97,7 @@ def test_what_a_kubelet_sets_on_a_slice_keeps_the_values_of_memqos(
     # And what it sets itself is its own: memqos sees that as drift, and does not fight for it.
     systemctl("set-property", "--runtime", pod.name, f"MemoryLow={2 * MI}")
     assert number(pod, LOW) == 2 * MI
-    assert [each.state for each in memqos.rollback().rest] == ["conflict"]
+    assert [each.state for each in memqos.rollback().not_written] == ["conflict"]
     assert number(pod, LOW) == 2 * MI
     systemctl("set-property", "--runtime", pod.name, "MemoryLow=0", "MemoryMax=infinity")
 
@@ -140,13 +140,13 @@ class TestAScope:
         cache_in(container, tmp_path / "file", 64 * MI)
         assert number(container, "memory.current") > 48 * MI
         usage_when_told: list[int] = []
-        set_properties = Manager.set_properties
+        set_properties = SystemdManager.set_properties
 
-        def told(self: Manager, unit: str, properties: dict[str, int]) -> None:
+        def told(self: SystemdManager, unit: str, properties: dict[str, int]) -> None:
             usage_when_told.append(number(container, "memory.current"))
             set_properties(self, unit, properties)
 
-        monkeypatch.setattr(Manager, "set_properties", told)
+        monkeypatch.setattr(SystemdManager, "set_properties", told)
         step = memqos.step(f"{POD}/{SCOPE}", HIGH, 16 * MI, "container", "main")
         assert set(ends(memqos.apply([step])).values()) == {"written"}
         assert len(usage_when_told) == 1
@@ -160,7 +160,7 @@ class TestAScope:
         step = memqos.step(f"{POD}/{SCOPE}", HIGH, 16 * MI, "container", "main")
         assert set(ends(memqos.apply([step])).values()) == {"withheld"}
         (result,) = memqos.apply([step], force=True).results
-        assert (result.end, text(container, HIGH)) == ("refused", "max")
+        assert (result.outcome, text(container, HIGH)) == ("refused", "max")
         assert "usage does not fall to it" in (result.detail or "")
         workload.end()
 
@@ -193,7 +193,7 @@ class TestTheBus:
         assert found <= {"written", "unreachable"}
         # systemd takes a moment to be on the new bus.
         eventually("a later run finishes", lambda: self.is_finished(memqos, pods))
-        assert memqos.rollback().unreleased == ()
+        assert memqos.rollback().owner_failures == ()
         assert self.lows(pods) == ["0"] * MANY
         assert not [path for path in dropins() if "pod2" in path]
 
@@ -208,7 +208,7 @@ class TestTheBus:
         steps = [memqos.step(path, LOW, 8 * MI) for path in pods]
         applied = memqos.apply([*steps, memqos.step("/bare", LOW, 8 * MI)], stop)
         written = [place for place, end in ends(applied).items() if end == "written"]
-        lost = [result for result in applied.results if result.end == "unreachable"]
+        lost = [result for result in applied.results if result.outcome == "unreachable"]
         assert "/bare/memory.low" in written
         assert len(lost) == MANY + 1 - len(written) > 0
         assert "apply again when the bus is back" in (lost[0].detail or "")

@@ -60,7 +60,7 @@ def pair(
     pair = Pair(containerd, handler, tmp_path_factory.mktemp("pair"))
     before = pair.memqos.files(pair.kubepods), containerd.stored(pair.id)
     yield pair
-    assert pair.memqos.rollback().unreleased == ()
+    assert pair.memqos.rollback().owner_failures == ()
     assert pair.memqos.files(pair.kubepods) == before[0]
     stored = containerd.stored(pair.id)
     assert {key: stored[key] for key in before[1]} == before[1]

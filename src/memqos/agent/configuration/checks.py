@@ -7,19 +7,19 @@ says must not be idle by what the same, or an earlier one, says.
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
-from memqos.agent.configuration.fields import GATES, Path
+from memqos.agent.configuration.fields import GATES_PATH, ConfigPath
 from memqos.errors import InputError, UnsupportedRelease
-from memqos.host.kubelet import Credentials, KubeletEndpoint
+from memqos.host.kubelet import KubeletCredentials, KubeletEndpoint
 from memqos.kube.label_selection import requirements
 from memqos.plan.terms import KNOWS_POLICY
 from memqos.release import Release
 from memqos.release.gates import canonical
-from memqos.serve.addresses import address_of
+from memqos.serve.addresses import parse_listen_address
 
-DEFAULT: Final = 0
-FILE: Final = 1
-VARIABLE: Final = 2
-FLAG: Final = 3
+BY_DEFAULT: Final = 0
+BY_FILE: Final = 1
+BY_VARIABLE: Final = 2
+BY_FLAG: Final = 3
 """The sources, the later the higher."""
 
 _LONGEST_SOCKET: Final = 107
@@ -33,21 +33,21 @@ Refuse = Callable[[str, str | None], InputError]
 """What is wrong and what to do → an error that says where."""
 
 
-class Given(NamedTuple):
+class GivenValue(NamedTuple):
     """A value, how late its source comes, and how to refuse it where it stands."""
 
     value: Any
     rank: int
-    refused: Refuse
+    refuse: Refuse
 
 
-Settings = dict[Path, Given]
+GivenValues = dict[ConfigPath, GivenValue]
 
-_FILES: Final[Path] = ("pods", "files")
-_KUBELET: Final[Path] = ("pods", "kubelet")
-_CLUSTER: Final[Path] = ("pods", "cluster")
-_NODE_NAME: Final[Path] = ("pods", "nodeName")
-_CREDENTIALS: Final[dict[str, Path]] = {
+_FILES: Final[ConfigPath] = ("pods", "files")
+_KUBELET: Final[ConfigPath] = ("pods", "kubelet")
+_CLUSTER: Final[ConfigPath] = ("pods", "cluster")
+_NODE_NAME: Final[ConfigPath] = ("pods", "nodeName")
+_CREDENTIALS: Final[dict[str, ConfigPath]] = {
     "token_file": ("pods", "tokenFile"),
     "ca_file": ("pods", "caFile"),
     "client_cert": ("pods", "clientCert"),
@@ -56,7 +56,7 @@ _CREDENTIALS: Final[dict[str, Path]] = {
 }
 
 
-def settled(settings: Settings) -> Settings:
+def resolve_pod_source(settings: GivenValues) -> GivenValues:
     """The settings with one source of pods: a later one takes the place of an earlier one."""
     files, asked = settings.get(_FILES), settings.get(_KUBELET) or _cluster(settings)
     if asked is None:
@@ -73,133 +73,131 @@ def settled(settings: Settings) -> Settings:
     }
 
 
-def _cluster(settings: Settings) -> Given | None:
+def _cluster(settings: GivenValues) -> GivenValue | None:
     given = settings.get(_CLUSTER)
     return given if given is not None and given.value else None
 
 
-def misfits(settings: Settings) -> Iterator[InputError]:
+def invalid_values(settings: GivenValues) -> Iterator[InputError]:
     """Values that are of the right kind, and still mean nothing."""
-    for check in _ALONE:
+    for check in _SINGLE_CHECKS:
         yield from check(settings)
 
 
-def contradictions(settings: Settings) -> Iterator[InputError]:
+def contradictions(settings: GivenValues) -> Iterator[InputError]:
     """Values that do not go together; of use only where each is right by itself."""
-    for check in _TOGETHER:
+    for check in _JOINT_CHECKS:
         yield from check(settings)
 
 
-def _release(settings: Settings) -> Iterator[InputError]:
+def _release(settings: GivenValues) -> Iterator[InputError]:
     given = settings.get(("release",))
     try:
         release = None if given is None else Release.of(given.value)
     except UnsupportedRelease as error:
         assert given is not None
-        yield given.refused(error.what, error.hint)
+        yield given.refuse(error.what, error.hint)
         return
     for path, gate in settings.items():
-        if path[:1] == GATES:
+        if path[:1] == GATES_PATH:
             try:
                 if release is None:
                     canonical(path[1])
                 else:
                     release.with_gates({path[1]: gate.value})
             except UnsupportedRelease as error:
-                yield gate.refused(error.what, error.hint)
+                yield gate.refuse(error.what, error.hint)
     policy = settings.get(("policy",))
     if policy is not None and release is not None and not KNOWS_POLICY.at(release.minor):
-        yield policy.refused(
+        yield policy.refuse(
             f"Kubernetes {release} knows no policy: it reserves every request", "leave it out"
         )
 
 
-def _selectors(settings: Settings) -> Iterator[InputError]:
+def _selectors(settings: GivenValues) -> Iterator[InputError]:
     for section in ("select", "canary"):
         labels = settings.get((section, "labels"))
         if labels is not None:
             try:
                 requirements(labels.value)
             except InputError as error:
-                yield labels.refused(error.what, error.hint)
+                yield labels.refuse(error.what, error.hint)
         wanted, unwanted = (section, "namespaces"), (section, "notNamespaces")
         if wanted in settings and unwanted in settings:
             both = set(settings[wanted].value) & set(settings[unwanted].value)
             if both:
-                yield settings[unwanted].refused(
+                yield settings[unwanted].refuse(
                     f"{', '.join(sorted(both))} is picked and left out", "keep one of the two"
                 )
 
 
-def _canary(settings: Settings) -> Iterator[InputError]:
+def _canary(settings: GivenValues) -> Iterator[InputError]:
     canary = [given for path, given in settings.items() if path[0] == "canary"]
     if canary and not any(given.value for given in canary):
-        yield canary[0].refused(*EVERY_POD)
+        yield canary[0].refuse(*EVERY_POD)
     mode = settings.get(("mode",))
     if mode is not None and mode.value == "enforce":
         return
-    overruled = DEFAULT if mode is None else mode.rank
+    overruled = BY_DEFAULT if mode is None else mode.rank
     if canary and max(given.rank for given in canary) >= overruled:
-        yield canary[0].refused("nothing is written in mode observe", "set mode: enforce as well")
+        yield canary[0].refuse("nothing is written in mode observe", "set mode: enforce as well")
 
 
-def _ramp(settings: Settings) -> Iterator[InputError]:
+def _ramp(settings: GivenValues) -> Iterator[InputError]:
     off = settings.get(("ramp", "disabled"))
     if off is None or not off.value:
         return
     for path in (("ramp", "step"), ("ramp", "interval")):
         given = settings.get(path)
         if given is not None and given.rank >= off.rank:
-            yield given.refused(
-                "has no meaning where the ramp is disabled", "leave one of them out"
-            )
+            yield given.refuse("has no meaning where the ramp is disabled", "leave one of them out")
 
 
-def _numa(settings: Settings) -> Iterator[InputError]:
+def _numa(settings: GivenValues) -> Iterator[InputError]:
     state, numa = settings.get(("memoryManagerState",)), settings.get(("numa",))
     if state is None or (numa is not None and numa.value != "off"):
         return
     if numa is None or state.rank >= numa.rank:
-        yield state.refused("has no meaning where NUMA is off", "set numa: state or allocate")
+        yield state.refuse("has no meaning where NUMA is off", "set numa: state or allocate")
 
 
-def _source(settings: Settings) -> Iterator[InputError]:
+def _pod_source(settings: GivenValues) -> Iterator[InputError]:
     files, kubelet, cluster = settings.get(_FILES), settings.get(_KUBELET), _cluster(settings)
     node_name = settings.get(_NODE_NAME)
-    if cluster is None and node_name is not None and node_name.rank != VARIABLE:
-        yield node_name.refused("is for a cluster, and none is asked", "set pods.cluster")
+    if cluster is None and node_name is not None and node_name.rank != BY_VARIABLE:
+        yield node_name.refuse("is for a cluster, and none is asked", "set pods.cluster")
     if cluster is not None and (kubelet is not None or (files is not None and files.value)):
-        yield cluster.refused("pods come from files, the kubelet or the cluster", "keep one")
+        yield cluster.refuse("pods come from files, the kubelet or the cluster", "keep one")
     given = {name: settings[path] for name, path in _CREDENTIALS.items() if path in settings}
     if kubelet is None:
         if cluster is None and files is not None and not files.value:
-            yield files.refused("no pods would be known", "name a file, a folder or a kubelet")
+            yield files.refuse("no pods would be known", "name a file, a folder or a kubelet")
         for credential in given.values():
-            yield credential.refused("is for a kubelet, and none is asked", "give its address")
+            yield credential.refuse("is for a kubelet, and none is asked", "give its address")
         return
     if files is not None and files.value:
-        yield kubelet.refused("pods come from files or from the kubelet", "keep one of the two")
+        yield kubelet.refuse("pods come from files or from the kubelet", "keep one of the two")
     if "client_key" in given and "client_cert" not in given:
-        yield given["client_key"].refused("a key without its certificate", "give clientCert too")
+        yield given["client_key"].refuse("a key without its certificate", "give clientCert too")
     try:
         values = {name: credential.value for name, credential in given.items()}
-        KubeletEndpoint(kubelet.value, Credentials(**values))
+        KubeletEndpoint(kubelet.value, KubeletCredentials(**values))
     except InputError as error:
-        yield kubelet.refused(error.what, error.hint)
+        yield kubelet.refuse(error.what, error.hint)
 
 
-def _addresses(settings: Settings) -> Iterator[InputError]:
+def _addresses(settings: GivenValues) -> Iterator[InputError]:
     listen = settings.get(("listen",))
     if listen is not None:
         try:
-            address_of(listen.value)
+            parse_listen_address(listen.value)
         except InputError as error:
-            yield listen.refused(error.what, error.hint)
+            yield listen.refuse(error.what, error.hint)
     state = settings.get(("stateSocket",))
     if state is not None and len(state.value.encode("utf-8", "replace")) > _LONGEST_SOCKET:
-        yield state.refused(f"longer than {_LONGEST_SOCKET} bytes", "choose a shorter path")
+        yield state.refuse(f"longer than {_LONGEST_SOCKET} bytes", "choose a shorter path")
 
 
-_Check = Callable[[Settings], Iterator[InputError]]
-_ALONE: Final[tuple[_Check, ...]] = (_release, _selectors, _addresses)
-_TOGETHER: Final[tuple[_Check, ...]] = (_canary, _ramp, _numa, _source)
+_Check = Callable[[GivenValues], Iterator[InputError]]
+_SINGLE_CHECKS: Final[tuple[_Check, ...]] = (_release, _selectors, _addresses)
+_JOINT_CHECKS: Final[tuple[_Check, ...]] = (_canary, _ramp, _numa, _pod_source)

@@ -4,14 +4,14 @@ from typing import Any
 
 import msgspec
 
-from memqos.agent.configuration import API_VERSION, KIND, Configuration
+from memqos.agent.configuration import AGENT_API_VERSION, AGENT_KIND, AgentConfiguration
 from memqos.agent.configuration.fields import fields_of
 from memqos.kube.duration import SECOND, duration_text
 
 
-def configuration_data(configuration: Configuration) -> dict[str, Any]:
+def configuration_data(configuration: AgentConfiguration) -> dict[str, Any]:
     """All that is in force; what follows from the node is left out."""
-    return {"apiVersion": API_VERSION, "kind": KIND, **_section(configuration)}
+    return {"apiVersion": AGENT_API_VERSION, "kind": AGENT_KIND, **_section(configuration)}
 
 
 def _section(section: msgspec.Struct, above: tuple[str, ...] = ()) -> dict[str, Any]:

@@ -8,19 +8,19 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, get_args, get_ori
 
 import msgspec
 
-from memqos.agent.configuration import Configuration
+from memqos.agent.configuration import AgentConfiguration
 
-Path = tuple[str, ...]
+ConfigPath = tuple[str, ...]
 
-GATES: Final[Path] = ("gates",)
+GATES_PATH: Final[ConfigPath] = ("gates",)
 """The one field whose own fields have free names."""
 
 _PREFIX: Final = "MEMQOS_"
 _HUMP: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _WORDS: Final[dict[object, str]] = {bool: "true or false", str: "a text"}
 # What every command calls so already.
-_FLAGS: Final[dict[Path, str]] = {
-    GATES: "--gate",
+_FLAGS: Final[dict[ConfigPath, str]] = {
+    GATES_PATH: "--gate",
     ("pods", "files"): "--pods",
     ("pods", "kubelet"): "--pods",
     ("pods", "tokenFile"): "--token-file",
@@ -33,22 +33,22 @@ _FLAGS: Final[dict[Path, str]] = {
 }
 
 
-class Field(NamedTuple):
+class ConfigField(NamedTuple):
     """One value: its path in a file, its type, and words about it."""
 
-    path: Path
+    path: ConfigPath
     type: Any
     """As msgspec takes it, bounds included; a section's own type for a section."""
-    plain: Any
+    bare_type: Any
     """Without bounds: bool, int, float, str, tuple, dict or Literal[…]."""
-    words: str
+    expected: str
     """What a value would have to be."""
     description: str
     is_duration: bool
 
     @property
     def is_section(self) -> bool:
-        return isinstance(self.plain, type) and issubclass(self.plain, msgspec.Struct)
+        return isinstance(self.bare_type, type) and issubclass(self.bare_type, msgspec.Struct)
 
     @property
     def variable(self) -> str:
@@ -65,7 +65,7 @@ class Field(NamedTuple):
 
 
 @cache
-def fields_of(section: type[msgspec.Struct], above: Path = ()) -> dict[str, Field]:
+def fields_of(section: type[msgspec.Struct], above: ConfigPath = ()) -> dict[str, ConfigField]:
     """The fields of a section, by their names in a file."""
     hints = get_type_hints(section, include_extras=True)
     return {
@@ -74,29 +74,29 @@ def fields_of(section: type[msgspec.Struct], above: Path = ()) -> dict[str, Fiel
     }
 
 
-def _all(section: type[msgspec.Struct], above: Path = ()) -> Iterator[Field]:
+def _all_fields(section: type[msgspec.Struct], above: ConfigPath = ()) -> Iterator[ConfigField]:
     for field in fields_of(section, above).values():
         if field.is_section:
-            yield from _all(field.plain, field.path)
+            yield from _all_fields(field.bare_type, field.path)
         else:
             yield field
 
 
-def _field(path: Path, hint: Any) -> Field:
-    plain, metas = _taken_apart(hint)
-    return Field(
+def _field(path: ConfigPath, hint: Any) -> ConfigField:
+    plain, metas = _unwrap_type(hint)
+    return ConfigField(
         path,
         hint,
         plain,
-        words_of(hint),
+        describe_type(hint),
         next(meta.description for meta in metas if meta.description),
         any((meta.extra or {}).get("duration") for meta in metas),
     )
 
 
-def words_of(hint: Any) -> str:
+def describe_type(hint: Any) -> str:
     """What a value of a type would have to be."""
-    plain, metas = _taken_apart(hint)
+    plain, metas = _unwrap_type(hint)
     for meta in metas:
         if meta.extra and "words" in meta.extra:
             return str(meta.extra["words"])
@@ -105,7 +105,7 @@ def words_of(hint: Any) -> str:
     return _WORDS.get(plain, "a list" if get_origin(plain) is tuple else "an object")
 
 
-def _taken_apart(hint: Any) -> tuple[Any, list[msgspec.Meta]]:
+def _unwrap_type(hint: Any) -> tuple[Any, list[msgspec.Meta]]:
     """A type without its bounds and without None, and what was said beside it."""
     metas: list[msgspec.Meta] = []
     while True:
@@ -118,5 +118,7 @@ def _taken_apart(hint: Any) -> tuple[Any, list[msgspec.Meta]]:
             return hint, metas
 
 
-FIELDS: Final[dict[Path, Field]] = {field.path: field for field in _all(Configuration)}
+CONFIG_FIELDS: Final[dict[ConfigPath, ConfigField]] = {
+    field.path: field for field in _all_fields(AgentConfiguration)
+}
 """Every value that can be set, by its path in a file."""

@@ -4,29 +4,29 @@ from typing import Any, Final
 
 import msgspec
 
-from memqos.agent.configuration import API_VERSION, KIND, Configuration
-from memqos.agent.configuration.fields import FIELDS, Field, Path
+from memqos.agent.configuration import AGENT_API_VERSION, AGENT_KIND, AgentConfiguration
+from memqos.agent.configuration.fields import CONFIG_FIELDS, ConfigField, ConfigPath
 from memqos.kube.duration import SECOND, duration_text
 
 _DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 _DURATION: Final = r"^[+-]?(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+$|^[+-]?0$"
 
 
-def schema() -> dict[str, Any]:
+def configuration_schema() -> dict[str, Any]:
     """What a file may say; made of the structs, so that it cannot say anything else."""
-    (reference,), held = msgspec.json.schema_components([Configuration], ref_template="{name}")
+    (reference,), held = msgspec.json.schema_components([AgentConfiguration], ref_template="{name}")
     parts: dict[str, Any] = {**held}
-    whole = _inlined(parts[reference["$ref"]], parts, ())
+    whole = _inline(parts[reference["$ref"]], parts, ())
     whole["properties"] = {
-        "apiVersion": {"const": API_VERSION},
-        "kind": {"const": KIND},
+        "apiVersion": {"const": AGENT_API_VERSION},
+        "kind": {"const": AGENT_KIND},
         **whole["properties"],
     }
     whole["required"] = ["apiVersion", "kind"]
-    return {"$schema": _DIALECT, **whole, "title": KIND}
+    return {"$schema": _DIALECT, **whole, "title": AGENT_KIND}
 
 
-def _inlined(part: dict[str, Any], parts: dict[str, Any], path: Path) -> dict[str, Any]:
+def _inline(part: dict[str, Any], parts: dict[str, Any], path: ConfigPath) -> dict[str, Any]:
     """A section with its own sections in the place of references to them."""
     properties = {
         name: _property(held, parts, (*path, name)) for name, held in part["properties"].items()
@@ -39,13 +39,17 @@ def _inlined(part: dict[str, Any], parts: dict[str, Any], path: Path) -> dict[st
     }
 
 
-def _property(held: dict[str, Any], parts: dict[str, Any], path: Path) -> dict[str, Any]:
-    if path in FIELDS:
-        return _duration(held, FIELDS[path]) if FIELDS[path].is_duration else _value(held)
+def _property(held: dict[str, Any], parts: dict[str, Any], path: ConfigPath) -> dict[str, Any]:
+    if path in CONFIG_FIELDS:
+        return (
+            _duration(held, CONFIG_FIELDS[path])
+            if CONFIG_FIELDS[path].is_duration
+            else _value(held)
+        )
     # A section, or one that may be left out as null.
     options = held.get("anyOf", [held])
     name = next(option["$ref"] for option in options if "$ref" in option)
-    return {**_inlined(parts[name], parts, path), "description": held["description"]}
+    return {**_inline(parts[name], parts, path), "description": held["description"]}
 
 
 def _value(held: dict[str, Any]) -> dict[str, Any]:
@@ -53,9 +57,9 @@ def _value(held: dict[str, Any]) -> dict[str, Any]:
     return {**held, "default": list(default) if isinstance(default, tuple) else default}
 
 
-def _duration(held: dict[str, Any], field: Field) -> dict[str, Any]:
+def _duration(held: dict[str, Any], field: ConfigField) -> dict[str, Any]:
     return {
-        "description": f"{field.description} {field.words.capitalize()}, such as 90s or 1m30s.",
+        "description": f"{field.description} {field.expected.capitalize()}, such as 90s or 1m30s.",
         "type": "string",
         "pattern": _DURATION,
         "default": duration_text(round(held["default"] * SECOND)),

@@ -6,7 +6,7 @@ from typing import Any, Final, get_args, get_origin
 
 import msgspec
 
-from memqos.agent.configuration.fields import GATES, Field, words_of
+from memqos.agent.configuration.fields import GATES_PATH, ConfigField, describe_type
 from memqos.errors import InputError, quote_brief
 from memqos.kube.duration import SECOND, parse_duration
 
@@ -17,35 +17,35 @@ _OFF: Final = "off"
 _DURATION_HINT: Final = "write a number with a unit, such as 90s or 1m30s"
 
 
-def value_in_file(field: Field, value: Any) -> Any:
+def decode_file_value(field: ConfigField, value: Any) -> Any:
     """What a field holds; a refusal names the item of a list that it is about."""
-    if field.path == GATES:
-        return _converted(value, bool, "true or false")
+    if field.path == GATES_PATH:
+        return _convert(value, bool, "true or false")
     if field.is_duration:
-        return _converted(_seconds(value, field.words), field.type, field.words, as_given=value)
-    if value is False and _OFF in get_args(field.plain):
+        return _convert(_seconds(value, field.expected), field.type, field.expected, as_given=value)
+    if value is False and _OFF in get_args(field.bare_type):
         return _OFF
-    if get_origin(field.plain) is not tuple:
-        return _converted(value, field.type, field.words)
+    if get_origin(field.bare_type) is not tuple:
+        return _convert(value, field.type, field.expected)
     if not isinstance(value, list | tuple):
         hint = f"write [{value}]" if isinstance(value, str) else None
-        raise InputError(f"{_shown(value)} is not a list", hint=hint)
-    item = get_args(field.plain)[0]
+        raise InputError(f"{_describe_value(value)} is not a list", hint=hint)
+    item = get_args(field.bare_type)[0]
     return tuple(
-        _converted(each, item, words_of(item), index=index) for index, each in enumerate(value)
+        _convert(each, item, describe_type(item), index=index) for index, each in enumerate(value)
     )
 
 
-def value_of_text(field: Field, text: object) -> Any:
+def decode_text_value(field: ConfigField, text: object) -> Any:
     """What a field holds by the environment or a flag; what a flag made of it already is taken."""
-    if field.path == GATES:
+    if field.path == GATES_PATH:
         return dict(map(_gate, _items(text)))
-    if get_origin(field.plain) is tuple:
-        return value_in_file(field, _items(text))
+    if get_origin(field.bare_type) is tuple:
+        return decode_file_value(field, _items(text))
     if isinstance(text, str) and not field.is_duration:
-        reader = _READERS.get(field.plain)
-        return value_in_file(field, text if reader is None else reader(text, field.words))
-    return value_in_file(field, text)
+        reader = _READERS.get(field.bare_type)
+        return decode_file_value(field, text if reader is None else reader(text, field.expected))
+    return decode_file_value(field, text)
 
 
 def _items(text: object) -> list[Any]:
@@ -90,11 +90,11 @@ _READERS: Final[dict[Any, Callable[[str, str], Any]]] = {
 def _seconds(value: object, words: str) -> float:
     found = parse_duration(value) if isinstance(value, str) else None
     if found is None:
-        raise InputError(f"{_shown(value)} is not {words}", hint=_DURATION_HINT)
+        raise InputError(f"{_describe_value(value)} is not {words}", hint=_DURATION_HINT)
     return found / SECOND
 
 
-def _converted(
+def _convert(
     value: Any, kind: Any, words: str, *, as_given: Any = None, index: int | None = None
 ) -> Any:
     field = None if index is None else str(index)
@@ -106,11 +106,11 @@ def _converted(
         except msgspec.ValidationError as error:
             if isinstance(value, int | float) and str(error).startswith("Expected `str"):
                 hint = "put it in quotes"
-    shown = _shown(value if as_given is None else as_given)
+    shown = _describe_value(value if as_given is None else as_given)
     raise InputError(f"{shown} is not {words}", field=field, hint=hint)
 
 
-def _shown(value: object) -> str:
+def _describe_value(value: object) -> str:
     if value is None:
         return "null"
     if isinstance(value, bool):

@@ -12,82 +12,89 @@ import msgspec
 from memqos.converge.allocating import seniority
 from memqos.numa.manager import Manager
 from memqos.numa.masks import Mask, mask_of
-from memqos.numa.residents import LeftOut, Resident, settled
-from memqos.numa.state import State
+from memqos.numa.residents import RunningPod, UnplacedPod, assign_running_pods
+from memqos.numa.state import MemoryManagerState
 
 
-class Allotment:
+class NumaLedger:
     """Who holds what of a node's memory; by UID."""
 
     def __init__(self, manager: Manager) -> None:
         self._manager = manager
-        self._residents: dict[str, Resident] = {}
-        self.left_out: dict[str, LeftOut] = {}
+        self._residents: dict[str, RunningPod] = {}
+        self.unplaced: dict[str, UnplacedPod] = {}
         """Those for whom there is nothing until others give something back."""
 
     @property
-    def state(self) -> State:
+    def state(self) -> MemoryManagerState:
         return self._manager.state
 
     def __contains__(self, uid: str) -> bool:
         return uid in self._residents
 
-    def update(self, here: Iterable[Resident], gone: Iterable[str] = ()) -> set[str]:
+    def update(self, here: Iterable[RunningPod], gone: Iterable[str] = ()) -> set[str]:
         """Take in residents that were looked at, and that some are gone; whom else it concerns.
 
         These are pods for which there was nothing before.
         """
-        asked: dict[str, Resident] = {}
+        asked: dict[str, RunningPod] = {}
         freed = False
         for uid in gone:
             self._residents.pop(uid, None)
-            freed |= self._give_back(uid)
+            freed |= self._release(uid)
         for each in here:
-            if not self._is_as_before(each):
+            if not self._is_unchanged(each):
                 asked[each.uid] = msgspec.structs.replace(each, bound=self._bound(each))
                 self._residents[each.uid] = each
-        freed |= any([self._give_back(uid) for uid in asked])
-        again = [uid for uid in self.left_out if uid not in asked] if freed else []
+        freed |= any([self._release(uid) for uid in asked])
+        again = [uid for uid in self.unplaced if uid not in asked] if freed else []
         for uid in again:
-            self._give_back(uid)
+            self._release(uid)
             asked[uid] = self._residents[uid]
-        self._manager, left_out = settled(self._manager, sorted(asked.values(), key=seniority))
-        self.left_out |= left_out
+        self._manager, left_out = assign_running_pods(
+            self._manager, sorted(asked.values(), key=seniority)
+        )
+        self.unplaced |= left_out
         return {uid for uid in again if uid not in left_out}
 
-    def renew(self, manager: Manager) -> None:
+    def reallocate(self, manager: Manager) -> None:
         """Give out the memory of another machine; who can stay does."""
         residents = [
             msgspec.structs.replace(each, bound=self._bound(each))
             for each in self._residents.values()
         ]
-        self._manager, self.left_out = settled(manager, sorted(residents, key=seniority))
+        self._manager, self.unplaced = assign_running_pods(
+            manager, sorted(residents, key=seniority)
+        )
 
-    def _is_as_before(self, resident: Resident) -> bool:
+    def _is_unchanged(self, resident: RunningPod) -> bool:
         kept = self._residents.get(resident.uid)
         if kept is None or kept is resident:
             return kept is not None
-        if (kept.wants, kept.ours) != (resident.wants, resident.ours):
+        if (kept.request, kept.managed) != (resident.request, resident.managed):
             return False
         return kept.bound == resident.bound or self._holds(resident)
 
-    def _holds(self, resident: Resident) -> bool:
+    def _holds(self, resident: RunningPod) -> bool:
         """Whether it was for us to say what a pod holds, so that others do not by binding it."""
         kept = self._residents.get(resident.uid)
         return (
-            resident.ours and kept is not None and kept.ours and resident.uid not in self.left_out
+            resident.managed
+            and kept is not None
+            and kept.managed
+            and resident.uid not in self.unplaced
         )
 
-    def _bound(self, resident: Resident) -> dict[str, Mask]:
+    def _bound(self, resident: RunningPod) -> dict[str, Mask]:
         own: dict[str, Mask] = {}
         if self._holds(resident):
             held = self.state.assignments.get(resident.uid, {})
-            own = {name: mask_of(self.state.held_nodes(resident.uid, name)) for name in held}
+            own = {name: mask_of(self.state.container_nodes(resident.uid, name)) for name in held}
         return {**resident.bound, **{name: mask for name, mask in own.items() if mask}}
 
-    def _give_back(self, uid: str) -> bool:
+    def _release(self, uid: str) -> bool:
         """Have a pod hold nothing; whether it held something."""
-        self.left_out.pop(uid, None)
+        self.unplaced.pop(uid, None)
         held = uid in self.state.assignments
-        self._manager = self._manager.forget(uid)
+        self._manager = self._manager.free_pod(uid)
         return held

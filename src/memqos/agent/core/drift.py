@@ -3,15 +3,15 @@
 from collections import deque
 from typing import Literal, NamedTuple
 
-from memqos.agent.configuration import Fight
+from memqos.agent.configuration import FightConfig
 from memqos.plan.tree import Level
 
-Cause = Literal["daemon-reload", "cri-update", "kubelet-resync", "kubelet-restart", "unknown"]
-Place = tuple[str, str]
+DriftCause = Literal["daemon-reload", "cri-update", "kubelet-resync", "kubelet-restart", "unknown"]
+ValueKey = tuple[str, str]
 """Path and file."""
 
 
-class Signs(NamedTuple):
+class RestartMarkers(NamedTuple):
     """Marks that others leave behind when they are at work."""
 
     units_loaded: int | None = None
@@ -20,7 +20,7 @@ class Signs(NamedTuple):
     """The inode of the kubelet's own cgroup, which is another one after a restart."""
 
 
-class Happened(NamedTuple):
+class RestartTimes(NamedTuple):
     """When marks were seen to change."""
 
     reload: float | None = None
@@ -32,14 +32,14 @@ class Drift(NamedTuple):
 
     path: str
     file: str
-    held: str
+    expected: str
     found: str
-    cause: Cause
+    cause: DriftCause
     evidence: str
     at: float
 
 
-class Facts(NamedTuple):
+class DriftFacts(NamedTuple):
     """What is known about a value that was found changed."""
 
     level: Level
@@ -47,18 +47,18 @@ class Facts(NamedTuple):
     found: str
     since: float
     """When it was last seen as it should be."""
-    happened: Happened
+    happened: RestartTimes
     kubelet_wants: str | None
     """What the kubelet alone would have there."""
 
 
-def attribute(facts: Facts) -> tuple[Cause, str]:
+def attribute_drift(facts: DriftFacts) -> tuple[DriftCause, str]:
     """Who it was, and what tells so."""
     above_pods = facts.level in ("kubepods", "qos")
     by_systemd = facts.path.endswith((".slice", ".scope"))
-    if by_systemd and _since(facts.happened.reload, facts.since):
+    if by_systemd and _is_after(facts.happened.reload, facts.since):
         return "daemon-reload", "systemd has loaded its units anew since it was last right"
-    if above_pods and _since(facts.happened.restart, facts.since):
+    if above_pods and _is_after(facts.happened.restart, facts.since):
         return "kubelet-restart", "the kubelet's service was started anew since it was last right"
     if above_pods and facts.found == "0":
         return "kubelet-restart", "a kubelet that starts takes protection above the pods back to 0"
@@ -69,55 +69,55 @@ def attribute(facts: Facts) -> tuple[Cause, str]:
     return "unknown", "nothing else has changed that tells"
 
 
-class Fights:
+class FightCounter:
     """Counts how often values are fought over, and ends it."""
 
-    def __init__(self, rule: Fight) -> None:
+    def __init__(self, rule: FightConfig) -> None:
         self._times = rule.times
         self._seconds = rule.minutes * 60
-        self._changed: dict[Place, deque[float]] = {}
-        self.left_alone: dict[Place, Drift] = {}
+        self._changes: dict[ValueKey, deque[float]] = {}
+        self.contested: dict[ValueKey, Drift] = {}
         """Those that are no longer put back, with what happened last."""
 
-    def changed(self, drift: Drift) -> bool:
+    def count_change(self, drift: Drift) -> bool:
         """Note a change; whether it was the one too many."""
         place = drift.path, drift.file
-        times = self._changed.setdefault(place, deque())
+        times = self._changes.setdefault(place, deque())
         times.append(drift.at)
         while times[0] < drift.at - self._seconds:
             times.popleft()
         if len(times) <= self._times:
             return False
-        self.left_alone[place] = drift
+        self.contested[place] = drift
         return True
 
     def forget(self, path: str) -> None:
         """The cgroup is gone."""
-        for found in (self._changed, self.left_alone):
+        for found in (self._changes, self.contested):
             for place in [place for place in found if place[0] == path]:
                 del found[place]
 
 
-class Signposts:
+class RestartWatch:
     """Remembers the marks of others, and when they changed."""
 
     def __init__(self) -> None:
-        self._signs: Signs | None = None
-        self.happened = Happened()
+        self._markers: RestartMarkers | None = None
+        self.times = RestartTimes()
 
-    def notice(self, signs: Signs, now: float) -> Happened:
+    def update(self, markers: RestartMarkers, now: float) -> RestartTimes:
         """Take in the marks of now; what has happened since they were last seen."""
-        before, self._signs = self._signs, signs
+        before, self._markers = self._markers, markers
         if before is None:
-            return Happened()
-        restarted = signs.kubelet not in (before.kubelet, None)
-        reloaded = signs.units_loaded != before.units_loaded
-        new = Happened(now if reloaded else None, now if restarted else None)
-        self.happened = Happened(
-            new.reload or self.happened.reload, new.restart or self.happened.restart
+            return RestartTimes()
+        restarted = markers.kubelet not in (before.kubelet, None)
+        reloaded = markers.units_loaded != before.units_loaded
+        new = RestartTimes(now if reloaded else None, now if restarted else None)
+        self.times = RestartTimes(
+            new.reload or self.times.reload, new.restart or self.times.restart
         )
         return new
 
 
-def _since(moment: float | None, since: float) -> bool:
+def _is_after(moment: float | None, since: float) -> bool:
     return moment is not None and moment >= since

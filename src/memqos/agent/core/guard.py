@@ -17,20 +17,20 @@ import msgspec
 from memqos.plan.setting import MAX, Rule, Setting, size
 from memqos.plan.terms import PAGE_SIZE
 
-Kind = Literal["keep", "widen", "narrow"]
-Step = Literal["widen", "narrow"]
+GuardAction = Literal["keep", "widen", "narrow"]
+GuardStep = Literal["widen", "narrow"]
 
 
-class Tuning(msgspec.Struct, frozen=True):
+class GuardTuning(msgspec.Struct, frozen=True):
     """How soon the guard steps in. Times are in seconds."""
 
     events: float = 5.0
     """High events a second from which on a container counts as held up."""
     stalled: float = 0.3
     """Share of the time in which nothing ran (PSI full)."""
-    mostly: float = 0.9
+    unreclaimable_share: float = 0.9
     """Share of memory.high that cannot be reclaimed."""
-    fits: float = 0.75
+    narrow_share: float = 0.75
     """Share of a lower memory.high that may be unreclaimable when going down to it."""
     period: float = 5.0
     """How long the signs must last before a step up, and steps are apart."""
@@ -42,7 +42,7 @@ class Tuning(msgspec.Struct, frozen=True):
     """It doubles, up to this, each time a step down was soon taken back."""
 
 
-class Sample(msgspec.Struct, frozen=True):
+class GuardSample(msgspec.Struct, frozen=True):
     """A container at one moment. Bytes; counters since its cgroup was made."""
 
     at: float
@@ -60,12 +60,12 @@ class Sample(msgspec.Struct, frozen=True):
     """memory.high as it is now; None is `max`."""
 
     @property
-    def stays(self) -> int:
+    def pinned(self) -> int:
         """What no reclaim can take away."""
         return max(0, self.unreclaimable - self.swap_room)
 
 
-class Bounds(msgspec.Struct, frozen=True):
+class HighBounds(msgspec.Struct, frozen=True):
     """Between what the guard moves memory.high, in bytes."""
 
     planned: int
@@ -74,10 +74,10 @@ class Bounds(msgspec.Struct, frozen=True):
     """memory.max; None is `max`."""
 
 
-class Watch(msgspec.Struct, frozen=True):
+class GuardState(msgspec.Struct, frozen=True):
     """What the guard remembers of a container."""
 
-    last: Sample | None = None
+    last: GuardSample | None = None
     step: int = 0
     """0 is the planned memory.high, `Tuning.steps` is memory.max."""
     stuck_since: float | None = None
@@ -87,7 +87,7 @@ class Watch(msgspec.Struct, frozen=True):
     calm_needed: float = 0.0
 
 
-class Signs(msgspec.Struct, frozen=True):
+class StallSigns(msgspec.Struct, frozen=True):
     """What was seen between two samples."""
 
     seconds: float
@@ -95,46 +95,52 @@ class Signs(msgspec.Struct, frozen=True):
     """High events a second."""
     stalled: float | None
     """Share of the time in which nothing ran; None without PSI."""
-    stays: int
+    pinned: int
     """Bytes that cannot be reclaimed."""
 
 
-class Decision(msgspec.Struct, frozen=True):
+class GuardDecision(msgspec.Struct, frozen=True):
     """What memory.high should be: bytes, None for `max`."""
 
-    kind: Kind
+    kind: GuardAction
     high: int | None
     step: int
-    signs: Signs | None = None
+    signs: StallSigns | None = None
 
 
-def judge(
-    watch: Watch, sample: Sample, bounds: Bounds, tuning: Tuning, page_size: int = PAGE_SIZE
-) -> tuple[Watch, Decision]:
+def decide_step(
+    watch: GuardState,
+    sample: GuardSample,
+    bounds: HighBounds,
+    tuning: GuardTuning,
+    page_size: int = PAGE_SIZE,
+) -> tuple[GuardState, GuardDecision]:
     """What to do about a container, and what to remember of it."""
     last = watch.last
     if last is None or sample.at <= last.at or sample.high_events < last.high_events:
-        return _begun(watch, sample, bounds, tuning, page_size)
+        return _first_decision(watch, sample, bounds, tuning, page_size)
     signs = _signs(last, sample)
-    held_up = _is_held_up(signs, tuning)
-    high = target(bounds, watch.step, tuning, page_size)
-    stuck = held_up and (high is not None and signs.stays >= tuning.mostly * high)
-    lower = target(bounds, watch.step - 1, tuning, page_size) if watch.step else None
-    calm = not held_up and lower is not None and signs.stays <= tuning.fits * lower
+    held_up = _is_stalled(signs, tuning)
+    high = high_at_step(bounds, watch.step, tuning, page_size)
+    stuck = held_up and (high is not None and signs.pinned >= tuning.unreclaimable_share * high)
+    lower = high_at_step(bounds, watch.step - 1, tuning, page_size) if watch.step else None
+    calm = not held_up and lower is not None and signs.pinned <= tuning.narrow_share * lower
     watch = msgspec.structs.replace(
         watch,
         last=sample,
-        stuck_since=_since(watch.stuck_since, last.at) if stuck else None,
-        calm_since=_since(watch.calm_since, last.at) if calm else None,
+        stuck_since=_start_of(watch.stuck_since, last.at) if stuck else None,
+        calm_since=_start_of(watch.calm_since, last.at) if calm else None,
     )
-    move = _move(watch, sample.at, bounds, tuning)
+    move = _next_step(watch, sample.at, bounds, tuning)
     if move is not None:
-        watch = _moved(watch, move, sample.at, tuning)
-    high = target(bounds, watch.step, tuning, page_size)
-    return watch, Decision(move or "keep", high, watch.step, signs)
+        watch = _after_step(watch, move, sample.at, tuning)
+    high = high_at_step(bounds, watch.step, tuning, page_size)
+    return watch, GuardDecision(move or "keep", high, watch.step, signs)
 
 
-def target(bounds: Bounds, step: int, tuning: Tuning, page_size: int = PAGE_SIZE) -> int | None:
+def high_at_step(
+    bounds: HighBounds, step: int, tuning: GuardTuning, page_size: int = PAGE_SIZE
+) -> int | None:
     """memory.high at a step, in whole pages; None is `max`."""
     if step >= tuning.steps:
         return bounds.max
@@ -146,52 +152,58 @@ def target(bounds: Bounds, step: int, tuning: Tuning, page_size: int = PAGE_SIZE
     return max(bounds.planned, wanted - wanted % page_size)
 
 
-def longest_wait(tuning: Tuning, interval: float) -> float:
+def longest_wait(tuning: GuardTuning, interval: float) -> float:
     """Seconds after which a container that cannot progress has memory.max, if sampled so often."""
     return tuning.steps * (tuning.period + 2 * interval) + interval
 
 
-def would_stall(sample: Sample, share: float = 0.8) -> bool:
+def would_stall(sample: GuardSample, share: float = 0.8) -> bool:
     """Whether throttling a container would only stop it: mostly anonymous memory, and no swap."""
     return sample.swap_room == 0 and sample.unreclaimable >= share * max(1, sample.current)
 
 
-def _begun(
-    watch: Watch, sample: Sample, bounds: Bounds, tuning: Tuning, page_size: int
-) -> tuple[Watch, Decision]:
+def _first_decision(
+    watch: GuardState, sample: GuardSample, bounds: HighBounds, tuning: GuardTuning, page_size: int
+) -> tuple[GuardState, GuardDecision]:
     """The first sample of a cgroup. One that already has a step's memory.high goes on from it."""
     step = watch.step
     if watch.last is None:
-        steps = {target(bounds, each, tuning, page_size): each for each in range(tuning.steps + 1)}
+        steps = {
+            high_at_step(bounds, each, tuning, page_size): each for each in range(tuning.steps + 1)
+        }
         step = steps.get(sample.high, 0) if sample.high is not None else 0
-    watch = Watch(
+    watch = GuardState(
         last=sample,
         step=step,
         moved_at=watch.moved_at,
         narrowed_at=watch.narrowed_at,
         calm_needed=watch.calm_needed or tuning.calm,
     )
-    return watch, Decision("keep", target(bounds, step, tuning, page_size), step)
+    return watch, GuardDecision("keep", high_at_step(bounds, step, tuning, page_size), step)
 
 
-def _signs(last: Sample, sample: Sample) -> Signs:
+def _signs(last: GuardSample, sample: GuardSample) -> StallSigns:
     seconds = sample.at - last.at
     stalled = None
     if last.full is not None and sample.full is not None:
         stalled = min(1.0, max(0, sample.full - last.full) / (seconds * 1e6))
-    return Signs(seconds, (sample.high_events - last.high_events) / seconds, stalled, sample.stays)
+    return StallSigns(
+        seconds, (sample.high_events - last.high_events) / seconds, stalled, sample.pinned
+    )
 
 
-def _is_held_up(signs: Signs, tuning: Tuning) -> bool:
+def _is_stalled(signs: StallSigns, tuning: GuardTuning) -> bool:
     waits = signs.stalled is None or signs.stalled >= tuning.stalled
     return signs.events >= tuning.events and waits
 
 
-def _since(since: float | None, start: float) -> float:
+def _start_of(since: float | None, start: float) -> float:
     return start if since is None else since
 
 
-def _move(watch: Watch, now: float, bounds: Bounds, tuning: Tuning) -> Step | None:
+def _next_step(
+    watch: GuardState, now: float, bounds: HighBounds, tuning: GuardTuning
+) -> GuardStep | None:
     if watch.moved_at is not None and now - watch.moved_at < tuning.period:
         return None
     if bounds.max is not None and bounds.max <= bounds.planned:
@@ -204,7 +216,7 @@ def _move(watch: Watch, now: float, bounds: Bounds, tuning: Tuning) -> Step | No
     return None
 
 
-def _moved(watch: Watch, move: Step, now: float, tuning: Tuning) -> Watch:
+def _after_step(watch: GuardState, move: GuardStep, now: float, tuning: GuardTuning) -> GuardState:
     if move == "narrow":
         return msgspec.structs.replace(
             watch, step=watch.step - 1, moved_at=now, narrowed_at=now, calm_since=None
@@ -221,18 +233,18 @@ def _moved(watch: Watch, move: Step, now: float, tuning: Tuning) -> Watch:
     )
 
 
-def _widened_steps(planned: int, step: int, steps: int, maximum: int | None) -> tuple[str, ...]:
+def _explain_step(planned: int, step: int, steps: int, maximum: int | None) -> tuple[str, ...]:
     top = "no limit" if maximum is None else f"memory.max = {size(maximum)}"
     return (f"planned memory.high = {size(planned)}, {top}", f"step {step} of {steps}")
 
 
-WIDENED: Final = Rule(
+HIGH_WIDENED: Final = Rule(
     "high/guard",
     "widened by the guard: at the planned memory.high the container could not progress",
     "memqos guard",
-    _widened_steps,
+    _explain_step,
 )
-EXCLUDED: Final = Rule(
+HIGH_EXCLUDED: Final = Rule(
     "high/excluded",
     "not throttled: nearly all of its memory is anonymous and there is no swap, "
     "so throttling would only stop it",
@@ -243,12 +255,14 @@ EXCLUDED: Final = Rule(
 )
 
 
-def widened(decision: Decision, bounds: Bounds, tuning: Tuning) -> Setting:
+def setting_when_widened(
+    decision: GuardDecision, bounds: HighBounds, tuning: GuardTuning
+) -> Setting:
     """memory.high of a container that the guard has widened, with its reason."""
     value = MAX if decision.high is None else decision.high
-    return Setting(value, WIDENED, (bounds.planned, decision.step, tuning.steps, bounds.max))
+    return Setting(value, HIGH_WIDENED, (bounds.planned, decision.step, tuning.steps, bounds.max))
 
 
-def excluded(sample: Sample) -> Setting:
+def setting_when_excluded(sample: GuardSample) -> Setting:
     """memory.high of a container that is not throttled at all, with its reason."""
-    return Setting(MAX, EXCLUDED, (sample.unreclaimable, sample.current))
+    return Setting(MAX, HIGH_EXCLUDED, (sample.unreclaimable, sample.current))

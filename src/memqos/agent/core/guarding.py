@@ -10,14 +10,14 @@ from typing import Final
 import msgspec
 
 from memqos.agent.core.guard import (
-    Bounds,
-    Decision,
-    Sample,
-    Tuning,
-    Watch,
-    excluded,
-    judge,
-    widened,
+    GuardDecision,
+    GuardSample,
+    GuardState,
+    GuardTuning,
+    HighBounds,
+    decide_step,
+    setting_when_excluded,
+    setting_when_widened,
     would_stall,
 )
 from memqos.kernel.keyed import events_of, memory_kinds
@@ -26,8 +26,8 @@ from memqos.plan.setting import Setting
 from memqos.plan.terms import PAGE_SIZE
 from memqos.plan.tree import Cgroup
 
-HIGH: Final = "memory.high"
-FILES: Final = (
+_HIGH: Final = "memory.high"
+GUARD_FILES: Final = (
     "memory.current",
     "memory.events",
     "memory.events.local",
@@ -44,112 +44,114 @@ _STILL_EXCLUDED: Final = 0.5
 """Share of anonymous memory from which on a container stays excluded once it is."""
 
 
-class Move(msgspec.Struct, frozen=True):
+class GuardMove(msgspec.Struct, frozen=True):
     """A step of the guard: memory.high of a container before and after, None for `max`."""
 
     path: str
-    decision: Decision
+    decision: GuardDecision
     old: int | None
     planned: int
 
 
-class _Kept(msgspec.Struct, frozen=True):
+class _Override(msgspec.Struct, frozen=True):
     planned: Setting
     """The plan's, by which the guard's is told to be out of date."""
-    instead: Setting
+    replacement: Setting
 
 
-class Guard:
+class NodeGuard:
     """Watches containers, and says what memory.high they should have instead of the planned one."""
 
     def __init__(
         self,
-        tuning: Tuning | None = None,
+        tuning: GuardTuning | None = None,
         *,
         exclude_anonymous: bool = False,
         page_size: int = PAGE_SIZE,
     ) -> None:
-        self.tuning = tuning or Tuning()
+        self.tuning = tuning or GuardTuning()
         self._excludes = exclude_anonymous
         self._page_size = page_size
-        self._watches: dict[str, Watch] = {}
-        self._kept: dict[str, _Kept] = {}
+        self._states: dict[str, GuardState] = {}
+        self._overrides: dict[str, _Override] = {}
         self._excluded: set[str] = set()
 
     @property
     def widened(self) -> dict[str, int]:
         """The containers with a wider memory.high than planned, and their steps."""
-        return {path: watch.step for path, watch in self._watches.items() if watch.step}
+        return {path: watch.step for path, watch in self._states.items() if watch.step}
 
     @property
     def excluded(self) -> frozenset[str]:
         """The containers that are not throttled at all."""
         return frozenset(self._excluded)
 
-    def look(
+    def judge_container(
         self, cgroup: Cgroup, files: Mapping[str, str], at: float, swap_free: int
-    ) -> Move | None:
+    ) -> GuardMove | None:
         """Judge a container by its files; a step, if there is one to be made.
 
         `cgroup` is as planned, not as `applied` has it; `swap_free` is that of the machine.
         """
-        setting = cgroup.settings.get(HIGH)
-        sample = sample_of(files, at, swap_free)
+        setting = cgroup.settings.get(_HIGH)
+        sample = guard_sample_of(files, at, swap_free)
         if sample is None:
             return None
         if setting is None or not isinstance(setting.value, int):
-            self.drop(cgroup.path)
+            self.forget(cgroup.path)
             return None
         path = cgroup.path
         if self._is_excluded(path, sample):
-            self._watches.pop(path, None)
-            self._kept[path] = _Kept(setting, excluded(sample))
+            self._states.pop(path, None)
+            self._overrides[path] = _Override(setting, setting_when_excluded(sample))
             return None
-        bounds = Bounds(setting.value, _limit(files.get("memory.max", "max")))
-        watch, decision = judge(
-            self._watches.get(path, Watch()), sample, bounds, self.tuning, self._page_size
+        bounds = HighBounds(setting.value, _limit(files.get("memory.max", "max")))
+        watch, decision = decide_step(
+            self._states.get(path, GuardState()), sample, bounds, self.tuning, self._page_size
         )
-        self._watches[path] = watch
+        self._states[path] = watch
         if decision.step:
-            self._kept[path] = _Kept(setting, widened(decision, bounds, self.tuning))
+            self._overrides[path] = _Override(
+                setting, setting_when_widened(decision, bounds, self.tuning)
+            )
         else:
-            self._kept.pop(path, None)
+            self._overrides.pop(path, None)
         if decision.kind == "keep":
             return None
-        return Move(path, decision, sample.high, setting.value)
+        return GuardMove(path, decision, sample.high, setting.value)
 
-    def unchanged(self, path: str, at: float) -> None:
+    def note_unchanged(self, path: str, at: float) -> None:
         """A container was looked at briefly: no high event has come."""
-        watch = self._watches.get(path)
+        watch = self._states.get(path)
         if watch is not None and watch.last is not None:
             last = msgspec.structs.replace(watch.last, at=at)
-            self._watches[path] = msgspec.structs.replace(watch, last=last)
+            self._states[path] = msgspec.structs.replace(watch, last=last)
 
-    def is_at_it(self, path: str) -> bool:
+    def is_active(self, path: str) -> bool:
         """Whether a container is widened, or about to be."""
-        watch = self._watches.get(path)
+        watch = self._states.get(path)
         return watch is not None and bool(watch.step or watch.stuck_since is not None)
 
-    def applied(self, cgroup: Cgroup) -> Cgroup:
+    def apply_to(self, cgroup: Cgroup) -> Cgroup:
         """A planned cgroup with the guard's memory.high, if it has one."""
-        kept = self._kept.get(cgroup.path)
-        if kept is None or cgroup.settings.get(HIGH) != kept.planned:
+        kept = self._overrides.get(cgroup.path)
+        if kept is None or cgroup.settings.get(_HIGH) != kept.planned:
             return cgroup
-        settings = cgroup.settings | {HIGH: kept.instead}
+        settings = cgroup.settings | {_HIGH: kept.replacement}
         return msgspec.structs.replace(cgroup, settings=settings)
 
     def keep_only(self, paths: Collection[str]) -> None:
         """Forget all cgroups that are gone."""
-        for gone in (self._watches.keys() | self._kept.keys()) - set(paths):
-            self.drop(gone)
+        for gone in (self._states.keys() | self._overrides.keys()) - set(paths):
+            self.forget(gone)
 
-    def drop(self, path: str) -> None:
+    def forget(self, path: str) -> None:
         """Forget a container: memqos does not write to it."""
-        self._watches.pop(path, None)
-        self._kept.pop(path, None)
+        self._states.pop(path, None)
+        self._overrides.pop(path, None)
         self._excluded.discard(path)
 
-    def _is_excluded(self, path: str, sample: Sample) -> bool:
+    def _is_excluded(self, path: str, sample: GuardSample) -> bool:
         if not self._excludes:
             return False
         share = (_STILL_EXCLUDED,) if path in self._excluded else ()
@@ -160,7 +162,7 @@ class Guard:
         return path in self._excluded
 
 
-def sample_of(files: Mapping[str, str], at: float, swap_free: int) -> Sample | None:
+def guard_sample_of(files: Mapping[str, str], at: float, swap_free: int) -> GuardSample | None:
     """A container as its files show it; None where they do not."""
     current = files.get("memory.current", "")
     statistics = memory_kinds(files.get("memory.stat", ""))
@@ -169,7 +171,7 @@ def sample_of(files: Mapping[str, str], at: float, swap_free: int) -> Sample | N
     if not current.isdecimal() or "anon" not in statistics or "high" not in events:
         return None
     stall = stall_of(files["memory.pressure"]) if files.get("memory.pressure") else None
-    return Sample(
+    return GuardSample(
         at=at,
         high_events=events["high"],
         current=int(current),

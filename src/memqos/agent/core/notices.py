@@ -5,7 +5,7 @@ from typing import Literal
 
 import msgspec
 
-Reason = Literal["NumaUnaligned", "NumaRefused", "NumaUnknown", "NumaBeyondParent"]
+NoticeReason = Literal["NumaUnaligned", "NumaRefused", "NumaUnknown", "NumaBeyondParent"]
 """Why a pod's memory is not bound to NUMA nodes:
 
 NumaUnaligned     its pod-level resources are ignored for alignment
@@ -18,18 +18,18 @@ NumaBeyondParent  a cgroup above it, or the machine, does not have its nodes
 class Notice(msgspec.Struct, frozen=True):
     """One thing to know of a pod."""
 
-    reason: Reason
+    reason: NoticeReason
     what: str
     hint: str | None = None
 
 
-class Notified:
+class NoticeHistory:
     """What has been told of each pod."""
 
     def __init__(self) -> None:
-        self._reasons: dict[str, frozenset[Reason]] = {}
+        self._reasons: dict[str, frozenset[NoticeReason]] = {}
 
-    def new(self, pod: str, notices: Sequence[Notice]) -> list[Notice]:
+    def select_new(self, pod: str, notices: Sequence[Notice]) -> list[Notice]:
         """Those of a pod's notices that were not there before."""
         told = self._reasons.pop(pod, frozenset())
         if notices:

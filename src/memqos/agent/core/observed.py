@@ -5,33 +5,33 @@ from typing import NamedTuple
 
 import msgspec
 
-from memqos.agent.core.drift import Signs
+from memqos.agent.core.drift import RestartMarkers
 from memqos.plan.names import CgroupNames, outer
 
 
-class Known(msgspec.Struct):
+class ObservedCgroup(msgspec.Struct):
     """One cgroup."""
 
     identity: int
     files: dict[str, str]
     """As last seen or written."""
     first_seen: float
-    right_at: float
+    converged_at: float
     """When what is held was last seen to be in place."""
     pod: str | None
     """The path of the pod it belongs to; None for cgroups above pods."""
-    held: dict[str, str] = {}
+    expected: dict[str, str] = {}
     """File → the value that was put there, or found as it should be."""
 
 
-class Seen(NamedTuple):
+class NodeReading(NamedTuple):
     """What was read of a node."""
 
     cgroups: dict[str, dict[str, str]]
     identities: dict[str, int]
-    refused: dict[str, str]
+    unreadable: dict[str, str]
     """File or folder → why it could not be read, though it is there."""
-    signs: Signs = Signs()
+    markers: RestartMarkers = RestartMarkers()
 
 
 class Checkpoint(NamedTuple):
@@ -42,33 +42,33 @@ class Checkpoint(NamedTuple):
     """None where it is not there."""
 
 
-class Changed(NamedTuple):
+class ChangedValue(NamedTuple):
     """A value that is no longer what was held."""
 
     path: str
     file: str
-    held: str
+    expected: str
     found: str
-    cgroup: Known
+    cgroup: ObservedCgroup
     """As it was known before."""
 
 
-class Update(NamedTuple):
+class ObservationUpdate(NamedTuple):
     """What a look has shown."""
 
     new: list[str]
     """Cgroups that were not known."""
-    changed: list[Changed]
-    limited: set[str]
+    changed: list[ChangedValue]
+    limit_changed: set[str]
     """Pods with another memory.max than before, of their own or of a container."""
 
 
-class Cgroups:
+class ObservedCgroups:
     """All cgroups known, by path."""
 
     def __init__(self, names: CgroupNames) -> None:
         self.names = names
-        self.by_path: dict[str, Known] = {}
+        self.by_path: dict[str, ObservedCgroup] = {}
         self.pods: dict[str, set[str]] = {}
         """Path of a pod that is there → its containers'."""
 
@@ -85,13 +85,13 @@ class Cgroups:
             return None
         return path if place.kind == "pod" else outer(path).rpartition("/")[0]
 
-    def family(self, pod: str) -> Iterator[str]:
+    def pod_cgroup_paths(self, pod: str) -> Iterator[str]:
         """What is known of a pod: its own cgroup and its containers'."""
         if pod in self.pods:
             yield pod
             yield from self.pods[pod]
 
-    def contents(self, paths: Iterable[str]) -> dict[str, dict[str, str]]:
+    def files_of(self, paths: Iterable[str]) -> dict[str, dict[str, str]]:
         """The files of those cgroups that are known."""
         return {path: self.by_path[path].files for path in paths if path in self.by_path}
 
@@ -101,26 +101,28 @@ class Cgroups:
         content = "" if known is None else known.files.get(file, "")
         return int(content) if content.isdigit() else 0
 
-    def take_in(self, seen: Seen, now: float) -> Update:
+    def apply_observation(self, seen: NodeReading, now: float) -> ObservationUpdate:
         """Bring up to date; what is new, and what somebody else has changed."""
         new: list[str] = []
-        changed: list[Changed] = []
+        changed: list[ChangedValue] = []
         limited: set[str] = set()
         for path, files in seen.cgroups.items():
             before = self.by_path.get(path)
             if before is not None and before.identity == seen.identities[path]:
-                changed += _changed(path, before, files)
+                changed += _find_changes(path, before, files)
                 if before.pod is not None and _limit(before.files) != _limit(files):
                     limited.add(before.pod)
                 before.files = files
-            elif self._met(path, seen.identities[path], files, now):
+            elif self._add(path, seen.identities[path], files, now):
                 new.append(path)
-        return Update(new, changed, limited)
+        return ObservationUpdate(new, changed, limited)
 
-    def drop(self, path: str) -> list[str]:
+    def forget(self, path: str) -> list[str]:
         """Forget a cgroup that is gone; all that went with it."""
         known = self.by_path.get(path)
-        gone = list(self.family(path)) if known is not None and known.pod == path else [path]
+        gone = (
+            list(self.pod_cgroup_paths(path)) if known is not None and known.pod == path else [path]
+        )
         for each in gone:
             self.by_path.pop(each, None)
         self.pods.pop(path, None)
@@ -128,13 +130,13 @@ class Cgroups:
             self.pods[known.pod].discard(path)
         return gone
 
-    def _met(self, path: str, identity: int, files: dict[str, str], now: float) -> bool:
-        self.drop(path)
+    def _add(self, path: str, identity: int, files: dict[str, str], now: float) -> bool:
+        self.forget(path)
         pod = self.pod_of(path)
         names = self.names
         if pod is None and path.startswith(f"{names.kubepods}/") and path not in names.levels:
             return False  # what a container has made within its own cgroup
-        self.by_path[path] = Known(identity, files, now, now, pod)
+        self.by_path[path] = ObservedCgroup(identity, files, now, now, pod)
         if pod == path:
             self.pods[pod] = set()
         elif pod in self.pods:
@@ -142,12 +144,14 @@ class Cgroups:
         return True
 
 
-def _changed(path: str, before: Known, files: dict[str, str]) -> Iterator[Changed]:
-    for file, held in list(before.held.items()):
+def _find_changes(
+    path: str, before: ObservedCgroup, files: dict[str, str]
+) -> Iterator[ChangedValue]:
+    for file, held in list(before.expected.items()):
         found = files.get(file, held)
         if found != held:
-            del before.held[file]
-            yield Changed(path, file, held, found, before)
+            del before.expected[file]
+            yield ChangedValue(path, file, held, found, before)
 
 
 def _limit(files: dict[str, str]) -> str | None:

@@ -7,31 +7,31 @@ later, be reserved less. More than that is granted to allow-listed namespaces al
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, get_args
 
-from memqos.agent.configuration import Configuration, Mode
-from memqos.agent.configuration.fields import FIELDS, Path
-from memqos.agent.configuration.values import value_of_text
+from memqos.agent.configuration import AgentConfiguration, AgentMode
+from memqos.agent.configuration.fields import CONFIG_FIELDS, ConfigPath
+from memqos.agent.configuration.values import decode_text_value
 from memqos.errors import InputError
 from memqos.kube.pod import Pod
 from memqos.kube.shape import is_critical
-from memqos.plan.terms import KNOWS_POLICY, Policy, Terms
+from memqos.plan.terms import KNOWS_POLICY, Policy, Settings
 
-PREFIX: Final = "memqos.io/"
-MODE: Final = "memqos.io/mode"
-FACTOR: Final = "memqos.io/throttling-factor"
-RESERVATION: Final = "memqos.io/reservation"
+ANNOTATION_PREFIX: Final = "memqos.io/"
+MODE_ANNOTATION: Final = "memqos.io/mode"
+FACTOR_ANNOTATION: Final = "memqos.io/throttling-factor"
+RESERVATION_ANNOTATION: Final = "memqos.io/reservation"
 
-_NAMED: Final = 5
+_MAX_NAMED: Final = 5
 """So many unknown annotations of a pod are named: it may have thousands."""
 _LONGEST: Final = 300
 _POLICIES: Final = get_args(Policy)
 _CRITICAL: Final = frozenset({"system-node-critical", "system-cluster-critical"})
-_ITSELF: Final = ("app.kubernetes.io/name", "memqos")
+_OWN_LABEL: Final = ("app.kubernetes.io/name", "memqos")
 
 
 class Overrides(NamedTuple):
     """How one pod is treated. What is None is left to the node's terms."""
 
-    mode: Mode
+    mode: AgentMode
     factor: float | None = None
     reservation: Policy | None = None
     throttled: bool = True
@@ -42,10 +42,12 @@ class Overrides(NamedTuple):
     """How many were."""
 
 
-def overrides_of(pod: Pod, configuration: Configuration, terms: Terms | None = None) -> Overrides:
+def overrides_of(
+    pod: Pod, configuration: AgentConfiguration, terms: Settings | None = None
+) -> Overrides:
     """What a selected pod is granted, under the terms in force; without, those configured."""
     annotations = pod.metadata.annotations or {}
-    given = _Given(
+    given = _NodePolicy(
         configuration.mode_of(pod) or "observe",
         configuration,
         terms,
@@ -54,12 +56,12 @@ def overrides_of(pod: Pod, configuration: Configuration, terms: Terms | None = N
     granted: dict[str, Any] = {"mode": given.mode}
     refused: list[str] = []
     ignored = 0
-    for name in sorted(name for name in annotations if name.startswith(PREFIX)):
-        if name not in _ANNOTATIONS and len(refused) >= _NAMED:
+    for name in sorted(name for name in annotations if name.startswith(ANNOTATION_PREFIX)):
+        if name not in _ANNOTATIONS and len(refused) >= _MAX_NAMED:
             ignored += 1
             continue
         try:
-            granted |= _granted(name, annotations[name], given)
+            granted |= _grant(name, annotations[name], given)
         except InputError as error:
             ignored += 1
             refused.append(_short(f"{name}: {error}"))
@@ -73,16 +75,16 @@ def may_be_throttled(pod: Pod) -> bool:
     return not (
         is_critical(pod)
         or pod.spec.priority_class_name in _CRITICAL
-        or labels.get(_ITSELF[0]) == _ITSELF[1]
+        or labels.get(_OWN_LABEL[0]) == _OWN_LABEL[1]
     )
 
 
-class _Given(NamedTuple):
+class _NodePolicy(NamedTuple):
     """What the node gives a pod, and whether the pod may have more."""
 
-    mode: Mode
-    configuration: Configuration
-    terms: Terms | None
+    mode: AgentMode
+    configuration: AgentConfiguration
+    terms: Settings | None
     may_have_more: bool
 
     @property
@@ -100,11 +102,11 @@ class _Given(NamedTuple):
         return (self.configuration.policy if self.terms is None else self.terms.policy) or "None"
 
 
-def _granted(name: str, text: str, given: _Given) -> dict[str, Any]:
+def _grant(name: str, text: str, given: _NodePolicy) -> dict[str, Any]:
     if name not in _ANNOTATIONS:
         raise InputError("there is no such annotation", hint=_suggestion(name))
     field, path, is_weaker = _ANNOTATIONS[name]
-    asked = value_of_text(FIELDS[path], text)
+    asked = decode_text_value(CONFIG_FIELDS[path], text)
     if field == "reservation" and asked != "None" and not given.knows_policy:
         assert given.terms is not None
         raise InputError(f"Kubernetes {given.terms.release} knows only None beside its own")
@@ -116,23 +118,23 @@ def _granted(name: str, text: str, given: _Given) -> dict[str, Any]:
     return {field: asked}
 
 
-def _observes(asked: str, given: _Given) -> bool:
+def _observes(asked: str, given: _NodePolicy) -> bool:
     return asked in ("observe", given.mode)
 
 
-def _throttles_later(asked: float, given: _Given) -> bool:
+def _throttles_later(asked: float, given: _NodePolicy) -> bool:
     # Without a factor nothing is throttled, so any factor is more; 1 never is.
     return asked == 1 or (given.factor is not None and asked >= given.factor)
 
 
-def _reserves_less(asked: str, given: _Given) -> bool:
+def _reserves_less(asked: str, given: _NodePolicy) -> bool:
     return _POLICIES.index(asked) <= _POLICIES.index(given.policy)
 
 
-_ANNOTATIONS: Final[dict[str, tuple[str, Path, Callable[[Any, _Given], bool]]]] = {
-    MODE: ("mode", ("mode",), _observes),
-    FACTOR: ("factor", ("factor",), _throttles_later),
-    RESERVATION: ("reservation", ("policy",), _reserves_less),
+_ANNOTATIONS: Final[dict[str, tuple[str, ConfigPath, Callable[[Any, _NodePolicy], bool]]]] = {
+    MODE_ANNOTATION: ("mode", ("mode",), _observes),
+    FACTOR_ANNOTATION: ("factor", ("factor",), _throttles_later),
+    RESERVATION_ANNOTATION: ("reservation", ("policy",), _reserves_less),
 }
 """Annotation → what it overrides, the field of the configuration it is read as, what is weaker."""
 

@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from memqos.agent.configuration import Ramp
-from memqos.plan.changes import Change, number
+from memqos.agent.configuration import RampConfig
+from memqos.plan.changes import Change, magnitude
 
 FIRST_RETRY: Final = 1.0
 LAST_RETRY: Final = 300.0
@@ -20,7 +20,7 @@ class Backoff:
         self.until: dict[str, float] = {}
         """Key → when it may be tried again."""
 
-    def failed(self, key: str, now: float) -> float:
+    def note_failure(self, key: str, now: float) -> float:
         """Note a failure; how long to wait."""
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
@@ -33,21 +33,21 @@ class Backoff:
         self._failures.pop(key, None)
         self.until.pop(key, None)
 
-    def holds(self, key: str, now: float) -> bool:
+    def is_waiting(self, key: str, now: float) -> bool:
         """Whether it is too early."""
         return self.until.get(key, now) > now
 
 
-def rung(change: Change, usage: int, ramp: Ramp, page_size: int) -> str | None:
+def next_ramp_value(change: Change, usage: int, ramp: RampConfig, page_size: int) -> str | None:
     """What memory.high is set to now, on its way to what is planned; None to wait.
 
     It goes below what is in use by no more than a step, as the kernel takes away at once what lies
     above. Where it could not, the limit has been met already: going lower would not help.
     """
-    target = number(change.new)
+    target = magnitude(change.new)
     if ramp.off or usage <= target:
         return change.new
     down = int(usage * (1 - ramp.step)) // page_size * page_size
     if down <= target:
         return change.new
-    return str(down) if down < number(change.old) else None
+    return str(down) if down < magnitude(change.old) else None

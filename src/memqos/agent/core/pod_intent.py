@@ -4,25 +4,25 @@ from typing import Final
 
 import msgspec
 
-from memqos.agent.configuration import Configuration, Mode
+from memqos.agent.configuration import AgentConfiguration, AgentMode
 from memqos.agent.core.notices import Notice
 from memqos.agent.core.overrides import overrides_of
-from memqos.converge.settings import PROTECTION, Ground
+from memqos.converge.settings import PROTECTION_FILES, NodeSettings
 from memqos.errors import InputError
 from memqos.kube.kubelet import STATIC
 from memqos.kube.pod import Pod
-from memqos.kube.resources_in_use import in_force, is_terminal
-from memqos.plan.changes import stored
+from memqos.kube.resources_in_use import is_terminal, with_resources_in_use
+from memqos.plan.changes import as_stored
 from memqos.plan.cpuset import MEMS
 from memqos.plan.pod import PodPlan
 from memqos.plan.semantics import Planner
-from memqos.plan.setting import MAX, Rule, Setting, Settings
+from memqos.plan.setting import MAX, FileSettings, Rule, Setting
 from memqos.plan.terms import Policy
 from memqos.plan.tree import Cgroup, Unresolved, cgroup_uid, pod_cgroups, pod_key
 
-FILES: Final = (*PROTECTION, "memory.high")
+MEMORY_FILES: Final = (*PROTECTION_FILES, "memory.high")
 """What an agent writes of every cgroup it looks after."""
-KEPT: Final = (*FILES, MEMS)
+WRITABLE_FILES: Final = (*MEMORY_FILES, MEMS)
 """The same and, where it is asked to, what binds containers to NUMA nodes."""
 
 NEVER_THROTTLED: Final = Rule(
@@ -36,84 +36,89 @@ OPTED_OUT: Final = Rule(
 )
 
 
-class Wish(msgspec.Struct, frozen=True):
+class PodIntent(msgspec.Struct, frozen=True):
     """One pod, and how its cgroups should be."""
 
     pod: Pod
     key: str
     """namespace/name."""
-    mode: Mode | None
+    mode: AgentMode | None
     """None where the pod is not selected: its values are somebody else's."""
     path: str | None = None
     """Of the pod's own cgroup; None where it cannot be named."""
     cgroups: tuple[Cgroup, ...] = ()
     """The pod's own first; none where it is not selected."""
     unresolved: tuple[Unresolved, ...] = ()
-    refused: tuple[str, ...] = ()
+    refused_annotations: tuple[str, ...] = ()
     """Annotations that are ignored, with the reason; a few of them if they are many."""
     plan: PodPlan | None = None
     """What the kubelet alone would want."""
-    claims: tuple[int, int] = (0, 0)
+    reservation: tuple[int, int] = (0, 0)
     """The pod's memory.min and memory.low."""
     notices: tuple[Notice, ...] = ()
-    ignored: int = 0
+    ignored_annotations: int = 0
     """How many annotations are."""
 
 
-class Desires:
+class IntentPlanner:
     """Wishes for pods, under one configuration on one node."""
 
     def __init__(
-        self, configuration: Configuration, ground: Ground, own_cgroup: str | None = None
+        self,
+        configuration: AgentConfiguration,
+        node_settings: NodeSettings,
+        own_cgroup: str | None = None,
     ) -> None:
         self.configuration = configuration
-        self.ground = ground
-        self.names = ground.names
-        self._own = own_cgroup
+        self.node_settings = node_settings
+        self.names = node_settings.names
+        self._own_cgroup = own_cgroup
         self._planners: dict[tuple[float | None, Policy], Planner] = {}
         self._kubelet_planner: Planner | None = None
 
-    def of(self, pod: Pod) -> Wish | None:
+    def intent_of(self, pod: Pod) -> PodIntent | None:
         """What is wanted of a pod; None of one that has ended."""
         if is_terminal(pod):
             return None
         key = pod_key(pod)
         try:
-            return self._wish(pod, key)
+            return self._plan_intent(pod, key)
         except InputError as error:
-            return Wish(pod, key, None, unresolved=(Unresolved(key, None, str(error)),))
+            return PodIntent(pod, key, None, unresolved=(Unresolved(key, None, str(error)),))
 
-    def _wish(self, pod: Pod, key: str) -> Wish:
+    def _plan_intent(self, pod: Pod, key: str) -> PodIntent:
         plan, invalid = self._plan(pod)
         if plan is None:
-            return Wish(pod, key, None, unresolved=(Unresolved(key, None, invalid),))
+            return PodIntent(pod, key, None, unresolved=(Unresolved(key, None, invalid),))
         uid = cgroup_uid(pod)
         path = None if uid is None else self.names.pod(uid, plan.qos)
         if self.configuration.mode_of(pod) is None:
-            return Wish(pod, key, None, path, plan=plan)
-        granted = overrides_of(pod, self.configuration, self.ground.terms)
+            return PodIntent(pod, key, None, path, plan=plan)
+        granted = overrides_of(pod, self.configuration, self.node_settings.settings)
         mine, _ = self._plan(pod, granted.factor, granted.reservation)
         assert mine is not None
-        throttled = granted.throttled and not self._holds_memqos(path)
+        throttled = granted.throttled and not self._contains_memqos(path)
         kubelets = None if throttled else self.kubelet_plan(pod)
         if kubelets is not None:
             # Its memory.high stays: to undo it would last until the next resize or restart.
             mine = _with_high_of(mine, kubelets)
         cgroups: list[Cgroup] = []
         unresolved: list[Unresolved] = []
-        instead: Settings = {}
+        instead: FileSettings = {}
         if granted.reservation == "None":
             # Releases before the policy reserve every request, so their plan is not enough.
-            instead |= {file: Setting(0, OPTED_OUT) for file in PROTECTION}
+            instead |= {file: Setting(0, OPTED_OUT) for file in PROTECTION_FILES}
         if not throttled and kubelets is None:
             instead["memory.high"] = Setting(MAX, NEVER_THROTTLED)
         for found in pod_cgroups(pod, mine, self.names):
             if isinstance(found, Unresolved):
                 unresolved.append(found)
             else:
-                settings = {name: found.settings[name] for name in FILES if name in found.settings}
+                settings = {
+                    name: found.settings[name] for name in MEMORY_FILES if name in found.settings
+                }
                 cgroups.append(msgspec.structs.replace(found, settings=settings | instead))
-        return Wish(
+        return PodIntent(
             pod,
             key,
             # One that observes writes nothing, whoever asks for it.
@@ -123,15 +128,15 @@ class Desires:
             tuple(unresolved),
             granted.refused,
             plan,
-            self._claims(cgroups),
+            self._reservation(cgroups),
             self._notices(pod),
             granted.ignored,
         )
 
     def kubelet_plan(self, pod: Pod) -> PodPlan | None:
         """What the running kubelet plans for a pod; None where its MemoryQoS is not on."""
-        kubelet, terms = self.ground.kubelet, self.ground.kubelet_terms
-        if kubelet is None or terms is None or not kubelet.keeps_levels:
+        kubelet, terms = self.node_settings.kubelet, self.node_settings.kubelet_settings
+        if kubelet is None or terms is None or not kubelet.writes_levels:
             return None
         if self._kubelet_planner is None:
             self._kubelet_planner = Planner(terms)
@@ -139,20 +144,22 @@ class Desires:
 
     def _notices(self, pod: Pod) -> tuple[Notice, ...]:
         """KEP-2837 wants it told where pod-level resources keep memory from being aligned."""
-        numa, kubelets = self.configuration.numa, self.ground.config.memory_manager_policy
+        numa, kubelets = self.configuration.numa, self.node_settings.config.memory_manager_policy
         if pod.spec.resources is None or (numa != "allocate" and kubelets != STATIC):
             return ()
-        from memqos.numa.arriving import arriving
-        from memqos.numa.unaligned import NOTICE, REMEDY, unaligned
+        from memqos.numa.arriving import pod_for_kubelet
+        from memqos.numa.unaligned import UNALIGNED_NOTICE, UNALIGNED_REMEDY, pods_without_alignment
 
-        release = self.ground.terms.release
-        found = unaligned([arriving(in_force(pod), release)], release)
-        return tuple([Notice("NumaUnaligned", NOTICE, REMEDY) for _ in found])
+        release = self.node_settings.settings.release
+        found = pods_without_alignment(
+            [pod_for_kubelet(with_resources_in_use(pod), release)], release
+        )
+        return tuple([Notice("NumaUnaligned", UNALIGNED_NOTICE, UNALIGNED_REMEDY) for _ in found])
 
     def _plan(
         self, pod: Pod, factor: float | None = None, policy: Policy | None = None
     ) -> tuple[PodPlan | None, str]:
-        terms = self.ground.terms
+        terms = self.node_settings.settings
         chosen = (terms.factor if factor is None else factor, policy or terms.policy)
         if chosen not in self._planners:
             changed = msgspec.structs.replace(terms, factor=chosen[0], policy=chosen[1])
@@ -160,19 +167,19 @@ class Desires:
         judged = self._planners[chosen].semantics(pod)
         return judged.plan, f"invalid: {judged.errors[0]}" if judged.errors else ""
 
-    def _holds_memqos(self, path: str | None) -> bool:
-        return path is not None and f"{self._own or ''}/".startswith(f"{path}/")
+    def _contains_memqos(self, path: str | None) -> bool:
+        return path is not None and f"{self._own_cgroup or ''}/".startswith(f"{path}/")
 
-    def _claims(self, cgroups: list[Cgroup]) -> tuple[int, int]:
+    def _reservation(self, cgroups: list[Cgroup]) -> tuple[int, int]:
         if not cgroups:
             return 0, 0
-        return claim_of(cgroups[0], "memory.min", self.page_size), claim_of(
+        return protection_in_plan(cgroups[0], "memory.min", self.page_size), protection_in_plan(
             cgroups[0], "memory.low", self.page_size
         )
 
     @property
     def page_size(self) -> int:
-        return self.ground.terms.page_size
+        return self.node_settings.settings.page_size
 
 
 def _with_high_of(plan: PodPlan, other: PodPlan) -> PodPlan:
@@ -188,13 +195,13 @@ def _with_high_of(plan: PodPlan, other: PodPlan) -> PodPlan:
     )
 
 
-def _high_of(settings: Settings, other: Settings) -> Settings:
+def _high_of(settings: FileSettings, other: FileSettings) -> FileSettings:
     without = {file: setting for file, setting in settings.items() if file != "memory.high"}
     return without | {file: other[file] for file in ("memory.high",) if file in other}
 
 
-def claim_of(cgroup: Cgroup, file: str, page_size: int) -> int:
+def protection_in_plan(cgroup: Cgroup, file: str, page_size: int) -> int:
     """How much protection a cgroup is planned to have."""
     setting = cgroup.settings.get(file)
-    content = "0" if setting is None else stored(file, setting.value, page_size)
+    content = "0" if setting is None else as_stored(file, setting.value, page_size)
     return int(content) if content.isdigit() else 0

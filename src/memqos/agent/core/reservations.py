@@ -10,18 +10,18 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from memqos.agent.core.pod_intent import Wish
+from memqos.agent.core.pod_intent import PodIntent
 from memqos.plan.names import CgroupNames
-from memqos.plan.setting import Rule, Setting, Settings, size
+from memqos.plan.setting import FileSettings, Rule, Setting, size
 from memqos.plan.tree import Cgroup, cgroup_uid
 
-SUM: Final = Rule(
+SUM_OF_RESERVATIONS: Final = Rule(
     "memqos/sum",
     "a cgroup is protected only as far as those above it are: the sum of what is claimed below",
     "memqos",
     lambda amount, pods: (f"claimed by {pods} pods together = {size(amount)}",),
 )
-LEFT_OUT: Final = Rule(
+MIN_NOT_RESERVED: Final = Rule(
     "memqos/left-out",
     "not reserved: with it the sum of memory.min would pass its share of the node's memory",
     "memqos, minShare",
@@ -29,21 +29,23 @@ LEFT_OUT: Final = Rule(
 )
 
 
-class Claims(NamedTuple):
+class PodReservations(NamedTuple):
     """Protection that a pod's cgroup has or should have, in bytes."""
 
     min: int
     low: int
 
 
-NOTHING: Final = Claims(0, 0)
+NO_RESERVATIONS: Final = PodReservations(0, 0)
 
 
-def left_out(wishes: Iterable[Wish], taken: int, limit: int) -> frozenset[str]:
+def pods_without_reservation(
+    intents: Iterable[PodIntent], taken: int, limit: int
+) -> frozenset[str]:
     """The pods, by path, whose memory.min does not fit beside what is taken already."""
     out = set()
-    for wish in sorted((wish for wish in wishes if wish.claims[0]), key=_rank):
-        claim = wish.claims[0]
+    for wish in sorted((wish for wish in intents if wish.reservation[0]), key=_reservation_order):
+        claim = wish.reservation[0]
         assert wish.path is not None
         if taken + claim > limit:
             out.add(wish.path)
@@ -54,11 +56,11 @@ def left_out(wishes: Iterable[Wish], taken: int, limit: int) -> frozenset[str]:
 
 def without_reservation(cgroup: Cgroup, claim: int, limit: int) -> Cgroup:
     """A cgroup of a pod that was left out."""
-    instead = {"memory.min": Setting(0, LEFT_OUT, (claim, limit))}
+    instead = {"memory.min": Setting(0, MIN_NOT_RESERVED, (claim, limit))}
     return msgspec.structs.replace(cgroup, settings=cgroup.settings | instead)
 
 
-def levels(claims: Mapping[str, Claims], names: CgroupNames) -> tuple[Cgroup, ...]:
+def level_cgroups(claims: Mapping[str, PodReservations], names: CgroupNames) -> tuple[Cgroup, ...]:
     """What the three cgroups above the pods should hold, given the pods' claims by path."""
     sums = {path: [0, 0, 0] for path in names.levels}
     for path, (minimum, low) in claims.items():
@@ -69,19 +71,19 @@ def levels(claims: Mapping[str, Claims], names: CgroupNames) -> tuple[Cgroup, ..
             found[1] += low
             found[2] += 1
     return tuple(
-        Cgroup(path, "kubepods" if path == names.kubepods else "qos", _held(*found))
+        Cgroup(path, "kubepods" if path == names.kubepods else "qos", _sum_settings(*found))
         for path, found in sums.items()
     )
 
 
-def _held(minimum: int, low: int, pods: int) -> Settings:
+def _sum_settings(minimum: int, low: int, pods: int) -> FileSettings:
     return {
-        "memory.min": Setting(minimum, SUM, (minimum, pods)),
-        "memory.low": Setting(low, SUM, (low, pods)),
+        "memory.min": Setting(minimum, SUM_OF_RESERVATIONS, (minimum, pods)),
+        "memory.low": Setting(low, SUM_OF_RESERVATIONS, (low, pods)),
     }
 
 
-def _rank(wish: Wish) -> tuple[int, bool, str, str]:
+def _reservation_order(intent: PodIntent) -> tuple[int, bool, str, str]:
     """The first are served first. Times are written so that earlier sorts first."""
-    made = wish.pod.metadata.creation_timestamp
-    return -(wish.pod.spec.priority or 0), made is None, made or "", cgroup_uid(wish.pod) or ""
+    made = intent.pod.metadata.creation_timestamp
+    return -(intent.pod.spec.priority or 0), made is None, made or "", cgroup_uid(intent.pod) or ""

@@ -7,22 +7,22 @@ from memqos.agent.core.pacing import Backoff
 POLL: Final = 1.0
 """Seconds between looks at the cgroups above the pods. Nothing tells of a write to their files, and
 a kubelet that starts takes away all protection by them."""
-AGAIN: Final = 1.0
+RECHECK: Final = 1.0
 """Seconds after which a new cgroup is looked at once more: its maker may still have been at it."""
-_ASKS: Final = 5
+_MAX_FETCHES: Final = 5
 """How often the source is asked about a cgroup it does not know."""
-_PATIENCE: Final = 0.25
+_FETCH_INTERVAL: Final = 0.25
 """Seconds between two questions, at the least."""
 
 
 class Due(NamedTuple):
     """What is due."""
 
-    whole: bool = False
+    is_full: bool = False
     """Whether to look at the whole node."""
-    asks: bool = False
+    fetches_pods: bool = False
     """Whether to ask the source for the pods first."""
-    confirms: bool = False
+    confirms_kubelet: bool = False
     """Whether to ask the kubelet again what it is configured with."""
 
 
@@ -43,37 +43,37 @@ class Schedule:
         """When to ask the kubelet for its configuration, before holes above pods are closed."""
         self._poll_at = now
         self._take_at: float | None = None
-        self._ask_at: float | None = None
-        self._asked_at = now - _PATIENCE
-        self._asks = 0
+        self._fetch_at: float | None = None
+        self._fetched_at = now - _FETCH_INTERVAL
+        self._fetches = 0
 
-    def look_at(self, pod: str, at: float) -> None:
+    def schedule_pod(self, pod: str, at: float) -> None:
         """Have a pod looked at, no later than then."""
         self._pods[pod] = min(at, self._pods.get(pod, at))
 
-    def ramp(self, path: str, pod: str | None, at: float) -> None:
+    def schedule_ramp(self, path: str, pod: str | None, at: float) -> None:
         """Have memory.high of a cgroup go on down then."""
         self.ramps[path] = at
         self._pod_of[path] = pod
 
-    def failed(self, path: str, pod: str | None, now: float) -> float:
+    def back_off(self, path: str, pod: str | None, now: float) -> float:
         """Leave a cgroup for a while; for how long."""
         self._pod_of[path] = pod
-        return self.backoff.failed(path, now)
+        return self.backoff.note_failure(path, now)
 
-    def take_answer(self, now: float) -> None:
+    def schedule_reply(self, now: float) -> None:
         """Somebody who was asked has answered."""
         self._take_at = now
 
-    def ask(self, now: float) -> None:
+    def schedule_fetch(self, now: float) -> None:
         """The source has to be asked: there is something that it had not told of."""
-        self._asks = 0
-        self._ask_at = max(now, self._asked_at + _PATIENCE)
+        self._fetches = 0
+        self._fetch_at = max(now, self._fetched_at + _FETCH_INTERVAL)
 
-    def ask_again(self, now: float) -> None:
+    def schedule_refetch(self, now: float) -> None:
         """It still has not told."""
-        if self._ask_at is None and self._asks < _ASKS:
-            self._ask_at = now + 2.0 ** (self._asks - 1)
+        if self._fetch_at is None and self._fetches < _MAX_FETCHES:
+            self._fetch_at = now + 2.0 ** (self._fetches - 1)
 
     @property
     def due_at(self) -> float:
@@ -82,17 +82,17 @@ class Schedule:
         times += self.backoff.until.values()
         if self.polls:
             times.append(self._poll_at)
-        times += [at for at in (self._take_at, self._ask_at, self.confirm_at) if at is not None]
+        times += [at for at in (self._take_at, self._fetch_at, self.confirm_at) if at is not None]
         return min(times)
 
-    def take(self, now: float) -> Due:
+    def take_due(self, now: float) -> Due:
         """What is due by now, and is not any more; the pods are taken apart."""
         whole = now >= self.resync_at
-        asks = whole or (self._ask_at is not None and self._ask_at <= now)
+        asks = whole or (self._fetch_at is not None and self._fetch_at <= now)
         if asks:
-            self._ask_at = None
-            self._asked_at = now
-            self._asks += 1
+            self._fetch_at = None
+            self._fetched_at = now
+            self._fetches += 1
         confirms = self.confirm_at is not None and self.confirm_at <= now
         if confirms:
             self.confirm_at = None

@@ -6,14 +6,14 @@ from typing import Final
 
 import msgspec
 
-from memqos.agent.recorder.clock import Clock
+from memqos.agent.recorder.clock import RecordClock
 from memqos.host import durable
 
 _FILE: Final = "ages"
 _LONGEST: Final = 1 << 20
 
 
-class _Kept(msgspec.Struct, frozen=True):
+class _StoredAges(msgspec.Struct, frozen=True):
     """What is remembered from one recorder to the next. Times are seconds."""
 
     boot: str = ""
@@ -25,31 +25,31 @@ class _Kept(msgspec.Struct, frozen=True):
     """Name → elapsed when it was last written to."""
 
 
-class Ages:
+class FileAges:
     """The ages of the files in a folder; one that nothing is known of is new."""
 
-    def __init__(self, folder: str, clock: Clock) -> None:
+    def __init__(self, folder: str, clock: RecordClock) -> None:
         self._path = os.path.join(folder, _FILE)
         self._clock = clock
-        kept = _kept_in(self._path)
+        kept = _load_ages(self._path)
         self._touched = dict(kept.touched)
         self._elapsed_before = kept.elapsed
         # Of another boot's end nothing is known, but this one has followed it.
         self._up_before = 0.0
         if not clock.boot:
-            self._up_before = clock.up()
+            self._up_before = clock.uptime()
         elif clock.boot == kept.boot:
             self._up_before = kept.up
 
     @property
     def _elapsed(self) -> float:
-        return self._elapsed_before + max(0.0, self._clock.up() - self._up_before)
+        return self._elapsed_before + max(0.0, self._clock.uptime() - self._up_before)
 
     def touch(self, name: str) -> None:
         """It is written to now."""
         self._touched[name] = self._elapsed
 
-    def of(self, name: str) -> float:
+    def age_of(self, name: str) -> float:
         """Seconds since it was last written to, or heard of."""
         return self._elapsed - self._touched.setdefault(name, self._elapsed)
 
@@ -59,13 +59,13 @@ class Ages:
 
     def save(self) -> None:
         """Have the next recorder know them."""
-        kept = _Kept(self._clock.boot, self._clock.up(), self._elapsed, self._touched)
+        kept = _StoredAges(self._clock.boot, self._clock.uptime(), self._elapsed, self._touched)
         durable.replace(self._path, msgspec.json.encode(kept))
 
 
-def _kept_in(path: str) -> _Kept:
+def _load_ages(path: str) -> _StoredAges:
     """What was kept; nothing where that is missing or makes no sense."""
     try:
-        return msgspec.json.decode(durable.content(path, _LONGEST), type=_Kept)
+        return msgspec.json.decode(durable.read_plain_file(path, _LONGEST), type=_StoredAges)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
-        return _Kept()
+        return _StoredAges()

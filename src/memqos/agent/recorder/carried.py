@@ -8,18 +8,28 @@ from typing import Final
 
 import msgspec
 
-from memqos.agent.recorder.files import CURRENT, OLDER, files_in, name_of
-from memqos.agent.recorder.reading import Recording, content, dated, recording_of
-from memqos.agent.recorder.records import Who
+from memqos.agent.recorder.files import (
+    CURRENT_SUFFIX,
+    OLDER_SUFFIX,
+    list_record_files,
+    record_file_name,
+)
+from memqos.agent.recorder.reading import (
+    Recording,
+    decode_recording,
+    read_record_file,
+    to_wall_clock,
+)
+from memqos.agent.recorder.records import Subject
 from memqos.manifests.snapshot import Snapshot
 
-MOST: Final = 4 << 20
+SNAPSHOT_RECORD_BYTES: Final = 4 << 20
 """Bytes of files; in a snapshot they take a third more."""
-_HALVES: Final = (OLDER, CURRENT)
-_NODE: Final = name_of(Who(0))
+_HALVES: Final = (OLDER_SUFFIX, CURRENT_SUFFIX)
+_NODE: Final = record_file_name(Subject(0))
 
 
-def with_records(snapshot: Snapshot, folder: str, most: int = MOST) -> Snapshot:
+def add_records(snapshot: Snapshot, folder: str, most: int = SNAPSHOT_RECORD_BYTES) -> Snapshot:
     """A snapshot that holds the records in a folder too; its notes say which are missing."""
     try:
         names = _latest_first(folder)
@@ -29,7 +39,10 @@ def with_records(snapshot: Snapshot, folder: str, most: int = MOST) -> Snapshot:
     held: dict[str, str] = {}
     carried = 0
     for name in names:
-        files = {name + suffix: content(os.path.join(folder, name + suffix)) for suffix in _HALVES}
+        files = {
+            name + suffix: read_record_file(os.path.join(folder, name + suffix))
+            for suffix in _HALVES
+        }
         most -= sum(map(len, files.values()))
         if most < 0:
             break
@@ -41,11 +54,11 @@ def with_records(snapshot: Snapshot, folder: str, most: int = MOST) -> Snapshot:
     return msgspec.structs.replace(snapshot, records=held, notes=notes)
 
 
-def carried_by(snapshot: Snapshot) -> Iterator[Recording]:
+def snapshot_recordings(snapshot: Snapshot) -> Iterator[Recording]:
     """The records in a snapshot; what makes no sense is passed over."""
     files = snapshot.records
-    yield from dated(
-        recording_of(*[_decoded(files, name + suffix) for suffix in _HALVES])
+    yield from to_wall_clock(
+        decode_recording(*[_decode_file(files, name + suffix) for suffix in _HALVES])
         for name in sorted({os.path.splitext(file)[0] for file in files})
     )
 
@@ -53,12 +66,12 @@ def carried_by(snapshot: Snapshot) -> Iterator[Recording]:
 def _latest_first(folder: str) -> list[str]:
     """The names of recordings, the node's own before all others."""
     touched: dict[str, float] = {}
-    for name, when in files_in(folder):
+    for name, when in list_record_files(folder):
         touched[name] = max(when, touched.get(name, 0.0))
     return sorted(touched, key=lambda name: (name != _NODE, -touched[name], name))
 
 
-def _decoded(files: Mapping[str, str], name: str) -> bytes:
+def _decode_file(files: Mapping[str, str], name: str) -> bytes:
     try:
         return b64decode(files.get(name, ""), validate=True)
     except (binascii.Error, ValueError):

@@ -5,36 +5,36 @@ from typing import Final
 
 import msgspec
 
-from memqos.agent.core.guarding import Move
-from memqos.agent.recorder.files import Recorder
+from memqos.agent.core.guarding import GuardMove
+from memqos.agent.recorder.files import RecordWriter
 from memqos.agent.recorder.recording import (
-    Memory,
-    Pace,
-    ending,
-    guarded,
-    killed,
-    notice,
+    ReadingHistory,
+    RecordingRate,
+    final_records,
+    guard_record,
+    kill_record,
     reading_of,
+    records_since,
 )
 from memqos.agent.recorder.records import (
-    Changed,
-    Evicted,
-    Lived,
-    Pressed,
-    Record,
-    Resized,
-    Who,
-    brief,
+    EvictionRecord,
+    FlightRecord,
+    LifeRecord,
+    PressureRecord,
+    ResizeRecord,
+    Subject,
+    WriteRecord,
+    truncate_text,
 )
 from memqos.errors import InputError
 from memqos.kernel.oom_report import OomReport
 from memqos.kube.pod import Pod, ResourceList, ResourceRequirements
 from memqos.kube.resources import MEMORY, memory_in
-from memqos.kube.resources_in_use import in_force
+from memqos.kube.resources_in_use import with_resources_in_use
 from memqos.kube.shape import amounts_of, containers_of
 from memqos.plan.changes import Change
 
-NODE: Final = Who(0)
+NODE_SUBJECT: Final = Subject(0)
 _EVICTED: Final = "Evicted"
 _EVERY: Final = 60_000
 LATE_REPORT_MS: Final = 60_000
@@ -50,128 +50,134 @@ class _Node(msgspec.Struct, frozen=True):
     full: int
 
 
-class Chronicle:
+class FlightRecorder:
     """Keeps the records of a node. Times are milliseconds since 1970."""
 
-    def __init__(self, recorder: Recorder, pace: Pace | None = None) -> None:
-        self.recorder = recorder
-        self._pace = pace or Pace()
-        self._whose: dict[str, Who] = {}
-        self._gone: dict[str, tuple[int, Who]] = {}
+    def __init__(self, recorder: RecordWriter, rate: RecordingRate | None = None) -> None:
+        self.writer = recorder
+        self._rate = rate or RecordingRate()
+        self._subjects: dict[str, Subject] = {}
+        self._removed: dict[str, tuple[int, Subject]] = {}
         """Whose a cgroup was that has vanished, and when: its death may be told of later."""
-        self._memories: dict[str, Memory] = {}
+        self._histories: dict[str, ReadingHistory] = {}
         self._amounts: dict[tuple[str, str], tuple[int | None, int | None]] = {}
         self._evicted: set[str] = set()
         self._node: _Node | None = None
 
     @property
-    def living(self) -> Collection[Who]:
+    def live_subjects(self) -> Collection[Subject]:
         """Those whose cgroups are there, and the node."""
-        return [*self._whose.values(), NODE]
+        return [*self._subjects.values(), NODE_SUBJECT]
 
-    def looked(
-        self, path: str, who: Who, files: Mapping[str, str], at: int, swap_free: int = 0
+    def record_sample(
+        self, path: str, who: Subject, files: Mapping[str, str], at: int, swap_free: int = 0
     ) -> None:
         """A container's cgroup was looked at."""
         reading = reading_of(files, at, swap_free)
         if reading is None:
             return
-        records: list[Record] = []
-        if path not in self._memories:
-            records.append(Lived(at, "appeared", brief(path)))
-        self._whose[path] = who
-        memory = self._memories.get(path, Memory())
-        self._memories[path], noticed = notice(memory, reading, self._pace)
+        records: list[FlightRecord] = []
+        if path not in self._histories:
+            records.append(LifeRecord(at, "appeared", truncate_text(path)))
+        self._subjects[path] = who
+        memory = self._histories.get(path, ReadingHistory())
+        self._histories[path], noticed = records_since(memory, reading, self._rate)
         records += noticed
         if records:
-            self.recorder.note(who, *records)
+            self.writer.add(who, *records)
 
-    def unchanged(self, path: str, at: int) -> None:
+    def note_unchanged(self, path: str, at: int) -> None:
         """A container was looked at briefly, and is as it was."""
-        memory = self._memories.get(path)
+        memory = self._histories.get(path)
         if memory is not None and memory.last is not None:
             last = msgspec.structs.replace(memory.last, at=at)
-            self._memories[path] = msgspec.structs.replace(memory, last=last)
+            self._histories[path] = msgspec.structs.replace(memory, last=last)
 
-    def vanished(self, path: str, at: int) -> None:
+    def record_removal(self, path: str, at: int) -> None:
         """A container's cgroup is gone. What was last known of it is written down."""
-        who, memory = self._whose.pop(path, None), self._memories.pop(path, None)
+        who, memory = self._subjects.pop(path, None), self._histories.pop(path, None)
         if who is not None and memory is not None:
-            self._gone[path] = at, who
-            self.recorder.note(who, *ending(memory), Lived(at, "vanished", brief(path)))
+            self._removed[path] = at, who
+            self.writer.add(
+                who, *final_records(memory), LifeRecord(at, "vanished", truncate_text(path))
+            )
 
     def keep_only(self, paths: Collection[str], at: int) -> None:
         """All other cgroups are gone."""
-        for path in self._memories.keys() - set(paths):
-            self.vanished(path, at)
-        for path in [key for key, (since, _) in self._gone.items() if at - since > LATE_REPORT_MS]:
-            del self._gone[path]
+        for path in self._histories.keys() - set(paths):
+            self.record_removal(path, at)
+        for path in [
+            key for key, (since, _) in self._removed.items() if at - since > LATE_REPORT_MS
+        ]:
+            del self._removed[path]
 
-    def moved(self, move: Move, steps: int, at: int) -> None:
+    def record_guard_move(self, move: GuardMove, steps: int, at: int) -> None:
         """The guard has decided on a step."""
-        self._note(move.path, guarded(move.decision, move.old, steps, at))
+        self._note(move.path, guard_record(move.decision, move.old, steps, at))
 
-    def wrote(self, change: Change, at: int) -> None:
+    def record_write(self, change: Change, at: int) -> None:
         """memqos has written a value."""
         reason = change.setting.because
         self._note(
             change.path,
-            Changed(at, change.file, change.old, change.new, reason.rule, brief(reason.says)),
+            WriteRecord(
+                at, change.file, change.old, change.new, reason.rule, truncate_text(reason.says)
+            ),
         )
 
-    def drifted(self, path: str, file: str, held: str, found: str, by: str, at: int) -> None:
+    def record_drift(self, path: str, file: str, held: str, found: str, by: str, at: int) -> None:
         """Somebody else has written a value."""
-        self._note(path, Changed(at, file, held, found, by=brief(by)))
+        self._note(path, WriteRecord(at, file, held, found, by=truncate_text(by)))
 
-    def died(
+    def record_kill(
         self,
         report: OomReport,
         at: int,
         machine: int,
         page_size: int,
-        otherwise: Callable[[str], Who | None] = lambda path: None,
-    ) -> Who:
+        otherwise: Callable[[str], Subject | None] = lambda path: None,
+    ) -> Subject:
         """The kernel has killed; whom it is told of: the container, or the node if it is none's.
 
         `otherwise` is asked about cgroups that were never looked at.
         """
         path = report.task_cgroup or ""
-        who = self._owner(path) or self._former_owner(path) or otherwise(path) or NODE
-        self.recorder.note(who, killed(report, at, machine, page_size))
+        who = self._owner(path) or self._former_owner(path) or otherwise(path) or NODE_SUBJECT
+        self.writer.add(who, kill_record(report, at, machine, page_size))
         return who
 
-    def pods(self, pods: Collection[Pod], at: int) -> None:
+    def record_pods(self, pods: Collection[Pod], at: int) -> None:
         """The pods of the node, as they are told now: who was evicted, and who resized."""
         for pod in pods:
-            self._resizes(pod, at)
+            self._record_resizes(pod, at)
             status, uid = pod.status, pod.metadata.uid or ""
             if status is None or status.reason != _EVICTED or uid in self._evicted:
                 continue
             self._evicted.add(uid)
-            message = brief(status.message or "")
+            message = truncate_text(status.message or "")
             for container in containers_of(pod):
-                who = who_is(pod, container.name)
-                self.recorder.note(who, Evicted(at, brief(status.reason), message))
+                who = subject_of(pod, container.name)
+                self.writer.add(who, EvictionRecord(at, truncate_text(status.reason), message))
         there = {pod.metadata.uid or "" for pod in pods}
         self._evicted &= there
         for key in [key for key in self._amounts if key[0] not in there]:
             del self._amounts[key]
 
-    def pressed(self, at: int, available: int, total: int, some: int, full: int) -> None:
+    def record_pressure(self, at: int, available: int, total: int, some: int, full: int) -> None:
         """The node's own memory; pressure in microseconds since it was started."""
         now, last = _Node(at, available, some, full), self._node
         if last is not None:
             waited = at - last.at
             moved = abs(available - last.available) >= _RELIEF * total
-            if waited < (self._pace.at_most if moved else _EVERY):
+            if waited < (self._rate.at_most if moved else _EVERY):
                 return
             some, full = ((now.some - last.some), (now.full - last.full))
             shares = [min(1000, max(0, each) // max(1, waited)) for each in (some, full)]
-            self.recorder.note(NODE, Pressed(at, available, total, *shares))
+            self.writer.add(NODE_SUBJECT, PressureRecord(at, available, total, *shares))
         self._node = now
 
-    def _resizes(self, pod: Pod, at: int) -> None:
-        for container in containers_of(in_force(pod)):
+    def _record_resizes(self, pod: Pod, at: int) -> None:
+        for container in containers_of(with_resources_in_use(pod)):
             key = pod.metadata.uid or "", container.name
             stanza = container.resources or ResourceRequirements()
             try:
@@ -181,36 +187,36 @@ class Chronicle:
             before = self._amounts.get(key)
             self._amounts[key] = amounts
             if before is not None and before != amounts:
-                record = Resized(at, before[0], amounts[0], before[1], amounts[1])
-                self.recorder.note(who_is(pod, container.name), record)
+                record = ResizeRecord(at, before[0], amounts[0], before[1], amounts[1])
+                self.writer.add(subject_of(pod, container.name), record)
 
-    def _note(self, path: str, record: Record) -> None:
+    def _note(self, path: str, record: FlightRecord) -> None:
         who = self._owner(path)
         if who is not None:
-            self.recorder.note(who, record)
+            self.writer.add(who, record)
 
-    def _owner(self, path: str) -> Who | None:
+    def _owner(self, path: str) -> Subject | None:
         """Whose a cgroup is: containers, and some runtimes, make cgroups of their own within."""
-        while path and path not in self._whose:
+        while path and path not in self._subjects:
             path = path.rpartition("/")[0]
-        return self._whose.get(path)
+        return self._subjects.get(path)
 
-    def _former_owner(self, path: str) -> Who | None:
-        while path and path not in self._gone:
+    def _former_owner(self, path: str) -> Subject | None:
+        while path and path not in self._removed:
             path = path.rpartition("/")[0]
-        return self._gone[path][1] if path else None
+        return self._removed[path][1] if path else None
 
 
-def who_is(pod: Pod, container: str) -> Who:
+def subject_of(pod: Pod, container: str) -> Subject:
     """A container of a pod, for the recorder."""
     metadata, status = pod.metadata, pod.status
-    return Who(
+    return Subject(
         0,
-        brief(metadata.namespace or "default"),
-        brief(metadata.name or ""),
-        brief(metadata.uid or ""),
-        brief(container),
-        brief((status.qos_class if status is not None else None) or ""),
+        truncate_text(metadata.namespace or "default"),
+        truncate_text(metadata.name or ""),
+        truncate_text(metadata.uid or ""),
+        truncate_text(container),
+        truncate_text((status.qos_class if status is not None else None) or ""),
     )
 
 

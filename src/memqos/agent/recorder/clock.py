@@ -8,50 +8,50 @@ said since: by these, whoever reads them shows the times of a boot.
 import time
 from collections.abc import Callable
 
-from memqos.agent.recorder.records import Dated
+from memqos.agent.recorder.records import ClockRecord
 
 
-def since_boot() -> float:
+def seconds_since_boot() -> float:
     """Seconds since the machine was started, those asleep included: nobody sets this clock."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-class Clock:
+class RecordClock:
     """Seconds since 1970 that nobody sets."""
 
     def __init__(
         self,
         boot: str = "",
         *,
-        up: Callable[[], float] = since_boot,
+        uptime: Callable[[], float] = seconds_since_boot,
         wall: Callable[[], float] = time.time,
     ) -> None:
         """`boot` is the kernel's ID of it, empty where it is not known."""
         self.boot = boot
-        self.up = up
+        self.uptime = uptime
         self._wall = wall
-        self._booted = wall() - up()
+        self._booted_at = wall() - uptime()
 
     def __call__(self) -> float:
-        return self._booted + self.up()
+        return self._booted_at + self.uptime()
 
     @property
-    def error(self) -> float:
+    def wall_clock_error(self) -> float:
         """Seconds by which the wall clock is ahead of this one."""
         return self._wall() - self()
 
-    def mark(self) -> Dated:
+    def mark(self) -> ClockRecord:
         """This moment by both clocks."""
-        up = self.up()
-        milliseconds = [int(each * 1000) for each in (self._booted + up, up, self._wall())]
+        up = self.uptime()
+        milliseconds = [int(each * 1000) for each in (self._booted_at + up, up, self._wall())]
         at, since, wall = milliseconds
-        return Dated(at, self.boot, since, wall)
+        return ClockRecord(at, self.boot, since, wall)
 
 
-def clock_of(proc: str) -> Clock:
+def record_clock_of(proc: str) -> RecordClock:
     """The clock of this boot."""
     try:
         with open(f"{proc}/sys/kernel/random/boot_id", encoding="ascii") as file:
-            return Clock(file.read().strip())
+            return RecordClock(file.read().strip())
     except OSError:
-        return Clock()
+        return RecordClock()

@@ -17,15 +17,21 @@ from typing import Final
 
 import msgspec
 
-from memqos.agent.recorder.ages import Ages
-from memqos.agent.recorder.clock import Clock
-from memqos.agent.recorder.records import MAGIC, Paused, Record, Who, frame
+from memqos.agent.recorder.ages import FileAges
+from memqos.agent.recorder.clock import RecordClock
+from memqos.agent.recorder.records import (
+    RECORDS_MAGIC,
+    FlightRecord,
+    GapRecord,
+    Subject,
+    encode_frame,
+)
 from memqos.errors import MemqosError
 from memqos.host import durable
 
-FOLDER: Final = "/var/lib/memqos/records"
-CURRENT: Final = ".records"
-OLDER: Final = ".older"
+RECORDS_FOLDER: Final = "/var/lib/memqos/records"
+CURRENT_SUFFIX: Final = ".records"
+OLDER_SUFFIX: Final = ".older"
 _MOVED: Final = 2.0
 """Seconds by which the wall clock must have been set to be marked."""
 _RETRY: Final = 30.0
@@ -37,7 +43,7 @@ _TO_APPEND: Final = (
 )
 
 
-class Bounds(msgspec.Struct, frozen=True):
+class RecordBounds(msgspec.Struct, frozen=True):
     """How much is kept."""
 
     bytes_each: int = 64 << 10
@@ -55,51 +61,51 @@ class Bounds(msgspec.Struct, frozen=True):
         return self.bytes_each * self.containers
 
 
-class _Waiting(msgspec.Struct):
+class _PendingFile(msgspec.Struct):
     """What is to be appended to a file."""
 
-    who: Who
+    who: Subject
     frames: list[bytes] = []
     size: int = 0
 
 
-class Recorder:
+class RecordWriter:
     """Takes records for containers, and for the node itself."""
 
     def __init__(
         self,
-        folder: str = FOLDER,
-        bounds: Bounds | None = None,
+        folder: str = RECORDS_FOLDER,
+        bounds: RecordBounds | None = None,
         *,
-        clock: Clock | None = None,
+        clock: RecordClock | None = None,
     ) -> None:
         self.folder = folder
-        self.bounds = bounds or Bounds()
+        self.bounds = bounds or RecordBounds()
         self.fault: str | None = None
         """Why nothing is recorded at the moment."""
         self.lost = 0
         """Records that could not be kept."""
-        self.clock = clock or Clock()
+        self.clock = clock or RecordClock()
         self._lock = threading.Lock()
-        self._waiting: dict[str, _Waiting] = {}
+        self._waiting: dict[str, _PendingFile] = {}
         self._bytes = 0
         self._failed_at = self._tried_at = 0.0
         self._lost_since = 0
         self._pruned_at = float("-inf")
-        self._living: set[str] = set()
+        self._live_names: set[str] = set()
         self._marked: dict[str, float] = {}
         """File → the error of the wall clock in its last mark."""
-        self._ages = Ages(folder, self.clock)
+        self._ages = FileAges(folder, self.clock)
 
-    def note(self, who: Who, *records: Record) -> None:
+    def add(self, who: Subject, *records: FlightRecord) -> None:
         """Have records written with the next flush."""
-        name = name_of(who)
+        name = record_file_name(who)
         with self._lock:
-            waiting = self._waiting.setdefault(name, _Waiting(who))
+            waiting = self._waiting.setdefault(name, _PendingFile(who))
             for record in records:
-                data = frame(record)
+                data = encode_frame(record)
                 if not data or self._bytes + len(data) > self.bounds.waiting:
-                    self._lose(1)
+                    self._count_lost(1)
                     continue
                 waiting.frames.append(data)
                 waiting.size += len(data)
@@ -123,48 +129,48 @@ class Recorder:
                 self.fault = None
                 del waiting[name]
         except (OSError, MemqosError) as error:
-            self._stopped(now, self._said(error))
-            self._put_back(waiting)
+            self._note_fault(now, self._describe_error(error))
+            self._requeue(waiting)
 
-    def prune(self, living: Collection[Who] = ()) -> None:
+    def prune(self, living: Collection[Subject] = ()) -> None:
         """Remove files of containers long gone, and the longest untouched where there are too many.
 
         Files of the living go last.
         """
-        self._living = {name_of(who) for who in living}
+        self._live_names = {record_file_name(who) for who in living}
         try:
-            stay = self._prune(self._living)
+            stay = self._prune(self._live_names)
             if stay:
-                durable.private_folder(self.folder)
+                durable.ensure_private_folder(self.folder)
                 self._ages.save()
         except (OSError, MemqosError) as error:
-            self._stopped(self.clock(), self._said(error))
+            self._note_fault(self.clock(), self._describe_error(error))
 
     def _prepare(self, now: float, names: Collection[str]) -> None:
         if all(map(self._exists, names)):
             return
-        durable.private_folder(self.folder)
+        durable.ensure_private_folder(self.folder)
         if now - self._pruned_at > _RETRY:
             self._pruned_at = now
-            self._prune(self._living.union(names))
+            self._prune(self._live_names.union(names))
 
-    def _append(self, name: str, waiting: _Waiting, gap: bytes) -> None:
+    def _append(self, name: str, waiting: _PendingFile, gap: bytes) -> None:
         path = os.path.join(self.folder, name)
-        error, mark = self.clock.error, frame(self.clock.mark())
-        head = MAGIC + frame(waiting.who) + mark
+        error, mark = self.clock.wall_clock_error, encode_frame(self.clock.mark())
+        head = RECORDS_MAGIC + encode_frame(waiting.who) + mark
         half = self.bounds.bytes_each // 2
         data = gap + b"".join(_latest(waiting.frames, half - len(head) - len(gap)))
-        size = _size(path + CURRENT)
+        size = _size(path + CURRENT_SUFFIX)
         has_moved = abs(error - self._marked.get(name, float("inf"))) > _MOVED
         front = mark if has_moved else b""
         if size and size + len(front) + len(data) > half:
-            os.replace(path + CURRENT, path + OLDER)
+            os.replace(path + CURRENT_SUFFIX, path + OLDER_SUFFIX)
             size = 0
         if not size:
             front = head
-        handle = os.open(path + CURRENT, _TO_APPEND, 0o600)
+        handle = os.open(path + CURRENT_SUFFIX, _TO_APPEND, 0o600)
         try:
-            _written(handle, front + data, size)
+            _append_or_truncate(handle, front + data, size)
             os.fdatasync(handle)
         finally:
             os.close(handle)
@@ -181,42 +187,42 @@ class Recorder:
             return b""
         since = now if self.fault is None else self._failed_at
         why = self.fault or "too much at once"
-        return frame(Paused(int(now * 1000), int(since * 1000), why, self._lost_since))
+        return encode_frame(GapRecord(int(now * 1000), int(since * 1000), why, self._lost_since))
 
-    def _lose(self, records: int) -> None:
+    def _count_lost(self, records: int) -> None:
         self.lost += records
         self._lost_since += records
 
-    def _stopped(self, now: float, why: str) -> None:
+    def _note_fault(self, now: float, why: str) -> None:
         if self.fault is None:
             self._failed_at = now
         self.fault = why
 
-    def _said(self, error: Exception) -> str:
+    def _describe_error(self, error: Exception) -> str:
         strerror = error.strerror if isinstance(error, OSError) else None
         return f"{self.folder}: {strerror}" if strerror else str(error)
 
-    def _put_back(self, left: dict[str, _Waiting]) -> None:
+    def _requeue(self, left: dict[str, _PendingFile]) -> None:
         with self._lock:
             for name, each in left.items():
                 if self._bytes + each.size > self.bounds.waiting:
-                    self._lose(len(each.frames))
+                    self._count_lost(len(each.frames))
                     continue
-                later = self._waiting.get(name, _Waiting(each.who))
-                self._waiting[name] = _Waiting(
+                later = self._waiting.get(name, _PendingFile(each.who))
+                self._waiting[name] = _PendingFile(
                     each.who, each.frames + later.frames, each.size + later.size
                 )
                 self._bytes += each.size
 
     def _exists(self, name: str) -> bool:
-        return os.path.exists(os.path.join(self.folder, name + CURRENT))
+        return os.path.exists(os.path.join(self.folder, name + CURRENT_SUFFIX))
 
     def _prune(self, living: set[str]) -> list[str]:
         """Those that stay."""
         written: dict[str, float] = {}
-        for name, when in files_in(self.folder):
+        for name, when in list_record_files(self.folder):
             written[name] = max(when, written.get(name, 0.0))
-        ages = {name: self._ages.of(name) for name in written}
+        ages = {name: self._ages.age_of(name) for name in written}
         # Files of equal age, such as all that have none yet, go by the wall clock.
         oldest_first = sorted(ages, key=lambda name: (name in living, -ages[name], written[name]))
         surplus = len(ages) - self.bounds.containers
@@ -226,7 +232,7 @@ class Recorder:
             if index >= surplus and not is_old:
                 stay.append(name)
                 continue
-            for suffix in (CURRENT, OLDER):
+            for suffix in (CURRENT_SUFFIX, OLDER_SUFFIX):
                 durable.remove(os.path.join(self.folder, name + suffix))
         # At every pruning, not only the hourly one: pods may come and go by the second.
         self._marked = {name: self._marked[name] for name in stay if name in self._marked}
@@ -234,20 +240,22 @@ class Recorder:
         return stay
 
 
-def name_of(who: Who) -> str:
+def record_file_name(who: Subject) -> str:
     """The name of a container's file: nothing of it was chosen by anybody."""
     if who.is_node:
         return "node"
     return hashlib.sha256("\0".join(who.key).encode("utf-8", "replace")).hexdigest()[:32]
 
 
-def files_in(folder: str) -> Iterator[tuple[str, float]]:
+def list_record_files(folder: str) -> Iterator[tuple[str, float]]:
     """The records in a folder by name, and when they were last written to."""
     try:
         with os.scandir(folder) as entries:
             for entry in entries:
                 name, suffix = os.path.splitext(entry.name)
-                if suffix in (CURRENT, OLDER) and entry.is_file(follow_symlinks=False):
+                if suffix in (CURRENT_SUFFIX, OLDER_SUFFIX) and entry.is_file(
+                    follow_symlinks=False
+                ):
                     yield name, entry.stat(follow_symlinks=False).st_mtime
     except FileNotFoundError:
         return
@@ -269,7 +277,7 @@ def _latest(frames: list[bytes], room: int) -> list[bytes]:
     return frames[first:]
 
 
-def _written(handle: int, data: bytes, size: int) -> None:
+def _append_or_truncate(handle: int, data: bytes, size: int) -> None:
     try:
         durable.append(handle, data)
     except OSError:

@@ -8,23 +8,23 @@ from typing import Final
 
 import msgspec
 
-from memqos.agent.core.guard import Decision
+from memqos.agent.core.guard import GuardDecision
 from memqos.agent.recorder.records import (
-    Counted,
-    Event,
-    Guarded,
-    Killed,
-    Level,
-    Record,
-    Throttled,
-    brief,
+    CountRecord,
+    FlightRecord,
+    GuardRecord,
+    KillRecord,
+    LevelRecord,
+    MemoryEvent,
+    ThrottleRecord,
+    truncate_text,
 )
 from memqos.kernel.keyed import events_of, memory_kinds
 from memqos.kernel.oom_report import OomReport
 from memqos.kernel.stall import stall_of
 from memqos.plan.oom_kill import kill_order
 
-FILES: Final = (
+RECORDED_FILES: Final = (
     "memory.current",
     "memory.events",
     "memory.events.local",
@@ -39,12 +39,12 @@ FILES: Final = (
 )
 """What a reading is made of; of these only memory.current must be there."""
 
-_AT_ONCE: Final[tuple[Event, ...]] = ("oom", "oom_kill", "oom_group_kill")
-_WITH_LEVELS: Final[tuple[Event, ...]] = ("max", "low")
+_AT_ONCE: Final[tuple[MemoryEvent, ...]] = ("oom", "oom_kill", "oom_group_kill")
+_WITH_LEVELS: Final[tuple[MemoryEvent, ...]] = ("max", "low")
 """These may be counted a thousand times a second."""
 
 
-class Pace(msgspec.Struct, frozen=True):
+class RecordingRate(msgspec.Struct, frozen=True):
     """How often levels are recorded. Times are in milliseconds."""
 
     at_most: int = 5_000
@@ -55,7 +55,7 @@ class Pace(msgspec.Struct, frozen=True):
     """Without a high event, after which an episode is over."""
 
 
-class Reading(msgspec.Struct, frozen=True):
+class MemoryReading(msgspec.Struct, frozen=True):
     """A container at one moment. Milliseconds, bytes, counters, microseconds."""
 
     at: int
@@ -81,16 +81,16 @@ class _Episode(msgspec.Struct, frozen=True):
     full: int
 
 
-class Memory(msgspec.Struct, frozen=True):
+class ReadingHistory(msgspec.Struct, frozen=True):
     """What is remembered of a container between two looks."""
 
-    last: Reading | None = None
-    told: Reading | None = None
+    last: MemoryReading | None = None
+    recorded: MemoryReading | None = None
     """The reading that the last level was made of."""
     episode: _Episode | None = None
 
 
-def reading_of(files: Mapping[str, str], at: int, swap_free: int = 0) -> Reading | None:
+def reading_of(files: Mapping[str, str], at: int, swap_free: int = 0) -> MemoryReading | None:
     """A container as its files show it; None where it is gone."""
     current = files.get("memory.current", "")
     if not current.isdecimal():
@@ -102,7 +102,7 @@ def reading_of(files: Mapping[str, str], at: int, swap_free: int = 0) -> Reading
     swap = _amount(files.get("memory.swap.current")) or 0
     may_swap = _amount(files.get("memory.swap.max", "max"))
     room = swap_free if may_swap is None else max(0, min(swap_free, may_swap - swap))
-    return Reading(
+    return MemoryReading(
         at=at,
         current=int(current),
         anon=statistics.get("anon", 0) + statistics.get("shmem", 0),
@@ -119,51 +119,53 @@ def reading_of(files: Mapping[str, str], at: int, swap_free: int = 0) -> Reading
     )
 
 
-def notice(memory: Memory, reading: Reading, pace: Pace) -> tuple[Memory, list[Record]]:
+def records_since(
+    memory: ReadingHistory, reading: MemoryReading, rate: RecordingRate
+) -> tuple[ReadingHistory, list[FlightRecord]]:
     """What is to be recorded now, and what to remember."""
     last = memory.last
-    if last is None or memory.told is None or reading.at <= last.at:
-        return Memory(reading, reading), [_level(reading, reading)]
-    records: list[Record] = []
+    if last is None or memory.recorded is None or reading.at <= last.at:
+        return ReadingHistory(reading, reading), [_level_since(reading, reading)]
+    records: list[FlightRecord] = []
     fatal = [
-        Counted(reading.at, event, count)
+        CountRecord(reading.at, event, count)
         for event in _AT_ONCE
-        if (count := _grown(event, last, reading))
+        if (count := _increase(event, last, reading))
     ]
-    if fatal and last is not memory.told:
+    if fatal and last is not memory.recorded:
         # How it was just before, which nothing else tells any more.
-        records.append(_level(memory.told, last))
-        memory = msgspec.structs.replace(memory, told=last)
-    episode, told = _episode(memory.episode, last, reading, pace)
+        records.append(_level_since(memory.recorded, last))
+        memory = msgspec.structs.replace(memory, recorded=last)
+    episode, told = _episode(memory.episode, last, reading, rate)
     records += [*fatal, *told]
-    assert memory.told is not None
-    if fatal or told or _is_worth_telling(memory.told, reading, pace):
+    assert memory.recorded is not None
+    if fatal or told or _is_worth_recording(memory.recorded, reading, rate):
         records += [
-            Counted(reading.at, event, count)
+            CountRecord(reading.at, event, count)
             for event in _WITH_LEVELS
-            if (count := _grown(event, memory.told, reading))
+            if (count := _increase(event, memory.recorded, reading))
         ]
-        records.append(_level(memory.told, reading))
-        return Memory(reading, reading, episode), records
-    return Memory(reading, memory.told, episode), records
+        records.append(_level_since(memory.recorded, reading))
+        return ReadingHistory(reading, reading, episode), records
+    return ReadingHistory(reading, memory.recorded, episode), records
 
 
-def ending(memory: Memory) -> list[Record]:
+def final_records(memory: ReadingHistory) -> list[FlightRecord]:
     """What is still to be recorded of a container whose cgroup is gone."""
-    last, told = memory.last, memory.told
+    last, told = memory.last, memory.recorded
     if last is None or told is None:
         return []
-    records: list[Record] = [] if last is told else [_level(told, last)]
+    records: list[FlightRecord] = [] if last is told else [_level_since(told, last)]
     if memory.episode is not None:
-        records.append(_throttled(memory.episode, last, is_over=True))
+        records.append(_throttle_record(memory.episode, last, is_over=True))
     return records
 
 
-def guarded(decision: Decision, old: int | None, steps: int, at: int) -> Guarded:
+def guard_record(decision: GuardDecision, old: int | None, steps: int, at: int) -> GuardRecord:
     """A step of the guard as a record."""
     assert decision.kind != "keep"
     signs = decision.signs
-    return Guarded(
+    return GuardRecord(
         at,
         decision.kind,
         old,
@@ -175,7 +177,7 @@ def guarded(decision: Decision, old: int | None, steps: int, at: int) -> Guarded
     )
 
 
-def killed(report: OomReport, at: int, machine: int, page_size: int) -> Killed:
+def kill_record(report: OomReport, at: int, machine: int, page_size: int) -> KillRecord:
     """A kill as a record; `machine` is RAM and swap of the machine in bytes."""
     victim = report.victims[0]
     total = machine
@@ -185,12 +187,12 @@ def killed(report: OomReport, at: int, machine: int, page_size: int) -> Killed:
     order = kill_order(report.processes(page_size), total, page_size).kills
     ranks = {kill.victim.process.pid: rank for rank, kill in enumerate(order, 1)}
     points = {kill.victim.process.pid: kill.victim.points for kill in order}
-    return Killed(
+    return KillRecord(
         at=at,
-        comm=brief(victim.comm),
+        comm=truncate_text(victim.comm),
         pid=victim.pid,
         constraint=report.constraint or "",
-        oom_cgroup=brief(report.oom_cgroup or ""),
+        oom_cgroup=truncate_text(report.oom_cgroup or ""),
         oom_score_adj=victim.oom_score_adj,
         points=points.get(victim.pid),
         rank=ranks.get(victim.pid),
@@ -204,24 +206,24 @@ def killed(report: OomReport, at: int, machine: int, page_size: int) -> Killed:
 
 
 def _episode(
-    episode: _Episode | None, last: Reading, reading: Reading, pace: Pace
-) -> tuple[_Episode | None, list[Record]]:
-    events = _grown("high", last, reading)
+    episode: _Episode | None, last: MemoryReading, reading: MemoryReading, rate: RecordingRate
+) -> tuple[_Episode | None, list[FlightRecord]]:
+    events = _increase("high", last, reading)
     full = _share(last.full, reading.full, reading.at - last.at)
     if events:
         if episode is None:
             begun = _Episode(last.at, reading.at, events, full)
-            return begun, [_throttled(begun, reading, is_over=False)]
+            return begun, [_throttle_record(begun, reading, is_over=False)]
         return _Episode(
             episode.since, reading.at, episode.events + events, max(episode.full, full)
         ), []
-    if episode is not None and reading.at - episode.last >= pace.quiet:
-        return None, [_throttled(episode, reading, is_over=True)]
+    if episode is not None and reading.at - episode.last >= rate.quiet:
+        return None, [_throttle_record(episode, reading, is_over=True)]
     return episode, []
 
 
-def _throttled(episode: _Episode, reading: Reading, *, is_over: bool) -> Throttled:
-    return Throttled(
+def _throttle_record(episode: _Episode, reading: MemoryReading, *, is_over: bool) -> ThrottleRecord:
+    return ThrottleRecord(
         episode.last if is_over else reading.at,
         episode.since,
         is_over,
@@ -233,21 +235,21 @@ def _throttled(episode: _Episode, reading: Reading, *, is_over: bool) -> Throttl
     )
 
 
-def _is_worth_telling(told: Reading, reading: Reading, pace: Pace) -> bool:
+def _is_worth_recording(told: MemoryReading, reading: MemoryReading, rate: RecordingRate) -> bool:
     waited = reading.at - told.at
-    if waited >= pace.at_least or _values(told) != _values(reading):
+    if waited >= rate.at_least or _values(told) != _values(reading):
         return True
     scale = reading.max or max(told.current, 1)
-    return waited >= pace.at_most and abs(reading.current - told.current) >= pace.change * scale
+    return waited >= rate.at_most and abs(reading.current - told.current) >= rate.change * scale
 
 
-def _values(reading: Reading) -> tuple[int | None, ...]:
+def _values(reading: MemoryReading) -> tuple[int | None, ...]:
     return reading.min, reading.low, reading.high, reading.max
 
 
-def level_of(reading: Reading) -> Level:
+def level_of(reading: MemoryReading) -> LevelRecord:
     """One look as a record; nothing is known of what was between it and another."""
-    return Level(
+    return LevelRecord(
         reading.at,
         reading.current,
         reading.anon,
@@ -260,17 +262,17 @@ def level_of(reading: Reading) -> Level:
     )
 
 
-def _level(since: Reading, reading: Reading) -> Level:
+def _level_since(since: MemoryReading, reading: MemoryReading) -> LevelRecord:
     waited = reading.at - since.at
     return msgspec.structs.replace(
         level_of(reading),
-        high_events=_grown("high", since, reading),
+        high_events=_increase("high", since, reading),
         some=_share(since.some, reading.some, waited),
         full=_share(since.full, reading.full, waited),
     )
 
 
-def _grown(event: str, last: Reading, reading: Reading) -> int:
+def _increase(event: str, last: MemoryReading, reading: MemoryReading) -> int:
     return max(0, reading.events.get(event, 0) - last.events.get(event, 0))
 
 

@@ -14,14 +14,14 @@ from typing import Final, Literal
 
 import msgspec
 
-MAGIC: Final = b"memqos records 1\n"
-LONGEST: Final = 4096
+RECORDS_MAGIC: Final = b"memqos records 1\n"
+MAX_PAYLOAD: Final = 4096
 """Bytes of a payload."""
 _HEAD: Final = struct.Struct("<2sHI")
 _MARK: Final = b"\xa5Q"
 _MOST_TEXT: Final = 1000
 
-Event = Literal["low", "max", "oom", "oom_kill", "oom_group_kill"]
+MemoryEvent = Literal["low", "max", "oom", "oom_kill", "oom_group_kill"]
 
 
 class _Record(msgspec.Struct, frozen=True, array_like=True):
@@ -30,7 +30,7 @@ class _Record(msgspec.Struct, frozen=True, array_like=True):
     at: int
 
 
-class Who(_Record, frozen=True, tag="w"):
+class Subject(_Record, frozen=True, tag="w"):
     """Whom a file is about; all names are empty for the node itself."""
 
     namespace: str = ""
@@ -48,7 +48,7 @@ class Who(_Record, frozen=True, tag="w"):
         return self.namespace, self.pod, self.uid, self.container
 
 
-class Level(_Record, frozen=True, tag="l"):
+class LevelRecord(_Record, frozen=True, tag="l"):
     """How much is in use, the values in force, and what happened since the last level."""
 
     current: int = 0
@@ -66,14 +66,14 @@ class Level(_Record, frozen=True, tag="l"):
     full: int = 0
 
 
-class Counted(_Record, frozen=True, tag="c"):
+class CountRecord(_Record, frozen=True, tag="c"):
     """The kernel counted something in memory.events, so often since it was last looked at."""
 
-    event: Event = "max"
+    event: MemoryEvent = "max"
     count: int = 1
 
 
-class Throttled(_Record, frozen=True, tag="t"):
+class ThrottleRecord(_Record, frozen=True, tag="t"):
     """An episode past memory.high has begun or ended. Counts are from its beginning on."""
 
     since: int = 0
@@ -86,7 +86,7 @@ class Throttled(_Record, frozen=True, tag="t"):
     swap_room: int = 0
 
 
-class Guarded(_Record, frozen=True, tag="g"):
+class GuardRecord(_Record, frozen=True, tag="g"):
     """A step of the guard; None is `max`."""
 
     kind: Literal["widen", "narrow"] = "widen"
@@ -99,7 +99,7 @@ class Guarded(_Record, frozen=True, tag="g"):
     full: int = 0
 
 
-class Changed(_Record, frozen=True, tag="v"):
+class WriteRecord(_Record, frozen=True, tag="v"):
     """A value of a cgroup file was written, by memqos or by somebody else."""
 
     file: str = ""
@@ -110,7 +110,7 @@ class Changed(_Record, frozen=True, tag="v"):
     by: str = "memqos"
 
 
-class Killed(_Record, frozen=True, tag="k"):
+class KillRecord(_Record, frozen=True, tag="k"):
     """The kernel killed a process for want of memory."""
 
     comm: str = ""
@@ -133,14 +133,14 @@ class Killed(_Record, frozen=True, tag="k"):
     """How many others died with it."""
 
 
-class Evicted(_Record, frozen=True, tag="e"):
+class EvictionRecord(_Record, frozen=True, tag="e"):
     """The kubelet evicted the pod."""
 
     reason: str = ""
     message: str = ""
 
 
-class Resized(_Record, frozen=True, tag="r"):
+class ResizeRecord(_Record, frozen=True, tag="r"):
     """Memory request and limit in force have changed; None is not set."""
 
     old_request: int | None = None
@@ -149,7 +149,7 @@ class Resized(_Record, frozen=True, tag="r"):
     new_limit: int | None = None
 
 
-class Pressed(_Record, frozen=True, tag="n"):
+class PressureRecord(_Record, frozen=True, tag="n"):
     """The node itself: what is available, and shares of the time waited for memory."""
 
     available: int = 0
@@ -158,14 +158,14 @@ class Pressed(_Record, frozen=True, tag="n"):
     full: int = 0
 
 
-class Lived(_Record, frozen=True, tag="a"):
+class LifeRecord(_Record, frozen=True, tag="a"):
     """A cgroup has appeared or vanished."""
 
     what: Literal["appeared", "vanished"] = "appeared"
     cgroup: str = ""
 
 
-class Paused(_Record, frozen=True, tag="p"):
+class GapRecord(_Record, frozen=True, tag="p"):
     """Recording could not go on for a while."""
 
     since: int = 0
@@ -174,7 +174,7 @@ class Paused(_Record, frozen=True, tag="p"):
     """Records."""
 
 
-class Dated(_Record, frozen=True, tag="d"):
+class ClockRecord(_Record, frozen=True, tag="d"):
     """What the times of the records after it are: `at` was so long after a boot, and the wall clock
     said `wall` then."""
 
@@ -183,49 +183,49 @@ class Dated(_Record, frozen=True, tag="d"):
     wall: int = 0
 
 
-Record = (
-    Who
-    | Level
-    | Counted
-    | Throttled
-    | Guarded
-    | Changed
-    | Killed
-    | Evicted
-    | Resized
-    | Pressed
-    | Lived
-    | Paused
-    | Dated
+FlightRecord = (
+    Subject
+    | LevelRecord
+    | CountRecord
+    | ThrottleRecord
+    | GuardRecord
+    | WriteRecord
+    | KillRecord
+    | EvictionRecord
+    | ResizeRecord
+    | PressureRecord
+    | LifeRecord
+    | GapRecord
+    | ClockRecord
 )
 
 
-class Decoded(msgspec.Struct, frozen=True):
+class DecodedRecords(msgspec.Struct, frozen=True):
     """What a file says."""
 
-    who: Who | None
-    records: tuple[Record, ...]
+    who: Subject | None
+    records: tuple[FlightRecord, ...]
     """In the order in which they were written, without `who`."""
     damaged: int = 0
     """Bytes that make no sense."""
 
 
-_decoder: Final = msgspec.msgpack.Decoder(Record)
+_decoder: Final = msgspec.msgpack.Decoder(FlightRecord)
 _encoder: Final = msgspec.msgpack.Encoder()
 
 
-def frame(record: Record) -> bytes:
+def encode_frame(record: FlightRecord) -> bytes:
     """A record as it lies in a file; nothing where it is too long, which only texts can make it."""
     payload = _encoder.encode(record)
-    if len(payload) > LONGEST:
+    if len(payload) > MAX_PAYLOAD:
         return b""
     return _HEAD.pack(_MARK, len(payload), zlib.crc32(payload)) + payload
 
 
-def decode(data: bytes) -> Decoded:
+def decode_flight_records(data: bytes) -> DecodedRecords:
     """All records that are whole."""
-    records: list[Record] = []
-    position = len(MAGIC) if data.startswith(MAGIC) else 0
+    records: list[FlightRecord] = []
+    position = len(RECORDS_MAGIC) if data.startswith(RECORDS_MAGIC) else 0
     damaged = 0
     while position < len(data):
         payload = _payload(data, position)
@@ -239,11 +239,13 @@ def decode(data: bytes) -> Decoded:
         record = _record(payload)
         if record is not None:
             records.append(record)
-    who = next((record for record in records if isinstance(record, Who)), None)
-    return Decoded(who, tuple(each for each in records if not isinstance(each, Who)), damaged)
+    who = next((record for record in records if isinstance(record, Subject)), None)
+    return DecodedRecords(
+        who, tuple(each for each in records if not isinstance(each, Subject)), damaged
+    )
 
 
-def brief(text: str) -> str:
+def truncate_text(text: str) -> str:
     """A text of which no record becomes too long."""
     return text if len(text) <= _MOST_TEXT else text[: _MOST_TEXT - 1] + "…"
 
@@ -254,15 +256,15 @@ def _payload(data: bytes, position: int) -> bytes | None:
     mark, length, checksum = _HEAD.unpack_from(data, position)
     start = position + _HEAD.size
     payload = data[start : start + length]
-    if mark != _MARK or length > LONGEST or len(payload) < length:
+    if mark != _MARK or length > MAX_PAYLOAD or len(payload) < length:
         return None
     return payload if zlib.crc32(payload) == checksum else None
 
 
-def _record(payload: bytes) -> Record | None:
+def _record(payload: bytes) -> FlightRecord | None:
     """None where a newer memqos has written something that this one does not know."""
     try:
-        record: Record = _decoder.decode(payload)
+        record: FlightRecord = _decoder.decode(payload)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
     return record

@@ -6,10 +6,17 @@ from typing import Final
 import msgspec
 
 from memqos.agent.recorder.reading import Recording
-from memqos.agent.recorder.records import Changed, Guarded, Level, Paused, Resized, Throttled
-from memqos.agent.story.ends import counted_kills, evictions, kills
-from memqos.agent.story.facts import GUARD, Facts, duration, size_of
-from memqos.draw.amounts import counted
+from memqos.agent.recorder.records import (
+    GapRecord,
+    GuardRecord,
+    LevelRecord,
+    ResizeRecord,
+    ThrottleRecord,
+    WriteRecord,
+)
+from memqos.agent.story.ends import eviction_chapters, kill_chapters, kill_count_chapters
+from memqos.agent.story.facts import GUARD_RULE, RecordIndex, duration_words, size_of
+from memqos.draw.amounts import pluralize
 from memqos.draw.scale import short_size
 from memqos.findings.chapters import Chapter, Story
 
@@ -21,21 +28,21 @@ _GUARD: Final = "the guard of memqos agent, which widens memory.high for who can
 def story_of(recording: Recording, node: Recording | None = None) -> Story:
     """The story of one container, with the node's own where it matters."""
     who, records = recording.who, sorted(recording.records, key=lambda record: record.at)
-    facts = Facts(who, records, () if node is None else node.records)
+    facts = RecordIndex(who, records, () if node is None else node.records)
     tellers = (
-        _throttling,
-        _guarding,
-        kills,
-        counted_kills,
-        evictions,
-        _resizes,
-        _changes,
-        _gaps,
+        _throttle_chapters,
+        _guard_chapters,
+        kill_chapters,
+        kill_count_chapters,
+        eviction_chapters,
+        _resize_chapters,
+        _write_chapters,
+        _gap_chapters,
     )
     chapters = [chapter for tell in tellers for chapter in tell(facts)]
     notes = []
     if recording.damaged:
-        notes.append(f"{counted(recording.damaged, 'byte')} of the record are damaged")
+        notes.append(f"{pluralize(recording.damaged, 'byte')} of the record are damaged")
     return Story(
         namespace=who.namespace,
         pod=who.pod,
@@ -49,11 +56,11 @@ def story_of(recording: Recording, node: Recording | None = None) -> Story:
     )
 
 
-def _throttling(facts: Facts) -> Iterator[Chapter]:
-    episodes: dict[int, list[Throttled]] = {}
-    for record in facts.of(Throttled):
+def _throttle_chapters(facts: RecordIndex) -> Iterator[Chapter]:
+    episodes: dict[int, list[ThrottleRecord]] = {}
+    for record in facts.records_of(ThrottleRecord):
         episodes.setdefault(record.since, []).append(record)
-    seen = [_episode(facts, since, records) for since, records in episodes.items()]
+    seen = [_throttle_episode(facts, since, records) for since, records in episodes.items()]
     # One limit is enough for all of them.
     most = max((enough for *_, enough in seen if enough is not None), default=None)
     for chapter, peak, enough in seen:
@@ -63,8 +70,8 @@ def _throttling(facts: Facts) -> Iterator[Chapter]:
         yield msgspec.structs.replace(chapter, remedies=(*larger, *chapter.remedies))
 
 
-def _episode(
-    facts: Facts, since: int, records: Sequence[Throttled]
+def _throttle_episode(
+    facts: RecordIndex, since: int, records: Sequence[ThrottleRecord]
 ) -> tuple[Chapter, int, int | None]:
     """An episode, what it used at most, and the limit with which there would have been none."""
     begun, last = records[0], records[-1]
@@ -74,7 +81,7 @@ def _episode(
         events = max(
             events, sum(each.high_events for each in facts.levels if since < each.at <= until)
         )
-    level = facts.level_at(since + 1) or Level(0)
+    level = facts.level_at(since + 1) or LevelRecord(0)
     high = begun.high or level.high or 0
     stays = max(0, begun.anon - begun.swap_room)
     cannot = bool(high) and stays >= _MOSTLY * high
@@ -83,29 +90,29 @@ def _episode(
     chapter = Chapter(
         since,
         "throttled",
-        f"throttled for {duration(until - since)}"
+        f"throttled for {duration_words(until - since)}"
         + ("" if last.is_over else ", and still so when the record ends"),
         (
-            f"{counted(events, 'high event')}; at worst nothing ran for "
+            f"{pluralize(events, 'high event')}; at worst nothing ran for "
             f"{last.full / 10:.0f} % of the time",
             f"memory.high {size_of(high)} of a limit of {size_of(level.max)}; "
             f"{size_of(begun.anon)} anonymous, {swap}"
             + (": nothing was left to reclaim" if cannot else ""),
         ),
         until,
-        *_rule(facts.decided("memory.high", until)),
-        remedies=tuple(_against_throttling(stuck=cannot and not facts.guarded(since))),
+        *_rule_of_write(facts.last_write("memory.high", until)),
+        remedies=tuple(_against_throttling(stuck=cannot and not facts.has_guard_step(since))),
     )
-    return chapter, peak, _enough(high, level.max, peak)
+    return chapter, peak, _sufficient_limit(high, level.max, peak)
 
 
-def _last_throttled(facts: Facts, begun: Throttled) -> int:
+def _last_throttled(facts: RecordIndex, begun: ThrottleRecord) -> int:
     """When an episode of which no end is recorded was last seen."""
     seen = [each.at for each in facts.levels if each.at >= begun.at and each.high_events]
     return max(seen, default=begun.at)
 
 
-def _enough(high: int, limit: int | None, peak: int) -> int | None:
+def _sufficient_limit(high: int, limit: int | None, peak: int) -> int | None:
     """The limit, in whole MiB, whose memory.high lies above what was used."""
     if not high or not limit or not peak:
         return None
@@ -126,13 +133,13 @@ def _against_throttling(*, stuck: bool) -> Iterator[str]:
         yield f"swap for the node and the pod, or {_GUARD}"
 
 
-def _guarding(facts: Facts) -> Iterator[Chapter]:
-    for steps in _runs(facts.of(Guarded)):
+def _guard_chapters(facts: RecordIndex) -> Iterator[Chapter]:
+    for steps in _runs_of_steps(facts.records_of(GuardRecord)):
         first, last = steps[0], steps[-1]
         widens = first.kind == "widen"
         evidence = (
             (
-                f"{counted(max(each.events for each in steps), 'high event')} a second, nothing "
+                f"{pluralize(max(each.events for each in steps), 'high event')} a second, nothing "
                 f"ran for up to {max(each.full for each in steps) / 10:.0f} % of the time",
             )
             if widens
@@ -142,16 +149,16 @@ def _guarding(facts: Facts) -> Iterator[Chapter]:
             first.at,
             "guarded",
             f"the guard {'widened' if widens else 'narrowed'} memory.high from "
-            f"{size_of(first.old)} to {_reached(last)}{_in_steps(steps)}",
+            f"{size_of(first.old)} to {_step_text(last)}{_in_steps(steps)}",
             evidence,
             last.at,
-            GUARD,
+            GUARD_RULE,
             "memory.high is widened step by step where a container cannot progress, and narrowed "
             "when that has passed",
         )
 
 
-def _reached(last: Guarded) -> str:
+def _step_text(last: GuardRecord) -> str:
     if last.step == last.steps:
         return f"{size_of(last.new)} = memory.max"
     if last.step == 0:
@@ -159,14 +166,14 @@ def _reached(last: Guarded) -> str:
     return f"{size_of(last.new)}, step {last.step} of {last.steps}"
 
 
-def _in_steps(steps: Sequence[Guarded]) -> str:
+def _in_steps(steps: Sequence[GuardRecord]) -> str:
     if len(steps) == 1:
         return ""
-    return f", in {len(steps)} steps within {duration(steps[-1].at - steps[0].at)}"
+    return f", in {len(steps)} steps within {duration_words(steps[-1].at - steps[0].at)}"
 
 
-def _runs(steps: Sequence[Guarded]) -> Iterator[list[Guarded]]:
-    run: list[Guarded] = []
+def _runs_of_steps(steps: Sequence[GuardRecord]) -> Iterator[list[GuardRecord]]:
+    run: list[GuardRecord] = []
     for step in steps:
         if run and step.kind != run[-1].kind:
             yield run
@@ -176,10 +183,10 @@ def _runs(steps: Sequence[Guarded]) -> Iterator[list[Guarded]]:
         yield run
 
 
-def _resizes(facts: Facts) -> Iterator[Chapter]:
-    for record in facts.of(Resized):
+def _resize_chapters(facts: RecordIndex) -> Iterator[Chapter]:
+    for record in facts.records_of(ResizeRecord):
         parts = [
-            f"{name} {_set(old)} → {_set(new)}"
+            f"{name} {_amount_text(old)} → {_amount_text(new)}"
             for name, old, new in (
                 ("request", record.old_request, record.new_request),
                 ("limit", record.old_limit, record.new_limit),
@@ -189,43 +196,44 @@ def _resizes(facts: Facts) -> Iterator[Chapter]:
         yield Chapter(record.at, "resized", f"resized in place: {', '.join(parts)}")
 
 
-def _changes(facts: Facts) -> Iterator[Chapter]:
+def _write_chapters(facts: RecordIndex) -> Iterator[Chapter]:
     """Values that somebody set; the guard's steps are told as such."""
-    for record in facts.of(Changed):
-        if facts.is_a_step(record):
+    for record in facts.records_of(WriteRecord):
+        if facts.is_guard_step(record):
             continue
         ours = record.by == "memqos"
         by = "memqos" if ours else f"somebody else ({record.by})"
         yield Chapter(
             record.at,
             "changed",
-            f"{by} set {record.file}: {_value(record.old)} → {_value(record.new)}",
+            f"{by} set {record.file}: {_value_text(record.old)} → {_value_text(record.new)}",
             rule=record.rule or None,
             because=record.says or None,
         )
 
 
-def _gaps(facts: Facts) -> Iterator[Chapter]:
-    for record in facts.of(Paused):
-        lost = f"{counted(record.lost, 'record')} lost, of this container or of others"
+def _gap_chapters(facts: RecordIndex) -> Iterator[Chapter]:
+    for record in facts.records_of(GapRecord):
+        lost = f"{pluralize(record.lost, 'record')} lost, of this container or of others"
         yield Chapter(
             record.since,
             "gap",
-            f"nothing could be recorded for {duration(record.at - record.since)}: {record.why}",
+            f"nothing could be recorded for {duration_words(record.at - record.since)}: "
+            f"{record.why}",
             (lost if record.lost else "all of it was written afterwards",),
             record.at,
         )
 
 
-def _rule(decided: Changed | None) -> tuple[str | None, str | None]:
+def _rule_of_write(decided: WriteRecord | None) -> tuple[str | None, str | None]:
     if decided is None or not decided.rule:
         return "high/above-request", "throttled from a share of what lies between request and limit"
     return decided.rule, decided.says
 
 
-def _value(text: str) -> str:
+def _value_text(text: str) -> str:
     return short_size(int(text)) if text.isdecimal() and int(text) else text
 
 
-def _set(amount: int | None) -> str:
+def _amount_text(amount: int | None) -> str:
     return "none" if amount is None else short_size(amount)

@@ -3,10 +3,17 @@
 from collections.abc import Iterator
 from typing import Final
 
-from memqos.agent.recorder.records import Counted, Evicted, Killed, Level, Lived, Pressed
-from memqos.agent.story.facts import SAME_END, Facts, duration, size_of
-from memqos.agent.story.rules import AGAINST_EVICTION, EVICTION, against_limit, at_limit
-from memqos.draw.amounts import counted
+from memqos.agent.recorder.records import (
+    CountRecord,
+    EvictionRecord,
+    KillRecord,
+    LevelRecord,
+    LifeRecord,
+    PressureRecord,
+)
+from memqos.agent.story.facts import SAME_END, RecordIndex, duration_words, size_of
+from memqos.agent.story.rules import EVICTION_REMEDY, EVICTION_RULE, limit_remedies, limit_rule
+from memqos.draw.amounts import pluralize
 from memqos.findings.chapters import Chapter
 
 _BEFORE: Final = 600_000
@@ -17,17 +24,17 @@ _SHORT: Final = 100
 """Thousandths of the time waited on the node for memory that are worth telling."""
 
 
-def kills(facts: Facts) -> Iterator[Chapter]:
+def kill_chapters(facts: RecordIndex) -> Iterator[Chapter]:
     """Kills that the kernel has reported."""
-    for kill in facts.of(Killed):
-        teller = _killed_at_limit if kill.constraint == "memcg" else _killed_with_node
+    for kill in facts.records_of(KillRecord):
+        teller = _limit_kill_chapter if kill.constraint == "memcg" else _node_kill_chapter
         yield teller(facts, kill)
 
 
-def _killed_at_limit(facts: Facts, kill: Killed) -> Chapter:
+def _limit_kill_chapter(facts: RecordIndex, kill: KillRecord) -> Chapter:
     level = facts.level_at(kill.at - 1)
     whose = _whose_limit(facts, kill)
-    evidence = [*_rank(kill)]
+    evidence = [*_rank_evidence(kill)]
     if kill.usage is not None:
         evidence.append(
             f"{size_of(kill.usage)} were in use of {size_of(kill.limit)}; the process held "
@@ -35,7 +42,7 @@ def _killed_at_limit(facts: Facts, kill: Killed) -> Chapter:
         )
     trapped = level is not None and _is_trapped(level)
     if level is not None:
-        grown = _growth(facts, kill.at)
+        grown = _growth_evidence(facts, kill.at)
         if grown:
             evidence.append(grown)
         if trapped:
@@ -48,16 +55,16 @@ def _killed_at_limit(facts: Facts, kill: Killed) -> Chapter:
         kill.at,
         "killed",
         f"killed by the kernel: {kill.comm or 'a process'} (pid {kill.pid}), because {whose} was "
-        "reached" + (f"; {counted(kill.along, 'other')} with it" if kill.along else ""),
+        "reached" + (f"; {pluralize(kill.along, 'other')} with it" if kill.along else ""),
         tuple(evidence),
         None,
-        *at_limit(trapped=trapped),
-        tuple(against_limit(limit, trapped=trapped)),
+        *limit_rule(trapped=trapped),
+        tuple(limit_remedies(limit, trapped=trapped)),
     )
 
 
-def _whose_limit(facts: Facts, kill: Killed) -> str:
-    own = {each.cgroup for each in facts.of(Lived)}
+def _whose_limit(facts: RecordIndex, kill: KillRecord) -> str:
+    own = {each.cgroup for each in facts.records_of(LifeRecord)}
     if kill.oom_cgroup in own or not kill.oom_cgroup:
         return "the container's memory limit"
     if any(path.startswith(f"{kill.oom_cgroup}/") for path in own):
@@ -65,17 +72,17 @@ def _whose_limit(facts: Facts, kill: Killed) -> str:
     return f"the memory limit of {kill.oom_cgroup}"
 
 
-def _is_trapped(level: Level) -> bool:
+def _is_trapped(level: LevelRecord) -> bool:
     """Whether page cache makes up much of a container that protects all of its memory."""
     full = level.max is not None and level.min >= _MOSTLY * level.max
     return full and level.file >= _MUCH * max(1, level.current)
 
 
-def _killed_with_node(facts: Facts, kill: Killed) -> Chapter:
+def _node_kill_chapter(facts: RecordIndex, kill: KillRecord) -> Chapter:
     node = facts.node_at(kill.at)
-    evidence = [*_rank(kill), f"it held {size_of(kill.anon)} of anonymous memory"]
+    evidence = [*_rank_evidence(kill), f"it held {size_of(kill.anon)} of anonymous memory"]
     if node is not None:
-        evidence.append(_of_node(node))
+        evidence.append(_node_evidence(node))
     return Chapter(
         kill.at,
         "killed",
@@ -93,7 +100,7 @@ def _killed_with_node(facts: Facts, kill: Killed) -> Chapter:
     )
 
 
-def _rank(kill: Killed) -> Iterator[str]:
+def _rank_evidence(kill: KillRecord) -> Iterator[str]:
     if kill.rank is not None:
         score = "" if kill.oom_score_adj is None else f", oom_score_adj {kill.oom_score_adj}"
         points = "" if kill.points is None else f", which counted as {kill.points:,} pages"
@@ -103,21 +110,21 @@ def _rank(kill: Killed) -> Iterator[str]:
         yield f"oom_score_adj {kill.oom_score_adj}".replace(" -", " −")
 
 
-def _growth(facts: Facts, at: int) -> str:
+def _growth_evidence(facts: RecordIndex, at: int) -> str:
     before = [level for level in facts.levels if at - _BEFORE <= level.at < at]
     if len(before) < 2 or before[-1].current <= before[0].current * 1.1:
         return ""
     first, last = before[0], before[-1]
     return (
         f"usage had grown from {size_of(first.current)} to {size_of(last.current)} in the "
-        f"{duration(last.at - first.at)} before"
+        f"{duration_words(last.at - first.at)} before"
     )
 
 
-def counted_kills(facts: Facts) -> Iterator[Chapter]:
+def kill_count_chapters(facts: RecordIndex) -> Iterator[Chapter]:
     """Kills of which the kernel's report was not to be had."""
-    reported = [kill.at for kill in facts.of(Killed)]
-    for record in facts.of(Counted):
+    reported = [kill.at for kill in facts.records_of(KillRecord)]
+    for record in facts.records_of(CountRecord):
         if record.event != "oom_kill" or any(abs(at - record.at) <= SAME_END for at in reported):
             continue
         level = facts.level_at(record.at - 1)
@@ -132,17 +139,17 @@ def counted_kills(facts: Facts) -> Iterator[Chapter]:
         yield Chapter(
             record.at,
             "killed",
-            f"killed by the kernel: {counted(record.count, 'process', 'processes')}",
+            f"killed by the kernel: {pluralize(record.count, 'process', 'processes')}",
             tuple(evidence),
             None,
-            *at_limit(trapped=trapped),
-            tuple(against_limit(limit, trapped=trapped)),
+            *limit_rule(trapped=trapped),
+            tuple(limit_remedies(limit, trapped=trapped)),
         )
 
 
-def evictions(facts: Facts) -> Iterator[Chapter]:
+def eviction_chapters(facts: RecordIndex) -> Iterator[Chapter]:
     """Evictions by the kubelet."""
-    for record in facts.of(Evicted):
+    for record in facts.records_of(EvictionRecord):
         level, node = facts.level_at(record.at), facts.node_at(record.at)
         evidence = [record.message] if record.message else []
         if level is not None:
@@ -150,18 +157,18 @@ def evictions(facts: Facts) -> Iterator[Chapter]:
                 f"{size_of(level.current)} were in use, {size_of(level.anon)} anonymous"
             )
         if node is not None:
-            evidence.append(_of_node(node))
+            evidence.append(_node_evidence(node))
         yield Chapter(
             record.at,
             "evicted",
             "evicted by the kubelet",
             tuple(evidence),
             None,
-            *EVICTION,
-            (AGAINST_EVICTION,),
+            *EVICTION_RULE,
+            (EVICTION_REMEDY,),
         )
 
 
-def _of_node(node: Pressed) -> str:
+def _node_evidence(node: PressureRecord) -> str:
     waited = f", tasks waited {node.some / 10:.0f} % of the time" if node.some >= _SHORT else ""
     return f"the node had {size_of(node.available)} of {size_of(node.total)} available{waited}"

@@ -5,12 +5,12 @@ from collections.abc import Iterable, Sequence
 from typing import Final, TypeVar
 
 from memqos.agent.recorder.records import (
-    Changed,
-    Guarded,
-    Level,
-    Pressed,
-    Record,
-    Who,
+    FlightRecord,
+    GuardRecord,
+    LevelRecord,
+    PressureRecord,
+    Subject,
+    WriteRecord,
 )
 from memqos.draw.scale import short_size
 
@@ -20,26 +20,28 @@ _NEAR: Final = 60_000
 SAME_END: Final = 15_000
 """Milliseconds within which two sources report the same end of a container, or the same change."""
 
-GUARD: Final = "high/guard"
+GUARD_RULE: Final = "high/guard"
 """The rule of what the guard writes."""
 
-_Kind = TypeVar("_Kind", bound=Record)
+_R = TypeVar("_R", bound=FlightRecord)
 
 
-class Facts:
+class RecordIndex:
     """Records by kind, and how things stood at a time."""
 
-    def __init__(self, who: Who, records: Sequence[Record], node: Iterable[Record]) -> None:
+    def __init__(
+        self, who: Subject, records: Sequence[FlightRecord], node: Iterable[FlightRecord]
+    ) -> None:
         self.who = who
         self._records = records
-        self.levels = self.of(Level)
+        self.levels = self.records_of(LevelRecord)
         self._times = [level.at for level in self.levels]
-        self.pressed = [record for record in node if isinstance(record, Pressed)]
+        self.node_pressure = [record for record in node if isinstance(record, PressureRecord)]
 
-    def of(self, kind: type[_Kind]) -> list[_Kind]:
+    def records_of(self, kind: type[_R]) -> list[_R]:
         return [record for record in self._records if isinstance(record, kind)]
 
-    def level_at(self, at: int) -> Level | None:
+    def level_at(self, at: int) -> LevelRecord | None:
         """The last level before a time, or else the first after it."""
         if not self.levels:
             return None
@@ -48,35 +50,35 @@ class Facts:
     def peak(self, since: int, until: int) -> int:
         return max([each.current for each in self.levels if since <= each.at <= until], default=0)
 
-    def decided(self, file: str, at: int) -> Changed | None:
+    def last_write(self, file: str, at: int) -> WriteRecord | None:
         """What last decided about a file before a time, the guard apart, where it is recorded."""
         return max(
             (
                 each
-                for each in self.of(Changed)
-                if each.file == file and each.at <= at and each.rule != GUARD
+                for each in self.records_of(WriteRecord)
+                if each.file == file and each.at <= at and each.rule != GUARD_RULE
             ),
             key=lambda each: each.at,
             default=None,
         )
 
-    def guarded(self, since: int) -> bool:
+    def has_guard_step(self, since: int) -> bool:
         """Whether the guard was there from a time on."""
-        return any(step.at >= since for step in self.of(Guarded))
+        return any(step.at >= since for step in self.records_of(GuardRecord))
 
-    def is_a_step(self, change: Changed) -> bool:
+    def is_guard_step(self, change: WriteRecord) -> bool:
         """Whether a value was written as a step of the guard; its last one is the plan's."""
         return change.file == "memory.high" and (
-            change.rule == GUARD
+            change.rule == GUARD_RULE
             or any(
                 step.at <= change.at <= step.at + _NEAR
                 and change.new == ("max" if step.new is None else str(step.new))
-                for step in self.of(Guarded)
+                for step in self.records_of(GuardRecord)
             )
         )
 
-    def node_at(self, at: int) -> Pressed | None:
-        near = [each for each in self.pressed if abs(each.at - at) <= _NEAR]
+    def node_at(self, at: int) -> PressureRecord | None:
+        near = [each for each in self.node_pressure if abs(each.at - at) <= _NEAR]
         return min(near, key=lambda each: each.available, default=None)
 
 
@@ -85,7 +87,7 @@ def size_of(amount: int | None) -> str:
     return "max" if amount is None else short_size(amount)
 
 
-def duration(milliseconds: int) -> str:
+def duration_words(milliseconds: int) -> str:
     """A stretch of time for people."""
     seconds = round(milliseconds / 1000)
     if seconds < 60:

@@ -5,28 +5,35 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from memqos.agent.story.facts import SAME_END, duration
+from memqos.agent.story.facts import SAME_END, duration_words
 from memqos.agent.story.pod_events import (
-    about,
     add_evidence,
-    chapter_of,
-    containers_of,
-    has_place,
-    nearest,
-    plain,
+    belongs_in_story,
+    event_chapter,
+    event_containers,
+    narrow_to_container,
+    nearest_chapter,
+    printable_line,
 )
-from memqos.agent.story.rules import AGAINST_EVICTION, EVICTION, against_limit, at_limit
-from memqos.draw.amounts import counted
+from memqos.agent.story.rules import EVICTION_REMEDY, EVICTION_RULE, limit_remedies, limit_rule
+from memqos.draw.amounts import pluralize
 from memqos.draw.scale import short_size
 from memqos.errors import InputError, MemqosError
-from memqos.findings.chapters import Chapter, Kind, Story
+from memqos.findings.chapters import Chapter, ChapterKind, Story
 from memqos.kube.pod import Container
-from memqos.kube.pod_history import Condition, Ended, Event, PastContainer, PastPod, milliseconds
+from memqos.kube.pod_history import (
+    Condition,
+    Ended,
+    KubeEvent,
+    PastContainer,
+    PastPod,
+    milliseconds,
+)
 from memqos.kube.quantity import Quantity
 from memqos.kube.resources import MEMORY
 from memqos.kube.shape import containers_in
 
-_NEAR: Final[dict[Kind, int]] = {"killed": SAME_END, "evicted": 60_000}
+_NEAR: Final[dict[ChapterKind, int]] = {"killed": SAME_END, "evicted": 60_000}
 """Milliseconds within which record, status and events may report the same."""
 _OOM_KILLED: Final = "OOMKilled"
 _EVICTED: Final = "Evicted"
@@ -36,13 +43,13 @@ _RESIZES: Final = {
 }
 
 
-class Told(NamedTuple):
+class ClusterReport(NamedTuple):
     """What a cluster told of a pod."""
 
-    where: str
+    cluster: str
     pod: PastPod | None
     """None where it is gone, or may not be looked at."""
-    events: Sequence[Event] = ()
+    events: Sequence[KubeEvent] = ()
     notes: tuple[MemqosError, ...] = ()
     """What could not be asked."""
 
@@ -57,8 +64,8 @@ class Told(NamedTuple):
         return frozenset() if uid is None else frozenset({uid})
 
 
-def woven(
-    stories: Sequence[Story], told: Told, namespace: str, pod: str, uid: str | None = None
+def add_cluster_report(
+    stories: Sequence[Story], told: ClusterReport, namespace: str, pod: str, uid: str | None = None
 ) -> list[Story]:
     """The stories of all containers that either tells of, each with what the cluster adds.
 
@@ -67,41 +74,43 @@ def woven(
     recorded = {story.container: story for story in stories}
     specified = {} if told.pod is None else {c.name: c for c in containers_in(told.pod.spec)}
     events = [event for event in told.events if event.involved_object.uid in told.uids(uid)]
-    mentioned = [name for event in events for name in containers_of(event)]
+    mentioned = [name for event in events for name in event_containers(event)]
     named = dict.fromkeys([*recorded, *specified, *mentioned])
     if not named:
         # Of a pod that is gone there may be nothing but events about all of it.
         named = {"": None}
     qos = (told.pod.status.qos_class if told.pod is not None else None) or ""
     return [
-        _woven(
+        _add_to_story(
             recorded.get(name) or Story(namespace, pod, name, qos, 0, 0, 0, ()),
             specified.get(name),
             told,
-            [own for event in events if (own := about(event, name)) is not None],
+            [own for event in events if (own := narrow_to_container(event, name)) is not None],
         )
         for name in named
     ]
 
 
-def _woven(story: Story, container: Container | None, told: Told, events: list[Event]) -> Story:
+def _add_to_story(
+    story: Story, container: Container | None, told: ClusterReport, events: list[KubeEvent]
+) -> Story:
     chapters = list(story.chapters)
     others: dict[str, int] = {}
     heard: list[Chapter] = []
     if told.pod is not None:
         status = _statuses(told.pod).get(story.container)
-        heard += _ends(status, _limit(container))
-        heard += _of_pod(told.pod, events)
+        heard += _end_chapters(status, _limit(container))
+        heard += _pod_chapters(told.pod, events)
     for each in events:
         event = add_evidence(chapters, each)
         if event is None:
             continue
-        if has_place(event):
-            heard.append(chapter_of(event))
+        if belongs_in_story(event):
+            heard.append(event_chapter(event))
         else:
             others[event.reason or ""] = others.get(event.reason or "", 0) + 1
     for chapter in heard:
-        _add(chapters, chapter)
+        _add_chapter(chapters, chapter)
     chapters.sort(key=lambda chapter: chapter.at)
     times = [time for each in chapters for time in (each.at, each.until or each.at)]
     begun = milliseconds(told.pod.metadata.creation_timestamp) if told.pod is not None else None
@@ -112,13 +121,15 @@ def _woven(story: Story, container: Container | None, told: Told, events: list[E
         until=max([story.until, *since]),
         chapters=tuple(chapters),
         notes=(*story.notes, *told.notes, *_notes(told.pod, story.container, others)),
-        told_by=told.where,
+        told_by=told.cluster,
     )
 
 
-def _add(chapters: list[Chapter], new: Chapter) -> None:
+def _add_chapter(chapters: list[Chapter], new: Chapter) -> None:
     """A chapter of its own, or evidence for the nearest that tells of the same."""
-    index = nearest(chapters, new.at, _NEAR.get(new.kind, -1), lambda it: it.kind == new.kind)
+    index = nearest_chapter(
+        chapters, new.at, _NEAR.get(new.kind, -1), lambda it: it.kind == new.kind
+    )
     if index is None:
         chapters.append(new)
         return
@@ -129,7 +140,7 @@ def _add(chapters: list[Chapter], new: Chapter) -> None:
         chapters[index] = msgspec.structs.replace(known, evidence=known.evidence + said)
 
 
-def _ends(status: PastContainer | None, limit: int | None) -> Iterator[Chapter]:
+def _end_chapters(status: PastContainer | None, limit: int | None) -> Iterator[Chapter]:
     if status is None:
         return
     for state in (status.last_state, status.state):
@@ -137,13 +148,13 @@ def _ends(status: PastContainer | None, limit: int | None) -> Iterator[Chapter]:
         at = None if ended is None else milliseconds(ended.finished_at)
         if ended is not None and at is not None and (ended.exit_code or ended.reason):
             if ended.reason == _OOM_KILLED:
-                yield _killed(ended, at, limit)
+                yield _oom_chapter(ended, at, limit)
             elif ended.exit_code:
-                yield Chapter(at, "ended", f"ended by itself or by others: {_how(ended)}")
+                yield Chapter(at, "ended", f"ended by itself or by others: {_describe_end(ended)}")
 
 
-def _killed(ended: Ended, at: int, limit: int | None) -> Chapter:
-    evidence = [f"the kubelet saw it end: {_how(ended)}"]
+def _oom_chapter(ended: Ended, at: int, limit: int | None) -> Chapter:
+    evidence = [f"the kubelet saw it end: {_describe_end(ended)}"]
     if limit is None:
         rule: tuple[str | None, str | None] = (None, None)
         remedies: tuple[str, ...] = (
@@ -151,47 +162,49 @@ def _killed(ended: Ended, at: int, limit: int | None) -> Chapter:
         )
     else:
         evidence.append(f"its memory limit is {short_size(limit)}")
-        rule = at_limit()
-        remedies = tuple(against_limit(limit))
+        rule = limit_rule()
+        remedies = tuple(limit_remedies(limit))
     return Chapter(
         at, "killed", "killed by the kernel: out of memory", tuple(evidence), None, *rule, remedies
     )
 
 
-def _how(ended: Ended) -> str:
-    words = [plain(ended.reason or "it ended"), f"exit code {ended.exit_code}"]
+def _describe_end(ended: Ended) -> str:
+    words = [printable_line(ended.reason or "it ended"), f"exit code {ended.exit_code}"]
     started, finished = milliseconds(ended.started_at), milliseconds(ended.finished_at)
     if started is not None and finished is not None and finished > started:
-        words.append(f"after {duration(finished - started)}")
-    return ", ".join(words) + (f": {plain(ended.message)}" if ended.message else "")
+        words.append(f"after {duration_words(finished - started)}")
+    return ", ".join(words) + (f": {printable_line(ended.message)}" if ended.message else "")
 
 
-def _of_pod(pod: PastPod, events: Iterable[Event]) -> Iterator[Chapter]:
+def _pod_chapters(pod: PastPod, events: Iterable[KubeEvent]) -> Iterator[Chapter]:
     conditions = [each for each in pod.status.conditions or () if each.status == "True"]
     if pod.status.reason == _EVICTED:
         yield Chapter(
-            _evicted_at(pod, conditions, events),
+            _eviction_time(pod, conditions, events),
             "evicted",
             "evicted by the kubelet",
-            (plain(pod.status.message),) if pod.status.message else (),
+            (printable_line(pod.status.message),) if pod.status.message else (),
             None,
-            *EVICTION,
-            (AGAINST_EVICTION,),
+            *EVICTION_RULE,
+            (EVICTION_REMEDY,),
         )
     for each in conditions:
         at = milliseconds(each.last_transition_time)
         if at is None:
             continue
-        said = (plain(each.message),) if each.message else ()
+        said = (printable_line(each.message),) if each.message else ()
         if each.type in _RESIZES:
-            reason = f": {plain(each.reason)}" if each.reason else ""
+            reason = f": {printable_line(each.reason)}" if each.reason else ""
             yield Chapter(at, "resized", f"{_RESIZES[each.type]}{reason}", said)
         elif each.type == "DisruptionTarget" and pod.status.reason != _EVICTED:
-            why = plain(each.reason or "nobody says why")
+            why = printable_line(each.reason or "nobody says why")
             yield Chapter(at, "evicted", f"chosen to make room: {why}", said)
 
 
-def _evicted_at(pod: PastPod, conditions: Iterable[Condition], events: Iterable[Event]) -> int:
+def _eviction_time(
+    pod: PastPod, conditions: Iterable[Condition], events: Iterable[KubeEvent]
+) -> int:
     times = [each.last_transition_time for each in conditions if each.type == "DisruptionTarget"]
     told = [event.at for event in events if event.reason == _EVICTED]
     known = [*map(milliseconds, times), *told, milliseconds(pod.status.start_time)]
@@ -203,14 +216,14 @@ def _notes(pod: PastPod | None, container: str, others: dict[str, int]) -> Itera
         yield "the cluster has no such pod any more, or does not show it"
     status = None if pod is None else _statuses(pod).get(container)
     if status is not None and status.restart_count:
-        yield f"{counted(status.restart_count, 'restart')}, as the kubelet counts them"
+        yield f"{pluralize(status.restart_count, 'restart')}, as the kubelet counts them"
     waiting = None if status is None or status.state is None else status.state.waiting
     if waiting is not None and waiting.reason not in (None, "ContainerCreating", "PodInitializing"):
-        said = f": {plain(waiting.message)}" if waiting.message else ""
-        yield f"it does not run now: {plain(waiting.reason or '')}{said}"
+        said = f": {printable_line(waiting.message)}" if waiting.message else ""
+        yield f"it does not run now: {printable_line(waiting.reason or '')}{said}"
     if others:
-        names = ", ".join(sorted(map(plain, others)))
-        yield f"{counted(sum(others.values()), 'other event')}: {names}"
+        names = ", ".join(sorted(map(printable_line, others)))
+        yield f"{pluralize(sum(others.values()), 'other event')}: {names}"
 
 
 def _statuses(pod: PastPod) -> dict[str, PastContainer]:

@@ -7,13 +7,13 @@ from typing import Final
 import msgspec
 
 from memqos.agent.story.facts import SAME_END
-from memqos.draw.amounts import counted
-from memqos.draw.story import moment
-from memqos.findings.chapters import Chapter, Kind
+from memqos.draw.amounts import pluralize
+from memqos.draw.story import format_time
+from memqos.findings.chapters import Chapter, ChapterKind
 from memqos.kube.events import BETWEEN, CONTROLLER, Clause, clauses
-from memqos.kube.pod_history import Event
+from memqos.kube.pod_history import KubeEvent
 
-_KINDS: Final[dict[str, Kind]] = {
+_KINDS: Final[dict[str, ChapterKind]] = {
     "MemoryProtected": "changed",
     "ThrottleLimitSet": "changed",
     "MemoryDrifted": "changed",
@@ -36,25 +36,29 @@ _KINDS: Final[dict[str, Kind]] = {
 """Events that have to do with memory, or with how a container ends. Those of memqos all have."""
 
 
-def containers_of(event: Event) -> Iterator[str]:
+def event_containers(event: KubeEvent) -> Iterator[str]:
     """The containers that an event is about."""
     yield from filter(None, [clause.container for clause in _clauses(event)])
 
 
-def _clauses(event: Event) -> tuple[Clause, ...]:
+def _clauses(event: KubeEvent) -> tuple[Clause, ...]:
     message = event.message or ""
     if event.by == CONTROLLER and event.container is None:
         return clauses(event.reason or "", message)
     return (Clause(message, event.container),)
 
 
-def about(event: Event, container: str) -> Event | None:
+def narrow_to_container(event: KubeEvent, container: str) -> KubeEvent | None:
     """What of an event is about a container or all of its pod; None where nothing is."""
     said = _clauses(event)
-    return _of_clauses(event, [each for each in said if each.container in (None, container)], said)
+    return _with_clauses(
+        event, [each for each in said if each.container in (None, container)], said
+    )
 
 
-def _of_clauses(event: Event, some: Sequence[Clause], said: Sequence[Clause]) -> Event | None:
+def _with_clauses(
+    event: KubeEvent, some: Sequence[Clause], said: Sequence[Clause]
+) -> KubeEvent | None:
     """An event that says no more than some of its clauses; None without any."""
     if len(some) in (0, len(said)):
         return event if some else None
@@ -62,30 +66,30 @@ def _of_clauses(event: Event, some: Sequence[Clause], said: Sequence[Clause]) ->
     return msgspec.structs.replace(event, message=message)
 
 
-def has_place(event: Event) -> bool:
+def belongs_in_story(event: KubeEvent) -> bool:
     """Whether an event belongs in a story: it is memqos's, or about memory or an end."""
     return event.reason in _KINDS or event.by == CONTROLLER
 
 
-def chapter_of(event: Event) -> Chapter:
+def event_chapter(event: KubeEvent) -> Chapter:
     """An event on its own."""
     reason, at = event.reason or "", event.at or 0
-    by = "memqos" if event.by == CONTROLLER else plain(event.by)
-    often = "" if event.times < 2 else f" ({counted(event.times, 'time')}{_until(event)})"
-    said = f": {plain(event.message)}" if event.message else ""
-    what = f"event {plain(reason)} of {by}{often}{said}"
+    by = "memqos" if event.by == CONTROLLER else printable_line(event.by)
+    often = "" if event.times < 2 else f" ({pluralize(event.times, 'time')}{_until(event)})"
+    said = f": {printable_line(event.message)}" if event.message else ""
+    what = f"event {printable_line(reason)} of {by}{often}{said}"
     kind = _KINDS.get(reason, "told")
     return Chapter(at, kind, what, until=event.until)
 
 
-def _until(event: Event) -> str:
+def _until(event: KubeEvent) -> str:
     if event.at is None or event.until is None:
         return ""
-    (day, _), (last, time) = moment(event.at).split(), moment(event.until).split()
+    (day, _), (last, time) = format_time(event.at).split(), format_time(event.until).split()
     return f", last at {time}" if day == last else f", last at {last} {time}"
 
 
-def add_evidence(chapters: list[Chapter], event: Event) -> Event | None:
+def add_evidence(chapters: list[Chapter], event: KubeEvent) -> KubeEvent | None:
     """Add what an event says where it is recorded as well; the rest of it, if anything is left.
 
     An event that happened more than once says of none of these times which it was.
@@ -94,17 +98,19 @@ def add_evidence(chapters: list[Chapter], event: Event) -> Event | None:
         return event
     said, rest = _clauses(event), list[Clause]()
     for clause in said:
-        index = nearest(chapters, event.at, SAME_END, partial(_says, clause, event.reason or ""))
+        index = nearest_chapter(
+            chapters, event.at, SAME_END, partial(_is_same_event, clause, event.reason or "")
+        )
         if index is None:
             rest.append(clause)
             continue
         known = chapters[index]
-        line = chapter_of(msgspec.structs.replace(event, message=clause.says)).what
+        line = event_chapter(msgspec.structs.replace(event, message=clause.says)).what
         chapters[index] = msgspec.structs.replace(known, evidence=(*known.evidence, line))
-    return _of_clauses(event, rest, said)
+    return _with_clauses(event, rest, said)
 
 
-def _says(clause: Clause, reason: str, chapter: Chapter) -> bool:
+def _is_same_event(clause: Clause, reason: str, chapter: Chapter) -> bool:
     """Whether a chapter of the record tells of the same value, or of the same step of the guard."""
     what = chapter.what
     if _KINDS.get(reason) == "changed":
@@ -114,7 +120,7 @@ def _says(clause: Clause, reason: str, chapter: Chapter) -> bool:
     return what.startswith(f"the guard {word} {clause.file} ")
 
 
-def nearest(
+def nearest_chapter(
     chapters: Sequence[Chapter], at: int, most: int, fits: Callable[[Chapter], bool]
 ) -> int | None:
     """Where the chapter is that fits and is nearest in time, no further than so many ms."""
@@ -127,6 +133,6 @@ def nearest(
     return index if distance <= most else None
 
 
-def plain(text: str | None) -> str:
+def printable_line(text: str | None) -> str:
     """One line, without what a terminal would obey."""
     return "".join(each if each.isprintable() else " " for each in text or "").strip()

@@ -5,33 +5,33 @@ from typing import Final
 
 from memqos.draw.scale import short_size
 
-Rule = tuple[str, str]
+StoryRule = tuple[str, str]
 """Its id, and what it says."""
 
-_LIMIT: Final[Rule] = (
+_LIMIT: Final[StoryRule] = (
     "max/limit",
     "a cgroup at memory.max with nothing left to reclaim loses a process",
 )
-_TRAPPED: Final[Rule] = (
+_TRAPPED: Final[StoryRule] = (
     "min/protects-own-cache",
     "a pod at its limit cannot reclaim what its containers' own memory.min protects",
 )
-EVICTION: Final[Rule] = (
+EVICTION_RULE: Final[StoryRule] = (
     "eviction/rank",
     "pods that use more than they request go first, then those of lower priority",
 )
-AGAINST_EVICTION: Final = (
+EVICTION_REMEDY: Final = (
     "a memory request no lower than what it uses, or a higher priority (memqos rank eviction "
     "shows the order)"
 )
 
 
-def at_limit(*, trapped: bool = False) -> Rule:
+def limit_rule(*, trapped: bool = False) -> StoryRule:
     """What kills at a limit; `trapped` is page cache that protection keeps from being reclaimed."""
     return _TRAPPED if trapped else _LIMIT
 
 
-def against_limit(limit: int | None, *, trapped: bool = False) -> Iterator[str]:
+def limit_remedies(limit: int | None, *, trapped: bool = False) -> Iterator[str]:
     """What would have prevented that."""
     if trapped:
         yield (

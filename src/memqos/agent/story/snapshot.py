@@ -9,14 +9,20 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from memqos.agent.recorder.carried import carried_by
-from memqos.agent.recorder.chronicle import who_is
-from memqos.agent.recorder.reading import Recording, latest_of
-from memqos.agent.recorder.recording import Reading, level_of, reading_of
-from memqos.agent.recorder.records import Counted, Evicted, Killed, Record, Who
+from memqos.agent.recorder.carried import snapshot_recordings
+from memqos.agent.recorder.chronicle import subject_of
+from memqos.agent.recorder.reading import Recording, latest_recordings
+from memqos.agent.recorder.recording import MemoryReading, level_of, reading_of
+from memqos.agent.recorder.records import (
+    CountRecord,
+    EvictionRecord,
+    FlightRecord,
+    KillRecord,
+    Subject,
+)
 from memqos.agent.story import story_of
 from memqos.agent.story.facts import SAME_END
-from memqos.draw.amounts import counted
+from memqos.draw.amounts import pluralize
 from memqos.draw.scale import short_size
 from memqos.findings.chapters import Chapter, Story
 from memqos.kernel.stall import stall_of
@@ -26,26 +32,28 @@ from memqos.manifests.snapshot import Snapshot
 from memqos.plan.names import CgroupNames
 from memqos.plan.owners import Owners
 
-_ONE_LOOK: Final = "a snapshot is one look: memqos agent records what happens in between"
+_SINGLE_LOOK_NOTE: Final = "a snapshot is one look: memqos agent records what happens in between"
 
 
-class Retold(NamedTuple):
+class SnapshotStory(NamedTuple):
     """A story, and what it was made of."""
 
     recording: Recording
     story: Story
-    is_recorded: bool
+    has_records: bool
     """Whether there is more to it than one look."""
 
 
-def stories_in(snapshot: Snapshot, names: CgroupNames, namespace: str, pod: str) -> list[Retold]:
+def snapshot_stories(
+    snapshot: Snapshot, names: CgroupNames, namespace: str, pod: str
+) -> list[SnapshotStory]:
     """The stories of a pod's containers; of one that is gone, what was recorded."""
     recorded = [
         each
-        for each in carried_by(snapshot)
+        for each in snapshot_recordings(snapshot)
         if (each.who.namespace, each.who.pod) == (namespace, pod)
     ]
-    node = next((each for each in carried_by(snapshot) if each.who.is_node), None)
+    node = next((each for each in snapshot_recordings(snapshot) if each.who.is_node), None)
     running = [
         each
         for each in snapshot.running
@@ -54,18 +62,18 @@ def stories_in(snapshot: Snapshot, names: CgroupNames, namespace: str, pod: str)
     if running:
         by_key = {each.who.key: each for each in recorded}
         return [
-            _told(look, by_key.get(look.who.key), node)
+            _story_of_look(look, by_key.get(look.who.key), node)
             for each in running
             for look in _looks(snapshot, names, each)
         ]
-    return [Retold(each, story_of(each, node), True) for each in latest_of(recorded)]
+    return [SnapshotStory(each, story_of(each, node), True) for each in latest_recordings(recorded)]
 
 
 class _Look(NamedTuple):
     """A container as the snapshot shows it."""
 
     pod: Pod
-    who: Who
+    who: Subject
     files: Mapping[str, str]
     status: ContainerStatus | None
     at: int
@@ -83,64 +91,70 @@ def _looks(snapshot: Snapshot, names: CgroupNames, pod: Pod) -> Iterator[_Look]:
     statuses = _statuses(pod)
     for container in containers_of(pod):
         name = container.name
-        yield _Look(pod, who_is(pod, name), files.get(name, {}), statuses.get(name), at)
+        yield _Look(pod, subject_of(pod, name), files.get(name, {}), statuses.get(name), at)
 
 
-def _told(look: _Look, recording: Recording | None, node: Recording | None) -> Retold:
+def _story_of_look(
+    look: _Look, recording: Recording | None, node: Recording | None
+) -> SnapshotStory:
     reading = reading_of(look.files, look.at)
     if recording is not None:
         seen = [] if reading is None else [level_of(reading)]
         known = recording.records
-        later = [each for each in _of_status(look) if not _is_known(each, known)]
+        later = [each for each in _status_records(look) if not _is_known(each, known)]
         whole = msgspec.structs.replace(recording, records=(*known, *later, *seen))
-        return Retold(whole, story_of(whole, node), True)
-    records = [] if reading is None else _of_reading(reading)
-    alone = Recording(look.who, (*records, *_of_status(look)))
+        return SnapshotStory(whole, story_of(whole, node), True)
+    records = [] if reading is None else _reading_records(reading)
+    alone = Recording(look.who, (*records, *_status_records(look)))
     story = story_of(alone)
-    chapters = [*story.chapters, *([] if reading is None else _throttled(reading, look.files))]
+    chapters = [
+        *story.chapters,
+        *([] if reading is None else _throttle_chapter(reading, look.files)),
+    ]
     chapters.sort(key=lambda chapter: chapter.at)
     story = msgspec.structs.replace(
         story,
         since=story.since or look.at,
         until=story.until or look.at,
         chapters=tuple(chapters),
-        notes=(*story.notes, _ONE_LOOK),
+        notes=(*story.notes, _SINGLE_LOOK_NOTE),
     )
-    return Retold(alone, story, False)
+    return SnapshotStory(alone, story, False)
 
 
-def _of_reading(reading: Reading) -> list[Record]:
+def _reading_records(reading: MemoryReading) -> list[FlightRecord]:
     kills = reading.events.get("oom_kill", 0)
-    return [level_of(reading), *([Counted(reading.at, "oom_kill", kills)] if kills else [])]
+    return [level_of(reading), *([CountRecord(reading.at, "oom_kill", kills)] if kills else [])]
 
 
-def _of_status(look: _Look) -> Iterator[Record]:
+def _status_records(look: _Look) -> Iterator[FlightRecord]:
     status, pod = look.status, look.pod
     last = None if status is None or status.last_state is None else status.last_state.terminated
     if last is not None and last.reason == "OOMKilled":
-        yield Counted(_milliseconds(last.finished_at) or look.at, "oom_kill", 1)
+        yield CountRecord(_milliseconds(last.finished_at) or look.at, "oom_kill", 1)
     if pod.status is not None and pod.status.reason == "Evicted":
-        yield Evicted(look.at, "Evicted", pod.status.message or "")
+        yield EvictionRecord(look.at, "Evicted", pod.status.message or "")
 
 
-def _is_known(told: Record, records: Iterable[Record]) -> bool:
+def _is_known(told: FlightRecord, records: Iterable[FlightRecord]) -> bool:
     """Whether what a status tells of is recorded as well."""
-    if isinstance(told, Evicted):
-        return any(isinstance(each, Evicted) for each in records)
+    if isinstance(told, EvictionRecord):
+        return any(isinstance(each, EvictionRecord) for each in records)
     return any(
         abs(each.at - told.at) <= SAME_END
         for each in records
-        if isinstance(each, Killed) or (isinstance(each, Counted) and each.event == "oom_kill")
+        if isinstance(each, KillRecord)
+        or (isinstance(each, CountRecord) and each.event == "oom_kill")
     )
 
 
-def _throttled(reading: Reading, files: Mapping[str, str]) -> Iterator[Chapter]:
+def _throttle_chapter(reading: MemoryReading, files: Mapping[str, str]) -> Iterator[Chapter]:
     events = reading.events.get("high", 0)
     if not events:
         return
     high = "max" if reading.high is None else short_size(reading.high)
     evidence = [
-        f"{counted(events, 'high event')} since its cgroup was made; when, one look cannot tell",
+        f"{pluralize(events, 'high event')} since its cgroup was made; when, one look cannot tell",
         f"{short_size(reading.current)} in use, {short_size(reading.anon)} anonymous, "
         f"memory.high {high}",
     ]

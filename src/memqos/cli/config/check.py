@@ -5,33 +5,33 @@ from typing import Any
 import click
 
 from memqos.agent.configuration.data import configuration_data
-from memqos.agent.configuration.reading import Reading, read_configuration
-from memqos.cli.output import Form, complain, emit, output_option, print_lines
+from memqos.agent.configuration.reading import ConfigurationResult, read_agent_configuration
+from memqos.cli.output import OutputFormat, complain, emit, output_option, print_lines
 from memqos.errors import InputError
 
-REFUSED = 2
+_REFUSED = 2
 
 
 @click.command("check")
 @click.argument("files", nargs=-1, required=True, metavar="FILE…")
 @output_option(table="table; json and yaml show what is in force")
-def command(files: tuple[str, ...], output: Form) -> int:
+def check_files(files: tuple[str, ...], output: OutputFormat) -> int:
     """Check configurations of memqos agent, each on its own; - is standard input.
 
     The environment and flags of an agent are not looked at.
 
     Exit code 0: an agent would take them all, 2: something is wrong.
     """
-    readings = {file: read_configuration(file, {}, {}) for file in files}
+    readings = {file: read_agent_configuration(file, {}, {}) for file in files}
     if output == "table":
         for file, reading in readings.items():
-            _print(file, reading)
+            _print_reading(file, reading)
     else:
-        emit([_data(file, reading) for file, reading in readings.items()], output)
-    return REFUSED if any(reading.faults for reading in readings.values()) else 0
+        emit([_reading_data(file, reading) for file, reading in readings.items()], output)
+    return _REFUSED if any(reading.faults for reading in readings.values()) else 0
 
 
-def _print(file: str, reading: Reading) -> None:
+def _print_reading(file: str, reading: ConfigurationResult) -> None:
     for fault in reading.faults:
         complain(fault)
     configuration = reading.configuration
@@ -41,17 +41,17 @@ def _print(file: str, reading: Reading) -> None:
         print_lines([f"{file}: fine: mode {configuration.mode}, pods from {source}"])
 
 
-def _data(file: str, reading: Reading) -> dict[str, Any]:
+def _reading_data(file: str, reading: ConfigurationResult) -> dict[str, Any]:
     configuration = reading.configuration
     return {
         "file": file,
         "valid": configuration is not None,
-        "faults": [_fault(fault) for fault in reading.faults],
+        "faults": [_fault_data(fault) for fault in reading.faults],
         "configuration": None if configuration is None else configuration_data(configuration),
     }
 
 
-def _fault(fault: InputError) -> dict[str, Any]:
+def _fault_data(fault: InputError) -> dict[str, Any]:
     return {
         "what": fault.what,
         "line": fault.line,

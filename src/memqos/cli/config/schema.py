@@ -2,11 +2,11 @@
 
 import click
 
-from memqos.agent.configuration.schema import schema
+from memqos.agent.configuration.schema import configuration_schema
 from memqos.cli.output import emit
 
 
 @click.command("schema")
-def command() -> None:
+def print_schema() -> None:
     """Print the JSON Schema of an agent's configuration."""
-    emit(schema(), "json")
+    emit(configuration_schema(), "json")

@@ -7,43 +7,45 @@ import click
 import msgspec
 
 from memqos.cli.numa.sources import (
-    Site,
+    NumaNodeFacts,
     machine_option,
-    site_of,
+    read_node_facts,
     snapshot_option,
     state_option,
 )
-from memqos.cli.numa.terms import kubelet_of, kubelet_option, reserved_option, settings_of
-from memqos.cli.output import Form, complain, emit, output_option, print_lines
-from memqos.cli.reading import Reader
+from memqos.cli.numa.terms import kubelet_option, manager_settings, reserved_option, resolve_kubelet
+from memqos.cli.output import OutputFormat, complain, emit, output_option, print_lines
+from memqos.cli.reading import ManifestReader
 from memqos.cli.releases import release_options
-from memqos.draw.amounts import counted
-from memqos.draw.numa_refusals import misconfigured_sentence, start_sentences
-from memqos.draw.numa_verdicts import Verdict, verdict_data, verdict_lines
+from memqos.draw.amounts import pluralize
+from memqos.draw.numa_refusals import start_sentences, topology_sentence
+from memqos.draw.numa_verdicts import NumaVerdict, verdict_data, verdict_lines
 from memqos.errors import InputError
-from memqos.kube.defaulting import defaulted
+from memqos.kube.defaulting import apply_defaults
 from memqos.kube.pod import Pod
 from memqos.kube.qos import qos_class
 from memqos.kube.shape import containers_of, shape_of
 from memqos.kube.validation import container_errors, shape_errors
 from memqos.manifests.workloads import Template
-from memqos.numa.admission import Admitted, MemoryPolicy
+from memqos.numa.admission import AdmittedPod, MemoryPolicy
 from memqos.numa.advice import advise
-from memqos.numa.arriving import arriving
-from memqos.numa.manager import Manager, StartRefused, start
-from memqos.numa.running import running_in
-from memqos.numa.topology import POLICIES, SCOPES, Misconfigured
-from memqos.numa.unaligned import NOTICE
+from memqos.numa.arriving import pod_for_kubelet
+from memqos.numa.manager import Manager, StartRefused, start_manager
+from memqos.numa.running import pods_in_state
+from memqos.numa.topology import TOPOLOGY_POLICY_NAMES, TOPOLOGY_SCOPE_NAMES, InvalidTopology
+from memqos.numa.unaligned import UNALIGNED_NOTICE
 from memqos.release import Release
 
-REFUSED = 2
+_REFUSED = 2
 
 
 @click.command("admit")
 @click.argument("files", nargs=-1, required=True, metavar="FILE…")
 @click.option("--policy", type=click.Choice(get_args(MemoryPolicy)), help="memoryManagerPolicy.")
-@click.option("--topology-policy", type=click.Choice(POLICIES), help="topologyManagerPolicy.")
-@click.option("--scope", type=click.Choice(SCOPES), help="topologyManagerScope.")
+@click.option(
+    "--topology-policy", type=click.Choice(TOPOLOGY_POLICY_NAMES), help="topologyManagerPolicy."
+)
+@click.option("--scope", type=click.Choice(TOPOLOGY_SCOPE_NAMES), help="topologyManagerScope.")
 @click.option(
     "--option",
     "options",
@@ -73,7 +75,7 @@ def command(
     static: bool,
     release: str | None,
     gates: tuple[str, ...],
-    output: Form,
+    output: OutputFormat,
 ) -> int:
     """Say whether the Pods in FILE… would be admitted, one after the other.
 
@@ -85,9 +87,9 @@ def command(
 
     Exit code 2 if a pod is refused, or the kubelet would not start.
     """
-    site = site_of(machine, state, snapshot)
-    running = kubelet_of(site, kubelet, release, gates)
-    settings, notes = settings_of(
+    site = read_node_facts(machine, state, snapshot)
+    running = resolve_kubelet(site, kubelet, release, gates)
+    settings, notes = manager_settings(
         site,
         running,
         policy=policy,
@@ -96,18 +98,18 @@ def command(
         options=dict(map(_option, options)),
         reserved=reserved,
     )
-    begun: Manager | StartRefused | Misconfigured = (
+    begun: Manager | StartRefused | InvalidTopology = (
         settings
-        if isinstance(settings, Misconfigured)
-        else start(settings, None if site.loaded is None else site.loaded.state)
+        if isinstance(settings, InvalidTopology)
+        else start_manager(settings, None if site.loaded is None else site.loaded.state)
     )
     if not isinstance(begun, Manager):
         _print_refused_start(begun, output)
-        return REFUSED
+        return _REFUSED
     if site.loaded is not None:
-        pods = running_in(begun.state, site.pods, begun.settings.release)
+        pods = pods_in_state(begun.state, site.pods, begun.settings.release)
         begun = msgspec.structs.replace(begun, active=pods)
-    reader = Reader()
+    reader = ManifestReader()
     names = dict(site.names)
     verdicts = _verdicts(reader, files, begun, names, static=static)
     topology = begun.settings.topology
@@ -117,29 +119,34 @@ def command(
         data = []
         refused = False
         for verdict in verdicts:
-            refused = refused or not isinstance(verdict.outcome, Admitted)
+            refused = refused or not isinstance(verdict.outcome, AdmittedPod)
             data.append(verdict_data(verdict, topology, names))
-        emit({"terms": _terms_data(begun, site, notes), "pods": data}, output)
-    return 1 if reader.faults else REFUSED if refused else 0
+        emit({"terms": _settings_data(begun, site, notes), "pods": data}, output)
+    return 1 if reader.faults else _REFUSED if refused else 0
 
 
 def _verdicts(
-    reader: Reader, files: Sequence[str], manager: Manager, names: dict[str, str], *, static: bool
-) -> Iterator[Verdict]:
+    reader: ManifestReader,
+    files: Sequence[str],
+    manager: Manager,
+    names: dict[str, str],
+    *,
+    static: bool,
+) -> Iterator[NumaVerdict]:
     release = manager.settings.release
     for template, pod in reader.pods(files):
         try:
-            arrived = _arrived(reader, template, pod, release, static=static)
+            arrived = _pod_on_arrival(reader, template, pod, release, static=static)
             if arrived is None:
                 continue
             qos = qos_class(shape_of(arrived, release), release)
         except InputError as error:
-            reader.refuse(template.located(error))
+            reader.refuse(template.with_position(error))
             continue
-        arrived = _identified(arrived, template, names)
+        arrived = _with_uid(arrived, template, names)
         after, outcome = manager.admit(arrived)
         line, _ = template.document.position(template.path)
-        verdict = Verdict(
+        verdict = NumaVerdict(
             origin=f"{template.document.file}:{line}",
             label=template.label,
             namespace=template.namespace,
@@ -148,7 +155,7 @@ def _verdicts(
             state=after.state,
             pins=not manager.settings.windows,
         )
-        if isinstance(outcome, Admitted):
+        if isinstance(outcome, AdmittedPod):
             notes = _notes(outcome, qos, manager.settings.policy)
             yield msgspec.structs.replace(verdict, outcome=_in_order(outcome, arrived), notes=notes)
         else:
@@ -156,19 +163,19 @@ def _verdicts(
         manager = after
 
 
-def _arrived(
-    reader: Reader, template: Template, pod: Pod, release: Release, *, static: bool
+def _pod_on_arrival(
+    reader: ManifestReader, template: Template, pod: Pod, release: Release, *, static: bool
 ) -> Pod | None:
     """The pod as the node gets it; None where the API server would not take it."""
     if pod.metadata.uid is not None and pod.status is not None:
         return pod
-    errors = [*container_errors(pod), *shape_errors(defaulted(pod, release), release)]
+    errors = [*container_errors(pod), *shape_errors(apply_defaults(pod, release), release)]
     for error in dict.fromkeys(errors):
         reader.refuse(template.field_error(error.field, error.message))
-    return None if errors else arriving(pod, release, static=static)
+    return None if errors else pod_for_kubelet(pod, release, static=static)
 
 
-def _identified(pod: Pod, template: Template, names: dict[str, str]) -> Pod:
+def _with_uid(pod: Pod, template: Template, names: dict[str, str]) -> Pod:
     """The pod with a UID, and its name among the others."""
     called = f"{template.namespace or 'default'}/{pod.metadata.name or template.label}"
     uid, number = pod.metadata.uid, 1
@@ -183,15 +190,15 @@ def _identified(pod: Pod, template: Template, names: dict[str, str]) -> Pod:
     return msgspec.structs.replace(pod, metadata=metadata)
 
 
-def _in_order(outcome: Admitted, pod: Pod) -> Admitted:
+def _in_order(outcome: AdmittedPod, pod: Pod) -> AdmittedPod:
     """The blocks in the order in which the containers start."""
     names = [container.name for container in containers_of(pod)]
     blocks = dict(sorted(outcome.blocks.items(), key=lambda item: names.index(item[0])))
     return msgspec.structs.replace(outcome, blocks=blocks)
 
 
-def _notes(outcome: Admitted, qos: str, policy: str) -> tuple[str, ...]:
-    notes = [NOTICE] if outcome.unaligned else []
+def _notes(outcome: AdmittedPod, qos: str, policy: str) -> tuple[str, ...]:
+    notes = [UNALIGNED_NOTICE] if outcome.unaligned else []
     if policy == "None":
         notes.append("memoryManagerPolicy is None: no pod gets memory of its own")
     elif qos != "Guaranteed":
@@ -202,35 +209,35 @@ def _notes(outcome: Admitted, qos: str, policy: str) -> tuple[str, ...]:
 
 
 def _print(
-    verdicts: Iterator[Verdict],
+    verdicts: Iterator[NumaVerdict],
     manager: Manager,
-    site: Site,
+    site: NumaNodeFacts,
     notes: Sequence[str],
     names: dict[str, str],
 ) -> bool:
     refused = False
     for index, verdict in enumerate(verdicts):
         if not index:
-            print(_terms_line(manager, site))
+            print(_settings_line(manager, site))
             for note in notes:
                 print_lines([f"note: {note}"])
         print()
         print_lines(verdict_lines(verdict, manager.settings.topology, names))
-        refused = refused or not isinstance(verdict.outcome, Admitted)
+        refused = refused or not isinstance(verdict.outcome, AdmittedPod)
     return refused
 
 
-def _terms_line(manager: Manager, site: Site) -> str:
+def _settings_line(manager: Manager, site: NumaNodeFacts) -> str:
     settings = manager.settings
     topology = settings.topology
     scope = "" if topology.policy == "none" else f", scope {topology.scope}"
     return (
         f"Kubernetes {settings.release} · Memory Manager {settings.policy} · "
-        f"topology {topology.policy}{scope} · {counted(len(settings.machine), 'NUMA node')}"
+        f"topology {topology.policy}{scope} · {pluralize(len(settings.machine), 'NUMA node')}"
     )
 
 
-def _terms_data(manager: Manager, site: Site, notes: Sequence[str]) -> dict[str, Any]:
+def _settings_data(manager: Manager, site: NumaNodeFacts, notes: Sequence[str]) -> dict[str, Any]:
     settings = manager.settings
     return {
         "release": str(settings.release),
@@ -245,10 +252,10 @@ def _terms_data(manager: Manager, site: Site, notes: Sequence[str]) -> dict[str,
     }
 
 
-def _print_refused_start(refused: StartRefused | Misconfigured, output: Form) -> None:
+def _print_refused_start(refused: StartRefused | InvalidTopology, output: OutputFormat) -> None:
     sentences = (
-        [misconfigured_sentence(refused)]
-        if isinstance(refused, Misconfigured)
+        [topology_sentence(refused)]
+        if isinstance(refused, InvalidTopology)
         else list(start_sentences(refused))
     )
     if output != "table":

@@ -5,48 +5,53 @@ from collections.abc import Iterator
 import click
 import msgspec
 
-from memqos.cli.numa.sources import Site, machine_option, site_of, snapshot_option
+from memqos.cli.numa.sources import NumaNodeFacts, machine_option, read_node_facts, snapshot_option
 from memqos.cli.numa.terms import (
-    Kubelet,
-    document_asked,
-    equation_in,
-    equation_options,
-    flag_read,
-    keeping_back,
+    NumaKubelet,
+    configuration_document,
     kubelet_option,
+    parse_reserved_option,
+    reservation_equation,
+    reservation_options,
     reserved_option,
+    with_reservations,
 )
-from memqos.cli.output import Form, emit, output_option, print_lines
-from memqos.cli.releases import release_asked, release_options
+from memqos.cli.output import OutputFormat, emit, output_option, print_lines
+from memqos.cli.releases import release_options, resolve_release
 from memqos.draw.numa_refusals import reservation_sentences
-from memqos.draw.numa_reservations import equation_words, fragment
-from memqos.draw.numa_words import exact
+from memqos.draw.numa_reservations import equation_words, reserved_memory_yaml
+from memqos.draw.numa_words import exact_bytes
 from memqos.errors import InputError
-from memqos.kube.kubelet import Fault, MemoryReservation, configured
+from memqos.kube.kubelet import KubeletFault, MemoryReservation, with_defaults
 from memqos.kube.kubelet.reading import read_kubelet
 from memqos.kube.kubelet.validation import validation_faults
 from memqos.manifests.documents import Document
-from memqos.numa.checks import NothingReserved, Overdrawn, Problem, problems
-from memqos.numa.equation import Shortfall, asked_split
-from memqos.numa.memory import empty_nodes
-from memqos.numa.reserved import Reservations, flag_of
-from memqos.numa.reserved import configured as in_configuration
+from memqos.numa.checks import (
+    ExcessReservation,
+    NothingReserved,
+    ReservedMemoryProblem,
+    reservation_problems,
+)
+from memqos.numa.equation import SplitShortfall, split_reservation
+from memqos.numa.memory import empty_node_map
+from memqos.numa.reserved import NumaReservations, format_reserved_memory
+from memqos.numa.reserved import reservations_from_config as in_configuration
 from memqos.release import Release
 
-FINDINGS = 2
+_FINDINGS = 2
 
 
-class _Given(msgspec.Struct, frozen=True):
+class _CheckInput(msgspec.Struct, frozen=True):
     """A reservedMemory, the kubelet it is for, and what reading it brought up."""
 
-    kubelet: Kubelet
-    reservations: Reservations
+    kubelet: NumaKubelet
+    reservations: NumaReservations
     faults: tuple[str, ...]
 
 
 @click.command("check")
 @output_option()
-@equation_options
+@reservation_options
 @reserved_option
 @kubelet_option
 @snapshot_option
@@ -62,7 +67,7 @@ def command(
     eviction: str | None,
     release: str | None,
     gates: tuple[str, ...],
-    output: Form,
+    output: OutputFormat,
 ) -> int:
     """Check a reservedMemory against a machine: the list of --kubelet, or --reserved.
 
@@ -72,14 +77,16 @@ def command(
     """
     if kubelet is None and reserved is None and snapshot is None:
         raise click.UsageError("give a reservedMemory: --kubelet FILE or --reserved FLAG")
-    site = site_of(machine, None, snapshot, with_state=False)
-    given = _given(site, kubelet, reserved, *release_asked(release, gates, site.version))
-    running = keeping_back(given.kubelet, kube_reserved, system_reserved, eviction)
-    equation = equation_in(running, site.machine)
-    found = list(problems(site.machine.nodes, given.reservations, equation.required))
+    site = read_node_facts(machine, None, snapshot, with_state=False)
+    given = _read_check_input(
+        site, kubelet, reserved, *resolve_release(release, gates, site.version)
+    )
+    running = with_reservations(given.kubelet, kube_reserved, system_reserved, eviction)
+    equation = reservation_equation(running, site.machine)
+    found = list(reservation_problems(site.machine.nodes, given.reservations, equation.required))
     sentences = [*given.faults, *[each for problem in found for each in _sentences(problem)]]
-    split = asked_split(empty_nodes(site.machine.nodes, {}), equation.total.value, {})
-    offered = None if isinstance(split, Shortfall) or not sentences else split
+    split = split_reservation(empty_node_map(site.machine.nodes, {}), equation.total.value, {})
+    offered = None if isinstance(split, SplitShortfall) or not sentences else split
     if output == "table":
         print(f"the nodes together must reserve {equation_words(equation)}")
         for sentence in sentences:
@@ -88,52 +95,57 @@ def command(
             print("fine: the kubelet accepts this reservedMemory")
         elif offered:
             print("\nthis would do:")
-            print("\n".join(fragment(offered, equation)[1:]))
+            print("\n".join(reserved_memory_yaml(offered, equation)[1:]))
     else:
         emit(
             {
                 "valid": not sentences,
                 "required": equation.total.value,
                 "problems": sentences,
-                "suggested": None if not offered else flag_of(offered),
+                "suggested": None if not offered else format_reserved_memory(offered),
             },
             output,
         )
-    return FINDINGS if sentences else 0
+    return _FINDINGS if sentences else 0
 
 
-def _given(
-    site: Site, kubelet: str | None, reserved: str | None, release: Release, notes: list[str]
-) -> _Given:
-    document = document_asked(site, kubelet)
-    config, faults = configured({}, release.minor), []
+def _read_check_input(
+    site: NumaNodeFacts,
+    kubelet: str | None,
+    reserved: str | None,
+    release: Release,
+    notes: list[str],
+) -> _CheckInput:
+    document = configuration_document(site, kubelet)
+    config, faults = with_defaults({}, release.minor), []
     if document is not None:
         reading = read_kubelet(document.data, release, "memqos")
         if reading.config is None:
-            raise _located(document, reading.faults[0])
+            raise _locate(document, reading.faults[0])
         config, release = reading.config, reading.release
         relevant = reading.faults if reserved is None else ()
-        faults = [str(_located(document, fault)) for fault in relevant]
+        faults = [str(_locate(document, fault)) for fault in relevant]
     entries = in_configuration(config.reserved_memory)
     if reserved is not None:
-        entries = flag_read(reserved)
+        entries = parse_reserved_option(reserved)
         listed = tuple([MemoryReservation(e.numa_node, e.limits) for e in entries])
         config = msgspec.structs.replace(config, reserved_memory=listed)
         faults = [str(fault) for fault in validation_faults(config, release, "memqos")]
     source = None if document is None else document.file
-    return _Given(Kubelet(config, release, source), entries, tuple(faults))
+    return _CheckInput(NumaKubelet(config, release, source), entries, tuple(faults))
 
 
-def _located(document: Document, fault: Fault) -> InputError:
-    return document.refused(fault.what, fault.field, fault.hint)
+def _locate(document: Document, fault: KubeletFault) -> InputError:
+    return document.error(fault.what, fault.field, fault.hint)
 
 
-def _sentences(problem: Problem) -> Iterator[str]:
-    if isinstance(problem, Overdrawn):
-        over = exact(problem.reserved - problem.available)
+def _sentences(problem: ReservedMemoryProblem) -> Iterator[str]:
+    if isinstance(problem, ExcessReservation):
+        over = exact_bytes(problem.reserved - problem.available)
         yield (
-            f"node {problem.node}: {exact(problem.reserved)} of {problem.resource} is reserved, "
-            f"it has {exact(problem.available)}: {over} too much"
+            f"node {problem.node}: {exact_bytes(problem.reserved)} of {problem.resource} is "
+            "reserved, "
+            f"it has {exact_bytes(problem.available)}: {over} too much"
         )
     elif isinstance(problem, NothingReserved):
         yield "no memory is reserved: Static wants some"

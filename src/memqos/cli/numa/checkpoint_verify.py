@@ -6,32 +6,43 @@ import click
 import msgspec
 
 from memqos.cli.numa.sources import machine_option, snapshot_option
-from memqos.cli.numa.standing import Standing, ground_of, standing, text_under
+from memqos.cli.numa.standing import StateCheck, check_state, state_check_options, state_text
 from memqos.cli.numa.terms import kubelet_option, reserved_option
-from memqos.cli.output import Form, emit, output_option, print_lines
+from memqos.cli.output import OutputFormat, emit, output_option, print_lines
 from memqos.cli.releases import release_options
-from memqos.numa.checkpoint import Contents, Loaded, Unreadable, contents, read
-from memqos.numa.repair import Checksum, Salvaged, checksums, salvaged
-from memqos.numa.unreadable import unreadable_words
+from memqos.numa.checkpoint import (
+    CheckpointFields,
+    LoadedCheckpoint,
+    UnreadableCheckpoint,
+    decode_checkpoint,
+    read_checkpoint,
+)
+from memqos.numa.repair import (
+    CheckpointChecksum,
+    SalvagedState,
+    checkpoint_checksums,
+    salvage_state,
+)
+from memqos.numa.unreadable import checkpoint_fault_text
 
 NOT_USABLE = 2
 
-Verdict = Literal["usable", "unreadable", "corrupt", "drifted", "refused"]
+CheckpointVerdict = Literal["usable", "unreadable", "corrupt", "drifted", "refused"]
 
 
 _REPAIR: Final = "memqos numa checkpoint repair, then verify what it wrote"
-_AFRESH: Final = "remove the file: the kubelet then starts afresh and admits its pods anew"
+_START_FRESH: Final = "remove the file: the kubelet then starts afresh and admits its pods anew"
 
 
-class _Verified(msgspec.Struct, frozen=True):
+class _Verification(msgspec.Struct, frozen=True):
     """All that is known of a file."""
 
-    verdict: Verdict
+    verdict: CheckpointVerdict
     version: str | None = None
     policy: str | None = None
-    checksums: tuple[Checksum, ...] = ()
+    checksums: tuple[CheckpointChecksum, ...] = ()
     why: tuple[str, ...] = ()
-    standing: Standing | None = None
+    standing: StateCheck | None = None
     notes: tuple[str, ...] = ()
     next: str = _REPAIR
 
@@ -52,7 +63,7 @@ def verify(
     reserved: str | None,
     release: str | None,
     gates: tuple[str, ...],
-    output: Form,
+    output: OutputFormat,
 ) -> int:
     """Say whether a kubelet would start over a state file, and if not, why.
 
@@ -62,65 +73,67 @@ def verify(
 
     Exit code 2 if it would not start.
     """
-    ground = ground_of(file, machine, kubelet, reserved, release, gates, snapshot)
-    text = text_under(ground)
-    loaded = read(text)
-    if isinstance(loaded, Unreadable):
-        verified = _broken(text, loaded)
+    ground = state_check_options(file, machine, kubelet, reserved, release, gates, snapshot)
+    text = state_text(ground)
+    loaded = read_checkpoint(text)
+    if isinstance(loaded, UnreadableCheckpoint):
+        verified = _verify_unreadable(text, loaded)
     else:
-        verified = _judged(text, loaded, standing(ground, loaded))
+        verified = _verify_loaded(text, loaded, check_state(ground, loaded))
     if output == "table":
-        _print(ground.file, verified)
+        _print_verification(ground.file, verified)
     else:
-        emit(_data(ground.file, verified), output)
+        emit(_verification_data(ground.file, verified), output)
     return 0 if verified.verdict == "usable" else NOT_USABLE
 
 
-def _broken(text: str, found: Unreadable) -> _Verified:
+def _verify_unreadable(text: str, found: UnreadableCheckpoint) -> _Verification:
     if found.kind == "checkpoint_invalid_json":
-        what, byte = unreadable_words(found)
+        what, byte = checkpoint_fault_text(found)
         place = f" at byte {byte}" if byte is not None else ""
         if "truncated" in what:
             place = f" after {len(text.encode())} bytes"
-        mendable = isinstance(salvaged(text), Salvaged)
-        return _Verified("unreadable", why=(what + place,), next=_REPAIR if mendable else _AFRESH)
-    fields = contents(text)
-    assert isinstance(fields, Contents)
-    return _Verified(
+        mendable = isinstance(salvage_state(text), SalvagedState)
+        return _Verification(
+            "unreadable", why=(what + place,), next=_REPAIR if mendable else _START_FRESH
+        )
+    fields = decode_checkpoint(text)
+    assert isinstance(fields, CheckpointFields)
+    return _Verification(
         "corrupt",
         policy=fields.policy_name,
-        checksums=tuple(checksums(fields)),
+        checksums=tuple(checkpoint_checksums(fields)),
         why=(found.detail,),
-        notes=_strange(text),
+        notes=_unknown_field_notes(text),
     )
 
 
-def _judged(text: str, loaded: Loaded, stands: Standing) -> _Verified:
-    fields = contents(text)
-    assert isinstance(fields, Contents)
-    sums = checksums(fields)
-    verdict: Verdict = "usable"
+def _verify_loaded(text: str, loaded: LoadedCheckpoint, stands: StateCheck) -> _Verification:
+    fields = decode_checkpoint(text)
+    assert isinstance(fields, CheckpointFields)
+    sums = checkpoint_checksums(fields)
+    verdict: CheckpointVerdict = "usable"
     if stands.kind is not None:
         verdict = "drifted" if stands.differences else "refused"
-    return _Verified(
+    return _Verification(
         verdict,
         loaded.version,
         loaded.state.policy,
         tuple(sums),
         stands.why,
         stands,
-        (*stands.notes, *_strange(text), *_older(sums)),
-        _AFRESH if verdict == "refused" else _REPAIR,
+        (*stands.notes, *_unknown_field_notes(text), *_old_checksum_notes(sums)),
+        _START_FRESH if verdict == "refused" else _REPAIR,
     )
 
 
-def _strange(text: str) -> tuple[str, ...]:
-    known = set(Contents.__struct_encode_fields__)
+def _unknown_field_notes(text: str) -> tuple[str, ...]:
+    known = set(CheckpointFields.__struct_encode_fields__)
     unknown = [name for name in msgspec.json.decode(text) if name not in known]
     return (f"fields no kubelet is known to write: {', '.join(unknown)}",) if unknown else ()
 
 
-def _older(sums: list[Checksum]) -> list[str]:
+def _old_checksum_notes(sums: list[CheckpointChecksum]) -> list[str]:
     return [
         f"{each.field}, for kubelets before 1.37, is {each.stored}, but the content's is "
         f"{each.computed}: they would refuse the file"
@@ -129,7 +142,7 @@ def _older(sums: list[Checksum]) -> list[str]:
     ]
 
 
-def _print(file: str, verified: _Verified) -> None:
+def _print_verification(file: str, verified: _Verification) -> None:
     kind = f": format {verified.version}, policy {verified.policy}" if verified.version else ""
     print_lines([f"{file}{kind}"])
     for each in verified.checksums:
@@ -149,7 +162,7 @@ def _print(file: str, verified: _Verified) -> None:
         print(f"  next: {verified.next}")
 
 
-def _data(file: str, verified: _Verified) -> dict[str, Any]:
+def _verification_data(file: str, verified: _Verification) -> dict[str, Any]:
     stands = verified.standing
     return {
         "file": file,

@@ -4,27 +4,27 @@ from typing import Any
 
 import click
 
-from memqos.cli.numa.sources import machine_option, site_of, snapshot_option
+from memqos.cli.numa.sources import machine_option, read_node_facts, snapshot_option
 from memqos.cli.numa.terms import (
-    equation_in,
-    equation_options,
-    keeping_back,
-    kubelet_of,
     kubelet_option,
+    reservation_equation,
+    reservation_options,
+    resolve_kubelet,
+    with_reservations,
 )
-from memqos.cli.output import Form, complain, emit, output_option
+from memqos.cli.output import OutputFormat, complain, emit, output_option
 from memqos.cli.releases import release_options
-from memqos.draw.numa_reservations import equation_words, fragment
-from memqos.draw.numa_words import exact
+from memqos.draw.numa_reservations import equation_words, reserved_memory_yaml
+from memqos.draw.numa_words import exact_bytes
 from memqos.errors import InputError
 from memqos.kube.quantity import NANOS, Quantity
 from memqos.kube.resources import MEMORY
-from memqos.numa.equation import Equation, Shortfall, asked_split
+from memqos.numa.equation import ReservationEquation, SplitShortfall, split_reservation
 from memqos.numa.machines import NumaMachine
-from memqos.numa.memory import empty_nodes
-from memqos.numa.reserved import Reservations, flag_of, system_reserved
+from memqos.numa.memory import empty_node_map
+from memqos.numa.reserved import NumaReservations, format_reserved_memory, system_reserved
 
-IMPOSSIBLE = 2
+_IMPOSSIBLE = 2
 
 
 @click.command("reserve")
@@ -36,7 +36,7 @@ IMPOSSIBLE = 2
     help="What NUMA node N reserves; may be repeated. The others share the rest evenly.",
 )
 @output_option(table="table, which is YAML to paste, with comments")
-@equation_options
+@reservation_options
 @kubelet_option
 @snapshot_option
 @machine_option
@@ -51,7 +51,7 @@ def command(
     shares: tuple[str, ...],
     release: str | None,
     gates: tuple[str, ...],
-    output: Form,
+    output: OutputFormat,
 ) -> int:
     """Print a reservedMemory for this machine and these reservations.
 
@@ -60,41 +60,41 @@ def command(
 
     Exit code 2 if nothing is reserved, or the machine is too small.
     """
-    site = site_of(machine, None, snapshot, with_state=False)
-    running = keeping_back(
-        kubelet_of(site, kubelet, release, gates), kube_reserved, system_reserved, eviction
+    site = read_node_facts(machine, None, snapshot, with_state=False)
+    running = with_reservations(
+        resolve_kubelet(site, kubelet, release, gates), kube_reserved, system_reserved, eviction
     )
-    equation = equation_in(running, site.machine)
+    equation = reservation_equation(running, site.machine)
     if not equation.total.nano:
         complain(
             "nothing is kept back, and Static wants some reservedMemory – give --kube-reserved, "
             "--system-reserved or --eviction"
         )
-        return IMPOSSIBLE
-    split = _split(site.machine, equation, _asked(shares, site.machine))
-    if isinstance(split, Shortfall):
-        complain(_impossible(split, equation))
-        return IMPOSSIBLE
-    _prove(site.machine, split, equation)
+        return _IMPOSSIBLE
+    split = _split(site.machine, equation, _parse_shares(shares, site.machine))
+    if isinstance(split, SplitShortfall):
+        complain(_shortfall_text(split, equation))
+        return _IMPOSSIBLE
+    _assert_valid(site.machine, split, equation)
     if output == "table":
-        print("\n".join(fragment(split, equation)))
+        print("\n".join(reserved_memory_yaml(split, equation)))
     else:
         emit(_data(split, equation), output)
     return 0
 
 
 def _split(
-    machine: NumaMachine, equation: Equation, asked: dict[int, int]
-) -> Reservations | Shortfall:
+    machine: NumaMachine, equation: ReservationEquation, asked: dict[int, int]
+) -> NumaReservations | SplitShortfall:
     if equation.total.nano % NANOS:
         raise InputError(
             f"{equation.total} is no whole number of bytes, so no reservedMemory can add up to it",
             hint="write evictionHard as an amount instead of a percentage",
         )
-    return asked_split(empty_nodes(machine.nodes, {}), equation.total.value, asked)
+    return split_reservation(empty_node_map(machine.nodes, {}), equation.total.value, asked)
 
 
-def _asked(shares: tuple[str, ...], machine: NumaMachine) -> dict[int, int]:
+def _parse_shares(shares: tuple[str, ...], machine: NumaMachine) -> dict[int, int]:
     asked: dict[int, int] = {}
     for text in shares:
         node, equals, amount = text.partition("=")
@@ -111,20 +111,27 @@ def _asked(shares: tuple[str, ...], machine: NumaMachine) -> dict[int, int]:
     return asked
 
 
-def _impossible(shortfall: Shortfall, equation: Equation) -> str:
+def _shortfall_text(shortfall: SplitShortfall, equation: ReservationEquation) -> str:
     if shortfall.node is not None:
-        return f"node {shortfall.node} has {exact(shortfall.missing)} less than is asked of it"
+        return (
+            f"node {shortfall.node} has {exact_bytes(shortfall.missing)} less than is asked of it"
+        )
     if shortfall.missing < 0:
-        over = exact(-shortfall.missing)
+        over = exact_bytes(-shortfall.missing)
         return f"{over} more is asked of the nodes than {equation_words(equation)}"
-    return f"{exact(shortfall.missing)} of {equation_words(equation)} has no room on the nodes left"
+    return (
+        f"{exact_bytes(shortfall.missing)} of {equation_words(equation)} has no room on "
+        "the nodes left"
+    )
 
 
-def _prove(machine: NumaMachine, split: Reservations, equation: Equation) -> None:
+def _assert_valid(
+    machine: NumaMachine, split: NumaReservations, equation: ReservationEquation
+) -> None:
     assert isinstance(system_reserved(machine.ids, split, equation.required), dict)
 
 
-def _data(split: Reservations, equation: Equation) -> dict[str, Any]:
+def _data(split: NumaReservations, equation: ReservationEquation) -> dict[str, Any]:
     return {
         "equation": {
             "kubeReserved": equation.kube.value,
@@ -136,5 +143,5 @@ def _data(split: Reservations, equation: Equation) -> dict[str, Any]:
             {"numaNode": entry.numa_node, "limits": {MEMORY: entry.limits[MEMORY]}}
             for entry in split
         ],
-        "flag": f"--reserved-memory={flag_of(split)}",
+        "flag": f"--reserved-memory={format_reserved_memory(split)}",
     }

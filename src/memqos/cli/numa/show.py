@@ -5,20 +5,20 @@ from typing import Any, Literal
 import click
 
 from memqos.cli.numa.sources import (
-    Site,
+    NumaNodeFacts,
     machine_option,
-    site_of,
+    read_node_facts,
     snapshot_option,
     state_option,
 )
 from memqos.cli.output import emit, output_option, print_lines
-from memqos.draw.amounts import counted
+from memqos.draw.amounts import pluralize
 from memqos.draw.numa_tables import (
-    drifted_totals,
     holders_table,
     machine_data,
     machine_table,
     state_data,
+    total_differences,
     usage_table,
 )
 
@@ -39,13 +39,13 @@ def command(
     Without options it is this machine, and its kubelet's state if that can be read. What -o yaml
     prints is a machine file for --machine.
     """
-    site = site_of(machine, state, snapshot)
+    site = read_node_facts(machine, state, snapshot)
     if output == "svg":
-        from memqos.draw.numa_map import map_svg
+        from memqos.draw.numa_map import numa_map_svg
 
         state_now = None if site.loaded is None else site.loaded.state
         title = f"NUMA memory of {site.source}"
-        print(map_svg(site.machine, state_now, site.names, title))
+        print(numa_map_svg(site.machine, state_now, site.names, title))
     elif output == "table":
         _print(site)
     else:
@@ -53,8 +53,8 @@ def command(
     return 0
 
 
-def _print(site: Site) -> None:
-    print(f"{counted(len(site.machine.nodes), 'NUMA node')} of {site.source}")
+def _print(site: NumaNodeFacts) -> None:
+    print(f"{pluralize(len(site.machine.nodes), 'NUMA node')} of {site.source}")
     print("\n".join(machine_table(site.machine)))
     for note in _notes(site):
         print_lines([f"note: {note}"])
@@ -71,7 +71,7 @@ def _print(site: Site) -> None:
         print("nobody holds memory")
 
 
-def _data(site: Site) -> dict[str, Any]:
+def _data(site: NumaNodeFacts) -> dict[str, Any]:
     data: dict[str, Any] = {
         "source": site.source,
         "numa": machine_data(site.machine),
@@ -86,8 +86,8 @@ def _data(site: Site) -> dict[str, Any]:
     return data
 
 
-def _notes(site: Site) -> list[str]:
+def _notes(site: NumaNodeFacts) -> list[str]:
     notes = list(site.notes)
     if site.loaded is not None:
-        notes += drifted_totals(site.machine, site.loaded.state)
+        notes += total_differences(site.machine, site.loaded.state)
     return notes

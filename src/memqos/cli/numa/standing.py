@@ -9,27 +9,27 @@ import click
 import msgspec
 
 from memqos.cli.numa.sources import (
-    STATE_FILE,
-    THIS_MACHINE,
-    Site,
-    machine_beside,
-    site_of,
-    state_path,
-    text_from,
+    KUBELET_STATE_FILE,
+    LIVE_MACHINE,
+    NumaNodeFacts,
+    kubelet_state_path,
+    read_machine_beside,
+    read_node_facts,
+    read_state_text,
 )
-from memqos.cli.numa.terms import kubelet_of, settings_of
+from memqos.cli.numa.terms import manager_settings, resolve_kubelet
 from memqos.draw.numa_refusals import start_sentences, state_sentences
 from memqos.errors import InputError
 from memqos.host.snapshots import load_snapshot
-from memqos.numa.checkpoint import Loaded
-from memqos.numa.machines import machine_of_state
-from memqos.numa.manager import POLICIES, Settings, StartRefused, start
-from memqos.numa.restart import Difference, Unfit, resumed
+from memqos.numa.checkpoint import LoadedCheckpoint
+from memqos.numa.machines import machine_from_state
+from memqos.numa.manager import MEMORY_POLICIES, ManagerSettings, StartRefused, start_manager
+from memqos.numa.restart import MachineStateDifference, UnusableState, resume_state
 
-ITSELF = "the machine it was written on"
+ORIGINAL_MACHINE = "the machine it was written on"
 
 
-class Ground(msgspec.Struct, frozen=True):
+class StateCheckOptions(msgspec.Struct, frozen=True):
     """What a state file is held against; no machine means what the state says itself."""
 
     file: str
@@ -42,17 +42,17 @@ class Ground(msgspec.Struct, frozen=True):
     """Where state, machine and kubelet are told together."""
 
 
-class Standing(msgspec.Struct, frozen=True):
+class StateCheck(msgspec.Struct, frozen=True):
     """Whether a kubelet starts over a state; if not, why."""
 
     against: str
     kind: str | None = None
     why: tuple[str, ...] = ()
-    differences: tuple[Difference, ...] = ()
+    differences: tuple[MachineStateDifference, ...] = ()
     notes: tuple[str, ...] = ()
 
 
-def ground_of(
+def state_check_options(
     file: str | None,
     machine: str | None,
     kubelet: str | None,
@@ -60,68 +60,80 @@ def ground_of(
     release: str | None,
     gates: Iterable[str],
     snapshot: str | None = None,
-) -> Ground:
+) -> StateCheckOptions:
     """What the options come to; without a file it is this machine's, on this machine."""
     if snapshot is not None:
         if file is not None or machine is not None:
             raise click.UsageError("--snapshot has its own state and machine")
-        name = f"{snapshot} ({STATE_FILE})"
-        return Ground(name, None, kubelet, reserved, release, tuple(gates), snapshot)
+        name = f"{snapshot} ({KUBELET_STATE_FILE})"
+        return StateCheckOptions(name, None, kubelet, reserved, release, tuple(gates), snapshot)
     if file is None:
-        file, machine = state_path(), machine or THIS_MACHINE
-    return Ground(file, machine, kubelet, reserved, release, tuple(gates))
+        file, machine = kubelet_state_path(), machine or LIVE_MACHINE
+    return StateCheckOptions(file, machine, kubelet, reserved, release, tuple(gates))
 
 
-def text_under(ground: Ground) -> str:
+def state_text(ground: StateCheckOptions) -> str:
     """The state as it stands."""
     if ground.snapshot is None:
-        return text_from(ground.file)
+        return read_state_text(ground.file)
     text = load_snapshot(ground.snapshot).memory_manager_state
     if text is None:
-        raise InputError("this snapshot holds no state", file=ground.snapshot, field=STATE_FILE)
+        raise InputError(
+            "this snapshot holds no state", file=ground.snapshot, field=KUBELET_STATE_FILE
+        )
     return text
 
 
-def site_under(ground: Ground, loaded: Loaded) -> Site:
+def facts_for_state(ground: StateCheckOptions, loaded: LoadedCheckpoint) -> NumaNodeFacts:
     """The node a state is looked at on."""
     if ground.snapshot is not None:
-        return site_of(None, None, ground.snapshot)
+        return read_node_facts(None, None, ground.snapshot)
     if ground.machine is None:
-        return Site(machine_of_state(loaded.state), ITSELF, loaded, ground.file)
-    if ground.machine == THIS_MACHINE:
-        return Site(site_of(None, None, None, with_state=False).machine, THIS_MACHINE, loaded)
-    return Site(machine_beside(ground.machine, loaded), ground.machine, loaded, ground.file)
+        return NumaNodeFacts(
+            machine_from_state(loaded.state), ORIGINAL_MACHINE, loaded, ground.file
+        )
+    if ground.machine == LIVE_MACHINE:
+        return NumaNodeFacts(
+            read_node_facts(None, None, None, with_state=False).machine, LIVE_MACHINE, loaded
+        )
+    return NumaNodeFacts(
+        read_machine_beside(ground.machine, loaded), ground.machine, loaded, ground.file
+    )
 
 
-def settings_under(ground: Ground, site: Site) -> tuple[Settings, list[str]]:
+def settings_for_state(
+    ground: StateCheckOptions, site: NumaNodeFacts
+) -> tuple[ManagerSettings, list[str]]:
     """The kubelet that is to start; its Topology Manager does not matter here."""
     release, gates = ground.release, ground.gates
     pools = site.loaded is not None and bool(site.loaded.state.pools)
     if pools and release is None and ground.kubelet is None and not gates:
         # Only such a kubelet writes pools, and only such a one heeds them.
         release, gates = "1.37", ("PodLevelResourceManagers=true",)
-    kubelet = kubelet_of(site, ground.kubelet, release, gates)
-    settings, notes = settings_of(site, kubelet, topology_policy="none", reserved=ground.reserved)
-    assert isinstance(settings, Settings)
+    kubelet = resolve_kubelet(site, ground.kubelet, release, gates)
+    settings, notes = manager_settings(
+        site, kubelet, topology_policy="none", reserved=ground.reserved
+    )
+    assert isinstance(settings, ManagerSettings)
     return settings, notes
 
 
-def standing(ground: Ground, loaded: Loaded) -> Standing:
+def check_state(ground: StateCheckOptions, loaded: LoadedCheckpoint) -> StateCheck:
     """Whether a kubelet would start over a state."""
-    site = site_under(ground, loaded)
+    site = facts_for_state(ground, loaded)
     policy = loaded.state.policy
-    if policy not in POLICIES:
-        return Standing(site.source, "unknown_policy", (f"there is no policy {policy!r}",))
+    if policy not in MEMORY_POLICIES:
+        return StateCheck(site.source, "unknown_policy", (f"there is no policy {policy!r}",))
     if not site.machine.nodes:
-        return _without_nodes(loaded)
-    settings, notes = settings_under(ground, site)
-    begun = start(settings, loaded.state)
+        return _check_without_nodes(loaded)
+    settings, notes = settings_for_state(ground, site)
+    begun = start_manager(settings, loaded.state)
     if not isinstance(begun, StartRefused):
-        return Standing(site.source, notes=tuple(notes))
+        return StateCheck(site.source, notes=tuple(notes))
     if begun.kind == "state_policy_mismatch":
         why = f"the state is of policy {policy}, the kubelet's is {settings.policy}"
-        return Standing(site.source, begun.kind, (why,), notes=tuple(notes))
-    return Standing(
+        return StateCheck(site.source, begun.kind, (why,), notes=tuple(notes))
+    return StateCheck(
         site.source,
         begun.kind,
         tuple(start_sentences(begun)),
@@ -130,8 +142,10 @@ def standing(ground: Ground, loaded: Loaded) -> Standing:
     )
 
 
-def _without_nodes(loaded: Loaded) -> Standing:
-    found = resumed(loaded.state, {})
-    if isinstance(found, Unfit):
-        return Standing(ITSELF, found.kind, tuple(state_sentences(found)))
-    return Standing(ITSELF, notes=("it knows no NUMA node: the kubelet fills it when it starts",))
+def _check_without_nodes(loaded: LoadedCheckpoint) -> StateCheck:
+    found = resume_state(loaded.state, {})
+    if isinstance(found, UnusableState):
+        return StateCheck(ORIGINAL_MACHINE, found.kind, tuple(state_sentences(found)))
+    return StateCheck(
+        ORIGINAL_MACHINE, notes=("it knows no NUMA node: the kubelet fills it when it starts",)
+    )

@@ -6,36 +6,36 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
-from memqos.cli.kubelets import kubelet_in, only_document
-from memqos.cli.numa.sources import Site
-from memqos.cli.releases import release_asked
+from memqos.cli.kubelets import kubelet_in_document, read_document
+from memqos.cli.numa.sources import NumaNodeFacts
+from memqos.cli.releases import resolve_release
 from memqos.errors import InputError
-from memqos.kube.kubelet import STATIC, KubeletConfiguration, configured
+from memqos.kube.kubelet import STATIC, KubeletConfiguration, with_defaults
 from memqos.kube.kubelet.thresholds import MEMORY_AVAILABLE
 from memqos.kube.kubelet.validation import start_faults
 from memqos.manifests.documents import Document
-from memqos.numa.equation import Equation, equation_of, evenly_reserved
+from memqos.numa.equation import ReservationEquation, even_reservation, kubelet_equation
 from memqos.numa.machines import NumaMachine
-from memqos.numa.manager import Settings
-from memqos.numa.memory import Sizes
+from memqos.numa.manager import ManagerSettings
+from memqos.numa.memory import MemorySizes
 from memqos.numa.reserved import (
-    Reservations,
-    Unreservable,
-    parse_flag,
-    reserved_in,
+    InvalidReservation,
+    NumaReservations,
+    parse_reserved_memory,
+    reservation_totals,
     system_reserved,
 )
-from memqos.numa.reserved import configured as in_configuration
-from memqos.numa.state import State
-from memqos.numa.topology import Misconfigured, configure
+from memqos.numa.reserved import reservations_from_config as in_configuration
+from memqos.numa.state import MemoryManagerState
+from memqos.numa.topology import InvalidTopology, configure_topology
 from memqos.release import Release
 
-F = TypeVar("F", bound=Callable[..., Any])
+_F = TypeVar("_F", bound=Callable[..., Any])
 
 WINDOWS_ONLY = "BestEffort"
 
 
-class Kubelet(msgspec.Struct, frozen=True):
+class NumaKubelet(msgspec.Struct, frozen=True):
     """A kubelet's configuration and release; `file` is None where the defaults are meant."""
 
     config: KubeletConfiguration
@@ -56,7 +56,7 @@ reserved_option = click.option(
 )
 
 
-def equation_options(command: F) -> F:
+def reservation_options(command: _F) -> _F:
     """What a node keeps back, in place of what the configuration says."""
     for option in (
         click.option(
@@ -75,36 +75,36 @@ def equation_options(command: F) -> F:
     return command
 
 
-def kubelet_of(
-    site: Site, kubelet: str | None, release: str | None, gates: Iterable[str]
-) -> Kubelet:
+def resolve_kubelet(
+    site: NumaNodeFacts, kubelet: str | None, release: str | None, gates: Iterable[str]
+) -> NumaKubelet:
     """The kubelet that options or the snapshot tell of."""
-    asked, notes = release_asked(release, gates, site.version)
-    document = document_asked(site, kubelet)
+    asked, notes = resolve_release(release, gates, site.version)
+    document = configuration_document(site, kubelet)
     if document is None:
-        return Kubelet(configured({}, asked.minor), asked, notes=tuple(notes))
-    found = kubelet_in(document, asked)
+        return NumaKubelet(with_defaults({}, asked.minor), asked, notes=tuple(notes))
+    found = kubelet_in_document(document, asked)
     notes += [f"{document.file}: {note}" for note in found.notes]
-    return Kubelet(found.config, found.release, document.file, tuple(notes))
+    return NumaKubelet(found.config, found.release, document.file, tuple(notes))
 
 
-def document_asked(site: Site, kubelet: str | None) -> Document | None:
+def configuration_document(site: NumaNodeFacts, kubelet: str | None) -> Document | None:
     """The configuration as it stands, unread."""
     if kubelet is None:
         return site.kubelet
-    return only_document(kubelet, "KubeletConfiguration")
+    return read_document(kubelet, "KubeletConfiguration")
 
 
-def keeping_back(
-    kubelet: Kubelet, kube: str | None, system: str | None, eviction: str | None
-) -> Kubelet:
+def with_reservations(
+    kubelet: NumaKubelet, kube: str | None, system: str | None, eviction: str | None
+) -> NumaKubelet:
     """The kubelet with what the options of `equation_options` say."""
     config = kubelet.config
     written: dict[str, Any] = {}
     if kube is not None:
-        written["kube_reserved"] = _amounts("--kube-reserved", kube)
+        written["kube_reserved"] = _parse_amounts("--kube-reserved", kube)
     if system is not None:
-        written["system_reserved"] = _amounts("--system-reserved", system)
+        written["system_reserved"] = _parse_amounts("--system-reserved", system)
     if eviction is not None:
         written["eviction_hard"] = {**config.eviction_hard, MEMORY_AVAILABLE: eviction}
     config = msgspec.structs.replace(config, **written)
@@ -113,55 +113,55 @@ def keeping_back(
     return msgspec.structs.replace(kubelet, config=config)
 
 
-def equation_in(kubelet: Kubelet, machine: NumaMachine) -> Equation:
+def reservation_equation(kubelet: NumaKubelet, machine: NumaMachine) -> ReservationEquation:
     """What this kubelet must reserve on this machine."""
-    return equation_of(kubelet.config, machine.memory, kubelet.release)
+    return kubelet_equation(kubelet.config, machine.memory, kubelet.release)
 
 
-def reservations_in(kubelet: Kubelet, reserved: str | None) -> Reservations | None:
+def find_reservations(kubelet: NumaKubelet, reserved: str | None) -> NumaReservations | None:
     """reservedMemory in either spelling; None where nobody says anything about it."""
     if reserved is not None:
-        return flag_read(reserved)
+        return parse_reserved_option(reserved)
     return None if kubelet.file is None else in_configuration(kubelet.config.reserved_memory)
 
 
-def flag_read(text: str) -> Reservations:
+def parse_reserved_option(text: str) -> NumaReservations:
     """reservedMemory as the flag spells it."""
     try:
-        return parse_flag(text)
+        return parse_reserved_memory(text)
     except InputError as error:
         raise InputError(error.what, field="--reserved", hint=error.hint) from None
 
 
-def settings_of(
-    site: Site,
-    kubelet: Kubelet,
+def manager_settings(
+    site: NumaNodeFacts,
+    kubelet: NumaKubelet,
     *,
     policy: str | None = None,
     topology_policy: str | None = None,
     scope: str | None = None,
     options: Mapping[str, str] | None = None,
     reserved: str | None = None,
-) -> tuple[Settings | Misconfigured, list[str]]:
+) -> tuple[ManagerSettings | InvalidTopology, list[str]]:
     """What the kubelet is started with on this machine, and what a person should know of it."""
     config, notes = kubelet.config, list(kubelet.notes)
-    topology = configure(
+    topology = configure_topology(
         topology_policy or config.topology_manager_policy,
         scope or config.topology_manager_scope,
         {**config.topology_manager_policy_options, **(options or {})},
         site.machine.ids,
         site.machine.distances,
     )
-    if isinstance(topology, Misconfigured):
+    if isinstance(topology, InvalidTopology):
         return topology, notes
-    policy = policy or _usual_policy(site, kubelet)
+    policy = policy or _default_policy(site, kubelet)
     return (
-        Settings(
+        ManagerSettings(
             machine=site.machine.nodes,
             policy=policy,
             topology=topology,
             release=kubelet.release,
-            reserved=_reserved(site, kubelet, reserved, notes),
+            reserved=_resolve_reserved(site, kubelet, reserved, notes),
             windows=policy == WINDOWS_ONLY,
             as_kubelet=True,
         ),
@@ -169,33 +169,33 @@ def settings_of(
     )
 
 
-def _usual_policy(site: Site, kubelet: Kubelet) -> str:
+def _default_policy(site: NumaNodeFacts, kubelet: NumaKubelet) -> str:
     if kubelet.file is not None:
         return kubelet.config.memory_manager_policy
     return STATIC if site.loaded is None else site.loaded.state.policy
 
 
-def _reserved(
-    site: Site, kubelet: Kubelet, reserved: str | None, notes: list[str]
-) -> Mapping[int, Sizes] | Unreservable:
-    entries = reservations_in(kubelet, reserved)
+def _resolve_reserved(
+    site: NumaNodeFacts, kubelet: NumaKubelet, reserved: str | None, notes: list[str]
+) -> Mapping[int, MemorySizes] | InvalidReservation:
+    entries = find_reservations(kubelet, reserved)
     if entries is not None:
         required = (
-            reserved_in(entries)
+            reservation_totals(entries)
             if kubelet.file is None
-            else equation_in(kubelet, site.machine).required
+            else reservation_equation(kubelet, site.machine).required
         )
         return system_reserved(site.machine.ids, entries, required)
     if site.loaded is not None and site.loaded.state.nodes:
-        return kept_by(site.loaded.state)
-    equation = equation_in(kubelet, site.machine)
+        return system_reserved_of_state(site.loaded.state)
+    equation = reservation_equation(kubelet, site.machine)
     notes.append(
         f"no reservedMemory given: {equation.total} split evenly, as `memqos numa reserve` does"
     )
-    return evenly_reserved(site.machine, equation)
+    return even_reservation(site.machine, equation)
 
 
-def kept_by(state: State) -> dict[int, dict[str, int]]:
+def system_reserved_of_state(state: MemoryManagerState) -> dict[int, dict[str, int]]:
     """What a state says each node keeps for the system."""
     return {
         i: {name: table.system_reserved for name, table in node.memory.items()}
@@ -203,7 +203,7 @@ def kept_by(state: State) -> dict[int, dict[str, int]]:
     }
 
 
-def _amounts(option: str, text: str) -> dict[str, str]:
+def _parse_amounts(option: str, text: str) -> dict[str, str]:
     if "=" not in text:
         return {"memory": text}
     amounts = {}

@@ -6,35 +6,35 @@ from typing import Any, Final
 
 from memqos.errors import InputError
 
-Replay = Callable[[Mapping[str, Any]], dict[str, Any]]
+ReplayFunction = Callable[[Mapping[str, Any]], dict[str, Any]]
 
-_AREAS: Final = {
-    "quantity": "quantities:quantity",
-    "quantity_arith": "quantities:quantity_arith",
-    "pod_semantics": "pods:pod_semantics",
-    "pod_semantics_qos_off": "pods:pod_semantics",
-    "pod_eras": "pods:pod_eras",
-    "cgroup_names": "names:cgroup_names_of",
-    "node_cgroups": "nodes:node_cgroups",
-    "node_eras": "nodes:node_eras",
-    "node_allocatable": "kubelet:node_allocatable",
-    "kubelet_config": "kubelet:kubelet_config",
-    "defaults": "kubelet:defaults",
-    "topology_merge": "numa:topology_merge",
-    "topology_config": "numa:topology_config",
-    "memory_manager": "numa:memory_manager",
-    "reserved_memory": "numa:reserved_memory",
-    "memory_state_checkpoint": "numa:memory_state_checkpoint",
-    "limitrange": "cluster_admission:limitrange",
-    "quota_usage": "cluster_admission:quota_usage",
-    "quota_admission": "cluster_admission:quota_admission",
-    "resize": "cluster_admission:resize",
-    "hpa_requests": "cluster_admission:hpa_requests",
-    "scheduler_fit": "cluster_pressure:scheduler_fit",
-    "pressure_admission": "cluster_pressure:pressure_admission",
-    "eviction_sync": "cluster_pressure:eviction_sync",
-    "eviction_thresholds": "cluster_pressure:eviction_thresholds",
-    "eviction_rank": "cluster_pressure:eviction_rank",
+AREAS: Final = {
+    "quantity": "quantities",
+    "quantity_arith": "quantities",
+    "pod_semantics": "pods",
+    "pod_semantics_qos_off": "pods",
+    "pod_eras": "pods",
+    "cgroup_names": "names",
+    "node_cgroups": "nodes",
+    "node_eras": "nodes",
+    "node_allocatable": "kubelet",
+    "kubelet_config": "kubelet",
+    "defaults": "kubelet",
+    "topology_merge": "numa",
+    "topology_config": "numa",
+    "memory_manager": "numa",
+    "reserved_memory": "numa",
+    "memory_state_checkpoint": "numa",
+    "limitrange": "cluster_admission",
+    "quota_usage": "cluster_admission",
+    "quota_admission": "cluster_admission",
+    "resize": "cluster_admission",
+    "hpa_requests": "cluster_admission",
+    "scheduler_fit": "cluster_pressure",
+    "pressure_admission": "cluster_pressure",
+    "eviction_sync": "cluster_pressure",
+    "eviction_thresholds": "cluster_pressure",
+    "eviction_rank": "cluster_pressure",
 }
 
 
@@ -43,15 +43,15 @@ def area_of(file: str) -> str:
     return file.rsplit("/", 1)[-1].split(".", 1)[0]
 
 
-def replay_of(file: str) -> Replay:
+def find_replay(file: str) -> ReplayFunction:
     """What replays the cases of a file."""
     area = area_of(file)
-    if area not in _AREAS:
+    if area not in AREAS:
         raise InputError(
             f"no area is called {area!r}",
             file=file,
-            hint=f"the name up to the first dot is one of {', '.join(_AREAS)}",
+            hint=f"the name up to the first dot is one of {', '.join(AREAS)}",
         )
-    module, function = _AREAS[area].split(":")
-    replay: Replay = getattr(import_module(f"memqos.cli.replay.{module}"), function)
+    module = import_module(f"memqos.cli.replay.{AREAS[area]}")
+    replay: ReplayFunction = getattr(module, f"replay_{area}")
     return replay

@@ -7,72 +7,86 @@ from typing import Any
 
 import msgspec
 
-from memqos.cli.replay.pods import Case, release_of, shape_data, spelled_amounts
+from memqos.cli.replay.pods import ReplayCase, amount_texts, case_release, shape_data
 from memqos.cluster import hpa
-from memqos.cluster.limitrange import LimitRange, completed, mutated, range_of
-from memqos.cluster.limitrange_checks import Violation, compared, denial
-from memqos.cluster.quota import SCOPES, Quota, ScopeSelectorTerm, in_scope, quota_of
+from memqos.cluster.limitrange import (
+    LimitRange,
+    apply_limit_ranges,
+    complete_limit_range,
+    limit_range_amounts,
+)
+from memqos.cluster.limitrange_checks import LimitRangeViolation, limit_range_denial, pod_totals
+from memqos.cluster.quota import QUOTA_SCOPES, Quota, ScopeSelectorTerm, matches_scope, quota_of
 from memqos.cluster.quota import ResourceQuota as StoredQuota
-from memqos.cluster.quota_admission import admit
-from memqos.cluster.quota_usage import usage
-from memqos.cluster.resize import resize as resized
+from memqos.cluster.quota_admission import check_quotas
+from memqos.cluster.quota_usage import quota_usage
+from memqos.cluster.resize import resize_pod as resized
 from memqos.errors import InputError
-from memqos.kube.defaulting import decoded, defaulted, prepared
+from memqos.kube.defaulting import apply_defaults, decoding_defaults, prepare_for_storage
 from memqos.kube.pod import Container, Pod, ResourceRequirements
 from memqos.kube.qos import qos_class
 from memqos.kube.quantity import Quantity
-from memqos.kube.resources import spelled
-from memqos.kube.shape import shape_of, written
+from memqos.kube.resources import format_amount
+from memqos.kube.shape import shape_of, with_shape
 from memqos.release import Release
 
 _NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def limitrange(case: Case) -> dict[str, Any]:
+def replay_limitrange(case: ReplayCase) -> dict[str, Any]:
     """The defaults of limit ranges, then their checks."""
-    release = release_of(case)
+    release = case_release(case)
     pod = msgspec.convert(case["pod"], Pod)
-    ranges = [range_of(item) for item in msgspec.convert(case["limit_ranges"], list[LimitRange])]
+    ranges = [
+        limit_range_amounts(item)
+        for item in msgspec.convert(case["limit_ranges"], list[LimitRange])
+    ]
     if case["mode"] == "apiserver":
-        ranges = [completed(limits) for limits in ranges]
-        changed = mutated(decoded(pod, release), ranges, release)
+        ranges = [complete_limit_range(limits) for limits in ranges]
+        changed = apply_limit_ranges(decoding_defaults(pod, release), ranges, release)
         # Recorded without the last step of creation, which drops what a disabled gate rules.
-        stored = prepared(changed, release) if release.enabled("PodLevelResources") else changed
+        stored = (
+            prepare_for_storage(changed, release)
+            if release.is_enabled("PodLevelResources")
+            else changed
+        )
         actual = {"mutated": shape_data(pod, changed), "stored": shape_data(pod, stored)}
     else:
-        stored = mutated(shape_of(pod, release), ranges, release)
+        stored = apply_limit_ranges(shape_of(pod, release), ranges, release)
         actual = {"mutated": shape_data(pod, stored)}
-    whole_pod = compared(stored, release)
-    found = denial(stored, ranges, release)
+    whole_pod = pod_totals(stored, release)
+    found = limit_range_denial(stored, ranges, release)
     texts = dict(_texts(case))
     violations = [] if found is None else [_violation(item, texts) for item in found.violations]
     return actual | {
-        "pod_requests": spelled_amounts(whole_pod.requests),
-        "pod_limits": spelled_amounts(whole_pod.limits),
+        "pod_requests": amount_texts(whole_pod.requests),
+        "pod_limits": amount_texts(whole_pod.limits),
         "denied": found is not None,
         "denied_by": None if found is None else found.index,
         "violations": sorted(violations, key=lambda item: json.dumps(item, sort_keys=True)),
     }
 
 
-def quota_usage(case: Case) -> dict[str, Any]:
+def replay_quota_usage(case: ReplayCase) -> dict[str, Any]:
     """What a pod charges, and the scopes it is in."""
-    release = release_of(case)
+    release = case_release(case)
     pod = _as_stored(case["pod"], case["mode"], release)
     terms = msgspec.convert(case["scope_selectors"], list[ScopeSelectorTerm])
     return {
         "qos": qos_class(shape_of(pod, release), release),
-        "usage": spelled_amounts(usage(pod, release, _NOW)),
-        "scopes": {scope: in_scope(ScopeSelectorTerm(scope), pod, release) for scope in SCOPES},
-        "selector_matches": [in_scope(term, pod, release) for term in terms],
+        "usage": amount_texts(quota_usage(pod, release, _NOW)),
+        "scopes": {
+            scope: matches_scope(ScopeSelectorTerm(scope), pod, release) for scope in QUOTA_SCOPES
+        },
+        "selector_matches": [matches_scope(term, pod, release) for term in terms],
     }
 
 
-def quota_admission(case: Case) -> dict[str, Any]:
+def replay_quota_admission(case: ReplayCase) -> dict[str, Any]:
     """Whether quotas admit a pod, or its resize."""
-    release, mode = release_of(case), case["mode"]
+    release, mode = case_release(case), case["mode"]
     old = case.get("old_pod")
-    verdict = admit(
+    verdict = check_quotas(
         _as_stored(case["pod"], mode, release),
         [_quota(item) for item in case["quotas"]],
         release,
@@ -86,25 +100,25 @@ def quota_admission(case: Case) -> dict[str, Any]:
         "matching_quotas": list(verdict.matching),
         "exceeded": {
             item.resource: {
-                "requested": spelled(item.resource, item.asked),
-                "used": spelled(item.resource, item.used),
-                "hard": spelled(item.resource, item.hard),
+                "requested": format_amount(item.resource, item.asked),
+                "used": format_amount(item.resource, item.used),
+                "hard": format_amount(item.resource, item.hard),
             }
             for item in verdict.exceeded
         }
         or None,
         "missing": {item.resource: list(item.containers) for item in verdict.missing} or None,
-        "new_used": {name: spelled_amounts(used) for name, used in verdict.new_used.items()}
+        "new_used": {name: amount_texts(used) for name, used in verdict.new_used.items()}
         if verdict.allowed
         else None,
     }
 
 
-def resize(case: Case) -> dict[str, Any]:
+def replay_resize(case: ReplayCase) -> dict[str, Any]:
     """An in-place resize of a stored pod."""
-    release = release_of(case)
+    release = case_release(case)
     old = _as_stored(case["old_pod"], "apiserver", release)
-    new = _proposed(old, case["new_resources"])
+    new = _propose(old, case["new_resources"])
     result = resized(old, new, release)
     return {
         "valid": result.valid,
@@ -115,14 +129,14 @@ def resize(case: Case) -> dict[str, Any]:
     }
 
 
-def hpa_requests(case: Case) -> dict[str, Any]:
+def replay_hpa_requests(case: ReplayCase) -> dict[str, Any]:
     """What an autoscaler divides usage by."""
-    release, resource, container = release_of(case), case["resource"], case["container"]
+    release, resource, container = case_release(case), case["resource"], case["container"]
     pods = msgspec.convert(case["pods"], list[Pod])
     together = hpa.hpa_requests(pods, resource, release, container)
     return {
-        "requests_milli": None if isinstance(together, hpa.Unknown) else together,
-        "error": together.failure if isinstance(together, hpa.Unknown) else None,
+        "requests_milli": None if isinstance(together, hpa.UnknownRequest) else together,
+        "error": together.failure if isinstance(together, hpa.UnknownRequest) else None,
         "per_pod": {
             pod.metadata.name: _request(hpa.hpa_request(pod, resource, release, container))
             for pod in pods
@@ -132,7 +146,7 @@ def hpa_requests(case: Case) -> dict[str, Any]:
 
 def _as_stored(raw: Any, mode: str, release: Release) -> Pod:
     pod = msgspec.convert(raw, Pod)
-    return written(pod, defaulted(pod, release)) if mode == "apiserver" else pod
+    return with_shape(pod, apply_defaults(pod, release)) if mode == "apiserver" else pod
 
 
 def _quota(item: Mapping[str, Any]) -> Quota:
@@ -142,13 +156,13 @@ def _quota(item: Mapping[str, Any]) -> Quota:
     return quota_of(msgspec.convert(stored, StoredQuota))
 
 
-def _proposed(old: Pod, resources: Mapping[str, Any]) -> Pod:
+def _propose(old: Pod, resources: Mapping[str, Any]) -> Pod:
     spec = old.spec
     changes: dict[str, Any] = {}
     if "containers" in resources:
-        changes["containers"] = _replaced(spec.containers or (), resources["containers"])
+        changes["containers"] = _replace_containers(spec.containers or (), resources["containers"])
     if "init_containers" in resources:
-        changes["init_containers"] = _replaced(
+        changes["init_containers"] = _replace_containers(
             spec.init_containers or (), resources["init_containers"]
         )
     if "pod" in resources:
@@ -156,7 +170,7 @@ def _proposed(old: Pod, resources: Mapping[str, Any]) -> Pod:
     return msgspec.structs.replace(old, spec=msgspec.structs.replace(spec, **changes))
 
 
-def _replaced(old: tuple[Container, ...], new: list[Any]) -> tuple[Container, ...]:
+def _replace_containers(old: tuple[Container, ...], new: list[Any]) -> tuple[Container, ...]:
     added = Container(image="img")
     return tuple(
         msgspec.structs.replace(
@@ -168,20 +182,20 @@ def _replaced(old: tuple[Container, ...], new: list[Any]) -> tuple[Container, ..
     )
 
 
-def _request(request: int | hpa.Unknown) -> dict[str, Any]:
-    if isinstance(request, hpa.Unknown):
+def _request(request: int | hpa.UnknownRequest) -> dict[str, Any]:
+    if isinstance(request, hpa.UnknownRequest):
         return {"milli": None, "error": request.failure}
     return {"milli": request, "error": None}
 
 
-def _violation(item: Violation, texts: Mapping[int, str]) -> dict[str, Any]:
+def _violation(item: LimitRangeViolation, texts: Mapping[int, str]) -> dict[str, Any]:
     asked = item.asked
     if asked is None:
         actual = None
     elif item.which == "ratio":
         actual = f"{asked / 1000:f}"
     else:
-        actual = texts.get(int(asked)) or spelled(item.resource, int(asked))
+        actual = texts.get(int(asked)) or format_amount(item.resource, int(asked))
     return {
         "type": item.type,
         "resource": item.resource,

@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from memqos.cli.replay.pods import Case, release_of
-from memqos.cluster.eviction_blame import Blame, blame
+from memqos.cli.replay.pods import ReplayCase, case_release
+from memqos.cluster.eviction_blame import OffendingUsage, offending_usage
 from memqos.cluster.eviction_loop import (
     EvictionSettings,
     EvictionState,
@@ -15,62 +15,75 @@ from memqos.cluster.eviction_loop import (
     evict_once,
 )
 from memqos.cluster.eviction_rank import (
-    PodUsage,
-    Ranked,
+    PodMemoryUsage,
+    RankedPod,
     eviction_order,
-    first_to_go,
+    first_evictable,
     tie_groups,
 )
-from memqos.cluster.eviction_signals import Observation, Reading, conditions_of, readings
-from memqos.cluster.fit import judge
-from memqos.cluster.fit_demand import STORAGE, Demand, demand_of, is_scalar, room_of
-from memqos.cluster.fit_scores import DEFAULT_PROFILE, Profile
-from memqos.cluster.pressure import admission
+from memqos.cluster.eviction_signals import (
+    SignalObservation,
+    ThresholdReading,
+    node_conditions,
+    threshold_readings,
+)
+from memqos.cluster.fit import judge_fit
+from memqos.cluster.fit_demand import (
+    EPHEMERAL_STORAGE,
+    SchedulingDemand,
+    is_scalar_resource,
+    node_info,
+    scheduling_demand,
+)
+from memqos.cluster.fit_scores import DEFAULT_PROFILE, SchedulerProfile
+from memqos.cluster.pressure import pressure_admission
 from memqos.kube.duration import SECOND
 from memqos.kube.kubelet.thresholds import (
     MEMORY_AVAILABLE,
-    Amount,
     Threshold,
+    ThresholdAmount,
     Thresholds,
     read_thresholds,
 )
 from memqos.kube.pod import Pod
 from memqos.kube.qos import qos_class
 from memqos.kube.quantity import milli_of, whole
-from memqos.kube.resources import CPU, MEMORY, Amounts, spelled
+from memqos.kube.resources import CPU, MEMORY, Amounts, format_amount
 from memqos.kube.shape import shape_of
 from memqos.release import Release
 
 
-def eviction_rank(case: Case) -> dict[str, Any]:
+def replay_eviction_rank(case: ReplayCase) -> dict[str, Any]:
     """The order of eviction and who the event blames."""
-    release = release_of(case)
+    release = case_release(case)
     usage = _usage(case.get("stats") or {})
     pods = msgspec.convert(case["pods"], tuple[Pod, ...])
     order = eviction_order([(pod, usage.get(_name(pod))) for pod in pods], release)
-    first = first_to_go(order)
+    first = first_evictable(order)
     return {
         "order": [_name(ranked.pod) for ranked in order],
         "tie_groups": [[_name(ranked.pod) for ranked in group] for group in tie_groups(order)],
         "first_evicted": None if first is None else _name(first.pod),
         "offending": None
         if first is None
-        else _blame(first.pod, blame(first.pod, usage.get(_name(first.pod)), release)),
+        else _blame(first.pod, offending_usage(first.pod, usage.get(_name(first.pod)), release)),
         "details": {_name(ranked.pod): _details(ranked, release) for ranked in order},
     }
 
 
-def eviction_thresholds(case: Case) -> dict[str, Any]:
+def replay_eviction_thresholds(case: ReplayCase) -> dict[str, Any]:
     """What is read, and which thresholds are met."""
     read = _read_thresholds(case)
     keys = ("thresholds", "met", "met_with_min_reclaim", "node_conditions")
     if read.faults:
         return {"error": read.faults[0].problem, **dict.fromkeys(keys)}
     observations = {
-        signal: Observation(*[whole(milli_of(seen[key])) for key in ("available", "capacity")])
+        signal: SignalObservation(
+            *[whole(milli_of(seen[key])) for key in ("available", "capacity")]
+        )
         for signal, seen in (case.get("observations") or {}).items()
     }
-    found = readings(read.thresholds, observations)
+    found = threshold_readings(read.thresholds, observations)
     met = [reading.threshold for reading in found if reading.met]
     return {
         "error": None,
@@ -79,13 +92,13 @@ def eviction_thresholds(case: Case) -> dict[str, Any]:
         "met_with_min_reclaim": sorted(
             [_label(reading.threshold) for reading in found if reading.met_until_reclaimed]
         ),
-        "node_conditions": sorted(conditions_of(met)),
+        "node_conditions": sorted(node_conditions(met)),
     }
 
 
-def eviction_sync(case: Case) -> dict[str, Any]:
+def replay_eviction_sync(case: ReplayCase) -> dict[str, Any]:
     """The eviction loop, stepped; an evicted pod is gone in the next step."""
-    release = release_of(case)
+    release = case_release(case)
     settings = EvictionSettings(
         thresholds=_read_thresholds(case).thresholds,
         transition_period=int(case["pressure_transition_period_seconds"] * SECOND),
@@ -96,7 +109,7 @@ def eviction_sync(case: Case) -> dict[str, Any]:
     for given in case["steps"]:
         available = given["node_available_bytes"]
         now = int(given["at_seconds"] * SECOND)
-        node = Observation(available, available + given["node_working_set_bytes"], now)
+        node = SignalObservation(available, available + given["node_working_set_bytes"], now)
         usage = _usage(given.get("stats") or {})
         running = [(pod, usage.get(_name(pod))) for pod in pods]
         step, state = evict_once(state, now, {MEMORY_AVAILABLE: node}, running, settings, release)
@@ -106,11 +119,13 @@ def eviction_sync(case: Case) -> dict[str, Any]:
     return {"steps": steps}
 
 
-def pressure_admission(case: Case) -> dict[str, Any]:
+def replay_pressure_admission(case: ReplayCase) -> dict[str, Any]:
     """Admission to a node under pressure."""
-    release = release_of(case)
+    release = case_release(case)
     pod = msgspec.convert(case["pod"], Pod)
-    answer = admission(pod, shape_of(pod, release), case.get("node_conditions") or (), release)
+    answer = pressure_admission(
+        pod, shape_of(pod, release), case.get("node_conditions") or (), release
+    )
     return {
         "admit": answer.admitted,
         "critical": answer.critical,
@@ -119,15 +134,15 @@ def pressure_admission(case: Case) -> dict[str, Any]:
     }
 
 
-def scheduler_fit(case: Case) -> dict[str, Any]:
+def replay_scheduler_fit(case: ReplayCase) -> dict[str, Any]:
     """A pod against one node: the filter, the scores and the requests each sees."""
-    release = release_of(case)
+    release = case_release(case)
     demand = _demand(msgspec.convert(case["pod"], Pod), release)
     existing = msgspec.convert(case.get("existing_pods") or (), tuple[Pod, ...])
     allocatable = {name: milli_of(raw) for name, raw in case["node"]["allocatable"].items()}
-    room = room_of("node", allocatable, [_demand(pod, release) for pod in existing])
+    room = node_info("node", allocatable, [_demand(pod, release) for pod in existing])
     profile = _profile(case)
-    verdict = judge(demand, room, release, profile)
+    verdict = judge_fit(demand, room, release, profile)
     return {
         "insufficient": [
             {
@@ -141,12 +156,12 @@ def scheduler_fit(case: Case) -> dict[str, Any]:
         ],
         "filter_code": verdict.code,
         "pod_requests": _requests(demand.filtered),
-        "pod_cached_requests": _requests(demand.held),
-        "pod_non_zero": _non_zero(demand.held_non_zero),
+        "pod_cached_requests": _requests(demand.charged),
+        "pod_non_zero": _non_zero(demand.charged_non_zero),
         "node_requested": _requests(room.requested),
-        "node_non_zero_requested": _non_zero(room.non_zero),
-        "fit_score_pod_requests": _scored(demand.spread, profile),
-        "balanced_pod_requests": _scored(demand.held, profile),
+        "node_non_zero_requested": _non_zero(room.non_zero_requested),
+        "fit_score_pod_requests": _score_requests(demand.spread, profile),
+        "balanced_pod_requests": _score_requests(demand.charged, profile),
         "scores": {
             "least_allocated": verdict.scores.least_allocated,
             "most_allocated": verdict.scores.most_allocated,
@@ -159,18 +174,18 @@ def _name(pod: Pod) -> str:
     return pod.metadata.name or ""
 
 
-def _usage(stats: Mapping[str, Any]) -> dict[str, PodUsage]:
+def _usage(stats: Mapping[str, Any]) -> dict[str, PodMemoryUsage]:
     return {
-        name: PodUsage(of_pod.get("working_set_bytes"), of_pod.get("containers") or {})
+        name: PodMemoryUsage(of_pod.get("working_set_bytes"), of_pod.get("containers") or {})
         for name, of_pod in stats.items()
     }
 
 
-def _details(ranked: Ranked, release: Release) -> dict[str, Any]:
+def _details(ranked: RankedPod, release: Release) -> dict[str, Any]:
     return {
         "has_stats": ranked.usage is not None,
         "usage_bytes": ranked.usage,
-        "request": spelled(MEMORY, ranked.request),
+        "request": format_amount(MEMORY, ranked.request),
         "request_bytes": whole(ranked.request),
         "exceeds_request": ranked.over_request,
         "above_request_bytes": ranked.excess,
@@ -180,18 +195,18 @@ def _details(ranked: Ranked, release: Release) -> dict[str, Any]:
     }
 
 
-def _blame(pod: Pod, blamed: Blame | None) -> dict[str, Any] | None:
+def _blame(pod: Pod, blamed: OffendingUsage | None) -> dict[str, Any] | None:
     if blamed is None:
         return None
     return {
         "containers": [name for name, _ in blamed.containers],
-        "containers_usage": [spelled(MEMORY, used * 1000) for _, used in blamed.containers],
+        "containers_usage": [format_amount(MEMORY, used * 1000) for _, used in blamed.containers],
         "pod": None if blamed.pod is None else _name(pod),
-        "pod_usage": None if blamed.pod is None else spelled(MEMORY, blamed.pod * 1000),
+        "pod_usage": None if blamed.pod is None else format_amount(MEMORY, blamed.pod * 1000),
     }
 
 
-def _read_thresholds(case: Case) -> Thresholds:
+def _read_thresholds(case: ReplayCase) -> Thresholds:
     return read_thresholds(
         case.get("eviction_hard") or {},
         case.get("eviction_soft"),
@@ -201,7 +216,7 @@ def _read_thresholds(case: Case) -> Thresholds:
     )
 
 
-def _reading(reading: Reading) -> dict[str, Any]:
+def _reading(reading: ThresholdReading) -> dict[str, Any]:
     threshold = reading.threshold
     limit, reclaimed = reading.limit, reading.limit_reclaimed
     return {
@@ -229,7 +244,7 @@ def _seconds(nanoseconds: int) -> int | float:
     return nanoseconds / SECOND if rest else whole_seconds
 
 
-def _amount(amount: Amount) -> dict[str, Any]:
+def _amount(amount: ThresholdAmount) -> dict[str, Any]:
     return {
         "quantity": None if amount.quantity is None else amount.quantity.canonical,
         "percentage": None if amount.percentage is None else _shortest(amount.percentage),
@@ -260,13 +275,13 @@ def _step(step: EvictionStep) -> dict[str, Any]:
     }
 
 
-def _demand(pod: Pod, release: Release) -> Demand:
-    return demand_of(pod, shape_of(pod, release), release)
+def _demand(pod: Pod, release: Release) -> SchedulingDemand:
+    return scheduling_demand(pod, shape_of(pod, release), release)
 
 
-def _profile(case: Case) -> Profile:
+def _profile(case: ReplayCase) -> SchedulerProfile:
     weights = [(each["name"], each["weight"]) for each in case.get("score_resources") or ()]
-    return Profile(
+    return SchedulerProfile(
         weights=tuple(weights) or DEFAULT_PROFILE.weights,
         ignored_resources=frozenset(case.get("ignored_resources") or ()),
         ignored_groups=frozenset(case.get("ignored_resource_groups") or ()),
@@ -277,8 +292,8 @@ def _requests(amounts: Amounts) -> dict[str, Any]:
     return {
         "milli_cpu": amounts.get(CPU, 0),
         "memory": amounts.get(MEMORY, 0),
-        "ephemeral_storage": amounts.get(STORAGE, 0),
-        "scalar": {name: amount for name, amount in amounts.items() if is_scalar(name)},
+        "ephemeral_storage": amounts.get(EPHEMERAL_STORAGE, 0),
+        "scalar": {name: amount for name, amount in amounts.items() if is_scalar_resource(name)},
     }
 
 
@@ -286,5 +301,5 @@ def _non_zero(amounts: Amounts) -> dict[str, Any]:
     return {"milli_cpu": amounts[CPU], "memory": amounts[MEMORY]}
 
 
-def _scored(amounts: Amounts, profile: Profile) -> dict[str, Any]:
+def _score_requests(amounts: Amounts, profile: SchedulerProfile) -> dict[str, Any]:
     return {resource: amounts.get(resource, 0) for resource, _ in profile.weights}

@@ -13,7 +13,7 @@ _UNRELIABLE: Final = {"value_unreliable": "value", "milli_unreliable": "milli_va
 """A mark in a recorded case, and the number that overflowed in the recorder."""
 
 
-class Difference(NamedTuple):
+class CaseDifference(NamedTuple):
     """One value that is not as recorded."""
 
     path: str
@@ -21,12 +21,12 @@ class Difference(NamedTuple):
     got: Any
 
     def __str__(self) -> str:
-        return f"{self.path}: expected {_shown(self.expected)}, got {_shown(self.got)}"
+        return f"{self.path}: expected {_abbreviate(self.expected)}, got {_abbreviate(self.got)}"
 
 
-def differences(
+def case_differences(
     area: str, expect: Mapping[str, Any], actual: Mapping[str, Any]
-) -> list[Difference]:
+) -> list[CaseDifference]:
     """Every difference; quantities count by value, except where spelling is what was recorded."""
     skipped = {number for mark, number in _UNRELIABLE.items() if expect.get(mark)}
     expect = {
@@ -34,29 +34,29 @@ def differences(
     }
     skipped |= _SOMETIMES_RECORDED - expect.keys()
     actual = {key: value for key, value in actual.items() if key not in skipped}
-    return list(_differ(expect, actual, "", by_value=not area.startswith("quantity")))
+    return list(_compare(expect, actual, "", by_value=not area.startswith("quantity")))
 
 
-def _differ(expect: Any, actual: Any, path: str, *, by_value: bool) -> Iterator[Difference]:
+def _compare(expect: Any, actual: Any, path: str, *, by_value: bool) -> Iterator[CaseDifference]:
     if isinstance(expect, Mapping) and isinstance(actual, Mapping):
         for key in dict.fromkeys([*expect, *actual]):
             below = f"{path}.{key}" if path else str(key)
             if key not in expect:
-                yield Difference(below, _ABSENT, actual[key])
+                yield CaseDifference(below, _ABSENT, actual[key])
             elif key not in actual:
-                yield Difference(below, expect[key], _ABSENT)
+                yield CaseDifference(below, expect[key], _ABSENT)
             else:
-                yield from _differ(expect[key], actual[key], below, by_value=by_value)
+                yield from _compare(expect[key], actual[key], below, by_value=by_value)
     elif isinstance(expect, list) and isinstance(actual, list) and len(expect) == len(actual):
         if path.endswith("errors"):
-            expect, actual = _sorted(expect), _sorted(actual)
+            expect, actual = _in_text_order(expect), _in_text_order(actual)
         for index, (left, right) in enumerate(zip(expect, actual, strict=True)):
-            yield from _differ(left, right, f"{path}[{index}]", by_value=by_value)
+            yield from _compare(left, right, f"{path}[{index}]", by_value=by_value)
     elif not _same(expect, actual, by_value=by_value):
-        yield Difference(path, expect, actual)
+        yield CaseDifference(path, expect, actual)
 
 
-def _sorted(errors: list[Any]) -> list[Any]:
+def _in_text_order(errors: list[Any]) -> list[Any]:
     return sorted(errors, key=str)
 
 
@@ -71,6 +71,6 @@ def _same(expect: Any, actual: Any, *, by_value: bool) -> bool:
         return False
 
 
-def _shown(value: Any) -> str:
+def _abbreviate(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 200 else text[:197] + "…"

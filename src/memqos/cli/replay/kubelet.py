@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from memqos.cli.replay.pods import Case, release_of
+from memqos.cli.replay.pods import ReplayCase, case_release
 from memqos.errors import InputError
 from memqos.kube.duration import duration_text
-from memqos.kube.kubelet import Fault, KubeletConfiguration, configured
+from memqos.kube.kubelet import KubeletConfiguration, KubeletFault, with_defaults
 from memqos.kube.kubelet.reading import read_kubelet
 from memqos.kube.node import Capacity, NodeCgroup, allocatable, node_cgroups
 from memqos.kube.quantity import Quantity
@@ -21,9 +21,9 @@ _CHECKED_TOGETHER = {
 """At start the kubelet reads these as one, and stops at the first fault."""
 
 
-def kubelet_config(case: Case) -> dict[str, Any]:
+def replay_kubelet_config(case: ReplayCase) -> dict[str, Any]:
     """Whether a configuration is refused, how far it gets, and which fields are blamed."""
-    reading = read_kubelet(case["config"], release_of(case))
+    reading = read_kubelet(case["config"], case_release(case))
     stage = reading.refused_at
     if stage == "decode":
         count, mentions = 1, set()
@@ -46,9 +46,9 @@ def kubelet_config(case: Case) -> dict[str, Any]:
     return actual
 
 
-def defaults(case: Case) -> dict[str, Any]:
+def replay_defaults(case: ReplayCase) -> dict[str, Any]:
     """A configuration with its defaults; what is empty is not written out."""
-    reading = read_kubelet(case["config"], release_of(case))
+    reading = read_kubelet(case["config"], case_release(case))
     config = reading.config
     if config is None:
         raise InputError(f"what cannot be decoded has no defaults: {reading.faults[0]}")
@@ -77,7 +77,7 @@ def defaults(case: Case) -> dict[str, Any]:
         "memoryThrottlingFactor": config.memory_throttling_factor,
         "mergeDefaultEvictionSettings": config.merge_default_eviction_settings,
         "podPidsLimit": config.pod_pids_limit,
-        "reservedMemory": _reserved_memory(config),
+        "reservedMemory": _reservation_data(config),
         "singleProcessOOMKill": config.single_process_oom_kill,
         "systemReserved": config.system_reserved or None,
         "systemReservedCgroup": config.system_reserved_cgroup or None,
@@ -87,10 +87,10 @@ def defaults(case: Case) -> dict[str, Any]:
     }
 
 
-def node_allocatable(case: Case) -> dict[str, Any]:
+def replay_node_allocatable(case: ReplayCase) -> dict[str, Any]:
     """What a node keeps back, what is left, and the cgroups that hold it to that."""
-    release = release_of(case)
-    config = configured(
+    release = case_release(case)
+    config = with_defaults(
         {
             "cgroup_driver": case["cgroupDriver"],
             "cgroup_root": case["cgroupRoot"],
@@ -117,42 +117,42 @@ def node_allocatable(case: Case) -> dict[str, Any]:
     names = cgroup_names(config.driver, config.cgroup_root)
     actual = {
         "cgroups": {
-            names.kubepods if cgroup.kind == "kubepods" else names.reserved(cgroup.name): _cgroup(
-                cgroup
-            )
+            names.kubepods
+            if cgroup.kind == "kubepods"
+            else names.reserved_cgroup(cgroup.name): _cgroup_data(cgroup)
             for cgroup in enforced.cgroups
         },
         "config_valid": not left.over_reserved,
-        "enforced_allocatable": _spelled(left.enforced),
+        "enforced_allocatable": _quantity_texts(left.enforced),
         "enforced_allocatable_memory": left.enforced_memory,
-        "reservation": _spelled(left.reservation),
-        "status_allocatable": _spelled(left.published),
+        "reservation": _quantity_texts(left.reservation),
+        "status_allocatable": _quantity_texts(left.published),
         "status_allocatable_memory": left.published_memory,
     }
     return actual | {"enforce_error": True} if enforced.failed else actual
 
 
-def _top_field(fault: Fault) -> str:
+def _top_field(fault: KubeletFault) -> str:
     return fault.field.partition(".")[0].partition("[")[0]
 
 
-def _reserved_memory(config: KubeletConfiguration) -> list[dict[str, Any]] | None:
+def _reservation_data(config: KubeletConfiguration) -> list[dict[str, Any]] | None:
     return [
         {
             "numaNode": entry.numa_node,
             "limits": None
             if entry.limits is None
-            else _spelled({name: Quantity.parse(raw) for name, raw in entry.limits.items()}),
+            else _quantity_texts({name: Quantity.parse(raw) for name, raw in entry.limits.items()}),
         }
         for entry in config.reserved_memory
     ] or None
 
 
-def _spelled(amounts: Mapping[str, Quantity]) -> dict[str, str]:
+def _quantity_texts(amounts: Mapping[str, Quantity]) -> dict[str, str]:
     return {name: str(amount) for name, amount in amounts.items()}
 
 
-def _cgroup(cgroup: NodeCgroup) -> dict[str, Any]:
+def _cgroup_data(cgroup: NodeCgroup) -> dict[str, Any]:
     values: dict[str, Any] = {
         "unified": {
             name: str(value)

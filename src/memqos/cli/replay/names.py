@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from memqos.cli.replay.pods import Case
+from memqos.cli.replay.pods import ReplayCase
 from memqos.plan.names import cgroup_names
 
 
-def cgroup_names_of(case: Case) -> dict[str, Any]:
+def replay_cgroup_names(case: ReplayCase) -> dict[str, Any]:
     """Where a pod's cgroups are."""
     names = cgroup_names(case["driver"], case["cgroup_root"])
     qos = case["qos_class"]

@@ -5,54 +5,67 @@ from typing import Any
 
 import msgspec
 
-from memqos.cli.replay.pods import Case
+from memqos.cli.replay.pods import ReplayCase
 from memqos.kube.pod import Pod
 from memqos.kube.quantity import Quantity
 from memqos.kube.resources import HUGEPAGES, hugepage_size
-from memqos.numa.admission import MEMORY_MANAGER, Admitted, Outcome
-from memqos.numa.checkpoint import Unreadable, contents, fnv1a32, read
-from memqos.numa.hints import Answer, Hint, Hints, Provider, hints_of
-from memqos.numa.manager import Manager, Settings, StartRefused, start
+from memqos.numa.admission import MEMORY_MANAGER, AdmissionOutcome, AdmittedPod
+from memqos.numa.checkpoint import UnreadableCheckpoint, decode_checkpoint, fnv1a32, read_checkpoint
+from memqos.numa.hints import Hint, HintProvider, Hints, ProviderHints, iterate_hints
+from memqos.numa.manager import Manager, ManagerSettings, StartRefused, start_manager
 from memqos.numa.masks import mask_of, nodes_of
-from memqos.numa.memory import Blocks, Machine, NodeMap, NumaMemory, allocatable_blocks
-from memqos.numa.offers import Offer
+from memqos.numa.memory import (
+    MachineMemory,
+    MemoryBlocks,
+    NumaMemory,
+    NumaNodeMap,
+    allocatable_blocks,
+)
+from memqos.numa.offers import HintSet
 from memqos.numa.reserved import (
-    Reservation,
-    Unreservable,
-    config_faults,
-    is_empty,
-    reserved_in,
+    InvalidReservation,
+    NumaReservation,
+    reservation_config_faults,
+    reservation_totals,
+    reserves_no_memory,
     system_reserved,
 )
-from memqos.numa.state import State
-from memqos.numa.topology import Misconfigured, Topology, configure, decide
+from memqos.numa.state import MemoryManagerState
+from memqos.numa.topology import (
+    InvalidTopology,
+    TopologySettings,
+    configure_topology,
+    decide_affinity,
+)
 from memqos.release import Release
 
-Seen = dict[str, Any]
+_Actual = dict[str, Any]
 
 
-def topology_merge(case: Case) -> Seen:
+def replay_topology_merge(case: ReplayCase) -> _Actual:
     """Hints of several providers, merged under a policy."""
     options = {name: str(value).lower() for name, value in case["policy_options"].items()}
-    topology = configure(
+    topology = configure_topology(
         case["policy"], "container", options, case["numa_nodes"], case["numa_distances"]
     )
-    assert isinstance(topology, Topology)
+    assert isinstance(topology, TopologySettings)
     answers = case["hints"].items()
-    decision = decide(topology, [Provider(name, _answer(answer)) for name, answer in answers])
+    decision = decide_affinity(
+        topology, [HintProvider(name, _answer(answer)) for name, answer in answers]
+    )
     return {"hint": _hint(decision.hint), "admit": decision.admit}
 
 
-def topology_config(case: Case) -> Seen:
+def replay_topology_config(case: ReplayCase) -> _Actual:
     """The Topology Manager's settings on a machine."""
-    topology = configure(
+    topology = configure_topology(
         case["policy"],
         case["scope"],
         case["policy_options"],
         case["numa_nodes"],
         case["numa_distances"],
     )
-    if isinstance(topology, Misconfigured):
+    if isinstance(topology, InvalidTopology):
         return {"kind": topology.kind, "valid": False}
     return {
         "kind": "ok",
@@ -62,11 +75,11 @@ def topology_config(case: Case) -> Seen:
     }
 
 
-def memory_manager(case: Case) -> Seen:
+def replay_memory_manager(case: ReplayCase) -> _Actual:
     """A kubelet's life, step by step."""
-    manager = start(_settings(case))
+    manager = start_manager(_settings(case))
     assert isinstance(manager, Manager)
-    seen: Seen = {
+    actual: _Actual = {
         "initial": {
             "allocatable": _blocks(allocatable_blocks(manager.state.nodes)),
             "machine_state": _nodes(manager.state.nodes),
@@ -75,117 +88,123 @@ def memory_manager(case: Case) -> Seen:
     }
     for step in case["steps"]:
         after, said = _step(manager, case, step)
-        seen["steps"].append({"op": step["op"]} | said | _situation(after))
+        actual["steps"].append({"op": step["op"]} | said | _situation(after))
         if after is None:
             break
         manager = after
-    return seen
+    return actual
 
 
-def reserved_memory(case: Case) -> Seen:
+def replay_reserved_memory(case: ReplayCase) -> _Actual:
     """Reservations against a machine and what must be reserved."""
     reservations = _reservations(case["reserved_memory"])
     required = {
         name: Quantity.parse(raw) for name, raw in case["node_allocatable_reservation"].items()
     }
     reserved = system_reserved(case["numa_nodes"], reservations, required)
-    refused = isinstance(reserved, Unreservable)
-    kind = reserved.kind if isinstance(reserved, Unreservable) else "ok"
+    refused = isinstance(reserved, InvalidReservation)
+    kind = reserved.kind if isinstance(reserved, InvalidReservation) else "ok"
     return {
-        "config_validation": list(config_faults(reservations)),
+        "config_validation": list(reservation_config_faults(reservations)),
         "kind": kind,
         "valid": not refused,
         "none_manager": "ok",
         "static_manager": kind
-        if isinstance(reserved, Unreservable)
+        if isinstance(reserved, InvalidReservation)
         else "no_system_reserved_memory"
-        if is_empty(reserved)
+        if reserves_no_memory(reserved)
         else "ok",
         "system_reserved": None
-        if isinstance(reserved, Unreservable)
+        if isinstance(reserved, InvalidReservation)
         else {str(node): sizes for node, sizes in reserved.items()},
     }
 
 
-def memory_state_checkpoint(case: Case) -> Seen:
+def replay_memory_state_checkpoint(case: ReplayCase) -> _Actual:
     """A state file: what it is, and whether a kubelet starts over it."""
     if case["file"] is None:
-        begun = start(_settings(case))
-        return _load(State(case["policy"]), "created") | {"manager_start": _started(begun)}
+        begun = start_manager(_settings(case))
+        return _load(MemoryManagerState(case["policy"]), "created") | {
+            "manager_start": _start_kind(begun)
+        }
     sums = _checksums(case["file"])
-    loaded = read(case["file"])
-    if isinstance(loaded, Unreadable):
+    loaded = read_checkpoint(case["file"])
+    if isinstance(loaded, UnreadableCheckpoint):
         return sums | {"load": loaded.kind, "manager_start": loaded.kind}
-    begun = start(_settings(case), loaded.state)
+    begun = start_manager(_settings(case), loaded.state)
     if loaded.state.policy != case["policy"]:
-        return sums | {"load": "state_policy_mismatch", "manager_start": _started(begun)}
+        return sums | {"load": "state_policy_mismatch", "manager_start": _start_kind(begun)}
     state = loaded.state
-    if not _release(case).enabled("PodLevelResourceManagers"):
+    if not _release(case).is_enabled("PodLevelResourceManagers"):
         state = msgspec.structs.replace(state, pools={})
-    return sums | _load(state, loaded.version) | {"manager_start": _started(begun)}
+    return sums | _load(state, loaded.version) | {"manager_start": _start_kind(begun)}
 
 
-def _settings(case: Case, changed: Mapping[str, Any] | None = None) -> Settings:
+def _settings(case: ReplayCase, changed: Mapping[str, Any] | None = None) -> ManagerSettings:
     case = {**case, **(changed or {})}
     machine = _machine(case["machine"])
     ids = [numa.id for numa in machine]
     reservations = _reservations(case["reserved_memory"])
     topology = case.get("topology", {"policy": "none", "scope": "container"})
-    configured = configure(topology["policy"], topology["scope"], {}, ids, None)
-    assert isinstance(configured, Topology)
-    return Settings(
+    configured = configure_topology(topology["policy"], topology["scope"], {}, ids, None)
+    assert isinstance(configured, TopologySettings)
+    return ManagerSettings(
         machine=machine,
         policy=case["policy"],
         topology=configured,
         release=_release(case),
-        reserved=system_reserved(ids, reservations, reserved_in(reservations)),
+        reserved=system_reserved(ids, reservations, reservation_totals(reservations)),
         as_kubelet=True,
     )
 
 
-def _step(manager: Manager, case: Case, step: Mapping[str, Any]) -> tuple[Manager | None, Seen]:
+def _step(
+    manager: Manager, case: ReplayCase, step: Mapping[str, Any]
+) -> tuple[Manager | None, _Actual]:
     if step["op"] == "admit":
         pod = msgspec.convert(step["pod"], Pod)
         extra = step.get("extra_hints")
-        others = () if extra is None else (Provider("extra", _answer(extra)),)
-        manager, outcome = manager.admit(pod, operation=step.get("operation", "add"), others=others)
+        others = () if extra is None else (HintProvider("extra", _answer(extra)),)
+        manager, outcome = manager.admit(
+            pod, operation=step.get("operation", "add"), other_providers=others
+        )
         return manager, _admission(manager, pod, outcome)
     if step["op"] == "restart":
         begun = manager.restart(_settings(case, step))
-        said = {"started": isinstance(begun, Manager), "error_kind": _started(begun)}
+        said = {"started": isinstance(begun, Manager), "error_kind": _start_kind(begun)}
         return (begun if isinstance(begun, Manager) else None), said
     if step["op"] == "delete_pod":
-        return manager.delete(step["pod_uid"]), {}
-    act = manager.start if step["op"] == "start" else manager.remove
+        return manager.delete_pod(step["pod_uid"]), {}
+    act = manager.start_container if step["op"] == "start" else manager.remove_container
     return act(step["pod_uid"], step["container"]), {}
 
 
-def _admission(manager: Manager, pod: Pod, outcome: Outcome) -> Seen:
+def _admission(manager: Manager, pod: Pod, outcome: AdmissionOutcome) -> _Actual:
     containers = (*(pod.spec.init_containers or ()), *(pod.spec.containers or ()))
     uid = pod.metadata.uid or ""
     return {
-        "admitted": isinstance(outcome, Admitted),
-        "reason": "" if isinstance(outcome, Admitted) else outcome.reason,
+        "admitted": isinstance(outcome, AdmittedPod),
+        "reason": "" if isinstance(outcome, AdmittedPod) else outcome.reason,
         "hints": [
             {
                 "container": call.container,
-                "resources": _answered(
-                    next(p.answer for p in call.providers if p.name == MEMORY_MANAGER)
+                "resources": _answer_data(
+                    next(p.hints for p in call.providers if p.name == MEMORY_MANAGER)
                 ),
             }
             for call in outcome.calls
         ],
-        "affinity": {c.name: _hint(manager.hint_of(uid, c.name)) for c in containers},
+        "affinity": {c.name: _hint(manager.get_affinity(uid, c.name)) for c in containers},
     }
 
 
-def _situation(manager: Manager | None) -> Seen:
+def _situation(manager: Manager | None) -> _Actual:
     if manager is None:
-        return _holdings(State("")) | {"cpuset_mems": {}}
+        return _holdings(MemoryManagerState("")) | {"cpuset_mems": {}}
     return _holdings(manager.state) | {
         "cpuset_mems": {
             uid: {
-                c.name: ",".join(map(str, manager.pinned_nodes(uid, c.name)))
+                c.name: ",".join(map(str, manager.cpuset_nodes(uid, c.name)))
                 for c in wants.containers
             }
             for uid, wants in manager.active.items()
@@ -193,7 +212,7 @@ def _situation(manager: Manager | None) -> Seen:
     }
 
 
-def _holdings(state: State) -> Seen:
+def _holdings(state: MemoryManagerState) -> _Actual:
     return {
         "assignments": {
             uid: {name: _blocks(blocks) for name, blocks in containers.items()}
@@ -204,17 +223,17 @@ def _holdings(state: State) -> Seen:
     }
 
 
-def _load(state: State, version: str) -> Seen:
+def _load(state: MemoryManagerState, version: str) -> _Actual:
     return {"load": "ok", "loaded_as": version} | _holdings(state)
 
 
-def _started(begun: Manager | StartRefused) -> str:
+def _start_kind(begun: Manager | StartRefused) -> str:
     return begun.kind if isinstance(begun, StartRefused) else "ok"
 
 
-def _checksums(text: str) -> Seen:
-    found = contents(text)
-    if isinstance(found, Unreadable):
+def _checksums(text: str) -> _Actual:
+    found = decode_checkpoint(text)
+    if isinstance(found, UnreadableCheckpoint):
         return {}
     sums = {"computed_legacy_checksum": fnv1a32(found.v1_text)}
     if found.is_v3:
@@ -228,11 +247,11 @@ def _checksums(text: str) -> Seen:
     }
 
 
-def _release(case: Case) -> Release:
+def _release(case: ReplayCase) -> Release:
     return Release.of("1.38", case.get("feature_gates") or {})
 
 
-def _machine(machine: Mapping[str, Any]) -> Machine:
+def _machine(machine: Mapping[str, Any]) -> MachineMemory:
     return tuple(
         [
             NumaMemory(
@@ -248,11 +267,11 @@ def _machine(machine: Mapping[str, Any]) -> Machine:
     )
 
 
-def _reservations(entries: Iterable[Mapping[str, Any]]) -> tuple[Reservation, ...]:
-    return tuple([Reservation(entry["numa_node"], entry["limits"]) for entry in entries])
+def _reservations(entries: Iterable[Mapping[str, Any]]) -> tuple[NumaReservation, ...]:
+    return tuple([NumaReservation(entry["numa_node"], entry["limits"]) for entry in entries])
 
 
-def _answer(answer: Mapping[str, Any] | None) -> Answer:
+def _answer(answer: Mapping[str, Any] | None) -> ProviderHints:
     if answer is None:
         return None
     return {
@@ -268,25 +287,25 @@ def _answer(answer: Mapping[str, Any] | None) -> Answer:
     }
 
 
-def _answered(answer: Answer) -> Seen | None:
+def _answer_data(answer: ProviderHints) -> _Actual | None:
     if answer is None:
         return None
     return {
-        resource: None if hints is None else [_hint(hint) for hint in _listed(hints)]
+        resource: None if hints is None else [_hint(hint) for hint in _hint_list(hints)]
         for resource, hints in answer.items()
     }
 
 
-def _listed(hints: Hints | Offer) -> Iterable[Hint]:
-    return hints_of(hints) if isinstance(hints, Offer) else hints
+def _hint_list(hints: Hints | HintSet) -> Iterable[Hint]:
+    return iterate_hints(hints) if isinstance(hints, HintSet) else hints
 
 
-def _hint(hint: Hint) -> Seen:
+def _hint(hint: Hint) -> _Actual:
     nodes = None if hint.mask is None else list(nodes_of(hint.mask))
     return {"nodes": nodes, "preferred": hint.preferred}
 
 
-def _blocks(blocks: Blocks) -> list[Seen]:
+def _blocks(blocks: MemoryBlocks) -> list[_Actual]:
     ordered = sorted(blocks, key=lambda block: (block.nodes, block.type))
     return [
         {"numa_affinity": list(block.nodes), "type": block.type, "size": block.size}
@@ -294,7 +313,7 @@ def _blocks(blocks: Blocks) -> list[Seen]:
     ]
 
 
-def _nodes(nodes: NodeMap) -> Seen:
+def _nodes(nodes: NumaNodeMap) -> _Actual:
     return {
         str(i): {
             "cells": list(node.cells),

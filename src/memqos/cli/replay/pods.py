@@ -6,32 +6,32 @@ from typing import Any
 import msgspec
 
 from memqos.kube.aggregate import pod_limits, pod_requests
-from memqos.kube.defaulting import defaulted
+from memqos.kube.defaulting import apply_defaults
 from memqos.kube.pod import Container, Pod
-from memqos.kube.qos import computed_class
-from memqos.kube.resources import Amounts, Resources, hugepage_size, spelled
+from memqos.kube.qos import compute_qos_class
+from memqos.kube.resources import Amounts, Resources, format_amount, hugepage_size
 from memqos.kube.shape import Part, Shape, containers_of, shape_of
 from memqos.kube.validation import validate
 from memqos.plan.pod import PodPlan, plan_pod
-from memqos.plan.setting import MAX, Settings
-from memqos.plan.terms import Terms
+from memqos.plan.setting import MAX, FileSettings
+from memqos.plan.terms import Settings
 from memqos.release import Release
 
-Case = Mapping[str, Any]
+ReplayCase = Mapping[str, Any]
 
-_UNIFIED = ("memory.min", "memory.low", "memory.high", "memory.oom.group")
+_MEMORY_FILES = ("memory.min", "memory.low", "memory.high", "memory.oom.group")
 
 
-def release_of(case: Case) -> Release:
+def case_release(case: ReplayCase) -> Release:
     """The release a case was recorded under."""
     return Release.of(case.get("release", "1.38"), case.get("gates") or {})
 
 
-def terms_of(case: Case) -> Terms:
+def case_settings(case: ReplayCase) -> Settings:
     """The kubelet and node a case was recorded under."""
     kubelet, node = case.get("kubelet") or {}, case.get("node") or {}
-    return Terms(
-        release=release_of(case),
+    return Settings(
+        release=case_release(case),
         factor=kubelet.get("memory_throttling_factor"),
         policy=kubelet.get("memory_reservation_policy", "None"),
         single_process_oom_kill=kubelet.get("single_process_oom_kill", False),
@@ -40,12 +40,12 @@ def terms_of(case: Case) -> Terms:
     )
 
 
-def pod_semantics(case: Case) -> dict[str, Any]:
+def replay_pod_semantics(case: ReplayCase) -> dict[str, Any]:
     """A pod from creation to cgroup values."""
-    terms = terms_of(case)
+    terms = case_settings(case)
     release = terms.release
     pod = msgspec.convert(case["pod"], Pod)
-    shape = defaulted(pod, release)
+    shape = apply_defaults(pod, release)
     errors = validate(pod, shape, release)
     actual: dict[str, Any] = {
         "defaulted": shape_data(pod, shape),
@@ -66,17 +66,17 @@ def pod_semantics(case: Case) -> dict[str, Any]:
             shape, ephemeral_containers=shape_of(pod, release).ephemeral_containers
         )
     actual |= {
-        "qos_class": computed_class(shape, release),
-        "requests": spelled_amounts(pod_requests(shape, release)),
-        "requests_without_overhead": spelled_amounts(pod_requests(shape, release, overhead=False)),
-        "requests_from_containers": spelled_amounts(
+        "qos_class": compute_qos_class(shape, release),
+        "requests": amount_texts(pod_requests(shape, release)),
+        "requests_without_overhead": amount_texts(pod_requests(shape, release, overhead=False)),
+        "requests_from_containers": amount_texts(
             pod_requests(msgspec.structs.replace(shape, pod=None), release)
         ),
-        "limits": spelled_amounts(pod_limits(shape, release)),
+        "limits": amount_texts(pod_limits(shape, release)),
     }
     if shape.windows:
         return actual
-    plan = plan_pod(shape, terms, computed_class(shape, release))
+    plan = plan_pod(shape, terms, compute_qos_class(shape, release))
     return actual | {
         "oom_score_adj": _oom_scores(pod, plan),
         "pod_cgroup": _pod_cgroup(plan),
@@ -84,12 +84,15 @@ def pod_semantics(case: Case) -> dict[str, Any]:
     }
 
 
-def pod_eras(case: Case) -> dict[str, Any]:
+replay_pod_semantics_qos_off = replay_pod_semantics
+
+
+def replay_pod_eras(case: ReplayCase) -> dict[str, Any]:
     """A valid, already defaulted pod under an older release: its memory files alone."""
-    terms = terms_of(case)
+    terms = case_settings(case)
     pod = msgspec.convert(case["pod"], Pod)
     shape = shape_of(pod, terms.release)
-    plan = plan_pod(shape, terms, computed_class(shape, terms.release))
+    plan = plan_pod(shape, terms, compute_qos_class(shape, terms.release))
     return {
         "qos_class": plan.qos,
         "oom_score_adj": _oom_scores(pod, plan),
@@ -101,11 +104,11 @@ def pod_eras(case: Case) -> dict[str, Any]:
     }
 
 
-def unified(settings: Settings) -> dict[str, str]:
+def memory_files(settings: FileSettings) -> dict[str, str]:
     """The memory files that are written, as texts."""
     return {
         name: str(settings[name].value)
-        for name in _UNIFIED
+        for name in _MEMORY_FILES
         if name in settings and settings[name].value is not None
     }
 
@@ -113,13 +116,17 @@ def unified(settings: Settings) -> dict[str, str]:
 def shape_data(pod: Pod, shape: Shape) -> dict[str, Any]:
     """What a pod and its containers ask for, as it is recorded."""
     return {
-        "containers": _named(pod.spec.containers or (), shape.containers),
-        "init_containers": _named(pod.spec.init_containers or (), shape.init_containers),
+        "containers": _container_stanzas(pod.spec.containers or (), shape.containers),
+        "init_containers": _container_stanzas(
+            pod.spec.init_containers or (), shape.init_containers
+        ),
         "pod": None if shape.pod is None else _stanza(shape.pod),
     }
 
 
-def _named(containers: Iterable[Container], parts: Iterable[Part]) -> list[dict[str, Any]]:
+def _container_stanzas(
+    containers: Iterable[Container], parts: Iterable[Part]
+) -> list[dict[str, Any]]:
     return [
         {"name": container.name} | _stanza(part)
         for container, part in zip(containers, parts, strict=True)
@@ -128,14 +135,14 @@ def _named(containers: Iterable[Container], parts: Iterable[Part]) -> list[dict[
 
 def _stanza(resources: Part | Resources) -> dict[str, Any]:
     return {
-        "requests": spelled_amounts(resources.requests),
-        "limits": spelled_amounts(resources.limits),
+        "requests": amount_texts(resources.requests),
+        "limits": amount_texts(resources.limits),
     }
 
 
-def spelled_amounts(amounts: Amounts) -> dict[str, str]:
+def amount_texts(amounts: Amounts) -> dict[str, str]:
     """Amounts as Kubernetes prints them."""
-    return {name: spelled(name, amount) for name, amount in amounts.items()}
+    return {name: format_amount(name, amount) for name, amount in amounts.items()}
 
 
 def _oom_scores(pod: Pod, plan: PodPlan) -> dict[str, Any]:
@@ -157,7 +164,7 @@ def _pod_cgroup(plan: PodPlan) -> dict[str, Any]:
             str(hugepage_size("hugepages-" + page.replace("B", "i"))): amount
             for page, amount in _hugepages(settings).items()
         },
-        "unified": unified(settings),
+        "unified": memory_files(settings),
     }
 
 
@@ -174,12 +181,12 @@ def _container_cgroups(pod: Pod, plan: PodPlan) -> dict[str, dict[str, Any]]:
             "memory_limit_in_bytes": 0 if limit == MAX else limit,
             "hugepage_limits": _hugepages(settings),
             "oom_score_adj": settings["oom_score_adj"].value,
-            "unified": unified(settings),
+            "unified": memory_files(settings),
         }
     return cgroups
 
 
-def _cpu(settings: Settings) -> tuple[int | None, int | None]:
+def _cpu(settings: FileSettings) -> tuple[int | None, int | None]:
     value = settings["cpu.max"].value
     if value is None:
         return None, None
@@ -187,7 +194,7 @@ def _cpu(settings: Settings) -> tuple[int | None, int | None]:
     return 0 if quota == MAX else int(quota), int(period)
 
 
-def _hugepages(settings: Settings) -> dict[str, Any]:
+def _hugepages(settings: FileSettings) -> dict[str, Any]:
     return {
         name.split(".")[1]: setting.value
         for name, setting in settings.items()

@@ -3,18 +3,18 @@
 from collections.abc import Callable
 from typing import Any
 
-from memqos.cli.replay.pods import Case
+from memqos.cli.replay.pods import ReplayCase
 from memqos.errors import InputError
 from memqos.kube.quantity import Quantity
 
 
-def quantity(case: Case) -> dict[str, Any]:
+def replay_quantity(case: ReplayCase) -> dict[str, Any]:
     """One quantity text, bare and as a JSON string."""
     text = case["text"]
-    bare = _read(Quantity.parse_bare, text)
+    bare = _parse_or_none(Quantity.parse_bare, text)
     actual: dict[str, Any] = {
         "ok": bare is not None,
-        "json_ok": _read(Quantity.parse, text) is not None,
+        "json_ok": _parse_or_none(Quantity.parse, text) is not None,
     }
     if bare is None:
         return actual
@@ -28,13 +28,13 @@ def quantity(case: Case) -> dict[str, Any]:
     }
 
 
-def quantity_arith(case: Case) -> dict[str, Any]:
+def replay_quantity_arith(case: ReplayCase) -> dict[str, Any]:
     """Sum, difference and order of two quantities."""
     a, b = Quantity.parse_bare(case["a"]), Quantity.parse_bare(case["b"])
     return {"add": str(a + b), "sub": str(a - b), "cmp": (a > b) - (a < b)}
 
 
-def _read(parse: Callable[[str], Quantity], text: str) -> Quantity | None:
+def _parse_or_none(parse: Callable[[str], Quantity], text: str) -> Quantity | None:
     try:
         return parse(text)
     except InputError:

@@ -12,20 +12,20 @@ _HOST: Final = "KUBERNETES_SERVICE_HOST"
 _PORT: Final = "KUBERNETES_SERVICE_PORT"
 
 
-class Variable(msgspec.Struct, frozen=True):
+class EnvVariable(msgspec.Struct, frozen=True):
     """One entry of an exec plugin's environment."""
 
     name: str
     value: str
 
 
-class Plugin(msgspec.Struct, frozen=True, rename="camel"):
+class ExecPlugin(msgspec.Struct, frozen=True, rename="camel"):
     """A program that prints credentials."""
 
     command: str
     api_version: str = ""
     args: tuple[str, ...] | None = None
-    env: tuple[Variable, ...] | None = None
+    env: tuple[EnvVariable, ...] | None = None
     install_hint: str | None = None
     interactive_mode: str | None = None
     provide_cluster_info: bool = False
@@ -42,7 +42,7 @@ class User(msgspec.Struct, frozen=True, rename="kebab"):
     client_key_data: str | None = None
     username: str | None = None
     password: str | None = None
-    exec: Plugin | None = None
+    exec: ExecPlugin | None = None
     auth_provider: dict[str, object] | None = None
     impersonate: str | None = msgspec.field(default=None, name="as")
     impersonate_uid: str | None = msgspec.field(default=None, name="as-uid")
@@ -65,7 +65,7 @@ class Cluster(msgspec.Struct, frozen=True, rename="kebab"):
     extensions: tuple[dict[str, object], ...] | None = None
 
 
-class Access(msgspec.Struct, frozen=True):
+class ClusterAccess(msgspec.Struct, frozen=True):
     """All it takes to ask an API server."""
 
     cluster: Cluster
@@ -77,17 +77,17 @@ class Access(msgspec.Struct, frozen=True):
     """What an exec plugin's relative path is relative to."""
 
 
-def access(context: str | None = None) -> Access:
+def cluster_access(context: str | None = None) -> ClusterAccess:
     """The way into the cluster that is meant: of a context, of the current one, or of this pod."""
-    from memqos.host.apiserver.kubeconfig import files, from_files
+    from memqos.host.apiserver.kubeconfig import kubeconfig_paths, load_kubeconfig
 
-    named = files()
+    named = kubeconfig_paths()
     if context is None and not any(map(os.path.exists, named)) and os.environ.get(_HOST):
         return in_cluster()
-    return from_files(named, context)
+    return load_kubeconfig(named, context)
 
 
-def in_cluster(folder: str = SERVICE_ACCOUNT) -> Access:
+def in_cluster(folder: str = SERVICE_ACCOUNT) -> ClusterAccess:
     """The way a pod has into its own cluster."""
     host, port = os.environ.get(_HOST), os.environ.get(_PORT)
     token = f"{folder}/token"
@@ -102,7 +102,7 @@ def in_cluster(folder: str = SERVICE_ACCOUNT) -> Access:
             file=token,
             hint="the pod needs automountServiceAccountToken: true",
         )
-    return Access(
+    return ClusterAccess(
         Cluster(
             f"https://{f'[{host}]' if ':' in host else host}:{port}",
             certificate_authority=f"{folder}/ca.crt",

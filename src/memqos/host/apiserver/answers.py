@@ -26,7 +26,7 @@ def brief(error: Exception) -> str:
     return text if len(text) <= _LONGEST_QUOTE else type(error).__name__
 
 
-class Stream:
+class ResponseStream:
     """An answer that goes on; another thread may end it."""
 
     def __init__(
@@ -75,7 +75,7 @@ class Stream:
             self._answer.close()
 
 
-def read_whole(answer: urllib3.BaseHTTPResponse, largest: int) -> bytes:
+def read_body(answer: urllib3.BaseHTTPResponse, largest: int) -> bytes:
     """All of an answer, unpacked no further than it may be large."""
     chunks, size = [], 0
     while chunk := answer.read(_BLOCK):

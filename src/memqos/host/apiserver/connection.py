@@ -22,15 +22,15 @@ from urllib3.exceptions import (
 )
 
 from memqos.errors import InputError, MemqosError, Unreachable
-from memqos.host.apiserver.access import Access
-from memqos.host.apiserver.answers import LARGEST_ANSWER, Stream, brief, read_whole
-from memqos.host.apiserver.backoff import delay
+from memqos.host.apiserver.access import ClusterAccess
+from memqos.host.apiserver.answers import LARGEST_ANSWER, ResponseStream, brief, read_body
+from memqos.host.apiserver.backoff import backoff_delay
 from memqos.host.apiserver.deadlines import Deadline, time_connections, timed_context
 from memqos.host.apiserver.deadlines import request as send_request
-from memqos.host.apiserver.identity import Identity, Stamp
+from memqos.host.apiserver.identity import ApiCredentials, TlsFingerprint
 from memqos.host.apiserver.proxies import proxy_of
-from memqos.host.apiserver.refusals import BUSY, Refused, Status, refusal, status_of
-from memqos.host.apiserver.resources import Request
+from memqos.host.apiserver.refusals import BUSY, ApiError, ApiStatus, api_error, status_of
+from memqos.host.apiserver.resources import ApiRequest
 
 CONNECT_SECONDS: Final = 10.0
 SILENCE_SECONDS: Final = 60.0
@@ -53,12 +53,12 @@ _KEEPALIVE: Final = [
 ]
 
 
-class ApiServer:
+class ApiClient:
     """The API server of one cluster; threads may share it."""
 
     def __init__(
         self,
-        access: Access,
+        access: ClusterAccess,
         *,
         silence: float = SILENCE_SECONDS,
         longest: float = ANSWER_SECONDS,
@@ -68,9 +68,9 @@ class ApiServer:
         self._silence = silence
         self._longest = longest
         self._sleep = sleep
-        self._identity = Identity(access)
+        self._credentials = ApiCredentials(access)
         self._lock = Lock()
-        self._pool: tuple[Stamp, urllib3.PoolManager] | None = None
+        self._pool: tuple[TlsFingerprint, urllib3.PoolManager] | None = None
         self._base = access.cluster.server.rstrip("/")
         if not self._base.startswith(("https://", "http://")):
             raise InputError(
@@ -83,22 +83,22 @@ class ApiServer:
     @property
     def where(self) -> str:
         """What errors call it."""
-        return self._identity.secrets.redact(f"{self._base} ({self.access.origin})")
+        return self._credentials.secrets.redact(f"{self._base} ({self.access.origin})")
 
-    def get(self, request: Request, largest: int = LARGEST_ANSWER) -> bytes:
+    def get(self, request: ApiRequest, largest: int = LARGEST_ANSWER) -> bytes:
         """The answer, if it is no larger; a server that is busy is asked again, for a while."""
         with self.redacted_errors():
-            return self._answered("GET", request, largest)
+            return self._get_with_retry("GET", request, largest)
 
-    def refusal(
-        self, request: Request, status: int, said: Status, retry_after: str | None = None
-    ) -> Refused:
+    def error_of(
+        self, request: ApiRequest, status: int, said: ApiStatus, retry_after: str | None = None
+    ) -> ApiError:
         """The error for an answer that is no success."""
         if said.message is not None:
             # Before it is cut: a part of a secret would not be known as one.
-            message = self._identity.secrets.redact(said.message)
+            message = self._credentials.secrets.redact(said.message)
             said = msgspec.structs.replace(said, message=message)
-        return refusal(self.where, request, status, said, retry_after)
+        return api_error(self.where, request, status, said, retry_after)
 
     @contextmanager
     def redacted_errors(self) -> Iterator[None]:
@@ -106,35 +106,38 @@ class ApiServer:
         try:
             yield
         except MemqosError as error:
-            self._identity.secrets.redact_error(error)
+            self._credentials.secrets.redact_error(error)
             raise
 
-    def send(self, method: str, request: Request, body: bytes, kind: str) -> bytes:
+    def send(self, method: str, request: ApiRequest, body: bytes, kind: str) -> bytes:
         """The answer to something sent, asked once."""
         with (
             self.redacted_errors(),
-            self._sent(method, request, self._silence, body=body, kind=kind) as (answer, _),
+            self._open_response(method, request, self._silence, body=body, kind=kind) as (
+                answer,
+                _,
+            ),
         ):
-            return read_whole(answer, LARGEST_ANSWER)
+            return read_body(answer, LARGEST_ANSWER)
 
     @contextmanager
     def stream(
         self,
-        request: Request,
+        request: ApiRequest,
         silence: float,
         longest: float | None = None,
         line_seconds: float = SILENCE_SECONDS,
-    ) -> Iterator[Stream]:
+    ) -> Iterator[ResponseStream]:
         """An answer that goes on, until nothing has come for so many seconds.
 
         It has to end within `longest`, and every line once begun within `line_seconds`.
         """
         with (
             self.redacted_errors(),
-            self._sent("GET", request, silence, longest) as (answer, deadline),
+            self._open_response("GET", request, silence, longest) as (answer, deadline),
         ):
             try:
-                yield Stream(answer, deadline, line_seconds)
+                yield ResponseStream(answer, deadline, line_seconds)
             finally:
                 answer.close()
 
@@ -145,24 +148,26 @@ class ApiServer:
                 self._pool[1].clear()
                 self._pool = None
 
-    def _answered(self, method: str, request: Request, largest: int) -> bytes:
+    def _get_with_retry(self, method: str, request: ApiRequest, largest: int) -> bytes:
         for attempt in range(TRIES):
             try:
-                with self._sent(method, request, self._silence) as (answer, _):
-                    return read_whole(answer, largest)
-            except Refused as error:
-                wait = delay(attempt, error.retry_after, random.random())
-                is_worth_it = error.status in BUSY and not error.is_ahead and wait < _LONGEST_WAIT
+                with self._open_response(method, request, self._silence) as (answer, _):
+                    return read_body(answer, largest)
+            except ApiError as error:
+                wait = backoff_delay(attempt, error.retry_after, random.random())
+                is_worth_it = (
+                    error.status in BUSY and not error.is_version_ahead and wait < _LONGEST_WAIT
+                )
                 if not is_worth_it or attempt == TRIES - 1:
                     raise
                 self._sleep(wait)
         raise AssertionError
 
     @contextmanager
-    def _sent(
+    def _open_response(
         self,
         method: str,
-        request: Request,
+        request: ApiRequest,
         silence: float,
         longest: float | None = None,
         body: bytes | None = None,
@@ -170,12 +175,12 @@ class ApiServer:
     ) -> Iterator[tuple[urllib3.BaseHTTPResponse, Deadline]]:
         if longest is None:
             longest = self._longest
-        answer, deadline = self._tried(method, request, silence, longest, body, kind)
-        if answer.status == 401 and self._identity.is_renewable:
+        answer, deadline = self._send_once(method, request, silence, longest, body, kind)
+        if answer.status == 401 and self._credentials.is_renewable:
             # Not read to its end, which the server may never come to.
             answer.close()
-            self._identity.refused()
-            answer, deadline = self._tried(method, request, silence, longest, body, kind)
+            self._credentials.invalidate()
+            answer, deadline = self._send_once(method, request, silence, longest, body, kind)
         done = False
         try:
             if not 200 <= answer.status < 300:
@@ -185,8 +190,8 @@ class ApiServer:
                 if len(said) > _LONGEST_REFUSAL:
                     said = b""  # it would be cut anywhere, in the middle of a secret as well
                 after = answer.headers.get("Retry-After")
-                raise self.refusal(request, answer.status, status_of(said), after)
-            with self._explained(silence, deadline):
+                raise self.error_of(request, answer.status, status_of(said), after)
+            with self._translate_errors(silence, deadline):
                 yield answer, deadline
             done = True
         finally:
@@ -196,29 +201,29 @@ class ApiServer:
             else:
                 answer.close()
 
-    def _tried(
+    def _send_once(
         self,
         method: str,
-        request: Request,
+        request: ApiRequest,
         silence: float,
         longest: float,
         body: bytes | None,
         kind: str | None,
     ) -> tuple[urllib3.BaseHTTPResponse, Deadline]:
         headers = urllib3.HTTPHeaderDict(
-            {"Accept": "application/json", "User-Agent": "memqos", **self._identity.headers()}
+            {"Accept": "application/json", "User-Agent": "memqos", **self._credentials.headers()}
         )
-        for group in self._identity.groups:
+        for group in self._credentials.groups:
             headers.add("Impersonate-Group", group)
         if request.verb == "list" and not self.access.cluster.disable_compression:
             headers["Accept-Encoding"] = "gzip"
         if kind is not None:
             headers["Content-Type"] = kind
         try:
-            pooled = self._pooled()
+            pooled = self._current_pool()
             # From here on: a plugin may have asked somebody for a password.
             deadline = Deadline(longest)
-            with self._explained(silence, deadline):
+            with self._translate_errors(silence, deadline):
                 answer = send_request(
                     pooled,
                     deadline,
@@ -237,20 +242,20 @@ class ApiServer:
             what = f"the request cannot be sent ({type(error).__name__})"
             raise Unreachable(f"{self.where}: {what}", hint="look at the kubeconfig") from None
 
-    def _pooled(self) -> urllib3.PoolManager:
+    def _current_pool(self) -> urllib3.PoolManager:
         """Connections under the certificates in force: when those change, new ones are made."""
-        stamp = self._identity.stamp()
+        stamp = self._credentials.tls_fingerprint()
         with self._lock:
             if self._pool is None or self._pool[0] != stamp:
-                self._pool = stamp, self._made()
+                self._pool = stamp, self._make_pool()
             return self._pool[1]
 
-    def _made(self) -> urllib3.PoolManager:
+    def _make_pool(self) -> urllib3.PoolManager:
         proxy = proxy_of(self.access)
         name = self.access.cluster.tls_server_name
         options: dict[str, object] = {"maxsize": 4, "socket_options": _KEEPALIVE}
         if self._base.startswith("https://"):
-            options["ssl_context"] = self._identity.tls()
+            options["ssl_context"] = self._credentials.tls_context()
             if self.access.cluster.insecure_skip_tls_verify:
                 options["cert_reqs"] = "CERT_NONE"
                 # The kubeconfig says so: a warning with every request tells nobody anything.
@@ -266,7 +271,7 @@ class ApiServer:
         if parts.auth:
             headers = urllib3.util.make_headers(proxy_basic_auth=parts.auth)
             user, _, password = parts.auth.partition(":")
-            self._identity.secrets.add_pair(user, password)
+            self._credentials.secrets.add_pair(user, password)
         if parts.scheme == "https":
             options["proxy_ssl_context"] = timed_context()
         manager = urllib3.ProxyManager(
@@ -278,7 +283,7 @@ class ApiServer:
         return manager
 
     @contextmanager
-    def _explained(self, silence: float, deadline: Deadline) -> Iterator[None]:
+    def _translate_errors(self, silence: float, deadline: Deadline) -> Iterator[None]:
         """Errors of the connection, in words."""
         try:
             yield
@@ -286,14 +291,14 @@ class ApiServer:
             if isinstance(error, ReadTimeoutError) and deadline.has_part_passed:
                 what = f"an event of a watch is not whole within {deadline.part_seconds:g} s"
                 raise InputError(what, file=self.where, hint=_SLOW) from None
-            what, hint = _words(error, silence, deadline)
+            what, hint = _describe_error(error, silence, deadline)
             raise Unreachable(f"{self.where}: {what}", hint=hint) from None
         except OSError as error:
             what = f"the connection failed ({error.strerror or error})"
             raise Unreachable(f"{self.where}: {what}", hint="try again") from None
 
 
-def _words(error: HTTPError, silence: float, deadline: Deadline) -> tuple[str, str]:
+def _describe_error(error: HTTPError, silence: float, deadline: Deadline) -> tuple[str, str]:
     if isinstance(error, ProxyError):
         cause = error.original_error
         return f"the proxy does not let through ({cause})", "look at proxy-url or HTTPS_PROXY"

@@ -4,69 +4,69 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
 from memqos.errors import InputError
-from memqos.host.apiserver.connection import SILENCE_SECONDS, ApiServer
-from memqos.host.apiserver.listing import PAGE, pages
-from memqos.host.apiserver.refusals import FORBIDDEN, GONE, Refused
-from memqos.host.apiserver.resources import Resource, Selection, to_list
-from memqos.host.dumps import Anew, Block, Part, streamed
-from memqos.manifests.dumps.text import Layout
+from memqos.host.apiserver.connection import SILENCE_SECONDS, ApiClient
+from memqos.host.apiserver.listing import LIST_PAGE_SIZE, raw_pages
+from memqos.host.apiserver.refusals import FORBIDDEN, GONE, ApiError
+from memqos.host.apiserver.resources import ApiResource, Selection, list_request
+from memqos.host.dumps import DumpBlock, DumpPart, Restart, stream_blocks
+from memqos.manifests.dumps.text import DumpLayout
 
 _TRIES: Final = 3
 _ARRAY: Final = ord("[")
 
 
-class Paged(NamedTuple):
+class PagedList(NamedTuple):
     """A list read page by page, all of one moment."""
 
-    server: ApiServer
-    resource: Resource[Any]
+    server: ApiClient
+    resource: ApiResource[Any]
     selection: Selection
     kind: str
     name: str
     """What a person calls it."""
     expect: Callable[[int], None]
     """Told how many objects there are, where the server says so."""
-    is_vital: bool = True
+    is_required: bool = True
     """Whether there is no point in going on without it."""
 
-    def blocks(self) -> Iterator[Part]:
+    def blocks(self) -> Iterator[DumpPart]:
         """A block a page. Where the server has forgotten the moment they are of, all anew."""
         for left in reversed(range(_TRIES)):
             try:
                 yield from self._pages()
                 return
-            except Refused as error:
-                if error.status == FORBIDDEN and not self.is_vital:
+            except ApiError as error:
+                if error.status == FORBIDDEN and not self.is_required:
                     yield InputError(error.what, hint=error.hint, snippet=error.snippet)
                     return
                 if error.status != GONE or not left:
                     raise
-            yield Anew()
+            yield Restart()
 
-    def _pages(self) -> Iterator[Block]:
-        layout = Layout("items", 0, None, kind=self.kind)
+    def _pages(self) -> Iterator[DumpBlock]:
+        layout = DumpLayout("items", 0, None, kind=self.kind)
         is_first = True
-        for page in pages(self.server, self.resource, self.selection):
+        for page in raw_pages(self.server, self.resource, self.selection):
             if is_first and page.metadata.remaining is not None:
-                self.expect(PAGE + page.metadata.remaining)
+                self.expect(LIST_PAGE_SIZE + page.metadata.remaining)
             is_first = False
             items = memoryview(page.items)
             if items[0] == _ARRAY:
                 # A block ends between two items.
                 text = b"".join((items[1:-1], b","))
-                yield Block(self.name, layout, 0, len(text), False, text, is_text=True)
+                yield DumpBlock(self.name, layout, 0, len(text), False, text, is_text=True)
 
 
-class Whole(NamedTuple):
+class WholeList(NamedTuple):
     """A list that comes in one piece, as those of the metrics API do."""
 
-    server: ApiServer
-    resource: Resource[Any]
+    server: ApiClient
+    resource: ApiResource[Any]
     selection: Selection
     name: str
 
-    def blocks(self) -> Iterator[Part]:
+    def blocks(self) -> Iterator[DumpPart]:
         """The answer as it comes in."""
-        request = to_list(self.resource, self.selection)
+        request = list_request(self.resource, self.selection)
         with self.server.stream(request, SILENCE_SECONDS) as answer:
-            yield from streamed(self.name, answer)
+            yield from stream_blocks(self.name, answer)

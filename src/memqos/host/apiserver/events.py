@@ -16,13 +16,13 @@ from typing import Final
 import msgspec
 
 from memqos.errors import MemqosError
-from memqos.host.apiserver.backoff import delay
-from memqos.host.apiserver.connection import ApiServer
-from memqos.host.apiserver.refusals import BUSY, Refused
-from memqos.host.apiserver.resources import Request
-from memqos.kube.events import Bucket, Create, EventBook, Happening, Refresh, event_of, series_of
+from memqos.host.apiserver.backoff import backoff_delay
+from memqos.host.apiserver.connection import ApiClient
+from memqos.host.apiserver.refusals import BUSY, ApiError
+from memqos.host.apiserver.resources import ApiRequest
+from memqos.kube.events import Bucket, Create, EventBook, PodEvent, Refresh, event_of, series_of
 
-WAITING: Final = 512
+QUEUE_LIMIT: Final = 512
 """More than this are dropped, the oldest first."""
 PAUSE_SECONDS: Final = 300.0
 """How long nothing is sent to a namespace that would not have it."""
@@ -43,7 +43,7 @@ class EventPoster:
 
     def __init__(
         self,
-        server: ApiServer,
+        server: ApiClient,
         instance: str,
         *,
         pause: float = PAUSE_SECONDS,
@@ -66,7 +66,7 @@ class EventPoster:
         self._complaint: MemqosError | None = None
         self._complained: set[int] = set()
         self._of_node = Bucket(AT_ONCE, SECONDS_EACH * slowness)
-        self._quiet: dict[str, float] = {}
+        self._muted_until: dict[str, float] = {}
         """Namespace → until when nothing is sent there."""
         self._failures = 0
         self._thread = Thread(target=self._run, name="events", daemon=True)
@@ -82,17 +82,17 @@ class EventPoster:
         if self._thread.is_alive():
             self._thread.join(_STOP_SECONDS)
 
-    def tell(self, happening: Happening, ago: float = 0.0) -> None:
+    def post(self, happening: PodEvent, ago: float = 0.0) -> None:
         """Something happened, so many seconds ago. Never waits, and never fails."""
         with self._turn:
-            if self._clock() < self._quiet.get(happening.namespace, 0.0):
+            if self._clock() < self._muted_until.get(happening.namespace, 0.0):
                 self._book.dropped += 1
                 return
             now = time.time()
             told = self._book.decide(happening, now)
             if told is not None:
                 told = msgspec.structs.replace(told, at=now - ago)
-                if len(self._waiting) >= WAITING:
+                if len(self._waiting) >= QUEUE_LIMIT:
                     self._drop(self._waiting.popleft())
                 self._waiting.append(told)
                 self._turn.notify()
@@ -128,9 +128,9 @@ class EventPoster:
             try:
                 self._send(told)
             except MemqosError as error:
-                self._failed(told, error)
+                self._record_failure(told, error)
             else:
-                self._succeeded()
+                self._record_success()
 
     def _next(self) -> Create | Refresh | None:
         """The next to send, when its time has come; None where there will be none."""
@@ -159,7 +159,7 @@ class EventPoster:
             kind = "application/merge-patch+json"
             self._server.send("PATCH", _request("patch", told), body, kind)
 
-    def _succeeded(self) -> None:
+    def _record_success(self) -> None:
         with self._turn:
             self.sent += 1
             self._fault = None
@@ -167,12 +167,12 @@ class EventPoster:
             # A right that is missing in one namespace may be there in the next.
             self._complained &= {_FORBIDDEN}
 
-    def _failed(self, told: Create | Refresh, error: MemqosError) -> None:
-        status = error.status if isinstance(error, Refused) else 0
+    def _record_failure(self, told: Create | Refresh, error: MemqosError) -> None:
+        status = error.status if isinstance(error, ApiError) else 0
         with self._turn:
             if status == _EXISTS and isinstance(told, Create):
                 return  # an agent before this one has told it
-            if status == _GONE or (isinstance(error, Refused) and error.is_ending):
+            if status == _GONE or (isinstance(error, ApiError) and error.is_namespace_terminating):
                 # The event, or the namespace with all that is in it.
                 self._book.forget(told.happening)
                 return
@@ -185,16 +185,18 @@ class EventPoster:
                 return
             self._drop(told)
             if status == _FORBIDDEN:
-                self._silence(told.happening.namespace)
+                self._mute_namespace(told.happening.namespace)
 
     def _try_again(self, told: Create | Refresh, error: MemqosError) -> None:
         """Wait, with all others, for the server to come back."""
-        if len(self._waiting) < WAITING:
+        if len(self._waiting) < QUEUE_LIMIT:
             self._waiting.appendleft(told)
         else:
             self._drop(told)
-        after = error.retry_after if isinstance(error, Refused) else None
-        until = self._clock() + delay(self._failures, after, random.random()) * self._slowness
+        after = error.retry_after if isinstance(error, ApiError) else None
+        until = (
+            self._clock() + backoff_delay(self._failures, after, random.random()) * self._slowness
+        )
         self._failures += 1
         while not self._is_stopped and (left := until - self._clock()) > 0:
             self._turn.wait(left)
@@ -203,10 +205,12 @@ class EventPoster:
                 self._drop(each)
             self._waiting.clear()
 
-    def _silence(self, namespace: str) -> None:
+    def _mute_namespace(self, namespace: str) -> None:
         now = self._clock()
-        self._quiet = {name: until for name, until in self._quiet.items() if until > now}
-        self._quiet[namespace] = now + self._pause
+        self._muted_until = {
+            name: until for name, until in self._muted_until.items() if until > now
+        }
+        self._muted_until[namespace] = now + self._pause
         kept = [each for each in self._waiting if each.happening.namespace != namespace]
         for each in self._waiting:
             if each.happening.namespace == namespace:
@@ -219,9 +223,9 @@ class EventPoster:
         self._book.forget(told.happening)
 
 
-def _request(verb: str, told: Create | Refresh) -> Request:
+def _request(verb: str, told: Create | Refresh) -> ApiRequest:
     namespace = told.happening.namespace
     path = f"/apis/{_GROUP}/v1/namespaces/{namespace}/events"
     if verb == "patch":
         path = f"{path}/{told.name}"
-    return Request(verb, path, group=_GROUP, resource="events", namespace=namespace)
+    return ApiRequest(verb, path, group=_GROUP, resource="events", namespace=namespace)

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
 from memqos.errors import InputError, MemqosError
-from memqos.host.apiserver.access import Access
-from memqos.host.apiserver.plugins import Credential, ask
+from memqos.host.apiserver.access import ClusterAccess
+from memqos.host.apiserver.plugins import ExecCredential, run_exec_plugin
 
 if TYPE_CHECKING:
     import ssl
@@ -41,7 +41,7 @@ _SHAPES: Final = (
 )
 """Secrets that are known by their form: keys, JSON web tokens, and the user in an address."""
 
-Stamp = tuple[object, ...]
+TlsFingerprint = tuple[object, ...]
 """Equal as long as certificates are the same."""
 
 
@@ -78,13 +78,13 @@ class Secrets:
             error.file = error.file and self.redact(error.file)
 
 
-class Identity:
+class ApiCredentials:
     """One user of one cluster; threads may share it."""
 
-    def __init__(self, access: Access) -> None:
+    def __init__(self, access: ClusterAccess) -> None:
         self._access = access
         self._lock = Lock()
-        self._printed: Credential | None = None
+        self._printed: ExecCredential | None = None
         self.secrets = Secrets()
         self.secrets.add(access.user.password, access.user.token, access.user.client_key_data)
 
@@ -117,12 +117,12 @@ class Identity:
         groups = (self._access.user.impersonate_groups or ()) if self._is_secure else ()
         return tuple([self._value("as-groups", group) for group in groups])
 
-    def refused(self) -> None:
+    def invalidate(self) -> None:
         """The server did not take them: a plugin is asked again the next time."""
         with self._lock:
             self._printed = None
 
-    def stamp(self) -> Stamp:
+    def tls_fingerprint(self) -> TlsFingerprint:
         """What TLS depends on now."""
         cluster, user = self._access.cluster, self._access.user
         files = (cluster.certificate_authority, user.client_certificate, user.client_key)
@@ -132,7 +132,7 @@ class Identity:
             None if printed is None else printed.client_certificate_data,
         )
 
-    def tls(self) -> "ssl.SSLContext":
+    def tls_context(self) -> "ssl.SSLContext":
         """Whom to trust, and the certificate to show."""
         import ssl
 
@@ -146,11 +146,11 @@ class Identity:
                 else None,
                 cadata=None
                 if cluster.certificate_authority_data is None
-                else self._decoded("certificate-authority-data").decode("ascii", "replace"),
+                else self._decode_field("certificate-authority-data").decode("ascii", "replace"),
             )
         except OSError as error:
             raise InputError(
-                f"no certificate could be read ({_words(error)})",
+                f"no certificate could be read ({_describe_error(error)})",
                 file=cluster.certificate_authority or self._access.origin,
                 field=None if cluster.certificate_authority else "certificate-authority-data",
                 hint="it must be in PEM",
@@ -158,7 +158,7 @@ class Identity:
         if cluster.insecure_skip_tls_verify:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
-        self._show_certificate(context)
+        self._load_certificate(context)
         return context
 
     @property
@@ -187,16 +187,16 @@ class Identity:
             raise InputError(what, file=self._access.origin, field=field, hint="write it anew")
         return text.encode("utf-8", "replace").decode("latin-1")
 
-    def _from_plugin(self) -> Credential | None:
+    def _from_plugin(self) -> ExecCredential | None:
         if self._access.user.exec is None or not self._is_secure:
             return None
         with self._lock:
             if self._printed is None or not self._printed.is_good(datetime.now(UTC)):
-                self._printed = ask(self._access, self.secrets.redact)
+                self._printed = run_exec_plugin(self._access, self.secrets.redact)
                 self.secrets.add(self._printed.token, self._printed.client_key_data)
             return self._printed
 
-    def _show_certificate(self, context: "ssl.SSLContext") -> None:
+    def _load_certificate(self, context: "ssl.SSLContext") -> None:
         user = self._access.user
         printed = self._from_plugin()
         if printed is not None and printed.client_certificate_data and printed.client_key_data:
@@ -214,7 +214,7 @@ class Identity:
                 context.load_cert_chain(path, password="")
         except (OSError, ValueError) as error:
             raise InputError(
-                f"no certificate with its key could be read ({_words(error)})",
+                f"no certificate with its key could be read ({_describe_error(error)})",
                 file=user.client_certificate or self._access.origin,
                 hint="both must be in PEM, the key without passphrase",
             ) from None
@@ -222,13 +222,13 @@ class Identity:
     def _content(self, field: str, file: str | None) -> bytes:
         """What a kubeconfig holds of a certificate or key, else its file."""
         if getattr(self._access.user, f"{field}-data".replace("-", "_")):
-            return self._decoded(f"{field}-data")
+            return self._decode_field(f"{field}-data")
         if file is None:
             what = "a client certificate without its key"
             raise InputError(what, file=self._access.origin, field="client-key")
         return _read(file)
 
-    def _decoded(self, field: str) -> bytes:
+    def _decode_field(self, field: str) -> bytes:
         name = field.replace("-", "_")
         holder = self._access.cluster if "authority" in field else self._access.user
         try:
@@ -298,6 +298,6 @@ def _as_file(content: bytes) -> Iterator[str]:
         os.close(handle)
 
 
-def _words(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     reason = getattr(error, "reason", None) or getattr(error, "strerror", None)
     return str(reason or error).lower().replace("_", " ")

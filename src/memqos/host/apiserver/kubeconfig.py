@@ -11,9 +11,9 @@ from typing import Final, TypeVar
 import msgspec
 
 from memqos.errors import InputError
-from memqos.host.apiserver.access import Access, Cluster, User
-from memqos.manifests.documents import Document, read
-from memqos.manifests.refusals import refusal
+from memqos.host.apiserver.access import Cluster, ClusterAccess, User
+from memqos.manifests.documents import Document, read_documents
+from memqos.manifests.refusals import decoding_error
 
 DEFAULT_FILE: Final = "~/.kube/config"
 _HOW: Final = "kubectl config view shows what there is"
@@ -58,13 +58,13 @@ class _File(msgspec.Struct, frozen=True):
 _Named = TypeVar("_Named", _NamedCluster, _NamedUser, _NamedContext)
 
 
-def files() -> list[str]:
+def kubeconfig_paths() -> list[str]:
     """The files that $KUBECONFIG names, else the one in the home folder."""
     named = [path for path in os.environ.get("KUBECONFIG", "").split(os.pathsep) if path]
     return list(dict.fromkeys(named)) or [os.path.expanduser(DEFAULT_FILE)]
 
 
-def from_files(paths: Sequence[str], context: str | None = None) -> Access:
+def load_kubeconfig(paths: Sequence[str], context: str | None = None) -> ClusterAccess:
     """What a context of these files gives access to, by default the current one."""
     found = [_File(path, _config(document)) for path, document in _documents(paths)]
     if not found:
@@ -82,10 +82,10 @@ def from_files(paths: Sequence[str], context: str | None = None) -> Access:
             file=":".join(each.path for each in found),
             hint=f"give --context, one of {_some(_names(found))}",
         )
-    return _picked(found, name)
+    return _select_context(found, name)
 
 
-def _picked(found: Sequence[_File], name: str) -> Access:
+def _select_context(found: Sequence[_File], name: str) -> ClusterAccess:
     file, (chosen) = _first([(each, each.config.contexts) for each in found], name)
     if file is None or chosen is None:
         raise InputError(
@@ -100,7 +100,7 @@ def _picked(found: Sequence[_File], name: str) -> Access:
     if where is None or named_cluster is None:
         what = f"context {name} is of cluster {of_context.cluster or '(none)'}, which is not there"
         raise InputError(what, file=file.path, hint=_HOW)
-    cluster = _resolved(named_cluster.cluster, where.path, ("certificate_authority",))
+    cluster = _resolve_paths(named_cluster.cluster, where.path, ("certificate_authority",))
     if not cluster.server:
         raise InputError(f"cluster {named_cluster.name} names no server", file=where.path)
     user, folder = User(), ""
@@ -110,9 +110,9 @@ def _picked(found: Sequence[_File], name: str) -> Access:
             what = f"context {name} is of user {of_context.user}, who is not there"
             raise InputError(what, file=file.path, hint=_HOW)
         folder = os.path.dirname(os.path.abspath(holder.path))
-        user = _checked(named_user, holder.path)
-        user = _resolved(user, holder.path, ("token_file", "client_certificate", "client_key"))
-    return Access(
+        user = _check_user(named_user, holder.path)
+        user = _resolve_paths(user, holder.path, ("token_file", "client_certificate", "client_key"))
+    return ClusterAccess(
         cluster, user, f"context {name} of {file.path}", of_context.namespace or "default", folder
     )
 
@@ -128,7 +128,7 @@ def _documents(paths: Iterable[str]) -> Iterator[tuple[str, Document]]:
             what = (error.strerror or str(error)).lower()
             raise InputError(what, file=path, hint="see KUBECONFIG") from None
         if data.strip():
-            document = next(iter(read(data, path)))
+            document = next(iter(read_documents(data, path)))
             if isinstance(document, InputError):
                 raise document
             yield path, document
@@ -138,7 +138,7 @@ def _config(document: Document) -> _Config:
     try:
         return msgspec.convert(document.data, _Config)
     except msgspec.ValidationError as error:
-        raise refusal(error, document.data, document) from None
+        raise decoding_error(error, document.data, document) from None
 
 
 def _first(
@@ -163,7 +163,7 @@ def _some(names: Sequence[str]) -> str:
 _Paths = TypeVar("_Paths", Cluster, User)
 
 
-def _resolved(given: _Paths, file: str, fields: Iterable[str]) -> _Paths:
+def _resolve_paths(given: _Paths, file: str, fields: Iterable[str]) -> _Paths:
     """The same with paths that no longer depend on where the file is."""
     folder = os.path.dirname(os.path.abspath(file))
     changes = {
@@ -172,7 +172,7 @@ def _resolved(given: _Paths, file: str, fields: Iterable[str]) -> _Paths:
     return msgspec.structs.replace(given, **changes)
 
 
-def _checked(named: _NamedUser, file: str) -> User:
+def _check_user(named: _NamedUser, file: str) -> User:
     user = named.user or User()
     if user.auth_provider is not None and user.exec is None and not (user.token or user.token_file):
         raise InputError(

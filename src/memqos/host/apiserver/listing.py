@@ -8,20 +8,20 @@ import msgspec
 
 from memqos.errors import InputError
 from memqos.host.apiserver.answers import LARGEST_ANSWER, brief
-from memqos.host.apiserver.connection import ApiServer
-from memqos.host.apiserver.refusals import GONE, Refused
+from memqos.host.apiserver.connection import ApiClient
+from memqos.host.apiserver.refusals import GONE, ApiError
 from memqos.host.apiserver.resources import (
     EVERYTHING,
+    ApiRequest,
+    ApiResource,
     Query,
-    Request,
-    Resource,
     Selection,
-    to_get,
-    to_list,
+    get_request,
+    list_request,
 )
 
-T = TypeVar("T")
-PAGE: Final = 500
+_T = TypeVar("_T")
+LIST_PAGE_SIZE: Final = 500
 MOST_PAGES: Final = 10_000
 LIST_SECONDS: Final = 3600.0
 """How long the pages of a list may take together."""
@@ -40,8 +40,8 @@ class _Head(msgspec.Struct, frozen=True):
     metadata: _ListMeta = _ListMeta()
 
 
-class _Page(_Head, Generic[T], frozen=True):
-    items: list[T] | None = None
+class _Page(_Head, Generic[_T], frozen=True):
+    items: list[_T] | None = None
 
 
 class RawPage(_Head, frozen=True):
@@ -63,24 +63,24 @@ class _Bytes(msgspec.Struct, frozen=True):
     data: bytes
 
 
-class Listed(msgspec.Struct, Generic[T], frozen=True):
+class ObjectList(msgspec.Struct, Generic[_T], frozen=True):
     """Objects, and the version of the cluster they are of."""
 
-    items: list[T]
+    items: list[_T]
     version: str
     size: int = 0
     """Bytes of all pages."""
 
 
-def listed(
-    server: ApiServer,
-    resource: Resource[T],
+def list_objects(
+    server: ApiClient,
+    resource: ApiResource[_T],
     selection: Selection = EVERYTHING,
     *,
     not_older_than: str = "",
-    page: int = PAGE,
+    page: int = LIST_PAGE_SIZE,
     largest: int = LARGEST_LIST,
-) -> Listed[T]:
+) -> ObjectList[_T]:
     """All objects selected, if they are no larger together.
 
     Without a version they are as of now; with one they may come from the server's memory, which
@@ -92,46 +92,51 @@ def listed(
         query |= {"resourceVersion": not_older_than, "resourceVersionMatch": "NotOlderThan"}
     pages, size = _all_pages(server, resource, selection, query, decoder.decode, largest)
     items = [item for each in pages for item in each.items or ()]
-    return Listed(items, pages[0].metadata.resource_version, size)
+    return ObjectList(items, pages[0].metadata.resource_version, size)
 
 
-def listed_bytes(
-    server: ApiServer, resource: Resource[T], selection: Selection = EVERYTHING
+def list_raw_pages(
+    server: ApiClient, resource: ApiResource[_T], selection: Selection = EVERYTHING
 ) -> list[bytes]:
     """The same as the server sent it: a list object a page."""
     decoder = msgspec.json.Decoder(_Head)
 
-    def kept(data: bytes) -> _Bytes:
+    def keep_raw(data: bytes) -> _Bytes:
         return _Bytes(decoder.decode(data).metadata, data)
 
-    query = {"limit": str(PAGE)}
-    pages, _ = _all_pages(server, resource, selection, query, kept, LARGEST_LIST)
+    query = {"limit": str(LIST_PAGE_SIZE)}
+    pages, _ = _all_pages(server, resource, selection, query, keep_raw, LARGEST_LIST)
     return [each.data for each in pages]
 
 
-def pages(server: ApiServer, resource: Resource[T], selection: Selection) -> Iterator[RawPage]:
+def raw_pages(
+    server: ApiClient, resource: ApiResource[_T], selection: Selection
+) -> Iterator[RawPage]:
     """The same one by one, nothing kept; Refused as GONE where the moment they are of is over."""
     decode = msgspec.json.Decoder(RawPage).decode
-    return (page for page, _ in _pages(server, resource, selection, {"limit": str(PAGE)}, decode))
+    return (
+        page
+        for page, _ in _pages(server, resource, selection, {"limit": str(LIST_PAGE_SIZE)}, decode)
+    )
 
 
-def found(
-    server: ApiServer, resource: Resource[T], name: str, namespace: str | None = None
-) -> T | None:
+def get_object(
+    server: ApiClient, resource: ApiResource[_T], name: str, namespace: str | None = None
+) -> _T | None:
     """One object; None where there is none of that name."""
-    request = to_get(resource, name, namespace)
+    request = get_request(resource, name, namespace)
     try:
         data = server.get(request)
-    except Refused as error:
+    except ApiError as error:
         if error.status == 404:
             return None
         raise
-    return _decoded(server, request, data, msgspec.json.Decoder(resource.type).decode)
+    return _decode_answer(server, request, data, msgspec.json.Decoder(resource.type).decode)
 
 
 def _pages(
-    server: ApiServer,
-    resource: Resource[T],
+    server: ApiClient,
+    resource: ApiResource[_T],
     selection: Selection,
     query: Query,
     decode: Callable[[bytes], _P],
@@ -140,9 +145,9 @@ def _pages(
     """Page after page, with its size. One that is named as the next again and again has an end."""
     until = time.monotonic() + LIST_SECONDS
     for _ in range(MOST_PAGES):
-        request = to_list(resource, selection, **query)
+        request = list_request(resource, selection, **query)
         data = server.get(request, largest)
-        page = _decoded(server, request, data, decode)
+        page = _decode_answer(server, request, data, decode)
         yield page, len(data)
         if not page.metadata.more:
             return
@@ -153,8 +158,8 @@ def _pages(
 
 
 def _all_pages(
-    server: ApiServer,
-    resource: Resource[T],
+    server: ApiClient,
+    resource: ApiResource[_T],
     selection: Selection,
     query: Query,
     decode: Callable[[bytes], _P],
@@ -163,7 +168,7 @@ def _all_pages(
     """All pages, and their size."""
     pages: list[_P] = []
     size = 0
-    request = to_list(resource, selection)
+    request = list_request(resource, selection)
     at_once = min(largest, LARGEST_ANSWER)
     try:
         for page, of_page in _pages(server, resource, selection, query, decode, at_once):
@@ -172,16 +177,16 @@ def _all_pages(
             if size > largest:
                 raise _endless(server, request, f"{largest >> 20:,} MiB")
         return pages, size
-    except Refused as error:
+    except ApiError as error:
         if error.status != GONE or not pages:
             raise
     # It took so long that the server has forgotten the moment the pages are of, and pages of
     # two moments are no list. In one piece it cannot happen again.
     data = server.get(request, largest)
-    return [_decoded(server, request, data, decode)], len(data)
+    return [_decode_answer(server, request, data, decode)], len(data)
 
 
-def _endless(server: ApiServer, request: Request, bound: str) -> InputError:
+def _endless(server: ApiClient, request: ApiRequest, bound: str) -> InputError:
     return InputError(
         f"the list of {request} does not end within {bound}",
         file=server.where,
@@ -189,12 +194,14 @@ def _endless(server: ApiServer, request: Request, bound: str) -> InputError:
     )
 
 
-def _page_of(resource: Resource[T]) -> type[_Page[T]]:
+def _page_of(resource: ApiResource[_T]) -> type[_Page[_T]]:
     item: Any = resource.type
     return _Page[item]
 
 
-def _decoded(server: ApiServer, request: Request, data: bytes, decode: Callable[[bytes], T]) -> T:
+def _decode_answer(
+    server: ApiClient, request: ApiRequest, data: bytes, decode: Callable[[bytes], _T]
+) -> _T:
     with server.redacted_errors():
         try:
             return decode(data)

@@ -20,28 +20,28 @@ import msgspec
 
 from memqos.errors import InputError
 from memqos.host.apiserver.answers import brief
-from memqos.host.apiserver.refusals import BUSY, GONE, Status
+from memqos.host.apiserver.refusals import BUSY, GONE, ApiStatus
 from memqos.kube.pod import ObjectMeta
 
-Told = Literal["changed", "nothing", "expired"]
-Key = tuple[str, str]
+CacheChange = Literal["changed", "nothing", "expired"]
+ObjectKey = tuple[str, str]
 """Namespace and name, as the server keeps objects."""
 
 
-class Kept(Protocol):
+class HasMetadata(Protocol):
     """What can be kept."""
 
     @property
     def metadata(self) -> ObjectMeta: ...
 
 
-T = TypeVar("T", bound=Kept)
+_T = TypeVar("_T", bound=HasMetadata)
 
 
-class Interrupted(Exception):
+class WatchInterrupted(Exception):
     """The server ended the watch with an error, and it may go on later from the same version."""
 
-    def __init__(self, status: Status) -> None:
+    def __init__(self, status: ApiStatus) -> None:
         super().__init__(status.message)
         self.status = status
 
@@ -61,31 +61,31 @@ class _Versioned(msgspec.Struct, frozen=True):
 
 _event: Final = msgspec.json.Decoder(_Event)
 _versioned: Final = msgspec.json.Decoder(_Versioned)
-_status: Final = msgspec.json.Decoder(Status)
+_status: Final = msgspec.json.Decoder(ApiStatus)
 
 
-class Mirror(Generic[T]):
+class ObjectCache(Generic[_T]):
     """The copy, and the version it is of. It does not know threads, clocks or sockets."""
 
-    def __init__(self, type: type[T], largest: int) -> None:
+    def __init__(self, type: type[_T], largest: int) -> None:
         """`largest` is what list and events may have together, in bytes as they came."""
-        self.objects: dict[Key, T] = {}
+        self.objects: dict[ObjectKey, _T] = {}
         self.version: str | None = None
         """Where a watch goes on; None where a list has to come first."""
-        self.seen = ""
+        self.newest_version = ""
         """The newest version known to have existed; empty before the first list."""
         self._decoder = msgspec.json.Decoder(type)
         self._largest = largest
         self._size = 0
         """Of the list, and of the events whose objects are in the copy. What was listed and has
         changed since is counted twice, as nobody knows how large each object of a list was."""
-        self._sizes: dict[Key, int] = {}
+        self._sizes: dict[ObjectKey, int] = {}
         """Of those events."""
 
-    def replace(self, objects: Iterable[T], version: str, size: int = 0) -> bool:
+    def replace(self, objects: Iterable[_T], version: str, size: int = 0) -> bool:
         """Take a whole list of so many bytes over; tell whether anything is different now."""
         before, self.objects = self.objects, {_key(each): each for each in objects}
-        self.version = self.seen = version
+        self.version = self.newest_version = version
         self._size, self._sizes = size, {}
         return before != self.objects
 
@@ -93,24 +93,24 @@ class Mirror(Generic[T]):
         """Demand a list before anything else; the copy stays until it comes."""
         self.version = None
 
-    def apply(self, line: bytes) -> Told:
+    def apply(self, line: bytes) -> CacheChange:
         """Take one line of a watch over."""
         try:
             event = _event.decode(line)
             if event.type == "ERROR":
-                return self._failed(_status.decode(event.object))
+                return self._apply_error(_status.decode(event.object))
             version = _versioned.decode(event.object).metadata.resource_version
-            told: Told = "nothing"
+            told: CacheChange = "nothing"
             if event.type != "BOOKMARK":
-                told = self._changed(event.type, self._decoder.decode(event.object), len(line))
+                told = self._apply_event(event.type, self._decoder.decode(event.object), len(line))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise InputError(
                 f"a watch told something that cannot be read ({brief(error)})"
             ) from None
-        self.version = self.seen = version
+        self.version = self.newest_version = version
         return told
 
-    def _changed(self, type: str, item: T, size: int) -> Told:
+    def _apply_event(self, type: str, item: _T, size: int) -> CacheChange:
         key = _key(item)
         before = self._sizes.get(key, 0)
         if type == "DELETED":
@@ -132,15 +132,15 @@ class Mirror(Generic[T]):
         self.objects[key], self._sizes[key] = item, size
         return "changed"
 
-    def _failed(self, status: Status) -> Told:
+    def _apply_error(self, status: ApiStatus) -> CacheChange:
         if status.code in BUSY:
-            raise Interrupted(status)
+            raise WatchInterrupted(status)
         if status.code != GONE and status.reason not in ("Expired", "Gone"):
             self.forget_version()
-            raise Interrupted(status)
+            raise WatchInterrupted(status)
         self.forget_version()
         return "expired"
 
 
-def _key(item: Kept) -> Key:
+def _key(item: HasMetadata) -> ObjectKey:
     return item.metadata.namespace or "", item.metadata.name or ""

@@ -9,14 +9,14 @@ from typing import Any, Final
 import msgspec
 
 from memqos.errors import InputError, Unreachable
-from memqos.host.apiserver.access import Access, Plugin
+from memqos.host.apiserver.access import ClusterAccess, ExecPlugin
 
 _GROUP: Final = "client.authentication.k8s.io"
 _VERSIONS: Final = (f"{_GROUP}/v1", f"{_GROUP}/v1beta1")
 _SECONDS: Final = 60
-_SAID: Final = 300
+_STDERR_SHOWN: Final = 300
 _CLUSTER_CONFIG: Final = f"{_GROUP}/exec"
-_TOLD: Final = (
+_CLUSTER_FIELDS: Final = (
     "server",
     "tls-server-name",
     "insecure-skip-tls-verify",
@@ -25,7 +25,7 @@ _TOLD: Final = (
 )
 
 
-class Credential(msgspec.Struct, frozen=True, rename="camel"):
+class ExecCredential(msgspec.Struct, frozen=True, rename="camel"):
     """What a plugin printed. It shows nothing of itself."""
 
     token: str | None = None
@@ -45,10 +45,10 @@ class Credential(msgspec.Struct, frozen=True, rename="camel"):
 class _Printed(msgspec.Struct, frozen=True, rename="camel"):
     api_version: str = ""
     kind: str = ""
-    status: Credential | None = None
+    status: ExecCredential | None = None
 
 
-def ask(access: Access, redact: Callable[[str], str]) -> Credential:
+def run_exec_plugin(access: ClusterAccess, redact: Callable[[str], str]) -> ExecCredential:
     """Run the plugin of a user and read what it prints; of what it complains of secrets go out."""
     plugin = access.user.exec
     assert plugin is not None
@@ -58,10 +58,10 @@ def ask(access: Access, redact: Callable[[str], str]) -> Credential:
             file=access.origin,
             hint=f"memqos knows {' and '.join(_VERSIONS)}: upgrade the plugin",
         )
-    return _read(plugin, access, _run(plugin, access, redact))
+    return _decode_printed(plugin, access, _run(plugin, access, redact))
 
 
-def _run(plugin: Plugin, access: Access, redact: Callable[[str], str]) -> bytes:
+def _run(plugin: ExecPlugin, access: ClusterAccess, redact: Callable[[str], str]) -> bytes:
     import subprocess
 
     interactive = _is_interactive(plugin, access)
@@ -96,7 +96,9 @@ def _run(plugin: Plugin, access: Access, redact: Callable[[str], str]) -> bytes:
         raise Unreachable(what, hint="run it by hand: does it wait for somebody?") from None
     if done.returncode:
         # Before it is cut: a part of a secret would not be known as one.
-        said = redact(" ".join((done.stderr or b"").decode("utf-8", "replace").split()))[-_SAID:]
+        said = redact(" ".join((done.stderr or b"").decode("utf-8", "replace").split()))[
+            -_STDERR_SHOWN:
+        ]
         raise Unreachable(
             f"the exec plugin {plugin.command} failed ({done.returncode})"
             + (f": {said}" if said else ""),
@@ -105,7 +107,7 @@ def _run(plugin: Plugin, access: Access, redact: Callable[[str], str]) -> bytes:
     return done.stdout
 
 
-def _is_interactive(plugin: Plugin, access: Access) -> bool:
+def _is_interactive(plugin: ExecPlugin, access: ClusterAccess) -> bool:
     at_terminal = sys.stdin is not None and sys.stdin.isatty()
     if plugin.interactive_mode == "Always" and not at_terminal:
         raise InputError(
@@ -116,19 +118,19 @@ def _is_interactive(plugin: Plugin, access: Access) -> bool:
     return at_terminal and plugin.interactive_mode != "Never"
 
 
-def _cluster_info(access: Access) -> dict[str, Any]:
+def _cluster_info(access: ClusterAccess) -> dict[str, Any]:
     """What the plugin is told of the cluster, and the part of the kubeconfig meant for it."""
     told = msgspec.to_builtins(access.cluster)
     own = next(
         (each for each in access.cluster.extensions or () if each.get("name") == _CLUSTER_CONFIG),
         {},
     )
-    info = {name: told[name] for name in _TOLD if told.get(name)}
+    info = {name: told[name] for name in _CLUSTER_FIELDS if told.get(name)}
     return info | ({"config": own["extension"]} if "extension" in own else {})
 
 
-def _read(plugin: Plugin, access: Access, printed: bytes) -> Credential:
-    def refused(what: str) -> InputError:
+def _decode_printed(plugin: ExecPlugin, access: ClusterAccess, printed: bytes) -> ExecCredential:
+    def plugin_error(what: str) -> InputError:
         return InputError(
             f"the exec plugin {plugin.command} {what}", file=access.origin, hint="run it by hand"
         )
@@ -136,13 +138,15 @@ def _read(plugin: Plugin, access: Access, printed: bytes) -> Credential:
     try:
         answer = msgspec.json.decode(printed, type=_Printed)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        raise refused("printed no ExecCredential") from None
+        raise plugin_error("printed no ExecCredential") from None
     if answer.kind != "ExecCredential" or answer.api_version != plugin.api_version:
         what = f"{answer.kind or 'no kind'} of {answer.api_version or 'no version'}"
-        raise refused(f"printed {what}, not ExecCredential of {plugin.api_version}")
+        raise plugin_error(f"printed {what}, not ExecCredential of {plugin.api_version}")
     status = answer.status
     if status is None or not (status.token or status.client_certificate_data):
-        raise refused("printed neither a token nor a certificate")
+        raise plugin_error("printed neither a token nor a certificate")
     if bool(status.client_certificate_data) != bool(status.client_key_data):
-        raise refused("printed a certificate without its key, or a key without its certificate")
+        raise plugin_error(
+            "printed a certificate without its key, or a key without its certificate"
+        )
     return status

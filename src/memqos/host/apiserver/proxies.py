@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 from memqos.errors import InputError
-from memqos.host.apiserver.access import Access
+from memqos.host.apiserver.access import ClusterAccess
 
 
-def proxy_of(access: Access, environment: Mapping[str, str] = os.environ) -> str | None:
+def proxy_of(access: ClusterAccess, environment: Mapping[str, str] = os.environ) -> str | None:
     """The proxy's address; None where the server is asked directly."""
     proxy = access.cluster.proxy_url
     origin = access.origin
@@ -17,7 +17,7 @@ def proxy_of(access: Access, environment: Mapping[str, str] = os.environ) -> str
         server = urlsplit(access.cluster.server)
         proxy = _variable(f"{server.scheme}_proxy", environment)
         origin = f"${server.scheme.upper()}_PROXY"
-        if not proxy or _passed_by(server.hostname or "", _port(server.port, server.scheme),
+        if not proxy or _bypasses_proxy(server.hostname or "", _port(server.port, server.scheme),
                                    _variable("no_proxy", environment)):  # fmt: skip
             return None
         if "://" not in proxy:
@@ -45,13 +45,13 @@ def _port(port: int | None, scheme: str) -> int:
     return port or (443 if scheme == "https" else 80)
 
 
-def _passed_by(host: str, port: int, exceptions: str) -> bool:
+def _bypasses_proxy(host: str, port: int, exceptions: str) -> bool:
     """Whether a host is asked directly: names, domains, addresses and networks are exceptions."""
     address = _address(host)
     if host == "localhost" or (address is not None and address.is_loopback):
         return True
     return any(
-        _is_meant(entry.strip().lower(), host.lower(), port, address)
+        _matches_exception(entry.strip().lower(), host.lower(), port, address)
         for entry in exceptions.split(",")
         if entry.strip()
     )
@@ -60,7 +60,7 @@ def _passed_by(host: str, port: int, exceptions: str) -> bool:
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
-def _is_meant(entry: str, host: str, port: int, address: _Address | None) -> bool:
+def _matches_exception(entry: str, host: str, port: int, address: _Address | None) -> bool:
     if entry == "*":
         return True
     if address is not None:

@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from memqos.errors import Unreachable
-from memqos.host.apiserver.resources import Request
+from memqos.host.apiserver.resources import ApiRequest
 
 FORBIDDEN: Final = 403
 GONE: Final = 410
@@ -21,7 +21,7 @@ _TOGETHER: Final = (("get", "list", "watch"), ("create", "patch"))
 """Rights that go together: who needs one of them needs the others soon."""
 
 
-class Refused(Unreachable):
+class ApiError(Unreachable):
     """The server answered, and the answer is no."""
 
     def __init__(
@@ -30,8 +30,8 @@ class Refused(Unreachable):
         *,
         status: int,
         retry_after: float | None = None,
-        is_ahead: bool = False,
-        is_ending: bool = False,
+        is_version_ahead: bool = False,
+        is_namespace_terminating: bool = False,
         hint: str | None = None,
         snippet: tuple[str, ...] = (),
     ) -> None:
@@ -39,9 +39,9 @@ class Refused(Unreachable):
         self.status = status
         self.retry_after = retry_after
         """Seconds."""
-        self.is_ahead = is_ahead
+        self.is_version_ahead = is_version_ahead
         """Whether the version asked for is one the server has not come to."""
-        self.is_ending = is_ending
+        self.is_namespace_terminating = is_namespace_terminating
         """Whether the namespace is being deleted, so that nothing new may be in it."""
 
 
@@ -54,7 +54,7 @@ class _Details(msgspec.Struct, frozen=True, rename="camel"):
     retry_after_seconds: int | None = None
 
 
-class Status(msgspec.Struct, frozen=True):
+class ApiStatus(msgspec.Struct, frozen=True):
     """What the server says instead of an answer, and in the middle of a watch."""
 
     message: str | None = None
@@ -63,31 +63,31 @@ class Status(msgspec.Struct, frozen=True):
     code: int | None = None
 
 
-def status_of(body: bytes) -> Status:
+def status_of(body: bytes) -> ApiStatus:
     """The body of an answer that is no success; a text where it is not a Status."""
     try:
-        return msgspec.json.decode(body, type=Status)
+        return msgspec.json.decode(body, type=ApiStatus)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return Status(message=body.decode("utf-8", "replace").strip())
+        return ApiStatus(message=body.decode("utf-8", "replace").strip())
 
 
-def refusal(
-    where: str, request: Request, status: int, said: Status, retry_after: str | None = None
-) -> Refused:
+def api_error(
+    where: str, request: ApiRequest, status: int, said: ApiStatus, retry_after: str | None = None
+) -> ApiError:
     """The error for an answer that is no success."""
-    what, hint = _words(request, status, said)
-    return Refused(
+    what, hint = _describe_status(request, status, said)
+    return ApiError(
         f"{where}: {what}",
         status=status,
         retry_after=_seconds(retry_after, said),
-        is_ahead=_has_cause(said, "ResourceVersionTooLarge"),
-        is_ending=_has_cause(said, _ENDING),
+        is_version_ahead=_has_cause(said, "ResourceVersionTooLarge"),
+        is_namespace_terminating=_has_cause(said, _ENDING),
         hint=hint,
-        snippet=rule(request) if _lacks_right(request, status, said) else (),
+        snippet=rbac_rule(request) if _lacks_right(request, status, said) else (),
     )
 
 
-def rule(request: Request) -> tuple[str, ...]:
+def rbac_rule(request: ApiRequest) -> tuple[str, ...]:
     """The RBAC rule that grants a request, as it stands in a Role or ClusterRole."""
     verbs = next((each for each in _TOGETHER if request.verb in each), (request.verb,))
     return (
@@ -97,7 +97,7 @@ def rule(request: Request) -> tuple[str, ...]:
     )
 
 
-def _words(request: Request, status: int, said: Status) -> tuple[str, str | None]:
+def _describe_status(request: ApiRequest, status: int, said: ApiStatus) -> tuple[str, str | None]:
     message = (said.message or "").strip()[:_SHOWN]
     if status == 401:
         return "it does not know who asks (401)", "log in anew, or look at the user of the context"
@@ -118,7 +118,7 @@ def _words(request: Request, status: int, said: Status) -> tuple[str, str | None
     ), "look at the API server's log"
 
 
-def _forbidden(request: Request, message: str) -> tuple[str, str]:
+def _forbidden(request: ApiRequest, message: str) -> tuple[str, str]:
     user = _USER.search(message)
     who = user[1] if user else "whoever asks"
     where = f"namespace {request.namespace}" if request.namespace else "the whole cluster"
@@ -129,12 +129,12 @@ def _forbidden(request: Request, message: str) -> tuple[str, str]:
     )
 
 
-def _lacks_right(request: Request, status: int, said: Status) -> bool:
+def _lacks_right(request: ApiRequest, status: int, said: ApiStatus) -> bool:
     """Whether a rule of RBAC would help."""
     return status == FORBIDDEN and bool(request.resource) and not _has_cause(said, _ENDING)
 
 
-def _seconds(header: str | None, said: Status) -> float | None:
+def _seconds(header: str | None, said: ApiStatus) -> float | None:
     """How long the server asks to wait: whole seconds. Of anything else nothing is made."""
     if header is not None:
         return float(header) if _SECONDS.fullmatch(header.strip()) else None
@@ -142,6 +142,6 @@ def _seconds(header: str | None, said: Status) -> float | None:
     return float(min(named, _MANY)) if named and named > 0 else None
 
 
-def _has_cause(said: Status, reason: str) -> bool:
+def _has_cause(said: ApiStatus, reason: str) -> bool:
     causes = (said.details.causes if said.details is not None else None) or ()
     return any(cause.reason == reason for cause in causes)

@@ -10,23 +10,23 @@ from memqos.cluster.quota import ResourceQuota
 from memqos.kube.node import Node
 from memqos.kube.pod import ObjectMeta, Pod
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 Query = dict[str, str]
 
 
-class Namespace(msgspec.Struct, frozen=True):
+class NamespaceObject(msgspec.Struct, frozen=True):
     """A Namespace, as far as it is known by its name and labels."""
 
     metadata: ObjectMeta = ObjectMeta()
 
 
-class Resource(msgspec.Struct, Generic[T], frozen=True):
+class ApiResource(msgspec.Struct, Generic[_T], frozen=True):
     """A kind of objects and the struct they are decoded into."""
 
     group: str
     version: str
     plural: str
-    type: type[T]
+    type: type[_T]
     is_namespaced: bool = True
 
     def path(self, namespace: str | None = None, name: str | None = None) -> str:
@@ -41,11 +41,13 @@ class Resource(msgspec.Struct, Generic[T], frozen=True):
         return "/" + "/".join(quote(part, safe="") for part in parts)
 
 
-PODS: Final = Resource("", "v1", "pods", Pod)
-NODES: Final = Resource("", "v1", "nodes", Node, is_namespaced=False)
-NAMESPACES: Final = Resource("", "v1", "namespaces", Namespace, is_namespaced=False)
-LIMIT_RANGES: Final = Resource("", "v1", "limitranges", LimitRange)
-QUOTAS: Final = Resource("", "v1", "resourcequotas", ResourceQuota)
+POD_RESOURCE: Final = ApiResource("", "v1", "pods", Pod)
+NODE_RESOURCE: Final = ApiResource("", "v1", "nodes", Node, is_namespaced=False)
+NAMESPACE_RESOURCE: Final = ApiResource(
+    "", "v1", "namespaces", NamespaceObject, is_namespaced=False
+)
+LIMIT_RANGE_RESOURCE: Final = ApiResource("", "v1", "limitranges", LimitRange)
+QUOTA_RESOURCE: Final = ApiResource("", "v1", "resourcequotas", ResourceQuota)
 
 
 class Selection(msgspec.Struct, frozen=True):
@@ -69,7 +71,7 @@ def on_node(name: str) -> Selection:
     return Selection(fields=f"spec.nodeName={name}")
 
 
-class Request(msgspec.Struct, frozen=True):
+class ApiRequest(msgspec.Struct, frozen=True):
     """One thing to ask, told so that a refusal can name the right that is missing."""
 
     verb: str
@@ -93,17 +95,17 @@ class Request(msgspec.Struct, frozen=True):
         return f"{what} in {self.namespace}" if self.namespace else what
 
 
-def to_get(resource: Resource[T], name: str, namespace: str | None = None) -> Request:
+def get_request(resource: ApiResource[_T], name: str, namespace: str | None = None) -> ApiRequest:
     """One object."""
     return _request("get", resource, namespace, name)
 
 
-def to_list(resource: Resource[T], selection: Selection, **query: str) -> Request:
+def list_request(resource: ApiResource[_T], selection: Selection, **query: str) -> ApiRequest:
     """Objects, or a page of them."""
     return _request("list", resource, selection.namespace, None, selection.query | query)
 
 
-def to_watch(resource: Resource[T], selection: Selection, **query: str) -> Request:
+def watch_request(resource: ApiResource[_T], selection: Selection, **query: str) -> ApiRequest:
     """What happens to them."""
     return _request(
         "watch", resource, selection.namespace, None, selection.query | {"watch": "1"} | query
@@ -112,12 +114,12 @@ def to_watch(resource: Resource[T], selection: Selection, **query: str) -> Reque
 
 def _request(
     verb: str,
-    resource: Resource[T],
+    resource: ApiResource[_T],
     namespace: str | None,
     name: str | None,
     query: Query | None = None,
-) -> Request:
-    return Request(
+) -> ApiRequest:
+    return ApiRequest(
         verb,
         resource.path(namespace, name),
         query or {},

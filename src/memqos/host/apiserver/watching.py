@@ -18,15 +18,21 @@ from typing import Final, Generic, TypeVar
 import msgspec
 
 from memqos.errors import InputError, MemqosError, Unreachable
-from memqos.host.apiserver.answers import Stream
-from memqos.host.apiserver.backoff import FIRST, delay
-from memqos.host.apiserver.connection import ApiServer
-from memqos.host.apiserver.listing import PAGE, listed
-from memqos.host.apiserver.mirror import Interrupted, Kept, Mirror
-from memqos.host.apiserver.refusals import GONE, Refused
-from memqos.host.apiserver.resources import EVERYTHING, Request, Resource, Selection, to_watch
+from memqos.host.apiserver.answers import ResponseStream
+from memqos.host.apiserver.backoff import FIRST_DELAY, backoff_delay
+from memqos.host.apiserver.connection import ApiClient
+from memqos.host.apiserver.listing import LIST_PAGE_SIZE, list_objects
+from memqos.host.apiserver.mirror import HasMetadata, ObjectCache, WatchInterrupted
+from memqos.host.apiserver.refusals import GONE, ApiError
+from memqos.host.apiserver.resources import (
+    EVERYTHING,
+    ApiRequest,
+    ApiResource,
+    Selection,
+    watch_request,
+)
 
-T = TypeVar("T", bound=Kept)
+_T = TypeVar("_T", bound=HasMetadata)
 
 _FROM_MEMORY: Final = "0"
 _NOW: Final = ""
@@ -36,7 +42,7 @@ _LARGEST: Final = 64 << 20
 copy is kept in memory."""
 
 
-class Pace(msgspec.Struct, frozen=True):
+class WatchTimings(msgspec.Struct, frozen=True):
     """How long things may take, in seconds."""
 
     watch: tuple[int, int] = (240, 480)
@@ -56,34 +62,34 @@ class Pace(msgspec.Struct, frozen=True):
     """Pauses are so many times as long."""
 
 
-STEADY: Final = Pace()
+DEFAULT_TIMINGS: Final = WatchTimings()
 
 
-class Watch(Generic[T]):
+class Reflector(Generic[_T]):
     """Follows the objects of one kind in a thread of its own."""
 
     def __init__(
         self,
-        server: ApiServer,
-        resource: Resource[T],
+        server: ApiClient,
+        resource: ApiResource[_T],
         selection: Selection = EVERYTHING,
         *,
         on_change: Callable[[], None] | None = None,
-        pace: Pace = STEADY,
-        page: int = PAGE,
+        timings: WatchTimings = DEFAULT_TIMINGS,
+        page: int = LIST_PAGE_SIZE,
     ) -> None:
         """`on_change` is called in the watch's thread whenever the copy has become different."""
         self._server = server
         self._resource = resource
         self._selection = selection
         self._on_change = on_change
-        self._pace = pace
+        self._timings = timings
         self._page = page
-        self._mirror: Mirror[T] = Mirror(resource.type, _LARGEST)
+        self._cache: ObjectCache[_T] = ObjectCache(resource.type, _LARGEST)
         self._turn = Condition()
         """Held while the copy changes, and told when it has."""
         self._stopped = Event()
-        self._stream: Stream | None = None
+        self._stream: ResponseStream | None = None
         self._fault: MemqosError | None = None
         self._is_synced = False
         self._heard_at = 0.0
@@ -123,10 +129,10 @@ class Watch(Generic[T]):
             hint="is the API server well, and the network?",
         )
 
-    def objects(self) -> list[T]:
+    def objects(self) -> list[_T]:
         """The copy as it is now; empty before the first list, so `wait` for that."""
         with self._turn:
-            return list(self._mirror.objects.values())
+            return list(self._cache.objects.values())
 
     @property
     def is_synced(self) -> bool:
@@ -137,13 +143,15 @@ class Watch(Generic[T]):
     def version(self) -> str:
         """The newest version of the cluster known; empty before the first list."""
         with self._turn:
-            return self._mirror.seen
+            return self._cache.newest_version
 
     @property
     def fault(self) -> MemqosError | None:
         """What keeps the copy from being followed now; None where nothing does."""
         if self._fault is None and self._is_synced and self._is_stale:
-            what = f"nothing whole has come of {self._resource.plural} for {self._pace.stale:g} s"
+            what = (
+                f"nothing whole has come of {self._resource.plural} for {self._timings.stale:g} s"
+            )
             return Unreachable(f"{self._server.where}: {what}", hint="look at the API server")
         return self._fault
 
@@ -154,7 +162,7 @@ class Watch(Generic[T]):
 
     @property
     def _is_stale(self) -> bool:
-        return time.monotonic() - self._whole_at > self._pace.stale
+        return time.monotonic() - self._whole_at > self._timings.stale
 
     def _run(self) -> None:
         try:
@@ -176,27 +184,27 @@ class Watch(Generic[T]):
     def _list_and_follow(self) -> MemqosError | None:
         """List where that is due, and follow until the watch ends; what went wrong with it."""
         try:
-            if self._mirror.version is None or self._is_due:
+            if self._cache.version is None or self._is_due:
                 self._list()
             self._follow()
-        except Interrupted as error:
+        except WatchInterrupted as error:
             said = error.status
-            return self._server.refusal(self._request(), said.code or 500, said)
+            return self._server.error_of(self._request(), said.code or 500, said)
         except MemqosError as error:
             return error
         except Exception as error:
             # Whatever it was, a thread that is gone would leave a copy that only looks true.
-            self._mirror.forget_version()
+            self._cache.forget_version()
             return Unreachable(f"{self._server.where}: {_place_of(error)}")
         return None
 
     @property
     def _is_due(self) -> bool:
-        return time.monotonic() - self._listed_at > self._pace.relist
+        return time.monotonic() - self._listed_at > self._timings.relist
 
     def _list(self) -> None:
         try:
-            found = listed(
+            found = list_objects(
                 self._server,
                 self._resource,
                 self._selection,
@@ -204,99 +212,101 @@ class Watch(Generic[T]):
                 page=self._page,
                 largest=_LARGEST,
             )
-        except Refused as error:
-            if error.status == GONE or error.is_ahead:
+        except ApiError as error:
+            if error.status == GONE or error.is_version_ahead:
                 self._lists_from = _NOW
             raise
         with self._turn:
-            changed = self._mirror.replace(found.items, found.version, found.size)
+            changed = self._cache.replace(found.items, found.version, found.size)
             changed = changed or not self._is_synced
             self._is_synced = True
-            self._heard(self._mirror.seen)
+            self._record_answer(self._cache.newest_version)
             self._listed_at = time.monotonic()
             self._turn.notify_all()
-        self._tell(changed)
+        self._notify_change(changed)
 
     def _follow(self) -> None:
         began, told_anything = time.monotonic(), False
-        open_for = random.randint(*self._pace.watch)
+        open_for = random.randint(*self._timings.watch)
         request = self._request(open_for)
         try:
-            silence = open_for + self._pace.silence
-            longest = silence + self._pace.silence
-            with self._server.stream(request, silence, longest, self._pace.event) as stream:
+            silence = open_for + self._timings.silence
+            longest = silence + self._timings.silence
+            with self._server.stream(request, silence, longest, self._timings.event) as stream:
                 with self._turn:
                     self._stream = stream
-                    self._is_back()
+                    self._mark_connected()
                 if self._stopped.is_set():
                     return
                 for line in stream.lines():
                     with self._turn:
-                        told = self._mirror.apply(line)
-                        self._heard(self._mirror.seen)
+                        told = self._cache.apply(line)
+                        self._record_answer(self._cache.newest_version)
                     if told == "expired":
-                        self._expired()
+                        self._schedule_relist()
                         return
                     told_anything, self._failures = True, 0
-                    self._tell(told == "changed")
-        except Refused as error:
-            if error.status != GONE and not error.is_ahead:
+                    self._notify_change(told == "changed")
+        except ApiError as error:
+            if error.status != GONE and not error.is_version_ahead:
                 raise
-            if error.is_ahead:
+            if error.is_version_ahead:
                 self._lists_from = _NOW
-            self._expired()
+            self._schedule_relist()
             return
         finally:
             with self._turn:
                 self._stream = None
-        if time.monotonic() - began < self._pace.short and not self._stopped.is_set():
+        if time.monotonic() - began < self._timings.short and not self._stopped.is_set():
             if told_anything:
-                self._stopped.wait(FIRST * self._pace.slowness)
+                self._stopped.wait(FIRST_DELAY * self._timings.slowness)
                 return
             what = f"{self._server.where}: a watch of {self._resource.plural} ended at once"
             raise Unreachable(what, hint="look at the API server's log")
         self._failures = 0
         self._whole_at = time.monotonic()
 
-    def _expired(self) -> None:
+    def _schedule_relist(self) -> None:
         """A list comes next: at once, unless the last one did not last either."""
-        self._mirror.forget_version()
+        self._cache.forget_version()
         if self._failures:
-            self._stopped.wait(delay(self._failures, None, random.random()) * self._pace.slowness)
+            self._stopped.wait(
+                backoff_delay(self._failures, None, random.random()) * self._timings.slowness
+            )
         self._failures += 1
 
-    def _request(self, open_for: int = 0) -> Request:
-        return to_watch(
+    def _request(self, open_for: int = 0) -> ApiRequest:
+        return watch_request(
             self._resource,
             self._selection,
-            resourceVersion=self._mirror.version or "",
+            resourceVersion=self._cache.version or "",
             allowWatchBookmarks="true",
             timeoutSeconds=str(open_for),
         )
 
-    def _heard(self, version: str) -> None:
+    def _record_answer(self, version: str) -> None:
         self._heard_at = self._whole_at = time.monotonic()
         self._fault = None
         self._lists_from = version or _NOW
 
-    def _is_back(self) -> None:
+    def _mark_connected(self) -> None:
         """The server answers a watch, though there may be nothing to tell for a long time."""
         if not isinstance(self._fault, InputError):  # what cannot be read will come again
             self._fault = None
             self._heard_at = time.monotonic()
 
-    def _tell(self, changed: bool) -> None:
+    def _notify_change(self, changed: bool) -> None:
         if changed and self._on_change is not None:
             self._on_change()
 
     def _pause(self, error: MemqosError) -> None:
         if self._stopped.is_set():
             return
-        after = error.retry_after if isinstance(error, Refused) else None
+        after = error.retry_after if isinstance(error, ApiError) else None
         with self._turn:
             self._fault = error
             self._turn.notify_all()
-        wait = delay(self._failures, after, random.random()) * self._pace.slowness
+        wait = backoff_delay(self._failures, after, random.random()) * self._timings.slowness
         self._failures += 1
         self._stopped.wait(wait)
 

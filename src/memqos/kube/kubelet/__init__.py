@@ -6,13 +6,13 @@ from typing import Any, Final, Literal
 import msgspec
 
 from memqos.kube.duration import SECOND
-from memqos.kube.kubelet.thresholds import PODS, hard_with_defaults
+from memqos.kube.kubelet.thresholds import _PODS, hard_with_defaults
 from memqos.kube.pod import ResourceList
 from memqos.release import Since
 
-Stage = Literal["decode", "validate", "start"]
-Policy = Literal["None", "TieredReservation", "HardReservation"]
-Driver = Literal["cgroupfs", "systemd"]
+FaultStage = Literal["decode", "validate", "start"]
+ReservationPolicy = Literal["None", "TieredReservation", "HardReservation"]
+CgroupDriver = Literal["cgroupfs", "systemd"]
 
 UNLIMITED_PIDS: Final = -1
 DEFAULT_CPU_PERIOD: Final = SECOND // 10
@@ -20,10 +20,10 @@ STATIC: Final = "Static"
 """The memoryManagerPolicy that binds containers to NUMA nodes."""
 
 
-class Fault(msgspec.Struct, frozen=True):
+class KubeletFault(msgspec.Struct, frozen=True):
     """One thing the kubelet refuses: where, why, and how far it got before it noticed."""
 
-    stage: Stage
+    stage: FaultStage
     field: str
     what: str
     involves: tuple[str, ...] = ()
@@ -56,7 +56,7 @@ class KubeletConfiguration(msgspec.Struct, frozen=True, rename="camel", kw_only=
     cgroups_per_qos: bool = msgspec.field(default=True, name="cgroupsPerQOS")
     cpu_cfs_quota: bool = msgspec.field(default=True, name="cpuCFSQuota")
     cpu_cfs_quota_period: int = msgspec.field(default=DEFAULT_CPU_PERIOD, name="cpuCFSQuotaPeriod")
-    enforce_node_allocatable: tuple[str, ...] = (PODS,)
+    enforce_node_allocatable: tuple[str, ...] = (_PODS,)
     eviction_hard: dict[str, str]
     eviction_max_pod_grace_period: int = 0
     eviction_minimum_reclaim: dict[str, str] = {}
@@ -83,17 +83,17 @@ class KubeletConfiguration(msgspec.Struct, frozen=True, rename="camel", kw_only=
     topology_manager_scope: str = "container"
 
     @property
-    def driver(self) -> Driver:
+    def driver(self) -> CgroupDriver:
         """The kubelet takes any driver but systemd for cgroupfs."""
         return "systemd" if self.cgroup_driver == "systemd" else "cgroupfs"
 
     @property
-    def policy(self) -> Policy:
+    def policy(self) -> ReservationPolicy:
         """memoryReservationPolicy of a configuration that was found valid."""
         return _POLICIES.get(self.memory_reservation_policy, "None")
 
 
-_POLICIES: Final[Mapping[str, Policy]] = {
+_POLICIES: Final[Mapping[str, ReservationPolicy]] = {
     "TieredReservation": "TieredReservation",
     "HardReservation": "HardReservation",
 }
@@ -110,7 +110,7 @@ ATTRIBUTES: Final[Mapping[str, str]] = dict(
 """A field's name in the configuration → in the struct."""
 
 
-def configured(written: Mapping[str, Any], minor: int) -> KubeletConfiguration:
+def with_defaults(written: Mapping[str, Any], minor: int) -> KubeletConfiguration:
     """What a kubelet of that release runs with, given what is written, by the struct's names."""
     settings = dict(written)
     settings["eviction_hard"] = hard_with_defaults(

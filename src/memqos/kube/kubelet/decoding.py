@@ -8,33 +8,33 @@ import msgspec
 
 from memqos.errors import InputError
 from memqos.kube.duration import parse_duration
-from memqos.kube.kubelet import ATTRIBUTES, Fault, MemoryReservation, MemorySwapConfiguration
+from memqos.kube.kubelet import ATTRIBUTES, KubeletFault, MemoryReservation, MemorySwapConfiguration
 from memqos.kube.kubelet._facts import KINDS, SINCE
 from memqos.kube.quantity import Quantity, Raw
 
-API_VERSION: Final = "kubelet.config.k8s.io/v1beta1"
-KIND: Final = "KubeletConfiguration"
-_TYPE_META: Final = {"apiVersion": API_VERSION, "kind": KIND}
+KUBELET_API_VERSION: Final = "kubelet.config.k8s.io/v1beta1"
+KUBELET_KIND: Final = "KubeletConfiguration"
+_TYPE_META: Final = {"apiVersion": KUBELET_API_VERSION, "kind": KUBELET_KIND}
 
-Reader = Callable[[Any, str], Any]
+FieldReader = Callable[[Any, str], Any]
 """A value and the field it stands in → what it means; raises InputError."""
 
 
-class Decoded(msgspec.Struct, frozen=True):
+class DecodedKubelet(msgspec.Struct, frozen=True):
     """What is written, by the struct's names; fields the release does not know; what is wrong."""
 
     written: dict[str, Any]
     unknown: tuple[str, ...] = ()
-    faults: tuple[Fault, ...] = ()
+    faults: tuple[KubeletFault, ...] = ()
 
 
-def decode(data: object, minor: int) -> Decoded:
+def decode_kubelet(data: object, minor: int) -> DecodedKubelet:
     """Read what a document says; what counts as not set, such as null, is left out."""
     if not isinstance(data, Mapping):
-        return Decoded({}, faults=(_fault(_mismatch(data, "", "an object")),))
+        return DecodedKubelet({}, faults=(_fault(_mismatch(data, "", "an object")),))
     written: dict[str, Any] = {}
     unknown: list[str] = []
-    faults: list[Fault] = []
+    faults: list[KubeletFault] = []
     for name, value in data.items():
         kind = KINDS.get(name) if SINCE.get(name, 0) <= minor else None
         try:
@@ -49,7 +49,7 @@ def decode(data: object, minor: int) -> Decoded:
                     written[ATTRIBUTES[name]] = found
         except InputError as error:
             faults.append(_fault(error))
-    return Decoded(written, tuple(unknown), tuple(faults))
+    return DecodedKubelet(written, tuple(unknown), tuple(faults))
 
 
 def _read(kind: str, value: Any, field: str) -> Any:
@@ -61,15 +61,15 @@ def _read(kind: str, value: Any, field: str) -> Any:
     return None if plain and not found else found
 
 
-def _fault(error: InputError) -> Fault:
-    return Fault("decode", error.field or "", error.what, hint=error.hint)
+def _fault(error: InputError) -> KubeletFault:
+    return KubeletFault("decode", error.field or "", error.what, hint=error.hint)
 
 
 def _mismatch(value: object, field: str, wanted: str) -> InputError:
-    return InputError(f"{_shown(value)} is not {wanted}", field=field)
+    return InputError(f"{_describe_value(value)} is not {wanted}", field=field)
 
 
-def _shown(value: object) -> str:
+def _describe_value(value: object) -> str:
     if value is None:
         return "null"
     if isinstance(value, str | int | float):
@@ -79,14 +79,18 @@ def _shown(value: object) -> str:
 
 def _type_meta(value: object, field: str) -> None:
     if value not in (None, "", _TYPE_META[field]):
-        raise InputError(f"{_shown(value)} is not {_TYPE_META[field]}", field=field)
+        raise InputError(f"{_describe_value(value)} is not {_TYPE_META[field]}", field=field)
 
 
 def _string(value: Any, field: str) -> str:
     if value is None or isinstance(value, str):
         return value or ""
-    quoted = f'write it in quotes: "{_shown(value)}"' if isinstance(value, int | float) else None
-    raise InputError(f"{_shown(value)} is not a text", field=field, hint=quoted)
+    quoted = (
+        f'write it in quotes: "{_describe_value(value)}"'
+        if isinstance(value, int | float)
+        else None
+    )
+    raise InputError(f"{_describe_value(value)} is not a text", field=field, hint=quoted)
 
 
 def _bool(value: Any, field: str) -> bool:
@@ -95,7 +99,7 @@ def _bool(value: Any, field: str) -> bool:
     raise _mismatch(value, field, "true or false")
 
 
-def _int(bits: int) -> Reader:
+def _int(bits: int) -> FieldReader:
     limit = 1 << (bits - 1)
 
     def read(value: Any, field: str) -> int:
@@ -122,7 +126,7 @@ def _duration(value: Any, field: str) -> int:
     found = parse_duration(value or "") if value is None or isinstance(value, str) else None
     if found is None:
         raise InputError(
-            f"{_shown(value)} is not a duration",
+            f"{_describe_value(value)} is not a duration",
             field=field,
             hint="write a number with a unit, such as 90s or 1m30s",
         )
@@ -135,7 +139,7 @@ def _object(value: Any, field: str) -> Mapping[str, Any]:
     raise _mismatch(value, field, "an object")
 
 
-def _list(item: Reader) -> Reader:
+def _list(item: FieldReader) -> FieldReader:
     def read(value: Any, field: str) -> tuple[Any, ...]:
         if not isinstance(value, list | tuple):
             raise _mismatch(value, field, "a list")
@@ -144,7 +148,7 @@ def _list(item: Reader) -> Reader:
     return read
 
 
-def _map(item: Reader) -> Reader:
+def _map(item: FieldReader) -> FieldReader:
     def read(value: Any, field: str) -> dict[str, Any]:
         return {key: item(each, f"{field}[{key}]") for key, each in _object(value, field).items()}
 
@@ -176,7 +180,7 @@ def _memory_reservation(value: Any, field: str) -> MemoryReservation:
     )
 
 
-_READERS: Final[Mapping[str, Reader]] = {
+_READERS: Final[Mapping[str, FieldReader]] = {
     "bool": _bool,
     "string": _string,
     "int32": _int(32),

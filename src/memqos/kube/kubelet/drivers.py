@@ -3,14 +3,14 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from memqos.kube.kubelet import Driver
+from memqos.kube.kubelet import CgroupDriver
 
 
 class Kubepods(NamedTuple):
     """A cgroup that holds a kubelet's pods."""
 
     path: str
-    driver: Driver
+    driver: CgroupDriver
     below: int
     """How many cgroups are in it."""
 
@@ -32,12 +32,12 @@ def kubepods_in(paths: Iterable[str]) -> list[Kubepods]:
     return sorted(found, key=lambda kubepods: -kubepods.below)
 
 
-def detected_driver(paths: Iterable[str]) -> Driver | None:
+def detect_driver(paths: Iterable[str]) -> CgroupDriver | None:
     """The driver these cgroups were made by; None where no kubelet has been at work."""
     return next((kubepods.driver for kubepods in kubepods_in(paths)), None)
 
 
-def _driver(path: str) -> Driver | None:
+def _driver(path: str) -> CgroupDriver | None:
     name = path.rpartition("/")[2]
     if name == "kubepods":
         return "cgroupfs"

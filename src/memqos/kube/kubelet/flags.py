@@ -150,7 +150,7 @@ def _pairs(flag: str, text: str, separator: str = "=") -> list[tuple[str, str]]:
     return found
 
 
-def _reserved_memory(flag: str, text: str) -> list[dict[str, Any]]:
+def _parse_reserved_memory(flag: str, text: str) -> list[dict[str, Any]]:
     """Such as 0:memory=1Gi,hugepages-1M=2Gi; NUMA nodes are apart by semicolons."""
     found = []
     for each in filter(None, text.split(";")):
@@ -170,5 +170,5 @@ _READERS: Final[Mapping[str, Callable[[str, str], Any]]] = {
     "map[string]bool": lambda flag, text: {
         name: _BOOLEANS[value] for name, value in _pairs(flag, text)
     },
-    "[]MemoryReservation": _reserved_memory,
+    "[]MemoryReservation": _parse_reserved_memory,
 }

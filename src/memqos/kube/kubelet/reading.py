@@ -5,10 +5,15 @@ from typing import Final
 import msgspec
 
 from memqos.errors import InputError
-from memqos.kube.kubelet import Fault, KubeletConfiguration, Stage, configured
+from memqos.kube.kubelet import FaultStage, KubeletConfiguration, KubeletFault, with_defaults
 from memqos.kube.kubelet._facts import KINDS, SINCE
-from memqos.kube.kubelet.decoding import decode
-from memqos.kube.kubelet.validation import Profile, gate_faults, start_faults, validation_faults
+from memqos.kube.kubelet.decoding import decode_kubelet
+from memqos.kube.kubelet.validation import (
+    CheckProfile,
+    gate_faults,
+    start_faults,
+    validation_faults,
+)
 from memqos.release import Release
 
 
@@ -27,7 +32,7 @@ IGNORED: Final = "ignored by Kubernetes"
 """What is said of a field that a release does not have."""
 
 
-class Kubelet(msgspec.Struct, frozen=True):
+class KubeletSettings(msgspec.Struct, frozen=True):
     """A configuration in force, and the release with the gates it sets."""
 
     config: KubeletConfiguration
@@ -40,23 +45,23 @@ class Reading(msgspec.Struct, frozen=True):
 
     config: KubeletConfiguration | None
     release: Release
-    faults: tuple[Fault, ...] = ()
+    faults: tuple[KubeletFault, ...] = ()
     unknown: tuple[str, ...] = ()
     """Fields the release does not know, and passes over."""
     notes: tuple[Note, ...] = ()
 
     @property
-    def refused_at(self) -> Stage | None:
+    def refused_at(self) -> FaultStage | None:
         return self.faults[0].stage if self.faults else None
 
 
-def read_kubelet(data: object, release: Release, profile: Profile = "kubelet") -> Reading:
+def read_kubelet(data: object, release: Release, profile: CheckProfile = "kubelet") -> Reading:
     """Read a document, or any part of one, as a kubelet of that release would."""
-    decoded = decode(data, release.minor)
+    decoded = decode_kubelet(data, release.minor)
     notes = [_unknown(field, release) for field in decoded.unknown]
     if decoded.faults:
         return Reading(None, release, decoded.faults, decoded.unknown, tuple(notes))
-    config = configured(decoded.written, release.minor)
+    config = with_defaults(decoded.written, release.minor)
     if profile == "memqos" and config.memory_reservation_policy == "Disabled":
         config = msgspec.structs.replace(config, memory_reservation_policy="None")
         notes.append(Note("memoryReservationPolicy", "Disabled is read as None", "write None"))
@@ -71,15 +76,15 @@ def read_kubelet(data: object, release: Release, profile: Profile = "kubelet") -
 
 
 def kubelet_from(
-    data: object, release: Release, *, profile: Profile = "memqos", file: str | None = None
-) -> Kubelet:
+    data: object, release: Release, *, profile: CheckProfile = "memqos", file: str | None = None
+) -> KubeletSettings:
     """The configuration in a document; one that no kubelet would run with is refused."""
     reading = read_kubelet(data, release, profile)
     if reading.config is None or reading.faults:
         first, *others = reading.faults
         more = f" (and {len(others)} more)" if others else ""
         raise InputError(first.what + more, file=file, field=first.field or None, hint=first.hint)
-    return Kubelet(reading.config, reading.release, reading.notes)
+    return KubeletSettings(reading.config, reading.release, reading.notes)
 
 
 def _unknown(field: str, release: Release) -> Note:

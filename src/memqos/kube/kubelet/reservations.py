@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from memqos.errors import InputError
-from memqos.kube.kubelet import Fault, KubeletConfiguration
+from memqos.kube.kubelet import KubeletConfiguration, KubeletFault
 from memqos.kube.quantity import MILLI, Quantity, whole
 from memqos.kube.resources import CPU, MEMORY
 from memqos.release import Since
@@ -18,28 +18,28 @@ COMPRESSIBLE: Final = "-compressible"
 """The three of enforceNodeAllocatable; the last, appended to either, leaves all but cpu free."""
 
 PIDS: Final = "pid"
-RESERVABLE: Final = (CPU, MEMORY, "ephemeral-storage", PIDS)
+RESERVABLE_RESOURCES: Final = (CPU, MEMORY, "ephemeral-storage", PIDS)
 
 _MICRO: Final = 1000
 """Nanos in a millionth."""
 _CPUS: Final = re.compile(r"\+?([0-9]+)(?:-\+?([0-9]+))?", re.ASCII)
 
 
-class Reservations(msgspec.Struct, frozen=True):
+class NodeReservations(msgspec.Struct, frozen=True):
     """The two lists, resource name → quantity. None of the quantities is negative."""
 
     kube: dict[str, Quantity]
     system: dict[str, Quantity]
-    faults: tuple[Fault, ...] = ()
+    faults: tuple[KubeletFault, ...] = ()
 
 
-def read_reservations(config: KubeletConfiguration, minor: int) -> Reservations:
+def read_reservations(config: KubeletConfiguration, minor: int) -> NodeReservations:
     """Both lists. CPUs named by reservedSystemCPUs take the place of any amount of cpu."""
-    faults: list[Fault] = []
+    faults: list[KubeletFault] = []
 
     def read(field: str, amounts: Mapping[str, str]) -> dict[str, Quantity]:
         found = {name: _amount(f"{field}[{name}]", name, text) for name, text in amounts.items()}
-        faults.extend(fault for fault in found.values() if isinstance(fault, Fault))
+        faults.extend(fault for fault in found.values() if isinstance(fault, KubeletFault))
         return {name: q for name, q in found.items() if isinstance(q, Quantity)}
 
     kube = read("kubeReserved", config.kube_reserved)
@@ -52,7 +52,7 @@ def read_reservations(config: KubeletConfiguration, minor: int) -> Reservations:
     for amounts in (kube, system):
         if CPU in amounts:
             amounts[CPU] = rounded(amounts[CPU])
-    return Reservations(kube, system, tuple(faults))
+    return NodeReservations(kube, system, tuple(faults))
 
 
 def cpu_count(cpus: str) -> int | None:
@@ -71,20 +71,20 @@ def cpu_count(cpus: str) -> int | None:
     return len(named)
 
 
-def _amount(field: str, name: str, text: str) -> Quantity | Fault:
-    if name not in RESERVABLE:
-        return Fault(
+def _amount(field: str, name: str, text: str) -> Quantity | KubeletFault:
+    if name not in RESERVABLE_RESOURCES:
+        return KubeletFault(
             "start",
             field,
             "cannot be reserved",
-            hint=f"what can be is {', '.join(RESERVABLE)}",
+            hint=f"what can be is {', '.join(RESERVABLE_RESOURCES)}",
         )
     try:
         quantity = Quantity.parse_bare(text)
     except InputError as error:
-        return Fault("start", field, error.what, hint=error.hint)
+        return KubeletFault("start", field, error.what, hint=error.hint)
     if quantity.nano < 0:
-        return Fault("start", field, f"{text!r} is negative")
+        return KubeletFault("start", field, f"{text!r} is negative")
     return quantity
 
 

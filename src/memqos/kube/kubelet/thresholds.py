@@ -15,7 +15,7 @@ from memqos.release import Since
 
 MEMORY_AVAILABLE: Final = "memory.available"
 ALLOCATABLE_MEMORY: Final = "allocatableMemory.available"
-PODS: Final = "pods"
+_PODS: Final = "pods"
 
 NodeCondition = Literal["MemoryPressure", "DiskPressure", "PIDPressure"]
 SIGNALS: Final[Mapping[str, NodeCondition]] = {
@@ -41,7 +41,7 @@ DEFAULT_HARD: Final[Since[Mapping[str, str]]] = Since(
     {22: _UNTIL_29, 30: {**_UNTIL_29, "imagefs.inodesFree": "5%"}}
 )
 
-Problem = Literal[
+ThresholdProblem = Literal[
     "unsupported_signal",
     "percentage_parse",
     "percentage_below_0",
@@ -54,7 +54,7 @@ Problem = Literal[
     "min_reclaim_percentage_not_positive",
     "min_reclaim_negative",
 ]
-_SAYS: Final[Mapping[Problem, str]] = {
+_SAYS: Final[Mapping[ThresholdProblem, str]] = {
     "unsupported_signal": f"is not a signal the kubelet watches: {', '.join(SIGNALS)}",
     "percentage_parse": "is not a percentage",
     "percentage_below_0": "is below 0%",
@@ -67,7 +67,7 @@ _SAYS: Final[Mapping[Problem, str]] = {
     "min_reclaim_percentage_not_positive": "is not above 0%",
     "min_reclaim_negative": "is negative",
 }
-_NEXT_STEP: Final[Mapping[Problem, str]] = {
+_NEXT_STEP: Final[Mapping[ThresholdProblem, str]] = {
     "quantity_parse": "write 100Mi or 5%, without spaces",
     "percentage_parse": "write a number right before %, such as 7.5%",
     "duration_parse": "write a number with a unit, such as 90s or 1m30s",
@@ -78,7 +78,7 @@ _FLOAT: Final = re.compile(r"[+-]?[0-9_]*\.?[0-9_]*(?:e[+-]?[0-9_]+)?", re.I)
 _HEX_FLOAT: Final = re.compile(r"[+-]?0x[0-9a-f]*\.?[0-9a-f]*p[+-]?[0-9]+", re.I)
 
 
-class Amount(msgspec.Struct, frozen=True):
+class ThresholdAmount(msgspec.Struct, frozen=True):
     """A quantity, or a share of the capacity: exactly one of them."""
 
     quantity: Quantity | None = None
@@ -97,10 +97,10 @@ class Threshold(msgspec.Struct, frozen=True):
     """Met while strictly less than `value` is available."""
 
     signal: str
-    value: Amount
+    value: ThresholdAmount
     grace_period: int = 0
     """Nanoseconds."""
-    min_reclaim: Amount | None = None
+    min_reclaim: ThresholdAmount | None = None
 
     @property
     def hard(self) -> bool:
@@ -124,7 +124,7 @@ class ThresholdFault(msgspec.Struct, frozen=True):
 
     field: str
     signal: str
-    problem: Problem
+    problem: ThresholdProblem
     written: str = ""
 
     @property
@@ -145,7 +145,7 @@ class Thresholds(msgspec.Struct, frozen=True):
     faults: tuple[ThresholdFault, ...] = ()
 
 
-T = TypeVar("T", Amount, Amount | None, int)
+_T = TypeVar("_T", ThresholdAmount, ThresholdAmount | None, int)
 
 
 def hard_with_defaults(
@@ -172,8 +172,10 @@ def read_thresholds(
     faults: list[ThresholdFault] = []
 
     def read(
-        field: str, statements: Mapping[str, str] | None, reader: Callable[[str], T | Problem]
-    ) -> Iterator[tuple[str, T]]:
+        field: str,
+        statements: Mapping[str, str] | None,
+        reader: Callable[[str], _T | ThresholdProblem],
+    ) -> Iterator[tuple[str, _T]]:
         for signal, text in (statements or {}).items():
             found = reader(text) if signal in SIGNALS else "unsupported_signal"
             if isinstance(found, str):
@@ -200,7 +202,7 @@ def read_thresholds(
         for signal, value in soft_values
         if value is not None
     ]
-    if PODS in enforced:
+    if _PODS in enforced:
         thresholds += [
             msgspec.structs.replace(threshold, signal=ALLOCATABLE_MEMORY)
             for threshold in thresholds
@@ -213,7 +215,7 @@ _OFF: Final = frozenset({"0%", "100%"})
 """These two spellings switch a threshold off; 0.0% is one that is never met."""
 
 
-def _threshold_value(text: str) -> Amount | Problem | None:
+def _threshold_value(text: str) -> ThresholdAmount | ThresholdProblem | None:
     if text in _OFF:
         return None
     if text.endswith("%"):
@@ -222,30 +224,34 @@ def _threshold_value(text: str) -> Amount | Problem | None:
             return "percentage_parse"
         if share < 0:
             return "percentage_below_0"
-        return "percentage_above_100" if share > 1 else Amount(percentage=share)
+        return "percentage_above_100" if share > 1 else ThresholdAmount(percentage=share)
     quantity = _quantity(text)
     if quantity is None:
         return "quantity_parse"
-    return Amount(quantity) if quantity.nano > 0 else "quantity_not_positive"
+    return ThresholdAmount(quantity) if quantity.nano > 0 else "quantity_not_positive"
 
 
-def _grace_period(text: str) -> int | Problem:
+def _grace_period(text: str) -> int | ThresholdProblem:
     period = parse_duration(text)
     if period is None:
         return "duration_parse"
     return period if period >= 0 else "grace_period_negative"
 
 
-def _minimum_reclaim(text: str) -> Amount | Problem:
+def _minimum_reclaim(text: str) -> ThresholdAmount | ThresholdProblem:
     if text.endswith("%"):
         share = _percentage(text)
         if share is None:
             return "percentage_parse"
-        return Amount(percentage=share) if share > 0 else "min_reclaim_percentage_not_positive"
+        return (
+            ThresholdAmount(percentage=share)
+            if share > 0
+            else "min_reclaim_percentage_not_positive"
+        )
     quantity = _quantity(text)
     if quantity is None:
         return "quantity_parse"
-    return Amount(quantity) if quantity.nano >= 0 else "min_reclaim_negative"
+    return ThresholdAmount(quantity) if quantity.nano >= 0 else "min_reclaim_negative"
 
 
 def _quantity(text: str) -> Quantity | None:

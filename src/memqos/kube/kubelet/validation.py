@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 from memqos.errors import UnsupportedRelease
 from memqos.kube.duration import SECOND, duration_text
-from memqos.kube.kubelet import DEFAULT_CPU_PERIOD, Fault, KubeletConfiguration, Stage
+from memqos.kube.kubelet import DEFAULT_CPU_PERIOD, FaultStage, KubeletConfiguration, KubeletFault
 from memqos.kube.kubelet.reservations import (
     COMPRESSIBLE,
     KUBE_RESERVED,
@@ -17,17 +17,17 @@ from memqos.kube.kubelet.reservations import (
     cpu_count,
     read_reservations,
 )
-from memqos.kube.kubelet.thresholds import PODS, read_thresholds
+from memqos.kube.kubelet.thresholds import _PODS, read_thresholds
 from memqos.kube.quantity import Quantity
 from memqos.kube.resources import MEMORY, is_hugepages
 from memqos.release import Release, Since, dependencies, stage
 
-Profile = Literal["kubelet", "memqos"]
+CheckProfile = Literal["kubelet", "memqos"]
 """Whose reading it is: the release's own kubelet, or memqos, which knows more policies."""
 
 NONE: Final = "none"
 
-POLICIES: Final[Mapping[Profile, tuple[str, ...]]] = {
+MANAGER_POLICIES: Final[Mapping[CheckProfile, tuple[str, ...]]] = {
     "kubelet": ("None", "TieredReservation"),
     "memqos": ("None", "TieredReservation", "HardReservation"),
 }
@@ -39,15 +39,15 @@ SHORTEST_CPU_PERIOD: Final = Since({22: 1_000, 26: SECOND // 1000})
 FORMER_DEFAULT_FACTOR: Final = 0.9
 
 _CGROUP_OF: Final = {KUBE_RESERVED: "kubeReservedCgroup", SYSTEM_RESERVED: "systemReservedCgroup"}
-_UNTIL_31: Final = (PODS, SYSTEM_RESERVED, KUBE_RESERVED, NONE)
+_UNTIL_31: Final = (_PODS, SYSTEM_RESERVED, KUBE_RESERVED, NONE)
 ENFORCEMENTS: Final[Since[tuple[str, ...]]] = Since(
     {22: _UNTIL_31, 32: (*_UNTIL_31, SYSTEM_RESERVED + COMPRESSIBLE, KUBE_RESERVED + COMPRESSIBLE)}
 )
 
-Check = Callable[[KubeletConfiguration, Release], Iterator[Fault]]
+KubeletCheck = Callable[[KubeletConfiguration, Release], Iterator[KubeletFault]]
 
 
-def gate_faults(config: KubeletConfiguration, release: Release) -> list[Fault]:
+def gate_faults(config: KubeletConfiguration, release: Release) -> list[KubeletFault]:
     """Gates the release does not have or does not let one set so, or that need others."""
     noticed_at = _GATES_NOTICED.at(release.minor)
     faults = []
@@ -56,19 +56,19 @@ def gate_faults(config: KubeletConfiguration, release: Release) -> list[Fault]:
             release.with_gates({name: on})
         except UnsupportedRelease as error:
             field = f"featureGates[{name}]"
-            faults.append(Fault(noticed_at, field, error.what, hint=error.hint))
+            faults.append(KubeletFault(noticed_at, field, error.what, hint=error.hint))
     return faults or _GATE_CONFLICTS.at(release.minor)(config, release)
 
 
 def validation_faults(
-    config: KubeletConfiguration, release: Release, profile: Profile = "kubelet"
-) -> list[Fault]:
+    config: KubeletConfiguration, release: Release, profile: CheckProfile = "kubelet"
+) -> list[KubeletFault]:
     """What is refused before anything runs; `release` has the configuration's gates set."""
     faults = [fault for check in _CHECKS for fault in check(config, release)]
     return [*faults, *_reservation_policy(config, release, profile)]
 
 
-def start_faults(config: KubeletConfiguration, release: Release) -> list[Fault]:
+def start_faults(config: KubeletConfiguration, release: Release) -> list[KubeletFault]:
     """What a valid configuration fails on when the kubelet starts on Linux."""
     faults = [*read_reservations(config, release.minor).faults]
     thresholds = read_thresholds(
@@ -78,7 +78,7 @@ def start_faults(config: KubeletConfiguration, release: Release) -> list[Fault]:
         config.eviction_minimum_reclaim,
     )
     faults += [
-        Fault("start", f"{fault.field}[{fault.signal}]", fault.what, hint=fault.hint)
+        KubeletFault("start", f"{fault.field}[{fault.signal}]", fault.what, hint=fault.hint)
         for fault in thresholds.faults
     ]
     policy = config.memory_manager_policy
@@ -87,29 +87,29 @@ def start_faults(config: KubeletConfiguration, release: Release) -> list[Fault]:
     return faults
 
 
-def _choice(stage: Stage, field: str, value: str, choices: Iterable[str]) -> Fault:
+def _choice(stage: FaultStage, field: str, value: str, choices: Iterable[str]) -> KubeletFault:
     known = [*choices]
     same = [choice for choice in known if choice.casefold() == value.casefold()]
     hint = f"did you mean {same[0]}?" if same else f"write {' or '.join(known)}"
-    return Fault(stage, field, f"{value!r} is not known", hint=hint)
+    return KubeletFault(stage, field, f"{value!r} is not known", hint=hint)
 
 
-def _refused(field: str, what: str, *involves: str, hint: str | None = None) -> Fault:
-    return Fault("validate", field, what, involves, hint)
+def _fault(field: str, what: str, *involves: str, hint: str | None = None) -> KubeletFault:
+    return KubeletFault("validate", field, what, involves, hint)
 
 
 # From 1.32 on defaulting looks at the gates too, and panics.
-_GATES_NOTICED: Final[Since[Stage]] = Since({22: "validate", 32: "decode"})
+_GATES_NOTICED: Final[Since[FaultStage]] = Since({22: "validate", 32: "decode"})
 
 
 _STAGE_SWITCHES: Final[Mapping[str | None, str]] = {"alpha": "AllAlpha", "beta": "AllBeta"}
 
 
-def _no_conflicts(config: KubeletConfiguration, release: Release) -> list[Fault]:
+def _no_conflicts(config: KubeletConfiguration, release: Release) -> list[KubeletFault]:
     return []
 
 
-def _gate_conflicts(config: KubeletConfiguration, release: Release) -> list[Fault]:
+def _gate_conflicts(config: KubeletConfiguration, release: Release) -> list[KubeletFault]:
     """Gates that stay on by default or by name although one they depend on is off."""
     usual = Release.of(release.minor).on
     wanted = dict(release.with_gates(config.feature_gates).gates)
@@ -125,7 +125,7 @@ def _gate_conflicts(config: KubeletConfiguration, release: Release) -> list[Faul
         if on(name)
     }
     return [
-        Fault(
+        KubeletFault(
             _GATES_NOTICED.at(release.minor),
             f"featureGates[{name}]",
             f"is on, but needs {', '.join(missing)}",
@@ -139,21 +139,21 @@ def _gate_conflicts(config: KubeletConfiguration, release: Release) -> list[Faul
 _GATE_CONFLICTS: Final = Since({22: _no_conflicts, 35: _gate_conflicts})
 
 
-def _cpu_period(config: KubeletConfiguration, release: Release) -> Iterator[Fault]:
+def _cpu_period(config: KubeletConfiguration, release: Release) -> Iterator[KubeletFault]:
     period, shortest = config.cpu_cfs_quota_period, SHORTEST_CPU_PERIOD.at(release.minor)
     written = duration_text(period)
-    if not release.enabled("CustomCPUCFSQuotaPeriod"):
+    if not release.is_enabled("CustomCPUCFSQuotaPeriod"):
         if period != DEFAULT_CPU_PERIOD:
-            yield _refused(
+            yield _fault(
                 "cpuCFSQuotaPeriod", f"{written} needs the feature gate CustomCPUCFSQuotaPeriod"
             )
     elif not shortest <= period <= SECOND:
-        yield _refused(
+        yield _fault(
             "cpuCFSQuotaPeriod", f"{written} is not between {duration_text(shortest)} and 1s"
         )
 
 
-def _topology(config: KubeletConfiguration, release: Release) -> Iterator[Fault]:
+def _topology(config: KubeletConfiguration, release: Release) -> Iterator[KubeletFault]:
     choices = (
         ("topologyManagerPolicy", config.topology_manager_policy, TOPOLOGY_POLICIES),
         ("topologyManagerScope", config.topology_manager_scope, TOPOLOGY_SCOPES),
@@ -161,60 +161,64 @@ def _topology(config: KubeletConfiguration, release: Release) -> Iterator[Fault]
     for field, value, known in choices:
         if value not in known:
             yield _choice("validate", field, value, known)
-        if value != known[0] and not release.enabled("TopologyManager"):
-            yield _refused(field, f"{value!r} needs the feature gate TopologyManager")
+        if value != known[0] and not release.is_enabled("TopologyManager"):
+            yield _fault(field, f"{value!r} needs the feature gate TopologyManager")
 
 
-def _swap(config: KubeletConfiguration, release: Release) -> Iterator[Fault]:
+def _swap(config: KubeletConfiguration, release: Release) -> Iterator[KubeletFault]:
     behavior, known = config.memory_swap.swap_behavior, SWAP_BEHAVIORS.at(release.minor)
     if not behavior:
         return
-    if not release.enabled("NodeSwap"):
-        yield _refused("memorySwap.swapBehavior", "cannot be set: the feature gate NodeSwap is off")
+    if not release.is_enabled("NodeSwap"):
+        yield _fault("memorySwap.swapBehavior", "cannot be set: the feature gate NodeSwap is off")
     elif behavior not in known:
         yield _choice("validate", "memorySwap.swapBehavior", behavior, known)
 
 
-def _enforcement(config: KubeletConfiguration, release: Release) -> Iterator[Fault]:
+def _enforcement(config: KubeletConfiguration, release: Release) -> Iterator[KubeletFault]:
     return _ENFORCEMENT.at(release.minor)(config, ENFORCEMENTS.at(release.minor))
 
 
 _ENFORCED: Final = "enforceNodeAllocatable"
 
 
-def _enforced_together(config: KubeletConfiguration, known: tuple[str, ...]) -> Iterator[Fault]:
+def _check_enforced_together(
+    config: KubeletConfiguration, known: tuple[str, ...]
+) -> Iterator[KubeletFault]:
     enforced = config.enforce_node_allocatable
     if enforced and not config.cgroups_per_qos:
-        yield _refused(_ENFORCED, "is not possible without cgroupsPerQOS", "cgroupsPerQOS")
+        yield _fault(_ENFORCED, "is not possible without cgroupsPerQOS", "cgroupsPerQOS")
     for value in enforced:
-        yield from _enforced_value(config, value, known)
+        yield from _check_enforced_value(config, value, known)
 
 
-def _enforced_one_by_one(config: KubeletConfiguration, known: tuple[str, ...]) -> Iterator[Fault]:
+def _check_enforced_one_by_one(
+    config: KubeletConfiguration, known: tuple[str, ...]
+) -> Iterator[KubeletFault]:
     enforced = config.enforce_node_allocatable
     for reserved in (SYSTEM_RESERVED, KUBE_RESERVED):
         both = {reserved, reserved + COMPRESSIBLE}
         if both.issubset(enforced) and both.issubset(known):
-            yield _refused(_ENFORCED, f"{reserved} and {reserved}{COMPRESSIBLE} exclude each other")
+            yield _fault(_ENFORCED, f"{reserved} and {reserved}{COMPRESSIBLE} exclude each other")
     seen: set[str] = set()
     for value in enforced:
         if value in seen:
-            yield _refused(_ENFORCED, f"{value!r} is there twice")
+            yield _fault(_ENFORCED, f"{value!r} is there twice")
             continue
         seen.add(value)
-        yield from _enforced_value(config, value, known)
+        yield from _check_enforced_value(config, value, known)
         if value in known and value != NONE and not config.cgroups_per_qos:
-            yield _refused(
+            yield _fault(
                 _ENFORCED, f"{value!r} is not possible without cgroupsPerQOS", "cgroupsPerQOS"
             )
 
 
-_ENFORCEMENT: Final = Since({22: _enforced_together, 31: _enforced_one_by_one})
+_ENFORCEMENT: Final = Since({22: _check_enforced_together, 31: _check_enforced_one_by_one})
 
 
-def _enforced_value(
+def _check_enforced_value(
     config: KubeletConfiguration, value: str, known: tuple[str, ...]
-) -> Iterator[Fault]:
+) -> Iterator[KubeletFault]:
     cgroups = {
         "kubeReservedCgroup": config.kube_reserved_cgroup,
         "systemReservedCgroup": config.system_reserved_cgroup,
@@ -224,47 +228,49 @@ def _enforced_value(
         yield _choice("validate", _ENFORCED, value, known)
     elif value == NONE:
         if len(config.enforce_node_allocatable) > 1:
-            yield _refused(_ENFORCED, f"{NONE!r} stands alone or not at all")
+            yield _fault(_ENFORCED, f"{NONE!r} stands alone or not at all")
     elif cgroup is not None and not cgroups[cgroup]:
-        yield _refused(_ENFORCED, f"{value!r} needs {cgroup}", cgroup, hint=f"set {cgroup}")
+        yield _fault(_ENFORCED, f"{value!r} needs {cgroup}", cgroup, hint=f"set {cgroup}")
 
 
-def _reserved_cpus(config: KubeletConfiguration, release: Release) -> Iterator[Fault]:
+def _check_reserved_cpus(config: KubeletConfiguration, release: Release) -> Iterator[KubeletFault]:
     cpus = config.reserved_system_cpus
     if cpus and (config.system_reserved_cgroup or config.kube_reserved_cgroup):
-        yield _refused(
+        yield _fault(
             "reservedSystemCPUs", "excludes reserved cgroups", *sorted(_CGROUP_OF.values())
         )
     if cpu_count(cpus) is None:
-        yield _refused(
+        yield _fault(
             "reservedSystemCPUs", f"{cpus!r} is not a list of CPUs", hint="write it like 0-3,8"
         )
 
 
-def _reserved_memory(config: KubeletConfiguration, release: Release) -> Iterator[Fault]:
+def _check_reserved_memory(
+    config: KubeletConfiguration, release: Release
+) -> Iterator[KubeletFault]:
     seen: set[tuple[int, str]] = set()
     for index, entry in enumerate(config.reserved_memory):
         for name, amount in (entry.limits or {}).items():
             field = f"reservedMemory[{index}].limits[{name}]"
             if name != MEMORY and not is_hugepages(name):
-                yield _refused(field, "cannot be reserved: only memory and hugepages-* can")
+                yield _fault(field, "cannot be reserved: only memory and hugepages-* can")
             if not Quantity.parse(amount).nano:
-                yield _refused(field, "is zero", hint="leave it out")
+                yield _fault(field, "is zero", hint="leave it out")
             if (entry.numa_node, name) in seen:
-                yield _refused(field, f"NUMA node {entry.numa_node} has {name} reserved already")
+                yield _fault(field, f"NUMA node {entry.numa_node} has {name} reserved already")
             seen.add((entry.numa_node, name))
 
 
-def _throttling(config: KubeletConfiguration, release: Release) -> Iterator[Fault]:
+def _throttling(config: KubeletConfiguration, release: Release) -> Iterator[KubeletFault]:
     factor = config.memory_throttling_factor
     if factor is None:
         return
-    if not release.enabled("MemoryQoS") and not _IGNORED_WHILE_OFF.at(release.minor)(factor):
-        yield _refused(
+    if not release.is_enabled("MemoryQoS") and not _IGNORED_WHILE_OFF.at(release.minor)(factor):
+        yield _fault(
             "memoryThrottlingFactor", "must not be set while the feature gate MemoryQoS is off"
         )
     if not 0 < factor <= 1:
-        yield _refused("memoryThrottlingFactor", f"{factor} is not above 0 and at most 1")
+        yield _fault("memoryThrottlingFactor", f"{factor} is not above 0 and at most 1")
 
 
 _IGNORED_WHILE_OFF: Final[Since[Callable[[float], bool]]] = Since(
@@ -273,21 +279,21 @@ _IGNORED_WHILE_OFF: Final[Since[Callable[[float], bool]]] = Since(
 
 
 def _reservation_policy(
-    config: KubeletConfiguration, release: Release, profile: Profile
-) -> Iterator[Fault]:
-    policy, known = config.memory_reservation_policy, POLICIES[profile]
+    config: KubeletConfiguration, release: Release, profile: CheckProfile
+) -> Iterator[KubeletFault]:
+    policy, known = config.memory_reservation_policy, MANAGER_POLICIES[profile]
     if policy not in known:
         yield _choice("validate", "memoryReservationPolicy", policy, known)
-    elif policy != "None" and not release.enabled("MemoryQoS"):
-        yield _refused("memoryReservationPolicy", f"{policy} needs the feature gate MemoryQoS")
+    elif policy != "None" and not release.is_enabled("MemoryQoS"):
+        yield _fault("memoryReservationPolicy", f"{policy} needs the feature gate MemoryQoS")
 
 
-_CHECKS: Final[tuple[Check, ...]] = (
+_CHECKS: Final[tuple[KubeletCheck, ...]] = (
     _cpu_period,
     _topology,
     _swap,
     _enforcement,
-    _reserved_cpus,
-    _reserved_memory,
+    _check_reserved_cpus,
+    _check_reserved_memory,
     _throttling,
 )

@@ -157,7 +157,7 @@ def likeness(pod: Dumped, names: tuple[str, ...]) -> tuple[object, ...]:
     """What pods with equal abridged texts have in common, and others do not; quick to make."""
     spec, status = pod.spec, pod.status
     if spec is None or status is None or not spec.containers or _is_unusual(spec, status):
-        return (abridged(pod, names),)
+        return (encode_abridged(pod, names),)
     containers, reported = spec.containers, status.container_statuses or ()
     started = 0
     if spec.init_containers:
@@ -167,7 +167,7 @@ def likeness(pod: Dumped, names: tuple[str, ...]) -> tuple[object, ...]:
     order: tuple[object, ...] | None = None
     if len(containers) > 1:
         if len(set(names)) != len(names):
-            return (abridged(pod, names),)
+            return (encode_abridged(pod, names),)
         if started:
             order = tuple([each.restart_policy == "Always" for each in spec.init_containers or ()])
     told = tuple([each.name for each in reported])
@@ -176,7 +176,7 @@ def likeness(pod: Dumped, names: tuple[str, ...]) -> tuple[object, ...]:
     texts = []
     for container in containers:
         if not container.image or not container.name:
-            return (abridged(pod, names),)
+            return (encode_abridged(pod, names),)
         texts.append(container.resources)
     for each in reported:
         texts.append(each.resources)
@@ -200,7 +200,7 @@ def _is_unusual(spec: _Spec, status: _Status) -> bool:
     )
 
 
-def abridged(pod: Dumped, names: tuple[str, ...]) -> bytes:
+def encode_abridged(pod: Dumped, names: tuple[str, ...]) -> bytes:
     """A pod as JSON with all that decides about its memory and nothing that does not.
 
     Containers go by their number, as what they are called decides nothing; but where two have one

@@ -13,7 +13,7 @@ import msgspec
 
 from memqos.errors import InputError
 
-Form = Literal["items", "lines"]
+DumpForm = Literal["items", "lines"]
 """The items of one list, or an object a line."""
 
 MOST_OF_ONE: Final = 8 << 20
@@ -34,10 +34,10 @@ _MARK: Final = b"\xef\xbb\xbf"
 _raw: Final = msgspec.json.Decoder(msgspec.Raw)
 
 
-class Layout(NamedTuple):
+class DumpLayout(NamedTuple):
     """How the objects of a text follow each other."""
 
-    form: Form
+    form: DumpForm
     start: int
     """Where the first object, or the first item of the list, is looked for."""
     opening: bytes | None
@@ -59,7 +59,7 @@ class Size(NamedTuple):
     after: int
 
 
-class Found(NamedTuple):
+class DumpedText(NamedTuple):
     """An object's text and where it starts in the file, line and column from 1."""
 
     text: bytes
@@ -74,16 +74,16 @@ def is_json(head: bytes) -> bool:
     return head.removeprefix(_MARK).lstrip()[:1] in (b"{", b"[", b"")
 
 
-def layout_of(head: bytes) -> Layout:
+def dump_layout(head: bytes) -> DumpLayout:
     """What the first bytes of a JSON text tell about the rest."""
     mark = len(_MARK) if head.startswith(_MARK) else 0
     found = _HEAD.match(head, mark)
     if found is None:
-        return Layout("lines", mark, None)
+        return DumpLayout("lines", mark, None)
     start = found.end()
     opening = _OPENING.match(head, start)
     lines, before = head.count(b"\n", 0, start), start - head.rfind(b"\n", 0, start) - 1
-    return Layout(
+    return DumpLayout(
         "items",
         start,
         None if opening is None else opening[1],
@@ -101,7 +101,7 @@ class Searchable(Protocol):
         """The last place where `sub` starts; -1 where there is none."""
 
 
-def cut_before(text: Searchable, layout: Layout, start: int, end: int) -> int | None:
+def cut_before(text: Searchable, layout: DumpLayout, start: int, end: int) -> int | None:
     """The last place between `start` and `end` where an object seems to start."""
     if layout.form == "lines":
         found = text.rfind(b"\n", start, end)
@@ -115,7 +115,7 @@ def cut_before(text: Searchable, layout: Layout, start: int, end: int) -> int | 
 class Scanner:
     """Finds objects one by one, over the bounds of blocks, and says what is broken."""
 
-    def __init__(self, file: str, layout: Layout) -> None:
+    def __init__(self, file: str, layout: DumpLayout) -> None:
         self._file = file
         self._opening = layout.opening
         self._in_list = layout.form == "items"
@@ -140,14 +140,14 @@ class Scanner:
         """Line, from 1, and bytes before it on that line, of the block to come."""
         return self._line, self._before
 
-    def abandon(self) -> Iterator[Found | InputError]:
+    def abandon(self) -> Iterator[DumpedText | InputError]:
         """Give up what did not end so far: the block to come was found to start afresh."""
         rest, self._rest = self._rest, b""
         if rest.strip():
             yield from self._ending(rest)
             self._rest = b""
 
-    def feed(self, text: bytes, *, is_last: bool) -> Iterator[Found | InputError]:
+    def feed(self, text: bytes, *, is_last: bool) -> Iterator[DumpedText | InputError]:
         """The objects that end in this block, and what is wrong with others."""
         text = self._rest + text
         at = self._counted = 0
@@ -169,7 +169,7 @@ class Scanner:
             if self._in_list:
                 yield self._fault("the file ends before this list does", b"", 0, _CUT_SHORT)
 
-    def _top(self, text: bytes, at: int) -> "int | tuple[Found | InputError, int] | None":
+    def _top(self, text: bytes, at: int) -> "int | tuple[DumpedText | InputError, int] | None":
         at = _after(_SPACE, text, at)
         if at == len(text):
             return None
@@ -183,7 +183,7 @@ class Scanner:
             return head.end()
         return self._object(text, at)
 
-    def _list(self, text: bytes, at: int) -> "int | tuple[Found | InputError, int] | None":
+    def _list(self, text: bytes, at: int) -> "int | tuple[DumpedText | InputError, int] | None":
         at = _after(_BETWEEN, text, at)
         if at == len(text):
             return None
@@ -206,7 +206,7 @@ class Scanner:
         fault = self._fault("after the items of this list it is no JSON", text, at)
         return fault, self._next(text, at) or len(text)
 
-    def _object(self, text: bytes, at: int) -> "int | tuple[Found | InputError, int] | None":
+    def _object(self, text: bytes, at: int) -> "int | tuple[DumpedText | InputError, int] | None":
         end = _end(memoryview(text)[at:])
         if isinstance(end, int):
             found = text[at : at + end].rstrip()
@@ -215,7 +215,7 @@ class Scanner:
             self._is_unsure = False
             line, column = self._place(text, at)
             kind = self._kind if self._in_list else ""
-            return Found(found, line, column, kind), at + end
+            return DumpedText(found, line, column, kind), at + end
         following = self._next(text, at)
         if end == _TRUNCATED and (following is None or len(text) - at < MOST_OF_ONE):
             return None
@@ -244,7 +244,7 @@ class Scanner:
         found = text.find(b"\n{", at + 1)
         return None if found < 0 else found + 1
 
-    def _ending(self, text: bytes) -> Iterator[Found | InputError]:
+    def _ending(self, text: bytes) -> Iterator[DumpedText | InputError]:
         """What is left when nothing more comes: objects that never end."""
         while True:
             self._counted = 0
