@@ -82,7 +82,7 @@ class NodeWithKubelet(SteppedNode):
         restart_visible: bool = True,
         **told: Any,
     ) -> None:
-        """`shows`: whether a restart of the kubelet can be told by its cgroup."""
+        """`restart_visible`: whether a restart of the kubelet can be told by its cgroup."""
         self.restart_visible = restart_visible
         self.settings = settings
         self.starts = 1

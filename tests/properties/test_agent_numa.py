@@ -43,6 +43,8 @@ class Node(RuleBasedStateMachine):
         self._folder = memory_folder()
         self.running: dict[str, dict[str, Any]] = {}
         self.theirs: dict[str, str] = {}
+        self.unnoticed: dict[str, tuple[float, str, str]] = {}
+        """Path → when it was first changed, and what it and `theirs` were before."""
         self.born = 0
 
     @initialize(
@@ -120,9 +122,15 @@ class Node(RuleBasedStateMachine):
     @rule(data=st.data(), mems=st.sampled_from(["", "0", "3", "1-2"]))
     def foreign_write(self, data: st.DataObject, mems: str) -> None:
         path = data.draw(st.sampled_from(sorted(self.theirs)))
-        if self.bed.read(path, MEMS) != mems:
-            self.bed.kernel.set(path, MEMS, mems)
-            self.theirs[path] = mems
+        current = self.bed.read(path, MEMS)
+        if current == mems:
+            return
+        if self.unnoticed.get(path, (None,))[0] != self.bed.now:
+            self.unnoticed[path] = self.bed.now, current, self.theirs[path]
+        _, noticed, original = self.unnoticed[path]
+        self.bed.kernel.set(path, MEMS, mems)
+        # A value that is back before the agent has looked again was never changed, to the agent.
+        self.theirs[path] = original if mems == noticed else mems
 
     # Time, and the end of agents.
 

@@ -91,7 +91,7 @@ class TestARestart:
     def test_opens_a_hole_that_is_closed_when_the_kubelet_answers(
         self, folder: Path, shows: bool
     ) -> None:
-        bed = beside(folder, shows=shows)
+        bed = beside(folder, restart_visible=shows)
         for _ in range(5):
             bed.restart()
             bed.wait(STARTING - STEP)
@@ -123,13 +123,13 @@ class TestARestart:
         assert not [write for write in bed.writes if write[1] in LEVELS and write[3] != "0"]
 
     def test_that_nothing_shows_is_known_by_what_the_kubelet_writes(self, folder: Path) -> None:
-        bed = beside(folder, NONE, shows=False)
+        bed = beside(folder, NONE, restart_visible=False)
         bed.restart(TIERED)
         bed.wait(62)
         assert bed.core.planner.node_settings.settings.policy == "TieredReservation"
 
     def test_that_nothing_shows_is_asked_about_too(self, folder: Path) -> None:
-        bed = beside(folder, OFF, shows=False, **OWN)
+        bed = beside(folder, OFF, restart_visible=False, **OWN)
         bed.restart(NONE)
         bed.wait(600)
         assert not [write for write in bed.writes if write[1] in LEVELS]

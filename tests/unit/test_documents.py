@@ -170,8 +170,8 @@ def test_json_cut_off_in_the_middle_says_so() -> None:
 def test_reading_json_never_imports_yaml() -> None:
     script = """
 import sys
-from memqos.manifests.documents import read
-found = list(read(b'{"a": 1}\\n{"b": 2}', "f"))
+from memqos.manifests.documents import read_documents
+found = list(read_documents(b'{"a": 1}\\n{"b": 2}', "f"))
 found[0].position("a")
 sys.exit(len(found) != 2 or "yaml" in sys.modules)
 """

@@ -134,7 +134,7 @@ def test_restricted_refuses_nodes_that_an_empty_machine_would_not_need() -> None
 def test_another_providers_wish_can_refuse_a_pod() -> None:
     cpus = HintProvider("cpumanager", {"cpu": (Hint(mask_of([1]), True),)})
     manager = kubelet(9, 2, topology="single-numa-node")
-    outcome = refused(manager, named("a", full("5Gi")), others=(cpus,))
+    outcome = refused(manager, named("a", full("5Gi")), other_providers=(cpus,))
     assert outcome.reason == "TopologyAffinityError"
     assert outcome.obstruction is not None
     assert outcome.obstruction.obstacle == "no_common_nodes"
