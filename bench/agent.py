@@ -18,14 +18,14 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 from tests.fakes.agent import SteppedNode, a_pod, container_paths, pod_path
 
 from memqos.agent.configuration import PodSourceConfig
-from memqos.agent.core.guarding import NodeGuard
+from memqos.agent.core.node_guard import NodeGuard
 from memqos.agent.core.reconciler import READ_FILES
-from memqos.agent.log import EventLog
+from memqos.agent.events import EventLog
 from memqos.agent.loop import Agent
 from memqos.agent.pod_source import agent_pod_source
-from memqos.agent.recorder.files import RecordWriter
 from memqos.agent.sampler import Sampler
-from memqos.host.service import ServiceNotifier
+from memqos.host.record_files import RecordWriter
+from memqos.host.sd_notify import ServiceNotifier
 
 PODS = 250
 SIZES = (50, 250, 1000)

@@ -105,7 +105,7 @@ def _downloaded(port: int, decode: Callable[[bytes], _Page]) -> int:
 
 
 def _listed(port: int) -> int:
-    from memqos.host.apiserver.listing import list_objects
+    from memqos.host.apiserver.pager import list_objects
     from memqos.host.apiserver.resources import POD_RESOURCE as RESOURCE
 
     server = _client(port)
@@ -116,14 +116,14 @@ def _listed(port: int) -> int:
 
 
 def _client(port: int) -> Any:
-    from memqos.host.apiserver.access import Cluster, ClusterAccess, User
-    from memqos.host.apiserver.connection import ApiClient
+    from memqos.host.apiserver.client import ApiClient
+    from memqos.host.apiserver.kubeconfig import Cluster, ClusterAccess, User
 
     return ApiClient(ClusterAccess(Cluster(f"http://127.0.0.1:{port}"), User(), "a bench"))
 
 
 def _follow(port: int) -> None:
-    from memqos.converge.cluster import WatchedNode
+    from memqos.converge.cluster_node import WatchedNode
 
     before = _resident()
     changes = 0

@@ -9,13 +9,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from memqos.converge.apply import apply
-from memqos.converge.containers import CriDriver
+from memqos.converge.cri_driver import CriDriver
 from memqos.converge.driver import Driver
 from memqos.converge.journal import hierarchy_of, open_journal
-from memqos.converge.routing import Router, WriteVia
-from memqos.converge.steps import WriteStep, steps_of
-from memqos.converge.units import SystemdDriver
-from memqos.converge.writing import WriteOptions
+from memqos.converge.router import Router, WriteVia
+from memqos.converge.steps import WriteOptions, WriteStep, steps_of
+from memqos.converge.systemd_driver import SystemdDriver
 from memqos.host.cgroups import CgroupFs
 from memqos.host.cri import CriClient, StoredResources
 from memqos.host.owner_discovery import OwnerEndpoints

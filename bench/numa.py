@@ -10,15 +10,17 @@ from itertools import combinations
 
 from memqos.numa.admission import MEMORY_MANAGER, AdmissionAttempt, AdmissionRules, admit_pod
 from memqos.numa.allocation import ReusableMemory
-from memqos.numa.hints import Hint, ResourceHints
-from memqos.numa.masks import mask_of
-from memqos.numa.memory import MemorySizes, MemoryTable, NumaNodeMap, NumaNodeState
-from memqos.numa.merge import MergeContext, merge_hints
-from memqos.numa.offers import memory_hint_set
+from memqos.numa.hints import Hint, ResourceHints, memory_hint_set
+from memqos.numa.machine_state import (
+    MemoryManagerState,
+    MemorySizes,
+    MemoryTable,
+    NumaNodeMap,
+    NumaNodeState,
+)
+from memqos.numa.masks import NodeDistances, mask_of
 from memqos.numa.requests import ContainerMemoryRequest, PodMemoryRequest
-from memqos.numa.state import MemoryManagerState
-from memqos.numa.subsets import NodeDistances
-from memqos.numa.topology import TopologySettings
+from memqos.numa.topology_manager import MergeContext, TopologySettings, merge_hints
 
 COUNTS = (2, 4, 8, 12, 16, 20, 34, 48, 64)
 ENUMERATED = 20

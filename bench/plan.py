@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from memqos.converge.observing import RawKubeletConfig, observe_live
-from memqos.converge.planning import PLAN_FILES, plan_observation
+from memqos.converge.node_plan import PLAN_FILES, plan_observation
+from memqos.converge.observation import RawKubeletConfig, observe_live
 from memqos.converge.settings import PlanOptions
 from memqos.host.machine import Roots
 from memqos.kernel.machine import Machine
@@ -17,9 +17,9 @@ from memqos.kube.kubelet import with_defaults
 from memqos.kube.node import Capacity
 from memqos.kube.pod import Pod
 from memqos.plan.changes import DEFAULTS, as_stored
-from memqos.plan.terms import Settings
 from memqos.plan.tree import Tree, plan_node
 from memqos.release import Release
+from memqos.settings.settings import Settings
 
 PODS = 250
 ROUNDS = 7

@@ -5,10 +5,9 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 
-from memqos.agent.recorder.chronicle import FlightRecorder
-from memqos.agent.recorder.clock import RecordClock
-from memqos.agent.recorder.files import RecordBounds, RecordWriter
-from memqos.agent.recorder.records import Subject
+from memqos.agent.flight_recorder import FlightRecorder
+from memqos.host.record_files import RecordBounds, RecordClock, RecordWriter
+from memqos.record.format import Subject
 
 CONTAINERS = 20
 HOUR = 3600

@@ -4,8 +4,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator
 
-from memqos.serve.addresses import parse_listen_address
-from memqos.serve.endpoints import monitoring_routes
+from memqos.serve.endpoints import monitoring_routes, parse_listen_address
 from memqos.serve.exposition import Family, MetricSample, add_labels, exposition, labels
 from memqos.serve.http import listen
 

@@ -8,8 +8,8 @@ import msgspec
 
 from memqos.kube.pod import Pod
 from memqos.plan.semantics import Planner, semantics_of_shape
-from memqos.plan.terms import Settings
 from memqos.release import Release
+from memqos.settings.settings import Settings
 
 CASES = "tests/conformance/cases/pod_semantics.jsonl"
 ROUNDS = 15

@@ -15,7 +15,7 @@ from memqos.findings.policy import (
     ForbidClass,
     LimitRatio,
 )
-from memqos.kube.review import Response, encode_review
+from memqos.kube.admission_review import Response, encode_review
 from memqos.release import Release
 from memqos.serve.admission import PodReviewer
 from memqos.serve.connections import ClientLimits

@@ -7,11 +7,10 @@ from statistics import median
 from tests.fakes.agent import MI, SteppedNode, a_pod, container_paths, pod_path
 from tests.fakes.node import memory_folder
 
-from memqos.agent.core.guarding import NodeGuard
+from memqos.agent.core.node_guard import NodeGuard
 from memqos.agent.reconcile import build_reconciler, run_pass
-from memqos.agent.recorder.clock import RecordClock
-from memqos.agent.recorder.files import RecordWriter
 from memqos.agent.sampler import Sampler
+from memqos.host.record_files import RecordClock, RecordWriter
 
 PODS = 250
 SECONDS = 120

@@ -9,8 +9,8 @@ from memqos.kube.pod import Pod
 from memqos.plan.pod import PodPlan
 from memqos.plan.semantics import semantics
 from memqos.plan.setting import FileSettings, FileValue
-from memqos.plan.terms import PAGE_SIZE, Placement, Policy, Settings
 from memqos.release import Release
+from memqos.settings.settings import PAGE_SIZE, Placement, Policy, Settings
 
 KI: Final = 1 << 10
 MI: Final = 1 << 20

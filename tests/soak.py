@@ -26,15 +26,14 @@ from tests.fakes.agent import LEVELS, SteppedNode, a_pod, container_paths, pod_p
 from tests.fakes.node import memory_folder
 from tests.footprint import Footprint, check_flat, footprint
 
-from memqos.agent import hand
+from memqos.agent import flight_recorder, node_writer
 from memqos.agent.configuration import FightConfig, GuardConfig, PodSourceConfig, RecorderConfig
-from memqos.agent.log import EventLog
+from memqos.agent.events import EventLog
 from memqos.agent.loop import Agent
 from memqos.agent.pod_source import agent_pod_source
-from memqos.agent.recorder import chronicle
 from memqos.agent.sampler import sampler_of
-from memqos.host.service import ServiceNotifier
-from memqos.serve.addresses import parse_listen_address
+from memqos.host.sd_notify import ServiceNotifier
+from memqos.serve.endpoints import parse_listen_address
 
 LOW, HIGH = "memory.low", "memory.high"
 REFUSALS: Final = (errno.EBUSY, errno.EINVAL, errno.EACCES, errno.ENODEV)
@@ -262,8 +261,8 @@ def _remove(folder: str) -> None:
 def traced() -> Iterator[None]:
     """While memory is accounted for, and what is kept for a while is kept for a moment."""
     with (
-        mock.patch.object(hand, "COMPACT_AFTER", KEPT_WRITES),
-        mock.patch.object(chronicle, "LATE_REPORT_MS", 0),
+        mock.patch.object(node_writer, "COMPACT_AFTER", KEPT_WRITES),
+        mock.patch.object(flight_recorder, "LATE_REPORT_MS", 0),
     ):
         tracemalloc.start()
         try:

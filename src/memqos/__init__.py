@@ -42,11 +42,11 @@ if TYPE_CHECKING:
     from memqos.plan.semantics import semantics as semantics
     from memqos.plan.setting import Reason as Reason
     from memqos.plan.setting import Setting as Setting
-    from memqos.plan.terms import Settings as Settings
     from memqos.plan.tree import Cgroup as Cgroup
     from memqos.plan.tree import Tree as Tree
     from memqos.plan.tree import plan_node as plan_node
     from memqos.release import Release as Release
+    from memqos.settings.settings import Settings as Settings
 
 _HOME: Final = {
     "Capacity": "kube.node",

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from memqos.cli.conformance import command
-from memqos.cli.replay.areas import AREAS
+from memqos.cli.replay import AREAS
 
 CASES = Path(__file__).parent / "cases"
 

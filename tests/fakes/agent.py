@@ -14,11 +14,11 @@ from tests.fakes.cgroups import FakeKernel
 from tests.fakes.machine import put
 
 from memqos.agent.configuration import AgentConfiguration
-from memqos.agent.hand import NodeWriter, new_kubelet_executor
+from memqos.agent.core.report import LogEvent
 from memqos.agent.loop import Agent
+from memqos.agent.node_writer import NodeWriter, new_kubelet_executor
 from memqos.agent.reconcile import build_reconciler, note_kubelet_reply, reconfigure, run_pass
-from memqos.agent.tally import LogEvent
-from memqos.converge.direct import DirectDriver
+from memqos.converge.direct_driver import DirectDriver
 from memqos.errors import MemqosError
 from memqos.host.machine import Roots
 from memqos.kube.pod import Pod

@@ -9,8 +9,8 @@ from tests.eventually import PATIENCE
 from tests.fakes.apiserver import FakeApiServer
 
 from memqos.errors import MemqosError
-from memqos.host.apiserver.access import Cluster, ClusterAccess, User
-from memqos.host.apiserver.connection import ApiClient
+from memqos.host.apiserver.client import ApiClient
+from memqos.host.apiserver.kubeconfig import Cluster, ClusterAccess, User
 
 with_openssl = pytest.mark.skipif(
     shutil.which("openssl") is None, reason="certificates are made with openssl: install it"

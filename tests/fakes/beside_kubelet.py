@@ -17,7 +17,7 @@ from tests.fakes.scripted_kubelet import (
 from memqos.agent.configuration import AgentConfiguration
 from memqos.agent.core.drift import RestartMarkers
 from memqos.agent.settings_source import SettingsSource
-from memqos.converge.observing import RawKubeletConfig as KubeletFile
+from memqos.converge.observation import RawKubeletConfig as KubeletFile
 from memqos.converge.settings import NodeSettings, PlanOptions, resolve_node_settings
 from memqos.host.kubelet import KubeletEndpoint
 from memqos.host.machine import read_machine

@@ -8,9 +8,9 @@ from tests.fakes.beside_kubelet import NodeWithKubelet
 from tests.fakes.scripted_kubelet import Settings
 
 from memqos.agent.settings_source import SettingsSource
-from memqos.converge import running
+from memqos.converge import running_kubelet
 from memqos.converge.kubelet_endpoint import EndpointFacts
-from memqos.converge.observing import RawKubeletConfig
+from memqos.converge.observation import RawKubeletConfig
 from memqos.host.kubelet import KubeletEndpoint
 from memqos.kube.node import Node, NodeStatus, NodeSystemInfo
 
@@ -31,7 +31,7 @@ class NodeWithRealSources(NodeWithKubelet):
         self.answered: list[tuple[float, float]] = []
         """When the kubelet was asked for what it told, and when the answer came."""
         self.manner: Literal["answers", "refuses", "is silent"] = "answers"
-        monkeypatch.setattr(running, "ask_kubelet", self._ask)
+        monkeypatch.setattr(running_kubelet, "ask_kubelet", self._ask)
         super().__init__(folder, settings, **told)
 
     def prepare(self) -> None:

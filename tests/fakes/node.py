@@ -11,12 +11,11 @@ from tests.eventually import PATIENCE
 from tests.fakes.cgroups import PAGE, FakeKernel
 
 from memqos.converge.apply import ApplyResult, apply
-from memqos.converge.direct import DirectDriver
+from memqos.converge.direct_driver import DirectDriver
 from memqos.converge.driver import Driver
 from memqos.converge.journal import JournalContents, hierarchy_of, open_journal, read_journal
 from memqos.converge.rollback import RollbackResult, rollback
-from memqos.converge.steps import WriteStep, steps_of
-from memqos.converge.writing import WriteOptions
+from memqos.converge.steps import WriteOptions, WriteStep, steps_of
 from memqos.plan.changes import Change
 from memqos.plan.names import kind_of
 from memqos.plan.setting import Rule, Setting

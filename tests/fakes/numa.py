@@ -8,13 +8,13 @@ import msgspec
 import pytest
 from tests.builders import GI, Json, box
 
-from memqos.converge.observing import ObservedNode, RawKubeletConfig
-from memqos.converge.planning import NodePlan, plan_observation
+from memqos.converge.node_plan import NodePlan, plan_observation
+from memqos.converge.observation import ObservedNode, RawKubeletConfig
 from memqos.converge.settings import PlanOptions
 from memqos.kernel.machine import Machine, NumaTexts
 from memqos.kube.pod import Pod
-from memqos.numa.subsets import SearchEffort
-from memqos.plan.terms import Numa
+from memqos.numa.masks import SearchEffort
+from memqos.settings.settings import Numa
 
 MEMS: Final = "cpuset.mems"
 POOLS: Final = {"PodLevelResourceManagers": True}

@@ -13,7 +13,7 @@ from tests.fakes.systemd import FakeSystemd
 
 from memqos.converge.driver import Driver
 from memqos.converge.records import OwnerKind
-from memqos.converge.routing import Router, WriteVia
+from memqos.converge.router import Router, WriteVia
 from memqos.converge.steps import WriteStep, steps_of
 from memqos.host.owner_discovery import OwnerEndpoints
 from memqos.plan.changes import Change

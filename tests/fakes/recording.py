@@ -11,16 +11,15 @@ import msgspec
 from tests.builders import Json
 
 from memqos.agent.core.guard import GuardDecision, StallSigns
-from memqos.agent.core.guarding import GuardMove
-from memqos.agent.recorder.chronicle import FlightRecorder
-from memqos.agent.recorder.clock import RecordClock
-from memqos.agent.recorder.files import RecordWriter
-from memqos.agent.recorder.records import Subject
+from memqos.agent.core.node_guard import GuardMove
+from memqos.agent.flight_recorder import FlightRecorder
+from memqos.host.record_files import RecordClock, RecordWriter
 from memqos.kernel.oom_report import LimitUsage, OomReport, Task, Victim
 from memqos.kube.pod import Pod
 from memqos.plan.changes import Change
 from memqos.plan.memory import ABOVE_REQUEST, TIERED_LOW, TIERED_MIN
 from memqos.plan.setting import Rule, Setting
+from memqos.record.format import Subject
 
 MI: Final = 1 << 20
 GI: Final = 1 << 30

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tests.builders import GI, MI, Json, pod, stanza, terms
 
 from memqos.kube.quantity import Quantity
-from memqos.plan.terms import Policy, Settings
 from memqos.release import NEWEST, OLDEST, Release
+from memqos.settings.settings import Policy, Settings
 
 LARGEST: Final = 1 << 50
 """Bytes. Doubles hold every whole number up to here, pages and factors included."""

@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memqos.agent.configuration import AGENT_API_VERSION, AGENT_KIND, AgentConfiguration
-from memqos.agent.configuration.data import configuration_data
 from memqos.agent.configuration.fields import CONFIG_FIELDS
 from memqos.agent.configuration.fields import ConfigPath as FieldPath
-from memqos.agent.configuration.reading import read_agent_configuration
+from memqos.agent.configuration.schema import configuration_data
+from memqos.agent.configuration.sources import read_agent_configuration
 from memqos.agent.core.overrides import overrides_of
 from memqos.errors import InputError
-from memqos.kube.label_selection import matches, requirements
 from memqos.kube.pod import ObjectMeta, Pod
+from memqos.kube.selector import matches, requirements
 
 TEXTS = st.sampled_from(
     [

@@ -17,13 +17,12 @@ from tests.fakes.agent import MI, NUMA_NODES, SteppedNode, a_pod, container_path
 from tests.fakes.node import memory_folder
 
 from memqos.agent.configuration import FightConfig
-from memqos.converge.observing import observe_live
-from memqos.converge.planning import PLAN_FILES, NodePlan, plan_observation
+from memqos.converge.node_plan import PLAN_FILES, NodePlan, plan_observation
+from memqos.converge.observation import observe_live
 from memqos.converge.settings import PlanOptions
-from memqos.kernel.nodelists import node_list
-from memqos.numa.memory import MemoryBlocks
-from memqos.numa.state import MemoryManagerState
-from memqos.numa.topology import TOPOLOGY_POLICY_NAMES
+from memqos.kernel.file_formats import node_list
+from memqos.numa.machine_state import MemoryBlocks, MemoryManagerState
+from memqos.numa.topology_manager import TOPOLOGY_POLICY_NAMES
 
 MEMS: Final = "cpuset.mems"
 GATES: Final = {"PodLevelResourceManagers": True}

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from memqos.cli.audit_reading import CensusReader
-from memqos.cli.audit_sharing import CountSettings
-from memqos.findings.counting import NodeSizes
-from memqos.findings.tallies import ClusterTotals
+from memqos.audit.pod_counter import NodeSizes
+from memqos.audit.totals import ClusterTotals
 from memqos.host import dumps
+from memqos.host.census_reader import CensusReader
+from memqos.host.census_workers import CountSettings
 from memqos.host.dumps import dump_of
-from memqos.plan.terms import Settings
 from memqos.release import Release
+from memqos.settings.settings import Settings
 
 TERMS = Settings(Release.of("1.37", {"MemoryQoS": True}), 0.8, "TieredReservation")
 SIZES = NodeSizes({"n0": (8 << 30, 7 << 30), "n1": (4 << 30, 4 << 30)}, 4096)

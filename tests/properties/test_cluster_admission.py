@@ -8,18 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.builders import Json, pod
 
-from memqos.cluster.hpa import UnknownRequest, cluster_autoscaler_requests, hpa_request
-from memqos.cluster.limitrange import (
+from memqos.cluster.autoscaling import UnknownRequest, cluster_autoscaler_requests, hpa_request
+from memqos.cluster.limit_range import (
     LimitRangeAmounts,
     LimitRangeBounds,
     apply_limit_ranges,
     complete_limit_range,
     default_new_pod,
+    limit_range_denial,
+    limit_range_violations,
 )
-from memqos.cluster.limitrange_checks import limit_range_denial, limit_range_violations
-from memqos.cluster.quota import Quota
+from memqos.cluster.quota import Quota, quota_usage
 from memqos.cluster.quota_admission import check_quotas
-from memqos.cluster.quota_usage import quota_usage
 from memqos.cluster.resize import resize_pod
 from memqos.kube.defaulting import apply_defaults, decoding_defaults
 from memqos.kube.pod import Pod

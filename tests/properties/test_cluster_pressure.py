@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memqos.cluster.eviction_loop import EvictionSettings, EvictionState, evict_once
-from memqos.cluster.eviction_rank import EVICTION_KEYS, PodMemoryUsage, eviction_order, tie_groups
+from memqos.cluster.eviction_order import EVICTION_KEYS, PodMemoryUsage, eviction_order, tie_groups
 from memqos.cluster.eviction_signals import SignalObservation
 from memqos.cluster.fit import judge_fit
 from memqos.cluster.fit_demand import (
@@ -20,7 +20,7 @@ from memqos.cluster.fit_demand import (
 )
 from memqos.cluster.fit_scores import SchedulerProfile
 from memqos.cluster.fit_survey import survey_fit
-from memqos.cluster.pressure import pressure_admission
+from memqos.cluster.pressure_admission import pressure_admission
 from memqos.kube.duration import SECOND
 from memqos.kube.kubelet.thresholds import MEMORY_AVAILABLE, NodeCondition, read_thresholds
 from memqos.kube.pod import ObjectMeta, Pod

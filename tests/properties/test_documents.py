@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from memqos.errors import InputError
 from memqos.kube.pod import Pod
 from memqos.manifests.documents import Document, read_documents
+from memqos.manifests.objects import Template, pods
 from memqos.manifests.positions import FieldPath
-from memqos.manifests.workloads import Template, pods
 
 MANIFEST = b"""\
 # a deployment

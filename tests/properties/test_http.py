@@ -8,11 +8,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.eventually import PATIENCE
 
-from memqos.serve.addresses import parse_listen_address
-from memqos.serve.endpoints import PLAIN, HttpReply
+from memqos.serve.endpoints import PLAIN, HttpReply, parse_listen_address
 from memqos.serve.exposition import Family, MetricSample, exposition, labels
 from memqos.serve.http import listen
-from memqos.serve.requests import (
+from memqos.serve.http_messages import (
     BadRequest,
     encode_refusal,
     encode_reply,

@@ -12,10 +12,15 @@ from tests.builders import Json, box, pod, stanza
 from memqos.kube.pod import Pod
 from memqos.kube.quantity import Quantity
 from memqos.numa.checkpoint import LoadedCheckpoint, encode_checkpoint, read_checkpoint
-from memqos.numa.hints import Hint, Hints, ResourceHints, iterate_hints
-from memqos.numa.manager import Manager, ManagerSettings, start_manager
-from memqos.numa.masks import Mask, mask_of
-from memqos.numa.memory import (
+from memqos.numa.hints import (
+    Hint,
+    Hints,
+    ResourceHints,
+    ReusableByMask,
+    iterate_hints,
+    memory_hint_set,
+)
+from memqos.numa.machine_state import (
     MemorySizes,
     MemoryTable,
     NumaMemory,
@@ -23,11 +28,23 @@ from memqos.numa.memory import (
     NumaNodeState,
     empty_node_map,
 )
-from memqos.numa.merge import MergeContext, merge_hints
-from memqos.numa.offers import ReusableByMask, memory_hint_set
-from memqos.numa.reserved import even_split, reservation_totals, system_reserved
-from memqos.numa.subsets import NodeDistances, WeightedNodes, lowest_mask, total_distance
-from memqos.numa.topology import TOPOLOGY_POLICY_NAMES, TopologySettings, configure_topology
+from memqos.numa.manager import Manager, ManagerSettings, start_manager
+from memqos.numa.masks import (
+    Mask,
+    NodeDistances,
+    WeightedNodes,
+    lowest_mask,
+    mask_of,
+    total_distance,
+)
+from memqos.numa.reserved_memory import even_split, reservation_totals, system_reserved
+from memqos.numa.topology_manager import (
+    TOPOLOGY_POLICY_NAMES,
+    MergeContext,
+    TopologySettings,
+    configure_topology,
+    merge_hints,
+)
 from memqos.release import Release
 
 RESOURCES = ("hugepages-2Mi", "memory")

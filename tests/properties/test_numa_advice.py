@@ -10,9 +10,9 @@ from tests.builders import GI, MI, box, pod
 from memqos.kube.pod import Pod
 from memqos.numa.admission import AdmittedPod, RefusedPod
 from memqos.numa.advice import AdvisedChange, advise
+from memqos.numa.machine_state import NumaMemory
 from memqos.numa.manager import Manager, ManagerSettings, start_manager
-from memqos.numa.memory import NumaMemory
-from memqos.numa.topology import (
+from memqos.numa.topology_manager import (
     TOPOLOGY_POLICY_NAMES,
     TOPOLOGY_SCOPE_NAMES,
     TopologySettings,

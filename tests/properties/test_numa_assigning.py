@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from tests.builders import GI, Json, box, stanza
 from tests.fakes.numa import MEMS, POOLS, Site, full
 
-from memqos.numa.topology import TOPOLOGY_POLICY_NAMES
+from memqos.numa.topology_manager import TOPOLOGY_POLICY_NAMES
 
 NODES = 3
 HELD_BACK = GI

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from memqos.cli.main import cli
 from memqos.errors import MemqosError
 from memqos.numa.checkpoint import LoadedCheckpoint, encode_checkpoint, read_checkpoint
-from memqos.numa.repair import salvage_state
+from memqos.numa.checkpoint_repair import salvage_state
 from memqos.release import Release
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "numa" / "memory_manager_state"

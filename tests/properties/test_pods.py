@@ -10,6 +10,7 @@ from tests.properties.strategies import LARGEST, all_terms, containers, odd_pods
 
 from memqos.kube.aggregate import aggregate_limits, aggregate_requests, has_pod_level, pod_requests
 from memqos.kube.defaulting import apply_defaults
+from memqos.kube.explanations import why_class, why_defaulted, why_total
 from memqos.kube.oom import BEST_EFFORT_SCORE, GUARANTEED, LOWEST_BURSTABLE
 from memqos.kube.pod import Container, Pod, PodOS, PodStatus, ResourceRequirements
 from memqos.kube.qos import compute_qos_class, qos_class
@@ -17,13 +18,12 @@ from memqos.kube.quantity import whole
 from memqos.kube.resources import MEMORY, Amounts
 from memqos.kube.shape import Part, Shape, containers_of, shape_of, with_shape
 from memqos.kube.validation import validate
-from memqos.kube.why import why_class, why_defaulted, why_total
 from memqos.plan.levels import class_demand, plan_levels
 from memqos.plan.pod import PodPlan, plan_pod
 from memqos.plan.semantics import Planner, semantics
 from memqos.plan.setting import MAX, NEEDS_NODE, FileSettings
-from memqos.plan.terms import Settings
 from memqos.release import Release
+from memqos.settings.settings import Settings
 
 
 def valid(pod: Pod, terms: Settings) -> tuple[Shape, PodPlan]:

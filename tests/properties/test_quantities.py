@@ -6,10 +6,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from tests.properties.strategies import numbers, quantities, quantity_texts
 
-from memqos.draw.scale import short_size
-from memqos.draw.table import short_bytes
+from memqos.audit.rules import approximate_bytes as short_of_audit
+from memqos.draw.svg.axis import short_size
+from memqos.draw.text.table import short_bytes
 from memqos.errors import InputError
-from memqos.findings.cluster import approximate_bytes as short_of_audit
 from memqos.kube.quantity import MAX_INT64, NANOS, Quantity, milli_of, scientific, whole
 from memqos.kube.resources import format_amount
 from memqos.plan.setting import size

@@ -6,22 +6,17 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memqos.agent.recorder.reading import Recording
-from memqos.agent.recorder.recording import (
-    MemoryReading,
-    ReadingHistory,
-    RecordingRate,
-    records_since,
-)
-from memqos.agent.recorder.records import (
+from memqos.draw.text.story import story_text
+from memqos.record.format import (
     RECORDS_MAGIC,
     FlightRecord,
     Subject,
     decode_flight_records,
     encode_frame,
 )
-from memqos.agent.story import story_of
-from memqos.draw.story import story_text
+from memqos.record.readings import MemoryReading, ReadingHistory, RecordingRate, records_since
+from memqos.record.recordings import Recording
+from memqos.record.story import story_of
 
 KINDS = [kind for kind in get_args(FlightRecord) if kind is not Subject]
 AMOUNTS = st.integers(0, 1 << 50)

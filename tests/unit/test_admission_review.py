@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.fakes.reviews import UID, container, review
 
-from memqos.cluster.limitrange import LimitRange, LimitRangeAmounts, limit_range_amounts
+from memqos.cluster.limit_range import LimitRange, LimitRangeAmounts, limit_range_amounts
 from memqos.errors import InputError
 from memqos.findings import policy as policies
 from memqos.findings.policy import (
@@ -25,9 +25,8 @@ from memqos.findings.policy import (
     PolicyRule,
     RequiredResources,
 )
-from memqos.kube.patch import pointer
+from memqos.kube.admission_review import Response, encode_review, pointer
 from memqos.kube.pod import Pod
-from memqos.kube.review import Response, encode_review
 from memqos.release import Release
 from memqos.serve import admission
 from memqos.serve.admission import PodReviewer

@@ -31,11 +31,11 @@ from tests.fakes.kubelet import (
 from tests.fakes.node import memory_folder
 
 from memqos.agent.configuration import PodSourceConfig
-from memqos.agent.configuration.reading import load_configuration
+from memqos.agent.configuration.sources import load_configuration
 from memqos.agent.pod_source import agent_pod_source, cluster_source, node_of, stop_source
 from memqos.agent.reconcile import note_kubelet_reply
 from memqos.errors import InputError
-from memqos.host.apiserver.access import Cluster, ClusterAccess, User
+from memqos.host.apiserver.kubeconfig import Cluster, ClusterAccess, User
 
 
 @pytest.fixture
@@ -257,7 +257,7 @@ class TestItsKubelet:
             "a test",
         )
         # Over plain HTTP the fake server is not shown the token, and does not ask for one.
-        monkeypatch.setattr("memqos.host.apiserver.access.cluster_access", lambda: access)
+        monkeypatch.setattr("memqos.host.apiserver.kubeconfig.cluster_access", lambda: access)
         port = int(kubelet.url.rpartition(":")[2])
         return Node(
             folder,
@@ -350,7 +350,7 @@ class TestItsKubelet:
         identity: TlsFiles,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        monkeypatch.setattr("memqos.converge.cluster._KUBELET_SECONDS", PATIENCE)
+        monkeypatch.setattr("memqos.converge.cluster_node._KUBELET_SECONDS", PATIENCE)
         monkeypatch.setattr(Node, "bed_type", ThreadedReserving)
         with silent_kubelet() as kubelet:
             node = self.node(folder, server, kubelet, identity, monkeypatch)

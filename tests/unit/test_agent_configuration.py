@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from memqos.agent.configuration import AgentConfiguration, PodSourceConfig, RampConfig
-from memqos.agent.configuration.data import configuration_data
 from memqos.agent.configuration.fields import CONFIG_FIELDS, ConfigField
-from memqos.agent.configuration.reading import (
+from memqos.agent.configuration.schema import configuration_data
+from memqos.agent.configuration.sources import (
     ConfigurationResult,
     load_configuration,
     read_agent_configuration,

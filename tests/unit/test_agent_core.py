@@ -15,8 +15,8 @@ from tests.fakes.node import memory_folder
 
 from memqos.agent.core.reconciler import READ_FILES
 from memqos.agent.core.schedule import POLL
-from memqos.converge.file_pods import CachedFilePods
 from memqos.converge.journal import hierarchy_of, open_journal
+from memqos.converge.pod_sources import CachedFilePods
 from memqos.errors import InputError
 from memqos.host.lock import Locked
 from memqos.kube.selector import Selector

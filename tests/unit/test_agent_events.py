@@ -14,16 +14,15 @@ from tests.fakes.kubeconfig import lead_to
 from tests.fakes.node import memory_folder
 from tests.unit.test_witness import Watched, end_watching
 
-from memqos.agent.cluster_events import GATHER, Announcer
 from memqos.agent.configuration import FightConfig, PodSourceConfig
-from memqos.agent.configuration.reading import load_configuration
-from memqos.agent.log import EventLog
+from memqos.agent.configuration.sources import load_configuration
+from memqos.agent.core.report import Announcement
+from memqos.agent.events import GATHER, Announcer, EventLog
 from memqos.agent.loop import Agent
 from memqos.agent.metrics import metric_families
-from memqos.agent.status import AgentStatus
-from memqos.agent.tally import Announcement
+from memqos.agent.state import AgentStatus
 from memqos.errors import MemqosError
-from memqos.host.service import ServiceNotifier
+from memqos.host.sd_notify import ServiceNotifier
 from memqos.kube.events import PodEvent, clauses
 from memqos.kube.pod import Pod
 from memqos.serve.exposition import exposition
@@ -338,7 +337,7 @@ class InCluster:
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeApiServer]:
     with fake_api_server() as served:
         lead_to(served.url, tmp_path, monkeypatch)
-        monkeypatch.setattr("memqos.agent.cluster_events.GATHER", 0.3)
+        monkeypatch.setattr("memqos.agent.events.GATHER", 0.3)
         yield served
 
 

@@ -32,7 +32,7 @@ from tests.fakes.node import memory_folder
 
 from memqos.agent.configuration import PodSourceConfig
 from memqos.agent.core.reconciler import ReadScope
-from memqos.agent.log import EventLog
+from memqos.agent.events import EventLog
 from memqos.agent.loop import Agent
 from memqos.agent.metrics import metric_families
 from memqos.agent.pod_source import agent_pod_source
@@ -40,7 +40,7 @@ from memqos.converge.records import IntentRecord
 from memqos.errors import InputError
 from memqos.host import durable
 from memqos.host.kubelet import NO_CREDENTIALS, KubeletEndpoint
-from memqos.host.service import ServiceNotifier
+from memqos.host.sd_notify import ServiceNotifier
 from memqos.serve.exposition import exposition
 
 LOW, HIGH = "memory.low", "memory.high"

@@ -22,17 +22,14 @@ from tests.fakes.node import memory_folder
 
 from memqos.agent.core.observed import NodeReading
 from memqos.agent.core.reconciler import ReadScope
+from memqos.agent.core.report import Report
 from memqos.agent.metrics import metric_families
-from memqos.agent.reporting import agent_state
-from memqos.agent.status import AgentStatus
-from memqos.agent.tally import Report
-from memqos.converge.steps import StaleStep, WriteStep
-from memqos.converge.writing import WriteResult
+from memqos.agent.state import AgentStatus, agent_state
+from memqos.converge.steps import StaleStep, WriteResult, WriteStep
 from memqos.errors import InputError
 from memqos.kube.selector import Selector
 from memqos.numa.checkpoint import encode_checkpoint
-from memqos.numa.memory import MemoryBlock
-from memqos.numa.state import MemoryManagerState
+from memqos.numa.machine_state import MemoryBlock, MemoryManagerState
 from memqos.release import Release
 from memqos.serve.exposition import exposition
 

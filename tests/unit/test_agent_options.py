@@ -8,8 +8,8 @@ from click.testing import CliRunner
 
 from memqos.agent.configuration import AgentConfiguration, PodSourceConfig
 from memqos.agent.configuration.fields import CONFIG_FIELDS
-from memqos.agent.configuration.reading import load_configuration
-from memqos.cli.agent_options import configuration_options, flag_values
+from memqos.agent.configuration.sources import load_configuration
+from memqos.cli.agent import configuration_options, flag_values
 
 
 def given(

@@ -14,29 +14,27 @@ from tests.fakes.agent import LEVELS, MI, SteppedNode, a_pod, container_paths, p
 from tests.fakes.machine import deep_folder
 from tests.fakes.node import Node, memory_folder
 
-from memqos.agent.cluster_events import Announcer
 from memqos.agent.configuration import RampConfig
-from memqos.agent.core.guarding import NodeGuard
-from memqos.agent.core.pacing import Backoff, next_ramp_value
+from memqos.agent.core.node_guard import NodeGuard
+from memqos.agent.core.report import Report
+from memqos.agent.core.schedule import Backoff, next_ramp_value
+from memqos.agent.events import Announcer, EventLog
 from memqos.agent.kernel_counters import CgroupCounters, CounterSchedule, pressure_of
-from memqos.agent.log import EventLog
-from memqos.agent.metric_names import ALL_METRICS
+from memqos.agent.metric_catalogue import ALL_METRICS
 from memqos.agent.metrics import metric_families
-from memqos.agent.recorder.files import RecordWriter
-from memqos.agent.reporting import agent_state
 from memqos.agent.sampler import Sampler
-from memqos.agent.status import AgentStatus
-from memqos.agent.tally import Report
-from memqos.agent.watching import FolderWatches, WatchEvent
-from memqos.converge.file_pods import CachedFilePods
+from memqos.agent.state import AgentStatus, agent_state
+from memqos.agent.watches import FolderWatches, WatchEvent
+from memqos.converge.pod_sources import CachedFilePods
 from memqos.converge.rollback import rollback
 from memqos.errors import InputError
-from memqos.host.apiserver.access import Cluster, ClusterAccess, User
-from memqos.host.apiserver.connection import ApiClient
+from memqos.host.apiserver.client import ApiClient
 from memqos.host.apiserver.events import EventPoster
+from memqos.host.apiserver.kubeconfig import Cluster, ClusterAccess, User
 from memqos.host.inotify import FILE_EVENTS, FOLDER_EVENTS, FolderEvent, Inotify
 from memqos.host.owner_discovery import OwnerEndpoints
-from memqos.host.service import ServiceNotifier
+from memqos.host.record_files import RecordWriter
+from memqos.host.sd_notify import ServiceNotifier
 from memqos.kube.selector import Selector
 from memqos.plan.changes import Change
 from memqos.plan.names import cgroup_names
@@ -274,9 +272,9 @@ class TestKeptFiles:
 class TestAJournalOverManyBatches:
     def test_restores_what_was_there_before_the_first(self, folder: Path) -> None:
         from memqos.converge.apply import apply
-        from memqos.converge.direct import DirectDriver
+        from memqos.converge.direct_driver import DirectDriver
         from memqos.converge.journal import hierarchy_of, open_journal
-        from memqos.converge.writing import WriteOptions
+        from memqos.converge.steps import WriteOptions
 
         node = Node(folder)
         before = node.kernel.contents()

@@ -10,7 +10,7 @@ from tests.fakes.agent import KUBEPODS, LEVELS, MI, SteppedNode, a_pod, containe
 from tests.fakes.node import memory_folder
 
 from memqos.agent.core.guard import GuardState
-from memqos.agent.core.guarding import NodeGuard
+from memqos.agent.core.node_guard import NodeGuard
 from memqos.agent.reconcile import build_reconciler
 from memqos.converge.journal import hierarchy_of, open_journal
 from memqos.errors import InputError

@@ -13,9 +13,8 @@ from tests.fakes.node import memory_folder
 from memqos.agent.configuration import PodSourceConfig
 from memqos.agent.metrics import metric_families
 from memqos.agent.reconcile import note_kubelet_reply, run_pass
-from memqos.agent.reporting import agent_state
-from memqos.agent.status import AgentStatus
-from memqos.converge.sources import KubeletPods
+from memqos.agent.state import AgentStatus, agent_state
+from memqos.converge.pod_sources import KubeletPods
 from memqos.host.kubelet import KubeletEndpoint
 
 OFF = "featureGates: {MemoryQoS: false}\n"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from memqos.agent.alarms import EVENTS_FILE, EventWatches
+from memqos.agent.watches import EVENTS_FILE, EventWatches
 from memqos.host import inotify
 
 
@@ -134,7 +134,7 @@ def test_without_a_queue_nothing_is_ever_silent(
     def none_left() -> None:
         raise inotify._inotify_error("nothing can be watched", errno.EMFILE)
 
-    monkeypatch.setattr("memqos.agent.alarms.FileChangeWatch", none_left)
+    monkeypatch.setattr("memqos.agent.watches.FileChangeWatch", none_left)
     cgroups = Cgroups(tmp_path)
     a = cgroups.make("/a")
     cgroups.alarms.watch("/a", a)

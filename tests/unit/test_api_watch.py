@@ -14,17 +14,17 @@ from tests.eventually import PATIENCE, eventually
 from tests.fakes.apiserver import FakeApiServer, Faults, fake_api_server, pod
 
 from memqos.errors import InputError, Unreachable
-from memqos.host.apiserver.access import Cluster, ClusterAccess, User
-from memqos.host.apiserver.backoff import (
+from memqos.host.apiserver.cache import ObjectCache, WatchInterrupted
+from memqos.host.apiserver.client import ApiClient
+from memqos.host.apiserver.kubeconfig import Cluster, ClusterAccess, User
+from memqos.host.apiserver.reflector import Reflector, WatchTimings
+from memqos.host.apiserver.resources import NODE_RESOURCE, POD_RESOURCE, Selection, on_node
+from memqos.host.backoff import (
     FIRST_DELAY,
     LONGEST_DELAY,
     LONGEST_RETRY_AFTER,
     backoff_delay,
 )
-from memqos.host.apiserver.connection import ApiClient
-from memqos.host.apiserver.mirror import ObjectCache, WatchInterrupted
-from memqos.host.apiserver.resources import NODE_RESOURCE, POD_RESOURCE, Selection, on_node
-from memqos.host.apiserver.watching import Reflector, WatchTimings
 from memqos.kube.pod import Pod
 
 QUICK = WatchTimings(watch=(2, 3), silence=0.3, short=0.05, slowness=0.01)
@@ -242,7 +242,7 @@ class TestBadDays:
     def test_more_than_may_be_kept_is_listed_again(
         self, server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("memqos.host.apiserver.watching._LARGEST", 10 << 10)
+        monkeypatch.setattr("memqos.host.apiserver.reflector._LARGEST", 10 << 10)
         server.pods.put(pod("one", status={"phase": "Pending", "message": "x" * (6 << 10)}))
         with watching(server) as watch:
             watch.wait(PATIENCE)

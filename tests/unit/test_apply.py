@@ -13,7 +13,7 @@ from tests.fakes.cgroups import PAGE
 from tests.fakes.node import BUSY, CONTAINERS, MI, Node, a_plan, memory_folder
 from tests.fakes.stage import alone
 
-from memqos.converge.direct import DirectDriver
+from memqos.converge.direct_driver import DirectDriver
 from memqos.converge.journal import hierarchy_of, open_journal
 from memqos.converge.saved_plan import (
     check_same_tree,
@@ -21,9 +21,8 @@ from memqos.converge.saved_plan import (
     encode_saved_plan,
     plan_to_save,
 )
-from memqos.converge.steps import WriteStep
+from memqos.converge.steps import WriteResult, WriteStep
 from memqos.converge.values import kernel_form
-from memqos.converge.writing import WriteResult
 from memqos.errors import InputError, MemqosError
 from memqos.host.lock import Lock, Locked
 

@@ -9,16 +9,21 @@ import msgspec
 import pytest
 from tests.builders import GI, MI, Json
 
-from memqos.findings.audit import Audit, NodeMemory, NodeMemoryEstimator, audit_cluster, node_sizes
-from memqos.findings.cases import SpecCache, SpecMemory
+from memqos.audit.census import Census, MeasuredUsage, collect_objects
+from memqos.audit.cluster_audit import (
+    Audit,
+    NodeMemory,
+    NodeMemoryEstimator,
+    audit_cluster,
+    node_sizes,
+)
+from memqos.audit.comparison import compare_audits
+from memqos.audit.pod_counter import count_pods
+from memqos.audit.pod_specs import SpecCache, SpecMemory
+from memqos.audit.rules import approximate_bytes, judge_cluster, select_rules
+from memqos.audit.totals import NodeTotals
 from memqos.findings.catalogue import AUDIT_RULES, DOCTOR_RULES, RULES_BY_ID
-from memqos.findings.census import Census
-from memqos.findings.cluster import approximate_bytes, judge_cluster, select_rules
-from memqos.findings.contrast import compare_audits
-from memqos.findings.counting import count_pods
 from memqos.findings.finding import Finding
-from memqos.findings.others import MeasuredUsage, collect_objects
-from memqos.findings.tallies import NodeTotals
 from memqos.kube.kubelet import with_defaults
 from memqos.kube.node import Node
 from memqos.kube.pod import Pod
@@ -35,8 +40,8 @@ from memqos.plan.effective import Claim, effective
 from memqos.plan.memory_summary import brief_on, outline_of
 from memqos.plan.pod import plan_pod
 from memqos.plan.semantics import semantics
-from memqos.plan.terms import Policy, Settings
 from memqos.release import Release
+from memqos.settings.settings import Policy, Settings
 
 ROOT = Path(__file__).parents[2]
 CASES = ROOT / "tests" / "conformance" / "cases" / "pod_semantics.jsonl"

@@ -10,7 +10,7 @@ from tests.commands import ROOT, memqos
 from tests.fakes.apiserver import FakeApiServer, fake_api_server
 from tests.fakes.kubeconfig import lead_to
 
-from memqos.host.apiserver import listing
+from memqos.host.apiserver import pager
 
 METRICS = "/apis/metrics.k8s.io/v1beta1/pods"
 DUMP = "examples/cluster/dump.json"
@@ -39,7 +39,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeApiS
             item.pop("apiVersion", None)
             served.stores[f"{kind.lower()}s"].put(item)
         lead_to(served.url, tmp_path, monkeypatch)
-        monkeypatch.setattr(listing, "LIST_PAGE_SIZE", 5)
+        monkeypatch.setattr(pager, "LIST_PAGE_SIZE", 5)
         yield served
 
 
@@ -229,7 +229,7 @@ def test_a_cluster_that_is_away_is_told_once(server: FakeApiServer) -> None:
 def test_a_busy_server_is_asked_again(
     server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("memqos.host.apiserver.connection.time.sleep", lambda seconds: None)
+    monkeypatch.setattr("memqos.host.apiserver.client.time.sleep", lambda seconds: None)
 
     def busy() -> None:
         server.page_hook = lambda: None

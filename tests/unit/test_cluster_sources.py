@@ -8,12 +8,12 @@ import pytest
 from tests.eventually import PATIENCE, eventually
 from tests.fakes.apiserver import FakeApiServer, Faults, fake_api_server, pod
 
-from memqos.converge.cluster import ClusterPods, WatchedNode, node_kubelet_endpoint
-from memqos.converge.sources import PodSource
+from memqos.converge.cluster_node import ClusterPods, WatchedNode, node_kubelet_endpoint
+from memqos.converge.pod_sources import PodSource
 from memqos.errors import InputError, Unreachable
-from memqos.host.apiserver.access import Cluster, ClusterAccess, User
-from memqos.host.apiserver.connection import ApiClient
-from memqos.host.apiserver.watching import WatchTimings
+from memqos.host.apiserver.client import ApiClient
+from memqos.host.apiserver.kubeconfig import Cluster, ClusterAccess, User
+from memqos.host.apiserver.reflector import WatchTimings
 from memqos.kube.node import Node
 
 QUICK = WatchTimings(watch=(2, 3), silence=0.3, short=0.0, slowness=0.01)

@@ -13,9 +13,8 @@ from tests.fakes.machine import deep_folder, put_tree
 from tests.fakes.node import memory_folder
 
 from memqos.cli.main import INTERRUPTED, WRONG_USAGE
-from memqos.converge import observing
-from memqos.host.cgroups import CgroupFs
-from memqos.host.tree import ReadTree, read_tree
+from memqos.converge import observation
+from memqos.host.cgroups import CgroupFs, ReadTree, read_tree
 
 NODES: Final = Path(__file__).parents[1] / "nodes"
 
@@ -286,7 +285,7 @@ class TestUnreadable:
             tree.unreadable[path] = os.strerror(errno.EACCES)
             return tree
 
-        monkeypatch.setattr(observing, "read_tree", barred)
+        monkeypatch.setattr(observation, "read_tree", barred)
 
     def test_a_node_that_cannot_be_read_whole_is_never_called_converged(self, node: Folder) -> None:
         done = node.plan("-o", "json")

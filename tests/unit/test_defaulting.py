@@ -4,11 +4,11 @@ import pytest
 from tests.builders import Json, box, pod, stanza
 
 from memqos.kube.defaulting import apply_defaults, decoding_defaults, prepare_for_storage
+from memqos.kube.explanations import why_defaulted
 from memqos.kube.pod import Pod
 from memqos.kube.resources import Resources, format_amount
 from memqos.kube.shape import Shape, containers_of, shape_of, with_shape
 from memqos.kube.validation import validate
-from memqos.kube.why import why_defaulted
 from memqos.release import Release
 
 FIXED = Release.of("1.38")

@@ -14,7 +14,7 @@ from tests.commands import ROOT
 from tests.eventually import PATIENCE
 from tests.vm.harness.tools import CHECKERS, program
 
-from memqos.agent.metric_names import ALL_METRICS, KEP_METRICS, Metric
+from memqos.agent.metric_catalogue import ALL_METRICS, KEP_METRICS, Metric
 from memqos.serve.exposition import Family, Histogram, MetricSample, exposition, labels
 
 ALERTS: Final = ROOT / "deploy" / "prometheus" / "alerts.yaml"

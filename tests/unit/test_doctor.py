@@ -7,8 +7,8 @@ import pytest
 from msgspec.structs import replace
 
 from memqos.agent.core.reservations import PodReservations, level_cgroups
-from memqos.converge.observing import observe_snapshot
-from memqos.converge.planning import plan_observation
+from memqos.converge.node_plan import plan_observation
+from memqos.converge.observation import observe_snapshot
 from memqos.converge.settings import PlanOptions
 from memqos.findings.facts import NodeFacts, PlanFacts, SecondReading
 from memqos.findings.finding import Finding
@@ -17,8 +17,8 @@ from memqos.kernel.machine import Machine
 from memqos.manifests.snapshot import read_snapshot
 from memqos.plan.changes import compare
 from memqos.plan.names import cgroup_names
-from memqos.plan.terms import Policy
 from memqos.plan.tree import Cgroup
+from memqos.settings.settings import Policy
 
 NODES = Path(__file__).parents[1] / "nodes"
 MI = 1 << 20

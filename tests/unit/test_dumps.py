@@ -7,17 +7,17 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from memqos.cli.audit_reading import CensusReader
-from memqos.cli.audit_sharing import CountSettings
+from memqos.audit.census import MeasuredUsage
+from memqos.audit.pod_counter import NodeSizes
+from memqos.audit.totals import ClusterTotals
 from memqos.errors import InputError
-from memqos.findings.counting import NodeSizes
-from memqos.findings.others import MeasuredUsage
-from memqos.findings.tallies import ClusterTotals
 from memqos.host import dumps
+from memqos.host.census_reader import CensusReader
+from memqos.host.census_workers import CountSettings
 from memqos.host.dumps import DumpBlock, DumpPart, Restart, dump_of
 from memqos.manifests.dumps.text import DumpedText, DumpLayout, Scanner, dump_layout
-from memqos.plan.terms import Settings
 from memqos.release import Release
+from memqos.settings.settings import Settings
 
 TERMS = Settings(Release.of("1.36", {"MemoryQoS": True}), 0.9, "TieredReservation")
 

@@ -5,19 +5,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from memqos.cluster.eviction_blame import offending_usage
 from memqos.cluster.eviction_loop import (
     EvictionSettings,
     EvictionState,
     EvictionStep,
     evict_once,
 )
-from memqos.cluster.eviction_rank import (
+from memqos.cluster.eviction_order import (
     PodMemoryUsage,
     RankedPod,
     eviction_order,
     first_evictable,
     memory_request,
+    offending_usage,
     tie_groups,
 )
 from memqos.cluster.eviction_signals import SignalObservation, node_conditions, threshold_readings

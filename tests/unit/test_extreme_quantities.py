@@ -12,9 +12,9 @@ from tests.fakes.reviews import container, review
 
 from memqos.findings.policy import AdmissionPolicy, LimitRatio
 from memqos.plan.semantics import semantics
-from memqos.plan.terms import Policy as Reservation
 from memqos.release import Release
 from memqos.serve.admission import PodReviewer
+from memqos.settings.settings import Policy as Reservation
 
 HUGE = ["1e999", "10e399", "9223372036854775808", "9" * 400, "100000E"]
 """Quantities past the largest int64, which an API server stores."""

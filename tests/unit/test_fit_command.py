@@ -10,7 +10,7 @@ import yaml
 from bench import cluster
 from tests.commands import Done, memqos
 
-from memqos.cli.streams import raw_stream
+from memqos.cli.output import raw_stream
 from memqos.cluster.fit_demand import scheduling_demands
 from memqos.cluster.fit_survey import FitSurvey, survey_fit
 from memqos.release import Release

@@ -12,7 +12,7 @@ from tests.fakes.node import MI, memory_folder
 from tests.fakes.owned import KUBEPODS, OwnedNode
 
 from memqos.cli.main import WRONG_USAGE
-from memqos.converge.direct import DirectDriver
+from memqos.converge.direct_driver import DirectDriver
 from memqos.converge.journal import hierarchy_of
 from memqos.converge.records import (
     Damage,
@@ -90,7 +90,7 @@ def run_rollback(
     roots = Roots(cgroup=node.kernel.root, kubelet=f"{folder}/kubelet", proc=f"{folder}/no-proc")
     monkeypatch.setattr("memqos.cli.rollback.Roots", lambda **_k: roots)
     monkeypatch.setattr(
-        "memqos.cli.outcomes.discover_owners", lambda *_a, **_k: reach or node.owner_endpoints
+        "memqos.cli.writes.discover_owners", lambda *_a, **_k: reach or node.owner_endpoints
     )
     places = ("--cgroup-root", node.kernel.root, "--journal", node.journal_folder)
     return memqos("rollback", *places, *options)
@@ -359,7 +359,7 @@ def test_a_memory_value_of_a_unit_is_all_that_is_written_and_it_is_told(
 def test_of_a_copy_of_a_tree_touches_no_systemd(
     node: OwnedNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("memqos.converge.routing.SYSTEMD_RUN", str(node.systemd.run))
+    monkeypatch.setattr("memqos.converge.router.SYSTEMD_RUN", str(node.systemd.run))
     have_told_systemd(node)
     node.kernel.set(KUBEPODS, LOW, "0")
     before = node.systemd.traces()

@@ -1,7 +1,7 @@
 """The guard over a node: from files to the settings that replace the plan's."""
 
 from memqos.agent.core.guard import GuardTuning
-from memqos.agent.core.guarding import NodeGuard, guard_sample_of
+from memqos.agent.core.node_guard import NodeGuard, guard_sample_of
 from memqos.plan.memory import ABOVE_REQUEST
 from memqos.plan.setting import FileSettings, Setting
 from memqos.plan.tree import Cgroup

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from tests.builders import GI, box, pod, stanza
 
-from memqos.cluster.hpa import (
+from memqos.cluster.autoscaling import (
     UnknownRequest,
     cluster_autoscaler_requests,
     hpa_request,

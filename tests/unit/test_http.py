@@ -18,10 +18,17 @@ from tests.eventually import PATIENCE, eventually_on_loop
 
 from memqos.errors import InputError, Unreachable
 from memqos.serve import connections, http
-from memqos.serve.addresses import parse_listen_address
-from memqos.serve.bodies import SMALL_BODY, BodyMemory
+from memqos.serve.body_memory import SMALL_BODY, BodyMemory
 from memqos.serve.connections import ClientLimits, Connection, Connections
-from memqos.serve.endpoints import JSON, PLAIN, HttpReply, Routes, monitoring_routes, state_route
+from memqos.serve.endpoints import (
+    JSON,
+    PLAIN,
+    HttpReply,
+    Routes,
+    monitoring_routes,
+    parse_listen_address,
+    state_route,
+)
 from memqos.serve.exposition import Family, MetricSample
 from memqos.serve.http import Listener, listen, listen_on_socket
 
@@ -493,7 +500,7 @@ class TestMemoryForBodies:
     def test_of_an_address_is_remembered_for_some_addresses_only(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("memqos.serve.bodies.PEERS", 4)
+        monkeypatch.setattr("memqos.serve.body_memory.PEERS", 4)
 
         async def test() -> None:
             async with self.bodies() as (bodies, ask):

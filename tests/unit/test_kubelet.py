@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from memqos.cli.replay import kubelet as replay
+from memqos.cli.replay import node as replay
 from memqos.errors import InputError
 from memqos.kube.kubelet import KubeletConfiguration, with_defaults
 from memqos.kube.kubelet.reading import Reading, kubelet_from, read_kubelet

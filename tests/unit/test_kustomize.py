@@ -17,8 +17,8 @@ import yaml
 from tests.commands import ROOT
 from tests.overlays import pod_specs, rendered
 
-from memqos.agent.configuration.reading import load_configuration
-from memqos.findings.policy_reading import policy_from_document
+from memqos.agent.configuration.sources import load_configuration
+from memqos.findings.policy import policy_from_document
 from memqos.manifests.documents import Document, read_documents
 from memqos.plan.names import Driver, cgroup_names
 

@@ -3,7 +3,7 @@
 import pytest
 
 from memqos.errors import InputError
-from memqos.kube.label_selection import Requirement, matches, requirements
+from memqos.kube.selector import Requirement, matches, requirements
 
 WEB = {"tier": "web", "team": "a", "empty": ""}
 

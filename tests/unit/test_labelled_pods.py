@@ -12,7 +12,7 @@ from tests.fakes.cgroups import FakeKernel
 from tests.fakes.node import memory_folder
 from tests.fakes.runtime import FakeRuntime
 
-from memqos.converge.runtime_labels import LabelledPods, add_container_ids
+from memqos.converge.pod_sources import LabelledPods, add_container_ids
 from memqos.host.cri import CriClient, ListedContainer
 from memqos.kube.pod import Pod
 from memqos.plan.semantics import is_stored

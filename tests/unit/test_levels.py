@@ -4,7 +4,7 @@ import pytest
 from tests.builders import GI, Json, box, planned, pod, stanza, terms, written
 
 from memqos.plan.levels import ClassDemand, Levels, Phase, class_demand, plan_levels
-from memqos.plan.terms import Policy
+from memqos.settings.settings import Policy
 
 BEFORE_POLICIES = [f"1.{minor}" for minor in range(22, 36)]
 WITH_POLICIES = ["1.36", "1.37", "1.38"]

@@ -7,17 +7,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from memqos.draw.levels import (
-    LEVEL_NAMES,
-    LEVELS_MARGIN,
-    LEVELS_WIDTH,
-    SPEC_NAMES,
-    LevelBar,
-    LevelsChart,
-    levels_svg,
-)
-from memqos.draw.look import SMALL_FONT, SVG_COLOURS
-from memqos.draw.scale import (
+from memqos.draw.svg.axis import (
     AXIS_LEFT,
     AXIS_RIGHT,
     THINNEST_ZONE,
@@ -26,7 +16,25 @@ from memqos.draw.scale import (
     short_size,
     zones,
 )
-from memqos.draw.svg import SVG_NAMESPACE, Markup, el, ellipsize, printable, text_width
+from memqos.draw.svg.elements import (
+    SMALL_FONT,
+    SVG_COLOURS,
+    SVG_NAMESPACE,
+    Markup,
+    el,
+    ellipsize,
+    printable,
+    text_width,
+)
+from memqos.draw.svg.levels import (
+    LEVEL_NAMES,
+    LEVELS_MARGIN,
+    LEVELS_WIDTH,
+    SPEC_NAMES,
+    LevelBar,
+    LevelsChart,
+    levels_svg,
+)
 
 KI, MI, GI = 1 << 10, 1 << 20, 1 << 30
 SVG = f"{{{SVG_NAMESPACE}}}"

@@ -6,17 +6,15 @@ import msgspec
 import pytest
 from tests.builders import GI, MI, Json, box, pod, stanza
 
-from memqos.cluster.limitrange import (
+from memqos.cluster.limit_range import (
     LimitRange,
     LimitRangeAmounts,
+    LimitRangeDenial,
+    LimitRangeViolation,
     apply_limit_ranges,
     complete_limit_range,
     default_new_pod,
     limit_range_amounts,
-)
-from memqos.cluster.limitrange_checks import (
-    LimitRangeDenial,
-    LimitRangeViolation,
     limit_range_denial,
     limit_range_violations,
 )

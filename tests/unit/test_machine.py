@@ -8,7 +8,16 @@ from tests.fakes.machine import PROC, SYS, UNIFIED, put, roots
 
 from memqos.host.machine import Roots, read_machine
 from memqos.host.versions import kubelet_version, runtime_version
-from memqos.kernel.keyed import Controllers, controllers_of, lines_about, parse_keyed, withheld_at
+from memqos.kernel.file_formats import (
+    Controllers,
+    Stall,
+    Stalled,
+    controllers_of,
+    lines_about,
+    parse_keyed,
+    stall_of,
+    withheld_at,
+)
 from memqos.kernel.machine import (
     CgroupLayout,
     HugePages,
@@ -20,7 +29,6 @@ from memqos.kernel.machine import (
     mounts_of,
     version_numbers,
 )
-from memqos.kernel.stall import Stall, Stalled, stall_of
 from memqos.kube.kubelet.drivers import detect_driver, kubepods_in
 
 KI, MI, GI = 1 << 10, 1 << 20, 1 << 30

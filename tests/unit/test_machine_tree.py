@@ -10,8 +10,8 @@ import pytest
 from tests.fakes.machine import deep_folder, put, put_tree
 
 from memqos.errors import InputError
-from memqos.host import tree as host_tree
-from memqos.host.tree import DEEPEST, read_tree
+from memqos.host import cgroups as host_tree
+from memqos.host.cgroups import DEEPEST, read_tree
 
 FILES = ("memory.min", "memory.high")
 CGROUP = {"memory.min": "4096", "memory.high": "max", "memory.max": "max"}

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from memqos.errors import InputError
-from memqos.host import manifests
-from memqos.host.manifests import load_files
+from memqos.host import manifest_files
+from memqos.host.manifest_files import load_files
 
 
 def loaded(*paths: Path | str) -> dict[str, bytes]:
@@ -142,7 +142,7 @@ def test_a_fault_while_reading_is_told(tmp_path: Path, monkeypatch: pytest.Monke
 def test_a_file_that_is_too_large_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(manifests, "FILE_SIZE_LIMIT", 3 << 20)
+    monkeypatch.setattr(manifest_files, "FILE_SIZE_LIMIT", 3 << 20)
     fits, exceeds = tmp_path / "fits.yaml", tmp_path / "exceeds.yaml"
     put(fits, b"#" * (3 << 20))
     put(exceeds, b"#" * ((3 << 20) + 1))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memqos.cli.replay import kubelet as replay
+from memqos.cli.replay import node as replay
 from memqos.errors import InputError
 from memqos.kube.kubelet import KubeletConfiguration, with_defaults
 from memqos.kube.node import (

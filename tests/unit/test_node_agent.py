@@ -20,13 +20,18 @@ from tests.fakes.agent import LEVELS, MI, SteppedNode, a_pod, container_paths, p
 from tests.fakes.node import memory_folder
 from tests.unit.test_guarding import files as stuck
 
-from memqos.agent.core.guarding import NodeGuard
+from memqos.agent.core.node_guard import NodeGuard
 from memqos.agent.reconcile import build_reconciler
-from memqos.agent.reporting import agent_state
-from memqos.agent.status import AgentStatus
-from memqos.converge.node_agent import values_in_journal, with_agent_plan
-from memqos.converge.observing import ObservedNode, RawKubeletConfig, observe_live, observe_snapshot
-from memqos.converge.planning import NodePlan, plan_observation
+from memqos.agent.state import AgentStatus, agent_state
+from memqos.converge.node_plan import NodePlan, plan_observation
+from memqos.converge.observation import (
+    ObservedNode,
+    RawKubeletConfig,
+    observe_live,
+    observe_snapshot,
+    values_in_journal,
+    with_agent_plan,
+)
 from memqos.converge.settings import PlanOptions
 from memqos.converge.undo import UndoEntry
 from memqos.errors import InputError, Unreachable
@@ -532,7 +537,7 @@ class TestCommands:
             raise AssertionError("it is asked")
 
         monkeypatch.setattr(agent_socket, "ask_state", never)
-        monkeypatch.setattr("memqos.converge.node_agent.read_journal", never)
+        monkeypatch.setattr("memqos.converge.observation.read_journal", never)
         assert memqos("plan", *node.tree, *node.pods).code == 0
 
     def test_go_on_where_an_agent_does_not_answer(self, node: Node) -> None:

@@ -11,8 +11,7 @@ from memqos.numa.checkpoint import (
     fnv1a32,
     read_checkpoint,
 )
-from memqos.numa.memory import MemoryBlock, MemoryTable, NumaNodeState
-from memqos.numa.state import MemoryManagerState
+from memqos.numa.machine_state import MemoryBlock, MemoryManagerState, MemoryTable, NumaNodeState
 from memqos.release import Release
 
 BLOCK = MemoryBlock("memory", (0, 10), 6)

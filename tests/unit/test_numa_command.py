@@ -12,18 +12,23 @@ import msgspec
 import pytest
 import yaml
 
-from memqos.cli.numa.sources import read_node_facts
-from memqos.cli.numa.terms import manager_settings, resolve_kubelet
-from memqos.draw.numa_segments import memory_holders, node_bars
-from memqos.kernel.nodelists import node_list
+from memqos.cli.numa.kubelet import manager_settings, resolve_kubelet
+from memqos.cli.numa.node_source import read_node_facts
+from memqos.draw.svg.numa_map import memory_holders, node_bars
+from memqos.kernel.file_formats import node_list
 from memqos.manifests.snapshot import Snapshot
 from memqos.numa.admission import AdmittedPod
 from memqos.numa.checkpoint import LoadedCheckpoint, encode_checkpoint, read_checkpoint
+from memqos.numa.machine_state import (
+    MemoryBlock,
+    MemoryManagerState,
+    NumaMemory,
+    assign_block,
+    empty_node_map,
+)
 from memqos.numa.machines import NumaMachine
 from memqos.numa.manager import Manager, ManagerSettings, start_manager
-from memqos.numa.memory import MemoryBlock, NumaMemory, assign_block, empty_node_map
-from memqos.numa.running import pods_in_state
-from memqos.numa.state import MemoryManagerState
+from memqos.numa.running_pods import pods_in_state
 
 ROOT = Path(__file__).parents[2]
 MACHINE = "examples/numa/machine.yaml"

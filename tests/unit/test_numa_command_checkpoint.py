@@ -10,7 +10,7 @@ import pytest
 from tests.unit.test_numa_command import KUBELET, MACHINE, NODE, ROOT, STATE, memqos
 
 from memqos.numa.checkpoint import LoadedCheckpoint, encode_checkpoint, read_checkpoint
-from memqos.numa.memory import MemoryBlock
+from memqos.numa.machine_state import MemoryBlock
 from memqos.release import Release
 
 POOLS = {"PodLevelResourceManagers": True}

@@ -11,12 +11,10 @@ from memqos.numa.admission import (
     admit_pod,
 )
 from memqos.numa.allocation import ReusableMemory
-from memqos.numa.masks import mask_of
-from memqos.numa.memory import MemoryTable, NumaNodeMap, NumaNodeState
+from memqos.numa.machine_state import MemoryManagerState, MemoryTable, NumaNodeMap, NumaNodeState
+from memqos.numa.masks import NodeDistances, mask_of
 from memqos.numa.requests import ContainerMemoryRequest, PodMemoryRequest
-from memqos.numa.state import MemoryManagerState
-from memqos.numa.subsets import NodeDistances
-from memqos.numa.topology import TopologySettings
+from memqos.numa.topology_manager import TopologySettings
 
 HUGE = "hugepages-2Mi"
 

@@ -12,11 +12,11 @@ from memqos.kube.pod import Pod
 from memqos.numa.admission import AdmissionOutcome, AdmittedPod, RefusedPod
 from memqos.numa.checkpoint import LoadedCheckpoint, encode_checkpoint, read_checkpoint
 from memqos.numa.hints import Hint, HintProvider
+from memqos.numa.machine_state import NumaMemory
 from memqos.numa.manager import Manager, ManagerSettings, StartRefused, start_manager
 from memqos.numa.masks import mask_of
-from memqos.numa.memory import NumaMemory
 from memqos.numa.requests import as_int64
-from memqos.numa.topology import TopologySettings, configure_topology
+from memqos.numa.topology_manager import TopologySettings, configure_topology
 from memqos.release import Release
 
 HUGE = "hugepages-2Mi"

@@ -4,7 +4,7 @@ import pytest
 
 from memqos.numa.hints import Hint, HintProvider, ProviderHints
 from memqos.numa.masks import all_masks, lowest_nodes, mask_of, nodes_of
-from memqos.numa.topology import (
+from memqos.numa.topology_manager import (
     InvalidTopology,
     TopologyDecision,
     TopologySettings,

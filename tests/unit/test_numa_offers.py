@@ -3,12 +3,11 @@
 import pytest
 from tests.fakes.numa import count_steps
 
-from memqos.numa.hints import Hint, ResourceHints, iterate_hints
+from memqos.numa.hints import Hint, HintSet, ResourceHints, iterate_hints, memory_hint_set
+from memqos.numa.largest_fit import largest_fits
+from memqos.numa.machine_state import MemoryTable, NumaNodeMap, NumaNodeState
 from memqos.numa.masks import mask_of, nodes_of
-from memqos.numa.memory import MemoryTable, NumaNodeMap, NumaNodeState
-from memqos.numa.merge import MergeContext, merge_hints
-from memqos.numa.offers import HintSet, memory_hint_set
-from memqos.numa.room import largest_fits
+from memqos.numa.topology_manager import MergeContext, merge_hints
 
 
 def node(

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from memqos.cli.conformance import case_differences
 from memqos.cli.replay import numa
-from memqos.cli.replay.differences import case_differences
 from memqos.numa.checkpoint import LoadedCheckpoint, encode_checkpoint, read_checkpoint
 from memqos.release import Release
 

@@ -6,8 +6,8 @@ from tests.builders import GI, MI
 from memqos.errors import InputError
 from memqos.kube.kubelet import MemoryReservation
 from memqos.kube.quantity import Quantity
-from memqos.numa.memory import NumaMemory, empty_node_map
-from memqos.numa.reserved import (
+from memqos.numa.machine_state import NumaMemory, empty_node_map
+from memqos.numa.reserved_memory import (
     InvalidReservation,
     NumaReservation,
     even_split,

@@ -6,7 +6,7 @@ from tests.builders import MI, Json, box, of_containers, planned, pod, terms
 from memqos.plan.effective import Claim, effective
 from memqos.plan.pod import PodPlan
 from memqos.plan.setting import FileValue
-from memqos.plan.terms import Placement
+from memqos.settings.settings import Placement
 
 GUARANTEED = box("512Mi", "512Mi", cpu=("1", "1"))
 BURSTABLE = box("256Mi", "512Mi")

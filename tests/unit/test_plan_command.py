@@ -11,8 +11,8 @@ from click.testing import CliRunner
 from tests.fakes.machine import put_tree
 
 from memqos.cli.main import cli
-from memqos.converge.observing import RawKubeletConfig, observe_snapshot
-from memqos.converge.planning import plan_observation
+from memqos.converge.node_plan import plan_observation
+from memqos.converge.observation import RawKubeletConfig, observe_snapshot
 from memqos.converge.settings import PlanOptions, resolve_node_settings
 from memqos.errors import InputError
 from memqos.host.owner_discovery import OwnerEndpoints
@@ -263,7 +263,7 @@ def test_a_plan_of_a_snapshot_does_not_ask_for_owners() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True
     )
     loaded = set(done.stderr.split())
-    assert not loaded & {"asyncio", "socket", "h2", "jeepney", "memqos.converge.routing"}
+    assert not loaded & {"asyncio", "socket", "h2", "jeepney", "memqos.converge.router"}
 
 
 def test_a_plan_of_a_machine_says_who_would_write_each_change(

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from tests.eventually import PATIENCE, eventually
 from tests.fakes.apiserver import FakeApiServer, Faults, ReceivedRequest, fake_api_server
 
-from memqos.host.apiserver.access import Cluster, ClusterAccess, User
-from memqos.host.apiserver.connection import ApiClient
+from memqos.host.apiserver.client import ApiClient
 from memqos.host.apiserver.events import (
     AT_ONCE,
     PAUSE_SECONDS,
@@ -21,6 +20,7 @@ from memqos.host.apiserver.events import (
     SECONDS_EACH,
     EventPoster,
 )
+from memqos.host.apiserver.kubeconfig import Cluster, ClusterAccess, User
 from memqos.kube.events import (
     FORGET_SECONDS,
     KNOWN,

@@ -6,8 +6,7 @@ import pytest
 from tests.builders import box, pod
 
 from memqos.errors import InputError
-from memqos.findings.policy import AdmissionPolicy, policy_breaches
-from memqos.findings.policy_reading import policy_from_document
+from memqos.findings.policy import AdmissionPolicy, policy_breaches, policy_from_document
 from memqos.kube.defaulting import apply_defaults
 from memqos.kube.pod import Pod
 from memqos.manifests.documents import Document, read_documents

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from memqos.cluster.pressure import PressureAdmission, pressure_admission
+from memqos.cluster.pressure_admission import PressureAdmission, pressure_admission
 from memqos.kube.kubelet.thresholds import NodeCondition
 from memqos.kube.pod import Pod
 from memqos.kube.shape import shape_of

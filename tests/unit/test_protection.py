@@ -8,7 +8,7 @@ from tests.builders import GI, MI, Json, box, of_containers, planned, pod, stanz
 from memqos.kube.shape import shape_of
 from memqos.plan.pod import plan_pod
 from memqos.plan.setting import FileValue
-from memqos.plan.terms import Policy, Settings
+from memqos.settings.settings import Policy, Settings
 
 BEFORE_POLICIES = [f"1.{minor}" for minor in range(22, 36)]
 WITH_POLICIES = ["1.36", "1.37", "1.38"]

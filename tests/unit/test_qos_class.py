@@ -4,10 +4,10 @@ import pytest
 from tests.builders import Json, box, pod, stanza
 
 from memqos.kube.defaulting import apply_defaults
+from memqos.kube.explanations import why_class
 from memqos.kube.pod import Pod, QosClass
 from memqos.kube.qos import CLASSES, compute_qos_class, qos_class
 from memqos.kube.shape import containers_of, shape_of
-from memqos.kube.why import why_class
 from memqos.release import Release
 
 FIXED = Release.of("1.38")

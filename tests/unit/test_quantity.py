@@ -2,10 +2,10 @@
 
 import pytest
 
-from memqos.draw.scale import short_size
-from memqos.draw.table import short_bytes
+from memqos.audit.rules import approximate_bytes as short_of_audit
+from memqos.draw.svg.axis import short_size
+from memqos.draw.text.table import short_bytes
 from memqos.errors import InputError
-from memqos.findings.cluster import approximate_bytes as short_of_audit
 from memqos.kube.quantity import (
     MAX_INT64,
     Quantity,

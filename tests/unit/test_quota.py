@@ -12,9 +12,11 @@ from memqos.cluster.quota import (
     Quota,
     ResourceQuota,
     ScopeSelectorTerm,
+    is_pod_quota,
     matches_scope,
     quota_applies,
     quota_of,
+    quota_usage,
 )
 from memqos.cluster.quota_admission import (
     ExceededQuota,
@@ -22,7 +24,6 @@ from memqos.cluster.quota_admission import (
     QuotaVerdict,
     check_quotas,
 )
-from memqos.cluster.quota_usage import is_pod_quota, quota_usage
 from memqos.errors import InputError
 from memqos.kube.defaulting import apply_defaults
 from memqos.kube.pod import ObjectMeta, Pod, PodStatus

@@ -12,10 +12,8 @@ from pathlib import Path
 import pytest
 from tests.fakes.node import memory_folder
 
-from memqos.agent.recorder.clock import RecordClock
-from memqos.agent.recorder.files import RecordBounds, RecordWriter, record_file_name
-from memqos.agent.recorder.reading import Recording, read_recordings
-from memqos.agent.recorder.records import (
+from memqos.host.record_files import RecordBounds, RecordClock, RecordWriter, record_file_name
+from memqos.record.format import (
     MAX_PAYLOAD,
     RECORDS_MAGIC,
     ClockRecord,
@@ -29,6 +27,7 @@ from memqos.agent.recorder.records import (
     decode_flight_records,
     encode_frame,
 )
+from memqos.record.recordings import Recording, read_recordings
 
 WEB = Subject(0, "shop", "web-1", "uid-1", "app")
 NODE = Subject(0)

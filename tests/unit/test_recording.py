@@ -9,19 +9,14 @@ from tests.builders import box, pod
 from tests.unit.test_oom_report import OF_CGROUP, OF_MACHINE, POD, SCOPE, log
 
 from memqos.agent.core.guard import GuardDecision, StallSigns
-from memqos.agent.core.guarding import GuardMove
-from memqos.agent.recorder.chronicle import NODE_SUBJECT, FlightRecorder, subject_of
-from memqos.agent.recorder.files import RecordWriter
-from memqos.agent.recorder.reading import read_recordings
-from memqos.agent.recorder.recording import (
-    MemoryReading,
-    ReadingHistory,
-    RecordingRate,
-    kill_record,
-    reading_of,
-    records_since,
-)
-from memqos.agent.recorder.records import (
+from memqos.agent.core.node_guard import GuardMove
+from memqos.agent.flight_recorder import NODE_SUBJECT, FlightRecorder, subject_of
+from memqos.host.record_files import RecordWriter
+from memqos.kernel.oom_report import oom_reports
+from memqos.plan.changes import Change
+from memqos.plan.memory import ABOVE_REQUEST
+from memqos.plan.setting import Setting
+from memqos.record.format import (
     CountRecord,
     EvictionRecord,
     FlightRecord,
@@ -35,10 +30,15 @@ from memqos.agent.recorder.records import (
     ThrottleRecord,
     WriteRecord,
 )
-from memqos.kernel.oom_report import oom_reports
-from memqos.plan.changes import Change
-from memqos.plan.memory import ABOVE_REQUEST
-from memqos.plan.setting import Setting
+from memqos.record.readings import (
+    MemoryReading,
+    ReadingHistory,
+    RecordingRate,
+    kill_record,
+    reading_of,
+    records_since,
+)
+from memqos.record.recordings import read_recordings
 
 MI = 1 << 20
 GI = 1 << 30

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from memqos.cli.replay import cluster_admission
-from memqos.cli.replay.differences import case_differences
+from memqos.cli.conformance import case_differences
+from memqos.cli.replay import admission
 
 CASES = Path(__file__).parents[1] / "conformance" / "cases"
 
@@ -15,7 +15,7 @@ CASES = Path(__file__).parents[1] / "conformance" / "cases"
     "area", ["limitrange", "quota_usage", "quota_admission", "resize", "hpa_requests"]
 )
 def test_every_recorded_admission_is_answered_alike(area: str) -> None:
-    replay = getattr(cluster_admission, f"replay_{area}")
+    replay = getattr(admission, f"replay_{area}")
     lines = (CASES / f"{area}.jsonl").read_text().splitlines()
     different = {}
     for line in lines:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from memqos.cli.replay import cluster_pressure
-from memqos.cli.replay.differences import case_differences
+from memqos.cli.conformance import case_differences
+from memqos.cli.replay import pressure
 
 CASES = Path(__file__).parents[1] / "conformance" / "cases"
 
@@ -22,7 +22,7 @@ CASES = Path(__file__).parents[1] / "conformance" / "cases"
     ],
 )
 def test_every_recorded_verdict_is_answered_alike(area: str) -> None:
-    replay = getattr(cluster_pressure, f"replay_{area}")
+    replay = getattr(pressure, f"replay_{area}")
     lines = (CASES / f"{area}.jsonl").read_text().splitlines()
     different = {}
     for line in lines:

@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 from tests.fakes.node import RULE
 
-from memqos.converge.batches import batch_steps
-from memqos.converge.routing import Router, WriteVia, count_routes, route
-from memqos.converge.steps import WriteStep
+from memqos.converge.router import Router, WriteVia, count_routes, route
+from memqos.converge.steps import WriteStep, batch_steps
 from memqos.errors import Unreachable
 from memqos.host.cgroups import CgroupFs
 from memqos.host.owner_discovery import OwnerEndpoints, discover_owners

@@ -9,10 +9,10 @@ import pytest
 from tests.fakes.kubelet import fake_kubelet
 from tests.fakes.machine import put, put_kubelet_process, put_kubelet_program, roots
 
-from memqos.converge.running import KubeletSources
+from memqos.converge.running_kubelet import KubeletSources
 from memqos.errors import InputError
 from memqos.host.kubelet import KubeletEndpoint
-from memqos.host.kubelet_process import find_kubelet, is_running, process_version
+from memqos.host.local_kubelet import find_kubelet, is_running, process_version
 from memqos.kube.kubelet.flags import command_line_of, merge_configuration
 from memqos.kube.node import Node
 

@@ -8,19 +8,19 @@ from tests.builders import GI, MI, Json, box, of_containers, planned, pod, stanz
 
 from memqos.kube.aggregate import pod_limits, pod_requests
 from memqos.kube.defaulting import apply_defaults
+from memqos.kube.explanations import why_total
 from memqos.kube.oom import Score
 from memqos.kube.pod import Pod
 from memqos.kube.resources import format_amount
 from memqos.kube.shape import shape_key
 from memqos.kube.validation import validate
-from memqos.kube.why import why_total
 from memqos.plan import semantics as semantics_module
 from memqos.plan.cpu import shares_of, weight_of
 from memqos.plan.pod import PodPlan, plan_pod
 from memqos.plan.semantics import Planner, is_stored, semantics
 from memqos.plan.setting import MAX, NEEDS_NODE, FileSettings, FileValue, Setting, size
-from memqos.plan.terms import Policy, Settings
 from memqos.release import Release
+from memqos.settings.settings import Policy, Settings
 
 ALL_RELEASES = [f"1.{minor}" for minor in range(22, 39)]
 HUGE = "hugepages-2Mi"

@@ -7,7 +7,13 @@ from typing import Any
 import pytest
 from tests.fakes.kubelet import fake_kubelet
 
-from memqos.converge.sources import FilePods, KubeletPods, PodSource, faults_of, parse_pod_source
+from memqos.converge.pod_sources import (
+    FilePods,
+    KubeletPods,
+    PodSource,
+    faults_of,
+    parse_pod_source,
+)
 from memqos.errors import InputError, Unreachable
 from memqos.host.kubelet import KubeletEndpoint
 from memqos.kube.pod import Pod

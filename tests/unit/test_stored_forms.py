@@ -14,14 +14,14 @@ from tests.commands import ROOT, memqos
 from tests.fakes.cgroups import PAGE, FakeKernel
 from tests.fakes.node import memory_folder
 
-from memqos.agent.configuration.reading import load_configuration
-from memqos.agent.metric_names import ALL_METRICS
-from memqos.converge.direct import DirectDriver
+from memqos.agent.configuration.sources import load_configuration
+from memqos.agent.metric_catalogue import ALL_METRICS
+from memqos.converge.direct_driver import DirectDriver
 from memqos.converge.journal import open_journal
 from memqos.converge.records import Hierarchy
 from memqos.converge.rollback import rollback
 from memqos.converge.saved_plan import decode_saved_plan
-from memqos.converge.writing import WriteOptions
+from memqos.converge.steps import WriteOptions
 
 STORED: Final = ROOT / "tests" / "stored"
 NODE: Final = ("--node", "examples/node/node.yaml", "--kubelet", "examples/node/kubelet.yaml")

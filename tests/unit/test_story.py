@@ -2,8 +2,10 @@
 
 import pytest
 
-from memqos.agent.recorder.reading import Recording
-from memqos.agent.recorder.records import (
+from memqos.draw.svg.timeline import timeline_of
+from memqos.draw.text.story import story_data, story_text
+from memqos.record.chapters import Chapter, Story
+from memqos.record.format import (
     CountRecord,
     EvictionRecord,
     FlightRecord,
@@ -18,10 +20,8 @@ from memqos.agent.recorder.records import (
     ThrottleRecord,
     WriteRecord,
 )
-from memqos.agent.story import story_of
-from memqos.agent.story.timeline import timeline_of
-from memqos.draw.story import story_data, story_text
-from memqos.findings.chapters import Chapter, Story
+from memqos.record.recordings import Recording
+from memqos.record.story import story_of
 
 MI = 1 << 20
 GI = 1 << 30

@@ -6,8 +6,8 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from memqos.draw.svg import SVG_NAMESPACE
-from memqos.draw.timed import (
+from memqos.draw.svg.elements import SVG_NAMESPACE
+from memqos.draw.svg.timeline import (
     TIMELINE_LEFT,
     TIMELINE_RIGHT,
     TIMELINE_WIDTH,
@@ -16,8 +16,8 @@ from memqos.draw.timed import (
     MemoryPoint,
     Timeline,
     TimelineMark,
+    timeline_svg,
 )
-from memqos.draw.timeline import timeline_svg
 
 MI = 1 << 20
 SVG = f"{{{SVG_NAMESPACE}}}"

@@ -14,9 +14,9 @@ from memqos.kube.kubelet.reading import kubelet_from
 from memqos.kube.node import Capacity, allocatable
 from memqos.kube.pod import Container, ObjectMeta, Pod, PodSpec
 from memqos.plan.cpuset import Assignment, with_mems
-from memqos.plan.terms import Settings
 from memqos.plan.tree import Tree, plan_node
 from memqos.release import Release
+from memqos.settings.settings import Settings
 
 NODES = Path(__file__).parents[1] / "nodes"
 PAGE = 4096

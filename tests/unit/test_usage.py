@@ -5,10 +5,14 @@ from typing import Any
 
 import pytest
 
-from memqos.cluster.eviction_rank import PodMemoryUsage
-from memqos.cluster.eviction_signals import SignalObservation
-from memqos.cluster.node_memory import node_observation, pods_observation, working_set
-from memqos.cluster.usage_reading import read_usage_report
+from memqos.cluster.eviction_order import PodMemoryUsage
+from memqos.cluster.eviction_signals import (
+    SignalObservation,
+    node_observation,
+    pods_observation,
+    working_set,
+)
+from memqos.cluster.usage_report import read_usage_report
 from memqos.errors import InputError
 from memqos.manifests.documents import Document, read_documents
 from memqos.release import Release

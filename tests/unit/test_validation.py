@@ -6,11 +6,10 @@ import pytest
 from tests.builders import Json, box, pod, stanza
 
 from memqos.errors import InputError
-from memqos.kube.admission import node_refuses
 from memqos.kube.defaulting import apply_defaults
 from memqos.kube.pod import Pod
 from memqos.kube.shape import shape_of
-from memqos.kube.validation import FieldError, validate
+from memqos.kube.validation import FieldError, node_refuses, validate
 from memqos.release import Release
 
 INVALID = "FieldValueInvalid"

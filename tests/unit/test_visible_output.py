@@ -12,9 +12,9 @@ from tests.commands import ROOT, Done, memqos, memqos_at_terminal
 from tests.fakes.apiserver import fake_api_server
 from tests.fakes.kubeconfig import lead_to
 
-from memqos.cli.streams import VisibleStream
-from memqos.draw.table import display_width, table
-from memqos.draw.terminal import message_lines, visible, visible_lines
+from memqos.cli.output import VisibleStream
+from memqos.draw.text.table import display_width, table
+from memqos.draw.text.terminal import message_lines, visible, visible_lines
 from memqos.errors import InputError
 from memqos.host.machine import SYSTEM, read_machine
 

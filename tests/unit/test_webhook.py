@@ -25,12 +25,17 @@ from memqos.cli import webhook as command
 from memqos.errors import InputError
 from memqos.findings.policy import POLICY_API_VERSION, POLICY_KIND, AdmissionPolicy, ForbidClass
 from memqos.release import Release
-from memqos.serve.addresses import ListenAddress
-from memqos.serve.admission import PodReviewer
+from memqos.serve.admission import (
+    MUTATE,
+    REVIEW_SIZE_LIMIT,
+    VALIDATE,
+    WEBHOOK_LIMITS,
+    PodReviewer,
+    Webhook,
+)
 from memqos.serve.certificates import Certificate
-from memqos.serve.endpoints import PLAIN, HttpReply
+from memqos.serve.endpoints import PLAIN, HttpReply, ListenAddress
 from memqos.serve.http import REQUEST_SECONDS, Listener, listen
-from memqos.serve.webhook import MUTATE, REVIEW_SIZE_LIMIT, VALIDATE, WEBHOOK_LIMITS, Webhook
 
 pytestmark = with_openssl
 BEST_EFFORT = review({"containers": [container()]})

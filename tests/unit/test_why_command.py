@@ -12,12 +12,12 @@ import pytest
 from tests.commands import ROOT, memqos
 from tests.fakes import recording
 
-from memqos.agent.recorder.carried import add_records as carrying
-from memqos.agent.recorder.chronicle import subject_of
-from memqos.agent.recorder.files import RecordWriter
-from memqos.agent.recorder.records import KillRecord, LevelRecord
+from memqos.agent.flight_recorder import subject_of
 from memqos.converge.snapshots import encode_snapshot
+from memqos.host.record_files import RecordWriter
 from memqos.manifests.snapshot import read_snapshot
+from memqos.record.format import KillRecord, LevelRecord
+from memqos.record.snapshot_story import add_records as carrying
 
 MI = 1 << 20
 RECORDS = "examples/records"
@@ -122,7 +122,7 @@ def test_telling_a_story_takes_no_event_loop() -> None:
 
 
 def test_the_last_of_several_pods_of_one_name_is_told_of(tmp_path: Path) -> None:
-    from memqos.agent.recorder.records import EvictionRecord, Subject
+    from memqos.record.format import EvictionRecord, Subject
 
     recorder = RecordWriter(str(tmp_path))
     recorder.add(

@@ -11,8 +11,8 @@ from tests.fakes import recording
 from tests.fakes.apiserver import FakeApiServer, fake_api_server
 from tests.fakes.kubeconfig import lead_to
 
-from memqos.agent.recorder.files import RecordWriter
-from memqos.agent.recorder.records import KillRecord, ResizeRecord, Subject, WriteRecord
+from memqos.host.record_files import RecordWriter
+from memqos.record.format import KillRecord, ResizeRecord, Subject, WriteRecord
 
 KILLED = {
     "reason": "OOMKilled",
@@ -234,7 +234,7 @@ class TestBesideARecord:
         return str(tmp_path / "records")
 
     def uid(self, records: str) -> str:
-        from memqos.agent.recorder.reading import read_recordings
+        from memqos.record.recordings import read_recordings
 
         (uid,) = {each.who.uid for each in read_recordings(records) if each.who.pod == "api-1"}
         return uid

@@ -11,13 +11,16 @@ from tests.fakes.node import memory_folder
 from tests.unit.test_oom_report import KILLED_4_19, OF_CGROUP, SCOPE
 
 from memqos.agent.configuration import AgentConfiguration, GuardConfig, RecorderConfig
-from memqos.agent.core.guarding import NodeGuard
+from memqos.agent.core.node_guard import NodeGuard
 from memqos.agent.metrics import metric_families
 from memqos.agent.reconcile import build_reconciler
-from memqos.agent.recorder.clock import RecordClock
-from memqos.agent.recorder.files import RecordWriter
-from memqos.agent.recorder.reading import read_recordings
-from memqos.agent.recorder.records import (
+from memqos.agent.sampler import Sampler, sampler_of
+from memqos.agent.state import AgentStatus
+from memqos.errors import MemqosError
+from memqos.host.cgroups import CgroupFs
+from memqos.host.kmsg import KernelLog
+from memqos.host.record_files import RecordClock, RecordWriter
+from memqos.record.format import (
     CountRecord,
     EvictionRecord,
     FlightRecord,
@@ -28,11 +31,7 @@ from memqos.agent.recorder.records import (
     ResizeRecord,
     WriteRecord,
 )
-from memqos.agent.sampler import Sampler, sampler_of
-from memqos.agent.status import AgentStatus
-from memqos.errors import MemqosError
-from memqos.host.cgroups import CgroupFs
-from memqos.host.kmsg import KernelLog
+from memqos.record.recordings import read_recordings
 
 HIGH = "memory.high"
 PLANNED = 96

@@ -6,10 +6,9 @@ import msgspec
 import pytest
 
 from memqos.errors import InputError
-from memqos.manifests.documents import Document, read_documents
+from memqos.manifests.documents import Document, decoding_error, read_documents
+from memqos.manifests.objects import NoPods, Template, pods
 from memqos.manifests.positions import FieldPath
-from memqos.manifests.refusals import decoding_error
-from memqos.manifests.workloads import NoPods, Template, pods
 
 SUPPORTED = (
     "supported: Pod, Deployment, StatefulSet, DaemonSet, ReplicaSet, ReplicationController,"

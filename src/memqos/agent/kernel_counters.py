@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from memqos.host.tree import read_tree
-from memqos.kernel.keyed import events_of
+from memqos.host.cgroups import read_tree
+from memqos.kernel.file_formats import events_of
 
 _AT_LEAST: Final = 10.0
 """Seconds from a question to the next look."""

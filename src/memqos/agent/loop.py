@@ -14,23 +14,21 @@ from typing import Final
 import msgspec
 
 from memqos.agent.configuration import AgentConfiguration
-from memqos.agent.core.pacing import Backoff
-from memqos.agent.hand import NodeWriter, ignore_pod_changes
+from memqos.agent.core.report import ErrorKind
+from memqos.agent.core.schedule import Backoff
+from memqos.agent.events import EventLog, LibraryLogHandler
 from memqos.agent.kernel_counters import CounterSchedule, read_counters
-from memqos.agent.log import EventLog, LibraryLogHandler
 from memqos.agent.metrics import metric_families
+from memqos.agent.node_writer import NodeWriter, ignore_pod_changes
 from memqos.agent.reconcile import build_reconciler, note_kubelet_reply, reconfigure, run_pass
-from memqos.agent.reporting import agent_state
 from memqos.agent.sampler import Sampler
-from memqos.agent.status import AgentStatus
-from memqos.agent.tally import ErrorKind
-from memqos.agent.watching import FolderWatches, WatchEvent
+from memqos.agent.state import AgentStatus, agent_state
+from memqos.agent.watches import FolderWatches, WatchEvent
 from memqos.converge.rollback import refusal
-from memqos.converge.writing import FAILED
+from memqos.converge.steps import FAILED
 from memqos.errors import MemqosError
-from memqos.host.service import ServiceNotifier
-from memqos.serve.addresses import parse_listen_address
-from memqos.serve.endpoints import monitoring_routes, state_route
+from memqos.host.sd_notify import ServiceNotifier
+from memqos.serve.endpoints import monitoring_routes, parse_listen_address, state_route
 from memqos.serve.exposition import Family
 from memqos.serve.http import listen, listen_on_socket
 

@@ -7,21 +7,21 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Final
 
-from memqos.agent import metric_names as names
+from memqos.agent import metric_catalogue as names
 from memqos.agent.core.guard import GuardStep
 from memqos.agent.core.pod_intent import MEMORY_FILES, WRITABLE_FILES
 from memqos.agent.core.reconciler import Reconciler
 from memqos.agent.kernel_counters import CgroupCounters as Counts
 from memqos.agent.kernel_counters import pressure_of
-from memqos.agent.metric_names import Metric
+from memqos.agent.metric_catalogue import Metric
 from memqos.agent.sampler import Sampler
-from memqos.agent.status import AgentStatus
+from memqos.agent.state import AgentStatus
 from memqos.plan.changes import as_stored
 from memqos.plan.levels import class_demand
 from memqos.plan.setting import MAX, NEEDS_NODE
-from memqos.plan.terms import KNOWS_POLICY
 from memqos.plan.tree import Cgroup
 from memqos.serve.exposition import Family, MetricSample, histograms, labels
+from memqos.settings.settings import KNOWS_POLICY
 
 _INFINITE: Final = float("inf")
 _MOVES: Final[tuple[GuardStep, ...]] = ("widen", "narrow")

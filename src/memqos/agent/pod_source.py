@@ -6,10 +6,14 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Final, cast
 
 from memqos.agent.configuration import PodSourceConfig
-from memqos.converge.file_pods import CachedFilePods
-from memqos.converge.running import Submit, ask_at_once
-from memqos.converge.runtime_labels import ContainersByRuntime, LabelledPods
-from memqos.converge.sources import KubeletPods, PodSource
+from memqos.converge.pod_sources import (
+    CachedFilePods,
+    ContainersByRuntime,
+    KubeletPods,
+    LabelledPods,
+    PodSource,
+)
+from memqos.converge.running_kubelet import Submit, ask_at_once
 from memqos.errors import MemqosError, Unreachable
 from memqos.host.kubelet import KubeletCredentials, KubeletEndpoint
 from memqos.host.owner_discovery import discover_owners
@@ -18,7 +22,7 @@ from memqos.kube.pod import Pod
 from memqos.plan.names import RuntimeName
 
 if TYPE_CHECKING:
-    from memqos.converge.cluster import WatchedNode
+    from memqos.converge.cluster_node import WatchedNode
     from memqos.host.cri import ListedContainer
 
 _TIMEOUT: Final = 2.0
@@ -133,7 +137,7 @@ def source_kubelet_endpoint(source: PodSource) -> KubeletEndpoint | None:
     followed, node = cluster_source(source), node_of(source)
     if followed is None or node is None:
         return None
-    from memqos.converge.cluster import node_kubelet_endpoint
+    from memqos.converge.cluster_node import node_kubelet_endpoint
 
     return node_kubelet_endpoint(node, followed.server.access)
 
@@ -146,9 +150,9 @@ def stop_source(source: PodSource) -> None:
 
 
 def _follow_cluster(source: PodSourceConfig, on_change: Callable[[], None] | None) -> PodSource:
-    from memqos.converge.cluster import WatchedNode
-    from memqos.host.apiserver.access import cluster_access
-    from memqos.host.apiserver.connection import ApiClient
+    from memqos.converge.cluster_node import WatchedNode
+    from memqos.host.apiserver.client import ApiClient
+    from memqos.host.apiserver.kubeconfig import cluster_access
 
     node = source.node_name or socket.gethostname().lower()
     followed = WatchedNode(ApiClient(cluster_access()), node, on_change=on_change)

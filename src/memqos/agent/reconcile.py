@@ -8,13 +8,13 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from memqos.agent.core.guarding import NodeGuard
+from memqos.agent.core.node_guard import NodeGuard
 from memqos.agent.core.pod_intent import IntentPlanner
 from memqos.agent.core.reconciler import Reconciler
-from memqos.agent.hand import NodeWriter
+from memqos.agent.node_writer import NodeWriter
 from memqos.agent.pod_source import PodsPending, has_answer, lacks_pods, stale_source_reason
 from memqos.agent.settings_source import KUBELET_PENDING
-from memqos.converge.sources import faults_of
+from memqos.converge.pod_sources import faults_of
 from memqos.errors import MemqosError
 from memqos.kube.pod import Pod
 

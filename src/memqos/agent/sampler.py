@@ -13,26 +13,23 @@ from functools import partial
 from typing import Final, NamedTuple
 from zlib import crc32
 
-from memqos.agent.alarms import EVENTS_FILE, EventWatches
 from memqos.agent.configuration import AgentConfiguration
 from memqos.agent.core.guard import GuardStep, GuardTuning
-from memqos.agent.core.guarding import GuardMove, NodeGuard
+from memqos.agent.core.node_guard import GuardMove, NodeGuard
 from memqos.agent.core.reconciler import Reconciler
-from memqos.agent.deaths import OomKillReader, find_subject
-from memqos.agent.recorder.chronicle import FlightRecorder, subject_of
-from memqos.agent.recorder.clock import RecordClock, record_clock_of
-from memqos.agent.recorder.files import RecordBounds, RecordWriter
-from memqos.agent.recorder.recording import RECORDED_FILES
-from memqos.agent.recorder.records import Subject
-from memqos.agent.tally import Report
+from memqos.agent.core.report import Report
+from memqos.agent.flight_recorder import FlightRecorder, OomKillReader, find_subject, subject_of
+from memqos.agent.watches import EVENTS_FILE, EventWatches
 from memqos.errors import MemqosError
 from memqos.host.cgroups import CgroupFs
 from memqos.host.kmsg import KernelLog
-from memqos.kernel.meminfo import meminfo_of
-from memqos.kernel.stall import stall_of
+from memqos.host.record_files import RecordBounds, RecordClock, RecordWriter, record_clock_of
+from memqos.kernel.file_formats import meminfo_of, stall_of
 from memqos.kube.pod import Pod
 from memqos.plan.names import inner
 from memqos.plan.tree import Cgroup
+from memqos.record.format import Subject
+from memqos.record.readings import RECORDED_FILES
 
 _PRUNE: Final = 3600.0
 _USAGE: Final = 15.0

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from memqos.agent.configuration import AgentConfiguration
-from memqos.agent.tally import LogSeverity
-from memqos.converge.observing import RawKubeletConfig as KubeletFile
-from memqos.converge.running import KubeletFacts, KubeletSources, Submit, ask_at_once
+from memqos.agent.core.report import LogSeverity
+from memqos.converge.observation import RawKubeletConfig as KubeletFile
+from memqos.converge.running_kubelet import KubeletFacts, KubeletSources, Submit, ask_at_once
 from memqos.converge.settings import NodeSettings, PlanOptions, driver_there, resolve_node_settings
 from memqos.errors import InputError, MemqosError, UnsupportedRelease
 from memqos.host.cgroups import CgroupFs

@@ -7,18 +7,22 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from memqos.cli.clusters import CLUSTER, LiveCluster, cluster_options
-from memqos.cli.namespaces import NamespaceState, read_live_namespaces, read_namespaces
+from memqos.cli.admission_rules import (
+    NamespaceState,
+    read_live_namespaces,
+    read_namespaces,
+    read_policy,
+)
+from memqos.cli.cluster_access import CLUSTER, LiveCluster, cluster_options
+from memqos.cli.manifest_reader import ManifestReader
+from memqos.cli.options import release_options, resolve_release, resolve_server_release
 from memqos.cli.output import OutputFormat, emit, output_option, print_lines
-from memqos.cli.policies import read_policy
-from memqos.cli.reading import ManifestReader
-from memqos.cli.releases import release_options, resolve_release, resolve_server_release
 from memqos.cluster.creation import LIMIT_RANGE, Creation, create_pod
-from memqos.draw.admission import AdmissionReport
+from memqos.draw.text.admission import AdmissionReport
 from memqos.errors import InputError
 from memqos.kube.pod import Pod
 from memqos.kube.shape import containers_of
-from memqos.manifests.workloads import Template
+from memqos.manifests.objects import Template
 from memqos.release import Release
 
 if TYPE_CHECKING:
@@ -96,7 +100,7 @@ def command(
     for admitted in _admit_pods(reader, found, state, rules, asked, pod_defaults):
         refused |= admitted.refused_by is not None
         if output != "table":
-            from memqos.draw.admission_reasons import admission_data
+            from memqos.draw.text.admission import admission_data
 
             pods.append(admission_data(admitted, why=why))
         elif not admitted.creation.errors:
@@ -225,7 +229,7 @@ def _print_head(
     rules: "AdmissionPolicy | None",
     notes: Sequence[str],
 ) -> None:
-    from memqos.draw.amounts import pluralize
+    from memqos.draw.text.amounts import pluralize
 
     told = [f"Kubernetes {release}"]
     if state is not None:
@@ -242,11 +246,11 @@ def _print_head(
 
 
 def _print(admitted: AdmissionReport, *, why: bool) -> None:
-    from memqos.draw.admission import admission_text
+    from memqos.draw.text.admission import admission_text
 
     print_lines(["", *admission_text(admitted)])
     if why:
-        from memqos.draw.admission_reasons import admission_reasons
+        from memqos.draw.text.admission import admission_reasons
 
         print_lines(admission_reasons(admitted))
 
@@ -254,7 +258,7 @@ def _print(admitted: AdmissionReport, *, why: bool) -> None:
 def _data(
     release: Release, state: NamespaceState | None, notes: Sequence[str], pods: list[dict[str, Any]]
 ) -> dict[str, Any]:
-    from memqos.draw.admission_reasons import quotas_data
+    from memqos.draw.text.admission import quotas_data
 
     quotas = {} if state is None else state.quotas
     return {

@@ -1,13 +1,88 @@
 """`memqos agent`: keeps a node as planned while pods come and go."""
 
 import os
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Literal, TypeVar, get_args, get_origin
 
 import click
 
 from memqos.agent.configuration import AgentConfiguration
-from memqos.agent.configuration.reading import load_configuration
-from memqos.cli.agent_options import configuration_options, flag_values
+from memqos.agent.configuration.fields import CONFIG_FIELDS, GATES_PATH, ConfigField
+from memqos.agent.configuration.sources import CONFIG_VARIABLE, load_configuration
+from memqos.converge.pod_sources import is_url
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+_FILES: Final = "pods.files"
+_KUBELET: Final = "pods.kubelet"
+
+
+def configuration_options(command: _F) -> _F:
+    """--config, and a flag for every field that wins over the file and the environment."""
+    for field in reversed(CONFIG_FIELDS.values()):
+        if _field_name(field) != _KUBELET:
+            command = _option(field)(command)
+    return click.option(
+        "--config", metavar="FILE", envvar=CONFIG_VARIABLE, help="An AgentConfiguration."
+    )(command)
+
+
+def flag_values(options: Mapping[str, Any]) -> dict[str, object]:
+    """The flags that were given, by their field; takes those of other options for nothing."""
+    given = {
+        _field_name(field): options[_parameter_name(field)]
+        for field in CONFIG_FIELDS.values()
+        if options.get(_parameter_name(field)) not in (None, ())
+    }
+    source = given.pop(_FILES, None)
+    if source is not None:
+        given |= {_KUBELET: source} if is_url(str(source)) else {_FILES: (source,)}
+    return given
+
+
+def _option(field: ConfigField) -> Callable[[_F], _F]:
+    if field.path == ("pods", "files"):
+        return click.option(
+            "--pods",
+            _parameter_name(field),
+            metavar="SOURCE",
+            help="A file, a folder, or a kubelet's address such as https://127.0.0.1:10250.",
+        )
+    if field.bare_type is bool:
+        return click.option(
+            f"{field.flag}/--no-{field.flag[2:]}",
+            _parameter_name(field),
+            default=None,
+            help=field.description,
+        )
+    return click.option(
+        field.flag,
+        _parameter_name(field),
+        metavar=_metavar(field),
+        multiple=field.path == GATES_PATH,
+        help=field.description,
+    )
+
+
+def _metavar(field: ConfigField) -> str:
+    if field.path == GATES_PATH:
+        return "NAME=BOOL"
+    if get_origin(field.bare_type) is Literal:
+        return "|".join(get_args(field.bare_type))
+    if get_origin(field.bare_type) is tuple:
+        return "NAME,…"
+    return "DURATION" if field.is_duration else _METAVARS.get(field.bare_type, "TEXT")
+
+
+_METAVARS: Final[dict[Any, str]] = {int: "NUMBER", float: "NUMBER"}
+
+
+def _field_name(field: ConfigField) -> str:
+    return ".".join(field.path)
+
+
+def _parameter_name(field: ConfigField) -> str:
+    return "field_" + "_".join(field.path)
 
 
 @click.command()
@@ -36,11 +111,11 @@ def command(config: str | None, **options: Any) -> int:
     # The loop costs a fifth of a second to import: what is wrong is said before.
     import asyncio
 
-    from memqos.agent.hand import NodeWriter
-    from memqos.agent.log import EventLog
+    from memqos.agent.events import EventLog
     from memqos.agent.loop import Agent
+    from memqos.agent.node_writer import NodeWriter
     from memqos.agent.sampler import sampler_of
-    from memqos.host.service import ServiceNotifier
+    from memqos.host.sd_notify import ServiceNotifier
 
     log = EventLog(configuration.log_format, to_journal="JOURNAL_STREAM" in os.environ)
     node_writer = NodeWriter(configuration)

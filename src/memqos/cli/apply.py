@@ -6,7 +6,19 @@ from typing import Any, Final, NamedTuple
 
 import click
 
-from memqos.cli.outcomes import (
+from memqos.cli.options import owner_options, route_lines
+from memqos.cli.output import OutputFormat, complain, emit, print_lines
+from memqos.cli.plan import (
+    make_plan,
+    node_options,
+    observe_node,
+    plan_caveats,
+    plan_options_from,
+    require_no_doubt,
+    require_pods,
+    require_whole_plan,
+)
+from memqos.cli.writes import (
     EXIT_ERROR,
     EXIT_LEFT,
     CgroupWriter,
@@ -19,24 +31,12 @@ from memqos.cli.outcomes import (
     results_data,
     writer_options,
 )
-from memqos.cli.output import OutputFormat, complain, emit, print_lines
-from memqos.cli.owners import owner_options, route_lines
-from memqos.cli.plan import (
-    make_plan,
-    node_options,
-    observe_node,
-    plan_caveats,
-    plan_options_from,
-    require_no_doubt,
-    require_pods,
-    require_whole_plan,
-)
 from memqos.converge.apply import ApplyResult, apply, order_steps
 from memqos.converge.journal import JournalContents, open_journal
 from memqos.converge.saved_plan import check_same_tree, decode_saved_plan
 from memqos.converge.steps import StaleStep, WriteStep, step_state, steps_of
-from memqos.draw.changes import changes_summary, changes_text
-from memqos.host.manifests import load_file
+from memqos.draw.text.changes import changes_summary, changes_text
+from memqos.host.manifest_files import load_file
 from memqos.plan.changes import Comparison
 from memqos.plan.effective import Protection
 

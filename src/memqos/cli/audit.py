@@ -7,18 +7,18 @@ from typing import Any, Final, Literal
 import click
 import msgspec
 
-from memqos.cli.audit_making import AuditRequest, run_audit
-from memqos.cli.clusters import CLUSTER, LiveCluster, cluster_options
+from memqos.audit.rules import SEVERITIES_WORST_FIRST, select_rules
+from memqos.cli.audit_run import AuditRequest, run_audit
+from memqos.cli.cluster_access import CLUSTER, LiveCluster, cluster_options
+from memqos.cli.options import release_options
 from memqos.cli.output import complain, emit, print_lines
-from memqos.cli.releases import release_options
 from memqos.cli.rules import check_rule
-from memqos.cli.terms import POLICY_CHOICES, FactorType, check_settings_options
-from memqos.draw.amounts import pluralize
-from memqos.draw.audited import AuditReport
+from memqos.cli.settings import POLICY_CHOICES, FactorType, check_settings_options
+from memqos.draw.audit_report import AuditReport
+from memqos.draw.text.amounts import pluralize
 from memqos.findings.catalogue import AUDIT_RULES
-from memqos.findings.cluster import SEVERITIES_WORST_FIRST, select_rules
 from memqos.findings.finding import Finding, Severity
-from memqos.plan.terms import PAGE_SIZE
+from memqos.settings.settings import PAGE_SIZE
 
 Output = Literal["table", "json", "yaml", "html"]
 
@@ -148,15 +148,15 @@ def _warn_if_empty(audited: AuditReport) -> None:
 
 def _print(audited: AuditReport, pods: list[bytes], output: Output) -> None:
     if output == "table":
-        from memqos.draw.auditing import audit_text
+        from memqos.draw.text.audit import audit_text
 
         print_lines(audit_text(audited))
     elif output == "html":
-        from memqos.draw.audit_page import audit_html
+        from memqos.draw.html.audit import audit_html
 
         print(audit_html(audited))
     else:
-        from memqos.draw.audit_data import audit_data
+        from memqos.draw.audit_report import audit_data
 
         data = audit_data(audited, pods)
         if output == "yaml":

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Any, Final
 
-from memqos.cli.audit_reading import CensusReader
-from memqos.cli.clusters import (
+from memqos.audit.census import MeasuredUsage
+from memqos.cli.cluster_access import (
     LIVE_LIMITS,
     LIVE_METRICS,
     LIVE_NODES,
@@ -13,9 +13,8 @@ from memqos.cli.clusters import (
     LiveCluster,
 )
 from memqos.errors import InputError, Unreachable
-from memqos.findings.others import MeasuredUsage
+from memqos.host.apiserver.api_errors import FORBIDDEN, ApiError
 from memqos.host.apiserver.dumping import PagedList, WholeList
-from memqos.host.apiserver.refusals import FORBIDDEN, ApiError
 from memqos.host.apiserver.resources import (
     EVERYTHING,
     LIMIT_RANGE_RESOURCE,
@@ -25,6 +24,7 @@ from memqos.host.apiserver.resources import (
     ApiResource,
     Selection,
 )
+from memqos.host.census_reader import CensusReader
 from memqos.host.dumps import DumpSource
 
 _POD_METRICS: Final[ApiResource[Any]] = ApiResource("metrics.k8s.io", "v1beta1", "pods", dict)

@@ -6,8 +6,7 @@ from typing import Any
 import click
 import msgspec
 
-from memqos.cli.amounts import SecondsType
-from memqos.cli.node_agent import (
+from memqos.cli.node_plan import (
     agent_data,
     agent_line,
     agent_notes,
@@ -16,16 +15,16 @@ from memqos.cli.node_agent import (
     follows_agent,
     no_agent_option,
 )
+from memqos.cli.options import SecondsType
 from memqos.cli.output import OutputFormat, complain, emit, output_option, print_lines
 from memqos.cli.plan import load_observation, node_options, observe_node, plan_options_from
-from memqos.converge.node_agent import with_agent
-from memqos.converge.observing import ObservedNode
-from memqos.converge.planning import PLAN_FILES, NodePlan, plan_observation
-from memqos.draw.findings import findings_data, findings_text
+from memqos.converge.node_plan import PLAN_FILES, NodePlan, plan_observation
+from memqos.converge.observation import ObservedNode, with_agent
+from memqos.draw.text.findings import findings_data, findings_text
 from memqos.errors import InputError, UnsupportedRelease
 from memqos.findings.facts import NodeFacts, PlanFacts, SecondReading
 from memqos.findings.node import judge_node
-from memqos.host.tree import read_tree
+from memqos.host.cgroups import read_tree
 from memqos.kube.kubelet import CgroupDriver
 from memqos.manifests.documents import read_documents
 from memqos.plan.names import cgroup_names

@@ -5,10 +5,10 @@ from typing import Any, Literal
 
 import click
 
-from memqos.cli.clusters import LIVE_PODS, LiveCluster, cluster_options
+from memqos.cli.cluster_access import LIVE_PODS, LiveCluster, cluster_options
+from memqos.cli.manifest_reader import ManifestReader
 from memqos.cli.output import complain, emit, output_option, print_lines
-from memqos.cli.reading import ManifestReader
-from memqos.cli.terms import (
+from memqos.cli.settings import (
     ResolvedSettings,
     check_settings_options,
     resolve_settings,
@@ -17,13 +17,13 @@ from memqos.cli.terms import (
     settings_options_in,
     with_cluster_defaults,
 )
-from memqos.draw.explained import PodExplanation, settings_line
+from memqos.draw.text.pod import PodExplanation, settings_line
 from memqos.errors import InputError
 from memqos.kube.pod import Pod
 from memqos.kube.quantity import MAX_INT64, scientific
 from memqos.kube.resources import MEMORY, NO_RESOURCES, Resources, whole
 from memqos.kube.shape import Part, Shape, containers_of, shape_of
-from memqos.manifests.workloads import Template
+from memqos.manifests.objects import Template
 from memqos.plan.semantics import Planner, is_stored
 from memqos.release import Release, default, stage
 
@@ -149,20 +149,20 @@ def _overflow_notes(shape: Shape) -> Iterator[str]:
 
 
 def _print(rows: Iterable[_Row], under: ResolvedSettings, *, why: bool) -> None:
-    from memqos.draw.overview import pod_overview
+    from memqos.draw.text.pod import pod_overview
 
     for index, (pod,) in enumerate(row for row in rows if row[0].semantics.plan is not None):
         if not index:
             _print_settings([under])
         print_lines(["", *pod_overview(pod)])
         if why:
-            from memqos.draw.derivation import derivation
+            from memqos.draw.text.pod import derivation
 
             print_lines(derivation(pod, under.settings))
 
 
 def _print_comparison(rows: Iterable[_Row], under: Sequence[ResolvedSettings]) -> None:
-    from memqos.draw.comparison import release_comparison
+    from memqos.draw.text.pod import release_comparison
 
     titles = [str(each.settings.release) for each in under]
     valid = (row for row in rows if any(each.semantics.plan is not None for each in row))
@@ -180,8 +180,8 @@ def _print_settings(under: Sequence[ResolvedSettings]) -> None:
 
 
 def _print_svg(rows: Iterable[_Row], under: Sequence[ResolvedSettings]) -> None:
-    from memqos.draw.levels import levels_svg
-    from memqos.draw.picture import pod_levels_chart
+    from memqos.draw.svg.levels import levels_svg
+    from memqos.draw.svg.pod_levels import pod_levels_chart
 
     charts = [
         pod_levels_chart(pod, each.settings)
@@ -198,12 +198,12 @@ def _data(
 ) -> dict[str, Any]:
     terms = [settings_data(each) for each in under]
     if compared:
-        from memqos.draw.comparison import release_comparison_data
+        from memqos.draw.text.pod import release_comparison_data
 
         titles = [str(each.settings.release) for each in under]
         pods = [release_comparison_data(list(zip(titles, row, strict=True))) for row in rows]
         return {"terms": dict(zip(titles, terms, strict=True)), "pods": pods}
-    from memqos.draw.data import pod_data
+    from memqos.draw.text.pod import pod_data
 
     return {
         "terms": terms[0],

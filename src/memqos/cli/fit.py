@@ -6,16 +6,27 @@ from typing import Any, Final
 
 import click
 
-from memqos.cli.clusters import CLUSTER, LIVE_NODES, RUNNING_PODS, LiveCluster, cluster_options
-from memqos.cli.nodes import LocatedPod, node_rooms, pod_demands, read_nodes, shape_as_stored
-from memqos.cli.output import OutputFormat, emit, output_option, print_lines
-from memqos.cli.reading import ManifestReader
-from memqos.cli.releases import release_options, resolve_release
-from memqos.cli.streams import raw_stream
+from memqos.cli.cluster_access import (
+    CLUSTER,
+    LIVE_NODES,
+    RUNNING_PODS,
+    LiveCluster,
+    cluster_options,
+)
+from memqos.cli.fit_nodes import (
+    LocatedPod,
+    node_rooms,
+    pod_demands,
+    read_nodes,
+    shape_as_stored,
+)
+from memqos.cli.manifest_reader import ManifestReader
+from memqos.cli.options import release_options, resolve_release
+from memqos.cli.output import OutputFormat, emit, output_option, print_lines, raw_stream
 from memqos.cluster.fit import judge_fit
 from memqos.cluster.fit_demand import NodeInfo, SchedulingDemand
 from memqos.cluster.fit_survey import FitSurvey, survey_fit
-from memqos.draw.fitting import FitReport, fit_text
+from memqos.draw.text.fit import FitReport, fit_text
 from memqos.errors import InputError
 from memqos.kube.validation import validate
 from memqos.release import Release
@@ -160,7 +171,7 @@ def _print(
     *,
     why: bool,
 ) -> None:
-    from memqos.draw.amounts import pluralize
+    from memqos.draw.text.amounts import pluralize
 
     if not results:
         return
@@ -174,7 +185,7 @@ def _print(
     for result in results:
         print_lines(["", *fit_text(result)])
         if why:
-            from memqos.draw.fitting_reasons import fit_reasons
+            from memqos.draw.text.fit import fit_reasons
 
             print_lines(fit_reasons(result, release))
 
@@ -187,7 +198,7 @@ def _data(
     *,
     why: bool,
 ) -> dict[str, Any]:
-    from memqos.draw.fitting_reasons import fit_data
+    from memqos.draw.text.fit import fit_data
 
     return {
         "release": str(release),

@@ -10,9 +10,9 @@ from typing import Final, NoReturn
 
 import click
 
-from memqos.cli.lazy import LazyGroup
-from memqos.cli.streams import guard_streams
-from memqos.draw.terminal import message_lines
+from memqos.cli.lazy_group import LazyGroup
+from memqos.cli.output import guard_streams
+from memqos.draw.text.terminal import message_lines
 from memqos.errors import MemqosError
 
 WRONG_USAGE: Final = 64

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 import msgspec
 
-from memqos.cli.node_agent import (
+from memqos.cli.node_plan import (
     agent_data,
     agent_line,
     agent_options,
@@ -15,6 +15,16 @@ from memqos.cli.node_agent import (
     follows_agent,
     no_agent_option,
     with_agent_notes,
+)
+from memqos.cli.options import (
+    cgroup_root_option,
+    owner_options,
+    parse_gates,
+    pod_source_from,
+    pod_source_options,
+    release_options,
+    route_lines,
+    with_route,
 )
 from memqos.cli.output import (
     OutputFormat,
@@ -25,28 +35,23 @@ from memqos.cli.output import (
     print_lines,
     write_output_file,
 )
-from memqos.cli.owners import owner_options, route_lines, with_route
-from memqos.cli.pod_sources import pod_source_from, pod_source_options
-from memqos.cli.releases import parse_gates, release_options
-from memqos.cli.roots import cgroup_root_option
-from memqos.cli.terms import FactorType, placement_option
-from memqos.converge.node_agent import with_agent
-from memqos.converge.observing import ObservedNode, load_kubelet_config, observe_live
-from memqos.converge.planning import PLAN_FILES, NodePlan, plan_observation
-from memqos.converge.running import KubeletSources, kubelet_of_source
+from memqos.cli.settings import FactorType, placement_option
+from memqos.converge.node_plan import PLAN_FILES, NodePlan, plan_observation
+from memqos.converge.observation import ObservedNode, load_kubelet_config, observe_live, with_agent
+from memqos.converge.running_kubelet import KubeletSources, kubelet_of_source
 from memqos.converge.settings import PlanOptions
-from memqos.draw.changes import changes_data, changes_summary, changes_text, gaps_text
-from memqos.draw.explained import settings_line
+from memqos.draw.text.changes import changes_data, changes_summary, changes_text, gaps_text
+from memqos.draw.text.pod import settings_line
 from memqos.errors import InputError
 from memqos.host.cgroups import SYSTEM_ROOT
 from memqos.host.machine import Roots, read_machine
 from memqos.host.versions import kubelet_version, own_version, runtime_version
 from memqos.manifests.agent_state import AgentState
-from memqos.numa.unaligned import UNALIGNED_NOTICE
-from memqos.plan.terms import Numa, Policy
+from memqos.numa.requests import UNALIGNED_NOTICE
+from memqos.settings.settings import Numa, Policy
 
 if TYPE_CHECKING:
-    from memqos.converge.routing import Router
+    from memqos.converge.router import Router
 
 _ERROR = 1
 _CHANGES_PENDING = 2
@@ -256,8 +261,8 @@ def load_observation(file: str, options: Mapping[str, Any]) -> ObservedNode:
 def _with_state_file(observation: ObservedNode, file: str | None) -> ObservedNode:
     if file is None:
         return observation
-    from memqos.cli.numa.sources import read_state_text
-    from memqos.numa.unreadable import load_checkpoint
+    from memqos.cli.numa.node_source import read_state_text
+    from memqos.numa.checkpoint import load_checkpoint
 
     text = read_state_text(file)
     load_checkpoint(text, file)
@@ -283,7 +288,7 @@ def save_plan(file: str, plan: NodePlan, observation: ObservedNode, root: str) -
 
 
 def _router(root: str, cri_socket: str | None, *, direct: bool) -> "Router":
-    from memqos.converge.routing import Router
+    from memqos.converge.router import Router
     from memqos.host.cgroups import CgroupFs
     from memqos.host.owner_discovery import discover_owners
 

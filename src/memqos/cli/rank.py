@@ -4,7 +4,7 @@ from typing import Final
 
 import click
 
-from memqos.cli.lazy import LazyGroup
+from memqos.cli.lazy_group import LazyGroup
 
 _RANKS: Final = {
     "eviction": "The kubelet: before memory is gone, a pod at a time.",

@@ -5,16 +5,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from memqos.cli.amounts import BytesType
-from memqos.cli.clusters import LiveCluster, cluster_options
+from memqos.cli.cluster_access import LiveCluster, cluster_options
+from memqos.cli.options import BytesType, release_options, resolve_release
 from memqos.cli.output import OutputFormat, emit, output_option, print_lines
-from memqos.cli.rank_eviction_given import EvictionInputs, read_eviction_inputs
-from memqos.cli.releases import release_options, resolve_release
-from memqos.cluster.eviction_blame import offending_usage
-from memqos.cluster.eviction_rank import eviction_order, first_evictable
+from memqos.cli.rank_eviction_inputs import EvictionInputs, read_eviction_inputs
+from memqos.cluster.eviction_order import eviction_order, first_evictable, offending_usage
 from memqos.cluster.eviction_signals import ThresholdReading, threshold_readings
-from memqos.draw.amounts import pluralize
-from memqos.draw.evicting import EvictionReport, eviction_text, full_pod_name
+from memqos.draw.text.amounts import pluralize
+from memqos.draw.text.eviction import EvictionReport, eviction_text, full_pod_name
 from memqos.kube.kubelet.thresholds import ALLOCATABLE_MEMORY, MEMORY_AVAILABLE, Threshold
 from memqos.kube.pod import Pod
 from memqos.kube.qos import qos_class
@@ -94,7 +92,7 @@ def command(
     if output == "table":
         _print(found, asked, why=why)
     else:
-        from memqos.draw.evicting import eviction_data
+        from memqos.draw.text.eviction import eviction_data
 
         head = {"release": str(asked), "gates": dict(asked.gates)}
         emit(head | eviction_data(found, why=why), output)
@@ -103,12 +101,12 @@ def command(
 
 def _kubelet(file: str | None, given: EvictionInputs, release: Release) -> "KubeletSettings | None":
     if file is not None:
-        from memqos.cli.kubelets import kubelet_in_document, read_document
+        from memqos.host.snapshots import kubelet_in_document, read_document
 
         return kubelet_in_document(read_document(file, "KubeletConfiguration"), release)
     if given.snapshot is None:
         return None
-    from memqos.cli.snapshots import snapshot_kubelet
+    from memqos.host.snapshots import snapshot_kubelet
 
     return snapshot_kubelet(given.snapshot, given.file, release)
 
@@ -194,7 +192,7 @@ def _name_some(names: Sequence[str]) -> str:
 
 
 def _print(found: EvictionReport, release: Release, *, why: bool) -> None:
-    from memqos.draw.evicting import threshold_lines
+    from memqos.draw.text.eviction import threshold_lines
 
     print(f"Kubernetes {release} · {pluralize(len(found.order), 'pod')} on one node")
     for line in threshold_lines(found.readings):
@@ -203,6 +201,6 @@ def _print(found: EvictionReport, release: Release, *, why: bool) -> None:
         print_lines([f"note: {note}"])
     print_lines(["", *eviction_text(found)])
     if why:
-        from memqos.draw.evicting import eviction_reasons
+        from memqos.draw.text.eviction import eviction_reasons
 
         print_lines(eviction_reasons(found))

@@ -6,22 +6,21 @@ from typing import Final, NamedTuple
 import click
 import msgspec
 
-from memqos.cli.amounts import BytesType
-from memqos.cli.clusters import LIVE_PODS, LiveCluster, cluster_options
+from memqos.cli.cluster_access import LIVE_PODS, LiveCluster, cluster_options
+from memqos.cli.manifest_reader import ManifestReader
+from memqos.cli.options import BytesType
 from memqos.cli.output import OutputFormat, emit, output_option, print_lines
-from memqos.cli.reading import ManifestReader
-from memqos.cli.snapshots import snapshot_cgroup_names
-from memqos.draw.killing import OomKillReport, oom_kill_data, oom_kill_text
+from memqos.draw.text.oom import OomKillReport, oom_kill_data, oom_kill_text
 from memqos.errors import InputError
-from memqos.host.manifests import load_file
-from memqos.host.snapshots import load_snapshot
-from memqos.kernel.meminfo import memory_of
+from memqos.host.manifest_files import load_file
+from memqos.host.snapshots import load_snapshot, snapshot_cgroup_names
+from memqos.kernel.file_formats import memory_of
 from memqos.kernel.process import Process
 from memqos.kube.pod import Pod
 from memqos.plan.names import CgroupNames, cgroup_names
 from memqos.plan.oom_kill import kill_order
 from memqos.plan.owners import Owners
-from memqos.plan.terms import PAGE_SIZE
+from memqos.settings.settings import PAGE_SIZE
 
 _MAX_SHOWN: Final = 20
 
@@ -199,8 +198,8 @@ def _measurement_notes(processes: tuple[Process, ...]) -> tuple[str, ...]:
 
 
 def _print(found: OomKillReport, *, why: bool) -> None:
-    from memqos.draw.amounts import pluralize
-    from memqos.draw.table import short_bytes
+    from memqos.draw.text.amounts import pluralize
+    from memqos.draw.text.table import short_bytes
 
     processes = sum(1 + len(kill.along) for kill in found.order.kills) + len(found.order.spared)
     memory = (
@@ -217,6 +216,6 @@ def _print(found: OomKillReport, *, why: bool) -> None:
         print_lines([f"note: {note}"])
     print_lines(["", *oom_kill_text(found, _MAX_SHOWN)])
     if why:
-        from memqos.draw.killing import oom_kill_reasons
+        from memqos.draw.text.oom import oom_kill_reasons
 
         print_lines(oom_kill_reasons(found, _MAX_SHOWN))

@@ -5,9 +5,9 @@ from typing import Any, Final
 
 import click
 
+from memqos.cli.manifest_reader import ManifestReader
 from memqos.cli.output import OutputFormat, emit, output_option, print_lines
-from memqos.cli.reading import ManifestReader
-from memqos.cli.terms import (
+from memqos.cli.settings import (
     ResolvedSettings,
     check_settings_options,
     resolve_settings,
@@ -15,9 +15,8 @@ from memqos.cli.terms import (
     settings_options,
     settings_options_in,
 )
-from memqos.cluster.resize import Resize, resize_pod
-from memqos.cluster.resize_checks import NO_FIELD
-from memqos.draw.resizing import (
+from memqos.cluster.resize import NO_FIELD, Resize, resize_pod
+from memqos.draw.text.resize import (
     ResizeChange,
     ResizeReport,
     resize_changes,
@@ -29,11 +28,11 @@ from memqos.kube.defaulting import apply_defaults
 from memqos.kube.pod import Pod
 from memqos.kube.shape import containers_of, with_shape
 from memqos.kube.validation import FieldError, validate
-from memqos.manifests.workloads import Template
+from memqos.manifests.objects import Template
 from memqos.plan.pod import PodPlan, plan_pod
 from memqos.plan.semantics import is_stored, semantics_of_stored
-from memqos.plan.terms import Settings
 from memqos.release import Release
+from memqos.settings.settings import Settings
 
 _REFUSED: Final = 2
 
@@ -68,7 +67,7 @@ def command(
     if output == "table":
         _print(found, under, why=why)
     else:
-        from memqos.draw.resizing import resize_data
+        from memqos.draw.text.resize import resize_data
 
         pods = [resize_data(each, why=why) for each in found]
         emit({"terms": settings_data(under), "pods": pods}, output)
@@ -174,7 +173,7 @@ def _refusals(sent: Template, result: Resize) -> Iterator[InputError]:
 
 
 def _print(found: list[ResizeReport], under: ResolvedSettings, *, why: bool) -> None:
-    from memqos.draw.explained import settings_line
+    from memqos.draw.text.pod import settings_line
 
     if not found:
         return
@@ -184,6 +183,6 @@ def _print(found: list[ResizeReport], under: ResolvedSettings, *, why: bool) -> 
     for each in found:
         print_lines(["", *resize_text(each)])
         if why:
-            from memqos.draw.resizing import resize_reasons
+            from memqos.draw.text.resize import resize_reasons
 
             print_lines(resize_reasons(each))

@@ -7,7 +7,9 @@ from typing import Any, Final, NamedTuple
 
 import click
 
-from memqos.cli.outcomes import (
+from memqos.cli.options import cgroup_root_option, owner_options
+from memqos.cli.output import OutputFormat, complain, emit
+from memqos.cli.writes import (
     EXIT_ERROR,
     EXIT_FINE,
     EXIT_LEFT,
@@ -21,11 +23,8 @@ from memqos.cli.outcomes import (
     results_data,
     writer_options,
 )
-from memqos.cli.output import OutputFormat, complain, emit
-from memqos.cli.owners import owner_options
-from memqos.cli.roots import cgroup_root_option
 from memqos.converge.journal import JournalContents, open_journal, read_journal
-from memqos.converge.observing import RawKubeletConfig, load_kubelet_config
+from memqos.converge.observation import RawKubeletConfig, load_kubelet_config
 from memqos.converge.rollback import (
     RollbackResult,
     UndoCheck,
@@ -37,8 +36,8 @@ from memqos.converge.rollback import (
     rollback,
 )
 from memqos.converge.values import path_fault
-from memqos.draw.amounts import pluralize
-from memqos.draw.table import table
+from memqos.draw.text.amounts import pluralize
+from memqos.draw.text.table import table
 from memqos.errors import InputError
 from memqos.host.cgroups import CgroupFs
 from memqos.host.machine import Roots
@@ -150,7 +149,7 @@ def _reserved(
     if all(is_restorable(path, named) for path in paths):
         return _Reserved(frozenset(named))
     # Most journals need neither, and do not pay for it.
-    from memqos.converge.running import KubeletSources, reserved_by
+    from memqos.converge.running_kubelet import KubeletSources, reserved_by
 
     given, complaints = frozenset(named), []
     if stated is None:

@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from memqos.cli.output import emit
-from memqos.draw.rules import rule_text, rules_text
+from memqos.draw.text.findings import rule_text, rules_text
 from memqos.findings.catalogue import RULES_BY_ID
 
 

@@ -8,21 +8,19 @@ from typing import Any
 
 import click
 
-from memqos.agent.recorder.carried import add_records
-from memqos.agent.recorder.files import RECORDS_FOLDER
-from memqos.cli.node_agent import agent_options, agent_paths
-from memqos.cli.output import check_output_file, complain, write_output_file
-from memqos.cli.pod_sources import pod_source_from, pod_source_options
-from memqos.cli.roots import cgroup_root_option
-from memqos.cli.streams import show_status
-from memqos.converge.observing import load_kubelet_config
+from memqos.cli.node_plan import agent_options, agent_paths
+from memqos.cli.options import cgroup_root_option, pod_source_from, pod_source_options
+from memqos.cli.output import check_output_file, complain, show_status, write_output_file
+from memqos.converge.observation import load_kubelet_config
+from memqos.converge.pod_sources import KubeletPods, faults_of
 from memqos.converge.snapshots import encode_snapshot, take_snapshot
-from memqos.converge.sources import KubeletPods, faults_of
-from memqos.draw.amounts import pluralize
+from memqos.draw.text.amounts import pluralize
 from memqos.errors import InputError
 from memqos.host.kubelet import READ_ONLY_URL, KubeletEndpoint
 from memqos.host.machine import Roots
+from memqos.host.record_files import RECORDS_FOLDER
 from memqos.manifests.snapshot import OMITTED_FIELDS
+from memqos.record.snapshot_story import add_records
 
 
 @click.command()

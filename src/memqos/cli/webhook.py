@@ -8,18 +8,16 @@ from typing import Final
 
 import click
 
-from memqos.cli.namespaces import read_namespaces
+from memqos.cli.admission_rules import read_content, read_namespaces, read_policy
+from memqos.cli.manifest_reader import ManifestReader
+from memqos.cli.options import release_options, resolve_release
 from memqos.cli.output import complain
-from memqos.cli.policies import read_content, read_policy
-from memqos.cli.reading import ManifestReader
-from memqos.cli.releases import release_options, resolve_release
 from memqos.errors import MemqosError
 from memqos.findings.policy import POLICY_API_VERSION, POLICY_KIND, AdmissionPolicy
 from memqos.release import Release
-from memqos.serve.addresses import ListenAddress, parse_listen_address
-from memqos.serve.admission import PodReviewer
+from memqos.serve.admission import MUTATE, VALIDATE, PodReviewer, Webhook
 from memqos.serve.certificates import Certificate
-from memqos.serve.webhook import MUTATE, VALIDATE, Webhook
+from memqos.serve.endpoints import ListenAddress, parse_listen_address
 
 _RELOAD_SECONDS: Final = 10.0
 

@@ -1,25 +1,61 @@
 """`memqos why`: what happened to a container's memory, the rule that decided, what prevents it."""
 
+from typing import TYPE_CHECKING
+
+from memqos.errors import InputError, MemqosError
+
+if TYPE_CHECKING:
+    from memqos.cli.cluster_access import LiveCluster
+    from memqos.record.cluster_story import ClusterReport
 import os
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Literal
 
 import click
 
-from memqos.agent.recorder.files import RECORDS_FOLDER
-from memqos.agent.recorder.reading import Recording, latest_recordings, read_recordings
-from memqos.agent.recorder.records import Subject
-from memqos.agent.story import story_of
-from memqos.cli.clusters import LiveCluster, cluster_options
+from memqos.cli.cluster_access import LiveCluster, cluster_options
 from memqos.cli.output import complain, emit, print_lines
-from memqos.cli.why_live import read_pod_history
-from memqos.draw.story import story_data, story_text
-from memqos.errors import InputError, MemqosError
+from memqos.draw.text.story import story_data, story_text
+from memqos.host.record_files import RECORDS_FOLDER
+from memqos.record.format import Subject
+from memqos.record.recordings import Recording, latest_recordings, read_recordings
+from memqos.record.story import story_of
 
 if TYPE_CHECKING:
-    from memqos.agent.story.live import ClusterReport
-    from memqos.agent.story.snapshot import SnapshotStory
-    from memqos.findings.chapters import Story
+    from memqos.record.chapters import Story
+    from memqos.record.cluster_story import ClusterReport
+    from memqos.record.snapshot_story import SnapshotStory
+
+
+def read_pod_history(live: "LiveCluster", name: str) -> "ClusterReport":
+    """The pod and the events about it; a right that is missing for one of them is a note."""
+    from memqos.host.apiserver.api_errors import ApiError
+    from memqos.host.apiserver.pager import get_object, list_objects
+    from memqos.host.apiserver.resources import ApiResource, Selection
+    from memqos.kube.pod_history import KubeEvent, PastPod
+    from memqos.record.cluster_story import ClusterReport
+
+    server, namespace = live.server, live.namespace
+    faults: list[MemqosError] = []
+    pod, events = None, list[KubeEvent]()
+    try:
+        pod = get_object(server, ApiResource("", "v1", "pods", PastPod), name, namespace)
+    except ApiError as error:
+        faults.append(error)
+    try:
+        about = Selection(namespace, fields=f"involvedObject.name={name},involvedObject.kind=Pod")
+        events = list_objects(server, ApiResource("", "v1", "events", KubeEvent), about).items
+    except ApiError as error:
+        faults.append(error)
+    if len(faults) == 2:
+        raise faults[0]
+    if pod is None and not events and not faults:
+        raise InputError(
+            f"there is no pod {name} in namespace {namespace}, and no event about one",
+            file=server.where,
+            hint="is -n the pod's namespace? Events are kept for an hour",
+        )
+    return ClusterReport(server.where, pod, events, tuple(faults))
 
 
 @click.command()
@@ -76,8 +112,7 @@ def command(
         found, stories = _stories_of_records(records, where, name, told)
     stories = _select_container(stories, container)
     if output == "svg":
-        from memqos.agent.story.timeline import timeline_of
-        from memqos.draw.timeline import timeline_svg
+        from memqos.draw.svg.timeline import timeline_of, timeline_svg
 
         by_name = {each.who.container: each for each in found}
         drawn = [timeline_of(_recording(by_name, story), story) for story in stories]
@@ -154,7 +189,7 @@ def _read_cluster_history(
 def _with_cluster(
     stories: "list[Story]", found: list[Recording], told: "ClusterReport", namespace: str, pod: str
 ) -> "list[Story]":
-    from memqos.agent.story.live import add_cluster_report
+    from memqos.record.cluster_story import add_cluster_report
 
     uid = found[0].who.uid if found else None
     if uid is not None and uid not in told.uids(uid):
@@ -180,10 +215,8 @@ def _select_container(stories: "list[Story]", container: str | None) -> "list[St
 
 
 def _stories_of_snapshot(file: str, namespace: str, pod: str) -> "list[SnapshotStory]":
-    from memqos.agent.recorder.carried import snapshot_recordings
-    from memqos.agent.story.snapshot import snapshot_stories
-    from memqos.cli.snapshots import snapshot_cgroup_names
-    from memqos.host.snapshots import load_snapshot
+    from memqos.host.snapshots import load_snapshot, snapshot_cgroup_names
+    from memqos.record.snapshot_story import snapshot_recordings, snapshot_stories
 
     snapshot = load_snapshot(file)
     told = snapshot_stories(snapshot, snapshot_cgroup_names(snapshot, file), namespace, pod)

@@ -10,11 +10,14 @@ from typing import Final, Literal
 
 import msgspec
 
-from memqos.cluster.limitrange import LimitRangeAmounts, apply_limit_ranges
-from memqos.cluster.limitrange_checks import LimitRangeDenial, limit_range_denial
-from memqos.cluster.quota import Quota
+from memqos.cluster.limit_range import (
+    LimitRangeAmounts,
+    LimitRangeDenial,
+    apply_limit_ranges,
+    limit_range_denial,
+)
+from memqos.cluster.quota import Quota, quota_usage
 from memqos.cluster.quota_admission import QuotaVerdict, check_quotas
-from memqos.cluster.quota_usage import quota_usage
 from memqos.kube.defaulting import decoding_defaults, prepare_for_storage
 from memqos.kube.pod import Pod, QosClass
 from memqos.kube.qos import qos_class

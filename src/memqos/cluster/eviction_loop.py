@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from memqos.cluster.eviction_rank import PodMemoryUsage, RankedPod, eviction_order, first_evictable
+from memqos.cluster.eviction_order import PodMemoryUsage, RankedPod, eviction_order, first_evictable
 from memqos.cluster.eviction_signals import SignalObservations, node_conditions, threshold_readings
 from memqos.kube.kubelet.thresholds import (
     ALLOCATABLE_MEMORY,

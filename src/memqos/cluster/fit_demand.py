@@ -5,7 +5,11 @@ from typing import Final
 
 import msgspec
 
-from memqos.cluster.held import is_resize_infeasible, request_charge, requests_with_defaults
+from memqos.cluster.charged import (
+    is_resize_infeasible,
+    request_charge,
+    requests_with_defaults,
+)
 from memqos.kube.aggregate import has_pod_level_requests, pod_requests
 from memqos.kube.pod import Pod
 from memqos.kube.resources import CPU, MEMORY, Amounts, is_extended, is_hugepages, storable, whole

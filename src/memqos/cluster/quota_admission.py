@@ -6,11 +6,12 @@ from typing import Final, Literal
 
 import msgspec
 
-from memqos.cluster.quota import Quota, quota_applies
-from memqos.cluster.quota_usage import (
+from memqos.cluster.quota import (
     LIMITS_PREFIX,
     REQUESTS_PREFIX,
+    Quota,
     is_pod_quota,
+    quota_applies,
     quota_charge,
     quota_usage,
 )

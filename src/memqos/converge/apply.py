@@ -5,14 +5,21 @@ from typing import Final
 
 import msgspec
 
-from memqos.converge.batches import Batch, batch_steps
-from memqos.converge.cpusets import cpuset_fault
 from memqos.converge.driver import Driver
 from memqos.converge.journal import Journal
 from memqos.converge.records import IntentRecord, OutcomeRecord, OwnerRecord
-from memqos.converge.steps import StaleStep, WriteStep, step_state
-from memqos.converge.values import file_fault, kernel_form, level_fault, value_fault
-from memqos.converge.writing import WriteOptions, WriteOutcome, WriteResult, write_batch
+from memqos.converge.steps import (
+    Batch,
+    StaleStep,
+    WriteOptions,
+    WriteOutcome,
+    WriteResult,
+    WriteStep,
+    batch_steps,
+    step_state,
+    write_batch,
+)
+from memqos.converge.values import cpuset_fault, file_fault, kernel_form, level_fault, value_fault
 from memqos.errors import MemqosError, Unreachable
 from memqos.host.cgroups import CgroupFs
 from memqos.plan.changes import Change, order

@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from memqos.converge.observing import RawKubeletConfig
+from memqos.converge.observation import RawKubeletConfig
 from memqos.errors import MemqosError
 from memqos.host.kubelet import KubeletEndpoint, KubeletRefusal
 

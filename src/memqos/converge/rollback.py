@@ -7,13 +7,11 @@ from typing import Final, Literal
 import msgspec
 
 from memqos.converge.apply import WriteProgress, ignore_progress, owner_has_value
-from memqos.converge.batches import batch_steps
 from memqos.converge.driver import Driver
 from memqos.converge.journal import Journal
 from memqos.converge.records import CgroupKey, FileKey
-from memqos.converge.steps import WriteStep
+from memqos.converge.steps import WriteOptions, WriteResult, WriteStep, batch_steps, write_batch
 from memqos.converge.undo import UndoEntry
-from memqos.converge.writing import WriteOptions, WriteResult, write_batch
 from memqos.errors import MemqosError
 from memqos.host.cgroups import CgroupFs
 from memqos.plan.changes import DEFAULTS, Change

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from memqos.converge.doubt import doubt_of
-from memqos.draw.scale import short_size
+from memqos.draw.svg.axis import short_size
 from memqos.errors import InputError, MemqosError, UnsupportedRelease
 from memqos.host.cgroups import CgroupFs
 from memqos.kernel.machine import Machine
@@ -27,11 +26,12 @@ from memqos.plan.levels import class_demand, plan_levels
 from memqos.plan.names import CgroupNames, cgroup_names
 from memqos.plan.pod import PodPlan
 from memqos.plan.setting import Setting
-from memqos.plan.terms import KNOWS_POLICY, PAGE_SIZE, Numa, Placement, Policy, Settings
 from memqos.release import DEFAULT_MINOR, Release
+from memqos.settings.doubt import doubt_of
+from memqos.settings.settings import KNOWS_POLICY, PAGE_SIZE, Numa, Placement, Policy, Settings
 
 if TYPE_CHECKING:
-    from memqos.converge.observing import RawKubeletConfig
+    from memqos.converge.observation import RawKubeletConfig
     from memqos.numa.machines import NumaMachine
 
 _DRIVERS: Final[tuple[CgroupDriver, ...]] = ("systemd", "cgroupfs")

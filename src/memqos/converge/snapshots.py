@@ -1,32 +1,106 @@
 """Take a snapshot of a node, put it into JSON, and load one."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import msgspec
 
-from memqos.converge.node_agent import with_agent
-from memqos.converge.observing import ObservedNode, RawKubeletConfig, observe_live, observe_snapshot
-from memqos.converge.redaction import (
-    redact_agent,
-    redact_cgroup,
-    redact_configuration,
-    redact_pod,
+from memqos.converge.observation import (
+    ObservedNode,
+    RawKubeletConfig,
+    observe_live,
+    observe_snapshot,
+    with_agent,
 )
-from memqos.converge.running import KubeletFacts, KubeletSources, kubelet_of_source
-from memqos.converge.sources import PodSource, faults_of
+from memqos.converge.pod_sources import PodSource, faults_of
+from memqos.converge.running_kubelet import KubeletFacts, KubeletSources, kubelet_of_source
 from memqos.errors import InputError, Unreachable
 from memqos.host.cgroups import CgroupFs
 from memqos.host.machine import SYSTEM, Roots, read_machine
 from memqos.host.processes import read_processes
 from memqos.host.snapshots import load_snapshot
 from memqos.host.versions import kubelet_version, own_version, runtime_version
+from memqos.kernel.file_formats import lines_about
 from memqos.kernel.process import Process
-from memqos.kube.kubelet import CgroupDriver
+from memqos.kube.kubelet import ATTRIBUTES, CgroupDriver
 from memqos.kube.kubelet.decoding import KUBELET_API_VERSION, KUBELET_KIND
-from memqos.kube.pod import Pod
+from memqos.kube.pod import Container, Pod, PodSpec, PodStatus
+from memqos.manifests.agent_state import AgentState
 from memqos.manifests.documents import Document, read_documents
 from memqos.manifests.snapshot import FORM, OMITTED_FIELDS, PodList, Snapshot
+
+_ANNOTATIONS: Final = "kubernetes.io/config."
+_TYPE_META: Final = ("apiVersion", "kind")
+_STATISTICS: Final = frozenset(
+    {
+        "anon",
+        "file",
+        "shmem",
+        "inactive_file",
+        "active_file",
+        "unevictable",
+        "slab_reclaimable",
+        "slab_unreclaimable",
+    }
+)
+
+
+def redact_pod(pod: Pod, *, images: bool) -> Pod:
+    """A pod without its annotations, but for those that say where it comes from."""
+    annotations = {
+        name: value
+        for name, value in (pod.metadata.annotations or {}).items()
+        if name.startswith(_ANNOTATIONS)
+    }
+    return msgspec.structs.replace(
+        pod,
+        metadata=msgspec.structs.replace(pod.metadata, annotations=annotations or None),
+        spec=pod.spec if images else _without_images(pod),
+        status=_without_message(pod.status),
+    )
+
+
+def redact_configuration(data: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """The fields of a KubeletConfiguration that decide about memory, and the names of the rest."""
+    kept = {name: value for name, value in data.items() if name in (*_TYPE_META, *ATTRIBUTES)}
+    return kept, [name for name in data if name not in kept]
+
+
+def redact_cgroup(files: Mapping[str, str]) -> dict[str, str]:
+    """A cgroup's files, of memory.stat only the lines that a decision may rest on."""
+    return {
+        file: lines_about(content, _STATISTICS) if file == "memory.stat" else content
+        for file, content in files.items()
+    }
+
+
+def redact_agent(agent: AgentState | None) -> AgentState | None:
+    """What an agent plans, without the error it last met, which may quote anything."""
+    return None if agent is None else msgspec.structs.replace(agent, failing=None)
+
+
+def _without_message(status: PodStatus | None) -> PodStatus | None:
+    """A message may quote anything; that of an eviction is the kubelet's, and about memory."""
+    if status is None or status.reason == "Evicted":
+        return status
+    return msgspec.structs.replace(status, message=None)
+
+
+def _without_images(pod: Pod) -> PodSpec:
+    spec = pod.spec
+    return msgspec.structs.replace(
+        spec,
+        containers=_drop_images(spec.containers),
+        init_containers=_drop_images(spec.init_containers),
+        ephemeral_containers=_drop_images(spec.ephemeral_containers),
+    )
+
+
+def _drop_images(containers: tuple[Container, ...] | None) -> tuple[Container, ...] | None:
+    if containers is None:
+        return None
+    return tuple(msgspec.structs.replace(container, image=None) for container in containers)
+
 
 SNAPSHOT_FILES: Final = (
     "cgroup.controllers",

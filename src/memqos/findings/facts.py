@@ -7,8 +7,8 @@ from memqos.kube.kubelet import CgroupDriver
 from memqos.manifests.agent_state import AgentState
 from memqos.plan.changes import Comparison, Files
 from memqos.plan.names import CgroupNames, outer
-from memqos.plan.terms import PAGE_SIZE
 from memqos.plan.tree import Tree
+from memqos.settings.settings import PAGE_SIZE
 
 
 class SecondReading(msgspec.Struct, frozen=True):

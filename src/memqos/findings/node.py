@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from memqos.findings import agent, machine, numa, protection, throttling, tree
+from memqos.findings import agent, machine, protection, throttling, tree
 from memqos.findings.facts import NodeFacts
 from memqos.findings.finding import Finding, Severity
 
@@ -28,7 +28,7 @@ _RULES_FOR_CGROUP_V2: Final[tuple[NodeRule, ...]] = (
     agent.check_pending_values,
     tree.check_plan_inputs,
     tree.check_unresolved_cgroups,
-    numa.check_numa_alignment,
+    tree.check_numa_alignment,
     machine.check_swap,
     machine.check_psi,
     machine.check_recursive_protection,

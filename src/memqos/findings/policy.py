@@ -8,13 +8,16 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import Meta
 
+from memqos.errors import InputError, quote_brief
 from memqos.kube.aggregate import has_pod_level
 from memqos.kube.pod import Pod, QosClass
 from memqos.kube.qos import qos_class
-from memqos.kube.quantity import milli_of, times
+from memqos.kube.quantity import Quantity, milli_of, times
 from memqos.kube.resources import MEMORY, Resources, legible
-from memqos.kube.selector import Selector
+from memqos.kube.selector import Selector, requirements
 from memqos.kube.shape import Part, Shape, containers_of
+from memqos.manifests.documents import Document, decoding_error
+from memqos.manifests.positions import FieldPath
 from memqos.release import Release
 
 POLICY_API_VERSION: Final = "memqos.io/v1alpha1"
@@ -236,3 +239,57 @@ def _stanzas(
     for container, part in zip(containers_of(pod), shape.parts, strict=True):
         if part.role != "ephemeral":
             yield f"container {container.name}", part
+
+
+def policy_from_document(document: Document) -> AdmissionPolicy:
+    """The policy that a document holds; raise InputError where it holds none, or a wrong one."""
+    if document.kind != POLICY_KIND:
+        raise document.error(
+            f"{quote_brief(document.kind)} is no policy"
+            if document.kind
+            else "required, but missing",
+            "kind",
+            f"write kind: {POLICY_KIND} and apiVersion: {POLICY_API_VERSION}",
+        )
+    try:
+        policy = msgspec.convert(document.data, AdmissionPolicy)
+    except msgspec.ValidationError as error:
+        fault = decoding_error(error, document.data, document)
+        if fault.field is not None and fault.field.endswith(".check"):
+            fault.hint = f"one of {', '.join(POLICY_CHECKS)}"
+        raise fault from None
+    for fault in _policy_faults(policy, document):
+        raise fault
+    return policy
+
+
+def _policy_faults(policy: AdmissionPolicy, document: Document) -> Iterator[InputError]:
+    known: set[str] = set()
+    for index, rule in enumerate(policy.rules):
+        here: FieldPath = ("rules", index)
+        if rule.id in known:
+            yield document.error(f"{quote_brief(rule.id)} is the id of two rules", (*here, "id"))
+        known.add(rule.id)
+        try:
+            requirements(rule.only.labels)
+        except InputError as error:
+            yield document.error(error.what, (*here, "only", "labels"), error.hint)
+        if isinstance(rule, ResourceBounds):
+            yield from _bounds_faults(rule, document, here)
+
+
+def _bounds_faults(
+    rule: ResourceBounds, document: Document, here: FieldPath
+) -> Iterator[InputError]:
+    if rule.least is None and rule.most is None:
+        yield document.error("neither least nor most is given", here, "give one of them")
+    found: dict[str, Quantity] = {}
+    for name, text in (("least", rule.least), ("most", rule.most)):
+        if text is None:
+            continue
+        try:
+            found[name] = Quantity.parse(text)
+        except InputError as error:
+            yield document.error(error.what, (*here, name), error.hint)
+    if len(found) == 2 and found["least"] > found["most"]:
+        yield document.error("least is more than most", (*here, "least"))

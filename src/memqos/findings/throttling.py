@@ -11,8 +11,7 @@ import msgspec
 
 from memqos.findings.facts import NodeFacts, file_number
 from memqos.findings.finding import Finding
-from memqos.kernel.keyed import parse_keyed
-from memqos.kernel.stall import Stall, stall_of
+from memqos.kernel.file_formats import Stall, parse_keyed, stall_of
 from memqos.plan.changes import Files
 from memqos.plan.setting import size
 

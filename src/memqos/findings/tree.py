@@ -5,8 +5,9 @@ from typing import Final
 
 from memqos.findings.facts import NodeFacts, file_number
 from memqos.findings.finding import Finding
-from memqos.kernel.keyed import controllers_of, withheld_at
+from memqos.kernel.file_formats import controllers_of, withheld_at
 from memqos.kube.kubelet.drivers import kubepods_in
+from memqos.numa.requests import UNALIGNED_NOTICE, UNALIGNED_REMEDY
 from memqos.plan.changes import Change
 from memqos.plan.setting import MAX, size
 
@@ -230,3 +231,16 @@ def check_unresolved_cgroups(facts: NodeFacts) -> Iterator[Finding]:
 
 def _is_left_behind(change: Change) -> bool:
     return change.kind == "-" and change.file in _MEMORY_QOS
+
+
+def check_numa_alignment(facts: NodeFacts) -> Iterator[Finding]:
+    """Guaranteed pods with pod-level resources look aligned under Static, and are not."""
+    for pod in () if facts.planned is None else facts.planned.unaligned:
+        yield Finding(
+            "numa/pod-level",
+            "warning",
+            UNALIGNED_NOTICE,
+            pod,
+            ("the pod sets spec.resources, and memoryManagerPolicy is Static",),
+            UNALIGNED_REMEDY,
+        )

@@ -15,7 +15,7 @@ import h2.events
 import h2.exceptions
 
 from memqos.errors import MemqosError, Unreachable
-from memqos.host.circuit_breaker import CircuitBreaker
+from memqos.host.backoff import CircuitBreaker
 
 _SIZE_LIMIT: Final = 16 << 20
 _CHUNK: Final = 1 << 16

@@ -11,7 +11,7 @@ from jeepney.bus_messages import message_bus
 from jeepney.io.blocking import prep_socket
 
 from memqos.errors import MemqosError, Unreachable
-from memqos.host.circuit_breaker import CircuitBreaker
+from memqos.host.backoff import CircuitBreaker
 
 MANAGER: Final = DBusAddress(
     "/org/freedesktop/systemd1", "org.freedesktop.systemd1", "org.freedesktop.systemd1.Manager"

@@ -10,8 +10,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from memqos.kernel.meminfo import meminfo_of
-from memqos.kernel.stall import Stall, stall_of
+from memqos.kernel.file_formats import Stall, meminfo_of, stall_of
 
 CgroupLayout = Literal["v2", "hybrid", "v1", "none"]
 LAYOUTS: Final[Mapping[CgroupLayout, str]] = {

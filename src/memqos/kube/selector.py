@@ -1,13 +1,130 @@
 """Which pods are meant: by namespace and by label."""
 
+import re
 from collections.abc import Mapping
-from typing import Annotated
+from functools import lru_cache
+from typing import Annotated, Final, Literal, NamedTuple
 
 import msgspec
 from msgspec import Meta
 
-from memqos.kube.label_selection import matches
+from memqos.errors import InputError, quote_brief
 from memqos.kube.pod import Pod
+
+Operator = Literal["in", "notin", "exists", "absent"]
+
+_HINT: Final = "write for example: tier in (web, db), team=a, stage!=test, gpu, !batch"
+_TOKEN: Final = re.compile(r"\s*(?:(?P<sign>==|!=|[=!(),])|(?P<word>[^\s=!(),<>]+)|(?P<odd>\S))")
+_NAME: Final = r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?"
+_LABEL: Final = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
+_KEY: Final = re.compile(rf"(?:(?=.{{1,253}}/){_LABEL}(?:\.{_LABEL})*/)?{_NAME}")
+_VALUE: Final = re.compile(rf"(?:{_NAME})?")
+
+
+class Requirement(NamedTuple):
+    """One condition on a pod's labels."""
+
+    key: str
+    operator: Operator
+    values: frozenset[str] = frozenset()
+
+    def holds(self, labels: Mapping[str, str]) -> bool:
+        """Whether labels meet it; a label that is not there differs from every value."""
+        if self.operator == "in":
+            return labels.get(self.key) in self.values
+        if self.operator == "notin":
+            return labels.get(self.key) not in self.values
+        return (self.key in labels) == (self.operator == "exists")
+
+
+@lru_cache
+def requirements(text: str) -> tuple[Requirement, ...]:
+    """The conditions of a selector, all of which must hold; an empty one has none."""
+    tokens = _Tokens(text)
+    found: list[Requirement] = []
+    while not tokens.at_end:
+        if found:
+            tokens.expect(",")
+        found.append(_requirement(tokens))
+    return tuple(found)
+
+
+def matches(text: str, labels: Mapping[str, str]) -> bool:
+    """Whether a selector picks something with these labels."""
+    return all([requirement.holds(labels) for requirement in requirements(text)])
+
+
+class _Tokens:
+    """The signs and words of a selector, one after the other."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._found = [match[0].strip() for match in _TOKEN.finditer(text)]
+        self._next = 0
+
+    @property
+    def at_end(self) -> bool:
+        return self._next == len(self._found)
+
+    @property
+    def ahead(self) -> str:
+        return "" if self.at_end else self._found[self._next]
+
+    def take(self) -> str:
+        token = self.ahead
+        self._next += 1
+        return token
+
+    def expect(self, sign: str) -> None:
+        if self.ahead != sign:
+            raise self.error(f"expected {sign!r}")
+        self.take()
+
+    def error(self, what: str) -> InputError:
+        met = repr(self.ahead) if self.ahead else "the end"
+        return InputError(
+            f"{quote_brief(self._text)} is no label selector: {what}, got {met}", hint=_HINT
+        )
+
+
+def _requirement(tokens: _Tokens) -> Requirement:
+    absent = tokens.ahead == "!"
+    if absent:
+        tokens.take()
+    key = _check(tokens, _KEY, "a label's name")
+    if absent:
+        return Requirement(key, "absent")
+    operator = tokens.ahead
+    if operator in ("", ","):
+        return Requirement(key, "exists")
+    if operator in ("=", "==", "!="):
+        tokens.take()
+        value = "" if tokens.ahead in ("", ",") else _check(tokens, _VALUE, "a label's value")
+        return Requirement(key, "notin" if operator == "!=" else "in", frozenset({value}))
+    if operator in ("in", "notin"):
+        tokens.take()
+        return Requirement(key, "in" if operator == "in" else "notin", _values(tokens))
+    raise tokens.error("expected '=', '!=', 'in', 'notin' or ','")
+
+
+def _values(tokens: _Tokens) -> frozenset[str]:
+    tokens.expect("(")
+    values = set()
+    while True:
+        empty = tokens.ahead in (",", ")")
+        values.add("" if empty else _check(tokens, _VALUE, "a label's value"))
+        if tokens.ahead != ",":
+            break
+        tokens.take()
+    tokens.expect(")")
+    return frozenset(values)
+
+
+def _check(tokens: _Tokens, shape: re.Pattern[str], wanted: str) -> str:
+    if not shape.fullmatch(tokens.ahead) or not tokens.ahead:
+        raise tokens.error(f"expected {wanted}")
+    return tokens.take()
+
 
 Namespace = Annotated[
     str,

@@ -1,14 +1,195 @@
 """Find the objects of a document: the document itself, or the items of a list."""
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-from memqos.errors import InputError
-from memqos.manifests.documents import Document
-from memqos.manifests.positions import FieldPath
-from memqos.manifests.refusals import unlike
+import msgspec
+
+from memqos.errors import InputError, quote_brief
+from memqos.manifests.documents import Document, decoding_error, unlike
+from memqos.manifests.positions import FieldPath, steps
 from memqos.manifests.snapshot import is_snapshot
-from memqos.manifests.workloads import Template
+
+_Decoded = TypeVar("_Decoded")
+
+
+class _Workload(msgspec.Struct, frozen=True):
+    """Where a kind belongs to, and where it holds its pod."""
+
+    group: str
+    path: tuple[str, ...]
+
+
+_TEMPLATE = ("spec", "template")
+_WORKLOADS = {
+    "Pod": _Workload("", ()),
+    "Deployment": _Workload("apps", _TEMPLATE),
+    "StatefulSet": _Workload("apps", _TEMPLATE),
+    "DaemonSet": _Workload("apps", _TEMPLATE),
+    "ReplicaSet": _Workload("apps", _TEMPLATE),
+    "ReplicationController": _Workload("", _TEMPLATE),
+    "Job": _Workload("batch", _TEMPLATE),
+    "CronJob": _Workload("batch", ("spec", "jobTemplate", *_TEMPLATE)),
+}
+_LIST = "List"
+_GROUPS = {
+    **{kind: workload.group for kind, workload in _WORKLOADS.items()},
+    **{kind + _LIST: workload.group for kind, workload in _WORKLOADS.items()},
+    _LIST: "",
+}
+_MISSING = "required, but missing"
+_SUPPORTED = f"supported: {', '.join(_WORKLOADS)}, and lists of them"
+
+
+class Template(msgspec.Struct, frozen=True):
+    """A pod as plain data, and the place in a document it comes from."""
+
+    document: Document
+    path: FieldPath
+    label: str
+    """Such as `pod/web` or `deployment/web`."""
+    namespace: str | None
+    data: dict[str, Any]
+    """`metadata` and `spec`, and what else a Pod has; a template has its workload's name."""
+
+    def decode(self, type: type[_Decoded]) -> _Decoded:
+        """Turn the data into an object; raise InputError where it does not fit."""
+        try:
+            return msgspec.convert(self.data, type)
+        except msgspec.ValidationError as error:
+            raise decoding_error(error, self.data, self.document, self.path) from None
+
+    def error(self, what: str, field: str = "", hint: str | None = None) -> InputError:
+        """Say what is wrong with a field of the pod, and where it stands."""
+        return self.document.error(what, self.path + steps(field), hint)
+
+    def field_error(self, field: str, message: str) -> InputError:
+        """A field error with its place, the field spelled as Kubernetes does."""
+        line, column = self.document.position(self.path + steps(field))
+        return InputError(message, file=self.document.file, line=line, column=column, field=field)
+
+    def with_position(self, error: InputError) -> InputError:
+        """Add the place to an error that knows at most its field."""
+        if error.file is not None:
+            return error
+        return self.error(error.what, error.field or "", error.hint)
+
+
+class NoPods(msgspec.Struct, frozen=True):
+    """An object of a kind that holds no pods."""
+
+    kind: str
+    """Empty where it does not say."""
+    fault: InputError
+    """What to say of it where there should have been pods."""
+
+
+class _Identity(msgspec.Struct, frozen=True):
+    kind: str
+    api_version: str
+
+    @property
+    def group(self) -> str:
+        return self.api_version.rpartition("/")[0]
+
+
+_NO_IDENTITY = _Identity("", "")
+
+
+class _Object(msgspec.Struct, frozen=True):
+    """A mapping somewhere in a document."""
+
+    document: Document
+    path: FieldPath
+    data: dict[str, Any]
+
+    def get(self, field: str, expected: type[_Decoded]) -> _Decoded | None:
+        """Give the value of a field, None if it is not set; raise InputError for another type."""
+        value = self.data.get(field)
+        if value is None or isinstance(value, expected):
+            return value
+        raise self.error(field, *unlike(value, expected))
+
+    def error(self, field: str, what: str, hint: str | None = None) -> InputError:
+        """Say what is wrong with a field, and where it stands."""
+        return self.document.error(what, (*self.path, field), hint)
+
+    def inside(self, *fields: str) -> "_Object":
+        """Go down to a mapping that must be there."""
+        here = self
+        for field in fields:
+            data: dict[str, Any] | None = here.get(field, dict)
+            if data is None:
+                raise here.error(field, _MISSING)
+            here = _Object(here.document, (*here.path, field), data)
+        return here
+
+
+def pods(document: Document) -> Iterator[Template | NoPods | InputError]:
+    """Give the pods of a document in order; for an object that has none, or a broken one, why."""
+    return _pods(_Object(document, (), document.data), _NO_IDENTITY)
+
+
+def _pods(here: _Object, unless_given: _Identity) -> Iterator[Template | NoPods | InputError]:
+    try:
+        kind = here.get("kind", str) or unless_given.kind
+        if kind not in _GROUPS:
+            yield NoPods(kind, here.error("kind", *_unknown(kind)))
+            return
+        identity = _identity(here, kind, unless_given)
+        if not identity.kind.endswith(_LIST):
+            yield _template(here, identity)
+            return
+        items = here.get("items", list) or []
+    except InputError as error:
+        yield error
+        return
+    item_kind = identity.kind.removesuffix(_LIST)
+    for_items = _Identity(item_kind, identity.api_version) if item_kind else _NO_IDENTITY
+    for index, item in enumerate(items):
+        path = (*here.path, "items", index)
+        if isinstance(item, dict):
+            yield from _pods(_Object(here.document, path, item), for_items)
+        else:
+            yield here.document.error(unlike(item, dict)[0], path)
+
+
+def _identity(here: _Object, kind: str, unless_given: _Identity) -> _Identity:
+    group = _GROUPS[kind]
+    api_version = here.get("apiVersion", str) or unless_given.api_version
+    if not api_version:
+        raise here.error("apiVersion", _MISSING, f"write {_newest(group)}")
+    identity = _Identity(kind, api_version)
+    if identity.group != group:
+        what = f"{kind} of {quote_brief(api_version)} is not supported"
+        raise here.error("apiVersion", what, f"only that of {_newest(group)} is")
+    return identity
+
+
+def _unknown(kind: str) -> tuple[str, str]:
+    if not kind:
+        return _MISSING, _SUPPORTED
+    meant = next((known for known in _GROUPS if known.lower() == kind.lower()), None)
+    return f"{quote_brief(kind)} is not supported", f"write {meant}" if meant else _SUPPORTED
+
+
+def _newest(group: str) -> str:
+    return f"{group}/v1" if group else "v1"
+
+
+def _template(here: _Object, identity: _Identity) -> Template:
+    metadata = _Object(here.document, (*here.path, "metadata"), here.get("metadata", dict) or {})
+    name, prefix = metadata.get("name", str), metadata.get("generateName", str)
+    namespace = metadata.get("namespace", str)
+    shown = name or (f"{prefix}*" if prefix else "(unnamed)")
+    pod = here.inside(*_WORKLOADS[identity.kind].path)
+    data = pod.data
+    if pod is not here:
+        fields = {"name": name, "generateName": prefix, "namespace": namespace}
+        of_workload = {field: value for field, value in fields.items() if value is not None}
+        data = data | {"metadata": (pod.get("metadata", dict) or {}) | of_workload}
+    return Template(here.document, pod.path, f"{identity.kind.lower()}/{shown}", namespace, data)
+
 
 SNAPSHOT: Final = "Snapshot"
 """The kind a snapshot goes by: it does not say one itself."""

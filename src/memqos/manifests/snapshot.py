@@ -6,13 +6,12 @@ from typing import Any, Final, Literal
 import msgspec
 
 from memqos.errors import InputError
+from memqos.kernel.file_formats import memory_of
 from memqos.kernel.machine import CgroupLayout, Machine, NumaTexts, cgroup_layout, mounts_of
-from memqos.kernel.meminfo import memory_of
 from memqos.kernel.process import Process
 from memqos.kube.pod import Pod
 from memqos.manifests.agent_state import AgentState
-from memqos.manifests.documents import Document, read_documents
-from memqos.manifests.refusals import decoding_error
+from memqos.manifests.documents import Document, decoding_error, read_documents
 
 OMITTED_FIELDS: Final = "kubelet_configuration: left out, as of no use here: "
 """Before the fields of a kubelet's configuration that a snapshot does not carry."""

@@ -10,18 +10,19 @@ from memqos.numa.allocation import (
     AllocationFailure,
     ReusableMemory,
     allocate_container,
+    allocate_pool,
+    pool_fault,
 )
-from memqos.numa.hints import Hint, HintProvider, Hints, ProviderHints
-from memqos.numa.masks import mask_of
-from memqos.numa.memory import MemoryBlocks, MemorySizes
-from memqos.numa.merge import Obstruction
-from memqos.numa.offers import memory_hint_set
-from memqos.numa.pool import allocate_pool, pool_fault
-from memqos.numa.requests import ContainerMemoryRequest, PodMemoryRequest
-from memqos.numa.state import MemoryManagerState
-from memqos.numa.subsets import SearchEffort
-from memqos.numa.topology import TopologyDecision, TopologySettings, decide_affinity
-from memqos.numa.unaligned import is_unaligned
+from memqos.numa.hints import Hint, HintProvider, Hints, ProviderHints, memory_hint_set
+from memqos.numa.machine_state import MemoryBlocks, MemoryManagerState, MemorySizes
+from memqos.numa.masks import SearchEffort, mask_of
+from memqos.numa.requests import ContainerMemoryRequest, PodMemoryRequest, is_unaligned
+from memqos.numa.topology_manager import (
+    Obstruction,
+    TopologyDecision,
+    TopologySettings,
+    decide_affinity,
+)
 
 MemoryPolicy = Literal["None", "Static", "BestEffort"]
 AdmissionOperation = Literal["add", "resize"]

@@ -16,11 +16,20 @@ from memqos.kube.pod import Pod
 from memqos.kube.shape import shape_of
 from memqos.kube.validation import shape_errors
 from memqos.numa.admission import AdmittedPod, RefusedPod
+from memqos.numa.machine_state import MemoryManagerState, NumaNodeMap, empty_node_map, free_memory
 from memqos.numa.manager import Manager
-from memqos.numa.memory import NumaNodeMap, empty_node_map, free_memory
-from memqos.numa.resizing import SizeTarget, is_unreadable_size, size_targets, size_text, with_sizes
-from memqos.numa.state import MemoryManagerState
-from memqos.numa.topology import TOPOLOGY_POLICY_NAMES, TOPOLOGY_SCOPE_NAMES, TopologySettings
+from memqos.numa.pod_sizes import (
+    SizeTarget,
+    is_unreadable_size,
+    size_targets,
+    size_text,
+    with_sizes,
+)
+from memqos.numa.topology_manager import (
+    TOPOLOGY_POLICY_NAMES,
+    TOPOLOGY_SCOPE_NAMES,
+    TopologySettings,
+)
 
 AdviceKind = Literal["smaller", "spelling", "without", "topology_policy", "scope", "memory_policy"]
 

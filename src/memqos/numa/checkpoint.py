@@ -7,12 +7,14 @@
 Where there is `data`, it alone decides; v1 around it is for kubelets that are rolled back.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Final, Literal
 
 import msgspec
 
-from memqos.numa.dump import (
+from memqos.errors import InputError
+from memqos.numa.checkpoint_format import (
     WireBlock,
     WireEntries,
     WireNode,
@@ -22,8 +24,13 @@ from memqos.numa.dump import (
     WireTable,
     checksum_text,
 )
-from memqos.numa.memory import MemoryBlock, MemoryBlocks, MemoryTable, NumaNodeState
-from memqos.numa.state import MemoryManagerState
+from memqos.numa.machine_state import (
+    MemoryBlock,
+    MemoryBlocks,
+    MemoryManagerState,
+    MemoryTable,
+    NumaNodeState,
+)
 from memqos.release import Release, Since
 
 CheckpointVersion = Literal["v1", "v2", "v3"]
@@ -267,3 +274,33 @@ def _write_v3(state: MemoryManagerState, pools: bool) -> str:
 _WRITE: Final[Since[Callable[[MemoryManagerState, bool], str]]] = Since(
     {22: _write_v1, 36: _write_v2, 37: _write_v3}
 )
+
+
+_BYTE: Final = re.compile(r"\(byte (\d+)\)")
+_VERIFY: Final = "memqos numa checkpoint verify says what it is worth"
+
+
+def load_checkpoint(text: str, file: str) -> LoadedCheckpoint:
+    """The state in a file that a kubelet would take."""
+    found = read_checkpoint(text)
+    if isinstance(found, UnreadableCheckpoint):
+        raise checkpoint_error(found, file, _VERIFY)
+    return found
+
+
+def checkpoint_error(found: UnreadableCheckpoint, file: str, hint: str | None = None) -> InputError:
+    """What is wrong with a state file, with its place."""
+    what, byte = checkpoint_fault_text(found)
+    if byte is None:
+        return InputError(what, file=file, hint=hint)
+    return InputError(what, file=file, line=1, column=byte + 1, hint=hint)
+
+
+def checkpoint_fault_text(found: UnreadableCheckpoint) -> tuple[str, int | None]:
+    """What is wrong with a state file, and at which byte, where that is known."""
+    if found.kind == "checkpoint_corrupt":
+        return f"corrupt: {found.detail}", None
+    byte = _BYTE.search(found.detail)
+    what = _BYTE.sub("", found.detail).replace("`", "").replace("$.", "").strip()
+    inside = what.startswith("data:")
+    return f"not a state file: {what}", None if byte is None or inside else int(byte[1])

@@ -6,15 +6,13 @@ from typing import Any, Final
 import msgspec
 
 from memqos.errors import InputError
+from memqos.kernel.file_formats import meminfo_of
 from memqos.kernel.machine import Machine as KernelMachine
 from memqos.kernel.machine import NumaNode as KernelNode
-from memqos.kernel.meminfo import meminfo_of
 from memqos.kube.quantity import NANOS, Quantity, Raw
 from memqos.kube.resources import HUGEPAGES, MEMORY, hugepage_size
-from memqos.manifests.documents import Document
-from memqos.manifests.refusals import decoding_error
-from memqos.numa.memory import MachineMemory, NumaMemory
-from memqos.numa.state import MemoryManagerState
+from memqos.manifests.documents import Document, decoding_error
+from memqos.numa.machine_state import MachineMemory, MemoryManagerState, NumaMemory
 
 MAX_NUMA_NODES: Final = 1024
 """More than any kernel is built for."""

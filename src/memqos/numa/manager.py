@@ -22,12 +22,16 @@ from memqos.numa.admission import (
 )
 from memqos.numa.allocation import ReusableMemory
 from memqos.numa.hints import Hint, HintProvider
-from memqos.numa.memory import MachineMemory, empty_node_map, over_reserved
+from memqos.numa.machine_state import (
+    MachineMemory,
+    MemoryManagerState,
+    empty_node_map,
+    over_reserved,
+)
 from memqos.numa.requests import PodMemoryRequest, pod_memory_request
-from memqos.numa.reserved import InvalidReservation, ReservationFault, reserves_no_memory
+from memqos.numa.reserved_memory import InvalidReservation, ReservationFault, reserves_no_memory
 from memqos.numa.restart import StateFault, UnusableState, resume_state
-from memqos.numa.state import MemoryManagerState
-from memqos.numa.topology import TopologySettings
+from memqos.numa.topology_manager import TopologySettings
 from memqos.release import Release
 
 StartFault = (

@@ -1,17 +1,19 @@
 """What memory a pod asks the Memory Manager for, container by container and as a whole."""
 
 import re
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import msgspec
 
 from memqos.kube.aggregate import has_pod_level
-from memqos.kube.pod import Pod, ResourceRequirements
+from memqos.kube.defaulting import apply_defaults
+from memqos.kube.pod import Container, Pod, ResourceList, ResourceRequirements
 from memqos.kube.qos import qos_class
-from memqos.kube.quantity import MAX_INT64, Raw
-from memqos.kube.resources import CPU, MEMORY, is_hugepages
+from memqos.kube.quantity import MAX_INT64, Quantity, Raw, milli_of
+from memqos.kube.resources import CPU, MEMORY, Amounts, Resources, format_amount, is_hugepages
 from memqos.kube.shape import Part, Role, shape_of
-from memqos.numa.memory import MemorySizes
+from memqos.numa.machine_state import MemorySizes
 from memqos.release import Release
 
 _DECIMAL: Final = {"": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
@@ -148,3 +150,75 @@ def _total(containers: tuple[ContainerMemoryRequest, ...]) -> MemorySizes | None
         name: max(size + sidecars.get(name, 0), starting.get(name, 0))
         for name, size in running.items()
     }
+
+
+def pod_for_kubelet(pod: Pod, release: Release, *, static: bool = False) -> Pod:
+    """A valid new pod as a node gets it."""
+    shape, spec = apply_defaults(pod, release), pod.spec
+    return msgspec.structs.replace(
+        pod,
+        spec=msgspec.structs.replace(
+            spec,
+            containers=_containers(spec.containers, shape.containers, static),
+            init_containers=_containers(spec.init_containers, shape.init_containers, static),
+            resources=None
+            if shape.pod is None
+            else _requirements(spec.resources, shape.pod, static),
+        ),
+    )
+
+
+def _containers(
+    containers: tuple[Container, ...] | None, parts: tuple[Part, ...], static: bool
+) -> tuple[Container, ...]:
+    return tuple(
+        [
+            msgspec.structs.replace(
+                container, resources=_requirements(container.resources, part, static)
+            )
+            for container, part in zip(containers or (), parts, strict=True)
+        ]
+    )
+
+
+def _requirements(
+    written: ResourceRequirements | None, complete: Part | Resources, static: bool
+) -> ResourceRequirements:
+    requests = (written and written.requests) or {}
+    limits = (written and written.limits) or {}
+    return ResourceRequirements(
+        _texts(complete.requests, (requests, limits), static),
+        _texts(complete.limits, (limits,), static),
+    )
+
+
+def _texts(amounts: Amounts, sources: tuple[ResourceList, ...], static: bool) -> ResourceList:
+    texts: ResourceList = {}
+    for name, amount in amounts.items():
+        raw = next((source[name] for source in sources if name in source), None)
+        if raw is None or milli_of(raw) != amount:
+            texts[name] = format_amount(name, amount)
+        else:
+            texts[name] = raw if static else str(Quantity.parse(raw))
+    return texts
+
+
+UNALIGNED_NOTICE: Final = (
+    "its pod-level resources are ignored for memory alignment while PodLevelResourceManagers is "
+    "off: its memory is not aligned to NUMA nodes"
+)
+UNALIGNED_REMEDY: Final = (
+    "set resources of each container instead, or turn on PodLevelResourceManagers (1.36 and newer)"
+)
+
+
+def is_unaligned(request: PodMemoryRequest) -> bool:
+    """Whether a pod would have memory aligned, if it did not ask for it at pod level."""
+    return request.guaranteed and request.unmanaged
+
+
+def pods_without_alignment(pods: Iterable[Pod], release: Release) -> Iterator[Pod]:
+    """Those of the pods that are due the notice."""
+    for pod in pods:
+        if pod.spec.resources is not None and is_unaligned(pod_memory_request(pod, release)):
+            yield pod

@@ -5,15 +5,15 @@ from typing import Literal
 
 import msgspec
 
-from memqos.numa.memory import (
+from memqos.numa.machine_state import (
     MemoryBlock,
     MemoryBlocks,
+    MemoryManagerState,
     NumaNodeMap,
     NumaNodeState,
     assign_block,
     free_memory,
 )
-from memqos.numa.state import MemoryManagerState
 
 StateFault = Literal[
     "empty_machine_state_with_assignments",

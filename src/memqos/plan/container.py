@@ -12,8 +12,8 @@ from memqos.kube.resources import CPU, MEMORY, Amounts, memory_in
 from memqos.kube.shape import Part, Role
 from memqos.plan import cpu, hugepages, memory
 from memqos.plan.setting import MAX, NEEDS_NODE, FileSettings, Rule, Setting, size
-from memqos.plan.terms import Settings
 from memqos.release import Release, Since
+from memqos.settings.settings import Settings
 
 
 class ContainerPlan(msgspec.Struct, frozen=True, gc=False):

@@ -5,7 +5,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from memqos.kernel.nodelists import describe_nodes, node_list
+from memqos.kernel.file_formats import describe_nodes, node_list
 from memqos.plan.setting import Rule, Setting, size
 from memqos.plan.tree import Cgroup, Tree
 

@@ -10,8 +10,8 @@ from memqos.plan import cpu
 from memqos.plan.memory import MEMORY_QOS_KEP, OFF
 from memqos.plan.pod import PodPlan
 from memqos.plan.setting import FileSettings, Rule, Setting, size
-from memqos.plan.terms import Policy, Settings
 from memqos.release import Since
+from memqos.settings.settings import Policy, Settings
 
 Phase = Literal["start", "steady"]
 """Just after the kubelet has started, or once it has counted the pods."""

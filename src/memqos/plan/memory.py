@@ -10,8 +10,8 @@ import msgspec
 
 from memqos.kube.pod import QosClass
 from memqos.plan.setting import MAX, NEEDS_NODE, Rule, Setting, size
-from memqos.plan.terms import Settings
 from memqos.release import Since
+from memqos.settings.settings import Settings
 
 MEMORY_QOS_KEP: Final = "KEP-2570"
 

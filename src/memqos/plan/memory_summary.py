@@ -21,7 +21,7 @@ from memqos.plan.container import container_rules, memory_of_container
 from memqos.plan.memory import Ask
 from memqos.plan.pod import memory_of_pod
 from memqos.plan.setting import NEEDS_NODE, FileValue
-from memqos.plan.terms import Settings
+from memqos.settings.settings import Settings
 
 
 class ContainerBrief(msgspec.Struct, frozen=True, gc=False):

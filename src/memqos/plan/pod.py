@@ -23,8 +23,8 @@ from memqos.kube.shape import Shape
 from memqos.plan import cpu, hugepages, memory
 from memqos.plan.container import ContainerPlan, container_rules, plan_container
 from memqos.plan.setting import FileSettings, Rule, Setting, size
-from memqos.plan.terms import Settings
 from memqos.release import Since
+from memqos.settings.settings import Settings
 
 
 class PodPlan(msgspec.Struct, frozen=True, gc=False):

@@ -11,7 +11,7 @@ from memqos.kube.resources_in_use import with_resources_in_use
 from memqos.kube.shape import Shape, shape_key, shape_of
 from memqos.kube.validation import FieldError, container_errors, shape_errors
 from memqos.plan.pod import PodPlan, plan_pod
-from memqos.plan.terms import Settings
+from memqos.settings.settings import Settings
 
 REMEMBERED: Final = 100_000
 """Shapes kept; past that the memory starts afresh, which bounds it without bookkeeping."""

@@ -23,7 +23,7 @@ from memqos.plan.names import CgroupNames, RuntimeName, cgroup_names
 from memqos.plan.pod import PodPlan
 from memqos.plan.semantics import Planner
 from memqos.plan.setting import FileSettings, Rule, Setting, size
-from memqos.plan.terms import Settings
+from memqos.settings.settings import Settings
 
 Level = Literal["reserved", "kubepods", "qos", "pod", "container"]
 

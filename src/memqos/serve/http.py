@@ -12,10 +12,10 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
 from memqos.errors import InputError, Unreachable
-from memqos.serve.bodies import BodyMemory
+from memqos.serve.body_memory import BodyMemory
 from memqos.serve.connections import ClientLimits, Connection, Connections
 from memqos.serve.endpoints import PLAIN, HttpReply, PostRoutes, Routes
-from memqos.serve.requests import (
+from memqos.serve.http_messages import (
     HEAD_LIMIT,
     BadRequest,
     HttpRequest,

@@ -22,13 +22,19 @@ from tests.fakes.asking import client, refusal, with_openssl
 from tests.fakes.kubelet import TlsFiles, self_signed
 
 from memqos.errors import InputError, Unreachable
-from memqos.host.apiserver.access import Cluster, ClusterAccess, User, cluster_access, in_cluster
-from memqos.host.apiserver.connection import ApiClient
-from memqos.host.apiserver.kubeconfig import load_kubeconfig
-from memqos.host.apiserver.listing import list_objects
+from memqos.host.apiserver.client import ApiClient
+from memqos.host.apiserver.kubeconfig import (
+    Cluster,
+    ClusterAccess,
+    User,
+    cluster_access,
+    in_cluster,
+    load_kubeconfig,
+)
+from memqos.host.apiserver.pager import list_objects
 from memqos.host.apiserver.proxies import proxy_of
+from memqos.host.apiserver.reflector import Reflector, WatchTimings
 from memqos.host.apiserver.resources import POD_RESOURCE, ApiResource
-from memqos.host.apiserver.watching import Reflector, WatchTimings
 from memqos.kube.pod import ObjectMeta
 
 

@@ -18,11 +18,12 @@ from tests.fakes.asking import client, refusal, with_openssl
 from tests.fakes.kubelet import TlsFiles
 
 from memqos.errors import Unreachable
-from memqos.host.apiserver import answers, listing
-from memqos.host.apiserver.access import Cluster, ClusterAccess, User
-from memqos.host.apiserver.connection import TRIES, ApiClient
-from memqos.host.apiserver.listing import get_object, list_objects, list_raw_pages, raw_pages
-from memqos.host.apiserver.refusals import ApiError
+from memqos.host.apiserver import client as client_module
+from memqos.host.apiserver import pager
+from memqos.host.apiserver.api_errors import ApiError
+from memqos.host.apiserver.client import TRIES, ApiClient
+from memqos.host.apiserver.kubeconfig import Cluster, ClusterAccess, User
+from memqos.host.apiserver.pager import get_object, list_objects, list_raw_pages, raw_pages
 from memqos.host.apiserver.resources import (
     EVERYTHING,
     LIMIT_RANGE_RESOURCE,
@@ -187,7 +188,7 @@ class TestBounds:
     def test_so_is_one_that_is_read_in_parts(
         self, server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(answers, "LARGEST_ANSWER", 1 << 20)
+        monkeypatch.setattr(client_module, "LARGEST_ANSWER", 1 << 20)
         server.answers["/api/v1/pods"] = (200, {}, b" " * (2 << 20))
 
         def read() -> None:
@@ -200,7 +201,7 @@ class TestBounds:
     def test_and_the_line_of_a_watch(
         self, server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(answers, "_LONGEST_LINE", 1 << 20)
+        monkeypatch.setattr(client_module, "_LONGEST_LINE", 1 << 20)
         server.answers["/api/v1/pods"] = (200, {}, b" " * (2 << 20))
 
         def read() -> None:
@@ -212,7 +213,7 @@ class TestBounds:
     def test_a_list_whose_last_page_never_comes_is_given_up(
         self, server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(listing, "MOST_PAGES", 7)
+        monkeypatch.setattr(pager, "MOST_PAGES", 7)
         body = json.dumps({"metadata": {"continue": "again"}, "items": []}).encode()
         server.answers["/api/v1/pods"] = (200, {}, body)
         asks: list[Callable[[], object]] = [
@@ -294,7 +295,7 @@ class TestBounds:
     def test_pages_have_an_end_in_time_together(
         self, server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(listing, "LIST_SECONDS", -1.0)
+        monkeypatch.setattr(pager, "LIST_SECONDS", -1.0)
         server.pods.put(pod("a"))
         assert len(list_objects(client(server), POD_RESOURCE, page=1).items) == 1
         server.pods.put(pod("b"))
@@ -431,4 +432,4 @@ def test_commands_without_a_cluster_do_not_pay_for_one() -> None:
         "print(*sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert not {"urllib3", "memqos.host.apiserver.connection"} & set(done.stdout.split())
+    assert not {"urllib3", "memqos.host.apiserver.client"} & set(done.stdout.split())

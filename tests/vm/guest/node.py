@@ -8,10 +8,10 @@ from typing import Any, Final
 
 from tests.vm.guest.support import ROOT, Cgroup
 
-from memqos.converge.observing import ObservedNode, RawKubeletConfig, observe_live
-from memqos.converge.planning import PLAN_FILES, NodePlan, plan_observation
+from memqos.converge.node_plan import PLAN_FILES, NodePlan, plan_observation
+from memqos.converge.observation import ObservedNode, RawKubeletConfig, observe_live
+from memqos.converge.pod_sources import FilePods
 from memqos.converge.settings import PlanOptions
-from memqos.converge.sources import FilePods
 from memqos.plan.changes import MANAGED
 from memqos.plan.setting import FileValue
 

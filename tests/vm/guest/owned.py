@@ -14,18 +14,16 @@ from tests.vm.guest.support import ROOT, WORKLOAD, Workload
 
 from memqos.converge.apply import ApplyResult, WriteProgress, apply, ignore_progress
 from memqos.converge.journal import hierarchy_of, open_journal
-from memqos.converge.observing import RawKubeletConfig, observe_live
-from memqos.converge.planning import PLAN_FILES, NodePlan, plan_observation
+from memqos.converge.node_plan import PLAN_FILES, NodePlan, plan_observation
+from memqos.converge.observation import RawKubeletConfig, observe_live
+from memqos.converge.pod_sources import FilePods
 from memqos.converge.rollback import RollbackResult, rollback
-from memqos.converge.routing import Router
+from memqos.converge.router import Router
 from memqos.converge.settings import PlanOptions
-from memqos.converge.sources import FilePods
-from memqos.converge.steps import WriteStep, steps_of
-from memqos.converge.writing import write_options
-from memqos.host.cgroups import CgroupFs
+from memqos.converge.steps import WriteStep, steps_of, write_options
+from memqos.host.cgroups import CgroupFs, read_tree
 from memqos.host.machine import read_machine
 from memqos.host.owner_discovery import discover_owners
-from memqos.host.tree import read_tree
 from memqos.plan.changes import Change
 from memqos.plan.names import kind_of
 from memqos.plan.setting import Rule, Setting

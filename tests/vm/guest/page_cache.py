@@ -10,7 +10,7 @@ from tests.vm.guest.support import MI, Cgroup, protection_is_recursive
 
 from memqos.plan.effective import Claim, effective
 from memqos.plan.setting import FileSettings
-from memqos.plan.terms import Placement
+from memqos.settings.settings import Placement
 
 LIMIT = 32 * MI
 FILE = LIMIT * 5 // 4

@@ -9,8 +9,8 @@ from typing import Literal, NamedTuple
 from tests.vm.guest.support import Cgroup, Program
 
 from memqos.agent.core.guard import GuardTuning
-from memqos.agent.core.guarding import GUARD_FILES, NodeGuard
-from memqos.kernel.stall import stall_of
+from memqos.agent.core.node_guard import GUARD_FILES, NodeGuard
+from memqos.kernel.file_formats import stall_of
 from memqos.plan.memory import ABOVE_REQUEST
 from memqos.plan.setting import Setting
 from memqos.plan.tree import Cgroup as Planned

@@ -14,8 +14,7 @@ from tests.vm.guest.test_numa import CONFIGURATION, HUGE, PAGES, pod
 from tests.vm.harness.topology import Topology
 
 from memqos.numa.checkpoint import encode_checkpoint
-from memqos.numa.memory import MemoryBlock
-from memqos.numa.state import MemoryManagerState
+from memqos.numa.machine_state import MemoryBlock, MemoryManagerState
 from memqos.release import Release
 
 MACHINES = {

@@ -8,7 +8,7 @@ from tests.vm.guest.processes import watches
 from tests.vm.guest.support import MI, ROOT, Cgroup
 from tests.vm.harness.topology import Topology
 
-from memqos.agent.alarms import EventWatches
+from memqos.agent.watches import EventWatches
 
 MACHINES = {"small": Topology(nodes=(512,))}
 

@@ -11,17 +11,15 @@ from tests.vm.guest.support import MI, Cgroup
 from tests.vm.harness.topology import Topology
 
 from memqos.converge.apply import ApplyResult, apply
-from memqos.converge.direct import DirectDriver
+from memqos.converge.direct_driver import DirectDriver
 from memqos.converge.journal import hierarchy_of, open_journal
-from memqos.converge.planning import NodePlan, plan_observation
+from memqos.converge.node_plan import NodePlan, plan_observation
 from memqos.converge.rollback import RollbackResult, rollback
 from memqos.converge.settings import PlanOptions
-from memqos.converge.steps import WriteStep, steps_of
-from memqos.converge.writing import WriteResult, write_options
-from memqos.host.cgroups import CgroupFs
+from memqos.converge.steps import WriteResult, WriteStep, steps_of, write_options
+from memqos.host.cgroups import CgroupFs, read_tree
 from memqos.host.lock import Locked
 from memqos.host.machine import read_machine
-from memqos.host.tree import read_tree
 from memqos.plan.changes import MANAGED, Change
 from memqos.plan.names import kind_of
 from memqos.plan.setting import Rule, Setting

@@ -18,7 +18,7 @@ from tests.vm.guest.support import MI, ROOT, Cgroup, protection_is_recursive
 from tests.vm.harness.topology import Topology
 
 from memqos.cli.main import cli
-from memqos.host.tree import read_tree
+from memqos.host.cgroups import read_tree
 from memqos.plan.changes import MANAGED
 
 MACHINES = {"plain": Topology()}

@@ -9,9 +9,9 @@ from tests.vm.guest.support import MI, Cgroup
 from tests.vm.harness.topology import Topology
 
 from memqos.agent.core.guard import GuardTuning
-from memqos.agent.recorder.recording import kill_record
 from memqos.host.kmsg import KernelLog
 from memqos.kernel.oom_report import OomReport, oom_reports
+from memqos.record.readings import kill_record
 
 MACHINES = {"small": Topology(nodes=(512,))}
 

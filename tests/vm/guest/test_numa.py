@@ -13,8 +13,7 @@ from tests.vm.harness.topology import Topology
 
 from memqos.cli.main import cli
 from memqos.numa.checkpoint import encode_checkpoint
-from memqos.numa.memory import MemoryBlock
-from memqos.numa.state import MemoryManagerState
+from memqos.numa.machine_state import MemoryBlock, MemoryManagerState
 from memqos.release import Release
 
 MACHINES = {

@@ -10,18 +10,17 @@ from tests.fakes.machine import deep_folder
 from tests.vm.guest.support import MI, ROOT, Cgroup, protection_is_recursive
 from tests.vm.harness.topology import Topology
 
-from memqos.converge.observing import observe_live
+from memqos.converge.observation import observe_live
+from memqos.converge.pod_sources import FilePods
 from memqos.converge.snapshots import (
     SNAPSHOT_FILES,
     encode_snapshot,
     observe_snapshot_file,
     take_snapshot,
 )
-from memqos.converge.sources import FilePods
+from memqos.host.cgroups import read_tree
 from memqos.host.machine import read_machine
-from memqos.host.tree import read_tree
-from memqos.kernel.keyed import controllers_of, parse_keyed, withheld_at
-from memqos.kernel.stall import stall_of
+from memqos.kernel.file_formats import controllers_of, parse_keyed, stall_of, withheld_at
 
 MACHINES = {
     "two-nodes": Topology(nodes=(512, 512), distances=((10, 21), (21, 10)), swap=512),

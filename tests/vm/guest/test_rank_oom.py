@@ -12,7 +12,7 @@ from tests.vm.guest.support import MI, Cgroup, Workload, killed_in_order
 from tests.vm.harness.topology import Topology
 
 from memqos.cli.rank_oom import command
-from memqos.kernel.meminfo import memory_of
+from memqos.kernel.file_formats import memory_of
 
 pytestmark = pytest.mark.usefixtures("spared")
 

@@ -12,7 +12,7 @@ from memqos.converge.journal import JOURNAL_FOLDER
 from memqos.host.cgroups import SYSTEM_ROOT
 from memqos.kube.pod import Pod
 from memqos.kube.selector import Namespace, Selector
-from memqos.plan.terms import Numa, Placement, Policy
+from memqos.settings.settings import Numa, Placement, Policy
 
 AGENT_API_VERSION: Final = "memqos.io/v1alpha1"
 AGENT_KIND: Final = "AgentConfiguration"

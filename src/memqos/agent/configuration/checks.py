@@ -10,11 +10,11 @@ from typing import Any, Final, NamedTuple
 from memqos.agent.configuration.fields import GATES_PATH, ConfigPath
 from memqos.errors import InputError, UnsupportedRelease
 from memqos.host.kubelet import KubeletCredentials, KubeletEndpoint
-from memqos.kube.label_selection import requirements
-from memqos.plan.terms import KNOWS_POLICY
+from memqos.kube.selector import requirements
 from memqos.release import Release
 from memqos.release.gates import canonical
-from memqos.serve.addresses import parse_listen_address
+from memqos.serve.endpoints import parse_listen_address
+from memqos.settings.settings import KNOWS_POLICY
 
 BY_DEFAULT: Final = 0
 BY_FILE: Final = 1

@@ -1,7 +1,7 @@
 """The fields of an agent's configuration: where each is written, and what it takes."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from types import NoneType
 from typing import Annotated, Any, Final, Literal, NamedTuple, get_args, get_origin, get_type_hints
@@ -9,6 +9,8 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, get_args, get_ori
 import msgspec
 
 from memqos.agent.configuration import AgentConfiguration
+from memqos.errors import InputError, quote_brief
+from memqos.kube.duration import SECOND, parse_duration
 
 ConfigPath = tuple[str, ...]
 
@@ -122,3 +124,116 @@ CONFIG_FIELDS: Final[dict[ConfigPath, ConfigField]] = {
     field.path: field for field in _all_fields(AgentConfiguration)
 }
 """Every value that can be set, by its path in a file."""
+
+
+_BOOLEANS: Final = {"true": True, "false": False}
+_NUMBER: Final = re.compile(r"[+-]?[0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?", re.ASCII)
+_OFF: Final = "off"
+"""A word that YAML reads as false."""
+_DURATION_HINT: Final = "write a number with a unit, such as 90s or 1m30s"
+
+
+def decode_file_value(field: ConfigField, value: Any) -> Any:
+    """What a field holds; a refusal names the item of a list that it is about."""
+    if field.path == GATES_PATH:
+        return _convert(value, bool, "true or false")
+    if field.is_duration:
+        return _convert(_seconds(value, field.expected), field.type, field.expected, as_given=value)
+    if value is False and _OFF in get_args(field.bare_type):
+        return _OFF
+    if get_origin(field.bare_type) is not tuple:
+        return _convert(value, field.type, field.expected)
+    if not isinstance(value, list | tuple):
+        hint = f"write [{value}]" if isinstance(value, str) else None
+        raise InputError(f"{_describe_value(value)} is not a list", hint=hint)
+    item = get_args(field.bare_type)[0]
+    return tuple(
+        _convert(each, item, describe_type(item), index=index) for index, each in enumerate(value)
+    )
+
+
+def decode_text_value(field: ConfigField, text: object) -> Any:
+    """What a field holds by the environment or a flag; what a flag made of it already is taken."""
+    if field.path == GATES_PATH:
+        return dict(map(_gate, _items(text)))
+    if get_origin(field.bare_type) is tuple:
+        return decode_file_value(field, _items(text))
+    if isinstance(text, str) and not field.is_duration:
+        reader = _READERS.get(field.bare_type)
+        return decode_file_value(field, text if reader is None else reader(text, field.expected))
+    return decode_file_value(field, text)
+
+
+def _items(text: object) -> list[Any]:
+    """The items of a list: a text is cut at its commas, what is a list already is not."""
+    if isinstance(text, list | tuple):
+        return list(text)
+    return [item.strip() for item in str(text).split(",") if item.strip()]
+
+
+def _gate(text: str) -> tuple[str, bool]:
+    name, _, on = text.partition("=")
+    if on.lower() not in _BOOLEANS:
+        raise InputError(f"{quote_brief(text)} is not NAME=true or NAME=false")
+    return name.strip(), _BOOLEANS[on.lower()]
+
+
+def _bool(text: str, words: str) -> bool:
+    if text.lower() not in _BOOLEANS:
+        raise InputError(f"{quote_brief(text)} is not {words}")
+    return _BOOLEANS[text.lower()]
+
+
+def _number(kind: Callable[[str], float]) -> Callable[[str, str], float]:
+    def read(text: str, words: str) -> float:
+        try:
+            if _NUMBER.fullmatch(text):
+                return kind(text)
+        except ValueError:
+            pass  # too many digits, or a point where none belongs
+        raise InputError(f"{quote_brief(text)} is not {words}")
+
+    return read
+
+
+_READERS: Final[dict[Any, Callable[[str, str], Any]]] = {
+    bool: _bool,
+    int: _number(int),
+    float: _number(float),
+}
+
+
+def _seconds(value: object, words: str) -> float:
+    found = parse_duration(value) if isinstance(value, str) else None
+    if found is None:
+        raise InputError(f"{_describe_value(value)} is not {words}", hint=_DURATION_HINT)
+    return found / SECOND
+
+
+def _convert(
+    value: Any, kind: Any, words: str, *, as_given: Any = None, index: int | None = None
+) -> Any:
+    field = None if index is None else str(index)
+    hint = None
+    # The $ of a pattern stands before a line break at the end, too.
+    if not (isinstance(value, str) and value.endswith("\n")):
+        try:
+            return msgspec.convert(value, kind)
+        except msgspec.ValidationError as error:
+            if isinstance(value, int | float) and str(error).startswith("Expected `str"):
+                hint = "put it in quotes"
+    shown = _describe_value(value if as_given is None else as_given)
+    raise InputError(f"{shown} is not {words}", field=field, hint=hint)
+
+
+def _describe_value(value: object) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        return quote_brief(value)
+    return repr(value) if isinstance(value, int | float) else _KINDS.get(type(value), "this")
+
+
+_KINDS: Final[dict[type, str]] = {dict: "a mapping", list: "a list", tuple: "a list"}

@@ -5,7 +5,7 @@ from typing import Any, Final
 import msgspec
 
 from memqos.agent.configuration import AGENT_API_VERSION, AGENT_KIND, AgentConfiguration
-from memqos.agent.configuration.fields import CONFIG_FIELDS, ConfigField, ConfigPath
+from memqos.agent.configuration.fields import CONFIG_FIELDS, ConfigField, ConfigPath, fields_of
 from memqos.kube.duration import SECOND, duration_text
 
 _DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
@@ -64,3 +64,24 @@ def _duration(held: dict[str, Any], field: ConfigField) -> dict[str, Any]:
         "pattern": _DURATION,
         "default": duration_text(round(held["default"] * SECOND)),
     }
+
+
+def configuration_data(configuration: AgentConfiguration) -> dict[str, Any]:
+    """All that is in force; what follows from the node is left out."""
+    return {"apiVersion": AGENT_API_VERSION, "kind": AGENT_KIND, **_section(configuration)}
+
+
+def _section(section: msgspec.Struct, above: tuple[str, ...] = ()) -> dict[str, Any]:
+    data: dict[str, Any] = {}
+    fields = fields_of(type(section), above).values()
+    for field, attribute in zip(fields, section.__struct_fields__, strict=True):
+        value = getattr(section, attribute)
+        if isinstance(value, msgspec.Struct):
+            value = _section(value, field.path)
+        elif isinstance(value, tuple):
+            value = list(value)
+        elif field.is_duration:
+            value = duration_text(round(value * SECOND))
+        if value is not None:
+            data[field.path[-1]] = value
+    return data

@@ -1,9 +1,14 @@
 """Values changed by somebody else: who it was as far as evidence goes, and when to give in."""
 
 from collections import deque
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from memqos.agent.configuration import FightConfig
+from memqos.agent.core.node_intent import NodeIntent
+from memqos.agent.core.observed import ChangedValue, ObservedCgroup
+from memqos.agent.core.pod_intent import WRITABLE_FILES
+from memqos.agent.core.report import Report, announce_contested
+from memqos.plan.changes import Change, as_stored
 from memqos.plan.tree import Level
 
 DriftCause = Literal["daemon-reload", "cri-update", "kubelet-resync", "kubelet-restart", "unknown"]
@@ -121,3 +126,159 @@ class RestartWatch:
 
 def _is_after(moment: float | None, since: float) -> bool:
     return moment is not None and moment >= since
+
+
+_ABOVE_PODS: Final = ("kubepods", "qos")
+_CONFIRMED: Final = 1.0
+"""Seconds for which the kubelet's word about its configuration is good enough to act for it."""
+_RESIZE: Final[tuple[DriftCause, str]] = ("cri-update", "the pod is being resized")
+_ACTUATING: Final = 10.0
+"""Seconds in which a kubelet that resizes a pod is looked at closely: it has to ask the runtime."""
+_RESIZING: Final = 60.0
+"""Seconds after which whatever changes a pod's cgroups has nothing to do with its resize."""
+
+
+class DriftTracker:
+    """Values that somebody else has changed."""
+
+    def __init__(self, report: Report, node_intent: NodeIntent, rule: FightConfig) -> None:
+        self.drifts: dict[ValueKey, Drift] = {}
+        """The last one of each file."""
+        self.unconfirmed_since: float | None = None
+        """Since when the kubelet may be configured otherwise: it was restarted, or has written.
+
+        A kubelet that starts zeroes protection above pods, and so does one that an administrator
+        has told to protect nothing. Which of the two it was, only its configuration tells."""
+        self.is_requested = False
+        """Whether it was asked since: an answer to an earlier question tells nothing of it."""
+        self._confirmed_at = float("-inf")
+        self._report = report
+        self._restart_watch = RestartWatch()
+        self._resized_at: dict[str, float] = {}
+        """Path of a pod → when its resources, or a limit of its containers, were last changed."""
+        self.reconfigure(node_intent, rule)
+
+    def reconfigure(self, node_intent: NodeIntent, rule: FightConfig) -> None:
+        """Something else is wanted from now on: fights begin again."""
+        self.fights = FightCounter(rule)
+        self._node_intent = node_intent
+        self._rule = rule
+        self._disputed: dict[ValueKey, str] = {}
+        """Files that the kubelet keeps → the desired value that it did not agree with."""
+
+    def update_markers(self, markers: RestartMarkers, now: float) -> RestartTimes:
+        """Take in the marks of others; what has happened since they were last seen."""
+        new = self._restart_watch.update(markers, now)
+        if new.restart is not None:
+            self.require_confirmation(now)
+        return new
+
+    def require_confirmation(self, now: float) -> None:
+        """The kubelet may be configured otherwise from now on, whatever it was asked before."""
+        self.unconfirmed_since, self.is_requested = now, False
+
+    def confirm(self, now: float) -> None:
+        """The kubelet has told its configuration."""
+        if self.unconfirmed_since is None or self.is_requested:
+            self.unconfirmed_since = None
+            self._confirmed_at = now
+
+    def note_resize(self, pod: str, now: float) -> None:
+        """A pod's resources are being changed: what changes with them is no drift."""
+        self._resized_at[pod] = now
+
+    def is_resizing(self, pod: str, now: float) -> bool:
+        """Whether more of a pod's cgroups may change any moment."""
+        return now - self._resized_at.get(pod, float("-inf")) < _ACTUATING
+
+    def is_left_to_kubelet(self, change: Change) -> bool:
+        """Whether a change is left to the kubelet, which keeps that file itself.
+
+        It counts its pods once a minute. Until then more than enough may be protected; too little
+        is raised at once, unless the kubelet has already disagreed with the very value.
+        """
+        place = change.path, change.file
+        if place not in self._node_intent.kubelet_managed:
+            return False
+        disagreed = self._disputed.get(place) == change.new
+        return not change.raises or (disagreed and change.old != "0")
+
+    def must_wait(self, change: Change, now: float) -> bool:
+        """Whether a value may not be written yet, or not any more."""
+        place = change.path, change.file
+        is_old = now - self._confirmed_at > _CONFIRMED
+        if place in self._node_intent.kubelet_managed and is_old and self.unconfirmed_since is None:
+            # It is written in the kubelet's place, with nothing to restore: so that must be true.
+            self.require_confirmation(now)
+        if change.level in _ABOVE_PODS and self.unconfirmed_since is not None:
+            return True
+        # A hole is closed even in a file that was left alone.
+        is_hole = change.level in _ABOVE_PODS and change.old == "0"
+        return place in self.fights.contested and not is_hole
+
+    def note_change(self, changed: ChangedValue, now: float) -> None:
+        """A value is not what it was."""
+        known, place = changed.cgroup, (changed.path, changed.file)
+        level = self._level(changed.path, known)
+        is_hole = level in _ABOVE_PODS and changed.found == "0"
+        desired = self._value_of_kubelet(place)
+        if level in _ABOVE_PODS and changed.found != desired:
+            self.require_confirmation(now)
+        if desired is not None and not is_hole:
+            if changed.found != desired:
+                self._disputed[place] = desired
+            return
+        if now - known.first_seen < self._rule.grace:
+            return
+        is_resized = self._is_by_resize(changed, now)
+        cause, evidence = _RESIZE if is_resized else self._attribute(changed, level)
+        drift = Drift(
+            changed.path, changed.file, changed.expected, changed.found, cause, evidence, now
+        )
+        if is_resized:
+            self._report.report_resize(drift)
+            return
+        self.drifts[place] = drift
+        self._report.report_drift(drift)
+        if not is_hole and self.fights.count_change(drift):
+            self._report.report_contested(drift, self._rule)
+            announce_contested(self._report, self._node_intent.intent_of(known.pod), drift)
+
+    def _attribute(self, changed: ChangedValue, level: Level) -> tuple[DriftCause, str]:
+        known = changed.cgroup
+        return attribute_drift(
+            DriftFacts(
+                level,
+                changed.path,
+                changed.found,
+                known.converged_at,
+                self._restart_watch.times,
+                self._node_intent.kubelet_value(changed.path, changed.file, known.pod),
+            )
+        )
+
+    def forget(self, path: str) -> None:
+        """The cgroup is gone."""
+        self.fights.forget(path)
+        self._resized_at.pop(path, None)
+        for file in WRITABLE_FILES:
+            self.drifts.pop((path, file), None)
+            self._disputed.pop((path, file), None)
+
+    def _value_of_kubelet(self, place: ValueKey) -> str | None:
+        """What the kubelet puts into a file that it keeps itself."""
+        kept = self._node_intent.kubelet_managed.get(place)
+        if kept is None:
+            return None
+        return as_stored(place[1], kept.value, self._node_intent.planner.page_size)
+
+    def _is_by_resize(self, changed: ChangedValue, now: float) -> bool:
+        pod = changed.cgroup.pod or ""
+        return now - self._resized_at.get(pod, float("-inf")) < _RESIZING
+
+    def _level(self, path: str, known: ObservedCgroup) -> Level:
+        if known.pod is not None:
+            return "pod" if path == known.pod else "container"
+        if any(path == each.path for each in self._node_intent.reserved):
+            return "reserved"
+        return "kubepods" if path == self._node_intent.planner.names.kubepods else "qos"

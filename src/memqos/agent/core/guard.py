@@ -15,7 +15,7 @@ from typing import Final, Literal
 import msgspec
 
 from memqos.plan.setting import MAX, Rule, Setting, size
-from memqos.plan.terms import PAGE_SIZE
+from memqos.settings.settings import PAGE_SIZE
 
 GuardAction = Literal["keep", "widen", "narrow"]
 GuardStep = Literal["widen", "narrow"]

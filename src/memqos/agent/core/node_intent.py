@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from memqos.agent.core.guarding import NodeGuard
-from memqos.agent.core.notices import Notice
+from memqos.agent.core.node_guard import NodeGuard
 from memqos.agent.core.observed import ObservedCgroups
 from memqos.agent.core.pod_intent import IntentPlanner, PodIntent
+from memqos.agent.core.report import Notice
 from memqos.agent.core.reservations import (
     PodReservations,
     level_cgroups,
@@ -26,7 +26,7 @@ from memqos.plan.setting import FileSettings, Setting
 from memqos.plan.tree import Cgroup, Level, by_file, cgroup_uid, reserved_cgroups
 
 if TYPE_CHECKING:
-    from memqos.agent.core.bindings import NumaBindings
+    from memqos.agent.core.numa_bindings import NumaBindings
 
 
 class NodeIntent:

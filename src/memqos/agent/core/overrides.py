@@ -8,12 +8,11 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple, get_args
 
 from memqos.agent.configuration import AgentConfiguration, AgentMode
-from memqos.agent.configuration.fields import CONFIG_FIELDS, ConfigPath
-from memqos.agent.configuration.values import decode_text_value
+from memqos.agent.configuration.fields import CONFIG_FIELDS, ConfigPath, decode_text_value
 from memqos.errors import InputError
 from memqos.kube.pod import Pod
 from memqos.kube.shape import is_critical
-from memqos.plan.terms import KNOWS_POLICY, Policy, Settings
+from memqos.settings.settings import KNOWS_POLICY, Policy, Settings
 
 ANNOTATION_PREFIX: Final = "memqos.io/"
 MODE_ANNOTATION: Final = "memqos.io/mode"

@@ -5,8 +5,8 @@ from typing import Final
 import msgspec
 
 from memqos.agent.configuration import AgentConfiguration, AgentMode
-from memqos.agent.core.notices import Notice
 from memqos.agent.core.overrides import overrides_of
+from memqos.agent.core.report import Notice
 from memqos.converge.settings import PROTECTION_FILES, NodeSettings
 from memqos.errors import InputError
 from memqos.kube.kubelet import STATIC
@@ -17,8 +17,8 @@ from memqos.plan.cpuset import MEMS
 from memqos.plan.pod import PodPlan
 from memqos.plan.semantics import Planner
 from memqos.plan.setting import MAX, FileSettings, Rule, Setting
-from memqos.plan.terms import Policy
 from memqos.plan.tree import Cgroup, Unresolved, cgroup_uid, pod_cgroups, pod_key
+from memqos.settings.settings import Policy
 
 MEMORY_FILES: Final = (*PROTECTION_FILES, "memory.high")
 """What an agent writes of every cgroup it looks after."""
@@ -147,8 +147,12 @@ class IntentPlanner:
         numa, kubelets = self.configuration.numa, self.node_settings.config.memory_manager_policy
         if pod.spec.resources is None or (numa != "allocate" and kubelets != STATIC):
             return ()
-        from memqos.numa.arriving import pod_for_kubelet
-        from memqos.numa.unaligned import UNALIGNED_NOTICE, UNALIGNED_REMEDY, pods_without_alignment
+        from memqos.numa.requests import (
+            UNALIGNED_NOTICE,
+            UNALIGNED_REMEDY,
+            pod_for_kubelet,
+            pods_without_alignment,
+        )
 
         release = self.node_settings.settings.release
         found = pods_without_alignment(

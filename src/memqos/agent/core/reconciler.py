@@ -8,27 +8,26 @@ which turns what was read into steps, and `settle` with what came of them.
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from memqos.agent.core.foreign import DriftTracker
-from memqos.agent.core.guarding import NodeGuard
+from memqos.agent.core.drift import DriftTracker
+from memqos.agent.core.node_guard import NodeGuard
 from memqos.agent.core.node_intent import NodeIntent
-from memqos.agent.core.notices import NoticeHistory
 from memqos.agent.core.observed import Checkpoint, NodeReading, ObservedCgroup, ObservedCgroups
 from memqos.agent.core.pod_intent import MEMORY_FILES, WRITABLE_FILES, IntentPlanner
-from memqos.agent.core.restore import Restores
-from memqos.agent.core.schedule import RECHECK, Due, Schedule
-from memqos.agent.core.selection import ChangeSelection, select_changes
-from memqos.agent.tally import Report
-from memqos.agent.telling import (
+from memqos.agent.core.report import (
+    NoticeHistory,
+    Report,
     announce_written,
     report_pod_intent,
     report_unreserved,
     report_write,
 )
+from memqos.agent.core.restore import Restores
+from memqos.agent.core.schedule import RECHECK, Due, Schedule
+from memqos.agent.core.selection import ChangeSelection, select_changes
 from memqos.converge.rollback import RollbackResult
-from memqos.converge.steps import StaleStep, WriteStep, steps_of
+from memqos.converge.steps import FAILED, StaleStep, WriteResult, WriteStep, steps_of
 from memqos.converge.undo import UndoEntries, UndoEntry
 from memqos.converge.values import kernel_form
-from memqos.converge.writing import FAILED, WriteResult
 from memqos.kube.pod import Pod
 from memqos.kube.resources_in_use import is_resized
 from memqos.plan.changes import Change, compare, parts
@@ -37,7 +36,7 @@ from memqos.plan.names import inner
 from memqos.plan.tree import Cgroup, Tree
 
 if TYPE_CHECKING:
-    from memqos.agent.core.bindings import NumaBindings
+    from memqos.agent.core.numa_bindings import NumaBindings
 
 READ_FILES: Final = (*MEMORY_FILES, "memory.max", "memory.current")
 """What is read of every cgroup."""
@@ -104,7 +103,7 @@ class Reconciler:
     ) -> "NumaBindings | None":
         if planner.configuration.numa == "off":
             return None
-        from memqos.agent.core.bindings import bindings_of
+        from memqos.agent.core.numa_bindings import bindings_of
 
         return bindings_of(planner, cgroups, self.report, self.bindings)
 

@@ -4,9 +4,8 @@ from collections.abc import Iterable, Sequence
 
 from memqos.agent.core.observed import ObservedCgroups
 from memqos.agent.core.pod_intent import WRITABLE_FILES
+from memqos.agent.core.report import Report, report_restore_conflict, report_write
 from memqos.agent.core.schedule import Schedule
-from memqos.agent.tally import Report
-from memqos.agent.telling import report_restore_conflict, report_write
 from memqos.converge.records import FileKey
 from memqos.converge.rollback import RollbackResult
 from memqos.converge.undo import UndoEntries, UndoEntry

@@ -5,11 +5,10 @@ from typing import Final
 
 import msgspec
 
-from memqos.agent.core.foreign import DriftTracker
+from memqos.agent.core.drift import DriftTracker
 from memqos.agent.core.node_intent import NodeIntent
 from memqos.agent.core.observed import ObservedCgroups
-from memqos.agent.core.pacing import next_ramp_value
-from memqos.agent.core.schedule import Schedule
+from memqos.agent.core.schedule import Schedule, next_ramp_value
 from memqos.plan.changes import Change, magnitude
 from memqos.plan.cpuset import MEMS
 from memqos.plan.tree import Cgroup

@@ -7,7 +7,7 @@ from typing import Final
 
 import click
 
-from memqos.cli.lazy import LazyGroup
+from memqos.cli.lazy_group import LazyGroup
 
 _COMMANDS: Final = {
     "check": "Say all that is wrong with a configuration, and where.",

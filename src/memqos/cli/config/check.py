@@ -4,8 +4,8 @@ from typing import Any
 
 import click
 
-from memqos.agent.configuration.data import configuration_data
-from memqos.agent.configuration.reading import ConfigurationResult, read_agent_configuration
+from memqos.agent.configuration.schema import configuration_data
+from memqos.agent.configuration.sources import ConfigurationResult, read_agent_configuration
 from memqos.cli.output import OutputFormat, complain, emit, output_option, print_lines
 from memqos.errors import InputError
 

@@ -6,34 +6,42 @@ from typing import Any, get_args
 import click
 import msgspec
 
-from memqos.cli.numa.sources import (
+from memqos.cli.manifest_reader import ManifestReader
+from memqos.cli.numa.kubelet import (
+    kubelet_option,
+    manager_settings,
+    reserved_option,
+    resolve_kubelet,
+)
+from memqos.cli.numa.node_source import (
     NumaNodeFacts,
     machine_option,
     read_node_facts,
     snapshot_option,
     state_option,
 )
-from memqos.cli.numa.terms import kubelet_option, manager_settings, reserved_option, resolve_kubelet
+from memqos.cli.options import release_options
 from memqos.cli.output import OutputFormat, complain, emit, output_option, print_lines
-from memqos.cli.reading import ManifestReader
-from memqos.cli.releases import release_options
-from memqos.draw.amounts import pluralize
-from memqos.draw.numa_refusals import start_sentences, topology_sentence
-from memqos.draw.numa_verdicts import NumaVerdict, verdict_data, verdict_lines
+from memqos.draw.text.amounts import pluralize
+from memqos.draw.text.numa_admission import NumaVerdict, verdict_data, verdict_lines
 from memqos.errors import InputError
 from memqos.kube.defaulting import apply_defaults
 from memqos.kube.pod import Pod
 from memqos.kube.qos import qos_class
 from memqos.kube.shape import containers_of, shape_of
 from memqos.kube.validation import container_errors, shape_errors
-from memqos.manifests.workloads import Template
+from memqos.manifests.objects import Template
 from memqos.numa.admission import AdmittedPod, MemoryPolicy
 from memqos.numa.advice import advise
-from memqos.numa.arriving import pod_for_kubelet
 from memqos.numa.manager import Manager, StartRefused, start_manager
-from memqos.numa.running import pods_in_state
-from memqos.numa.topology import TOPOLOGY_POLICY_NAMES, TOPOLOGY_SCOPE_NAMES, InvalidTopology
-from memqos.numa.unaligned import UNALIGNED_NOTICE
+from memqos.numa.refusal_text import start_sentences, topology_sentence
+from memqos.numa.requests import UNALIGNED_NOTICE, pod_for_kubelet
+from memqos.numa.running_pods import pods_in_state
+from memqos.numa.topology_manager import (
+    TOPOLOGY_POLICY_NAMES,
+    TOPOLOGY_SCOPE_NAMES,
+    InvalidTopology,
+)
 from memqos.release import Release
 
 _REFUSED = 2

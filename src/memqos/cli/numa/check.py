@@ -5,8 +5,7 @@ from collections.abc import Iterator
 import click
 import msgspec
 
-from memqos.cli.numa.sources import NumaNodeFacts, machine_option, read_node_facts, snapshot_option
-from memqos.cli.numa.terms import (
+from memqos.cli.numa.kubelet import (
     NumaKubelet,
     configuration_document,
     kubelet_option,
@@ -16,26 +15,33 @@ from memqos.cli.numa.terms import (
     reserved_option,
     with_reservations,
 )
+from memqos.cli.numa.node_source import (
+    NumaNodeFacts,
+    machine_option,
+    read_node_facts,
+    snapshot_option,
+)
+from memqos.cli.options import release_options, resolve_release
 from memqos.cli.output import OutputFormat, emit, output_option, print_lines
-from memqos.cli.releases import release_options, resolve_release
-from memqos.draw.numa_refusals import reservation_sentences
-from memqos.draw.numa_reservations import equation_words, reserved_memory_yaml
-from memqos.draw.numa_words import exact_bytes
+from memqos.draw.text.numa_state import equation_words, reserved_memory_yaml
 from memqos.errors import InputError
 from memqos.kube.kubelet import KubeletFault, MemoryReservation, with_defaults
 from memqos.kube.kubelet.reading import read_kubelet
 from memqos.kube.kubelet.validation import validation_faults
 from memqos.manifests.documents import Document
-from memqos.numa.checks import (
+from memqos.numa.machine_state import empty_node_map
+from memqos.numa.refusal_text import exact_bytes, reservation_sentences
+from memqos.numa.reserved_memory import (
     ExcessReservation,
     NothingReserved,
+    NumaReservations,
     ReservedMemoryProblem,
+    SplitShortfall,
+    format_reserved_memory,
     reservation_problems,
+    split_reservation,
 )
-from memqos.numa.equation import SplitShortfall, split_reservation
-from memqos.numa.memory import empty_node_map
-from memqos.numa.reserved import NumaReservations, format_reserved_memory
-from memqos.numa.reserved import reservations_from_config as in_configuration
+from memqos.numa.reserved_memory import reservations_from_config as in_configuration
 from memqos.release import Release
 
 _FINDINGS = 2

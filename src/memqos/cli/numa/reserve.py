@@ -4,25 +4,31 @@ from typing import Any
 
 import click
 
-from memqos.cli.numa.sources import machine_option, read_node_facts, snapshot_option
-from memqos.cli.numa.terms import (
+from memqos.cli.numa.kubelet import (
     kubelet_option,
     reservation_equation,
     reservation_options,
     resolve_kubelet,
     with_reservations,
 )
+from memqos.cli.numa.node_source import machine_option, read_node_facts, snapshot_option
+from memqos.cli.options import release_options
 from memqos.cli.output import OutputFormat, complain, emit, output_option
-from memqos.cli.releases import release_options
-from memqos.draw.numa_reservations import equation_words, reserved_memory_yaml
-from memqos.draw.numa_words import exact_bytes
+from memqos.draw.text.numa_state import equation_words, reserved_memory_yaml
 from memqos.errors import InputError
 from memqos.kube.quantity import NANOS, Quantity
 from memqos.kube.resources import MEMORY
-from memqos.numa.equation import ReservationEquation, SplitShortfall, split_reservation
+from memqos.numa.machine_state import empty_node_map
 from memqos.numa.machines import NumaMachine
-from memqos.numa.memory import empty_node_map
-from memqos.numa.reserved import NumaReservations, format_reserved_memory, system_reserved
+from memqos.numa.refusal_text import exact_bytes
+from memqos.numa.reserved_memory import (
+    NumaReservations,
+    ReservationEquation,
+    SplitShortfall,
+    format_reserved_memory,
+    split_reservation,
+    system_reserved,
+)
 
 _IMPOSSIBLE = 2
 

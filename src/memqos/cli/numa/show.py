@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 import click
 
-from memqos.cli.numa.sources import (
+from memqos.cli.numa.node_source import (
     NumaNodeFacts,
     machine_option,
     read_node_facts,
@@ -12,8 +12,8 @@ from memqos.cli.numa.sources import (
     state_option,
 )
 from memqos.cli.output import emit, output_option, print_lines
-from memqos.draw.amounts import pluralize
-from memqos.draw.numa_tables import (
+from memqos.draw.text.amounts import pluralize
+from memqos.draw.text.numa_state import (
     holders_table,
     machine_data,
     machine_table,
@@ -41,7 +41,7 @@ def command(
     """
     site = read_node_facts(machine, state, snapshot)
     if output == "svg":
-        from memqos.draw.numa_map import numa_map_svg
+        from memqos.draw.svg.numa_map import numa_map_svg
 
         state_now = None if site.loaded is None else site.loaded.state
         title = f"NUMA memory of {site.source}"

@@ -11,18 +11,18 @@ from memqos.kube.quantity import Quantity
 from memqos.kube.resources import HUGEPAGES, hugepage_size
 from memqos.numa.admission import MEMORY_MANAGER, AdmissionOutcome, AdmittedPod
 from memqos.numa.checkpoint import UnreadableCheckpoint, decode_checkpoint, fnv1a32, read_checkpoint
-from memqos.numa.hints import Hint, HintProvider, Hints, ProviderHints, iterate_hints
-from memqos.numa.manager import Manager, ManagerSettings, StartRefused, start_manager
-from memqos.numa.masks import mask_of, nodes_of
-from memqos.numa.memory import (
+from memqos.numa.hints import Hint, HintProvider, Hints, HintSet, ProviderHints, iterate_hints
+from memqos.numa.machine_state import (
     MachineMemory,
     MemoryBlocks,
+    MemoryManagerState,
     NumaMemory,
     NumaNodeMap,
     allocatable_blocks,
 )
-from memqos.numa.offers import HintSet
-from memqos.numa.reserved import (
+from memqos.numa.manager import Manager, ManagerSettings, StartRefused, start_manager
+from memqos.numa.masks import mask_of, nodes_of
+from memqos.numa.reserved_memory import (
     InvalidReservation,
     NumaReservation,
     reservation_config_faults,
@@ -30,8 +30,7 @@ from memqos.numa.reserved import (
     reserves_no_memory,
     system_reserved,
 )
-from memqos.numa.state import MemoryManagerState
-from memqos.numa.topology import (
+from memqos.numa.topology_manager import (
     InvalidTopology,
     TopologySettings,
     configure_topology,

@@ -1,21 +1,24 @@
 """Replays recorded pods: defaulting, validation, class, sums, oom scores and cgroup values."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
 
+from memqos.errors import InputError
 from memqos.kube.aggregate import pod_limits, pod_requests
 from memqos.kube.defaulting import apply_defaults
 from memqos.kube.pod import Container, Pod
 from memqos.kube.qos import compute_qos_class
+from memqos.kube.quantity import Quantity
 from memqos.kube.resources import Amounts, Resources, format_amount, hugepage_size
 from memqos.kube.shape import Part, Shape, containers_of, shape_of
 from memqos.kube.validation import validate
+from memqos.plan.names import cgroup_names
 from memqos.plan.pod import PodPlan, plan_pod
 from memqos.plan.setting import MAX, FileSettings
-from memqos.plan.terms import Settings
 from memqos.release import Release
+from memqos.settings.settings import Settings
 
 ReplayCase = Mapping[str, Any]
 
@@ -204,3 +207,49 @@ def _hugepages(settings: FileSettings) -> dict[str, Any]:
 
 def _only(values: dict[str, Any], key: str) -> dict[str, Any]:
     return {key: values[key], "unified": values["unified"]}
+
+
+def replay_cgroup_names(case: ReplayCase) -> dict[str, Any]:
+    """Where a pod's cgroups are."""
+    names = cgroup_names(case["driver"], case["cgroup_root"])
+    qos = case["qos_class"]
+    return {
+        "kubepods": names.kubepods,
+        "burstable": names.burstable,
+        "besteffort": names.besteffort,
+        "qos": names.qos(qos),
+        "pod": names.pod(case["pod_uid"], qos),
+    }
+
+
+def replay_quantity(case: ReplayCase) -> dict[str, Any]:
+    """One quantity text, bare and as a JSON string."""
+    text = case["text"]
+    bare = _parse_or_none(Quantity.parse_bare, text)
+    actual: dict[str, Any] = {
+        "ok": bare is not None,
+        "json_ok": _parse_or_none(Quantity.parse, text) is not None,
+    }
+    if bare is None:
+        return actual
+    return actual | {
+        "canonical": str(bare),
+        "canonical_recomputed": bare.canonical,
+        "format": bare.format,
+        "value": bare.value,
+        "milli_value": bare.milli,
+        "sign": (bare.nano > 0) - (bare.nano < 0),
+    }
+
+
+def replay_quantity_arith(case: ReplayCase) -> dict[str, Any]:
+    """Sum, difference and order of two quantities."""
+    a, b = Quantity.parse_bare(case["a"]), Quantity.parse_bare(case["b"])
+    return {"add": str(a + b), "sub": str(a - b), "cmp": (a > b) - (a < b)}
+
+
+def _parse_or_none(parse: Callable[[str], Quantity], text: str) -> Quantity | None:
+    try:
+        return parse(text)
+    except InputError:
+        return None

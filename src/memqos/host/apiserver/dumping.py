@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
 from memqos.errors import InputError
-from memqos.host.apiserver.connection import SILENCE_SECONDS, ApiClient
-from memqos.host.apiserver.listing import LIST_PAGE_SIZE, raw_pages
-from memqos.host.apiserver.refusals import FORBIDDEN, GONE, ApiError
+from memqos.host.apiserver.api_errors import FORBIDDEN, GONE, ApiError
+from memqos.host.apiserver.client import SILENCE_SECONDS, ApiClient
+from memqos.host.apiserver.pager import LIST_PAGE_SIZE, raw_pages
 from memqos.host.apiserver.resources import ApiResource, Selection, list_request
 from memqos.host.dumps import DumpBlock, DumpPart, Restart, stream_blocks
 from memqos.manifests.dumps.text import DumpLayout

@@ -16,10 +16,10 @@ from typing import Final
 import msgspec
 
 from memqos.errors import MemqosError
-from memqos.host.apiserver.backoff import backoff_delay
-from memqos.host.apiserver.connection import ApiClient
-from memqos.host.apiserver.refusals import BUSY, ApiError
+from memqos.host.apiserver.api_errors import BUSY, ApiError
+from memqos.host.apiserver.client import ApiClient
 from memqos.host.apiserver.resources import ApiRequest
+from memqos.host.backoff import backoff_delay
 from memqos.kube.events import Bucket, Create, EventBook, PodEvent, Refresh, event_of, series_of
 
 QUEUE_LIMIT: Final = 512

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 from memqos.errors import InputError
-from memqos.host.apiserver.access import ClusterAccess
+from memqos.host.apiserver.kubeconfig import ClusterAccess
 
 
 def proxy_of(access: ClusterAccess, environment: Mapping[str, str] = os.environ) -> str | None:

@@ -5,7 +5,7 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from memqos.cluster.limitrange import LimitRange
+from memqos.cluster.limit_range import LimitRange
 from memqos.cluster.quota import ResourceQuota
 from memqos.kube.node import Node
 from memqos.kube.pod import ObjectMeta, Pod

@@ -9,8 +9,104 @@ import msgspec
 from memqos.errors import InputError
 from memqos.kube.duration import parse_duration
 from memqos.kube.kubelet import ATTRIBUTES, KubeletFault, MemoryReservation, MemorySwapConfiguration
-from memqos.kube.kubelet._facts import KINDS, SINCE
 from memqos.kube.quantity import Quantity, Raw
+
+_NAMES: Mapping[str, str] = {
+    "*Duration": "containerLogMonitorInterval cpuCFSQuotaPeriod",
+    "Duration": """
+        cpuManagerReconcilePeriod evictionPressureTransitionPeriod fileCheckFrequency
+        httpCheckFrequency imageMaximumGCAge imageMinimumGCAge nodeStatusReportFrequency
+        nodeStatusUpdateFrequency runtimeRequestTimeout shutdownGracePeriod
+        shutdownGracePeriodCriticalPods streamingConnectionIdleTimeout syncFrequency
+        volumeStatsAggPeriod
+    """,
+    "MemorySwapConfiguration": "memorySwap",
+    "[]MemoryReservation": "reservedMemory",
+    "[]int32": "tlsCurvePreferences",
+    "[]object": "registerWithTaints shutdownGracePeriodByPodPriority",
+    "[]string": """
+        allowedUnsafeSysctls clusterDNS enforceNodeAllocatable
+        preloadedImagesVerificationAllowlist tlsCipherSuites
+    """,
+    "*bool": """
+        cgroupsPerQOS cpuCFSQuota enableControllerAttachDetach enableDebugFlagsHandler
+        enableDebuggingHandlers enableProfilingHandler enableServer
+        enableSystemLogHandler enableSystemLogQuery failCgroupV1 failSwapOn
+        localStorageCapacityIsolation makeIPTablesUtilChains
+        mergeDefaultEvictionSettings registerNode seccompDefault serializeImagePulls
+        singleProcessOOMKill
+    """,
+    "bool": """
+        enableContentionProfiling kernelMemcgNotification protectKernelDefaults
+        rotateCertificates runOnce serverTLSBootstrap
+    """,
+    "*float64": "memoryThrottlingFactor",
+    "*int32": """
+        containerLogMaxFiles containerLogMaxWorkers eventRecordQPS healthzPort
+        imageGCHighThresholdPercent imageGCLowThresholdPercent iptablesDropBit
+        iptablesMasqueradeBit kubeAPIQPS maxParallelImagePulls nodeStatusMaxImages
+        oomScoreAdj registryPullQPS
+    """,
+    "int32": """
+        eventBurst evictionMaxPodGracePeriod kubeAPIBurst maxPods
+        nodeLeaseDurationSeconds podsPerCore port readOnlyPort registryBurst
+    """,
+    "*int64": "podPidsLimit",
+    "int64": "maxOpenFiles",
+    "map[string][]string": "staticPodURLHeader",
+    "map[string]bool": "featureGates",
+    "map[string]string": """
+        cpuManagerPolicyOptions defaultPodSysctls evictionHard evictionMinimumReclaim
+        evictionSoft evictionSoftGracePeriod kubeReserved qosReserved systemReserved
+        topologyManagerPolicyOptions
+    """,
+    "object": """
+        authentication authorization crashLoopBackOff logging tracing userNamespaces
+    """,
+    "*string": "resolvConf",
+    "string": """
+        address cgroupDriver cgroupRoot clusterDomain
+        configMapAndSecretChangeDetectionStrategy containerLogMaxSize
+        containerRuntimeEndpoint contentType cpuManagerPolicy hairpinMode
+        healthzBindAddress imagePullCredentialsVerificationPolicy imageServiceEndpoint
+        kubeletCgroups kubeReservedCgroup memoryManagerPolicy memoryReservationPolicy
+        podCIDR podLogsDir providerID reservedSystemCPUs showHiddenMetricsForVersion
+        staticPodPath staticPodURL systemCgroups systemReservedCgroup tlsCertFile
+        tlsMinVersion tlsPrivateKeyFile topologyManagerPolicy topologyManagerScope
+        volumePluginDir
+    """,
+}
+
+KINDS: Mapping[str, str] = {name: kind for kind, names in _NAMES.items() for name in names.split()}
+
+SINCE: Mapping[str, int] = {
+    "registerNode": 23,
+    "registerWithTaints": 23,
+    "shutdownGracePeriodByPodPriority": 23,
+    "localStorageCapacityIsolation": 25,
+    "tracing": 25,
+    "topologyManagerPolicyOptions": 26,
+    "containerRuntimeEndpoint": 27,
+    "enableSystemLogQuery": 27,
+    "imageServiceEndpoint": 27,
+    "maxParallelImagePulls": 27,
+    "imageMaximumGCAge": 29,
+    "containerLogMaxWorkers": 30,
+    "containerLogMonitorInterval": 30,
+    "podLogsDir": 30,
+    "failCgroupV1": 31,
+    "crashLoopBackOff": 32,
+    "singleProcessOOMKill": 32,
+    "imagePullCredentialsVerificationPolicy": 33,
+    "mergeDefaultEvictionSettings": 33,
+    "preloadedImagesVerificationAllowlist": 33,
+    "userNamespaces": 33,
+    "memoryReservationPolicy": 36,
+    "tlsCurvePreferences": 36,
+    "defaultPodSysctls": 37,
+}
+"""Fields that 1.22 does not have."""
+
 
 KUBELET_API_VERSION: Final = "kubelet.config.k8s.io/v1beta1"
 KUBELET_KIND: Final = "KubeletConfiguration"

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from memqos.errors import InputError
-from memqos.kube.kubelet._facts import KINDS
+from memqos.kube.kubelet.decoding import KINDS
 
 _FIELDS: Final[Mapping[str, str]] = {
     "cgroup-driver": "cgroupDriver",

@@ -6,8 +6,7 @@ import msgspec
 
 from memqos.errors import InputError
 from memqos.kube.kubelet import FaultStage, KubeletConfiguration, KubeletFault, with_defaults
-from memqos.kube.kubelet._facts import KINDS, SINCE
-from memqos.kube.kubelet.decoding import decode_kubelet
+from memqos.kube.kubelet.decoding import KINDS, SINCE, decode_kubelet
 from memqos.kube.kubelet.validation import (
     CheckProfile,
     gate_faults,

@@ -1,0 +1,299 @@
+"""What an agent sees and does, turned into records of the containers it happens to."""
+
+import os
+import time
+from collections.abc import Callable, Collection, Mapping
+from typing import Final
+
+import msgspec
+
+from memqos.agent.core.node_guard import GuardMove
+from memqos.agent.core.node_intent import NodeIntent
+from memqos.errors import InputError, MemqosError
+from memqos.host.kmsg import KernelLog
+from memqos.host.record_files import RecordWriter
+from memqos.kernel.oom_report import OomReader, OomReport
+from memqos.kube.pod import Pod, ResourceList, ResourceRequirements
+from memqos.kube.resources import MEMORY, memory_in
+from memqos.kube.resources_in_use import with_resources_in_use
+from memqos.kube.shape import amounts_of, containers_of
+from memqos.plan.changes import Change
+from memqos.record.format import (
+    EvictionRecord,
+    FlightRecord,
+    LifeRecord,
+    PressureRecord,
+    ResizeRecord,
+    Subject,
+    WriteRecord,
+    truncate_text,
+)
+from memqos.record.readings import (
+    ReadingHistory,
+    RecordingRate,
+    final_records,
+    guard_record,
+    kill_record,
+    reading_of,
+    records_since,
+)
+
+NODE_SUBJECT: Final = Subject(0)
+_EVICTED: Final = "Evicted"
+_EVERY: Final = 60_000
+LATE_REPORT_MS: Final = 60_000
+"""Milliseconds after a cgroup is removed in which the kernel's report of a kill in it may come."""
+_RELIEF: Final = 0.02
+"""Share of the node's memory by which what is available must have changed."""
+
+
+class _Node(msgspec.Struct, frozen=True):
+    at: int
+    available: int
+    some: int
+    full: int
+
+
+class FlightRecorder:
+    """Keeps the records of a node. Times are milliseconds since 1970."""
+
+    def __init__(self, recorder: RecordWriter, rate: RecordingRate | None = None) -> None:
+        self.writer = recorder
+        self._rate = rate or RecordingRate()
+        self._subjects: dict[str, Subject] = {}
+        self._removed: dict[str, tuple[int, Subject]] = {}
+        """Whose a cgroup was that has vanished, and when: its death may be told of later."""
+        self._histories: dict[str, ReadingHistory] = {}
+        self._amounts: dict[tuple[str, str], tuple[int | None, int | None]] = {}
+        self._evicted: set[str] = set()
+        self._node: _Node | None = None
+
+    @property
+    def live_subjects(self) -> Collection[Subject]:
+        """Those whose cgroups are there, and the node."""
+        return [*self._subjects.values(), NODE_SUBJECT]
+
+    def record_sample(
+        self, path: str, who: Subject, files: Mapping[str, str], at: int, swap_free: int = 0
+    ) -> None:
+        """A container's cgroup was looked at."""
+        reading = reading_of(files, at, swap_free)
+        if reading is None:
+            return
+        records: list[FlightRecord] = []
+        if path not in self._histories:
+            records.append(LifeRecord(at, "appeared", truncate_text(path)))
+        self._subjects[path] = who
+        memory = self._histories.get(path, ReadingHistory())
+        self._histories[path], noticed = records_since(memory, reading, self._rate)
+        records += noticed
+        if records:
+            self.writer.add(who, *records)
+
+    def note_unchanged(self, path: str, at: int) -> None:
+        """A container was looked at briefly, and is as it was."""
+        memory = self._histories.get(path)
+        if memory is not None and memory.last is not None:
+            last = msgspec.structs.replace(memory.last, at=at)
+            self._histories[path] = msgspec.structs.replace(memory, last=last)
+
+    def record_removal(self, path: str, at: int) -> None:
+        """A container's cgroup is gone. What was last known of it is written down."""
+        who, memory = self._subjects.pop(path, None), self._histories.pop(path, None)
+        if who is not None and memory is not None:
+            self._removed[path] = at, who
+            self.writer.add(
+                who, *final_records(memory), LifeRecord(at, "vanished", truncate_text(path))
+            )
+
+    def keep_only(self, paths: Collection[str], at: int) -> None:
+        """All other cgroups are gone."""
+        for path in self._histories.keys() - set(paths):
+            self.record_removal(path, at)
+        for path in [
+            key for key, (since, _) in self._removed.items() if at - since > LATE_REPORT_MS
+        ]:
+            del self._removed[path]
+
+    def record_guard_move(self, move: GuardMove, steps: int, at: int) -> None:
+        """The guard has decided on a step."""
+        self._note(move.path, guard_record(move.decision, move.old, steps, at))
+
+    def record_write(self, change: Change, at: int) -> None:
+        """memqos has written a value."""
+        reason = change.setting.because
+        self._note(
+            change.path,
+            WriteRecord(
+                at, change.file, change.old, change.new, reason.rule, truncate_text(reason.says)
+            ),
+        )
+
+    def record_drift(self, path: str, file: str, held: str, found: str, by: str, at: int) -> None:
+        """Somebody else has written a value."""
+        self._note(path, WriteRecord(at, file, held, found, by=truncate_text(by)))
+
+    def record_kill(
+        self,
+        report: OomReport,
+        at: int,
+        machine: int,
+        page_size: int,
+        otherwise: Callable[[str], Subject | None] = lambda path: None,
+    ) -> Subject:
+        """The kernel has killed; whom it is told of: the container, or the node if it is none's.
+
+        `otherwise` is asked about cgroups that were never looked at.
+        """
+        path = report.task_cgroup or ""
+        who = self._owner(path) or self._former_owner(path) or otherwise(path) or NODE_SUBJECT
+        self.writer.add(who, kill_record(report, at, machine, page_size))
+        return who
+
+    def record_pods(self, pods: Collection[Pod], at: int) -> None:
+        """The pods of the node, as they are told now: who was evicted, and who resized."""
+        for pod in pods:
+            self._record_resizes(pod, at)
+            status, uid = pod.status, pod.metadata.uid or ""
+            if status is None or status.reason != _EVICTED or uid in self._evicted:
+                continue
+            self._evicted.add(uid)
+            message = truncate_text(status.message or "")
+            for container in containers_of(pod):
+                who = subject_of(pod, container.name)
+                self.writer.add(who, EvictionRecord(at, truncate_text(status.reason), message))
+        there = {pod.metadata.uid or "" for pod in pods}
+        self._evicted &= there
+        for key in [key for key in self._amounts if key[0] not in there]:
+            del self._amounts[key]
+
+    def record_pressure(self, at: int, available: int, total: int, some: int, full: int) -> None:
+        """The node's own memory; pressure in microseconds since it was started."""
+        now, last = _Node(at, available, some, full), self._node
+        if last is not None:
+            waited = at - last.at
+            moved = abs(available - last.available) >= _RELIEF * total
+            if waited < (self._rate.at_most if moved else _EVERY):
+                return
+            some, full = ((now.some - last.some), (now.full - last.full))
+            shares = [min(1000, max(0, each) // max(1, waited)) for each in (some, full)]
+            self.writer.add(NODE_SUBJECT, PressureRecord(at, available, total, *shares))
+        self._node = now
+
+    def _record_resizes(self, pod: Pod, at: int) -> None:
+        for container in containers_of(with_resources_in_use(pod)):
+            key = pod.metadata.uid or "", container.name
+            stanza = container.resources or ResourceRequirements()
+            try:
+                amounts = _memory(stanza.requests), _memory(stanza.limits)
+            except InputError:
+                continue
+            before = self._amounts.get(key)
+            self._amounts[key] = amounts
+            if before is not None and before != amounts:
+                record = ResizeRecord(at, before[0], amounts[0], before[1], amounts[1])
+                self.writer.add(subject_of(pod, container.name), record)
+
+    def _note(self, path: str, record: FlightRecord) -> None:
+        who = self._owner(path)
+        if who is not None:
+            self.writer.add(who, record)
+
+    def _owner(self, path: str) -> Subject | None:
+        """Whose a cgroup is: containers, and some runtimes, make cgroups of their own within."""
+        while path and path not in self._subjects:
+            path = path.rpartition("/")[0]
+        return self._subjects.get(path)
+
+    def _former_owner(self, path: str) -> Subject | None:
+        while path and path not in self._removed:
+            path = path.rpartition("/")[0]
+        return self._removed[path][1] if path else None
+
+
+def subject_of(pod: Pod, container: str) -> Subject:
+    """A container of a pod, for the recorder."""
+    metadata, status = pod.metadata, pod.status
+    return Subject(
+        0,
+        truncate_text(metadata.namespace or "default"),
+        truncate_text(metadata.name or ""),
+        truncate_text(metadata.uid or ""),
+        truncate_text(container),
+        truncate_text((status.qos_class if status is not None else None) or ""),
+    )
+
+
+def _memory(amounts: ResourceList | None) -> int | None:
+    found = amounts_of(amounts, "resources")
+    return memory_in(found) if MEMORY in found else None
+
+
+SubjectLookup = Callable[[str], Subject | None]
+"""The container that a cgroup is planned for."""
+
+
+class OomKillReader:
+    """Kills as the kernel reports them. Times are milliseconds since 1970."""
+
+    def __init__(self, log: KernelLog | None, flight_recorder: FlightRecorder | None) -> None:
+        self.count = 0
+        """Processes killed since the start."""
+        self.log = log
+        self._flight_recorder = flight_recorder
+        self._reports = OomReader()
+
+    def read_log(self, memory: Mapping[str, int], at: int, whose: SubjectLookup) -> None:
+        """Read on. A report is over when nothing more is heard."""
+        heard = False
+        try:
+            for record in () if self.log is None else self.log.records():
+                heard = True
+                for report in self._reports.feed(record):
+                    self._record_kill(report, memory, at, whose)
+        except MemqosError:
+            self.log = None
+        if not heard:
+            self.flush(memory, at, whose)
+
+    def flush(self, memory: Mapping[str, int], at: int, whose: SubjectLookup) -> None:
+        """What was heard of the last report is all there is to it."""
+        for report in self._reports.flush():
+            self._record_kill(report, memory, at, whose)
+
+    def close(self) -> None:
+        if self.log is not None:
+            self.log.close()
+
+    def _record_kill(
+        self, report: OomReport, memory: Mapping[str, int], at: int, whose: SubjectLookup
+    ) -> None:
+        self.count += len(report.victims)
+        if self._flight_recorder is None:
+            return
+        # The log counts from the start of the machine, as this clock does.
+        started = at - time.monotonic_ns() // 1_000_000
+        machine = memory.get("MemTotal", 0) + memory.get("SwapTotal", 0)
+        page_size = os.sysconf("SC_PAGE_SIZE")
+        self._flight_recorder.record_kill(
+            report, started + report.at // 1000, machine, page_size, whose
+        )
+
+
+def find_subject(node_intent: NodeIntent, path: str) -> Subject | None:
+    """The container that a cgroup below a pod's belongs to, whether or not it is still there.
+
+    One that dies as soon as it has started is known by nothing else. Where not even its name is
+    planned, as nobody has told of it yet, it can only be the one container of its pod.
+    """
+    pod = path
+    while pod and pod not in node_intent.by_path:
+        pod = pod.rpartition("/")[0]
+    intent = node_intent.by_path.get(pod)
+    if intent is None:
+        return None
+    containers = [cgroup for cgroup in intent.cgroups if cgroup.container]
+    found = [each for each in containers if f"{path}/".startswith(f"{each.path}/")]
+    if not found and len(containers) == 1:
+        found = containers
+    return subject_of(intent.pod, found[0].container or "") if found else None

@@ -1,1 +1,0 @@
-"""The flight recorder: what happened to each container, kept small and whole."""

@@ -1,0 +1,287 @@
+"""Objects out of a live cluster, for commands: by name, or all that are selected.
+
+Everything behind an option is imported when a cluster is asked, and not before.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+
+from memqos.cli.output import complain
+from memqos.errors import InputError, MemqosError
+
+if TYPE_CHECKING:
+    from memqos.host.apiserver.client import ApiClient
+    from memqos.host.apiserver.resources import Selection
+    from memqos.host.manifest_files import LoadedFile
+    from memqos.kube.node import Node
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+CLUSTER: Final = "cluster"
+"""Given in the place of a file, it means what the cluster says."""
+LIVE_PODS: Final = "pods of the cluster"
+RUNNING_PODS: Final = "running pods of the cluster"
+LIVE_NODES: Final = "nodes of the cluster"
+LIVE_METRICS: Final = "pod metrics of the cluster"
+LIVE_LIMITS: Final = "limit ranges of the cluster"
+LIVE_QUOTAS: Final = "quotas of the cluster"
+
+_KINDS: Final = {
+    "pod": ("", "pods", ("po", "pods")),
+    "deployment": ("apps", "deployments", ("deploy", "deployments")),
+    "statefulset": ("apps", "statefulsets", ("sts", "statefulsets")),
+    "daemonset": ("apps", "daemonsets", ("ds", "daemonsets")),
+    "replicaset": ("apps", "replicasets", ("rs", "replicasets")),
+    "job": ("batch", "jobs", ("jobs",)),
+    "cronjob": ("batch", "cronjobs", ("cj", "cronjobs")),
+}
+_BY_ALIAS: Final = {
+    alias: kind for kind, (_, _, aliases) in _KINDS.items() for alias in (kind, *aliases)
+}
+_NODE: Final = "node/"
+
+_OPTIONS: Final = {
+    "context": click.option(
+        "--context", metavar="NAME", help="A context of the kubeconfig: ask its cluster."
+    ),
+    "namespace": click.option(
+        "-n", "--namespace", metavar="NAME", help="A namespace.  [default: the context's]"
+    ),
+    "selector": click.option(
+        "-l", "--selector", metavar="LABELS", help="Pods with such labels: app=web,tier!=test"
+    ),
+    "node_name": click.option(
+        "--node-name", metavar="NAME", help="A node, by the name the cluster knows it by."
+    ),
+}
+
+
+def cluster_options(*names: str) -> Callable[[_F], _F]:
+    """Those of --context, --namespace, --selector and --node-name that a command takes."""
+
+    def add_options(command: _F) -> _F:
+        for name in reversed(names):
+            command = _OPTIONS[name](command)
+        return command
+
+    return add_options
+
+
+class LiveCluster:
+    """The cluster that options name. Nobody is asked before something is wanted of it."""
+
+    def __init__(
+        self,
+        context: str | None = None,
+        namespace: str | None = None,
+        selector: str | None = None,
+        node_name: str | None = None,
+    ) -> None:
+        self._context = context
+        self._namespace = namespace
+        self._selector = selector
+        self.node_name = node_name
+        self._objects: dict[str, bytes] = {}
+
+    @property
+    def is_chosen(self) -> bool:
+        """Whether any option speaks of a cluster."""
+        return any((self._context, self._namespace, self._selector, self.node_name))
+
+    @cached_property
+    def server(self) -> "ApiClient":
+        from memqos.host.apiserver.client import ApiClient
+        from memqos.host.apiserver.kubeconfig import cluster_access
+
+        return ApiClient(cluster_access(self._context))
+
+    @property
+    def namespace(self) -> str:
+        """Where objects without a namespace are looked for."""
+        return self._namespace or self.server.access.namespace
+
+    @property
+    def selection_text(self) -> str:
+        """What was looked for, in words."""
+        labels = f" with {self._selector}" if self._selector else ""
+        return f"pods in namespace {self.namespace}{labels}"
+
+    @property
+    def pod_selection(self) -> "Selection":
+        """All that options do not leave out: of every namespace unless they name one."""
+        from memqos.host.apiserver.resources import Selection
+
+        return Selection(self._namespace, labels=self._selector)
+
+    def server_version(self) -> str:
+        """The release of the API server."""
+        import msgspec
+
+        from memqos.host.apiserver.resources import ApiRequest
+
+        data = self.server.get(ApiRequest("get", "/version"))
+        try:
+            version = msgspec.json.decode(data, type=dict[str, Any])["gitVersion"]
+        except (msgspec.DecodeError, KeyError):
+            version = None
+        if not isinstance(version, str):
+            raise InputError(
+                "the answer names no version",
+                file=f"{self.server.where}/version",
+                hint="give --release",
+            )
+        return version
+
+    def paths_to_read(self, given: tuple[str, ...]) -> tuple[str, ...]:
+        """What a command reads: what it was given, else the pods that options select."""
+        if given and self._selector:
+            raise click.UsageError("-l selects among all pods: give no FILE with it")
+        if given:
+            return given
+        return (LIVE_PODS,)
+
+    def require_use(self, *paths: str | None) -> None:
+        """Refuse options about a cluster where nothing that is read comes from one."""
+        if self.is_chosen and not any(
+            path is not None and self.is_object_path(path) for path in paths
+        ):
+            raise click.UsageError("--context and -n are for a live cluster: all of this is files")
+
+    def is_object_path(self, path: str) -> bool:
+        """Whether a path names something in the cluster, and no file."""
+        if path in _LISTS:
+            return True
+        kind, _, name = path.partition("/")
+        known = kind in _BY_ALIAS or path.startswith(_NODE)
+        return known and bool(name) and "/" not in name and not os.path.exists(path)
+
+    def load(self, path: str) -> "Iterator[LoadedFile]":
+        """What a name stands for, as the server sends it."""
+        if path in _LISTS:
+            yield from _LISTS[path](self)
+        else:
+            yield path, self.get(path)
+
+    def get(self, path: str) -> bytes:
+        """One object, by its kind and name; asked for once."""
+        if path not in self._objects:
+            self._objects[path] = self._get(path)
+        return self._objects[path]
+
+    def _get(self, path: str) -> bytes:
+        from memqos.host.apiserver.resources import NODE_RESOURCE, ApiResource, get_request
+
+        alias, _, name = path.partition("/")
+        if path.startswith(_NODE):
+            return self.server.get(get_request(NODE_RESOURCE, name))
+        group, plural, _ = _KINDS[_BY_ALIAS[alias]]
+        return self.server.get(
+            get_request(ApiResource(group, "v1", plural, dict), name, self.namespace)
+        )
+
+    def node_path_of(self, paths: Sequence[str]) -> str | None:
+        """The one node that all of these run on, as a path; None where they are not all pods of it.
+
+        It may be that pods may be read, and Nodes not: that is said, and there is no node.
+        """
+        if not paths or not all(self.is_object_path(path) and _is_pod(path) for path in paths):
+            return None
+        try:
+            names = {_node_name(self.get(path)) for path in paths}
+        except MemqosError:
+            return None  # whoever reads the pods says so
+        if len(names) != 1 or "" in names:
+            return None
+        path = f"{_NODE}{names.pop()}"
+        try:
+            self.get(path)
+        except MemqosError as error:
+            complain(f"note: the node is not known: {error}")
+            return None
+        return path
+
+    def list_in_namespace(self, plural: str, namespace: str) -> "Iterator[LoadedFile]":
+        """All limit ranges or quotas of a namespace."""
+        from memqos.host.apiserver.resources import ApiResource, Selection
+
+        resource = ApiResource("", "v1", plural, dict)
+        return self._list_pages(f"{plural} of {namespace}", resource, Selection(namespace))
+
+    def get_node(self) -> "Node":
+        """The node that was named; one the cluster does not know is refused."""
+        from memqos.converge.cluster_node import get_node
+
+        assert self.node_name is not None
+        return get_node(self.server, self.node_name)
+
+    def list_pods(self) -> "Iterator[LoadedFile]":
+        from memqos.host.apiserver.resources import POD_RESOURCE, Selection, on_node
+
+        if self.node_name is not None:
+            return self._list_pages(LIVE_PODS, POD_RESOURCE, on_node(self.node_name))
+        return self._list_pages(
+            LIVE_PODS, POD_RESOURCE, Selection(self.namespace, labels=self._selector)
+        )
+
+    def list_running_pods(self) -> "Iterator[LoadedFile]":
+        from memqos.host.apiserver.resources import POD_RESOURCE, Selection
+
+        running = Selection(fields="status.phase!=Succeeded,status.phase!=Failed")
+        return self._list_pages(RUNNING_PODS, POD_RESOURCE, running)
+
+    def list_nodes(self) -> "Iterator[LoadedFile]":
+        from memqos.host.apiserver.resources import NODE_RESOURCE, Selection
+
+        return self._list_pages(LIVE_NODES, NODE_RESOURCE, Selection())
+
+    def list_metrics(self) -> "Iterator[LoadedFile]":
+        from memqos.host.apiserver.api_errors import ApiError
+        from memqos.host.apiserver.resources import ApiResource, Selection
+
+        resource = ApiResource("metrics.k8s.io", "v1beta1", "pods", dict)
+        try:
+            yield from self._list_pages(LIVE_METRICS, resource, Selection())
+        except ApiError as error:
+            if error.status not in (404, 503):
+                raise
+            raise InputError(
+                "the cluster measures nothing: it has no metrics API",
+                file=self.server.where,
+                hint="give --usage, or install metrics-server",
+            ) from None
+
+    def _list_pages(
+        self, name: str, resource: Any, selection: "Selection"
+    ) -> "Iterator[LoadedFile]":
+        from memqos.host.apiserver.pager import list_raw_pages
+
+        for page in list_raw_pages(self.server, resource, selection):
+            yield name, page
+
+
+def _is_pod(path: str) -> bool:
+    return _BY_ALIAS.get(path.partition("/")[0]) == "pod"
+
+
+def _node_name(pod: bytes) -> str:
+    """The node that a pod was bound to; empty where it was not, or is not a pod."""
+    import msgspec
+
+    from memqos.kube.pod import Pod
+
+    try:
+        return msgspec.json.decode(pod, type=Pod).spec.node_name or ""
+    except (msgspec.DecodeError, InputError):
+        return ""
+
+
+_LISTS: Final[Mapping[str, Callable[[LiveCluster], "Iterator[LoadedFile]"]]] = {
+    LIVE_PODS: LiveCluster.list_pods,
+    RUNNING_PODS: LiveCluster.list_running_pods,
+    LIVE_NODES: LiveCluster.list_nodes,
+    LIVE_METRICS: LiveCluster.list_metrics,
+}

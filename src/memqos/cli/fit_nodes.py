@@ -1,0 +1,209 @@
+"""Nodes and the pods on them, out of files, as the scheduler counts them."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from memqos.cli.manifest_reader import ManifestReader
+from memqos.cluster.fit_demand import (
+    PODS_RESOURCE,
+    NodeInfo,
+    SchedulingDemand,
+    node_info,
+    occupies_node,
+    scheduling_demands,
+)
+from memqos.draw.text.amounts import pluralize
+from memqos.errors import InputError
+from memqos.kube.defaulting import apply_defaults
+from memqos.kube.pod import Pod, ResourceList
+from memqos.kube.resources import Amounts
+from memqos.kube.shape import Shape, amounts_of, shape_of
+from memqos.manifests.objects import Template
+from memqos.release import DEFAULT_MINOR, Release
+
+if TYPE_CHECKING:
+    from memqos.manifests.objects import Item
+    from memqos.manifests.snapshot import Snapshot
+
+LocatedPod = tuple[Template, Pod]
+"""A pod and where it comes from."""
+
+_DEFAULT_MAX_PODS: Final = 110
+
+
+class FitNode(msgspec.Struct, frozen=True):
+    """A node as a file describes it; amounts in thousandths."""
+
+    name: str
+    allocatable: Amounts
+    version: str | None
+
+
+class FitNodes(msgspec.Struct, frozen=True):
+    """All nodes, and the pods that files hold beside them."""
+
+    nodes: tuple[FitNode, ...]
+    pods: tuple[LocatedPod, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def newest_kubelet(self) -> str | None:
+        """The version of the newest kubelet, if any is known."""
+        versions = [node.version for node in self.nodes if node.version is not None]
+        return max(versions, key=lambda version: Release.of(version).minor, default=None)
+
+
+def read_nodes(reader: ManifestReader, file: str) -> FitNodes:
+    """Nodes, or snapshots of nodes, and the Pods among them; faults are counted by the reader."""
+    nodes: list[FitNode] = []
+    pods: list[LocatedPod] = []
+    notes: list[str] = []
+    for item in reader.objects([file], ("Node", "Pod", "Snapshot")):
+        try:
+            if item.kind == "Node":
+                nodes.append(_read_node(item))
+            elif item.kind == "Pod":
+                pods.append((item, item.decode(Pod)))
+            else:
+                node, of_node = _read_snapshot(item, notes)
+                nodes.append(node)
+                pods += of_node
+        except InputError as error:
+            reader.refuse(item.with_position(error))
+    if not nodes and not reader.faults:
+        reader.refuse(InputError("there is no Node in it", file=file))
+    return FitNodes(tuple(nodes), tuple(pods), tuple(notes))
+
+
+def node_rooms(
+    reader: ManifestReader, nodes: FitNodes, other_pods: Iterable[LocatedPod], release: Release
+) -> tuple[list[NodeInfo], list[str]]:
+    """The nodes with what the pods bound to them hold, and what a person should know."""
+    bound: dict[str, list[SchedulingDemand]] = {node.name: [] for node in nodes.nodes}
+    there = [each for each in (*nodes.pods, *other_pods) if occupies_node(each[1])]
+    known = pod_demands(reader, there, release)
+    pending = elsewhere = 0
+    for (_, pod), demand in known:
+        if pod.spec.node_name is None:
+            pending += 1
+        elif pod.spec.node_name not in bound:
+            elsewhere += 1
+        else:
+            bound[pod.spec.node_name].append(demand)
+    notes = list(nodes.notes)
+    if unread := len(there) - len(known):
+        notes.append(f"not counted: {pluralize(unread, 'pod')} that cannot be read")
+    if pending:
+        notes.append(f"not counted: {pluralize(pending, 'pod')} bound to no node")
+    if elsewhere:
+        notes.append(f"not counted: {pluralize(elsewhere, 'pod')} of nodes that are not given")
+    return [node_info(node.name, node.allocatable, bound[node.name]) for node in nodes.nodes], notes
+
+
+def pod_demands(
+    reader: ManifestReader, pods: Sequence[LocatedPod], release: Release
+) -> list[tuple[LocatedPod, SchedulingDemand]]:
+    """What each pod asks for; one that cannot be read is told of, and left out."""
+    found: list[tuple[LocatedPod, SchedulingDemand]] = []
+    left = iter(pods)
+    each: LocatedPod | None = None
+
+    def remaining_pods() -> Iterator[Pod]:
+        nonlocal each
+        for each in left:
+            yield each[1]
+
+    while True:
+        try:
+            for demand in scheduling_demands(remaining_pods(), release, shape_as_stored):
+                assert each is not None
+                found.append((each, demand))
+            return found
+        except InputError as error:
+            assert each is not None
+            reader.refuse(each[0].with_position(error))
+
+
+def shape_as_stored(pod: Pod, release: Release) -> Shape:
+    """A pod that has a status was defaulted when it was created; another one is now."""
+    return apply_defaults(pod, release) if pod.status is None else shape_of(pod, release)
+
+
+def _read_node(item: "Item") -> FitNode:
+    from memqos.kube.node import Node
+
+    node = item.decode(Node)
+    # The API server gives a Node that says nothing of allocatable all of its capacity.
+    side = "capacity" if node.status.allocatable is None else "allocatable"
+    amounts: ResourceList | None = getattr(node.status, side)
+    if not amounts:
+        raise InputError(
+            "the Node does not say what it has",
+            field="status.allocatable",
+            hint="take it from a cluster: kubectl get nodes -o yaml",
+        )
+    if not node.metadata.name:
+        raise InputError("required, but missing", field="metadata.name")
+    info = node.status.node_info
+    return FitNode(
+        node.metadata.name,
+        amounts_of(amounts, f"status.{side}"),
+        None if info is None else info.kubelet_version,
+    )
+
+
+def _read_snapshot(item: "Item", notes: list[str]) -> tuple[FitNode, list[LocatedPod]]:
+    from memqos.manifests.snapshot import Snapshot, of_known_form
+
+    snapshot = of_known_form(item.decode(Snapshot), item.document.file)
+    names = [pod.spec.node_name for pod in snapshot.running if pod.spec.node_name]
+    name = names[0] if names else item.document.file
+    notes.append(f"{name} is made of a snapshot: only cpu, memory and places for pods are known")
+    pods: list[LocatedPod] = [
+        (item, msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=name)))
+        for pod in snapshot.running
+    ]
+    allocatable = _snapshot_allocatable(snapshot, item.document.file)
+    return FitNode(name, allocatable, snapshot.kubelet or None), pods
+
+
+def _snapshot_allocatable(snapshot: "Snapshot", file: str) -> Amounts:
+    from memqos.host.snapshots import (
+        kubelet_in_document,
+        snapshot_cgroup_names,
+        snapshot_configuration,
+    )
+    from memqos.kube.kubelet import with_defaults
+    from memqos.kube.node import Capacity, allocatable
+
+    release = Release.of(snapshot.kubelet or DEFAULT_MINOR)
+    config, places = with_defaults({}, release.minor), _DEFAULT_MAX_PODS
+    document = snapshot_configuration(snapshot, file)
+    if document is not None:
+        kubelet = kubelet_in_document(document, release)
+        config, release = kubelet.config, kubelet.release
+        places = document.data.get("maxPods") or places
+    kubepods = snapshot_cgroup_names(snapshot, file).kubepods
+    cpus = _cpu_count(snapshot.cgroups.get(kubepods, {}).get("cpuset.cpus", ""))
+    if not cpus:
+        raise InputError(
+            "the snapshot does not say which cpus pods may use",
+            field="cgroups",
+            hint=f"{kubepods} has no cpuset.cpus: give the Node instead",
+        )
+    capacity = Capacity(cpu=cpus * 1000, memory=snapshot.memory)
+    published = allocatable(capacity, config, release).published
+    return {name: amount.milli for name, amount in published.items()} | {
+        PODS_RESOURCE: places * 1000
+    }
+
+
+def _cpu_count(cpus: str) -> int:
+    """How many cpus a list such as 0-3,8 names."""
+    count = 0
+    for part in filter(None, cpus.strip().split(",")):
+        first, _, last = part.partition("-")
+        count += int(last or first) - int(first) + 1
+    return count

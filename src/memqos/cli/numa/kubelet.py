@@ -1,0 +1,352 @@
+"""The kubelet a `numa` command asks about: its release, its policies and what it keeps back."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+import click
+import msgspec
+
+from memqos.cli.numa.node_source import (
+    KUBELET_STATE_FILE,
+    LIVE_MACHINE,
+    NumaNodeFacts,
+    kubelet_state_path,
+    read_machine_beside,
+    read_node_facts,
+    read_state_text,
+)
+from memqos.cli.options import resolve_release
+from memqos.errors import InputError
+from memqos.host.snapshots import kubelet_in_document, load_snapshot, read_document
+from memqos.kube.kubelet import STATIC, KubeletConfiguration, with_defaults
+from memqos.kube.kubelet.thresholds import MEMORY_AVAILABLE
+from memqos.kube.kubelet.validation import start_faults
+from memqos.manifests.documents import Document
+from memqos.numa.checkpoint import LoadedCheckpoint
+from memqos.numa.machine_state import MemoryManagerState, MemorySizes
+from memqos.numa.machines import NumaMachine, machine_from_state
+from memqos.numa.manager import MEMORY_POLICIES, ManagerSettings, StartRefused, start_manager
+from memqos.numa.refusal_text import start_sentences, state_sentences
+from memqos.numa.reserved_memory import (
+    InvalidReservation,
+    NumaReservations,
+    ReservationEquation,
+    even_reservation,
+    kubelet_equation,
+    parse_reserved_memory,
+    reservation_totals,
+    system_reserved,
+)
+from memqos.numa.reserved_memory import reservations_from_config as in_configuration
+from memqos.numa.restart import MachineStateDifference, UnusableState, resume_state
+from memqos.numa.topology_manager import InvalidTopology, configure_topology
+from memqos.release import Release
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+WINDOWS_ONLY = "BestEffort"
+
+
+class NumaKubelet(msgspec.Struct, frozen=True):
+    """A kubelet's configuration and release; `file` is None where the defaults are meant."""
+
+    config: KubeletConfiguration
+    release: Release
+    file: str | None = None
+    notes: tuple[str, ...] = ()
+
+
+kubelet_option = click.option(
+    "--kubelet",
+    metavar="FILE",
+    help="A KubeletConfiguration.  [default: the snapshot's, else the kubelet's defaults]",
+)
+reserved_option = click.option(
+    "--reserved",
+    metavar="FLAG",
+    help="reservedMemory as the flag spells it: 0:memory=1Gi;1:memory=512Mi",
+)
+
+
+def reservation_options(command: _F) -> _F:
+    """What a node keeps back, in place of what the configuration says."""
+    for option in (
+        click.option(
+            "--eviction",
+            metavar="AMOUNT",
+            help="evictionHard of memory.available: 100Mi or 5%.",
+        ),
+        click.option(
+            "--system-reserved", metavar="AMOUNT", help="systemReserved: 512Mi, or memory=512Mi,…"
+        ),
+        click.option(
+            "--kube-reserved", metavar="AMOUNT", help="kubeReserved: 1Gi, or memory=1Gi,cpu=100m"
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def resolve_kubelet(
+    site: NumaNodeFacts, kubelet: str | None, release: str | None, gates: Iterable[str]
+) -> NumaKubelet:
+    """The kubelet that options or the snapshot tell of."""
+    asked, notes = resolve_release(release, gates, site.version)
+    document = configuration_document(site, kubelet)
+    if document is None:
+        return NumaKubelet(with_defaults({}, asked.minor), asked, notes=tuple(notes))
+    found = kubelet_in_document(document, asked)
+    notes += [f"{document.file}: {note}" for note in found.notes]
+    return NumaKubelet(found.config, found.release, document.file, tuple(notes))
+
+
+def configuration_document(site: NumaNodeFacts, kubelet: str | None) -> Document | None:
+    """The configuration as it stands, unread."""
+    if kubelet is None:
+        return site.kubelet
+    return read_document(kubelet, "KubeletConfiguration")
+
+
+def with_reservations(
+    kubelet: NumaKubelet, kube: str | None, system: str | None, eviction: str | None
+) -> NumaKubelet:
+    """The kubelet with what the options of `equation_options` say."""
+    config = kubelet.config
+    written: dict[str, Any] = {}
+    if kube is not None:
+        written["kube_reserved"] = _parse_amounts("--kube-reserved", kube)
+    if system is not None:
+        written["system_reserved"] = _parse_amounts("--system-reserved", system)
+    if eviction is not None:
+        written["eviction_hard"] = {**config.eviction_hard, MEMORY_AVAILABLE: eviction}
+    config = msgspec.structs.replace(config, **written)
+    for fault in start_faults(config, kubelet.release):
+        raise InputError(fault.what, field=fault.field, hint=fault.hint)
+    return msgspec.structs.replace(kubelet, config=config)
+
+
+def reservation_equation(kubelet: NumaKubelet, machine: NumaMachine) -> ReservationEquation:
+    """What this kubelet must reserve on this machine."""
+    return kubelet_equation(kubelet.config, machine.memory, kubelet.release)
+
+
+def find_reservations(kubelet: NumaKubelet, reserved: str | None) -> NumaReservations | None:
+    """reservedMemory in either spelling; None where nobody says anything about it."""
+    if reserved is not None:
+        return parse_reserved_option(reserved)
+    return None if kubelet.file is None else in_configuration(kubelet.config.reserved_memory)
+
+
+def parse_reserved_option(text: str) -> NumaReservations:
+    """reservedMemory as the flag spells it."""
+    try:
+        return parse_reserved_memory(text)
+    except InputError as error:
+        raise InputError(error.what, field="--reserved", hint=error.hint) from None
+
+
+def manager_settings(
+    site: NumaNodeFacts,
+    kubelet: NumaKubelet,
+    *,
+    policy: str | None = None,
+    topology_policy: str | None = None,
+    scope: str | None = None,
+    options: Mapping[str, str] | None = None,
+    reserved: str | None = None,
+) -> tuple[ManagerSettings | InvalidTopology, list[str]]:
+    """What the kubelet is started with on this machine, and what a person should know of it."""
+    config, notes = kubelet.config, list(kubelet.notes)
+    topology = configure_topology(
+        topology_policy or config.topology_manager_policy,
+        scope or config.topology_manager_scope,
+        {**config.topology_manager_policy_options, **(options or {})},
+        site.machine.ids,
+        site.machine.distances,
+    )
+    if isinstance(topology, InvalidTopology):
+        return topology, notes
+    policy = policy or _default_policy(site, kubelet)
+    return (
+        ManagerSettings(
+            machine=site.machine.nodes,
+            policy=policy,
+            topology=topology,
+            release=kubelet.release,
+            reserved=_resolve_reserved(site, kubelet, reserved, notes),
+            windows=policy == WINDOWS_ONLY,
+            as_kubelet=True,
+        ),
+        notes,
+    )
+
+
+def _default_policy(site: NumaNodeFacts, kubelet: NumaKubelet) -> str:
+    if kubelet.file is not None:
+        return kubelet.config.memory_manager_policy
+    return STATIC if site.loaded is None else site.loaded.state.policy
+
+
+def _resolve_reserved(
+    site: NumaNodeFacts, kubelet: NumaKubelet, reserved: str | None, notes: list[str]
+) -> Mapping[int, MemorySizes] | InvalidReservation:
+    entries = find_reservations(kubelet, reserved)
+    if entries is not None:
+        required = (
+            reservation_totals(entries)
+            if kubelet.file is None
+            else reservation_equation(kubelet, site.machine).required
+        )
+        return system_reserved(site.machine.ids, entries, required)
+    if site.loaded is not None and site.loaded.state.nodes:
+        return system_reserved_of_state(site.loaded.state)
+    equation = reservation_equation(kubelet, site.machine)
+    notes.append(
+        f"no reservedMemory given: {equation.total} split evenly, as `memqos numa reserve` does"
+    )
+    return even_reservation(site.machine, equation)
+
+
+def system_reserved_of_state(state: MemoryManagerState) -> dict[int, dict[str, int]]:
+    """What a state says each node keeps for the system."""
+    return {
+        i: {name: table.system_reserved for name, table in node.memory.items()}
+        for i, node in state.nodes.items()
+    }
+
+
+def _parse_amounts(option: str, text: str) -> dict[str, str]:
+    if "=" not in text:
+        return {"memory": text}
+    amounts = {}
+    for part in text.split(","):
+        name, equals, amount = part.partition("=")
+        if not equals:
+            raise click.BadParameter(f"{part!r} is not NAME=AMOUNT", param_hint=option)
+        amounts[name] = amount
+    return amounts
+
+
+ORIGINAL_MACHINE = "the machine it was written on"
+
+
+class StateCheckOptions(msgspec.Struct, frozen=True):
+    """What a state file is held against; no machine means what the state says itself."""
+
+    file: str
+    machine: str | None
+    kubelet: str | None
+    reserved: str | None
+    release: str | None
+    gates: tuple[str, ...]
+    snapshot: str | None = None
+    """Where state, machine and kubelet are told together."""
+
+
+class StateCheck(msgspec.Struct, frozen=True):
+    """Whether a kubelet starts over a state; if not, why."""
+
+    against: str
+    kind: str | None = None
+    why: tuple[str, ...] = ()
+    differences: tuple[MachineStateDifference, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def state_check_options(
+    file: str | None,
+    machine: str | None,
+    kubelet: str | None,
+    reserved: str | None,
+    release: str | None,
+    gates: Iterable[str],
+    snapshot: str | None = None,
+) -> StateCheckOptions:
+    """What the options come to; without a file it is this machine's, on this machine."""
+    if snapshot is not None:
+        if file is not None or machine is not None:
+            raise click.UsageError("--snapshot has its own state and machine")
+        name = f"{snapshot} ({KUBELET_STATE_FILE})"
+        return StateCheckOptions(name, None, kubelet, reserved, release, tuple(gates), snapshot)
+    if file is None:
+        file, machine = kubelet_state_path(), machine or LIVE_MACHINE
+    return StateCheckOptions(file, machine, kubelet, reserved, release, tuple(gates))
+
+
+def state_text(ground: StateCheckOptions) -> str:
+    """The state as it stands."""
+    if ground.snapshot is None:
+        return read_state_text(ground.file)
+    text = load_snapshot(ground.snapshot).memory_manager_state
+    if text is None:
+        raise InputError(
+            "this snapshot holds no state", file=ground.snapshot, field=KUBELET_STATE_FILE
+        )
+    return text
+
+
+def facts_for_state(ground: StateCheckOptions, loaded: LoadedCheckpoint) -> NumaNodeFacts:
+    """The node a state is looked at on."""
+    if ground.snapshot is not None:
+        return read_node_facts(None, None, ground.snapshot)
+    if ground.machine is None:
+        return NumaNodeFacts(
+            machine_from_state(loaded.state), ORIGINAL_MACHINE, loaded, ground.file
+        )
+    if ground.machine == LIVE_MACHINE:
+        return NumaNodeFacts(
+            read_node_facts(None, None, None, with_state=False).machine, LIVE_MACHINE, loaded
+        )
+    return NumaNodeFacts(
+        read_machine_beside(ground.machine, loaded), ground.machine, loaded, ground.file
+    )
+
+
+def settings_for_state(
+    ground: StateCheckOptions, site: NumaNodeFacts
+) -> tuple[ManagerSettings, list[str]]:
+    """The kubelet that is to start; its Topology Manager does not matter here."""
+    release, gates = ground.release, ground.gates
+    pools = site.loaded is not None and bool(site.loaded.state.pools)
+    if pools and release is None and ground.kubelet is None and not gates:
+        # Only such a kubelet writes pools, and only such a one heeds them.
+        release, gates = "1.37", ("PodLevelResourceManagers=true",)
+    kubelet = resolve_kubelet(site, ground.kubelet, release, gates)
+    settings, notes = manager_settings(
+        site, kubelet, topology_policy="none", reserved=ground.reserved
+    )
+    assert isinstance(settings, ManagerSettings)
+    return settings, notes
+
+
+def check_state(ground: StateCheckOptions, loaded: LoadedCheckpoint) -> StateCheck:
+    """Whether a kubelet would start over a state."""
+    site = facts_for_state(ground, loaded)
+    policy = loaded.state.policy
+    if policy not in MEMORY_POLICIES:
+        return StateCheck(site.source, "unknown_policy", (f"there is no policy {policy!r}",))
+    if not site.machine.nodes:
+        return _check_without_nodes(loaded)
+    settings, notes = settings_for_state(ground, site)
+    begun = start_manager(settings, loaded.state)
+    if not isinstance(begun, StartRefused):
+        return StateCheck(site.source, notes=tuple(notes))
+    if begun.kind == "state_policy_mismatch":
+        why = f"the state is of policy {policy}, the kubelet's is {settings.policy}"
+        return StateCheck(site.source, begun.kind, (why,), notes=tuple(notes))
+    return StateCheck(
+        site.source,
+        begun.kind,
+        tuple(start_sentences(begun)),
+        () if begun.state is None else begun.state.differences,
+        tuple(notes),
+    )
+
+
+def _check_without_nodes(loaded: LoadedCheckpoint) -> StateCheck:
+    found = resume_state(loaded.state, {})
+    if isinstance(found, UnusableState):
+        return StateCheck(ORIGINAL_MACHINE, found.kind, tuple(state_sentences(found)))
+    return StateCheck(
+        ORIGINAL_MACHINE, notes=("it knows no NUMA node: the kubelet fills it when it starts",)
+    )

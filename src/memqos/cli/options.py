@@ -1,0 +1,198 @@
+"""Amounts of memory and of time as values of options."""
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+
+from memqos.errors import InputError
+from memqos.host.cgroups import SYSTEM_ROOT
+from memqos.kube.quantity import MAX_INT64, Quantity
+from memqos.plan.changes import Change
+from memqos.release import DEFAULT_MINOR, Release
+
+if TYPE_CHECKING:
+    from memqos.converge.router import Route, Router, WriteVia
+from collections.abc import Mapping
+
+from memqos.cli.cluster_access import CLUSTER, LiveCluster, cluster_options
+from memqos.converge.pod_sources import PodSource, is_url, parse_pod_source
+from memqos.host.kubelet import SECURE_URL, KubeletCredentials
+
+
+class BytesType(click.ParamType[int]):
+    """A quantity above nothing, in bytes."""
+
+    name = "QUANTITY"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        try:
+            amount = Quantity.parse(value).value
+        except InputError as error:
+            self.fail(str(error), param, ctx)
+        if not 0 < amount <= MAX_INT64:
+            what = "a positive amount" if amount <= 0 else "an amount that a machine can have"
+            self.fail(f"{value!r} is not {what}", param, ctx)
+        return amount
+
+
+class SecondsType(click.FloatRange):
+    """A time to wait; unlike a plain range, it is always a number."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        seconds: float = super().convert(value, param, ctx)
+        if seconds != seconds:
+            self.fail(f"{value!r} is not a number of seconds", param, ctx)
+        return seconds
+
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+def release_options(command: _F) -> _F:
+    """--release and --gate."""
+    for option in (
+        click.option(
+            "--gate",
+            "gates",
+            multiple=True,
+            metavar="NAME=BOOL",
+            help="Set a feature gate; may be repeated.",
+        ),
+        click.option(
+            "--release",
+            metavar="VERSION",
+            help=f"Kubernetes release.  [default: the node's if it is known, else "
+            f"1.{DEFAULT_MINOR}]",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def parse_gates(texts: Iterable[str]) -> dict[str, bool]:
+    """The gates set with --gate."""
+    return dict(map(_parse_gate, texts))
+
+
+def resolve_release(
+    release: str | None, gates: Iterable[str], node_version: str | None = None
+) -> tuple[Release, list[str]]:
+    """The release asked for, else that of the node, and what a person should know about it."""
+    notes = []
+    if release is None and node_version is not None:
+        notes.append(f"the release is that of the node's kubelet, {node_version}")
+    return Release.of(release or node_version or DEFAULT_MINOR, parse_gates(gates)), notes
+
+
+def resolve_server_release(version: str, gates: Iterable[str]) -> tuple[Release, list[str]]:
+    """The release of a live cluster's API server, and that it is."""
+    note = f"the release is that of the API server, {version}"
+    return Release.of(version, parse_gates(gates)), [note]
+
+
+def _parse_gate(text: str) -> tuple[str, bool]:
+    name, _, value = text.partition("=")
+    if value.lower() not in ("true", "false"):
+        raise click.BadParameter(f"{text!r} is not NAME=true or NAME=false", param_hint="--gate")
+    return name, value.lower() == "true"
+
+
+def cgroup_root_option(command: _F) -> _F:
+    """--cgroup-root, as an absolute path: saved plans and journals are held against it."""
+    return click.option(
+        "--cgroup-root",
+        default=SYSTEM_ROOT,
+        metavar="DIR",
+        callback=lambda _context, _option, value: os.path.abspath(value),
+        help=f"Where the cgroups are.  [default: {SYSTEM_ROOT}]",
+    )(command)
+
+
+_ROUTE_WORDS: Final[dict["WriteVia", str]] = {
+    "systemd": "through systemd",
+    "runtime": "through the runtime",
+    "direct": "directly",
+}
+
+
+def owner_options(command: _F) -> _F:
+    """Who is asked to write."""
+    for option in (
+        click.option(
+            "--direct", is_flag=True, help="Write past systemd and the runtime, to the files."
+        ),
+        click.option(
+            "--cri-socket",
+            metavar="PATH",
+            help="The container runtime's socket.  [default: containerd's or CRI-O's]",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def route_lines(changes: Iterable[Change], router: "Router") -> Iterator[str]:
+    """How many values are written by whom, and why; nothing of a tree that is a copy."""
+    from memqos.converge.router import count_routes
+
+    if router.owners.is_copy:
+        return
+    for route, count in count_routes(map(router.route, changes)):
+        values = "1 value" if count == 1 else f"{count} values"
+        yield f"{_ROUTE_WORDS[route.through]}: {values} – {route.because}"
+
+
+def with_route(data: dict[str, Any], route: "Route") -> dict[str, Any]:
+    """A change as plain data, and who would write it."""
+    return {**data, "through": route.through, "through_because": route.because}
+
+
+def pod_source_options(command: _F) -> _F:
+    """--pods, and what a kubelet wants to know before it answers."""
+    for option in (
+        click.option(
+            "--server-name", metavar="NAME", help="The name in the kubelet's certificate."
+        ),
+        click.option("--client-key", metavar="FILE", help="The key of --client-cert."),
+        click.option(
+            "--client-cert", metavar="FILE", help="A certificate to ask the kubelet with."
+        ),
+        click.option("--ca-file", metavar="FILE", help="Who signed the kubelet's certificate."),
+        click.option("--token-file", metavar="FILE", help="A token to ask the kubelet with."),
+        click.option(
+            "--pods",
+            metavar="SOURCE",
+            help=f"A file, a folder, a kubelet's address such as {SECURE_URL}, or the word "
+            "cluster: "
+            "the API server, asked for the pods of this node.",
+        ),
+        cluster_options("context", "node_name"),
+    ):
+        command = option(command)
+    return command
+
+
+def pod_source_from(options: Mapping[str, Any]) -> PodSource | None:
+    """The source these options of `source_options` name; None where none is named."""
+    text, live = options["pods"], LiveCluster(options["context"], node_name=options["node_name"])
+    if text is None and live.is_chosen:
+        text = CLUSTER
+    if text != CLUSTER and live.is_chosen:
+        raise click.UsageError("--context and --node-name are for a cluster: --pods names none")
+    given = {field: options[field] for field in KubeletCredentials.__struct_fields__}
+    named = [f"--{field.replace('_', '-')}" for field, value in given.items() if value is not None]
+    if named and (text is None or not is_url(text)):
+        raise click.UsageError(f"{named[0]} is for a kubelet: --pods names none")
+    if given["client_key"] and not given["client_cert"]:
+        raise click.UsageError("--client-key without --client-cert")
+    if text == CLUSTER:
+        from memqos.converge.cluster_node import ClusterPods
+
+        return ClusterPods(live.server, live.node_name or os.uname().nodename.lower())
+    return None if text is None else parse_pod_source(text, KubeletCredentials(**given))

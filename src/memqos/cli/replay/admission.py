@@ -1,0 +1,231 @@
+"""Replays recorded admissions: limit ranges, quotas, resizes, and what autoscalers see."""
+
+import json
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from memqos.cli.replay.pods import ReplayCase, amount_texts, case_release, shape_data
+from memqos.cluster import autoscaling
+from memqos.cluster.limit_range import (
+    LimitRange,
+    LimitRangeViolation,
+    apply_limit_ranges,
+    complete_limit_range,
+    limit_range_amounts,
+    limit_range_denial,
+    pod_totals,
+)
+from memqos.cluster.quota import (
+    QUOTA_SCOPES,
+    Quota,
+    ScopeSelectorTerm,
+    matches_scope,
+    quota_of,
+    quota_usage,
+)
+from memqos.cluster.quota import ResourceQuota as StoredQuota
+from memqos.cluster.quota_admission import check_quotas
+from memqos.cluster.resize import resize_pod as resized
+from memqos.errors import InputError
+from memqos.kube.defaulting import apply_defaults, decoding_defaults, prepare_for_storage
+from memqos.kube.pod import Container, Pod, ResourceRequirements
+from memqos.kube.qos import qos_class
+from memqos.kube.quantity import Quantity
+from memqos.kube.resources import format_amount
+from memqos.kube.shape import shape_of, with_shape
+from memqos.release import Release
+
+_NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def replay_limitrange(case: ReplayCase) -> dict[str, Any]:
+    """The defaults of limit ranges, then their checks."""
+    release = case_release(case)
+    pod = msgspec.convert(case["pod"], Pod)
+    ranges = [
+        limit_range_amounts(item)
+        for item in msgspec.convert(case["limit_ranges"], list[LimitRange])
+    ]
+    if case["mode"] == "apiserver":
+        ranges = [complete_limit_range(limits) for limits in ranges]
+        changed = apply_limit_ranges(decoding_defaults(pod, release), ranges, release)
+        # Recorded without the last step of creation, which drops what a disabled gate rules.
+        stored = (
+            prepare_for_storage(changed, release)
+            if release.is_enabled("PodLevelResources")
+            else changed
+        )
+        actual = {"mutated": shape_data(pod, changed), "stored": shape_data(pod, stored)}
+    else:
+        stored = apply_limit_ranges(shape_of(pod, release), ranges, release)
+        actual = {"mutated": shape_data(pod, stored)}
+    whole_pod = pod_totals(stored, release)
+    found = limit_range_denial(stored, ranges, release)
+    texts = dict(_texts(case))
+    violations = [] if found is None else [_violation(item, texts) for item in found.violations]
+    return actual | {
+        "pod_requests": amount_texts(whole_pod.requests),
+        "pod_limits": amount_texts(whole_pod.limits),
+        "denied": found is not None,
+        "denied_by": None if found is None else found.index,
+        "violations": sorted(violations, key=lambda item: json.dumps(item, sort_keys=True)),
+    }
+
+
+def replay_quota_usage(case: ReplayCase) -> dict[str, Any]:
+    """What a pod charges, and the scopes it is in."""
+    release = case_release(case)
+    pod = _as_stored(case["pod"], case["mode"], release)
+    terms = msgspec.convert(case["scope_selectors"], list[ScopeSelectorTerm])
+    return {
+        "qos": qos_class(shape_of(pod, release), release),
+        "usage": amount_texts(quota_usage(pod, release, _NOW)),
+        "scopes": {
+            scope: matches_scope(ScopeSelectorTerm(scope), pod, release) for scope in QUOTA_SCOPES
+        },
+        "selector_matches": [matches_scope(term, pod, release) for term in terms],
+    }
+
+
+def replay_quota_admission(case: ReplayCase) -> dict[str, Any]:
+    """Whether quotas admit a pod, or its resize."""
+    release, mode = case_release(case), case["mode"]
+    old = case.get("old_pod")
+    verdict = check_quotas(
+        _as_stored(case["pod"], mode, release),
+        [_quota(item) for item in case["quotas"]],
+        release,
+        _NOW,
+        resized_from=None if old is None else _as_stored(old, mode, release),
+    )
+    return {
+        "allowed": verdict.allowed,
+        "reason": verdict.reason,
+        "quota": verdict.quota,
+        "matching_quotas": list(verdict.matching),
+        "exceeded": {
+            item.resource: {
+                "requested": format_amount(item.resource, item.asked),
+                "used": format_amount(item.resource, item.used),
+                "hard": format_amount(item.resource, item.hard),
+            }
+            for item in verdict.exceeded
+        }
+        or None,
+        "missing": {item.resource: list(item.containers) for item in verdict.missing} or None,
+        "new_used": {name: amount_texts(used) for name, used in verdict.new_used.items()}
+        if verdict.allowed
+        else None,
+    }
+
+
+def replay_resize(case: ReplayCase) -> dict[str, Any]:
+    """An in-place resize of a stored pod."""
+    release = case_release(case)
+    old = _as_stored(case["old_pod"], "apiserver", release)
+    new = _propose(old, case["new_resources"])
+    result = resized(old, new, release)
+    return {
+        "valid": result.valid,
+        "errors": [{"field": error.field, "type": error.type} for error in result.errors],
+        "old_effective": shape_data(old, result.before) | {"qos": result.class_before},
+        "new_effective": shape_data(new, result.after) | {"qos": result.class_after},
+        "qos_changed": result.class_before != result.class_after,
+    }
+
+
+def replay_hpa_requests(case: ReplayCase) -> dict[str, Any]:
+    """What an autoscaler divides usage by."""
+    release, resource, container = case_release(case), case["resource"], case["container"]
+    pods = msgspec.convert(case["pods"], list[Pod])
+    together = autoscaling.hpa_requests(pods, resource, release, container)
+    return {
+        "requests_milli": None if isinstance(together, autoscaling.UnknownRequest) else together,
+        "error": together.failure if isinstance(together, autoscaling.UnknownRequest) else None,
+        "per_pod": {
+            pod.metadata.name: _request(autoscaling.hpa_request(pod, resource, release, container))
+            for pod in pods
+        },
+    }
+
+
+def _as_stored(raw: Any, mode: str, release: Release) -> Pod:
+    pod = msgspec.convert(raw, Pod)
+    return with_shape(pod, apply_defaults(pod, release)) if mode == "apiserver" else pod
+
+
+def _quota(item: Mapping[str, Any]) -> Quota:
+    amounts = {"hard": item.get("hard"), "used": item.get("used")}
+    scopes = {"scopes": item.get("scopes"), "scopeSelector": item.get("scopeSelector")}
+    stored = {"metadata": {"name": item["name"]}, "spec": scopes, "status": amounts}
+    return quota_of(msgspec.convert(stored, StoredQuota))
+
+
+def _propose(old: Pod, resources: Mapping[str, Any]) -> Pod:
+    spec = old.spec
+    changes: dict[str, Any] = {}
+    if "containers" in resources:
+        changes["containers"] = _replace_containers(spec.containers or (), resources["containers"])
+    if "init_containers" in resources:
+        changes["init_containers"] = _replace_containers(
+            spec.init_containers or (), resources["init_containers"]
+        )
+    if "pod" in resources:
+        changes["resources"] = msgspec.convert(resources["pod"], ResourceRequirements | None)
+    return msgspec.structs.replace(old, spec=msgspec.structs.replace(spec, **changes))
+
+
+def _replace_containers(old: tuple[Container, ...], new: list[Any]) -> tuple[Container, ...]:
+    added = Container(image="img")
+    return tuple(
+        msgspec.structs.replace(
+            old[index] if index < len(old) else added,
+            name=item["name"],
+            resources=msgspec.convert(item.get("resources"), ResourceRequirements | None),
+        )
+        for index, item in enumerate(new)
+    )
+
+
+def _request(request: int | autoscaling.UnknownRequest) -> dict[str, Any]:
+    if isinstance(request, autoscaling.UnknownRequest):
+        return {"milli": None, "error": request.failure}
+    return {"milli": request, "error": None}
+
+
+def _violation(item: LimitRangeViolation, texts: Mapping[int, str]) -> dict[str, Any]:
+    asked = item.asked
+    if asked is None:
+        actual = None
+    elif item.which == "ratio":
+        actual = f"{asked / 1000:f}"
+    else:
+        actual = texts.get(int(asked)) or format_amount(item.resource, int(asked))
+    return {
+        "type": item.type,
+        "resource": item.resource,
+        "constraint": item.constraint,
+        "which": item.which,
+        "actual": actual,
+        "missing": asked is None,
+        "enforced": texts[item.allowed],
+    }
+
+
+def _texts(value: Any) -> Iterator[tuple[int, str]]:
+    """Each quantity of a case as Kubernetes prints it: violations were recorded in that order."""
+    if isinstance(value, Mapping):
+        for inner in value.values():
+            yield from _texts(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _texts(inner)
+    elif isinstance(value, str):
+        try:
+            quantity = Quantity.parse(value)
+        except InputError:
+            return
+        yield quantity.milli, quantity.canonical

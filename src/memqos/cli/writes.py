@@ -1,0 +1,178 @@
+"""What the commands that write have in common: their options, and how they tell what came of it."""
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final, NamedTuple, TypeVar
+
+import click
+
+from memqos.cli.options import SecondsType
+from memqos.cli.output import complain, output_option, show_status
+from memqos.converge.apply import WriteProgress, ignore_progress
+from memqos.converge.direct_driver import WRITE_TIMEOUT
+from memqos.converge.journal import JOURNAL_FOLDER, JournalContents, hierarchy_of
+from memqos.converge.records import Hierarchy
+from memqos.converge.router import Router
+from memqos.converge.steps import (
+    FAILED,
+    PENDING,
+    WriteOptions,
+    WriteOutcome,
+    WriteResult,
+    write_options,
+)
+from memqos.errors import Unreachable
+from memqos.host.cgroups import CgroupFs
+from memqos.host.machine import Roots, read_machine
+from memqos.host.owner_discovery import discover_owners
+from memqos.plan.changes import Change
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+EXIT_FINE: Final = 0
+EXIT_ERROR: Final = 1
+EXIT_LEFT: Final = 2
+"""Something is still to be done."""
+
+_END_WORDS: Final[dict[WriteOutcome, str]] = {
+    "written": "written",
+    "gone": "gone with their cgroups",
+    "refused": "refused",
+    "unreachable": "not written, as their owner does not answer",
+    "overtaken": "changed by others meanwhile",
+    "withheld": "withheld",
+    "stopped": "stopped",
+    "differs": "not read back as written",
+}
+
+
+class CgroupWriter(NamedTuple):
+    """All that it takes to write to this machine's cgroups."""
+
+    fs: CgroupFs
+    driver: Router
+    cautions: WriteOptions
+    hierarchy: Hierarchy
+
+
+def writer_options(command: _F) -> _F:
+    """The options of every command that writes to cgroups."""
+    for option in (
+        output_option(),
+        click.option(
+            "--timeout",
+            type=SecondsType(0, 3600, min_open=True),
+            default=WRITE_TIMEOUT,
+            metavar="SECONDS",
+            help=f"How long a write may take.  [default: {WRITE_TIMEOUT:g}]",
+        ),
+        click.option(
+            "--journal",
+            default=JOURNAL_FOLDER,
+            metavar="DIR",
+            help=f"Where prior values are kept.  [default: {JOURNAL_FOLDER}]",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def open_writer(
+    root: str,
+    timeout: float,
+    *,
+    force: bool,
+    direct: bool = False,
+    cri_socket: str | None = None,
+) -> CgroupWriter:
+    """The machine's cgroups below a root, their owners, and what a writer has to mind there."""
+    fs = CgroupFs(root)
+    machine = read_machine(Roots(cgroup=fs.root))
+    if machine.boot_id is None:
+        raise Unreachable("the kernel does not say which boot this is", hint="is /proc mounted?")
+    cautions = write_options(machine, force=force)
+    owners = discover_owners(fs.root, cri_socket, direct=direct)
+    return CgroupWriter(
+        fs,
+        Router(fs, owners, cautions.page_size, timeout),
+        cautions,
+        hierarchy_of(fs, machine.boot_id),
+    )
+
+
+def exit_code(results: Iterable[WriteResult]) -> int:
+    """1 where something failed, 2 where something is left to do."""
+    ends = {result.outcome for result in results}
+    return EXIT_ERROR if ends & FAILED else EXIT_LEFT if ends & PENDING else EXIT_FINE
+
+
+def print_results(results: Sequence[WriteResult], done: str) -> None:
+    """A line for each result that a person should know of, and a summary."""
+    for result in results:
+        if result.detail is not None:
+            complain(_result_line(result))
+    counts = Counter(result.outcome for result in results)
+    words: dict[WriteOutcome, str] = {**_END_WORDS, "written": done}
+    print(", ".join(f"{counts[end]} {word}" for end, word in words.items() if counts[end]))
+
+
+def results_data(results: Iterable[WriteResult]) -> list[dict[str, Any]]:
+    """Results as plain data."""
+    return [
+        {
+            "path": result.change.path,
+            "file": result.change.file,
+            "old": result.change.old,
+            "new": result.change.new,
+            "pod": result.change.pod,
+            "container": result.change.container,
+            "end": result.outcome,
+            "detail": result.detail,
+        }
+        for result in results
+    ]
+
+
+def journal_notes(reading: JournalContents) -> Iterator[str]:
+    """What a person should know of the journal that was found."""
+    if reading.is_of_another_boot:
+        yield "the journal is of an earlier boot, whose values are gone with it: ignored"
+    damage = reading.damage
+    if damage is not None and damage.torn:
+        yield (
+            f"the journal ends within its record {damage.record}, as when its writer is killed: "
+            "only what stands before that can be put back. A writer that was killed had not acted "
+            "on the rest; if the file was cut short in another way, values are left: memqos plan "
+            "shows what differs"
+        )
+    elif damage is not None:
+        yield (
+            f"the journal is damaged from its record {damage.record} on: only what stands before "
+            "that can be put back, and values written after that are left: memqos plan shows what "
+            "differs"
+        )
+
+
+def progress_printer() -> WriteProgress:
+    """A line that moves, where somebody watches."""
+    return _show_change if sys.stderr.isatty() else ignore_progress
+
+
+def end_progress() -> None:
+    """Take the moving line away."""
+    if sys.stderr.isatty():
+        show_status("")
+
+
+def _show_change(done: int, of: int, change: Change) -> None:
+    show_status(f"{done + 1}/{of} {change.path}/{change.file}")
+
+
+def _result_line(result: WriteResult) -> str:
+    if result.outcome in ("refused", "unreachable"):
+        return f"{result.outcome}: {result.detail}"
+    change = result.change
+    hint = " – --force writes it all the same" if result.outcome == "withheld" else ""
+    place = f"{change.path}/{change.file}: {change.old or 'empty'} → {change.new or 'empty'}"
+    return f"{result.outcome}: {place}: {result.detail}{hint}"

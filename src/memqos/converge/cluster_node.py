@@ -1,0 +1,147 @@
+"""A node as its cluster sees it: its pods, itself, and its kubelet's configuration."""
+
+from collections.abc import Callable
+from typing import Final
+
+from memqos.errors import InputError, MemqosError
+from memqos.host.apiserver.client import ApiClient
+from memqos.host.apiserver.kubeconfig import ClusterAccess
+from memqos.host.apiserver.pager import get_object, list_objects
+from memqos.host.apiserver.reflector import DEFAULT_TIMINGS, Reflector, WatchTimings
+from memqos.host.apiserver.resources import NODE_RESOURCE, POD_RESOURCE, Selection, on_node
+from memqos.host.kubelet import KubeletCredentials, KubeletEndpoint
+from memqos.kube.node import Node
+from memqos.kube.pod import Pod
+
+FIRST_LIST_SECONDS: Final = 30.0
+_KUBELET_SECONDS: Final = 3.0
+"""How long a kubelet may take to answer: commands wait for it, and an agent writes nothing before
+its first answer."""
+
+
+class ClusterPods:
+    """The pods the API server has bound to a node, asked for each time."""
+
+    def __init__(self, server: ApiClient, node: str) -> None:
+        self.server = server
+        self._name = node
+
+    def pods(self) -> list[Pod]:
+        # Without pods a node that does not exist looks like an empty one, to be planned away.
+        self.node()
+        return list_objects(self.server, POD_RESOURCE, on_node(self._name)).items
+
+    def node(self) -> Node:
+        """The Node; one that the cluster does not know is refused."""
+        return get_node(self.server, self._name)
+
+    def describe(self) -> str:
+        return f"node {self._name} at {self.server.where}"
+
+
+class WatchedNode:
+    """A node and its pods, kept as the cluster has them by two threads; see `watching`.
+
+    `on_change` is called from those threads: an asyncio loop passes
+    `partial(loop.call_soon_threadsafe, event.set)`. While the API server is away the last state
+    stays, and `fault` says why; `silent_for` says how old it may be.
+    """
+
+    def __init__(
+        self,
+        server: ApiClient,
+        node: str,
+        *,
+        on_change: Callable[[], None] | None = None,
+        timings: WatchTimings = DEFAULT_TIMINGS,
+    ) -> None:
+        self.server = server
+        self.name = node
+        only = Selection(fields=f"metadata.name={node}")
+        self._pods = Reflector(
+            server, POD_RESOURCE, on_node(node), on_change=on_change, timings=timings
+        )
+        self._self = Reflector(server, NODE_RESOURCE, only, on_change=on_change, timings=timings)
+
+    def start(self) -> None:
+        self._pods.start()
+        self._self.start()
+
+    def stop(self) -> None:
+        self._pods.stop()
+        self._self.stop()
+        self.server.close()
+
+    def wait(self, seconds: float = FIRST_LIST_SECONDS) -> None:
+        """Until both are known; raises what keeps them from being."""
+        self._self.wait(seconds)
+        self._pods.wait(seconds)
+
+    def pods(self) -> list[Pod]:
+        """All of them, as of the last word of the API server. Waits for the first."""
+        self.wait()
+        if self.node() is None:
+            raise _unknown_node(self.server, self.name)
+        return self._pods.objects()
+
+    def node(self) -> Node | None:
+        """The Node, with its allocatable; None where the cluster does not know it."""
+        return next(iter(self._self.objects()), None)
+
+    def describe(self) -> str:
+        return f"node {self.name} at {self.server.where}"
+
+    @property
+    def version(self) -> str:
+        """The version of the cluster the pods are of."""
+        return self._pods.version
+
+    @property
+    def fault(self) -> MemqosError | None:
+        """What keeps the state from being followed now."""
+        return self._pods.fault or self._self.fault
+
+    @property
+    def silent_for(self) -> float:
+        """Seconds since the API server last spoke of the pods."""
+        return self._pods.silent_for
+
+
+def get_node(server: ApiClient, name: str) -> Node:
+    """A node of the cluster; one it does not know is refused."""
+    node = get_object(server, NODE_RESOURCE, name)
+    if node is None:
+        raise _unknown_node(server, name)
+    return node
+
+
+def node_kubelet_endpoint(node: Node, access: ClusterAccess) -> KubeletEndpoint | None:
+    """A Node's kubelet, asked as its API server is; None where that is not known, or not safe.
+
+    It has to show a certificate of the cluster's own authority before it is told who asks. The API
+    server leads to it by nodes/proxy alone, which lets run commands in pods.
+    """
+    endpoints = node.status.daemon_endpoints
+    port = None if endpoints is None else endpoints.kubelet_endpoint
+    by_type = {each.type: each.address for each in reversed(node.status.addresses or ())}
+    host = by_type.get("InternalIP")
+    trusted, user = access.cluster.certificate_authority, access.user
+    is_known = user.token_file or (user.client_certificate and user.client_key)
+    if not host or port is None or not port.port or trusted is None or not is_known:
+        return None
+    credentials = KubeletCredentials(
+        token_file=user.token_file,
+        ca_file=trusted,
+        client_cert=user.client_certificate,
+        client_key=user.client_key,
+    )
+    address = f"[{host}]" if ":" in host else host
+    return KubeletEndpoint(f"https://{address}:{port.port}", credentials, _KUBELET_SECONDS)
+
+
+def _unknown_node(server: ApiClient, name: str) -> InputError:
+    return InputError(
+        f"there is no node {name}",
+        file=server.where,
+        hint="give the name the cluster knows it by with --node-name: kubectl get nodes",
+    )

@@ -1,0 +1,128 @@
+"""The driver that writes cgroup files itself."""
+
+import errno
+from collections.abc import Collection, Sequence
+from typing import Final
+
+import msgspec
+
+from memqos.converge.records import OwnerState
+from memqos.converge.values import clear_cpuset
+from memqos.errors import WriteRefused
+from memqos.host.bounded_child import run_bounded
+from memqos.host.cgroups import CgroupFs
+from memqos.plan.changes import Change, magnitude
+from memqos.plan.cpuset import MEMS
+
+WRITE_TIMEOUT: Final = 10.0
+"""Seconds a write may take."""
+_NEAR_HIGH: Final = 7 / 8
+"""Usage above this part of memory.high may have passed it by the time it is written."""
+
+
+class DirectDriver:
+    """Writes files below a cgroup root; what may block is written aside and bounded."""
+
+    def __init__(self, fs: CgroupFs, timeout: float = WRITE_TIMEOUT) -> None:
+        self.fs = fs
+        self.timeout = timeout
+
+    def batch_key(self, change: Change) -> str:
+        return f"{change.path}/{change.file}"
+
+    def read_owner_state(self, change: Change) -> None:
+        return None
+
+    def write(self, changes: Sequence[Change]) -> bool:
+        finished = [self._write_bounded(change) for change in changes]
+        return all(finished)
+
+    def restore_owner(
+        self, path: str, owner_state: OwnerState, files: Collection[str]
+    ) -> Sequence[str]:
+        """Files have nobody who keeps their values."""
+        return ()
+
+    def read(self, path: str, file: str) -> str | None:
+        return self.fs.read(path, file)
+
+    def _write_bounded(self, change: Change) -> bool:
+        if not may_block(change, self.fs):
+            self.fs.write(change.path, change.file, change.new)
+            return True
+        answer = run_bounded(lambda: self._write_in_child(change), self.timeout)
+        if answer is None:
+            return False
+        if answer:
+            errno, hint = msgspec.json.decode(answer, type=tuple[int | None, str | None])
+            raise WriteRefused(f"{change.path}/{change.file}", change.new, errno=errno, hint=hint)
+        return True
+
+    def _write_in_child(self, change: Change) -> bytes:
+        try:
+            if change.file == MEMS and not change.new:
+                clear_cpuset(change.path, self.fs)
+            else:
+                self.fs.write(change.path, change.file, change.new)
+        except WriteRefused as error:
+            return msgspec.json.encode((error.errno, error.hint))
+        return b""
+
+
+def may_block(change: Change, fs: CgroupFs) -> bool:
+    """Whether the kernel may work for long before a write returns.
+
+    Below its usage memory.high makes the writer reclaim, and usage grows until the very write;
+    cpuset.mems makes the writer wait until pages have moved.
+    """
+    if change.file != "memory.high":
+        return change.file == MEMS
+    usage = fs.read(change.path, "memory.current") or "0"
+    return magnitude(usage) > magnitude(change.new) * _NEAR_HIGH
+
+
+_FRUITLESS_TRIES: Final = 16
+"""Attempts in a row that free nothing, after which there is nothing to free; the kernel's count."""
+_RECLAIMED: Final = b""
+_STUCK: Final = b"stuck"
+
+
+def reclaim_below_high(change: Change, fs: CgroupFs, timeout: float) -> bool:
+    """Have usage fall to what memory.high is to become; False where that took too long.
+
+    Where it will not fall at all, the change is refused.
+    """
+    if change.file != "memory.high" or change.raises or _excess(change, fs) <= 0:
+        return True
+    answer = run_bounded(lambda: _reclaim(change, fs), timeout)
+    if answer == _STUCK:
+        raise WriteRefused(
+            f"{change.path}/{change.file}",
+            change.new,
+            hint="usage does not fall to it, and its owner would wait for that",
+        )
+    return answer == _RECLAIMED
+
+
+def _reclaim(change: Change, fs: CgroupFs) -> bytes:
+    fruitless = 0
+    while fruitless < _FRUITLESS_TRIES:
+        excess = _excess(change, fs)
+        if excess <= 0:
+            return _RECLAIMED
+        try:
+            fs.write(change.path, "memory.reclaim", str(excess))
+        except WriteRefused as error:
+            if error.errno == errno.ENOENT:
+                # Kernels before 5.19 reclaim when memory.high is written.
+                fs.write(change.path, change.file, change.new)
+                return _RECLAIMED
+            if error.errno != errno.EAGAIN:
+                return _STUCK
+        fruitless = fruitless + 1 if _excess(change, fs) >= excess else 0
+    return _STUCK
+
+
+def _excess(change: Change, fs: CgroupFs) -> int:
+    usage = fs.read(change.path, "memory.current") or "0"
+    return magnitude(usage) - magnitude(change.new)

@@ -1,0 +1,188 @@
+"""A node as it should be, held against the node as it is."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from memqos.converge.settings import (
+    PROTECTION_FILES,
+    CgroupFilePath,
+    NodeSettings,
+    PlanOptions,
+    resolve_node_settings,
+)
+from memqos.kube.kubelet import STATIC, KubeletConfiguration
+from memqos.kube.resources_in_use import with_resources_in_use
+from memqos.plan.changes import Comparison, as_stored, compare
+from memqos.plan.effective import Claim, Protection, effective
+from memqos.plan.names import outer
+from memqos.plan.setting import FileSettings
+from memqos.plan.tree import Tree, cgroup_uid, plan_node, pod_key
+from memqos.release import Release
+from memqos.settings.settings import Numa, Settings
+
+if TYPE_CHECKING:
+    from memqos.converge.observation import ObservedNode
+
+PLAN_FILES = (
+    "memory.min",
+    "memory.low",
+    "memory.high",
+    "memory.max",
+    "memory.oom.group",
+    "memory.current",
+    "cpu.weight",
+    "cpu.max",
+    "cpuset.mems",
+)
+"""What is read of every cgroup to plan it."""
+
+
+class NodePlan(msgspec.Struct, frozen=True):
+    """A node's plan and how far the node is from it."""
+
+    settings: Settings
+    config: KubeletConfiguration
+    tree: Tree
+    comparison: Comparison
+    protections: dict[str, Protection]
+    """What the kernel will honour once the plan is applied; empty where usage is not known."""
+    notes: tuple[str, ...]
+    unaligned: tuple[str, ...] = ()
+    """Pods whose pod-level resources the Memory Manager ignores."""
+    unread: tuple[str, ...] = ()
+    """What could not be read of the cgroups that are planned: they may differ all the same."""
+    kubelet_managed: frozenset[CgroupFilePath] = frozenset()
+    """Files in which the running kubelet puts the planned value itself, once a minute."""
+    doubt: str | None = None
+    """Why it must not be written: see `Ground.doubt`."""
+    managed: frozenset[str] = frozenset()
+    """The cgroups that are planned as the agent on the node plans them."""
+    faults: tuple[str, ...] = ()
+    """Files of pods that could not be read: those pods are not planned."""
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether nothing is missing from it that should be there."""
+        return not self.unread and not self.faults
+
+
+def plan_observation(observation: "ObservedNode", options: PlanOptions) -> NodePlan:
+    """Plan the node that was observed."""
+    node_settings = resolve_node_settings(
+        observation.machine,
+        observation.configuration,
+        observation.driver,
+        options,
+        observation.node,
+    )
+    settings = node_settings.settings
+    notes = [*observation.notes, *node_settings.notes]
+    tree = plan_node(observation.pods, settings, node_settings.config, node_settings.capacity)
+    if options.numa != "off":
+        from memqos.converge.numa_assignment import assign_numa_nodes
+
+        assigned = assign_numa_nodes(
+            observation, tree, options.numa, node_settings.config, settings.release
+        )
+        tree = assigned.tree
+        notes += assigned.notes
+    managed: frozenset[str] = frozenset()
+    if options.agent and observation.agent is not None:
+        from memqos.converge.observation import with_agent_plan
+
+        managed = observation.agent.managed_paths
+        tree = with_agent_plan(tree, observation.agent)
+    comparison = compare(tree, observation.cgroups, node_settings.names, settings.page_size)
+    return NodePlan(
+        settings,
+        node_settings.config,
+        tree,
+        comparison,
+        _protections(observation, tree, settings.page_size),
+        tuple(notes),
+        _pods_without_alignment(
+            observation, tree, options.numa, node_settings.config, settings.release
+        ),
+        tuple(
+            what for what in observation.unreadable if _is_about(what, node_settings.names.kubepods)
+        ),
+        kubelet_managed=_kubelet_managed(node_settings, tree),
+        managed=managed,
+        doubt=node_settings.doubt,
+        faults=observation.faults,
+    )
+
+
+def _kubelet_managed(node_settings: NodeSettings, tree: Tree) -> frozenset[CgroupFilePath]:
+    """Under other options than the kubelet's own, it does not keep what is planned."""
+    kubelet, settings, names = node_settings.kubelet, node_settings.settings, node_settings.names
+    if kubelet is None or not kubelet.writes_levels:
+        return frozenset()
+    is_same = kubelet.release.minor == settings.release.minor and kubelet.policy == settings.policy
+    if not is_same or not settings.release.is_enabled("MemoryQoS"):
+        return frozenset()
+    return frozenset(
+        (path, file)
+        for path in (names.kubepods, names.burstable)
+        if path in tree.cgroups
+        for file, setting in tree.cgroups[path].settings.items()
+        if file in PROTECTION_FILES and setting.value is not None
+    )
+
+
+def _is_about(what: str, kubepods: str) -> bool:
+    """Whether what could not be read is kubepods, or lies above or below it."""
+    above = what == "/" or kubepods.startswith(f"{what}/")
+    return above or f"{what}/".startswith(f"{kubepods}/")
+
+
+def _pods_without_alignment(
+    observation: "ObservedNode",
+    tree: Tree,
+    numa: Numa,
+    config: KubeletConfiguration,
+    release: Release,
+) -> tuple[str, ...]:
+    if numa != "allocate" and config.memory_manager_policy != STATIC:
+        return ()
+    from memqos.numa.requests import pod_for_kubelet, pods_without_alignment
+
+    planned = {cgroup.uid for cgroup in tree.cgroups.values()}
+    running = [
+        pod_for_kubelet(with_resources_in_use(pod), release)
+        for pod in observation.pods
+        if cgroup_uid(pod) in planned
+    ]
+    return tuple(pod_key(pod) for pod in pods_without_alignment(running, release))
+
+
+def _protections(observation: "ObservedNode", tree: Tree, page_size: int) -> dict[str, Protection]:
+    """Effective protection of the tree as planned, by what is in use now."""
+    claims: dict[str, Claim] = {}
+    for path, files in observation.cgroups.items():
+        usage = files.get("memory.current")
+        if path == "/":
+            continue
+        if usage is None:
+            return {}
+        planned = tree.cgroups.get(outer(path))
+        claims[path] = Claim(
+            min=_claim_value(planned.settings if planned else {}, "memory.min", files, page_size),
+            low=_claim_value(planned.settings if planned else {}, "memory.low", files, page_size),
+            usage=int(usage),
+        )
+    recursive = bool(observation.machine.recursive_protection)
+    return effective(claims, recursive=recursive, page_size=page_size) if claims else {}
+
+
+def _claim_value(
+    settings: FileSettings, file: str, files: Mapping[str, str], page_size: int
+) -> int | Literal["max"]:
+    value = (
+        as_stored(file, settings[file].value, page_size) if file in settings else files.get(file)
+    )
+    if value == "max":
+        return "max"
+    return int(value) if value and value.isdigit() else 0

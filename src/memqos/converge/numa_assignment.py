@@ -1,0 +1,361 @@
+"""NUMA memory that memqos gives out itself, on a node whose kubelet gives out none.
+
+Nothing is kept in a file: what containers are bound to is what they were given before. A pod is
+counted once, however often it is looked at.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from memqos.converge.values import bound_nodes, container_files, node_permit
+from memqos.draw.text.numa_admission import refusal_sentences
+from memqos.errors import InputError
+from memqos.kube.kubelet import STATIC, KubeletConfiguration
+from memqos.kube.pod import Pod
+from memqos.kube.resources_in_use import with_resources_in_use
+from memqos.numa.machine_state import MemoryManagerState, MemorySizes, empty_node_map
+from memqos.numa.machines import NumaMachine, machine_from_kernel, machine_subset
+from memqos.numa.manager import Manager, ManagerSettings
+from memqos.numa.masks import mask_of
+from memqos.numa.refusal_text import reservation_sentences
+from memqos.numa.requests import pod_for_kubelet, pod_memory_request
+from memqos.numa.reserved_memory import (
+    InvalidReservation,
+    even_reservation,
+    kubelet_equation,
+    reservation_totals,
+    reservations_from_config,
+    system_reserved,
+)
+from memqos.numa.running_pods import RunningPod, UnplacedPod, assign_running_pods
+from memqos.numa.topology_manager import (
+    DEFAULT_MAX_NODES,
+    MAX_NODES_OPTION,
+    InvalidTopology,
+    configure_topology,
+)
+from memqos.plan.cpuset import Assignment, ContainerKey
+from memqos.plan.tree import Tree, cgroup_uid, pod_key
+from memqos.release import Release
+
+if TYPE_CHECKING:
+    from memqos.converge.observation import ObservedNode
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+from memqos.kernel.file_formats import describe_nodes
+from memqos.numa.checkpoint import load_checkpoint
+from memqos.numa.requests import PodMemoryRequest
+from memqos.plan.cpuset import MEMS, container_key, with_mems
+from memqos.plan.tree import Cgroup
+
+if TYPE_CHECKING:
+    from memqos.converge.observation import ObservedNode
+    from memqos.settings.settings import Numa
+
+
+class NumaAllocation(msgspec.Struct, frozen=True):
+    """What each container was given, and the pods for which there is nothing."""
+
+    assignments: dict[ContainerKey, Assignment]
+    notes: tuple[str, ...]
+
+
+def allocate_numa(
+    observation: "ObservedNode", tree: Tree, config: KubeletConfiguration, release: Release
+) -> NumaAllocation:
+    """Give NUMA memory to all Guaranteed pods of a node, those first that hold some already."""
+    bound: dict[str, dict[str, frozenset[int]]] = {}
+    for cgroup in tree.cgroups.values():
+        if cgroup.uid is not None and cgroup.container is not None:
+            files = container_files(cgroup.path, observation.cgroups)
+            if files is not None:
+                bound.setdefault(cgroup.uid, {})[cgroup.container] = bound_nodes(files)
+    residents = [
+        resident_of(pod, bound[uid], release)
+        for pod in observation.pods
+        if (uid := cgroup_uid(pod) or "") in bound
+    ]
+    manager, left_out = assign_running_pods(
+        manager_of(_numa_machine(observation, tree), config, release),
+        sorted(residents, key=seniority),
+    )
+    keys = {each.uid: pod_key(each.pod) for each in residents}
+    return NumaAllocation(
+        {
+            (uid, container): assignment_of(manager.state, (uid, container))
+            for uid, containers in bound.items()
+            if uid not in left_out
+            for container in containers
+        },
+        tuple(f"{keys[uid]}: left as it is: {skip_reason(each)}" for uid, each in left_out.items()),
+    )
+
+
+def resident_of(
+    pod: Pod, present: Mapping[str, frozenset[int]], release: Release, *, ours: bool = True
+) -> RunningPod:
+    """A pod as a node holds it, given what those containers are bound to that have a cgroup.
+
+    Init containers that are done are left out.
+    """
+    arrived = pod_for_kubelet(with_resources_in_use(pod), release)
+    spec = arrived.spec
+    begun = any(container.name in present for container in spec.containers or ())
+    left = tuple(
+        [
+            container
+            for container in spec.init_containers or ()
+            if not begun or container.restart_policy == "Always"
+        ]
+    )
+    running = msgspec.structs.replace(
+        arrived,
+        metadata=msgspec.structs.replace(arrived.metadata, uid=cgroup_uid(pod) or ""),
+        spec=msgspec.structs.replace(spec, init_containers=left),
+    )
+    masks = {name: mask_of(nodes) for name, nodes in present.items() if nodes}
+    return RunningPod(running, pod_memory_request(running, release), masks, ours)
+
+
+def seniority(resident: RunningPod) -> tuple[str, str]:
+    """The oldest pods come first."""
+    return resident.pod.metadata.creation_timestamp or "", pod_key(resident.pod)
+
+
+def skip_reason(left_out: UnplacedPod) -> str:
+    """Why there is nothing for a pod."""
+    if left_out.refused is None:
+        return "no nodes have room for all of it"
+    return "; ".join(refusal_sentences(left_out.refused, left_out.state))
+
+
+def assignment_of(state: MemoryManagerState, place: ContainerKey) -> Assignment:
+    """What memqos has given a container; no nodes where that is nothing."""
+    blocks = state.blocks(*place) or ()
+    holds = tuple([(block.type, block.size) for block in blocks])
+    return Assignment(state.container_nodes(*place), holds, "memqos")
+
+
+def _numa_machine(observation: "ObservedNode", tree: Tree) -> NumaMachine:
+    found = machine_from_kernel(observation.machine)
+    if found is None:
+        raise InputError(
+            "no NUMA node is known, so none can be chosen",
+            field="numa",
+            hint=observation.machine.missing.get("numa"),
+        )
+    kubepods = [cgroup.path for cgroup in tree.cgroups.values() if cgroup.level == "kubepods"]
+    for path in kubepods:
+        # Permitted to those below it, so its own binding counts.
+        found = machine_subset(found, node_permit(f"{path}/", observation.cgroups, found.ids).nodes)
+    return found
+
+
+def manager_of(machine: NumaMachine, config: KubeletConfiguration, release: Release) -> Manager:
+    """Who gives out the memory of a machine on which nothing is given out yet."""
+    # The kubelet's bound on nodes is there for the time its search takes, and ours is bounded.
+    bound = {MAX_NODES_OPTION: str(max(DEFAULT_MAX_NODES, len(machine.nodes)))}
+    topology = configure_topology(
+        config.topology_manager_policy,
+        config.topology_manager_scope,
+        {**config.topology_manager_policy_options, **bound},
+        machine.ids,
+        machine.distances,
+    )
+    if isinstance(topology, InvalidTopology):
+        raise InputError(topology.detail, hint="correct it in the kubelet's configuration")
+    settings = ManagerSettings(machine.nodes, STATIC, topology, release)
+    nodes = empty_node_map(machine.nodes, _memory_reservations(machine, config, release))
+    return Manager(settings, MemoryManagerState(STATIC, nodes))
+
+
+def _memory_reservations(
+    machine: NumaMachine, config: KubeletConfiguration, release: Release
+) -> Mapping[int, MemorySizes]:
+    entries = reservations_from_config(config.reserved_memory)
+    if not entries:
+        return even_reservation(machine, kubelet_equation(config, machine.memory, release))
+    reserved = system_reserved(machine.ids, entries, reservation_totals(entries))
+    if isinstance(reserved, InvalidReservation):
+        raise InputError(
+            "; ".join(reservation_sentences(reserved)),
+            field="reservedMemory",
+            hint="memqos numa check says more, reserve what would do",
+        )
+    return reserved
+
+
+_STATE_FILE: Final = "memory_manager_state"
+KUBELET_ASSIGNS: Final = "this node's kubelet assigns NUMA memory itself: its policy is Static"
+
+
+class NumaPlan(msgspec.Struct, frozen=True):
+    """A tree whose containers are bound to NUMA nodes, and what a person should know of it."""
+
+    tree: Tree
+    notes: tuple[str, ...] = ()
+
+
+def assign_numa_nodes(
+    observation: "ObservedNode",
+    tree: Tree,
+    numa: "Numa",
+    config: KubeletConfiguration,
+    release: Release,
+) -> NumaPlan:
+    """The plan of a node with cpuset.mems for its containers, as asked."""
+    state = _state(observation)
+    if numa == "state":
+        found = _state_assignments(state, observation, tree, release)
+    elif state is not None and state.policy == STATIC:
+        raise InputError(KUBELET_ASSIGNS, hint="--numa state goes by what it has assigned")
+    else:
+        found = allocate_numa(observation, tree, config, release)
+    forbidden = dict(_missing_nodes(observation, tree, found.assignments))
+    free = set(_unbound_containers(observation, tree))
+    kept = {
+        place: each
+        for place, each in found.assignments.items()
+        if place not in forbidden and (each.nodes or place not in free)
+    }
+    notes = (*found.notes, *forbidden.values(), *_without_cpuset(observation, tree))
+    return NumaPlan(with_mems(tree, kept), notes)
+
+
+def _state(observation: "ObservedNode") -> MemoryManagerState | None:
+    text = observation.memory_manager_state
+    return (
+        None if not text else load_checkpoint(text, f"{observation.origin} ({_STATE_FILE})").state
+    )
+
+
+def _state_assignments(
+    state: MemoryManagerState | None, observation: "ObservedNode", tree: Tree, release: Release
+) -> NumaAllocation:
+    if state is None:
+        raise InputError(
+            f"no {_STATE_FILE} is known of this node",
+            hint="name one with --state, or have memqos choose with --numa allocate",
+        )
+    if state.policy != STATIC:
+        return NumaAllocation({}, (f"{_STATE_FILE}: {no_assignment_reason(state)}",))
+    wants = dict(_wants(observation.pods, tree, release))
+    assignments: dict[ContainerKey, Assignment] = {}
+    unknown = []
+    for cgroup in tree.cgroups.values():
+        place = container_key(cgroup)
+        if place is None:
+            continue
+        assignment = assignment_in_state(state, place, wants.get(place[0]))
+        if assignment is not None:
+            assignments[place] = assignment
+        elif cgroup.path in observation.cgroups:
+            unknown.append(_container_name(cgroup))
+    listed = f"Guaranteed, but not in the {_STATE_FILE}, so left as they are: {', '.join(unknown)}"
+    return NumaAllocation(assignments, (listed,) if unknown else ())
+
+
+def assignment_in_state(
+    state: MemoryManagerState, place: ContainerKey, wants: PodMemoryRequest | None
+) -> Assignment | None:
+    """What a Static kubelet's state says of a container; None where it should, and does not."""
+    blocks = state.blocks(*place)
+    if blocks is not None:
+        holds = tuple([(block.type, block.size) for block in blocks])
+        return Assignment(state.container_nodes(*place), holds)
+    return None if _needs_nodes(wants, place[1]) else Assignment()
+
+
+def no_assignment_reason(state: MemoryManagerState) -> str:
+    """Why nothing follows from the state of a kubelet that is not Static."""
+    note = f"the kubelet's policy is {state.policy}: it assigns no NUMA nodes"
+    return f"{note}, and {MEMS} is left as it is"
+
+
+def nodes_fault(
+    assignment: Assignment,
+    path: str,
+    cgroups: Mapping[str, Mapping[str, str]],
+    known: Sequence[int],
+) -> str | None:
+    """Why a container cannot have its nodes: a cgroup above it, or the machine, lacks some."""
+    permit = node_permit(path, cgroups, known or assignment.nodes)
+    if permit.nodes.issuperset(assignment.nodes):
+        return None
+    whose = "the machine has" if permit.by == "/" else f"{permit.by} is bound to"
+    return (
+        f"belongs on {describe_nodes(assignment.nodes)}, but {whose} "
+        f"{describe_nodes(sorted(permit.nodes))}: left as it is"
+    )
+
+
+def is_unbound(
+    bound: frozenset[int], path: str, cgroups: Mapping[str, Mapping[str, str]], known: Sequence[int]
+) -> bool:
+    """Whether a container is bound to all nodes it could use: nothing is to be taken back then."""
+    return bool(bound) and bound.issuperset(node_permit(path, cgroups, known or bound).nodes)
+
+
+def _wants(
+    pods: tuple[Pod, ...], tree: Tree, release: Release
+) -> Iterator[tuple[str, PodMemoryRequest]]:
+    planned = {cgroup.uid for cgroup in tree.cgroups.values()}
+    for pod in pods:
+        uid = cgroup_uid(pod)
+        if uid is not None and uid in planned:
+            yield (
+                uid,
+                pod_memory_request(pod_for_kubelet(with_resources_in_use(pod), release), release),
+            )
+
+
+def _needs_nodes(wants: PodMemoryRequest | None, container: str) -> bool:
+    """Whether a Static kubelet would have given the container memory of its own."""
+    if wants is None or not wants.guaranteed or wants.unmanaged:
+        return False
+    return any(each.name == container and each.sizes for each in wants.containers)
+
+
+def _missing_nodes(
+    observation: "ObservedNode", tree: Tree, assignments: Mapping[ContainerKey, Assignment]
+) -> Iterator[tuple[ContainerKey, str]]:
+    """Containers whose nodes a cgroup above them, or the machine, does not have."""
+    known = [node.number for node in observation.machine.numa_nodes]
+    for cgroup in tree.cgroups.values():
+        place = container_key(cgroup)
+        assignment = None if place is None else assignments.get(place)
+        if place is None or assignment is None or cgroup.path not in observation.cgroups:
+            continue
+        why = nodes_fault(assignment, cgroup.path, observation.cgroups, known)
+        if why is not None:
+            yield place, f"{_container_name(cgroup)}: {why}"
+
+
+def _unbound_containers(observation: "ObservedNode", tree: Tree) -> Iterator[ContainerKey]:
+    """Containers that are bound, but to all nodes they could use."""
+    known = [node.number for node in observation.machine.numa_nodes]
+    for cgroup in tree.cgroups.values():
+        place, files = (
+            container_key(cgroup),
+            container_files(cgroup.path, observation.cgroups) or {},
+        )
+        bound = bound_nodes(files)
+        if place is not None and is_unbound(bound, cgroup.path, observation.cgroups, known):
+            yield place
+
+
+def _without_cpuset(observation: "ObservedNode", tree: Tree) -> Iterator[str]:
+    containers = [
+        observation.cgroups[cgroup.path]
+        for cgroup in tree.cgroups.values()
+        if cgroup.level == "container" and cgroup.path in observation.cgroups
+    ]
+    if containers and not any(MEMS in files for files in containers):
+        yield f"no container has a {MEMS}: the cpuset controller is not enabled for them"
+
+
+def _container_name(cgroup: Cgroup) -> str:
+    return f"{cgroup.pod} {cgroup.container}"

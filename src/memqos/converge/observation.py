@@ -1,0 +1,253 @@
+"""A node as it is now, from the live machine or from a snapshot: one struct for both."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from memqos.converge.pod_sources import PodSource, faults_of
+from memqos.host.cgroups import read_tree
+from memqos.host.machine import SYSTEM, Roots, read_machine
+from memqos.host.manifest_files import load_file
+from memqos.kernel.machine import LAYOUTS, Machine
+from memqos.kube.kubelet import CgroupDriver
+from memqos.kube.kubelet.drivers import kubepods_in
+from memqos.kube.pod import Pod
+from memqos.manifests.agent_state import AgentState
+
+if TYPE_CHECKING:
+    from memqos.converge.running_kubelet import KubeletFacts
+    from memqos.kube.node import Node
+    from memqos.manifests.snapshot import Snapshot
+from collections.abc import Mapping
+
+from memqos.converge.journal import hierarchy_of, read_journal
+from memqos.converge.undo import UndoEntries
+from memqos.converge.values import file_fault, value_fault
+from memqos.errors import InputError, MemqosError, Unreachable
+from memqos.host.cgroups import CgroupFs
+from memqos.manifests.agent_state import FileState, read_agent_state
+from memqos.plan.changes import MANAGED
+from memqos.plan.setting import Rule, Setting
+from memqos.plan.tree import Cgroup, Tree
+
+LIVE_ORIGIN: Final = "this machine"
+
+
+class RawKubeletConfig(msgspec.Struct, frozen=True):
+    """A KubeletConfiguration as bytes, still to be decoded, and what errors call it."""
+
+    name: str
+    data: bytes
+
+
+class ObservedNode(msgspec.Struct, frozen=True, kw_only=True):
+    """A node at one moment."""
+
+    origin: str
+    """`this machine`, or the snapshot's file."""
+    machine: Machine
+    pods: tuple[Pod, ...] = ()
+    cgroups: dict[str, dict[str, str]]
+    """Path → file → content; only the files that were asked for, as far as they are there."""
+    identities: dict[str, int] = {}
+    """Path → inode, of a live machine."""
+    driver: CgroupDriver | None
+    """As the tree's names tell it; None where no kubelet has been at work."""
+    configuration: RawKubeletConfig | None = None
+    node: "Node | None" = None
+    """As its cluster has it, where one was asked."""
+    memory_manager_state: str | None = None
+    agent: AgentState | None = None
+    """The agent of memqos on the node, where one answers."""
+    own_values: dict[str, tuple[str, ...]] = {}
+    """Path → files whose value in place is memqos's own, by its journal."""
+    unreadable: tuple[str, ...] = ()
+    """Cgroups, and files of cgroups, that are there and could not be read."""
+    notes: tuple[str, ...] = ()
+    """What is missing or could not be read, in words."""
+    faults: tuple[str, ...] = ()
+    """Files in a folder of manifests that could not be read: their pods are not among these."""
+
+    @property
+    def is_live(self) -> bool:
+        return self.origin == LIVE_ORIGIN
+
+
+def observe_live(
+    pods: PodSource | None,
+    files: Iterable[str],
+    *,
+    below: Iterable[str] = ("/",),
+    roots: Roots = SYSTEM,
+    configuration: RawKubeletConfig | None = None,
+    machine: Machine | None = None,
+    kubelet: "KubeletFacts | None" = None,
+    node: "Node | None" = None,
+) -> ObservedNode:
+    """Read the machine: of every cgroup from `below` down, these files, each once.
+
+    Where the machine has no unified hierarchy there are no cgroups; `machine.layout` tells which
+    it has. A configuration that is not given is the running kubelet's as far as that is known, or
+    looked for where kubeadm puts it.
+    """
+    machine = read_machine(roots) if machine is None else machine
+    tree = read_tree(roots.cgroup, files, below if machine.layout == "v2" else ())
+    kubepods = kubepods_in(tree.cgroups)
+    notes = [f"no {field}: {why}" for field, why in machine.missing.items()]
+    if machine.layout is not None and machine.layout != "v2":
+        notes.append(f"no cgroups: {LAYOUTS[machine.layout]} at {roots.cgroup}, not cgroup v2")
+    if len(kubepods) > 1:
+        notes.append(f"pods in more than one place: {', '.join(each.path for each in kubepods)}")
+    notes += [f"{what}: {why.lower()}" for what, why in tree.unreadable.items()]
+    if kubelet is not None:
+        notes += [*kubelet.complaints, *kubelet.notes]
+        configuration = configuration or kubelet.configuration
+        machine = msgspec.structs.replace(
+            machine, kubelet=kubelet.version, missing=machine.missing | _missing(kubelet)
+        )
+    elif configuration is None:
+        configuration = read_kubelet_config(f"{roots.kubelet}/config.yaml", notes)
+    state = _read_optional(f"{roots.kubelet}/memory_manager_state", notes)
+    found = () if pods is None else tuple(pods.pods())
+    return ObservedNode(
+        origin=LIVE_ORIGIN,
+        machine=machine,
+        pods=found,
+        cgroups=tree.cgroups,
+        identities=tree.identities,
+        driver=kubepods[0].driver if kubepods else None,
+        configuration=configuration,
+        node=node,
+        memory_manager_state=None if state is None else state.decode("utf-8", "replace"),
+        unreadable=tuple(tree.unreadable),
+        notes=tuple(notes),
+        faults=tuple(map(str, faults_of(pods))),
+    )
+
+
+def observe_snapshot(snapshot: "Snapshot", file: str) -> ObservedNode:
+    """A node as it was when a snapshot was taken of it."""
+    kubepods = kubepods_in(snapshot.cgroups)
+    text = snapshot.kubelet_configuration
+    return ObservedNode(
+        origin=file,
+        machine=snapshot.machine,
+        pods=snapshot.running,
+        cgroups=snapshot.cgroups,
+        driver=kubepods[0].driver if kubepods else None,
+        configuration=RawKubeletConfig(f"{file}: kubelet_configuration", text.encode())
+        if text
+        else None,
+        memory_manager_state=snapshot.memory_manager_state,
+        agent=snapshot.agent,
+        own_values=snapshot.own_values,
+        notes=snapshot.gaps,
+    )
+
+
+def load_kubelet_config(file: str | None) -> RawKubeletConfig | None:
+    """The configuration a file holds, still to be decoded; None where no file is given."""
+    return None if file is None else RawKubeletConfig(*load_file(file))
+
+
+def _missing(kubelet: "KubeletFacts") -> dict[str, str]:
+    return {} if kubelet.version is not None else {"kubelet": kubelet.why_unknown}
+
+
+def read_kubelet_config(file: str, notes: list[str]) -> RawKubeletConfig | None:
+    """The one that a file holds, if it is there; why it cannot be read goes to the notes."""
+    data = _read_optional(file, notes)
+    return None if data is None else RawKubeletConfig(file, data)
+
+
+def _read_optional(file: str, notes: list[str]) -> bytes | None:
+    """What a file holds, if it is there; only root may read the kubelet's."""
+    try:
+        with open(file, "rb") as opened:
+            return opened.read()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        notes.append(f"{file}: {(error.strerror or str(error)).lower()}")
+        return None
+
+
+def with_agent(
+    observation: ObservedNode, root: str, socket: str | None, journal: str | None
+) -> ObservedNode:
+    """A live node and what memqos itself does there, by an agent's socket and a journal's folder.
+
+    Why either does not tell goes to the notes; where there is none, there is nothing to say.
+    """
+    notes: list[str] = []
+    agent = None if socket is None else _agent_at(socket, notes)
+    own = {} if journal is None else _read_journal_values(observation, root, journal, notes)
+    return msgspec.structs.replace(
+        observation, agent=agent, own_values=own, notes=(*observation.notes, *notes)
+    )
+
+
+def with_agent_plan(tree: Tree, agent: AgentState) -> Tree:
+    """A tree in which the cgroups that an agent manages are as it wants them.
+
+    The files that memqos never writes stay as Kubernetes plans them, and so do all other cgroups.
+    """
+    cgroups = dict(tree.cgroups)
+    for found, level, pod in agent.managed_cgroups:
+        planned = cgroups.get(found.path) or Cgroup(found.path, level, {}, pod, found.container)
+        settings = {
+            file: setting for file, setting in planned.settings.items() if file not in MANAGED
+        }
+        settings |= {file: _setting(found.path, file, each) for file, each in found.files.items()}
+        cgroups[found.path] = msgspec.structs.replace(planned, settings=settings)
+    return msgspec.structs.replace(tree, cgroups=cgroups)
+
+
+def values_in_journal(
+    entries: UndoEntries, cgroups: Mapping[str, Mapping[str, str]], identities: Mapping[str, int]
+) -> dict[str, tuple[str, ...]]:
+    """Path → files whose value in place is one that memqos wrote, of what a journal lists."""
+    found: dict[str, tuple[str, ...]] = {}
+    for debt in entries.values():
+        value = cgroups.get(debt.path, {}).get(debt.file, "").strip()
+        is_there = identities.get(debt.path) == debt.cgroup
+        if is_there and value in debt.ours and value != debt.original:
+            found[debt.path] = (*found.get(debt.path, ()), debt.file)
+    return found
+
+
+def _agent_at(socket: str, notes: list[str]) -> AgentState | None:
+    # A plan of a snapshot opens no socket, and does not pay for one.
+    from memqos.host.agent_socket import ask_state
+
+    try:
+        answer = ask_state(socket)
+        return None if answer is None else read_agent_state(answer, socket)
+    except (Unreachable, InputError) as error:
+        notes.append(f"the agent on this node is not known: {error}")
+        return None
+
+
+def _read_journal_values(
+    observation: ObservedNode, root: str, folder: str, notes: list[str]
+) -> dict[str, tuple[str, ...]]:
+    boot = observation.machine.boot_id
+    if boot is None:
+        return {}
+    try:
+        reading = read_journal(folder, hierarchy_of(CgroupFs(root), boot))
+    except MemqosError as error:
+        notes.append(f"what memqos has written here is not known: {error}")
+        return {}
+    if reading.damage is not None and not reading.damage.torn:
+        notes.append(f"{folder}: the journal is damaged, so not all that memqos wrote is known")
+    return values_in_journal(reading.undo_entries, observation.cgroups, observation.identities)
+
+
+def _setting(path: str, file: str, found: FileState) -> Setting:
+    fault = file_fault(path, file) or value_fault(file, found.desired)
+    if fault is not None:
+        raise InputError(f"the agent on this node wants what memqos never writes: {fault}")
+    rule = Rule(found.rule, found.because, found.source, lambda *steps: steps)
+    return Setting(found.desired, rule, found.steps)

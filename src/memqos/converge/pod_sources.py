@@ -1,0 +1,325 @@
+"""Where a node's pods come from: files and folders, a snapshot, or the kubelet itself."""
+
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+import msgspec
+
+from memqos.errors import InputError
+from memqos.host.kubelet import NO_CREDENTIALS, KubeletCredentials, KubeletEndpoint
+from memqos.host.manifest_files import load_files, manifest_paths
+from memqos.kube.pod import ContainerStatus, Pod, PodStatus
+from memqos.manifests.documents import Document, read_documents
+from memqos.manifests.objects import NoPods, pods
+from memqos.manifests.snapshot import pods_in
+from memqos.plan.names import RuntimeName
+from memqos.plan.tree import CONFIG_HASH, container_ids
+
+if TYPE_CHECKING:
+    from memqos.host.cri import ListedContainer
+
+
+class PodSource(Protocol):
+    """Something that knows the pods of a node."""
+
+    def pods(self) -> list[Pod]:
+        """All of them; what cannot be read raises, as a pod left out would be planned away.
+
+        Of a folder one file does not hold up the others: see `faults_of`.
+        """
+        ...
+
+    def describe(self) -> str:
+        """What a person would call it."""
+        ...
+
+
+class FilePods:
+    """Pods out of files and folders: manifests, lists of pods, snapshots.
+
+    A folder holds whatever an application needs, so objects without pods are passed over there.
+    """
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        self._paths = paths
+        self.faults: list[InputError] = []
+
+    def pods(self) -> list[Pod]:
+        found, self.faults = [], []
+        for path in self._paths:
+            from_folder = os.path.isdir(path)
+            for name, data in load_files([path]):
+                here = _pods_in(name, data, from_folder=from_folder)
+                found += here.pods
+                self.faults += here.faults
+        if self.faults and not found:
+            raise self.faults[0]
+        return pods_of_one_node(found, self.describe())
+
+    def describe(self) -> str:
+        return ", ".join(self._paths)
+
+
+class KubeletPods:
+    """The pods a kubelet says it has."""
+
+    def __init__(self, endpoint: KubeletEndpoint) -> None:
+        self.endpoint = endpoint
+
+    def pods(self) -> list[Pod]:
+        data, name = self.endpoint.get("/pods"), f"{self.endpoint.url}/pods"
+        try:
+            answer = msgspec.json.decode(data, type=_Answer)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise InputError(
+                f"the answer is not a list of pods ({error})",
+                file=name,
+                hint="is this the address of a kubelet?",
+            ) from None
+        if answer.kind != "PodList":
+            raise InputError(
+                "the answer is not a PodList", file=name, hint="is this the address of a kubelet?"
+            )
+        return list(answer.items or ())
+
+    def describe(self) -> str:
+        return f"the kubelet at {self.endpoint.url}"
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    kind: str = ""
+    items: tuple[Pod, ...] | None = None
+
+
+def faults_of(source: PodSource | None) -> Sequence[InputError]:
+    """What a source could not read of its folders when it was last asked for its pods."""
+    found: Sequence[InputError] = getattr(source, "faults", ())
+    return found
+
+
+def parse_pod_source(text: str, credentials: KubeletCredentials = NO_CREDENTIALS) -> PodSource:
+    """The source a person means: a kubelet's URL, else a file or folder."""
+    return KubeletPods(KubeletEndpoint(text, credentials)) if is_url(text) else FilePods([text])
+
+
+def is_url(text: str) -> bool:
+    """Whether a source is an address rather than a file."""
+    return "://" in text
+
+
+def pods_of_one_node(pods: Sequence[Pod], origin: str) -> list[Pod]:
+    """The pods of a node; those no scheduler has placed yet are on none.
+
+    Pods of several nodes would be planned as if they shared one, so they are refused.
+    """
+    nodes = sorted({pod.spec.node_name for pod in pods if pod.spec.node_name})
+    if len(nodes) > 1:
+        raise InputError(
+            f"these are pods of {len(nodes)} nodes: {', '.join(nodes[:3])}"
+            + (" …" if len(nodes) > 3 else ""),
+            file=origin,
+            hint="take those of one: kubectl get pods -A -o json "
+            "--field-selector spec.nodeName=NODE",
+        )
+    return [pod for pod in pods if pod.spec.node_name or not _is_stored(pod)]
+
+
+def _is_stored(pod: Pod) -> bool:
+    return pod.metadata.uid is not None and pod.status is not None
+
+
+class PodsOfFile(NamedTuple):
+    """The pods one file holds, and what of it cannot be read: of a file that was named, nothing."""
+
+    pods: list[Pod]
+    faults: list[InputError]
+
+
+def pods_in_file(path: str, *, from_folder: bool) -> PodsOfFile:
+    """The pods one file holds; what cannot be read of a file that was named raises."""
+    ((name, data),) = load_files([path])
+    return _pods_in(name, data, from_folder=from_folder)
+
+
+def _pods_in(name: str, data: bytes | InputError, *, from_folder: bool) -> PodsOfFile:
+    found = PodsOfFile([], [])
+    for document in [data] if isinstance(data, InputError) else read_documents(data, name):
+        for pod in [document] if isinstance(document, InputError) else _pods_of(document):
+            if isinstance(pod, Pod):
+                found.pods.append(pod)
+            elif not from_folder:
+                raise pod.fault if isinstance(pod, NoPods) else pod
+            elif isinstance(pod, InputError):
+                found.faults.append(pod)
+    return found
+
+
+def _pods_of(document: Document) -> Iterator[Pod | NoPods | InputError]:
+    for found in pods(pods_in(document)):
+        if isinstance(found, NoPods | InputError):
+            yield found
+            continue
+        try:
+            yield found.decode(Pod)
+        except InputError as error:
+            yield error
+
+
+_FileVersion = tuple[int, int, int]
+"""What changes with a file's content: time, size, inode."""
+_TICK: Final = 50_000_000
+"""Nanoseconds in which a file may be written twice with nothing to show for it."""
+_MAY_CHANGE: Final = (-1, -1, -1)
+
+
+class CachedFilePods:
+    """The pods of files and folders; a folder may be empty.
+
+    A file in a folder that can no longer be read stands for the pods it held before: half of a
+    manifest, as while it is being written, does not plan them away.
+    """
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        self._paths = paths
+        self.faults: list[InputError] = []
+        self._kept: dict[str, tuple[_FileVersion, list[Pod]]] = {}
+        """What each file held when it could last be read as a whole."""
+
+    def pods(self) -> list[Pod]:
+        kept: dict[str, tuple[_FileVersion, list[Pod]]] = {}
+        faults: list[InputError] = []
+        found: list[Pod] = []
+        for file, from_folder in self._files():
+            mark = _file_version(file)
+            before = self._kept.get(file)
+            if before is None or before[0] != mark or mark == _MAY_CHANGE:
+                now = pods_in_file(file, from_folder=from_folder)
+                faults += now.faults
+                if not now.faults:
+                    before = mark, now.pods
+                elif before is None:
+                    found += now.pods
+                else:
+                    before = _MAY_CHANGE, before[1]
+            if before is not None:
+                kept[file] = before
+                found += before[1]
+        self._kept, self.faults = kept, faults
+        if faults and not found:
+            raise faults[0]
+        return pods_of_one_node(found, self.describe())
+
+    def describe(self) -> str:
+        return ", ".join(self._paths)
+
+    def _files(self) -> Iterator[tuple[str, bool]]:
+        for path in self._paths:
+            if not os.path.isdir(path):
+                yield path, False
+                continue
+            for found in manifest_paths(path):
+                if isinstance(found, OSError):
+                    raise _unreadable(found.filename, found)
+                yield found, True
+
+
+def _file_version(file: str) -> _FileVersion:
+    try:
+        status = os.stat(file)
+    except OSError as error:
+        raise _unreadable(file, error) from None
+    if time.time_ns() - status.st_mtime_ns < _TICK:
+        return _MAY_CHANGE
+    return status.st_mtime_ns, status.st_size, status.st_ino
+
+
+def _unreadable(file: str, error: OSError) -> InputError:
+    return InputError((error.strerror or str(error)).lower(), file=file)
+
+
+_NAMESPACE: Final = "io.kubernetes.pod.namespace"
+_POD: Final = "io.kubernetes.pod.name"
+_UID: Final = "io.kubernetes.pod.uid"
+_CONTAINER: Final = "io.kubernetes.container.name"
+
+ContainersByRuntime = Mapping[RuntimeName, Iterable["ListedContainer"]]
+"""What the runtimes of a node say."""
+
+
+class LabelledPods:
+    """The pods of another source; where that does not say, the runtime says where they are."""
+
+    def __init__(
+        self, source: PodSource, containers: Callable[[], ContainersByRuntime], node: str
+    ) -> None:
+        self._source = source
+        self._containers = containers
+        self._node = node
+        self._known: dict[int, tuple[Pod, Pod]] = {}
+        """A pod of the source → what became of it, as long as that is the same."""
+
+    def pods(self) -> list[Pod]:
+        pods = self._source.pods()
+        if all(container_ids(pod) for pod in pods):
+            return pods
+        found = add_container_ids(pods, self._containers(), self._node)
+        known = {
+            id(pod): (pod, self._reuse(pod, now)) for pod, now in zip(pods, found, strict=True)
+        }
+        self._known = known
+        return [now for _, now in known.values()]
+
+    @property
+    def faults(self) -> Sequence[InputError]:
+        return faults_of(self._source)
+
+    def describe(self) -> str:
+        return self._source.describe()
+
+    def _reuse(self, pod: Pod, now: Pod) -> Pod:
+        before = self._known.get(id(pod))
+        return before[1] if before is not None and before[1] == now else now
+
+
+def add_container_ids(pods: Iterable[Pod], containers: ContainersByRuntime, node: str) -> list[Pod]:
+    """The pods, those without a word about their containers told by the runtimes' labels."""
+    by_pod: dict[tuple[str, str], list[tuple[RuntimeName, ListedContainer]]] = {}
+    for runtime, listed in containers.items():
+        for each in listed:
+            key = each.labels.get(_NAMESPACE, ""), each.labels.get(_POD, "")
+            by_pod.setdefault(key, []).append((runtime, each))
+    return [pod if container_ids(pod) else _with_container_ids(pod, by_pod, node) for pod in pods]
+
+
+def _with_container_ids(
+    pod: Pod,
+    by_pod: Mapping[tuple[str, str], list[tuple[RuntimeName, "ListedContainer"]]],
+    node: str,
+) -> Pod:
+    namespace, name = pod.metadata.namespace or "default", pod.metadata.name or ""
+    # A pod that the kubelet has from a file goes by its node's name as well.
+    static = f"{name}-{pod.spec.node_name or node}"
+    found = by_pod.get((namespace, name)) or by_pod.get((namespace, static)) or []
+    if not found:
+        return pod
+    # Of two pods of one name the one made last is meant: the other is about to end.
+    uid = max(found, key=lambda each: each[1].created_at)[1].labels.get(_UID)
+    latest: dict[str, tuple[RuntimeName, ListedContainer]] = {}
+    for runtime, each in sorted(found, key=lambda each: each[1].created_at):
+        if each.labels.get(_UID) == uid:
+            latest[each.labels.get(_CONTAINER, "")] = runtime, each
+    if uid is None:
+        return pod
+    # As an annotation, the UID does not make a stored pod of what still has to be defaulted.
+    metadata = msgspec.structs.replace(
+        pod.metadata, uid=None, annotations={**(pod.metadata.annotations or {}), CONFIG_HASH: uid}
+    )
+    statuses = tuple(
+        ContainerStatus(name=container, container_id=f"{runtime}://{each.id}")
+        for container, (runtime, each) in sorted(latest.items())
+    )
+    return msgspec.structs.replace(
+        pod, metadata=metadata, status=PodStatus(container_statuses=statuses)
+    )

@@ -1,0 +1,384 @@
+"""The kubelet that runs on a node: its version and its configuration, and who says so.
+
+Version: the Node, else the kubelet's /metrics, else its process. Configuration: its /configz, else
+the flags of its process with the files these name, else the file where kubeadm puts it.
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
+
+import msgspec
+
+from memqos.converge.kubelet_endpoint import EndpointFacts, ask_kubelet
+from memqos.converge.observation import RawKubeletConfig, read_kubelet_config
+from memqos.converge.pod_sources import KubeletPods
+from memqos.converge.settings import driver_there
+from memqos.errors import InputError
+from memqos.host.cgroups import CgroupFs
+from memqos.host.local_kubelet import KubeletProcess, find_kubelet, is_running, process_version
+from memqos.host.machine import SYSTEM, Roots
+from memqos.kube.kubelet import with_defaults
+from memqos.kube.kubelet.decoding import decode_kubelet
+from memqos.kube.kubelet.flags import CommandLine, command_line_of, merge_configuration
+from memqos.manifests.documents import read_documents
+from memqos.plan.names import cgroup_names
+from memqos.plan.tree import reserved_paths
+from memqos.release import DEFAULT_MINOR
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from memqos.converge.pod_sources import PodSource
+    from memqos.host.kubelet import KubeletEndpoint
+    from memqos.kube.node import Node
+
+_ASK_AGAIN: Final = 300.0
+"""Seconds after which a kubelet that answers is asked again."""
+_FIRST_RETRY: Final = 1.0
+_LAST_RETRY: Final = 60.0
+"""Seconds after which one that does not is, doubling from the first to the last; and between two
+looks through all processes, which are thousands on a busy node."""
+_DROP_IN: Final = ".conf"
+
+T = TypeVar("T")
+
+
+class Submit(Protocol):
+    """Has a question asked, here and now or by somebody else; its answer comes some time."""
+
+    def __call__(self, question: Callable[[], T], /) -> "Future[T]": ...
+
+
+def ask_at_once(question: Callable[[], T]) -> "Future[T]":
+    """Ask, and wait for the answer."""
+    from concurrent.futures import Future
+
+    answer: Future[T] = Future()
+    answer.set_result(question())
+    return answer
+
+
+class _Question(NamedTuple):
+    endpoint: "KubeletEndpoint"
+    answer: "Future[EndpointFacts]"
+
+
+class KubeletFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of the kubelet that runs."""
+
+    version: str | None = None
+    version_source: str | None = None
+    configuration: RawKubeletConfig | None = None
+    is_fresh: bool = True
+    """Whether the configuration is what the kubelet, or its files, said just now."""
+    is_asked: bool = True
+    """Whether they were asked in this very call: an answer may be to an earlier question."""
+    is_awaited: bool = False
+    """Whether a kubelet's endpoint is being asked that has never answered, nor failed to."""
+    complaints: tuple[str, ...] = ()
+    """Why a source does not tell its part."""
+    why_unknown: str = ""
+    """Why there is no version."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Which sources these are."""
+        found = []
+        if self.version is not None:
+            found.append(f"the running kubelet is {self.version}, by {self.version_source}")
+        if self.configuration is not None:
+            found.append(f"the kubelet's configuration is from {self.configuration.name}")
+        return tuple(found)
+
+
+class KubeletSources:
+    """Asks all sources, and remembers what they said while a kubelet is down or starts.
+
+    The kubelet's endpoint is asked through `submit`, one question at a time. Until the answer is
+    there, what was said last holds.
+    """
+
+    def __init__(
+        self,
+        roots: Roots = SYSTEM,
+        clock: Callable[[], float] = time.monotonic,
+        submit: Submit = ask_at_once,
+    ) -> None:
+        self._roots = roots
+        self._clock = clock
+        self._submit = submit
+        self._question: _Question | None = None
+        self._is_outdated = False
+        """Whether the answer to it will not do: what it is about may have changed since."""
+        self._is_awaited = False
+        self._address: str | None = None
+        self.endpoint_facts = EndpointFacts()
+        """What the kubelet's endpoint said last."""
+        self._ask_at = float("-inf")
+        self._retry = _FIRST_RETRY
+        self._process: KubeletProcess | None = None
+        self._process_version: str | None = None
+        self._flags: RawKubeletConfig | None = None
+        self._look_at = float("-inf")
+        self._look_after = _FIRST_RETRY
+        self._why = ""
+
+    def refresh(self) -> None:
+        """Have everybody asked at the next call."""
+        self._ask_at = self._look_at = float("-inf")
+        self._retry = _FIRST_RETRY
+        self._is_outdated = self._question is not None
+
+    @property
+    def is_asking(self) -> bool:
+        """Whether the endpoint was asked, and its answer has not been taken in."""
+        return self._question is not None
+
+    @property
+    def has_answer(self) -> bool:
+        """Whether there is one to be taken in by the next call."""
+        return self._question is not None and self._question.answer.done()
+
+    def drop_question(self) -> None:
+        """Break off the question under way: nobody waits for its answer any more."""
+        question, self._question, self._is_outdated = self._question, None, False
+        if question is not None:
+            question.endpoint.break_off()
+            self._ask_at = float("-inf")
+
+    def read_facts(
+        self,
+        node: "Node | None" = None,
+        endpoint: "KubeletEndpoint | None" = None,
+        *,
+        configuration: bool = True,
+    ) -> KubeletFacts:
+        """All that is known now; its configuration only where nobody states one."""
+        now = self._clock()
+        info = None if node is None else node.status.node_info
+        version = None if info is None else info.kubelet_version
+        source: str | None = "its Node"
+        is_answered, is_asked = self._ask_endpoint(
+            endpoint, now, version=version is None, configuration=configuration
+        )
+        complaints = list(self.endpoint_facts.notes)
+        is_there = self.find_process(now)
+        if version is None and self.endpoint_facts.version is not None and endpoint is not None:
+            version, source = self.endpoint_facts.version, f"{endpoint.url}/metrics"
+        if version is None and self._process is not None:
+            version, source = self._process_version, f"its program {self._process.arguments[0]}"
+        if not configuration:
+            found, is_fresh = None, True
+        else:
+            found, is_fresh = self._configuration(is_answered, is_there, complaints)
+            # A file is no answer while the kubelet itself may still give one.
+            is_fresh &= not self.is_asking
+        return KubeletFacts(
+            version=version,
+            version_source=None if version is None else source,
+            configuration=found,
+            is_fresh=is_fresh,
+            is_asked=is_asked,
+            is_awaited=self._is_awaited and self.is_asking,
+            complaints=tuple(complaints),
+            why_unknown=self._why,
+        )
+
+    def _configuration(
+        self, is_answered: bool, is_there: bool, complaints: list[str]
+    ) -> tuple[RawKubeletConfig | None, bool]:
+        """The configuration, and whether it is that of now."""
+        found, is_fresh = (
+            self.endpoint_facts.configuration,
+            is_answered and not self.endpoint_facts.is_silent,
+        )
+        if found is None and self._process is not None:
+            if is_there and self._flags is None:
+                # Once for each process: a kubelet reads its files when it starts, and never again.
+                self._flags = _configuration_of(self._process, complaints)
+            found, is_fresh = self._flags, is_there
+        elif found is None:
+            file = f"{self._roots.kubelet}/config.yaml"
+            found, is_fresh = (
+                read_kubelet_config(file, complaints),
+                not self.endpoint_facts.is_silent,
+            )
+        return found, is_fresh
+
+    @property
+    def retry_at(self) -> float:
+        """When a kubelet that did not answer is to be asked again."""
+        return (
+            self._ask_at if self.endpoint_facts.is_silent and not self.is_asking else float("inf")
+        )
+
+    def find_process(self, now: float) -> bool:
+        """Whether the kubelet's process is there; one that was started since is taken in."""
+        proc = self._roots.proc
+        if self._process is not None and is_running(self._process, proc):
+            if self._process_version is None and now >= self._look_at:
+                self._look_at = now + self._look_after
+                self._look_after = min(2 * self._look_after, _LAST_RETRY)
+                self._process_version = process_version(self._process, proc)
+            return True
+        if now < self._look_at:
+            return False
+        found, self._why = find_kubelet(proc)
+        if found is None:
+            self._look_at = now + self._look_after
+            self._look_after = min(2 * self._look_after, _LAST_RETRY)
+            return False
+        self._look_after = _FIRST_RETRY
+        self._process, self._process_version, self._flags = (
+            found,
+            process_version(found, proc),
+            None,
+        )
+        self._why = f"the program it was started from, {found.arguments[0]}, does not tell it"
+        return True
+
+    @property
+    def process(self) -> KubeletProcess | None:
+        """The one that ran when it was last looked for."""
+        return self._process
+
+    def _ask_endpoint(
+        self,
+        endpoint: "KubeletEndpoint | None",
+        now: float,
+        *,
+        version: bool,
+        configuration: bool,
+    ) -> tuple[bool, bool]:
+        """Ask if it is time to: whether an answer came, and whether all was asked in this call."""
+        if endpoint is None:
+            return False, True
+        if endpoint.url != self._address:
+            self.drop_question()
+            self._address, self.endpoint_facts, self._ask_at = (
+                endpoint.url,
+                EndpointFacts(),
+                float("-inf"),
+            )
+            self._is_awaited = True
+        is_answered = is_late = self._take_answer(now)
+        is_asked = not is_late and not self.is_asking
+        if now >= self._ask_at and not self.is_asking:
+            question = partial(ask_kubelet, endpoint, version=version, configuration=configuration)
+            self._question = _Question(endpoint, self._submit(question))
+            is_answered, is_asked = self._take_answer(now), True
+        return is_answered, is_asked
+
+    def _take_answer(self, now: float) -> bool:
+        """Take in the answer, if there is one; whether there was."""
+        question = self._question
+        if question is None or not question.answer.done():
+            return False
+        self._question = None
+        before, told = self.endpoint_facts, question.answer.result()
+        if told.is_silent:
+            # A refusal leads to other sources; silence leaves open whether anything has changed.
+            told = msgspec.structs.replace(
+                told,
+                version=told.version or before.version,
+                configuration=told.configuration or before.configuration,
+            )
+            self._ask_at = now + self._retry
+            self._retry = min(2 * self._retry, _LAST_RETRY)
+        else:
+            self._ask_at, self._retry = now + _ASK_AGAIN, _FIRST_RETRY
+        self.endpoint_facts = told
+        self._is_awaited = False
+        if self._is_outdated:
+            self.refresh()
+        return True
+
+
+def kubelet_of_source(source: "PodSource | None") -> "tuple[Node | None, KubeletEndpoint | None]":
+    """What a source of pods leads to: the Node, and the endpoint of its kubelet."""
+    if isinstance(source, KubeletPods):
+        return None, source.endpoint
+    if not hasattr(source, "server"):
+        return None, None
+    # What asks a cluster is not loaded where none is asked.
+    from memqos.converge.cluster_node import ClusterPods, node_kubelet_endpoint
+
+    assert isinstance(source, ClusterPods)
+    node = source.node()
+    return node, node_kubelet_endpoint(node, source.server.access)
+
+
+def reserved_by(configuration: RawKubeletConfig, fs: CgroupFs) -> frozenset[str]:
+    """The cgroups that a configuration names as reserved, as a plan of this tree names them.
+
+    Names and driver are the same fields in all releases; what else is wrong with it is no matter.
+    """
+    written = decode_kubelet(_data(configuration), DEFAULT_MINOR).written
+    config = with_defaults(written, DEFAULT_MINOR)
+    driver = driver_there(fs, config.cgroup_root) or config.driver
+    return reserved_paths(cgroup_names(driver, config.cgroup_root), config)
+
+
+def _configuration_of(process: KubeletProcess, complaints: list[str]) -> RawKubeletConfig | None:
+    """What a process was started with, its files as they are now; None where one is unreadable."""
+    try:
+        line = command_line_of(process.arguments[1:])
+        file = None if line.config is None else _read_file(line.config)
+        drop_ins = [] if line.config_dir is None else list(_drop_ins(line.config_dir))
+        if file is not None and not drop_ins and not line.fields:
+            return file
+        data = merge_configuration(
+            {} if file is None else _data(file), [_data(each) for each in drop_ins], line
+        )
+    except InputError as error:
+        complaints.append(f"the kubelet's configuration: {error}")
+        return None
+    name = _configuration_name(file, drop_ins, line)
+    return RawKubeletConfig(name, msgspec.json.encode(data))
+
+
+def _configuration_name(
+    file: RawKubeletConfig | None, drop_ins: list[RawKubeletConfig], line: CommandLine
+) -> str:
+    parts = [] if file is None else [file.name]
+    parts += [f"{len(drop_ins)} drop-ins of {line.config_dir}"] if drop_ins else []
+    flags = f" ({', '.join(line.flags)})" if line.flags else ""
+    return " and ".join([*parts, f"the flags of the kubelet's process{flags}"])
+
+
+def _read_file(file: str) -> RawKubeletConfig:
+    if not os.path.isabs(file):
+        raise InputError("it is named relative to the folder the kubelet was started in", file=file)
+    try:
+        with open(file, "rb") as opened:
+            return RawKubeletConfig(file, opened.read())
+    except OSError as error:
+        raise InputError((error.strerror or str(error)).lower(), file=file) from None
+
+
+def _drop_ins(folder: str) -> Iterator[RawKubeletConfig]:
+    """In the order of their names, folders within included, as filepath.WalkDir meets them."""
+    if not os.path.isabs(folder):
+        raise InputError(
+            "it is named relative to the folder the kubelet was started in", file=folder
+        )
+    try:
+        entries = sorted(os.scandir(folder), key=lambda each: each.name)
+    except OSError as error:
+        raise InputError((error.strerror or str(error)).lower(), file=folder) from None
+    for entry in entries:
+        if entry.is_dir(follow_symlinks=False):
+            yield from _drop_ins(entry.path)
+        elif entry.name.endswith(_DROP_IN):
+            yield _read_file(entry.path)
+
+
+def _data(found: RawKubeletConfig) -> dict[str, Any]:
+    for document in read_documents(found.data, found.name):
+        if isinstance(document, InputError):
+            raise document
+        return document.data
+    return {}

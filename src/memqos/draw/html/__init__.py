@@ -1,0 +1,1 @@
+"""Pages as HTML that needs nothing else."""

@@ -1,0 +1,268 @@
+"""SVG as text: elements, escaping, and room for words without a font to ask."""
+
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+SVG_NAMESPACE: Final = "http://www.w3.org/2000/svg"
+
+_ENTITIES: Final = str.maketrans(
+    {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#39;"}
+)
+
+# Advance widths in em of the widest fonts a viewer is likely to choose for sans-serif.
+_NARROW: Final = frozenset(" .,:;'|!()[]-·/ijlftrI")
+_BROAD: Final = frozenset("mwMW@%")
+
+
+class Markup(str):
+    """Finished SVG. Any other text that becomes part of an element is escaped."""
+
+    __slots__ = ()
+
+
+def el(tag: str, *children: str, **attributes: str | float) -> Markup:
+    """One element. A name's `_` stands for `-`; a trailing one sets it apart from a keyword."""
+    names = [(name.rstrip("_").replace("_", "-"), value) for name, value in attributes.items()]
+    opening = tag + "".join([f' {name}="{_attribute(value)}"' for name, value in names])
+    if not children:
+        return Markup(f"<{opening}/>")
+    inner = "".join(
+        [child if isinstance(child, Markup) else escape_markup(child) for child in children]
+    )
+    return Markup(f"<{opening}>{inner}</{tag}>")
+
+
+def escape_markup(text: str) -> str:
+    """Text that is safe between tags and in attributes."""
+    return printable(text).translate(_ENTITIES)
+
+
+def printable(text: str) -> str:
+    """Text in which white space is spaces and nothing is invisible, reordering or ill-formed."""
+    if text.isprintable():
+        return text
+    return "".join([c if c.isprintable() else " " if c.isspace() else "" for c in text])
+
+
+def coordinate(value: float) -> str:
+    """A coordinate, to a tenth of a pixel."""
+    text = f"{value:.1f}"
+    return text.removesuffix(".0")
+
+
+def text_width(text: str, font_size: float) -> float:
+    """About how many pixels a text takes, rather more than fewer."""
+    return font_size * sum([_em(c) for c in text])
+
+
+def ellipsize(text: str, font_size: float, room: float) -> str:
+    """The text, or as much of its beginning as fits, with … for the rest."""
+    text = printable(text)
+    if text_width(text, font_size) <= room:
+        return text
+    room -= text_width("…", font_size)
+    kept = 0
+    for c in text:
+        room -= font_size * _em(c)
+        if room < 0:
+            break
+        kept += 1
+    return text[:kept].rstrip() + "…"
+
+
+def _attribute(value: str | float) -> str:
+    return escape_markup(value) if isinstance(value, str) else coordinate(value)
+
+
+def _em(c: str) -> float:
+    if c in _NARROW:
+        return 0.4
+    if c in _BROAD:
+        return 0.98
+    return 0.65 if c < "\u1100" else 1.3
+
+
+class Mark(NamedTuple):
+    """A text that belongs to a place on a horizontal line."""
+
+    x: float
+    text: str
+    hint: str
+
+
+class Flag(NamedTuple):
+    """The text of a mark beside its pole; row 0 is nearest to the line."""
+
+    mark: Mark
+    row: int
+    left: float
+    right: float
+
+
+_POLE_GAP: Final = 4
+_TEXT_GAP: Final = 8
+
+
+def place_flags(marks: Iterable[Mark], font_size: float, left: float, right: float) -> list[Flag]:
+    """The marks in as few rows as keep texts off each other and off each other's poles."""
+    ordered = sorted(marks)
+    layouts = (
+        _try_rows(ordered, rows, font_size, (left, right), []) for rows in range(len(ordered) + 1)
+    )
+    return next(layout for layout in layouts if layout is not None)
+
+
+def _try_rows(
+    marks: Sequence[Mark],
+    rows: int,
+    font_size: float,
+    bounds: tuple[float, float],
+    placed: list[Flag],
+) -> list[Flag] | None:
+    if not marks:
+        return placed
+    mark, *others = marks
+    width = text_width(mark.text, font_size)
+    for row in range(rows):
+        for left in (mark.x + _POLE_GAP, mark.x - _POLE_GAP - width):
+            flag = Flag(mark, row, left, left + width)
+            if (
+                left < bounds[0]
+                or flag.right > bounds[1]
+                or any([_overlap(flag, f) for f in placed])
+            ):
+                continue
+            layout = _try_rows(others, rows, font_size, bounds, [*placed, flag])
+            if layout is not None:
+                return layout
+    return None
+
+
+def _overlap(one: Flag, other: Flag) -> bool:
+    if one.row == other.row:
+        return one.left < other.right + _TEXT_GAP and other.left < one.right + _TEXT_GAP
+    near, far = (one, other) if one.row < other.row else (other, one)
+    return near.left - 2 < far.mark.x < near.right + 2
+
+
+ROOT_CLASS: Final = "memqos"
+"""The class of the picture itself."""
+SMALL_FONT: Final = 11
+NAME_FONT: Final = 13
+TITLE_FONT: Final = 17
+BOLD_WIDENING: Final = 1.12
+"""How much wider a bold text is."""
+
+SVG_COLOURS: Final[tuple[tuple[str, str, str], ...]] = (
+    # selector, on light paper, on dark paper
+    (".paper", "fill:#ffffff", "fill:#0d1117"),
+    (".ink", "fill:#1f2328", "fill:#e6edf3"),
+    (".dim", "fill:#59636e", "fill:#9aa2ab"),
+    (".halo", "stroke:#ffffff", "stroke:#0d1117"),
+    (".grid", "stroke:#e2e6ea", "stroke:#252c35"),
+    (".axis", "stroke:#7d8690", "stroke:#737c86"),
+    (".pole", "stroke:#59636e", "stroke:#9aa2ab"),
+    (".kill", "stroke:#b3261e", "stroke:#ff8078"),
+    (".min", "fill:#0b5cad", "fill:#1f6fd0"),
+    (".low", "fill:#a9d0f5", "fill:#1b4470"),
+    (".low-mark", "fill:#3f86c8", "fill:#6aaef0"),
+    (".normal", "fill:#e9edf1", "fill:#2b323b"),
+    (".high", "fill:#fbd68a", "fill:#5c3d05"),
+    (".high-mark", "stroke:#d9920f", "stroke:#c8891d"),
+    (".unknown", "fill:#ffffff", "fill:#0d1117"),
+    (".on-min", "fill:#ffffff;stroke:#0b5cad", "fill:#ffffff;stroke:#1f6fd0"),
+    (".on-low", "fill:#0d2b49;stroke:#a9d0f5", "fill:#e8f3ff;stroke:#1b4470"),
+    (".on-normal", "fill:#3d444d;stroke:#e9edf1", "fill:#d1d7e0;stroke:#2b323b"),
+    (".on-high", "fill:#4a2f00;stroke:#fbd68a", "fill:#ffeac2;stroke:#5c3d05"),
+    (".on-unknown", "fill:#59636e;stroke:#ffffff", "fill:#9aa2ab;stroke:#0d1117"),
+)
+
+_SHAPES: Final = (
+    (
+        "text",
+        "font-family:system-ui,-apple-system,'Segoe UI','Noto Sans',Arial,sans-serif;"
+        f"font-size:{SMALL_FONT}px",
+    ),
+    (".title", f"font-size:{TITLE_FONT}px;font-weight:600"),
+    (".name", f"font-size:{NAME_FONT}px;font-weight:600"),
+    (".halo", "paint-order:stroke;stroke-width:4px;stroke-linejoin:round"),
+    (".end", "text-anchor:end"),
+    (".middle", "text-anchor:middle"),
+    (".edge", "stroke-width:4px"),
+    (".cross", "stroke-width:2px;fill:none"),
+    (".unknown", "stroke-dasharray:4 3"),
+    (".node", "stroke-dasharray:2 3"),
+)
+
+FILL_PATTERNS: Final[dict[str, Markup]] = {
+    "low": el("path", d="M1 2h2v2h-2ZM5 6h2v2h-2Z", class_="low-mark"),
+    "high": el("path", d="M-2 2L2 -2M-2 10L10 -2M6 10L10 6", class_="high-mark"),
+}
+
+
+def style_element() -> Markup:
+    """The style element of a picture."""
+    light = _css_rules([*_SHAPES, *[(selector, look) for selector, look, _ in SVG_COLOURS]])
+    dark = _css_rules([(selector, look) for selector, _, look in SVG_COLOURS])
+    return el("style", Markup(f"{light}@media (prefers-color-scheme:dark){{{dark}}}"))
+
+
+def svg_document(
+    title: str,
+    description: str,
+    parts: Sequence[Markup],
+    width: float,
+    height: float,
+    *extra_styles: Markup,
+) -> Markup:
+    """A whole SVG document on paper; `own` is style of its own, `spoken` is for who cannot see."""
+    return el(
+        "svg",
+        el("title", title, id=f"{ROOT_CLASS}-title"),
+        el("desc", description, id=f"{ROOT_CLASS}-desc"),
+        style_element(),
+        *extra_styles,
+        pattern_defs(),
+        el("rect", class_="paper", width=width, height=height, rx=8),
+        *parts,
+        xmlns=SVG_NAMESPACE,
+        class_=ROOT_CLASS,
+        role="img",
+        aria_labelledby=f"{ROOT_CLASS}-title {ROOT_CLASS}-desc",
+        width=width,
+        height=height,
+        viewBox=f"0 0 {coordinate(width)} {coordinate(height)}",
+    )
+
+
+def _css_rules(looks: Iterable[tuple[str, str]]) -> str:
+    # In an HTML page a style element holds for the whole page.
+    return "".join([f".{ROOT_CLASS} {selector}{{{look}}}" for selector, look in looks])
+
+
+def pattern_defs() -> Markup:
+    """The patterns that `filled` refers to."""
+    return el(
+        "defs",
+        *[
+            el(
+                "pattern",
+                el("rect", width=8, height=8, class_=kind),
+                marks,
+                id=f"{ROOT_CLASS}-{kind}",
+                width=8,
+                height=8,
+                patternUnits="userSpaceOnUse",
+            )
+            for kind, marks in FILL_PATTERNS.items()
+        ],
+    )
+
+
+def zone_path(kind: str, outline: str, hint: str) -> Markup:
+    """An outline in the colour of its kind, or in its pattern if it has one."""
+    if kind in FILL_PATTERNS:
+        return el(
+            "path", el("title", hint), d=outline, class_="axis", fill=f"url(#{ROOT_CLASS}-{kind})"
+        )
+    return el("path", el("title", hint), d=outline, class_=f"axis {kind}")

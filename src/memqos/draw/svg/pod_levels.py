@@ -1,0 +1,48 @@
+"""The picture of memory levels of an explained pod."""
+
+from memqos.draw.svg.levels import LevelBar, LevelsChart
+from memqos.draw.text.pod import PodExplanation, settings_line
+from memqos.kube.resources import MEMORY, Amounts, whole
+from memqos.plan.setting import MAX, FileSettings, FileValue
+from memqos.settings.settings import Settings
+
+
+def pod_levels_chart(explained: PodExplanation, terms: Settings) -> LevelsChart:
+    """The picture of memory levels for this very pod."""
+    plan = explained.plan
+    bars = [_level_bar("pod", "pod cgroup", plan.requests, plan.limits, plan.settings)]
+    for name, part, container in zip(
+        explained.names, explained.semantics.shape.parts, plan.containers, strict=True
+    ):
+        bars.append(
+            _level_bar(name, container.role, part.requests, part.limits, container.settings)
+        )
+    return LevelsChart(
+        f"{explained.label} · {plan.qos}",
+        settings_line(terms),
+        tuple(bars),
+        terms.memory_allocatable,
+    )
+
+
+def _level_bar(
+    name: str, role: str, requests: Amounts, limits: Amounts, settings: FileSettings
+) -> LevelBar:
+    def level(file: str) -> FileValue:
+        return settings[file].value if file in settings else None
+
+    def level_bytes(file: str) -> int | None:
+        value = level(file)
+        return value if isinstance(value, int) else None
+
+    return LevelBar(
+        name=name,
+        role=role,
+        request=whole(requests[MEMORY]) if MEMORY in requests else None,
+        limit=whole(limits[MEMORY]) if MEMORY in limits else None,
+        min=level_bytes("memory.min"),
+        low=level_bytes("memory.low"),
+        high=level("memory.high"),
+        max=MAX if level("memory.max") is None else level("memory.max"),
+        oom_score_adj=level("oom_score_adj"),
+    )

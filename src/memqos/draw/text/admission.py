@@ -1,0 +1,389 @@
+"""A pod that was to be created: what was filled in, and who refused it, by how much."""
+
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+
+from memqos.cluster.creation import RESOURCE_SIDES, Creation, ResourceSide
+from memqos.cluster.limit_range import (
+    CONTAINER_TYPE,
+    POD_TYPE,
+    LimitRangeAmounts,
+    LimitRangeBounds,
+    LimitRangeViolation,
+    pod_totals,
+)
+from memqos.cluster.quota import Quota
+from memqos.cluster.quota_admission import QuotaVerdict
+from memqos.draw.text.amounts import short_amount, short_ratio
+from memqos.draw.text.table import table
+from memqos.findings.policy import PolicyBreach
+from memqos.kube.resources import CPU, MEMORY, Amounts, Resources, format_amount
+from memqos.kube.shape import Part
+from memqos.release import Release
+
+
+class AdmissionReport(msgspec.Struct, frozen=True):
+    """A pod, or the replicas of a workload, and what became of them one after another."""
+
+    origin: str
+    """file:line of the object it comes from."""
+    label: str
+    namespace: str
+    names: tuple[str, ...]
+    """Of the containers, in the order of `Shape.parts`."""
+    release: Release
+    wanted: int
+    admitted: int
+    creation: Creation
+    """Of the one that was refused, or of the last."""
+    ranges: tuple[LimitRangeAmounts, ...]
+    quotas: tuple[Quota, ...]
+    """As the refused one met them, or the first of those that were admitted."""
+    notes: tuple[str, ...] = ()
+    breaches: tuple[PolicyBreach, ...] = ()
+    """Rules of a policy that it does not keep."""
+
+    @property
+    def refused_by(self) -> str | None:
+        """Who refused it: `limit range NAME`, `the policy` or `quota NAME`."""
+        denial, verdict = self.creation.denial, self.creation.quotas
+        if denial is not None:
+            return f"limit range {self.ranges[denial.index].name}"
+        if any(each.mode == "refuse" for each in self.breaches):
+            return "the policy"
+        return None if verdict is None or verdict.allowed else f"quota {verdict.quota}"
+
+    def owner(self, where: str) -> str:
+        """The container that a field of the spec belongs to, or else the pod."""
+        group, _, index = where.removeprefix("spec.").removesuffix("]").partition("[")
+        if not index:
+            return "pod"
+        before = len(self.creation.stored.init_containers) if group == "containers" else 0
+        return self.names[before + int(index)]
+
+
+def admission_text(admitted: AdmissionReport) -> list[str]:
+    """The verdict, the pod as it would be stored, and what quotas count."""
+    lines = [f"{admitted.label} in {admitted.namespace}  {_verdict_words(admitted)}"]
+    lines += [f"  {line}" for line in _refusal_lines(admitted)]
+    lines += _stored_table(admitted)
+    lines += _default_sources(admitted)
+    verdict = admitted.creation.quotas
+    if verdict is not None:
+        for quota in admitted.quotas:
+            if quota.name in verdict.matching:
+                lines += _quota_table(admitted, quota)
+    lines += [f"  note: {note}" for note in admitted.notes]
+    return lines
+
+
+def _verdict_words(admitted: AdmissionReport) -> str:
+    refused_by, qos = admitted.refused_by, admitted.creation.qos
+    if admitted.wanted == 1:
+        return f"refused by {refused_by}" if refused_by else f"admitted as {qos}"
+    if refused_by is None:
+        return f"all {admitted.wanted} replicas admitted as {qos}"
+    return f"{admitted.admitted} of {admitted.wanted} replicas admitted, then {refused_by} refuses"
+
+
+def _refusal_lines(admitted: AdmissionReport) -> Iterator[str]:
+    denial, verdict = admitted.creation.denial, admitted.creation.quotas
+    for violation in denial.violations if denial is not None else ():
+        yield f"{admitted.owner(violation.where)}: {violation_text(violation)}"
+    for breach in admitted.breaches:
+        yield f"{'warning: ' if breach.mode == 'warn' else ''}{breach}"
+    if verdict is not None:
+        yield from _quota_refusal_lines(verdict)
+
+
+def _quota_refusal_lines(verdict: QuotaVerdict) -> Iterator[str]:
+    for each in verdict.exceeded:
+        name, left = each.resource, each.hard - each.used
+        yield (
+            f"{name}: asks for {short_amount(name, each.asked)}, "
+            f"{short_amount(name, max(0, left))} of {short_amount(name, each.hard)} is left: "
+            f"{short_amount(name, each.asked - left)} too much"
+        )
+    for missing in verdict.missing:
+        yield (
+            f"{missing.resource} is bounded, so every container must declare it: "
+            f"{', '.join(missing.containers)} does not"
+        )
+    if verdict.unknown:
+        yield (
+            f"its status does not say how much is used of {', '.join(verdict.unknown)} – "
+            "a quota is counted soon after it was made: add status.used"
+        )
+
+
+def violation_text(violation: LimitRangeViolation) -> str:
+    """What a limit range refuses, with both numbers."""
+    name, which, allowed = violation.resource, violation.which, violation.allowed
+    if violation.constraint == "ratio":
+        bound = f"maxLimitRequestRatio is {short_ratio(allowed)}"
+        if violation.asked is None:
+            return f"{name} {which} is missing, and {bound}"
+        return f"{name} limit is {short_ratio(violation.asked)} times the request, {bound}"
+    bound = f"{violation.constraint} of a {violation.type} is {short_amount(name, allowed)}"
+    if violation.asked is None:
+        return f"{name} {which} is missing, and {bound}"
+    asked = int(violation.asked)
+    by = short_amount(name, abs(asked - allowed))
+    return (
+        f"{name} {which} {short_amount(name, asked)}, {bound}: "
+        f"{by} too {'little' if violation.constraint == 'min' else 'much'}"
+    )
+
+
+def _stored_table(admitted: AdmissionReport) -> list[str]:
+    """A row for the pod level and each container; what was filled in has a +."""
+    shape = admitted.creation.stored
+    rows: list[tuple[str, str | None, Part | Resources]] = []
+    if shape.pod is not None:
+        rows.append(("pod", None, shape.pod))
+    last = len(admitted.names) - 1
+    for index, (name, part) in enumerate(zip(admitted.names, shape.parts, strict=True)):
+        role = "" if part.role == "regular" else f" ({part.role})"
+        rows.append((f"{'└' if index == last else '├'} {name}{role}", name, part))
+    columns: list[tuple[ResourceSide, str]] = [
+        (side, resource)
+        for side in RESOURCE_SIDES
+        for resource in _cpu_memory_first(
+            [name for *_, part in rows for name in getattr(part, side)]
+        )
+    ]
+    if not columns:
+        return ["  nothing is requested, nothing is limited"]
+    filled = {(each.container, each.side, each.resource) for each in admitted.creation.filled}
+    sides = ["", *[side for side, _ in columns]]
+    heads = [sides[0]] + ["" if before == side else side for before, side in pairwise(sides)]
+    lines = [heads, ["", *[resource for _, resource in columns]]]
+    for title, owner, resources in rows:
+        cells = [title]
+        for side, resource in columns:
+            amount = getattr(resources, side).get(resource)
+            mark = "+" if (owner, side, resource) in filled else ""
+            cells.append("–" if amount is None else mark + short_amount(resource, amount))
+        lines.append(cells)
+    return table(lines)
+
+
+def _cpu_memory_first(names: Iterable[str]) -> list[str]:
+    """cpu and memory first."""
+    return sorted(set(names), key=lambda name: (name != CPU, name != MEMORY, name))
+
+
+def _default_sources(admitted: AdmissionReport) -> Iterator[str]:
+    fields: dict[str, list[str]] = {}
+    for each in admitted.creation.filled:
+        field = f"{each.container or 'pod'} {each.side}.{each.resource}"
+        fields.setdefault(each.source, []).append(field)
+    for source, of_source in fields.items():
+        yield f"  + {source}: {', '.join(of_source)}"
+
+
+def _quota_table(admitted: AdmissionReport, quota: Quota) -> list[str]:
+    """What a quota has used before and after."""
+    times = 1 if admitted.refused_by else admitted.wanted
+    rows = [[f"quota {quota.name}", "used", "asked", "then", "hard"]]
+    for name, amount in sorted(admitted.creation.charged.items()):
+        if amount and name in quota.hard and name in quota.used:
+            then = quota.used[name] + times * amount
+            many = f"{times} × " if times > 1 else ""
+            rows.append(
+                [
+                    f"  {name}",
+                    short_amount(name, quota.used[name]),
+                    many + short_amount(name, amount),
+                    short_amount(name, then),
+                    short_amount(name, quota.hard[name]),
+                ]
+            )
+    return [f"  {line}" for line in table(rows)] if len(rows) > 1 else []
+
+
+def admission_reasons(admitted: AdmissionReport) -> list[str]:
+    """Where every value that was filled in comes from, and what each check compared."""
+    creation = admitted.creation
+    lines = ["", f"why {admitted.label}"]
+    lines += [
+        f"  {each.container or 'pod'}: {each.side}.{each.resource} = "
+        f"{short_amount(each.resource, each.amount)} ({each.source})"
+        for each in creation.filled
+    ]
+    asked = creation.denial
+    # The first range that refuses a pod ends the matter.
+    for limits in admitted.ranges if asked is None else admitted.ranges[: asked.index + 1]:
+        lines += _range_lines(admitted, limits)
+    if creation.quotas is not None:
+        for quota in admitted.quotas:
+            counts = "counts" if quota.name in creation.quotas.matching else "does not count"
+            lines.append(f"  quota {quota.name} {counts} it: {_scopes(quota)}")
+    return lines
+
+
+def _range_lines(admitted: AdmissionReport, limits: LimitRangeAmounts) -> Iterator[str]:
+    denial = admitted.creation.denial
+    refused: dict[tuple[str, str, str, str], LimitRangeViolation] = {
+        (each.where, each.type, each.resource, each.constraint): each
+        for each in (denial.violations if denial is not None else ())
+        if each.range == limits.name
+    }
+    for bounds in limits.bounds:
+        title = f"limit range {limits.name}, {bounds.type}"
+        for where, part in _subjects(admitted, bounds):
+            for constraint, enforced in (
+                ("min", bounds.min),
+                ("max", bounds.max),
+                ("ratio", bounds.ratio),
+            ):
+                for name, allowed in enforced.items():
+                    found = refused.get((where, bounds.type, name, constraint))
+                    kept = (
+                        _check_words(name, part, constraint, allowed)
+                        if found is None
+                        else violation_text(found)
+                    )
+                    yield f"  {title}: {admitted.owner(where)} {kept}"
+
+
+def _subjects(
+    admitted: AdmissionReport, bounds: LimitRangeBounds
+) -> Iterator[tuple[str, Part | Resources]]:
+    shape = admitted.creation.stored
+    if bounds.type == CONTAINER_TYPE:
+        for index, part in enumerate(shape.containers):
+            yield f"spec.containers[{index}]", part
+        for index, part in enumerate(shape.init_containers):
+            yield f"spec.initContainers[{index}]", part
+    elif bounds.type == POD_TYPE:
+        yield "spec", pod_totals(shape, admitted.release)
+
+
+def _check_words(name: str, part: Part | Resources, constraint: str, allowed: int) -> str:
+    bound = short_ratio(allowed) if constraint == "ratio" else short_amount(name, allowed)
+    return (
+        f"{name} request {_amount(name, part.requests)}, limit {_amount(name, part.limits)}: "
+        f"keeps {constraint} {bound}"
+    )
+
+
+def _amount(name: str, amounts: Amounts) -> str:
+    return short_amount(name, amounts[name]) if name in amounts else "–"
+
+
+def _scopes(quota: Quota) -> str:
+    if not quota.terms:
+        return "it has no scope"
+    return "scope " + ", ".join(
+        " ".join([term.scope_name, *([term.operator, *term.values] if term.values else ())])
+        for term in quota.terms
+    )
+
+
+def admission_data(admitted: AdmissionReport, *, why: bool) -> dict[str, Any]:
+    """The same as plain data, amounts as Kubernetes spells them."""
+    creation = admitted.creation
+    shape, denial, verdict = creation.stored, creation.denial, creation.quotas
+    data: dict[str, Any] = {
+        "origin": admitted.origin,
+        "name": admitted.label,
+        "namespace": admitted.namespace,
+        "admitted": admitted.refused_by is None and not creation.errors,
+        "replicas": {"wanted": admitted.wanted, "admitted": admitted.admitted},
+        "qosClass": creation.qos,
+        "errors": [{"field": error.field, "message": error.message} for error in creation.errors],
+        "refusedBy": admitted.refused_by,
+        "violations": [_violation_data(admitted, each) for each in denial.violations]
+        if denial
+        else [],
+        "breaches": [
+            {"rule": each.rule, "mode": each.mode, "what": each.what, "hint": each.hint}
+            for each in admitted.breaches
+        ],
+        "quota": None
+        if verdict is None
+        else {
+            "counting": list(verdict.matching),
+            "reason": verdict.reason,
+            "exceeded": [
+                {
+                    "resource": each.resource,
+                    "asked": _quantity_text(each.resource, each.asked),
+                    "used": _quantity_text(each.resource, each.used),
+                    "hard": _quantity_text(each.resource, each.hard),
+                    "by": _quantity_text(each.resource, each.asked - (each.hard - each.used)),
+                }
+                for each in verdict.exceeded
+            ],
+            "missing": {each.resource: list(each.containers) for each in verdict.missing},
+            "unknown": list(verdict.unknown),
+            "used": {name: _quantity_texts(used) for name, used in verdict.new_used.items()},
+        },
+        "stored": {
+            "pod": None if shape.pod is None else _resources_data(shape.pod),
+            "containers": {
+                name: _resources_data(part)
+                for name, part in zip(admitted.names, shape.parts, strict=True)
+            },
+        },
+        "filled": [
+            {
+                "container": each.container,
+                "field": f"{each.side}.{each.resource}",
+                "value": _quantity_text(each.resource, each.amount),
+                "from": each.source,
+            }
+            for each in creation.filled
+        ],
+        "notes": list(admitted.notes),
+    }
+    if why:
+        data["why"] = [line.strip() for line in admission_reasons(admitted)[2:]]
+    return data
+
+
+def _violation_data(admitted: AdmissionReport, violation: LimitRangeViolation) -> dict[str, Any]:
+    def amount_text(amount: float | None, *, is_ratio: bool) -> str | None:
+        if amount is None:
+            return None
+        return short_ratio(amount) if is_ratio else _quantity_text(violation.resource, int(amount))
+
+    return {
+        "limitRange": violation.range,
+        "type": violation.type,
+        "field": violation.where,
+        "container": None if violation.where == "spec" else admitted.owner(violation.where),
+        "resource": violation.resource,
+        "constraint": violation.constraint,
+        "which": violation.which,
+        "asked": amount_text(violation.asked, is_ratio=violation.which == "ratio"),
+        "allowed": amount_text(violation.allowed, is_ratio=violation.constraint == "ratio"),
+        "says": violation_text(violation),
+    }
+
+
+def _resources_data(resources: Part | Resources) -> dict[str, Any]:
+    return {
+        "requests": _quantity_texts(resources.requests),
+        "limits": _quantity_texts(resources.limits),
+    }
+
+
+def _quantity_texts(amounts: Amounts) -> dict[str, str]:
+    return {name: _quantity_text(name, amount) for name, amount in amounts.items()}
+
+
+def _quantity_text(name: str, amount: int) -> str:
+    return format_amount(name.removeprefix("requests.").removeprefix("limits."), amount)
+
+
+def quotas_data(quotas: Iterable[Quota]) -> dict[str, Any]:
+    """What is used of each quota in the end."""
+    return {
+        quota.name: {"used": _quantity_texts(quota.used), "hard": _quantity_texts(quota.hard)}
+        for quota in quotas
+    }

@@ -1,0 +1,146 @@
+"""A node held against its plan: what would change, and what is not memqos's to change."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from memqos.draw.text.table import short_bytes, table
+from memqos.plan.changes import Change, Comparison
+from memqos.plan.effective import Protection
+from memqos.plan.names import outer
+from memqos.plan.setting import Reason
+from memqos.plan.tree import Cgroup, Unresolved
+
+_EMPTY = "(empty)"
+_KNOB = {"memory.min": "min", "memory.low": "low"}
+_SHOWN: Final = 5
+
+
+def changes_text(
+    comparison: Comparison, protections: Mapping[str, Protection], *, why: bool
+) -> list[str]:
+    """The changes a person would read before writing them."""
+    lines: list[str] = []
+    if comparison.changes:
+        rows = [["", "cgroup", "file", "now", "", "planned", "honoured"]]
+        rows += [_change_row(change, protections) for change in comparison.changes]
+        if not protections:
+            rows = [row[:-1] for row in rows]
+        lines += table(rows, left=len(rows[0]))
+        if why:
+            for change in comparison.changes:
+                lines += ["", *_reason_lines(change, change.setting.because)]
+    if comparison.foreign:
+        lines += ["", "not memqos's to write, and not as the kubelet would have it:"]
+        rows = [[" ", _cgroup_name(c), c.file, c.old, "≠", c.new] for c in comparison.foreign]
+        lines += table(rows, left=6)
+    return lines
+
+
+def changes_summary(comparison: Comparison) -> str:
+    """One line."""
+    if not comparison.changes:
+        return "converged: nothing to change"
+    kinds = {"+": "to set", "~": "to change", "-": "to take back"}
+    counts = [
+        f"{sum(change.kind == kind for change in comparison.changes)} {words}"
+        for kind, words in kinds.items()
+        if any(change.kind == kind for change in comparison.changes)
+    ]
+    return ", ".join(counts)
+
+
+def gaps_text(
+    unresolved: Iterable[Unresolved], nobodys: Sequence[str], missing: Iterable[Cgroup]
+) -> list[str]:
+    """Pods without a cgroup, and cgroups without a pod.
+
+    That a container's cgroup is missing is no news: it has not started, or has ended.
+    """
+    lines = [
+        f"unresolved: {f'{each.pod} {each.container}' if each.container else each.pod}: {each.why}"
+        for each in unresolved
+    ]
+    lines += [
+        f"missing: {each.path}: planned for {each.pod or 'all pods'}, but not there"
+        for each in missing
+        if each.level != "container"
+    ]
+    if nobodys:
+        shown = ", ".join(nobodys[:_SHOWN]) + (" …" if len(nobodys) > _SHOWN else "")
+        lines.append(
+            f"unknown: pod cgroups that no known pod has: {len(nobodys)} ({shown}) – what they "
+            "claim is not planned for; a kubelet just started does not name all pods yet"
+        )
+    return lines
+
+
+def _change_row(change: Change, protections: Mapping[str, Protection]) -> list[str]:
+    return [
+        change.kind,
+        _cgroup_name(change),
+        change.file,
+        _content_text(change.old),
+        "→",
+        _content_text(change.new),
+        _effective_words(change, protections),
+    ]
+
+
+def _cgroup_name(change: Change) -> str:
+    within = "" if outer(change.path) == change.path else ", within"
+    if change.container is not None:
+        return f"{change.pod} {change.container}{within}"
+    if change.level == "container":
+        return f"{change.pod} (sandbox){within}"
+    return change.pod or change.path
+
+
+def _content_text(content: str) -> str:
+    return short_bytes(int(content)) if content.isdigit() else content or _EMPTY
+
+
+def _effective_words(change: Change, protections: Mapping[str, Protection]) -> str:
+    knob = _KNOB.get(change.file)
+    protection = protections.get(change.path)
+    if knob is None or protection is None:
+        return ""
+    share = protection.min if knob == "min" else protection.low
+    text = short_bytes(share.effective)
+    return f"{text}, {share.taken_by} takes {short_bytes(share.lost)}" if share.lost else text
+
+
+def _reason_lines(change: Change, reason: Reason) -> list[str]:
+    both = f"{change.old or _EMPTY} → {change.new or _EMPTY}"
+    lines = [f"{change.path}/{change.file}: {both}", f"  {reason.says}"]
+    lines += [f"  {step}" for step in reason.steps]
+    return [*lines, f"  rule {reason.rule} ({reason.source})"]
+
+
+def changes_data(
+    changes: Iterable[Change], protections: Mapping[str, Protection]
+) -> list[dict[str, Any]]:
+    """Changes as plain data."""
+    return [
+        {
+            "kind": change.kind,
+            "path": change.path,
+            "file": change.file,
+            "old": change.old,
+            "new": change.new,
+            "level": change.level,
+            "pod": change.pod,
+            "container": change.container,
+            "honoured": _effective_bytes(change, protections),
+            "because": msgspec.to_builtins(change.setting.because),
+        }
+        for change in changes
+    ]
+
+
+def _effective_bytes(change: Change, protections: Mapping[str, Protection]) -> int | None:
+    knob, protection = _KNOB.get(change.file), protections.get(change.path)
+    if knob is None or protection is None:
+        return None
+    return protection.min.effective if knob == "min" else protection.low.effective

@@ -1,0 +1,215 @@
+"""The order in which a kubelet evicts pods, for people and for scripts."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from memqos.cluster.eviction_order import (
+    EvictionKey,
+    OffendingUsage,
+    QosInversion,
+    RankedPod,
+    evictions_needed,
+    memory_freed,
+    qos_inversions,
+)
+from memqos.cluster.eviction_signals import ThresholdReading
+from memqos.draw.text.amounts import pluralize, short_signed_bytes
+from memqos.draw.text.table import short_bytes, table
+from memqos.kube.pod import Pod, QosClass
+from memqos.kube.quantity import Quantity
+from memqos.kube.resources import MEMORY, format_amount, whole
+
+_SHOWN_MISLED: Final = 5
+_KEY_WORDS: Final[dict[EvictionKey, str]] = {
+    "no stats": "nobody knows what it uses",
+    "over request": "it uses more than it requests",
+    "priority": "its priority is lower",
+    "excess": "it uses more above its request",
+    "input order": "nothing tells them apart",
+}
+
+
+class EvictionReport(msgspec.Struct, frozen=True):
+    """An order of eviction, and what it rests on."""
+
+    order: tuple[RankedPod, ...]
+    classes: tuple[QosClass, ...]
+    """Of the pods, in this order."""
+    need: int | None
+    """Bytes to be freed; None where nobody said."""
+    readings: tuple[ThresholdReading, ...] = ()
+    blame: OffendingUsage | None = None
+    """What the event about the first one would name."""
+    notes: tuple[str, ...] = ()
+
+
+def full_pod_name(pod: Pod) -> str:
+    """namespace/name."""
+    return f"{pod.metadata.namespace or 'default'}/{pod.metadata.name or '(unnamed)'}"
+
+
+def eviction_text(found: EvictionReport) -> list[str]:
+    """Every pod with the numbers that decided its place, and how far eviction goes."""
+    rows = [["", "pod", "class", "priority", "request", "uses", "over", "freed", "ahead by"]]
+    place = 0
+    for relief, qos in zip(memory_freed(found.order), found.classes, strict=True):
+        ranked = relief.ranked
+        place += not ranked.critical
+        excess = ranked.excess
+        rows.append(
+            [
+                "–" if ranked.critical else str(place),
+                full_pod_name(ranked.pod),
+                qos,
+                str(ranked.priority),
+                short_bytes(whole(ranked.request)),
+                "?" if ranked.usage is None else short_bytes(ranked.usage),
+                "?" if excess is None else short_signed_bytes(excess),
+                "critical" if ranked.critical else short_bytes(relief.freed),
+                ranked.ahead_by or "",
+            ]
+        )
+    lines = table(rows, left=3) if found.order else ["no pod to evict"]
+    for section in (_need_lines(found), _misleading_lines(found)):
+        said = list(section)
+        lines += ["", *said] if said else []
+    return lines
+
+
+def _need_lines(found: EvictionReport) -> Iterator[str]:
+    if found.need is None or not found.order:
+        return
+    count = evictions_needed(found.order, found.need)
+    if count is not None:
+        yield (
+            f"{short_bytes(found.need)} is needed: free after {pluralize(count, 'eviction')}, "
+            "one at a time and measured anew after each"
+        )
+        return
+    *_, last = memory_freed(found.order)
+    yield (
+        f"{short_bytes(found.need)} is needed: all that may be evicted frees "
+        f"{short_bytes(last.freed)}"
+    )
+
+
+def _misleading_lines(found: EvictionReport) -> Iterator[str]:
+    pairs = list(qos_inversions(found.order, found.classes))
+    if not pairs:
+        return
+    classes = {id(ranked): qos for ranked, qos in zip(found.order, found.classes, strict=True)}
+    yield "The documented order, BestEffort, Burstable, Guaranteed, would mislead:"
+    for pair in pairs[:_SHOWN_MISLED]:
+        yield (
+            f"  {full_pod_name(pair.first.pod)} is {classes[id(pair.first)]} but goes before "
+            f"{full_pod_name(pair.then.pod)}, {classes[id(pair.then)]}: {_KEY_WORDS[pair.because]}"
+        )
+    if len(pairs) > _SHOWN_MISLED:
+        yield f"  … {len(pairs) - _SHOWN_MISLED} more: -o json lists all"
+
+
+def threshold_lines(readings: Sequence[ThresholdReading]) -> Iterator[str]:
+    """Each threshold on memory against what was observed."""
+    for reading in readings:
+        threshold, seen, limit = reading.threshold, reading.observation, reading.limit
+        kind = "hard" if threshold.hard else "soft"
+        if seen is None or limit is None:
+            yield f"{threshold.signal} ({kind}): not observed"
+            continue
+        met = "met" if reading.met else "not met"
+        yield (
+            f"{threshold.signal} ({kind}): {short_signed_bytes(seen.available)} of "
+            f"{short_bytes(seen.capacity)} available, threshold {_quantity_bytes(limit)}: {met}"
+        )
+
+
+def _quantity_bytes(quantity: Quantity) -> str:
+    return short_signed_bytes(quantity.value)
+
+
+def eviction_reasons(found: EvictionReport) -> list[str]:
+    """The keys of every pod, in their order."""
+    lines = ["", "why"]
+    for ranked in found.order:
+        lines.append(f"  {full_pod_name(ranked.pod)}: {_rank_words(ranked)}")
+        if ranked.critical:
+            lines.append("    never evicted: a static pod, or one with a system priority")
+    first = next((ranked for ranked in found.order if not ranked.critical), None)
+    if first is not None and found.blame is not None and found.blame.containers:
+        named = ", ".join(
+            f"{name} with {short_bytes(used)}" for name, used in found.blame.containers
+        )
+        lines.append(
+            f"  the event about {full_pod_name(first.pod)} names {named}: above their request"
+        )
+    return lines
+
+
+def _rank_words(ranked: RankedPod) -> str:
+    if ranked.usage is None:
+        told = f"no statistics, so first; priority {ranked.priority}"
+    else:
+        request, excess = short_bytes(whole(ranked.request)), ranked.excess
+        assert excess is not None
+        over = f"over request by {short_bytes(excess)}" if excess > 0 else "not over request"
+        told = (
+            f"uses {short_bytes(ranked.usage)}, requests {request}: {over}; "
+            f"priority {ranked.priority}; excess {short_signed_bytes(excess)}"
+        )
+    if ranked.ahead_by is None:
+        return f"{told}; the last"
+    return f"{told}; ahead of the next by {ranked.ahead_by}"
+
+
+def eviction_data(found: EvictionReport, *, why: bool) -> dict[str, Any]:
+    """All of it as plain data, amounts in bytes."""
+    data: dict[str, Any] = {
+        "need": found.need,
+        "enoughAfter": None if found.need is None else evictions_needed(found.order, found.need),
+        "notes": list(found.notes),
+        "thresholds": [_reading_data(reading) for reading in found.readings],
+        "order": [
+            {
+                "pod": full_pod_name(relief.ranked.pod),
+                "qosClass": qos,
+                "critical": relief.ranked.critical,
+                "priority": relief.ranked.priority,
+                "request": format_amount(MEMORY, relief.ranked.request),
+                "usage": relief.ranked.usage,
+                "excess": relief.ranked.excess,
+                "overRequest": relief.ranked.over_request,
+                "aheadBy": relief.ranked.ahead_by,
+                "frees": relief.frees,
+                "freed": relief.freed,
+            }
+            for relief, qos in zip(memory_freed(found.order), found.classes, strict=True)
+        ],
+        "misledByClass": [
+            _misled_data(pair) for pair in qos_inversions(found.order, found.classes)
+        ],
+    }
+    if why:
+        data["why"] = [line.strip() for line in eviction_reasons(found)[2:]]
+    return data
+
+
+def _misled_data(pair: QosInversion) -> dict[str, Any]:
+    return {
+        "first": full_pod_name(pair.first.pod),
+        "then": full_pod_name(pair.then.pod),
+        "because": pair.because,
+    }
+
+
+def _reading_data(reading: ThresholdReading) -> dict[str, Any]:
+    seen, limit = reading.observation, reading.limit
+    return {
+        "signal": reading.threshold.signal,
+        "hard": reading.threshold.hard,
+        "available": None if seen is None else seen.available,
+        "capacity": None if seen is None else seen.capacity,
+        "threshold": None if limit is None else limit.value,
+        "met": reading.met,
+    }

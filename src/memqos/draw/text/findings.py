@@ -1,0 +1,64 @@
+"""Findings as a person reads them, and as data."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from memqos.draw.text.amounts import pluralize
+from memqos.draw.text.table import table
+from memqos.draw.text.terminal import paragraph
+from memqos.findings.catalogue import RuleInfo
+from memqos.findings.finding import Finding
+
+_SHOWN_EVIDENCE: Final = 5
+"""Lines of evidence; data has them all."""
+_NOUNS: Final = {"error": "error", "warning": "warning", "info": "thing to know"}
+_PLURALS: Final = {"info": "things to know"}
+
+
+def findings_text(findings: Sequence[Finding]) -> list[str]:
+    """What was found, what tells so, and what helps."""
+    lines: list[str] = []
+    for finding in findings:
+        lines.append(f"{finding.severity:7}  {finding.rule}  {finding.where}")
+        lines += paragraph(finding.what)
+        lines += [f"  · {each}" for each in finding.evidence[:_SHOWN_EVIDENCE]]
+        if len(finding.evidence) > _SHOWN_EVIDENCE:
+            lines.append(f"  · … and {len(finding.evidence) - _SHOWN_EVIDENCE} more")
+        lines += [*paragraph(f"fix: {finding.fix}"), ""]
+    return [*lines, findings_summary(findings)]
+
+
+def findings_summary(findings: Sequence[Finding]) -> str:
+    """One line."""
+    counts = {
+        severity: sum(finding.severity == severity for finding in findings) for severity in _NOUNS
+    }
+    told = [
+        pluralize(count, _NOUNS[severity], _PLURALS.get(severity))
+        for severity, count in counts.items()
+        if count
+    ]
+    return ", ".join(told) or "nothing found"
+
+
+def findings_data(findings: Sequence[Finding]) -> list[dict[str, Any]]:
+    """Findings as plain data."""
+    return [msgspec.to_builtins(finding) for finding in findings]
+
+
+def rules_text(rules: Iterable[RuleInfo]) -> list[str]:
+    """All rules, a line each."""
+    rows = [[rule.judge, rule.severity, rule.id, rule.says] for rule in rules]
+    return table([["judge", "severity", "rule", "found where"], *rows], left=4)
+
+
+def rule_text(rule: RuleInfo) -> list[str]:
+    """One rule in full."""
+    return [
+        f"{rule.id}  {rule.severity}, memqos {rule.judge}",
+        *paragraph(rule.says),
+        *paragraph(f"why: {rule.why}"),
+        *paragraph(f"fix: {rule.fix}"),
+    ]

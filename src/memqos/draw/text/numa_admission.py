@@ -1,0 +1,407 @@
+"""Hints of the providers: written out where they are few, described where they are many."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Any, Final
+
+import msgspec
+
+from memqos.draw.svg.axis import short_size
+from memqos.draw.text.amounts import pluralize, short_signed_bytes
+from memqos.draw.text.table import table
+from memqos.kernel.file_formats import describe_nodes, node_list
+from memqos.kube.quantity import Quantity
+from memqos.numa.admission import (
+    MEMORY_MANAGER,
+    AdmissionOutcome,
+    AdmittedPod,
+    HintRound,
+    RefusedPod,
+)
+from memqos.numa.advice import Advice, AdvisedChange, FittingSize
+from memqos.numa.allocation import AllocationCause
+from memqos.numa.hints import Hint, Hints, HintSet, ProviderHints, ResourceHints, iterate_hints
+from memqos.numa.largest_fit import LargestFit, largest_fits
+from memqos.numa.machine_state import MemoryBlocks, MemoryManagerState, MemorySizes
+from memqos.numa.masks import nodes_of
+from memqos.numa.refusal_text import exact_bytes
+from memqos.numa.topology_manager import Obstruction, TopologySettings
+
+_FEW_NODES: Final = 6
+"""So many nodes have 63 sets; more would fill the screen."""
+_FEW_HINTS: Final = 12
+
+
+def call_lines(call: HintRound) -> list[str]:
+    """What each provider answered, and what merging made of it."""
+    lines = []
+    for provider in call.providers:
+        answer = provider.hints
+        if not answer:
+            why = "asks for nothing" if answer is None else "finds no nodes"
+            lines.append(f"{provider.name}: {why}, so any node will do")
+            continue
+        for resource, hints in answer.items():
+            lines.append(f"{provider.name}, {resource}: {_hints_words(hints)}")
+    lines.append(f"merged: {hint_words(call.decision.hint)}")
+    return lines
+
+
+def hint_words(hint: Hint) -> str:
+    """One hint."""
+    nodes = "any node" if hint.mask is None else f"{{{node_list(nodes_of(hint.mask))}}}"
+    return f"{nodes}, {'preferred' if hint.preferred else 'not preferred'}"
+
+
+def call_data(call: HintRound) -> dict[str, Any]:
+    """The same for scripts."""
+    return {
+        "container": call.container,
+        "providers": [
+            {"provider": provider.name, "resources": _answer_data(provider.hints)}
+            for provider in call.providers
+        ],
+        "merged": _hint_data(call.decision.hint),
+        "admitted": call.decision.admit,
+    }
+
+
+def _hints_words(hints: Hints | HintSet | None) -> str:
+    if hints is None:
+        return "any node will do"
+    if isinstance(hints, HintSet):
+        if len(hints.nodes) > _FEW_NODES:
+            return _offer_words(hints)
+        hints = tuple(iterate_hints(hints))
+    if not hints:
+        return "no node will do"
+    words = [
+        ("any" if hint.mask is None else f"{{{node_list(nodes_of(hint.mask))}}}")
+        + ("*" if hint.preferred else "")
+        for hint in islice(hints, _FEW_HINTS)
+    ]
+    if len(hints) > _FEW_HINTS:
+        words.append(f"… {len(hints)} in all")
+    text = " ".join(words)
+    return f"{text} (* preferred)" if "*" in text else f"{text} (none preferred)"
+
+
+def _offer_words(offer: HintSet) -> str:
+    """An offer of too many sets to list."""
+    singles = [nodes_of(mask)[0] for mask in offer.explicit if mask.bit_count() == 1]
+    groups = [nodes_of(mask) for mask in offer.explicit if mask.bit_count() > 1]
+    parts = []
+    if singles:
+        parts.append(f"each of {node_list(singles)} alone")
+    if groups:
+        parts.append("the groups " + " ".join([f"{{{node_list(group)}}}" for group in groups]))
+    together = offer.idle.nodes
+    if len(together) > 1 and _idle_nodes_suffice(offer):
+        parts.append(f"any of the idle {node_list(together)} that are large enough together")
+    narrowest = offer.narrowest()
+    assert narrowest is not None
+    size = offer.minimum
+    preferred = f"preferred are sets of {size} node{'' if size == 1 else 's'}"
+    return (
+        f"{', or '.join(parts)}; the narrowest is {{{node_list(nodes_of(narrowest))}}}; {preferred}"
+    )
+
+
+def _idle_nodes_suffice(offer: HintSet) -> bool:
+    """Whether all idle nodes together would do."""
+    return sum([1 << node for node in offer.idle.nodes]) in offer
+
+
+def _answer_data(answer: ProviderHints) -> dict[str, Any] | None:
+    if answer is None:
+        return None
+    return {resource: _hints_data(hints) for resource, hints in answer.items()}
+
+
+def _hints_data(hints: Hints | HintSet | None) -> Any:
+    if hints is None:
+        return None
+    if isinstance(hints, HintSet):
+        if len(hints.nodes) > _FEW_NODES:
+            return {
+                "listed": [list(nodes_of(mask)) for mask in hints.explicit],
+                "anyLargeEnoughOf": list(hints.idle.nodes) if _idle_nodes_suffice(hints) else [],
+                "preferredSize": hints.minimum,
+            }
+        hints = tuple(iterate_hints(hints))
+    return [_hint_data(hint) for hint in hints]
+
+
+def _hint_data(hint: Hint) -> dict[str, Any]:
+    nodes = None if hint.mask is None else list(nodes_of(hint.mask))
+    return {"nodes": nodes, "preferred": hint.preferred}
+
+
+class NumaVerdict(msgspec.Struct, frozen=True):
+    """A pod, what became of it, and the node as it was left."""
+
+    origin: str
+    label: str
+    namespace: str | None
+    qos: str
+    outcome: AdmissionOutcome
+    state: MemoryManagerState
+    pins: bool
+    """Whether containers are bound to the nodes they hold memory of."""
+    advice: Advice | None = None
+    notes: tuple[str, ...] = ()
+
+
+GAVE_UP: Final = (
+    "the search for nodes was given up before its end: other nodes may be better, or do at all"
+)
+_CAUSE_WORDS: Final[Mapping[AllocationCause, str]] = {
+    "not_an_integer": "a size is written so that the kubelet cannot read it as whole bytes",
+    "no_room": "no nodes have enough {resource}",
+    "no_preferred_room": "{nodes} would do, but fewer nodes would on an empty machine",
+    "no_wider_room": "{nodes} lack {resource}, and no nodes added to them help",
+    "no_preferred_wider_room": "it would take {nodes}, but fewer nodes would do on an empty "
+    "machine",
+    "bound_otherwise": "{nodes} cannot be used together: some are in use alone, or with others",
+    "empty_pool": "containers with {resource} of their own leave nothing of the pod's for the rest",
+}
+
+
+def verdict_lines(
+    verdict: NumaVerdict, topology: TopologySettings, names: Mapping[str, str]
+) -> list[str]:
+    """A pod and what became of it."""
+    outcome = verdict.outcome
+    namespace = f" in {verdict.namespace}" if verdict.namespace else ""
+    heading = f"{verdict.label}{namespace}  {verdict.qos}  "
+    if isinstance(outcome, AdmittedPod):
+        lines = [f"{heading}admitted", *_indent(_holding_lines(outcome.blocks, verdict.pins))]
+    else:
+        lines = [
+            f"{heading}refused: {outcome.reason}",
+            *_indent(refusal_sentences(outcome, verdict.state)),
+        ]
+        for call in outcome.calls[-1:]:
+            whose = "the pod" if call.container is None else f"container {call.container}"
+            lines += ["", f"  hints for {whose}", *_indent(call_lines(call), 4)]
+        if verdict.advice is not None:
+            fitting = list(advice_lines(verdict.advice, topology, verdict.state, names))
+            lines += ["", "  what would fit, each tried out", *_indent(fitting, 4)]
+    notes = [*verdict.notes, *([GAVE_UP] if outcome.gave_up else [])]
+    return lines + [f"  note: {note}" for note in notes]
+
+
+def verdict_data(
+    verdict: NumaVerdict, topology: TopologySettings, names: Mapping[str, str]
+) -> dict[str, Any]:
+    """The same for scripts."""
+    outcome = verdict.outcome
+    data: dict[str, Any] = {
+        "origin": verdict.origin,
+        "name": verdict.label,
+        "namespace": verdict.namespace,
+        "qosClass": verdict.qos,
+        "admitted": isinstance(outcome, AdmittedPod),
+        "notes": list(verdict.notes),
+        "gaveUp": outcome.gave_up,
+        "hints": [call_data(call) for call in outcome.calls],
+    }
+    if isinstance(outcome, AdmittedPod):
+        data["containers"] = {
+            name: {
+                "cpusetMems": node_list(_members(blocks)) if verdict.pins else None,
+                "memory": [
+                    {"resource": b.type, "nodes": list(b.nodes), "size": b.size} for b in blocks
+                ],
+            }
+            for name, blocks in outcome.blocks.items()
+        }
+        return data
+    obstruction = outcome.obstruction
+    data |= {
+        "reason": outcome.reason,
+        "container": outcome.container,
+        "wanted": dict(outcome.sizes),
+        "cause": outcome.cause if obstruction is None else obstruction.obstacle,
+        "resource": outcome.resource,
+        "nodes": None if outcome.nodes is None else list(outcome.nodes),
+        "why": [*refusal_sentences(outcome, verdict.state)],
+        "room": [
+            msgspec.to_builtins(room) for room in largest_fits(verdict.state.nodes, outcome.sizes)
+        ],
+    }
+    if verdict.advice is not None:
+        advice = verdict.advice
+        data["advice"] = {
+            "changes": [
+                {
+                    **msgspec.to_builtins(change),
+                    "words": change_words(change, topology, verdict.state, names),
+                }
+                for change in advice.changes
+            ],
+            "fitsEmptyMachine": advice.fits_empty,
+            "tried": advice.trials,
+            "gaveUp": advice.gave_up,
+        }
+    return data
+
+
+def advice_lines(
+    advice: Advice, topology: TopologySettings, state: MemoryManagerState, names: Mapping[str, str]
+) -> Iterator[str]:
+    """The changes, one a line."""
+    for change in advice.changes:
+        yield f"- {change_words(change, topology, state, names)}"
+    if not advice.changes:
+        yield "nothing that was tried"
+    if not advice.fits_empty:
+        yield "as it is, it would not be admitted to this machine if it were empty either"
+    if advice.gave_up:
+        yield f"gave up after {pluralize(advice.trials, 'trial')}: there may be more"
+
+
+def change_words(
+    change: AdvisedChange,
+    topology: TopologySettings,
+    state: MemoryManagerState,
+    names: Mapping[str, str],
+) -> str:
+    """One change."""
+    if change.kind == "smaller":
+        return " and ".join([_smaller_words(each) for each in change.sizes])
+    if change.kind == "spelling":
+        written = [f"{each.text} for {_whose(each)}" for each in change.sizes]
+        return f"{change.sizes[0].resource} written as {', '.join(written)}"
+    if change.kind == "without":
+        return _without_words(change.uids, state, names)
+    if change.kind == "topology_policy":
+        return f"topologyManagerPolicy {change.value} instead of {topology.policy}"
+    if change.kind == "scope":
+        return f"topologyManagerScope {change.value} instead of {topology.scope}"
+    return f"memoryManagerPolicy {change.value}, which gives no pod memory of its own"
+
+
+def _smaller_words(size: FittingSize) -> str:
+    less = exact_bytes(size.before - size.after)
+    return (
+        f"{size.resource} {size.text} instead of {exact_bytes(size.before)} for {_whose(size)} "
+        f"({less} less)"
+    )
+
+
+def _whose(size: FittingSize) -> str:
+    return "the pod as a whole" if size.container is None else f"container {size.container}"
+
+
+def _without_words(
+    uids: tuple[str, ...], state: MemoryManagerState, names: Mapping[str, str]
+) -> str:
+    called = [names.get(uid, uid) for uid in uids]
+    held: dict[str, int] = {}
+    members: set[int] = set()
+    for uid in uids:
+        for block in state.pools.get(uid) or [
+            block for blocks in state.assignments.get(uid, {}).values() for block in blocks
+        ]:
+            held[block.type] = held.get(block.type, 0) + block.size
+            members.update(block.nodes)
+    what = ", ".join(
+        [f"{short_signed_bytes(size)} of {name}" for name, size in sorted(held.items())]
+    )
+    if len(called) == 1:
+        return f"without pod {called[0]}, which holds {what} on {describe_nodes(sorted(members))}"
+    listed = f"{', '.join(called[:-1])} and {called[-1]}"
+    return f"without pods {listed}, which hold {what} on {describe_nodes(sorted(members))}"
+
+
+def _holding_lines(blocks_of: Mapping[str, MemoryBlocks], pins: bool) -> list[str]:
+    rows = [["container", "resource", "size", "nodes", "cpuset.mems"]]
+    for name, blocks in blocks_of.items():
+        mems = node_list(_members(blocks)) if pins else "–"
+        rows += [
+            [name, block.type, exact_bytes(block.size), node_list(block.nodes), mems]
+            for block in blocks
+        ]
+    return table(rows, left=5) if len(rows) > 1 else []
+
+
+def _members(blocks: MemoryBlocks) -> list[int]:
+    return sorted({node for block in blocks for node in block.nodes})
+
+
+def refusal_sentences(refused: RefusedPod, state: MemoryManagerState) -> Iterator[str]:
+    """Why a pod is refused: what was wanted, what stood in the way, where there is room."""
+    whose = "the pod" if refused.container is None else f"container {refused.container}"
+    if refused.sizes:
+        yield f"{whose} wants {_amounts(refused.sizes)}"
+    else:
+        yield f"{whose} wants memory"
+    if refused.obstruction is not None:
+        yield from _obstruction_lines(refused.obstruction)
+    elif refused.cause is not None:
+        if refused.cause != "no_room" and _found_nothing(refused):
+            yield "no nodes have room for it as they are used now"
+        yield _CAUSE_WORDS[refused.cause].format(
+            resource=refused.resource or "memory",
+            nodes="any nodes" if refused.nodes is None else describe_nodes(refused.nodes),
+        )
+    nowhere = refused.obstruction is not None and refused.obstruction.obstacle == "nowhere"
+    if not nowhere and refused.cause not in ("not_an_integer", "empty_pool"):
+        yield from [_room_words(room) for room in largest_fits(state.nodes, refused.sizes)]
+
+
+def _found_nothing(refused: RefusedPod) -> bool:
+    """Whether the Memory Manager had no nodes to offer, so that others decided where to look."""
+    return any([provider.hints == {} for call in refused.calls[-1:] for provider in call.providers])
+
+
+def _obstruction_lines(obstruction: Obstruction) -> Iterator[str]:
+    if obstruction.obstacle == "no_common_nodes":
+        listed = ", ".join([_list_name(line) for line in obstruction.lists])
+        yield f"no nodes are preferred by all of {listed}"
+        return
+    for line in obstruction.lists:
+        yield f"{_list_name(line)}: {_obstacle_words(obstruction, line)}"
+
+
+def _obstacle_words(obstruction: Obstruction, line: ResourceHints) -> str:
+    if obstruction.obstacle == "nowhere" and line.provider == MEMORY_MANAGER:
+        return f"no nodes would do, as {_CAUSE_WORDS['empty_pool'].format(resource=line.resource)}"
+    if not isinstance(line.hints, HintSet):
+        return "no nodes would do"
+    narrowest = line.hints.narrowest()
+    assert narrowest is not None
+    best = describe_nodes(nodes_of(narrowest))
+    if obstruction.obstacle == "more_than_one_node":
+        return f"it takes {line.hints.minimum} nodes, such as {best}; the policy allows one"
+    size = line.hints.minimum
+    return (
+        f"the fewest nodes with room are {best}; on an empty machine "
+        f"{pluralize(size, 'node')} would do, and the policy asks for no more"
+    )
+
+
+def _list_name(line: ResourceHints) -> str:
+    return line.provider if line.resource is None else f"{line.resource} ({line.provider})"
+
+
+def _room_words(room: LargestFit) -> str:
+    parts = []
+    if room.on_one:
+        parts.append(f"{short_size(room.on_one)} on {describe_nodes(room.one)}")
+    if room.on_several:
+        parts.append(f"{short_size(room.on_several)} on {describe_nodes(room.several)} together")
+    if not parts:
+        return f"room for {room.resource}: none where the other sizes have room"
+    return f"room for {room.resource}: at most {', or '.join(parts)}"
+
+
+def _amounts(sizes: MemorySizes) -> str:
+    return ", ".join(
+        [f"{name} {Quantity.of(size, 'BinarySI').canonical}" for name, size in sizes.items()]
+    )
+
+
+def _indent(lines: Iterable[str], by: int = 2) -> list[str]:
+    return [" " * by + line for line in lines]

@@ -1,0 +1,155 @@
+"""The order in which the kernel kills, for people and for scripts."""
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import msgspec
+
+from memqos.draw.text.amounts import pluralize, short_signed_bytes
+from memqos.draw.text.table import short_bytes, table
+from memqos.plan.oom_kill import Candidate, Kill, KillOrder, Spared
+from memqos.plan.owners import CgroupOwner, Owners
+
+_SHOWN_ALONG: Final = 3
+
+
+class OomKillReport(msgspec.Struct, frozen=True):
+    """An order of killing, and what it rests on."""
+
+    order: KillOrder
+    owners: Owners
+    memory: int | None
+    """Bytes of RAM, and of swap; None where only their sum is known."""
+    swap: int | None
+    total: int
+    page_size: int
+    notes: tuple[str, ...] = ()
+
+
+def oom_kill_text(found: OomKillReport, shown: int) -> list[str]:
+    """The first to die, with what each counts as."""
+    kills = found.order.kills
+    rows = [
+        ["", "process", "belongs to", "pid", "adj", "uses", "adj adds", "counts as", "oom_score"],
+    ]
+    for place, kill in enumerate(kills[:shown], 1):
+        rows.append(_kill_row(f"{place}", kill, found))
+    lines = table(rows, left=3) if kills else ["nothing can be killed"]
+    if len(kills) > shown:
+        lines.append(f"… {len(kills) - shown} more: -o json lists all")
+    counts: dict[Spared, int] = {}
+    for _, why in found.order.spared:
+        counts[why] = counts.get(why, 0) + 1
+    if counts:
+        told = [_SPARED_WORDS[why](count) for why, count in counts.items()]
+        lines.append(f"never killed: {', '.join(told)}")
+    return lines
+
+
+_SPARED_WORDS: Final[dict[Spared, Callable[[int], str]]] = {
+    "init": lambda count: "init",
+    "kernel thread": lambda count: pluralize(count, "kernel thread"),
+    "oom_score_adj -1000": lambda count: f"{count} with oom_score_adj −1000",
+}
+
+
+def _kill_row(place: str, kill: Kill, found: OomKillReport) -> list[str]:
+    victim = kill.victim
+    process, page = victim.process, found.page_size
+    owner = found.owners.of(process.cgroup)
+    belongs = str(owner) if owner is not None else process.cgroup or ""
+    if owner is not None and owner.qos is not None:
+        belongs += f" ({owner.qos})"
+    if kill.along:
+        belongs += f" + {len(kill.along)} with it"
+    return [
+        place,
+        process.comm,
+        belongs,
+        "–" if process.pid is None else str(process.pid),
+        str(process.oom_score_adj).replace("-", "−"),
+        "?" if process.rss is None else short_bytes(victim.held * page),
+        short_signed_bytes(victim.adjustment * page),
+        short_signed_bytes(victim.points * page),
+        str(victim.score),
+    ]
+
+
+def oom_kill_reasons(found: OomKillReport, shown: int) -> list[str]:
+    """The arithmetic behind every place."""
+    page = found.page_size
+    pages = found.total // page
+    lines = ["", "why"]
+    lines.append(
+        f"  RAM and swap {short_bytes(found.total)} = {pages:,} pages of {page}; "
+        f"a thousandth is {pages // 1000:,} pages"
+    )
+    for place, kill in enumerate(found.order.kills[:shown], 1):
+        lines.append(
+            f"  {place}. {kill.victim.process.comm}{_pid(kill.victim)}: "
+            f"{_points_words(kill, found)}"
+        )
+        lines += [f"     {line}" for line in _group_kill_lines(kill, found.owners)]
+    return lines
+
+
+def _points_words(kill: Kill, found: OomKillReport) -> str:
+    victim, process = kill.victim, kill.victim.process
+    held = "not measured"
+    if process.rss is not None:
+        held = (
+            f"rss {short_bytes(process.rss)} + swap {short_bytes(process.swap)} + page tables "
+            f"{short_bytes(process.page_tables)} = {victim.held:,}"
+        )
+    adjustment = (
+        f"{process.oom_score_adj} × {found.total // found.page_size // 1000:,} = "
+        f"{victim.adjustment:,}"
+    )
+    return f"{held}; {adjustment}; together {victim.points:,} pages".replace("-", "−")
+
+
+def _group_kill_lines(kill: Kill, owners: Owners) -> Iterator[str]:
+    if not kill.along:
+        return
+    names = [f"{each.process.comm}{_pid(each)}" for each in kill.along[:_SHOWN_ALONG]]
+    more = len(kill.along) - len(names)
+    group = kill.victim.process.oom_group
+    yield (
+        f"memory.oom.group is set on {owners.of(group) or group}: "
+        f"{', '.join(names)}{f' and {more} more' if more else ''} with it"
+    )
+
+
+def _pid(candidate: Candidate) -> str:
+    return "" if candidate.process.pid is None else f" ({candidate.process.pid})"
+
+
+def oom_kill_data(found: OomKillReport) -> dict[str, Any]:
+    """All of it as plain data, which `--from` reads again."""
+    processes = [
+        _candidate_data(place, candidate, found)
+        for place, kill in enumerate(found.order.kills, 1)
+        for candidate in (kill.victim, *kill.along)
+    ]
+    spared = [msgspec.to_builtins(process) | {"spared": why} for process, why in found.order.spared]
+    return {
+        "memory": found.memory,
+        "swap": found.swap,
+        "total": found.total,
+        "page_size": found.page_size,
+        "notes": list(found.notes),
+        "processes": processes + spared,
+    }
+
+
+def _candidate_data(place: int, candidate: Candidate, found: OomKillReport) -> dict[str, Any]:
+    owner: CgroupOwner | None = found.owners.of(candidate.process.cgroup)
+    return {
+        "place": place,
+        **msgspec.to_builtins(candidate.process),
+        "points": candidate.points,
+        "oom_score": candidate.score,
+        "pod": None if owner is None else owner.pod,
+        "container": None if owner is None else owner.container,
+        "qosClass": None if owner is None else owner.qos,
+    }

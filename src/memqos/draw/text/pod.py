@@ -1,0 +1,316 @@
+"""A pod that was read and explained: what the other modules here put into words or pictures."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from memqos.draw.text.table import short_bytes, table
+from memqos.kube.explanations import why_class, why_defaulted, why_total
+from memqos.kube.resources import CPU, MEMORY, Amounts, format_amount, legible, whole
+from memqos.kube.shape import Role, Shape
+from memqos.plan.cpu import weight_of
+from memqos.plan.pod import PodPlan
+from memqos.plan.semantics import Semantics
+from memqos.plan.setting import NEEDS_NODE, FileSettings, FileValue, Setting, size
+from memqos.settings.settings import KNOWS_POLICY, Settings
+
+
+class PodExplanation(msgspec.Struct, frozen=True):
+    """A pod that was read, and what Kubernetes makes of it."""
+
+    origin: str
+    """file:line of the object it comes from."""
+    label: str
+    """`pod/web`, `deployment/web`, …"""
+    namespace: str | None
+    names: tuple[str, ...]
+    """Of the containers, in the order of `Shape.parts`."""
+    written: Shape
+    semantics: Semantics
+    notes: tuple[str, ...] = ()
+
+    @property
+    def plan(self) -> PodPlan:
+        """The plan of a valid pod."""
+        assert self.semantics.plan is not None
+        return self.semantics.plan
+
+
+def settings_line(terms: Settings) -> str:
+    """The terms everything below holds under."""
+    factor = "no throttling factor" if terms.factor is None else f"factor {terms.factor:g}"
+    node = (
+        "no node given"
+        if terms.memory_capacity is None
+        else f"node of {short_bytes(terms.memory_capacity)}"
+    )
+    if terms.memory_allocatable is not None:
+        node += f", {short_bytes(terms.memory_allocatable)} allocatable"
+    policy = (
+        f"policy {terms.policy}" if KNOWS_POLICY.at(terms.release.minor) else "hard reservation"
+    )
+    if terms.placement != "containers":
+        policy += f", placement {terms.placement}"
+    return f"Kubernetes {terms.release} · {policy} · {factor} · {node}"
+
+
+def pod_overview(explained: PodExplanation) -> list[str]:
+    """The pod and its containers, a row each."""
+    plan = explained.plan
+    namespace = f" in {explained.namespace}" if explained.namespace else ""
+    rows = [
+        ["", "", "", "memory.", "", "", "", "oom_", "cpu.", ""],
+        ["", "request", "limit", "min", "low", "high", "max", "score_adj", "weight", "max"],
+        _cgroup_row("pod", plan.requests, plan.limits, plan.settings),
+    ]
+    last = len(plan.containers) - 1
+    for index, (name, part, container) in enumerate(
+        zip(explained.names, explained.semantics.shape.parts, plan.containers, strict=True)
+    ):
+        branch = "└ " if index == last else "├ "
+        role = "" if container.role == "regular" else f" ({container.role})"
+        rows.append(
+            _cgroup_row(branch + name + role, part.requests, part.limits, container.settings)
+        )
+    lines = [f"{explained.label}{namespace}  {plan.qos}", *table(rows)]
+    for setting_name, value in _hugepages(plan):
+        lines.append(f"  {setting_name} = {value}")
+    lines += [f"  note: {note}" for note in explained.notes]
+    return lines
+
+
+def _cgroup_row(name: str, requests: Amounts, limits: Amounts, settings: FileSettings) -> list[str]:
+    return [
+        name,
+        _memory_cell(requests),
+        _memory_cell(limits),
+        *[setting_cell(settings[f"memory.{level}"]) for level in ("min", "low", "high", "max")],
+        setting_cell(settings["oom_score_adj"], plain=True) if "oom_score_adj" in settings else "",
+        str(cpu_weight(settings)),
+        cpu_max_text(settings["cpu.max"]),
+    ]
+
+
+def _memory_cell(amounts: Amounts) -> str:
+    return short_bytes(whole(amounts[MEMORY])) if MEMORY in amounts else "–"
+
+
+def setting_cell(setting: Setting, *, plain: bool = False) -> str:
+    """A value for a column; bytes are shortened unless `plain`."""
+    value = setting.value
+    if value is None:
+        return "–"
+    if value == NEEDS_NODE:
+        return "--node?"
+    if isinstance(value, int) and not plain:
+        return short_bytes(value)
+    return str(value)
+
+
+def cpu_max_text(setting: Setting) -> str:
+    """cpu.max as a number of cpus."""
+    quota, _, period = setting_cell(setting, plain=True).partition(" ")
+    return f"{int(quota) / int(period):g} cpu" if quota.isdigit() else quota
+
+
+def cpu_weight(settings: FileSettings) -> int:
+    """The cpu.weight that the planned shares become."""
+    shares = settings["cpu.shares"].value
+    assert isinstance(shares, int)
+    return weight_of(shares)
+
+
+def _hugepages(plan: PodPlan) -> Iterator[tuple[str, str]]:
+    for name, setting in plan.settings.items():
+        if name.startswith("hugetlb.") and isinstance(setting.value, int) and setting.value:
+            yield name, short_bytes(setting.value)
+
+
+def derivation(explained: PodExplanation, terms: Settings) -> list[str]:
+    """The derivation of every number, step by step with its rule."""
+    plan, shape = explained.plan, explained.semantics.shape
+    names = list(explained.names)
+    lines = ["", f"why {explained.label}"]
+    lines.append(f"  class {plan.qos}: {why_class(shape, names, terms.release)}")
+    lines += [
+        f"  defaulted {sentence}"
+        for sentence in why_defaulted(explained.written, shape, names, terms.release)
+    ]
+    for side, amounts in (("requests", plan.requests), ("limits", plan.limits)):
+        for resource in (CPU, MEMORY):
+            if resource in amounts:
+                text = why_total(shape, amounts, resource, side, terms.release)
+                lines.append(
+                    f"  {side}.{resource} = {legible(resource, amounts[resource])}: {text}"
+                )
+    lines += _setting_reasons("pod", plan.settings)
+    for name, container in zip(names, plan.containers, strict=True):
+        lines += _setting_reasons(_container_title(name, container.role), container.settings)
+    return lines
+
+
+def _container_title(name: str, role: Role) -> str:
+    return f"container {name}" if role == "regular" else f"{role} container {name}"
+
+
+def _setting_reasons(title: str, settings: FileSettings) -> list[str]:
+    lines = [f"  {title}"]
+    for file, setting in settings.items():
+        if file.startswith("hugetlb.") and not setting.value:
+            continue
+        reason = setting.because
+        shown = _value_text(file, setting.value)
+        lines.append(f"    {file:<16} {shown}")
+        lines.append(f"      {reason.says}")
+        lines += [f"      {step}" for step in reason.steps]
+        if file == "cpu.shares":
+            lines.append(f"      as cpu.weight: {cpu_weight(settings)}")
+        lines.append(f"      rule {reason.rule} ({reason.source})")
+    return lines
+
+
+def _value_text(file: str, value: FileValue) -> str:
+    if value is None:
+        return "not written"
+    if value == NEEDS_NODE:
+        return "needs --node"
+    if isinstance(value, int) and file.startswith(("memory.m", "memory.l", "memory.h", "hugetlb.")):
+        return f"{value} = {size(value)}" if value >= 1024 else str(value)
+    return str(value)
+
+
+def pod_data(explained: PodExplanation, terms: Settings, *, why: bool) -> dict[str, Any]:
+    """The same as plain data, for scripts."""
+    semantics, shape = explained.semantics, explained.semantics.shape
+    data: dict[str, Any] = {
+        "origin": explained.origin,
+        "name": explained.label,
+        "namespace": explained.namespace,
+        "release": str(terms.release),
+        "valid": not semantics.errors,
+        "errors": [msgspec.to_builtins(error) for error in semantics.errors],
+        "notes": list(explained.notes),
+        "defaulted": {
+            "pod": None
+            if shape.pod is None
+            else _resources_data(shape.pod.requests, shape.pod.limits),
+            "containers": {
+                name: _resources_data(part.requests, part.limits)
+                for name, part in zip(explained.names, shape.parts, strict=True)
+            },
+        },
+    }
+    if semantics.plan is None:
+        return data
+    plan = semantics.plan
+    if why:
+        names = list(explained.names)
+        data["why"] = {
+            "class": why_class(shape, names, terms.release),
+            "defaulted": list(why_defaulted(explained.written, shape, names, terms.release)),
+        }
+    return data | {
+        "qosClass": plan.qos,
+        "requests": _quantity_texts(plan.requests),
+        "limits": _quantity_texts(plan.limits),
+        "pod": _settings_data(plan.settings, why=why),
+        "containers": [
+            {
+                "name": name,
+                "role": container.role,
+                "values": _settings_data(container.settings, why=why),
+            }
+            for name, container in zip(explained.names, plan.containers, strict=True)
+        ],
+    }
+
+
+def _resources_data(requests: Amounts, limits: Amounts) -> dict[str, Any]:
+    return {"requests": _quantity_texts(requests), "limits": _quantity_texts(limits)}
+
+
+def _quantity_texts(amounts: Amounts) -> dict[str, str]:
+    return {name: format_amount(name, amount) for name, amount in amounts.items()}
+
+
+def _settings_data(settings: FileSettings, *, why: bool) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for file, setting in settings.items():
+        name, value = file, setting.value
+        if file == "cpu.shares":
+            name, value = "cpu.weight", cpu_weight(settings)
+        values[name] = _setting_with_reason(setting, value) if why else value
+    return values
+
+
+def _setting_with_reason(setting: Setting, value: FileValue) -> dict[str, Any]:
+    return {"value": value, "because": msgspec.to_builtins(setting.because)}
+
+
+def release_comparison(columns: Sequence[tuple[str, PodExplanation]]) -> list[str]:
+    """A row a value, a column a release; rows that differ are marked."""
+    flat = [_flat_values(explained) for _, explained in columns]
+    keys = list(dict.fromkeys(key for values in flat for key in values))
+    rows = [["", "", *[title for title, _ in columns]]]
+    for key in keys:
+        cells = [values.get(key, "–") for values in flat]
+        rows.append(["≠" if len(set(cells)) > 1 else " ", key, *cells])
+    first = columns[0][1]
+    differing = sum(row[0] == "≠" for row in rows)
+    return [
+        f"{first.label}  {differing} of {len(keys)} values differ",
+        *table(rows, left=2),
+    ]
+
+
+def release_comparison_data(columns: Sequence[tuple[str, PodExplanation]]) -> dict[str, Any]:
+    """The same as plain data."""
+    first = columns[0][1]
+    flat = {title: _flat_values(explained, exact=True) for title, explained in columns}
+    keys = list(dict.fromkeys(key for values in flat.values() for key in values))
+    return {
+        "origin": first.origin,
+        "name": first.label,
+        "namespace": first.namespace,
+        "releases": list(flat),
+        "values": [
+            {
+                "value": key,
+                "differs": len({str(values.get(key)) for values in flat.values()}) > 1,
+                "by_release": {title: values.get(key) for title, values in flat.items()},
+            }
+            for key in keys
+        ],
+    }
+
+
+def _flat_values(explained: PodExplanation, *, exact: bool = False) -> dict[str, Any]:
+    if explained.semantics.plan is None:
+        return (
+            {"valid": "no", "errors": len(explained.semantics.errors)}
+            if exact
+            else {"valid": f"no: {len(explained.semantics.errors)} errors"}
+        )
+    plan = explained.plan
+    values: dict[str, Any] = {"class": plan.qos}
+    cgroups = [("pod", plan.settings)] + [
+        (name, container.settings)
+        for name, container in zip(explained.names, plan.containers, strict=True)
+    ]
+    for owner, settings in cgroups:
+        for file, setting in settings.items():
+            if file.startswith("hugetlb.") and not setting.value:
+                continue
+            if file == "cpu.shares":
+                values[f"{owner} cpu.weight"] = (
+                    cpu_weight(settings) if exact else str(cpu_weight(settings))
+                )
+            elif exact:
+                values[f"{owner} {file}"] = setting.value
+            elif file == "cpu.max":
+                values[f"{owner} {file}"] = cpu_max_text(setting)
+            else:
+                plain = file in ("oom_score_adj", "memory.oom.group")
+                values[f"{owner} {file}"] = setting_cell(setting, plain=plain)
+    return values

@@ -1,0 +1,187 @@
+"""A resize in place: allowed or not, and what it changes on the node."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from memqos.cluster.resize import Resize
+from memqos.draw.text.pod import cpu_max_text, setting_cell
+from memqos.draw.text.table import table
+from memqos.errors import InputError
+from memqos.kube.explanations import why_class
+from memqos.kube.pod import Container, Pod
+from memqos.kube.shape import Shape
+from memqos.plan.pod import PodPlan
+from memqos.plan.setting import FileSettings, FileValue, Setting
+from memqos.plan.tree import by_file
+from memqos.release import Release
+
+_PLAIN_FILES = ("oom_score_adj", "memory.oom.group", "cpu.weight")
+
+
+class ResizeChange(msgspec.Struct, frozen=True):
+    """One value that a resize changes; `cgroup` is `pod` or the name of a container."""
+
+    cgroup: str
+    file: str
+    before: Setting
+    after: Setting
+
+
+class ResizeReport(msgspec.Struct, frozen=True):
+    """A resize, its verdict, and what it changes if it is allowed."""
+
+    label: str
+    namespace: str | None
+    origins: tuple[str, str]
+    """file:line of the old pod, and of the new one."""
+    names: tuple[str, ...]
+    release: Release
+    resize: Resize
+    refusals: tuple[InputError, ...]
+    """The field errors, with their places in the new pod."""
+    changes: tuple[ResizeChange, ...] = ()
+    restarting: tuple[tuple[str, str], ...] = ()
+    """Containers that are restarted, and for which resource."""
+    notes: tuple[str, ...] = ()
+
+
+def resize_changes(
+    before: PodPlan, after: PodPlan, names: tuple[str, ...]
+) -> Iterator[ResizeChange]:
+    """Every value that differs, the pod's first."""
+    yield from _setting_changes("pod", before.settings, after.settings)
+    for name, old, new in zip(names, before.containers, after.containers, strict=True):
+        yield from _setting_changes(name, old.settings, new.settings)
+
+
+def _setting_changes(
+    cgroup: str, before: FileSettings, after: FileSettings
+) -> Iterator[ResizeChange]:
+    was, becomes = by_file(before), by_file(after)
+    for file, setting in becomes.items():
+        if file in was and was[file].value != setting.value:
+            yield ResizeChange(cgroup, file, was[file], setting)
+
+
+def resize_restarts(old: Pod, before: Shape, after: Shape) -> Iterator[tuple[str, str]]:
+    """Containers whose policy is to restart when a resource that changes is resized."""
+    containers: tuple[Container, ...] = (old.spec.init_containers or ()) + (
+        old.spec.containers or ()
+    )
+    for container, was, becomes in zip(containers, before.parts, after.parts, strict=False):
+        for policy in container.resize_policy or ():
+            name = policy.resource_name
+            is_changed = (was.requests.get(name), was.limits.get(name)) != (
+                becomes.requests.get(name),
+                becomes.limits.get(name),
+            )
+            if policy.restart_policy == "RestartContainer" and is_changed:
+                yield container.name, name
+
+
+def resize_text(found: ResizeReport) -> list[str]:
+    """The verdict, and every value that changes."""
+    namespace = f" in {found.namespace}" if found.namespace else ""
+    result = found.resize
+    classes = (
+        f"stays {result.class_before}"
+        if result.class_before == result.class_after
+        else f"{result.class_before} would become {result.class_after}"
+    )
+    verdict = "can be resized" if result.valid else "cannot be resized"
+    lines = [f"{found.label}{namespace}  {verdict} · {classes}"]
+    lines += [f"  {refusal}" for refusal in found.refusals]
+    if result.valid:
+        lines += _change_lines(found)
+    lines += [f"  note: {note}" for note in found.notes]
+    return lines
+
+
+def _change_lines(found: ResizeReport) -> Iterator[str]:
+    if not found.changes:
+        yield "  nothing changes on the node"
+        return
+    rows = [["", "", "before", "after"]]
+    owner = ""
+    for change in found.changes:
+        title = "" if change.cgroup == owner else change.cgroup
+        owner = change.cgroup
+        rows.append(
+            [title, change.file, *[_value_text(change.file, each) for each in _pair(change)]]
+        )
+    yield from table(rows, left=2)
+    restarted = {name for name, _ in found.restarting}
+    for name, resource in found.restarting:
+        yield f"  {name} is restarted: its resizePolicy for {resource} is RestartContainer"
+    for change in found.changes:
+        if change.file == "oom_score_adj" and change.cgroup not in restarted:
+            yield (
+                f"  {change.cgroup} keeps oom_score_adj {change.before.value} until it is "
+                "restarted: runtimes set it when a container starts"
+            )
+
+
+def _pair(change: ResizeChange) -> tuple[Setting, Setting]:
+    return change.before, change.after
+
+
+def _value_text(file: str, setting: Setting) -> str:
+    if file == "cpu.max":
+        return cpu_max_text(setting)
+    return setting_cell(setting, plain=file in _PLAIN_FILES)
+
+
+def resize_reasons(found: ResizeReport) -> list[str]:
+    """The rule behind every value that changes."""
+    lines = ["", f"why {found.label}", *[f"  {line}" for line in _why_classes(found)]]
+    for change in found.changes:
+        reason = change.after.because
+        lines.append(f"  {change.cgroup} {change.file} → {_exact_value(change.after.value)}")
+        lines.append(f"    {reason.says}")
+        lines += [f"    {step}" for step in reason.steps]
+        lines.append(f"    rule {reason.rule} ({reason.source})")
+    return lines
+
+
+def _why_classes(found: ResizeReport) -> Iterator[str]:
+    result, names = found.resize, list(found.names)
+    yield f"class {result.class_before} before: {why_class(result.before, names, found.release)}"
+    if result.before.parts and len(result.after.parts) == len(result.before.parts):
+        after = msgspec.structs.replace(result.after, stored_class=None)
+        yield f"class {result.class_after} after: {why_class(after, names, found.release)}"
+
+
+def _exact_value(value: FileValue) -> str:
+    return "not written" if value is None else str(value)
+
+
+def resize_data(found: ResizeReport, *, why: bool) -> dict[str, Any]:
+    """The same as plain data."""
+    result = found.resize
+    return {
+        "old": found.origins[0],
+        "new": found.origins[1],
+        "name": found.label,
+        "namespace": found.namespace,
+        "allowed": result.valid,
+        "errors": [{"field": error.field, "message": error.message} for error in result.errors],
+        "qosClass": {"before": result.class_before, "after": result.class_after},
+        "changes": [_change_data(change, why=why) for change in found.changes],
+        "restarted": [
+            {"container": name, "resource": resource} for name, resource in found.restarting
+        ],
+        "notes": list(found.notes),
+        **({"why": list(_why_classes(found))} if why else {}),
+    }
+
+
+def _change_data(change: ResizeChange, *, why: bool) -> dict[str, Any]:
+    data: dict[str, Any] = {
+        "cgroup": change.cgroup,
+        "file": change.file,
+        "before": change.before.value,
+        "after": change.after.value,
+    }
+    return data | ({"because": msgspec.to_builtins(change.after.because)} if why else {})

@@ -1,0 +1,106 @@
+"""A container's story in plain sentences, and as data."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+
+from memqos.draw.text.amounts import pluralize
+from memqos.draw.text.terminal import message_lines, paragraph
+from memqos.record.chapters import Chapter, ChapterKind, Story
+
+_DATE: Final = len("2026-03-02")
+_KIND_WORDS: Final[tuple[tuple[ChapterKind, str, str | None], ...]] = (
+    ("killed", "kill", None),
+    ("evicted", "eviction", None),
+    ("throttled", "throttling episode", None),
+    ("guarded", "run of the guard", "runs of the guard"),
+    ("resized", "resize", None),
+    ("changed", "value set", "values set"),
+    ("ended", "other end", None),
+    ("told", "event", None),
+    ("gap", "gap", None),
+)
+
+
+def story_text(story: Story) -> Iterator[str]:
+    """What happened, in order, and what would have prevented it."""
+    qos = f" · {story.qos}" if story.qos else ""
+    yield f"{story.namespace}/{story.pod} {story.container}{qos}"
+    if story.records or not story.told_by:
+        yield f"recorded {time_range(story)}, {pluralize(story.records, 'record')}"
+    if story.told_by:
+        yield f"told by {story.told_by}" + ("" if story.records else f", {time_range(story)}")
+    yield story_summary(story)
+    for note in story.notes:
+        yield from message_lines(note, "note: ")
+    skipped = _DATE if _is_one_day(story) else 0
+    explained: set[str] = set()
+    for chapter in story.chapters:
+        yield ""
+        yield from _chapter_lines(chapter, skipped, explained)
+    if story.remedies:
+        yield ""
+        yield "what would have prevented it"
+        for remedy in story.remedies:
+            yield from paragraph(remedy, "  · ", "    ")
+
+
+def time_range(story: Story) -> str:
+    """From when to when, the day said once if it is one."""
+    until = format_time(story.until)
+    return (
+        f"{format_time(story.since)} to "
+        f"{until[_DATE:].strip() if _is_one_day(story) else until} UTC"
+    )
+
+
+def story_summary(story: Story) -> str:
+    """How often what happened."""
+    counts = {
+        kind: sum(chapter.kind == kind for chapter in story.chapters) for kind, _, _ in _KIND_WORDS
+    }
+    told = [pluralize(counts[kind], one, many) for kind, one, many in _KIND_WORDS if counts[kind]]
+    return ", ".join(told) or "nothing happened"
+
+
+def story_data(story: Story) -> dict[str, Any]:
+    """The same for scripts, times as Kubernetes writes them."""
+    data: dict[str, Any] = msgspec.to_builtins(story, enc_hook=str)
+    data["since"], data["until"] = format_timestamp(story.since), format_timestamp(story.until)
+    for chapter in data["chapters"]:
+        chapter["at"] = format_timestamp(chapter["at"])
+        if chapter["until"] is not None:
+            chapter["until"] = format_timestamp(chapter["until"])
+    if not story.told_by:
+        del data["told_by"]
+    return data | {"remedies": list(story.remedies)}
+
+
+def format_time(milliseconds: int) -> str:
+    """A time for people, in UTC."""
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def format_timestamp(milliseconds: int) -> str:
+    """A time for scripts."""
+    text = datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds")
+    return text.replace("+00:00", "Z")
+
+
+def _is_one_day(story: Story) -> bool:
+    return format_time(story.since)[:_DATE] == format_time(story.until)[:_DATE]
+
+
+def _chapter_lines(chapter: Chapter, skipped: int, explained: set[str]) -> Iterator[str]:
+    """A chapter. What a rule says is said the first time; `explained` are those of before."""
+    yield from paragraph(chapter.what, f"{format_time(chapter.at)[skipped:].strip()}  ", "  ")
+    for line in chapter.evidence:
+        yield from paragraph(line, "  · ", "    ")
+    if chapter.rule is not None:
+        is_new = chapter.because is not None and chapter.rule not in explained
+        says = f": {chapter.because}" if is_new else ""
+        yield from paragraph(f"rule {chapter.rule}{says}", "  ", "    ")
+        if is_new:
+            explained.add(chapter.rule)

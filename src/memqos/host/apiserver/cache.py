@@ -1,0 +1,146 @@
+"""A copy of what the API server holds, kept true by what a watch tells.
+
+The invariant: *the copy is what the server held at `version`, whole*. So
+- a list replaces the copy at once, and only when all of its pages have come;
+- an event is applied in full, together with its version, or not at all: a line that broke off, or
+  that cannot be read, changes nothing;
+- a watch is resumed from `version` alone, as everything before it is in the copy and nothing after
+  it is;
+- where the server cannot go on from there (it has expired, or the watch ended in an error that does
+  not say to come back), there is no resuming: `version` is forgotten and a list follows, not older
+  than what was `seen`, so that the copy never goes back in time;
+- where events would make the copy larger than it may be, they are an error, and a list follows.
+Versions are compared for nothing but being the same: they are opaque.
+"""
+
+from collections.abc import Iterable
+from typing import Final, Generic, Literal, Protocol, TypeVar
+
+import msgspec
+
+from memqos.errors import InputError
+from memqos.host.apiserver.api_errors import BUSY, GONE, ApiStatus
+from memqos.host.apiserver.client import brief
+from memqos.kube.pod import ObjectMeta
+
+CacheChange = Literal["changed", "nothing", "expired"]
+ObjectKey = tuple[str, str]
+"""Namespace and name, as the server keeps objects."""
+
+
+class HasMetadata(Protocol):
+    """What can be kept."""
+
+    @property
+    def metadata(self) -> ObjectMeta: ...
+
+
+_T = TypeVar("_T", bound=HasMetadata)
+
+
+class WatchInterrupted(Exception):
+    """The server ended the watch with an error, and it may go on later from the same version."""
+
+    def __init__(self, status: ApiStatus) -> None:
+        super().__init__(status.message)
+        self.status = status
+
+
+class _Event(msgspec.Struct, frozen=True):
+    type: str
+    object: msgspec.Raw
+
+
+class _Meta(msgspec.Struct, frozen=True, rename="camel"):
+    resource_version: str
+
+
+class _Versioned(msgspec.Struct, frozen=True):
+    metadata: _Meta
+
+
+_event: Final = msgspec.json.Decoder(_Event)
+_versioned: Final = msgspec.json.Decoder(_Versioned)
+_status: Final = msgspec.json.Decoder(ApiStatus)
+
+
+class ObjectCache(Generic[_T]):
+    """The copy, and the version it is of. It does not know threads, clocks or sockets."""
+
+    def __init__(self, type: type[_T], largest: int) -> None:
+        """`largest` is what list and events may have together, in bytes as they came."""
+        self.objects: dict[ObjectKey, _T] = {}
+        self.version: str | None = None
+        """Where a watch goes on; None where a list has to come first."""
+        self.newest_version = ""
+        """The newest version known to have existed; empty before the first list."""
+        self._decoder = msgspec.json.Decoder(type)
+        self._largest = largest
+        self._size = 0
+        """Of the list, and of the events whose objects are in the copy. What was listed and has
+        changed since is counted twice, as nobody knows how large each object of a list was."""
+        self._sizes: dict[ObjectKey, int] = {}
+        """Of those events."""
+
+    def replace(self, objects: Iterable[_T], version: str, size: int = 0) -> bool:
+        """Take a whole list of so many bytes over; tell whether anything is different now."""
+        before, self.objects = self.objects, {_key(each): each for each in objects}
+        self.version = self.newest_version = version
+        self._size, self._sizes = size, {}
+        return before != self.objects
+
+    def forget_version(self) -> None:
+        """Demand a list before anything else; the copy stays until it comes."""
+        self.version = None
+
+    def apply(self, line: bytes) -> CacheChange:
+        """Take one line of a watch over."""
+        try:
+            event = _event.decode(line)
+            if event.type == "ERROR":
+                return self._apply_error(_status.decode(event.object))
+            version = _versioned.decode(event.object).metadata.resource_version
+            told: CacheChange = "nothing"
+            if event.type != "BOOKMARK":
+                told = self._apply_event(event.type, self._decoder.decode(event.object), len(line))
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise InputError(
+                f"a watch told something that cannot be read ({brief(error)})"
+            ) from None
+        self.version = self.newest_version = version
+        return told
+
+    def _apply_event(self, type: str, item: _T, size: int) -> CacheChange:
+        key = _key(item)
+        before = self._sizes.get(key, 0)
+        if type == "DELETED":
+            self._size -= before
+            self._sizes.pop(key, None)
+            return "changed" if self.objects.pop(key, None) is not None else "nothing"
+        if type not in ("ADDED", "MODIFIED"):
+            raise InputError("a watch told of an event of a type that memqos does not know")
+        # Most of what happens to an object is of no concern here, and was not even decoded.
+        if self.objects.get(key) == item:
+            return "nothing"
+        if self._size - before + size > self._largest:
+            self.forget_version()
+            raise InputError(
+                f"what a watch told is larger than {self._largest >> 20} MiB in all",
+                hint="is this the address of an API server?",
+            )
+        self._size += size - before
+        self.objects[key], self._sizes[key] = item, size
+        return "changed"
+
+    def _apply_error(self, status: ApiStatus) -> CacheChange:
+        if status.code in BUSY:
+            raise WatchInterrupted(status)
+        if status.code != GONE and status.reason not in ("Expired", "Gone"):
+            self.forget_version()
+            raise WatchInterrupted(status)
+        self.forget_version()
+        return "expired"
+
+
+def _key(item: HasMetadata) -> ObjectKey:
+    return item.metadata.namespace or "", item.metadata.name or ""

@@ -1,0 +1,303 @@
+"""Who asks: tokens and certificates, always the ones in force.
+
+A token in a file is read anew for every request, because kubelets replace those of pods every hour
+and the API server reports whoever goes on with the old one. A plugin is run again when what it
+printed has expired or was refused. Keys never touch a disk: Python's TLS reads certificates from
+files only, so they are handed over in memory that looks like one. What was a credential once is
+remembered, so that no message ever holds it.
+"""
+
+import base64
+import binascii
+import os
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from threading import Lock
+from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
+
+from memqos.errors import InputError, MemqosError
+from memqos.host.apiserver.exec_plugin import ExecCredential, run_exec_plugin
+from memqos.host.apiserver.kubeconfig import ClusterAccess
+
+if TYPE_CHECKING:
+    import ssl
+
+_LONGEST_TOKEN: Final = 1 << 16
+_TOKEN: Final = re.compile(r"[\x21-\x7e]+")
+_NO_VALUE: Final = re.compile(r"[\x00-\x1f\x7f]")
+"""What no header's value may hold. Checked here: Python's complaint would quote the value."""
+
+_MOST_SECRETS: Final = 64
+"""So many are remembered. Kubelets replace a token every hour, and none is good for long after."""
+_WORD: Final = 4
+"""A shorter secret is one only as a word of its own: else no message could be read."""
+_SHAPES: Final = (
+    r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)",
+    r"\beyJ[\w-]{8,}(?:\.[\w-]*)*",
+    r"(?<=//)[^\s/@]+(?=@)",
+)
+"""Secrets that are known by their form: keys, JSON web tokens, and the user in an address."""
+
+TlsFingerprint = tuple[object, ...]
+"""Equal as long as certificates are the same."""
+
+
+class Secrets:
+    """Credentials that are or were in use. No message holds one, in any form that was sent."""
+
+    def __init__(self) -> None:
+        self._known: tuple[str, ...] = ()
+        self._pattern = _pattern(())
+
+    def add(self, *secrets: str | None) -> None:
+        """Remember these; beyond the bound the oldest are forgotten."""
+        new = [each for each in secrets if each and each not in self._known]
+        if new:  # both are replaced as a whole, as another thread may read them
+            self._known = (*self._known, *new)[-_MOST_SECRETS:]
+            self._pattern = _pattern(self._known)
+
+    def add_pair(self, user: str, password: str) -> str:
+        """Remember a user's password; what a header of basic authentication holds of both."""
+        header = base64.b64encode(f"{user}:{password}".encode()).decode()
+        self.add(password, header)
+        return header
+
+    def redact(self, text: str) -> str:
+        """The text without them."""
+        return self._pattern.sub("…", text)
+
+    def redact_error(self, error: MemqosError) -> None:
+        """Take them out of all that an error says."""
+        error.what = self.redact(error.what)
+        error.args = (error.what,)
+        error.hint = error.hint and self.redact(error.hint)
+        if isinstance(error, InputError):
+            error.file = error.file and self.redact(error.file)
+
+
+class ApiCredentials:
+    """One user of one cluster; threads may share it."""
+
+    def __init__(self, access: ClusterAccess) -> None:
+        self._access = access
+        self._lock = Lock()
+        self._printed: ExecCredential | None = None
+        self.secrets = Secrets()
+        self.secrets.add(access.user.password, access.user.token, access.user.client_key_data)
+
+    @property
+    def is_renewable(self) -> bool:
+        """Whether asking again could bring other credentials than those refused."""
+        return self._access.user.exec is not None or self._access.user.token_file is not None
+
+    def headers(self) -> dict[str, str]:
+        """Those that say who asks. Over a plain connection nobody says it."""
+        if not self._is_secure:
+            return {}
+        user = self._access.user
+        headers = {}
+        if token := self._token():
+            self.secrets.add(token)
+            headers["Authorization"] = f"Bearer {token}"
+        elif user.username:
+            pair = self.secrets.add_pair(user.username, user.password or "")
+            headers["Authorization"] = f"Basic {pair}"
+        if user.impersonate:
+            headers["Impersonate-User"] = self._value("as", user.impersonate)
+        if user.impersonate_uid:
+            headers["Impersonate-Uid"] = self._value("as-uid", user.impersonate_uid)
+        return headers
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """The groups to be taken for; a header each."""
+        groups = (self._access.user.impersonate_groups or ()) if self._is_secure else ()
+        return tuple([self._value("as-groups", group) for group in groups])
+
+    def invalidate(self) -> None:
+        """The server did not take them: a plugin is asked again the next time."""
+        with self._lock:
+            self._printed = None
+
+    def tls_fingerprint(self) -> TlsFingerprint:
+        """What TLS depends on now."""
+        cluster, user = self._access.cluster, self._access.user
+        files = (cluster.certificate_authority, user.client_certificate, user.client_key)
+        printed = self._from_plugin()
+        return (
+            *(_state(file) for file in files if file),
+            None if printed is None else printed.client_certificate_data,
+        )
+
+    def tls_context(self) -> "ssl.SSLContext":
+        """Whom to trust, and the certificate to show."""
+        import ssl
+
+        from memqos.host.apiserver.deadlines import timed_context
+
+        cluster = self._access.cluster
+        try:
+            context = timed_context(
+                cafile=cluster.certificate_authority
+                if cluster.certificate_authority_data is None
+                else None,
+                cadata=None
+                if cluster.certificate_authority_data is None
+                else self._decode_field("certificate-authority-data").decode("ascii", "replace"),
+            )
+        except OSError as error:
+            raise InputError(
+                f"no certificate could be read ({_describe_error(error)})",
+                file=cluster.certificate_authority or self._access.origin,
+                field=None if cluster.certificate_authority else "certificate-authority-data",
+                hint="it must be in PEM",
+            ) from None
+        if cluster.insecure_skip_tls_verify:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        self._load_certificate(context)
+        return context
+
+    @property
+    def _is_secure(self) -> bool:
+        return self._access.cluster.server.startswith("https://")
+
+    def _token(self) -> str | None:
+        user = self._access.user
+        if user.token_file is not None:
+            return _token_in(user.token_file)
+        if user.token:
+            if not _TOKEN.fullmatch(user.token):
+                raise _no_token(self._access.origin, "token")
+            return user.token
+        printed = self._from_plugin()
+        if printed is None or not printed.token:
+            return None
+        if not _TOKEN.fullmatch(printed.token):
+            raise _no_token(self._access.origin, "exec")
+        return printed.token
+
+    def _value(self, field: str, text: str) -> str:
+        """A name as it goes into a header, where the API server reads UTF-8."""
+        if _NO_VALUE.search(text):
+            what = "a name with a control character in it"
+            raise InputError(what, file=self._access.origin, field=field, hint="write it anew")
+        return text.encode("utf-8", "replace").decode("latin-1")
+
+    def _from_plugin(self) -> ExecCredential | None:
+        if self._access.user.exec is None or not self._is_secure:
+            return None
+        with self._lock:
+            if self._printed is None or not self._printed.is_good(datetime.now(UTC)):
+                self._printed = run_exec_plugin(self._access, self.secrets.redact)
+                self.secrets.add(self._printed.token, self._printed.client_key_data)
+            return self._printed
+
+    def _load_certificate(self, context: "ssl.SSLContext") -> None:
+        user = self._access.user
+        printed = self._from_plugin()
+        if printed is not None and printed.client_certificate_data and printed.client_key_data:
+            pair = printed.client_certificate_data.encode(), printed.client_key_data.encode()
+        elif user.client_certificate_data or user.client_certificate:
+            pair = (
+                self._content("client-certificate", user.client_certificate),
+                self._content("client-key", user.client_key or user.client_certificate),
+            )
+        else:
+            return
+        try:
+            with _as_file(b"\n".join(pair)) as path:
+                # A key under a passphrase is refused: nobody is there to be asked for it.
+                context.load_cert_chain(path, password="")
+        except (OSError, ValueError) as error:
+            raise InputError(
+                f"no certificate with its key could be read ({_describe_error(error)})",
+                file=user.client_certificate or self._access.origin,
+                hint="both must be in PEM, the key without passphrase",
+            ) from None
+
+    def _content(self, field: str, file: str | None) -> bytes:
+        """What a kubeconfig holds of a certificate or key, else its file."""
+        if getattr(self._access.user, f"{field}-data".replace("-", "_")):
+            return self._decode_field(f"{field}-data")
+        if file is None:
+            what = "a client certificate without its key"
+            raise InputError(what, file=self._access.origin, field="client-key")
+        return _read(file)
+
+    def _decode_field(self, field: str) -> bytes:
+        name = field.replace("-", "_")
+        holder = self._access.cluster if "authority" in field else self._access.user
+        try:
+            return base64.b64decode("".join(getattr(holder, name).split()), validate=True)
+        except (binascii.Error, ValueError):
+            raise InputError("not base64", file=self._access.origin, field=field) from None
+
+
+def _pattern(secrets: tuple[str, ...]) -> re.Pattern[str]:
+    """What finds secrets as they are, as they are quoted, and in base64; the longest first."""
+    forms = {form for secret in secrets for show in _FORMS for form in [show(secret)]}
+    known = [
+        re.escape(form) if len(form) >= _WORD else rf"(?<!\w){re.escape(form)}(?!\w)"
+        for form in sorted(forms, key=len, reverse=True)
+    ]
+    return re.compile("|".join([*known, *_SHAPES]), re.DOTALL)
+
+
+_FORMS: Final[tuple[Callable[[str], str], ...]] = (
+    str,
+    lambda secret: repr(secret)[1:-1],
+    lambda secret: ascii(secret)[1:-1],
+    lambda secret: quote(secret, safe=""),
+    lambda secret: base64.b64encode(secret.encode("utf-8", "replace")).decode(),
+)
+
+
+def _token_in(file: str) -> str:
+    token = _read(file)[:_LONGEST_TOKEN].decode("ascii", "replace").strip()
+    if not _TOKEN.fullmatch(token):
+        raise _no_token(file)
+    return token
+
+
+def _no_token(file: str, field: str | None = None) -> InputError:
+    return InputError(
+        "this is not a token",
+        file=file,
+        field=field,
+        hint="a token is one word of visible ASCII, without spaces or line ends",
+    )
+
+
+def _read(file: str) -> bytes:
+    try:
+        with open(file, "rb") as opened:
+            return opened.read()
+    except OSError as error:
+        raise InputError((error.strerror or str(error)).lower(), file=file) from None
+
+
+def _state(file: str) -> tuple[str, int, int] | str:
+    try:
+        status = os.stat(file)
+    except OSError:
+        return file
+    return file, status.st_mtime_ns, status.st_ino
+
+
+@contextmanager
+def _as_file(content: bytes) -> Iterator[str]:
+    handle = os.memfd_create("memqos", os.MFD_CLOEXEC)
+    try:
+        os.write(handle, content)
+        yield f"/proc/self/fd/{handle}"
+    finally:
+        os.close(handle)
+
+
+def _describe_error(error: Exception) -> str:
+    reason = getattr(error, "reason", None) or getattr(error, "strerror", None)
+    return str(reason or error).lower().replace("_", " ")

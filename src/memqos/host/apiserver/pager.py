@@ -1,0 +1,212 @@
+"""Lists of objects, page by page, all of one moment."""
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+import msgspec
+
+from memqos.errors import InputError
+from memqos.host.apiserver.api_errors import GONE, ApiError
+from memqos.host.apiserver.client import LARGEST_ANSWER, ApiClient, brief
+from memqos.host.apiserver.resources import (
+    EVERYTHING,
+    ApiRequest,
+    ApiResource,
+    Query,
+    Selection,
+    get_request,
+    list_request,
+)
+
+_T = TypeVar("_T")
+LIST_PAGE_SIZE: Final = 500
+MOST_PAGES: Final = 10_000
+LIST_SECONDS: Final = 3600.0
+"""How long the pages of a list may take together."""
+LARGEST_LIST: Final = 4 << 30
+"""Bytes of all pages together, where they are kept: several times the largest cluster there is."""
+
+
+class _ListMeta(msgspec.Struct, frozen=True, rename="camel"):
+    resource_version: str = ""
+    more: str = msgspec.field(default="", name="continue")
+    remaining: int | None = msgspec.field(default=None, name="remainingItemCount")
+    """Objects after this page, where the server counts them."""
+
+
+class _Head(msgspec.Struct, frozen=True):
+    metadata: _ListMeta = _ListMeta()
+
+
+class _Page(_Head, Generic[_T], frozen=True):
+    items: list[_T] | None = None
+
+
+class RawPage(_Head, frozen=True):
+    """A page whose items are left as they came, an array."""
+
+    items: msgspec.Raw = msgspec.Raw(b"[]")
+
+
+class _HasHead(Protocol):
+    @property
+    def metadata(self) -> _ListMeta: ...
+
+
+_P = TypeVar("_P", bound=_HasHead)
+
+
+class _Bytes(msgspec.Struct, frozen=True):
+    metadata: _ListMeta
+    data: bytes
+
+
+class ObjectList(msgspec.Struct, Generic[_T], frozen=True):
+    """Objects, and the version of the cluster they are of."""
+
+    items: list[_T]
+    version: str
+    size: int = 0
+    """Bytes of all pages."""
+
+
+def list_objects(
+    server: ApiClient,
+    resource: ApiResource[_T],
+    selection: Selection = EVERYTHING,
+    *,
+    not_older_than: str = "",
+    page: int = LIST_PAGE_SIZE,
+    largest: int = LARGEST_LIST,
+) -> ObjectList[_T]:
+    """All objects selected, if they are no larger together.
+
+    Without a version they are as of now; with one they may come from the server's memory, which
+    spares its database and is what many nodes asking at once should do: "0" takes what is there.
+    """
+    decoder = msgspec.json.Decoder(_page_of(resource))
+    query = {"limit": str(page)}
+    if not_older_than:
+        query |= {"resourceVersion": not_older_than, "resourceVersionMatch": "NotOlderThan"}
+    pages, size = _all_pages(server, resource, selection, query, decoder.decode, largest)
+    items = [item for each in pages for item in each.items or ()]
+    return ObjectList(items, pages[0].metadata.resource_version, size)
+
+
+def list_raw_pages(
+    server: ApiClient, resource: ApiResource[_T], selection: Selection = EVERYTHING
+) -> list[bytes]:
+    """The same as the server sent it: a list object a page."""
+    decoder = msgspec.json.Decoder(_Head)
+
+    def keep_raw(data: bytes) -> _Bytes:
+        return _Bytes(decoder.decode(data).metadata, data)
+
+    query = {"limit": str(LIST_PAGE_SIZE)}
+    pages, _ = _all_pages(server, resource, selection, query, keep_raw, LARGEST_LIST)
+    return [each.data for each in pages]
+
+
+def raw_pages(
+    server: ApiClient, resource: ApiResource[_T], selection: Selection
+) -> Iterator[RawPage]:
+    """The same one by one, nothing kept; Refused as GONE where the moment they are of is over."""
+    decode = msgspec.json.Decoder(RawPage).decode
+    return (
+        page
+        for page, _ in _pages(server, resource, selection, {"limit": str(LIST_PAGE_SIZE)}, decode)
+    )
+
+
+def get_object(
+    server: ApiClient, resource: ApiResource[_T], name: str, namespace: str | None = None
+) -> _T | None:
+    """One object; None where there is none of that name."""
+    request = get_request(resource, name, namespace)
+    try:
+        data = server.get(request)
+    except ApiError as error:
+        if error.status == 404:
+            return None
+        raise
+    return _decode_answer(server, request, data, msgspec.json.Decoder(resource.type).decode)
+
+
+def _pages(
+    server: ApiClient,
+    resource: ApiResource[_T],
+    selection: Selection,
+    query: Query,
+    decode: Callable[[bytes], _P],
+    largest: int = LARGEST_ANSWER,
+) -> Iterator[tuple[_P, int]]:
+    """Page after page, with its size. One that is named as the next again and again has an end."""
+    until = time.monotonic() + LIST_SECONDS
+    for _ in range(MOST_PAGES):
+        request = list_request(resource, selection, **query)
+        data = server.get(request, largest)
+        page = _decode_answer(server, request, data, decode)
+        yield page, len(data)
+        if not page.metadata.more:
+            return
+        if time.monotonic() > until:
+            raise _endless(server, request, f"{LIST_SECONDS:g} s")
+        query = {"limit": query["limit"], "continue": page.metadata.more}
+    raise _endless(server, request, f"{MOST_PAGES:,} pages")
+
+
+def _all_pages(
+    server: ApiClient,
+    resource: ApiResource[_T],
+    selection: Selection,
+    query: Query,
+    decode: Callable[[bytes], _P],
+    largest: int,
+) -> tuple[list[_P], int]:
+    """All pages, and their size."""
+    pages: list[_P] = []
+    size = 0
+    request = list_request(resource, selection)
+    at_once = min(largest, LARGEST_ANSWER)
+    try:
+        for page, of_page in _pages(server, resource, selection, query, decode, at_once):
+            pages.append(page)
+            size += of_page
+            if size > largest:
+                raise _endless(server, request, f"{largest >> 20:,} MiB")
+        return pages, size
+    except ApiError as error:
+        if error.status != GONE or not pages:
+            raise
+    # It took so long that the server has forgotten the moment the pages are of, and pages of
+    # two moments are no list. In one piece it cannot happen again.
+    data = server.get(request, largest)
+    return [_decode_answer(server, request, data, decode)], len(data)
+
+
+def _endless(server: ApiClient, request: ApiRequest, bound: str) -> InputError:
+    return InputError(
+        f"the list of {request} does not end within {bound}",
+        file=server.where,
+        hint="is this the address of an API server?",
+    )
+
+
+def _page_of(resource: ApiResource[_T]) -> type[_Page[_T]]:
+    item: Any = resource.type
+    return _Page[item]
+
+
+def _decode_answer(
+    server: ApiClient, request: ApiRequest, data: bytes, decode: Callable[[bytes], _T]
+) -> _T:
+    with server.redacted_errors():
+        try:
+            return decode(data)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise InputError(
+                f"the answer is not what was asked for ({brief(error)})",
+                file=f"{server.where}{request.path}",
+                hint="is this the address of an API server?",
+            ) from None

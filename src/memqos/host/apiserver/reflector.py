@@ -1,0 +1,316 @@
+"""A copy of the cluster that follows it: list, watch, and again, whatever happens in between.
+
+`mirror` states what the copy promises. Here is what keeps it: a thread that lists, watches from
+the version of the list, goes on from the last version heard when a watch ends or breaks off, and
+lists again when the server no longer knows that version. A watch that is silent past its time is
+given up, as the connection may be gone without a word; one that lasted long is followed by a list
+once an hour all the same, in case the cluster's database was put back to an earlier state.
+"""
+
+import os
+import random
+import time
+from collections.abc import Callable
+from threading import Condition, Event, Thread
+from traceback import extract_tb
+from typing import Final, Generic, TypeVar
+
+import msgspec
+
+from memqos.errors import InputError, MemqosError, Unreachable
+from memqos.host.apiserver.api_errors import GONE, ApiError
+from memqos.host.apiserver.cache import HasMetadata, ObjectCache, WatchInterrupted
+from memqos.host.apiserver.client import ApiClient, ResponseStream
+from memqos.host.apiserver.pager import LIST_PAGE_SIZE, list_objects
+from memqos.host.apiserver.resources import (
+    EVERYTHING,
+    ApiRequest,
+    ApiResource,
+    Selection,
+    watch_request,
+)
+from memqos.host.backoff import FIRST_DELAY, backoff_delay
+
+_T = TypeVar("_T", bound=HasMetadata)
+
+_FROM_MEMORY: Final = "0"
+_NOW: Final = ""
+_STOP_SECONDS: Final = 2.0
+_LARGEST: Final = 64 << 20
+"""Bytes of a list and of the events after it. The list of a node with 500 pods is 10 MiB, and the
+copy is kept in memory."""
+
+
+class WatchTimings(msgspec.Struct, frozen=True):
+    """How long things may take, in seconds."""
+
+    watch: tuple[int, int] = (240, 480)
+    """How long the server keeps a watch open: chance decides, so that not all end at once."""
+    silence: float = 15.0
+    """What is granted on top before a watch counts as gone; twice as much if it goes on talking."""
+    event: float = 60.0
+    """How long an event may take to come in whole, once it has begun to."""
+    stale: float = 600.0
+    """A copy of which nothing whole has come for longer does not count as synced. A watch that
+    has nothing to tell ends sooner, and its end is whole."""
+    relist: float = 3600.0
+    """After this a list is taken even if nothing seems wrong."""
+    short: float = 1.0
+    """A watch that ended sooner and told nothing is followed by a pause."""
+    slowness: float = 1.0
+    """Pauses are so many times as long."""
+
+
+DEFAULT_TIMINGS: Final = WatchTimings()
+
+
+class Reflector(Generic[_T]):
+    """Follows the objects of one kind in a thread of its own."""
+
+    def __init__(
+        self,
+        server: ApiClient,
+        resource: ApiResource[_T],
+        selection: Selection = EVERYTHING,
+        *,
+        on_change: Callable[[], None] | None = None,
+        timings: WatchTimings = DEFAULT_TIMINGS,
+        page: int = LIST_PAGE_SIZE,
+    ) -> None:
+        """`on_change` is called in the watch's thread whenever the copy has become different."""
+        self._server = server
+        self._resource = resource
+        self._selection = selection
+        self._on_change = on_change
+        self._timings = timings
+        self._page = page
+        self._cache: ObjectCache[_T] = ObjectCache(resource.type, _LARGEST)
+        self._turn = Condition()
+        """Held while the copy changes, and told when it has."""
+        self._stopped = Event()
+        self._stream: ResponseStream | None = None
+        self._fault: MemqosError | None = None
+        self._is_synced = False
+        self._heard_at = 0.0
+        self._whole_at = 0.0
+        """When the last list, event or end of a watch came."""
+        self._listed_at = 0.0
+        self._failures = 0
+        self._lists_from = _FROM_MEMORY
+        self._thread = Thread(target=self._run, name=f"watch {resource.plural}", daemon=True)
+
+    def start(self) -> None:
+        """Begin; nothing is known until `wait` says so."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End, and give the thread a moment to."""
+        self._stopped.set()
+        with self._turn:
+            stream = self._stream
+            self._turn.notify_all()
+        if stream is not None:
+            stream.stop()
+        if self._thread.is_alive():
+            # A list under way cannot be broken off; the thread keeps nobody from leaving.
+            self._thread.join(_STOP_SECONDS)
+
+    def wait(self, seconds: float) -> None:
+        """Until the first list has come; raises what keeps it from coming, else Unreachable."""
+        with self._turn:
+            self._turn.wait_for(lambda: self._is_synced or self._stopped.is_set(), seconds)
+            if self._is_synced:
+                return
+            if self._fault is not None:
+                raise self._fault
+        raise Unreachable(
+            f"{self._server.where}: no list of {self._resource.plural} within {seconds:g} s",
+            hint="is the API server well, and the network?",
+        )
+
+    def objects(self) -> list[_T]:
+        """The copy as it is now; empty before the first list, so `wait` for that."""
+        with self._turn:
+            return list(self._cache.objects.values())
+
+    @property
+    def is_synced(self) -> bool:
+        """Whether there has been a list, and the watch goes on: else the copy says nothing."""
+        return self._is_synced and not self._is_stale
+
+    @property
+    def version(self) -> str:
+        """The newest version of the cluster known; empty before the first list."""
+        with self._turn:
+            return self._cache.newest_version
+
+    @property
+    def fault(self) -> MemqosError | None:
+        """What keeps the copy from being followed now; None where nothing does."""
+        if self._fault is None and self._is_synced and self._is_stale:
+            what = (
+                f"nothing whole has come of {self._resource.plural} for {self._timings.stale:g} s"
+            )
+            return Unreachable(f"{self._server.where}: {what}", hint="look at the API server")
+        return self._fault
+
+    @property
+    def silent_for(self) -> float:
+        """Seconds since the server was last heard."""
+        return time.monotonic() - self._heard_at
+
+    @property
+    def _is_stale(self) -> bool:
+        return time.monotonic() - self._whole_at > self._timings.stale
+
+    def _run(self) -> None:
+        try:
+            while not self._stopped.is_set():
+                error = self._list_and_follow()
+                if error is not None:
+                    self._pause(error)
+        finally:
+            # However it ended, nothing is followed any more.
+            with self._turn:
+                self._is_synced = False
+                if not self._stopped.is_set():
+                    what = f"the watch of {self._resource.plural} has ended"
+                    self._fault = Unreachable(
+                        f"{self._server.where}: {what}", hint="restart memqos"
+                    )
+                self._turn.notify_all()
+
+    def _list_and_follow(self) -> MemqosError | None:
+        """List where that is due, and follow until the watch ends; what went wrong with it."""
+        try:
+            if self._cache.version is None or self._is_due:
+                self._list()
+            self._follow()
+        except WatchInterrupted as error:
+            said = error.status
+            return self._server.error_of(self._request(), said.code or 500, said)
+        except MemqosError as error:
+            return error
+        except Exception as error:
+            # Whatever it was, a thread that is gone would leave a copy that only looks true.
+            self._cache.forget_version()
+            return Unreachable(f"{self._server.where}: {_place_of(error)}")
+        return None
+
+    @property
+    def _is_due(self) -> bool:
+        return time.monotonic() - self._listed_at > self._timings.relist
+
+    def _list(self) -> None:
+        try:
+            found = list_objects(
+                self._server,
+                self._resource,
+                self._selection,
+                not_older_than=self._lists_from,
+                page=self._page,
+                largest=_LARGEST,
+            )
+        except ApiError as error:
+            if error.status == GONE or error.is_version_ahead:
+                self._lists_from = _NOW
+            raise
+        with self._turn:
+            changed = self._cache.replace(found.items, found.version, found.size)
+            changed = changed or not self._is_synced
+            self._is_synced = True
+            self._record_answer(self._cache.newest_version)
+            self._listed_at = time.monotonic()
+            self._turn.notify_all()
+        self._notify_change(changed)
+
+    def _follow(self) -> None:
+        began, told_anything = time.monotonic(), False
+        open_for = random.randint(*self._timings.watch)
+        request = self._request(open_for)
+        try:
+            silence = open_for + self._timings.silence
+            longest = silence + self._timings.silence
+            with self._server.stream(request, silence, longest, self._timings.event) as stream:
+                with self._turn:
+                    self._stream = stream
+                    self._mark_connected()
+                if self._stopped.is_set():
+                    return
+                for line in stream.lines():
+                    with self._turn:
+                        told = self._cache.apply(line)
+                        self._record_answer(self._cache.newest_version)
+                    if told == "expired":
+                        self._schedule_relist()
+                        return
+                    told_anything, self._failures = True, 0
+                    self._notify_change(told == "changed")
+        except ApiError as error:
+            if error.status != GONE and not error.is_version_ahead:
+                raise
+            if error.is_version_ahead:
+                self._lists_from = _NOW
+            self._schedule_relist()
+            return
+        finally:
+            with self._turn:
+                self._stream = None
+        if time.monotonic() - began < self._timings.short and not self._stopped.is_set():
+            if told_anything:
+                self._stopped.wait(FIRST_DELAY * self._timings.slowness)
+                return
+            what = f"{self._server.where}: a watch of {self._resource.plural} ended at once"
+            raise Unreachable(what, hint="look at the API server's log")
+        self._failures = 0
+        self._whole_at = time.monotonic()
+
+    def _schedule_relist(self) -> None:
+        """A list comes next: at once, unless the last one did not last either."""
+        self._cache.forget_version()
+        if self._failures:
+            self._stopped.wait(
+                backoff_delay(self._failures, None, random.random()) * self._timings.slowness
+            )
+        self._failures += 1
+
+    def _request(self, open_for: int = 0) -> ApiRequest:
+        return watch_request(
+            self._resource,
+            self._selection,
+            resourceVersion=self._cache.version or "",
+            allowWatchBookmarks="true",
+            timeoutSeconds=str(open_for),
+        )
+
+    def _record_answer(self, version: str) -> None:
+        self._heard_at = self._whole_at = time.monotonic()
+        self._fault = None
+        self._lists_from = version or _NOW
+
+    def _mark_connected(self) -> None:
+        """The server answers a watch, though there may be nothing to tell for a long time."""
+        if not isinstance(self._fault, InputError):  # what cannot be read will come again
+            self._fault = None
+            self._heard_at = time.monotonic()
+
+    def _notify_change(self, changed: bool) -> None:
+        if changed and self._on_change is not None:
+            self._on_change()
+
+    def _pause(self, error: MemqosError) -> None:
+        if self._stopped.is_set():
+            return
+        after = error.retry_after if isinstance(error, ApiError) else None
+        with self._turn:
+            self._fault = error
+            self._turn.notify_all()
+        wait = backoff_delay(self._failures, after, random.random()) * self._timings.slowness
+        self._failures += 1
+        self._stopped.wait(wait)
+
+
+def _place_of(error: Exception) -> str:
+    """Where an error of memqos's own came up. Its text may quote anything, even a secret."""
+    *_, last = extract_tb(error.__traceback__)
+    return f"{type(error).__name__} in {os.path.basename(last.filename)}, line {last.lineno}"

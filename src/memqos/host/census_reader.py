@@ -1,0 +1,272 @@
+"""Dumps read into a census: every object found, told apart by its UID, and placed in its file."""
+
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple
+
+import msgspec
+
+from memqos.audit.census import BlockPosition, Census, ClusterObjects, MeasuredUsage
+from memqos.audit.totals import ClusterTotals
+from memqos.cluster.eviction_signals import working_set
+from memqos.cluster.usage_report import read_usage_report
+from memqos.errors import InputError
+from memqos.host.census_workers import CensusWorkers, CountSettings, QuickResult
+from memqos.host.dumps import DumpBlock, DumpSource, Restart, YamlFile, block_text, dump_of
+from memqos.host.manifest_files import load_files
+from memqos.host.snapshots import snapshot_cgroup_names
+from memqos.kube.resources import storable
+from memqos.manifests.documents import Document, read_documents
+from memqos.manifests.dumps.text import DumpedText, DumpLayout, Scanner
+from memqos.manifests.objects import SNAPSHOT, objects
+from memqos.manifests.snapshot import is_snapshot, read_snapshot
+from memqos.plan.owners import SANDBOX_NAME, Owners
+
+ReadProgress = Callable[[int, int], None]
+"""Told how many bytes and objects were read since the last time."""
+
+FAULTS_LISTED: Final = 1000
+
+
+class _BlockStart(NamedTuple):
+    """A block that was read, and where it starts."""
+
+    block: DumpBlock
+    line: int
+    before: int
+
+
+class CensusReader:
+    """Reads dumps, and counts their pods under whatever terms are asked about."""
+
+    def __init__(self, jobs: int, usage: dict[str, MeasuredUsage], progress: ReadProgress) -> None:
+        self.faults: list[InputError] = []
+        self.more_faults = 0
+        self._progress = progress
+        self._workers = CensusWorkers(jobs, usage)
+        self._uids: dict[str, int] = {}
+        """Where they were met first: the number of a block."""
+        self._duplicates: dict[BlockPosition, str] = {}
+        self._blocks: dict[int, _BlockStart] = {}
+        self._places: dict[BlockPosition, tuple[str, int, int]] = {}
+
+    def __enter__(self) -> "CensusReader":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._workers.close()
+
+    def read(self, sources: Iterable[DumpSource]) -> None:
+        """Read all of these, one after the other."""
+        for source in sources:
+            scanner: Scanner | None = None
+            first: int | None = None
+            faults = len(self.faults), self.more_faults
+            for number, part, quick in self._workers.read_parts(source.blocks()):
+                first = number if first is None else first
+                if isinstance(part, Restart):
+                    self._discard_from(first)
+                    self.faults, self.more_faults = self.faults[: faults[0]], faults[1]
+                    scanner = None
+                elif isinstance(part, InputError):
+                    self.add_fault(part)
+                elif isinstance(part, YamlFile):
+                    self._read_yaml(number, part)
+                else:
+                    scanner = scanner or Scanner(part.file, part.layout)
+                    self._read_block(number, part, quick, scanner)
+
+    def cluster_objects(self) -> ClusterObjects:
+        """What was read besides pods, by whomever."""
+        return self._workers.cluster_objects()
+
+    def count_pods(self, order: CountSettings) -> ClusterTotals:
+        """All pods added up, but those whose UID another one has."""
+        return self._workers.count_pods(order._replace(dropped=self._duplicates))
+
+    def report_duplicates(self) -> None:
+        """List pods that are there twice as faults."""
+        for place, uid in sorted(self._duplicates.items()):
+            self.add_fault_at(place, f"the UID {uid} is that of a pod read before: not counted")
+
+    def add_fault(self, error: InputError) -> None:
+        """Something could not be read."""
+        if len(self.faults) < FAULTS_LISTED:
+            self.faults.append(error)
+        else:
+            self.more_faults += 1
+
+    def add_fault_at(self, place: BlockPosition, what: str, field: str | None = None) -> None:
+        """Something is wrong with a pod that was read: say where it stands."""
+        if len(self.faults) >= FAULTS_LISTED:
+            self.more_faults += 1
+            return
+        file, line, column = self._position_of(place)
+        self.add_fault(InputError(what, file=file, line=line, column=column, field=field))
+
+    def _discard_from(self, number: int) -> None:
+        """Take back what came of this block and all after it."""
+        self._workers.discard_from(number)
+        self._uids = {uid: first for uid, first in self._uids.items() if first < number}
+        self._duplicates = {
+            place: uid for place, uid in self._duplicates.items() if place[0] < number
+        }
+
+    def _read_block(
+        self, number: int, block: DumpBlock, quick: QuickResult | None, scanner: Scanner
+    ) -> None:
+        line, before = scanner.position
+        self._blocks[number] = _BlockStart(block._replace(text=None), line, before)
+        if quick is None:
+            try:
+                found = list(scanner.feed(block_text(block), is_last=block.is_last))
+            except InputError as error:
+                found = [error]
+            self._add_objects(number, block.file, found)
+            self._progress(block.end - block.start, len(found))
+            return
+        taken, size = quick
+        # What decodes as a whole started where it was cut: what came before it never ended.
+        self._add_objects(number, block.file, scanner.abandon(), first=taken.objects)
+        scanner.pass_over(size)
+        if block.is_last:
+            self._add_objects(number, block.file, scanner.feed(b"", is_last=True))
+        self._identify_all(number, taken.uids)
+        self._progress(block.end - block.start, taken.objects)
+
+    def _add_objects(
+        self, number: int, file: str, found: Iterable[DumpedText | InputError], first: int = 0
+    ) -> None:
+        for index, each in enumerate(found, first):
+            if isinstance(each, InputError):
+                self.add_fault(each)
+                continue
+            try:
+                self._add_object((number, index), file, each)
+            except InputError as error:
+                self.add_fault(error)
+
+    def _add_object(self, place: BlockPosition, file: str, found: DumpedText) -> None:
+        self._places[place] = (file, found.line, found.column)
+        for where, uid in self._workers.own.read_object(place, found, file):
+            self._places.setdefault(where, self._places[place])
+            self._identify(where, uid)
+
+    def _read_yaml(self, number: int, file: YamlFile) -> None:
+        """YAML, the slow way: what was read is written as JSON and taken from there."""
+        whole = DumpBlock(file.file, DumpLayout("lines", 0, None), 0, 0, is_last=True)
+        self._blocks[number] = _BlockStart(whole, 1, 0)
+        index = 0
+        for document in read_documents(file.text, file.file):
+            for item in (document,) if isinstance(document, InputError) else objects(document):
+                if isinstance(item, InputError):
+                    self.add_fault(item)
+                    continue
+                line, column = item.document.position(item.path)
+                kind = {} if item.kind == SNAPSHOT else {"kind": item.kind}
+                text = msgspec.json.encode(item.data | kind)
+                try:
+                    self._add_object((number, index), file.file, DumpedText(text, line, column))
+                except InputError as error:
+                    # The place within the JSON says nothing: the field does, in the YAML.
+                    self.add_fault(item.error(error.what, error.field or "", error.hint))
+                index += 1
+        self._progress(len(file.text), index)
+
+    def _identify_all(self, number: int, uids: list[str | None]) -> None:
+        fresh = {uid: number for uid in uids if uid is not None}
+        if len(fresh) + uids.count(None) == len(uids) and self._uids.keys().isdisjoint(fresh):
+            self._uids.update(fresh)
+            return
+        for index, uid in enumerate(uids):
+            if uid is not None:
+                self._identify((number, index), uid)
+
+    def _identify(self, place: BlockPosition, uid: str) -> None:
+        if uid in self._uids:
+            self._duplicates[place] = uid
+        else:
+            self._uids[uid] = place[0]
+
+    def _position_of(self, place: BlockPosition) -> tuple[str, int | None, int | None]:
+        if place in self._places:
+            return self._places[place]
+        block, line, before = self._blocks[place[0]]
+        if block.is_text:
+            return block.file, None, None
+        layout = block.layout._replace(lines=line - 1, before=before)
+        found = Scanner(block.file, layout).feed(block_text(block), is_last=False)
+        for index, each in enumerate(found):
+            if index == place[1] and isinstance(each, DumpedText):
+                return block.file, each.line, each.column
+        return block.file, None, None
+
+
+def read_usage(files: Iterable[str]) -> tuple[dict[str, MeasuredUsage], list[InputError]]:
+    """Usage by namespace/name; of several files, the most of each; and what is wrong with them."""
+    found = Census()
+    faults: list[InputError] = []
+    for file in files:
+        if _is_metrics(file):
+            with CensusReader(1, {}, lambda size, objects: None) as survey:
+                survey.read([dump_of(file)])
+                faults += survey.faults
+                for key, used in survey.cluster_objects().usage.items():
+                    found.merge_usage(key, used)
+            continue
+        try:
+            _read_usage_file(file, found)
+        except InputError as error:
+            faults.append(error)
+    return found.usage, faults
+
+
+def _is_metrics(file: str) -> bool:
+    """Whether a file starts like an answer of the metrics API, which may be a large one."""
+    for block in dump_of(file).blocks():
+        if not isinstance(block, DumpBlock):
+            return False
+        if block.layout.form == "items":
+            return True
+        text = block.text
+        if text is None:
+            with open(file, "rb") as opened:
+                text = opened.read(4096)
+        return b"PodMetrics" in text[:4096]
+    return False
+
+
+def _read_usage_file(file: str, found: Census) -> None:
+    for name, data in load_files([file]):
+        if isinstance(data, InputError):
+            raise data
+        document: Document | InputError
+        for document in read_documents(data, name):
+            if isinstance(document, InputError):
+                raise document
+            if is_snapshot(document.data):
+                _read_snapshot_usage(data, name, found)
+                continue
+            for key, usage in read_usage_report(document).pods.items():
+                containers = {
+                    each: storable(used) for each, used in usage.containers.items() if used
+                }
+                found.add_usage(key, containers, storable(usage.working_set or 0))
+
+
+def _read_snapshot_usage(data: bytes, file: str, found: Census) -> None:
+    """The working sets of the containers of a node."""
+    snapshot = read_snapshot(data, file)
+    owners = Owners([snapshot_cgroup_names(snapshot, file)], snapshot.running)
+    pods: dict[str, dict[str, int]] = {}
+    totals: dict[str, int] = {}
+    for path, files in snapshot.cgroups.items():
+        owner, used = owners.of(path), working_set(files)
+        if owner is None or used is None:
+            continue
+        if owner.container is None:
+            totals[owner.pod] = used
+        elif owner.container != SANDBOX_NAME:
+            containers = pods.setdefault(owner.pod, {})
+            containers[owner.container] = max(used, containers.get(owner.container, 0))
+    for key in {*pods, *totals}:
+        found.add_usage(key, pods.get(key, {}), totals.get(key))

@@ -1,0 +1,223 @@
+"""Blocks read and pods counted by this process, and by others beside it where that is asked for."""
+
+import gc
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from memqos.audit.census import (
+    BlockPosition,
+    BlockResult,
+    Census,
+    ClusterObjects,
+    MeasuredUsage,
+    NumberedObject,
+    collect_objects,
+)
+from memqos.audit.pod_counter import NodeSizes, count_pods
+from memqos.audit.pod_specs import SpecCache
+from memqos.audit.totals import ClusterTotals, merge_totals
+from memqos.errors import InputError
+from memqos.host.dumps import BlockReader, DumpBlock, DumpPart, Restart
+from memqos.manifests.dumps.text import Size
+from memqos.settings.settings import Settings
+
+if TYPE_CHECKING:
+    from memqos.host.workers import WorkerPool
+
+_AHEAD: Final = 6
+"""Blocks given to another process at a time, so that it never waits while this one is busy."""
+
+QuickResult = tuple[BlockResult, Size]
+"""What came of a block that was read the quick way, and how far it moves on."""
+
+
+class CountSettings(NamedTuple):
+    """What pods are to be counted under."""
+
+    terms: Settings
+    sizes: NodeSizes
+    dropped: dict[BlockPosition, str]
+    usage: dict[str, MeasuredUsage]
+    """What the dumps themselves say of usage."""
+    before: Settings | None = None
+    rows: bool = False
+
+
+class NumberedPart(NamedTuple):
+    """A part of a dump, with its number, and what came of it the quick way."""
+
+    number: int
+    part: DumpPart
+    quick: QuickResult | None = None
+
+
+class _DiscardFrom(NamedTuple):
+    number: int
+
+
+class CensusWorkers:
+    """Does the work, with as many processes as it is given."""
+
+    def __init__(self, jobs: int, usage: dict[str, MeasuredUsage]) -> None:
+        self.own = Census()
+        self._reading = BlockReader()
+        self._usage = usage
+        self._number = 0
+        self._workers = self._start_workers(jobs - 1) if jobs > 1 else None
+
+    def close(self) -> None:
+        """Let the other processes go."""
+        if self._workers is not None:
+            self._workers.terminate()
+
+    def read_parts(self, parts: Iterator[DumpPart]) -> Iterator[NumberedPart]:
+        """Every part in order, with what came of it the quick way."""
+        waiting: deque[NumberedPart] = deque()
+        done: dict[int, QuickResult | None] = {}
+        free = deque([*range(0 if self._workers is None else len(self._workers))] * _AHEAD)
+        for part in parts:
+            number = self._number
+            waiting.append(NumberedPart(number, part))
+            if isinstance(part, DumpBlock):
+                # Whoever is free takes it; if nobody is, there is time to do it here.
+                worker = _choose_worker(part, free)
+                if self._workers is not None and worker is not None:
+                    free.remove(worker)
+                    self._workers.send(worker, (number, part))
+                else:
+                    done[number] = read_block(self.own, self._reading, number, part)
+            if not isinstance(part, InputError | Restart):
+                self._number += 1
+            if self._workers is not None:
+                # What comes after a new start has to come after all that was before it.
+                while isinstance(part, Restart) and len(free) < _AHEAD * len(self._workers):
+                    self._collect_answers(self._workers, free, done, None)
+                self._collect_answers(self._workers, free, done, 0.0)
+            yield from _ready_parts(waiting, done)
+        while waiting:
+            assert self._workers is not None
+            self._collect_answers(self._workers, free, done, None)
+            yield from _ready_parts(waiting, done)
+
+    def discard_from(self, number: int) -> None:
+        """Take back what came of this block and all after it; none of them is being read."""
+        self.own.discard_from(number)
+        if self._workers is not None:
+            self._workers.broadcast(_DiscardFrom(number))
+            self._workers.gather()
+
+    def cluster_objects(self) -> ClusterObjects:
+        """What was read besides pods, by whomever."""
+        total = Census()
+        parts: list[tuple[list[NumberedObject], dict[str, MeasuredUsage]]] = [
+            (self.own.other_objects, self.own.usage)
+        ]
+        if self._workers is not None:
+            self._workers.broadcast(None)
+            parts += self._workers.gather()
+        for kept, usage in parts:
+            total.other_objects += kept
+            for key, used in usage.items():
+                total.merge_usage(key, used)
+        return collect_objects(total.other_objects, total.usage)
+
+    def count_pods(self, order: CountSettings) -> ClusterTotals:
+        """All pods added up."""
+        if self._workers is not None:
+            self._workers.broadcast(order)
+        total = _count_census(self.own, self._usage, order)
+        if self._workers is not None:
+            for part in self._workers.gather():
+                merge_totals(total, part)
+        return total
+
+    def _start_workers(self, count: int) -> "WorkerPool":
+        from memqos.host.workers import WorkerPool
+
+        return WorkerPool(count, self._make_handler)
+
+    def _make_handler(self) -> Callable[[Any], Any]:
+        """What another process does with a message."""
+        gc.disable()
+        census, reading, usage = Census(), BlockReader(), self._usage
+
+        def handle(message: Any) -> Any:
+            if message is None:
+                return census.other_objects, census.usage
+            if isinstance(message, CountSettings):
+                return _count_census(census, usage, message)
+            if isinstance(message, _DiscardFrom):
+                return census.discard_from(message.number)
+            number, block = message
+            return number, read_block(census, reading, number, block)
+
+        return handle
+
+    def _collect_answers(
+        self,
+        crew: "WorkerPool",
+        free: deque[int],
+        done: dict[int, QuickResult | None],
+        seconds: float | None,
+    ) -> None:
+        for worker, (number, found) in crew.answers(seconds):
+            free.append(worker)
+            done[number] = found
+
+
+def _choose_worker(block: DumpBlock, free: deque[int]) -> int | None:
+    """Who is to read a block; None where nobody is free.
+
+    A text is given only to one who is idle: two who send each other more than the pipe between them
+    holds would wait for ever.
+    """
+    if block.text is None:
+        return free[0] if free else None
+    return next((worker for worker in free if free.count(worker) == _AHEAD), None)
+
+
+def _ready_parts(
+    waiting: deque[NumberedPart], done: dict[int, QuickResult | None]
+) -> Iterator[NumberedPart]:
+    while waiting:
+        number, part, _ = waiting[0]
+        is_block = isinstance(part, DumpBlock)
+        if is_block and number not in done:
+            return
+        waiting.popleft()
+        yield NumberedPart(number, part, done.pop(number) if is_block else None)
+
+
+def read_block(
+    census: Census, reading: BlockReader, number: int, block: DumpBlock
+) -> QuickResult | None:
+    """Read a block as a whole; None where that cannot be done."""
+    try:
+        read = reading.objects_of(block)
+    except OSError:
+        return None
+    if read is None:
+        return None
+    text, size = read
+    taken = census.read_block(number, text, block.layout.form)
+    return None if taken is None else (taken, size)
+
+
+def _count_census(
+    census: Census, usage: dict[str, MeasuredUsage], order: CountSettings
+) -> ClusterTotals:
+    row = None
+    if order.rows:
+        from memqos.draw.audit_report import PodRowEncoder
+
+        row = PodRowEncoder().encode
+    return count_pods(
+        census,
+        SpecCache(census.spec_texts, order.terms),
+        order.sizes,
+        {**usage, **order.usage} if order.usage else usage,
+        order.dropped,
+        before=None if order.before is None else SpecCache(census.spec_texts, order.before),
+        row=row,
+    )

@@ -1,0 +1,184 @@
+"""Adoption: a manager that comes to a node whose containers are bound to nodes already.
+
+What a container is bound to is kept where the rules would let it be had: thus the kernel remembers
+what was assigned, and to ask again changes nothing.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from memqos.kube.pod import Pod
+from memqos.numa.admission import RefusedPod
+from memqos.numa.allocation import ReusableMemory, allocate_container, allocate_pool
+from memqos.numa.hints import Hint, memory_hint_set
+from memqos.numa.machine_state import MemoryBlocks, MemoryManagerState, MemorySizes
+from memqos.numa.manager import Manager
+from memqos.numa.masks import Mask
+from memqos.numa.requests import ContainerMemoryRequest, PodMemoryRequest, pod_memory_request
+from memqos.release import Release
+
+_LENIENT_POLICIES = ("none", "best-effort")
+"""Policies with which pods may have more nodes than they need, and be spread over them."""
+
+
+def adopt_pod(manager: Manager, request: PodMemoryRequest, bound: Mapping[str, Mask]) -> Manager:
+    """The manager once a pod holds what its containers are bound to, as far as it may.
+
+    In the scope of pods a container that is not bound yet belongs where the others of its pod are.
+    """
+    masks = set(bound.values())
+    if manager.settings.topology.scope != "pod":
+        state = _adopt_containers(manager, request, bound)
+    elif len(masks) == 1:
+        state = _adopt_whole_pod(manager, request, masks.pop(), bound)
+    elif manager.settings.topology.policy in _LENIENT_POLICIES and not request.pooled:
+        state = _adopt_containers(manager, request, bound)
+    else:
+        return manager
+    if state is manager.state:
+        return manager
+    active = {**manager.active, request.uid: request}
+    return msgspec.structs.replace(manager, state=state, active=active)
+
+
+def is_spread(manager: Manager, uid: str) -> bool:
+    """Whether a pod's containers are on other nodes than each other, and may not be.
+
+    The kubelet admits such a pod where no nodes have room for it as a whole: its Memory Manager
+    then has no hint to give, and no hint means that any node will do.
+    """
+    topology = manager.settings.topology
+    if topology.scope != "pod" or topology.policy in _LENIENT_POLICIES:
+        return False
+    held = manager.state.assignments.get(uid, {}).values()
+    return len({block.nodes for blocks in held for block in blocks}) > 1
+
+
+def _adopt_whole_pod(
+    manager: Manager, request: PodMemoryRequest, mask: Mask, bound: Mapping[str, Mask]
+) -> MemoryManagerState:
+    state = manager.state
+    if not request.total or not _is_allowed(manager, state, mask, request.total):
+        return state
+    if request.pooled:
+        done = allocate_pool(state, request, Hint(mask, True))
+        return done if isinstance(done, MemoryManagerState) else state
+    for container in request.containers:
+        if container.sizes and (container.role != "init" or container.name in bound):
+            state = _with_blocks(state, request, container, mask)
+    return state
+
+
+def _adopt_containers(
+    manager: Manager, request: PodMemoryRequest, bound: Mapping[str, Mask]
+) -> MemoryManagerState:
+    state = manager.state
+    for container in request.containers:
+        mask = bound.get(container.name)
+        if mask and container.sizes and _is_allowed(manager, state, mask, container.sizes):
+            state = _with_blocks(state, request, container, mask)
+    return state
+
+
+def _with_blocks(
+    state: MemoryManagerState,
+    request: PodMemoryRequest,
+    container: ContainerMemoryRequest,
+    mask: Mask,
+) -> MemoryManagerState:
+    done = allocate_container(state, ReusableMemory(), request, container, Hint(mask, True))
+    return done[0] if isinstance(done, tuple) else state
+
+
+def _is_allowed(
+    manager: Manager, state: MemoryManagerState, mask: Mask, sizes: MemorySizes
+) -> bool:
+    offer = memory_hint_set(state.nodes, sizes, {})
+    policy = manager.settings.topology.policy
+    if policy == "single-numa-node" and mask.bit_count() > 1:
+        return False
+    return mask in offer and (policy in _LENIENT_POLICIES or offer.prefers(mask))
+
+
+class RunningPod(msgspec.Struct, frozen=True):
+    """A pod as it runs now, and the nodes that its containers are bound to, where they are."""
+
+    pod: Pod
+    request: PodMemoryRequest
+    bound: Mapping[str, Mask] = {}
+    managed: bool = True
+    """Whether it is given memory; others hold what they are bound to, and nothing more."""
+
+    @property
+    def uid(self) -> str:
+        return self.request.uid
+
+    @property
+    def is_eligible(self) -> bool:
+        """Whether the Static policy would give it memory at all."""
+        return self.request.guaranteed and not self.request.unmanaged
+
+
+class UnplacedPod(msgspec.Struct, frozen=True):
+    """A resident there is nothing for; without a refusal it would be spread, and may not be."""
+
+    refused: RefusedPod | None
+    state: MemoryManagerState
+    """Of the node when it was asked."""
+
+
+def assign_running_pods(
+    manager: Manager, running: Sequence[RunningPod]
+) -> tuple[Manager, dict[str, UnplacedPod]]:
+    """Give memory to residents, the first of them first; by UID those for whom there is none."""
+    due = [each for each in running if each.is_eligible]
+    for each in due:
+        manager = adopt_pod(manager, each.request, each.bound)
+    left_out: dict[str, UnplacedPod] = {}
+    for each in due:
+        if not each.managed:
+            continue
+        after, outcome = manager.admit(each.pod)
+        if isinstance(outcome, RefusedPod):
+            left_out[each.uid] = UnplacedPod(outcome, after.state)
+        elif is_spread(after, each.uid):
+            left_out[each.uid] = UnplacedPod(None, after.state)
+        else:
+            manager = after
+    return manager, left_out
+
+
+def pods_in_state(
+    state: MemoryManagerState, pods: tuple[Pod, ...] = (), release: Release | None = None
+) -> dict[str, PodMemoryRequest]:
+    """Every pod with memory of its own; one that is known is taken as it is.
+
+    Of the others the state tells all that counts here: the names of those who hold memory, which
+    they keep for as long as their pod runs.
+    """
+    known = {pod.metadata.uid: pod for pod in pods}
+    running = {}
+    for uid, containers in state.assignments.items():
+        pod = known.get(uid)
+        if pod is not None and release is not None:
+            running[uid] = pod_memory_request(pod, release)
+            continue
+        pool = state.pools.get(uid)
+        running[uid] = PodMemoryRequest(
+            uid=uid,
+            guaranteed=True,
+            containers=tuple(
+                [
+                    ContainerMemoryRequest(name, "regular", _block_sizes(blocks))
+                    for name, blocks in containers.items()
+                ]
+            ),
+            total=_block_sizes(pool) if pool else None,
+            pooled=bool(pool),
+        )
+    return running
+
+
+def _block_sizes(blocks: MemoryBlocks) -> MemorySizes:
+    return {block.type: block.size for block in blocks}

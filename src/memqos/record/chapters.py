@@ -1,0 +1,268 @@
+"""A container's story as values: what happened when, the rule that decided, what prevents it."""
+
+from collections.abc import Iterator
+from typing import Final, Literal
+
+import msgspec
+
+from memqos.draw.svg.axis import short_size
+from memqos.draw.text.amounts import pluralize
+from memqos.errors import MemqosError
+from memqos.record.format import (
+    CountRecord,
+    EvictionRecord,
+    KillRecord,
+    LevelRecord,
+    LifeRecord,
+    PressureRecord,
+)
+from memqos.record.recordings import SAME_END, RecordIndex, duration_words, size_of
+
+ChapterKind = Literal[
+    "throttled",
+    "guarded",
+    "killed",
+    "evicted",
+    "resized",
+    "changed",
+    "pressed",
+    "lived",
+    "gap",
+    "ended",
+    "told",
+]
+
+
+class Chapter(msgspec.Struct, frozen=True):
+    """One thing that happened. Times are milliseconds since 1970."""
+
+    at: int
+    kind: ChapterKind
+    what: str
+    """The sentence."""
+    evidence: tuple[str, ...] = ()
+    until: int | None = None
+    rule: str | None = None
+    """The rule that decided, by its id."""
+    because: str | None = None
+    """What that rule says."""
+    remedies: tuple[str, ...] = ()
+
+
+class Story(msgspec.Struct, frozen=True):
+    """All that is known of a container."""
+
+    namespace: str
+    pod: str
+    container: str
+    qos: str
+    since: int
+    until: int
+    records: int
+    chapters: tuple[Chapter, ...]
+    notes: tuple[str | MemqosError, ...] = ()
+    told_by: str = ""
+    """The cluster that had its say; empty where none was asked."""
+
+    @property
+    def remedies(self) -> tuple[str, ...]:
+        """What would have prevented it, each said once."""
+        return tuple(
+            dict.fromkeys(remedy for chapter in self.chapters for remedy in chapter.remedies)
+        )
+
+
+StoryRule = tuple[str, str]
+"""Its id, and what it says."""
+
+_LIMIT: Final[StoryRule] = (
+    "max/limit",
+    "a cgroup at memory.max with nothing left to reclaim loses a process",
+)
+_TRAPPED: Final[StoryRule] = (
+    "min/protects-own-cache",
+    "a pod at its limit cannot reclaim what its containers' own memory.min protects",
+)
+EVICTION_RULE: Final[StoryRule] = (
+    "eviction/rank",
+    "pods that use more than they request go first, then those of lower priority",
+)
+EVICTION_REMEDY: Final = (
+    "a memory request no lower than what it uses, or a higher priority (memqos rank eviction "
+    "shows the order)"
+)
+
+
+def limit_rule(*, trapped: bool = False) -> StoryRule:
+    """What kills at a limit; `trapped` is page cache that protection keeps from being reclaimed."""
+    return _TRAPPED if trapped else _LIMIT
+
+
+def limit_remedies(limit: int | None, *, trapped: bool = False) -> Iterator[str]:
+    """What would have prevented that."""
+    if trapped:
+        yield (
+            "protection claimed by the pod instead of its containers (placement: pods), or a "
+            "margin below the limit"
+        )
+        return
+    above = "" if limit is None else f" above {short_size(limit)}"
+    yield f"a memory limit{above}, if it really needs that much, or an end to what grows"
+
+
+_BEFORE: Final = 600_000
+"""How far back growth before a kill is looked at."""
+_MOSTLY: Final = 0.9
+_MUCH: Final = 0.2
+_SHORT: Final = 100
+"""Thousandths of the time waited on the node for memory that are worth telling."""
+
+
+def kill_chapters(facts: RecordIndex) -> Iterator[Chapter]:
+    """Kills that the kernel has reported."""
+    for kill in facts.records_of(KillRecord):
+        teller = _limit_kill_chapter if kill.constraint == "memcg" else _node_kill_chapter
+        yield teller(facts, kill)
+
+
+def _limit_kill_chapter(facts: RecordIndex, kill: KillRecord) -> Chapter:
+    level = facts.level_at(kill.at - 1)
+    whose = _whose_limit(facts, kill)
+    evidence = [*_rank_evidence(kill)]
+    if kill.usage is not None:
+        evidence.append(
+            f"{size_of(kill.usage)} were in use of {size_of(kill.limit)}; the process held "
+            f"{size_of(kill.anon)} of anonymous memory"
+        )
+    trapped = level is not None and _is_trapped(level)
+    if level is not None:
+        grown = _growth_evidence(facts, kill.at)
+        if grown:
+            evidence.append(grown)
+        if trapped:
+            evidence.append(
+                f"{size_of(level.file)} of page cache could not be reclaimed: memory.min "
+                f"{size_of(level.min)} protects all of it up to the limit"
+            )
+    limit = kill.limit or (level.max if level else None)
+    return Chapter(
+        kill.at,
+        "killed",
+        f"killed by the kernel: {kill.comm or 'a process'} (pid {kill.pid}), because {whose} was "
+        "reached" + (f"; {pluralize(kill.along, 'other')} with it" if kill.along else ""),
+        tuple(evidence),
+        None,
+        *limit_rule(trapped=trapped),
+        tuple(limit_remedies(limit, trapped=trapped)),
+    )
+
+
+def _whose_limit(facts: RecordIndex, kill: KillRecord) -> str:
+    own = {each.cgroup for each in facts.records_of(LifeRecord)}
+    if kill.oom_cgroup in own or not kill.oom_cgroup:
+        return "the container's memory limit"
+    if any(path.startswith(f"{kill.oom_cgroup}/") for path in own):
+        return "the memory limit of its pod"
+    return f"the memory limit of {kill.oom_cgroup}"
+
+
+def _is_trapped(level: LevelRecord) -> bool:
+    """Whether page cache makes up much of a container that protects all of its memory."""
+    full = level.max is not None and level.min >= _MOSTLY * level.max
+    return full and level.file >= _MUCH * max(1, level.current)
+
+
+def _node_kill_chapter(facts: RecordIndex, kill: KillRecord) -> Chapter:
+    node = facts.node_at(kill.at)
+    evidence = [*_rank_evidence(kill), f"it held {size_of(kill.anon)} of anonymous memory"]
+    if node is not None:
+        evidence.append(_node_evidence(node))
+    return Chapter(
+        kill.at,
+        "killed",
+        f"killed by the kernel: {kill.comm or 'a process'} (pid {kill.pid}), because the whole "
+        "node was out of memory",
+        tuple(evidence),
+        None,
+        "oom/node",
+        "the process that counts most is killed: memory in use, and oom_score_adj thousandths of "
+        "the node's memory",
+        (
+            "a higher memory request: it lowers oom_score_adj and keeps others off the node",
+            "eviction thresholds that act before the kernel has to (memqos rank eviction)",
+        ),
+    )
+
+
+def _rank_evidence(kill: KillRecord) -> Iterator[str]:
+    if kill.rank is not None:
+        score = "" if kill.oom_score_adj is None else f", oom_score_adj {kill.oom_score_adj}"
+        points = "" if kill.points is None else f", which counted as {kill.points:,} pages"
+        told = f"number {kill.rank} of {kill.candidates} that could be killed{points}{score}"
+        yield told.replace(" -", " −")
+    elif kill.oom_score_adj is not None:
+        yield f"oom_score_adj {kill.oom_score_adj}".replace(" -", " −")
+
+
+def _growth_evidence(facts: RecordIndex, at: int) -> str:
+    before = [level for level in facts.levels if at - _BEFORE <= level.at < at]
+    if len(before) < 2 or before[-1].current <= before[0].current * 1.1:
+        return ""
+    first, last = before[0], before[-1]
+    return (
+        f"usage had grown from {size_of(first.current)} to {size_of(last.current)} in the "
+        f"{duration_words(last.at - first.at)} before"
+    )
+
+
+def kill_count_chapters(facts: RecordIndex) -> Iterator[Chapter]:
+    """Kills of which the kernel's report was not to be had."""
+    reported = [kill.at for kill in facts.records_of(KillRecord)]
+    for record in facts.records_of(CountRecord):
+        if record.event != "oom_kill" or any(abs(at - record.at) <= SAME_END for at in reported):
+            continue
+        level = facts.level_at(record.at - 1)
+        trapped = level is not None and _is_trapped(level)
+        limit = None if level is None else level.max
+        evidence = [f"memory.events: oom_kill +{record.count}; the kernel's report was not read"]
+        if level is not None:
+            evidence.append(
+                f"just before, {size_of(level.current)} were in use of {size_of(level.max)}, "
+                f"{size_of(level.anon)} anonymous"
+            )
+        yield Chapter(
+            record.at,
+            "killed",
+            f"killed by the kernel: {pluralize(record.count, 'process', 'processes')}",
+            tuple(evidence),
+            None,
+            *limit_rule(trapped=trapped),
+            tuple(limit_remedies(limit, trapped=trapped)),
+        )
+
+
+def eviction_chapters(facts: RecordIndex) -> Iterator[Chapter]:
+    """Evictions by the kubelet."""
+    for record in facts.records_of(EvictionRecord):
+        level, node = facts.level_at(record.at), facts.node_at(record.at)
+        evidence = [record.message] if record.message else []
+        if level is not None:
+            evidence.append(
+                f"{size_of(level.current)} were in use, {size_of(level.anon)} anonymous"
+            )
+        if node is not None:
+            evidence.append(_node_evidence(node))
+        yield Chapter(
+            record.at,
+            "evicted",
+            "evicted by the kubelet",
+            tuple(evidence),
+            None,
+            *EVICTION_RULE,
+            (EVICTION_REMEDY,),
+        )
+
+
+def _node_evidence(node: PressureRecord) -> str:
+    waited = f", tasks waited {node.some / 10:.0f} % of the time" if node.some >= _SHORT else ""
+    return f"the node had {size_of(node.available)} of {size_of(node.total)} available{waited}"

@@ -1,0 +1,371 @@
+"""Events about a pod in the story of its containers: whom each is about, and where it belongs."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Final, NamedTuple
+
+import msgspec
+
+from memqos.draw.svg.axis import short_size
+from memqos.draw.text.amounts import pluralize
+from memqos.draw.text.story import format_time
+from memqos.errors import InputError, MemqosError
+from memqos.kube.events import BETWEEN, CONTROLLER, Clause, clauses
+from memqos.kube.pod import Container
+from memqos.kube.pod_history import (
+    Condition,
+    Ended,
+    KubeEvent,
+    PastContainer,
+    PastPod,
+    milliseconds,
+)
+from memqos.kube.quantity import Quantity
+from memqos.kube.resources import MEMORY
+from memqos.kube.shape import containers_in
+from memqos.record.chapters import (
+    EVICTION_REMEDY,
+    EVICTION_RULE,
+    Chapter,
+    ChapterKind,
+    Story,
+    limit_remedies,
+    limit_rule,
+)
+from memqos.record.recordings import SAME_END, duration_words
+
+_KINDS: Final[dict[str, ChapterKind]] = {
+    "MemoryProtected": "changed",
+    "ThrottleLimitSet": "changed",
+    "MemoryDrifted": "changed",
+    "MemoryContested": "changed",
+    "GuardWidened": "guarded",
+    "GuardNarrowed": "guarded",
+    "Evicted": "evicted",
+    "Preempted": "evicted",
+    "ResizeStarted": "resized",
+    "ResizeCompleted": "resized",
+    "ResizeDeferred": "resized",
+    "ResizeInfeasible": "resized",
+    "ResizeError": "resized",
+    "BackOff": "told",
+    "Killing": "told",
+    "Unhealthy": "told",
+    "FailedScheduling": "told",
+    "ExceededGracePeriod": "told",
+}
+"""Events that have to do with memory, or with how a container ends. Those of memqos all have."""
+
+
+def event_containers(event: KubeEvent) -> Iterator[str]:
+    """The containers that an event is about."""
+    yield from filter(None, [clause.container for clause in _clauses(event)])
+
+
+def _clauses(event: KubeEvent) -> tuple[Clause, ...]:
+    message = event.message or ""
+    if event.by == CONTROLLER and event.container is None:
+        return clauses(event.reason or "", message)
+    return (Clause(message, event.container),)
+
+
+def narrow_to_container(event: KubeEvent, container: str) -> KubeEvent | None:
+    """What of an event is about a container or all of its pod; None where nothing is."""
+    said = _clauses(event)
+    return _with_clauses(
+        event, [each for each in said if each.container in (None, container)], said
+    )
+
+
+def _with_clauses(
+    event: KubeEvent, some: Sequence[Clause], said: Sequence[Clause]
+) -> KubeEvent | None:
+    """An event that says no more than some of its clauses; None without any."""
+    if len(some) in (0, len(said)):
+        return event if some else None
+    message = BETWEEN.join(clause.says for clause in some)
+    return msgspec.structs.replace(event, message=message)
+
+
+def belongs_in_story(event: KubeEvent) -> bool:
+    """Whether an event belongs in a story: it is memqos's, or about memory or an end."""
+    return event.reason in _KINDS or event.by == CONTROLLER
+
+
+def event_chapter(event: KubeEvent) -> Chapter:
+    """An event on its own."""
+    reason, at = event.reason or "", event.at or 0
+    by = "memqos" if event.by == CONTROLLER else printable_line(event.by)
+    often = "" if event.times < 2 else f" ({pluralize(event.times, 'time')}{_until(event)})"
+    said = f": {printable_line(event.message)}" if event.message else ""
+    what = f"event {printable_line(reason)} of {by}{often}{said}"
+    kind = _KINDS.get(reason, "told")
+    return Chapter(at, kind, what, until=event.until)
+
+
+def _until(event: KubeEvent) -> str:
+    if event.at is None or event.until is None:
+        return ""
+    (day, _), (last, time) = format_time(event.at).split(), format_time(event.until).split()
+    return f", last at {time}" if day == last else f", last at {last} {time}"
+
+
+def add_evidence(chapters: list[Chapter], event: KubeEvent) -> KubeEvent | None:
+    """Add what an event says where it is recorded as well; the rest of it, if anything is left.
+
+    An event that happened more than once says of none of these times which it was.
+    """
+    if event.by != CONTROLLER or event.times > 1 or event.at is None:
+        return event
+    said, rest = _clauses(event), list[Clause]()
+    for clause in said:
+        index = nearest_chapter(
+            chapters, event.at, SAME_END, partial(_is_same_event, clause, event.reason or "")
+        )
+        if index is None:
+            rest.append(clause)
+            continue
+        known = chapters[index]
+        line = event_chapter(msgspec.structs.replace(event, message=clause.says)).what
+        chapters[index] = msgspec.structs.replace(known, evidence=(*known.evidence, line))
+    return _with_clauses(event, rest, said)
+
+
+def _is_same_event(clause: Clause, reason: str, chapter: Chapter) -> bool:
+    """Whether a chapter of the record tells of the same value, or of the same step of the guard."""
+    what = chapter.what
+    if _KINDS.get(reason) == "changed":
+        set_by_memqos = what.startswith(f"memqos set {clause.file}: ")
+        return bool(clause.value) and set_by_memqos and what.endswith(f" → {clause.value}")
+    word = reason.removeprefix("Guard").lower()
+    return what.startswith(f"the guard {word} {clause.file} ")
+
+
+def nearest_chapter(
+    chapters: Sequence[Chapter], at: int, most: int, fits: Callable[[Chapter], bool]
+) -> int | None:
+    """Where the chapter is that fits and is nearest in time, no further than so many ms."""
+    near = [
+        (max(0, each.at - at, at - (each.until or each.at)), index)
+        for index, each in enumerate(chapters)
+        if fits(each)
+    ]
+    distance, index = min(near, default=(most + 1, 0))
+    return index if distance <= most else None
+
+
+def printable_line(text: str | None) -> str:
+    """One line, without what a terminal would obey."""
+    return "".join(each if each.isprintable() else " " for each in text or "").strip()
+
+
+_NEAR: Final[dict[ChapterKind, int]] = {"killed": SAME_END, "evicted": 60_000}
+"""Milliseconds within which record, status and events may report the same."""
+_OOM_KILLED: Final = "OOMKilled"
+_EVICTED: Final = "Evicted"
+_RESIZES: Final = {
+    "PodResizePending": "a resize waits",
+    "PodResizeInProgress": "a resize is under way",
+}
+
+
+class ClusterReport(NamedTuple):
+    """What a cluster told of a pod."""
+
+    cluster: str
+    pod: PastPod | None
+    """None where it is gone, or may not be looked at."""
+    events: Sequence[KubeEvent] = ()
+    notes: tuple[MemqosError, ...] = ()
+    """What could not be asked."""
+
+    def uids(self, recorded: str | None = None) -> frozenset[str]:
+        """The pod's; where there is none any more that of a record, or else of the last event."""
+        if self.pod is not None:
+            return self.pod.uids
+        if recorded is not None:
+            return frozenset({recorded})
+        last = max(self.events, key=lambda event: event.until or event.at or 0, default=None)
+        uid = None if last is None else last.involved_object.uid
+        return frozenset() if uid is None else frozenset({uid})
+
+
+def add_cluster_report(
+    stories: Sequence[Story], told: ClusterReport, namespace: str, pod: str, uid: str | None = None
+) -> list[Story]:
+    """The stories of all containers that either tells of, each with what the cluster adds.
+
+    `uid` is that of the pod the stories are of.
+    """
+    recorded = {story.container: story for story in stories}
+    specified = {} if told.pod is None else {c.name: c for c in containers_in(told.pod.spec)}
+    events = [event for event in told.events if event.involved_object.uid in told.uids(uid)]
+    mentioned = [name for event in events for name in event_containers(event)]
+    named = dict.fromkeys([*recorded, *specified, *mentioned])
+    if not named:
+        # Of a pod that is gone there may be nothing but events about all of it.
+        named = {"": None}
+    qos = (told.pod.status.qos_class if told.pod is not None else None) or ""
+    return [
+        _add_to_story(
+            recorded.get(name) or Story(namespace, pod, name, qos, 0, 0, 0, ()),
+            specified.get(name),
+            told,
+            [own for event in events if (own := narrow_to_container(event, name)) is not None],
+        )
+        for name in named
+    ]
+
+
+def _add_to_story(
+    story: Story, container: Container | None, told: ClusterReport, events: list[KubeEvent]
+) -> Story:
+    chapters = list(story.chapters)
+    others: dict[str, int] = {}
+    heard: list[Chapter] = []
+    if told.pod is not None:
+        status = _statuses(told.pod).get(story.container)
+        heard += _end_chapters(status, _limit(container))
+        heard += _pod_chapters(told.pod, events)
+    for each in events:
+        event = add_evidence(chapters, each)
+        if event is None:
+            continue
+        if belongs_in_story(event):
+            heard.append(event_chapter(event))
+        else:
+            others[event.reason or ""] = others.get(event.reason or "", 0) + 1
+    for chapter in heard:
+        _add_chapter(chapters, chapter)
+    chapters.sort(key=lambda chapter: chapter.at)
+    times = [time for each in chapters for time in (each.at, each.until or each.at)]
+    begun = milliseconds(told.pod.metadata.creation_timestamp) if told.pod is not None else None
+    since = [time for time in (story.since, begun, *times) if time]
+    return msgspec.structs.replace(
+        story,
+        since=min(since, default=0),
+        until=max([story.until, *since]),
+        chapters=tuple(chapters),
+        notes=(*story.notes, *told.notes, *_notes(told.pod, story.container, others)),
+        told_by=told.cluster,
+    )
+
+
+def _add_chapter(chapters: list[Chapter], new: Chapter) -> None:
+    """A chapter of its own, or evidence for the nearest that tells of the same."""
+    index = nearest_chapter(
+        chapters, new.at, _NEAR.get(new.kind, -1), lambda it: it.kind == new.kind
+    )
+    if index is None:
+        chapters.append(new)
+        return
+    known = chapters[index]
+    said = tuple(each for each in (new.what, *new.evidence) if each not in known.evidence)
+    # An eviction is told by the status and by an event in the same words.
+    if not any(each in line for line in known.evidence for each in new.evidence):
+        chapters[index] = msgspec.structs.replace(known, evidence=known.evidence + said)
+
+
+def _end_chapters(status: PastContainer | None, limit: int | None) -> Iterator[Chapter]:
+    if status is None:
+        return
+    for state in (status.last_state, status.state):
+        ended = None if state is None else state.terminated
+        at = None if ended is None else milliseconds(ended.finished_at)
+        if ended is not None and at is not None and (ended.exit_code or ended.reason):
+            if ended.reason == _OOM_KILLED:
+                yield _oom_chapter(ended, at, limit)
+            elif ended.exit_code:
+                yield Chapter(at, "ended", f"ended by itself or by others: {_describe_end(ended)}")
+
+
+def _oom_chapter(ended: Ended, at: int, limit: int | None) -> Chapter:
+    evidence = [f"the kubelet saw it end: {_describe_end(ended)}"]
+    if limit is None:
+        rule: tuple[str | None, str | None] = (None, None)
+        remedies: tuple[str, ...] = (
+            "it has no memory limit of its own: look at those of its pod, and at the node's memory",
+        )
+    else:
+        evidence.append(f"its memory limit is {short_size(limit)}")
+        rule = limit_rule()
+        remedies = tuple(limit_remedies(limit))
+    return Chapter(
+        at, "killed", "killed by the kernel: out of memory", tuple(evidence), None, *rule, remedies
+    )
+
+
+def _describe_end(ended: Ended) -> str:
+    words = [printable_line(ended.reason or "it ended"), f"exit code {ended.exit_code}"]
+    started, finished = milliseconds(ended.started_at), milliseconds(ended.finished_at)
+    if started is not None and finished is not None and finished > started:
+        words.append(f"after {duration_words(finished - started)}")
+    return ", ".join(words) + (f": {printable_line(ended.message)}" if ended.message else "")
+
+
+def _pod_chapters(pod: PastPod, events: Iterable[KubeEvent]) -> Iterator[Chapter]:
+    conditions = [each for each in pod.status.conditions or () if each.status == "True"]
+    if pod.status.reason == _EVICTED:
+        yield Chapter(
+            _eviction_time(pod, conditions, events),
+            "evicted",
+            "evicted by the kubelet",
+            (printable_line(pod.status.message),) if pod.status.message else (),
+            None,
+            *EVICTION_RULE,
+            (EVICTION_REMEDY,),
+        )
+    for each in conditions:
+        at = milliseconds(each.last_transition_time)
+        if at is None:
+            continue
+        said = (printable_line(each.message),) if each.message else ()
+        if each.type in _RESIZES:
+            reason = f": {printable_line(each.reason)}" if each.reason else ""
+            yield Chapter(at, "resized", f"{_RESIZES[each.type]}{reason}", said)
+        elif each.type == "DisruptionTarget" and pod.status.reason != _EVICTED:
+            why = printable_line(each.reason or "nobody says why")
+            yield Chapter(at, "evicted", f"chosen to make room: {why}", said)
+
+
+def _eviction_time(
+    pod: PastPod, conditions: Iterable[Condition], events: Iterable[KubeEvent]
+) -> int:
+    times = [each.last_transition_time for each in conditions if each.type == "DisruptionTarget"]
+    told = [event.at for event in events if event.reason == _EVICTED]
+    known = [*map(milliseconds, times), *told, milliseconds(pod.status.start_time)]
+    return next((at for at in known if at is not None), 0)
+
+
+def _notes(pod: PastPod | None, container: str, others: dict[str, int]) -> Iterator[str]:
+    if pod is None:
+        yield "the cluster has no such pod any more, or does not show it"
+    status = None if pod is None else _statuses(pod).get(container)
+    if status is not None and status.restart_count:
+        yield f"{pluralize(status.restart_count, 'restart')}, as the kubelet counts them"
+    waiting = None if status is None or status.state is None else status.state.waiting
+    if waiting is not None and waiting.reason not in (None, "ContainerCreating", "PodInitializing"):
+        said = f": {printable_line(waiting.message)}" if waiting.message else ""
+        yield f"it does not run now: {printable_line(waiting.reason or '')}{said}"
+    if others:
+        names = ", ".join(sorted(map(printable_line, others)))
+        yield f"{pluralize(sum(others.values()), 'other event')}: {names}"
+
+
+def _statuses(pod: PastPod) -> dict[str, PastContainer]:
+    status = pod.status
+    groups = (
+        status.container_statuses,
+        status.init_container_statuses,
+        status.ephemeral_container_statuses,
+    )
+    return {each.name: each for group in groups for each in group or ()}
+
+
+def _limit(container: Container | None) -> int | None:
+    resources = None if container is None else container.resources
+    stated = ((resources.limits if resources is not None else None) or {}).get(MEMORY)
+    try:
+        return None if stated is None else Quantity.parse(stated).value
+    except InputError:
+        return None

@@ -1,0 +1,284 @@
+"""What of a container is worth recording: levels that change, episodes, what the kernel counted.
+
+Looked at every few seconds, a container that does nothing leaves a record every five minutes.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from memqos.agent.core.guard import GuardDecision
+from memqos.kernel.file_formats import events_of, memory_kinds, stall_of
+from memqos.kernel.oom_report import OomReport
+from memqos.plan.oom_kill import kill_order
+from memqos.record.format import (
+    CountRecord,
+    FlightRecord,
+    GuardRecord,
+    KillRecord,
+    LevelRecord,
+    MemoryEvent,
+    ThrottleRecord,
+    truncate_text,
+)
+
+RECORDED_FILES: Final = (
+    "memory.current",
+    "memory.events",
+    "memory.events.local",
+    "memory.stat",
+    "memory.pressure",
+    "memory.min",
+    "memory.low",
+    "memory.high",
+    "memory.max",
+    "memory.swap.current",
+    "memory.swap.max",
+)
+"""What a reading is made of; of these only memory.current must be there."""
+
+_AT_ONCE: Final[tuple[MemoryEvent, ...]] = ("oom", "oom_kill", "oom_group_kill")
+_WITH_LEVELS: Final[tuple[MemoryEvent, ...]] = ("max", "low")
+"""These may be counted a thousand times a second."""
+
+
+class RecordingRate(msgspec.Struct, frozen=True):
+    """How often levels are recorded. Times are in milliseconds."""
+
+    at_most: int = 5_000
+    at_least: int = 300_000
+    change: float = 0.05
+    """Share of its limit, or else of what it used, by which usage must have changed."""
+    quiet: int = 30_000
+    """Without a high event, after which an episode is over."""
+
+
+class MemoryReading(msgspec.Struct, frozen=True):
+    """A container at one moment. Milliseconds, bytes, counters, microseconds."""
+
+    at: int
+    current: int
+    anon: int = 0
+    file: int = 0
+    swap: int = 0
+    swap_room: int = 0
+    min: int = 0
+    low: int = 0
+    high: int | None = None
+    max: int | None = None
+    events: Mapping[str, int] = {}
+    some: int = 0
+    full: int = 0
+
+
+class _Episode(msgspec.Struct, frozen=True):
+    since: int
+    last: int
+    """When the last high event was seen."""
+    events: int
+    full: int
+
+
+class ReadingHistory(msgspec.Struct, frozen=True):
+    """What is remembered of a container between two looks."""
+
+    last: MemoryReading | None = None
+    recorded: MemoryReading | None = None
+    """The reading that the last level was made of."""
+    episode: _Episode | None = None
+
+
+def reading_of(files: Mapping[str, str], at: int, swap_free: int = 0) -> MemoryReading | None:
+    """A container as its files show it; None where it is gone."""
+    current = files.get("memory.current", "")
+    if not current.isdecimal():
+        return None
+    statistics = memory_kinds(files.get("memory.stat", ""))
+    events = events_of(files.get("memory.events", ""))
+    own = events_of(files.get("memory.events.local", ""))
+    stall = stall_of(files.get("memory.pressure", ""))
+    swap = _amount(files.get("memory.swap.current")) or 0
+    may_swap = _amount(files.get("memory.swap.max", "max"))
+    room = swap_free if may_swap is None else max(0, min(swap_free, may_swap - swap))
+    return MemoryReading(
+        at=at,
+        current=int(current),
+        anon=statistics.get("anon", 0) + statistics.get("shmem", 0),
+        file=statistics.get("file", 0) - statistics.get("shmem", 0),
+        swap=swap,
+        swap_room=room,
+        min=_amount(files.get("memory.min")) or 0,
+        low=_amount(files.get("memory.low")) or 0,
+        high=_amount(files.get("memory.high")),
+        max=_amount(files.get("memory.max")),
+        events={**events, "high": own["high"]} if "high" in own else events,
+        some=stall.some.total,
+        full=stall.full.total,
+    )
+
+
+def records_since(
+    memory: ReadingHistory, reading: MemoryReading, rate: RecordingRate
+) -> tuple[ReadingHistory, list[FlightRecord]]:
+    """What is to be recorded now, and what to remember."""
+    last = memory.last
+    if last is None or memory.recorded is None or reading.at <= last.at:
+        return ReadingHistory(reading, reading), [_level_since(reading, reading)]
+    records: list[FlightRecord] = []
+    fatal = [
+        CountRecord(reading.at, event, count)
+        for event in _AT_ONCE
+        if (count := _increase(event, last, reading))
+    ]
+    if fatal and last is not memory.recorded:
+        # How it was just before, which nothing else tells any more.
+        records.append(_level_since(memory.recorded, last))
+        memory = msgspec.structs.replace(memory, recorded=last)
+    episode, told = _episode(memory.episode, last, reading, rate)
+    records += [*fatal, *told]
+    assert memory.recorded is not None
+    if fatal or told or _is_worth_recording(memory.recorded, reading, rate):
+        records += [
+            CountRecord(reading.at, event, count)
+            for event in _WITH_LEVELS
+            if (count := _increase(event, memory.recorded, reading))
+        ]
+        records.append(_level_since(memory.recorded, reading))
+        return ReadingHistory(reading, reading, episode), records
+    return ReadingHistory(reading, memory.recorded, episode), records
+
+
+def final_records(memory: ReadingHistory) -> list[FlightRecord]:
+    """What is still to be recorded of a container whose cgroup is gone."""
+    last, told = memory.last, memory.recorded
+    if last is None or told is None:
+        return []
+    records: list[FlightRecord] = [] if last is told else [_level_since(told, last)]
+    if memory.episode is not None:
+        records.append(_throttle_record(memory.episode, last, is_over=True))
+    return records
+
+
+def guard_record(decision: GuardDecision, old: int | None, steps: int, at: int) -> GuardRecord:
+    """A step of the guard as a record."""
+    assert decision.kind != "keep"
+    signs = decision.signs
+    return GuardRecord(
+        at,
+        decision.kind,
+        old,
+        decision.high,
+        decision.step,
+        steps,
+        0 if signs is None else round(signs.events),
+        0 if signs is None or signs.stalled is None else round(signs.stalled * 1000),
+    )
+
+
+def kill_record(report: OomReport, at: int, machine: int, page_size: int) -> KillRecord:
+    """A kill as a record; `machine` is RAM and swap of the machine in bytes."""
+    victim = report.victims[0]
+    total = machine
+    if report.constraint == "memcg" and report.memory is not None and report.memory.limit:
+        swap = 0 if report.swap is None or report.swap.limit is None else report.swap.limit
+        total = report.memory.limit + swap
+    order = kill_order(report.processes(page_size), total, page_size).kills
+    ranks = {kill.victim.process.pid: rank for rank, kill in enumerate(order, 1)}
+    points = {kill.victim.process.pid: kill.victim.points for kill in order}
+    return KillRecord(
+        at=at,
+        comm=truncate_text(victim.comm),
+        pid=victim.pid,
+        constraint=report.constraint or "",
+        oom_cgroup=truncate_text(report.oom_cgroup or ""),
+        oom_score_adj=victim.oom_score_adj,
+        points=points.get(victim.pid),
+        rank=ranks.get(victim.pid),
+        candidates=len(order),
+        usage=None if report.memory is None else report.memory.usage,
+        limit=None if report.memory is None else report.memory.limit,
+        anon=victim.anon,
+        file=victim.file,
+        along=len(report.victims) - 1,
+    )
+
+
+def _episode(
+    episode: _Episode | None, last: MemoryReading, reading: MemoryReading, rate: RecordingRate
+) -> tuple[_Episode | None, list[FlightRecord]]:
+    events = _increase("high", last, reading)
+    full = _share(last.full, reading.full, reading.at - last.at)
+    if events:
+        if episode is None:
+            begun = _Episode(last.at, reading.at, events, full)
+            return begun, [_throttle_record(begun, reading, is_over=False)]
+        return _Episode(
+            episode.since, reading.at, episode.events + events, max(episode.full, full)
+        ), []
+    if episode is not None and reading.at - episode.last >= rate.quiet:
+        return None, [_throttle_record(episode, reading, is_over=True)]
+    return episode, []
+
+
+def _throttle_record(episode: _Episode, reading: MemoryReading, *, is_over: bool) -> ThrottleRecord:
+    return ThrottleRecord(
+        episode.last if is_over else reading.at,
+        episode.since,
+        is_over,
+        episode.events,
+        episode.full,
+        reading.high or 0,
+        reading.anon,
+        reading.swap_room,
+    )
+
+
+def _is_worth_recording(told: MemoryReading, reading: MemoryReading, rate: RecordingRate) -> bool:
+    waited = reading.at - told.at
+    if waited >= rate.at_least or _values(told) != _values(reading):
+        return True
+    scale = reading.max or max(told.current, 1)
+    return waited >= rate.at_most and abs(reading.current - told.current) >= rate.change * scale
+
+
+def _values(reading: MemoryReading) -> tuple[int | None, ...]:
+    return reading.min, reading.low, reading.high, reading.max
+
+
+def level_of(reading: MemoryReading) -> LevelRecord:
+    """One look as a record; nothing is known of what was between it and another."""
+    return LevelRecord(
+        reading.at,
+        reading.current,
+        reading.anon,
+        reading.file,
+        reading.swap,
+        reading.min,
+        reading.low,
+        reading.high,
+        reading.max,
+    )
+
+
+def _level_since(since: MemoryReading, reading: MemoryReading) -> LevelRecord:
+    waited = reading.at - since.at
+    return msgspec.structs.replace(
+        level_of(reading),
+        high_events=_increase("high", since, reading),
+        some=_share(since.some, reading.some, waited),
+        full=_share(since.full, reading.full, waited),
+    )
+
+
+def _increase(event: str, last: MemoryReading, reading: MemoryReading) -> int:
+    return max(0, reading.events.get(event, 0) - last.events.get(event, 0))
+
+
+def _share(before: int, after: int, milliseconds: int) -> int:
+    """Microseconds of so many milliseconds, in thousandths."""
+    return min(1000, max(0, after - before) // milliseconds) if milliseconds > 0 else 0
+
+
+def _amount(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isdecimal() else None

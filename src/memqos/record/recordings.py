@@ -1,0 +1,193 @@
+"""Reads what a recorder has kept, in a folder of this node or of any other."""
+
+import os
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final, TypeVar
+
+import msgspec
+
+from memqos.draw.svg.axis import short_size
+from memqos.host import durable
+from memqos.host.record_files import CURRENT_SUFFIX, OLDER_SUFFIX, list_record_files
+from memqos.record.format import (
+    ClockRecord,
+    FlightRecord,
+    GapRecord,
+    GuardRecord,
+    LevelRecord,
+    PressureRecord,
+    Subject,
+    ThrottleRecord,
+    WriteRecord,
+    decode_flight_records,
+)
+
+_NOTED: Final = 1000
+"""Milliseconds by which the wall clock must have been set to be made good."""
+_CALENDAR: Final = range(-62_135_596_800_000, 253_402_300_800_000)
+"""The years 1 to 9999."""
+_LARGEST: Final = 64 << 20
+
+
+class Recording(msgspec.Struct, frozen=True):
+    """All that is kept about one container, or about the node."""
+
+    who: Subject
+    records: tuple[FlightRecord, ...]
+    damaged: int = 0
+
+
+def read_recordings(folder: str) -> Iterator[Recording]:
+    """What is kept in a folder, by whatever process; files that make no sense are passed over."""
+    yield from to_wall_clock(
+        decode_recording(
+            *[
+                read_record_file(os.path.join(folder, name + suffix))
+                for suffix in (OLDER_SUFFIX, CURRENT_SUFFIX)
+            ]
+        )
+        for name in sorted({name for name, _ in list_record_files(folder)})
+    )
+
+
+def to_wall_clock(found: Iterable[Recording | None]) -> Iterator[Recording]:
+    """Recordings of one node, all times of a boot by its wall clock as last marked in that boot."""
+    recordings = [each for each in found if each is not None]
+    marks = [mark for each in recordings for mark in each.records if isinstance(mark, ClockRecord)]
+    booted = {mark.boot: mark.wall - mark.up for mark in sorted(marks, key=lambda each: each.up)}
+    for each in recordings:
+        yield msgspec.structs.replace(each, records=tuple(_shift_times(each.records, booted)))
+
+
+def _shift_times(
+    records: Iterable[FlightRecord], booted: Mapping[str, int]
+) -> Iterator[FlightRecord]:
+    """The records by the wall clock, given when each boot was by it."""
+    late = 0
+    for record in records:
+        if isinstance(record, ClockRecord):
+            late = booted[record.boot] - (record.at - record.up) if record.boot else 0
+            late = late if abs(late) > _NOTED else 0
+            continue
+        moved = {"at": record.at + late}
+        if isinstance(record, ThrottleRecord | GapRecord):
+            moved["since"] = record.since + late
+        if all(time in _CALENDAR for time in moved.values()):
+            yield msgspec.structs.replace(record, **moved) if late else record
+
+
+def latest_recordings(recorded: Iterable[Recording]) -> list[Recording]:
+    """Of pods of one name, one after another, the containers of the last."""
+    by_uid: dict[str, list[Recording]] = {}
+    for each in recorded:
+        by_uid.setdefault(each.who.uid, []).append(each)
+    last = max(by_uid.values(), key=lambda group: max(map(_last, group)), default=[])
+    return sorted(last, key=lambda each: each.who.container)
+
+
+def _last(recording: Recording) -> int:
+    return max((record.at for record in recording.records), default=0)
+
+
+def decode_recording(older: bytes, current: bytes) -> Recording | None:
+    """What the two halves of a file say, marks of the clock included; None where not of whom."""
+    halves = decode_flight_records(older), decode_flight_records(current)
+    who = next((half.who for half in reversed(halves) if half.who is not None), None)
+    if who is None:
+        return None
+    records = tuple(record for half in halves for record in half.records)
+    return Recording(who, records, sum(half.damaged for half in halves))
+
+
+def read_record_file(path: str) -> bytes:
+    """What is in a file; nothing where there is none, or only a link or a pipe."""
+    try:
+        return durable.read_plain_file(path, _LARGEST)
+    except OSError:
+        return b""
+
+
+_NEAR: Final = 60_000
+"""Milliseconds within which the node's state is taken to be that of a moment."""
+
+SAME_END: Final = 15_000
+"""Milliseconds within which two sources report the same end of a container, or the same change."""
+
+GUARD_RULE: Final = "high/guard"
+"""The rule of what the guard writes."""
+
+_R = TypeVar("_R", bound=FlightRecord)
+
+
+class RecordIndex:
+    """Records by kind, and how things stood at a time."""
+
+    def __init__(
+        self, who: Subject, records: Sequence[FlightRecord], node: Iterable[FlightRecord]
+    ) -> None:
+        self.who = who
+        self._records = records
+        self.levels = self.records_of(LevelRecord)
+        self._times = [level.at for level in self.levels]
+        self.node_pressure = [record for record in node if isinstance(record, PressureRecord)]
+
+    def records_of(self, kind: type[_R]) -> list[_R]:
+        return [record for record in self._records if isinstance(record, kind)]
+
+    def level_at(self, at: int) -> LevelRecord | None:
+        """The last level before a time, or else the first after it."""
+        if not self.levels:
+            return None
+        return self.levels[max(0, bisect_right(self._times, at) - 1)]
+
+    def peak(self, since: int, until: int) -> int:
+        return max([each.current for each in self.levels if since <= each.at <= until], default=0)
+
+    def last_write(self, file: str, at: int) -> WriteRecord | None:
+        """What last decided about a file before a time, the guard apart, where it is recorded."""
+        return max(
+            (
+                each
+                for each in self.records_of(WriteRecord)
+                if each.file == file and each.at <= at and each.rule != GUARD_RULE
+            ),
+            key=lambda each: each.at,
+            default=None,
+        )
+
+    def has_guard_step(self, since: int) -> bool:
+        """Whether the guard was there from a time on."""
+        return any(step.at >= since for step in self.records_of(GuardRecord))
+
+    def is_guard_step(self, change: WriteRecord) -> bool:
+        """Whether a value was written as a step of the guard; its last one is the plan's."""
+        return change.file == "memory.high" and (
+            change.rule == GUARD_RULE
+            or any(
+                step.at <= change.at <= step.at + _NEAR
+                and change.new == ("max" if step.new is None else str(step.new))
+                for step in self.records_of(GuardRecord)
+            )
+        )
+
+    def node_at(self, at: int) -> PressureRecord | None:
+        near = [each for each in self.node_pressure if abs(each.at - at) <= _NEAR]
+        return min(near, key=lambda each: each.available, default=None)
+
+
+def size_of(amount: int | None) -> str:
+    """Bytes for people; None is `max`."""
+    return "max" if amount is None else short_size(amount)
+
+
+def duration_words(milliseconds: int) -> str:
+    """A stretch of time for people."""
+    seconds = round(milliseconds / 1000)
+    if seconds < 60:
+        return f"{seconds} s"
+    minutes, seconds = divmod(seconds, 60)
+    if minutes < 60:
+        return f"{minutes} min {seconds} s" if seconds else f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if minutes else f"{hours} h"

@@ -1,0 +1,243 @@
+"""From records to a story: what happened to a container, why, and what would have prevented it."""
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import msgspec
+
+from memqos.draw.svg.axis import short_size
+from memqos.draw.text.amounts import pluralize
+from memqos.record.chapters import (
+    Chapter,
+    Story,
+    eviction_chapters,
+    kill_chapters,
+    kill_count_chapters,
+)
+from memqos.record.format import (
+    GapRecord,
+    GuardRecord,
+    LevelRecord,
+    ResizeRecord,
+    ThrottleRecord,
+    WriteRecord,
+)
+from memqos.record.recordings import GUARD_RULE, RecordIndex, Recording, duration_words, size_of
+
+_MOSTLY: Final = 0.9
+_MI: Final = 1 << 20
+_GUARD: Final = "the guard of memqos agent, which widens memory.high for who cannot progress"
+
+
+def story_of(recording: Recording, node: Recording | None = None) -> Story:
+    """The story of one container, with the node's own where it matters."""
+    who, records = recording.who, sorted(recording.records, key=lambda record: record.at)
+    facts = RecordIndex(who, records, () if node is None else node.records)
+    tellers = (
+        _throttle_chapters,
+        _guard_chapters,
+        kill_chapters,
+        kill_count_chapters,
+        eviction_chapters,
+        _resize_chapters,
+        _write_chapters,
+        _gap_chapters,
+    )
+    chapters = [chapter for tell in tellers for chapter in tell(facts)]
+    notes = []
+    if recording.damaged:
+        notes.append(f"{pluralize(recording.damaged, 'byte')} of the record are damaged")
+    return Story(
+        namespace=who.namespace,
+        pod=who.pod,
+        container=who.container,
+        qos=who.qos,
+        since=records[0].at if records else 0,
+        until=records[-1].at if records else 0,
+        records=len(records),
+        chapters=tuple(sorted(chapters, key=lambda chapter: chapter.at)),
+        notes=tuple(notes),
+    )
+
+
+def _throttle_chapters(facts: RecordIndex) -> Iterator[Chapter]:
+    episodes: dict[int, list[ThrottleRecord]] = {}
+    for record in facts.records_of(ThrottleRecord):
+        episodes.setdefault(record.since, []).append(record)
+    seen = [_throttle_episode(facts, since, records) for since, records in episodes.items()]
+    # One limit is enough for all of them.
+    most = max((enough for *_, enough in seen if enough is not None), default=None)
+    for chapter, peak, enough in seen:
+        larger: tuple[str, ...] = ()
+        if enough is not None and enough == most:
+            larger, most = (_larger_limit(enough, peak),), None
+        yield msgspec.structs.replace(chapter, remedies=(*larger, *chapter.remedies))
+
+
+def _throttle_episode(
+    facts: RecordIndex, since: int, records: Sequence[ThrottleRecord]
+) -> tuple[Chapter, int, int | None]:
+    """An episode, what it used at most, and the limit with which there would have been none."""
+    begun, last = records[0], records[-1]
+    until = last.at if last.is_over else max(last.at, _last_throttled(facts, last))
+    events = last.events
+    if not last.is_over:
+        events = max(
+            events, sum(each.high_events for each in facts.levels if since < each.at <= until)
+        )
+    level = facts.level_at(since + 1) or LevelRecord(0)
+    high = begun.high or level.high or 0
+    stays = max(0, begun.anon - begun.swap_room)
+    cannot = bool(high) and stays >= _MOSTLY * high
+    peak = max(facts.peak(since, until), begun.anon)
+    swap = "no swap" if not begun.swap_room else f"{short_size(begun.swap_room)} of swap left"
+    chapter = Chapter(
+        since,
+        "throttled",
+        f"throttled for {duration_words(until - since)}"
+        + ("" if last.is_over else ", and still so when the record ends"),
+        (
+            f"{pluralize(events, 'high event')}; at worst nothing ran for "
+            f"{last.full / 10:.0f} % of the time",
+            f"memory.high {size_of(high)} of a limit of {size_of(level.max)}; "
+            f"{size_of(begun.anon)} anonymous, {swap}"
+            + (": nothing was left to reclaim" if cannot else ""),
+        ),
+        until,
+        *_rule_of_write(facts.last_write("memory.high", until)),
+        remedies=tuple(_against_throttling(stuck=cannot and not facts.has_guard_step(since))),
+    )
+    return chapter, peak, _sufficient_limit(high, level.max, peak)
+
+
+def _last_throttled(facts: RecordIndex, begun: ThrottleRecord) -> int:
+    """When an episode of which no end is recorded was last seen."""
+    seen = [each.at for each in facts.levels if each.at >= begun.at and each.high_events]
+    return max(seen, default=begun.at)
+
+
+def _sufficient_limit(high: int, limit: int | None, peak: int) -> int | None:
+    """The limit, in whole MiB, whose memory.high lies above what was used."""
+    if not high or not limit or not peak:
+        return None
+    enough = -(-int(peak * 1.1 * limit / high) // _MI) * _MI
+    return enough if enough > limit else None
+
+
+def _larger_limit(enough: int, peak: int) -> str:
+    return (
+        f"a memory limit of about {short_size(enough)}: memory.high would have been above the "
+        f"{short_size(peak)} it used"
+    )
+
+
+def _against_throttling(*, stuck: bool) -> Iterator[str]:
+    yield 'memory.high kept off it: annotation memqos.io/throttling-factor: "1"'
+    if stuck:
+        yield f"swap for the node and the pod, or {_GUARD}"
+
+
+def _guard_chapters(facts: RecordIndex) -> Iterator[Chapter]:
+    for steps in _runs_of_steps(facts.records_of(GuardRecord)):
+        first, last = steps[0], steps[-1]
+        widens = first.kind == "widen"
+        evidence = (
+            (
+                f"{pluralize(max(each.events for each in steps), 'high event')} a second, nothing "
+                f"ran for up to {max(each.full for each in steps) / 10:.0f} % of the time",
+            )
+            if widens
+            else ("the pressure was gone",)
+        )
+        yield Chapter(
+            first.at,
+            "guarded",
+            f"the guard {'widened' if widens else 'narrowed'} memory.high from "
+            f"{size_of(first.old)} to {_step_text(last)}{_in_steps(steps)}",
+            evidence,
+            last.at,
+            GUARD_RULE,
+            "memory.high is widened step by step where a container cannot progress, and narrowed "
+            "when that has passed",
+        )
+
+
+def _step_text(last: GuardRecord) -> str:
+    if last.step == last.steps:
+        return f"{size_of(last.new)} = memory.max"
+    if last.step == 0:
+        return f"{size_of(last.new)}, as planned"
+    return f"{size_of(last.new)}, step {last.step} of {last.steps}"
+
+
+def _in_steps(steps: Sequence[GuardRecord]) -> str:
+    if len(steps) == 1:
+        return ""
+    return f", in {len(steps)} steps within {duration_words(steps[-1].at - steps[0].at)}"
+
+
+def _runs_of_steps(steps: Sequence[GuardRecord]) -> Iterator[list[GuardRecord]]:
+    run: list[GuardRecord] = []
+    for step in steps:
+        if run and step.kind != run[-1].kind:
+            yield run
+            run = []
+        run.append(step)
+    if run:
+        yield run
+
+
+def _resize_chapters(facts: RecordIndex) -> Iterator[Chapter]:
+    for record in facts.records_of(ResizeRecord):
+        parts = [
+            f"{name} {_amount_text(old)} → {_amount_text(new)}"
+            for name, old, new in (
+                ("request", record.old_request, record.new_request),
+                ("limit", record.old_limit, record.new_limit),
+            )
+            if old != new
+        ]
+        yield Chapter(record.at, "resized", f"resized in place: {', '.join(parts)}")
+
+
+def _write_chapters(facts: RecordIndex) -> Iterator[Chapter]:
+    """Values that somebody set; the guard's steps are told as such."""
+    for record in facts.records_of(WriteRecord):
+        if facts.is_guard_step(record):
+            continue
+        ours = record.by == "memqos"
+        by = "memqos" if ours else f"somebody else ({record.by})"
+        yield Chapter(
+            record.at,
+            "changed",
+            f"{by} set {record.file}: {_value_text(record.old)} → {_value_text(record.new)}",
+            rule=record.rule or None,
+            because=record.says or None,
+        )
+
+
+def _gap_chapters(facts: RecordIndex) -> Iterator[Chapter]:
+    for record in facts.records_of(GapRecord):
+        lost = f"{pluralize(record.lost, 'record')} lost, of this container or of others"
+        yield Chapter(
+            record.since,
+            "gap",
+            f"nothing could be recorded for {duration_words(record.at - record.since)}: "
+            f"{record.why}",
+            (lost if record.lost else "all of it was written afterwards",),
+            record.at,
+        )
+
+
+def _rule_of_write(decided: WriteRecord | None) -> tuple[str | None, str | None]:
+    if decided is None or not decided.rule:
+        return "high/above-request", "throttled from a share of what lies between request and limit"
+    return decided.rule, decided.says
+
+
+def _value_text(text: str) -> str:
+    return short_size(int(text)) if text.isdecimal() and int(text) else text
+
+
+def _amount_text(amount: int | None) -> str:
+    return "none" if amount is None else short_size(amount)

@@ -1,0 +1,1 @@
+"""Which settings hold on a node: release, gates, kubelet configuration, capacity. Pure."""
