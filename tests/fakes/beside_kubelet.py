@@ -15,7 +15,7 @@ from tests.fakes.scripted_kubelet import (
 )
 
 from memqos.agent.configuration import AgentConfiguration
-from memqos.agent.core.drift import RestartMarkers
+from memqos.agent.core.observed import RestartMarkers
 from memqos.agent.settings_source import SettingsSource
 from memqos.converge.observation import RawKubeletConfig as KubeletFile
 from memqos.converge.settings import NodeSettings, PlanOptions, resolve_node_settings

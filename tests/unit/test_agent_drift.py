@@ -8,7 +8,8 @@ from tests.fakes.agent import KUBEPODS, LEVELS, MI, SteppedNode, a_pod, containe
 from tests.fakes.node import memory_folder
 
 from memqos.agent.configuration import FightConfig
-from memqos.agent.core.drift import DriftFacts, RestartMarkers, RestartTimes, attribute_drift
+from memqos.agent.core.drift import DriftFacts, RestartTimes, attribute_drift
+from memqos.agent.core.observed import RestartMarkers
 
 MIN, LOW, HIGH = "memory.min", "memory.low", "memory.high"
 

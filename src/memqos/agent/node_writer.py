@@ -10,8 +10,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from memqos.agent.configuration import AgentConfiguration
-from memqos.agent.core.drift import RestartMarkers
-from memqos.agent.core.observed import Checkpoint, NodeReading
+from memqos.agent.core.observed import Checkpoint, NodeReading, RestartMarkers
 from memqos.agent.core.reconciler import ReadScope
 from memqos.agent.core.report import LogSeverity, Report
 from memqos.agent.events import Announcer, announcer_of

@@ -3,9 +3,8 @@
 from collections.abc import Iterator
 from typing import Any, Final
 
-from memqos.agent.core.pod_intent import WRITABLE_FILES, PodIntent
+from memqos.agent.core.pod_intent import WRITABLE_FILES, Notice, PodIntent
 from memqos.agent.core.reconciler import Reconciler
-from memqos.agent.core.report import Notice
 from memqos.agent.events import Announcer
 from memqos.agent.kernel_counters import CgroupCounters
 from memqos.agent.sampler import Sampler

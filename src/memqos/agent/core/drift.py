@@ -1,28 +1,24 @@
 """Values changed by somebody else: who it was as far as evidence goes, and when to give in."""
 
 from collections import deque
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
 from memqos.agent.configuration import FightConfig
 from memqos.agent.core.node_intent import NodeIntent
-from memqos.agent.core.observed import ChangedValue, ObservedCgroup
+from memqos.agent.core.observed import (
+    ChangedValue,
+    Drift,
+    DriftCause,
+    ObservedCgroup,
+    RestartMarkers,
+)
 from memqos.agent.core.pod_intent import WRITABLE_FILES
 from memqos.agent.core.report import Report, announce_contested
 from memqos.plan.changes import Change, as_stored
 from memqos.plan.tree import Level
 
-DriftCause = Literal["daemon-reload", "cri-update", "kubelet-resync", "kubelet-restart", "unknown"]
 ValueKey = tuple[str, str]
 """Path and file."""
-
-
-class RestartMarkers(NamedTuple):
-    """Marks that others leave behind when they are at work."""
-
-    units_loaded: int | None = None
-    """When systemd last loaded its units, as it says; None where there is no systemd."""
-    kubelet: int | None = None
-    """The inode of the kubelet's own cgroup, which is another one after a restart."""
 
 
 class RestartTimes(NamedTuple):
@@ -30,18 +26,6 @@ class RestartTimes(NamedTuple):
 
     reload: float | None = None
     restart: float | None = None
-
-
-class Drift(NamedTuple):
-    """One value that somebody else has changed."""
-
-    path: str
-    file: str
-    expected: str
-    found: str
-    cause: DriftCause
-    evidence: str
-    at: float
 
 
 class DriftFacts(NamedTuple):

@@ -7,8 +7,7 @@ import msgspec
 
 from memqos.agent.core.node_guard import NodeGuard
 from memqos.agent.core.observed import ObservedCgroups
-from memqos.agent.core.pod_intent import IntentPlanner, PodIntent
-from memqos.agent.core.report import Notice
+from memqos.agent.core.pod_intent import IntentPlanner, Notice, PodIntent
 from memqos.agent.core.reservations import (
     PodReservations,
     level_cgroups,

@@ -10,8 +10,7 @@ from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
-from memqos.agent.core.pod_intent import PodIntent
-from memqos.agent.core.report import Notice
+from memqos.agent.core.pod_intent import Notice, PodIntent
 from memqos.converge.numa_assignment import (
     _STATE_FILE,
     KUBELET_ASSIGNS,

@@ -11,8 +11,8 @@ from memqos.agent.core.numa_assigners import (
     ObservedPod,
 )
 from memqos.agent.core.observed import Checkpoint, ObservedCgroups
-from memqos.agent.core.pod_intent import IntentPlanner, PodIntent
-from memqos.agent.core.report import Notice, Report
+from memqos.agent.core.pod_intent import IntentPlanner, Notice, PodIntent
+from memqos.agent.core.report import Report
 from memqos.converge.numa_assignment import is_unbound, nodes_fault
 from memqos.converge.values import bound_nodes, container_files, node_permit
 from memqos.errors import InputError

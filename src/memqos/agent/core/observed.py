@@ -1,12 +1,34 @@
 """What an agent knows of a node's cgroups: as last seen, and what it holds there."""
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 
-from memqos.agent.core.drift import RestartMarkers
 from memqos.plan.names import CgroupNames, outer
+
+DriftCause = Literal["daemon-reload", "cri-update", "kubelet-resync", "kubelet-restart", "unknown"]
+
+
+class RestartMarkers(NamedTuple):
+    """Marks that others leave behind when they are at work."""
+
+    units_loaded: int | None = None
+    """When systemd last loaded its units, as it says; None where there is no systemd."""
+    kubelet: int | None = None
+    """The inode of the kubelet's own cgroup, which is another one after a restart."""
+
+
+class Drift(NamedTuple):
+    """One value that somebody else has changed."""
+
+    path: str
+    file: str
+    expected: str
+    found: str
+    cause: DriftCause
+    evidence: str
+    at: float
 
 
 class ObservedCgroup(msgspec.Struct):

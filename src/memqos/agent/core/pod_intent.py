@@ -1,12 +1,11 @@
 """What an agent wants of one pod: the release's plan, as selection and annotations change it."""
 
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
 from memqos.agent.configuration import AgentConfiguration, AgentMode
 from memqos.agent.core.overrides import overrides_of
-from memqos.agent.core.report import Notice
 from memqos.converge.settings import PROTECTION_FILES, NodeSettings
 from memqos.errors import InputError
 from memqos.kube.kubelet import STATIC
@@ -19,6 +18,24 @@ from memqos.plan.semantics import Planner
 from memqos.plan.setting import MAX, FileSettings, Rule, Setting
 from memqos.plan.tree import Cgroup, Unresolved, cgroup_uid, pod_cgroups, pod_key
 from memqos.settings.settings import Policy
+
+NoticeReason = Literal["NumaUnaligned", "NumaRefused", "NumaUnknown", "NumaBeyondParent"]
+"""Why a pod's memory is not bound to NUMA nodes:
+
+NumaUnaligned     its pod-level resources are ignored for alignment
+NumaRefused       no nodes have room for it by the rules
+NumaUnknown       the kubelet's state does not know it
+NumaBeyondParent  a cgroup above it, or the machine, does not have its nodes
+"""
+
+
+class Notice(msgspec.Struct, frozen=True):
+    """One thing to know of a pod."""
+
+    reason: NoticeReason
+    what: str
+    hint: str | None = None
+
 
 MEMORY_FILES: Final = (*PROTECTION_FILES, "memory.high")
 """What an agent writes of every cgroup it looks after."""

@@ -4,13 +4,11 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Final, Literal, NamedTuple
 
-import msgspec
-
 from memqos.agent.configuration import FightConfig
-from memqos.agent.core.drift import Drift
 from memqos.agent.core.guard import HIGH_WIDENED
 from memqos.agent.core.node_intent import NodeIntent
-from memqos.agent.core.pod_intent import PodIntent
+from memqos.agent.core.observed import Drift
+from memqos.agent.core.pod_intent import Notice, NoticeReason, PodIntent
 from memqos.converge.settings import PROTECTION_FILES
 from memqos.converge.undo import UndoEntry
 from memqos.draw.svg.axis import short_size
@@ -21,23 +19,6 @@ from memqos.plan.changes import DEFAULTS, Change
 from memqos.plan.cpuset import MEMS
 from memqos.plan.names import outer
 from memqos.serve.exposition import Histogram
-
-NoticeReason = Literal["NumaUnaligned", "NumaRefused", "NumaUnknown", "NumaBeyondParent"]
-"""Why a pod's memory is not bound to NUMA nodes:
-
-NumaUnaligned     its pod-level resources are ignored for alignment
-NumaRefused       no nodes have room for it by the rules
-NumaUnknown       the kubelet's state does not know it
-NumaBeyondParent  a cgroup above it, or the machine, does not have its nodes
-"""
-
-
-class Notice(msgspec.Struct, frozen=True):
-    """One thing to know of a pod."""
-
-    reason: NoticeReason
-    what: str
-    hint: str | None = None
 
 
 class NoticeHistory:
