@@ -66,7 +66,7 @@ _HOME: Final = {
     "Release": "release",
     "Semantics": "plan.semantics",
     "Setting": "plan.setting",
-    "Settings": "plan.terms",
+    "Settings": "settings.settings",
     "Shape": "kube.shape",
     "Tree": "plan.tree",
     "Unreachable": "errors",

@@ -6,13 +6,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from tests.properties.strategies import numbers, quantities, quantity_texts
 
-from memqos.audit.rules import approximate_bytes as short_of_audit
-from memqos.draw.svg.axis import short_size
-from memqos.draw.text.table import short_bytes
 from memqos.errors import InputError
-from memqos.kube.quantity import MAX_INT64, NANOS, Quantity, milli_of, scientific, whole
+from memqos.kube.quantity import MAX_INT64, NANOS, Quantity, milli_of, whole
 from memqos.kube.resources import format_amount
-from memqos.plan.setting import size
+from memqos.units import format_bytes, format_exact_bytes, scientific
 
 DECIMAL = enumerate(["n", "u", "m", "", *"kMGTPE"], start=-3)
 BINARY = enumerate(["Ki", "Mi", "Gi", "Ti", "Pi", "Ei"], start=1)
@@ -95,7 +92,7 @@ def test_so_is_one_of_any_size(units: int, name: str) -> None:
 
 @given(_LARGE)
 def test_any_amount_has_a_short_text(amount: int) -> None:
-    for told in (short_bytes, short_size, short_of_audit, size, scientific):
+    for told in (format_bytes, format_exact_bytes, scientific):
         assert len(told(amount)) < 60
     mantissa, _, exponent = scientific(amount).replace("−", "-").partition("e")
     about = Fraction(mantissa) * Fraction(10) ** int(exponent)

@@ -137,7 +137,7 @@ def test_a_refused_pod_is_charged_to_nobody(tmp_path: Path) -> None:
 def test_every_replica_of_a_workload_is_a_pod() -> None:
     done = memqos("admit", "examples/shop.yaml", "--namespace-state", STATE)
     assert "deployment/api in shop  all 3 replicas admitted as Burstable" in done.out
-    assert ["requests.memory", "2304Mi", "3", "×", "832Mi", "4800Mi", "8Gi"] in done.rows()
+    assert ["requests.memory", "2.25Gi", "3", "×", "832Mi", "4800Mi", "8Gi"] in done.rows()
 
 
 def test_replicas_are_admitted_until_the_quota_is_full(tmp_path: Path) -> None:

@@ -91,7 +91,7 @@ def test_the_summary_names_who_stands_out() -> None:
         "Guaranteed  ████",
         "evicted first on worker-2: batch/report-28391",
         "warning  pod/throttled  1 place",
-        "shop: memory: requests.memory 11.7Gi of 12Gi, 98%",
+        "shop: memory: requests.memory 11.74Gi of 12Gi, 98%",
     ):
         assert text in done.out
 

@@ -113,7 +113,7 @@ def test_why_shows_the_arithmetic_of_every_node() -> None:
     done = memqos("fit", "examples/one.yaml", "--nodes", NODES, "--pods", PODS, "--why")
     for line in (
         "must be free: cpu 250m, memory 256Mi, from the spec alone",
-        "memory: 14.9Gi allocatable − 7176Mi requested = 8082Mi free ≥ 256Mi",
+        "memory: 14.90Gi allocatable − 7176Mi requested = 8082Mi free ≥ 256Mi",
         "pods: 110 allocatable − 5 taken = 105 free ≥ 1",
         "least allocated 33: 18% of cpu, 49% of memory would be left",
     ):

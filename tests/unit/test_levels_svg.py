@@ -13,7 +13,6 @@ from memqos.draw.svg.axis import (
     THINNEST_ZONE,
     axis_to,
     position_on_bar,
-    short_size,
     zones,
 )
 from memqos.draw.svg.elements import (
@@ -35,6 +34,7 @@ from memqos.draw.svg.levels import (
     LevelsChart,
     levels_svg,
 )
+from memqos.units import format_bytes
 
 KI, MI, GI = 1 << 10, 1 << 20, 1 << 30
 SVG = f"{{{SVG_NAMESPACE}}}"
@@ -167,7 +167,7 @@ def test_every_value_of_every_bar_is_shown_as_text(chart: LevelsChart) -> None:
         for name in SPEC_NAMES + LEVEL_NAMES:
             value = getattr(one, name)
             if isinstance(value, int):
-                label = rf"\b{name}\b[a-z =]* {re.escape(short_size(value))}$"
+                label = rf"\b{name}\b[a-z =]* {re.escape(format_bytes(value))}$"
                 assert any([re.search(label, text) for text in texts]), (name, texts)
         assert one.oom_score_adj is None or f"oom_score_adj {one.oom_score_adj}" in texts
 
@@ -331,7 +331,7 @@ def test_an_axis_has_four_to_six_round_ticks(end: int) -> None:
     ],
 )
 def test_sizes_are_short(amount: int, spelled: str) -> None:
-    assert short_size(amount) == spelled
+    assert format_bytes(amount) == spelled
 
 
 # That it can be read

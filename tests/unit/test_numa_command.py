@@ -89,7 +89,7 @@ def test_nodes_and_holders_are_shown() -> None:
     done = memqos("show", "--state", STATE, "--machine", MACHINE)
     rows = [tuple(line.split()) for line in done.stdout.splitlines()]
     assert ("1", "64Gi", "4Gi", "0", "12", "10", "22", "24") in rows
-    assert ("1", "memory", "64Gi", "1Gi", "59Gi", "30.2Gi", "28.8Gi", "–") in rows
+    assert ("1", "memory", "64Gi", "1Gi", "59Gi", "30.25Gi", "28.75Gi", "–") in rows
     assert ("6b1f0a52-0c3e-4f1d-9a77-1d2f3a4b5c01", "postgres", "memory", "0", "40Gi") in rows
 
 

@@ -2,22 +2,10 @@
 
 import pytest
 
-from memqos.audit.rules import approximate_bytes as short_of_audit
-from memqos.draw.svg.axis import short_size
-from memqos.draw.text.table import short_bytes
 from memqos.errors import InputError
-from memqos.kube.quantity import (
-    MAX_INT64,
-    Quantity,
-    Raw,
-    milli_of,
-    nano_of,
-    scientific,
-    times,
-    whole,
-)
+from memqos.kube.quantity import MAX_INT64, Quantity, Raw, milli_of, nano_of, times, whole
 from memqos.kube.resources import format_amount, hugepage_file_size, hugepage_size, legible
-from memqos.plan.setting import size
+from memqos.units import format_bytes, format_exact_bytes, scientific
 
 
 def parse(text: Raw) -> Quantity:
@@ -254,15 +242,15 @@ class TestLargeNumbers:
     def test_one_that_no_unit_is_large_enough_for_is_told_in_powers_of_ten(
         self, amount: int, text: str
     ) -> None:
-        assert scientific(amount) == short_bytes(amount) == size(amount) == text
-        assert short_size(amount) == short_of_audit(amount) == text
+        assert scientific(amount) == format_bytes(amount) == format_exact_bytes(amount) == text
+        assert format_bytes(amount) == format_bytes(amount) == text
 
     @pytest.mark.parametrize(
         ("amount", "text"), [(1 << 50, "1Pi"), (1 << 60, "1Ei"), (20 << 60, "20Ei")]
     )
     def test_below_there_is_a_unit(self, amount: int, text: str) -> None:
-        assert short_bytes(amount) == size(amount) == short_size(amount) == text
-        assert short_of_audit(amount) == text
+        assert format_bytes(amount) == format_exact_bytes(amount) == format_bytes(amount) == text
+        assert format_bytes(amount) == text
 
     @pytest.mark.parametrize("name", ["memory", "cpu", "example.com/gpu"])
     @pytest.mark.parametrize("text", ["1e999", "10e399", "1e21", "-5e600"])

@@ -34,7 +34,7 @@ def test_every_value_that_changes_is_shown_before_and_after(tmp_path: Path) -> N
     assert "pod/web  can be resized · stays Burstable" in done.out
     rows = done.rows()
     assert ["pod", "memory.max", "1Gi", "2Gi"] in rows
-    assert ["app", "memory.high", "947.2Mi", "1894.4Mi"] in rows
+    assert ["app", "memory.high", "947.2Mi", "1.850Gi"] in rows
     assert ["oom_score_adj", "985", "969"] in rows
     assert not any("cpu.weight" in row for row in rows)
 

@@ -18,9 +18,10 @@ from memqos.plan import semantics as semantics_module
 from memqos.plan.cpu import shares_of, weight_of
 from memqos.plan.pod import PodPlan, plan_pod
 from memqos.plan.semantics import Planner, is_stored, semantics
-from memqos.plan.setting import MAX, NEEDS_NODE, FileSettings, FileValue, Setting, size
+from memqos.plan.setting import MAX, NEEDS_NODE, FileSettings, FileValue, Setting
 from memqos.release import Release
 from memqos.settings.settings import Policy, Settings
+from memqos.units import format_exact_bytes
 
 ALL_RELEASES = [f"1.{minor}" for minor in range(22, 39)]
 HUGE = "hugepages-2Mi"
@@ -554,7 +555,7 @@ def mentions(text: str, given: object) -> bool:
         case float():
             return f"{given:g}" in text
         case int():
-            return size(given) in text or str(given) in text
+            return format_exact_bytes(given) in text or str(given) in text
         case _:
             return str(given) in text
 
@@ -614,9 +615,9 @@ class TestReasons:
             (GI, "1Gi"),
             (1536 * MI, "1536Mi"),
             (1 << 40, "1Ti"),
-            (2_040_109_465, "2,040,109,465 (1.9Gi)"),
+            (2_040_109_465, "2,040,109,465 (1.900Gi)"),
             (-1, "-1"),
         ],
     )
     def test_bytes_are_told_exactly(self, amount: int, text: str) -> None:
-        assert size(amount) == text
+        assert format_exact_bytes(amount) == text

@@ -14,7 +14,7 @@ from memqos.audit.pod_counter import (
 from memqos.audit.totals import UnrequestedProtection, WorkloadTotals
 from memqos.findings.catalogue import AUDIT_RULES, RULES_BY_ID
 from memqos.findings.finding import Finding, Severity
-from memqos.kube.quantity import BEYOND_UNITS, BINARY_UNITS, scientific
+from memqos.units import format_bytes
 
 SEVERITIES_WORST_FIRST: Final[tuple[Severity, ...]] = ("error", "warning", "info")
 _RULE_ORDER: Final = {rule.id: place for place, rule in enumerate(AUDIT_RULES)}
@@ -25,18 +25,6 @@ _AMOUNT_WORDS: Final = {
     "pod/high-limit": "of limit above usage",
     "pod/pod-level": "requested twice over",
 }
-
-
-def approximate_bytes(amount: int) -> str:
-    """Bytes as a person remembers them."""
-    if abs(amount) >= BEYOND_UNITS:
-        return scientific(amount)
-    for shift, unit in BINARY_UNITS.items():
-        if amount >= 1 << shift:
-            # A tenth of a Ti is the memory of whole nodes.
-            decimals = 2 if shift >= 40 else 1
-            return f"{amount / (1 << shift):.{decimals}f}".rstrip("0").removesuffix(".") + unit
-    return str(amount)
 
 
 def judge_cluster(audit: Audit, rules: Iterable[str]) -> tuple[Finding, ...]:
@@ -85,8 +73,8 @@ def _workload_finding(rule: str, namespace: str, family: str, group: WorkloadTot
     if group.detail:
         evidence[0] += f": {group.detail}"
     if rule in _AMOUNT_WORDS:
-        most = f", at most {approximate_bytes(amount)} in one" if group.pods > 1 else ""
-        evidence.append(f"{approximate_bytes(group.amount)} {_AMOUNT_WORDS[rule]}{most}")
+        most = f", at most {format_bytes(amount)} in one" if group.pods > 1 else ""
+        evidence.append(f"{format_bytes(group.amount)} {_AMOUNT_WORDS[rule]}{most}")
     where = f"{namespace}/{family}*" if family.endswith("-") else f"{namespace}/{family}"
     return _finding(rule, where, tuple(evidence))
 
@@ -95,8 +83,8 @@ def _check_overcommit(node: NodeAudit) -> Iterator[tuple[int, Finding]]:
     memory = node.memory
     if memory is not None and node.requested > memory.published:
         evidence = (
-            f"requested {approximate_bytes(node.requested)}",
-            f"offered {approximate_bytes(memory.published)}",
+            f"requested {format_bytes(node.requested)}",
+            f"offered {format_bytes(memory.published)}",
         )
         finding = _finding("node/overcommitted", node.name, evidence)
         yield node.requested - memory.published, finding
@@ -106,15 +94,14 @@ def _check_hard_protection(node: NodeAudit) -> Iterator[tuple[int, Finding]]:
     share = node.share(node.min)
     if share is not None and share >= HARD_PROTECTION_SHARE:
         evidence = (
-            f"memory.min of all pods together {approximate_bytes(node.min)}, {share:.0%} of "
-            "the node",
+            f"memory.min of all pods together {format_bytes(node.min)}, {share:.0%} of the node",
         )
         yield round(share * 1000), _finding("node/hard-protection", node.name, evidence)
 
 
 def _check_lost_low(node: NodeAudit) -> Iterator[tuple[int, Finding]]:
     if node.lost_low:
-        evidence = (f"Burstable pods claim {approximate_bytes(node.low)} of memory.low, in vain",)
+        evidence = (f"Burstable pods claim {format_bytes(node.low)} of memory.low, in vain",)
         yield node.lost_low, _finding("node/lost-low", node.name, evidence)
 
 
@@ -124,13 +111,13 @@ def _check_unrequested(node: NodeAudit) -> Iterator[tuple[int, Finding]]:
     if share is None or share < UNREQUESTED_SHARE:
         return
     evidence = [
-        f"memory.{knob}: {approximate_bytes(found.total)} to pods that did not claim it"
+        f"memory.{knob}: {format_bytes(found.total)} to pods that did not claim it"
         for knob, found in _unrequested_by_knob(node)
         if found.total
     ]
     for knob, found in _unrequested_by_knob(node):
         evidence += [
-            f"{pod}: {approximate_bytes(amount)} of memory.{knob}" for pod, amount in found.most
+            f"{pod}: {format_bytes(amount)} of memory.{knob}" for pod, amount in found.most
         ]
     # Nothing takes back what memory.min holds; memory.low gives way in need.
     severity: Severity = (
@@ -146,9 +133,7 @@ def _unrequested_by_knob(node: NodeAudit) -> tuple[tuple[str, UnrequestedProtect
 def _check_usage(node: NodeAudit) -> Iterator[tuple[int, Finding]]:
     memory = node.memory
     if memory is not None and memory.published and node.usage >= FULL_NODE_SHARE * memory.published:
-        evidence = [
-            f"in use {approximate_bytes(node.usage)} of {approximate_bytes(memory.published)}"
-        ]
+        evidence = [f"in use {format_bytes(node.usage)} of {format_bytes(memory.published)}"]
         evidence += [f"evicted first: {each.pod}" for each in node.evicted_first[:1]]
         yield node.usage, _finding("node/full", node.name, tuple(evidence))
 
@@ -157,7 +142,7 @@ def _check_limits(node: NodeAudit) -> Iterator[tuple[int, Finding]]:
     memory = node.memory
     if memory is not None and memory.published and node.limits >= LIMITS_FACTOR * memory.published:
         times = node.limits / memory.published
-        evidence = [f"limits {approximate_bytes(node.limits)}, {times:.1f} × what is offered"]
+        evidence = [f"limits {format_bytes(node.limits)}, {times:.1f} × what is offered"]
         if node.unlimited:
             evidence.append(f"{node.unlimited} more pods have none")
         yield node.limits, _finding("node/limits", node.name, tuple(evidence))
@@ -185,7 +170,7 @@ def _namespace_findings(space: NamespaceAudit) -> Iterator[tuple[int, Finding]]:
     for room in space.quotas:
         if room.hard - room.used < QUOTA_HEADROOM_SHARE * room.hard:
             share = room.used / room.hard if room.hard else 1.0
-            used = f"{approximate_bytes(room.used)} of {approximate_bytes(room.hard)}, {share:.0%}"
+            used = f"{format_bytes(room.used)} of {format_bytes(room.hard)}, {share:.0%}"
             evidence = (f"{room.quota}: {room.resource} {used}",)
             yield room.used, _finding("namespace/quota", space.name, evidence)
 

@@ -229,7 +229,7 @@ def _print_head(
     rules: "AdmissionPolicy | None",
     notes: Sequence[str],
 ) -> None:
-    from memqos.draw.text.amounts import pluralize
+    from memqos.units import pluralize
 
     told = [f"Kubernetes {release}"]
     if state is not None:

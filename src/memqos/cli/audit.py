@@ -15,10 +15,10 @@ from memqos.cli.output import complain, emit, print_lines
 from memqos.cli.rules import check_rule
 from memqos.cli.settings import POLICY_CHOICES, FactorType, check_settings_options
 from memqos.draw.audit_report import AuditReport
-from memqos.draw.text.amounts import pluralize
 from memqos.findings.catalogue import AUDIT_RULES
 from memqos.findings.finding import Finding, Severity
 from memqos.settings.settings import PAGE_SIZE
+from memqos.units import pluralize
 
 Output = Literal["table", "json", "yaml", "html"]
 

@@ -31,7 +31,6 @@ from memqos.cli.settings import (
     with_cluster_defaults,
 )
 from memqos.draw.audit_report import AuditReport, AuditSettings, ReportComparison
-from memqos.draw.text.amounts import pluralize
 from memqos.errors import InputError, UnsupportedRelease
 from memqos.findings.finding import Finding
 from memqos.host.census_reader import CensusReader
@@ -39,6 +38,7 @@ from memqos.host.census_workers import CountSettings
 from memqos.host.dumps import DumpSource, dump_of
 from memqos.release import Release
 from memqos.settings.settings import Settings as PlanTerms
+from memqos.units import pluralize
 
 _WIDTH: Final = 30
 _EVERY: Final = 0.1

@@ -20,12 +20,13 @@ from memqos.cli.settings import (
 from memqos.draw.text.pod import PodExplanation, settings_line
 from memqos.errors import InputError
 from memqos.kube.pod import Pod
-from memqos.kube.quantity import MAX_INT64, scientific
+from memqos.kube.quantity import MAX_INT64
 from memqos.kube.resources import MEMORY, NO_RESOURCES, Resources, whole
 from memqos.kube.shape import Part, Shape, containers_of, shape_of
 from memqos.manifests.objects import Template
 from memqos.plan.semantics import Planner, is_stored
 from memqos.release import Release, default, stage
+from memqos.units import scientific
 
 _Row = list[PodExplanation]
 """One pod, under each of the releases asked for."""

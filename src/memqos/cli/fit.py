@@ -171,7 +171,7 @@ def _print(
     *,
     why: bool,
 ) -> None:
-    from memqos.draw.text.amounts import pluralize
+    from memqos.units import pluralize
 
     if not results:
         return

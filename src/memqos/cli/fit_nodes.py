@@ -14,7 +14,6 @@ from memqos.cluster.fit_demand import (
     occupies_node,
     scheduling_demands,
 )
-from memqos.draw.text.amounts import pluralize
 from memqos.errors import InputError
 from memqos.kube.defaulting import apply_defaults
 from memqos.kube.pod import Pod, ResourceList
@@ -22,6 +21,7 @@ from memqos.kube.resources import Amounts
 from memqos.kube.shape import Shape, amounts_of, shape_of
 from memqos.manifests.objects import Template
 from memqos.release import DEFAULT_MINOR, Release
+from memqos.units import pluralize
 
 if TYPE_CHECKING:
     from memqos.manifests.objects import Item

@@ -10,11 +10,11 @@ from memqos.agent.configuration import AgentConfiguration
 from memqos.converge.journal import JOURNAL_FOLDER
 from memqos.converge.node_plan import NodePlan
 from memqos.converge.observation import ObservedNode
-from memqos.draw.text.amounts import pluralize
 from memqos.findings.agent import why_unmanaged
 from memqos.host.cgroups import SYSTEM_ROOT
 from memqos.manifests.agent_state import AgentState
 from memqos.plan.names import outer
+from memqos.units import pluralize
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 

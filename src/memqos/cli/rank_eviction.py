@@ -11,7 +11,6 @@ from memqos.cli.output import OutputFormat, emit, output_option, print_lines
 from memqos.cli.rank_eviction_inputs import EvictionInputs, read_eviction_inputs
 from memqos.cluster.eviction_order import eviction_order, first_evictable, offending_usage
 from memqos.cluster.eviction_signals import ThresholdReading, threshold_readings
-from memqos.draw.text.amounts import pluralize
 from memqos.draw.text.eviction import EvictionReport, eviction_text, full_pod_name
 from memqos.kube.kubelet.thresholds import ALLOCATABLE_MEMORY, MEMORY_AVAILABLE, Threshold
 from memqos.kube.pod import Pod
@@ -19,6 +18,7 @@ from memqos.kube.qos import qos_class
 from memqos.kube.resources_in_use import is_terminal
 from memqos.kube.shape import shape_of
 from memqos.release import Release
+from memqos.units import pluralize
 
 if TYPE_CHECKING:
     from memqos.kube.kubelet.reading import KubeletSettings

@@ -10,7 +10,6 @@ from memqos.cli.manifest_reader import ManifestReader
 from memqos.cli.output import complain
 from memqos.cluster.eviction_order import PodMemoryUsage
 from memqos.cluster.eviction_signals import SignalObservation
-from memqos.draw.text.amounts import pluralize
 from memqos.draw.text.eviction import full_pod_name
 from memqos.errors import InputError
 from memqos.kube.kubelet.thresholds import ALLOCATABLE_MEMORY, MEMORY_AVAILABLE
@@ -18,6 +17,7 @@ from memqos.kube.pod import Pod
 from memqos.kube.qos import qos_class
 from memqos.kube.shape import shape_of
 from memqos.release import Release
+from memqos.units import pluralize
 
 if TYPE_CHECKING:
     from memqos.cluster.usage_report import UsageReport

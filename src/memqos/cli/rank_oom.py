@@ -198,15 +198,14 @@ def _measurement_notes(processes: tuple[Process, ...]) -> tuple[str, ...]:
 
 
 def _print(found: OomKillReport, *, why: bool) -> None:
-    from memqos.draw.text.amounts import pluralize
-    from memqos.draw.text.table import short_bytes
+    from memqos.units import format_bytes, pluralize
 
     processes = sum(1 + len(kill.along) for kill in found.order.kills) + len(found.order.spared)
     memory = (
-        f"{short_bytes(found.total)} of RAM and swap"
+        f"{format_bytes(found.total)} of RAM and swap"
         if found.memory is None
-        else f"{short_bytes(found.memory)} RAM, "
-        f"{short_bytes(found.swap) if found.swap else 'no'} swap"
+        else f"{format_bytes(found.memory)} RAM, "
+        f"{format_bytes(found.swap) if found.swap else 'no'} swap"
     )
     print(
         f"Linux, out of memory as a whole · {memory} · "

@@ -36,11 +36,11 @@ from memqos.converge.rollback import (
     rollback,
 )
 from memqos.converge.values import path_fault
-from memqos.draw.text.amounts import pluralize
 from memqos.draw.text.table import table
 from memqos.errors import InputError
 from memqos.host.cgroups import CgroupFs
 from memqos.host.machine import Roots
+from memqos.units import pluralize
 
 _STATES: Final[dict[UndoState, str]] = {
     "ours": "to put back",

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from memqos.draw.svg.axis import short_size
 from memqos.errors import InputError, MemqosError, UnsupportedRelease
 from memqos.host.cgroups import CgroupFs
 from memqos.kernel.machine import Machine
@@ -29,6 +28,7 @@ from memqos.plan.setting import Setting
 from memqos.release import DEFAULT_MINOR, Release
 from memqos.settings.doubt import doubt_of
 from memqos.settings.settings import KNOWS_POLICY, PAGE_SIZE, Numa, Placement, Policy, Settings
+from memqos.units import format_bytes
 
 if TYPE_CHECKING:
     from memqos.converge.observation import RawKubeletConfig
@@ -265,8 +265,9 @@ def _memory(
     stated = before_eviction(capacity, published, config)
     if stated != left:
         notes.append(
-            f"the Node leaves {short_size(stated)} to pods, before eviction thresholds, where the "
-            f"kubelet's configuration would leave {short_size(left)}: the Node's holds"
+            f"the Node leaves {format_bytes(stated)} to pods, before eviction thresholds, "
+            "where the "
+            f"kubelet's configuration would leave {format_bytes(left)}: the Node's holds"
         )
     return capacity, stated
 

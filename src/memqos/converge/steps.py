@@ -14,7 +14,8 @@ from memqos.kernel.file_formats import meminfo_of
 from memqos.kernel.machine import Machine
 from memqos.plan.changes import Change
 from memqos.plan.cpuset import MEMS
-from memqos.plan.setting import MAX, size
+from memqos.plan.setting import MAX
+from memqos.units import format_exact_bytes
 
 
 class WriteStep(msgspec.Struct, frozen=True):
@@ -267,8 +268,8 @@ def _unreclaimable(change: Change, fs: CgroupFs, swap_free: int) -> str | None:
     room = _swap_room(change.path, fs, swap_free)
     if held <= high + room:
         return None
-    swap = f"{size(room)} of swap" if room else "no swap"
-    return f"{size(held)} is anonymous or shared memory, and there is {swap} for it"
+    swap = f"{format_exact_bytes(room)} of swap" if room else "no swap"
+    return f"{format_exact_bytes(held)} is anonymous or shared memory, and there is {swap} for it"
 
 
 def _swap_room(path: str, fs: CgroupFs, swap_free: int) -> int:

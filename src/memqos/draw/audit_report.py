@@ -10,11 +10,11 @@ from memqos.audit.census import CRITICAL_FLAG, MeasuredUsage, PodRow
 from memqos.audit.cluster_audit import Audit, NamespaceAudit, NodeAudit
 from memqos.audit.comparison import COUNT_MEASURES, AuditComparison, Measure
 from memqos.audit.pod_specs import SpecMemory
-from memqos.audit.rules import approximate_bytes
 from memqos.audit.totals import UnrequestedProtection
 from memqos.draw.text.findings import findings_data
 from memqos.errors import InputError
 from memqos.findings.finding import Finding, Severity
+from memqos.units import format_bytes
 
 
 class AuditSettings(msgspec.Struct, frozen=True):
@@ -137,7 +137,7 @@ def signed_change(measure: Measure, change: int) -> str:
 
 
 def _measure_text(measure: Measure, amount: int) -> str:
-    return f"{amount:,}" if measure in COUNT_MEASURES else approximate_bytes(amount)
+    return f"{amount:,}" if measure in COUNT_MEASURES else format_bytes(amount)
 
 
 def audit_data(audited: AuditReport, pods: Sequence[bytes]) -> dict[str, Any]:

@@ -14,7 +14,8 @@ from memqos.plan.effective import (
     because,
     effective,
 )
-from memqos.plan.setting import MAX, size
+from memqos.plan.setting import MAX
+from memqos.units import format_exact_bytes
 
 _KNOBS: Final[tuple[Knob, ...]] = ("min", "low")
 _UNREQUESTED_SEVERITY: Final[Mapping[Knob, Severity]] = {"min": "warning", "low": "info"}
@@ -76,14 +77,16 @@ def _lost_protection(
         yield Finding(
             f"protection/lost-{knob}",
             "warning",
-            f"memory.{knob} claimed below {taker} is not honoured: {size(total)} in use are "
+            f"memory.{knob} claimed below {taker} is not honoured: "
+            f"{format_exact_bytes(total)} in use are "
             "unprotected",
             taker,
             (
                 because(lowest[0], knob, claims, honoured),
                 *(
-                    f"{facts.display_name(path)} claims {size(_claim_bytes(claims[path], knob))}, "
-                    f"loses {size(_knob_share(honoured[path], knob).lost)}"
+                    f"{facts.display_name(path)} claims "
+                    f"{format_exact_bytes(_claim_bytes(claims[path], knob))}, "
+                    f"loses {format_exact_bytes(_knob_share(honoured[path], knob).lost)}"
                     for path in lowest
                 ),
             ),
@@ -120,19 +123,24 @@ def _unrequested_protection(
     yield Finding(
         f"protection/unasked-{knob}",
         _UNREQUESTED_SEVERITY[knob],
-        f"memory_recursiveprot hands {size(sum(given.values()))} of memory.{knob} to pods or other "
+        f"memory_recursiveprot hands {format_exact_bytes(sum(given.values()))} of "
+        f"memory.{knob} to pods or other "
         f"cgroups that never asked for it: {len(given)}",
         _common_ancestor(list(most)),
         (
-            *(f"{facts.display_name(path)}: {size(amount)}" for path, amount in most.items()),
             *(
-                f"{facts.display_name(path)} claims {size(_claim_bytes(claims[path], knob))}, "
-                f"{size(amount)} of it not in use"
+                f"{facts.display_name(path)}: {format_exact_bytes(amount)}"
+                for path, amount in most.items()
+            ),
+            *(
+                f"{facts.display_name(path)} claims "
+                f"{format_exact_bytes(_claim_bytes(claims[path], knob))}, "
+                f"{format_exact_bytes(amount)} of it not in use"
                 for path, amount in unused.items()
             ),
             *(
-                f"{path} claims {size(_claim_bytes(claims[path], knob))}, "
-                f"{size(amount)} more than is claimed below it"
+                f"{path} claims {format_exact_bytes(_claim_bytes(claims[path], knob))}, "
+                f"{format_exact_bytes(amount)} more than is claimed below it"
                 for path, amount in surplus.items()
             ),
         ),
@@ -190,7 +198,7 @@ def _remedies(
                 "memqos agent, which keeps exact sums, with the kubelet's gate MemoryQoS off"
             )
         else:
-            exact = size(_claim_bytes(claims[path], knob) - more)
+            exact = format_exact_bytes(_claim_bytes(claims[path], knob) - more)
             yield f"lower memory.{knob} of {path} to {exact}, the sum of what is claimed below it"
 
 

@@ -13,7 +13,7 @@ from memqos.findings.facts import NodeFacts, file_number
 from memqos.findings.finding import Finding
 from memqos.kernel.file_formats import Stall, parse_keyed, stall_of
 from memqos.plan.changes import Files
-from memqos.plan.setting import size
+from memqos.units import format_exact_bytes
 
 _STUCK_EVENT_RATE: Final = 5.0
 """Events a second. A task that reclaims in vain tries sixteen times, then sleeps two seconds."""
@@ -52,7 +52,7 @@ def check_throttling(facts: NodeFacts) -> Iterator[Finding]:
             yield Finding(
                 "throttling/now",
                 "warning",
-                f"it is past its memory.high of {size(each.high)} and slowed down",
+                f"it is past its memory.high of {format_exact_bytes(each.high)} and slowed down",
                 facts.display_name(each.path),
                 _throttling_evidence(each),
                 _RAISE_LIMIT_FIX,
@@ -168,8 +168,11 @@ def _throttling_evidence(each: _HighState) -> tuple[str, ...]:
     if each.some is not None and each.full is not None:
         lines.append(f"memory.pressure: some {each.some:.0f}%, full {each.full:.0f}% of the time")
     if each.usage is not None:
-        lines.append(f"memory.current: {size(each.usage)} of memory.high {size(each.high)}")
+        lines.append(
+            f"memory.current: {format_exact_bytes(each.usage)} of memory.high "
+            f"{format_exact_bytes(each.high)}"
+        )
     if each.anon is not None:
         swap = "with swap" if each.may_swap else "without swap"
-        lines.append(f"anonymous: {size(each.anon)}, {swap}")
+        lines.append(f"anonymous: {format_exact_bytes(each.anon)}, {swap}")
     return tuple(lines)

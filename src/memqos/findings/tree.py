@@ -9,7 +9,8 @@ from memqos.kernel.file_formats import controllers_of, withheld_at
 from memqos.kube.kubelet.drivers import kubepods_in
 from memqos.numa.requests import UNALIGNED_NOTICE, UNALIGNED_REMEDY
 from memqos.plan.changes import Change
-from memqos.plan.setting import MAX, size
+from memqos.plan.setting import MAX
+from memqos.units import format_exact_bytes
 
 _KUBERNETES_LEVELS: Final = frozenset({"kubepods", "qos", "pod", "container"})
 _MEMORY_QOS: Final = frozenset({"memory.min", "memory.low", "memory.high"})
@@ -113,10 +114,11 @@ def check_hard_protection(facts: NodeFacts) -> Iterator[Finding]:
     yield Finding(
         "tree/memory-min",
         "error" if total >= memory else "warning",
-        f"memory.min holds back {size(total)} of {size(memory)}: when memory runs short, there is "
+        f"memory.min holds back {format_exact_bytes(total)} of "
+        f"{format_exact_bytes(memory)}: when memory runs short, there is "
         "nothing left to reclaim and processes are killed",
         "/",
-        tuple(f"{path}: {size(claim)}" for path, claim in claims.items() if claim),
+        tuple(f"{path}: {format_exact_bytes(claim)}" for path, claim in claims.items() if claim),
         "lower the requests of Guaranteed pods, or the reservations, or use memoryReservationPolicy"
         ": None",
     )

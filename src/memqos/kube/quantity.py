@@ -11,6 +11,7 @@ from typing import Final, Literal, Self
 import msgspec
 
 from memqos.errors import InputError
+from memqos.units import scientific
 
 Format = Literal["BinarySI", "DecimalSI", "DecimalExponent"]
 Raw = str | int | float | None
@@ -36,10 +37,6 @@ _MOST_DIGITS: Final = 1001
 from hanging, and sums and products below the 4,300 digits that Python turns into text."""
 _SHOWN: Final = 20
 _LEGIBLE: Final = 32
-BINARY_UNITS: Final = {_BINARY[suffix]: suffix for suffix in reversed(_BINARY)}
-"""Exponent of 2 → unit, the largest first."""
-BEYOND_UNITS: Final = 1 << 70
-"""From here on no unit is large enough."""
 
 
 class Quantity(msgspec.Struct, frozen=True, eq=False, gc=False):
@@ -189,16 +186,6 @@ def nano_of(raw: Raw) -> int:
 def whole(amount: int, unit: int = 1000) -> int:
     """Whole units of an amount, by default one held in thousandths, rounded away from zero."""
     return -(-amount // unit) if amount >= 0 else amount // unit
-
-
-def scientific(amount: int) -> str:
-    """About how much, in four digits and a power of ten: `1e400`."""
-    digits = str(abs(amount))
-    exponent = len(digits) - 1
-    rounded = str((int(digits[:5].ljust(5, "0")) + 5) // 10)
-    exponent += len(rounded) - 4
-    mantissa = f"{rounded[0]}.{rounded[1:]}".rstrip("0").removesuffix(".")
-    return f"{'−' if amount < 0 else ''}{mantissa}e{exponent}"
 
 
 def times(part: int, whole: int) -> str:

@@ -11,9 +11,10 @@ from memqos.kube.pod import QosClass
 from memqos.kube.resources import CPU, MEMORY, Amounts, memory_in
 from memqos.kube.shape import Part, Role
 from memqos.plan import cpu, hugepages, memory
-from memqos.plan.setting import MAX, NEEDS_NODE, FileSettings, Rule, Setting, size
+from memqos.plan.setting import MAX, NEEDS_NODE, FileSettings, Rule, Setting
 from memqos.release import Release, Since
 from memqos.settings.settings import Settings
+from memqos.units import format_exact_bytes
 
 
 class ContainerPlan(msgspec.Struct, frozen=True, gc=False):
@@ -24,13 +25,16 @@ class ContainerPlan(msgspec.Struct, frozen=True, gc=False):
 
 
 LIMIT: Final = Rule(
-    "max/limit", "killed past its limit", "kubelet", lambda limit: (f"limit = {size(limit)}",)
+    "max/limit",
+    "killed past its limit",
+    "kubelet",
+    lambda limit: (f"limit = {format_exact_bytes(limit)}",),
 )
 POD_LIMIT: Final = Rule(
     "max/pod-limit",
     "without a limit of its own the pod-level limit holds",
     "KEP-2837",
-    lambda limit: (f"pod-level limit = {size(limit)}",),
+    lambda limit: (f"pod-level limit = {format_exact_bytes(limit)}",),
 )
 NO_LIMIT: Final = Rule("max/none", "there is no limit", "kubelet")
 KILL_TOGETHER: Final = Rule(
@@ -51,14 +55,20 @@ SCORE_NEEDS_NODE: Final = Rule(
 
 
 def _score_steps(score: Score, capacity: int) -> tuple[str, ...]:
-    steps = [f"request = {size(score.request)}, capacity = {size(capacity)}"]
+    steps = [
+        f"request = {format_exact_bytes(score.request)}, capacity = {format_exact_bytes(capacity)}"
+    ]
     counted = score.request
     if score.smallest_regular is not None and score.smallest_regular > counted:
         counted = score.smallest_regular
-        steps.append(f"a sidecar counts as the smallest regular container: {size(counted)}")
+        steps.append(
+            f"a sidecar counts as the smallest regular container: {format_exact_bytes(counted)}"
+        )
     if score.share:
         counted += score.share
-        steps.append(f"share of what the pod-level request leaves over = {size(score.share)}")
+        steps.append(
+            f"share of what the pod-level request leaves over = {format_exact_bytes(score.share)}"
+        )
     steps.append(f"1000 − 1000 × {counted:,} / {capacity:,}, between {LOWEST_BURSTABLE} and 999")
     return tuple(steps)
 

@@ -6,8 +6,9 @@ from typing import Final, Literal
 import msgspec
 
 from memqos.kernel.file_formats import describe_nodes, node_list
-from memqos.plan.setting import Rule, Setting, size
+from memqos.plan.setting import Rule, Setting
 from memqos.plan.tree import Cgroup, Tree
+from memqos.units import format_exact_bytes
 
 MEMS: Final = "cpuset.mems"
 
@@ -27,7 +28,9 @@ class Assignment(msgspec.Struct, frozen=True):
 
 def _steps(assignment: Assignment) -> tuple[str, ...]:
     nodes = describe_nodes(assignment.nodes)
-    return tuple([f"{name} {size(amount)} of {nodes}" for name, amount in assignment.holds])
+    return tuple(
+        [f"{name} {format_exact_bytes(amount)} of {nodes}" for name, amount in assignment.holds]
+    )
 
 
 ASSIGNED: Final[dict[Chosen, Rule]] = {

@@ -6,8 +6,9 @@ from typing import Final
 from memqos.kube.quantity import whole
 from memqos.kube.resources import CPU, MEMORY, Amounts, hugepage_file_size, is_hugepages, storable
 from memqos.kube.shape import Shape
-from memqos.plan.setting import FileSettings, Rule, Setting, size
+from memqos.plan.setting import FileSettings, Rule, Setting
 from memqos.release import Since
+from memqos.units import format_exact_bytes
 
 PageLimits = dict[str, int]
 """Page size as cgroup files spell it → bytes."""
@@ -16,7 +17,7 @@ HUGE: Final = Rule(
     "hugetlb/limit",
     "huge pages up to the limit, none without one",
     "kubelet",
-    lambda limit: (f"limit = {size(limit)}",),
+    lambda limit: (f"limit = {format_exact_bytes(limit)}",),
 )
 _WITHOUT_HUGEPAGES: Final = frozenset({CPU, MEMORY})
 

@@ -9,9 +9,10 @@ from memqos.kube.resources import CPU, memory_in
 from memqos.plan import cpu
 from memqos.plan.memory import MEMORY_QOS_KEP, OFF
 from memqos.plan.pod import PodPlan
-from memqos.plan.setting import FileSettings, Rule, Setting, size
+from memqos.plan.setting import FileSettings, Rule, Setting
 from memqos.release import Since
 from memqos.settings.settings import Policy, Settings
+from memqos.units import format_exact_bytes
 
 Phase = Literal["start", "steady"]
 """Just after the kubelet has started, or once it has counted the pods."""
@@ -35,14 +36,14 @@ class Levels(msgspec.Struct, frozen=True):
 
 def _sum_steps(guaranteed: int, burstable: int) -> tuple[str, ...]:
     return (
-        f"requests of Guaranteed pods = {size(guaranteed)}",
-        f"requests of Burstable pods = {size(burstable)}",
-        f"together {size(guaranteed + burstable)}",
+        f"requests of Guaranteed pods = {format_exact_bytes(guaranteed)}",
+        f"requests of Burstable pods = {format_exact_bytes(burstable)}",
+        f"together {format_exact_bytes(guaranteed + burstable)}",
     )
 
 
 def _burstable_steps(guaranteed: int, burstable: int) -> tuple[str, ...]:
-    return (f"requests of Burstable pods = {size(burstable)}",)
+    return (f"requests of Burstable pods = {format_exact_bytes(burstable)}",)
 
 
 ALL_MIN: Final = Rule(

@@ -9,9 +9,10 @@ from typing import Final
 import msgspec
 
 from memqos.kube.pod import QosClass
-from memqos.plan.setting import MAX, NEEDS_NODE, Rule, Setting, size
+from memqos.plan.setting import MAX, NEEDS_NODE, Rule, Setting
 from memqos.release import Since
 from memqos.settings.settings import Settings
+from memqos.units import format_exact_bytes
 
 MEMORY_QOS_KEP: Final = "KEP-2570"
 
@@ -30,7 +31,7 @@ class Ask(msgspec.Struct, frozen=True, gc=False):
 
 
 def _of_request(request: int) -> tuple[str, ...]:
-    return (f"request = {size(request)}",)
+    return (f"request = {format_exact_bytes(request)}",)
 
 
 REQUEST_IS_MIN: Final = Rule(
@@ -64,7 +65,7 @@ NOT_RESERVED: Final = Rule(
     "protection/reset",
     "nothing is reserved here, so protection is taken back to 0",
     "kubelet 1.36, memoryReservationPolicy",
-    lambda policy, request: (f"policy = {policy}", f"request = {size(request)}"),
+    lambda policy, request: (f"policy = {policy}", f"request = {format_exact_bytes(request)}"),
     resets=True,
 )
 OTHER_TIER: Final = Rule(
@@ -115,14 +116,17 @@ AT_POD: Final = Rule(
     "claimed by the pod alone: others are held off its containers as well, and at its own limit "
     "it can reclaim their page cache",
     "memqos, placement: pods",
-    lambda claim: (f"claim of the container = {size(claim)}, held by its pod",),
+    lambda claim: (f"claim of the container = {format_exact_bytes(claim)}, held by its pod",),
     resets=True,
 )
 BELOW_LIMIT: Final = Rule(
     "min/below-limit",
     "a little less than the limit, so that at the limit there is page cache to reclaim",
     "memqos, placement: margin",
-    lambda request, margin: (f"request = limit = {size(request)}", f"margin = {size(margin)}"),
+    lambda request, margin: (
+        f"request = limit = {format_exact_bytes(request)}",
+        f"margin = {format_exact_bytes(margin)}",
+    ),
 )
 UNPROTECTED_MARGIN: Final = 10
 """One part in so many of a request is left unprotected."""
@@ -165,8 +169,8 @@ POD_PROTECTION: Final = Since({22: _min_is_request, 36: _pod_by_policy})
 
 def _share_steps(base: int, base_is: str, factor: float) -> tuple[str, ...]:
     return (
-        f"{base_is} = {size(base)}",
-        f"memory.high = {base_is} × factor = {size(base)} × {factor:g}",
+        f"{base_is} = {format_exact_bytes(base)}",
+        f"memory.high = {base_is} × factor = {format_exact_bytes(base)} × {factor:g}",
     )
 
 
@@ -175,7 +179,8 @@ def _above_request_steps(
 ) -> tuple[str, ...]:
     exact = request + (base - request) * factor
     return (
-        f"request = {size(request)}, {base_is} = {size(base)}, factor = {factor:g}",
+        f"request = {format_exact_bytes(request)}, {base_is} = {format_exact_bytes(base)}, "
+        f"factor = {factor:g}",
         f"request + factor × ({base_is} − request) = {exact:,.0f}",
         f"rounded down to a page of {page} bytes",
     )
@@ -197,7 +202,7 @@ HIGH_UNDER_REQUEST: Final = Rule(
     "high/not-above-request",
     "not set: it would not lie above the request",
     MEMORY_QOS_KEP,
-    lambda high, request: (f"{size(high)} ≤ request {size(request)}",),
+    lambda high, request: (f"{format_exact_bytes(high)} ≤ request {format_exact_bytes(request)}",),
 )
 REQUEST_IS_LIMIT: Final = Rule(
     "high/request-is-limit",
@@ -224,7 +229,7 @@ BASE_NEEDS_NODE: Final = Rule(
     "high/needs-node",
     "there is no limit, so it depends on the node's allocatable memory",
     MEMORY_QOS_KEP,
-    lambda request: (f"request = {size(request)}", "allocatable = unknown"),
+    lambda request: (f"request = {format_exact_bytes(request)}", "allocatable = unknown"),
 )
 HIGH_RESET: Final = Rule(
     "high/reset", "MemoryQoS is off: throttling is taken back", "kubelet 1.37", resets=True

@@ -22,9 +22,10 @@ from memqos.kube.resources import CPU, MEMORY, Amounts, memory_in
 from memqos.kube.shape import Shape
 from memqos.plan import cpu, hugepages, memory
 from memqos.plan.container import ContainerPlan, container_rules, plan_container
-from memqos.plan.setting import FileSettings, Rule, Setting, size
+from memqos.plan.setting import FileSettings, Rule, Setting
 from memqos.release import Since
 from memqos.settings.settings import Settings
+from memqos.units import format_exact_bytes
 
 
 class PodPlan(msgspec.Struct, frozen=True, gc=False):
@@ -41,13 +42,13 @@ POD_SUM: Final = Rule(
     "max/pod",
     "all containers together are killed past the limit of the pod, overhead included",
     "KEP-753, KEP-2837",
-    lambda limit: (f"pod limit = {size(limit)}",),
+    lambda limit: (f"pod limit = {format_exact_bytes(limit)}",),
 )
 OVERFLOW: Final = Rule(
     "max/overflow",
     "not set: the limit is larger than the kubelet can hold",
     "kubelet, Quantity.Value()",
-    lambda: (f"limit > {size(MAX_INT64)}",),
+    lambda: (f"limit > {format_exact_bytes(MAX_INT64)}",),
 )
 NOT_ALL_MEMORY_LIMITED: Final = Rule(
     "max/not-all-limited",

@@ -5,8 +5,6 @@ from typing import Any, Final
 
 import msgspec
 
-from memqos.kube.quantity import BEYOND_UNITS, BINARY_UNITS, scientific
-
 MAX: Final = "max"
 """No limit, as cgroup files spell it."""
 NEEDS_NODE: Final = "needs node"
@@ -52,16 +50,3 @@ class Setting(msgspec.Struct, frozen=True, gc=False):
 
 FileSettings = dict[str, Setting]
 """File name → setting. `oom_score_adj` and `cpu.shares` stand for what is no cgroup v2 file."""
-
-
-def size(amount: int) -> str:
-    """Bytes for a person: binary units where exact, else plain bytes and about how much."""
-    if abs(amount) >= BEYOND_UNITS:
-        return scientific(amount)
-    for shift, unit in BINARY_UNITS.items():
-        if 1 << shift <= amount < 10_000 << shift and not amount & ((1 << shift) - 1):
-            return f"{amount >> shift}{unit}"
-    for shift, unit in BINARY_UNITS.items():
-        if amount >= 1 << shift:
-            return f"{amount:,} ({amount / (1 << shift):.1f}{unit})"
-    return f"{amount:,}"

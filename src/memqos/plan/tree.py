@@ -22,8 +22,9 @@ from memqos.plan.memory import MEMORY_QOS_KEP
 from memqos.plan.names import CgroupNames, RuntimeName, cgroup_names
 from memqos.plan.pod import PodPlan
 from memqos.plan.semantics import Planner
-from memqos.plan.setting import FileSettings, Rule, Setting, size
+from memqos.plan.setting import FileSettings, Rule, Setting
 from memqos.settings.settings import Settings
+from memqos.units import format_exact_bytes
 
 Level = Literal["reserved", "kubepods", "qos", "pod", "container"]
 
@@ -34,19 +35,21 @@ RESERVED_MIN: Final = Rule(
     "reserved/min",
     "what is reserved for the system is never reclaimed, whatever the policy",
     f"{MEMORY_QOS_KEP}, node",
-    lambda amount: (f"reservation = {size(amount)}",),
+    lambda amount: (f"reservation = {format_exact_bytes(amount)}",),
 )
 RESERVED_MAX: Final = Rule(
     "reserved/max",
     "the reservation is enforced as a limit",
     "kubelet, enforceNodeAllocatable",
-    lambda amount: (f"reservation = {size(amount)}",),
+    lambda amount: (f"reservation = {format_exact_bytes(amount)}",),
 )
 ALLOCATABLE_MAX: Final = Rule(
     "node/allocatable",
     "all pods together may use what is not reserved",
     "kubelet, enforceNodeAllocatable",
-    lambda amount: (f"allocatable, eviction thresholds not subtracted = {size(amount)}",),
+    lambda amount: (
+        f"allocatable, eviction thresholds not subtracted = {format_exact_bytes(amount)}",
+    ),
 )
 
 

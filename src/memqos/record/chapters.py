@@ -5,8 +5,6 @@ from typing import Final, Literal
 
 import msgspec
 
-from memqos.draw.svg.axis import short_size
-from memqos.draw.text.amounts import pluralize
 from memqos.errors import MemqosError
 from memqos.record.format import (
     CountRecord,
@@ -17,6 +15,7 @@ from memqos.record.format import (
     PressureRecord,
 )
 from memqos.record.recordings import SAME_END, RecordIndex, duration_words, size_of
+from memqos.units import format_bytes, pluralize
 
 ChapterKind = Literal[
     "throttled",
@@ -106,7 +105,7 @@ def limit_remedies(limit: int | None, *, trapped: bool = False) -> Iterator[str]
             "margin below the limit"
         )
         return
-    above = "" if limit is None else f" above {short_size(limit)}"
+    above = "" if limit is None else f" above {format_bytes(limit)}"
     yield f"a memory limit{above}, if it really needs that much, or an end to what grows"
 
 

@@ -6,9 +6,6 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from memqos.draw.svg.axis import short_size
-from memqos.draw.text.amounts import pluralize
-from memqos.draw.text.story import format_time
 from memqos.errors import InputError, MemqosError
 from memqos.kube.events import BETWEEN, CONTROLLER, Clause, clauses
 from memqos.kube.pod import Container
@@ -33,6 +30,7 @@ from memqos.record.chapters import (
     limit_rule,
 )
 from memqos.record.recordings import SAME_END, duration_words
+from memqos.units import format_bytes, format_time, pluralize
 
 _KINDS: Final[dict[str, ChapterKind]] = {
     "MemoryProtected": "changed",
@@ -287,7 +285,7 @@ def _oom_chapter(ended: Ended, at: int, limit: int | None) -> Chapter:
             "it has no memory limit of its own: look at those of its pod, and at the node's memory",
         )
     else:
-        evidence.append(f"its memory limit is {short_size(limit)}")
+        evidence.append(f"its memory limit is {format_bytes(limit)}")
         rule = limit_rule()
         remedies = tuple(limit_remedies(limit))
     return Chapter(

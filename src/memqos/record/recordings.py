@@ -7,7 +7,6 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from memqos.draw.svg.axis import short_size
 from memqos.host import durable
 from memqos.host.record_files import CURRENT_SUFFIX, OLDER_SUFFIX, list_record_files
 from memqos.record.format import (
@@ -22,6 +21,7 @@ from memqos.record.format import (
     WriteRecord,
     decode_flight_records,
 )
+from memqos.units import format_bytes
 
 _NOTED: Final = 1000
 """Milliseconds by which the wall clock must have been set to be made good."""
@@ -178,7 +178,7 @@ class RecordIndex:
 
 def size_of(amount: int | None) -> str:
     """Bytes for people; None is `max`."""
-    return "max" if amount is None else short_size(amount)
+    return "max" if amount is None else format_bytes(amount)
 
 
 def duration_words(milliseconds: int) -> str:

@@ -10,8 +10,6 @@ from typing import Final, NamedTuple
 import msgspec
 
 from memqos.agent.flight_recorder import subject_of
-from memqos.draw.svg.axis import short_size
-from memqos.draw.text.amounts import pluralize
 from memqos.host.record_files import (
     CURRENT_SUFFIX,
     OLDER_SUFFIX,
@@ -42,6 +40,7 @@ from memqos.record.recordings import (
     to_wall_clock,
 )
 from memqos.record.story import story_of
+from memqos.units import format_bytes, pluralize
 
 SNAPSHOT_RECORD_BYTES: Final = 4 << 20
 """Bytes of files; in a snapshot they take a third more."""
@@ -218,10 +217,10 @@ def _throttle_chapter(reading: MemoryReading, files: Mapping[str, str]) -> Itera
     events = reading.events.get("high", 0)
     if not events:
         return
-    high = "max" if reading.high is None else short_size(reading.high)
+    high = "max" if reading.high is None else format_bytes(reading.high)
     evidence = [
         f"{pluralize(events, 'high event')} since its cgroup was made; when, one look cannot tell",
-        f"{short_size(reading.current)} in use, {short_size(reading.anon)} anonymous, "
+        f"{format_bytes(reading.current)} in use, {format_bytes(reading.anon)} anonymous, "
         f"memory.high {high}",
     ]
     if "memory.pressure" in files:

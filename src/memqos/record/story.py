@@ -5,8 +5,6 @@ from typing import Final
 
 import msgspec
 
-from memqos.draw.svg.axis import short_size
-from memqos.draw.text.amounts import pluralize
 from memqos.record.chapters import (
     Chapter,
     Story,
@@ -23,6 +21,7 @@ from memqos.record.format import (
     WriteRecord,
 )
 from memqos.record.recordings import GUARD_RULE, RecordIndex, Recording, duration_words, size_of
+from memqos.units import format_bytes, pluralize
 
 _MOSTLY: Final = 0.9
 _MI: Final = 1 << 20
@@ -90,7 +89,7 @@ def _throttle_episode(
     stays = max(0, begun.anon - begun.swap_room)
     cannot = bool(high) and stays >= _MOSTLY * high
     peak = max(facts.peak(since, until), begun.anon)
-    swap = "no swap" if not begun.swap_room else f"{short_size(begun.swap_room)} of swap left"
+    swap = "no swap" if not begun.swap_room else f"{format_bytes(begun.swap_room)} of swap left"
     chapter = Chapter(
         since,
         "throttled",
@@ -126,8 +125,8 @@ def _sufficient_limit(high: int, limit: int | None, peak: int) -> int | None:
 
 def _larger_limit(enough: int, peak: int) -> str:
     return (
-        f"a memory limit of about {short_size(enough)}: memory.high would have been above the "
-        f"{short_size(peak)} it used"
+        f"a memory limit of about {format_bytes(enough)}: memory.high would have been above the "
+        f"{format_bytes(peak)} it used"
     )
 
 
@@ -236,8 +235,8 @@ def _rule_of_write(decided: WriteRecord | None) -> tuple[str | None, str | None]
 
 
 def _value_text(text: str) -> str:
-    return short_size(int(text)) if text.isdecimal() and int(text) else text
+    return format_bytes(int(text)) if text.isdecimal() and int(text) else text
 
 
 def _amount_text(amount: int | None) -> str:
-    return "none" if amount is None else short_size(amount)
+    return "none" if amount is None else format_bytes(amount)

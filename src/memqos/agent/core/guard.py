@@ -14,8 +14,9 @@ from typing import Final, Literal
 
 import msgspec
 
-from memqos.plan.setting import MAX, Rule, Setting, size
+from memqos.plan.setting import MAX, Rule, Setting
 from memqos.settings.settings import PAGE_SIZE
+from memqos.units import format_exact_bytes
 
 GuardAction = Literal["keep", "widen", "narrow"]
 GuardStep = Literal["widen", "narrow"]
@@ -234,8 +235,11 @@ def _after_step(watch: GuardState, move: GuardStep, now: float, tuning: GuardTun
 
 
 def _explain_step(planned: int, step: int, steps: int, maximum: int | None) -> tuple[str, ...]:
-    top = "no limit" if maximum is None else f"memory.max = {size(maximum)}"
-    return (f"planned memory.high = {size(planned)}, {top}", f"step {step} of {steps}")
+    top = "no limit" if maximum is None else f"memory.max = {format_exact_bytes(maximum)}"
+    return (
+        f"planned memory.high = {format_exact_bytes(planned)}, {top}",
+        f"step {step} of {steps}",
+    )
 
 
 HIGH_WIDENED: Final = Rule(
@@ -250,7 +254,8 @@ HIGH_EXCLUDED: Final = Rule(
     "so throttling would only stop it",
     "memqos guard",
     lambda unreclaimable, current: (
-        f"anonymous and shared {size(unreclaimable)} of {size(current)} in use, swap 0",
+        f"anonymous and shared {format_exact_bytes(unreclaimable)} of "
+        f"{format_exact_bytes(current)} in use, swap 0",
     ),
 )
 

@@ -11,7 +11,6 @@ from memqos.agent.core.observed import Drift
 from memqos.agent.core.pod_intent import Notice, NoticeReason, PodIntent
 from memqos.converge.settings import PROTECTION_FILES
 from memqos.converge.undo import UndoEntry
-from memqos.draw.svg.axis import short_size
 from memqos.kernel.file_formats import describe_nodes, nodes_in
 from memqos.kube.events import EventReason
 from memqos.kube.pod import Pod
@@ -19,6 +18,7 @@ from memqos.plan.changes import DEFAULTS, Change
 from memqos.plan.cpuset import MEMS
 from memqos.plan.names import outer
 from memqos.serve.exposition import Histogram
+from memqos.units import format_bytes
 
 
 class NoticeHistory:
@@ -291,4 +291,4 @@ def announce_contested(report: Report, intent: PodIntent | None, drift: Drift) -
 def _amount(file: str, content: str) -> str:
     if file == MEMS:
         return describe_nodes(nodes_in(content)) if content else "any node"
-    return short_size(int(content)) if content.isdigit() else content
+    return format_bytes(int(content)) if content.isdigit() else content

@@ -22,7 +22,6 @@ from memqos.cli.numa.node_source import (
 )
 from memqos.cli.options import release_options
 from memqos.cli.output import OutputFormat, complain, emit, output_option, print_lines
-from memqos.draw.text.amounts import pluralize
 from memqos.draw.text.numa_admission import NumaVerdict, verdict_data, verdict_lines
 from memqos.errors import InputError
 from memqos.kube.defaulting import apply_defaults
@@ -43,6 +42,7 @@ from memqos.numa.topology_manager import (
     InvalidTopology,
 )
 from memqos.release import Release
+from memqos.units import pluralize
 
 _REFUSED = 2
 

@@ -20,7 +20,6 @@ from memqos.cli.numa.kubelet import (
 from memqos.cli.numa.node_source import machine_option, read_state_text, snapshot_option
 from memqos.cli.options import release_options, resolve_release
 from memqos.cli.output import OutputFormat, complain, emit, output_option, print_lines
-from memqos.draw.text.amounts import pluralize
 from memqos.draw.text.table import table
 from memqos.errors import InputError, MemqosError
 from memqos.host.durable import replace
@@ -60,6 +59,7 @@ from memqos.numa.refusal_text import (
 )
 from memqos.numa.reserved_memory import InvalidReservation
 from memqos.numa.restart import UnusableState
+from memqos.units import pluralize
 
 NOT_USABLE = 2
 

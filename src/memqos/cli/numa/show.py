@@ -12,7 +12,6 @@ from memqos.cli.numa.node_source import (
     state_option,
 )
 from memqos.cli.output import emit, output_option, print_lines
-from memqos.draw.text.amounts import pluralize
 from memqos.draw.text.numa_state import (
     holders_table,
     machine_data,
@@ -21,6 +20,7 @@ from memqos.draw.text.numa_state import (
     total_differences,
     usage_table,
 )
+from memqos.units import pluralize
 
 
 @click.command("show")

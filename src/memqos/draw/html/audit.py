@@ -6,7 +6,6 @@ from typing import Final
 
 from memqos.audit.cluster_audit import NamespaceAudit, NodeAudit
 from memqos.audit.comparison import AuditComparison, Measure
-from memqos.audit.rules import approximate_bytes
 from memqos.draw.audit_report import (
     MEASURE_TITLES,
     AuditReport,
@@ -36,10 +35,10 @@ from memqos.draw.html.charts import (
 )
 from memqos.draw.html.style import PAGE_STYLE
 from memqos.draw.svg.elements import Markup, el
-from memqos.draw.text.amounts import pluralize
 from memqos.draw.text.terminal import message_lines
 from memqos.findings.catalogue import RULES_BY_ID
 from memqos.findings.finding import Finding, Severity
+from memqos.units import format_bytes, pluralize
 
 _SHOWN_DIFFERING: Final = 12
 _CHANGES: Final[tuple[tuple[Measure, str], ...]] = (
@@ -130,8 +129,8 @@ def measure_rows(
             continue
         amount = getattr(whole, measure)
         share = share_of_it(amount)
-        hint = f"{name}: {approximate_bytes(amount)}, {share:.0%}"
-        rows.append(bar_row(measure, name, share, approximate_bytes(amount), hint))
+        hint = f"{name}: {format_bytes(amount)}, {share:.0%}"
+        rows.append(bar_row(measure, name, share, format_bytes(amount), hint))
     return rows
 
 
@@ -141,8 +140,7 @@ def _node_card(node: NodeAudit) -> Markup:
     facts = [
         f"{pluralize(node.pods, 'pod')}: {node.classes['Guaranteed']} Guaranteed, "
         f"{node.classes['Burstable']} Burstable, {node.classes['BestEffort']} BestEffort",
-        f"{approximate_bytes(node.memory.published)} for pods, of "
-        f"{approximate_bytes(node.memory.capacity)}",
+        f"{format_bytes(node.memory.published)} for pods, of {format_bytes(node.memory.capacity)}",
     ]
     if node.throttled:
         facts.append(f"throttled at once: {pluralize(node.throttled, 'container')}")
@@ -155,7 +153,7 @@ def _node_card(node: NodeAudit) -> Markup:
         _top_list(
             "protected unasked",
             [
-                f"{pod}: {approximate_bytes(amount)} of memory.{knob}"
+                f"{pod}: {format_bytes(amount)} of memory.{knob}"
                 for knob, found in (("min", node.unasked_min), ("low", node.unasked_low))
                 for pod, amount in found.most
             ][:3],
@@ -204,19 +202,18 @@ def _namespace_row(space: NamespaceAudit, most: int, *, is_measured: bool) -> Ma
     if not space.defaults_request:
         facts.append("no default request")
     facts += [
-        f"quota {room.quota}: {approximate_bytes(max(0, room.hard - room.used))} left of "
-        f"{room.resource}"
+        f"quota {room.quota}: {format_bytes(max(0, room.hard - room.used))} left of {room.resource}"
         for room in space.quotas
     ]
-    used = f", {approximate_bytes(space.usage)} in use" if is_measured else ""
-    hint = f"{space.name}: {approximate_bytes(space.request)} requested{used}"
+    used = f", {format_bytes(space.usage)} in use" if is_measured else ""
+    hint = f"{space.name}: {format_bytes(space.request)} requested{used}"
     mark = space.usage / most if is_measured else None
     return el(
         "div",
         el(
             "div",
             el("b", space.name),
-            el("span", f"{approximate_bytes(space.request)} requested{used}"),
+            el("span", f"{format_bytes(space.request)} requested{used}"),
             class_="bar-words",
         ),
         meter("requested", space.request / most, hint, mark),
@@ -305,7 +302,7 @@ def _charts(audited: AuditReport) -> Iterator[Markup]:
     total = cluster_memory(audit)
     if total.offered:
         rows = measure_rows(total, total.share, is_measured=bool(audit.measured))
-        intro = f"of {approximate_bytes(total.offered)} that nodes offer to pods"
+        intro = f"of {format_bytes(total.offered)} that nodes offer to pods"
         yield card("Memory of all nodes", el("p", intro, class_="dim"), *rows)
     full = fullest_nodes(audit)
     if full:

@@ -2,8 +2,8 @@
 
 from typing import Final, Literal, NamedTuple
 
-from memqos.kube.quantity import BEYOND_UNITS, BINARY_UNITS, scientific
 from memqos.plan.setting import NEEDS_NODE
+from memqos.units import BINARY_UNITS
 
 AXIS_LEFT: Final = 200
 AXIS_RIGHT: Final = 770
@@ -15,20 +15,6 @@ _UNITS: Final = ("B", *reversed(BINARY_UNITS.values()))
 
 ZoneKind = Literal["min", "low", "normal", "high", "unknown"]
 """What ends where the zone does, but for `normal`, which ends where `high` starts."""
-
-
-def short_size(amount: int) -> str:
-    """Bytes in a binary unit: exact where that is short (1.25Gi, 1100Mi), else to four digits."""
-    if abs(amount) >= BEYOND_UNITS:
-        return scientific(amount)
-    # A little more, so that 1023.97Mi does not read 1024Mi.
-    power = max(0, ((amount + amount // 20_000).bit_length() - 1) // 10)
-    unit = 1 << 10 * power
-    if amount * 100 % unit == 0:
-        return f"{amount / unit:.2f}".rstrip("0").removesuffix(".") + _UNITS[power]
-    if amount % (unit >> 10) == 0 and amount < 10 * unit:
-        return f"{amount // (unit >> 10)}{_UNITS[power - 1]}"
-    return f"{amount / unit:#.4g}".removesuffix(".") + _UNITS[power]
 
 
 class Axis(NamedTuple):

@@ -13,7 +13,6 @@ from memqos.draw.svg.axis import (
     ZoneKind,
     axis_to,
     position_on_bar,
-    short_size,
     zones,
 )
 from memqos.draw.svg.elements import (
@@ -33,6 +32,7 @@ from memqos.draw.svg.elements import (
     zone_path,
 )
 from memqos.plan.setting import MAX
+from memqos.units import format_bytes
 
 
 class LevelBar(msgspec.Struct, frozen=True):
@@ -169,12 +169,14 @@ def _ruler(axis: Axis, top: float, bottom: float) -> Markup:
     for tick in axis.ticks:
         x = axis.x(tick)
         parts.append(_line("grid", x, top, x, bottom + 4))
-        parts.append(_text(x, bottom + _LINE + 2, "dim middle", short_size(tick) if tick else "0"))
+        parts.append(
+            _text(x, bottom + _LINE + 2, "dim middle", format_bytes(tick) if tick else "0")
+        )
     return el("g", *parts)
 
 
 def _node_line(node: int, axis: Axis, top: float, bottom: float) -> Markup:
-    mark = Mark(axis.x(node), f"node {short_size(node)}", f"memory of the node = {node:,} bytes")
+    mark = Mark(axis.x(node), f"node {format_bytes(node)}", f"memory of the node = {node:,} bytes")
     texts = [_flag(flag, top + 10, "dim") for flag in _flags([mark])]
     return el("g", _line("axis node", mark.x, top, mark.x, bottom), *texts)
 
@@ -330,7 +332,7 @@ def _marks(
     return [
         Mark(
             position_on_bar(value, stretches, axis),
-            f"{' = '.join(same)} {short_size(value)}",
+            f"{' = '.join(same)} {format_bytes(value)}",
             ", ".join([f"{file}{name} = {value:,} bytes" for name in same]),
         )
         for value, same in together.items()
@@ -364,7 +366,7 @@ def _absent_values(bar: LevelBar) -> str:
 
 def _value_words(value: int | str | None) -> str:
     if isinstance(value, int):
-        return short_size(value)
+        return format_bytes(value)
     return {None: "not set", MAX: "no limit"}.get(value, str(value))
 
 

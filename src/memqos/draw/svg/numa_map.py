@@ -5,7 +5,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from memqos.draw.svg.axis import AXIS_LEFT, AXIS_RIGHT, Axis, axis_to, short_size
+from memqos.draw.svg.axis import AXIS_LEFT, AXIS_RIGHT, Axis, axis_to
 from memqos.draw.svg.elements import (
     BOLD_WIDENING,
     SMALL_FONT,
@@ -23,6 +23,7 @@ from memqos.kernel.file_formats import describe_nodes, node_list
 from memqos.kube.resources import MEMORY
 from memqos.numa.machine_state import MemoryManagerState, NumaMemory
 from memqos.numa.machines import NumaMachine
+from memqos.units import format_bytes
 
 SegmentKind = Literal["system", "held", "free", "untold"]
 """Untold: nobody says whether it is held."""
@@ -215,7 +216,7 @@ def _node_row(bar: NodeBar, axis: Axis, holders: Sequence[MemoryHolder], top: fl
     total = sum([segment.size for segment in bar.segments])
     parts = [
         _text(_MARGIN, top + 12, "ink name", f"node {bar.node}"),
-        _text(_MARGIN, top + 27, "dim", short_size(total)),
+        _text(_MARGIN, top + 27, "dim", format_bytes(total)),
     ]
     if bar.used_with:
         together = f"used with {node_list(bar.used_with)}"
@@ -250,7 +251,7 @@ def _segment(
 
 def _labels(segment: Segment, who: str) -> list[str]:
     """What a segment may say, the longest first."""
-    size = short_size(segment.size)
+    size = format_bytes(segment.size)
     if segment.holder is not None:
         of = "" if segment.resource == MEMORY else " in hugepages"
         return [
@@ -270,7 +271,7 @@ def _sums(bar: NodeBar) -> list[str]:
             key = _KIND_WORDS[segment.kind], segment.resource
             sums[key] = sums.get(key, 0) + segment.size
     return [
-        short_size(size) + ("" if resource == MEMORY else f" {resource}") + said
+        format_bytes(size) + ("" if resource == MEMORY else f" {resource}") + said
         for (said, resource), size in sorted(sums.items(), key=lambda item: item[0][1] != MEMORY)
     ]
 
@@ -283,7 +284,7 @@ def _holders(holders: Sequence[MemoryHolder], top: float) -> tuple[Markup, float
             y += _LINE
             who = f"{holder.number}  {holder.name}" if not index else ""
             container = "the pod as a whole" if held.container == POD_POOL else held.container
-            what = f"{short_size(held.block.size)} of {held.block.type}"
+            what = f"{format_bytes(held.block.size)} of {held.block.type}"
             parts += [
                 _text(_MARGIN, y, "ink", ellipsize(who, SMALL_FONT, 290)),
                 _text(320, y, "ink", ellipsize(container, SMALL_FONT, 170)),
@@ -317,7 +318,7 @@ def _ruler(axis: Axis, top: float, bottom: float) -> Markup:
     for tick in axis.ticks:
         x = axis.x(tick)
         parts.append(_line("grid", x, top, x, bottom + 4))
-        parts.append(_text(x, bottom + _LINE, "dim middle", short_size(tick) if tick else "0"))
+        parts.append(_text(x, bottom + _LINE, "dim middle", format_bytes(tick) if tick else "0"))
     return el("g", *parts)
 
 
@@ -332,7 +333,7 @@ def _line(look: str, x1: float, y1: float, x2: float, y2: float) -> Markup:
 def _description(bars: Sequence[NodeBar], holders: Sequence[MemoryHolder]) -> str:
     nodes = [f"Node {bar.node}: {', '.join(_sums(bar))}." for bar in bars]
     pods = [
-        f"{holder.name} {held.container} holds {short_size(held.block.size)} of "
+        f"{holder.name} {held.container} holds {format_bytes(held.block.size)} of "
         f"{held.block.type} on {describe_nodes(held.block.nodes)}."
         for holder in holders
         for held in holder.holdings

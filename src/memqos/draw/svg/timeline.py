@@ -6,7 +6,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from memqos.draw.svg.axis import axis_to, short_size
+from memqos.draw.svg.axis import axis_to
 from memqos.draw.svg.elements import (
     BOLD_WIDENING,
     ROOT_CLASS,
@@ -27,6 +27,7 @@ from memqos.draw.text.story import story_summary, time_range
 from memqos.record.chapters import ChapterKind, Story
 from memqos.record.format import GapRecord, LevelRecord
 from memqos.record.recordings import Recording
+from memqos.units import format_bytes
 
 TIMELINE_WIDTH: Final = 820
 TIMELINE_MARGIN: Final = 20
@@ -298,7 +299,9 @@ def _ruler(frame: TimelineFrame) -> Markup:
     for tick in frame.axis.ticks:
         y = frame.y(tick)
         parts.append(_line("grid", TIMELINE_LEFT, y, TIMELINE_RIGHT, y))
-        parts.append(_text(TIMELINE_LEFT - 6, y + 4, "dim end", short_size(tick) if tick else "0"))
+        parts.append(
+            _text(TIMELINE_LEFT - 6, y + 4, "dim end", format_bytes(tick) if tick else "0")
+        )
     seconds = max(1, (frame.end - frame.start) // 1000)
     step = next((each for each in _STEPS if seconds // each <= 8), _STEPS[-1])
     step = max(step, seconds // 8 // _STEPS[-1] * _STEPS[-1])
@@ -384,7 +387,7 @@ def _description(timeline: Timeline) -> str:
     if len(happened) > _MOST_FLAGS:
         happened = [timeline.subtitle]
     told = "; ".join(happened) or "nothing happened"
-    return f"{timeline.title}: at most {short_size(peak)} in use. {told}."
+    return f"{timeline.title}: at most {format_bytes(peak)} in use. {told}."
 
 
 def _clock(at: int, step: int) -> str:

@@ -2,9 +2,8 @@
 
 from typing import Final
 
-from memqos.draw.text.table import short_bytes
-from memqos.kube.quantity import scientific
 from memqos.kube.resources import MEMORY, is_hugepages, legible, whole
+from memqos.units import format_bytes, scientific
 
 _SIDES: Final = ("requests.", "limits.")
 
@@ -15,7 +14,7 @@ def short_amount(resource: str, milli: int) -> str:
     for side in _SIDES:
         name = name.removeprefix(side)
     if name == MEMORY or is_hugepages(name) or name.endswith("storage"):
-        return short_signed_bytes(whole(milli))
+        return format_bytes(whole(milli))
     return legible(name, milli)
 
 
@@ -25,13 +24,3 @@ def short_ratio(milli: float) -> str:
         return f"{milli / 1000:g}"
     except OverflowError:
         return scientific(int(milli) // 1000)
-
-
-def short_signed_bytes(amount: int) -> str:
-    """Bytes, which may be below nothing."""
-    return short_bytes(amount) if amount >= 0 else f"−{short_bytes(-amount)}"
-
-
-def pluralize(count: int, noun: str, many: str | None = None) -> str:
-    """`1 pod`, `2 pods`."""
-    return f"{count:,} {noun if count == 1 else many or noun + 's'}"

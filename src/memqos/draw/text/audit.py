@@ -5,7 +5,6 @@ from typing import Final
 
 from memqos.audit.cluster_audit import NodeAudit
 from memqos.audit.comparison import Measure, NodeComparison
-from memqos.audit.rules import approximate_bytes
 from memqos.draw.audit_report import (
     MEASURE_TITLES,
     AuditReport,
@@ -18,10 +17,10 @@ from memqos.draw.audit_report import (
     share_of_node,
     signed_change,
 )
-from memqos.draw.text.amounts import pluralize
 from memqos.draw.text.findings import findings_summary
 from memqos.draw.text.table import table
 from memqos.draw.text.terminal import message_lines, paragraph
+from memqos.units import format_bytes, pluralize
 
 _BAR_WIDTH: Final = 24
 _EIGHTHS: Final = " ▏▎▍▌▋▊▉█"
@@ -86,9 +85,9 @@ def _memory_table(audited: AuditReport) -> list[str]:
         amount = getattr(total, measure)
         if amount or measure != "usage":
             share = total.share(amount)
-            rows.append([name, text_bar(share), approximate_bytes(amount), f"{share:.0%}"])
+            rows.append([name, text_bar(share), format_bytes(amount), f"{share:.0%}"])
     return [
-        f"of {approximate_bytes(total.offered)} that nodes offer to pods:",
+        f"of {format_bytes(total.offered)} that nodes offer to pods:",
         *table(rows, left=2),
     ]
 

@@ -5,12 +5,13 @@ from typing import Any, Final
 
 import msgspec
 
-from memqos.draw.text.table import short_bytes, table
+from memqos.draw.text.table import table
 from memqos.plan.changes import Change, Comparison
 from memqos.plan.effective import Protection
 from memqos.plan.names import outer
 from memqos.plan.setting import Reason
 from memqos.plan.tree import Cgroup, Unresolved
+from memqos.units import format_bytes
 
 _EMPTY = "(empty)"
 _KNOB = {"memory.min": "min", "memory.low": "low"}
@@ -98,7 +99,7 @@ def _cgroup_name(change: Change) -> str:
 
 
 def _content_text(content: str) -> str:
-    return short_bytes(int(content)) if content.isdigit() else content or _EMPTY
+    return format_bytes(int(content)) if content.isdigit() else content or _EMPTY
 
 
 def _effective_words(change: Change, protections: Mapping[str, Protection]) -> str:
@@ -107,8 +108,8 @@ def _effective_words(change: Change, protections: Mapping[str, Protection]) -> s
     if knob is None or protection is None:
         return ""
     share = protection.min if knob == "min" else protection.low
-    text = short_bytes(share.effective)
-    return f"{text}, {share.taken_by} takes {short_bytes(share.lost)}" if share.lost else text
+    text = format_bytes(share.effective)
+    return f"{text}, {share.taken_by} takes {format_bytes(share.lost)}" if share.lost else text
 
 
 def _reason_lines(change: Change, reason: Reason) -> list[str]:

@@ -15,11 +15,11 @@ from memqos.cluster.eviction_order import (
     qos_inversions,
 )
 from memqos.cluster.eviction_signals import ThresholdReading
-from memqos.draw.text.amounts import pluralize, short_signed_bytes
-from memqos.draw.text.table import short_bytes, table
+from memqos.draw.text.table import table
 from memqos.kube.pod import Pod, QosClass
 from memqos.kube.quantity import Quantity
 from memqos.kube.resources import MEMORY, format_amount, whole
+from memqos.units import format_bytes, pluralize
 
 _SHOWN_MISLED: Final = 5
 _KEY_WORDS: Final[dict[EvictionKey, str]] = {
@@ -64,10 +64,10 @@ def eviction_text(found: EvictionReport) -> list[str]:
                 full_pod_name(ranked.pod),
                 qos,
                 str(ranked.priority),
-                short_bytes(whole(ranked.request)),
-                "?" if ranked.usage is None else short_bytes(ranked.usage),
-                "?" if excess is None else short_signed_bytes(excess),
-                "critical" if ranked.critical else short_bytes(relief.freed),
+                format_bytes(whole(ranked.request)),
+                "?" if ranked.usage is None else format_bytes(ranked.usage),
+                "?" if excess is None else format_bytes(excess),
+                "critical" if ranked.critical else format_bytes(relief.freed),
                 ranked.ahead_by or "",
             ]
         )
@@ -84,14 +84,14 @@ def _need_lines(found: EvictionReport) -> Iterator[str]:
     count = evictions_needed(found.order, found.need)
     if count is not None:
         yield (
-            f"{short_bytes(found.need)} is needed: free after {pluralize(count, 'eviction')}, "
+            f"{format_bytes(found.need)} is needed: free after {pluralize(count, 'eviction')}, "
             "one at a time and measured anew after each"
         )
         return
     *_, last = memory_freed(found.order)
     yield (
-        f"{short_bytes(found.need)} is needed: all that may be evicted frees "
-        f"{short_bytes(last.freed)}"
+        f"{format_bytes(found.need)} is needed: all that may be evicted frees "
+        f"{format_bytes(last.freed)}"
     )
 
 
@@ -120,13 +120,13 @@ def threshold_lines(readings: Sequence[ThresholdReading]) -> Iterator[str]:
             continue
         met = "met" if reading.met else "not met"
         yield (
-            f"{threshold.signal} ({kind}): {short_signed_bytes(seen.available)} of "
-            f"{short_bytes(seen.capacity)} available, threshold {_quantity_bytes(limit)}: {met}"
+            f"{threshold.signal} ({kind}): {format_bytes(seen.available)} of "
+            f"{format_bytes(seen.capacity)} available, threshold {_quantity_bytes(limit)}: {met}"
         )
 
 
 def _quantity_bytes(quantity: Quantity) -> str:
-    return short_signed_bytes(quantity.value)
+    return format_bytes(quantity.value)
 
 
 def eviction_reasons(found: EvictionReport) -> list[str]:
@@ -139,7 +139,7 @@ def eviction_reasons(found: EvictionReport) -> list[str]:
     first = next((ranked for ranked in found.order if not ranked.critical), None)
     if first is not None and found.blame is not None and found.blame.containers:
         named = ", ".join(
-            f"{name} with {short_bytes(used)}" for name, used in found.blame.containers
+            f"{name} with {format_bytes(used)}" for name, used in found.blame.containers
         )
         lines.append(
             f"  the event about {full_pod_name(first.pod)} names {named}: above their request"
@@ -151,12 +151,12 @@ def _rank_words(ranked: RankedPod) -> str:
     if ranked.usage is None:
         told = f"no statistics, so first; priority {ranked.priority}"
     else:
-        request, excess = short_bytes(whole(ranked.request)), ranked.excess
+        request, excess = format_bytes(whole(ranked.request)), ranked.excess
         assert excess is not None
-        over = f"over request by {short_bytes(excess)}" if excess > 0 else "not over request"
+        over = f"over request by {format_bytes(excess)}" if excess > 0 else "not over request"
         told = (
-            f"uses {short_bytes(ranked.usage)}, requests {request}: {over}; "
-            f"priority {ranked.priority}; excess {short_signed_bytes(excess)}"
+            f"uses {format_bytes(ranked.usage)}, requests {request}: {over}; "
+            f"priority {ranked.priority}; excess {format_bytes(excess)}"
         )
     if ranked.ahead_by is None:
         return f"{told}; the last"

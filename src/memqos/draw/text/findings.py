@@ -5,11 +5,11 @@ from typing import Any, Final
 
 import msgspec
 
-from memqos.draw.text.amounts import pluralize
 from memqos.draw.text.table import table
 from memqos.draw.text.terminal import paragraph
 from memqos.findings.catalogue import RuleInfo
 from memqos.findings.finding import Finding
+from memqos.units import pluralize
 
 _SHOWN_EVIDENCE: Final = 5
 """Lines of evidence; data has them all."""

@@ -15,10 +15,11 @@ from memqos.cluster.fit_demand import (
 )
 from memqos.cluster.fit_scores import DEFAULT_PROFILE, MAX_NODE_SCORE
 from memqos.cluster.fit_survey import FitSurvey
-from memqos.draw.text.amounts import pluralize, short_amount
+from memqos.draw.text.amounts import short_amount
 from memqos.draw.text.table import display_width, table
 from memqos.kube.resources import CPU, MEMORY, Amounts, format_amount
 from memqos.release import Release
+from memqos.units import pluralize
 
 
 class FitReport(msgspec.Struct, frozen=True):

@@ -6,8 +6,6 @@ from typing import Any, Final
 
 import msgspec
 
-from memqos.draw.svg.axis import short_size
-from memqos.draw.text.amounts import pluralize, short_signed_bytes
 from memqos.draw.text.table import table
 from memqos.kernel.file_formats import describe_nodes, node_list
 from memqos.kube.quantity import Quantity
@@ -26,6 +24,7 @@ from memqos.numa.machine_state import MemoryBlocks, MemoryManagerState, MemorySi
 from memqos.numa.masks import nodes_of
 from memqos.numa.refusal_text import exact_bytes
 from memqos.numa.topology_manager import Obstruction, TopologySettings
+from memqos.units import format_bytes, pluralize
 
 _FEW_NODES: Final = 6
 """So many nodes have 63 sets; more would fill the screen."""
@@ -306,9 +305,7 @@ def _without_words(
         ]:
             held[block.type] = held.get(block.type, 0) + block.size
             members.update(block.nodes)
-    what = ", ".join(
-        [f"{short_signed_bytes(size)} of {name}" for name, size in sorted(held.items())]
-    )
+    what = ", ".join([f"{format_bytes(size)} of {name}" for name, size in sorted(held.items())])
     if len(called) == 1:
         return f"without pod {called[0]}, which holds {what} on {describe_nodes(sorted(members))}"
     listed = f"{', '.join(called[:-1])} and {called[-1]}"
@@ -389,9 +386,9 @@ def _list_name(line: ResourceHints) -> str:
 def _room_words(room: LargestFit) -> str:
     parts = []
     if room.on_one:
-        parts.append(f"{short_size(room.on_one)} on {describe_nodes(room.one)}")
+        parts.append(f"{format_bytes(room.on_one)} on {describe_nodes(room.one)}")
     if room.on_several:
-        parts.append(f"{short_size(room.on_several)} on {describe_nodes(room.several)} together")
+        parts.append(f"{format_bytes(room.on_several)} on {describe_nodes(room.several)} together")
     if not parts:
         return f"room for {room.resource}: none where the other sizes have room"
     return f"room for {room.resource}: at most {', or '.join(parts)}"

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from memqos.draw.text.amounts import short_signed_bytes
 from memqos.draw.text.table import table
 from memqos.kernel.file_formats import node_list
 from memqos.kube.resources import MEMORY
@@ -14,6 +13,7 @@ from memqos.numa.reserved_memory import (
     ReservationEquation,
     format_reserved_memory,
 )
+from memqos.units import format_bytes
 
 POD_POOL = "(pod)"
 """Stands for the container where a pod as a whole holds memory."""
@@ -44,10 +44,9 @@ def machine_table(machine: NumaMachine) -> list[str]:
     sizes = machine.page_sizes
     rows = [["node", MEMORY, *sizes, *(["distances"] if machine.distances else [])]]
     for index, node in enumerate(machine.nodes):
-        row = [str(node.id), short_signed_bytes(node.memory)]
+        row = [str(node.id), format_bytes(node.memory)]
         row += [
-            short_signed_bytes(node.hugepages[name]) if name in node.hugepages else "–"
-            for name in sizes
+            format_bytes(node.hugepages[name]) if name in node.hugepages else "–" for name in sizes
         ]
         if machine.distances is not None:
             row.append(" ".join([f"{each:>2}" for each in machine.distances[index]]))
@@ -67,7 +66,7 @@ def usage_table(state: MemoryManagerState) -> list[str]:
                 [
                     str(i),
                     name,
-                    *map(short_signed_bytes, amounts),
+                    *map(format_bytes, amounts),
                     node_list(others) if others else "–",
                 ]
             )
@@ -87,7 +86,7 @@ def holders_table(state: MemoryManagerState, names: Mapping[str, str]) -> list[s
                 container,
                 block.type,
                 node_list(block.nodes),
-                short_signed_bytes(block.size),
+                format_bytes(block.size),
             ]
         )
     return table(rows, left=4)

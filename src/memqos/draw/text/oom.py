@@ -5,10 +5,10 @@ from typing import Any, Final
 
 import msgspec
 
-from memqos.draw.text.amounts import pluralize, short_signed_bytes
-from memqos.draw.text.table import short_bytes, table
+from memqos.draw.text.table import table
 from memqos.plan.oom_kill import Candidate, Kill, KillOrder, Spared
 from memqos.plan.owners import CgroupOwner, Owners
+from memqos.units import format_bytes, pluralize
 
 _SHOWN_ALONG: Final = 3
 
@@ -68,9 +68,9 @@ def _kill_row(place: str, kill: Kill, found: OomKillReport) -> list[str]:
         belongs,
         "–" if process.pid is None else str(process.pid),
         str(process.oom_score_adj).replace("-", "−"),
-        "?" if process.rss is None else short_bytes(victim.held * page),
-        short_signed_bytes(victim.adjustment * page),
-        short_signed_bytes(victim.points * page),
+        "?" if process.rss is None else format_bytes(victim.held * page),
+        format_bytes(victim.adjustment * page),
+        format_bytes(victim.points * page),
         str(victim.score),
     ]
 
@@ -81,7 +81,7 @@ def oom_kill_reasons(found: OomKillReport, shown: int) -> list[str]:
     pages = found.total // page
     lines = ["", "why"]
     lines.append(
-        f"  RAM and swap {short_bytes(found.total)} = {pages:,} pages of {page}; "
+        f"  RAM and swap {format_bytes(found.total)} = {pages:,} pages of {page}; "
         f"a thousandth is {pages // 1000:,} pages"
     )
     for place, kill in enumerate(found.order.kills[:shown], 1):
@@ -98,8 +98,8 @@ def _points_words(kill: Kill, found: OomKillReport) -> str:
     held = "not measured"
     if process.rss is not None:
         held = (
-            f"rss {short_bytes(process.rss)} + swap {short_bytes(process.swap)} + page tables "
-            f"{short_bytes(process.page_tables)} = {victim.held:,}"
+            f"rss {format_bytes(process.rss)} + swap {format_bytes(process.swap)} + page tables "
+            f"{format_bytes(process.page_tables)} = {victim.held:,}"
         )
     adjustment = (
         f"{process.oom_score_adj} × {found.total // found.page_size // 1000:,} = "

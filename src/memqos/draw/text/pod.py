@@ -5,15 +5,16 @@ from typing import Any
 
 import msgspec
 
-from memqos.draw.text.table import short_bytes, table
+from memqos.draw.text.table import table
 from memqos.kube.explanations import why_class, why_defaulted, why_total
 from memqos.kube.resources import CPU, MEMORY, Amounts, format_amount, legible, whole
 from memqos.kube.shape import Role, Shape
 from memqos.plan.cpu import weight_of
 from memqos.plan.pod import PodPlan
 from memqos.plan.semantics import Semantics
-from memqos.plan.setting import NEEDS_NODE, FileSettings, FileValue, Setting, size
+from memqos.plan.setting import NEEDS_NODE, FileSettings, FileValue, Setting
 from memqos.settings.settings import KNOWS_POLICY, Settings
+from memqos.units import format_bytes, format_exact_bytes
 
 
 class PodExplanation(msgspec.Struct, frozen=True):
@@ -43,10 +44,10 @@ def settings_line(terms: Settings) -> str:
     node = (
         "no node given"
         if terms.memory_capacity is None
-        else f"node of {short_bytes(terms.memory_capacity)}"
+        else f"node of {format_bytes(terms.memory_capacity)}"
     )
     if terms.memory_allocatable is not None:
-        node += f", {short_bytes(terms.memory_allocatable)} allocatable"
+        node += f", {format_bytes(terms.memory_allocatable)} allocatable"
     policy = (
         f"policy {terms.policy}" if KNOWS_POLICY.at(terms.release.minor) else "hard reservation"
     )
@@ -93,7 +94,7 @@ def _cgroup_row(name: str, requests: Amounts, limits: Amounts, settings: FileSet
 
 
 def _memory_cell(amounts: Amounts) -> str:
-    return short_bytes(whole(amounts[MEMORY])) if MEMORY in amounts else "–"
+    return format_bytes(whole(amounts[MEMORY])) if MEMORY in amounts else "–"
 
 
 def setting_cell(setting: Setting, *, plain: bool = False) -> str:
@@ -104,7 +105,7 @@ def setting_cell(setting: Setting, *, plain: bool = False) -> str:
     if value == NEEDS_NODE:
         return "--node?"
     if isinstance(value, int) and not plain:
-        return short_bytes(value)
+        return format_bytes(value)
     return str(value)
 
 
@@ -124,7 +125,7 @@ def cpu_weight(settings: FileSettings) -> int:
 def _hugepages(plan: PodPlan) -> Iterator[tuple[str, str]]:
     for name, setting in plan.settings.items():
         if name.startswith("hugetlb.") and isinstance(setting.value, int) and setting.value:
-            yield name, short_bytes(setting.value)
+            yield name, format_bytes(setting.value)
 
 
 def derivation(explained: PodExplanation, terms: Settings) -> list[str]:
@@ -176,7 +177,7 @@ def _value_text(file: str, value: FileValue) -> str:
     if value == NEEDS_NODE:
         return "needs --node"
     if isinstance(value, int) and file.startswith(("memory.m", "memory.l", "memory.h", "hugetlb.")):
-        return f"{value} = {size(value)}" if value >= 1024 else str(value)
+        return f"{value} = {format_exact_bytes(value)}" if value >= 1024 else str(value)
     return str(value)
 
 

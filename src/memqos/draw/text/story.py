@@ -1,14 +1,13 @@
 """A container's story in plain sentences, and as data."""
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
 
-from memqos.draw.text.amounts import pluralize
 from memqos.draw.text.terminal import message_lines, paragraph
 from memqos.record.chapters import Chapter, ChapterKind, Story
+from memqos.units import format_time, format_timestamp, pluralize
 
 _DATE: Final = len("2026-03-02")
 _KIND_WORDS: Final[tuple[tuple[ChapterKind, str, str | None], ...]] = (
@@ -76,17 +75,6 @@ def story_data(story: Story) -> dict[str, Any]:
     if not story.told_by:
         del data["told_by"]
     return data | {"remedies": list(story.remedies)}
-
-
-def format_time(milliseconds: int) -> str:
-    """A time for people, in UTC."""
-    return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
-
-
-def format_timestamp(milliseconds: int) -> str:
-    """A time for scripts."""
-    text = datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds")
-    return text.replace("+00:00", "Z")
 
 
 def _is_one_day(story: Story) -> bool:

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Final
 
 from memqos.draw.text.terminal import visible
-from memqos.kube.quantity import BEYOND_UNITS, BINARY_UNITS, scientific
 
 _OUR_SIGNS: Final = str.maketrans("", "", "├└–≠…·×−≤µ")
 
@@ -32,19 +31,3 @@ def table(rows: Sequence[Sequence[str]], *, left: int = 1, gap: str = "  ") -> l
             cells.append(cell + space if index < left else space + cell)
         lines.append(gap.join(cells).rstrip())
     return lines
-
-
-def short_bytes(amount: int) -> str:
-    """Bytes for a column: the largest binary unit, one decimal where it does not come out even."""
-    if abs(amount) >= BEYOND_UNITS:
-        return scientific(amount)
-    for shift, unit in BINARY_UNITS.items():
-        if amount >= 1 << shift:
-            if not amount & ((1 << shift) - 1):
-                return f"{amount >> shift}{unit}"
-            if amount >= 10 << shift or shift == 10:
-                return f"{amount / (1 << shift):.1f}{unit}"
-            # Below ten of a unit a decimal is too coarse unless the next unit is even.
-            lower = BINARY_UNITS[shift - 10]
-            return f"{amount / (1 << (shift - 10)):.1f}{lower}".replace(".0", "")
-    return str(amount)

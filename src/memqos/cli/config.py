@@ -1,10 +1,10 @@
-"""`memqos config check`: all that is wrong with a configuration, and where."""
+"""`memqos config`: an agent's configuration, checked before an agent gets it."""
 
 from typing import Any
 
 import click
 
-from memqos.agent.configuration.schema import configuration_data
+from memqos.agent.configuration.schema import configuration_data, configuration_schema
 from memqos.agent.configuration.sources import ConfigurationResult, read_agent_configuration
 from memqos.cli.output import OutputFormat, complain, emit, output_option, print_lines
 from memqos.errors import InputError
@@ -12,7 +12,17 @@ from memqos.errors import InputError
 _REFUSED = 2
 
 
-@click.command("check")
+@click.group("config")
+def command() -> None:
+    """Look after the configuration of memqos agent.
+
+    \b
+    memqos config check memqos.yaml               all that is wrong, with line and hint
+    memqos config schema > memqos.schema.json     what an editor completes and checks by
+    """
+
+
+@command.command("check", short_help="Say all that is wrong with a configuration, and where.")
 @click.argument("files", nargs=-1, required=True, metavar="FILE…")
 @output_option(table="table; json and yaml show what is in force")
 def check_files(files: tuple[str, ...], output: OutputFormat) -> int:
@@ -59,3 +69,9 @@ def _fault_data(fault: InputError) -> dict[str, Any]:
         "field": fault.field,
         "hint": fault.hint,
     }
+
+
+@command.command("schema", short_help="Print the JSON Schema of a configuration, for editors.")
+def print_schema() -> None:
+    """Print the JSON Schema of an agent's configuration."""
+    emit(configuration_schema(), "json")
