@@ -10,13 +10,14 @@ from tests.unit.test_oom_report import OF_CGROUP, OF_MACHINE, POD, SCOPE, log
 
 from memqos.agent.core.guard import GuardDecision, StallSigns
 from memqos.agent.core.node_guard import GuardMove
-from memqos.agent.flight_recorder import NODE_SUBJECT, FlightRecorder, subject_of
-from memqos.host.record_files import RecordWriter
+from memqos.agent.flight_recorder import FlightRecorder
+from memqos.host.record_files import RecordWriter, read_recordings
 from memqos.kernel.oom_report import oom_reports
 from memqos.plan.changes import Change
 from memqos.plan.memory import ABOVE_REQUEST
 from memqos.plan.setting import Setting
 from memqos.record.format import (
+    NODE_SUBJECT,
     CountRecord,
     EvictionRecord,
     FlightRecord,
@@ -29,6 +30,7 @@ from memqos.record.format import (
     Subject,
     ThrottleRecord,
     WriteRecord,
+    subject_of,
 )
 from memqos.record.readings import (
     MemoryReading,
@@ -38,7 +40,6 @@ from memqos.record.readings import (
     reading_of,
     records_since,
 )
-from memqos.record.recordings import read_recordings
 
 MI = 1 << 20
 GI = 1 << 30

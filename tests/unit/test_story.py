@@ -2,7 +2,7 @@
 
 import pytest
 
-from memqos.draw.svg.timeline import timeline_of
+from memqos.draw.svg.timeline_data import timeline_of
 from memqos.draw.text.story import story_data, story_text
 from memqos.record.chapters import Chapter, Story
 from memqos.record.format import (

@@ -12,12 +12,11 @@ import pytest
 from tests.commands import ROOT, memqos
 from tests.fakes import recording
 
-from memqos.agent.flight_recorder import subject_of
+from memqos.converge.snapshots import add_records as carrying
 from memqos.converge.snapshots import encode_snapshot
 from memqos.host.record_files import RecordWriter
 from memqos.manifests.snapshot import read_snapshot
-from memqos.record.format import KillRecord, LevelRecord
-from memqos.record.snapshot_story import add_records as carrying
+from memqos.record.format import KillRecord, LevelRecord, subject_of
 
 MI = 1 << 20
 RECORDS = "examples/records"

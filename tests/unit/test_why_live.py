@@ -234,7 +234,7 @@ class TestBesideARecord:
         return str(tmp_path / "records")
 
     def uid(self, records: str) -> str:
-        from memqos.record.recordings import read_recordings
+        from memqos.host.record_files import read_recordings
 
         (uid,) = {each.who.uid for each in read_recordings(records) if each.who.pod == "api-1"}
         return uid

@@ -7,6 +7,7 @@ from typing import Final
 
 import msgspec
 
+from memqos.agent.core.guard import GuardDecision
 from memqos.agent.core.node_guard import GuardMove
 from memqos.agent.core.node_intent import NodeIntent
 from memqos.errors import InputError, MemqosError
@@ -19,26 +20,27 @@ from memqos.kube.resources_in_use import with_resources_in_use
 from memqos.kube.shape import amounts_of, containers_of
 from memqos.plan.changes import Change
 from memqos.record.format import (
+    NODE_SUBJECT,
     EvictionRecord,
     FlightRecord,
+    GuardRecord,
     LifeRecord,
     PressureRecord,
     ResizeRecord,
     Subject,
     WriteRecord,
+    subject_of,
     truncate_text,
 )
 from memqos.record.readings import (
     ReadingHistory,
     RecordingRate,
     final_records,
-    guard_record,
     kill_record,
     reading_of,
     records_since,
 )
 
-NODE_SUBJECT: Final = Subject(0)
 _EVICTED: Final = "Evicted"
 _EVERY: Final = 60_000
 LATE_REPORT_MS: Final = 60_000
@@ -211,16 +213,19 @@ class FlightRecorder:
         return self._removed[path][1] if path else None
 
 
-def subject_of(pod: Pod, container: str) -> Subject:
-    """A container of a pod, for the recorder."""
-    metadata, status = pod.metadata, pod.status
-    return Subject(
-        0,
-        truncate_text(metadata.namespace or "default"),
-        truncate_text(metadata.name or ""),
-        truncate_text(metadata.uid or ""),
-        truncate_text(container),
-        truncate_text((status.qos_class if status is not None else None) or ""),
+def guard_record(decision: GuardDecision, old: int | None, steps: int, at: int) -> GuardRecord:
+    """A step of the guard as a record."""
+    assert decision.kind != "keep"
+    signs = decision.signs
+    return GuardRecord(
+        at,
+        decision.kind,
+        old,
+        decision.high,
+        decision.step,
+        steps,
+        0 if signs is None else round(signs.events),
+        0 if signs is None or signs.stalled is None else round(signs.stalled * 1000),
     )
 
 

@@ -18,17 +18,18 @@ from memqos.agent.core.guard import GuardStep, GuardTuning
 from memqos.agent.core.node_guard import GuardMove, NodeGuard
 from memqos.agent.core.reconciler import Reconciler
 from memqos.agent.core.report import Report
-from memqos.agent.flight_recorder import FlightRecorder, OomKillReader, find_subject, subject_of
+from memqos.agent.flight_recorder import FlightRecorder, OomKillReader, find_subject
 from memqos.agent.watches import EVENTS_FILE, EventWatches
 from memqos.errors import MemqosError
 from memqos.host.cgroups import CgroupFs
 from memqos.host.kmsg import KernelLog
-from memqos.host.record_files import RecordBounds, RecordClock, RecordWriter, record_clock_of
+from memqos.host.record_clock import RecordClock, record_clock_of
+from memqos.host.record_files import RecordBounds, RecordWriter
 from memqos.kernel.file_formats import meminfo_of, stall_of
 from memqos.kube.pod import Pod
 from memqos.plan.names import inner
 from memqos.plan.tree import Cgroup
-from memqos.record.format import Subject
+from memqos.record.format import Subject, subject_of
 from memqos.record.readings import RECORDED_FILES
 
 _PRUNE: Final = 3600.0

@@ -16,9 +16,9 @@ import click
 from memqos.cli.cluster_access import LiveCluster, cluster_options
 from memqos.cli.output import complain, emit, print_lines
 from memqos.draw.text.story import story_data, story_text
-from memqos.host.record_files import RECORDS_FOLDER
+from memqos.host.record_files import RECORDS_FOLDER, read_recordings
 from memqos.record.format import Subject
-from memqos.record.recordings import Recording, latest_recordings, read_recordings
+from memqos.record.recordings import Recording, latest_recordings
 from memqos.record.story import story_of
 
 if TYPE_CHECKING:
@@ -112,7 +112,8 @@ def command(
         found, stories = _stories_of_records(records, where, name, told)
     stories = _select_container(stories, container)
     if output == "svg":
-        from memqos.draw.svg.timeline import timeline_of, timeline_svg
+        from memqos.draw.svg.timeline import timeline_svg
+        from memqos.draw.svg.timeline_data import timeline_of
 
         by_name = {each.who.container: each for each in found}
         drawn = [timeline_of(_recording(by_name, story), story) for story in stories]

@@ -14,8 +14,8 @@ from memqos.record.format import (
     LifeRecord,
     PressureRecord,
 )
-from memqos.record.recordings import SAME_END, RecordIndex, duration_words, size_of
-from memqos.units import format_bytes, pluralize
+from memqos.record.recordings import SAME_END, RecordIndex, size_of
+from memqos.units import duration_words, format_bytes, pluralize
 
 ChapterKind = Literal[
     "throttled",

@@ -1,34 +1,28 @@
-"""The recorder's files in a snapshot: those last written to, as many as there is room for."""
+"""The stories of containers out of a snapshot: its records, one look at cgroups, pod status."""
 
 import binascii
-import os
-from base64 import b64decode, b64encode
+from base64 import b64decode
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import datetime
 from typing import Final, NamedTuple
 
 import msgspec
 
-from memqos.agent.flight_recorder import subject_of
-from memqos.host.record_files import (
-    CURRENT_SUFFIX,
-    OLDER_SUFFIX,
-    list_record_files,
-    record_file_name,
-)
 from memqos.kernel.file_formats import stall_of
 from memqos.kube.pod import ContainerStatus, Pod
+from memqos.kube.pod_history import milliseconds, statuses_by_name
 from memqos.kube.shape import containers_of
 from memqos.manifests.snapshot import Snapshot
 from memqos.plan.names import CgroupNames
 from memqos.plan.owners import Owners
 from memqos.record.chapters import Chapter, Story
 from memqos.record.format import (
+    HALF_SUFFIXES,
     CountRecord,
     EvictionRecord,
     FlightRecord,
     KillRecord,
     Subject,
+    subject_of,
 )
 from memqos.record.readings import MemoryReading, level_of, reading_of
 from memqos.record.recordings import (
@@ -36,58 +30,25 @@ from memqos.record.recordings import (
     Recording,
     decode_recording,
     latest_recordings,
-    read_record_file,
     to_wall_clock,
 )
 from memqos.record.story import story_of
 from memqos.units import format_bytes, pluralize
 
-SNAPSHOT_RECORD_BYTES: Final = 4 << 20
-"""Bytes of files; in a snapshot they take a third more."""
-_HALVES: Final = (OLDER_SUFFIX, CURRENT_SUFFIX)
-_NODE: Final = record_file_name(Subject(0))
-
-
-def add_records(snapshot: Snapshot, folder: str, most: int = SNAPSHOT_RECORD_BYTES) -> Snapshot:
-    """A snapshot that holds the records in a folder too; its notes say which are missing."""
-    try:
-        names = _latest_first(folder)
-    except PermissionError:
-        notes = (*snapshot.notes, f"no records: {folder} is not yours to read – run as root")
-        return msgspec.structs.replace(snapshot, notes=notes)
-    held: dict[str, str] = {}
-    carried = 0
-    for name in names:
-        files = {
-            name + suffix: read_record_file(os.path.join(folder, name + suffix))
-            for suffix in _HALVES
-        }
-        most -= sum(map(len, files.values()))
-        if most < 0:
-            break
-        carried += 1
-        held |= {file: b64encode(data).decode() for file, data in files.items() if data}
-    notes = snapshot.notes
-    if carried < len(names):
-        notes += (f"records: the {carried} last written to, of {len(names)}",)
-    return msgspec.structs.replace(snapshot, records=held, notes=notes)
-
 
 def snapshot_recordings(snapshot: Snapshot) -> Iterator[Recording]:
-    """The records in a snapshot; what makes no sense is passed over."""
+    """The records in a snapshot; what cannot be decoded is skipped."""
     files = snapshot.records
+    names = {
+        file.removesuffix(suffix)
+        for file in files
+        for suffix in HALF_SUFFIXES
+        if file.endswith(suffix)
+    }
     yield from to_wall_clock(
-        decode_recording(*[_decode_file(files, name + suffix) for suffix in _HALVES])
-        for name in sorted({os.path.splitext(file)[0] for file in files})
+        decode_recording(*[_decode_file(files, name + suffix) for suffix in HALF_SUFFIXES])
+        for name in sorted(names)
     )
-
-
-def _latest_first(folder: str) -> list[str]:
-    """The names of recordings, the node's own before all others."""
-    touched: dict[str, float] = {}
-    for name, when in list_record_files(folder):
-        touched[name] = max(when, touched.get(name, 0.0))
-    return sorted(touched, key=lambda name: (name != _NODE, -touched[name], name))
 
 
 def _decode_file(files: Mapping[str, str], name: str) -> bytes:
@@ -145,7 +106,7 @@ class _Look(NamedTuple):
 
 
 def _looks(snapshot: Snapshot, names: CgroupNames, pod: Pod) -> Iterator[_Look]:
-    at = _milliseconds(snapshot.taken_at) or 0
+    at = milliseconds(snapshot.taken_at) or 0
     owners = Owners((names,), snapshot.running)
     key = f"{pod.metadata.namespace or 'default'}/{pod.metadata.name}"
     files = {
@@ -153,7 +114,7 @@ def _looks(snapshot: Snapshot, names: CgroupNames, pod: Pod) -> Iterator[_Look]:
         for path, content in snapshot.cgroups.items()
         if (owner := owners.of(path)) is not None and owner.pod == key and owner.container
     }
-    statuses = _statuses(pod)
+    statuses = statuses_by_name(pod.status)
     for container in containers_of(pod):
         name = container.name
         yield _Look(pod, subject_of(pod, name), files.get(name, {}), statuses.get(name), at)
@@ -196,7 +157,7 @@ def _status_records(look: _Look) -> Iterator[FlightRecord]:
     status, pod = look.status, look.pod
     last = None if status is None or status.last_state is None else status.last_state.terminated
     if last is not None and last.reason == "OOMKilled":
-        yield CountRecord(_milliseconds(last.finished_at) or look.at, "oom_kill", 1)
+        yield CountRecord(milliseconds(last.finished_at) or look.at, "oom_kill", 1)
     if pod.status is not None and pod.status.reason == "Evicted":
         yield EvictionRecord(look.at, "Evicted", pod.status.message or "")
 
@@ -235,22 +196,3 @@ def _throttle_chapter(reading: MemoryReading, files: Mapping[str, str]) -> Itera
         because="throttled from a share of what lies between request and limit",
         remedies=("a higher memory limit: memory.high follows from it",),
     )
-
-
-def _statuses(pod: Pod) -> dict[str, ContainerStatus]:
-    status = pod.status
-    if status is None:
-        return {}
-    groups = (
-        status.container_statuses,
-        status.init_container_statuses,
-        status.ephemeral_container_statuses,
-    )
-    return {each.name: each for group in groups for each in group or ()}
-
-
-def _milliseconds(text: str | None) -> int | None:
-    try:
-        return None if text is None else int(datetime.fromisoformat(text).timestamp() * 1000)
-    except ValueError:
-        return None

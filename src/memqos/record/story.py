@@ -20,8 +20,8 @@ from memqos.record.format import (
     ThrottleRecord,
     WriteRecord,
 )
-from memqos.record.recordings import GUARD_RULE, RecordIndex, Recording, duration_words, size_of
-from memqos.units import format_bytes, pluralize
+from memqos.record.recordings import GUARD_RULE, RecordIndex, Recording, size_of
+from memqos.units import duration_words, format_bytes, pluralize
 
 _MOSTLY: Final = 0.9
 _MI: Final = 1 << 20
