@@ -21,14 +21,16 @@ from memqos.kube.pod_history import (
 from memqos.kube.quantity import Quantity
 from memqos.kube.resources import MEMORY
 from memqos.kube.shape import containers_in
+from memqos.plan.rules import EVICTION_RANK
 from memqos.record.chapters import (
     EVICTION_REMEDY,
-    EVICTION_RULE,
     Chapter,
     ChapterKind,
+    QuotedRule,
     Story,
     limit_remedies,
     limit_rule,
+    quote_rule,
 )
 from memqos.record.recordings import SAME_END
 from memqos.units import duration_words, format_bytes, format_time, pluralize
@@ -281,7 +283,7 @@ def _end_chapters(status: PastContainer | None, limit: int | None) -> Iterator[C
 def _oom_chapter(ended: Ended, at: int, limit: int | None) -> Chapter:
     evidence = [f"the kubelet saw it end: {_describe_end(ended)}"]
     if limit is None:
-        rule: tuple[str | None, str | None] = (None, None)
+        rule: QuotedRule = (None, None)
         remedies: tuple[str, ...] = (
             "it has no memory limit of its own: look at those of its pod, and at the node's memory",
         )
@@ -311,7 +313,7 @@ def _pod_chapters(pod: PastPod, events: Iterable[KubeEvent]) -> Iterator[Chapter
             "evicted by the kubelet",
             (printable_line(pod.status.message),) if pod.status.message else (),
             None,
-            *EVICTION_RULE,
+            *quote_rule(EVICTION_RANK),
             (EVICTION_REMEDY,),
         )
     for each in conditions:

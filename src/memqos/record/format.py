@@ -110,7 +110,10 @@ class GuardRecord(_Record, frozen=True, tag="g"):
 
 
 class WriteRecord(_Record, frozen=True, tag="v"):
-    """A value of a cgroup file was written, by memqos or by somebody else."""
+    """A value of a cgroup file was written, by memqos or by somebody else.
+
+    Where `old` is `new` nothing was written: the value in place is the planned one, by this rule.
+    """
 
     file: str = ""
     old: str = ""

@@ -6,6 +6,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from memqos.plan.rules import HIGH_WIDENED
 from memqos.record.format import (
     ClockRecord,
     FlightRecord,
@@ -89,9 +90,6 @@ _NEAR: Final = 60_000
 SAME_END: Final = 15_000
 """Milliseconds within which two sources report the same end of a container, or the same change."""
 
-GUARD_RULE: Final = "high/guard"
-"""The rule of what the guard writes."""
-
 _R = TypeVar("_R", bound=FlightRecord)
 
 
@@ -125,7 +123,7 @@ class RecordIndex:
             (
                 each
                 for each in self.records_of(WriteRecord)
-                if each.file == file and each.at <= at and each.rule != GUARD_RULE
+                if each.file == file and each.at <= at and each.rule != HIGH_WIDENED.id
             ),
             key=lambda each: each.at,
             default=None,
@@ -138,7 +136,7 @@ class RecordIndex:
     def is_guard_step(self, change: WriteRecord) -> bool:
         """Whether a value was written as a step of the guard; its last one is the plan's."""
         return change.file == "memory.high" and (
-            change.rule == GUARD_RULE
+            change.rule == HIGH_WIDENED.id
             or any(
                 step.at <= change.at <= step.at + _NEAR
                 and change.new == ("max" if step.new is None else str(step.new))

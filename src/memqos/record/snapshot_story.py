@@ -14,6 +14,7 @@ from memqos.kube.shape import containers_of
 from memqos.manifests.snapshot import Snapshot
 from memqos.plan.names import CgroupNames
 from memqos.plan.owners import Owners
+from memqos.plan.setting import FileSettings
 from memqos.record.chapters import Chapter, Story
 from memqos.record.format import (
     HALF_SUFFIXES,
@@ -32,7 +33,7 @@ from memqos.record.recordings import (
     latest_recordings,
     to_wall_clock,
 )
-from memqos.record.story import story_of
+from memqos.record.story import PlanLookup, rule_of_high, story_of, unknown_plan
 from memqos.units import format_bytes, pluralize
 
 
@@ -71,9 +72,16 @@ class SnapshotStory(NamedTuple):
 
 
 def snapshot_stories(
-    snapshot: Snapshot, names: CgroupNames, namespace: str, pod: str
+    snapshot: Snapshot,
+    names: CgroupNames,
+    namespace: str,
+    pod: str,
+    planned: PlanLookup = unknown_plan,
 ) -> list[SnapshotStory]:
-    """The stories of a pod's containers; of one that is gone, what was recorded."""
+    """The stories of a pod's containers; of one that is gone, what was recorded.
+
+    `planned` is asked for rules that are not recorded.
+    """
     recorded = [
         each
         for each in snapshot_recordings(snapshot)
@@ -88,7 +96,7 @@ def snapshot_stories(
     if running:
         by_key = {each.who.key: each for each in recorded}
         return [
-            _story_of_look(look, by_key.get(look.who.key), node)
+            _story_of_look(look, by_key.get(look.who.key), node, planned)
             for each in running
             for look in _looks(snapshot, names, each)
         ]
@@ -121,7 +129,7 @@ def _looks(snapshot: Snapshot, names: CgroupNames, pod: Pod) -> Iterator[_Look]:
 
 
 def _story_of_look(
-    look: _Look, recording: Recording | None, node: Recording | None
+    look: _Look, recording: Recording | None, node: Recording | None, planned: PlanLookup
 ) -> SnapshotStory:
     reading = reading_of(look.files, look.at)
     if recording is not None:
@@ -129,14 +137,13 @@ def _story_of_look(
         known = recording.records
         later = [each for each in _status_records(look) if not _is_known(each, known)]
         whole = msgspec.structs.replace(recording, records=(*known, *later, *seen))
-        return SnapshotStory(whole, story_of(whole, node), True)
+        return SnapshotStory(whole, story_of(whole, node, planned), True)
     records = [] if reading is None else _reading_records(reading)
     alone = Recording(look.who, (*records, *_status_records(look)))
     story = story_of(alone)
-    chapters = [
-        *story.chapters,
-        *([] if reading is None else _throttle_chapter(reading, look.files)),
-    ]
+    chapters = list(story.chapters)
+    if reading is not None and reading.events.get("high"):
+        chapters.append(_throttle_chapter(reading, look.files, planned(look.who.container)))
     chapters.sort(key=lambda chapter: chapter.at)
     story = msgspec.structs.replace(
         story,
@@ -174,10 +181,10 @@ def _is_known(told: FlightRecord, records: Iterable[FlightRecord]) -> bool:
     )
 
 
-def _throttle_chapter(reading: MemoryReading, files: Mapping[str, str]) -> Iterator[Chapter]:
-    events = reading.events.get("high", 0)
-    if not events:
-        return
+def _throttle_chapter(
+    reading: MemoryReading, files: Mapping[str, str], planned: FileSettings | None
+) -> Chapter:
+    events = reading.events["high"]
     high = "max" if reading.high is None else format_bytes(reading.high)
     evidence = [
         f"{pluralize(events, 'high event')} since its cgroup was made; when, one look cannot tell",
@@ -187,12 +194,13 @@ def _throttle_chapter(reading: MemoryReading, files: Mapping[str, str]) -> Itera
     if "memory.pressure" in files:
         full = stall_of(files["memory.pressure"]).full
         evidence.append(f"nothing ran for {full.avg300:.0f} % of the last five minutes")
-    yield Chapter(
+    rule, doubt = rule_of_high(planned, reading.high)
+    return Chapter(
         reading.at,
         "throttled",
         "throttled at memory.high",
-        tuple(evidence),
-        rule="high/above-request",
-        because="throttled from a share of what lies between request and limit",
+        (*evidence, *doubt),
+        None,
+        *rule,
         remedies=("a higher memory limit: memory.high follows from it",),
     )
