@@ -178,6 +178,25 @@ def test_a_snapshot_tells_what_one_look_can_tell(tmp_path: Path) -> None:
     assert data["containers"][0]["pod"] == name
 
 
+@pytest.mark.parametrize("version", ["v1.25.3", "v1.36.0"])
+def test_the_rule_is_that_of_explain(tmp_path: Path, version: str) -> None:
+    file = snapshot(tmp_path)
+    namespace, name = (tmp_path / "name").read_text().split()
+    data = msgspec.json.decode(Path(file).read_bytes())
+    data["kubelet"] = version
+    data["kubelet_configuration"] += "featureGates: {MemoryQoS: true}\n"
+    Path(file).write_bytes(msgspec.json.encode(data))
+    (container,) = memqos("why", name, "-n", namespace, "--snapshot", file, "-o", "json").data[
+        "containers"
+    ]
+    (throttled,) = [each for each in container["chapters"] if each["kind"] == "throttled"]
+    pods = memqos("explain", "--snapshot", file, "--why", "-o", "json").data["pods"]
+    (pod,) = [each for each in pods if each["name"] == f"pod/{name}"]
+    because = pod["containers"][0]["values"]["memory.high"]["because"]
+    assert (throttled["rule"], throttled["because"]) == (because["rule"], because["says"])
+    assert throttled["rule"].endswith("share-of-limit" if version == "v1.25.3" else "above-request")
+
+
 def test_a_snapshot_without_the_pod_or_for_a_timeline_is_refused(tmp_path: Path) -> None:
     file = snapshot(tmp_path)
     assert "nothing is known of pod" in memqos("why", "nobody", "--snapshot", file).err

@@ -18,7 +18,8 @@ from memqos.kube.pod import Pod, ResourceList, ResourceRequirements
 from memqos.kube.resources import MEMORY, memory_in
 from memqos.kube.resources_in_use import with_resources_in_use
 from memqos.kube.shape import amounts_of, containers_of
-from memqos.plan.changes import Change
+from memqos.plan.changes import Change, as_stored
+from memqos.plan.setting import Setting
 from memqos.record.format import (
     NODE_SUBJECT,
     EvictionRecord,
@@ -28,11 +29,13 @@ from memqos.record.format import (
     PressureRecord,
     ResizeRecord,
     Subject,
+    ThrottleRecord,
     WriteRecord,
     subject_of,
     truncate_text,
 )
 from memqos.record.readings import (
+    MemoryReading,
     ReadingHistory,
     RecordingRate,
     final_records,
@@ -76,9 +79,19 @@ class FlightRecorder:
         return [*self._subjects.values(), NODE_SUBJECT]
 
     def record_sample(
-        self, path: str, who: Subject, files: Mapping[str, str], at: int, swap_free: int = 0
+        self,
+        path: str,
+        who: Subject,
+        files: Mapping[str, str],
+        at: int,
+        swap_free: int = 0,
+        planned_high: Setting | None = None,
     ) -> None:
-        """A container's cgroup was looked at."""
+        """A container's cgroup was looked at.
+
+        Where throttling starts at the planned memory.high, the rule of the plan is recorded too: no
+        write need be on record, as a kubelet may have set it, or a write is no longer in the file.
+        """
         reading = reading_of(files, at, swap_free)
         if reading is None:
             return
@@ -89,6 +102,8 @@ class FlightRecorder:
         memory = self._histories.get(path, ReadingHistory())
         self._histories[path], noticed = records_since(memory, reading, self._rate)
         records += noticed
+        if planned_high is not None and any(map(_is_start, noticed)):
+            records += _rule_in_place(planned_high, reading)
         if records:
             self.writer.add(who, *records)
 
@@ -211,6 +226,19 @@ class FlightRecorder:
         while path and path not in self._removed:
             path = path.rpartition("/")[0]
         return self._removed[path][1] if path else None
+
+
+def _is_start(record: FlightRecord) -> bool:
+    return isinstance(record, ThrottleRecord) and not record.is_over
+
+
+def _rule_in_place(setting: Setting, reading: MemoryReading) -> list[FlightRecord]:
+    """The rule of memory.high, where the value in place is the planned one."""
+    value = "max" if reading.high is None else str(reading.high)
+    if as_stored("memory.high", setting.value, os.sysconf("SC_PAGE_SIZE")) != value:
+        return []
+    says = truncate_text(setting.rule.says)
+    return [WriteRecord(reading.at, "memory.high", value, value, setting.rule.id, says)]
 
 
 def guard_record(decision: GuardDecision, old: int | None, steps: int, at: int) -> GuardRecord:

@@ -182,7 +182,9 @@ class Sampler:
         files = self._fs.read_all(place, RECORDED_FILES)
         if self._flight_recorder is not None:
             who = subject_of(spec, cgroup.container or "")
-            self._flight_recorder.record_sample(cgroup.path, who, files, moment.at, swap_free)
+            self._flight_recorder.record_sample(
+                cgroup.path, who, files, moment.at, swap_free, cgroup.settings.get("memory.high")
+            )
         self._run_guard(core, cgroup, pod, files, moment, swap_free)
 
     def _note_unchanged(self, path: str) -> None:

@@ -238,7 +238,7 @@ def _stories_of_snapshot(file: str, namespace: str, pod: str) -> "list[SnapshotS
 
 
 def _plan_of_live_pod(live: LiveCluster, name: str) -> "PlanLookup":
-    """What the pod's node plans for its containers, as `explain` shows it; asked for when needed."""
+    """What the pod's node plans for its containers, as `explain` shows it; read when needed."""
 
     @cache
     def containers() -> "dict[str, FileSettings]":
@@ -278,7 +278,7 @@ def _plan_of_snapshot(snapshot: "Snapshot", file: str, namespace: str, pod: str)
                 if snapshot.agent is None
                 else (with_agent_plan(Tree({}), snapshot.agent).cgroups.values())
             )
-        except InputError as error:
+        except MemqosError as error:
             complain(error, "note: the plan of the pod is not known: ")
             return {}
         for cgroup in managed:

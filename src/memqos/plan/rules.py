@@ -47,8 +47,8 @@ def _explain_step(planned: int, step: int, steps: int, maximum: int | None) -> t
 
 HIGH_WIDENED: Final = Rule(
     "high/guard",
-    "the guard widens memory.high step by step where a container cannot progress, and narrows it "
-    "when that has passed",
+    "memory.high is widened step by step where a container cannot progress, and narrowed when that "
+    "has passed",
     "memqos guard",
     _explain_step,
 )
