@@ -16,6 +16,7 @@ from memqos.converge.snapshots import add_records as carrying
 from memqos.converge.snapshots import encode_snapshot
 from memqos.host.record_files import RecordWriter
 from memqos.manifests.snapshot import read_snapshot
+from memqos.plan.rules import HIGH_WIDENED
 from memqos.record.format import KillRecord, LevelRecord, subject_of
 
 MI = 1 << 20
@@ -195,6 +196,31 @@ def test_the_rule_is_that_of_explain(tmp_path: Path, version: str) -> None:
     because = pod["containers"][0]["values"]["memory.high"]["because"]
     assert (throttled["rule"], throttled["because"]) == (because["rule"], because["says"])
     assert throttled["rule"].endswith("share-of-limit" if version == "v1.25.3" else "above-request")
+
+
+def test_the_rule_of_a_pod_that_an_agent_manages_is_the_agents(tmp_path: Path) -> None:
+    file = snapshot(tmp_path)
+    namespace, name = (tmp_path / "name").read_text().split()
+    data = msgspec.json.decode(Path(file).read_bytes())
+    path = next(
+        path
+        for path, files in data["cgroups"].items()
+        if "high 4242" in files.get("memory.events", "")
+    )
+    high = data["cgroups"][path]["memory.high"]
+    planned = {"desired": high, "rule": HIGH_WIDENED.id, "because": HIGH_WIDENED.says}
+    cgroup = {"path": path, "container": "c0", "files": {"memory.high": planned}}
+    data["agent"] = {
+        "version": "1",
+        "mode": "enforce",
+        "release": "1.36",
+        "policy": "None",
+        "pods": [{"pod": f"{namespace}/{name}", "mode": "enforce", "cgroups": [cgroup]}],
+    }
+    Path(file).write_bytes(msgspec.json.encode(data))
+    done = memqos("why", name, "c0", "-n", namespace, "--snapshot", file)
+    assert f"rule {HIGH_WIDENED.id}: " in done.out
+    assert "the plan is" not in done.out
 
 
 def test_a_snapshot_without_the_pod_or_for_a_timeline_is_refused(tmp_path: Path) -> None:

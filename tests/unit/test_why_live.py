@@ -295,6 +295,9 @@ class TestBesideARecord:
         assert (throttled()["rule"], throttled()["because"]) == (None, "the rule is not recorded")
         memory = {"capacity": {"memory": "16Gi"}, "allocatable": {"memory": "15Gi"}}
         info = {"nodeInfo": {"kubeletVersion": "v1.25.3"}}
+        server.answers["/api/v1/nodes/node-1"] = 403, {}, b"{}"
+        assert "note: the node is not known" in why("--records", recorder.folder).err
+        del server.answers["/api/v1/nodes/node-1"]
         server.stores["nodes"].put({"metadata": {"name": "node-1"}, "status": memory | info})
         asked = ("explain", "pod/api-1", "-n", "shop", "--context", "dev", "--why", "-o", "json")
         (pod,) = memqos(*asked).data["pods"]

@@ -249,9 +249,8 @@ def _plan_of_live_pod(live: LiveCluster, name: str) -> "PlanLookup":
         if node is None:
             return {}
         try:
-            return _planned_containers(
-                msgspec.json.decode(live.get(path), type=Pod), live=live, node=node
-            )
+            pod = msgspec.json.decode(live.get(path), type=Pod)
+            return _planned_containers(pod, live=live, node=node)
         except (MemqosError, msgspec.DecodeError) as error:
             complain(f"note: the plan of the pod is not known: {error}")
             return {}
@@ -268,21 +267,19 @@ def _plan_of_snapshot(snapshot: "Snapshot", file: str, namespace: str, pod: str)
         from memqos.plan.tree import Tree, pod_key
 
         found: dict[str, FileSettings] = {}
+        managed, key = Tree({}), f"{namespace}/{pod}"
         try:
             for each in snapshot.running:
                 # Without the kubelet's version the release would be a guess.
-                if pod_key(each) == f"{namespace}/{pod}" and snapshot.kubelet:
+                if pod_key(each) == key and snapshot.kubelet:
                     found = _planned_containers(each, snapshot=file)
-            managed = (
-                ()
-                if snapshot.agent is None
-                else (with_agent_plan(Tree({}), snapshot.agent).cgroups.values())
-            )
+            if snapshot.agent is not None:
+                managed = with_agent_plan(managed, snapshot.agent)
         except MemqosError as error:
             complain(error, "note: the plan of the pod is not known: ")
             return {}
-        for cgroup in managed:
-            if cgroup.pod == f"{namespace}/{pod}" and cgroup.container is not None:
+        for cgroup in managed.cgroups.values():
+            if cgroup.pod == key and cgroup.container is not None:
                 found[cgroup.container] = found.get(cgroup.container, {}) | cgroup.settings
         return found
 

@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from memqos.plan.rules import HIGH_WIDENED, RULES
-from memqos.plan.setting import MAX, FileSettings, Setting
+from memqos.plan.setting import FileSettings
 from memqos.record.chapters import (
     Chapter,
     QuotedRule,
@@ -266,18 +266,16 @@ def rule_of_high(
     setting = None if planned is None else planned.get("memory.high")
     if setting is None:
         return (None, "the rule is not recorded"), ()
-    if _is_in_place(setting, high):
+    # An agent's state has values as text; no value is no limit.
+    text = str(setting.value)
+    plan = int(text) if text.isdecimal() else None
+    is_rounded = plan is not None and high is not None and 0 <= plan - high < _LARGEST_PAGE
+    if is_rounded or plan == high:
         return quote_rule(setting.rule), ()
-    plan = size_of(setting.value if isinstance(setting.value, int) else None)
     return quote_rule(setting.rule), (
-        f"the plan is memory.high {plan}: by whom the value in place was set is not recorded",
+        f"the plan is memory.high {size_of(plan)}: by whom the value in place was set is not "
+        "recorded",
     )
-
-
-def _is_in_place(setting: Setting, high: int | None) -> bool:
-    if isinstance(setting.value, int) and high is not None:
-        return 0 <= setting.value - high < _LARGEST_PAGE
-    return high is None and setting.value in (None, MAX)
 
 
 def _value_text(text: str) -> str:
