@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable, Iterator
 
 from memqos.agent.flight_recorder import FlightRecorder
-from memqos.host.record_files import RecordBounds, RecordClock, RecordWriter
+from memqos.host.record_clock import RecordClock
+from memqos.host.record_files import RecordBounds, RecordWriter
 from memqos.record.format import Subject
 
 CONTAINERS = 20

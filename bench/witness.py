@@ -10,7 +10,8 @@ from tests.fakes.node import memory_folder
 from memqos.agent.core.node_guard import NodeGuard
 from memqos.agent.reconcile import build_reconciler, run_pass
 from memqos.agent.sampler import Sampler
-from memqos.host.record_files import RecordClock, RecordWriter
+from memqos.host.record_clock import RecordClock
+from memqos.host.record_files import RecordWriter
 
 PODS = 250
 SECONDS = 120

@@ -13,7 +13,8 @@ from tests.builders import Json
 from memqos.agent.core.guard import GuardDecision, StallSigns
 from memqos.agent.core.node_guard import GuardMove
 from memqos.agent.flight_recorder import FlightRecorder
-from memqos.host.record_files import RecordClock, RecordWriter
+from memqos.host.record_clock import RecordClock
+from memqos.host.record_files import RecordWriter
 from memqos.kernel.oom_report import LimitUsage, OomReport, Task, Victim
 from memqos.kube.pod import Pod
 from memqos.plan.changes import Change

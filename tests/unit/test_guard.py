@@ -4,8 +4,6 @@ import msgspec
 import pytest
 
 from memqos.agent.core.guard import (
-    HIGH_EXCLUDED,
-    HIGH_WIDENED,
     GuardDecision,
     GuardSample,
     GuardState,
@@ -17,6 +15,7 @@ from memqos.agent.core.guard import (
     setting_when_widened,
     would_stall,
 )
+from memqos.plan.rules import HIGH_EXCLUDED, HIGH_WIDENED
 
 MI = 1 << 20
 LIMITS = HighBounds(486 * MI, 512 * MI)

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from tests.fakes.node import memory_folder
 
-from memqos.host.record_files import RecordBounds, RecordClock, RecordWriter, record_file_name
+from memqos.host.record_clock import RecordClock
+from memqos.host.record_files import RecordBounds, RecordWriter, read_recordings
 from memqos.record.format import (
     MAX_PAYLOAD,
     RECORDS_MAGIC,
@@ -26,8 +27,9 @@ from memqos.record.format import (
     WriteRecord,
     decode_flight_records,
     encode_frame,
+    record_file_name,
 )
-from memqos.record.recordings import Recording, read_recordings
+from memqos.record.recordings import Recording
 
 WEB = Subject(0, "shop", "web-1", "uid-1", "app")
 NODE = Subject(0)

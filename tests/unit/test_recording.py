@@ -10,13 +10,14 @@ from tests.unit.test_oom_report import OF_CGROUP, OF_MACHINE, POD, SCOPE, log
 
 from memqos.agent.core.guard import GuardDecision, StallSigns
 from memqos.agent.core.node_guard import GuardMove
-from memqos.agent.flight_recorder import NODE_SUBJECT, FlightRecorder, subject_of
-from memqos.host.record_files import RecordWriter
+from memqos.agent.flight_recorder import FlightRecorder
+from memqos.host.record_files import RecordWriter, read_recordings
 from memqos.kernel.oom_report import oom_reports
 from memqos.plan.changes import Change
-from memqos.plan.memory import ABOVE_REQUEST
+from memqos.plan.memory import ABOVE_REQUEST, SHARE_OF_LIMIT
 from memqos.plan.setting import Setting
 from memqos.record.format import (
+    NODE_SUBJECT,
     CountRecord,
     EvictionRecord,
     FlightRecord,
@@ -29,6 +30,7 @@ from memqos.record.format import (
     Subject,
     ThrottleRecord,
     WriteRecord,
+    subject_of,
 )
 from memqos.record.readings import (
     MemoryReading,
@@ -38,7 +40,6 @@ from memqos.record.readings import (
     reading_of,
     records_since,
 )
-from memqos.record.recordings import read_recordings
 
 MI = 1 << 20
 GI = 1 << 30
@@ -212,6 +213,29 @@ def test_steps_of_the_guard_and_values_are_recorded_with_their_reasons(
         WriteRecord(3, "memory.high", "max", "90", "high/above-request", ABOVE_REQUEST.says),
         WriteRecord(4, "memory.high", "90", "max", by="daemon-reload"),
     ]
+
+
+def test_throttling_is_recorded_with_the_rule_of_the_value_in_place(
+    chronicle: FlightRecorder,
+) -> None:
+    def look(at: int, events: int, planned: int) -> None:
+        files = FILES | {"memory.high": str(90 * MI), "memory.events": f"high {events}"}
+        setting = Setting(planned, SHARE_OF_LIMIT)
+        chronicle.record_sample(SCOPE, WEB, files, at * SECOND, planned_high=setting)
+
+    def rules() -> list[FlightRecord]:
+        return [each for each in told(chronicle) if isinstance(each, WriteRecord)]
+
+    value, rule = str(90 * MI), (SHARE_OF_LIMIT.id, SHARE_OF_LIMIT.says)
+    look(1, 0, 90 * MI)
+    assert rules() == []
+    # The kernel has rounded it down to a page.
+    look(2, 5, 90 * MI + 1)
+    look(3, 9, 90 * MI)
+    assert rules() == [WriteRecord(2 * SECOND, "memory.high", value, value, *rule)]
+    look(60, 9, 90 * MI)
+    look(61, 12, 80 * MI)
+    assert len(rules()) == 1
 
 
 def test_a_kill_is_told_of_the_container_whose_process_it_was(chronicle: FlightRecorder) -> None:

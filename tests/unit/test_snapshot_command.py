@@ -12,11 +12,10 @@ from tests.commands import memqos_at_terminal
 from tests.fakes.kubelet import fake_kubelet
 from tests.fakes.machine import put_tree
 
-from memqos.converge.snapshots import encode_snapshot
-from memqos.host.record_files import RecordWriter, record_file_name
+from memqos.converge.snapshots import add_records, encode_snapshot
+from memqos.host.record_files import RecordWriter
 from memqos.host.snapshots import load_snapshot
-from memqos.record.format import LevelRecord, PressureRecord, Subject
-from memqos.record.snapshot_story import add_records
+from memqos.record.format import LevelRecord, PressureRecord, Subject, record_file_name
 
 ROOT = Path(__file__).parents[2]
 NODES = ROOT / "tests" / "nodes"

@@ -22,6 +22,8 @@ from memqos.converge.records import Hierarchy
 from memqos.converge.rollback import rollback
 from memqos.converge.saved_plan import decode_saved_plan
 from memqos.converge.steps import WriteOptions
+from memqos.findings.catalogue import RULES_BY_ID
+from memqos.plan.rules import RULES
 
 STORED: Final = ROOT / "tests" / "stored"
 NODE: Final = ("--node", "examples/node/node.yaml", "--kubelet", "examples/node/kubelet.yaml")
@@ -85,6 +87,8 @@ def test_a_saved_plan_is_read() -> None:
     assert [(each.change.path, each.change.file, each.change.new) for each in steps] == [
         (each["path"], each["file"], each["new"]) for each in changes
     ]
+    said = [(each.change.setting.rule.id, each.change.setting.because.says) for each in steps]
+    assert said == [(each["rule"], RULES[each["rule"]].says) for each in changes]
 
 
 def test_a_configuration_is_read() -> None:
@@ -108,7 +112,7 @@ def names() -> dict[str, list[str]]:
     sources = "\n".join(path.read_text() for path in sorted((ROOT / "src").rglob("*.py")))
     found = {
         "metrics": sorted(ALL_METRICS),
-        "rules": sorted(set(re.findall(r'\b(?:Rule|Finding)\(\s*"([a-z-]+/[a-z-]+)"', sources))),
+        "rules": sorted({*RULES, *RULES_BY_ID}),
         "annotations": sorted(set(re.findall(r'"(memqos\.io/[a-z-]+)"', sources))),
     }
     for name, arguments in COMMANDS.items():

@@ -1,9 +1,12 @@
 """What is told of a container: each thing that happens, why, and what would have prevented it."""
 
+import msgspec
 import pytest
 
-from memqos.draw.svg.timeline import timeline_of
+from memqos.draw.svg.timeline_data import timeline_of
 from memqos.draw.text.story import story_data, story_text
+from memqos.plan.memory import ABOVE_REQUEST, REQUEST_IS_LIMIT, SHARE_OF_LIMIT
+from memqos.plan.setting import FileValue, Rule, Setting
 from memqos.record.chapters import Chapter, Story
 from memqos.record.format import (
     CountRecord,
@@ -21,7 +24,7 @@ from memqos.record.format import (
     WriteRecord,
 )
 from memqos.record.recordings import Recording
-from memqos.record.story import story_of
+from memqos.record.story import PlanLookup, story_of
 
 MI = 1 << 20
 GI = 1 << 30
@@ -59,7 +62,51 @@ def test_an_episode_of_throttling_is_told_with_how_it_began_and_all_it_came_to()
         "memory.high 486Mi of a limit of 512Mi; 480Mi anonymous, no swap: "
         "nothing was left to reclaim",
     )
-    assert found.rule == "high/above-request"
+    assert (found.rule, found.because) == (None, "the rule is not recorded")
+    assert "  the rule is not recorded" in story_text(told(*EPISODE))
+
+
+def planned_as(value: FileValue, rule: Rule) -> PlanLookup:
+    return {"app": {"memory.high": Setting(value, rule)}}.get
+
+
+def test_a_rule_that_is_not_recorded_is_the_plans() -> None:
+    recording = Recording(WEB, EPISODE)
+    # The kernel rounds down to a page.
+    for value in (486 * MI, 486 * MI + 4095):
+        (found,) = story_of(recording, None, planned_as(value, SHARE_OF_LIMIT)).chapters
+        assert (found.rule, found.because) == (SHARE_OF_LIMIT.id, SHARE_OF_LIMIT.says)
+        assert len(found.evidence) == 2
+    of_another = Recording(msgspec.structs.replace(WEB, container="proxy"), EPISODE)
+    (found,) = story_of(of_another, None, planned_as(486 * MI, SHARE_OF_LIMIT)).chapters
+    assert found.rule is None
+
+
+@pytest.mark.parametrize(
+    ("value", "rule", "plan"),
+    [(450 * MI, SHARE_OF_LIMIT, "450Mi"), (None, REQUEST_IS_LIMIT, "max")],
+)
+def test_a_plan_of_another_value_is_quoted_with_that_doubt(
+    value: FileValue, rule: Rule, plan: str
+) -> None:
+    (found,) = story_of(Recording(WEB, EPISODE), None, planned_as(value, rule)).chapters
+    assert found.rule == rule.id
+    assert found.evidence[-1] == (
+        f"the plan is memory.high {plan}: by whom the value in place was set is not recorded"
+    )
+
+
+def test_a_rule_recorded_beats_the_plan_and_is_no_change_where_nothing_was_written() -> None:
+    in_place = WriteRecord(10 * SECOND, "memory.high", "1", "1", ABOVE_REQUEST.id, "as it was")
+    plan = planned_as(486 * MI, SHARE_OF_LIMIT)
+    (found,) = story_of(Recording(WEB, (*EPISODE, in_place)), None, plan).chapters
+    assert (found.kind, found.rule, found.because) == ("throttled", ABOVE_REQUEST.id, "as it was")
+
+
+def test_a_rule_recorded_without_its_text_has_the_one_of_its_id() -> None:
+    written = WriteRecord(0, "memory.high", "max", "1", ABOVE_REQUEST.id)
+    found = [each for each in told(written, *EPISODE).chapters if each.kind == "throttled"]
+    assert found[0].because == ABOVE_REQUEST.says
 
 
 def test_an_episode_without_an_end_lasts_as_long_as_events_are_seen() -> None:

@@ -7,17 +7,8 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from memqos.draw.svg.elements import SVG_NAMESPACE
-from memqos.draw.svg.timeline import (
-    TIMELINE_LEFT,
-    TIMELINE_RIGHT,
-    TIMELINE_WIDTH,
-    Episode,
-    MarkKind,
-    MemoryPoint,
-    Timeline,
-    TimelineMark,
-    timeline_svg,
-)
+from memqos.draw.svg.timeline import TIMELINE_LEFT, TIMELINE_RIGHT, TIMELINE_WIDTH, timeline_svg
+from memqos.draw.svg.timeline_data import Episode, MarkKind, MemoryPoint, Timeline, TimelineMark
 
 MI = 1 << 20
 SVG = f"{{{SVG_NAMESPACE}}}"

@@ -12,12 +12,12 @@ import pytest
 from tests.commands import ROOT, memqos
 from tests.fakes import recording
 
-from memqos.agent.flight_recorder import subject_of
+from memqos.converge.snapshots import add_records as carrying
 from memqos.converge.snapshots import encode_snapshot
 from memqos.host.record_files import RecordWriter
 from memqos.manifests.snapshot import read_snapshot
-from memqos.record.format import KillRecord, LevelRecord
-from memqos.record.snapshot_story import add_records as carrying
+from memqos.plan.rules import HIGH_WIDENED
+from memqos.record.format import KillRecord, LevelRecord, subject_of
 
 MI = 1 << 20
 RECORDS = "examples/records"
@@ -177,6 +177,50 @@ def test_a_snapshot_tells_what_one_look_can_tell(tmp_path: Path) -> None:
     assert "a snapshot is one look" in done.out
     data = memqos("why", name, "-n", namespace, "--snapshot", file, "-o", "json").data
     assert data["containers"][0]["pod"] == name
+
+
+@pytest.mark.parametrize("version", ["v1.25.3", "v1.36.0"])
+def test_the_rule_is_that_of_explain(tmp_path: Path, version: str) -> None:
+    file = snapshot(tmp_path)
+    namespace, name = (tmp_path / "name").read_text().split()
+    data = msgspec.json.decode(Path(file).read_bytes())
+    data["kubelet"] = version
+    data["kubelet_configuration"] += "featureGates: {MemoryQoS: true}\n"
+    Path(file).write_bytes(msgspec.json.encode(data))
+    (container,) = memqos("why", name, "-n", namespace, "--snapshot", file, "-o", "json").data[
+        "containers"
+    ]
+    (throttled,) = [each for each in container["chapters"] if each["kind"] == "throttled"]
+    pods = memqos("explain", "--snapshot", file, "--why", "-o", "json").data["pods"]
+    (pod,) = [each for each in pods if each["name"] == f"pod/{name}"]
+    because = pod["containers"][0]["values"]["memory.high"]["because"]
+    assert (throttled["rule"], throttled["because"]) == (because["rule"], because["says"])
+    assert throttled["rule"].endswith("share-of-limit" if version == "v1.25.3" else "above-request")
+
+
+def test_the_rule_of_a_pod_that_an_agent_manages_is_the_agents(tmp_path: Path) -> None:
+    file = snapshot(tmp_path)
+    namespace, name = (tmp_path / "name").read_text().split()
+    data = msgspec.json.decode(Path(file).read_bytes())
+    path = next(
+        path
+        for path, files in data["cgroups"].items()
+        if "high 4242" in files.get("memory.events", "")
+    )
+    high = data["cgroups"][path]["memory.high"]
+    planned = {"desired": high, "rule": HIGH_WIDENED.id, "because": HIGH_WIDENED.says}
+    cgroup = {"path": path, "container": "c0", "files": {"memory.high": planned}}
+    data["agent"] = {
+        "version": "1",
+        "mode": "enforce",
+        "release": "1.36",
+        "policy": "None",
+        "pods": [{"pod": f"{namespace}/{name}", "mode": "enforce", "cgroups": [cgroup]}],
+    }
+    Path(file).write_bytes(msgspec.json.encode(data))
+    done = memqos("why", name, "c0", "-n", namespace, "--snapshot", file)
+    assert f"rule {HIGH_WIDENED.id}: " in done.out
+    assert "the plan is" not in done.out
 
 
 def test_a_snapshot_without_the_pod_or_for_a_timeline_is_refused(tmp_path: Path) -> None:

@@ -12,7 +12,15 @@ from tests.fakes.apiserver import FakeApiServer, fake_api_server
 from tests.fakes.kubeconfig import lead_to
 
 from memqos.host.record_files import RecordWriter
-from memqos.record.format import KillRecord, ResizeRecord, Subject, WriteRecord
+from memqos.plan.memory import SHARE_OF_LIMIT
+from memqos.record.format import (
+    KillRecord,
+    LevelRecord,
+    ResizeRecord,
+    Subject,
+    ThrottleRecord,
+    WriteRecord,
+)
 
 KILLED = {
     "reason": "OOMKilled",
@@ -35,6 +43,7 @@ def put(
     *containers: dict[str, Any],
     name: str = "api-1",
     uid: str = "u1",
+    node: str = "",
     **status: Any,
 ) -> None:
     """A pod with these containers' statuses, each with a limit of 512Mi."""
@@ -48,7 +57,8 @@ def put(
                 "creationTimestamp": "2026-03-02T09:59:00Z",
             },
             "spec": {
-                "containers": [{"name": each["name"], "resources": limits} for each in containers]
+                "nodeName": node,
+                "containers": [{"name": each["name"], "resources": limits} for each in containers],
             },
             "status": {"qosClass": "Burstable", "containerStatuses": containers, **status},
         }
@@ -234,7 +244,7 @@ class TestBesideARecord:
         return str(tmp_path / "records")
 
     def uid(self, records: str) -> str:
-        from memqos.record.recordings import read_recordings
+        from memqos.host.record_files import read_recordings
 
         (uid,) = {each.who.uid for each in read_recordings(records) if each.who.pod == "api-1"}
         return uid
@@ -263,6 +273,38 @@ class TestBesideARecord:
         assert "OOMKilled, exit code 137" in " ".join(killed["evidence"])
         assert killed["rule"] == kill["rule"]
         assert after["records"] == before["records"]
+
+    def test_a_rule_that_is_not_recorded_is_that_of_explain(
+        self, server: FakeApiServer, tmp_path: Path
+    ) -> None:
+        put(server, {"name": "api"}, node="node-1")
+        recorder = RecordWriter(str(tmp_path / "own"))
+        ten, high = recording.TEN, (512 << 20) * 8 // 10 // 4096 * 4096
+        recorder.add(
+            Subject(0, "shop", "api-1", "u1", "api", "Burstable"),
+            LevelRecord(ten, high, high, high=high, max=512 << 20),
+            ThrottleRecord(ten + 9000, ten, True, 9, 10, high, high),
+        )
+        recorder.flush()
+
+        def throttled() -> Any:
+            (story,) = why("--records", recorder.folder, "-o", "json").data["containers"]
+            (chapter,) = [each for each in story["chapters"] if each["kind"] == "throttled"]
+            return chapter
+
+        assert (throttled()["rule"], throttled()["because"]) == (None, "the rule is not recorded")
+        memory = {"capacity": {"memory": "16Gi"}, "allocatable": {"memory": "15Gi"}}
+        info = {"nodeInfo": {"kubeletVersion": "v1.25.3"}}
+        server.answers["/api/v1/nodes/node-1"] = 403, {}, b"{}"
+        assert "note: the node is not known" in why("--records", recorder.folder).err
+        del server.answers["/api/v1/nodes/node-1"]
+        server.stores["nodes"].put({"metadata": {"name": "node-1"}, "status": memory | info})
+        asked = ("explain", "pod/api-1", "-n", "shop", "--context", "dev", "--why", "-o", "json")
+        (pod,) = memqos(*asked).data["pods"]
+        because = pod["containers"][0]["values"]["memory.high"]["because"]
+        assert because["rule"] == SHARE_OF_LIMIT.id
+        assert (throttled()["rule"], throttled()["because"]) == (because["rule"], because["says"])
+        assert len(throttled()["evidence"]) == 2
 
     def test_every_event_stays_at_its_own_time(self, server: FakeApiServer, tmp_path: Path) -> None:
         ten = recording.TEN

@@ -19,7 +19,8 @@ from memqos.agent.state import AgentStatus
 from memqos.errors import MemqosError
 from memqos.host.cgroups import CgroupFs
 from memqos.host.kmsg import KernelLog
-from memqos.host.record_files import RecordClock, RecordWriter
+from memqos.host.record_clock import RecordClock
+from memqos.host.record_files import RecordWriter, read_recordings
 from memqos.record.format import (
     CountRecord,
     EvictionRecord,
@@ -31,7 +32,6 @@ from memqos.record.format import (
     ResizeRecord,
     WriteRecord,
 )
-from memqos.record.recordings import read_recordings
 
 HIGH = "memory.high"
 PLANNED = 96

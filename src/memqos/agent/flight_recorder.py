@@ -7,6 +7,7 @@ from typing import Final
 
 import msgspec
 
+from memqos.agent.core.guard import GuardDecision
 from memqos.agent.core.node_guard import GuardMove
 from memqos.agent.core.node_intent import NodeIntent
 from memqos.errors import InputError, MemqosError
@@ -17,28 +18,32 @@ from memqos.kube.pod import Pod, ResourceList, ResourceRequirements
 from memqos.kube.resources import MEMORY, memory_in
 from memqos.kube.resources_in_use import with_resources_in_use
 from memqos.kube.shape import amounts_of, containers_of
-from memqos.plan.changes import Change
+from memqos.plan.changes import Change, as_stored
+from memqos.plan.setting import Setting
 from memqos.record.format import (
+    NODE_SUBJECT,
     EvictionRecord,
     FlightRecord,
+    GuardRecord,
     LifeRecord,
     PressureRecord,
     ResizeRecord,
     Subject,
+    ThrottleRecord,
     WriteRecord,
+    subject_of,
     truncate_text,
 )
 from memqos.record.readings import (
+    MemoryReading,
     ReadingHistory,
     RecordingRate,
     final_records,
-    guard_record,
     kill_record,
     reading_of,
     records_since,
 )
 
-NODE_SUBJECT: Final = Subject(0)
 _EVICTED: Final = "Evicted"
 _EVERY: Final = 60_000
 LATE_REPORT_MS: Final = 60_000
@@ -74,9 +79,19 @@ class FlightRecorder:
         return [*self._subjects.values(), NODE_SUBJECT]
 
     def record_sample(
-        self, path: str, who: Subject, files: Mapping[str, str], at: int, swap_free: int = 0
+        self,
+        path: str,
+        who: Subject,
+        files: Mapping[str, str],
+        at: int,
+        swap_free: int = 0,
+        planned_high: Setting | None = None,
     ) -> None:
-        """A container's cgroup was looked at."""
+        """A container's cgroup was looked at.
+
+        Where throttling starts at the planned memory.high, the rule of the plan is recorded too: no
+        write need be on record, as a kubelet may have set it, or a write is no longer in the file.
+        """
         reading = reading_of(files, at, swap_free)
         if reading is None:
             return
@@ -87,6 +102,8 @@ class FlightRecorder:
         memory = self._histories.get(path, ReadingHistory())
         self._histories[path], noticed = records_since(memory, reading, self._rate)
         records += noticed
+        if planned_high is not None and any(map(_is_start, noticed)):
+            records += _rule_in_place(planned_high, reading)
         if records:
             self.writer.add(who, *records)
 
@@ -211,16 +228,32 @@ class FlightRecorder:
         return self._removed[path][1] if path else None
 
 
-def subject_of(pod: Pod, container: str) -> Subject:
-    """A container of a pod, for the recorder."""
-    metadata, status = pod.metadata, pod.status
-    return Subject(
-        0,
-        truncate_text(metadata.namespace or "default"),
-        truncate_text(metadata.name or ""),
-        truncate_text(metadata.uid or ""),
-        truncate_text(container),
-        truncate_text((status.qos_class if status is not None else None) or ""),
+def _is_start(record: FlightRecord) -> bool:
+    return isinstance(record, ThrottleRecord) and not record.is_over
+
+
+def _rule_in_place(setting: Setting, reading: MemoryReading) -> list[FlightRecord]:
+    """The rule of memory.high, where the value in place is the planned one."""
+    value = "max" if reading.high is None else str(reading.high)
+    if as_stored("memory.high", setting.value, os.sysconf("SC_PAGE_SIZE")) != value:
+        return []
+    says = truncate_text(setting.rule.says)
+    return [WriteRecord(reading.at, "memory.high", value, value, setting.rule.id, says)]
+
+
+def guard_record(decision: GuardDecision, old: int | None, steps: int, at: int) -> GuardRecord:
+    """A step of the guard as a record."""
+    assert decision.kind != "keep"
+    signs = decision.signs
+    return GuardRecord(
+        at,
+        decision.kind,
+        old,
+        decision.high,
+        decision.step,
+        steps,
+        0 if signs is None else round(signs.events),
+        0 if signs is None or signs.stalled is None else round(signs.stalled * 1000),
     )
 
 

@@ -18,17 +18,18 @@ from memqos.agent.core.guard import GuardStep, GuardTuning
 from memqos.agent.core.node_guard import GuardMove, NodeGuard
 from memqos.agent.core.reconciler import Reconciler
 from memqos.agent.core.report import Report
-from memqos.agent.flight_recorder import FlightRecorder, OomKillReader, find_subject, subject_of
+from memqos.agent.flight_recorder import FlightRecorder, OomKillReader, find_subject
 from memqos.agent.watches import EVENTS_FILE, EventWatches
 from memqos.errors import MemqosError
 from memqos.host.cgroups import CgroupFs
 from memqos.host.kmsg import KernelLog
-from memqos.host.record_files import RecordBounds, RecordClock, RecordWriter, record_clock_of
+from memqos.host.record_clock import RecordClock, record_clock_of
+from memqos.host.record_files import RecordBounds, RecordWriter
 from memqos.kernel.file_formats import meminfo_of, stall_of
 from memqos.kube.pod import Pod
 from memqos.plan.names import inner
 from memqos.plan.tree import Cgroup
-from memqos.record.format import Subject
+from memqos.record.format import Subject, subject_of
 from memqos.record.readings import RECORDED_FILES
 
 _PRUNE: Final = 3600.0
@@ -181,7 +182,9 @@ class Sampler:
         files = self._fs.read_all(place, RECORDED_FILES)
         if self._flight_recorder is not None:
             who = subject_of(spec, cgroup.container or "")
-            self._flight_recorder.record_sample(cgroup.path, who, files, moment.at, swap_free)
+            self._flight_recorder.record_sample(
+                cgroup.path, who, files, moment.at, swap_free, cgroup.settings.get("memory.high")
+            )
         self._run_guard(core, cgroup, pod, files, moment, swap_free)
 
     def _note_unchanged(self, path: str) -> None:

@@ -29,6 +29,16 @@ from memqos.audit.totals import (
     is_worse,
 )
 from memqos.errors import InputError
+from memqos.findings.catalogue import (
+    POD_ABOVE_REQUEST,
+    POD_HIGH_LIMIT,
+    POD_IDLE_REQUEST,
+    POD_INVALID,
+    POD_NO_LIMIT,
+    POD_NO_REQUEST,
+    POD_POD_LEVEL,
+    POD_THROTTLED,
+)
 from memqos.kube.pod import QosClass
 
 LARGE_AMOUNT: Final = 256 << 20
@@ -197,13 +207,13 @@ def _add_spec_findings(
     """What is found without knowing what a pod uses."""
     case = numbers.spec
     if case.errors:
-        _add_finding(groups, "pod/invalid", each, 0, case.errors[0])
+        _add_finding(groups, POD_INVALID.id, each, 0, case.errors[0])
     if case.unrequesting:
         space.unrequesting += 1
-        _add_finding(groups, "pod/no-request", each, 0, _container_list(each, case.unrequesting))
+        _add_finding(groups, POD_NO_REQUEST.id, each, 0, _container_list(each, case.unrequesting))
     if case.unlimited:
         space.unlimited += 1
-        _add_finding(groups, "pod/no-limit", each, 0, _container_list(each, case.unlimited))
+        _add_finding(groups, POD_NO_LIMIT.id, each, 0, _container_list(each, case.unlimited))
 
 
 def _add_usage_findings(
@@ -228,19 +238,19 @@ def _add_usage_findings(
     if past:
         node.throttled += len(past)
         names = _container_list(each, tuple([number for number, _ in past]))
-        _add_finding(groups, "pod/throttled", each, sum([over for _, over in past]), names)
+        _add_finding(groups, POD_THROTTLED.id, each, sum([over for _, over in past]), names)
     if total * 1000 > numbers.spec.ranked:
         node.over_request += 1
         if brief.request:
-            _add_finding(groups, "pod/above-request", each, total - brief.request)
+            _add_finding(groups, POD_ABOVE_REQUEST.id, each, total - brief.request)
     elif brief.request >= IDLE_REQUEST_FACTOR * total and brief.request - total >= LARGE_AMOUNT:
-        _add_finding(groups, "pod/idle-request", each, brief.request - total)
+        _add_finding(groups, POD_IDLE_REQUEST.id, each, brief.request - total)
     if brief.limit >= max(HIGH_LIMIT_FACTOR * total, total + LARGE_AMOUNT, brief.request + 1):
-        _add_finding(groups, "pod/high-limit", each, brief.limit - total)
+        _add_finding(groups, POD_HIGH_LIMIT.id, each, brief.limit - total)
     if used.samples > 1 and len(used.containers) > 1:
         gain = sum(used.containers.values()) - total
         if gain >= POD_LEVEL_SAVING and gain >= POD_LEVEL_SAVING_SHARE * total:
-            _add_finding(groups, "pod/pod-level", each, gain)
+            _add_finding(groups, POD_POD_LEVEL.id, each, gain)
 
 
 def _add_claims(node: NodeTotals, each: PodRow, numbers: SpecMemory, pages: int, page: int) -> None:

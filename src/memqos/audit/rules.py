@@ -12,18 +12,34 @@ from memqos.audit.pod_counter import (
     UNREQUESTED_SHARE,
 )
 from memqos.audit.totals import UnrequestedProtection, WorkloadTotals
-from memqos.findings.catalogue import AUDIT_RULES, RULES_BY_ID
+from memqos.findings.catalogue import (
+    AUDIT_RULES,
+    NAMESPACE_NO_LIMIT_RANGE,
+    NAMESPACE_QUOTA,
+    NODE_FULL,
+    NODE_HARD_PROTECTION,
+    NODE_LIMITS,
+    NODE_LOST_LOW,
+    NODE_OVERCOMMITTED,
+    NODE_UNASKED,
+    POD_ABOVE_REQUEST,
+    POD_HIGH_LIMIT,
+    POD_IDLE_REQUEST,
+    POD_POD_LEVEL,
+    POD_THROTTLED,
+    RULES_BY_ID,
+)
 from memqos.findings.finding import Finding, Severity
 from memqos.units import format_bytes
 
 SEVERITIES_WORST_FIRST: Final[tuple[Severity, ...]] = ("error", "warning", "info")
 _RULE_ORDER: Final = {rule.id: place for place, rule in enumerate(AUDIT_RULES)}
 _AMOUNT_WORDS: Final = {
-    "pod/throttled": "past memory.high",
-    "pod/above-request": "above the request",
-    "pod/idle-request": "requested and not used",
-    "pod/high-limit": "of limit above usage",
-    "pod/pod-level": "requested twice over",
+    POD_THROTTLED.id: "past memory.high",
+    POD_ABOVE_REQUEST.id: "above the request",
+    POD_IDLE_REQUEST.id: "requested and not used",
+    POD_HIGH_LIMIT.id: "of limit above usage",
+    POD_POD_LEVEL.id: "requested twice over",
 }
 
 
@@ -86,7 +102,7 @@ def _check_overcommit(node: NodeAudit) -> Iterator[tuple[int, Finding]]:
             f"requested {format_bytes(node.requested)}",
             f"offered {format_bytes(memory.published)}",
         )
-        finding = _finding("node/overcommitted", node.name, evidence)
+        finding = _finding(NODE_OVERCOMMITTED.id, node.name, evidence)
         yield node.requested - memory.published, finding
 
 
@@ -96,13 +112,13 @@ def _check_hard_protection(node: NodeAudit) -> Iterator[tuple[int, Finding]]:
         evidence = (
             f"memory.min of all pods together {format_bytes(node.min)}, {share:.0%} of the node",
         )
-        yield round(share * 1000), _finding("node/hard-protection", node.name, evidence)
+        yield round(share * 1000), _finding(NODE_HARD_PROTECTION.id, node.name, evidence)
 
 
 def _check_lost_low(node: NodeAudit) -> Iterator[tuple[int, Finding]]:
     if node.lost_low:
         evidence = (f"Burstable pods claim {format_bytes(node.low)} of memory.low, in vain",)
-        yield node.lost_low, _finding("node/lost-low", node.name, evidence)
+        yield node.lost_low, _finding(NODE_LOST_LOW.id, node.name, evidence)
 
 
 def _check_unrequested(node: NodeAudit) -> Iterator[tuple[int, Finding]]:
@@ -123,7 +139,7 @@ def _check_unrequested(node: NodeAudit) -> Iterator[tuple[int, Finding]]:
     severity: Severity = (
         "warning" if (node.share(node.unasked_min.total) or 0) >= UNREQUESTED_SHARE else "info"
     )
-    yield total, _finding("node/unasked", node.name, tuple(evidence), severity)
+    yield total, _finding(NODE_UNASKED.id, node.name, tuple(evidence), severity)
 
 
 def _unrequested_by_knob(node: NodeAudit) -> tuple[tuple[str, UnrequestedProtection], ...]:
@@ -135,7 +151,7 @@ def _check_usage(node: NodeAudit) -> Iterator[tuple[int, Finding]]:
     if memory is not None and memory.published and node.usage >= FULL_NODE_SHARE * memory.published:
         evidence = [f"in use {format_bytes(node.usage)} of {format_bytes(memory.published)}"]
         evidence += [f"evicted first: {each.pod}" for each in node.evicted_first[:1]]
-        yield node.usage, _finding("node/full", node.name, tuple(evidence))
+        yield node.usage, _finding(NODE_FULL.id, node.name, tuple(evidence))
 
 
 def _check_limits(node: NodeAudit) -> Iterator[tuple[int, Finding]]:
@@ -145,7 +161,7 @@ def _check_limits(node: NodeAudit) -> Iterator[tuple[int, Finding]]:
         evidence = [f"limits {format_bytes(node.limits)}, {times:.1f} × what is offered"]
         if node.unlimited:
             evidence.append(f"{node.unlimited} more pods have none")
-        yield node.limits, _finding("node/limits", node.name, tuple(evidence))
+        yield node.limits, _finding(NODE_LIMITS.id, node.name, tuple(evidence))
 
 
 _NODE_RULES: Final[tuple[Callable[[NodeAudit], Iterator[tuple[int, Finding]]], ...]] = (
@@ -166,13 +182,13 @@ def _node_findings(node: NodeAudit) -> Iterator[tuple[int, Finding]]:
 def _namespace_findings(space: NamespaceAudit) -> Iterator[tuple[int, Finding]]:
     if space.unrequesting and not space.defaults_request:
         evidence = (f"{space.unrequesting} of {space.pods} pods request no memory",)
-        yield space.unrequesting, _finding("namespace/no-limit-range", space.name, evidence)
+        yield space.unrequesting, _finding(NAMESPACE_NO_LIMIT_RANGE.id, space.name, evidence)
     for room in space.quotas:
         if room.hard - room.used < QUOTA_HEADROOM_SHARE * room.hard:
             share = room.used / room.hard if room.hard else 1.0
             used = f"{format_bytes(room.used)} of {format_bytes(room.hard)}, {share:.0%}"
             evidence = (f"{room.quota}: {room.resource} {used}",)
-            yield room.used, _finding("namespace/quota", space.name, evidence)
+            yield room.used, _finding(NAMESPACE_QUOTA.id, space.name, evidence)
 
 
 def _finding(

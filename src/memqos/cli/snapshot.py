@@ -13,13 +13,12 @@ from memqos.cli.options import cgroup_root_option, pod_source_from, pod_source_o
 from memqos.cli.output import check_output_file, complain, show_status, write_output_file
 from memqos.converge.observation import load_kubelet_config
 from memqos.converge.pod_sources import KubeletPods, faults_of
-from memqos.converge.snapshots import encode_snapshot, take_snapshot
+from memqos.converge.snapshots import add_records, encode_snapshot, take_snapshot
 from memqos.errors import InputError
 from memqos.host.kubelet import READ_ONLY_URL, KubeletEndpoint
 from memqos.host.machine import Roots
 from memqos.host.record_files import RECORDS_FOLDER
 from memqos.manifests.snapshot import OMITTED_FIELDS
-from memqos.record.snapshot_story import add_records
 from memqos.units import pluralize
 
 

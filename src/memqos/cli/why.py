@@ -1,33 +1,33 @@
 """`memqos why`: what happened to a container's memory, the rule that decided, what prevents it."""
 
-from typing import TYPE_CHECKING
-
-from memqos.errors import InputError, MemqosError
-
-if TYPE_CHECKING:
-    from memqos.cli.cluster_access import LiveCluster
-    from memqos.record.cluster_story import ClusterReport
 import os
 from difflib import get_close_matches
+from functools import cache
 from typing import TYPE_CHECKING, Literal
 
 import click
+import msgspec
 
 from memqos.cli.cluster_access import LiveCluster, cluster_options
 from memqos.cli.output import complain, emit, print_lines
 from memqos.draw.text.story import story_data, story_text
-from memqos.host.record_files import RECORDS_FOLDER
+from memqos.errors import InputError, MemqosError
+from memqos.host.record_files import RECORDS_FOLDER, read_recordings
 from memqos.record.format import Subject
-from memqos.record.recordings import Recording, latest_recordings, read_recordings
-from memqos.record.story import story_of
+from memqos.record.recordings import Recording, latest_recordings
+from memqos.record.story import story_of, unknown_plan
 
 if TYPE_CHECKING:
+    from memqos.kube.pod import Pod
+    from memqos.manifests.snapshot import Snapshot
+    from memqos.plan.setting import FileSettings
     from memqos.record.chapters import Story
     from memqos.record.cluster_story import ClusterReport
     from memqos.record.snapshot_story import SnapshotStory
+    from memqos.record.story import PlanLookup
 
 
-def read_pod_history(live: "LiveCluster", name: str) -> "ClusterReport":
+def read_pod_history(live: LiveCluster, name: str) -> "ClusterReport":
     """The pod and the events about it; a right that is missing for one of them is a note."""
     from memqos.host.apiserver.api_errors import ApiError
     from memqos.host.apiserver.pager import get_object, list_objects
@@ -109,10 +109,12 @@ def command(
         found, stories = [each.recording for each in retold], [each.story for each in retold]
     else:
         told = _read_cluster_history(live, name, is_named=context is not None) if asks else None
-        found, stories = _stories_of_records(records, where, name, told)
+        planned = unknown_plan if told is None else _plan_of_live_pod(live, name)
+        found, stories = _stories_of_records(records, where, name, told, planned)
     stories = _select_container(stories, container)
     if output == "svg":
-        from memqos.draw.svg.timeline import timeline_of, timeline_svg
+        from memqos.draw.svg.timeline import timeline_svg
+        from memqos.draw.svg.timeline_data import timeline_of
 
         by_name = {each.who.container: each for each in found}
         drawn = [timeline_of(_recording(by_name, story), story) for story in stories]
@@ -131,7 +133,11 @@ def _print_stories(stories: "list[Story]", output: Literal["text", "json", "yaml
 
 
 def _stories_of_records(
-    records: str | None, namespace: str, pod: str, told: "ClusterReport | None"
+    records: str | None,
+    namespace: str,
+    pod: str,
+    told: "ClusterReport | None",
+    planned: "PlanLookup",
 ) -> "tuple[list[Recording], list[Story]]":
     """What an agent has recorded here, and the stories of it with what the cluster has told."""
     try:
@@ -142,7 +148,7 @@ def _stories_of_records(
         if os.path.isdir(RECORDS_FOLDER):
             complain(f"note: {RECORDS_FOLDER}: {error.what}")
         found, node = [], None
-    stories = [story_of(recording, node) for recording in found]
+    stories = [story_of(recording, node, planned) for recording in found]
     if told is not None:
         stories = _with_cluster(stories, found, told, namespace, pod)
     return found, stories
@@ -216,19 +222,99 @@ def _select_container(stories: "list[Story]", container: str | None) -> "list[St
 
 def _stories_of_snapshot(file: str, namespace: str, pod: str) -> "list[SnapshotStory]":
     from memqos.host.snapshots import load_snapshot, snapshot_cgroup_names
+    from memqos.plan.tree import pod_key
     from memqos.record.snapshot_story import snapshot_recordings, snapshot_stories
 
     snapshot = load_snapshot(file)
-    told = snapshot_stories(snapshot, snapshot_cgroup_names(snapshot, file), namespace, pod)
+    names = snapshot_cgroup_names(snapshot, file)
+    planned = _plan_of_snapshot(snapshot, file, namespace, pod)
+    told = snapshot_stories(snapshot, names, namespace, pod, planned)
     if not told:
-        names = {
-            f"{each.metadata.namespace or 'default'}/{each.metadata.name}"
-            for each in snapshot.running
-        }
+        pods = set(map(pod_key, snapshot.running))
         carried = [each.who for each in snapshot_recordings(snapshot) if not each.who.is_node]
-        names |= {f"{who.namespace}/{who.pod}" for who in carried}
-        raise _unknown_pod_error(f"{namespace}/{pod}", names, file)
+        pods |= {f"{who.namespace}/{who.pod}" for who in carried}
+        raise _unknown_pod_error(f"{namespace}/{pod}", pods, file)
     return told
+
+
+def _plan_of_live_pod(live: LiveCluster, name: str) -> "PlanLookup":
+    """What the pod's node plans for its containers, as `explain` shows it; read when needed."""
+
+    @cache
+    def containers() -> "dict[str, FileSettings]":
+        from memqos.kube.pod import Pod
+
+        path = f"pod/{name}"
+        node = live.node_path_of((path,))
+        if node is None:
+            return {}
+        try:
+            pod = msgspec.json.decode(live.get(path), type=Pod)
+            return _planned_containers(pod, live=live, node=node)
+        except (MemqosError, msgspec.DecodeError) as error:
+            complain(f"note: the plan of the pod is not known: {error}")
+            return {}
+
+    return lambda container: containers().get(container)
+
+
+def _plan_of_snapshot(snapshot: "Snapshot", file: str, namespace: str, pod: str) -> "PlanLookup":
+    """The same of a pod in a snapshot; what an agent of memqos manages is as it plans it."""
+
+    @cache
+    def containers() -> "dict[str, FileSettings]":
+        from memqos.converge.observation import with_agent_plan
+        from memqos.plan.tree import Tree, pod_key
+
+        found: dict[str, FileSettings] = {}
+        managed, key = Tree({}), f"{namespace}/{pod}"
+        try:
+            for each in snapshot.running:
+                # Without the kubelet's version the release would be a guess.
+                if pod_key(each) == key and snapshot.kubelet:
+                    found = _planned_containers(each, snapshot=file)
+            if snapshot.agent is not None:
+                managed = with_agent_plan(managed, snapshot.agent)
+        except MemqosError as error:
+            complain(error, "note: the plan of the pod is not known: ")
+            return {}
+        for cgroup in managed.cgroups.values():
+            if cgroup.pod == key and cgroup.container is not None:
+                found[cgroup.container] = found.get(cgroup.container, {}) | cgroup.settings
+        return found
+
+    return lambda container: containers().get(container)
+
+
+def _planned_containers(
+    pod: "Pod",
+    *,
+    live: LiveCluster | None = None,
+    node: str | None = None,
+    snapshot: str | None = None,
+) -> "dict[str, FileSettings]":
+    """Container → its planned settings on the node that is named."""
+    from memqos.cli.settings import SettingsOptions, resolve_settings
+    from memqos.kube.shape import containers_of
+    from memqos.plan.semantics import semantics
+
+    options = SettingsOptions(
+        release=None,
+        gates={},
+        kubelet=None,
+        node=node,
+        snapshot=snapshot,
+        capacity=None,
+        allocatable=None,
+        factor=None,
+        policy=None,
+        page_size=None,
+    )
+    plan = semantics(pod, resolve_settings(options, live=live).settings).plan
+    if plan is None:
+        return {}
+    names = [container.name for container in containers_of(pod)]
+    return {name: each.settings for name, each in zip(names, plan.containers, strict=True)}
 
 
 def _unknown_pod_error(wanted: str, names: set[str], file: str) -> InputError:

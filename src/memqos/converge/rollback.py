@@ -16,7 +16,8 @@ from memqos.errors import MemqosError
 from memqos.host.cgroups import CgroupFs
 from memqos.plan.changes import DEFAULTS, Change
 from memqos.plan.names import kind_of
-from memqos.plan.setting import Rule, Setting
+from memqos.plan.rules import RESTORE_RULE
+from memqos.plan.setting import Setting
 
 UndoState = Literal["ours", "conflict", "refused", "restored", "gone", "unreadable"]
 """What has become of a value that memqos wrote: still there; changed by somebody else since; in a
@@ -26,7 +27,6 @@ not to be had."""
 _NOT_RESTORED: Final[frozenset[UndoState]] = frozenset(
     {"ours", "conflict", "refused", "unreadable"}
 )
-RESTORE_RULE: Final = Rule("rollback/prior", "what was there before memqos wrote", "journal")
 
 
 class UndoCheck(msgspec.Struct, frozen=True):

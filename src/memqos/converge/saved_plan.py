@@ -13,6 +13,7 @@ from memqos.converge.steps import WriteStep
 from memqos.converge.values import file_fault, level_fault, value_fault
 from memqos.errors import InputError
 from memqos.plan.changes import Change
+from memqos.plan.rules import RULES
 from memqos.plan.setting import Rule, Setting
 from memqos.plan.tree import Level
 
@@ -133,7 +134,10 @@ def _change_to_save(step: WriteStep) -> SavedChange:
 
 
 def _step(saved: SavedChange) -> WriteStep:
-    rule = Rule(saved.rule, "as planned when the plan was saved", "saved plan")
+    # A plan that another version of memqos saved may name a rule that this one does not have.
+    known = RULES.get(saved.rule)
+    says = "as planned when the plan was saved" if known is None else known.says
+    rule = Rule(saved.rule, says, "saved plan")
     change = Change(
         saved.path,
         saved.file,

@@ -1,6 +1,9 @@
-"""Take a snapshot of a node, put it into JSON, and load one."""
+"""Take a snapshot of a node with the recorder's files, encode it in JSON, and load one."""
 
+import os
+from base64 import b64encode
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
@@ -18,6 +21,7 @@ from memqos.errors import InputError, Unreachable
 from memqos.host.cgroups import CgroupFs
 from memqos.host.machine import SYSTEM, Roots, read_machine
 from memqos.host.processes import read_processes
+from memqos.host.record_files import list_record_files, read_record_file
 from memqos.host.snapshots import load_snapshot
 from memqos.host.versions import kubelet_version, own_version, runtime_version
 from memqos.kernel.file_formats import lines_about
@@ -28,6 +32,7 @@ from memqos.kube.pod import Container, Pod, PodSpec, PodStatus
 from memqos.manifests.agent_state import AgentState
 from memqos.manifests.documents import Document, read_documents
 from memqos.manifests.snapshot import FORM, OMITTED_FIELDS, PodList, Snapshot
+from memqos.record.format import HALF_SUFFIXES, NODE_SUBJECT, record_file_name
 
 _ANNOTATIONS: Final = "kubernetes.io/config."
 _TYPE_META: Final = ("apiVersion", "kind")
@@ -191,6 +196,44 @@ def take_snapshot(
     )
 
 
+SNAPSHOT_RECORD_BYTES: Final = 4 << 20
+"""Bytes of files; in a snapshot they take a third more."""
+_NODE_FILE: Final = record_file_name(NODE_SUBJECT)
+
+
+def add_records(snapshot: Snapshot, folder: str, most: int = SNAPSHOT_RECORD_BYTES) -> Snapshot:
+    """A snapshot that holds the records in a folder too; its notes say which are missing."""
+    try:
+        names = _latest_first(folder)
+    except PermissionError:
+        notes = (*snapshot.notes, f"no records: {folder} is not yours to read – run as root")
+        return msgspec.structs.replace(snapshot, notes=notes)
+    held: dict[str, str] = {}
+    carried = 0
+    for name in names:
+        files = {
+            name + suffix: read_record_file(os.path.join(folder, name + suffix))
+            for suffix in HALF_SUFFIXES
+        }
+        most -= sum(map(len, files.values()))
+        if most < 0:
+            break
+        carried += 1
+        held |= {file: b64encode(data).decode() for file, data in files.items() if data}
+    notes = snapshot.notes
+    if carried < len(names):
+        notes += (f"records: the {carried} last written to, of {len(names)}",)
+    return msgspec.structs.replace(snapshot, records=held, notes=notes)
+
+
+def _latest_first(folder: str) -> list[str]:
+    """The names of recordings, the node's own before all others."""
+    touched: dict[str, float] = {}
+    for name, when in list_record_files(folder):
+        touched[name] = max(when, touched.get(name, 0.0))
+    return sorted(touched, key=lambda name: (name != _NODE_FILE, -touched[name], name))
+
+
 def encode_snapshot(snapshot: Snapshot) -> bytes:
     """The snapshot in JSON, its pods as the list a kubelet answers with."""
     data = msgspec.to_builtins(snapshot)
@@ -292,6 +335,4 @@ def _or_note(found: str | None, note: str, notes: list[str]) -> str:
 
 
 def _now() -> str:
-    from datetime import UTC, datetime
-
     return datetime.now(UTC).isoformat(timespec="seconds")

@@ -2,6 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 
+from memqos.findings.catalogue import (
+    AGENT_LEFT_ALONE,
+    AGENT_MANAGES,
+    AGENT_PENDING,
+    AGENT_UNMANAGED,
+)
 from memqos.findings.facts import NodeFacts
 from memqos.findings.finding import Finding
 from memqos.manifests.agent_state import AgentState
@@ -17,7 +23,7 @@ def check_pending_values(facts: NodeFacts) -> Iterator[Finding]:
     waiting = [c for c in changes if (c.path, c.file) not in left_alone]
     if waiting:
         yield Finding(
-            "agent/pending",
+            AGENT_PENDING.id,
             "info",
             f"values that the agent on this node has yet to set: {len(waiting)}",
             facts.display_name(waiting[0].path),
@@ -34,7 +40,7 @@ def check_contested_values(facts: NodeFacts) -> Iterator[Finding]:
     found = _values_left_alone(facts)
     if found:
         yield Finding(
-            "agent/left-alone",
+            AGENT_LEFT_ALONE.id,
             "warning",
             f"values that the agent on this node leaves alone, as others keep changing them: "
             f"{len(found)}",
@@ -55,7 +61,7 @@ def check_own_values(facts: NodeFacts) -> Iterator[Finding]:
     others = [place for place in ours if outer(place[0]) not in managed_paths]
     if managed:
         yield Finding(
-            "agent/manages",
+            AGENT_MANAGES.id,
             "info",
             "values that Kubernetes would not set are managed by the agent on this node: "
             f"{len(managed)}",
@@ -67,7 +73,7 @@ def check_own_values(facts: NodeFacts) -> Iterator[Finding]:
     if others:
         why, fix = why_unmanaged(facts.agent)
         yield Finding(
-            "agent/unmanaged",
+            AGENT_UNMANAGED.id,
             "warning" if _is_compared(facts) else "info",
             f"values that memqos wrote are in place, and {why}: {len(others)}",
             facts.display_name(others[0][0]),

@@ -3,6 +3,14 @@
 from collections.abc import Iterator
 from typing import Final
 
+from memqos.findings.catalogue import (
+    MACHINE_CGROUP_V2,
+    MACHINE_KERNEL,
+    MACHINE_PSI,
+    MACHINE_RECURSIVE_PROTECTION,
+    MACHINE_RUNTIME,
+    MACHINE_SWAP,
+)
 from memqos.findings.facts import NodeFacts, file_number
 from memqos.findings.finding import Finding
 from memqos.kernel.machine import LAYOUTS, VersionNumbers
@@ -17,7 +25,7 @@ def check_cgroup_version(facts: NodeFacts) -> Iterator[Finding]:
     found = facts.machine.layout
     if found is None:
         yield Finding(
-            "machine/cgroup-v2",
+            MACHINE_CGROUP_V2.id,
             "info",
             "how cgroups are mounted is not known",
             "/proc/mounts",
@@ -31,7 +39,7 @@ def check_cgroup_version(facts: NodeFacts) -> Iterator[Finding]:
             if mount.type == "cgroup2" or "memory" in mount.options
         )
         yield Finding(
-            "machine/cgroup-v2",
+            MACHINE_CGROUP_V2.id,
             "error",
             f"this machine has {LAYOUTS[found]}, not cgroup v2: no pod can be protected or "
             "throttled here",
@@ -47,7 +55,7 @@ def check_kernel_version(facts: NodeFacts) -> Iterator[Finding]:
     version = facts.machine.kernel_version
     if version is None:
         yield Finding(
-            "machine/kernel",
+            MACHINE_KERNEL.id,
             "info",
             "the kernel's version is not known; memory.high needs 5.9 or newer",
             "kernel",
@@ -56,7 +64,7 @@ def check_kernel_version(facts: NodeFacts) -> Iterator[Finding]:
         )
     elif version < _OLDEST_KERNEL:
         yield Finding(
-            "machine/kernel",
+            MACHINE_KERNEL.id,
             "error",
             "this kernel can throttle a container at memory.high for ever: 5.9 mended it",
             "kernel",
@@ -71,7 +79,7 @@ def check_runtime_version(facts: NodeFacts) -> Iterator[Finding]:
     wanted = None if found is None else _OLDEST_RUNTIMES.get(found[0].lower())
     if found is None or wanted is None:
         yield Finding(
-            "machine/runtime",
+            MACHINE_RUNTIME.id,
             "info",
             "the container runtime is not known; containerd 1.6 and CRI-O 1.22 are the first "
             "to set memory.min, memory.low and memory.high",
@@ -81,7 +89,7 @@ def check_runtime_version(facts: NodeFacts) -> Iterator[Finding]:
         )
     elif found[1] < wanted:
         yield Finding(
-            "machine/runtime",
+            MACHINE_RUNTIME.id,
             "error",
             "this runtime does not pass memory.min, memory.low and memory.high on to containers",
             "container runtime",
@@ -99,7 +107,7 @@ def check_swap(facts: NodeFacts) -> Iterator[Finding]:
     barred = sum(file_number(files, "memory.swap.max") == 0 for files in limited)
     if total == 0:
         yield Finding(
-            "machine/swap",
+            MACHINE_SWAP.id,
             "info",
             "there is no swap: past memory.high only page cache can be reclaimed, and a process "
             "whose anonymous memory grows there is slowed down until it ends or frees some",
@@ -109,7 +117,7 @@ def check_swap(facts: NodeFacts) -> Iterator[Finding]:
         )
     elif barred:
         yield Finding(
-            "machine/swap",
+            MACHINE_SWAP.id,
             "info",
             "there is swap, but not for containers with a memory.high: past it only their page "
             "cache can be reclaimed",
@@ -125,7 +133,7 @@ def check_psi(facts: NodeFacts) -> Iterator[Finding]:
         return
     why = facts.machine.missing.get("pressure")
     yield Finding(
-        "machine/psi",
+        MACHINE_PSI.id,
         "info" if why is None else "warning",
         "pressure stall information is not known"
         if why is None
@@ -142,7 +150,7 @@ def check_recursive_protection(facts: NodeFacts) -> Iterator[Finding]:
     if found:
         return
     yield Finding(
-        "machine/recursive-protection",
+        MACHINE_RECURSIVE_PROTECTION.id,
         "info",
         "whether memory_recursiveprot is on is not known: taken as off"
         if found is None

@@ -3,8 +3,16 @@
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from memqos.findings.catalogue import (
+    PROTECTION_LOST_LOW,
+    PROTECTION_LOST_MIN,
+    PROTECTION_UNASKED_LOW,
+    PROTECTION_UNASKED_MIN,
+    PROTECTION_UNKNOWN,
+    RuleInfo,
+)
 from memqos.findings.facts import NodeFacts, file_number
-from memqos.findings.finding import Finding, Severity
+from memqos.findings.finding import Finding
 from memqos.plan.effective import (
     Claim,
     ClaimAmount,
@@ -18,8 +26,11 @@ from memqos.plan.setting import MAX
 from memqos.units import format_exact_bytes
 
 _KNOBS: Final[tuple[Knob, ...]] = ("min", "low")
-_UNREQUESTED_SEVERITY: Final[Mapping[Knob, Severity]] = {"min": "warning", "low": "info"}
-"""Nothing takes back what memory.min holds; memory.low gives way in need."""
+_LOST: Final[Mapping[Knob, RuleInfo]] = {"min": PROTECTION_LOST_MIN, "low": PROTECTION_LOST_LOW}
+_UNREQUESTED: Final[Mapping[Knob, RuleInfo]] = {
+    "min": PROTECTION_UNASKED_MIN,
+    "low": PROTECTION_UNASKED_LOW,
+}
 _SIGNIFICANT_SHARE: Final = 0.01
 """Of what is claimed: dividing among siblings loses a page here and there."""
 
@@ -32,7 +43,7 @@ def check_protection(facts: NodeFacts) -> Iterator[Finding]:
             file_number(files, f"memory.{k}") for files in facts.cgroups.values() for k in _KNOBS
         ):
             yield Finding(
-                "protection/unknown",
+                PROTECTION_UNKNOWN.id,
                 "info",
                 "how much of the protection is honoured is not known: it depends on what is in use",
                 "/",
@@ -75,7 +86,7 @@ def _lost_protection(
         lowest = [path for path in paths if path not in above]
         total = sum(_knob_share(honoured[path], knob).lost for path in lowest)
         yield Finding(
-            f"protection/lost-{knob}",
+            _LOST[knob].id,
             "warning",
             f"memory.{knob} claimed below {taker} is not honoured: "
             f"{format_exact_bytes(total)} in use are "
@@ -121,8 +132,8 @@ def _unrequested_protection(
         return
     most = _largest_first(given)
     yield Finding(
-        f"protection/unasked-{knob}",
-        _UNREQUESTED_SEVERITY[knob],
+        _UNREQUESTED[knob].id,
+        _UNREQUESTED[knob].severity,
         f"memory_recursiveprot hands {format_exact_bytes(sum(given.values()))} of "
         f"memory.{knob} to pods or other "
         f"cgroups that never asked for it: {len(given)}",

@@ -9,6 +9,12 @@ from typing import Final
 
 import msgspec
 
+from memqos.findings.catalogue import (
+    THROTTLING_BEFORE,
+    THROTTLING_LIVELOCK,
+    THROTTLING_NOW,
+    THROTTLING_UNRECLAIMABLE,
+)
 from memqos.findings.facts import NodeFacts, file_number
 from memqos.findings.finding import Finding
 from memqos.kernel.file_formats import Stall, parse_keyed, stall_of
@@ -50,7 +56,7 @@ def check_throttling(facts: NodeFacts) -> Iterator[Finding]:
             before.append(each)
         elif each.rate and not _is_stuck(each):
             yield Finding(
-                "throttling/now",
+                THROTTLING_NOW.id,
                 "warning",
                 f"it is past its memory.high of {format_exact_bytes(each.high)} and slowed down",
                 facts.display_name(each.path),
@@ -61,7 +67,7 @@ def check_throttling(facts: NodeFacts) -> Iterator[Finding]:
     if counted:
         counted.sort(key=lambda each: -each.events)
         yield Finding(
-            "throttling/before",
+            THROTTLING_BEFORE.id,
             "info",
             f"cgroups that have been past their memory.high: {len(counted)}; whether they are now, "
             "one look cannot tell",
@@ -78,7 +84,7 @@ def check_livelock(facts: NodeFacts) -> Iterator[Finding]:
     for each in _cgroups_with_high(facts):
         if _is_stuck(each):
             yield Finding(
-                "throttling/livelock",
+                THROTTLING_LIVELOCK.id,
                 "error",
                 "it is stuck at its memory.high: what it holds cannot be reclaimed, and it is not "
                 "killed either",
@@ -88,7 +94,7 @@ def check_livelock(facts: NodeFacts) -> Iterator[Finding]:
             )
         elif not each.may_swap and each.anon is not None and each.anon >= each.high:
             yield Finding(
-                "throttling/unreclaimable",
+                THROTTLING_UNRECLAIMABLE.id,
                 "warning",
                 "its anonymous memory alone is past its memory.high, and it has no swap: it is "
                 "slowed down until it frees some",

@@ -3,6 +3,19 @@
 from collections.abc import Iterator
 from typing import Final
 
+from memqos.findings.catalogue import (
+    NUMA_POD_LEVEL,
+    PLAN_PODS,
+    PLAN_REFUSED,
+    PLAN_TERMS,
+    PLAN_UNNAMED,
+    PLAN_UNRESOLVED,
+    TREE_DIFFERS,
+    TREE_DRIVER,
+    TREE_MEMORY_CONTROLLER,
+    TREE_MEMORY_MIN,
+    TREE_STALE,
+)
 from memqos.findings.facts import NodeFacts, file_number
 from memqos.findings.finding import Finding
 from memqos.kernel.file_formats import controllers_of, withheld_at
@@ -26,7 +39,7 @@ def check_controllers(facts: NodeFacts) -> Iterator[Finding]:
     root = facts.cgroups.get("/", {})
     if not known:
         yield Finding(
-            "tree/memory-controller",
+            TREE_MEMORY_CONTROLLER.id,
             "info",
             "which controllers are enabled is not known",
             "/",
@@ -35,7 +48,7 @@ def check_controllers(facts: NodeFacts) -> Iterator[Finding]:
         )
     elif "cgroup.controllers" in root and "memory" not in controllers_of(root).available:
         yield Finding(
-            "tree/memory-controller",
+            TREE_MEMORY_CONTROLLER.id,
             "error",
             "this kernel does not have the memory controller on cgroup v2",
             "/",
@@ -50,7 +63,7 @@ def check_controllers(facts: NodeFacts) -> Iterator[Finding]:
         for path in withheld:
             if path is not None:
                 yield Finding(
-                    "tree/memory-controller",
+                    TREE_MEMORY_CONTROLLER.id,
                     "error",
                     "the memory controller is not passed on: nothing below has memory files",
                     path,
@@ -66,7 +79,7 @@ def check_cgroup_driver(facts: NodeFacts) -> Iterator[Finding]:
     configured = facts.configured_driver
     if kubepods and configured is not None and kubepods[0].driver != configured:
         yield Finding(
-            "tree/driver",
+            TREE_DRIVER.id,
             "warning",
             f"the kubelet is configured for the {configured} driver, but its pods are in cgroups "
             f"of the {kubepods[0].driver} driver",
@@ -76,7 +89,7 @@ def check_cgroup_driver(facts: NodeFacts) -> Iterator[Finding]:
         )
     if len(kubepods) > 1:
         yield Finding(
-            "tree/driver",
+            TREE_DRIVER.id,
             "warning",
             "pods are in more than one place: one driver's cgroups were left behind",
             kubepods[1].path,
@@ -86,7 +99,7 @@ def check_cgroup_driver(facts: NodeFacts) -> Iterator[Finding]:
     stray = tuple(path for path in facts.cgroups if any(s in path for s in _SYSTEMD_STYLE_NAMES))
     if stray:
         yield Finding(
-            "tree/driver",
+            TREE_DRIVER.id,
             "error",
             "the kubelet uses the systemd driver and the runtime cgroupfs: containers are outside "
             "of their pods",
@@ -112,7 +125,7 @@ def check_hard_protection(facts: NodeFacts) -> Iterator[Finding]:
     if total < memory * _HARD_PROTECTION_SHARE:
         return
     yield Finding(
-        "tree/memory-min",
+        TREE_MEMORY_MIN.id,
         "error" if total >= memory else "warning",
         f"memory.min holds back {format_exact_bytes(total)} of "
         f"{format_exact_bytes(memory)}: when memory runs short, there is "
@@ -136,7 +149,7 @@ def check_stale_values(facts: NodeFacts) -> Iterator[Finding]:
     if left:
         off = "" if facts.planned.memory_qos else "MemoryQoS is off, but "
         yield Finding(
-            "tree/stale",
+            TREE_STALE.id,
             "warning",
             f"{off}values that Kubernetes would no longer set are still in force: {len(left)}",
             facts.display_name(left[0].path),
@@ -156,7 +169,7 @@ def check_differing_values(facts: NodeFacts) -> Iterator[Finding]:
     ]
     if changes:
         yield Finding(
-            "tree/differs",
+            TREE_DIFFERS.id,
             "info",
             f"values that are not what Kubernetes would set: {len(changes)}",
             facts.display_name(changes[0].path),
@@ -171,7 +184,7 @@ def check_plan_inputs(facts: NodeFacts) -> Iterator[Finding]:
     """What could not be judged for want of a plan."""
     if facts.not_planned is not None:
         yield Finding(
-            "plan/refused",
+            PLAN_REFUSED.id,
             "error",
             "this node cannot be planned, so it is not held against a plan",
             "node",
@@ -181,7 +194,7 @@ def check_plan_inputs(facts: NodeFacts) -> Iterator[Finding]:
     if facts.planned is not None and facts.planned.memory_qos is None:
         others = "that the agent does not manage " if facts.planned.managed else ""
         yield Finding(
-            "plan/terms",
+            PLAN_TERMS.id,
             "info",
             "which Kubernetes runs here, or how its kubelet is configured, is not known, so values "
             f"{others}are not held against a plan",
@@ -194,7 +207,7 @@ def check_plan_inputs(facts: NodeFacts) -> Iterator[Finding]:
         )
     if not facts.pods:
         yield Finding(
-            "plan/pods",
+            PLAN_PODS.id,
             "info",
             "no pods are known, so containers are not held against a plan",
             "pods",
@@ -210,7 +223,7 @@ def check_unresolved_cgroups(facts: NodeFacts) -> Iterator[Finding]:
     for missing in facts.planned.tree.unresolved:
         # A container that has not started has no ID yet; a whole pod is another matter.
         yield Finding(
-            "plan/unresolved",
+            PLAN_UNRESOLVED.id,
             "warning" if missing.container is None else "info",
             "its cgroup cannot be named, so nothing is planned for it",
             f"{missing.pod} {missing.container}" if missing.container else missing.pod,
@@ -222,7 +235,7 @@ def check_unresolved_cgroups(facts: NodeFacts) -> Iterator[Finding]:
     nobodys = facts.planned.comparison.nobodys
     if nobodys:
         yield Finding(
-            "plan/unnamed",
+            PLAN_UNNAMED.id,
             "info",
             f"cgroups of pods that belong to no pod that is known: {len(nobodys)}",
             nobodys[0],
@@ -239,7 +252,7 @@ def check_numa_alignment(facts: NodeFacts) -> Iterator[Finding]:
     """Guaranteed pods with pod-level resources look aligned under Static, and are not."""
     for pod in () if facts.planned is None else facts.planned.unaligned:
         yield Finding(
-            "numa/pod-level",
+            NUMA_POD_LEVEL.id,
             "warning",
             UNALIGNED_NOTICE,
             pod,

@@ -69,7 +69,7 @@ def replace(path: str, data: bytes, mode: int = 0o600, folder: int | None = None
             os.unlink(fresh, dir_fd=folder)
         raise
     if folder is None:
-        _sync_folder(path)
+        sync_folder_of(path)
     else:
         os.fsync(folder)
 
@@ -88,7 +88,7 @@ def remove(path: str) -> None:
         os.unlink(path)
     except FileNotFoundError:
         return
-    _sync_folder(path)
+    sync_folder_of(path)
 
 
 def link_aside(path: str, suffix: str) -> str:
@@ -104,7 +104,8 @@ def link_aside(path: str, suffix: str) -> str:
             return second
 
 
-def _sync_folder(path: str) -> None:
+def sync_folder_of(path: str) -> None:
+    """Have the name of a new, replaced or removed file on the disk."""
     handle = os.open(os.path.dirname(path) or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(handle)

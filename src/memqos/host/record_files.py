@@ -1,147 +1,36 @@
-"""The time of records: the boot's decides, and the wall clock's is shown.
+"""The flight recorder's files in a folder: append records, prune files, read all of them."""
 
-The wall clock is set, forward and back. Times of records begin with what it said when the recorder
-was started, and go on from there as the machine does. Marks in the files say what the wall clock
-said since: by these, whoever reads them shows the times of a boot.
-"""
-
-import hashlib
 import os
 import threading
-import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from typing import Final
 
 import msgspec
 
 from memqos.errors import MemqosError
 from memqos.host import durable
+from memqos.host.record_clock import FileAges, RecordClock
 from memqos.record.format import (
+    CURRENT_SUFFIX,
+    HALF_SUFFIXES,
+    OLDER_SUFFIX,
     RECORDS_MAGIC,
-    ClockRecord,
     FlightRecord,
     GapRecord,
     Subject,
     encode_frame,
+    record_file_name,
 )
-
-
-def seconds_since_boot() -> float:
-    """Seconds since the machine was started, those asleep included: nobody sets this clock."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
-
-
-class RecordClock:
-    """Seconds since 1970 that nobody sets."""
-
-    def __init__(
-        self,
-        boot: str = "",
-        *,
-        uptime: Callable[[], float] = seconds_since_boot,
-        wall: Callable[[], float] = time.time,
-    ) -> None:
-        """`boot` is the kernel's ID of it, empty where it is not known."""
-        self.boot = boot
-        self.uptime = uptime
-        self._wall = wall
-        self._booted_at = wall() - uptime()
-
-    def __call__(self) -> float:
-        return self._booted_at + self.uptime()
-
-    @property
-    def wall_clock_error(self) -> float:
-        """Seconds by which the wall clock is ahead of this one."""
-        return self._wall() - self()
-
-    def mark(self) -> ClockRecord:
-        """This moment by both clocks."""
-        up = self.uptime()
-        milliseconds = [int(each * 1000) for each in (self._booted_at + up, up, self._wall())]
-        at, since, wall = milliseconds
-        return ClockRecord(at, self.boot, since, wall)
-
-
-def record_clock_of(proc: str) -> RecordClock:
-    """The clock of this boot."""
-    try:
-        with open(f"{proc}/sys/kernel/random/boot_id", encoding="ascii") as file:
-            return RecordClock(file.read().strip())
-    except OSError:
-        return RecordClock()
-
-
-_FILE: Final = "ages"
-_LONGEST: Final = 1 << 20
-
-
-class _StoredAges(msgspec.Struct, frozen=True):
-    """What is remembered from one recorder to the next. Times are seconds."""
-
-    boot: str = ""
-    up: float = 0.0
-    """Since the boot, when this was kept."""
-    elapsed: float = 0.0
-    """In all boots, likewise."""
-    touched: dict[str, float] = {}
-    """Name → elapsed when it was last written to."""
-
-
-class FileAges:
-    """The ages of the files in a folder; one that nothing is known of is new."""
-
-    def __init__(self, folder: str, clock: RecordClock) -> None:
-        self._path = os.path.join(folder, _FILE)
-        self._clock = clock
-        kept = _load_ages(self._path)
-        self._touched = dict(kept.touched)
-        self._elapsed_before = kept.elapsed
-        # Of another boot's end nothing is known, but this one has followed it.
-        self._up_before = 0.0
-        if not clock.boot:
-            self._up_before = clock.uptime()
-        elif clock.boot == kept.boot:
-            self._up_before = kept.up
-
-    @property
-    def _elapsed(self) -> float:
-        return self._elapsed_before + max(0.0, self._clock.uptime() - self._up_before)
-
-    def touch(self, name: str) -> None:
-        """It is written to now."""
-        self._touched[name] = self._elapsed
-
-    def age_of(self, name: str) -> float:
-        """Seconds since it was last written to, or heard of."""
-        return self._elapsed - self._touched.setdefault(name, self._elapsed)
-
-    def retain(self, names: Collection[str]) -> None:
-        """Forget the ages of all others."""
-        self._touched = {name: self._touched[name] for name in names if name in self._touched}
-
-    def save(self) -> None:
-        """Have the next recorder know them."""
-        kept = _StoredAges(self._clock.boot, self._clock.uptime(), self._elapsed, self._touched)
-        durable.replace(self._path, msgspec.json.encode(kept))
-
-
-def _load_ages(path: str) -> _StoredAges:
-    """What was kept; nothing where that is missing or makes no sense."""
-    try:
-        return msgspec.json.decode(durable.read_plain_file(path, _LONGEST), type=_StoredAges)
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
-        return _StoredAges()
-
+from memqos.record.recordings import Recording, decode_recording, to_wall_clock
 
 RECORDS_FOLDER: Final = "/var/lib/memqos/records"
-CURRENT_SUFFIX: Final = ".records"
-OLDER_SUFFIX: Final = ".older"
 _MOVED: Final = 2.0
 """Seconds by which the wall clock must have been set to be marked."""
 _RETRY: Final = 30.0
 """Seconds until a disk that was full is tried again."""
 _DAY: Final = 86_400.0
+_LARGEST: Final = 64 << 20
+"""Bytes of a file that are read."""
 # A pipe in a file's place would block the open for as long as nobody reads it.
 _TO_APPEND: Final = (
     os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -280,7 +169,7 @@ class RecordWriter:
         finally:
             os.close(handle)
         if not size:
-            _sync_folder(self.folder)
+            durable.sync_folder_of(path)
         if front:
             self._marked[name] = error
         self._ages.touch(name)
@@ -337,19 +226,12 @@ class RecordWriter:
             if index >= surplus and not is_old:
                 stay.append(name)
                 continue
-            for suffix in (CURRENT_SUFFIX, OLDER_SUFFIX):
+            for suffix in HALF_SUFFIXES:
                 durable.remove(os.path.join(self.folder, name + suffix))
         # At every pruning, not only the hourly one: pods may come and go by the second.
         self._marked = {name: self._marked[name] for name in stay if name in self._marked}
         self._ages.retain(stay)
         return stay
-
-
-def record_file_name(who: Subject) -> str:
-    """The name of a container's file: nothing of it was chosen by anybody."""
-    if who.is_node:
-        return "node"
-    return hashlib.sha256("\0".join(who.key).encode("utf-8", "replace")).hexdigest()[:32]
 
 
 def list_record_files(folder: str) -> Iterator[tuple[str, float]]:
@@ -358,9 +240,7 @@ def list_record_files(folder: str) -> Iterator[tuple[str, float]]:
         with os.scandir(folder) as entries:
             for entry in entries:
                 name, suffix = os.path.splitext(entry.name)
-                if suffix in (CURRENT_SUFFIX, OLDER_SUFFIX) and entry.is_file(
-                    follow_symlinks=False
-                ):
+                if suffix in HALF_SUFFIXES and entry.is_file(follow_symlinks=False):
                     yield name, entry.stat(follow_symlinks=False).st_mtime
     except FileNotFoundError:
         return
@@ -390,9 +270,19 @@ def _append_or_truncate(handle: int, data: bytes, size: int) -> None:
         raise
 
 
-def _sync_folder(folder: str) -> None:
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+def read_recordings(folder: str) -> Iterator[Recording]:
+    """The recordings in a folder; files that cannot be decoded are skipped."""
+    yield from to_wall_clock(
+        decode_recording(
+            *[read_record_file(os.path.join(folder, name + suffix)) for suffix in HALF_SUFFIXES]
+        )
+        for name in sorted({name for name, _ in list_record_files(folder)})
+    )
+
+
+def read_record_file(path: str) -> bytes:
+    """What is in a file; nothing where there is none, or where it is a link or a pipe."""
     try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+        return durable.read_plain_file(path, _LARGEST)
+    except OSError:
+        return b""

@@ -1,11 +1,11 @@
 """What a cluster remembers of a pod: how its containers ended, its conditions, events about it."""
 
 from datetime import datetime
-from typing import Final
+from typing import Final, overload
 
 import msgspec
 
-from memqos.kube.pod import ObjectMeta, PodSpec
+from memqos.kube.pod import ContainerStatus, ObjectMeta, PodSpec, PodStatus
 
 MIRROR: Final = "kubernetes.io/config.mirror"
 """Where a static pod's twin at the API server keeps the UID that its node knows it by."""
@@ -150,6 +150,24 @@ class KubeEvent(_Object, frozen=True):
         """Whom it is about; None for the whole pod."""
         _, _, rest = (self.involved_object.field_path or "").partition("{")
         return rest.removesuffix("}") or None
+
+
+@overload
+def statuses_by_name(status: PodStatus | None) -> dict[str, ContainerStatus]: ...
+@overload
+def statuses_by_name(status: PastStatus) -> dict[str, PastContainer]: ...
+def statuses_by_name(
+    status: PodStatus | PastStatus | None,
+) -> dict[str, ContainerStatus] | dict[str, PastContainer]:
+    """Container name → status, of init and ephemeral containers too."""
+    if status is None:
+        return {}
+    groups = (
+        status.container_statuses,
+        status.init_container_statuses,
+        status.ephemeral_container_statuses,
+    )
+    return {each.name: each for group in groups for each in group or ()}  # type: ignore[return-value]
 
 
 def milliseconds(text: str | None) -> int | None:

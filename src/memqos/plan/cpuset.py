@@ -33,19 +33,21 @@ def _steps(assignment: Assignment) -> tuple[str, ...]:
     )
 
 
+ASSIGNED_BY_KUBELET: Final = Rule(
+    "numa/kubelet",
+    "the NUMA nodes that the kubelet's Memory Manager has assigned",
+    "memory_manager_state, KEP-1769",
+    _steps,
+)
+ASSIGNED_BY_MEMQOS: Final = Rule(
+    "numa/memqos",
+    "the NUMA nodes that memqos has chosen, by the rules of the Static policy",
+    "KEP-1769",
+    _steps,
+)
 ASSIGNED: Final[dict[Chosen, Rule]] = {
-    "kubelet": Rule(
-        "numa/kubelet",
-        "the NUMA nodes that the kubelet's Memory Manager has assigned",
-        "memory_manager_state, KEP-1769",
-        _steps,
-    ),
-    "memqos": Rule(
-        "numa/memqos",
-        "the NUMA nodes that memqos has chosen, by the rules of the Static policy",
-        "KEP-1769",
-        _steps,
-    ),
+    "kubelet": ASSIGNED_BY_KUBELET,
+    "memqos": ASSIGNED_BY_MEMQOS,
 }
 UNASSIGNED: Final = Rule(
     "numa/unassigned", "the container has no NUMA memory of its own: any node will do", "KEP-1769"

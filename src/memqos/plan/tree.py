@@ -13,7 +13,8 @@ import msgspec
 from memqos.errors import InputError
 from memqos.kube.kubelet import KubeletConfiguration
 from memqos.kube.node import Capacity, NodeCgroup, node_cgroups
-from memqos.kube.pod import ContainerStatus, Pod
+from memqos.kube.pod import Pod
+from memqos.kube.pod_history import statuses_by_name
 from memqos.kube.resources_in_use import is_terminal
 from memqos.kube.shape import containers_of
 from memqos.plan import cpu
@@ -213,20 +214,8 @@ def pod_cgroups(pod: Pod, plan: PodPlan, names: CgroupNames) -> Iterator[Cgroup 
 
 def container_ids(pod: Pod) -> dict[str, str]:
     """Container name → `runtime://id`, of those the pod's status names."""
-    status = pod.status
-    if status is None:
-        return {}
-    groups: tuple[tuple[ContainerStatus, ...] | None, ...] = (
-        status.container_statuses,
-        status.init_container_statuses,
-        status.ephemeral_container_statuses,
-    )
-    return {
-        each.name: each.container_id
-        for group in groups
-        for each in group or ()
-        if each.container_id
-    }
+    statuses = statuses_by_name(pod.status)
+    return {name: each.container_id for name, each in statuses.items() if each.container_id}
 
 
 def by_file(settings: FileSettings) -> FileSettings:

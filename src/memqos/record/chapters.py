@@ -6,6 +6,9 @@ from typing import Final, Literal
 import msgspec
 
 from memqos.errors import MemqosError
+from memqos.plan.container import LIMIT
+from memqos.plan.rules import EVICTION_RANK, MIN_PROTECTS_CACHE, OOM_NODE
+from memqos.plan.setting import Rule
 from memqos.record.format import (
     CountRecord,
     EvictionRecord,
@@ -14,8 +17,8 @@ from memqos.record.format import (
     LifeRecord,
     PressureRecord,
 )
-from memqos.record.recordings import SAME_END, RecordIndex, duration_words, size_of
-from memqos.units import format_bytes, pluralize
+from memqos.record.recordings import SAME_END, RecordIndex, size_of
+from memqos.units import duration_words, format_bytes, pluralize
 
 ChapterKind = Literal[
     "throttled",
@@ -44,7 +47,7 @@ class Chapter(msgspec.Struct, frozen=True):
     rule: str | None = None
     """The rule that decided, by its id."""
     because: str | None = None
-    """What that rule says."""
+    """What that rule says, or why there is none."""
     remedies: tuple[str, ...] = ()
 
 
@@ -71,30 +74,24 @@ class Story(msgspec.Struct, frozen=True):
         )
 
 
-StoryRule = tuple[str, str]
-"""Its id, and what it says."""
+QuotedRule = tuple[str | None, str | None]
+"""The id of a rule and its text, as a chapter has them."""
 
-_LIMIT: Final[StoryRule] = (
-    "max/limit",
-    "a cgroup at memory.max with nothing left to reclaim loses a process",
-)
-_TRAPPED: Final[StoryRule] = (
-    "min/protects-own-cache",
-    "a pod at its limit cannot reclaim what its containers' own memory.min protects",
-)
-EVICTION_RULE: Final[StoryRule] = (
-    "eviction/rank",
-    "pods that use more than they request go first, then those of lower priority",
-)
+
+def quote_rule(rule: Rule) -> QuotedRule:
+    """A rule as a chapter quotes it."""
+    return rule.id, rule.says
+
+
 EVICTION_REMEDY: Final = (
     "a memory request no lower than what it uses, or a higher priority (memqos rank eviction "
     "shows the order)"
 )
 
 
-def limit_rule(*, trapped: bool = False) -> StoryRule:
+def limit_rule(*, trapped: bool = False) -> QuotedRule:
     """What kills at a limit; `trapped` is page cache that protection keeps from being reclaimed."""
-    return _TRAPPED if trapped else _LIMIT
+    return quote_rule(MIN_PROTECTS_CACHE if trapped else LIMIT)
 
 
 def limit_remedies(limit: int | None, *, trapped: bool = False) -> Iterator[str]:
@@ -183,9 +180,7 @@ def _node_kill_chapter(facts: RecordIndex, kill: KillRecord) -> Chapter:
         "node was out of memory",
         tuple(evidence),
         None,
-        "oom/node",
-        "the process that counts most is killed: memory in use, and oom_score_adj thousandths of "
-        "the node's memory",
+        *quote_rule(OOM_NODE),
         (
             "a higher memory request: it lowers oom_score_adj and keeps others off the node",
             "eviction thresholds that act before the kernel has to (memqos rank eviction)",
@@ -257,7 +252,7 @@ def eviction_chapters(facts: RecordIndex) -> Iterator[Chapter]:
             "evicted by the kubelet",
             tuple(evidence),
             None,
-            *EVICTION_RULE,
+            *quote_rule(EVICTION_RANK),
             (EVICTION_REMEDY,),
         )
 

@@ -16,21 +16,24 @@ from memqos.kube.pod_history import (
     PastContainer,
     PastPod,
     milliseconds,
+    statuses_by_name,
 )
 from memqos.kube.quantity import Quantity
 from memqos.kube.resources import MEMORY
 from memqos.kube.shape import containers_in
+from memqos.plan.rules import EVICTION_RANK
 from memqos.record.chapters import (
     EVICTION_REMEDY,
-    EVICTION_RULE,
     Chapter,
     ChapterKind,
+    QuotedRule,
     Story,
     limit_remedies,
     limit_rule,
+    quote_rule,
 )
-from memqos.record.recordings import SAME_END, duration_words
-from memqos.units import format_bytes, format_time, pluralize
+from memqos.record.recordings import SAME_END
+from memqos.units import duration_words, format_bytes, format_time, pluralize
 
 _KINDS: Final[dict[str, ChapterKind]] = {
     "MemoryProtected": "changed",
@@ -222,7 +225,7 @@ def _add_to_story(
     others: dict[str, int] = {}
     heard: list[Chapter] = []
     if told.pod is not None:
-        status = _statuses(told.pod).get(story.container)
+        status = statuses_by_name(told.pod.status).get(story.container)
         heard += _end_chapters(status, _limit(container))
         heard += _pod_chapters(told.pod, events)
     for each in events:
@@ -280,7 +283,7 @@ def _end_chapters(status: PastContainer | None, limit: int | None) -> Iterator[C
 def _oom_chapter(ended: Ended, at: int, limit: int | None) -> Chapter:
     evidence = [f"the kubelet saw it end: {_describe_end(ended)}"]
     if limit is None:
-        rule: tuple[str | None, str | None] = (None, None)
+        rule: QuotedRule = (None, None)
         remedies: tuple[str, ...] = (
             "it has no memory limit of its own: look at those of its pod, and at the node's memory",
         )
@@ -310,7 +313,7 @@ def _pod_chapters(pod: PastPod, events: Iterable[KubeEvent]) -> Iterator[Chapter
             "evicted by the kubelet",
             (printable_line(pod.status.message),) if pod.status.message else (),
             None,
-            *EVICTION_RULE,
+            *quote_rule(EVICTION_RANK),
             (EVICTION_REMEDY,),
         )
     for each in conditions:
@@ -338,7 +341,7 @@ def _eviction_time(
 def _notes(pod: PastPod | None, container: str, others: dict[str, int]) -> Iterator[str]:
     if pod is None:
         yield "the cluster has no such pod any more, or does not show it"
-    status = None if pod is None else _statuses(pod).get(container)
+    status = None if pod is None else statuses_by_name(pod.status).get(container)
     if status is not None and status.restart_count:
         yield f"{pluralize(status.restart_count, 'restart')}, as the kubelet counts them"
     waiting = None if status is None or status.state is None else status.state.waiting
@@ -348,16 +351,6 @@ def _notes(pod: PastPod | None, container: str, others: dict[str, int]) -> Itera
     if others:
         names = ", ".join(sorted(map(printable_line, others)))
         yield f"{pluralize(sum(others.values()), 'other event')}: {names}"
-
-
-def _statuses(pod: PastPod) -> dict[str, PastContainer]:
-    status = pod.status
-    groups = (
-        status.container_statuses,
-        status.init_container_statuses,
-        status.ephemeral_container_statuses,
-    )
-    return {each.name: each for group in groups for each in group or ()}
 
 
 def _limit(container: Container | None) -> int | None:

@@ -2,21 +2,28 @@
 
 A file starts with a line that names the format. Then come frames: a mark, the length of a payload,
 its checksum, the payload in MessagePack. The first payload says whom the file is about. A frame
-that was cut off or damaged is passed over: reading goes on with the next one that is whole.
+that was cut off or damaged is skipped: reading goes on with the next one that is whole.
 
-Times are milliseconds since 1970 by a clock that nobody sets (see `clock`), amounts are bytes,
+Times are milliseconds since 1970 by a clock that nobody sets (`RecordClock`), amounts are bytes,
 shares are thousandths of the time.
 """
 
+import hashlib
 import struct
 import zlib
 from typing import Final, Literal
 
 import msgspec
 
+from memqos.kube.pod import Pod
+
 RECORDS_MAGIC: Final = b"memqos records 1\n"
 MAX_PAYLOAD: Final = 4096
 """Bytes of a payload."""
+CURRENT_SUFFIX: Final = ".records"
+OLDER_SUFFIX: Final = ".older"
+HALF_SUFFIXES: Final = (OLDER_SUFFIX, CURRENT_SUFFIX)
+"""The two files of a recording, in the order in which they were written."""
 _HEAD: Final = struct.Struct("<2sHI")
 _MARK: Final = b"\xa5Q"
 _MOST_TEXT: Final = 1000
@@ -46,6 +53,9 @@ class Subject(_Record, frozen=True, tag="w"):
     @property
     def key(self) -> tuple[str, str, str, str]:
         return self.namespace, self.pod, self.uid, self.container
+
+
+NODE_SUBJECT: Final = Subject(0)
 
 
 class LevelRecord(_Record, frozen=True, tag="l"):
@@ -100,7 +110,10 @@ class GuardRecord(_Record, frozen=True, tag="g"):
 
 
 class WriteRecord(_Record, frozen=True, tag="v"):
-    """A value of a cgroup file was written, by memqos or by somebody else."""
+    """A value of a cgroup file was written, by memqos or by somebody else.
+
+    Where `old` is `new` nothing was written: the value in place is the planned one, by this rule.
+    """
 
     file: str = ""
     old: str = ""
@@ -268,3 +281,23 @@ def _record(payload: bytes) -> FlightRecord | None:
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
     return record
+
+
+def record_file_name(who: Subject) -> str:
+    """The name of a container's file: a hash, as no user may choose a file's name."""
+    if who.is_node:
+        return "node"
+    return hashlib.sha256("\0".join(who.key).encode("utf-8", "replace")).hexdigest()[:32]
+
+
+def subject_of(pod: Pod, container: str) -> Subject:
+    """A container of a pod, for the recorder."""
+    metadata, status = pod.metadata, pod.status
+    return Subject(
+        0,
+        truncate_text(metadata.namespace or "default"),
+        truncate_text(metadata.name or ""),
+        truncate_text(metadata.uid or ""),
+        truncate_text(container),
+        truncate_text((status.qos_class if status is not None else None) or ""),
+    )

@@ -8,14 +8,12 @@ from typing import Final
 
 import msgspec
 
-from memqos.agent.core.guard import GuardDecision
 from memqos.kernel.file_formats import events_of, memory_kinds, stall_of
 from memqos.kernel.oom_report import OomReport
 from memqos.plan.oom_kill import kill_order
 from memqos.record.format import (
     CountRecord,
     FlightRecord,
-    GuardRecord,
     KillRecord,
     LevelRecord,
     MemoryEvent,
@@ -158,22 +156,6 @@ def final_records(memory: ReadingHistory) -> list[FlightRecord]:
     if memory.episode is not None:
         records.append(_throttle_record(memory.episode, last, is_over=True))
     return records
-
-
-def guard_record(decision: GuardDecision, old: int | None, steps: int, at: int) -> GuardRecord:
-    """A step of the guard as a record."""
-    assert decision.kind != "keep"
-    signs = decision.signs
-    return GuardRecord(
-        at,
-        decision.kind,
-        old,
-        decision.high,
-        decision.step,
-        steps,
-        0 if signs is None else round(signs.events),
-        0 if signs is None or signs.stalled is None else round(signs.stalled * 1000),
-    )
 
 
 def kill_record(report: OomReport, at: int, machine: int, page_size: int) -> KillRecord:

@@ -1,14 +1,12 @@
-"""Reads what a recorder has kept, in a folder of this node or of any other."""
+"""Recordings: the records of one container with times by the wall clock, and an index of them."""
 
-import os
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, TypeVar
 
 import msgspec
 
-from memqos.host import durable
-from memqos.host.record_files import CURRENT_SUFFIX, OLDER_SUFFIX, list_record_files
+from memqos.plan.rules import HIGH_WIDENED
 from memqos.record.format import (
     ClockRecord,
     FlightRecord,
@@ -27,7 +25,6 @@ _NOTED: Final = 1000
 """Milliseconds by which the wall clock must have been set to be made good."""
 _CALENDAR: Final = range(-62_135_596_800_000, 253_402_300_800_000)
 """The years 1 to 9999."""
-_LARGEST: Final = 64 << 20
 
 
 class Recording(msgspec.Struct, frozen=True):
@@ -36,19 +33,6 @@ class Recording(msgspec.Struct, frozen=True):
     who: Subject
     records: tuple[FlightRecord, ...]
     damaged: int = 0
-
-
-def read_recordings(folder: str) -> Iterator[Recording]:
-    """What is kept in a folder, by whatever process; files that make no sense are passed over."""
-    yield from to_wall_clock(
-        decode_recording(
-            *[
-                read_record_file(os.path.join(folder, name + suffix))
-                for suffix in (OLDER_SUFFIX, CURRENT_SUFFIX)
-            ]
-        )
-        for name in sorted({name for name, _ in list_record_files(folder)})
-    )
 
 
 def to_wall_clock(found: Iterable[Recording | None]) -> Iterator[Recording]:
@@ -100,22 +84,11 @@ def decode_recording(older: bytes, current: bytes) -> Recording | None:
     return Recording(who, records, sum(half.damaged for half in halves))
 
 
-def read_record_file(path: str) -> bytes:
-    """What is in a file; nothing where there is none, or only a link or a pipe."""
-    try:
-        return durable.read_plain_file(path, _LARGEST)
-    except OSError:
-        return b""
-
-
 _NEAR: Final = 60_000
 """Milliseconds within which the node's state is taken to be that of a moment."""
 
 SAME_END: Final = 15_000
 """Milliseconds within which two sources report the same end of a container, or the same change."""
-
-GUARD_RULE: Final = "high/guard"
-"""The rule of what the guard writes."""
 
 _R = TypeVar("_R", bound=FlightRecord)
 
@@ -150,7 +123,7 @@ class RecordIndex:
             (
                 each
                 for each in self.records_of(WriteRecord)
-                if each.file == file and each.at <= at and each.rule != GUARD_RULE
+                if each.file == file and each.at <= at and each.rule != HIGH_WIDENED.id
             ),
             key=lambda each: each.at,
             default=None,
@@ -163,7 +136,7 @@ class RecordIndex:
     def is_guard_step(self, change: WriteRecord) -> bool:
         """Whether a value was written as a step of the guard; its last one is the plan's."""
         return change.file == "memory.high" and (
-            change.rule == GUARD_RULE
+            change.rule == HIGH_WIDENED.id
             or any(
                 step.at <= change.at <= step.at + _NEAR
                 and change.new == ("max" if step.new is None else str(step.new))
@@ -179,15 +152,3 @@ class RecordIndex:
 def size_of(amount: int | None) -> str:
     """Bytes for people; None is `max`."""
     return "max" if amount is None else format_bytes(amount)
-
-
-def duration_words(milliseconds: int) -> str:
-    """A stretch of time for people."""
-    seconds = round(milliseconds / 1000)
-    if seconds < 60:
-        return f"{seconds} s"
-    minutes, seconds = divmod(seconds, 60)
-    if minutes < 60:
-        return f"{minutes} min {seconds} s" if seconds else f"{minutes} min"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if minutes else f"{hours} h"

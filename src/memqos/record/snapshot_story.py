@@ -1,34 +1,29 @@
-"""The recorder's files in a snapshot: those last written to, as many as there is room for."""
+"""The stories of containers out of a snapshot: its records, one look at cgroups, pod status."""
 
 import binascii
-import os
-from base64 import b64decode, b64encode
+from base64 import b64decode
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import datetime
 from typing import Final, NamedTuple
 
 import msgspec
 
-from memqos.agent.flight_recorder import subject_of
-from memqos.host.record_files import (
-    CURRENT_SUFFIX,
-    OLDER_SUFFIX,
-    list_record_files,
-    record_file_name,
-)
 from memqos.kernel.file_formats import stall_of
 from memqos.kube.pod import ContainerStatus, Pod
+from memqos.kube.pod_history import milliseconds, statuses_by_name
 from memqos.kube.shape import containers_of
 from memqos.manifests.snapshot import Snapshot
 from memqos.plan.names import CgroupNames
 from memqos.plan.owners import Owners
+from memqos.plan.setting import FileSettings
 from memqos.record.chapters import Chapter, Story
 from memqos.record.format import (
+    HALF_SUFFIXES,
     CountRecord,
     EvictionRecord,
     FlightRecord,
     KillRecord,
     Subject,
+    subject_of,
 )
 from memqos.record.readings import MemoryReading, level_of, reading_of
 from memqos.record.recordings import (
@@ -36,58 +31,25 @@ from memqos.record.recordings import (
     Recording,
     decode_recording,
     latest_recordings,
-    read_record_file,
     to_wall_clock,
 )
-from memqos.record.story import story_of
+from memqos.record.story import PlanLookup, rule_of_high, story_of, unknown_plan
 from memqos.units import format_bytes, pluralize
-
-SNAPSHOT_RECORD_BYTES: Final = 4 << 20
-"""Bytes of files; in a snapshot they take a third more."""
-_HALVES: Final = (OLDER_SUFFIX, CURRENT_SUFFIX)
-_NODE: Final = record_file_name(Subject(0))
-
-
-def add_records(snapshot: Snapshot, folder: str, most: int = SNAPSHOT_RECORD_BYTES) -> Snapshot:
-    """A snapshot that holds the records in a folder too; its notes say which are missing."""
-    try:
-        names = _latest_first(folder)
-    except PermissionError:
-        notes = (*snapshot.notes, f"no records: {folder} is not yours to read – run as root")
-        return msgspec.structs.replace(snapshot, notes=notes)
-    held: dict[str, str] = {}
-    carried = 0
-    for name in names:
-        files = {
-            name + suffix: read_record_file(os.path.join(folder, name + suffix))
-            for suffix in _HALVES
-        }
-        most -= sum(map(len, files.values()))
-        if most < 0:
-            break
-        carried += 1
-        held |= {file: b64encode(data).decode() for file, data in files.items() if data}
-    notes = snapshot.notes
-    if carried < len(names):
-        notes += (f"records: the {carried} last written to, of {len(names)}",)
-    return msgspec.structs.replace(snapshot, records=held, notes=notes)
 
 
 def snapshot_recordings(snapshot: Snapshot) -> Iterator[Recording]:
-    """The records in a snapshot; what makes no sense is passed over."""
+    """The records in a snapshot; what cannot be decoded is skipped."""
     files = snapshot.records
+    names = {
+        file.removesuffix(suffix)
+        for file in files
+        for suffix in HALF_SUFFIXES
+        if file.endswith(suffix)
+    }
     yield from to_wall_clock(
-        decode_recording(*[_decode_file(files, name + suffix) for suffix in _HALVES])
-        for name in sorted({os.path.splitext(file)[0] for file in files})
+        decode_recording(*[_decode_file(files, name + suffix) for suffix in HALF_SUFFIXES])
+        for name in sorted(names)
     )
-
-
-def _latest_first(folder: str) -> list[str]:
-    """The names of recordings, the node's own before all others."""
-    touched: dict[str, float] = {}
-    for name, when in list_record_files(folder):
-        touched[name] = max(when, touched.get(name, 0.0))
-    return sorted(touched, key=lambda name: (name != _NODE, -touched[name], name))
 
 
 def _decode_file(files: Mapping[str, str], name: str) -> bytes:
@@ -110,9 +72,16 @@ class SnapshotStory(NamedTuple):
 
 
 def snapshot_stories(
-    snapshot: Snapshot, names: CgroupNames, namespace: str, pod: str
+    snapshot: Snapshot,
+    names: CgroupNames,
+    namespace: str,
+    pod: str,
+    planned: PlanLookup = unknown_plan,
 ) -> list[SnapshotStory]:
-    """The stories of a pod's containers; of one that is gone, what was recorded."""
+    """The stories of a pod's containers; of one that is gone, what was recorded.
+
+    `planned` is asked for rules that are not recorded.
+    """
     recorded = [
         each
         for each in snapshot_recordings(snapshot)
@@ -127,7 +96,7 @@ def snapshot_stories(
     if running:
         by_key = {each.who.key: each for each in recorded}
         return [
-            _story_of_look(look, by_key.get(look.who.key), node)
+            _story_of_look(look, by_key.get(look.who.key), node, planned)
             for each in running
             for look in _looks(snapshot, names, each)
         ]
@@ -145,7 +114,7 @@ class _Look(NamedTuple):
 
 
 def _looks(snapshot: Snapshot, names: CgroupNames, pod: Pod) -> Iterator[_Look]:
-    at = _milliseconds(snapshot.taken_at) or 0
+    at = milliseconds(snapshot.taken_at) or 0
     owners = Owners((names,), snapshot.running)
     key = f"{pod.metadata.namespace or 'default'}/{pod.metadata.name}"
     files = {
@@ -153,14 +122,14 @@ def _looks(snapshot: Snapshot, names: CgroupNames, pod: Pod) -> Iterator[_Look]:
         for path, content in snapshot.cgroups.items()
         if (owner := owners.of(path)) is not None and owner.pod == key and owner.container
     }
-    statuses = _statuses(pod)
+    statuses = statuses_by_name(pod.status)
     for container in containers_of(pod):
         name = container.name
         yield _Look(pod, subject_of(pod, name), files.get(name, {}), statuses.get(name), at)
 
 
 def _story_of_look(
-    look: _Look, recording: Recording | None, node: Recording | None
+    look: _Look, recording: Recording | None, node: Recording | None, planned: PlanLookup
 ) -> SnapshotStory:
     reading = reading_of(look.files, look.at)
     if recording is not None:
@@ -168,14 +137,13 @@ def _story_of_look(
         known = recording.records
         later = [each for each in _status_records(look) if not _is_known(each, known)]
         whole = msgspec.structs.replace(recording, records=(*known, *later, *seen))
-        return SnapshotStory(whole, story_of(whole, node), True)
+        return SnapshotStory(whole, story_of(whole, node, planned), True)
     records = [] if reading is None else _reading_records(reading)
     alone = Recording(look.who, (*records, *_status_records(look)))
     story = story_of(alone)
-    chapters = [
-        *story.chapters,
-        *([] if reading is None else _throttle_chapter(reading, look.files)),
-    ]
+    chapters = list(story.chapters)
+    if reading is not None and reading.events.get("high"):
+        chapters.append(_throttle_chapter(reading, look.files, planned(look.who.container)))
     chapters.sort(key=lambda chapter: chapter.at)
     story = msgspec.structs.replace(
         story,
@@ -196,7 +164,7 @@ def _status_records(look: _Look) -> Iterator[FlightRecord]:
     status, pod = look.status, look.pod
     last = None if status is None or status.last_state is None else status.last_state.terminated
     if last is not None and last.reason == "OOMKilled":
-        yield CountRecord(_milliseconds(last.finished_at) or look.at, "oom_kill", 1)
+        yield CountRecord(milliseconds(last.finished_at) or look.at, "oom_kill", 1)
     if pod.status is not None and pod.status.reason == "Evicted":
         yield EvictionRecord(look.at, "Evicted", pod.status.message or "")
 
@@ -213,10 +181,10 @@ def _is_known(told: FlightRecord, records: Iterable[FlightRecord]) -> bool:
     )
 
 
-def _throttle_chapter(reading: MemoryReading, files: Mapping[str, str]) -> Iterator[Chapter]:
-    events = reading.events.get("high", 0)
-    if not events:
-        return
+def _throttle_chapter(
+    reading: MemoryReading, files: Mapping[str, str], planned: FileSettings | None
+) -> Chapter:
+    events = reading.events["high"]
     high = "max" if reading.high is None else format_bytes(reading.high)
     evidence = [
         f"{pluralize(events, 'high event')} since its cgroup was made; when, one look cannot tell",
@@ -226,31 +194,13 @@ def _throttle_chapter(reading: MemoryReading, files: Mapping[str, str]) -> Itera
     if "memory.pressure" in files:
         full = stall_of(files["memory.pressure"]).full
         evidence.append(f"nothing ran for {full.avg300:.0f} % of the last five minutes")
-    yield Chapter(
+    rule, doubt = rule_of_high(planned, reading.high)
+    return Chapter(
         reading.at,
         "throttled",
         "throttled at memory.high",
-        tuple(evidence),
-        rule="high/above-request",
-        because="throttled from a share of what lies between request and limit",
+        (*evidence, *doubt),
+        None,
+        *rule,
         remedies=("a higher memory limit: memory.high follows from it",),
     )
-
-
-def _statuses(pod: Pod) -> dict[str, ContainerStatus]:
-    status = pod.status
-    if status is None:
-        return {}
-    groups = (
-        status.container_statuses,
-        status.init_container_statuses,
-        status.ephemeral_container_statuses,
-    )
-    return {each.name: each for group in groups for each in group or ()}
-
-
-def _milliseconds(text: str | None) -> int | None:
-    try:
-        return None if text is None else int(datetime.fromisoformat(text).timestamp() * 1000)
-    except ValueError:
-        return None

@@ -1,16 +1,21 @@
 """From records to a story: what happened to a container, why, and what would have prevented it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Final
 
 import msgspec
 
+from memqos.plan.rules import HIGH_WIDENED, RULES
+from memqos.plan.setting import FileSettings
 from memqos.record.chapters import (
     Chapter,
+    QuotedRule,
     Story,
     eviction_chapters,
     kill_chapters,
     kill_count_chapters,
+    quote_rule,
 )
 from memqos.record.format import (
     GapRecord,
@@ -20,20 +25,35 @@ from memqos.record.format import (
     ThrottleRecord,
     WriteRecord,
 )
-from memqos.record.recordings import GUARD_RULE, RecordIndex, Recording, duration_words, size_of
-from memqos.units import format_bytes, pluralize
+from memqos.record.recordings import RecordIndex, Recording, size_of
+from memqos.units import duration_words, format_bytes, pluralize
 
 _MOSTLY: Final = 0.9
 _MI: Final = 1 << 20
+_LARGEST_PAGE: Final = 64 << 10
+"""Bytes. The kernel rounds memory.high down to a page, on arm64 and ppc64 one of up to 64Ki."""
 _GUARD: Final = "the guard of memqos agent, which widens memory.high for who cannot progress"
 
 
-def story_of(recording: Recording, node: Recording | None = None) -> Story:
-    """The story of one container, with the node's own where it matters."""
+PlanLookup = Callable[[str], FileSettings | None]
+"""What is planned for a container of the pod, by its name; None where there is no plan to go by."""
+
+
+def unknown_plan(container: str) -> None:
+    """No pod to plan, or not under which release and settings."""
+
+
+def story_of(
+    recording: Recording, node: Recording | None = None, planned: PlanLookup = unknown_plan
+) -> Story:
+    """The story of one container, with the node's own where it matters.
+
+    `planned` is asked for rules that are not recorded.
+    """
     who, records = recording.who, sorted(recording.records, key=lambda record: record.at)
     facts = RecordIndex(who, records, () if node is None else node.records)
     tellers = (
-        _throttle_chapters,
+        partial(_throttle_chapters, planned=planned),
         _guard_chapters,
         kill_chapters,
         kill_count_chapters,
@@ -59,11 +79,13 @@ def story_of(recording: Recording, node: Recording | None = None) -> Story:
     )
 
 
-def _throttle_chapters(facts: RecordIndex) -> Iterator[Chapter]:
+def _throttle_chapters(facts: RecordIndex, planned: PlanLookup) -> Iterator[Chapter]:
     episodes: dict[int, list[ThrottleRecord]] = {}
     for record in facts.records_of(ThrottleRecord):
         episodes.setdefault(record.since, []).append(record)
-    seen = [_throttle_episode(facts, since, records) for since, records in episodes.items()]
+    seen = [
+        _throttle_episode(facts, since, records, planned) for since, records in episodes.items()
+    ]
     # One limit is enough for all of them.
     most = max((enough for *_, enough in seen if enough is not None), default=None)
     for chapter, peak, enough in seen:
@@ -74,7 +96,7 @@ def _throttle_chapters(facts: RecordIndex) -> Iterator[Chapter]:
 
 
 def _throttle_episode(
-    facts: RecordIndex, since: int, records: Sequence[ThrottleRecord]
+    facts: RecordIndex, since: int, records: Sequence[ThrottleRecord], planned: PlanLookup
 ) -> tuple[Chapter, int, int | None]:
     """An episode, what it used at most, and the limit with which there would have been none."""
     begun, last = records[0], records[-1]
@@ -90,6 +112,9 @@ def _throttle_episode(
     cannot = bool(high) and stays >= _MOSTLY * high
     peak = max(facts.peak(since, until), begun.anon)
     swap = "no swap" if not begun.swap_room else f"{format_bytes(begun.swap_room)} of swap left"
+    rule, doubt = _rule_of_write(facts.last_write("memory.high", until)), tuple[str, ...]()
+    if rule is None:
+        rule, doubt = rule_of_high(planned(facts.who.container), high or None)
     chapter = Chapter(
         since,
         "throttled",
@@ -101,9 +126,10 @@ def _throttle_episode(
             f"memory.high {size_of(high)} of a limit of {size_of(level.max)}; "
             f"{size_of(begun.anon)} anonymous, {swap}"
             + (": nothing was left to reclaim" if cannot else ""),
+            *doubt,
         ),
         until,
-        *_rule_of_write(facts.last_write("memory.high", until)),
+        *rule,
         remedies=tuple(_against_throttling(stuck=cannot and not facts.has_guard_step(since))),
     )
     return chapter, peak, _sufficient_limit(high, level.max, peak)
@@ -155,9 +181,7 @@ def _guard_chapters(facts: RecordIndex) -> Iterator[Chapter]:
             f"{size_of(first.old)} to {_step_text(last)}{_in_steps(steps)}",
             evidence,
             last.at,
-            GUARD_RULE,
-            "memory.high is widened step by step where a container cannot progress, and narrowed "
-            "when that has passed",
+            *quote_rule(HIGH_WIDENED),
         )
 
 
@@ -200,9 +224,9 @@ def _resize_chapters(facts: RecordIndex) -> Iterator[Chapter]:
 
 
 def _write_chapters(facts: RecordIndex) -> Iterator[Chapter]:
-    """Values that somebody set; the guard's steps are told as such."""
+    """Values that somebody set; the guard's steps are chapters of their own."""
     for record in facts.records_of(WriteRecord):
-        if facts.is_guard_step(record):
+        if facts.is_guard_step(record) or record.old == record.new:
             continue
         ours = record.by == "memqos"
         by = "memqos" if ours else f"somebody else ({record.by})"
@@ -228,10 +252,30 @@ def _gap_chapters(facts: RecordIndex) -> Iterator[Chapter]:
         )
 
 
-def _rule_of_write(decided: WriteRecord | None) -> tuple[str | None, str | None]:
+def _rule_of_write(decided: WriteRecord | None) -> QuotedRule | None:
     if decided is None or not decided.rule:
-        return "high/above-request", "throttled from a share of what lies between request and limit"
-    return decided.rule, decided.says
+        return None
+    known = RULES.get(decided.rule)
+    return decided.rule, decided.says or (None if known is None else known.says)
+
+
+def rule_of_high(
+    planned: FileSettings | None, high: int | None
+) -> tuple[QuotedRule, tuple[str, ...]]:
+    """The rule of the planned memory.high, and what speaks against it: another value in place."""
+    setting = None if planned is None else planned.get("memory.high")
+    if setting is None:
+        return (None, "the rule is not recorded"), ()
+    # An agent's state has values as text; no value is no limit.
+    text = str(setting.value)
+    plan = int(text) if text.isdecimal() else None
+    is_rounded = plan is not None and high is not None and 0 <= plan - high < _LARGEST_PAGE
+    if is_rounded or plan == high:
+        return quote_rule(setting.rule), ()
+    return quote_rule(setting.rule), (
+        f"the plan is memory.high {size_of(plan)}: by whom the value in place was set is not "
+        "recorded",
+    )
 
 
 def _value_text(text: str) -> str:

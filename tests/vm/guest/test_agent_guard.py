@@ -15,8 +15,8 @@ from tests.vm.guest.pods import file_of
 from tests.vm.guest.support import MI, Cgroup
 from tests.vm.harness.topology import Topology
 
+from memqos.host.record_files import read_recordings
 from memqos.record.format import FlightRecord, GuardRecord, KillRecord, LevelRecord
-from memqos.record.recordings import read_recordings
 
 MACHINES = {"roomy": Topology(seconds_a_test=2000)}
 

@@ -10,13 +10,13 @@ enough, and what cannot be reclaimed fits well below, it goes down the same step
 This is arithmetic over samples: what is written, and how, is decided elsewhere.
 """
 
-from typing import Final, Literal
+from typing import Literal
 
 import msgspec
 
-from memqos.plan.setting import MAX, Rule, Setting
+from memqos.plan.rules import HIGH_EXCLUDED, HIGH_WIDENED
+from memqos.plan.setting import MAX, Setting
 from memqos.settings.settings import PAGE_SIZE
-from memqos.units import format_exact_bytes
 
 GuardAction = Literal["keep", "widen", "narrow"]
 GuardStep = Literal["widen", "narrow"]
@@ -232,32 +232,6 @@ def _after_step(watch: GuardState, move: GuardStep, now: float, tuning: GuardTun
         narrowed_at=None,
         calm_needed=min(tuning.longest_calm, 2 * watch.calm_needed) if soon else watch.calm_needed,
     )
-
-
-def _explain_step(planned: int, step: int, steps: int, maximum: int | None) -> tuple[str, ...]:
-    top = "no limit" if maximum is None else f"memory.max = {format_exact_bytes(maximum)}"
-    return (
-        f"planned memory.high = {format_exact_bytes(planned)}, {top}",
-        f"step {step} of {steps}",
-    )
-
-
-HIGH_WIDENED: Final = Rule(
-    "high/guard",
-    "widened by the guard: at the planned memory.high the container could not progress",
-    "memqos guard",
-    _explain_step,
-)
-HIGH_EXCLUDED: Final = Rule(
-    "high/excluded",
-    "not throttled: nearly all of its memory is anonymous and there is no swap, "
-    "so throttling would only stop it",
-    "memqos guard",
-    lambda unreclaimable, current: (
-        f"anonymous and shared {format_exact_bytes(unreclaimable)} of "
-        f"{format_exact_bytes(current)} in use, swap 0",
-    ),
-)
 
 
 def setting_when_widened(

@@ -14,8 +14,9 @@ from memqos.kube.resources_in_use import is_terminal, with_resources_in_use
 from memqos.plan.changes import as_stored
 from memqos.plan.cpuset import MEMS
 from memqos.plan.pod import PodPlan
+from memqos.plan.rules import NEVER_THROTTLED, OPTED_OUT
 from memqos.plan.semantics import Planner
-from memqos.plan.setting import MAX, FileSettings, Rule, Setting
+from memqos.plan.setting import MAX, FileSettings, Setting
 from memqos.plan.tree import Cgroup, Unresolved, cgroup_uid, pod_cgroups, pod_key
 from memqos.settings.settings import Policy
 
@@ -41,16 +42,6 @@ MEMORY_FILES: Final = (*PROTECTION_FILES, "memory.high")
 """What an agent writes of every cgroup it looks after."""
 WRITABLE_FILES: Final = (*MEMORY_FILES, MEMS)
 """The same and, where it is asked to, what binds containers to NUMA nodes."""
-
-NEVER_THROTTLED: Final = Rule(
-    "memqos/never-throttled",
-    "static pods, system-critical pods and memqos itself are never throttled, unless a kubelet "
-    "with MemoryQoS on throttles them",
-    "memqos",
-)
-OPTED_OUT: Final = Rule(
-    "memqos/opted-out", "the pod's annotation asks for nothing to be reserved", "memqos"
-)
 
 
 class PodIntent(msgspec.Struct, frozen=True):

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Sequence
 from typing import Final, Literal, NamedTuple
 
 from memqos.agent.configuration import FightConfig
-from memqos.agent.core.guard import HIGH_WIDENED
 from memqos.agent.core.node_intent import NodeIntent
 from memqos.agent.core.observed import Drift
 from memqos.agent.core.pod_intent import Notice, NoticeReason, PodIntent
@@ -17,6 +16,7 @@ from memqos.kube.pod import Pod
 from memqos.plan.changes import DEFAULTS, Change
 from memqos.plan.cpuset import MEMS
 from memqos.plan.names import outer
+from memqos.plan.rules import HIGH_WIDENED
 from memqos.serve.exposition import Histogram
 from memqos.units import format_bytes
 

@@ -12,25 +12,9 @@ import msgspec
 
 from memqos.agent.core.pod_intent import PodIntent
 from memqos.plan.names import CgroupNames
-from memqos.plan.setting import FileSettings, Rule, Setting
+from memqos.plan.rules import MIN_NOT_RESERVED, SUM_OF_RESERVATIONS
+from memqos.plan.setting import FileSettings, Setting
 from memqos.plan.tree import Cgroup, cgroup_uid
-from memqos.units import format_exact_bytes
-
-SUM_OF_RESERVATIONS: Final = Rule(
-    "memqos/sum",
-    "a cgroup is protected only as far as those above it are: the sum of what is claimed below",
-    "memqos",
-    lambda amount, pods: (f"claimed by {pods} pods together = {format_exact_bytes(amount)}",),
-)
-MIN_NOT_RESERVED: Final = Rule(
-    "memqos/left-out",
-    "not reserved: with it the sum of memory.min would pass its share of the node's memory",
-    "memqos, minShare",
-    lambda claim, limit: (
-        f"claim = {format_exact_bytes(claim)}",
-        f"sum is at most {format_exact_bytes(limit)}",
-    ),
-)
 
 
 class PodReservations(NamedTuple):

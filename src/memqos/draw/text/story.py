@@ -92,3 +92,5 @@ def _chapter_lines(chapter: Chapter, skipped: int, explained: set[str]) -> Itera
         yield from paragraph(f"rule {chapter.rule}{says}", "  ", "    ")
         if is_new:
             explained.add(chapter.rule)
+    elif chapter.because is not None:
+        yield from paragraph(chapter.because, "  ", "    ")

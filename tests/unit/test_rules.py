@@ -1,0 +1,81 @@
+"""One registry of rules: each id is defined once, with one text, and everybody quotes that."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.commands import ROOT, memqos
+
+from memqos.findings.catalogue import AUDIT_RULES, DOCTOR_RULES, RULES_BY_ID
+from memqos.plan.rules import RULES
+
+LISTED = """
+    pod/invalid pod/throttled pod/no-request pod/above-request pod/idle-request pod/high-limit
+    pod/no-limit pod/pod-level node/overcommitted node/hard-protection node/lost-low node/unasked
+    node/full node/limits namespace/no-limit-range namespace/quota machine/cgroup-v2 machine/kernel
+    machine/runtime machine/swap machine/psi machine/recursive-protection tree/memory-controller
+    tree/driver tree/memory-min tree/stale agent/unmanaged agent/left-alone agent/manages
+    agent/pending tree/differs throttling/livelock throttling/unreclaimable throttling/now
+    throttling/before protection/lost-min protection/lost-low protection/unasked-min
+    protection/unasked-low protection/unknown plan/refused plan/terms plan/pods plan/unresolved
+    plan/unnamed numa/pod-level
+""".split()  # noqa: SIM905
+SOURCES = sorted((ROOT / "src" / "memqos").rglob("*.py"))
+IDS = {*RULES, *RULES_BY_ID}
+
+
+def nodes(kind: type[ast.AST]) -> Iterator[tuple[Path, ast.AST]]:
+    for source in SOURCES:
+        for node in ast.walk(ast.parse(source.read_text())):
+            if isinstance(node, kind):
+                yield source, node
+
+
+def literals() -> Iterator[tuple[Path, str]]:
+    for source, node in nodes(ast.Constant):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield source, node.value
+
+
+def definitions() -> Iterator[str]:
+    """The ids of all rules that the source defines with a literal."""
+    for _, node in nodes(ast.Call):
+        assert isinstance(node, ast.Call)
+        if isinstance(node.func, ast.Name) and node.func.id in ("Rule", "RuleInfo"):
+            id = node.args[0]
+            if isinstance(id, ast.Constant):
+                yield str(id.value)
+
+
+def test_every_rule_is_defined_once_and_registered() -> None:
+    assert sorted(definitions()) == sorted(IDS)
+    assert not RULES.keys() & RULES_BY_ID.keys()
+    assert len(RULES_BY_ID) == len(AUDIT_RULES) + len(DOCTOR_RULES)
+
+
+def test_no_id_of_a_rule_is_spelled_anywhere_else() -> None:
+    spelled = sorted(text for _, text in literals() if text in IDS)
+    assert spelled == sorted(IDS)
+    pieces = [
+        (source.name, text)
+        for source, text in literals()
+        if text.endswith("-") and any(id.startswith(text) and "/" in text for id in IDS)
+    ]
+    assert pieces == []
+
+
+def test_no_text_of_a_rule_is_spelled_twice() -> None:
+    said = [text for _, text in literals()]
+    # A finding's rule has a short text, and may share it with another command's.
+    assert [rule.id for rule in RULES.values() if said.count(rule.says) != 1] == []
+
+
+@pytest.mark.parametrize("rule", RULES.values(), ids=lambda rule: rule.id)
+def test_a_rule_says_something_and_where_it_comes_from(rule: object) -> None:
+    assert getattr(rule, "says", "")
+    assert getattr(rule, "source", "")
+
+
+def test_the_command_lists_the_rules_of_audit_and_doctor() -> None:
+    assert [each["id"] for each in memqos("rules", "-o", "json").data] == LISTED
