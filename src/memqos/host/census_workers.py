@@ -80,7 +80,7 @@ class CensusWorkers:
             number = self._number
             waiting.append(NumberedPart(number, part))
             if isinstance(part, DumpBlock):
-                # Whoever is free takes it; if nobody is, there is time to do it here.
+                # An idle worker takes it; without one this process counts it itself.
                 worker = _choose_worker(part, free)
                 if self._workers is not None and worker is not None:
                     free.remove(worker)
@@ -90,7 +90,7 @@ class CensusWorkers:
             if not isinstance(part, InputError | Restart):
                 self._number += 1
             if self._workers is not None:
-                # What comes after a new start has to come after all that was before it.
+                # Counts after a restart must follow all counts before it.
                 while isinstance(part, Restart) and len(free) < _AHEAD * len(self._workers):
                     self._collect_answers(self._workers, free, done, None)
                 self._collect_answers(self._workers, free, done, 0.0)

@@ -97,7 +97,7 @@ class FileAges:
         kept = _load_ages(self._path)
         self._touched = dict(kept.touched)
         self._elapsed_before = kept.elapsed
-        # Of another boot's end nothing is known, but this one has followed it.
+        # When the other boot ended is unknown, but this one came after it.
         self._up_before = 0.0
         if not clock.boot:
             self._up_before = clock.uptime()
@@ -142,7 +142,7 @@ _MOVED: Final = 2.0
 _RETRY: Final = 30.0
 """Seconds until a disk that was full is tried again."""
 _DAY: Final = 86_400.0
-# A pipe in a file's place would block the open for as long as nobody reads it.
+# O_NONBLOCK: opening a FIFO in a file's place would block until somebody reads it (fifo(7)).
 _TO_APPEND: Final = (
     os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 )
@@ -226,7 +226,7 @@ class RecordWriter:
             waiting, self._waiting, self._bytes = self._waiting, {}, 0
         try:
             self._prepare(now, list(waiting))
-            # Whoever is heard of again missed something, maybe.
+            # A subject that comes back may have been missed in between.
             gap = self._gap(now)
             while waiting:
                 name, each = next(iter(waiting.items()))
