@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from memqos.host.workers import WorkerPool
 
 _AHEAD: Final = 6
-"""Blocks given to another process at a time, so that it never waits while this one is busy."""
+"""Blocks given to another process at a time, so that it never waits while this one is busy. Any
+small number does: a block takes a worker longer than this process takes to cut the next one."""
 
 QuickResult = tuple[BlockResult, Size]
 """What came of a block that was read the quick way, and how far it moves on."""
@@ -172,6 +173,7 @@ def _choose_worker(block: DumpBlock, free: deque[int]) -> int | None:
     A text is given only to one who is idle: two who send each other more than the pipe between them
     holds would wait for ever.
     """
+    # A pipe holds 64 KiB (pipe(7)); the text of a block is larger.
     if block.text is None:
         return free[0] if free else None
     return next((worker for worker in free if free.count(worker) == _AHEAD), None)
