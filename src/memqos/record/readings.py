@@ -104,6 +104,8 @@ def reading_of(files: Mapping[str, str], at: int, swap_free: int = 0) -> MemoryR
     return MemoryReading(
         at=at,
         current=int(current),
+        # memory.stat counts tmpfs and shared memory in `file`, though only swap can take it
+        # (cgroup-v2.rst): here it counts as anonymous.
         anon=statistics.get("anon", 0) + statistics.get("shmem", 0),
         file=statistics.get("file", 0) - statistics.get("shmem", 0),
         swap=swap,

@@ -92,7 +92,7 @@ class NumaBindings:
         gone, self._removed = self._removed, []
         names = self._names
         above = self._observed.files_of([*self.ancestors, names.kubepods])
-        # Permitted to those below it, so its own binding counts.
+        # The trailing "/" asks for what its children may use: its own cpuset.mems counts.
         usable = node_permit(f"{names.kubepods}/", above, self._nodes).nodes
         try:
             concerned = self.assigner.update(here.values(), gone, usable)
