@@ -47,8 +47,8 @@ _TIMEOUT: Final = 5.0
 """Seconds a write may take: one that is stopped holds all the same, and others wait."""
 _INSTANCE: Final = "agent.lock"
 _UNITS_LOADED: Final = "/run/systemd/systemd-units-load"
-"""systemd touches it whenever it has loaded its units, since 250 (src/core/manager.c). With an older
-one the drift after a daemon-reload has no known cause."""
+"""systemd touches it whenever it has loaded its units, since 250 (src/core/manager.c). Before, the
+drift after a daemon-reload has no known cause."""
 COMPACT_AFTER: Final = 5000
 """Records after which the journal is compacted: entries of removed cgroups go."""
 

@@ -134,7 +134,7 @@ def records_since(
         if (count := _increase(event, last, reading))
     ]
     if fatal and last is not memory.recorded:
-        # How it was just before, which nothing else tells any more.
+        # The state just before the kill, which no file shows any more.
         records.append(_level_since(memory.recorded, last))
         memory = msgspec.structs.replace(memory, recorded=last)
     episode, told = _episode(memory.episode, last, reading, rate)

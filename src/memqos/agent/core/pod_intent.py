@@ -117,7 +117,7 @@ class IntentPlanner:
         throttled = granted.throttled and not self._contains_memqos(path)
         kubelets = None if throttled else self.kubelet_plan(pod)
         if kubelets is not None:
-            # The kubelet sets memory.high again at every restart and resize: a reset would not last.
+            # The kubelet sets memory.high again at each restart and resize: a reset would not last.
             mine = _with_high_of(mine, kubelets)
         cgroups: list[Cgroup] = []
         unresolved: list[Unresolved] = []
