@@ -115,7 +115,7 @@ class Agent:
             self._service.notify(STOPPING=1, STATUS="stopping")
             return await loop.run_in_executor(worker, self._shut_down)
 
-    # On the loop.
+    # In the event loop.
 
     async def _serve(self, stack: AsyncExitStack) -> None:
         configuration = self._node.configuration
@@ -228,7 +228,7 @@ class Agent:
                 self._service.notify(WATCHDOG=1)
             await asyncio.sleep(interval)
 
-    # Off the loop.
+    # In the worker thread, which may block.
 
     def _turn(self, events: list[WatchEvent]) -> None:
         """Do what is to be done; nothing that goes wrong ends the agent."""

@@ -34,7 +34,7 @@ _ROUNDED: Final = frozenset({"memory.min", "memory.low", "memory.high", "memory.
 _ALWAYS_COMPARED: Final = ("memory.min", "memory.low", "memory.high")
 _WITHIN: Final = ("memory.", "cpuset.")
 """What crun is known to write within the scope, and not to the scope."""
-_LARGEST: Final = 1 << 63
+_LARGEST: Final = 1 << 63  # above any amount that the kernel shows
 
 NOT_PLANNED: Final = Rule(
     "default/not-planned", "Kubernetes sets nothing here, so the kernel's default holds", "kernel"
@@ -111,6 +111,8 @@ def order(changes: list[Change]) -> list[Change]:
     A child is protected only as far as its parent is, and a limit may not fall below what is
     below it still holds. memory.high is a limit too: it is raised before protection is lowered.
     """
+    # Protection is effective only within that of all ancestors, and limits bound the whole subtree
+    # (cgroup-v2.rst, Resource Distribution Models).
     raising = sorted((c for c in changes if c.raises), key=_depth)
     lowering = sorted((c for c in changes if not c.raises), key=_depth, reverse=True)
     return raising + lowering

@@ -117,7 +117,7 @@ class Reconciler:
         self.schedule = Schedule(now, polls=self.configuration.mode == "enforce")
         self._restores = Restores(self.observed, self.schedule, self.report)
 
-    # What happens.
+    # Events.
 
     def accept_pods(self, pods: Iterable[Pod], now: float) -> None:
         """Take in all the pods of the node, as the source tells them."""
@@ -305,7 +305,7 @@ class Reconciler:
         for pod in self._selection.waiting:
             self.schedule.schedule_pod(pod, now if given_up else now + RECHECK)
 
-    # What was seen.
+    # Observation.
 
     def _update_observed(self, seen: NodeReading, now: float) -> set[str]:
         """Bring what is known up to date; the pods that this is about."""
@@ -400,7 +400,7 @@ class Reconciler:
                 if self.guard is not None:
                     self.guard.forget(path)
 
-    # What was written.
+    # Results of writes.
 
     def _settle_write(self, result: WriteResult, now: float) -> None:
         change, end = result.change, result.outcome
