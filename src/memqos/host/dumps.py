@@ -262,7 +262,7 @@ class GzipStream:
     def _part(self, count: int) -> bytes | None:
         """At most so many bytes, perhaps none yet; None at the end."""
         if self._stream.eof:
-            # RFC 1952: members may be concatenated; gzip pads with zeros where tapes do.
+            # RFC 1952: members may be concatenated. Zeros are the padding of tapes.
             self._packed = self._stream.unused_data.lstrip(b"\0")
             while not self._packed:
                 more = self._file.read(_HEAD)

@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 _CONTINUES: Final = frozenset("c+")
-"""How a fragment of a line is marked, since 4.9 and before (Documentation/ABI/testing/dev-kmsg)."""
+"""How a fragment of a line is marked, in newer and older kernels (ABI/testing/dev-kmsg)."""
 _FACILITY: Final = 3
 """Bits of the level below those that tell who wrote a record; 0 is the kernel."""
 _ESCAPED: Final = re.compile(r"\\x([0-9a-f]{2})")
