@@ -50,7 +50,7 @@ class EventLog:
         return visible(msgspec.json.encode(record).decode())
 
     def _as_text(self, event: LogEvent, now: str) -> str:
-        # The journal has a time of its own, and takes the priority from the front.
+        # journald stamps lines itself and reads the priority from a leading "<N>" (sd-daemon(3)).
         front = f"<{_PRIORITIES[event.severity]}>" if self._to_journal else f"{now} "
         fields = [f"{name}={_quote(str(value))}" for name, value in event.fields.items()]
         return " ".join([f"{front}{event.severity}:", visible(event.what), *fields])

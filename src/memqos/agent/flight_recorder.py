@@ -304,7 +304,8 @@ class OomKillReader:
         self.count += len(report.victims)
         if self._flight_recorder is None:
             return
-        # The log counts from the start of the machine, as this clock does.
+        # printk stamps records with local_clock(), which starts at boot and stops in suspend as
+        # CLOCK_MONOTONIC does.
         started = at - time.monotonic_ns() // 1_000_000
         machine = memory.get("MemTotal", 0) + memory.get("SwapTotal", 0)
         page_size = os.sysconf("SC_PAGE_SIZE")

@@ -115,7 +115,7 @@ class Agent:
             self._service.notify(STOPPING=1, STATUS="stopping")
             return await loop.run_in_executor(worker, self._shut_down)
 
-    # On the loop.
+    # In the event loop.
 
     async def _serve(self, stack: AsyncExitStack) -> None:
         configuration = self._node.configuration
@@ -228,7 +228,7 @@ class Agent:
                 self._service.notify(WATCHDOG=1)
             await asyncio.sleep(interval)
 
-    # Off the loop.
+    # In the worker thread, which may block.
 
     def _turn(self, events: list[WatchEvent]) -> None:
         """Do what is to be done; nothing that goes wrong ends the agent."""
@@ -238,7 +238,7 @@ class Agent:
         except (MemqosError, OSError) as error:
             self._note_failure("journal" if "journal" in str(error) else "read", str(error))
         except Exception as error:
-            # One that nobody thought of must not take the protection of a whole node with it.
+            # An unforeseen error must not end the agent, and with it the protection of the node.
             self._note_failure("other", f"{type(error).__name__}: {error}")
 
     def _run_due(self, events: list[WatchEvent], now: float) -> None:
@@ -283,13 +283,13 @@ class Agent:
         is_whole = self.status.core.schedule.resync_at <= self._clock()
         complete = run_pass(self.status.core, self._node, self._clock, random.random)
         if is_whole:
-            # Looks at a part of the node go well even where those at all of it fail.
+            # Only a full pass counts: partial ones may succeed while every full one fails.
             self.status.recover()
             self._retries.clear(_PASS)
             self._node.rewrite_journal()
         self.status.journal_fault = self._node.journal_fault
         if not self._is_ready_sent:
-            # It runs, even if nobody tells of pods yet: a kubelet may be started after it.
+            # Ready without pods, too: the kubelet may be started after the agent.
             self._is_ready_sent = True
             self._service.notify(READY=1)
         if complete:

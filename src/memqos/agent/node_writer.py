@@ -47,6 +47,8 @@ _TIMEOUT: Final = 5.0
 """Seconds a write may take: one that is stopped holds all the same, and others wait."""
 _INSTANCE: Final = "agent.lock"
 _UNITS_LOADED: Final = "/run/systemd/systemd-units-load"
+"""systemd touches it whenever it has loaded its units, since 250 (src/core/manager.c). Before, the
+drift after a daemon-reload has no known cause."""
 COMPACT_AFTER: Final = 5000
 """Records after which the journal is compacted: entries of removed cgroups go."""
 
@@ -135,7 +137,7 @@ class NodeWriter:
             self._stop_announcing()
             stop_source(before)
             self.settings_source.cancel_request()
-            # Its thread ends by itself: a pass waits for nobody.
+            # Not joined: its thread ends by itself, and a pass does not wait for it.
             asker.shutdown(wait=False, cancel_futures=True)
         self.configuration = configuration
         if self.announcer is None or told_before != (configuration.pods, configuration.events):
@@ -225,6 +227,8 @@ class NodeWriter:
                 lines = file.read().splitlines()
         except OSError:
             return None
+        # In a cgroup namespace of its own the path is relative to its root: "0::/" says nothing
+        # (cgroup_namespaces(7)).
         return next(
             (line[3:] for line in lines if line.startswith("0::/") and line != "0::/"), None
         )
@@ -257,6 +261,7 @@ class NodeWriter:
             loaded = os.stat(_UNITS_LOADED).st_mtime_ns
         except OSError:
             loaded = None
+        # systemd makes a new cgroup at each start of a service: another inode is another kubelet.
         return RestartMarkers(loaded, self.fs.identity(KUBELET_CGROUP))
 
     # Writing.
@@ -300,7 +305,7 @@ class NodeWriter:
         try:
             return discover_owners(self.fs.root, told.cri_socket, direct=told.direct), None
         except Unreachable as error:
-            # Runtimes are restarted, and a node has to be kept meanwhile.
+            # A runtime may be restarting: go on without it, what it owns is written later.
             return msgspec.structs.replace(discover_owners(self.fs.root), sockets={}), str(error)
 
     @property

@@ -112,7 +112,7 @@ def lacks_pods(source: PodSource) -> bool:
 
 def cluster_source(source: PodSource) -> "WatchedNode | None":
     """The source, if it follows a node of a cluster."""
-    # What asks a cluster is not loaded where none is asked.
+    # Imported here: agents without a cluster do not load the HTTP client.
     return cast("WatchedNode", source) if hasattr(source, "silent_for") else None
 
 
@@ -174,7 +174,7 @@ def list_containers(root: str, cri_socket: str | None = None) -> ContainersByRun
         try:
             found[runtime] = client.containers()
         except MemqosError:
-            continue  # its pods stay unresolved, and are told of as such
+            continue  # the pods of this runtime stay unresolved, and are reported so
         finally:
             client.close()
     return found

@@ -70,7 +70,7 @@ def run_pass(
     complete = not lacks_pods(node.source)
     pods = None
     if due.fetches_pods or has_answer(node.source):
-        # Before anything else: what the cluster says of the node comes with its pods.
+        # Pods first: what the cluster says of the node comes with them.
         pods, complete = _fetch_pods(core, node)
     if due.is_full:
         for missed in (node.rediscover_owners(), stale_source_reason(node.source)):
@@ -140,7 +140,7 @@ def _refresh_settings(core: Reconciler, node: NodeWriter, now: float) -> bool:
         if node.is_requested:
             core.note_kubelet_request()
         if node_settings != before:
-            # Before it is followed: what it says is as of now.
+            # Confirmed before the new settings take effect: they are what the kubelet says now.
             core.confirm(now, answered=node.is_fresh)
             core.reconfigure(
                 IntentPlanner(node.configuration, node_settings, node.read_own_cgroup()), now

@@ -119,7 +119,8 @@ class Sampler:
         places: set[str] = set()
         self._event_watches.read_changes()
         for wish_pod, pod, cgroup in _containers(core):
-            # crun keeps processes and limits one level down.
+            # With the systemd driver crun puts processes and limits into a cgroup "container" below
+            # the scope (libcrun/cgroup-systemd.c, since 0.14).
             within = inner(cgroup.path)
             place = within if within in core.observed else cgroup.path
             is_changed = self._needs_sample(cgroup.path, place, core, now)
@@ -152,7 +153,8 @@ class Sampler:
             return None
         usage = int(current)
         if last is None:
-            # Those that are met at once are not all looked at at once ever after.
+            # Spread over the interval: containers met in one pass would be sampled together for
+            # ever.
             early = crc32(path.encode()) / (1 << 32)
             self._last_looks[path] = _LastLook(
                 events, usage, now - early * _USAGE, now - early * _FULL_SAMPLE
@@ -269,7 +271,7 @@ class Sampler:
         self.oom_kills.read_log(memory, at, partial(find_subject, core.node_intent))
         if self._flight_recorder is None or self.recorder is None:
             return
-        # Each at its own time, and at one and the same time in the order of cause and effect.
+        # By time; records of one moment in the order of cause and effect.
         if core.source_pods is not self._recorded_pods:
             self._recorded_pods = core.source_pods
             is_new = self._last is None or core.changed_at > self._last.now

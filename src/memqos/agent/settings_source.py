@@ -206,8 +206,8 @@ class SettingsSource:
                 self._notes.append(("warning", f"what the Node says is left aside: {error}"))
             node = None
             if is_unsupported:
-                # Its version, or a gate that a guessed release does not have: nothing is written,
-                # and the next answer may be another one.
+                # A version that memqos does not support, or a gate that the guessed release lacks:
+                # nothing is written until the kubelet answers otherwise.
                 missing = {"kubelet": str(error)}
                 machine = msgspec.structs.replace(machine, kubelet=None, missing=missing)
                 wanted = msgspec.structs.replace(wanted, gates={})
@@ -220,7 +220,7 @@ class SettingsSource:
 
     def _schedule_retry(self, node_settings: NodeSettings) -> None:
         if self._sources.is_asking:
-            return  # after the answer
+            return  # scheduled when the answer is there
         if node_settings.doubt is None:
             self._retry_at, self._retry_delay = float("inf"), _FIRST_DOUBT
         elif self._retry_at <= self._clock() or self._retry_at == float("inf"):

@@ -61,7 +61,7 @@ class AgentStatus:
         """Why the agent should be started anew; None where it should not."""
         silent = now - self.passed_at
         resyncs = 2 * self.core.configuration.resync
-        # One that observes has nothing to do from one resync to the next.
+        # Mode observe has nothing to do between two resyncs.
         if silent > STUCK_AFTER + (0 if self.core.schedule.polls else resyncs):
             return f"no pass has ended well for {silent:.0f} s" + (
                 f": {self.failing}" if self.failing else ""

@@ -96,7 +96,8 @@ class FolderWatches:
             for name in self._folders_in(path):
                 self._watch_cgroup(f"{path}/{name}")
         elif place is not None and place.kind in ("container", "inner"):
-            # A write to a cgroup's file is told to whoever watches its folder.
+            # Writes by processes to cgroup files go through the VFS, so a watch of the folder sees
+            # IN_CLOSE_WRITE; one watch covers all files.
             self._watch(path, WRITE_EVENTS)
             self._watch(inner(path), WRITE_EVENTS)
         elif path in names.levels or any(level.startswith(f"{path}/") for level in names.levels):

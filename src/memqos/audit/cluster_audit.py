@@ -176,7 +176,8 @@ class NodeMemoryEstimator:
         has = amount_in(stated, MEMORY, "capacity").value
         offered = node.status.allocatable or stated
         published = amount_in(offered, MEMORY, "allocatable").value if MEMORY in offered else has
-        # A Node publishes what is left after the eviction threshold and hugepages, too.
+        # allocatable of a Node lacks the hard eviction threshold and hugepages as well (kubelet
+        # cm/node_container_manager_linux.go, nodestatus/setters.go); memory.high counts them.
         before = published + self._reserve(has)
         before += sum(
             amount_in(stated, name, "capacity").value for name in stated if is_hugepages(name)

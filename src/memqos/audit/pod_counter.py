@@ -126,7 +126,7 @@ class _PodCounter:
         self._sizes = sizes
         self._before = before
         self._by_node: dict[str, NodeSizeSpecs] = {}
-        # Pods of one workload are seldom on one node: what holds for it alone is not worth keeping.
+        # Pods of one workload are seldom on one node: memory by spec and node is not worth caching.
         self._nodes_per_size = Counter(sizes.nodes.values())
 
     def memory_of(self, each: PodRow) -> SpecMemory | InputError:
@@ -285,6 +285,8 @@ def _rank_victims(
     score, number = numbers.highest_oom_score
     points = score
     if used is not None and capacity is not None:
+        # oom_badness(), mm/oom_kill.c: memory in use plus oom_score_adj thousandths of all memory.
+        # Of a container the sum of its processes is known, so this is an upper bound.
         points = used.containers.get(each.containers[number], 0) + score * capacity // 1000
     killed = node.killed_first
     if len(killed) < TOP_COUNT or -points <= killed[-1][0]:  # type: ignore[operator]

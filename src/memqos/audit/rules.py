@@ -135,7 +135,8 @@ def _check_unrequested(node: NodeAudit) -> Iterator[tuple[int, Finding]]:
         evidence += [
             f"{pod}: {format_bytes(amount)} of memory.{knob}" for pod, amount in found.most
         ]
-    # Nothing takes back what memory.min holds; memory.low gives way in need.
+    # Reclaim never touches memory.min; memory.low gives way when nothing else is left
+    # (cgroup-v2.rst).
     severity: Severity = (
         "warning" if (node.share(node.unasked_min.total) or 0) >= UNREQUESTED_SHARE else "info"
     )

@@ -230,6 +230,7 @@ def unrequested_protection(
     total_used = sum(pages for pages, _ in used.values())
     claimed = min(_setting_bytes(levels.burstable, knob) // page, used["burstable"][0])
     asked = {"guaranteed": used["guaranteed"][1], "burstable": claimed, "besteffort": 0}
+    # As effective_protection() of the kernel with memory_recursiveprot; see `plan.effective`.
     holds, asks = _setting_bytes(levels.kubepods, knob) // page, sum(asked.values())
     here = _leftover(holds, asks, total_used)
     below: dict[QosKey, _Leftover] = {"guaranteed": here}

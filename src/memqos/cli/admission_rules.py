@@ -130,7 +130,8 @@ def _read_quota(item: "Item", release: Release, notes: list[str]) -> Quota:
     stored = item.decode(ResourceQuota)
     quota = quota_of(stored)
     if not quota.hard and stored.spec.hard:
-        # The controller takes the bounds over; what is used nobody knows before it has counted.
+        # The resourcequota controller copies spec.hard into status at its first sync
+        # (resource_quota_controller.go); before, nothing is counted as used.
         status = msgspec.structs.replace(stored.status, hard=stored.spec.hard)
         quota = quota_of(msgspec.structs.replace(stored, status=status))
         notes.append(f"quota {quota.name} has no status.hard: its spec.hard is taken")

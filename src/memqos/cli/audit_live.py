@@ -29,7 +29,8 @@ from memqos.host.dumps import DumpSource
 
 _POD_METRICS: Final[ApiResource[Any]] = ApiResource("metrics.k8s.io", "v1beta1", "pods", dict)
 _ABSENT_STATUSES: Final = (404, 503)
-"""What is answered for an API that is not there, or nobody stands behind."""
+"""404 without an APIService, 503 from the aggregator for one whose Service has no endpoint
+(kube-aggregator, handler_proxy.go)."""
 
 
 def cluster_lists(live: LiveCluster, expect: Callable[[int], None]) -> list[DumpSource]:

@@ -31,6 +31,7 @@ LocatedPod = tuple[Template, Pod]
 """A pod and where it comes from."""
 
 _DEFAULT_MAX_PODS: Final = 110
+"""The kubelet's own default of maxPods (apis/config/v1beta1/defaults.go)."""
 
 
 class FitNode(msgspec.Struct, frozen=True):
@@ -201,7 +202,7 @@ def _snapshot_allocatable(snapshot: "Snapshot", file: str) -> Amounts:
 
 
 def _cpu_count(cpus: str) -> int:
-    """How many cpus a list such as 0-3,8 names."""
+    """How many cpus a list such as 0-3,8 names, as cpuset.cpus spells it (cgroup-v2.rst)."""
     count = 0
     for part in filter(None, cpus.strip().split(",")):
         first, _, last = part.partition("-")

@@ -149,7 +149,8 @@ def _this_machine() -> _Machine:
 
 def _machine_of_snapshot(file: str) -> _Machine:
     snapshot = load_snapshot(file)
-    # Without a measure kernel threads look like any process, but they stay in the root cgroup.
+    # A snapshot need not tell PF_KTHREAD. Kernel threads have no VmRSS and stay in the root cgroup,
+    # where systemd leaves no other process.
     processes = [
         msgspec.structs.replace(each, kernel_thread=True)
         if each.rss is None and each.cgroup == "/"

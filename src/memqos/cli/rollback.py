@@ -148,7 +148,7 @@ def _reserved(
     }
     if all(is_restorable(path, named) for path in paths):
         return _Reserved(frozenset(named))
-    # Most journals need neither, and do not pay for it.
+    # Imported here: most journals need neither.
     from memqos.converge.running_kubelet import KubeletSources, reserved_by
 
     given, complaints = frozenset(named), []

@@ -183,6 +183,7 @@ def resolve_settings(
 
 
 def _resolve_policy(policy: str, release: Release, notes: list[str]) -> Policy:
+    # KEP-2570 calls the policy Disabled in places; no kubelet takes that name.
     if policy == "Disabled":
         notes.append("policy Disabled is read as None")
         return "None"

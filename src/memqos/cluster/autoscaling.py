@@ -33,6 +33,8 @@ class _HpaRules(NamedTuple):
     missing_containers: bool
 
 
+# podautoscaler/replica_calculator.go: 1.29 adds sidecars, 1.34 pod-level requests (KEP-2837), 1.35
+# fails for a named container that is not there, which summed up to 0 before.
 _HPA_RULES: Final = Since(
     {
         22: _HpaRules(sidecars=False, pod_level=False, missing_containers=False),

@@ -86,6 +86,8 @@ def _requests_by_sum(pod: Pod, shape: Shape, release: Release, defaults: Amounts
     )
 
 
+# component-helpers resource/helpers.go, AggregateContainerRequests(): since 1.33 the maximum of
+# spec, allocated and actual is taken container by container, since 1.37 of the three sums.
 _CONTAINER_REQUESTS: Final[Since[Callable[[Pod, Shape, Release, Amounts], Amounts]]] = Since(
     {22: _spec_requests, 33: _requests_by_container, 37: _requests_by_sum}
 )
@@ -116,6 +118,8 @@ def _of_status_resources(asked: Amounts, most: Amounts) -> Amounts:
     return most
 
 
+# PodRequests(): until 1.36 only resources that the spec names are taken from the pod-level status,
+# since 1.37 all that the status names (effectivePodLevelResources).
 _POD_STATUS_REQUESTS: Final[Since[Callable[[Amounts, Amounts], Amounts]]] = Since(
     {35: _of_spec_resources, 37: _of_status_resources}
 )
@@ -129,7 +133,7 @@ def _with_status(pod: Pod, shape: Shape) -> Iterable[tuple[Part, ContainerStatus
     assert pod.status is not None
     reported = (pod.status.init_container_statuses or ()) + (pod.status.container_statuses or ())
     by_name = {status.name: status for status in reported}
-    # Ephemeral containers come last in both and ask for nothing.
+    # Ephemeral containers come last in both and cannot request anything.
     pairs = zip(_parts(shape), containers_of(pod), strict=False)
     return [(part, by_name.get(container.name)) for part, container in pairs]
 

@@ -77,7 +77,7 @@ def create_pod(
 
     `pod_defaults` lets ranges of type Pod have defaults, as KEP-2837 proposes.
     """
-    # A status that came with the manifest is dropped.
+    # The API server drops a status that comes with a manifest (podStrategy.PrepareForCreate).
     pod = msgspec.structs.replace(pod, status=None)
     as_written, stored, filled = _shapes_to_store(pod, ranges, release, pod_defaults=pod_defaults)
     outcome = Creation(as_written, stored, qos_class(stored, release), filled)

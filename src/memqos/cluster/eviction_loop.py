@@ -111,12 +111,10 @@ def _has_new_measurement(
 
 
 def _most_urgent(acting: list[Threshold]) -> Threshold | None:
-    """Memory goes before all else, and of several thresholds on memory the last in order.
-
-    The kubelet sorts with a comparison in which each threshold on memory precedes any other, which
-    turns their order round. It also passes them through a map, so that one time in eight another
-    comes out first.
-    """
+    """Memory goes before all else, and of several thresholds on memory the last in order."""
+    # byEvictionPriority (kubelet eviction/helpers.go) calls every memory threshold less than any
+    # other, so sorting reverses them. thresholdsMetGracePeriod() walks a Go map: now and then
+    # another one comes last there, which is not modelled.
     of_memory = [threshold for threshold in acting if threshold.signal in _MEMORY_SIGNALS]
     return of_memory[-1] if of_memory else acting[0] if acting else None
 
@@ -156,6 +154,9 @@ def _grace_within_pod_limit(most: int, pod: Pod, release: Release) -> int:
     return min(most, own)
 
 
+# A hard eviction passed 0, which pod_workers.go took for "not given" and used the pod's own grace
+# period; since 1.31 it passes 1 (kubelet eviction_manager.go, immediateEvictionGracePeriodSeconds).
+# Since 1.32 a soft eviction grants no more than the pod's own.
 _HARD_GRACE: Final = Since({22: 0, 31: 1})
 _SOFT_GRACE: Final[Since[Callable[[int, Pod, Release], int]]] = Since(
     {22: _max_grace, 32: _grace_within_pod_limit}

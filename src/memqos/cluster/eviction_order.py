@@ -105,6 +105,7 @@ def _pod_level_request(shape: Shape, release: Release) -> int:
     return aggregate_requests(shape).get(MEMORY, 0)
 
 
+# GetResourceRequestQuantity(), pkg/api/v1/resource/helpers.go: since 1.34 with pod-level requests.
 _REQUEST: Final[Since[Callable[[Shape, Release], int]]] = Since(
     {22: _container_request, 34: _pod_level_request}
 )
@@ -242,6 +243,8 @@ def _regular_and_init(pod: Pod) -> Iterable[Container]:
     return (pod.spec.containers or ()) + (pod.spec.init_containers or ())
 
 
+# evictionMessage(), kubelet eviction/helpers.go: never ephemeral containers, which have no
+# requests and would always be over them.
 _OFFENDING_CONTAINERS: Final[Since[Callable[[Pod], Iterable[Container]]]] = Since(
     {22: _regular, 32: _regular_and_init}
 )

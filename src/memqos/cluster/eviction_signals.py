@@ -119,6 +119,9 @@ def _anonymous_and_file(amounts: Mapping[str, int]) -> int:
     return amounts["AnonPages"] + files
 
 
+# The v2 root has no memory.current, so runc derives usage from /proc/meminfo: total − free up to
+# 1.1.7, anon + file in 1.1.10, which kubelet 1.29 vendors (libcontainer/cgroups/fs2/memory.go,
+# rootStatsFromMeminfo). Kernel memory left the sum with it.
 _USAGE: Final[Since[Callable[[Mapping[str, int]], int]]] = Since(
     {22: _all_but_free, 29: _anonymous_and_file}
 )

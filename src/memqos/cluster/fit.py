@@ -114,9 +114,11 @@ def resource_needs(
 
 
 _SMALLEST_CHECKED: Final = Since({22: 0, 28: 1})
-"""Until 1.27 a node that is overcommitted refused pods that ask for none of what it lacks."""
+"""Until 1.27 an overcommitted node refused pods that request none of what it lacks: fitsRequest()
+compared a request of 0 with a negative rest (scheduler noderesources/fit.go)."""
 REPORTS_UNRESOLVABLE: Final = Since({22: False, 34: True})
-"""Whether the filter tells nodes that could never fit from those that are merely full."""
+"""Whether the filter tells nodes that could never fit from those that are merely full: since 1.34
+InsufficientResource.Unresolvable keeps preemption from trying those (noderesources/fit.go)."""
 
 
 def _is_ignored(name: str, profile: SchedulerProfile) -> bool:

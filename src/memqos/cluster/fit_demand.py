@@ -21,7 +21,8 @@ PODS_RESOURCE: Final = "pods"
 _BASIC: Final = (CPU, MEMORY, EPHEMERAL_STORAGE)
 
 DEFAULT_REQUESTS: Final[Amounts] = {CPU: 100, MEMORY: 200 * (1 << 20) * 1000}
-"""What scoring assumes of a container that asks for nothing, in thousandths."""
+"""What scoring assumes of a container that requests nothing, in thousandths: DefaultMilliCPURequest
+and DefaultMemoryRequest of the scheduler (util/pod_resources.go), so that such pods spread too."""
 
 _TERMINAL: Final = frozenset({"Succeeded", "Failed"})
 

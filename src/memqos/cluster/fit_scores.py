@@ -210,7 +210,7 @@ def _evenness(columns: list[list[float]], nodes: int) -> list[int]:
 
 
 def _deviation(fractions: tuple[float, ...]) -> float:
-    # Added one by one: sum() carries more precision than the scheduler does.
+    # Added one by one as in Go: since Python 3.12 sum() of floats compensates rounding errors.
     total = squares = 0.0
     for fraction in fractions:
         total += fraction
@@ -235,6 +235,9 @@ def _balance_change(with_pod: list[int], asked: list[ResourceLoad], loads: NodeL
     return [half + (half + after - before) // 2 for after, before in pairs]
 
 
+# NodeResourcesBalancedAllocation: 1.36 scores how far the pod changes the balance of a node, not
+# the balance it leads to; since 1.33 PreScore() skips pods without requests, which all went to
+# the one best balanced node (kubernetes#129138).
 _BALANCED: Final[Since[Callable[[list[int], list[ResourceLoad], NodeLoads], list[int]]]] = Since(
     {22: _final_balance, 36: _balance_change}
 )

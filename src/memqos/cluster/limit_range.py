@@ -174,7 +174,8 @@ LimitRangeConstraint = Literal["min", "max", "ratio"]
 ConstrainedValue = Literal["request", "limit", "ratio"]
 
 _CHECKED_AT_POD_LEVEL: Final = frozenset({CPU, MEMORY})
-"""Unlike everywhere else, hugepages of the pod level do not count here."""
+"""The LimitRanger plugin has its own list of pod-level resources, without the hugepages that
+component-helpers has (limitranger/admission.go, supportedPodLevelResources)."""
 _LARGEST_IN_THOUSANDTHS: Final = MAX_INT64 // 1000
 
 
@@ -297,10 +298,10 @@ def _ratio_fault(request: int | None, limit: int | None, allowed: int) -> _Bound
         return "limit", None
     comparable_request, comparable_limit, _ = _comparable(request, limit, allowed)
     if max(comparable_request, comparable_limit, abs(allowed)) > MAX_INT64:
-        # More than Kubernetes can hold, which compares something else then.
+        # Quantity.Value() clamps at 2^63−1, so Kubernetes compares clamped numbers; this is exact.
         times = limit * 1000 // request
         return ("ratio", times) if limit * 1000 > allowed * request else None
-    # Kubernetes compares ratios as floating point numbers, so this does too.
+    # In double precision, as limitRequestRatioConstraint() compares (limitranger/admission.go).
     ratio = float(comparable_limit) / float(comparable_request)
     if whole(allowed) > _LARGEST_IN_THOUSANDTHS:
         exceeded = ratio > float(whole(allowed))
@@ -314,5 +315,6 @@ _BOUND_CHECKS: Final = {"min": _min_fault, "max": _max_fault, "ratio": _ratio_fa
 
 def _comparable(request: int, limit: int, enforced: int) -> tuple[int, int, int]:
     """Thousandths, unless one of them is too large for that: then all in whole units."""
+    # requestLimitEnforcedValues(), limitranger/admission.go: MilliValue() only up to MaxMilliValue.
     wholes = whole(request), whole(limit), whole(enforced)
     return wholes if max(wholes) > _LARGEST_IN_THOUSANDTHS else (request, limit, enforced)

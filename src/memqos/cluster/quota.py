@@ -81,7 +81,8 @@ def _is_device(name: str) -> bool:
 
 
 _BY_REQUEST_ALONE: Final[Since[Callable[[str], bool]]] = Since({22: is_extended, 35: _is_device})
-"""Resources that cannot be overcommitted: only `requests.` of them is ever charged."""
+"""Resources that cannot be overcommitted: only `requests.` of them is ever charged; since 1.35
+also devices of a DRA class (quota/v1/evaluator/core/pods.go, isExtendedResourceNameForQuota)."""
 _POD_QUOTAS: Final = frozenset(
     {
         "count/pods",
@@ -202,7 +203,8 @@ def _priority_class(term: ScopeSelectorTerm, pod: Pod, _: Release) -> bool:
 
 def _cross_namespace_affinity(_: ScopeSelectorTerm, pod: Pod, __: Release) -> bool:
     affinity = pod.spec.affinity
-    # A selector counts even if it is empty, which selects every namespace.
+    # An empty selector counts as well: it selects every namespace, where a missing one selects
+    # the pod's own (quota/v1/evaluator/core/pods.go, crossNamespacePodAffinityTerm).
     return affinity is not None and any(
         term.namespaces or term.namespace_selector is not None for term in _affinity_terms(affinity)
     )

@@ -108,7 +108,8 @@ def check_quotas(
 
 def _missing(quota: Quota, pod: Pod, release: Release) -> tuple[MissingResource, ...]:
     shape = shape_of(pod, release)
-    # A pod-level value of any resource frees the containers from declaring theirs.
+    # A pod-level value of any resource frees the containers from declaring theirs
+    # (quota/v1/evaluator/core/pods.go, Constraints()).
     if release.is_enabled("PodLevelResources") and has_pod_level(shape, release):
         return ()
     containers = (*(pod.spec.containers or ()), *(pod.spec.init_containers or ()))

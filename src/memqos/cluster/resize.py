@@ -40,7 +40,7 @@ def resize_errors(change: ResizeRequest, release: Release) -> list[FieldError]:
         if why is not None:
             return [_forbidden(NO_FIELD, why)]
     before, after = change.before, change.after
-    # New pods may not bring ephemeral containers, but this pod may have got some since.
+    # Creation forbids ephemeral containers, but this pod may have been given some since.
     errors = validate(change.new, msgspec.structs.replace(after, ephemeral_containers=()), release)
     errors += _pod_errors(change)
     has_pod_level = has_resources(before.pod) or has_resources(after.pod)
@@ -202,7 +202,9 @@ def _check_removals(field: str, before: Part, after: Part, _: Container) -> Iter
 def _check_memory_decrease(
     field: str, before: Part, after: Part, container: Container
 ) -> Iterator[FieldError]:
-    """1.33 would not lower a memory limit, or add one, under a running container."""
+    """1.33 does not lower a memory limit, or add one, under a running container."""
+    # Below usage the kernel would kill. 1.34 lifts the ban of validation.go, as the kubelet then
+    # compares usage first (kuberuntime_manager.go, validateMemoryResizeAction).
     policies = {policy.resource_name: policy.restart_policy for policy in _policies(container)}
     if policies.get(MEMORY) == _RESTART or MEMORY not in after.limits:
         return
@@ -341,8 +343,10 @@ def _shapes_to_compare(
     if not release.is_enabled("PodLevelResourcesFixDefaulting"):
         return stored, after
     if after.pod is None:
-        # A client that knows nothing of the pod level drops it without meaning to.
+        # A client older than spec.resources drops the field without meaning to: pod/strategy.go,
+        # podResizeStrategy.PrepareForUpdate(), takes the stored one then.
         after = msgspec.structs.replace(after, pod=stored.pod)
     after = with_pod_level(after, release)
-    # A stanza that may not be set is the stored one itself: completing it completes both pods.
+    # With that gate off both pods share one pointer to the stored stanza, so defaulting the new pod
+    # defaults the stored one as well (registry/core/pod/strategy.go, dropNonResizeUpdates).
     return (stored if is_taken else msgspec.structs.replace(stored, pod=after.pod)), after

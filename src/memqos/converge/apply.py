@@ -159,8 +159,8 @@ def _owner_record(batch: Batch, driver: Driver, journal: Journal) -> OwnerRecord
     if holding is None:
         return None
     if before is not None:
-        # Only of what somebody else has changed since is the owner's word not memqos's own; nor
-        # of that, if it was changed past the owner.
+        # What the owner stores is memqos's own value, except for files that somebody else has
+        # changed since through the owner: there its answer is the new original.
         own = {
             file: value
             for file, value in before.values.items()

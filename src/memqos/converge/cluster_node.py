@@ -27,7 +27,7 @@ class ClusterPods:
         self._name = node
 
     def pods(self) -> list[Pod]:
-        # Without pods a node that does not exist looks like an empty one, to be planned away.
+        # The list of pods of a node that does not exist is empty, and every value would be reset.
         self.node()
         return list_objects(self.server, POD_RESOURCE, on_node(self._name)).items
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _UNIFIED: Final = ("memory.min", "memory.low", "memory.high")
 _CPUSET_MEMS: Final = "cpuset.mems"
-_NOT_FOUND: Final = "5"
+_NOT_FOUND: Final = "5"  # gRPC status code
 
 
 class CriDriver:
@@ -95,11 +95,14 @@ class CriDriver:
     def _update(self, path: str, new: Mapping[str, str]) -> None:
         from memqos.host import grpc
 
+        # All three every time: at each update the runtime writes what it has stored, and a value
+        # that was written past it would change.
         values = {file: new.get(file) or self.fs.read(path, file) for file in _UNIFIED}
         unified = {file: value for file, value in values.items() if value is not None}
         mems = new.get(_CPUSET_MEMS)
         if mems == "":
-            # No list at all cannot be asked for: the runtime keeps the longest one instead.
+            # In CRI an empty cpuset_mems means "unchanged" (containerd WithResources): the runtime
+            # stores all nodes instead.
             mems = parent_nodes(path, self.fs.read)
         try:
             self.runtime.update(container_id_of(path), unified, mems or "")

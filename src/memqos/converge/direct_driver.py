@@ -75,6 +75,8 @@ def may_block(change: Change, fs: CgroupFs) -> bool:
     Below its usage memory.high makes the writer reclaim, and usage grows until the very write;
     cpuset.mems makes the writer wait until pages have moved.
     """
+    # memory_high_write() (mm/memcontrol.c) reclaims until usage is below or 16 tries free nothing;
+    # cpuset_write_resmask() (kernel/cgroup/cpuset.c) waits for pages to migrate.
     if change.file != "memory.high":
         return change.file == MEMS
     usage = fs.read(change.path, "memory.current") or "0"
@@ -82,7 +84,8 @@ def may_block(change: Change, fs: CgroupFs) -> bool:
 
 
 _FRUITLESS_TRIES: Final = 16
-"""Attempts in a row that free nothing, after which there is nothing to free; the kernel's count."""
+"""Attempts in a row that free nothing, after which there is nothing to free: the kernel's own
+MAX_RECLAIM_RETRIES (mm/internal.h), as in memory_high_write() and memory_reclaim()."""
 _RECLAIMED: Final = b""
 _STUCK: Final = b"stuck"
 
@@ -92,6 +95,8 @@ def reclaim_below_high(change: Change, fs: CgroupFs, timeout: float) -> bool:
 
     Where it will not fall at all, the change is refused.
     """
+    # systemd and runtimes write memory.high themselves and would reclaim in their own process,
+    # holding up every other call: so memqos reclaims first, in a child that it can bound.
     if change.file != "memory.high" or change.raises or _excess(change, fs) <= 0:
         return True
     answer = run_bounded(lambda: _reclaim(change, fs), timeout)
@@ -114,9 +119,11 @@ def _reclaim(change: Change, fs: CgroupFs) -> bytes:
             fs.write(change.path, "memory.reclaim", str(excess))
         except WriteRefused as error:
             if error.errno == errno.ENOENT:
-                # Kernels before 5.19 reclaim when memory.high is written.
+                # memory.reclaim is there since 5.19 (cgroup-v2.rst); before, writing memory.high is
+                # the only way to reclaim.
                 fs.write(change.path, change.file, change.new)
                 return _RECLAIMED
+            # EAGAIN: less than asked for was reclaimed, which may be some (cgroup-v2.rst).
             if error.errno != errno.EAGAIN:
                 return _STUCK
         fruitless = fruitless + 1 if _excess(change, fs) >= excess else 0

@@ -82,7 +82,7 @@ def read_journal(folder: str, hierarchy: Hierarchy) -> JournalContents:
         raise _journal_error("read", path, error) from None
     about = decoded.records[0] if decoded.records else None
     if not isinstance(about, Hierarchy):
-        # A journal comes into being whole: a writer that is killed leaves its first record.
+        # A new journal is renamed into place with its first record: without one it is damaged.
         return JournalContents({}, damage=Damage(1, torn=False))
     if about.boot != hierarchy.boot:
         return JournalContents({}, is_of_another_boot=True)
@@ -210,7 +210,7 @@ class Journal:
             durable.append(handle, lines)
             sync(handle)
         except OSError:
-            # Nothing may follow a part of a record.
+            # A record after a torn one would not be read.
             os.ftruncate(handle, before)
             raise
         self._checksum = checksum

@@ -149,14 +149,15 @@ def _numa_machine(observation: "ObservedNode", tree: Tree) -> NumaMachine:
         )
     kubepods = [cgroup.path for cgroup in tree.cgroups.values() if cgroup.level == "kubepods"]
     for path in kubepods:
-        # Permitted to those below it, so its own binding counts.
+        # The trailing "/" asks for what its children may use: its own cpuset.mems counts.
         found = machine_subset(found, node_permit(f"{path}/", observation.cgroups, found.ids).nodes)
     return found
 
 
 def manager_of(machine: NumaMachine, config: KubeletConfiguration, release: Release) -> Manager:
     """Who gives out the memory of a machine on which nothing is given out yet."""
-    # The kubelet's bound on nodes is there for the time its search takes, and ours is bounded.
+    # max-allowable-numa-nodes (8) bounds the kubelet's search over 2^n masks; memqos bounds its
+    # search by effort, so every node may count.
     bound = {MAX_NODES_OPTION: str(max(DEFAULT_MAX_NODES, len(machine.nodes)))}
     topology = configure_topology(
         config.topology_manager_policy,

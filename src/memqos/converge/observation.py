@@ -218,7 +218,7 @@ def values_in_journal(
 
 
 def _agent_at(socket: str, notes: list[str]) -> AgentState | None:
-    # A plan of a snapshot opens no socket, and does not pay for one.
+    # Imported here: a plan of a snapshot opens no socket, and does not pay for the import.
     from memqos.host.agent_socket import ask_state
 
     try:

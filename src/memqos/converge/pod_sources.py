@@ -299,12 +299,14 @@ def _with_container_ids(
     node: str,
 ) -> Pod:
     namespace, name = pod.metadata.namespace or "default", pod.metadata.name or ""
-    # A pod that the kubelet has from a file goes by its node's name as well.
+    # The kubelet appends the node's name to that of a static pod (config/common.go,
+    # generatePodName).
     static = f"{name}-{pod.spec.node_name or node}"
     found = by_pod.get((namespace, name)) or by_pod.get((namespace, static)) or []
     if not found:
         return pod
-    # Of two pods of one name the one made last is meant: the other is about to end.
+    # Two pods of one name: a static pod whose manifest changed gets a new UID, and the old one is
+    # being stopped. The newest container tells which is meant.
     uid = max(found, key=lambda each: each[1].created_at)[1].labels.get(_UID)
     latest: dict[str, tuple[RuntimeName, ListedContainer]] = {}
     for runtime, each in sorted(found, key=lambda each: each[1].created_at):
@@ -312,7 +314,8 @@ def _with_container_ids(
             latest[each.labels.get(_CONTAINER, "")] = runtime, each
     if uid is None:
         return pod
-    # As an annotation, the UID does not make a stored pod of what still has to be defaulted.
+    # metadata.uid would mark the pod as stored by an API server, and so as defaulted already; the
+    # annotation that static pods carry does not.
     metadata = msgspec.structs.replace(
         pod.metadata, uid=None, annotations={**(pod.metadata.annotations or {}), CONFIG_HASH: uid}
     )

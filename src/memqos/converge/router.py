@@ -46,6 +46,8 @@ def route(change: Change, owners: OwnerEndpoints, *, has_inner: bool) -> Route:
         return Route("direct", _no_owner_reason(container is not None, owners))
     if owners.systemd is None:
         return Route("direct", "named as a unit, but systemd does not run here")
+    # systemd writes cpuset files only of units with AllowedCPUs= or AllowedMemoryNodes= (src/core/
+    # cgroup.c, cgroup_context_apply).
     if change.file == "cpuset.mems":
         return Route("direct", "systemd leaves it alone unless it is told of it")
     if owners.bus is None:

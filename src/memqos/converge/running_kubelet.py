@@ -174,7 +174,7 @@ class KubeletSources:
             found, is_fresh = None, True
         else:
             found, is_fresh = self._configuration(is_answered, is_there, complaints)
-            # A file is no answer while the kubelet itself may still give one.
+            # The file may be newer than the running kubelet: not used while the kubelet may answer.
             is_fresh &= not self.is_asking
         return KubeletFacts(
             version=version,
@@ -197,7 +197,8 @@ class KubeletSources:
         )
         if found is None and self._process is not None:
             if is_there and self._flags is None:
-                # Once for each process: a kubelet reads its files when it starts, and never again.
+                # Once for each process: a kubelet reads its configuration only when it starts
+                # (dynamic configuration was removed in 1.24).
                 self._flags = _configuration_of(self._process, complaints)
             found, is_fresh = self._flags, is_there
         elif found is None:
@@ -280,7 +281,8 @@ class KubeletSources:
         self._question = None
         before, told = self.endpoint_facts, question.answer.result()
         if told.is_silent:
-            # A refusal leads to other sources; silence leaves open whether anything has changed.
+            # A kubelet that refuses is asked through other sources; of one that is silent it is not
+            # known whether its configuration has changed.
             told = msgspec.structs.replace(
                 told,
                 version=told.version or before.version,
@@ -303,7 +305,7 @@ def kubelet_of_source(source: "PodSource | None") -> "tuple[Node | None, Kubelet
         return None, source.endpoint
     if not hasattr(source, "server"):
         return None, None
-    # What asks a cluster is not loaded where none is asked.
+    # Imported here: nodes without a cluster do not load the HTTP client.
     from memqos.converge.cluster_node import ClusterPods, node_kubelet_endpoint
 
     assert isinstance(source, ClusterPods)

@@ -255,7 +255,7 @@ def _pods(source: PodSource, notes: list[str], may_be_silent: bool) -> list[Pod]
             raise
         notes.append(f"no pods: {error}")
         return None
-    # Its words may quote what it met, and that may be a secret.
+    # The text of an error may quote the manifest, and so a secret: only its place is noted.
     notes += [f"{each.where}: no pod can be read here" for each in faults_of(source)]
     return found
 
@@ -273,7 +273,8 @@ def _processes(roots: Roots, notes: list[str]) -> dict[str, tuple[Process, ...]]
         notes.append("processes: only those of this PID namespace")
     found: dict[str, list[Process]] = {}
     for process in seen.processes:
-        # A snapshot tells the cgroup by where a process is listed, and its group by the tree.
+        # Not stored: the cgroup follows from where the process is listed, its OOM group from the
+        # tree.
         alone = msgspec.structs.replace(process, cgroup=None, oom_group=None)
         found.setdefault(process.cgroup or "/", []).append(alone)
     return {path: tuple(found[path]) for path in sorted(found)}
@@ -291,7 +292,7 @@ def _configuration(
     except InputError as error:
         if given:
             raise
-        # Its words may quote what it met, and that may be a secret.
+        # As above: the text of the error may quote a secret.
         notes.append(f"{found.name}: line {error.line}: not a configuration that can be read")
         return {}
     kept, others = redact_configuration(data)

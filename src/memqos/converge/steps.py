@@ -24,7 +24,8 @@ class WriteStep(msgspec.Struct, frozen=True):
     change: Change
     cgroup: int
     kubelet_managed: bool = False
-    """Whether the running kubelet puts this very value there itself, once a minute.
+    """Whether the running kubelet puts this very value there itself, once a minute
+    (cm/qos_container_manager_linux.go, periodicQOSCgroupUpdateInterval).
 
     A kubelet that starts zeroes what it keeps above pods for that minute. To write it early is the
     kubelet's own doing, so it leaves nothing to restore: the zero was not what was there before.

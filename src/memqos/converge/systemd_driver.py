@@ -20,7 +20,7 @@ from memqos.plan.setting import MAX
 if TYPE_CHECKING:
     from memqos.host.systemd_bus import SystemdManager
 
-_INFINITY: Final = (1 << 64) - 1
+_INFINITY: Final = (1 << 64) - 1  # CGROUP_LIMIT_MAX, systemd's "infinity"
 _OOM_GROUP: Final = "memory.oom.group"
 _HINTS: Final = {
     "org.freedesktop.DBus.Error.AccessDenied": "run as root",
@@ -61,6 +61,8 @@ class SystemdDriver:
         if not all([reclaim_below_high(change, self.fs, self.timeout) for change in changes]):
             return False
         new = {change.file: change.new for change in changes}
+        # cgroup_context_apply() (systemd src/core/cgroup.c) writes memory.oom.group with the memory
+        # properties, 1 only for OOMPolicy=kill: the 1 that the kubelet asked for is lost.
         beside = self.fs.read(path, _OOM_GROUP)
         try:
             self.manager.set_properties(require_unit(path), self._properties(path, new))
@@ -72,7 +74,8 @@ class SystemdDriver:
                 hint=f"systemd: {_HINTS.get(error.name, error.what)}",
             ) from None
         if self.fs.identity(path) is None:
-            # A slice that has just gone is no less a slice to systemd, which now remembers it.
+            # systemd loads any slice by its name, even that of a pod that has just ended: remove
+            # the drop-ins it has written for it.
             for name in PROPERTIES.values():
                 self.dropins.restore(require_unit(path), name, None)
         elif beside is not None and self.fs.read(path, _OOM_GROUP) not in (beside, None):

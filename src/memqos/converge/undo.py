@@ -82,7 +82,7 @@ def intent_records(entries: Iterable[UndoEntry]) -> Iterator[IntentRecord]:
 
 def _merge_intent(before: UndoEntry | None, intent: IntentRecord) -> UndoEntry:
     ours: tuple[str, ...]
-    # Where somebody else has written since, theirs is what will be put back.
+    # Where somebody else has written since, their value is the one to restore.
     original, ours = intent.old, (intent.new,)
     if before is not None and intent.old in before.ours:
         original, ours = before.original, (intent.old, *ours)

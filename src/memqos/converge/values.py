@@ -15,6 +15,8 @@ from memqos.plan.cpuset import MEMS
 from memqos.plan.names import inner, kind_of
 from memqos.plan.tree import Level
 
+# 19 digits hold 2^63, above which the kernel shows "max"; NUMA node numbers are below
+# 1 << CONFIG_NODES_SHIFT, at most 1024.
 _AMOUNT: Final = re.compile(r"max|[0-9]{1,19}")
 _LIST: Final = re.compile(r"(?:[0-9]{1,5}(?:-[0-9]{1,5})?(?:,[0-9]{1,5}(?:-[0-9]{1,5})?)*)?")
 _FORMS: Final = {
@@ -116,6 +118,7 @@ def node_permit(
     The kernel takes a cpuset.mems that goes beyond its parent's, and then does not heed it: of
     nodes that are not the parent's, none is used; where no other is left, all of the parent's are.
     """
+    # cgroup-v2.rst, cpuset.mems; kernel/cgroup/cpuset.c, update_nodemasks_hier().
     permit = NodePermit(frozenset(nodes))
     parts = path.split("/")[1:]
     for depth in range(1, len(parts)):
@@ -134,6 +137,8 @@ def clear_cpuset(path: str, fs: CgroupFs) -> None:
     try:
         fs.write(path, MEMS, "")
     except WriteRefused as error:
+        # validate_change() (kernel/cgroup/cpuset.c) refuses an empty list with ENOSPC while the
+        # cgroup has tasks.
         every = parent_nodes(path, fs.read)
         if error.errno != ENOSPC or not every:
             raise

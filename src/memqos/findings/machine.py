@@ -16,8 +16,10 @@ from memqos.findings.finding import Finding
 from memqos.kernel.machine import LAYOUTS, VersionNumbers
 
 _OLDEST_KERNEL: Final = (5, 9, 0)
+"""With commit b3ff92916af3 a task past memory.high reclaims more before it sleeps, which ends the
+livelock that kept the feature from beta (KEP-2570, Latest Update)."""
 _OLDEST_RUNTIMES: Final[dict[str, VersionNumbers]] = {"containerd": (1, 6, 0), "cri-o": (1, 22, 0)}
-"""The first that pass cgroup v2 values on from the kubelet."""
+"""The first that pass the CRI's unified map on to the cgroup (KEP-2570, version skew)."""
 
 
 def check_cgroup_version(facts: NodeFacts) -> Iterator[Finding]:

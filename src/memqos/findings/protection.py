@@ -123,7 +123,7 @@ def _unrequested_protection(
     below; exact sums help against the second alone."""
     given = {path: _knob_share(each, knob).unasked for path, each in shares.items()}
     given = {path: unasked for path, unasked in given.items() if unasked}
-    # What is left over stays below the same child of the root.
+    # Protection is handed down, never sideways: it stays below the same child of the root.
     tops = set(map(_top_level_cgroup, given))
     near = {path: claim for path, claim in claims.items() if _top_level_cgroup(path) in tops}
     unused = _claims_not_in_use(knob, near, shares)

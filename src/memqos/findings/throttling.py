@@ -22,7 +22,8 @@ from memqos.plan.changes import Files
 from memqos.units import format_exact_bytes
 
 _STUCK_EVENT_RATE: Final = 5.0
-"""Events a second. A task that reclaims in vain tries sixteen times, then sleeps two seconds."""
+"""Events a second. A task that reclaims in vain tries 16 times (MAX_RECLAIM_RETRIES), with an event
+each, then sleeps up to 2 s (mm/memcontrol.c, MEMCG_MAX_HIGH_DELAY_JIFFIES): about 8 a second."""
 _STUCK_STALL_PERCENT: Final = 50.0
 """Percent of the time in which no task of a cgroup got anywhere."""
 _MOSTLY_ANONYMOUS: Final = 0.9

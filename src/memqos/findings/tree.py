@@ -27,6 +27,8 @@ from memqos.units import format_exact_bytes
 
 _KUBERNETES_LEVELS: Final = frozenset({"kubepods", "qos", "pod", "container"})
 _MEMORY_QOS: Final = frozenset({"memory.min", "memory.low", "memory.high"})
+# The slice:prefix:name form is for runtimes with the systemd driver; one with cgroupfs creates it
+# literally, as a cgroup of that name (containerd podsandbox/helpers_linux.go, getCgroupsPath).
 _SYSTEMD_STYLE_NAMES: Final = (":cri-containerd:", ":crio:")
 _HARD_PROTECTION_SHARE: Final = 0.9
 
@@ -221,7 +223,7 @@ def check_unresolved_cgroups(facts: NodeFacts) -> Iterator[Finding]:
     if facts.planned is None or not facts.pods:
         return
     for missing in facts.planned.tree.unresolved:
-        # A container that has not started has no ID yet; a whole pod is another matter.
+        # A container that has not started has no ID yet, which is normal; a pod without is not.
         yield Finding(
             PLAN_UNRESOLVED.id,
             "warning" if missing.container is None else "info",

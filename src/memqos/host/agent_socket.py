@@ -32,7 +32,7 @@ def ask_state(path: str, timeout: float = _TIMEOUT) -> bytes | None:
                 raise Unreachable(f"{path} is no socket of root's, so it is not asked")
             connection.connect(path)
         except (FileNotFoundError, NotADirectoryError, ConnectionRefusedError):
-            return None  # The socket of an agent that was killed stays behind.
+            return None  # an agent that was killed leaves its socket file
         except OSError as error:
             raise _unreachable(path, error) from None
         _, uid, _ = _CREDENTIALS.unpack(

@@ -16,8 +16,8 @@ def run_bounded(action: Callable[[], bytes], seconds: float) -> bytes | None:
     An answer is at most 4 KiB. A process that the kernel does not let go even when killed is left
     behind: it holds what it has inherited, locks too, until it ends.
     """
-    # Forked, even beside other threads, and not spawned: the locks that it inherits keep others out
-    # for as long as its write may still come.
+    # A process, as a write that reclaims cannot be interrupted from within. Forked, not spawned:
+    # the flock it inherits keeps other writers out for as long as its write may still come.
     answers, answering = os.pipe2(os.O_CLOEXEC)
     child = os.fork()
     if not child:

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from memqos.host.workers import WorkerPool
 
 _AHEAD: Final = 6
-"""Blocks given to another process at a time, so that it never waits while this one is busy."""
+"""Blocks given to another process at a time, so that it never waits while this one is busy. Any
+small number does: a block takes a worker longer than this process takes to cut the next one."""
 
 QuickResult = tuple[BlockResult, Size]
 """What came of a block that was read the quick way, and how far it moves on."""
@@ -80,7 +81,7 @@ class CensusWorkers:
             number = self._number
             waiting.append(NumberedPart(number, part))
             if isinstance(part, DumpBlock):
-                # Whoever is free takes it; if nobody is, there is time to do it here.
+                # An idle worker takes it; without one this process counts it itself.
                 worker = _choose_worker(part, free)
                 if self._workers is not None and worker is not None:
                     free.remove(worker)
@@ -90,7 +91,7 @@ class CensusWorkers:
             if not isinstance(part, InputError | Restart):
                 self._number += 1
             if self._workers is not None:
-                # What comes after a new start has to come after all that was before it.
+                # Counts after a restart must follow all counts before it.
                 while isinstance(part, Restart) and len(free) < _AHEAD * len(self._workers):
                     self._collect_answers(self._workers, free, done, None)
                 self._collect_answers(self._workers, free, done, 0.0)
@@ -172,6 +173,7 @@ def _choose_worker(block: DumpBlock, free: deque[int]) -> int | None:
     A text is given only to one who is idle: two who send each other more than the pipe between them
     holds would wait for ever.
     """
+    # A pipe holds 64 KiB (pipe(7)); the text of a block is larger.
     if block.text is None:
         return free[0] if free else None
     return next((worker for worker in free if free.count(worker) == _AHEAD), None)

@@ -99,6 +99,8 @@ class CriClient:
 
     def update(self, container: str, unified: Mapping[str, str], cpuset_mems: str = "") -> None:
         """Have the runtime store and write these values; all else stays as it has it."""
+        # containerd merges the unified map into its own and takes empty or zero fields for "not
+        # given", cpuset_mems included (internal/cri/opts/spec_linux_opts.go, WithResources).
         linux = {"unified": unified, "cpuset_mems": cpuset_mems}
         request = encode_message(UPDATE, {"container_id": container, "linux": linux})
         self._ask("UpdateContainerResources", request, {})
@@ -127,6 +129,8 @@ class CriClient:
 
 def _resources_in(answer: Mapping[str, Any]) -> StoredResources:
     """From the verbose status, which every runtime fills as it likes, else from the plain one."""
+    # CRI leaves `info` to the runtime: containerd puts JSON with the OCI runtimeSpec under the key
+    # "info" (internal/cri/server/container_status.go), and so does CRI-O.
     try:
         info = msgspec.json.decode(answer.get("info", {}).get("info", "{}"), type=_Info)
     except msgspec.DecodeError:

@@ -208,7 +208,7 @@ def stream_blocks(name: str, file: Readable) -> Iterator[DumpBlock | YamlFile]:
         try:
             more = file.read(max(_HEAD, reach - len(text)))
         except (OSError, EOFError, zlib.error) as broken:
-            # What came before counts.
+            # What was decoded before it counts.
             more, error = b"", broken
         if not more:
             break
@@ -262,7 +262,7 @@ class GzipStream:
     def _part(self, count: int) -> bytes | None:
         """At most so many bytes, perhaps none yet; None at the end."""
         if self._stream.eof:
-            # One stream may follow another; zeros are what tapes are filled up with.
+            # RFC 1952: members may be concatenated. Zeros are the padding of tapes.
             self._packed = self._stream.unused_data.lstrip(b"\0")
             while not self._packed:
                 more = self._file.read(_HEAD)

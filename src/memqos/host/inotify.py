@@ -80,7 +80,7 @@ class Inotify:
         if folder is None:
             return
         if mask & _IGNORED:
-            # The folder itself is gone; another one of its name may be watched already.
+            # The watched folder is removed; another one of its name may be watched already.
             del self._folders[watch]
             if self._watches.get(folder) == watch:
                 del self._watches[folder]
@@ -91,6 +91,10 @@ class Inotify:
 
 class FileChangeWatch:
     """Tells of each file once that it was changed; then it has to be watched anew."""
+
+    # Of cgroup files only those notify that the kernel calls cgroup_file_notify() for, such as
+    # memory.events (cgroup-v2.rst, "file modified event"). IN_ONESHOT: a throttled container
+    # changes it thousands of times a second.
 
     def __init__(self) -> None:
         self._instance = _Instance()
@@ -109,6 +113,7 @@ class FileChangeWatch:
 
     def forget(self, file: str) -> None:
         """Not to be told any more. A cgroup's files do not tell that they are gone."""
+        # kernfs removes a cgroup's files without IN_DELETE_SELF, and the watch would stay.
         watch = self._watches.pop(file, None)
         if watch is not None:
             del self._files[watch]

@@ -26,7 +26,8 @@ class KernelLog:
         try:
             self._handle = os.open(device, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
             try:
-                # A first read tells whether reading is allowed: some kernels check only then.
+                # SEEK_SET is the oldest record, SEEK_END behind the newest
+                # (Documentation/ABI/testing/dev-kmsg).
                 os.lseek(self._handle, 0, os.SEEK_SET if from_start else os.SEEK_END)
             except OSError:
                 os.close(self._handle)
@@ -49,10 +50,12 @@ class KernelLog:
             except BlockingIOError:
                 return
             except OSError as error:
+                # devkmsg_read(): EPIPE where records were overwritten, EINVAL where one does not
+                # fit.
                 if error.errno == errno.EPIPE:
                     self.lost += 1
                     continue
-                if error.errno == errno.EINVAL:  # longer than any record of a report is
+                if error.errno == errno.EINVAL:  # longer than any record of an OOM report
                     continue
                 raise _unreadable(self._device, error) from None
             if not line:

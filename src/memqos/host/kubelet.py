@@ -115,7 +115,9 @@ class KubeletEndpoint:
             self._raise_unreachable(error)
         if answer.status != http.client.OK:
             what, hint = _status_error(answer.status, path, data)
-            # Others may pass: a kubelet that cannot ask its API server answers 401 or 500.
+            # Others may pass: the kubelet asks its API server whose the token is (TokenReview) and
+            # what it permits (SubjectAccessReview), and answers 401 or 500 where that fails
+            # (kubelet server/server.go, InstallAuthFilter).
             is_final = answer.status in (http.client.FORBIDDEN, http.client.NOT_FOUND)
             kind = KubeletRefusal if is_final else Unreachable
             raise kind(f"{self.url}: {what}", hint=hint)
@@ -128,7 +130,7 @@ class KubeletEndpoint:
         self._is_broken_off = True
         if self._open is not None:
             with suppress(OSError):
-                # Not that of an SSLSocket, which would take its state from the thread that reads.
+                # Not SSLSocket.shutdown(), which drops the TLS state under the thread that reads.
                 socket.socket.shutdown(self._open, socket.SHUT_RDWR)
 
     def _connect(self) -> "socket.socket":
@@ -152,7 +154,7 @@ class KubeletEndpoint:
         )
         try:
             self._watched(connected)
-            # A kubelet that is stuck accepts, and never shakes hands.
+            # The kernel accepts for a kubelet that is stuck: only the handshake shows it.
             connected.do_handshake()
         except BaseException:
             connected.close()
@@ -177,6 +179,8 @@ class KubeletEndpoint:
         """The names its certificate may have: by default kubelets are given that of the node."""
         if self._credentials.server_name is not None:
             return [self._credentials.server_name]
+        # A self-signed certificate has the host name, in lower case (app/server.go,
+        # GenerateSelfSignedCertKey; nodeutil.GetHostname).
         if _LOOPBACK.fullmatch(self._address.host):
             return [self._address.host, os.uname().nodename.lower()]
         return [self._address.host]
@@ -195,7 +199,7 @@ class KubeletEndpoint:
             ) from None
         if given.client_cert is not None:
             try:
-                # A key under a passphrase is refused: nobody is there to be asked for it.
+                # Without a password OpenSSL would ask on the terminal for that of an encrypted key.
                 context.load_cert_chain(given.client_cert, given.client_key, password="")
             except (OSError, ValueError) as error:
                 raise InputError(
@@ -295,7 +299,8 @@ def _no_address(why: str) -> InputError:
 
 
 def _token(file: str) -> str:
-    # Read anew for each request: tokens given to pods are replaced every hour.
+    # Read for each request: the kubelet replaces a pod's projected token before it expires, by
+    # default after an hour (kubelet token/token_manager.go).
     try:
         with open(file, encoding="ascii", errors="replace") as opened:
             token = opened.read(_LONGEST_TOKEN).strip()
@@ -321,6 +326,7 @@ def _status_error(status: int, path: str, data: bytes) -> tuple[str, str]:
             f"whoever asks may not read {path} (403)",
             f"grant the verb get on {_RIGHTS.get(path, 'nodes/proxy')} in a ClusterRole",
         )
+    # Go's net/http (server.go) answers plain HTTP on a TLS port with 400 and this text.
     if status == 400 and b"HTTPS server" in data:
         return "it speaks HTTPS", "write https://"
     if status == 404:

@@ -15,7 +15,7 @@ _HOSTS: Final = frozenset({"k3s", "k3s-server", "k3s-agent", "kubelite"})
 """Processes that run a kubelet inside themselves: it has neither flags nor a version of its own."""
 _KUBEPODS: Final = "kubepods"
 _MAY_BE_CHANGED: Final = stat.S_IWGRP | stat.S_IWOTH
-# Places in /proc/PID/stat, counted from behind the name.
+# Fields of /proc/PID/stat after the name, which may hold spaces and ")" itself (proc(5)).
 _STATE, _STARTED = 0, 19
 _ENDED: Final = "ZX"
 
@@ -95,8 +95,8 @@ def _runs_from(process: KubeletProcess, file: str, status: os.stat_result, proc:
     try:
         return os.path.samestat(os.stat(f"{proc}/{process.pid}/exe"), status)
     except PermissionError:
-        # /proc/PID/exe takes CAP_SYS_PTRACE, or all the capabilities of the kubelet itself. A file
-        # that has not changed since the process began is the one it began from.
+        # /proc/PID/exe takes CAP_SYS_PTRACE, or all capabilities of the kubelet (ptrace(2), access
+        # mode checks). A file unchanged since the process began is the one it was started from.
         boot = next(
             int(line.split()[1])
             for line in _text(f"{proc}/stat").splitlines()
@@ -111,6 +111,7 @@ def _is_trusted(folder: str) -> bool:
         line.split(":", 1) for line in _text(f"{folder}/status").splitlines() if ":" in line
     )
     is_roots = fields["Uid"].split()[0] == "0" if "Uid" in fields else False
+    # NSpid lists the PID in every nested namespace: one number means this namespace (proc(5)).
     is_here = len(fields.get("NSpid", "0").split()) == 1
     cgroups = _text(f"{folder}/cgroup")
     return is_roots and is_here and _KUBEPODS not in cgroups
@@ -130,6 +131,7 @@ def _text(path: str) -> str:
 
 
 POD_LOGS: Final = "/var/log/pods"
+"""Of folders namespace_name_uid (kubelet kuberuntime/helpers.go, BuildPodLogsDirectory)."""
 
 
 def pod_names(folder: str = POD_LOGS) -> dict[str, str]:

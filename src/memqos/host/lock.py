@@ -22,7 +22,7 @@ class Lock:
         self.path = path
         self._handle = _acquire(path)
         while not _is_at(self._handle, path):
-            # Renewed by its holder between the two.
+            # The holder replaced the file between open and flock: what is locked is not it.
             os.close(self._handle)
             self._handle = _acquire(path)
 

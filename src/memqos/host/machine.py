@@ -92,7 +92,7 @@ def _numa(reader: _Reader, folder: str) -> Iterator[tuple[str, NumaTexts]]:
         meminfo = reader.text("numa", f"{folder}/{name}/meminfo")
         distance = reader.text("numa", f"{folder}/{name}/distance")
         if meminfo is not None and distance is not None:
-            # A node without memory has no huge pages either.
+            # A node without memory has no folder of hugepages (mm/hugetlb.c registers the others).
             pages = _hugepages(_Reader(), f"{folder}/{name}/hugepages")
             yield name, NumaTexts(meminfo, distance, pages)
 

@@ -71,7 +71,7 @@ def _folder(folder: str) -> Iterator[LoadedFile]:
 
 def _is_manifest(path: str) -> bool:
     name = os.path.basename(path)
-    # A pipe or a device would block, and nobody asked for it by name.
+    # Found in a folder, not named: a FIFO or a device would block the open.
     return name.endswith(_SUFFIXES) and not name.startswith(".") and os.path.isfile(path)
 
 

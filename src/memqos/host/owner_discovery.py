@@ -46,7 +46,7 @@ def discover_owners(
     is_copy = not _is_of_kernel(root)
     if is_copy or direct:
         return OwnerEndpoints(is_copy=is_copy, is_direct=direct)
-    # Only where systemd is the first process is this folder there.
+    # sd_booted(3): this folder is there only where systemd is the init.
     systemd = SYSTEMD_RUN if os.path.isdir(f"{SYSTEMD_RUN}/system") else None
     named = _ADDRESS.search(os.environ.get("DBUS_SYSTEM_BUS_ADDRESS", ""))
     bus = named[1] if named else _BUS

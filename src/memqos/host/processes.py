@@ -16,7 +16,7 @@ _KERNEL_THREAD: Final = 0x0020_0000
 _ENDED: Final = "ZX"
 """States in which a process holds no memory any more."""
 _KTHREADD: Final = 2
-# Places in /proc/PID/stat, counted from behind the name.
+# Fields of /proc/PID/stat after the name, which may hold spaces and ")" itself (proc(5)).
 _STATE, _FLAGS, _STARTED = 0, 6, 19
 
 
@@ -79,6 +79,7 @@ def _read(folder: str, pid: int, groups: "_OomGroups") -> tuple[int, Process] | 
         process,
         rss=status.get("VmRSS", 0),
         swap=status.get("VmSwap", 0),
+        # oom_badness() counts rss, swap and page tables (mm/oom_kill.c).
         page_tables=status.get("VmPTE", 0),
         oom_group=groups.of(process.cgroup),
     )
@@ -105,7 +106,8 @@ def _cgroup(file: str) -> str | None:
     try:
         lines = _text(file).splitlines()
     except OSError as error:
-        # The kernel spells out no path of more than 4096 bytes; containers can make longer ones.
+        # proc_cgroup_show() (kernel/cgroup/cgroup.c) has a buffer of PATH_MAX, 4096 bytes;
+        # containers can nest cgroups deeper.
         if error.errno == errno.ENAMETOOLONG:
             return None
         raise
@@ -115,6 +117,8 @@ def _cgroup(file: str) -> str | None:
             unified = path
         elif "memory" in controllers.split(","):
             memory = path
+    # In the hybrid layout the unified hierarchy has no controllers, and runtimes leave their
+    # processes at its root: then the path of the v1 memory controller names the container.
     return memory if memory is not None and unified in (None, "/") else unified
 
 
@@ -128,7 +132,7 @@ class _OomGroups:
     def of(self, path: str | None) -> str | None:
         if path is None or path == "/" or ".." in path:
             return None
-        # A container may have put its processes thousands of levels down.
+        # Not recursive: a container may have put its processes thousands of levels down.
         unknown: list[str] = []
         while path and path not in self._known:
             unknown.append(path)

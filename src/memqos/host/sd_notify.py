@@ -23,7 +23,7 @@ class ServiceNotifier:
         """Such as READY=1, STATUS="…". A manager that does not listen is no fault."""
         if not self._address:
             return
-        # A name that starts with @ is in the abstract namespace.
+        # sd_notify(3): a leading @ stands for the NUL of an abstract socket.
         address = f"\0{self._address[1:]}" if self._address[0] == "@" else self._address
         message = "\n".join(f"{name}={value}" for name, value in state.items())
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:

@@ -54,6 +54,8 @@ class SystemdManager:
 
     def set_properties(self, unit: str, properties: Mapping[str, int]) -> None:
         """Set properties of a unit until the next boot; all of them or none is taken."""
+        # True is `runtime`: the drop-ins go to /run and end with the boot, as the kubelet's and the
+        # runtimes' units do (org.freedesktop.systemd1(5), SetUnitProperties).
         values = [(name, ("t", value)) for name, value in properties.items()]
         self._call(new_method_call(MANAGER, "SetUnitProperties", "sba(sv)", (unit, True, values)))
 

@@ -72,7 +72,7 @@ class DropIns:
             with suppress(FileNotFoundError):
                 os.unlink(_file(name), dir_fd=folder.handle)
             with suppress(OSError):
-                # Others may be beside it.
+                # It stays while other drop-ins are in it.
                 os.rmdir(os.path.basename(folder.path), dir_fd=folder.parent)
             return True
 
@@ -90,8 +90,8 @@ class DropIns:
             if run is None:
                 yield None
                 return
-            # systemd keeps what it is told of a transient unit, as kubelet and runtimes make
-            # them, beside that unit, and removes it with the unit.
+            # unit_drop_in_dir() in src/core/unit.c: drop-ins of transient units, as kubelet and
+            # runtimes make them, are in /run/systemd/transient and removed with the unit.
             path, parent = f"{self.run}/transient", step_into(f"{self.run}/transient", run)
             if parent is None or not _is_in(parent, unit):
                 path = f"{self.run}/system.control"
@@ -134,6 +134,7 @@ def _content(folder: _Folder, name: str) -> str | None:
 
 
 def _file(name: str) -> str:
+    # The priority that unit_write_setting() gives its drop-ins.
     return f"50-{name}.conf"
 
 

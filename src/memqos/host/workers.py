@@ -19,18 +19,18 @@ class WorkerPool:
     """Processes, each with a handler of its own, made in that process."""
 
     def __init__(self, count: int, make_handler: Callable[[], Handler]) -> None:
-        # A forked process has all that was read so far, without being told.
+        # Forked: the worker inherits all that was read so far.
         context = multiprocessing.get_context("fork")
         self._ends: list[Connection] = []
         self._processes = []
         for _ in range(count):
             here, there = context.Pipe()
-            # A process that held an end of another's pipe would keep it from ending with this one.
+            # An inherited end of another worker's pipe would keep that one from seeing its end.
             inherited = (here, *self._ends)
             process = context.Process(
                 target=_work, args=(there, make_handler, inherited), daemon=True
             )
-            # Whoever interrupts means the first process, which sees to the others.
+            # Ctrl-C reaches the whole process group: the parent ends its workers itself.
             before = signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPTS)
             try:
                 process.start()

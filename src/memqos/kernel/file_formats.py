@@ -113,6 +113,7 @@ class Stall(msgspec.Struct, frozen=True):
 @lru_cache(maxsize=1 << 10)
 def stall_of(text: str) -> Stall:
     """A pressure file; lines that are not there count as nothing."""
+    # cpu has a "full" line since 5.13 only, and zeros in it for the whole machine (psi.rst).
     lines = dict(line.partition(" ")[::2] for line in text.splitlines())
     return Stall(_parse_line(lines.get("some", "")), _parse_line(lines.get("full", "")))
 

@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 _CONTINUES: Final = frozenset("c+")
-"""How a fragment of a line is marked, in newer and older kernels."""
+"""How a fragment of a line is marked, in newer and older kernels (ABI/testing/dev-kmsg)."""
 _FACILITY: Final = 3
 """Bits of the level below those that tell who wrote a record; 0 is the kernel."""
 _ESCAPED: Final = re.compile(r"\\x([0-9a-f]{2})")
@@ -33,7 +33,9 @@ def record_of(line: str) -> LogRecord | None:
     fields = head.split(",")
     if not semicolon or len(fields) < 3 or not all(is_number(field) for field in fields[:3]):
         return None
-    if int(fields[0]) >> _FACILITY:  # written to the log by a program, which may write anything
+    # Writers to /dev/kmsg cannot use facility 0 (kernel/printk/printk.c, devkmsg_write): what has
+    # another one may be a forged report.
+    if int(fields[0]) >> _FACILITY:
         return None
     text = body.partition("\n")[0]
     continues = len(fields) > 3 and fields[3] in _CONTINUES
@@ -41,7 +43,7 @@ def record_of(line: str) -> LogRecord | None:
 
 
 def _unescape(text: str) -> str:
-    """The kernel writes what is not printable ASCII as \\x0a, byte by byte."""
+    """The kernel writes what is not printable ASCII as \\x0a, byte by byte (msg_add_ext_text)."""
     if "\\" not in text:
         return text
     raw = _ESCAPED.sub(lambda found: chr(int(found[1], 16)), text)

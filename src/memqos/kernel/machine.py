@@ -24,7 +24,9 @@ LAYOUTS: Final[Mapping[CgroupLayout, str]] = {
 _VERSION: Final = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?")
 _NODE_PREFIX: Final = re.compile(r"^Node \d+ ", re.MULTILINE)
 _HUGEPAGES: Final = re.compile(r"hugepages-(\d+)kB")
+# /proc/mounts escapes space, tab, newline and backslash so (fs/proc_namespace.c, mangle).
 _OCTAL: Final = re.compile(r"\\([0-7]{3})")
+# mm/hugetlb_cgroup.c, mem_fmt(): the largest unit that the size reaches, without a fraction.
 _UNITS: Final = ((1 << 30, "GB"), (1 << 20, "MB"), (1 << 10, "KB"))
 
 VersionNumbers = tuple[int, int, int]
@@ -119,6 +121,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def recursive_protection(self) -> bool | None:
         """Whether what children leave unclaimed flows to them; None where there is no v2 mount."""
+        # memory_recursiveprot, since 5.7: cgroup-v2.rst, Mounting. systemd mounts with it.
         return next(
             ("memory_recursiveprot" in each.options for each in self.mounts if _is_v2(each)), None
         )

@@ -17,7 +17,7 @@ from memqos.kernel.process import Process
 
 OomConstraint = Literal["memcg", "none", "cpuset", "memory_policy"]
 
-_MOST_TASKS: Final = 32_768
+_MOST_TASKS: Final = 32_768  # the default of kernel.pid_max: a bound on memory, not a rule
 _SIZES: Final = r"total-vm:(?P<total_vm>\d+)kB, anon-rss:(?P<anon>\d+)kB"
 
 _INVOKED: Final = re.compile(
@@ -234,6 +234,8 @@ class _Parts:
 
     def _is_usage(self, line: str) -> bool:
         if found := _USAGE.match(line):
+            # Without a limit the kernel prints PAGE_COUNTER_MAX in kB, nearly 2^63 bytes
+            # (mm/memcontrol.c, mem_cgroup_print_oom_meminfo).
             limit = int(found["limit"]) * 1024
             usage = LimitUsage(int(found["usage"]) * 1024, limit if limit < 1 << 62 else None)
             self._usages.setdefault(found["what"], usage)
@@ -268,7 +270,8 @@ class _Parts:
         if found is None:
             return False
         victim = _victim(found)
-        # With memory.oom.group the one that was chosen is named twice.
+        # oom_kill_process() (mm/oom_kill.c) kills the chosen one first, then every task of the
+        # group with memory.oom.group: the chosen one is logged twice.
         if all(victim.pid != other.pid for other in self._victims):
             self._victims.append(victim)
         if self._constraint is None:

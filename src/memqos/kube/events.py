@@ -31,6 +31,7 @@ REFRESH_SECONDS: Final = 300.0
 FORGET_SECONDS: Final = 3600.0
 """API servers keep events for an hour; what happens again after that is news."""
 KNOWN: Final = 4096
+# Bounds of the API server: pkg/apis/core/validation/events.go.
 _LONGEST_NOTE: Final = 1024
 _LONGEST_INSTANCE: Final = 128
 _LONGEST_POD_IN_NAME: Final = 200
@@ -133,7 +134,7 @@ class Bucket:
     def has(self, now: float) -> bool:
         """Whether there is one left."""
         if self._at is not None:
-            # A clock that is set back must not take away what is left.
+            # A clock that is set back must not reduce the tokens that are left.
             passed = max(0.0, now - self._at)
             self._left = min(self._size, self._left + passed / self._seconds)
         self._at = now

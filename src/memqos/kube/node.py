@@ -202,6 +202,8 @@ def allocatable(capacity: Capacity, config: KubeletConfiguration, release: Relea
         ).items()
         if name in has and amount.nano
     }
+    # GetNodeAllocatableAbsolute() and nodestatus/setters.go: the scheduler's number lacks the hard
+    # eviction threshold and, for memory, pre-allocated hugepages; the cgroup's limit does not.
     published = _less(has, kept_back)
     for name, amount in has.items():
         if is_hugepages(name):
@@ -282,6 +284,8 @@ def _kubepods(
     )
 
 
+# enforceNodeAllocatableCgroups(), kubelet cm/node_container_manager_linux.go: since 1.37 a kubelet
+# with the gate off clears what one with the gate on has left.
 _RESET_WHILE_OFF: Final[Since[int | None]] = Since({22: None, 37: 0})
 
 

@@ -13,11 +13,13 @@ from memqos.kube.resources import MEMORY, Amounts, memory_in
 from memqos.kube.shape import Part, Shape
 from memqos.release import Release, Since
 
+# kubelet qos/policy.go. -1000 exempts from killing, -999 is the kubelet's own, -998 a sandbox's.
 GUARANTEED: Final = -997
 BEST_EFFORT_SCORE: Final = 1000
 LOWEST_BURSTABLE: Final = 1000 + GUARANTEED
 SANDBOX_SCORE: Final = -998
-"""The pause container of every pod."""
+"""The pause container of every pod: set by the runtime (containerd, defaultSandboxOOMAdj), as its
+end would take the pod's network with it (kubernetes#47938)."""
 
 
 class Score(msgspec.Struct, frozen=True, gc=False):
@@ -89,6 +91,8 @@ def burstable_value(request: int, share: int, floor: int | None, capacity: int) 
     weight = request + share
     if floor is not None:
         weight = max(weight, floor + share)
+    # GetContainerOOMScoreAdjust(), kubelet qos/policy.go: above any Guaranteed pod and below every
+    # BestEffort one.
     value = 1000 - 1000 * weight // capacity
     if value < LOWEST_BURSTABLE:
         return LOWEST_BURSTABLE

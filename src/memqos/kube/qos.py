@@ -21,7 +21,8 @@ def qos_class(shape: Shape, release: Release) -> QosClass:
 def compute_qos_class(shape: Shape, release: Release) -> QosClass:
     """The class that requests and limits give a pod when it is created."""
     pod = shape.pod
-    # Until the fix an empty stanza counted as one that asks for nothing.
+    # Before PodLevelResourcesFixKubeletQOSClass an empty `resources: {}` made a pod BestEffort
+    # (pkg/apis/core/v1/helper/qos/qos.go, ComputePodQOS).
     if (
         pod is not None
         and release.is_enabled("PodLevelResources")

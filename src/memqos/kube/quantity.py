@@ -51,7 +51,8 @@ class Quantity(msgspec.Struct, frozen=True, eq=False, gc=False):
         """Read a quantity as the API server reads it from JSON, where spaces are trimmed."""
         if raw is None:
             return cls(0)
-        # A JSON number arrives as its own text; repr() gives Python's shortest text for it.
+        # Quantity.UnmarshalJSON() parses the text of a JSON number. It is lost here; repr() gives
+        # the shortest text that means the same number.
         return cls.parse_bare(raw.strip(" ") if isinstance(raw, str) else repr(raw))
 
     @classmethod
@@ -75,6 +76,8 @@ class Quantity(msgspec.Struct, frozen=True, eq=False, gc=False):
         nano, exact = _to_nano(magnitude, len(fraction), family, exponent)
         spelling = None
         if family == "BinarySI":
+            # ParseQuantity() (resource/quantity.go) keeps an int64 for up to 14 digits, of which
+            # the suffix takes 3 for every 2^10; only that path keeps the spelling.
             room = 15 - len(number or "0") - int(exponent * 3 / 10) - 1
             in_range = not fraction and room >= 0
             if in_range:
@@ -89,7 +92,8 @@ class Quantity(msgspec.Struct, frozen=True, eq=False, gc=False):
             in_range = len(digits) <= _FAST_DIGITS and scale >= -9 and exact
             if in_range and scale % 3 == 0 and not digits.endswith("000") and digits[0] != "0":
                 spelling = text
-        # Kubernetes reads small numbers itself and takes a missing one for 0; others need a digit.
+        # The int64 path reads "" as 0, so "." and "-" are quantities; inf.Dec.SetString(), which
+        # reads all others, wants a digit.
         if not in_range and not any(map(str.isdigit, text[: shape.start(5)])):
             raise _error(text)
         return cls(-nano if sign == "-" else nano, family, spelling)
@@ -134,7 +138,7 @@ class Quantity(msgspec.Struct, frozen=True, eq=False, gc=False):
         exponent -= exponent % 3
         if self.format == "DecimalExponent":
             return f"{number}e{exponent}" if exponent else str(number)
-        # Past E there is no suffix, and Kubernetes then prints none.
+        # resource/suffix.go has no suffix beyond E, and Kubernetes prints none then.
         return f"{number}{_DECIMAL_SUFFIX.get(exponent, '')}"
 
     @property
@@ -212,7 +216,7 @@ def _suffix(text: str, suffix: str) -> tuple[Format, int]:
 def _whole(text: str, digits: str) -> int:
     try:
         return int(digits)
-    except ValueError:  # more digits than Python converts
+    except ValueError:  # sys.get_int_max_str_digits(): 4,300 digits
         raise _error(text, hint="it has more digits than memqos reads") from None
 
 

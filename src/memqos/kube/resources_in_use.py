@@ -20,7 +20,8 @@ def with_resources_in_use(pod: Pod) -> Pod:
     if status is None:
         return pod
     resources = spec.resources
-    # A status reports totals for every pod; they are pod-level values only where the spec has any.
+    # status.resources holds the pod's totals whether or not the spec has pod-level resources; only
+    # with them do they stand for spec.resources.
     if resources is not None:
         resources = _status_resources(resources, status.resources, status.allocated_resources)
     return msgspec.structs.replace(

@@ -17,7 +17,7 @@ from memqos.release import Release
 
 Role = Literal["regular", "init", "sidecar", "ephemeral"]
 
-CRITICAL_PRIORITY: Final = 2_000_000_000
+CRITICAL_PRIORITY: Final = 2_000_000_000  # scheduling.SystemCriticalPriority
 NODE_CRITICAL: Final = "system-node-critical"
 _STATIC_SOURCE: Final = "kubernetes.io/config.source"
 _MIRROR: Final = "kubernetes.io/config.mirror"
@@ -123,7 +123,7 @@ def shape_key(pod: Pod) -> bytes:
     )
     try:
         return _key.encode(parts)
-    except OverflowError:  # a number of more than 64 bits
+    except OverflowError:  # msgspec encodes integers of up to 64 bits
         return repr(parts).encode()
 
 

@@ -184,13 +184,16 @@ class _Admission:
 
     def _pod_hints(self) -> ProviderHints:
         wants = self.request
-        # On Windows pods are not served as a whole.
+        # The policy for Windows has no hints for a whole pod (policy_best_effort.go), nor has the
+        # static one where a size is no int64 (policy_static.go, GetPodTopologyHints).
         if not self._is_managed() or self.rules.policy == "BestEffort" or wants.total is None:
             return None
         if wants.pooled and pool_fault(wants) is not None:
             return dict.fromkeys(wants.total, ())
         if not wants.total:
             return None
+        # A kubelet does not look for the pool of an earlier run: GetPodTopologyHints() goes by the
+        # blocks of the first container, and AllocatePod() allocates again (policy_static.go).
         pool = self.state.pools.get(wants.uid)
         if pool is not None and not self.rules.as_kubelet:
             return _hints_of_blocks(pool, wants.total)
@@ -204,7 +207,8 @@ class _Admission:
         offer = memory_hint_set(
             self.state.nodes, sizes, self.reusable.for_pod(self.request.uid), self.effort
         )
-        # Nothing that fits is an empty answer, which the merge takes for "any node will do".
+        # calculateHints() returns an empty map where nothing fits, and filterProvidersHints()
+        # (topologymanager/policy.go) reads that as "any node, preferred".
         return dict.fromkeys(sizes, offer) if offer else {}
 
     def _allocate(self, container: ContainerMemoryRequest) -> AllocationFailure | None:
@@ -263,7 +267,8 @@ class _Admission:
         )
 
     def _refuse_allocation(self, denied: AllocationFailure, container: str | None) -> RefusedPod:
-        # Whatever keeps a pool from being shared out, the kubelet calls it empty.
+        # AllocatePod() (policy_static.go) reports every failure of validatePodScopeResources() as
+        # an empty shared pool.
         of_pool = container is None and denied.cause in ("empty_pool", "not_an_integer")
         return RefusedPod(
             "EmptyPodSharedPoolError" if of_pool else "UnexpectedAdmissionError",

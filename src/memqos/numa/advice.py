@@ -107,7 +107,7 @@ class _Trials:
 
     def fits(self, sizes: Mapping[SizeTarget, int]) -> bool:
         release, pod = self.manager.settings.release, with_sizes(self.pod, sizes)
-        # Sizes at pod level bound those of containers.
+        # Validation refuses containers that request more than the pod level does (KEP-2837).
         valid = not shape_errors(shape_of(pod, release), release)
         return valid and self.admits(self.manager, pod)
 

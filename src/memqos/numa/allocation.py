@@ -225,7 +225,8 @@ def allocate_pool(
     """Give a pod its pool from the nodes of a hint, and each container its part of it."""
     total = request.total
     if total is None:
-        # The kubelet logs that it cannot read the size, and admits the pod without memory.
+        # AllocatePod() (policy_static.go) only logs a size that is no int64: the pod is admitted
+        # without memory.
         return state
     fault = pool_fault(request)
     if fault is not None:

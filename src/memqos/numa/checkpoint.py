@@ -142,7 +142,8 @@ def _read_older(found: CheckpointFields) -> LoadedCheckpoint | UnreadableCheckpo
     if found.checksum == fnv1a32(found.v2_text):
         return LoadedCheckpoint(_state(found), "v2")
     computed = fnv1a32(found.v1_text)
-    # Files from before there were checksums are taken at their word.
+    # 0 is accepted for the sake of the file backend that had no checksum (memorymanager
+    # state/checkpoint.go, MemoryManagerCheckpointV1.VerifyChecksum). Only V1 does.
     if found.checksum not in (0, computed):
         return _corrupt("checksum", found.checksum, computed)
     return LoadedCheckpoint(msgspec.structs.replace(_state(found), pools={}), "v1")
@@ -198,7 +199,7 @@ def _wire_blocks(blocks: MemoryBlocks) -> tuple[WireBlock, ...]:
 
 
 def _checkpoint_fields(state: MemoryManagerState, *, with_pools: bool) -> CheckpointFields:
-    # Go sorts the keys of a map as texts, also where they are numbers.
+    # encoding/json sorts the keys of a map as strings, numbers too ("10" before "2").
     return CheckpointFields(
         policy_name=state.policy,
         machine_state={

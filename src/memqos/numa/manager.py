@@ -188,7 +188,8 @@ class Manager(msgspec.Struct, frozen=True):
             if self.settings.policy == "None"
             else self.state.without_container(uid, container)
         )
-        # Upstream goes on offering a pod memory that its init containers have given back since.
+        # RemoveContainer() (kubelet memorymanager/policy_static.go) leaves the pod's entry in
+        # initContainersReusableMemory: the kubelet offers again what was released already.
         forget = self.leftovers.uid == uid and not self.settings.as_kubelet
         return msgspec.structs.replace(
             self,
@@ -219,7 +220,8 @@ def start_manager(
     if not settings.release.is_enabled("PodLevelResourceManagers"):
         before = msgspec.structs.replace(before, pools={})
     machine = empty_node_map(settings.machine, reserved)
-    # The kubelet does not notice and takes the negative for an enormous number.
+    # getDefaultMachineState() (policy_static.go) subtracts unsigned numbers: a kubelet starts with
+    # nearly 2^64 bytes allocatable. memqos refuses.
     places = tuple(over_reserved(machine))
     if places:
         return StartRefused("reserved_more_than_there_is", places=places)
@@ -237,7 +239,8 @@ def _policy_fault(settings: ManagerSettings) -> StartFault | None:
         return None
     if settings.windows != (policy == "BestEffort"):
         return "policy_not_on_platform"
-    # Without the gate a kubelet on Windows starts, but has no Memory Manager at all.
+    # Without the gate a kubelet on Windows runs without a Memory Manager
+    # (container_manager_windows.go), so its policy has no effect.
     if settings.windows and not settings.release.is_enabled("WindowsCPUAndMemoryAffinity"):
         return "gate_off"
     return None

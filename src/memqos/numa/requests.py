@@ -95,11 +95,14 @@ def as_int64(raw: Raw) -> int | None:
     digits, decimals = digits or "0", decimals or ""
     if suffix in _BINARY:
         exponent = _BINARY[suffix]
+        # ParseQuantity() (apimachinery resource/quantity.go) keeps an int64 for up to 14 digits, of
+        # which the suffix takes 3 for every 2^10.
         if decimals or 14 - len(digits) - exponent * 3 // 10 < 0:
             return None
         value = int(digits) << exponent
     else:
         power = _power(suffix)
+        # 18 is maxInt64Factors, the decimal digits that surely fit an int64 (resource/math.go).
         if power is None or power < len(decimals) or len(digits) + len(decimals) > 18:
             return None
         value = int(digits + decimals) * 10 ** min(power - len(decimals), 19)
@@ -132,7 +135,9 @@ def _pool_total(pod: Pod) -> MemorySizes | None:
 
 
 def _total(containers: tuple[ContainerMemoryRequest, ...]) -> MemorySizes | None:
-    """The most that runs at a time; a resource only init containers ask for is overlooked."""
+    """The most that runs at a time; a resource only init containers request is overlooked."""
+    # getPodRequestedResources(), kubelet memorymanager/policy_static.go, loops over the resources
+    # of the regular containers alone.
     starting: dict[str, int] = {}
     sidecars: dict[str, int] = {}
     running: dict[str, int] = {}

@@ -164,7 +164,7 @@ def _shares(total: int, room: Mapping[int, int], unit: int) -> dict[int, int] | 
     """Shares of a total, each within its room, in whole units as far as possible."""
     shares = dict.fromkeys(room, 0)
     left = total
-    # What a small node cannot take is shared among the larger ones, which come later.
+    # Smallest node first: what it cannot take is shared among the larger ones.
     order = sorted(room, key=lambda node: (room[node], -node))
     for index, node in enumerate(order):
         even = left // (len(order) - index) // unit * unit

@@ -137,7 +137,8 @@ def _table_differences(
     node: int, resource: str, stored: NumaNodeMap, found: NumaNodeMap
 ) -> list[MachineStateDifference]:
     one, other = stored[node].table(resource), found[node].table(resource)
-    # How a group's memory is spread over its nodes depends on the order of events.
+    # areMachineStatesEqual() (policy_static.go) compares free and reserved as sums of the group:
+    # how they are spread over its nodes depends on the order of allocations.
     group = [i for i in stored[node].cells if i in stored and i in found]
     fields: tuple[tuple[MachineStateField, int, int], ...] = (
         ("total", one.total, other.total),

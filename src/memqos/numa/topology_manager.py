@@ -108,7 +108,7 @@ def _best_preferred(lines: _HintLists, context: MergeContext) -> Mask | None:
     elif offer is not None:
         allowed = set(offer.best_preferred(context.distances))
     else:
-        # Every list takes any nodes; some may name nodes besides, which are narrower.
+        # Every list accepts any node; masks that some of them name as well are narrower, and win.
         named = {hint.mask for hints in lines.explicit for hint in hints if hint.preferred}
         allowed = {context.nodes if mask is None else mask for mask in named} or {context.nodes}
     results = {mask & context.nodes for mask in allowed} - {0}
@@ -126,7 +126,8 @@ def _best_other(lines: _HintLists, context: MergeContext) -> Mask | None:
     if offer is None:
         return min(common, key=lambda mask: context.key(mask, target), default=None)
 
-    # Of the copies of the offer some give an explicit mask, the others one of idle nodes.
+    # The Memory Manager answers with one list a resource, all alike: some of these copies give an
+    # explicit mask, the others one of idle nodes.
     layers = [common]
     for _ in range(lines.copies):
         layers.append(_in_common(layers[-1], offer.explicit))

@@ -29,12 +29,12 @@ DEFAULTS: Final[dict[str, str]] = {
     "cpu.max": f"{MAX} 100000",
     "cpuset.mems": "",
 }
-"""What the kernel gives a new cgroup."""
+"""What the kernel gives a new cgroup: cgroup-v2.rst; 100000 µs is the default period of cpu.max."""
 _ROUNDED: Final = frozenset({"memory.min", "memory.low", "memory.high", "memory.max"})
 _ALWAYS_COMPARED: Final = ("memory.min", "memory.low", "memory.high")
 _WITHIN: Final = ("memory.", "cpuset.")
 """What crun is known to write within the scope, and not to the scope."""
-_LARGEST: Final = 1 << 63
+_LARGEST: Final = 1 << 63  # above any amount that the kernel shows
 
 NOT_PLANNED: Final = Rule(
     "default/not-planned", "Kubernetes sets nothing here, so the kernel's default holds", "kernel"
@@ -111,6 +111,8 @@ def order(changes: list[Change]) -> list[Change]:
     A child is protected only as far as its parent is, and a limit may not fall below what is
     below it still holds. memory.high is a limit too: it is raised before protection is lowered.
     """
+    # Protection is effective only within that of all ancestors, and limits bound the whole subtree
+    # (cgroup-v2.rst, Resource Distribution Models).
     raising = sorted((c for c in changes if c.raises), key=_depth)
     lowering = sorted((c for c in changes if not c.raises), key=_depth, reverse=True)
     return raising + lowering
@@ -122,6 +124,8 @@ def _depth(change: Change) -> int:
 
 def as_stored(file: str, value: FileValue, page_size: int) -> str:
     """A planned value as the kernel will show it."""
+    # page_counter_memparse() (mm/page_counter.c) divides by the page size; from PAGE_COUNTER_MAX,
+    # LONG_MAX / page size, on the file shows "max".
     if value is None:
         return DEFAULTS.get(file, "")
     if isinstance(value, int) and file in _ROUNDED:
@@ -144,7 +148,8 @@ def _differing(cgroup: Cgroup, files: Files, page_size: int) -> Iterator[Change]
     for file, setting in settings.items():
         if file not in files or setting.value == NEEDS_NODE:
             continue
-        # A runtime that leaves hugetlb alone (containerd's default) gives no huge page away by it.
+        # Containers hold "max" where the runtime leaves hugetlb alone (containerd's default,
+        # disable_hugetlb_controller): the limit of 0 on their pod holds all the same.
         if file.startswith("hugetlb.") and setting.value == 0 and cgroup.level == "container":
             continue
         if setting.value is None and file not in DEFAULTS:

@@ -7,6 +7,8 @@ from memqos.kube.resources import CPU, Amounts, storable
 from memqos.plan.setting import MAX, Rule, Setting
 from memqos.release import Since
 
+# kubelet cm/helpers_linux.go: the kernel's bounds on shares (kernel/sched/sched.h), and the least
+# quota it accepts, 1 ms (kernel/sched/core.c, min_cfs_quota_period).
 MIN_SHARES: Final = 2
 MAX_SHARES: Final = 262_144
 MIN_QUOTA: Final = 1000
@@ -47,6 +49,7 @@ def shares(milli: int, taken_from: str) -> Setting:
 
 def weight_of(shares: int) -> int:
     """cpu.weight as the kubelet and runc before 1.3.2 make it of shares."""
+    # Linear from [2, 262144] to [1, 10000]: kubelet cm/cgroup_manager_linux.go, getCPUWeight().
     return 1 + (shares - 2) * 9999 // 262_142 if shares else 0
 
 
@@ -72,4 +75,6 @@ def _missing_request_takes_limit(requests: Amounts, limit: int) -> Setting:
     return shares(limit, "limit") if request is None else shares(request, "request")
 
 
+# calculateLinuxResources(), kuberuntime_container_linux.go: since 1.26 a request of 0 counts, and
+# only a missing one takes the limit.
 CONTAINER_SHARES: Final = Since({22: _zero_request_takes_limit, 26: _missing_request_takes_limit})

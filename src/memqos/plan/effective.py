@@ -195,6 +195,7 @@ def _inherited_pages(
     own: _Pages, siblings_ask: int, parent_holds: int, parent_uses: int, *, recursive: bool
 ) -> int:
     """The pages a cgroup gets of its parent's; `siblings_ask` counts the cgroup itself."""
+    # effective_protection(): mm/page_counter.c since 6.12, mm/memcontrol.c before.
     if siblings_ask > parent_holds:
         return own.asked * parent_holds // siblings_ask
     left_over = parent_holds - siblings_ask

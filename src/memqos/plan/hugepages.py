@@ -51,6 +51,7 @@ def _own_else_pods(limits: Amounts, pod_limits: Amounts) -> PageLimits:
     return {**by_page_size(pod_limits), **own} if pod_limits else own
 
 
+# GetHugepageLimitsFromResources(), kuberuntime_container_linux.go: pod-level limits since 1.34.
 OF_CONTAINER: Final = Since({22: _own, 34: _own_else_pods})
 
 
@@ -66,4 +67,5 @@ def _page_limits(shape: Shape, requests: Amounts) -> PageLimits:
     return by_page_size(requests)
 
 
+# ResourceConfigForPod(), kubelet cm/helpers_linux.go: init containers count since 1.23.
 OF_POD: Final = Since({22: _sum_of_regular, 23: _page_limits})

@@ -105,7 +105,7 @@ def plan_levels(demand: ClassDemand, terms: Settings, phase: Phase = "steady") -
         kubepods, burstable = _LEVELS.at(minor)(terms.policy, demand, phase)
     else:
         kubepods, burstable = _LEVELS_OFF.at(minor)
-    # Settings of the levels that are off may be shared: what is added here must be a copy.
+    # The settings of a gate that is off are module constants: add to a copy.
     burstable = burstable.copy()
     if phase == "steady":
         burstable["cpu.shares"] = Setting(
@@ -171,6 +171,8 @@ def _with_low(policy: Policy, demand: ClassDemand, phase: Phase) -> _Pair:
     )
 
 
+# setMemoryQoS(), kubelet cm/qos_container_manager_linux.go: until 1.35 memory.min by class and only
+# above 0; 1.36 memory.low for burstable, 0 written too; 1.37 memory.low on kubepods as well.
 _LEVELS: Final = Since({22: _always_hard, 36: _without_low, 37: _with_low})
 
 _UNTOUCHED: Final[_Pair] = ({"memory.min": OFF}, {"memory.min": OFF})
@@ -178,4 +180,6 @@ _TAKEN_BACK: Final[_Pair] = (
     {"memory.min": Setting(0, LEVEL_RESET), "memory.low": Setting(0, LEVEL_RESET)},
     {"memory.low": Setting(0, LEVEL_RESET)},
 )
+# Since 1.37 a kubelet with the gate off resets what one with the gate on has left, once when it
+# starts (qos_container_manager_linux.go, Start; node_container_manager_linux.go).
 _LEVELS_OFF: Final = Since({22: _UNTOUCHED, 37: _TAKEN_BACK})

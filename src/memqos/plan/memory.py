@@ -79,7 +79,7 @@ GATE_OFF: Final = Rule(
 )
 
 
-# Settings that say why nothing is written are the same for every container.
+# One object for all containers: an audit plans a hundred thousand of them.
 _NO_REQUEST: Final = Setting(None, NO_REQUEST)
 _OTHER_TIER: Final = Setting(None, OTHER_TIER)
 _NO_LOW: Final = Setting(None, NO_LOW)
@@ -105,11 +105,14 @@ def _by_policy(ask: Ask, terms: Settings) -> ContainerProtection:
     return reset, reset
 
 
+# Since 1.36 a container without a reservation is sent 0 for both, so that a resize clears what an
+# earlier policy wrote (kuberuntime_container_linux.go, generateLinuxContainerResources).
 CONTAINER_PROTECTION: Final = Since({22: _min_is_request, 36: _by_policy})
 
 
-# Where protection is claimed. A pod at its limit reclaims from its containers, and their own claims
-# hold it off: where those reach up to the limit, its page cache turns into out-of-memory kills.
+# Where protection is claimed. At memory.max the pod itself is the reclaim target, and reclaim
+# spares what its containers claim (cgroup-v2.rst, memory.min): where the claims add up to the
+# limit, page cache cannot be dropped and the pod is killed.
 
 AT_POD: Final = Rule(
     "protection/at-pod",
@@ -292,7 +295,8 @@ def _between(ask: Ask, terms: Settings) -> Setting:
         return Setting(NEEDS_NODE, BASE_NEEDS_NODE, (request,))
     if base <= 0:
         return _NO_BASE
-    # In double precision, as the kubelet computes it: its rounding is part of the rule.
+    # In double precision and rounded down to a page as in kuberuntime_container_linux.go,
+    # generateLinuxContainerResources(): its rounding errors are part of the value.
     high = int((float(request) + (float(base) - float(request)) * factor) // 1 / page) * page
     if high > request:
         return Setting(high, ABOVE_REQUEST, (request, base, base_is, factor, page))
@@ -303,6 +307,8 @@ def _base(ask: Ask, terms: Settings) -> tuple[int | None, str]:
     return (ask.limit, "limit") if ask.limit else (terms.memory_allocatable, "allocatable")
 
 
+# A share of the limit may lie below the request, so 1.27 takes it of what is above the request
+# (KEP-2570, Alpha v1.27). 1.37 leaves a container without a limit of its own to the pod-level one.
 CONTAINER_HIGH: Final = Since(
     {22: _share_of_limit, 27: _above_request, 37: _above_request_or_nothing}
 )
@@ -325,6 +331,9 @@ def _of_pod_level(ask: Ask, terms: Settings) -> Setting:
 POD_HIGH: Final = Since({22: _never, 37: _of_pod_level})
 
 _UNTOUCHED: Final = Setting(None, GATE_OFF)
+
+# Since 1.37 a kubelet with the gate off sends memory.high=max with every creation and resize, to
+# undo what it wrote with the gate on (kuberuntime_container_linux.go).
 
 CONTAINER_OFF: Final[Since[Setting]] = Since({22: _UNTOUCHED, 37: Setting(MAX, HIGH_RESET)})
 """memory.high of a container while MemoryQoS is off."""

@@ -27,7 +27,8 @@ _SLICE = ".slice"
 _INNER = "/container"
 
 # Kubernetes does not validate UIDs. API servers make them of hexadecimal digits and "-", kubelets
-# of hexadecimal digits alone, and the kubelet itself stops at "/" and "_".
+# (static pods) of hexadecimal digits alone. NewCgroupName() panics at "/" and "_", which would not
+# survive the mapping of "-" to "_" for systemd (kubelet cm/cgroup_manager_linux.go).
 _POD_UID = re.compile(r"[A-Za-z0-9-]+")
 _CONTAINER_ID = re.compile(r"[A-Za-z0-9]+")
 _POD_PATH = re.compile(
@@ -40,8 +41,10 @@ _QOS_PATH = re.compile(
 _KUBEPODS_PATH = re.compile(r"/kubepods$|[/-]kubepods\.slice$")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _UNIT = re.compile(r"[A-Za-z0-9:_.@\\-]+\.(?:slice|scope|service)")
-_LONGEST_NAME = 255  # bytes; NAME_MAX, and systemd's unit names end there too
+_LONGEST_NAME = 255  # bytes: NAME_MAX of the kernel, UNIT_NAME_MAX (256 with NUL) of systemd
 
+# containerd passes the bare ID, or slice:cri-containerd:ID, which runc and crun turn into a scope
+# (internal/cri/server/podsandbox/helpers_linux.go, getCgroupsPath); CRI-O's prefix is crio.
 _CONTAINER_FORMS: dict[Driver, dict[RuntimeName, tuple[str, str]]] = {
     "cgroupfs": {"containerd": ("", ""), "cri-o": ("crio-", "")},
     "systemd": {"containerd": ("cri-containerd-", ".scope"), "cri-o": ("crio-", ".scope")},
@@ -130,7 +133,8 @@ class CgroupNames(Struct, frozen=True):
             return None
         if not within:
             return CgroupPlace("pod", qos_class, uid) if rest == name else None
-        # crun keeps the processes one level down, in scopes only.
+        # With the systemd driver crun puts the processes into a cgroup "container" below the scope
+        # (libcrun/cgroup-systemd.c; another name by the annotation run.oci.systemd.subgroup).
         scope = within.removesuffix(_INNER) if self.driver == "systemd" else within
         for runtime, (prefix, suffix) in _CONTAINER_FORMS[self.driver].items():
             container_id = scope.removeprefix(prefix).removesuffix(suffix)
@@ -151,7 +155,7 @@ class CgroupNames(Struct, frozen=True):
         uid = name.removeprefix(f"{before}pod").removesuffix(after)
         if self.driver == "systemd":
             uid = uid.replace("_", "-")
-        # Spelling the name anew refuses whatever was not a UID in its place.
+        # A name that does not come out the same when spelled from its UID is no pod's.
         spelt = self._pod_name(uid, qos_class) == name
         return uid if spelt and _POD_UID.fullmatch(uid) else None
 

@@ -39,6 +39,7 @@ class Candidate(msgspec.Struct, frozen=True):
     @property
     def score(self) -> int:
         """What /proc/PID/oom_score shows of it."""
+        # Points may be negative since 5.9; fs/proc/base.c, proc_oom_score(), maps them to 0…2000.
         return _towards_zero((1000 + _towards_zero(self.points * 1000, self.total)) * 2, 3)
 
 
@@ -70,7 +71,8 @@ def kill_order(processes: Iterable[Process], total: int, page_size: int) -> Kill
             candidates.append(_candidate(process, total // page_size, page_size))
         else:
             spared.append((process, why))
-    # Of two that count the same the kernel takes the one it meets last.
+    # oom_evaluate_task() (mm/oom_kill.c) skips only those with fewer points than the chosen one:
+    # of two with the same points the one it meets later is killed.
     candidates.reverse()
     candidates.sort(key=lambda candidate: -candidate.points)
     return KillOrder(tuple(_kills(candidates)), tuple(spared))
@@ -86,7 +88,8 @@ def _why_spared(process: Process) -> Spared | None:
 
 def _candidate(process: Process, total: int, page_size: int) -> Candidate:
     held = ((process.rss or 0) + process.swap) // page_size + process.page_tables // page_size
-    # The kernel divides first, so that a thousandth is a whole number of pages.
+    # oom_badness() divides first (adj × (totalpages / 1000)): a thousandth is a whole number of
+    # pages.
     return Candidate(process, held, process.oom_score_adj * (total // 1000), max(1, total))
 
 

@@ -147,7 +147,9 @@ def memory_of_pod(
     return minimum, low, high, maximum
 
 
-# Whether a pod as a whole is limited: every container must be, and who counts has changed.
+# Whether a pod as a whole is limited: every container must be (kubelet cm/helpers_linux.go,
+# ResourceConfigForPod). Until 1.22 init containers were overlooked; until 1.36 a sidecar's limit
+# counted for the init containers after it.
 
 
 def _regular_limited(shape: Shape, name: str) -> bool:

@@ -130,6 +130,8 @@ def pod_key(pod: Pod) -> str:
 
 def cgroup_uid(pod: Pod) -> str | None:
     """The UID in the cgroup's name: that of the manifest for static and mirror pods."""
+    # The API server gives a mirror pod another UID; the kubelet keeps that of the manifest in this
+    # annotation (kubelet config/common.go, applyDefaults).
     annotations = pod.metadata.annotations or {}
     return annotations.get(CONFIG_HASH) or pod.metadata.uid
 
@@ -166,7 +168,7 @@ def reserved_paths(names: CgroupNames, config: KubeletConfiguration) -> frozense
     """The cgroups that a configuration names for the system, enforced or not."""
     paths: set[str] = set()
     for name in (config.kube_reserved_cgroup, config.system_reserved_cgroup):
-        with suppress(InputError):  # none is named, or none that could be
+        with suppress(InputError):  # the configuration names none, or no valid one
             paths.add(names.reserved_cgroup(name))
     return frozenset(paths)
 

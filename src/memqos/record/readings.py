@@ -102,6 +102,8 @@ def reading_of(files: Mapping[str, str], at: int, swap_free: int = 0) -> MemoryR
     return MemoryReading(
         at=at,
         current=int(current),
+        # memory.stat counts tmpfs and shared memory in `file`, though only swap can take it
+        # (cgroup-v2.rst): here it counts as anonymous.
         anon=statistics.get("anon", 0) + statistics.get("shmem", 0),
         file=statistics.get("file", 0) - statistics.get("shmem", 0),
         swap=swap,
@@ -130,7 +132,7 @@ def records_since(
         if (count := _increase(event, last, reading))
     ]
     if fatal and last is not memory.recorded:
-        # How it was just before, which nothing else tells any more.
+        # The state just before the kill, which no file shows any more.
         records.append(_level_since(memory.recorded, last))
         memory = msgspec.structs.replace(memory, recorded=last)
     episode, told = _episode(memory.episode, last, reading, rate)

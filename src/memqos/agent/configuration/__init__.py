@@ -89,7 +89,7 @@ class RampConfig(ConfigSection, frozen=True):
         PositiveShare, _description("How far a step goes, as a share of what is in use.")
     ] = 0.1
     interval: Annotated[Interval, _description("How long to wait between two steps.")] = 10.0
-    # YAML reads the word off as false, even as a key.
+    # Named `disabled` in files: YAML 1.1 reads a key `off` as false.
     off: Annotated[bool, _description("Set memory.high under what is in use in one step.")] = (
         msgspec.field(default=False, name="disabled")
     )

@@ -23,7 +23,7 @@ BY_FLAG: Final = 3
 """The sources, the later the higher."""
 
 _LONGEST_SOCKET: Final = 107
-"""Bytes the kernel takes for the path of a unix socket."""
+"""Bytes the kernel takes for the path of a unix socket: sun_path has 108 with the NUL (unix(7))."""
 
 EVERY_POD: Final = "picks every pod", "say which by namespaces or labels, or leave it out"
 """What is wrong with an empty canary, and what to do."""

@@ -190,7 +190,7 @@ def _number(kind: Callable[[str], float]) -> Callable[[str, str], float]:
             if _NUMBER.fullmatch(text):
                 return kind(text)
         except ValueError:
-            pass  # too many digits, or a point where none belongs
+            pass  # more digits than Python converts, or no whole number
         raise InputError(f"{quote_brief(text)} is not {words}")
 
     return read
@@ -215,7 +215,7 @@ def _convert(
 ) -> Any:
     field = None if index is None else str(index)
     hint = None
-    # The $ of a pattern stands before a line break at the end, too.
+    # In Python's re "$" also matches before a final line break.
     if not (isinstance(value, str) and value.endswith("\n")):
         try:
             return msgspec.convert(value, kind)

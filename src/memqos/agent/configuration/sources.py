@@ -38,7 +38,8 @@ CONFIG_VARIABLE: Final = "MEMQOS_CONFIG"
 """Names the file; whoever starts the agent reads it."""
 
 _PREFIX: Final = "MEMQOS_"
-# A Service called memqos, or memqos-anything, puts these into the environment of every pod.
+# The kubelet puts these into the environment of every pod for a Service called memqos or memqos-x
+# (kubelet envvars/envvars.go).
 _OF_SERVICE: Final = re.compile(r".*_SERVICE_(HOST|PORT(_.+)?)|.*_PORT(_\d+_(TCP|UDP|SCTP).*)?")
 _VARIABLES: Final = {field.variable: field for field in CONFIG_FIELDS.values()}
 
@@ -114,7 +115,7 @@ def _values_in_document(document: Document, faults: list[InputError]) -> GivenVa
             hint = f"write {name}: {expected}"
             faults.append(document.error(what, (name,), hint))
             if name == "kind" and found is not None:
-                return {}  # whatever it is, its fields are not ours
+                return {}  # of another kind: its fields are not configuration
     for path, value in _leaves(AgentConfiguration, data, (), document, faults):
         given = GivenValue(value, BY_FILE, _refuse_in_document(document, path))
         try:

@@ -45,10 +45,14 @@ def attribute_drift(facts: DriftFacts) -> tuple[DriftCause, str]:
     """Who it was, and what tells so."""
     above_pods = facts.level in ("kubepods", "qos")
     by_systemd = facts.path.endswith((".slice", ".scope"))
+    # At daemon-reload systemd applies all properties it knows of a unit again, defaults included
+    # (src/core/cgroup.c, cgroup_context_apply).
     if by_systemd and _is_after(facts.happened.reload, facts.since):
         return "daemon-reload", "systemd has loaded its units anew since it was last right"
     if above_pods and _is_after(facts.happened.restart, facts.since):
         return "kubelet-restart", "the kubelet's service was started anew since it was last right"
+    # Since 1.36 a kubelet's first UpdateCgroups() runs before it has pods and writes sums of 0; the
+    # next comes a minute later (cm/qos_container_manager_linux.go, Start).
     if above_pods and facts.found == "0":
         return "kubelet-restart", "a kubelet that starts takes protection above the pods back to 0"
     if facts.found == facts.kubelet_wants:
@@ -117,9 +121,11 @@ _CONFIRMED: Final = 1.0
 """Seconds for which the kubelet's word about its configuration is good enough to act for it."""
 _RESIZE: Final[tuple[DriftCause, str]] = ("cri-update", "the pod is being resized")
 _ACTUATING: Final = 10.0
-"""Seconds in which a kubelet that resizes a pod is looked at closely: it has to ask the runtime."""
+"""Seconds in which a kubelet that resizes a pod is looked at closely: it updates the pod's cgroup
+and its containers one after another (kuberuntime_manager.go, doPodResizeAction)."""
 _RESIZING: Final = 60.0
-"""Seconds after which whatever changes a pod's cgroups has nothing to do with its resize."""
+"""Seconds after which whatever changes a pod's cgroups has nothing to do with its resize: a failed
+one is tried again at the next sync of the pod, at most a minute later (syncFrequency)."""
 
 
 class DriftTracker:
@@ -192,11 +198,12 @@ class DriftTracker:
         place = change.path, change.file
         is_old = now - self._confirmed_at > _CONFIRMED
         if place in self._node_intent.kubelet_managed and is_old and self.unconfirmed_since is None:
-            # It is written in the kubelet's place, with nothing to restore: so that must be true.
+            # It is written in the kubelet's place, with no undo entry: the kubelet must confirm
+            # first that it is still configured so.
             self.require_confirmation(now)
         if change.level in _ABOVE_PODS and self.unconfirmed_since is not None:
             return True
-        # A hole is closed even in a file that was left alone.
+        # A 0 above the pods takes all protection away: it is raised even in a contested file.
         is_hole = change.level in _ABOVE_PODS and change.old == "0"
         return place in self.fights.contested and not is_hole
 

@@ -145,7 +145,7 @@ def high_at_step(
     """memory.high at a step, in whole pages; None is `max`."""
     if step >= tuning.steps:
         return bounds.max
-    # Without a limit there is nothing to divide: up to twice as much, then no bound at all.
+    # Without memory.max there is no range to divide: up to twice the planned value, then "max".
     top = 2 * bounds.planned if bounds.max is None else bounds.max
     if top <= bounds.planned:
         return top
@@ -228,7 +228,7 @@ def _after_step(watch: GuardState, move: GuardStep, now: float, tuning: GuardTun
         step=watch.step + 1,
         moved_at=now,
         stuck_since=None,
-        # Once for each step down that was taken back, not for each step up.
+        # Cleared, so that the calm doubles once for each step down that was taken back.
         narrowed_at=None,
         calm_needed=min(tuning.longest_calm, 2 * watch.calm_needed) if soon else watch.calm_needed,
     )

@@ -165,7 +165,8 @@ def guard_sample_of(files: Mapping[str, str], at: float, swap_free: int) -> Guar
     """A container as its files show it; None where they do not."""
     current = files.get("memory.current", "")
     statistics = memory_kinds(files.get("memory.stat", ""))
-    # Its own events: a container below a limited cgroup counts that one's as well.
+    # Since 5.2 memory.events counts the events of cgroups below as well, which a container may have
+    # made; memory.events.local does not (cgroup-v2.rst).
     events = events_of(files.get("memory.events.local", files.get("memory.events", "")))
     if not current.isdecimal() or "anon" not in statistics or "high" not in events:
         return None
@@ -174,6 +175,8 @@ def guard_sample_of(files: Mapping[str, str], at: float, swap_free: int) -> Guar
         at=at,
         high_events=events["high"],
         current=int(current),
+        # memory.stat counts shmem in `file`, but without swap it is as pinned as anon
+        # (cgroup-v2.rst).
         unreclaimable=statistics["anon"] + statistics.get("shmem", 0),
         swap_room=_swap_room(files, swap_free),
         full=None if stall is None else stall.full.total,

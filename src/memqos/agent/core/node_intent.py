@@ -106,7 +106,7 @@ class NodeIntent:
             self.unreserved,
             pods_without_reservation(ours, taken, self.reservable),
         )
-        # Before the pods are known there is nothing to count.
+        # Without a first list of pods the sums would be 0.
         plans = self._plans() if self.has_pods else ()
         self.kubelet_managed = self.planner.node_settings.kubelet_levels(plans)
         sums = level_cgroups(self._reservations(), self.planner.names)
@@ -191,7 +191,7 @@ class NodeIntent:
         if self.configuration.mode == "observe":
             return True
         if self.planner.node_settings.doubt is not None:
-            # What is there was written when all was known; to take it away would be a guess, too.
+            # Values were written under known settings; restoring them on a doubt is a guess, too.
             return False
         if pod is not None:
             intent = self.by_path.get(pod)
@@ -200,7 +200,7 @@ class NodeIntent:
             return self.configuration.canary is not None
         if self.enforces or not self.has_pods:
             return False
-        # A source that does not tell of pods that are there is no reason to take protection away.
+        # Not while the source misses pods that have cgroups: their protection would go too.
         return all(path in self.by_path for path in self._observed.pods)
 
     def kubelet_value(self, path: str, file: str, pod: str | None) -> str | None:

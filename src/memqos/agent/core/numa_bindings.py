@@ -58,7 +58,7 @@ class NumaBindings:
         self._can_bind: bool | None = None
         self._last_checkpoint: Checkpoint | None = None
 
-    # What happens.
+    # Events.
 
     def accept_checkpoint(self, checkpoint: Checkpoint) -> frozenset[str]:
         """Take in the kubelet's state, if it is another one; the pods to which it matters."""
@@ -92,7 +92,7 @@ class NumaBindings:
         gone, self._removed = self._removed, []
         names = self._names
         above = self._observed.files_of([*self.ancestors, names.kubepods])
-        # Permitted to those below it, so its own binding counts.
+        # The trailing "/" asks for what its children may use: its own cpuset.mems counts.
         usable = node_permit(f"{names.kubepods}/", above, self._nodes).nodes
         try:
             concerned = self.assigner.update(here.values(), gone, usable)
@@ -107,7 +107,7 @@ class NumaBindings:
             self._assign(path)
         return frozenset([path for path in others if self._assign(path)])
 
-    # What follows.
+    # Bindings.
 
     def apply_to(self, pod: str, cgroups: tuple[Cgroup, ...]) -> tuple[Cgroup, ...]:
         """A pod's cgroups, its containers bound as assigned."""

@@ -157,7 +157,7 @@ class ObservedCgroups:
         pod = self.pod_of(path)
         names = self.names
         if pod is None and path.startswith(f"{names.kubepods}/") and path not in names.levels:
-            return False  # what a container has made within its own cgroup
+            return False  # a cgroup that a container has made for itself
         self.by_path[path] = ObservedCgroup(identity, files, now, now, pod)
         if pod == path:
             self.pods[pod] = set()

@@ -97,7 +97,7 @@ class _NodePolicy(NamedTuple):
     @property
     def policy(self) -> Policy:
         if not self.knows_policy:
-            return "HardReservation"  # such releases reserve every request
+            return "HardReservation"  # before 1.36 every request is memory.min
         return (self.configuration.policy if self.terms is None else self.terms.policy) or "None"
 
 
@@ -122,7 +122,7 @@ def _observes(asked: str, given: _NodePolicy) -> bool:
 
 
 def _throttles_later(asked: float, given: _NodePolicy) -> bool:
-    # Without a factor nothing is throttled, so any factor is more; 1 never is.
+    # Without a factor nothing is throttled, so any factor but 1 throttles earlier.
     return asked == 1 or (given.factor is not None and asked >= given.factor)
 
 

@@ -108,13 +108,13 @@ class IntentPlanner:
         throttled = granted.throttled and not self._contains_memqos(path)
         kubelets = None if throttled else self.kubelet_plan(pod)
         if kubelets is not None:
-            # Its memory.high stays: to undo it would last until the next resize or restart.
+            # The kubelet sets memory.high again at each restart and resize: a reset would not last.
             mine = _with_high_of(mine, kubelets)
         cgroups: list[Cgroup] = []
         unresolved: list[Unresolved] = []
         instead: FileSettings = {}
         if granted.reservation == "None":
-            # Releases before the policy reserve every request, so their plan is not enough.
+            # Before 1.36 there is no policy, and a plan reserves every request: reset it.
             instead |= {file: Setting(0, OPTED_OUT) for file in PROTECTION_FILES}
         if not throttled and kubelets is None:
             instead["memory.high"] = Setting(MAX, NEVER_THROTTLED)
@@ -129,7 +129,7 @@ class IntentPlanner:
         return PodIntent(
             pod,
             key,
-            # One that observes writes nothing, whoever asks for it.
+            # Mode observe writes nothing, whatever an annotation asks for.
             granted.mode if self.configuration.mode == "enforce" else "observe",
             path,
             tuple(cgroups),

@@ -85,7 +85,7 @@ class Reconciler:
         pods, is_told = self.source_pods, self.node_intent.has_pods
         same = planner.names == self.observed.names
         cgroups = self.observed if same else ObservedCgroups(planner.names)
-        # It may be refused, and then all is as before.
+        # First, as it may raise: then nothing has changed.
         bindings = self._make_bindings(planner, cgroups)
         self.observed = cgroups
         for known in self.observed.by_path.values():
@@ -117,7 +117,7 @@ class Reconciler:
         self.schedule = Schedule(now, polls=self.configuration.mode == "enforce")
         self._restores = Restores(self.observed, self.schedule, self.report)
 
-    # What happens.
+    # Events.
 
     def accept_pods(self, pods: Iterable[Pod], now: float) -> None:
         """Take in all the pods of the node, as the source tells them."""
@@ -166,9 +166,9 @@ class Reconciler:
             or known.pod is None
             or now - known.first_seen < self.configuration.fight.grace
         ):
-            return  # who makes a container writes all of its files
-        # That alone is no resize: a runtime writes all files of a container at every update, those
-        # that memqos asks it for included. Whoever goes on writing is looked at once a second.
+            return  # the runtime sets all files of a container that it creates
+        # Not a resize by itself: a runtime writes all files at every update, also at those that
+        # memqos asks for. Repeated writes are looked at once a second.
         looked = self._limit_writes.get(known.pod, float("-inf"))
         self.schedule.schedule_pod(known.pod, now if now - looked >= RECHECK else now + RECHECK)
         self._limit_writes[known.pod] = now
@@ -226,13 +226,13 @@ class Reconciler:
             self.report.log_error("read", f"{what}: {why}")
         happened = self.drift.update_markers(seen.markers, now)
         if happened.reload is not None and self.planner.names.driver == "systemd":
-            # systemd takes back what it was not told of, on every unit.
+            # At daemon-reload systemd resets what it was not told of, on every unit.
             self.schedule.resync_at = now
         affected = self._update_observed(seen, now)
         for pod in self._due_pods:
             written = self._limit_writes.get(pod, float("-inf"))
             if self.drift.is_resizing(pod, now) or now - written < RECHECK:
-                # Limits come first, then the other files, container after container.
+                # A resize writes limits first, then the other files, container after container.
                 self.schedule.schedule_pod(pod, now + RECHECK)
         other = self.node_intent.update_reservations()
         report_unreserved(self.report, self.node_intent, other)
@@ -298,14 +298,14 @@ class Reconciler:
             self._settle_write(result, now)
         for each in moved:
             self._recheck(each.step.change.path, now)
-        # Only where others have given something up there may be room now.
+        # A pod waits for memory.min of others: only a memory.min that was written makes room.
         given_up = any(
             result.outcome == "written" and result.change.file == "memory.min" for result in results
         )
         for pod in self._selection.waiting:
             self.schedule.schedule_pod(pod, now if given_up else now + RECHECK)
 
-    # What was seen.
+    # Observation.
 
     def _update_observed(self, seen: NodeReading, now: float) -> set[str]:
         """Bring what is known up to date; the pods that this is about."""
@@ -377,7 +377,7 @@ class Reconciler:
                     if file in known.files and file not in files
                 }
                 if MEMS not in cgroup.settings:
-                    # Bound by others, or not at all: whatever they do with it is no drift.
+                    # memqos does not bind it: changes by others are no drift.
                     known.expected.pop(MEMS, None)
 
     def _restorable_paths(self) -> Iterator[str]:
@@ -400,7 +400,7 @@ class Reconciler:
                 if self.guard is not None:
                     self.guard.forget(path)
 
-    # What was written.
+    # Results of writes.
 
     def _settle_write(self, result: WriteResult, now: float) -> None:
         change, end = result.change, result.outcome
@@ -419,7 +419,7 @@ class Reconciler:
         value = kernel_form(change.file, change.new, self.planner.page_size)
         known.files[change.file] = known.expected[change.file] = value
         if change.file == MEMS and not value:
-            # With processes in it a cgroup keeps a list, and that of all nodes will do.
+            # With tasks in it the kernel refuses an empty list (ENOSPC): it then reads all nodes.
             del known.expected[MEMS]
         known.converged_at = now
         report_write(self.report, change, value, now)

@@ -57,7 +57,7 @@ POLL: Final = 1.0
 """Seconds between looks at the cgroups above the pods. Nothing tells of a write to their files, and
 a kubelet that starts takes away all protection by them."""
 RECHECK: Final = 1.0
-"""Seconds after which a new cgroup is looked at once more: its maker may still have been at it."""
+"""Seconds after which a new cgroup is looked at again: the runtime may still be setting it up."""
 _MAX_FETCHES: Final = 5
 """How often the source is asked about a cgroup it does not know."""
 _FETCH_INTERVAL: Final = 0.25

@@ -47,7 +47,7 @@ def select_changes(
         ):
             continue
         if change.file == MEMS and cgroups.number(change.path, "memory.current") > _FAST_MIGRATION:
-            # So is one that waits until its memory has moved.
+            # A write of cpuset.mems waits until the memory has migrated: one a pass, as below.
             if is_steep and pod is not None:
                 schedule.schedule_pod(pod, now)
                 continue
@@ -59,7 +59,7 @@ def select_changes(
         if lowered is None:
             continue
         if magnitude(lowered.new) < cgroups.number(change.path, "memory.current"):
-            # One that makes its writer reclaim is enough at a time: others may be waiting.
+            # Below usage the write reclaims before it returns: one a pass, others would wait.
             if is_steep:
                 schedule.schedule_ramp(change.path, pod, now)
                 continue

@@ -309,7 +309,8 @@ def settings_for_state(
     release, gates = ground.release, ground.gates
     pools = site.loaded is not None and bool(site.loaded.state.pools)
     if pools and release is None and ground.kubelet is None and not gates:
-        # Only such a kubelet writes pools, and only such a one heeds them.
+        # Pools of pods are written and read only with this gate, beta and off in 1.37 (kubelet
+        # memorymanager/state/state_checkpoint.go).
         release, gates = "1.37", ("PodLevelResourceManagers=true",)
     kubelet = resolve_kubelet(site, ground.kubelet, release, gates)
     settings, notes = manager_settings(

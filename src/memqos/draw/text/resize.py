@@ -116,6 +116,8 @@ def _change_lines(found: ResizeReport) -> Iterator[str]:
     for name, resource in found.restarting:
         yield f"  {name} is restarted: its resizePolicy for {resource} is RestartContainer"
     for change in found.changes:
+        # oom_score_adj belongs to processes: runtimes write it as they start one, and an update of
+        # a container's resources does not (runc update has no such option).
         if change.file == "oom_score_adj" and change.cgroup not in restarted:
             yield (
                 f"  {change.cgroup} keeps oom_score_adj {change.before.value} until it is "

@@ -80,6 +80,8 @@ def api_error(
         f"{where}: {what}",
         status=status,
         retry_after=_seconds(retry_after, said),
+        # Sent with 504 where the watch cache does not reach the version within 3 s (apiserver
+        # storage/errors.go, NewTooLargeResourceVersionError): asking again at once does not help.
         is_version_ahead=_has_cause(said, "ResourceVersionTooLarge"),
         is_namespace_terminating=_has_cause(said, _ENDING),
         hint=hint,

@@ -119,7 +119,7 @@ class ObjectCache(Generic[_T]):
             return "changed" if self.objects.pop(key, None) is not None else "nothing"
         if type not in ("ADDED", "MODIFIED"):
             raise InputError("a watch told of an event of a type that memqos does not know")
-        # Most of what happens to an object is of no concern here, and was not even decoded.
+        # Most events change fields that memqos does not decode.
         if self.objects.get(key) == item:
             return "nothing"
         if self._size - before + size > self._largest:
@@ -135,6 +135,8 @@ class ObjectCache(Generic[_T]):
     def _apply_error(self, status: ApiStatus) -> CacheChange:
         if status.code in BUSY:
             raise WatchInterrupted(status)
+        # A version that etcd has compacted ends a watch that began with 200: as an ERROR event with
+        # a Status of 410, reason Expired, or Gone from older servers (client-go apierrors).
         if status.code != GONE and status.reason not in ("Expired", "Gone"):
             self.forget_version()
             raise WatchInterrupted(status)

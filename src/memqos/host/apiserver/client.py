@@ -126,8 +126,8 @@ _LONGEST_WAIT: Final = 15.0
 _LONGEST_REFUSAL: Final = 1 << 16
 _SLOW: Final = "is the API server well, and the network?"
 
-# A peer that is gone without a word is noticed by the kernel within a minute, even while a watch
-# has nothing to say.
+# A peer that vanishes without closing is noticed by the kernel within a minute, even on a watch
+# without events: 30 s + 3 × 10 s (tcp(7)).
 _KEEPALIVE: Final = [
     *HTTPConnection.default_socket_options,
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
@@ -179,7 +179,7 @@ class ApiClient:
     ) -> ApiError:
         """The error for an answer that is no success."""
         if said.message is not None:
-            # Before it is cut: a part of a secret would not be known as one.
+            # Redact before cutting: a part of a secret would not be recognised.
             message = self._credentials.secrets.redact(said.message)
             said = msgspec.structs.replace(said, message=message)
         return api_error(self.where, request, status, said, retry_after)
@@ -261,7 +261,7 @@ class ApiClient:
             longest = self._longest
         answer, deadline = self._send_once(method, request, silence, longest, body, kind)
         if answer.status == 401 and self._credentials.is_renewable:
-            # Not read to its end, which the server may never come to.
+            # Closed, not drained: the server may never end the body.
             answer.close()
             self._credentials.invalidate()
             answer, deadline = self._send_once(method, request, silence, longest, body, kind)
@@ -269,17 +269,17 @@ class ApiClient:
         try:
             if not 200 <= answer.status < 300:
                 said = b""
-                with suppress(HTTPError, OSError):  # a refusal that breaks off is one all the same
+                with suppress(HTTPError, OSError):  # the status counts, even if the body breaks off
                     said = answer.read(_LONGEST_REFUSAL + 1)
                 if len(said) > _LONGEST_REFUSAL:
-                    said = b""  # it would be cut anywhere, in the middle of a secret as well
+                    said = b""  # a cut in the middle of a secret would defeat redaction
                 after = answer.headers.get("Retry-After")
                 raise self.error_of(request, answer.status, status_of(said), after)
             with self._translate_errors(silence, deadline):
                 yield answer, deadline
             done = True
         finally:
-            # A connection with an answer still on it is of no use to the next request.
+            # A connection with an unread answer cannot be reused.
             if done:
                 answer.release_conn()
             else:
@@ -305,7 +305,7 @@ class ApiClient:
             headers["Content-Type"] = kind
         try:
             pooled = self._current_pool()
-            # From here on: a plugin may have asked somebody for a password.
+            # Counted from here: an exec plugin may have waited for a password before.
             deadline = Deadline(longest)
             with self._translate_errors(silence, deadline):
                 answer = send_request(
@@ -322,7 +322,7 @@ class ApiClient:
                 )
                 return answer, deadline
         except ValueError as error:
-            # Its text may quote the value of a header.
+            # http.client quotes the value of a bad header, which may be a token.
             what = f"the request cannot be sent ({type(error).__name__})"
             raise Unreachable(f"{self.where}: {what}", hint="look at the kubeconfig") from None
 
@@ -342,7 +342,7 @@ class ApiClient:
             options["ssl_context"] = self._credentials.tls_context()
             if self.access.cluster.insecure_skip_tls_verify:
                 options["cert_reqs"] = "CERT_NONE"
-                # The kubeconfig says so: a warning with every request tells nobody anything.
+                # The kubeconfig asks for it: no warning with every request.
                 urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
             if name:
                 options |= {"server_hostname": name, "assert_hostname": name}

@@ -55,7 +55,7 @@ class Secrets:
     def add(self, *secrets: str | None) -> None:
         """Remember these; beyond the bound the oldest are forgotten."""
         new = [each for each in secrets if each and each not in self._known]
-        if new:  # both are replaced as a whole, as another thread may read them
+        if new:  # replaced, not changed: another thread may be reading them
             self._known = (*self._known, *new)[-_MOST_SECRETS:]
             self._pattern = _pattern(self._known)
 
@@ -210,7 +210,7 @@ class ApiCredentials:
             return
         try:
             with _as_file(b"\n".join(pair)) as path:
-                # A key under a passphrase is refused: nobody is there to be asked for it.
+                # Without a password OpenSSL would ask on the terminal for that of an encrypted key.
                 context.load_cert_chain(path, password="")
         except (OSError, ValueError) as error:
             raise InputError(

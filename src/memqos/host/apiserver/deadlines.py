@@ -97,7 +97,7 @@ class _TimedConnection:
         return timed
 
     def getresponse(self) -> Any:
-        # Through a proxy of https:// it is a transport with the socket in it.
+        # Behind an https:// proxy urllib3 wraps the socket in an SSLTransport.
         getattr(self.sock, "socket", self.sock).deadline = _current.get()
         return super().getresponse()  # type: ignore[misc]
 

@@ -164,16 +164,16 @@ class EventPoster:
             self.sent += 1
             self._fault = None
             self._failures = 0
-            # A right that is missing in one namespace may be there in the next.
+            # A right may be granted in one namespace and missing in another.
             self._complained &= {_FORBIDDEN}
 
     def _record_failure(self, told: Create | Refresh, error: MemqosError) -> None:
         status = error.status if isinstance(error, ApiError) else 0
         with self._turn:
             if status == _EXISTS and isinstance(told, Create):
-                return  # an agent before this one has told it
+                return  # an earlier agent has sent it
             if status == _GONE or (isinstance(error, ApiError) and error.is_namespace_terminating):
-                # The event, or the namespace with all that is in it.
+                # The event expired, or its namespace is being deleted.
                 self._book.forget(told.happening)
                 return
             self._fault = error

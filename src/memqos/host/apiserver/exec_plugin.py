@@ -95,7 +95,7 @@ def _run(plugin: ExecPlugin, access: ClusterAccess, redact: Callable[[str], str]
         what = f"the exec plugin {plugin.command} printed nothing within {_SECONDS} s"
         raise Unreachable(what, hint="run it by hand: does it wait for somebody?") from None
     if done.returncode:
-        # Before it is cut: a part of a secret would not be known as one.
+        # Redact before cutting: a part of a secret would not be recognised.
         said = redact(" ".join((done.stderr or b"").decode("utf-8", "replace").split()))[
             -_STDERR_SHOWN:
         ]

@@ -179,8 +179,8 @@ def _all_pages(
     except ApiError as error:
         if error.status != GONE or not pages:
             raise
-    # It took so long that the server has forgotten the moment the pages are of, and pages of
-    # two moments are no list. In one piece it cannot happen again.
+    # A continue token expires when etcd compacts, by default after 5 minutes, and pages of two
+    # versions are no list. As client-go's pager: once more without a limit.
     data = server.get(request, largest)
     return [_decode_answer(server, request, data, decode)], len(data)
 

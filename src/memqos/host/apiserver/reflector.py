@@ -33,6 +33,8 @@ from memqos.host.backoff import FIRST_DELAY, backoff_delay
 
 _T = TypeVar("_T", bound=HasMetadata)
 
+# resourceVersion "0" is served from the watch cache, whatever its age; none reads etcd, which the
+# agents of all nodes at once would overload (API concepts, Resource versions).
 _FROM_MEMORY: Final = "0"
 _NOW: Final = ""
 _STOP_SECONDS: Final = 2.0
@@ -112,7 +114,7 @@ class Reflector(Generic[_T]):
         if stream is not None:
             stream.stop()
         if self._thread.is_alive():
-            # A list under way cannot be broken off; the thread keeps nobody from leaving.
+            # A list under way cannot be cancelled; the thread is a daemon and does not block exit.
             self._thread.join(_STOP_SECONDS)
 
     def wait(self, seconds: float) -> None:
@@ -170,7 +172,7 @@ class Reflector(Generic[_T]):
                 if error is not None:
                     self._pause(error)
         finally:
-            # However it ended, nothing is followed any more.
+            # Whatever ended it, the copy is followed no more.
             with self._turn:
                 self._is_synced = False
                 if not self._stopped.is_set():
@@ -192,7 +194,7 @@ class Reflector(Generic[_T]):
         except MemqosError as error:
             return error
         except Exception as error:
-            # Whatever it was, a thread that is gone would leave a copy that only looks true.
+            # A thread that dies of an unforeseen error would leave a copy that only looks current.
             self._cache.forget_version()
             return Unreachable(f"{self._server.where}: {_place_of(error)}")
         return None
@@ -212,6 +214,8 @@ class Reflector(Generic[_T]):
                 largest=_LARGEST,
             )
         except ApiError as error:
+            # As client-go's reflector does: 410 for a version the cache has dropped, a version too
+            # large for one it has not reached (after a restore of etcd): list from etcd next.
             if error.status == GONE or error.is_version_ahead:
                 self._lists_from = _NOW
             raise
@@ -290,7 +294,7 @@ class Reflector(Generic[_T]):
 
     def _mark_connected(self) -> None:
         """The server answers a watch, though there may be nothing to tell for a long time."""
-        if not isinstance(self._fault, InputError):  # what cannot be read will come again
+        if not isinstance(self._fault, InputError):  # an object that cannot be read comes again
             self._fault = None
             self._heard_at = time.monotonic()
 

@@ -98,6 +98,8 @@ _POLICIES: Final[Mapping[str, ReservationPolicy]] = {
     "HardReservation": "HardReservation",
 }
 
+# KEP-2570: 0.8 in Alpha v1.22, 0.9 in Alpha v1.27. 1.37 has no default (kubelet
+# apis/config/v1beta1/defaults.go): without a factor no memory.high is set.
 DEFAULT_THROTTLING_FACTOR: Final[Since[float | None]] = Since({22: 0.8, 27: 0.9, 37: None})
 
 ATTRIBUTES: Final[Mapping[str, str]] = dict(

@@ -201,7 +201,7 @@ def _int(bits: int) -> FieldReader:
     def read(value: Any, field: str) -> int:
         if value is None:
             return 0
-        # YAML's 1.0 reaches the kubelet as 1.
+        # sigs.k8s.io/yaml turns YAML into JSON first, where 1.0 becomes 1.
         whole = isinstance(value, int | float) and not isinstance(value, bool) and value % 1 == 0
         if not whole or not -limit <= value < limit:
             raise _mismatch(value, field, f"a whole number of {bits} bits")
@@ -218,7 +218,7 @@ def _float(value: Any, field: str) -> float:
 
 
 def _duration(value: Any, field: str) -> int:
-    # Null is an empty text to the kubelet here, and that is no duration.
+    # metav1.Duration.UnmarshalJSON() decodes null as "", which time.ParseDuration() refuses.
     found = parse_duration(value or "") if value is None or isinstance(value, str) else None
     if found is None:
         raise InputError(

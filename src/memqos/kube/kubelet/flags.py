@@ -76,7 +76,7 @@ def command_line_of(arguments: Sequence[str]) -> CommandLine:
         if not argument.startswith("-"):
             continue
         name, equals, value = argument.lstrip("-").partition("=")
-        # The kubelet takes an underscore for a dash.
+        # component-base/cli/flag, WordSepNormalizeFunc(): "_" is "-" in the name of a flag.
         name = name.replace("_", "-")
         field = _FIELDS.get(name)
         if field is None and name not in _FILES:
@@ -112,6 +112,7 @@ def merge_configuration(
 
 
 def _patch(target: Any, patch: Any) -> Any:
+    """Merge a drop-in file as the kubelet does: as a JSON merge patch (RFC 7386), null removes."""
     if not isinstance(patch, Mapping):
         return patch
     found = dict(target) if isinstance(target, Mapping) else {}

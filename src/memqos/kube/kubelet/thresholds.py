@@ -212,7 +212,8 @@ def read_thresholds(
 
 
 _OFF: Final = frozenset({"0%", "100%"})
-"""These two spellings switch a threshold off; 0.0% is one that is never met."""
+"""These two spellings switch a threshold off; 0.0% is one that is never met (kubelet
+eviction/helpers.go, parseThresholdStatement)."""
 
 
 def _threshold_value(text: str) -> ThresholdAmount | ThresholdProblem | None:
@@ -263,6 +264,7 @@ def _quantity(text: str) -> Quantity | None:
 
 def _percentage(text: str) -> float | None:
     """The share in single precision; None where the text is no number that fits it."""
+    # parsePercentage(), kubelet eviction/helpers.go: strconv.ParseFloat(…, 32) / 100, all float32.
     digits = text.rstrip("%")
     try:
         if _HEX_FLOAT.fullmatch(digits):

@@ -34,6 +34,8 @@ MANAGER_POLICIES: Final[Mapping[CheckProfile, tuple[str, ...]]] = {
 TOPOLOGY_POLICIES: Final = ("none", "best-effort", "restricted", "single-numa-node")
 TOPOLOGY_SCOPES: Final = ("container", "pod")
 MEMORY_MANAGER_POLICIES: Final = ("None", "Static")
+# 1.30 removed UnlimitedSwap (KEP-2400). Until 1.25 the shortest period of CFS was checked against
+# 1 µs, though the kernel takes no less than 1 ms (validation.go, ValidateKubeletConfiguration).
 SWAP_BEHAVIORS: Final = Since({22: ("LimitedSwap", "UnlimitedSwap"), 30: ("NoSwap", "LimitedSwap")})
 SHORTEST_CPU_PERIOD: Final = Since({22: 1_000, 26: SECOND // 1000})
 FORMER_DEFAULT_FACTOR: Final = 0.9
@@ -98,7 +100,8 @@ def _fault(field: str, what: str, *involves: str, hint: str | None = None) -> Ku
     return KubeletFault("validate", field, what, involves, hint)
 
 
-# From 1.32 on defaulting looks at the gates too, and panics.
+# Since 1.32 SetDefaults_KubeletConfiguration() evaluates the gates, and panics at a bad one before
+# anything is validated (kubelet apis/config/v1beta1/defaults.go).
 _GATES_NOTICED: Final[Since[FaultStage]] = Since({22: "validate", 32: "decode"})
 
 
@@ -136,6 +139,7 @@ def _gate_conflicts(config: KubeletConfiguration, release: Release) -> list[Kube
     ]
 
 
+# featuregate.AddDependencies(), component-base 1.35: a gate that is on needs those it depends on.
 _GATE_CONFLICTS: Final = Since({22: _no_conflicts, 35: _gate_conflicts})
 
 
@@ -273,6 +277,8 @@ def _throttling(config: KubeletConfiguration, release: Release) -> Iterator[Kube
         yield _fault("memoryThrottlingFactor", f"{factor} is not above 0 and at most 1")
 
 
+# Defaulting wrote 0.9 into configurations until 1.36, so 1.37 tolerates it with the gate off
+# (validation.go, previousDefaultMemoryThrottlingFactor).
 _IGNORED_WHILE_OFF: Final[Since[Callable[[float], bool]]] = Since(
     {22: lambda factor: True, 37: lambda factor: factor == FORMER_DEFAULT_FACTOR}
 )
