@@ -73,7 +73,12 @@ class Node(BareNode):
             fight_grace="0s",
             **more,
         )
-        eventually("all is as planned", lambda: self.state()["converged"])
+        eventually("all is as planned", self.is_as_planned)
+
+    def is_as_planned(self) -> bool:
+        """Whether the kubelet has answered, and both of its pods are as they should be."""
+        state = self.state()
+        return state["doubt"] is None and len(state["pods"]) == 2 and bool(state["converged"])
 
     def above(self) -> list[int]:
         return [int((ROOT / path.removeprefix("/") / file).read_text()) for path, file in ABOVE]
@@ -130,7 +135,7 @@ def test_a_resize_is_repaired_though_nothing_but_the_kernel_tells_of_it(
         node.start(gate="MemoryQoS=true", policy="TieredReservation", factor=0.5)
         (path,) = container_paths(a_pod("b1"))
         high = ROOT / path.removeprefix("/") / HIGH
-        assert int(high.read_text()) == 96 * MI
+        node.expect_value(high, 96 * MI)
         for limit in (192, 256):
             node.scripted.resize(a_pod("b1", 64, limit))
             node.answer()

@@ -224,7 +224,7 @@ def test_with_the_owners_values_outlive_reload_runtime_and_agent(node: Node) -> 
 
 
 _REACH: Final = """
-from memqos.host.owner_discovery import reach
-found = reach("/sys/fs/cgroup")
+from memqos.host.owner_discovery import discover_owners
+found = discover_owners("/sys/fs/cgroup")
 print(found.bus is not None, *found.sockets)
 """
