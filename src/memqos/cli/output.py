@@ -2,6 +2,7 @@
 
 import os
 import sys
+import time
 from collections.abc import Callable, Iterable
 from typing import Any, Final, Literal, TextIO, TypeVar, cast
 
@@ -136,3 +137,48 @@ def show_status(text: str) -> None:
     terminal = raw_stream(sys.stderr)
     terminal.write(f"\r\033[K{visible(text)[:120]}")
     terminal.flush()
+
+
+_BAR_WIDTH: Final = 30
+_BAR_INTERVAL: Final = 0.1
+"""Seconds between two drawings."""
+
+
+class ProgressBar:
+    """Bytes and objects read so far, of as many as are known to come."""
+
+    def __init__(self, total: int) -> None:
+        self._total = total
+        self._done = 0
+        self._objects = 0
+        self._expected = 0
+        self._shown = 0.0
+        self._is_watched = sys.stderr.isatty()
+
+    def advance(self, size: int, objects: int) -> None:
+        """Count bytes and objects that were read."""
+        self._done += size
+        self._objects += objects
+        if self._is_watched and time.monotonic() - self._shown > _BAR_INTERVAL:
+            self._shown = time.monotonic()
+            show_status(self._line())
+
+    def expect(self, objects: int) -> None:
+        """Measure by objects from here on: so many are to come."""
+        self._expected = self._objects + objects
+
+    def end(self) -> None:
+        """Clear the line."""
+        if self._is_watched:
+            show_status("")
+
+    def _line(self) -> str:
+        counts = f"{self._objects:,} objects, {self._done >> 20:,} MiB"
+        if self._expected:
+            share = min(1.0, self._objects / self._expected)
+        elif self._total:
+            share = min(1.0, self._done / self._total)
+        else:
+            return counts
+        full = round(_BAR_WIDTH * share)
+        return f"{'█' * full}{'░' * (_BAR_WIDTH - full)} {share:4.0%}  {counts}"
