@@ -1,4 +1,4 @@
-"""`memqos doctor`: what is wrong with a node, what tells so, and what helps."""
+"""`memqos doctor`: problems of a node, the evidence, and fixes."""
 
 import time
 
@@ -107,18 +107,18 @@ def command(
 
 
 def _sample_again(observation: ObservedNode, root: str, seconds: float) -> SecondReading | None:
-    """The counters once more, where there is anything that counts."""
+    """The counters after some seconds; None where no cgroup has any."""
     if not any("memory.events" in files for files in observation.cgroups.values()):
         return None
     start = time.monotonic()
     time.sleep(seconds)
     tree = read_tree(root, _SAMPLED_FILES)
-    same = {
+    unreplaced = {
         path: files
         for path, files in tree.cgroups.items()
         if tree.identities[path] == observation.identities.get(path)
     }
-    return SecondReading(time.monotonic() - start, same)
+    return SecondReading(time.monotonic() - start, unreplaced)
 
 
 def _overrides_observation(options: NodeOptions) -> bool:
@@ -183,7 +183,7 @@ def _plan_facts(plan: NodePlan) -> PlanFacts:
 
 
 def _driver_in_configuration(observation: ObservedNode) -> CgroupDriver | None:
-    """What the configuration itself says: the plan goes by the names of the cgroups instead."""
+    """The driver that is configured: the plan goes by the names of the cgroups instead."""
     if observation.configuration is None:
         return None
     document = next(

@@ -58,7 +58,7 @@ def agent_paths(
 
 
 def agent_line(agent: AgentState) -> str:
-    """Under which settings an agent plans, and how many pods it manages."""
+    """The settings an agent plans with, and how many pods it manages."""
     managed, pods = len(agent.managed_pods), pluralize(len(agent.pods), "pod")
     factor = "no throttling factor" if agent.factor is None else f"factor {agent.factor:g}"
     return (
@@ -68,7 +68,7 @@ def agent_line(agent: AgentState) -> str:
 
 
 def agent_notes(agent: AgentState | None) -> Iterator[str]:
-    """What an agent itself says is wrong."""
+    """What an agent reports about itself."""
     if agent is not None and agent.failing is not None:
         yield f"the agent on this node reports: {agent.failing}"
     if agent is not None and agent.doubt is not None:
@@ -76,7 +76,7 @@ def agent_notes(agent: AgentState | None) -> Iterator[str]:
 
 
 def with_agent_notes(plan: NodePlan, observation: ObservedNode) -> NodePlan:
-    """A plan that also says whose values it would change, where they are memqos's own."""
+    """The plan with notes on values of memqos's own that it would change."""
     agent, notes = observation.agent, [*agent_notes(observation.agent)]
     managed = frozenset() if agent is None else agent.managed_paths
     if agent is not None and plan.managed:

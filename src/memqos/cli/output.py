@@ -1,4 +1,4 @@
-"""What commands print: the option that asks for a form, lines, and plain data as JSON or YAML."""
+"""What commands print: the option -o, lines, plain data as JSON or YAML, and progress."""
 
 import os
 import sys
@@ -17,7 +17,7 @@ OutputFormat = Literal["table", "json", "yaml"]
 
 
 def output_option(*more: str, table: str = "table") -> Callable[[_F], _F]:
-    """-o: a table, data, or `more`; `table` says what a table is where that needs words."""
+    """-o: a table, data, or `more`; `table` describes the table in the help text."""
     return click.option(
         "-o",
         "--output",
@@ -28,7 +28,7 @@ def output_option(*more: str, table: str = "table") -> Callable[[_F], _F]:
 
 
 def emit(data: Any, output_format: Literal["json", "yaml"]) -> None:
-    """Print data in the form asked for."""
+    """Print data as JSON or YAML."""
     if output_format == "json":
         print(msgspec.json.format(msgspec.json.encode(data)).decode())
     else:

@@ -96,7 +96,7 @@ def command(
     )
     plan = with_agent_notes(make_plan(observation, plan_options), observation)
     if snapshot is not None:
-        plan = msgspec.structs.replace(plan, doubt=None)  # nobody could write it
+        plan = msgspec.structs.replace(plan, doubt=None)  # a snapshot is never written
     if out is not None:
         require_writable(plan)
         _save_plan(out, plan, observation, root)
@@ -120,7 +120,7 @@ def _save_plan(file: str, plan: NodePlan, observation: ObservedNode, root: str) 
     from memqos.converge.steps import steps_of
 
     steps = steps_of(
-        # Whoever applies it may be late: what the kubelet keeps is left to the kubelet.
+        # It may be applied much later: values that the kubelet manages are not written then.
         [
             each
             for each in plan.comparison.changes

@@ -1,4 +1,4 @@
-"""`memqos snapshot`: everything memqos knows of this node, in one file without secrets."""
+"""`memqos snapshot`: everything memqos reads of this node, in one file without secrets."""
 
 import os
 import sys
@@ -93,7 +93,7 @@ def command(
 
 
 def _note_summary(note: str) -> str:
-    """A note as a person reads it: of a real kubelet 65 fields are left out."""
+    """A note for the terminal: of a real kubelet 65 fields are omitted, too many to list."""
     if not note.startswith(OMITTED_FIELDS):
         return note
     fields = pluralize(note.removeprefix(OMITTED_FIELDS).count(",") + 1, "field")
@@ -108,7 +108,7 @@ def _records_folder(given: str | None) -> str:
 
 @contextmanager
 def _progress() -> Iterator[Callable[[str], None]]:
-    """Shows on a terminal what is being done, and wipes it away in the end."""
+    """Show on a terminal what is being done, and clear the line in the end."""
     if not sys.stderr.isatty():
         yield lambda what: None
         return
