@@ -16,7 +16,7 @@ from memqos.cli.admission_rules import (
 from memqos.cli.cluster_access import CLUSTER, LiveCluster, cluster_options
 from memqos.cli.manifest_reader import LocatedPod, ManifestReader, origin_of
 from memqos.cli.options import release_options, resolve_release, resolve_server_release
-from memqos.cli.output import OutputFormat, emit, output_option, print_lines
+from memqos.cli.output import OutputFormat, emit, output_option, print_lines, print_notes
 from memqos.cluster.creation import LIMIT_RANGE, Creation, create_pod
 from memqos.draw.text.admission import AdmissionReport
 from memqos.errors import InputError
@@ -240,8 +240,7 @@ def _print_head(
     if state is not None:
         parts.append("one after another")
     print_lines([" · ".join(parts)])
-    for note in notes:
-        print_lines([f"note: {note}"])
+    print_notes(notes)
 
 
 def _print(admitted: AdmissionReport, *, why: bool) -> None:

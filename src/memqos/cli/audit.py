@@ -10,9 +10,9 @@ import msgspec
 from memqos.audit.rules import SEVERITIES_WORST_FIRST, select_rules
 from memqos.cli.audit_run import AuditRequest, run_audit
 from memqos.cli.cluster_access import CLUSTER, LiveCluster, cluster_options
-from memqos.cli.options import check_rule, parse_gates, release_options
+from memqos.cli.options import check_rule, release_options
 from memqos.cli.output import complain, emit, output_option, print_lines
-from memqos.cli.settings import POLICY_CHOICES, FactorType, SettingsOptions
+from memqos.cli.settings import POLICY_CHOICES, FactorType, check_settings_options
 from memqos.draw.audit_report import AuditReport
 from memqos.findings.catalogue import AUDIT_RULES
 from memqos.findings.finding import Finding, Severity
@@ -100,9 +100,9 @@ def command(
     """
     for rule in (*only, *skipped):
         check_rule(rule, [each.id for each in AUDIT_RULES])
-    options = SettingsOptions(
+    options = check_settings_options(
         release=release,
-        gates=parse_gates(gates),
+        gates=gates,
         kubelet=kubelet,
         node=None,
         capacity=None,

@@ -63,7 +63,7 @@ class _SettingsAudit(NamedTuple):
 def run_audit(
     request: AuditRequest, options: SettingsOptions, live: LiveCluster
 ) -> tuple[AuditReport, list[bytes]]:
-    """The report, and every pod as JSON where `with_pods` says so."""
+    """The report, and every pod as JSON if the request is `with_pods`."""
     compare, rules = request.compare, request.rules
     other_options = (
         _parse_compare(compare, options) if compare is not None and "=" in compare else None

@@ -15,7 +15,7 @@ from memqos.errors import InputError, MemqosError
 
 if TYPE_CHECKING:
     from memqos.host.apiserver.client import ApiClient
-    from memqos.host.apiserver.resources import Selection
+    from memqos.host.apiserver.resources import ApiResource, Selection
     from memqos.host.manifest_files import LoadedFile
     from memqos.kube.node import Node
 
@@ -89,7 +89,7 @@ class LiveCluster:
 
     @property
     def is_chosen(self) -> bool:
-        """Whether any option speaks of a cluster."""
+        """Whether any option names a cluster."""
         return any((self._context, self._namespace, self._selector, self.node_name))
 
     @cached_property
@@ -255,7 +255,7 @@ class LiveCluster:
             ) from None
 
     def _list_pages(
-        self, name: str, resource: Any, selection: "Selection"
+        self, name: str, resource: "ApiResource[Any]", selection: "Selection"
     ) -> "Iterator[LoadedFile]":
         from memqos.host.apiserver.pager import list_raw_pages
 

@@ -8,7 +8,7 @@ import click
 from memqos.cli.cluster_access import LIVE_PODS, LiveCluster, cluster_options
 from memqos.cli.manifest_reader import ManifestReader, origin_of
 from memqos.cli.options import collect_options
-from memqos.cli.output import complain, emit, output_option, print_lines
+from memqos.cli.output import complain, emit, output_option, print_lines, print_notes
 from memqos.cli.settings import (
     ResolvedSettings,
     SettingsOptions,
@@ -177,8 +177,7 @@ def _print_comparison(rows: Iterable[_Row], resolved: Sequence[ResolvedSettings]
 def _print_settings(resolved: Sequence[ResolvedSettings]) -> None:
     for each in resolved:
         print(settings_line(each.settings))
-    for note in dict.fromkeys(note for each in resolved for note in each.notes):
-        print_lines([f"note: {note}"])
+    print_notes(dict.fromkeys(note for each in resolved for note in each.notes))
 
 
 def _print_svg(rows: Iterable[_Row], resolved: Sequence[ResolvedSettings]) -> None:

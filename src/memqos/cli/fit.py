@@ -14,14 +14,21 @@ from memqos.cli.cluster_access import (
     cluster_options,
 )
 from memqos.cli.fit_nodes import (
-    node_rooms,
+    node_infos,
     pod_demands,
     read_nodes,
     shape_as_stored,
 )
 from memqos.cli.manifest_reader import LocatedPod, ManifestReader, origin_of
 from memqos.cli.options import release_options, resolve_release
-from memqos.cli.output import OutputFormat, emit, output_option, print_lines, raw_stream
+from memqos.cli.output import (
+    OutputFormat,
+    emit,
+    output_option,
+    print_lines,
+    print_notes,
+    raw_stream,
+)
 from memqos.cluster.fit import judge_fit
 from memqos.cluster.fit_demand import NodeInfo, SchedulingDemand
 from memqos.cluster.fit_survey import FitSurvey, survey_fit
@@ -93,7 +100,7 @@ def command(
     resolved, notes = resolve_release(
         release, gates, None if release is not None else nodes.newest_kubelet
     )
-    cluster, about_pods = node_rooms(reader, nodes, more, resolved)
+    cluster, about_pods = node_infos(reader, nodes, more, resolved)
     notes += about_pods
     pods = list(_valid_pods(reader, files, resolved))
     demands = pod_demands(reader, pods, resolved)
@@ -139,7 +146,7 @@ def _fit_results(
             demand=demand,
             survey=survey,
             rooms=tuple(cluster) if listed else (),
-            verdicts=tuple(judge_fit(demand, room, release) for room in cluster) if listed else (),
+            verdicts=tuple(judge_fit(demand, node, release) for node in cluster) if listed else (),
             notes=(f"it is bound to {pod.spec.node_name} already",) if pod.spec.node_name else (),
         )
         for ((template, pod), demand), survey in zip(demands, surveys, strict=True)
@@ -174,13 +181,12 @@ def _print(
 
     if not results:
         return
-    on_nodes = pluralize(sum(room.pods for room in cluster), "pod")
+    on_nodes = pluralize(sum(node.pods for node in cluster), "pod")
     print(
         f"Kubernetes {release} · {pluralize(len(cluster), 'node')} with {on_nodes} · "
         "resources alone, without taints and affinity"
     )
-    for note in notes:
-        print_lines([f"note: {note}"])
+    print_notes(notes)
     for result in results:
         print_lines(["", *fit_text(result)])
         if why:

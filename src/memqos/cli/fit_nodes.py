@@ -74,7 +74,7 @@ def read_nodes(reader: ManifestReader, file: str) -> FitNodes:
     return FitNodes(tuple(nodes), tuple(pods), tuple(notes))
 
 
-def node_rooms(
+def node_infos(
     reader: ManifestReader, nodes: FitNodes, other_pods: Iterable[LocatedPod], release: Release
 ) -> tuple[list[NodeInfo], list[str]]:
     """The nodes with the requests of the pods bound to them, and notes on pods not counted."""

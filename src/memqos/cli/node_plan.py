@@ -1,4 +1,4 @@
-"""How commands plan a node: the options that say which and how, what is observed, the plan."""
+"""How commands plan a node: its options, what is observed, the plan and its caveats."""
 
 import os
 from collections.abc import Callable, Iterable
@@ -77,7 +77,7 @@ class NodeOptions(PodSourceOptions, frozen=True, kw_only=True):
 
     @property
     def overrides_plan(self) -> bool:
-        """Whether the plan is to be another than the one that an agent on the node enforces."""
+        """Whether they call for another plan than the one an agent on the node enforces."""
         return any(
             (
                 self.release,
@@ -92,7 +92,7 @@ class NodeOptions(PodSourceOptions, frozen=True, kw_only=True):
         )
 
     def plan_options(self, *, agent: bool = False) -> PlanOptions:
-        """What they say about the plan; `agent`: what an agent manages is planned as it does."""
+        """The options of the plan; with `agent`, what an agent manages is planned as it does."""
         return PlanOptions(
             release=self.release,
             gates=parse_gates(self.gates),

@@ -60,8 +60,14 @@ def _as_yaml(data: Any) -> str:
 
 
 def print_lines(lines: Iterable[str]) -> None:
-    """Print lines, each of which stays one whatever is in it."""
+    """Print lines; control characters and line breaks in them are made visible."""
     print("\n".join(map(visible, lines)))
+
+
+def print_notes(notes: Iterable[str]) -> None:
+    """Print what a person should know about the output that follows."""
+    for note in notes:
+        print_lines([f"note: {note}"])
 
 
 def check_output_file(file: str | None) -> None:
@@ -73,7 +79,7 @@ def check_output_file(file: str | None) -> None:
 def write_output_file(file: str, data: bytes) -> int:
     """Write JSON to a file of --out: all of it or nothing, readable to its owner alone. Its size.
 
-    Whoever shows the file on a terminal is no worse off than with standard output.
+    Control characters are made visible, as on standard output.
     """
     from memqos.host.durable import replace
 
@@ -97,11 +103,11 @@ def complain(error: object, before: str = "") -> None:
 
 
 _RAW: Final = ("buffer", "detach")
-"""What of a stream takes bytes, past `write`. A stream need not have them."""
+"""Attributes of a stream that take bytes and so bypass `write`."""
 
 
 class VisibleStream:
-    """A stream whose terminal obeys nothing of what is written: names may be anybody's."""
+    """A stream that makes control characters visible: names in manifests are untrusted."""
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
@@ -121,19 +127,19 @@ class VisibleStream:
 
 
 def guard_streams() -> None:
-    """Have all that this process writes to standard output and error be visible."""
+    """Make control characters visible in all that this process prints."""
     sys.stdout = cast(TextIO, VisibleStream(sys.stdout))
     if sys.stderr is not None:
         sys.stderr = cast(TextIO, VisibleStream(sys.stderr))
 
 
 def raw_stream(stream: TextIO) -> TextIO:
-    """A stream for what its terminal should obey, which is memqos's own words alone."""
+    """The stream below, for terminal control sequences of memqos's own."""
     return stream.stream if isinstance(stream, VisibleStream) else stream
 
 
 def show_status(text: str) -> None:
-    """Have one line of a terminal say something else; nothing takes it away."""
+    """Replace the last line of the terminal; an empty text clears it."""
     terminal = raw_stream(sys.stderr)
     terminal.write(f"\r\033[K{visible(text)[:120]}")
     terminal.flush()

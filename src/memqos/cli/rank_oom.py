@@ -9,7 +9,7 @@ import msgspec
 from memqos.cli.cluster_access import LIVE_PODS, LiveCluster, cluster_options
 from memqos.cli.manifest_reader import ManifestReader
 from memqos.cli.options import BytesType
-from memqos.cli.output import OutputFormat, emit, output_option, print_lines
+from memqos.cli.output import OutputFormat, emit, output_option, print_lines, print_notes
 from memqos.draw.text.oom import OomKillReport, oom_kill_data, oom_kill_text
 from memqos.errors import InputError
 from memqos.host.manifest_files import load_file
@@ -214,8 +214,7 @@ def _print(report: OomKillReport, *, why: bool) -> None:
         f"Linux, out of memory as a whole · {memory} · "
         f"{pluralize(processes, 'process', 'processes')}"
     )
-    for note in report.notes:
-        print_lines([f"note: {note}"])
+    print_notes(report.notes)
     print_lines(["", *oom_kill_text(report, _MAX_SHOWN)])
     if why:
         from memqos.draw.text.oom import oom_kill_reasons

@@ -7,7 +7,7 @@ import click
 
 from memqos.cli.manifest_reader import LocatedPod, ManifestReader, origin_of
 from memqos.cli.options import collect_options
-from memqos.cli.output import OutputFormat, emit, output_option, print_lines
+from memqos.cli.output import OutputFormat, emit, output_option, print_lines, print_notes
 from memqos.cli.settings import (
     ResolvedSettings,
     SettingsOptions,
@@ -169,8 +169,7 @@ def _print(found: list[ResizeReport], resolved: ResolvedSettings, *, why: bool) 
     if not found:
         return
     print(settings_line(resolved.settings))
-    for note in resolved.notes:
-        print_lines([f"note: {note}"])
+    print_notes(resolved.notes)
     for each in found:
         print_lines(["", *resize_text(each)])
         if why:

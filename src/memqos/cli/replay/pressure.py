@@ -143,9 +143,9 @@ def replay_scheduler_fit(case: ReplayCase) -> dict[str, Any]:
     demand = _demand(msgspec.convert(case["pod"], Pod), release)
     existing = msgspec.convert(case.get("existing_pods") or (), tuple[Pod, ...])
     allocatable = {name: milli_of(raw) for name, raw in case["node"]["allocatable"].items()}
-    room = node_info("node", allocatable, [_demand(pod, release) for pod in existing])
+    node = node_info("node", allocatable, [_demand(pod, release) for pod in existing])
     profile = _profile(case)
-    verdict = judge_fit(demand, room, release, profile)
+    verdict = judge_fit(demand, node, release, profile)
     return {
         "insufficient": [
             {
@@ -161,8 +161,8 @@ def replay_scheduler_fit(case: ReplayCase) -> dict[str, Any]:
         "pod_requests": _requests_data(demand.filtered),
         "pod_cached_requests": _requests_data(demand.charged),
         "pod_non_zero": _non_zero_data(demand.charged_non_zero),
-        "node_requested": _requests_data(room.requested),
-        "node_non_zero_requested": _non_zero_data(room.non_zero_requested),
+        "node_requested": _requests_data(node.requested),
+        "node_non_zero_requested": _non_zero_data(node.non_zero_requested),
         "fit_score_pod_requests": _score_requests(demand.spread, profile),
         "balanced_pod_requests": _score_requests(demand.charged, profile),
         "scores": {
