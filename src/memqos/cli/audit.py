@@ -10,11 +10,11 @@ import msgspec
 from memqos.audit.rules import SEVERITIES_WORST_FIRST, select_rules
 from memqos.cli.audit_run import AuditRequest, run_audit
 from memqos.cli.cluster_access import CLUSTER, LiveCluster, cluster_options
-from memqos.cli.options import check_rule, release_options
+from memqos.cli.options import release_options
 from memqos.cli.output import complain, emit, output_option, print_lines
 from memqos.cli.settings import POLICY_CHOICES, FactorType, check_settings_options
 from memqos.draw.audit_report import AuditReport
-from memqos.findings.catalogue import AUDIT_RULES
+from memqos.findings.catalogue import AUDIT_RULES, unknown_rule
 from memqos.findings.finding import Finding, Severity
 from memqos.settings.settings import PAGE_SIZE
 from memqos.units import pluralize
@@ -99,7 +99,8 @@ def command(
     findings as bad as --fail-on says.
     """
     for rule in (*only, *skipped):
-        check_rule(rule, [each.id for each in AUDIT_RULES])
+        if problem := unknown_rule(rule, [each.id for each in AUDIT_RULES]):
+            raise click.UsageError(problem)
     options = check_settings_options(
         release=release,
         gates=gates,

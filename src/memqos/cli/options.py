@@ -232,16 +232,3 @@ def collect_options(
         return run
 
     return decorate
-
-
-def check_rule(id: str, known: Iterable[str]) -> None:
-    """Refuse an ID that is neither that of a rule nor that of a group of rules."""
-    from difflib import get_close_matches
-
-    known = tuple(known)
-    names = {*known, *[each.partition("/")[0] for each in known]}
-    if id in names:
-        return
-    near = get_close_matches(id, names, 1)
-    hint = f": did you mean {near[0]}?" if near else ": memqos rules lists them"
-    raise click.UsageError(f"there is no rule {id!r}{hint}")

@@ -3,10 +3,9 @@
 import click
 import msgspec
 
-from memqos.cli.options import check_rule
 from memqos.cli.output import OutputFormat, emit, output_option
 from memqos.draw.text.findings import rule_text, rules_text
-from memqos.findings.catalogue import RULES_BY_ID
+from memqos.findings.catalogue import RULES_BY_ID, unknown_rule
 
 
 @click.command()
@@ -18,7 +17,8 @@ def command(ids: tuple[str, ...], output: OutputFormat) -> int:
     An ID may also be that of a group, such as pod or machine.
     """
     for id in ids:
-        check_rule(id, RULES_BY_ID)
+        if problem := unknown_rule(id, RULES_BY_ID):
+            raise click.UsageError(problem)
     selected = [
         rule
         for rule in RULES_BY_ID.values()
