@@ -365,3 +365,8 @@ rules:
         )
         assert code == 1
         assert "policy.yaml:5:10" in err
+
+    def test_is_a_file_and_no_folder(self, tmp_path: Path) -> None:
+        code, _, err = memqos("admit", self.pod(tmp_path, "{}"), "--policy", "examples")
+        assert code == 1
+        assert err == "memqos: examples: this is a folder, and one file is wanted\n"

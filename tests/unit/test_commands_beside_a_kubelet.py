@@ -38,9 +38,9 @@ class Node:
         self.pods = folder / "pods.json"
         self.pods.write_text(json.dumps(pod))
         places = {name: str(folder / name) for name in ("proc", "kubelet")}
-        for command in ("plan", "snapshot"):
+        for module in ("node_plan", "snapshot"):
             monkeypatch.setattr(
-                f"memqos.cli.{command}.Roots", lambda cgroup: Roots(cgroup=cgroup, **places)
+                f"memqos.cli.{module}.Roots", lambda cgroup: Roots(cgroup=cgroup, **places)
             )
         monkeypatch.setattr("memqos.cli.writes.CgroupFs", lambda _root: self.kernel)
         monkeypatch.setenv("PATH", str(folder / "path"), prepend=":")

@@ -521,7 +521,7 @@ class TestCommands:
     def test_save_the_plan_that_apply_writes(
         self, node: Node, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("memqos.cli.plan.follows_agent", lambda _: True)
+        monkeypatch.setattr("memqos.cli.node_plan.NodeOptions.overrides_plan", False)
         known = [*node.pods, "--release", "1.38", "--kubelet", str(node.kubelet)]
         with node.agent():
             shown = node.run("plan", *known)

@@ -334,16 +334,16 @@ class TestAReload:
         head = f"apiVersion: {POLICY_API_VERSION}\nkind: {POLICY_KIND}\n"
         policy.write_text(f"{head}mode: warn\n")
         files = command._AdmissionFiles(str(policy), None, Release.of("1.36"))
-        assert files.door().policy.mode == "warn"
+        assert files.load().policy.mode == "warn"
         assert not files.have_changed()
         policy.write_text(f"{head}mode: none\n")
         for _ in range(2):
             assert files.have_changed()
             with pytest.raises(InputError, match="mode"):
-                files.door()
+                files.load()
         policy.write_text(f"{head}mode: refuse\n")
         assert files.have_changed()
-        assert files.door().policy.mode == "refuse"
+        assert files.load().policy.mode == "refuse"
 
     def test_that_fails_in_the_same_way_is_reported_once(
         self, capsys: pytest.CaptureFixture[str]

@@ -1,4 +1,4 @@
-"""The limit ranges and quotas that hold in namespaces, out of a file."""
+"""What decides about new pods: limit ranges and quotas of namespaces, and a policy."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -15,25 +15,25 @@ from memqos.cluster.limit_range import (
 )
 from memqos.cluster.quota import Quota, ResourceQuota, quota_applies, quota_of
 from memqos.errors import InputError
+from memqos.findings.policy import AdmissionPolicy, policy_from_document
+from memqos.host.manifest_files import load_file
+from memqos.manifests.documents import Document, read_documents
 from memqos.release import Release
 
 if TYPE_CHECKING:
     from memqos.cli.cluster_access import LiveCluster
     from memqos.manifests.objects import Item
-from memqos.findings.policy import AdmissionPolicy, policy_from_document
-from memqos.host.manifest_files import load_files
-from memqos.manifests.documents import Document, read_documents
 
 _KINDS = ("LimitRange", "ResourceQuota")
 _ANY_NAMESPACE = ""
-"""The namespace of objects that do not name one: they hold for every pod."""
+"""The namespace of objects that do not name one: they apply to every pod."""
 
 
 class NamespaceState:
-    """What holds where. Quotas grow as pods are admitted."""
+    """The limit ranges and quotas of each namespace. Quotas fill as pods are admitted."""
 
-    def __init__(self, home: str | None = None) -> None:
-        self._default_namespace = home
+    def __init__(self, default_namespace: str | None = None) -> None:
+        self._default_namespace = default_namespace
         self.ranges: dict[str, list[LimitRangeAmounts]] = {}
         self.quotas: dict[str, list[Quota]] = {}
         self.notes: list[str] = []
@@ -44,7 +44,7 @@ class NamespaceState:
         return sorted((self.ranges.keys() | self.quotas.keys()) - {_ANY_NAMESPACE})
 
     def namespace_of(self, namespace: str | None) -> str:
-        """Where a pod goes that may not say it: home, else to the only namespace there is."""
+        """A pod that names none goes to the default, else to the only namespace there is."""
         if namespace or self._default_namespace:
             return namespace or self._default_namespace or ""
         return self.names[0] if len(self.names) == 1 else "default"
@@ -56,7 +56,7 @@ class NamespaceState:
         return [*self.quotas.get(namespace, ()), *self.quotas.get(_ANY_NAMESPACE, ())]
 
     def charge(self, namespace: str, new_used: dict[str, dict[str, int]]) -> None:
-        """Take over what quotas have used now, by their names."""
+        """Record what quotas have used now, by their names."""
         for where in {namespace, _ANY_NAMESPACE} & self.quotas.keys():
             self.quotas[where] = [
                 msgspec.structs.replace(quota, used=new_used.get(quota.name, quota.used))
@@ -146,8 +146,9 @@ def _check_scopes(quota: Quota, release: Release) -> None:
 
 
 def read_policy(file: str) -> AdmissionPolicy:
-    """The one policy that a file holds."""
-    found = list(read_documents(read_content(file), file))
+    """The policy in a file, which holds one document."""
+    _, data = load_file(file)
+    found = list(read_documents(data, file))
     for document in found:
         if isinstance(document, InputError):
             raise document
@@ -155,11 +156,3 @@ def read_policy(file: str) -> AdmissionPolicy:
     if len(documents) != 1:
         raise InputError(f"{len(documents)} documents, where one policy is expected", file=file)
     return policy_from_document(documents[0])
-
-
-def read_content(file: str) -> bytes:
-    """What a file holds; one that cannot be read is refused."""
-    ((_, data),) = load_files([file])
-    if isinstance(data, InputError):
-        raise data
-    return data

@@ -14,9 +14,9 @@ from memqos.cli.admission_rules import (
     read_policy,
 )
 from memqos.cli.cluster_access import CLUSTER, LiveCluster, cluster_options
-from memqos.cli.manifest_reader import ManifestReader
+from memqos.cli.manifest_reader import LocatedPod, ManifestReader, origin_of
 from memqos.cli.options import release_options, resolve_release, resolve_server_release
-from memqos.cli.output import OutputFormat, emit, output_option, print_lines
+from memqos.cli.output import OutputFormat, emit, output_option, print_lines, print_notes
 from memqos.cluster.creation import LIMIT_RANGE, Creation, create_pod
 from memqos.draw.text.admission import AdmissionReport
 from memqos.errors import InputError
@@ -75,21 +75,21 @@ def command(
     live = LiveCluster(context, namespace)
     rules = None if policy is None else read_policy(policy)
     is_live = _is_live(live, namespace_state, files, rules)
-    asked, notes = (
+    resolved, notes = (
         resolve_server_release(live.server_version(), gates)
         if is_live and release is None
         else resolve_release(release, gates)
     )
-    if pod_defaults and not asked.is_enabled("PodLevelResources"):
-        notes.append(f"--pod-defaults changes nothing: PodLevelResources is off in {asked}")
+    if pod_defaults and not resolved.is_enabled("PodLevelResources"):
+        notes.append(f"--pod-defaults changes nothing: PodLevelResources is off in {resolved}")
     reader = ManifestReader(live)
-    found: Iterable[tuple[Template, Pod]] = reader.pods(files)
+    located: Iterable[LocatedPod] = reader.pods(files)
     if is_live:
-        found = list(found)
-        named = {template.namespace or live.namespace for template, _ in found}
-        state = read_live_namespaces(reader, live, named, asked, pod_defaults=pod_defaults)
+        located = list(located)
+        named = {template.namespace or live.namespace for template, _ in located}
+        state = read_live_namespaces(reader, live, named, resolved, pod_defaults=pod_defaults)
     elif namespace_state is not None:
-        state = read_namespaces(reader, namespace_state, asked, pod_defaults=pod_defaults)
+        state = read_namespaces(reader, namespace_state, resolved, pod_defaults=pod_defaults)
         reader.require_no_faults(namespace_state)
     else:
         state = None
@@ -97,7 +97,7 @@ def command(
     refused = False
     pods: list[dict[str, Any]] = []
     is_first = True
-    for admitted in _admit_pods(reader, found, state, rules, asked, pod_defaults):
+    for admitted in _admit_pods(reader, located, state, rules, resolved, pod_defaults):
         refused |= admitted.refused_by is not None
         if output != "table":
             from memqos.draw.text.admission import admission_data
@@ -105,11 +105,11 @@ def command(
             pods.append(admission_data(admitted, why=why))
         elif not admitted.creation.errors:
             if is_first:
-                _print_head(asked, state, rules, notes)
+                _print_head(resolved, state, rules, notes)
             _print(admitted, why=why)
             is_first = False
     if output != "table":
-        emit(_data(asked, state, notes, pods), output)
+        emit(_data(resolved, state, notes, pods), output)
     return 1 if reader.faults else _REFUSED if refused else 0
 
 
@@ -131,20 +131,20 @@ def _is_live(
 
 def _admit_pods(
     reader: ManifestReader,
-    pods: Iterable[tuple[Template, Pod]],
+    pods: Iterable[LocatedPod],
     given: NamespaceState | None,
     rules: "AdmissionPolicy | None",
     release: Release,
     pod_defaults: bool,
 ) -> Iterator[AdmissionReport]:
-    """Every pod that could be read and is valid; what is not is said at once."""
+    """Every pod that could be read and is valid; faults of the others are reported at once."""
     now = datetime.now(UTC)
     state = NamespaceState() if given is None else given
     for template, pod in pods:
         namespace = state.namespace_of(template.namespace)
         ranges = state.ranges_in(namespace)
         before = met = state.quotas_in(namespace)
-        wanted, count = _replicas(template), 0
+        replicas, count = _replicas(template), 0
         broken: tuple[PolicyBreach, ...] = ()
         try:
             while True:
@@ -160,7 +160,7 @@ def _admit_pods(
                     break
                 count += 1
                 state.charge(namespace, creation.quotas.new_used)
-                if count >= wanted:
+                if count >= replicas:
                     break
         except InputError as error:
             reader.refuse(template.with_position(error))
@@ -168,25 +168,24 @@ def _admit_pods(
         for fault in creation.errors:
             hint = _range_fill_hint(creation)
             reader.refuse(template.field_error(fault.field, fault.message + hint))
-        line, _ = template.document.position(template.path)
         yield AdmissionReport(
-            origin=f"{template.document.file}:{line}",
+            origin=origin_of(template),
             label=template.label,
             namespace=namespace,
             names=tuple(container.name for container in containers_of(pod)),
             release=release,
-            wanted=wanted,
+            wanted=replicas,
             admitted=count,
             creation=creation,
             ranges=tuple(ranges),
-            quotas=tuple(before if count == wanted else met),
+            quotas=tuple(before if count == replicas else met),
             breaches=broken,
             notes=tuple(_notes(pod, creation, given, namespace)),
         )
 
 
 def _replicas(template: Template) -> int:
-    """How many pods a workload makes at once; one where it does not say."""
+    """How many pods a workload creates at once; one where it does not state it."""
     workload: Any = template.document.data
     for step in template.path[:-1]:
         workload = workload[step]
@@ -195,7 +194,7 @@ def _replicas(template: Template) -> int:
 
 
 def _range_fill_hint(creation: Creation) -> str:
-    """What an error may be about that is not in the manifest."""
+    """The fields an error may be about that are not in the manifest."""
     fields = [
         f"{each.side}.{each.resource} of {each.container or 'the pod'}"
         for each in creation.filled
@@ -231,18 +230,17 @@ def _print_head(
 ) -> None:
     from memqos.units import pluralize
 
-    told = [f"Kubernetes {release}"]
+    parts = [f"Kubernetes {release}"]
     if state is not None:
         ranges = sum(map(len, state.ranges.values()))
         quotas = sum(map(len, state.quotas.values()))
-        told.append(f"{pluralize(ranges, 'limit range')}, {pluralize(quotas, 'quota')}")
+        parts.append(f"{pluralize(ranges, 'limit range')}, {pluralize(quotas, 'quota')}")
     if rules is not None:
-        told.append(f"a policy of {pluralize(len(rules.rules), 'rule')}")
+        parts.append(f"a policy of {pluralize(len(rules.rules), 'rule')}")
     if state is not None:
-        told.append("one after another")
-    print_lines([" · ".join(told)])
-    for note in notes:
-        print_lines([f"note: {note}"])
+        parts.append("one after another")
+    print_lines([" · ".join(parts)])
+    print_notes(notes)
 
 
 def _print(admitted: AdmissionReport, *, why: bool) -> None:

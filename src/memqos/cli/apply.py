@@ -2,22 +2,21 @@
 
 import sys
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import click
 
-from memqos.cli.options import owner_options, route_lines
-from memqos.cli.output import OutputFormat, complain, emit, print_lines
-from memqos.cli.plan import (
+from memqos.cli.node_plan import (
+    NodeOptions,
     make_plan,
     node_options,
     observe_node,
     plan_caveats,
-    plan_options_from,
-    require_no_doubt,
     require_pods,
-    require_whole_plan,
+    require_writable,
 )
+from memqos.cli.options import collect_options, owner_options, route_lines
+from memqos.cli.output import OutputFormat, complain, emit, print_lines
 from memqos.cli.writes import (
     EXIT_ERROR,
     EXIT_LEFT,
@@ -60,7 +59,10 @@ class _PendingWrites(NamedTuple):
 @owner_options
 @writer_options
 @node_options
+@collect_options(NodeOptions)
 def command(
+    options: NodeOptions,
+    *,
     plan: str | None,
     yes: bool,
     force: bool,
@@ -69,7 +71,6 @@ def command(
     journal: str,
     direct: bool,
     cri_socket: str | None,
-    **options: Any,
 ) -> int:
     """Write what memqos plan shows, or a PLAN saved with its --out, to this node's cgroups.
 
@@ -83,7 +84,7 @@ def command(
     if output != "table" and not yes:
         raise click.UsageError(f"-o {output} asks nobody: --yes writes without asking")
     writer = open_writer(
-        options["cgroup_root"], timeout, force=force, direct=direct, cri_socket=cri_socket
+        options.cgroup_root, timeout, force=force, direct=direct, cri_socket=cri_socket
     )
     todo = _pending_of_plan(options) if plan is None else _pending_of_file(plan, writer, options)
     now = [step_state(step, writer.fs, writer.cautions.page_size) for step in todo.steps]
@@ -114,19 +115,22 @@ def _show(
     )
 
 
-def _pending_of_plan(options: dict[str, Any]) -> _PendingWrites:
+def _pending_of_plan(options: NodeOptions) -> _PendingWrites:
     require_pods(options)
-    asked = plan_options_from(**options)
+    plan_options = options.plan_options()
     observation = observe_node(options)
-    plan = make_plan(observation, asked)
-    require_whole_plan(plan)
-    require_no_doubt(plan)
+    plan = make_plan(observation, plan_options)
+    require_writable(plan)
     steps = steps_of(plan.comparison.changes, observation.identities, plan.kubelet_managed)
     return _PendingWrites(steps, plan.protections, plan_caveats(plan))
 
 
-def _pending_of_file(file: str, writer: CgroupWriter, options: dict[str, Any]) -> _PendingWrites:
-    given = [name for name, value in options.items() if value and name != "cgroup_root"]
+def _pending_of_file(file: str, writer: CgroupWriter, options: NodeOptions) -> _PendingWrites:
+    given = [
+        name
+        for name in options.__struct_fields__
+        if getattr(options, name) and name != "cgroup_root"
+    ]
     if given:
         raise click.UsageError(
             f"a saved plan holds its terms already: leave out --{given[0].replace('_', '-')}"

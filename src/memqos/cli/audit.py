@@ -2,7 +2,7 @@
 
 import gc
 from collections.abc import Iterable
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import click
 import msgspec
@@ -11,11 +11,10 @@ from memqos.audit.rules import SEVERITIES_WORST_FIRST, select_rules
 from memqos.cli.audit_run import AuditRequest, run_audit
 from memqos.cli.cluster_access import CLUSTER, LiveCluster, cluster_options
 from memqos.cli.options import release_options
-from memqos.cli.output import complain, emit, print_lines
-from memqos.cli.rules import check_rule
+from memqos.cli.output import complain, emit, output_option, print_lines
 from memqos.cli.settings import POLICY_CHOICES, FactorType, check_settings_options
 from memqos.draw.audit_report import AuditReport
-from memqos.findings.catalogue import AUDIT_RULES
+from memqos.findings.catalogue import AUDIT_RULES, unknown_rule
 from memqos.findings.finding import Finding, Severity
 from memqos.settings.settings import PAGE_SIZE
 from memqos.units import pluralize
@@ -25,7 +24,7 @@ Output = Literal["table", "json", "yaml", "html"]
 _FAULTS: Final = 1
 _FINDINGS: Final = 2
 _MAX_REPORTED: Final = 20
-"""Faults said aloud; data and report have more."""
+"""Faults printed to standard error; data and report have more."""
 
 
 @click.command()
@@ -57,13 +56,7 @@ _MAX_REPORTED: Final = 20
     default=1,
     help="Processes; 0 is one a core.  [default: 1]",
 )
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["table", "json", "yaml", "html"]),
-    default="table",
-    help="What to print.  [default: table]",
-)
+@output_option("html")
 @click.option("-n", "--namespace", metavar="NAME", help="Only this namespace of a live cluster.")
 @cluster_options("context", "selector")
 @click.option("--policy", type=click.Choice(POLICY_CHOICES), help="memoryReservationPolicy.")
@@ -82,7 +75,11 @@ def command(
     context: str | None,
     namespace: str | None,
     selector: str | None,
-    **options: Any,
+    policy: str | None,
+    factor: float | None,
+    kubelet: str | None,
+    release: str | None,
+    gates: tuple[str, ...],
 ) -> int:
     """Audit a cluster: what Memory QoS would do to it, and what is wrong with it today.
 
@@ -102,43 +99,52 @@ def command(
     findings as bad as --fail-on says.
     """
     for rule in (*only, *skipped):
-        check_rule(rule, [each.id for each in AUDIT_RULES])
-    wanted = check_settings_options(
-        **options, node=None, capacity=None, allocatable=None, page_size=PAGE_SIZE
+        if problem := unknown_rule(rule, [each.id for each in AUDIT_RULES]):
+            raise click.UsageError(problem)
+    options = check_settings_options(
+        release=release,
+        gates=gates,
+        kubelet=kubelet,
+        node=None,
+        capacity=None,
+        allocatable=None,
+        factor=factor,
+        policy=policy,
+        page_size=PAGE_SIZE,
     )
     live = LiveCluster(context, namespace, selector)
     files = files or (CLUSTER,)
     if live.is_chosen and CLUSTER not in (*files, compare):
         raise click.UsageError("--context, -n and -l are for a live cluster: all of this is files")
-    question = AuditRequest(
+    request = AuditRequest(
         files, usage_files, compare, select_rules(only, skipped), jobs, output in ("json", "yaml")
     )
     # All that is read is kept, and none of it refers back: there is nothing to collect.
     gc.disable()
     try:
-        audited, pods = run_audit(question, wanted, live)
+        report, pods = run_audit(request, options, live)
     finally:
         gc.enable()
-    _report_faults(audited)
-    _warn_if_empty(audited)
-    _print(audited, pods, output)
-    if audited.faults:
+    _report_faults(report)
+    _warn_if_empty(report)
+    _print(report, pods, output)
+    if report.faults:
         return _FAULTS
-    return _FINDINGS if _is_bad(audited.findings, fail_on) else 0
+    return _FINDINGS if _is_bad(report.findings, fail_on) else 0
 
 
-def _report_faults(audited: AuditReport) -> None:
-    for fault in audited.faults[:_MAX_REPORTED]:
+def _report_faults(report: AuditReport) -> None:
+    for fault in report.faults[:_MAX_REPORTED]:
         complain(fault)
-    more = len(audited.faults) - _MAX_REPORTED + audited.more_faults
+    more = len(report.faults) - _MAX_REPORTED + report.more_faults
     if more > 0:
         complain(f"… and {pluralize(more, 'more fault')}")
 
 
-def _warn_if_empty(audited: AuditReport) -> None:
+def _warn_if_empty(report: AuditReport) -> None:
     """An audit without pods finds nothing wrong, and must not look like a good one."""
-    where, ended = ", ".join(audited.sources), audited.audit.ended
-    if audited.audit.pods or audited.faults:
+    where, ended = ", ".join(report.sources), report.audit.ended
+    if report.audit.pods or report.faults:
         return
     if ended:
         complain(f"nothing to audit in {where}: {pluralize(ended, 'pod')}, and all have ended")
@@ -146,19 +152,19 @@ def _warn_if_empty(audited: AuditReport) -> None:
         complain(f"nothing to audit in {where}: no pods – is it the right dump, the right cluster?")
 
 
-def _print(audited: AuditReport, pods: list[bytes], output: Output) -> None:
+def _print(report: AuditReport, pods: list[bytes], output: Output) -> None:
     if output == "table":
         from memqos.draw.text.audit import audit_text
 
-        print_lines(audit_text(audited))
+        print_lines(audit_text(report))
     elif output == "html":
         from memqos.draw.html.audit import audit_html
 
-        print(audit_html(audited))
+        print(audit_html(report))
     else:
         from memqos.draw.audit_report import audit_data
 
-        data = audit_data(audited, pods)
+        data = audit_data(report, pods)
         if output == "yaml":
             data["pods"] = [msgspec.json.decode(text) for text in pods]
         emit(data, output)

@@ -1,4 +1,4 @@
-"""What `memqos audit` asks a live cluster, and what becomes of it where the answer is no."""
+"""What `memqos audit` reads of a live cluster, and how it goes on where it may not."""
 
 from collections.abc import Callable
 from typing import Any, Final
@@ -34,29 +34,35 @@ _ABSENT_STATUSES: Final = (404, 503)
 
 
 def cluster_lists(live: LiveCluster, expect: Callable[[int], None]) -> list[DumpSource]:
-    """The cluster's lists, the small ones first: what may not be read is soon known."""
+    """The cluster's lists, the small ones first: a right that is missing shows early."""
     server, pods = live.server, live.pod_selection
-    beside = Selection(pods.namespace)
+    in_namespace = Selection(pods.namespace)
     return [
         PagedList(server, NODE_RESOURCE, EVERYTHING, "Node", LIVE_NODES, expect, is_required=False),
         PagedList(
             server,
             LIMIT_RANGE_RESOURCE,
-            beside,
+            in_namespace,
             "LimitRange",
             LIVE_LIMITS,
             expect,
             is_required=False,
         ),
         PagedList(
-            server, QUOTA_RESOURCE, beside, "ResourceQuota", LIVE_QUOTAS, expect, is_required=False
+            server,
+            QUOTA_RESOURCE,
+            in_namespace,
+            "ResourceQuota",
+            LIVE_QUOTAS,
+            expect,
+            is_required=False,
         ),
         PagedList(server, POD_RESOURCE, pods, "Pod", LIVE_PODS, expect),
     ]
 
 
 def selection_notes(live: LiveCluster) -> list[str]:
-    """What to know of an audit of some pods only."""
+    """A note where an audit covers some pods only."""
     pods = live.pod_selection
     where = f" in namespace {pods.namespace}" if pods.namespace else ""
     labels = f" with {pods.labels}" if pods.labels else ""
@@ -68,11 +74,11 @@ def selection_notes(live: LiveCluster) -> list[str]:
 def read_metrics_usage(
     live: LiveCluster,
 ) -> tuple[dict[str, MeasuredUsage], list[InputError], list[str | InputError]]:
-    """What pods use by the metrics API; what is wrong with its answer; what to know about it."""
+    """What pods use by the metrics API; the faults of its answer; notes for the report."""
     source = WholeList(live.server, _POD_METRICS, live.pod_selection, LIVE_METRICS)
-    with CensusReader(1, {}, lambda size, objects: None) as survey:
+    with CensusReader(1, {}, lambda size, objects: None) as census:
         try:
-            survey.read([source])
+            census.read([source])
         except ApiError as error:
             if error.status in _ABSENT_STATUSES:
                 return {}, [], ["what pods use is not known: the cluster has no metrics API"]
@@ -82,4 +88,4 @@ def read_metrics_usage(
             return {}, [InputError(error.what, hint=error.hint)], []
         except Unreachable as error:
             return {}, [InputError(error.what, hint=error.hint)], []
-        return survey.cluster_objects().usage, survey.faults, []
+        return census.cluster_objects().usage, census.faults, []

@@ -1,8 +1,6 @@
-"""A bar that moves while something long goes on, where somebody watches."""
+"""An audit from what is to be read to the report: dumps, a live cluster, a comparison."""
 
 import os
-import sys
-import time
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
@@ -21,7 +19,7 @@ from memqos.audit.comparison import compare_audits
 from memqos.audit.rules import judge_cluster
 from memqos.audit.totals import ClusterTotals
 from memqos.cli.cluster_access import CLUSTER, LiveCluster
-from memqos.cli.output import show_status
+from memqos.cli.output import ProgressBar
 from memqos.cli.settings import (
     POLICY_CHOICES,
     FactorType,
@@ -37,56 +35,8 @@ from memqos.host.census_reader import CensusReader
 from memqos.host.census_workers import CountSettings
 from memqos.host.dumps import DumpSource, dump_of
 from memqos.release import Release
-from memqos.settings.settings import Settings as PlanTerms
+from memqos.settings.settings import Settings
 from memqos.units import pluralize
-
-_WIDTH: Final = 30
-_EVERY: Final = 0.1
-"""Seconds."""
-
-
-class ProgressBar:
-    """Bytes and objects read so far, of as many as are known to come."""
-
-    def __init__(self, total: int) -> None:
-        self._total = total
-        self._done = 0
-        self._objects = 0
-        self._expected = 0
-        self._shown = 0.0
-        self._is_watched = sys.stderr.isatty()
-
-    def advance(self, size: int, objects: int) -> None:
-        """So much more was read."""
-        self._done += size
-        self._objects += objects
-        if self._is_watched and time.monotonic() - self._shown > _EVERY:
-            self._shown = time.monotonic()
-            self._write(self._line())
-
-    def expect(self, objects: int) -> None:
-        """So many objects are to come, whatever their size."""
-        self._expected = self._objects + objects
-
-    def end(self) -> None:
-        """Take the bar away."""
-        if self._is_watched:
-            self._write("")
-
-    def _line(self) -> str:
-        told = f"{self._objects:,} objects, {self._done >> 20:,} MiB"
-        if self._expected:
-            share = min(1.0, self._objects / self._expected)
-        elif self._total:
-            share = min(1.0, self._done / self._total)
-        else:
-            return told
-        full = round(_WIDTH * share)
-        return f"{'█' * full}{'░' * (_WIDTH - full)} {share:4.0%}  {told}"
-
-    def _write(self, line: str) -> None:
-        show_status(line)
-
 
 _MAX_NAMES: Final = 3
 
@@ -103,61 +53,66 @@ class AuditRequest(NamedTuple):
 
 
 class _SettingsAudit(NamedTuple):
-    """An audit under one set of terms."""
+    """An audit with one set of settings."""
 
-    under: ResolvedSettings
     audit: Audit
     findings: tuple[Finding, ...]
-    tallies: ClusterTotals
+    totals: ClusterTotals
 
 
 def run_audit(
-    question: AuditRequest, wanted: SettingsOptions, live: LiveCluster
+    request: AuditRequest, options: SettingsOptions, live: LiveCluster
 ) -> tuple[AuditReport, list[bytes]]:
-    """The audit, and every pod as JSON where that was asked for."""
-    compare, rules = question.compare, question.rules
-    other = _parse_compare(compare, wanted) if compare is not None and "=" in compare else None
-    usage, faults = _read_usage_files(question.usage_files)
-    is_live = CLUSTER in question.files
+    """The report, and every pod as JSON if the request is `with_pods`."""
+    compare, rules = request.compare, request.rules
+    other_options = (
+        _parse_compare(compare, options) if compare is not None and "=" in compare else None
+    )
+    usage, faults = _read_usage_files(request.usage_files)
+    is_live = CLUSTER in request.files
     measured: dict[str, MeasuredUsage] = {}
     notes: list[str | InputError] = []
     if is_live:
         from memqos.cli.audit_live import read_metrics_usage, selection_notes
 
         notes += selection_notes(live)
-        if not question.usage_files:
+        if not request.usage_files:
             measured, missing, more = read_metrics_usage(live)
             faults += missing
             notes += more
-    with _read_dumps(question.files, question.jobs, usage | measured, live) as survey:
+    with _read_dumps(request.files, request.jobs, usage | measured, live) as census:
         for fault in faults:
-            survey.add_fault(fault)
-        others = survey.cluster_objects()
-        under = _resolve_audit_settings(wanted, others, survey, live if is_live else None)
-        here = _audit_under(survey, others, under, rules, with_pods=question.with_pods)
-        _add_late_faults(survey, others, here, usage | others.usage, is_live=is_live)
+            census.add_fault(fault)
+        objects = census.cluster_objects()
+        resolved = _resolve_audit_settings(options, objects, census, live if is_live else None)
+        here = _audit_with(census, objects, resolved, rules, with_pods=request.with_pods)
+        _add_late_faults(census, objects, here, usage | objects.usage, is_live=is_live)
         compared = None
-        if other is not None:
-            then = _resolve_audit_settings(other, others, survey, live if is_live else None)
-            there = _audit_under(survey, others, then, rules, beside=under.settings)
-            compared = _compare(str(_display_settings(then)), here, there)
+        if other_options is not None:
+            other_resolved = _resolve_audit_settings(
+                other_options, objects, census, live if is_live else None
+            )
+            there = _audit_with(
+                census, objects, other_resolved, rules, compared_with=resolved.settings
+            )
+            compared = _compare(str(_display_settings(other_resolved)), here, there)
         elif compare is not None:
-            with _read_dumps([compare], question.jobs, usage | measured, live) as beside:
-                there = _audit_under(beside, beside.cluster_objects(), under, rules)
-                for fault in beside.faults:
-                    survey.add_fault(fault)
+            with _read_dumps([compare], request.jobs, usage | measured, live) as other:
+                there = _audit_with(other, other.cluster_objects(), resolved, rules)
+                for fault in other.faults:
+                    census.add_fault(fault)
             compared = _compare(_source_name(compare, live), here, there)
-        audited = AuditReport(
-            _display_settings(under),
-            here.audit,
-            here.findings,
-            tuple(sorted(survey.faults, key=_fault_position)),
-            survey.more_faults,
-            (*under.notes, *notes, *_kind_notes(others)),
-            tuple([_source_name(file, live) for file in question.files]),
-            compared,
+        report = AuditReport(
+            settings=_display_settings(resolved),
+            audit=here.audit,
+            findings=here.findings,
+            faults=tuple(sorted(census.faults, key=_fault_position)),
+            more_faults=census.more_faults,
+            notes=(*resolved.notes, *notes, *_kind_notes(objects)),
+            sources=tuple([_source_name(file, live) for file in request.files]),
+            comparison=compared,
         )
-    return audited, [text for _, text in sorted(here.tallies.pod_rows)]
+    return report, [text for _, text in sorted(here.totals.pod_rows)]
 
 
 def _read_usage_files(files: tuple[str, ...]) -> tuple[dict[str, MeasuredUsage], list[InputError]]:
@@ -171,7 +126,7 @@ def _read_usage_files(files: tuple[str, ...]) -> tuple[dict[str, MeasuredUsage],
 def _read_dumps(
     files: Iterable[str], jobs: int, usage: dict[str, MeasuredUsage], live: LiveCluster
 ) -> CensusReader:
-    """All dumps read."""
+    """A census of all dumps, and of the cluster where it is one of them."""
     sources: list[DumpSource] = []
     dumps = [dump_of(file) for file in files if file != CLUSTER]
     bar = ProgressBar(sum(dump.size for dump in dumps))
@@ -181,127 +136,129 @@ def _read_dumps(
 
             sources += cluster_lists(live, bar.expect)
     sources += dumps
-    survey = CensusReader(jobs or os.cpu_count() or 1, usage, bar.advance)
+    census = CensusReader(jobs or os.cpu_count() or 1, usage, bar.advance)
     try:
-        survey.read(sources)
+        census.read(sources)
     except BaseException:
-        survey.__exit__()
+        census.__exit__()
         raise
     finally:
         bar.end()
-    return survey
+    return census
 
 
 def _source_name(file: str, live: LiveCluster) -> str:
-    """What a person calls what was read."""
+    """What a report calls a file or the cluster."""
     return live.server.where if file == CLUSTER else file
 
 
-def _audit_under(
-    survey: CensusReader,
-    others: ClusterObjects,
-    under: ResolvedSettings,
+def _audit_with(
+    census: CensusReader,
+    objects: ClusterObjects,
+    resolved: ResolvedSettings,
     rules: tuple[str, ...],
     *,
     with_pods: bool = False,
-    beside: PlanTerms | None = None,
+    compared_with: Settings | None = None,
 ) -> _SettingsAudit:
-    nodes, refused = _node_memories(others, under)
-    order = CountSettings(
-        under.settings,
-        node_sizes(nodes, under.settings.page_size),
+    nodes, refused = _node_memories(objects, resolved)
+    counting = CountSettings(
+        resolved.settings,
+        node_sizes(nodes, resolved.settings.page_size),
         {},
-        others.usage,
-        beside,
+        objects.usage,
+        compared_with,
         with_pods,
     )
-    tallies = survey.count_pods(order)
+    totals = census.count_pods(counting)
     audit, faults = audit_cluster(
-        tallies, under.settings, nodes, others.limit_ranges, others.quotas
+        totals, resolved.settings, nodes, objects.limit_ranges, objects.quotas
     )
-    if beside is None:
+    if compared_with is None:
         for fault in (*refused, *faults):
-            survey.add_fault(fault)
-    return _SettingsAudit(under, audit, judge_cluster(audit, rules), tallies)
+            census.add_fault(fault)
+    return _SettingsAudit(audit, judge_cluster(audit, rules), totals)
 
 
 def _resolve_audit_settings(
-    wanted: SettingsOptions,
-    others: ClusterObjects,
-    survey: CensusReader,
+    options: SettingsOptions,
+    objects: ClusterObjects,
+    census: CensusReader,
     live: LiveCluster | None = None,
 ) -> ResolvedSettings:
-    """Without a release asked for, that of the newest kubelet counts, else the API server's."""
-    if wanted.release is not None:
-        return resolve_settings(wanted)
+    """Where no release is given, it is that of the newest kubelet, else the API server's."""
+    if options.release is not None:
+        return resolve_settings(options)
     newest: Release | None = None
-    told: dict[str, str] = {}
-    for name, node in others.nodes.items():
+    node_by_version: dict[str, str] = {}
+    for name, node in objects.nodes.items():
         info = node.status.node_info
         if info is not None and info.kubelet_version is not None:
-            told.setdefault(info.kubelet_version, name)
-    for version, name in told.items():
+            node_by_version.setdefault(info.kubelet_version, name)
+    for version, name in node_by_version.items():
         try:
             release = Release.of(version)
         except UnsupportedRelease as error:
             fault = InputError(f"node {name}: {error.what}", hint=error.hint)
-            if not any(str(each) == str(fault) for each in survey.faults):
-                survey.add_fault(fault)
+            if not any(str(each) == str(fault) for each in census.faults):
+                census.add_fault(fault)
             continue
         if newest is None or release.minor > newest.minor:
             newest = release
     if newest is None:
-        return resolve_settings(wanted if live is None else with_cluster_defaults(live, wanted))
-    under = resolve_settings(wanted, str(newest))
+        return resolve_settings(options if live is None else with_cluster_defaults(live, options))
+    resolved = resolve_settings(options, str(newest))
     note = f"the release is that of the newest kubelet, {newest}"
-    return msgspec.structs.replace(under, notes=(note, *under.notes))
+    return msgspec.structs.replace(resolved, notes=(note, *resolved.notes))
 
 
 def _node_memories(
-    others: ClusterObjects, under: ResolvedSettings
+    objects: ClusterObjects, resolved: ResolvedSettings
 ) -> tuple[dict[str, NodeMemory], list[InputError]]:
-    sizing = NodeMemoryEstimator(under.config, under.settings, exact=under.is_configured)
+    estimator = NodeMemoryEstimator(
+        resolved.config, resolved.settings, exact=resolved.is_configured
+    )
     found: dict[str, NodeMemory] = {}
     faults: list[InputError] = []
-    for name, node in others.nodes.items():
+    for name, node in objects.nodes.items():
         try:
-            found[name] = sizing.memory_of(node)
+            found[name] = estimator.memory_of(node)
         except InputError as error:
             faults.append(InputError(f"node {name}: {error.what}", field=error.field))
     return found, faults
 
 
 def _add_late_faults(
-    survey: CensusReader,
-    others: ClusterObjects,
+    census: CensusReader,
+    objects: ClusterObjects,
     here: _SettingsAudit,
     usage: Mapping[str, MeasuredUsage],
     *,
     is_live: bool,
 ) -> None:
-    """What is missing, wrong or there twice, once all is known."""
-    for place, name, what, field in sorted(here.tallies.unreadable):
-        survey.add_fault_at(place, f"{name}: {what}", field)
-    survey.report_duplicates()
-    missing = [node for node in here.audit.nodes if node.name not in others.nodes]
-    if missing and not others.nodes:
+    """Report what is missing, wrong or duplicate, once everything was read."""
+    for place, name, what, field in sorted(here.totals.unreadable):
+        census.add_fault_at(place, f"{name}: {what}", field)
+    census.report_duplicates()
+    missing = [node for node in here.audit.nodes if node.name not in objects.nodes]
+    if missing and not objects.nodes:
         pods = pluralize(sum(node.pods for node in missing), "pod")
         what = f"no Node was read: {pods} audited without the memory of their nodes"
         hint = None if is_live else "add them: kubectl get nodes -o json"
-        survey.add_fault(InputError(what, hint=hint))
+        census.add_fault(InputError(what, hint=hint))
         missing = []
     for unread in missing:
         pods = pluralize(unread.pods, "pod")
         what = f"node {unread.name} was not read: {pods} audited without its memory"
-        survey.add_fault(InputError(what))
-    strangers = sorted(usage.keys() - here.tallies.matched)
-    if strangers:
-        some = ", ".join(strangers[:_MAX_NAMES])
-        more = f" and {len(strangers) - _MAX_NAMES:,} more" if len(strangers) > _MAX_NAMES else ""
-        survey.add_fault(InputError(f"usage of pods that were not read: {some}{more}"))
+        census.add_fault(InputError(what))
+    unmatched = sorted(usage.keys() - here.totals.matched)
+    if unmatched:
+        some = ", ".join(unmatched[:_MAX_NAMES])
+        more = f" and {len(unmatched) - _MAX_NAMES:,} more" if len(unmatched) > _MAX_NAMES else ""
+        census.add_fault(InputError(f"usage of pods that were not read: {some}{more}"))
 
 
-def _parse_compare(compare: str, wanted: SettingsOptions) -> SettingsOptions:
+def _parse_compare(compare: str, options: SettingsOptions) -> SettingsOptions:
     """release=1.37,policy=None,factor=0.8"""
     changes: dict[str, Any] = {}
     for part in compare.split(","):
@@ -318,26 +275,28 @@ def _parse_compare(compare: str, wanted: SettingsOptions) -> SettingsOptions:
                 f"{part!r}: write release=1.37, policy={'|'.join(POLICY_CHOICES)} or factor=0.8",
                 param_hint="--compare",
             )
-    return msgspec.structs.replace(wanted, **changes)
+    return msgspec.structs.replace(options, **changes)
 
 
 def _compare(title: str, here: _SettingsAudit, there: _SettingsAudit) -> ReportComparison:
-    changed = {name: node.changed for name, node in there.tallies.nodes.items() if node.changed}
+    changed = {name: node.changed for name, node in there.totals.nodes.items() if node.changed}
     findings = (here.findings, there.findings)
     return ReportComparison(title, compare_audits(here.audit, there.audit, findings, changed))
 
 
-def _display_settings(under: ResolvedSettings) -> AuditSettings:
-    return AuditSettings(str(under.settings.release), under.settings.policy, under.settings.factor)
+def _display_settings(resolved: ResolvedSettings) -> AuditSettings:
+    return AuditSettings(
+        str(resolved.settings.release), resolved.settings.policy, resolved.settings.factor
+    )
 
 
-def _kind_notes(others: ClusterObjects) -> list[str]:
-    if not others.skipped_kinds:
+def _kind_notes(objects: ClusterObjects) -> list[str]:
+    if not objects.skipped_kinds:
         return []
-    kinds = ", ".join(f"{count:,} {kind}" for kind, count in sorted(others.skipped_kinds.items()))
+    kinds = ", ".join(f"{count:,} {kind}" for kind, count in sorted(objects.skipped_kinds.items()))
     return [f"passed over: {kinds}"]
 
 
 def _fault_position(fault: InputError) -> tuple[bool, str, int, int]:
-    """What has a place first, in its order."""
+    """Faults with a file come first, in its order."""
     return fault.file is None, fault.file or "", fault.line or 0, fault.column or 0

@@ -1,6 +1,6 @@
 """Objects out of a live cluster, for commands: by name, or all that are selected.
 
-Everything behind an option is imported when a cluster is asked, and not before.
+The client is imported at the first request: commands that read files do without it.
 """
 
 import os
@@ -15,14 +15,14 @@ from memqos.errors import InputError, MemqosError
 
 if TYPE_CHECKING:
     from memqos.host.apiserver.client import ApiClient
-    from memqos.host.apiserver.resources import Selection
+    from memqos.host.apiserver.resources import ApiResource, Selection
     from memqos.host.manifest_files import LoadedFile
     from memqos.kube.node import Node
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 CLUSTER: Final = "cluster"
-"""Given in the place of a file, it means what the cluster says."""
+"""Given as a file, it means the objects of the cluster."""
 LIVE_PODS: Final = "pods of the cluster"
 RUNNING_PODS: Final = "running pods of the cluster"
 LIVE_NODES: Final = "nodes of the cluster"
@@ -72,7 +72,7 @@ def cluster_options(*names: str) -> Callable[[_F], _F]:
 
 
 class LiveCluster:
-    """The cluster that options name. Nobody is asked before something is wanted of it."""
+    """The cluster that options name; connected to at the first request."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class LiveCluster:
 
     @property
     def is_chosen(self) -> bool:
-        """Whether any option speaks of a cluster."""
+        """Whether any option names a cluster."""
         return any((self._context, self._namespace, self._selector, self.node_name))
 
     @cached_property
@@ -101,18 +101,18 @@ class LiveCluster:
 
     @property
     def namespace(self) -> str:
-        """Where objects without a namespace are looked for."""
+        """The namespace of objects that name none."""
         return self._namespace or self.server.access.namespace
 
     @property
     def selection_text(self) -> str:
-        """What was looked for, in words."""
+        """What the options select, in words."""
         labels = f" with {self._selector}" if self._selector else ""
         return f"pods in namespace {self.namespace}{labels}"
 
     @property
     def pod_selection(self) -> "Selection":
-        """All that options do not leave out: of every namespace unless they name one."""
+        """The pods that options select: of every namespace unless they name one."""
         from memqos.host.apiserver.resources import Selection
 
         return Selection(self._namespace, labels=self._selector)
@@ -137,7 +137,7 @@ class LiveCluster:
         return version
 
     def paths_to_read(self, given: tuple[str, ...]) -> tuple[str, ...]:
-        """What a command reads: what it was given, else the pods that options select."""
+        """The files that were given, else the pods that options select."""
         if given and self._selector:
             raise click.UsageError("-l selects among all pods: give no FILE with it")
         if given:
@@ -160,14 +160,14 @@ class LiveCluster:
         return known and bool(name) and "/" not in name and not os.path.exists(path)
 
     def load(self, path: str) -> "Iterator[LoadedFile]":
-        """What a name stands for, as the server sends it."""
+        """The objects of a path, as the server sends them."""
         if path in _LISTS:
             yield from _LISTS[path](self)
         else:
             yield path, self.get(path)
 
     def get(self, path: str) -> bytes:
-        """One object, by its kind and name; asked for once."""
+        """One object, by its kind and name; requested once."""
         if path not in self._objects:
             self._objects[path] = self._get(path)
         return self._objects[path]
@@ -186,14 +186,14 @@ class LiveCluster:
     def node_path_of(self, paths: Sequence[str]) -> str | None:
         """The one node that all of these run on, as a path; None where they are not all pods of it.
 
-        It may be that pods may be read, and Nodes not: that is said, and there is no node.
+        Where pods may be read and Nodes may not, that is noted, and there is no node.
         """
         if not paths or not all(self.is_object_path(path) and _is_pod(path) for path in paths):
             return None
         try:
             names = {_node_name(self.get(path)) for path in paths}
         except MemqosError:
-            return None  # whoever reads the pods says so
+            return None  # reading the pods reports it
         if len(names) != 1 or "" in names:
             return None
         path = f"{_NODE}{names.pop()}"
@@ -255,7 +255,7 @@ class LiveCluster:
             ) from None
 
     def _list_pages(
-        self, name: str, resource: Any, selection: "Selection"
+        self, name: str, resource: "ApiResource[Any]", selection: "Selection"
     ) -> "Iterator[LoadedFile]":
         from memqos.host.apiserver.pager import list_raw_pages
 

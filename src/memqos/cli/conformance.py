@@ -15,7 +15,7 @@ from memqos.kube.quantity import Quantity
 
 _ABSENT: Final = "nothing"
 _SOMETIMES_RECORDED: Final = frozenset({"legacy_hash_input", "v2_hash_input"})
-"""Keys that only some cases hold, though they could be told for all."""
+"""Keys recorded in some cases only, though memqos answers them in all."""
 _UNRELIABLE: Final = {"value_unreliable": "value", "milli_unreliable": "milli_value"}
 """A mark in a recorded case, and the number that overflowed in the recorder."""
 

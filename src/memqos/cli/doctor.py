@@ -1,25 +1,23 @@
-"""`memqos doctor`: what is wrong with a node, what tells so, and what helps."""
+"""`memqos doctor`: problems of a node, the evidence, and fixes."""
 
 import time
-from typing import Any
 
 import click
-import msgspec
 
-from memqos.cli.node_plan import (
+from memqos.cli.node_agent import (
     agent_data,
     agent_line,
     agent_notes,
     agent_options,
     agent_paths,
-    follows_agent,
     no_agent_option,
 )
-from memqos.cli.options import SecondsType
+from memqos.cli.node_plan import NodeOptions, load_observation, node_options, observe_node
+from memqos.cli.options import SecondsType, collect_options
 from memqos.cli.output import OutputFormat, complain, emit, output_option, print_lines
-from memqos.cli.plan import load_observation, node_options, observe_node, plan_options_from
 from memqos.converge.node_plan import PLAN_FILES, NodePlan, plan_observation
 from memqos.converge.observation import ObservedNode, with_agent
+from memqos.converge.settings import PlanOptions
 from memqos.draw.text.findings import findings_data, findings_text
 from memqos.errors import InputError, UnsupportedRelease
 from memqos.findings.facts import NodeFacts, PlanFacts, SecondReading
@@ -32,7 +30,6 @@ from memqos.plan.names import cgroup_names
 _ERROR = 1
 _FINDINGS = 2
 
-_OVERRIDES = ("kubelet", "release", "gates", "pods", "numa", "state")
 _SAMPLED_FILES = ("memory.events", "memory.events.local", "memory.pressure")
 _FILES = (
     *PLAN_FILES,
@@ -56,11 +53,16 @@ _FILES = (
 @agent_options
 @no_agent_option
 @output_option()
+@collect_options(NodeOptions)
 def command(
+    options: NodeOptions,
+    *,
     snapshot: str | None,
     seconds: float,
     output: OutputFormat,
-    **options: Any,
+    agent: str | None,
+    journal: str | None,
+    no_agent: bool,
 ) -> int:
     """Judge this node, or that of a snapshot: whether Memory QoS works here, and for whom not.
 
@@ -70,12 +72,16 @@ def command(
     Exit code 0: nothing above info, 2: warnings or errors were found, 1: error.
     """
     if snapshot is None:
-        root = options["cgroup_root"]
-        observation = with_agent(observe_node(options, _FILES), root, *agent_paths(options))
+        root = options.cgroup_root
+        observation = with_agent(
+            observe_node(options, _FILES), root, *agent_paths(root, agent, journal)
+        )
         later = _sample_again(observation, root, seconds)
     else:
         observation, later = load_observation(snapshot, options), None
-    facts, plan = _facts(observation, later, options)
+    plan_options = options.plan_options(agent=not no_agent and not options.overrides_plan)
+    plan, refusal = _plan(observation, plan_options, is_given=_overrides_observation(options))
+    facts = _facts(observation, later, plan, refusal)
     findings = judge_node(facts)
     notes = [*observation.notes, *agent_notes(observation.agent)]
     if observation.agent is not None and plan is not None and plan.managed:
@@ -101,47 +107,67 @@ def command(
 
 
 def _sample_again(observation: ObservedNode, root: str, seconds: float) -> SecondReading | None:
-    """The counters once more, where there is anything that counts."""
+    """The counters after some seconds; None where no cgroup has any."""
     if not any("memory.events" in files for files in observation.cgroups.values()):
         return None
     start = time.monotonic()
     time.sleep(seconds)
     tree = read_tree(root, _SAMPLED_FILES)
-    same = {
+    unreplaced = {
         path: files
         for path, files in tree.cgroups.items()
         if tree.identities[path] == observation.identities.get(path)
     }
-    return SecondReading(time.monotonic() - start, same)
+    return SecondReading(time.monotonic() - start, unreplaced)
+
+
+def _overrides_observation(options: NodeOptions) -> bool:
+    """Whether anything that a plan may be refused for was given, and not found on the node."""
+    return any(
+        (
+            options.kubelet,
+            options.release,
+            options.gates,
+            options.pods,
+            options.numa,
+            options.state,
+        )
+    )
+
+
+def _plan(
+    observation: ObservedNode, plan_options: PlanOptions, *, is_given: bool
+) -> tuple[NodePlan | None, str | None]:
+    """The plan, or why there is none: what was given is refused, what was found is a finding."""
+    if observation.machine.layout not in ("v2", None):
+        return None, None
+    try:
+        return plan_observation(observation, plan_options), None
+    except (InputError, UnsupportedRelease) as error:
+        if is_given:
+            raise
+        return None, str(error)
 
 
 def _facts(
-    observation: ObservedNode, later: SecondReading | None, options: dict[str, Any]
-) -> tuple[NodeFacts, NodePlan | None]:
-    plan, refused = None, None
-    asked = msgspec.structs.replace(plan_options_from(**options), agent=follows_agent(options))
-    if observation.machine.layout in ("v2", None):
-        try:
-            plan = plan_observation(observation, asked)
-        except (InputError, UnsupportedRelease) as error:
-            # What was given is refused; what was found on the node is a finding.
-            if any(options[given] for given in _OVERRIDES):
-                raise
-            refused = str(error)
+    observation: ObservedNode,
+    later: SecondReading | None,
+    plan: NodePlan | None,
+    refusal: str | None,
+) -> NodeFacts:
     agent = observation.agent
     managed_pods = 0 if agent is None or plan is None or not plan.managed else len(agent.pods)
-    facts = NodeFacts(
+    return NodeFacts(
         machine=observation.machine,
         cgroups=observation.cgroups,
         later=later,
         configured_driver=_driver_in_configuration(observation) if plan else None,
         planned=None if plan is None else _plan_facts(plan),
-        not_planned=refused,
+        not_planned=refusal,
         pods=len(observation.pods) or managed_pods,
         agent=agent,
         own_values=observation.own_values,
     )
-    return facts, plan
 
 
 def _plan_facts(plan: NodePlan) -> PlanFacts:
@@ -157,7 +183,7 @@ def _plan_facts(plan: NodePlan) -> PlanFacts:
 
 
 def _driver_in_configuration(observation: ObservedNode) -> CgroupDriver | None:
-    """What the configuration itself says: the plan goes by the names of the cgroups instead."""
+    """The driver that is configured: the plan goes by the names of the cgroups instead."""
     if observation.configuration is None:
         return None
     document = next(

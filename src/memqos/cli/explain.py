@@ -6,15 +6,16 @@ from typing import Any, Literal
 import click
 
 from memqos.cli.cluster_access import LIVE_PODS, LiveCluster, cluster_options
-from memqos.cli.manifest_reader import ManifestReader
-from memqos.cli.output import complain, emit, output_option, print_lines
+from memqos.cli.manifest_reader import ManifestReader, origin_of
+from memqos.cli.options import collect_options
+from memqos.cli.output import complain, emit, output_option, print_lines, print_notes
 from memqos.cli.settings import (
     ResolvedSettings,
+    SettingsOptions,
     check_settings_options,
     resolve_settings,
     settings_data,
     settings_options,
-    settings_options_in,
     with_cluster_defaults,
 )
 from memqos.draw.text.pod import PodExplanation, settings_line
@@ -29,7 +30,7 @@ from memqos.release import Release, default, stage
 from memqos.units import scientific
 
 _Row = list[PodExplanation]
-"""One pod, under each of the releases asked for."""
+"""One pod, in each of the releases compared."""
 
 
 @click.command()
@@ -43,7 +44,10 @@ _Row = list[PodExplanation]
 )
 @cluster_options("context", "namespace", "selector")
 @settings_options
+@collect_options(SettingsOptions, check_settings_options)
 def command(
+    options: SettingsOptions,
+    *,
     files: tuple[str, ...],
     why: bool,
     output: Literal["table", "json", "yaml", "svg"],
@@ -51,7 +55,6 @@ def command(
     context: str | None,
     namespace: str | None,
     selector: str | None,
-    **options: Any,
 ) -> int:
     """Show what a node will do with the Pods in FILE… and why.
 
@@ -63,39 +66,38 @@ def command(
 
     Exit code 1 if anything could not be read or is invalid; the rest is explained all the same.
     """
-    wanted = check_settings_options(**settings_options_in(options))
     live = LiveCluster(context, namespace, selector)
     if not files and not live.is_chosen:
-        if wanted.snapshot is None:
+        if options.snapshot is None:
             raise click.UsageError(
                 "explain what? Give FILE…, --snapshot, or -n or -l for a live cluster"
             )
-        files = (wanted.snapshot,)
+        files = (options.snapshot,)
     files = live.paths_to_read(files)
-    live.require_use(*files, options["node"])
+    live.require_use(*files, options.node)
     releases = [part.strip() for part in compare.split(",")] if compare else [None]
     if any(map(live.is_object_path, files)):
-        wanted = with_cluster_defaults(live, wanted, files)
-    under = [resolve_settings(wanted, release, live) for release in releases]
+        options = with_cluster_defaults(live, options, files)
+    resolved = [resolve_settings(options, release, live) for release in releases]
     reader = ManifestReader(live)
-    rows = _rows(reader, files, under)
+    rows = _rows(reader, files, resolved)
     if output == "svg":
-        _print_svg(rows, under)
+        _print_svg(rows, resolved)
     elif output != "table":
-        emit(_data(rows, under, why=why, compared=compare is not None), output)
+        emit(_data(rows, resolved, why=why, compared=compare is not None), output)
     elif compare:
-        _print_comparison(rows, under)
+        _print_comparison(rows, resolved)
     else:
-        _print(rows, under[0], why=why)
+        _print(rows, resolved[0], why=why)
     if LIVE_PODS in files and not reader.pods_read:
         complain(f"there are no {live.selection_text}")
     return 1 if reader.faults else 0
 
 
 def _rows(
-    reader: ManifestReader, files: Sequence[str], under: Sequence[ResolvedSettings]
+    reader: ManifestReader, files: Sequence[str], resolved: Sequence[ResolvedSettings]
 ) -> Iterator[_Row]:
-    planners = [Planner(each.settings) for each in under]
+    planners = [Planner(each.settings) for each in resolved]
     for template, pod in reader.pods(files):
         try:
             row = [_explain_pod(planner, pod, template) for planner in planners]
@@ -110,12 +112,11 @@ def _rows(
 def _explain_pod(planner: Planner, pod: Pod, template: Template) -> PodExplanation:
     release = planner.terms.release
     written, semantics = shape_of(pod, release), planner.semantics(pod)
-    line, _ = template.document.position(template.path)
     notes = [*_drop_notes(written, semantics.shape, release), *_overflow_notes(written)]
     if is_stored(pod):
         notes.append("taken as the cluster holds it: defaulted and accepted already")
     return PodExplanation(
-        origin=f"{template.document.file}:{line}",
+        origin=origin_of(template),
         label=template.label,
         namespace=template.namespace,
         names=tuple(container.name for container in containers_of(pod)),
@@ -149,45 +150,44 @@ def _overflow_notes(shape: Shape) -> Iterator[str]:
         )
 
 
-def _print(rows: Iterable[_Row], under: ResolvedSettings, *, why: bool) -> None:
+def _print(rows: Iterable[_Row], resolved: ResolvedSettings, *, why: bool) -> None:
     from memqos.draw.text.pod import pod_overview
 
     for index, (pod,) in enumerate(row for row in rows if row[0].semantics.plan is not None):
         if not index:
-            _print_settings([under])
+            _print_settings([resolved])
         print_lines(["", *pod_overview(pod)])
         if why:
             from memqos.draw.text.pod import derivation
 
-            print_lines(derivation(pod, under.settings))
+            print_lines(derivation(pod, resolved.settings))
 
 
-def _print_comparison(rows: Iterable[_Row], under: Sequence[ResolvedSettings]) -> None:
+def _print_comparison(rows: Iterable[_Row], resolved: Sequence[ResolvedSettings]) -> None:
     from memqos.draw.text.pod import release_comparison
 
-    titles = [str(each.settings.release) for each in under]
+    titles = [str(each.settings.release) for each in resolved]
     valid = (row for row in rows if any(each.semantics.plan is not None for each in row))
     for index, row in enumerate(valid):
         if not index:
-            _print_settings(under)
+            _print_settings(resolved)
         print_lines(["", *release_comparison(list(zip(titles, row, strict=True)))])
 
 
-def _print_settings(under: Sequence[ResolvedSettings]) -> None:
-    for each in under:
+def _print_settings(resolved: Sequence[ResolvedSettings]) -> None:
+    for each in resolved:
         print(settings_line(each.settings))
-    for note in dict.fromkeys(note for each in under for note in each.notes):
-        print_lines([f"note: {note}"])
+    print_notes(dict.fromkeys(note for each in resolved for note in each.notes))
 
 
-def _print_svg(rows: Iterable[_Row], under: Sequence[ResolvedSettings]) -> None:
+def _print_svg(rows: Iterable[_Row], resolved: Sequence[ResolvedSettings]) -> None:
     from memqos.draw.svg.levels import levels_svg
     from memqos.draw.svg.pod_levels import pod_levels_chart
 
     charts = [
         pod_levels_chart(pod, each.settings)
         for row in rows
-        for pod, each in zip(row, under, strict=True)
+        for pod, each in zip(row, resolved, strict=True)
         if pod.semantics.plan is not None
     ]
     if charts:
@@ -195,18 +195,18 @@ def _print_svg(rows: Iterable[_Row], under: Sequence[ResolvedSettings]) -> None:
 
 
 def _data(
-    rows: Iterable[_Row], under: Sequence[ResolvedSettings], *, why: bool, compared: bool
+    rows: Iterable[_Row], resolved: Sequence[ResolvedSettings], *, why: bool, compared: bool
 ) -> dict[str, Any]:
-    terms = [settings_data(each) for each in under]
+    settings = [settings_data(each) for each in resolved]
     if compared:
         from memqos.draw.text.pod import release_comparison_data
 
-        titles = [str(each.settings.release) for each in under]
+        titles = [str(each.settings.release) for each in resolved]
         pods = [release_comparison_data(list(zip(titles, row, strict=True))) for row in rows]
-        return {"terms": dict(zip(titles, terms, strict=True)), "pods": pods}
+        return {"terms": dict(zip(titles, settings, strict=True)), "pods": pods}
     from memqos.draw.text.pod import pod_data
 
     return {
-        "terms": terms[0],
-        "pods": [pod_data(row[0], under[0].settings, why=why) for row in rows],
+        "terms": settings[0],
+        "pods": [pod_data(row[0], resolved[0].settings, why=why) for row in rows],
     }

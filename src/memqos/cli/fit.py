@@ -14,15 +14,21 @@ from memqos.cli.cluster_access import (
     cluster_options,
 )
 from memqos.cli.fit_nodes import (
-    LocatedPod,
-    node_rooms,
+    node_infos,
     pod_demands,
     read_nodes,
     shape_as_stored,
 )
-from memqos.cli.manifest_reader import ManifestReader
+from memqos.cli.manifest_reader import LocatedPod, ManifestReader, origin_of
 from memqos.cli.options import release_options, resolve_release
-from memqos.cli.output import OutputFormat, emit, output_option, print_lines, raw_stream
+from memqos.cli.output import (
+    OutputFormat,
+    emit,
+    output_option,
+    print_lines,
+    print_notes,
+    raw_stream,
+)
 from memqos.cluster.fit import judge_fit
 from memqos.cluster.fit_demand import NodeInfo, SchedulingDemand
 from memqos.cluster.fit_survey import FitSurvey, survey_fit
@@ -33,9 +39,9 @@ from memqos.release import Release
 
 FITS_NOWHERE: Final = 2
 _MAX_LISTED: Final = 20
-"""More nodes than this are counted, not listed, unless --why asks for each."""
+"""More nodes than this are counted, not listed, unless --why lists each."""
 LONG: Final = 200_000
-"""Pairs of pod and node from which on a person at a terminal is shown how far it got."""
+"""Pairs of pod and node from which on a terminal shows a progress bar."""
 
 
 @click.command()
@@ -91,18 +97,18 @@ def command(
     if not nodes.nodes:
         reader.require_no_faults(file)
     more = [] if pods_file is None else list(reader.pods([pods_file]))
-    asked, notes = resolve_release(
+    resolved, notes = resolve_release(
         release, gates, None if release is not None else nodes.newest_kubelet
     )
-    cluster, about_pods = node_rooms(reader, nodes, more, asked)
+    cluster, about_pods = node_infos(reader, nodes, more, resolved)
     notes += about_pods
-    pods = list(_valid_pods(reader, files, asked))
-    asks = pod_demands(reader, pods, asked)
-    results = _fit_results(asks, cluster, asked, listed=why or len(cluster) <= _MAX_LISTED)
+    pods = list(_valid_pods(reader, files, resolved))
+    demands = pod_demands(reader, pods, resolved)
+    results = _fit_results(demands, cluster, resolved, listed=why or len(cluster) <= _MAX_LISTED)
     if output == "table":
-        _print(results, cluster, asked, notes, why=why)
+        _print(results, cluster, resolved, notes, why=why)
     else:
-        emit(_data(results, cluster, asked, notes, why=why), output)
+        emit(_data(results, cluster, resolved, notes, why=why), output)
     if reader.faults:
         return 1
     return FITS_NOWHERE if any(not each.survey.fitting for each in results) else 0
@@ -111,7 +117,7 @@ def command(
 def _valid_pods(
     reader: ManifestReader, files: Sequence[str], release: Release
 ) -> Iterator[LocatedPod]:
-    """The pods that a cluster would take; what is wrong with the others is said at once."""
+    """The pods that a cluster would accept; faults of the others are reported at once."""
     for template, pod in reader.pods(files):
         try:
             faults = [] if pod.status else validate(pod, shape_as_stored(pod, release), release)
@@ -125,36 +131,36 @@ def _valid_pods(
 
 
 def _fit_results(
-    asks: Sequence[tuple[LocatedPod, SchedulingDemand]],
+    demands: Sequence[tuple[LocatedPod, SchedulingDemand]],
     cluster: Sequence[NodeInfo],
     release: Release,
     *,
     listed: bool,
 ) -> list[FitReport]:
-    found = _survey_nodes([demand for _, demand in asks], cluster, release)
+    surveys = _survey_nodes([demand for _, demand in demands], cluster, release)
     return [
         FitReport(
-            origin=f"{template.document.file}:{template.document.position(template.path)[0]}",
+            origin=origin_of(template),
             label=template.label,
             namespace=template.namespace,
             demand=demand,
             survey=survey,
             rooms=tuple(cluster) if listed else (),
-            verdicts=tuple(judge_fit(demand, room, release) for room in cluster) if listed else (),
+            verdicts=tuple(judge_fit(demand, node, release) for node in cluster) if listed else (),
             notes=(f"it is bound to {pod.spec.node_name} already",) if pod.spec.node_name else (),
         )
-        for ((template, pod), demand), survey in zip(asks, found, strict=True)
+        for ((template, pod), demand), survey in zip(demands, surveys, strict=True)
     ]
 
 
 def _survey_nodes(
-    asks: Sequence[SchedulingDemand], cluster: Sequence[NodeInfo], release: Release
+    demands: Sequence[SchedulingDemand], cluster: Sequence[NodeInfo], release: Release
 ) -> list[FitSurvey]:
-    found = survey_fit(asks, cluster, release)
-    if len(asks) * len(cluster) < LONG or not _at_a_terminal():
-        return list(found)
+    surveys = survey_fit(demands, cluster, release)
+    if len(demands) * len(cluster) < LONG or not _at_a_terminal():
+        return list(surveys)
     with click.progressbar(
-        found, length=len(asks), label="fitting", file=raw_stream(sys.stderr)
+        surveys, length=len(demands), label="fitting", file=raw_stream(sys.stderr)
     ) as bar:
         return list(bar)
 
@@ -175,13 +181,12 @@ def _print(
 
     if not results:
         return
-    on_nodes = pluralize(sum(room.pods for room in cluster), "pod")
+    on_nodes = pluralize(sum(node.pods for node in cluster), "pod")
     print(
         f"Kubernetes {release} · {pluralize(len(cluster), 'node')} with {on_nodes} · "
         "resources alone, without taints and affinity"
     )
-    for note in notes:
-        print_lines([f"note: {note}"])
+    print_notes(notes)
     for result in results:
         print_lines(["", *fit_text(result)])
         if why:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from memqos.cli.manifest_reader import ManifestReader
+from memqos.cli.manifest_reader import LocatedPod, ManifestReader
 from memqos.cluster.fit_demand import (
     PODS_RESOURCE,
     NodeInfo,
@@ -19,16 +19,12 @@ from memqos.kube.defaulting import apply_defaults
 from memqos.kube.pod import Pod, ResourceList
 from memqos.kube.resources import Amounts
 from memqos.kube.shape import Shape, amounts_of, shape_of
-from memqos.manifests.objects import Template
 from memqos.release import DEFAULT_MINOR, Release
 from memqos.units import pluralize
 
 if TYPE_CHECKING:
     from memqos.manifests.objects import Item
     from memqos.manifests.snapshot import Snapshot
-
-LocatedPod = tuple[Template, Pod]
-"""A pod and where it comes from."""
 
 _DEFAULT_MAX_PODS: Final = 110
 """The kubelet's own default of maxPods (apis/config/v1beta1/defaults.go)."""
@@ -43,7 +39,7 @@ class FitNode(msgspec.Struct, frozen=True):
 
 
 class FitNodes(msgspec.Struct, frozen=True):
-    """All nodes, and the pods that files hold beside them."""
+    """All nodes, and the pods in the same files."""
 
     nodes: tuple[FitNode, ...]
     pods: tuple[LocatedPod, ...]
@@ -78,15 +74,15 @@ def read_nodes(reader: ManifestReader, file: str) -> FitNodes:
     return FitNodes(tuple(nodes), tuple(pods), tuple(notes))
 
 
-def node_rooms(
+def node_infos(
     reader: ManifestReader, nodes: FitNodes, other_pods: Iterable[LocatedPod], release: Release
 ) -> tuple[list[NodeInfo], list[str]]:
-    """The nodes with what the pods bound to them hold, and what a person should know."""
+    """The nodes with the requests of the pods bound to them, and notes on pods not counted."""
     bound: dict[str, list[SchedulingDemand]] = {node.name: [] for node in nodes.nodes}
-    there = [each for each in (*nodes.pods, *other_pods) if occupies_node(each[1])]
-    known = pod_demands(reader, there, release)
+    occupying = [each for each in (*nodes.pods, *other_pods) if occupies_node(each[1])]
+    demands = pod_demands(reader, occupying, release)
     pending = elsewhere = 0
-    for (_, pod), demand in known:
+    for (_, pod), demand in demands:
         if pod.spec.node_name is None:
             pending += 1
         elif pod.spec.node_name not in bound:
@@ -94,7 +90,7 @@ def node_rooms(
         else:
             bound[pod.spec.node_name].append(demand)
     notes = list(nodes.notes)
-    if unread := len(there) - len(known):
+    if unread := len(occupying) - len(demands):
         notes.append(f"not counted: {pluralize(unread, 'pod')} that cannot be read")
     if pending:
         notes.append(f"not counted: {pluralize(pending, 'pod')} bound to no node")
@@ -106,14 +102,14 @@ def node_rooms(
 def pod_demands(
     reader: ManifestReader, pods: Sequence[LocatedPod], release: Release
 ) -> list[tuple[LocatedPod, SchedulingDemand]]:
-    """What each pod asks for; one that cannot be read is told of, and left out."""
+    """What each pod requests; one that cannot be read is reported and skipped."""
     found: list[tuple[LocatedPod, SchedulingDemand]] = []
-    left = iter(pods)
+    unread = iter(pods)
     each: LocatedPod | None = None
 
     def remaining_pods() -> Iterator[Pod]:
         nonlocal each
-        for each in left:
+        for each in unread:
             yield each[1]
 
     while True:
@@ -136,7 +132,7 @@ def _read_node(item: "Item") -> FitNode:
     from memqos.kube.node import Node
 
     node = item.decode(Node)
-    # The API server gives a Node that says nothing of allocatable all of its capacity.
+    # The API server sets allocatable to capacity in a Node that does not state it.
     side = "capacity" if node.status.allocatable is None else "allocatable"
     amounts: ResourceList | None = getattr(node.status, side)
     if not amounts:

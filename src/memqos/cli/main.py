@@ -85,7 +85,7 @@ def main() -> NoReturn:
         _complain("interrupted")
         sys.exit(INTERRUPTED)
     except BrokenPipeError:
-        # The reader has gone (memqos … | head). Python would complain again while shutting down.
+        # The reader has exited (memqos … | head). Python would report it again at shutdown.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Objects out of files, for commands: what cannot be read is said at once, the rest goes on."""
+"""Objects out of files, for commands: what cannot be read is reported, the rest is returned."""
 
 import os
 from collections import Counter
@@ -18,11 +18,15 @@ if TYPE_CHECKING:
     from memqos.manifests.objects import Item
 
 
-class ManifestReader:
-    """Reads manifests, and what a live cluster holds, and counts the faults it met.
+LocatedPod = tuple[Template, Pod]
+"""A pod and where it comes from."""
 
-    A folder holds whatever an application needs, so objects without pods are passed over there
-    and counted; in a file that was named they are a fault.
+
+class ManifestReader:
+    """Reads manifests, and objects of a live cluster, and counts the faults it met.
+
+    A folder holds whatever an application needs, so objects without pods are skipped there and
+    counted; in a file that was named they are a fault.
     """
 
     def __init__(self, live: "LiveCluster | None" = None) -> None:
@@ -31,7 +35,7 @@ class ManifestReader:
         self._live = live
         self._skipped: Counter[str] = Counter()
 
-    def pods(self, paths: Sequence[str]) -> Iterator[tuple[Template, Pod]]:
+    def pods(self, paths: Sequence[str]) -> Iterator[LocatedPod]:
         """Every pod that could be read, and where it comes from."""
         for document, from_folder in self._documents(paths):
             for found in pods(_document_of_pods(document)):
@@ -50,7 +54,7 @@ class ManifestReader:
     def objects_in(
         self, loaded: "Iterable[LoadedFile]", kinds: Collection[str]
     ) -> Iterator["Item"]:
-        """The same of what was loaded already."""
+        """The same, out of files that were loaded already."""
         return self._objects(((each, False) for each in self._parse(loaded)), kinds)
 
     def _objects(
@@ -71,12 +75,12 @@ class ManifestReader:
         self._report_skipped(f"as only {' and '.join(kinds)} count here")
 
     def refuse(self, error: InputError) -> None:
-        """Count a fault and say it."""
+        """Count a fault and print it."""
         self.faults += 1
         complain(error)
 
     def require_no_faults(self, file: str) -> None:
-        """Go on only if nothing was wrong so far with a file that all answers rest on."""
+        """Stop at the first fault in a file that every answer depends on."""
         if self.faults:
             raise InputError("no answer without all of it", file=file, hint="see above")
 
@@ -109,7 +113,7 @@ class ManifestReader:
             complain(f"passed over, {why}: {kinds}")
             self._skipped.clear()
 
-    def _decode(self, template: Template) -> Iterator[tuple[Template, Pod]]:
+    def _decode(self, template: Template) -> Iterator[LocatedPod]:
         try:
             pod = template.decode(Pod)
             _check_uid(template, pod)
@@ -120,8 +124,14 @@ class ManifestReader:
             yield template, pod
 
 
+def origin_of(template: Template) -> str:
+    """The file and line where an object begins."""
+    line, _ = template.document.position(template.path)
+    return f"{template.document.file}:{line}"
+
+
 def _check_uid(template: Template, pod: Pod) -> None:
-    """A UID becomes part of a path sooner or later: one that could leave it is refused here."""
+    """A UID becomes part of a path: one that could lead out of it is refused here."""
     if pod.metadata.uid is None:
         return
     from memqos.plan.names import check_uid
@@ -142,7 +152,7 @@ def _document_of_pods(document: Document) -> Document:
 
 
 def _wrong_kind_error(item: "Item", kinds: Collection[str]) -> InputError:
-    wanted = " or ".join(kinds)
+    expected = " or ".join(kinds)
     if not item.kind:
-        return item.error("required, but missing", "kind", f"expected {wanted}")
-    return item.error(f"{quote_brief(item.kind)} is of no use here", "kind", f"expected {wanted}")
+        return item.error("required, but missing", "kind", f"expected {expected}")
+    return item.error(f"{quote_brief(item.kind)} is of no use here", "kind", f"expected {expected}")

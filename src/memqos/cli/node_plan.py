@@ -1,134 +1,217 @@
-"""memqos's own agent and journal, for the commands that look at a node."""
+"""How commands plan a node: its options, what is observed, the plan and its caveats."""
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final, TypeVar
+import os
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar, get_args
 
 import click
 import msgspec
 
-from memqos.agent.configuration import AgentConfiguration
-from memqos.converge.journal import JOURNAL_FOLDER
-from memqos.converge.node_plan import NodePlan
-from memqos.converge.observation import ObservedNode
-from memqos.findings.agent import why_unmanaged
+from memqos.cli.options import (
+    PodSourceOptions,
+    cgroup_root_option,
+    parse_gates,
+    pod_source_from,
+    pod_source_options,
+    release_options,
+)
+from memqos.cli.output import complain
+from memqos.cli.settings import FactorType, placement_option
+from memqos.converge.node_plan import PLAN_FILES, NodePlan, plan_observation
+from memqos.converge.observation import ObservedNode, load_kubelet_config, observe_live
+from memqos.converge.running_kubelet import KubeletSources, kubelet_of_source
+from memqos.converge.settings import PlanOptions
+from memqos.draw.text.changes import gaps_text
+from memqos.errors import InputError
 from memqos.host.cgroups import SYSTEM_ROOT
-from memqos.manifests.agent_state import AgentState
-from memqos.plan.names import outer
-from memqos.units import pluralize
+from memqos.host.machine import Roots, read_machine
+from memqos.host.versions import kubelet_version, runtime_version
+from memqos.numa.requests import UNALIGNED_NOTICE
+from memqos.settings.settings import Numa, Placement, Policy
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
-STATE_SOCKET: Final = AgentConfiguration().state_socket
-_PLAN_OVERRIDES: Final = (
-    "release",
-    "gates",
-    "policy",
-    "factor",
-    "placement",
-    "numa",
-    "state",
-    "kubelet",
-)
-"""Options that ask for a plan other than the one at work."""
 
-
-def agent_options(command: _F) -> _F:
-    """Where this node's agent and its journal are."""
+def node_options(command: _F) -> _F:
+    """The options of `NodeOptions`."""
     for option in (
         click.option(
-            "--journal",
-            metavar="DIR",
-            help=f"Where memqos keeps prior values.  [default: {JOURNAL_FOLDER}]",
+            "--state",
+            metavar="FILE",
+            help="The kubelet's memory_manager_state, for --numa state.  [default: the node's]",
         ),
         click.option(
-            "--agent",
-            metavar="SOCKET",
-            help=f"The state socket of the agent on this node.  [default: {STATE_SOCKET}]",
+            "--numa",
+            type=click.Choice(get_args(Numa)),
+            help="Bind containers to NUMA nodes (cpuset.mems): as the kubelet's state says, or as "
+            "memqos allocates where the kubelet does not.  [default: off]",
         ),
+        click.option("--factor", type=FactorType(), help="memoryThrottlingFactor."),
+        click.option("--policy", type=click.Choice(get_args(Policy)), help="Reservation policy."),
+        placement_option,
+        click.option(
+            "--kubelet",
+            metavar="FILE",
+            help="A KubeletConfiguration.  [default: the running kubelet's]",
+        ),
+        pod_source_options,
+        cgroup_root_option,
+        release_options,
     ):
         command = option(command)
     return command
 
 
-no_agent_option = click.option(
-    "--no-agent",
-    is_flag=True,
-    help="Compare with what Kubernetes would set, even where an agent manages them.",
-)
+class NodeOptions(PodSourceOptions, frozen=True, kw_only=True):
+    """Which node is observed, and with which settings it is planned."""
 
+    cgroup_root: str
+    release: str | None
+    gates: tuple[str, ...]
+    kubelet: str | None
+    placement: Placement | None
+    policy: Policy | None
+    factor: float | None
+    numa: Numa | None
+    state: str | None
 
-def follows_agent(options: Mapping[str, Any]) -> bool:
-    """Whether what the agent manages is compared with the agent's plan."""
-    return not options["no_agent"] and not any(options[name] for name in _PLAN_OVERRIDES)
-
-
-def agent_paths(options: Mapping[str, Any]) -> tuple[str | None, str | None]:
-    """The socket and the journal's folder; the machine's own say nothing of a copy of its tree."""
-    is_here = options["cgroup_root"] == SYSTEM_ROOT
-    return (
-        options["agent"] or (STATE_SOCKET if is_here else None),
-        options["journal"] or (JOURNAL_FOLDER if is_here else None),
-    )
-
-
-def agent_line(agent: AgentState) -> str:
-    """Under which settings an agent plans, and how many pods it manages."""
-    managed, pods = len(agent.managed_pods), pluralize(len(agent.pods), "pod")
-    factor = "no throttling factor" if agent.factor is None else f"factor {agent.factor:g}"
-    return (
-        f"as planned by the agent on this node: {agent.mode} · Kubernetes {agent.release} · "
-        f"policy {agent.policy} · {factor} · {managed} of {pods}"
-    )
-
-
-def agent_notes(agent: AgentState | None) -> Iterator[str]:
-    """What an agent itself says is wrong."""
-    if agent is not None and agent.failing is not None:
-        yield f"the agent on this node reports: {agent.failing}"
-    if agent is not None and agent.doubt is not None:
-        yield f"the agent on this node writes nothing: {agent.doubt}"
-
-
-def with_agent_notes(plan: NodePlan, observation: ObservedNode) -> NodePlan:
-    """A plan that also says whose values it would change, where they are memqos's own."""
-    agent, notes = observation.agent, [*agent_notes(observation.agent)]
-    managed = frozenset() if agent is None else agent.managed_paths
-    if agent is not None and plan.managed:
-        notes += [
-            f"{each.path}/{each.file}: left alone by the agent, as others keep changing it: "
-            f"{each.cause}"
-            for each in agent.left_alone
-        ]
-    undone = [
-        outer(change.path) in managed
-        for change in plan.comparison.changes
-        if outer(change.path) not in plan.managed
-        and change.file in observation.own_values.get(change.path, ())
-    ]
-    if any(undone):
-        notes.append(
-            f"{sum(undone)} of these values are managed by the agent on this node: this is "
-            "Kubernetes' plan, not the agent's"
+    @property
+    def overrides_plan(self) -> bool:
+        """Whether they call for another plan than the one an agent on the node enforces."""
+        return any(
+            (
+                self.release,
+                self.gates,
+                self.policy,
+                self.factor,
+                self.placement,
+                self.numa,
+                self.state,
+                self.kubelet,
+            )
         )
-    if not all(undone):
-        why, fix = why_unmanaged(agent)
-        count = undone.count(False)
-        notes.append(f"{count} of these values were written by memqos, and {why}: {fix}")
-    return msgspec.structs.replace(plan, notes=(*plan.notes, *notes))
+
+    def plan_options(self, *, agent: bool = False) -> PlanOptions:
+        """The options of the plan; with `agent`, what an agent manages is planned as it does."""
+        return PlanOptions(
+            release=self.release,
+            gates=parse_gates(self.gates),
+            policy=self.policy,
+            factor=self.factor,
+            numa=self._numa_mode(),
+            placement=self.placement or "containers",
+            agent=agent,
+        )
+
+    def _numa_mode(self) -> Numa:
+        if self.state is None:
+            return self.numa or "off"
+        if self.numa not in ("state", None):
+            raise click.UsageError(
+                f"--state tells what the kubelet assigned: not with --numa {self.numa}"
+            )
+        return "state"
 
 
-def agent_data(plan: NodePlan | None, observation: ObservedNode) -> dict[str, Any] | None:
-    """The agent as plain data, and whether the plan is its own; None where none answers."""
-    agent = observation.agent
-    if agent is None:
-        return None
-    return {
-        "version": agent.version,
-        "mode": agent.mode,
-        "release": agent.release,
-        "policy": agent.policy,
-        "factor": agent.factor,
-        "followed": plan is not None and bool(plan.managed),
-        "pods": [pod.pod for pod in agent.managed_pods],
-        "left_alone": [msgspec.to_builtins(each) for each in agent.left_alone],
-    }
+def require_pods(options: NodeOptions) -> None:
+    """Planned without its pods, a node would lose all its protection."""
+    if options.pods is None:
+        raise click.UsageError("which pods run here? Give their source with --pods")
+
+
+def observe_node(options: NodeOptions, files: Iterable[str] = PLAN_FILES) -> ObservedNode:
+    """This machine, and its pods from the source that the options name."""
+    roots = Roots(cgroup=options.cgroup_root)
+    if roots.cgroup != SYSTEM_ROOT and not os.path.isdir(roots.cgroup):
+        raise InputError(
+            "there is no such folder",
+            file=roots.cgroup,
+            hint="--cgroup-root says where the cgroups are",
+        )
+    source, stated = pod_source_from(options), load_kubelet_config(options.kubelet)
+    node, endpoint = kubelet_of_source(source)
+    kubelet = KubeletSources(roots).read_facts(node, endpoint, configuration=stated is None)
+    machine = msgspec.structs.replace(
+        read_machine(roots),
+        runtime=runtime_version(),
+        kubelet_on_path=kubelet_version() if kubelet.version is None else None,
+    )
+    observation = observe_live(
+        source,
+        files,
+        roots=roots,
+        configuration=stated,
+        machine=machine,
+        kubelet=kubelet,
+        node=node,
+    )
+    return _with_state_file(observation, options.state)
+
+
+def load_observation(file: str, options: NodeOptions) -> ObservedNode:
+    """The node of a snapshot, with another configuration or state if one is given."""
+    from memqos.converge.snapshots import observe_snapshot_file
+
+    observation = observe_snapshot_file(file)
+    configuration = load_kubelet_config(options.kubelet) or observation.configuration
+    observation = msgspec.structs.replace(observation, configuration=configuration)
+    return _with_state_file(observation, options.state)
+
+
+def _with_state_file(observation: ObservedNode, file: str | None) -> ObservedNode:
+    if file is None:
+        return observation
+    from memqos.cli.numa.node_source import read_state_text
+    from memqos.numa.checkpoint import load_checkpoint
+
+    text = read_state_text(file)
+    load_checkpoint(text, file)
+    return msgspec.structs.replace(observation, memory_manager_state=text)
+
+
+def make_plan(observation: ObservedNode, plan_options: PlanOptions) -> NodePlan:
+    """The plan, with a note where options are of no effect since MemoryQoS is off."""
+    plan = plan_observation(observation, plan_options)
+    given = [
+        f"--{name}" for name in ("policy", "factor") if getattr(plan_options, name) is not None
+    ]
+    if (
+        not given
+        or "MemoryQoS" in plan_options.gates
+        or plan.settings.release.is_enabled("MemoryQoS")
+    ):
+        return plan
+    on = msgspec.structs.replace(plan_options, gates={**plan_options.gates, "MemoryQoS": True})
+    count = len(plan_observation(observation, on).comparison.changes)
+    verb = "is" if len(given) == 1 else "are"
+    note = (
+        f"MemoryQoS is off on this node, so {' and '.join(given)} {verb} of no effect: with "
+        f"--gate MemoryQoS=true, {count} change{'s' if count != 1 else ''} would be pending"
+    )
+    return msgspec.structs.replace(plan, notes=(*plan.notes, note))
+
+
+def plan_caveats(plan: NodePlan) -> list[str]:
+    """What a person should know before believing a plan."""
+    comparison = plan.comparison
+    doubt = [] if plan.doubt is None else [f"memqos apply refuses this plan: {plan.doubt}"]
+    gaps = gaps_text(plan.tree.unresolved, comparison.nobodys, comparison.missing)
+    notes = [*plan.notes, *doubt, *(f"{pod}: {UNALIGNED_NOTICE}" for pod in plan.unaligned)]
+    return [*(f"note: {note}" for note in notes), *gaps]
+
+
+def require_writable(plan: NodePlan) -> None:
+    """Refuse a plan of a node that was read in part only, and one that rests on a guess."""
+    for fault in plan.faults:
+        complain(fault)
+    if plan.faults:
+        raise InputError(
+            "some pods could not be read, so there is no plan to be applied", hint="see above"
+        )
+    if plan.unread:
+        raise InputError(
+            f"{plan.unread[0]} cannot be read, so there is no plan to be applied",
+            hint="run as root",
+        )
+    if plan.doubt is not None:
+        raise InputError(f"nothing is written on a guess: {plan.doubt}")

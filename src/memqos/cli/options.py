@@ -2,23 +2,23 @@
 
 import os
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Concatenate, Final, TypeVar
 
 import click
+import msgspec
 
+from memqos.cli.cluster_access import CLUSTER, LiveCluster, cluster_options
+from memqos.converge.pod_sources import PodSource, is_url, parse_pod_source
 from memqos.errors import InputError
 from memqos.host.cgroups import SYSTEM_ROOT
+from memqos.host.kubelet import SECURE_URL, KubeletCredentials
 from memqos.kube.quantity import MAX_INT64, Quantity
 from memqos.plan.changes import Change
 from memqos.release import DEFAULT_MINOR, Release
 
 if TYPE_CHECKING:
     from memqos.converge.router import Route, Router, WriteVia
-from collections.abc import Mapping
-
-from memqos.cli.cluster_access import CLUSTER, LiveCluster, cluster_options
-from memqos.converge.pod_sources import PodSource, is_url, parse_pod_source
-from memqos.host.kubelet import SECURE_URL, KubeletCredentials
 
 
 class BytesType(click.ParamType[int]):
@@ -178,14 +178,27 @@ def pod_source_options(command: _F) -> _F:
     return command
 
 
-def pod_source_from(options: Mapping[str, Any]) -> PodSource | None:
-    """The source these options of `source_options` name; None where none is named."""
-    text, live = options["pods"], LiveCluster(options["context"], node_name=options["node_name"])
+class PodSourceOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of `pod_source_options`, as they were given."""
+
+    pods: str | None
+    context: str | None
+    node_name: str | None
+    token_file: str | None
+    ca_file: str | None
+    client_cert: str | None
+    client_key: str | None
+    server_name: str | None
+
+
+def pod_source_from(options: PodSourceOptions) -> PodSource | None:
+    """The source that these options name; None where none is named."""
+    text, live = options.pods, LiveCluster(options.context, node_name=options.node_name)
     if text is None and live.is_chosen:
         text = CLUSTER
     if text != CLUSTER and live.is_chosen:
         raise click.UsageError("--context and --node-name are for a cluster: --pods names none")
-    given = {field: options[field] for field in KubeletCredentials.__struct_fields__}
+    given = {field: getattr(options, field) for field in KubeletCredentials.__struct_fields__}
     named = [f"--{field.replace('_', '-')}" for field, value in given.items() if value is not None]
     if named and (text is None or not is_url(text)):
         raise click.UsageError(f"{named[0]} is for a kubelet: --pods names none")
@@ -196,3 +209,26 @@ def pod_source_from(options: Mapping[str, Any]) -> PodSource | None:
 
         return ClusterPods(live.server, live.node_name or os.uname().nodename.lower())
     return None if text is None else parse_pod_source(text, KubeletCredentials(**given))
+
+
+_S = TypeVar("_S", bound=msgspec.Struct)
+
+
+def collect_options(
+    kind: type[_S], build: Callable[..., _S] | None = None
+) -> Callable[[Callable[Concatenate[_S, ...], int]], Callable[..., int]]:
+    """Pass a command those of its options that `kind` has fields for as one `kind`, typed.
+
+    `build` makes it where the fields are not the options as click parsed them. This decorator
+    stands next to the command: what declares options knows nothing of it.
+    """
+
+    def decorate(command: Callable[Concatenate[_S, ...], int]) -> Callable[..., int]:
+        @wraps(command)
+        def run(**values: Any) -> int:
+            fields = {name: values.pop(name) for name in kind.__struct_fields__ if name in values}
+            return command((build or kind)(**fields), **values)
+
+        return run
+
+    return decorate

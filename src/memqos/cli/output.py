@@ -1,7 +1,8 @@
-"""What commands print: the option that asks for a form, lines, and plain data as JSON or YAML."""
+"""What commands print: the option -o, lines, plain data as JSON or YAML, and progress."""
 
 import os
 import sys
+import time
 from collections.abc import Callable, Iterable
 from typing import Any, Final, Literal, TextIO, TypeVar, cast
 
@@ -16,7 +17,7 @@ OutputFormat = Literal["table", "json", "yaml"]
 
 
 def output_option(*more: str, table: str = "table") -> Callable[[_F], _F]:
-    """-o: a table, data, or `more`; `table` says what a table is where that needs words."""
+    """-o: a table, data, or `more`; `table` describes the table in the help text."""
     return click.option(
         "-o",
         "--output",
@@ -27,7 +28,7 @@ def output_option(*more: str, table: str = "table") -> Callable[[_F], _F]:
 
 
 def emit(data: Any, output_format: Literal["json", "yaml"]) -> None:
-    """Print data in the form asked for."""
+    """Print data as JSON or YAML."""
     if output_format == "json":
         print(msgspec.json.format(msgspec.json.encode(data)).decode())
     else:
@@ -59,8 +60,14 @@ def _as_yaml(data: Any) -> str:
 
 
 def print_lines(lines: Iterable[str]) -> None:
-    """Print lines, each of which stays one whatever is in it."""
+    """Print lines; control characters and line breaks in them are made visible."""
     print("\n".join(map(visible, lines)))
+
+
+def print_notes(notes: Iterable[str]) -> None:
+    """Print what a person should know about the output that follows."""
+    for note in notes:
+        print_lines([f"note: {note}"])
 
 
 def check_output_file(file: str | None) -> None:
@@ -72,7 +79,7 @@ def check_output_file(file: str | None) -> None:
 def write_output_file(file: str, data: bytes) -> int:
     """Write JSON to a file of --out: all of it or nothing, readable to its owner alone. Its size.
 
-    Whoever shows the file on a terminal is no worse off than with standard output.
+    Control characters are made visible, as on standard output.
     """
     from memqos.host.durable import replace
 
@@ -96,11 +103,11 @@ def complain(error: object, before: str = "") -> None:
 
 
 _RAW: Final = ("buffer", "detach")
-"""What of a stream takes bytes, past `write`. A stream need not have them."""
+"""Attributes of a stream that take bytes and so bypass `write`."""
 
 
 class VisibleStream:
-    """A stream whose terminal obeys nothing of what is written: names may be anybody's."""
+    """A stream that makes control characters visible: names in manifests are untrusted."""
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
@@ -120,19 +127,64 @@ class VisibleStream:
 
 
 def guard_streams() -> None:
-    """Have all that this process writes to standard output and error be visible."""
+    """Make control characters visible in all that this process prints."""
     sys.stdout = cast(TextIO, VisibleStream(sys.stdout))
     if sys.stderr is not None:
         sys.stderr = cast(TextIO, VisibleStream(sys.stderr))
 
 
 def raw_stream(stream: TextIO) -> TextIO:
-    """A stream for what its terminal should obey, which is memqos's own words alone."""
+    """The stream below, for terminal control sequences of memqos's own."""
     return stream.stream if isinstance(stream, VisibleStream) else stream
 
 
 def show_status(text: str) -> None:
-    """Have one line of a terminal say something else; nothing takes it away."""
+    """Replace the last line of the terminal; an empty text clears it."""
     terminal = raw_stream(sys.stderr)
     terminal.write(f"\r\033[K{visible(text)[:120]}")
     terminal.flush()
+
+
+_BAR_WIDTH: Final = 30
+_BAR_INTERVAL: Final = 0.1
+"""Seconds between two drawings."""
+
+
+class ProgressBar:
+    """Bytes and objects read so far, of as many as are known to come."""
+
+    def __init__(self, total: int) -> None:
+        self._total = total
+        self._done = 0
+        self._objects = 0
+        self._expected = 0
+        self._shown = 0.0
+        self._is_watched = sys.stderr.isatty()
+
+    def advance(self, size: int, objects: int) -> None:
+        """Count bytes and objects that were read."""
+        self._done += size
+        self._objects += objects
+        if self._is_watched and time.monotonic() - self._shown > _BAR_INTERVAL:
+            self._shown = time.monotonic()
+            show_status(self._line())
+
+    def expect(self, objects: int) -> None:
+        """Measure by objects from here on: so many are to come."""
+        self._expected = self._objects + objects
+
+    def end(self) -> None:
+        """Clear the line."""
+        if self._is_watched:
+            show_status("")
+
+    def _line(self) -> str:
+        counts = f"{self._objects:,} objects, {self._done >> 20:,} MiB"
+        if self._expected:
+            share = min(1.0, self._objects / self._expected)
+        elif self._total:
+            share = min(1.0, self._done / self._total)
+        else:
+            return counts
+        full = round(_BAR_WIDTH * share)
+        return f"{'█' * full}{'░' * (_BAR_WIDTH - full)} {share:4.0%}  {counts}"

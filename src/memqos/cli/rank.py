@@ -1,4 +1,4 @@
-"""`memqos rank`: who goes first when memory runs out, by the kubelet's hand or the kernel's."""
+"""`memqos rank`: who is evicted by the kubelet, or killed by the kernel, first."""
 
 from typing import Final
 

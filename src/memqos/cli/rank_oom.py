@@ -1,7 +1,7 @@
 """`memqos rank oom`: the order in which the kernel would kill."""
 
 import os
-from typing import Final, NamedTuple
+from typing import Final
 
 import click
 import msgspec
@@ -9,7 +9,7 @@ import msgspec
 from memqos.cli.cluster_access import LIVE_PODS, LiveCluster, cluster_options
 from memqos.cli.manifest_reader import ManifestReader
 from memqos.cli.options import BytesType
-from memqos.cli.output import OutputFormat, emit, output_option, print_lines
+from memqos.cli.output import OutputFormat, emit, output_option, print_lines, print_notes
 from memqos.draw.text.oom import OomKillReport, oom_kill_data, oom_kill_text
 from memqos.errors import InputError
 from memqos.host.manifest_files import load_file
@@ -25,8 +25,8 @@ from memqos.settings.settings import PAGE_SIZE
 _MAX_SHOWN: Final = 20
 
 
-class _Machine(NamedTuple):
-    """What is ranked, wherever it comes from."""
+class _Machine(msgspec.Struct, frozen=True, kw_only=True):
+    """The processes to rank, out of /proc, a snapshot or a file."""
 
     processes: tuple[Process, ...]
     memory: int | None
@@ -107,7 +107,7 @@ def command(
         total = machine.memory + (machine.swap or 0)
     reader = ManifestReader(live)
     owners = machine.pods if pods is None else tuple(pod for _, pod in reader.pods([pods]))
-    found = OomKillReport(
+    report = OomKillReport(
         order=kill_order(machine.processes, total, machine.page_size),
         owners=Owners(machine.layouts, owners),
         memory=machine.memory,
@@ -117,39 +117,41 @@ def command(
         notes=machine.notes + _measurement_notes(machine.processes),
     )
     if output == "table":
-        _print(found, why=why)
+        _print(report, why=why)
     else:
-        emit(oom_kill_data(found), output)
+        emit(oom_kill_data(report), output)
     return 1 if reader.faults else 0
 
 
 def _this_machine() -> _Machine:
     from memqos.host.processes import read_processes
 
-    seen = read_processes()
+    listing = read_processes()
     with open("/proc/meminfo", encoding="ascii") as file:
         meminfo = file.read()
     notes = []
-    if seen.unreadable:
-        notes.append(f"{seen.unreadable} processes may not be looked at: run as root to see them")
-    if not seen.complete:
+    if listing.unreadable:
+        notes.append(
+            f"{listing.unreadable} processes may not be looked at: run as root to see them"
+        )
+    if not listing.complete:
         notes.append(
             "only the processes of this container, or of this user, can be seen: "
             "run on the machine itself"
         )
     return _Machine(
-        seen.processes,
-        memory_of(meminfo, "MemTotal"),
-        memory_of(meminfo, "SwapTotal"),
-        os.sysconf("SC_PAGE_SIZE"),
-        (cgroup_names("systemd"), cgroup_names("cgroupfs")),
+        processes=listing.processes,
+        memory=memory_of(meminfo, "MemTotal"),
+        swap=memory_of(meminfo, "SwapTotal"),
+        page_size=os.sysconf("SC_PAGE_SIZE"),
+        layouts=(cgroup_names("systemd"), cgroup_names("cgroupfs")),
         notes=tuple(notes),
     )
 
 
 def _machine_of_snapshot(file: str) -> _Machine:
     snapshot = load_snapshot(file)
-    # A snapshot need not tell PF_KTHREAD. Kernel threads have no VmRSS and stay in the root cgroup,
+    # A snapshot need not hold PF_KTHREAD. Kernel threads have no VmRSS and stay in the root cgroup,
     # where systemd leaves no other process.
     processes = [
         msgspec.structs.replace(each, kernel_thread=True)
@@ -158,12 +160,12 @@ def _machine_of_snapshot(file: str) -> _Machine:
         for each in snapshot.all_processes
     ]
     return _Machine(
-        tuple(processes),
-        snapshot.memory if snapshot.meminfo else None,
-        snapshot.swap if snapshot.meminfo else None,
-        snapshot.page_size or PAGE_SIZE,
-        (snapshot_cgroup_names(snapshot, file),),
-        snapshot.running,
+        processes=tuple(processes),
+        memory=snapshot.memory if snapshot.meminfo else None,
+        swap=snapshot.swap if snapshot.meminfo else None,
+        page_size=snapshot.page_size or PAGE_SIZE,
+        layouts=(snapshot_cgroup_names(snapshot, file),),
+        pods=snapshot.running,
     )
 
 
@@ -180,11 +182,11 @@ def _machine_of_file(file: str) -> _Machine:
     if isinstance(found, tuple):
         found = _ProcessFile(found)
     return _Machine(
-        found.processes,
-        found.memory,
-        found.swap,
-        found.page_size,
-        (cgroup_names("systemd"), cgroup_names("cgroupfs")),
+        processes=found.processes,
+        memory=found.memory,
+        swap=found.swap,
+        page_size=found.page_size,
+        layouts=(cgroup_names("systemd"), cgroup_names("cgroupfs")),
     )
 
 
@@ -198,24 +200,23 @@ def _measurement_notes(processes: tuple[Process, ...]) -> tuple[str, ...]:
     return (f"nobody measured what {unknown} processes use: it counts as nothing",)
 
 
-def _print(found: OomKillReport, *, why: bool) -> None:
+def _print(report: OomKillReport, *, why: bool) -> None:
     from memqos.units import format_bytes, pluralize
 
-    processes = sum(1 + len(kill.along) for kill in found.order.kills) + len(found.order.spared)
+    processes = sum(1 + len(kill.along) for kill in report.order.kills) + len(report.order.spared)
     memory = (
-        f"{format_bytes(found.total)} of RAM and swap"
-        if found.memory is None
-        else f"{format_bytes(found.memory)} RAM, "
-        f"{format_bytes(found.swap) if found.swap else 'no'} swap"
+        f"{format_bytes(report.total)} of RAM and swap"
+        if report.memory is None
+        else f"{format_bytes(report.memory)} RAM, "
+        f"{format_bytes(report.swap) if report.swap else 'no'} swap"
     )
     print(
         f"Linux, out of memory as a whole · {memory} · "
         f"{pluralize(processes, 'process', 'processes')}"
     )
-    for note in found.notes:
-        print_lines([f"note: {note}"])
-    print_lines(["", *oom_kill_text(found, _MAX_SHOWN)])
+    print_notes(report.notes)
+    print_lines(["", *oom_kill_text(report, _MAX_SHOWN)])
     if why:
         from memqos.draw.text.oom import oom_kill_reasons
 
-        print_lines(oom_kill_reasons(found, _MAX_SHOWN))
+        print_lines(oom_kill_reasons(report, _MAX_SHOWN))

@@ -1,19 +1,20 @@
 """`memqos resize`: whether a running pod can be resized in place, and what that changes."""
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 import click
 
-from memqos.cli.manifest_reader import ManifestReader
-from memqos.cli.output import OutputFormat, emit, output_option, print_lines
+from memqos.cli.manifest_reader import LocatedPod, ManifestReader, origin_of
+from memqos.cli.options import collect_options
+from memqos.cli.output import OutputFormat, emit, output_option, print_lines, print_notes
 from memqos.cli.settings import (
     ResolvedSettings,
+    SettingsOptions,
     check_settings_options,
     resolve_settings,
     settings_data,
     settings_options,
-    settings_options_in,
 )
 from memqos.cluster.resize import NO_FIELD, Resize, resize_pod
 from memqos.draw.text.resize import (
@@ -36,8 +37,6 @@ from memqos.settings.settings import Settings
 
 _REFUSED: Final = 2
 
-_LocatedPod = tuple[Template, Pod]
-
 
 @click.command()
 @click.argument("old", metavar="OLD")
@@ -45,12 +44,9 @@ _LocatedPod = tuple[Template, Pod]
 @click.option("--why", is_flag=True, help="Show the rule behind every value that changes.")
 @output_option()
 @settings_options
+@collect_options(SettingsOptions, check_settings_options)
 def command(
-    old: str,
-    new: str,
-    why: bool,
-    output: OutputFormat,
-    **options: Any,
+    options: SettingsOptions, *, old: str, new: str, why: bool, output: OutputFormat
 ) -> int:
     """Resize the pods of OLD in place to what NEW asks for.
 
@@ -61,29 +57,29 @@ def command(
     OLD and NEW are manifests, folders, snapshots, or - for standard input. Exit code 2 if a resize
     is refused, 1 if anything could not be read or is invalid.
     """
-    under = resolve_settings(check_settings_options(**settings_options_in(options)))
+    resolved = resolve_settings(options)
     reader = ManifestReader()
-    found = list(_resize_pods(reader, old, new, under.settings))
+    found = list(_resize_pods(reader, old, new, resolved.settings))
     if output == "table":
-        _print(found, under, why=why)
+        _print(found, resolved, why=why)
     else:
         from memqos.draw.text.resize import resize_data
 
         pods = [resize_data(each, why=why) for each in found]
-        emit({"terms": settings_data(under), "pods": pods}, output)
+        emit({"terms": settings_data(resolved), "pods": pods}, output)
     if reader.faults:
         return 1
     return 0 if all(each.resize.valid for each in found) else _REFUSED
 
 
 def _resize_pods(
-    reader: ManifestReader, old: str, new: str, terms: Settings
+    reader: ManifestReader, old: str, new: str, settings: Settings
 ) -> Iterator[ResizeReport]:
     for before, after in _pairs(reader, old, new):
         template, sent = before[0], after[0]
         try:
-            stored, faults = _pod_as_stored(before[1], terms.release)
-            plan = None if faults else semantics_of_stored(stored, terms).plan
+            stored, faults = _pod_as_stored(before[1], settings.release)
+            plan = None if faults else semantics_of_stored(stored, settings).plan
         except InputError as error:
             reader.refuse(template.with_position(error))
             continue
@@ -92,22 +88,22 @@ def _resize_pods(
         if plan is None:
             continue
         try:
-            result = resize_pod(stored, after[1], terms.release)
+            result = resize_pod(stored, after[1], settings.release)
         except InputError as error:
             reader.refuse(sent.with_position(error))
             continue
-        yield _describe_resize(before, after, stored, plan, result, terms)
+        yield _describe_resize(before, after, stored, plan, result, settings)
 
 
 def _pod_as_stored(pod: Pod, release: Release) -> tuple[Pod, list[FieldError]]:
-    """The pod as a cluster holds it, and why none would."""
+    """The pod as a cluster stores it, and why it would refuse it."""
     if is_stored(pod):
         return pod, []
     shape = apply_defaults(pod, release)
     return with_shape(pod, shape), validate(pod, shape, release)
 
 
-def _pairs(reader: ManifestReader, old: str, new: str) -> Iterator[tuple[_LocatedPod, _LocatedPod]]:
+def _pairs(reader: ManifestReader, old: str, new: str) -> Iterator[tuple[LocatedPod, LocatedPod]]:
     """The pods to be resized, each with what it is to become."""
     olds, news = list(reader.pods([old])), list(reader.pods([new]))
     if len(olds) == 1 and len(news) == 1:
@@ -123,27 +119,27 @@ def _pairs(reader: ManifestReader, old: str, new: str) -> Iterator[tuple[_Locate
 
 
 def _describe_resize(
-    before: _LocatedPod,
-    after: _LocatedPod,
+    before: LocatedPod,
+    after: LocatedPod,
     stored: Pod,
     plan: PodPlan,
     result: Resize,
-    terms: Settings,
+    settings: Settings,
 ) -> ResizeReport:
     template, sent = before[0], after[0]
     names = tuple(container.name for container in containers_of(stored))
     changed: tuple[ResizeChange, ...] = ()
     restarted: tuple[tuple[str, str], ...] = ()
     if result.valid:
-        becomes = plan_pod(result.after, terms, result.class_before)
+        becomes = plan_pod(result.after, settings, result.class_before)
         changed = tuple(resize_changes(plan, becomes, names))
         restarted = tuple(resize_restarts(stored, result.before, result.after))
     return ResizeReport(
         label=template.label,
         namespace=template.namespace,
-        origins=(_origin(template), _origin(sent)),
+        origins=(origin_of(template), origin_of(sent)),
         names=names,
-        release=terms.release,
+        release=settings.release,
         resize=result,
         refusals=tuple(_refusals(sent, result)),
         changes=changed,
@@ -152,16 +148,11 @@ def _describe_resize(
     )
 
 
-def _notes(before: _LocatedPod, sent: Template) -> Iterator[str]:
+def _notes(before: LocatedPod, sent: Template) -> Iterator[str]:
     if not is_stored(before[1]):
         yield "OLD has no status: it is taken as if it had just been created"
     if before[0].label != sent.label:
         yield f"NEW is {sent.label}: its resources are taken"
-
-
-def _origin(template: Template) -> str:
-    line, _ = template.document.position(template.path)
-    return f"{template.document.file}:{line}"
 
 
 def _refusals(sent: Template, result: Resize) -> Iterator[InputError]:
@@ -172,14 +163,13 @@ def _refusals(sent: Template, result: Resize) -> Iterator[InputError]:
             yield sent.field_error(error.field, error.message)
 
 
-def _print(found: list[ResizeReport], under: ResolvedSettings, *, why: bool) -> None:
+def _print(found: list[ResizeReport], resolved: ResolvedSettings, *, why: bool) -> None:
     from memqos.draw.text.pod import settings_line
 
     if not found:
         return
-    print(settings_line(under.settings))
-    for note in under.notes:
-        print_lines([f"note: {note}"])
+    print(settings_line(resolved.settings))
+    print_notes(resolved.notes)
     for each in found:
         print_lines(["", *resize_text(each)])
         if why:

@@ -1,6 +1,6 @@
 """The options that say under which terms a pod is looked at, and what they come to."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, get_args
 
 import click
@@ -308,11 +308,6 @@ def _memory_before_eviction(
         f"{Quantity.of(threshold, 'BinarySI')}, the default: --kubelet makes it exact"
     )
     return before_eviction(capacity, published, config)
-
-
-def settings_options_in(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of a command's options that `terms_options` added."""
-    return {field: values[field] for field in SettingsOptions.__struct_fields__ if field in values}
 
 
 def settings_data(under: ResolvedSettings) -> dict[str, Any]:

@@ -1,15 +1,20 @@
-"""`memqos snapshot`: everything memqos knows of this node, in one file without secrets."""
+"""`memqos snapshot`: everything memqos reads of this node, in one file without secrets."""
 
 import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import click
 
-from memqos.cli.node_plan import agent_options, agent_paths
-from memqos.cli.options import cgroup_root_option, pod_source_from, pod_source_options
+from memqos.cli.node_agent import agent_options, agent_paths
+from memqos.cli.options import (
+    PodSourceOptions,
+    cgroup_root_option,
+    collect_options,
+    pod_source_from,
+    pod_source_options,
+)
 from memqos.cli.output import check_output_file, complain, show_status, write_output_file
 from memqos.converge.observation import load_kubelet_config
 from memqos.converge.pod_sources import KubeletPods, faults_of
@@ -35,7 +40,19 @@ from memqos.units import pluralize
 )
 @click.option("--without-images", is_flag=True, help="Leave the names of images out.")
 @click.option("--without-records", is_flag=True, help="Leave the agent's records out.")
-def command(**options: Any) -> int:
+@collect_options(PodSourceOptions)
+def command(
+    pods: PodSourceOptions,
+    *,
+    out: str | None,
+    kubelet: str | None,
+    cgroup_root: str,
+    agent: str | None,
+    journal: str | None,
+    records: str | None,
+    without_images: bool,
+    without_records: bool,
+) -> int:
     """Write everything memqos knows of this node into one JSON file.
 
     Left out are all secrets: environments, commands, volumes and annotations of pods, and what
@@ -46,30 +63,29 @@ def command(**options: Any) -> int:
     memqos snapshot --out node.json --pods https://127.0.0.1:10250 \\
       --token-file token --ca-file /etc/kubernetes/pki/ca.crt
     """
-    file = options["out"]
-    check_output_file(file)
-    source = pod_source_from(options)
+    check_output_file(out)
+    source = pod_source_from(pods)
     with _progress() as step:
         snapshot = take_snapshot(
             source or KubeletPods(KubeletEndpoint(READ_ONLY_URL)),
             may_be_silent=source is None,
-            roots=Roots(cgroup=options["cgroup_root"]),
-            configuration=load_kubelet_config(options["kubelet"]),
-            images=not options["without_images"],
-            agent=agent_paths(options),
+            roots=Roots(cgroup=cgroup_root),
+            configuration=load_kubelet_config(kubelet),
+            images=not without_images,
+            agent=agent_paths(cgroup_root, agent, journal),
             step=step,
         )
-        if not options["without_records"]:
+        if not without_records:
             step("reading records")
-            snapshot = add_records(snapshot, _records_folder(options["records"]))
+            snapshot = add_records(snapshot, _records_folder(records))
     for note in map(_note_summary, snapshot.notes):
         complain(f"note: {note}")
-    if file is None:
+    if out is None:
         print(encode_snapshot(snapshot).decode(), end="")
     else:
-        size = write_output_file(file, encode_snapshot(snapshot))
-        pods, cgroups = len(snapshot.running), len(snapshot.cgroups)
-        print(f"{file}: {pods} pods and {cgroups} cgroups in {size >> 10} KiB")
+        size = write_output_file(out, encode_snapshot(snapshot))
+        running, cgroups = len(snapshot.running), len(snapshot.cgroups)
+        print(f"{out}: {running} pods and {cgroups} cgroups in {size >> 10} KiB")
     faults = faults_of(source)
     for fault in faults:
         complain(fault)
@@ -77,7 +93,7 @@ def command(**options: Any) -> int:
 
 
 def _note_summary(note: str) -> str:
-    """A note as a person reads it: of a real kubelet 65 fields are left out."""
+    """A note for the terminal: of a real kubelet 65 fields are omitted, too many to list."""
     if not note.startswith(OMITTED_FIELDS):
         return note
     fields = pluralize(note.removeprefix(OMITTED_FIELDS).count(",") + 1, "field")
@@ -92,7 +108,7 @@ def _records_folder(given: str | None) -> str:
 
 @contextmanager
 def _progress() -> Iterator[Callable[[str], None]]:
-    """Shows on a terminal what is being done, and wipes it away in the end."""
+    """Show on a terminal what is being done, and clear the line in the end."""
     if not sys.stderr.isatty():
         yield lambda what: None
         return

@@ -8,12 +8,13 @@ from typing import Final
 
 import click
 
-from memqos.cli.admission_rules import read_content, read_namespaces, read_policy
+from memqos.cli.admission_rules import read_namespaces, read_policy
 from memqos.cli.manifest_reader import ManifestReader
 from memqos.cli.options import release_options, resolve_release
 from memqos.cli.output import complain
 from memqos.errors import MemqosError
 from memqos.findings.policy import POLICY_API_VERSION, POLICY_KIND, AdmissionPolicy
+from memqos.host.manifest_files import load_file
 from memqos.release import Release
 from memqos.serve.admission import MUTATE, VALIDATE, PodReviewer, Webhook
 from memqos.serve.certificates import Certificate
@@ -59,21 +60,21 @@ def command(
     wrong or cannot be read, that is reported, what was in use stays in use, and the next try
     follows. SIGTERM stops it.
     """
-    asked, notes = resolve_release(release, gates)
+    resolved, notes = resolve_release(release, gates)
     for note in notes:
         complain(f"note: {note}")
-    if not asked.is_enabled("PodLevelResources"):
-        complain(f"note: {MUTATE} changes nothing: PodLevelResources is off in {asked}")
+    if not resolved.is_enabled("PodLevelResources"):
+        complain(f"note: {MUTATE} changes nothing: PodLevelResources is off in {resolved}")
     address = parse_listen_address(listen)
-    files = _AdmissionFiles(policy, limit_ranges, asked)
-    webhook = Webhook(files.door())
+    files = _AdmissionFiles(policy, limit_ranges, resolved)
+    webhook = Webhook(files.load())
     certificate = Certificate(tls_cert, tls_key)
     asyncio.run(_serve(webhook, address, certificate, files))
     return 0
 
 
 class _AdmissionFiles:
-    """What the door is made of, and whether that has changed."""
+    """The files a reviewer is made of, and whether they have changed since it was."""
 
     def __init__(self, policy: str | None, limit_ranges: str | None, release: Release) -> None:
         self._policy = policy
@@ -81,13 +82,12 @@ class _AdmissionFiles:
         self._release = release
         self._contents_in_use: list[bytes] = []
 
-    def door(self) -> PodReviewer:
+    def load(self) -> PodReviewer:
         contents = self._contents()
-        door = self._read()
-        self._contents_in_use = (
-            contents  # not before: a file that could not be read has changed still
-        )
-        return door
+        reviewer = self._read()
+        # Only now: a file that could not be read still counts as changed, and is tried again.
+        self._contents_in_use = contents
+        return reviewer
 
     def _read(self) -> PodReviewer:
         policy = (
@@ -106,9 +106,8 @@ class _AdmissionFiles:
         return self._contents() != self._contents_in_use
 
     def _contents(self) -> list[bytes]:
-        return [
-            read_content(file) for file in (self._policy, self._limit_ranges) if file is not None
-        ]
+        files = (self._policy, self._limit_ranges)
+        return [load_file(file)[1] for file in files if file is not None]
 
 
 async def _serve(
@@ -135,12 +134,12 @@ async def _serve(
 def _reload(webhook: Webhook, files: _AdmissionFiles) -> bool:
     if not files.have_changed():
         return False
-    webhook.reviewer = files.door()
+    webhook.reviewer = files.load()
     return True
 
 
 def _refresh(what: str, refresh: Callable[[], bool], complaints: dict[str, str]) -> None:
-    """Try to take what has changed; what goes wrong is tried again, and said once."""
+    """Load again what has changed; a failure is reported once, and tried again."""
     try:
         if refresh():
             complain(f"{what} was read again")

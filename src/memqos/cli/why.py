@@ -98,25 +98,32 @@ def command(
     live = LiveCluster(context, namespace)
     if snapshot is not None and context is not None:
         raise click.UsageError("--context is for a live cluster, and --snapshot for a file")
-    asks = context is not None or (namespace is not None and records is None and snapshot is None)
+    reads_cluster = context is not None or (
+        namespace is not None and records is None and snapshot is None
+    )
     where = live.namespace if context is not None else namespace or "default"
     if snapshot is not None:
-        retold = _stories_of_snapshot(snapshot, where, name)
-        if output == "svg" and not any(each.has_records for each in retold):
+        of_snapshot = _stories_of_snapshot(snapshot, where, name)
+        if output == "svg" and not any(each.has_records for each in of_snapshot):
             raise InputError(
                 "a snapshot without records is one look, and a timeline takes two", file=snapshot
             )
-        found, stories = [each.recording for each in retold], [each.story for each in retold]
+        recordings = [each.recording for each in of_snapshot]
+        stories = [each.story for each in of_snapshot]
     else:
-        told = _read_cluster_history(live, name, is_named=context is not None) if asks else None
-        planned = unknown_plan if told is None else _plan_of_live_pod(live, name)
-        found, stories = _stories_of_records(records, where, name, told, planned)
+        report = (
+            _read_cluster_history(live, name, is_named=context is not None)
+            if reads_cluster
+            else None
+        )
+        planned = unknown_plan if report is None else _plan_of_live_pod(live, name)
+        recordings, stories = _stories_of_records(records, where, name, report, planned)
     stories = _select_container(stories, container)
     if output == "svg":
         from memqos.draw.svg.timeline import timeline_svg
         from memqos.draw.svg.timeline_data import timeline_of
 
-        by_name = {each.who.container: each for each in found}
+        by_name = {each.who.container: each for each in recordings}
         drawn = [timeline_of(_recording(by_name, story), story) for story in stories]
         print(timeline_svg(drawn))
     else:
@@ -136,22 +143,22 @@ def _stories_of_records(
     records: str | None,
     namespace: str,
     pod: str,
-    told: "ClusterReport | None",
+    report: "ClusterReport | None",
     planned: "PlanLookup",
 ) -> "tuple[list[Recording], list[Story]]":
-    """What an agent has recorded here, and the stories of it with what the cluster has told."""
+    """What an agent has recorded here, and its stories with what the cluster reports."""
     try:
-        found, node = _read_recordings(records or RECORDS_FOLDER, namespace, pod)
+        recordings, node = _read_recordings(records or RECORDS_FOLDER, namespace, pod)
     except InputError as error:
-        if told is None or records is not None:
+        if report is None or records is not None:
             raise
         if os.path.isdir(RECORDS_FOLDER):
             complain(f"note: {RECORDS_FOLDER}: {error.what}")
-        found, node = [], None
-    stories = [story_of(recording, node, planned) for recording in found]
-    if told is not None:
-        stories = _with_cluster(stories, found, told, namespace, pod)
-    return found, stories
+        recordings, node = [], None
+    stories = [story_of(recording, node, planned) for recording in recordings]
+    if report is not None:
+        stories = _with_cluster(stories, recordings, report, namespace, pod)
+    return recordings, stories
 
 
 def _read_recordings(
@@ -164,11 +171,11 @@ def _read_recordings(
             hint="memqos agent keeps them; --records says where, and -n asks the cluster",
         )
     try:
-        kept = list(read_recordings(folder))
+        recordings = list(read_recordings(folder))
     except PermissionError:
         raise InputError("not yours to read", file=folder, hint="run as root") from None
-    node = next((each for each in kept if each.who.is_node), None)
-    pods = [each for each in kept if not each.who.is_node]
+    node = next((each for each in recordings if each.who.is_node), None)
+    pods = [each for each in recordings if not each.who.is_node]
     named = [each for each in pods if (each.who.namespace, each.who.pod) == (namespace, pod)]
     if not named:
         names = {f"{each.who.namespace}/{each.who.pod}" for each in pods}
@@ -182,7 +189,7 @@ def _read_recordings(
 def _read_cluster_history(
     live: LiveCluster, name: str, *, is_named: bool
 ) -> "ClusterReport | None":
-    """What the cluster tells; where it does not, records are enough unless it was named."""
+    """What the cluster reports; where it fails, records are enough unless it was named."""
     try:
         return read_pod_history(live, name)
     except MemqosError as error:
@@ -193,19 +200,23 @@ def _read_cluster_history(
 
 
 def _with_cluster(
-    stories: "list[Story]", found: list[Recording], told: "ClusterReport", namespace: str, pod: str
+    stories: "list[Story]",
+    recordings: list[Recording],
+    report: "ClusterReport",
+    namespace: str,
+    pod: str,
 ) -> "list[Story]":
     from memqos.record.cluster_story import add_cluster_report
 
-    uid = found[0].who.uid if found else None
-    if uid is not None and uid not in told.uids(uid):
+    uid = recordings[0].who.uid if recordings else None
+    if uid is not None and uid not in report.uids(uid):
         complain("note: the records here are of an earlier pod of this name: --records tells them")
-        stories, found[:] = [], []
-    return add_cluster_report(stories, told, namespace, pod, uid)
+        stories, recordings[:] = [], []
+    return add_cluster_report(stories, report, namespace, pod, uid)
 
 
 def _recording(by_name: dict[str, Recording], story: "Story") -> Recording:
-    """What is drawn of a container; nothing but what happened, where nothing was recorded."""
+    """What is drawn of a container: without a recording, what happened and no lines."""
     who = Subject(0, story.namespace, story.pod, "", story.container, story.qos)
     return by_name.get(story.container) or Recording(who, ())
 
@@ -228,13 +239,13 @@ def _stories_of_snapshot(file: str, namespace: str, pod: str) -> "list[SnapshotS
     snapshot = load_snapshot(file)
     names = snapshot_cgroup_names(snapshot, file)
     planned = _plan_of_snapshot(snapshot, file, namespace, pod)
-    told = snapshot_stories(snapshot, names, namespace, pod, planned)
-    if not told:
+    stories = snapshot_stories(snapshot, names, namespace, pod, planned)
+    if not stories:
         pods = set(map(pod_key, snapshot.running))
-        carried = [each.who for each in snapshot_recordings(snapshot) if not each.who.is_node]
-        pods |= {f"{who.namespace}/{who.pod}" for who in carried}
+        recorded = [each.who for each in snapshot_recordings(snapshot) if not each.who.is_node]
+        pods |= {f"{who.namespace}/{who.pod}" for who in recorded}
         raise _unknown_pod_error(f"{namespace}/{pod}", pods, file)
-    return told
+    return stories
 
 
 def _plan_of_live_pod(live: LiveCluster, name: str) -> "PlanLookup":
@@ -259,7 +270,7 @@ def _plan_of_live_pod(live: LiveCluster, name: str) -> "PlanLookup":
 
 
 def _plan_of_snapshot(snapshot: "Snapshot", file: str, namespace: str, pod: str) -> "PlanLookup":
-    """The same of a pod in a snapshot; what an agent of memqos manages is as it plans it."""
+    """The same of a pod in a snapshot; for what an agent of memqos manages, the agent's plan."""
 
     @cache
     def containers() -> "dict[str, FileSettings]":
@@ -317,7 +328,7 @@ def _planned_containers(
     return {name: each.settings for name, each in zip(names, plan.containers, strict=True)}
 
 
-def _unknown_pod_error(wanted: str, names: set[str], file: str) -> InputError:
-    close = get_close_matches(wanted, names, n=1, cutoff=0.5)
+def _unknown_pod_error(pod: str, names: set[str], file: str) -> InputError:
+    close = get_close_matches(pod, names, n=1, cutoff=0.5)
     hint = f"did you mean {close[0]}?" if close else "is -n the pod's namespace?"
-    return InputError(f"nothing is known of pod {wanted}", file=file, hint=hint)
+    return InputError(f"nothing is known of pod {pod}", file=file, hint=hint)

@@ -3,6 +3,7 @@
 `memqos audit` judges a cluster by the first group, `memqos doctor` a node by the second.
 """
 
+from collections.abc import Iterable
 from typing import Final, Literal
 
 import msgspec
@@ -466,3 +467,16 @@ DOCTOR_RULES: Final[tuple[RuleInfo, ...]] = (
 )
 
 RULES_BY_ID: Final[dict[str, RuleInfo]] = {rule.id: rule for rule in (*AUDIT_RULES, *DOCTOR_RULES)}
+
+
+def unknown_rule(id: str, known: Iterable[str]) -> str | None:
+    """What is wrong with an ID that names neither a rule nor a group; None where it does."""
+    known = tuple(known)
+    names = {*known, *[each.partition("/")[0] for each in known]}
+    if id in names:
+        return None
+    from difflib import get_close_matches
+
+    near = get_close_matches(id, names, 1)
+    hint = f": did you mean {near[0]}?" if near else ": memqos rules lists them"
+    return f"there is no rule {id!r}{hint}"

@@ -1,4 +1,4 @@
-"""Replays of recorded cases: each module turns cases of some areas into what memqos answers."""
+"""Replays of recorded cases: each module answers the cases of some areas as memqos does."""
 
 from collections.abc import Callable, Mapping
 from importlib import import_module
@@ -44,7 +44,7 @@ def area_of(file: str) -> str:
 
 
 def find_replay(file: str) -> ReplayFunction:
-    """What replays the cases of a file."""
+    """The function that replays the cases of a file."""
     area = area_of(file)
     if area not in AREAS:
         raise InputError(

@@ -28,7 +28,7 @@ from memqos.cluster.quota import (
 )
 from memqos.cluster.quota import ResourceQuota as StoredQuota
 from memqos.cluster.quota_admission import check_quotas
-from memqos.cluster.resize import resize_pod as resized
+from memqos.cluster.resize import resize_pod
 from memqos.errors import InputError
 from memqos.kube.defaulting import apply_defaults, decoding_defaults, prepare_for_storage
 from memqos.kube.pod import Container, Pod, ResourceRequirements
@@ -52,7 +52,7 @@ def replay_limitrange(case: ReplayCase) -> dict[str, Any]:
     if case["mode"] == "apiserver":
         ranges = [complete_limit_range(limits) for limits in ranges]
         changed = apply_limit_ranges(decoding_defaults(pod, release), ranges, release)
-        # Recorded without the last step of creation, which drops what a disabled gate rules.
+        # Recorded without the last step of creation, which drops fields of disabled gates.
         stored = (
             prepare_for_storage(changed, release)
             if release.is_enabled("PodLevelResources")
@@ -65,7 +65,9 @@ def replay_limitrange(case: ReplayCase) -> dict[str, Any]:
     whole_pod = pod_totals(stored, release)
     found = limit_range_denial(stored, ranges, release)
     texts = dict(_texts(case))
-    violations = [] if found is None else [_violation(item, texts) for item in found.violations]
+    violations = (
+        [] if found is None else [_violation_data(item, texts) for item in found.violations]
+    )
     return actual | {
         "pod_requests": amount_texts(whole_pod.requests),
         "pod_limits": amount_texts(whole_pod.limits),
@@ -79,14 +81,14 @@ def replay_quota_usage(case: ReplayCase) -> dict[str, Any]:
     """What a pod charges, and the scopes it is in."""
     release = case_release(case)
     pod = _as_stored(case["pod"], case["mode"], release)
-    terms = msgspec.convert(case["scope_selectors"], list[ScopeSelectorTerm])
+    selectors = msgspec.convert(case["scope_selectors"], list[ScopeSelectorTerm])
     return {
         "qos": qos_class(shape_of(pod, release), release),
         "usage": amount_texts(quota_usage(pod, release, _NOW)),
         "scopes": {
             scope: matches_scope(ScopeSelectorTerm(scope), pod, release) for scope in QUOTA_SCOPES
         },
-        "selector_matches": [matches_scope(term, pod, release) for term in terms],
+        "selector_matches": [matches_scope(each, pod, release) for each in selectors],
     }
 
 
@@ -127,7 +129,7 @@ def replay_resize(case: ReplayCase) -> dict[str, Any]:
     release = case_release(case)
     old = _as_stored(case["old_pod"], "apiserver", release)
     new = _propose(old, case["new_resources"])
-    result = resized(old, new, release)
+    result = resize_pod(old, new, release)
     return {
         "valid": result.valid,
         "errors": [{"field": error.field, "type": error.type} for error in result.errors],
@@ -141,12 +143,14 @@ def replay_hpa_requests(case: ReplayCase) -> dict[str, Any]:
     """What an autoscaler divides usage by."""
     release, resource, container = case_release(case), case["resource"], case["container"]
     pods = msgspec.convert(case["pods"], list[Pod])
-    together = autoscaling.hpa_requests(pods, resource, release, container)
+    total = autoscaling.hpa_requests(pods, resource, release, container)
     return {
-        "requests_milli": None if isinstance(together, autoscaling.UnknownRequest) else together,
-        "error": together.failure if isinstance(together, autoscaling.UnknownRequest) else None,
+        "requests_milli": None if isinstance(total, autoscaling.UnknownRequest) else total,
+        "error": total.failure if isinstance(total, autoscaling.UnknownRequest) else None,
         "per_pod": {
-            pod.metadata.name: _request(autoscaling.hpa_request(pod, resource, release, container))
+            pod.metadata.name: _request_data(
+                autoscaling.hpa_request(pod, resource, release, container)
+            )
             for pod in pods
         },
     }
@@ -190,27 +194,27 @@ def _replace_containers(old: tuple[Container, ...], new: list[Any]) -> tuple[Con
     )
 
 
-def _request(request: int | autoscaling.UnknownRequest) -> dict[str, Any]:
+def _request_data(request: int | autoscaling.UnknownRequest) -> dict[str, Any]:
     if isinstance(request, autoscaling.UnknownRequest):
         return {"milli": None, "error": request.failure}
     return {"milli": request, "error": None}
 
 
-def _violation(item: LimitRangeViolation, texts: Mapping[int, str]) -> dict[str, Any]:
-    asked = item.asked
-    if asked is None:
+def _violation_data(item: LimitRangeViolation, texts: Mapping[int, str]) -> dict[str, Any]:
+    requested = item.asked
+    if requested is None:
         actual = None
     elif item.which == "ratio":
-        actual = f"{asked / 1000:f}"
+        actual = f"{requested / 1000:f}"
     else:
-        actual = texts.get(int(asked)) or format_amount(item.resource, int(asked))
+        actual = texts.get(int(requested)) or format_amount(item.resource, int(requested))
     return {
         "type": item.type,
         "resource": item.resource,
         "constraint": item.constraint,
         "which": item.which,
         "actual": actual,
-        "missing": asked is None,
+        "missing": requested is None,
         "enforced": texts[item.allowed],
     }
 

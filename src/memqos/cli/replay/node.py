@@ -1,4 +1,4 @@
-"""Replays recorded kubelets: their configuration, its defaults, what is left for pods."""
+"""Replays recorded kubelets: their configuration, its defaults, what is allocatable to pods."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -98,7 +98,7 @@ def replay_defaults(case: ReplayCase) -> dict[str, Any]:
 
 
 def replay_node_allocatable(case: ReplayCase) -> dict[str, Any]:
-    """What a node keeps back, what is left, and the cgroups that hold it to that."""
+    """A node's reservation, what is allocatable, and the cgroups that enforce it."""
     release = case_release(case)
     config = with_defaults(
         {
@@ -113,16 +113,17 @@ def replay_node_allocatable(case: ReplayCase) -> dict[str, Any]:
         },
         release.minor,
     )
-    stated = case["capacity"]
+    recorded = case["capacity"]
     capacity = Capacity(
-        cpu=stated["cpu"] * 1000,
-        memory=stated["memory"],
+        cpu=recorded["cpu"] * 1000,
+        memory=recorded["memory"],
         hugepages={
-            name: pages * (hugepage_size(name) or 0) for name, pages in stated["hugepages"].items()
+            name: pages * (hugepage_size(name) or 0)
+            for name, pages in recorded["hugepages"].items()
         },
-        pids=stated["pid"],
+        pids=recorded["pid"],
     )
-    left = allocatable(capacity, config, release)
+    remaining = allocatable(capacity, config, release)
     enforced = node_cgroups(capacity, config, release)
     names = cgroup_names(config.driver, config.cgroup_root)
     actual = {
@@ -132,12 +133,12 @@ def replay_node_allocatable(case: ReplayCase) -> dict[str, Any]:
             else names.reserved_cgroup(cgroup.name): _cgroup_data(cgroup)
             for cgroup in enforced.cgroups
         },
-        "config_valid": not left.over_reserved,
-        "enforced_allocatable": _quantity_texts(left.enforced),
-        "enforced_allocatable_memory": left.enforced_memory,
-        "reservation": _quantity_texts(left.reservation),
-        "status_allocatable": _quantity_texts(left.published),
-        "status_allocatable_memory": left.published_memory,
+        "config_valid": not remaining.over_reserved,
+        "enforced_allocatable": _quantity_texts(remaining.enforced),
+        "enforced_allocatable_memory": remaining.enforced_memory,
+        "reservation": _quantity_texts(remaining.reservation),
+        "status_allocatable": _quantity_texts(remaining.published),
+        "status_allocatable_memory": remaining.published_memory,
     }
     return actual | {"enforce_error": True} if enforced.failed else actual
 
@@ -187,33 +188,33 @@ def _cgroup_data(cgroup: NodeCgroup) -> dict[str, Any]:
 
 def replay_node_cgroups(case: ReplayCase) -> dict[str, Any]:
     """kubepods and the QoS levels, at start and once pods are counted."""
-    terms = case_settings(case)
+    settings = case_settings(case)
     plans = [
-        _plan_case_pod(pod, terms, as_created=True)
+        _plan_case_pod(pod, settings, as_created=True)
         for pod in msgspec.convert(case["pods"], tuple[Pod, ...])
     ]
     demand = class_demand(plans)
     return {
         "qos_classes": [plan.qos for plan in plans],
-        "at_startup": _levels_data(plan_levels(demand, terms, "start")),
-        "after_update": _levels_data(plan_levels(demand, terms)),
+        "at_startup": _levels_data(plan_levels(demand, settings, "start")),
+        "after_update": _levels_data(plan_levels(demand, settings)),
     }
 
 
 def replay_node_eras(case: ReplayCase) -> dict[str, Any]:
-    """kubepods and burstable under an older release: their memory files alone."""
-    terms = case_settings(case)
+    """kubepods and burstable in an older release: their memory files alone."""
+    settings = case_settings(case)
     plans = [
-        _plan_case_pod(pod, terms, as_created=False)
+        _plan_case_pod(pod, settings, as_created=False)
         for pod in msgspec.convert(case["pods"], tuple[Pod, ...])
     ]
-    levels = plan_levels(class_demand(plans), terms)
+    levels = plan_levels(class_demand(plans), settings)
     return {"root": memory_files(levels.kubepods), "burstable": memory_files(levels.burstable)}
 
 
-def _plan_case_pod(pod: Pod, terms: Settings, *, as_created: bool) -> PodPlan:
-    shape = apply_defaults(pod, terms.release) if as_created else shape_of(pod, terms.release)
-    return plan_pod(shape, terms, compute_qos_class(shape, terms.release))
+def _plan_case_pod(pod: Pod, settings: Settings, *, as_created: bool) -> PodPlan:
+    shape = apply_defaults(pod, settings.release) if as_created else shape_of(pod, settings.release)
+    return plan_pod(shape, settings, compute_qos_class(shape, settings.release))
 
 
 def _levels_data(levels: Levels) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Replays recorded NUMA decisions: merges, whole kubelet lives, reservations and state files."""
+"""Replays recorded NUMA decisions: merges, runs of a kubelet, reservations and state files."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -42,7 +42,7 @@ _Actual = dict[str, Any]
 
 
 def replay_topology_merge(case: ReplayCase) -> _Actual:
-    """Hints of several providers, merged under a policy."""
+    """Hints of several providers, merged by a policy."""
     options = {name: str(value).lower() for name, value in case["policy_options"].items()}
     topology = configure_topology(
         case["policy"], "container", options, case["numa_nodes"], case["numa_distances"]
@@ -50,9 +50,9 @@ def replay_topology_merge(case: ReplayCase) -> _Actual:
     assert isinstance(topology, TopologySettings)
     answers = case["hints"].items()
     decision = decide_affinity(
-        topology, [HintProvider(name, _answer(answer)) for name, answer in answers]
+        topology, [HintProvider(name, _hints_from(answer)) for name, answer in answers]
     )
-    return {"hint": _hint(decision.hint), "admit": decision.admit}
+    return {"hint": _hint_data(decision.hint), "admit": decision.admit}
 
 
 def replay_topology_config(case: ReplayCase) -> _Actual:
@@ -75,19 +75,19 @@ def replay_topology_config(case: ReplayCase) -> _Actual:
 
 
 def replay_memory_manager(case: ReplayCase) -> _Actual:
-    """A kubelet's life, step by step."""
+    """A kubelet's Memory Manager, step by step."""
     manager = start_manager(_settings(case))
     assert isinstance(manager, Manager)
     actual: _Actual = {
         "initial": {
-            "allocatable": _blocks(allocatable_blocks(manager.state.nodes)),
-            "machine_state": _nodes(manager.state.nodes),
+            "allocatable": _blocks_data(allocatable_blocks(manager.state.nodes)),
+            "machine_state": _nodes_data(manager.state.nodes),
         },
         "steps": [],
     }
     for step in case["steps"]:
-        after, said = _step(manager, case, step)
-        actual["steps"].append({"op": step["op"]} | said | _situation(after))
+        after, answer = _step(manager, case, step)
+        actual["steps"].append({"op": step["op"]} | answer | _manager_data(after))
         if after is None:
             break
         manager = after
@@ -120,23 +120,23 @@ def replay_reserved_memory(case: ReplayCase) -> _Actual:
 
 
 def replay_memory_state_checkpoint(case: ReplayCase) -> _Actual:
-    """A state file: what it is, and whether a kubelet starts over it."""
+    """A state file: how it is read, and whether a kubelet starts with it."""
     if case["file"] is None:
-        begun = start_manager(_settings(case))
-        return _load(MemoryManagerState(case["policy"]), "created") | {
-            "manager_start": _start_kind(begun)
+        started = start_manager(_settings(case))
+        return _loaded_data(MemoryManagerState(case["policy"]), "created") | {
+            "manager_start": _start_kind(started)
         }
     sums = _checksums(case["file"])
     loaded = read_checkpoint(case["file"])
     if isinstance(loaded, UnreadableCheckpoint):
         return sums | {"load": loaded.kind, "manager_start": loaded.kind}
-    begun = start_manager(_settings(case), loaded.state)
+    started = start_manager(_settings(case), loaded.state)
     if loaded.state.policy != case["policy"]:
-        return sums | {"load": "state_policy_mismatch", "manager_start": _start_kind(begun)}
+        return sums | {"load": "state_policy_mismatch", "manager_start": _start_kind(started)}
     state = loaded.state
     if not _release(case).is_enabled("PodLevelResourceManagers"):
         state = msgspec.structs.replace(state, pools={})
-    return sums | _load(state, loaded.version) | {"manager_start": _start_kind(begun)}
+    return sums | _loaded_data(state, loaded.version) | {"manager_start": _start_kind(started)}
 
 
 def _settings(case: ReplayCase, changed: Mapping[str, Any] | None = None) -> ManagerSettings:
@@ -163,19 +163,22 @@ def _step(
     if step["op"] == "admit":
         pod = msgspec.convert(step["pod"], Pod)
         extra = step.get("extra_hints")
-        others = () if extra is None else (HintProvider("extra", _answer(extra)),)
+        others = () if extra is None else (HintProvider("extra", _hints_from(extra)),)
         manager, outcome = manager.admit(
             pod, operation=step.get("operation", "add"), other_providers=others
         )
         return manager, _admission(manager, pod, outcome)
     if step["op"] == "restart":
-        begun = manager.restart(_settings(case, step))
-        said = {"started": isinstance(begun, Manager), "error_kind": _start_kind(begun)}
-        return (begun if isinstance(begun, Manager) else None), said
+        restarted = manager.restart(_settings(case, step))
+        answer = {
+            "started": isinstance(restarted, Manager),
+            "error_kind": _start_kind(restarted),
+        }
+        return (restarted if isinstance(restarted, Manager) else None), answer
     if step["op"] == "delete_pod":
         return manager.delete_pod(step["pod_uid"]), {}
-    act = manager.start_container if step["op"] == "start" else manager.remove_container
-    return act(step["pod_uid"], step["container"]), {}
+    change = manager.start_container if step["op"] == "start" else manager.remove_container
+    return change(step["pod_uid"], step["container"]), {}
 
 
 def _admission(manager: Manager, pod: Pod, outcome: AdmissionOutcome) -> _Actual:
@@ -187,47 +190,47 @@ def _admission(manager: Manager, pod: Pod, outcome: AdmissionOutcome) -> _Actual
         "hints": [
             {
                 "container": call.container,
-                "resources": _answer_data(
+                "resources": _hints_data(
                     next(p.hints for p in call.providers if p.name == MEMORY_MANAGER)
                 ),
             }
             for call in outcome.calls
         ],
-        "affinity": {c.name: _hint(manager.get_affinity(uid, c.name)) for c in containers},
+        "affinity": {c.name: _hint_data(manager.get_affinity(uid, c.name)) for c in containers},
     }
 
 
-def _situation(manager: Manager | None) -> _Actual:
+def _manager_data(manager: Manager | None) -> _Actual:
     if manager is None:
-        return _holdings(MemoryManagerState("")) | {"cpuset_mems": {}}
-    return _holdings(manager.state) | {
+        return _assignments_data(MemoryManagerState("")) | {"cpuset_mems": {}}
+    return _assignments_data(manager.state) | {
         "cpuset_mems": {
             uid: {
                 c.name: ",".join(map(str, manager.cpuset_nodes(uid, c.name)))
-                for c in wants.containers
+                for c in pod.containers
             }
-            for uid, wants in manager.active.items()
+            for uid, pod in manager.active.items()
         }
     }
 
 
-def _holdings(state: MemoryManagerState) -> _Actual:
+def _assignments_data(state: MemoryManagerState) -> _Actual:
     return {
         "assignments": {
-            uid: {name: _blocks(blocks) for name, blocks in containers.items()}
+            uid: {name: _blocks_data(blocks) for name, blocks in containers.items()}
             for uid, containers in state.assignments.items()
         },
-        "pod_assignments": {uid: _blocks(blocks) for uid, blocks in state.pools.items()},
-        "machine_state": _nodes(state.nodes),
+        "pod_assignments": {uid: _blocks_data(blocks) for uid, blocks in state.pools.items()},
+        "machine_state": _nodes_data(state.nodes),
     }
 
 
-def _load(state: MemoryManagerState, version: str) -> _Actual:
-    return {"load": "ok", "loaded_as": version} | _holdings(state)
+def _loaded_data(state: MemoryManagerState, version: str) -> _Actual:
+    return {"load": "ok", "loaded_as": version} | _assignments_data(state)
 
 
-def _start_kind(begun: Manager | StartRefused) -> str:
-    return begun.kind if isinstance(begun, StartRefused) else "ok"
+def _start_kind(started: Manager | StartRefused) -> str:
+    return started.kind if isinstance(started, StartRefused) else "ok"
 
 
 def _checksums(text: str) -> _Actual:
@@ -270,7 +273,7 @@ def _reservations(entries: Iterable[Mapping[str, Any]]) -> tuple[NumaReservation
     return tuple([NumaReservation(entry["numa_node"], entry["limits"]) for entry in entries])
 
 
-def _answer(answer: Mapping[str, Any] | None) -> ProviderHints:
+def _hints_from(answer: Mapping[str, Any] | None) -> ProviderHints:
     if answer is None:
         return None
     return {
@@ -286,25 +289,25 @@ def _answer(answer: Mapping[str, Any] | None) -> ProviderHints:
     }
 
 
-def _answer_data(answer: ProviderHints) -> _Actual | None:
+def _hints_data(answer: ProviderHints) -> _Actual | None:
     if answer is None:
         return None
     return {
-        resource: None if hints is None else [_hint(hint) for hint in _hint_list(hints)]
+        resource: None if hints is None else [_hint_data(hint) for hint in _all_hints(hints)]
         for resource, hints in answer.items()
     }
 
 
-def _hint_list(hints: Hints | HintSet) -> Iterable[Hint]:
+def _all_hints(hints: Hints | HintSet) -> Iterable[Hint]:
     return iterate_hints(hints) if isinstance(hints, HintSet) else hints
 
 
-def _hint(hint: Hint) -> _Actual:
+def _hint_data(hint: Hint) -> _Actual:
     nodes = None if hint.mask is None else list(nodes_of(hint.mask))
     return {"nodes": nodes, "preferred": hint.preferred}
 
 
-def _blocks(blocks: MemoryBlocks) -> list[_Actual]:
+def _blocks_data(blocks: MemoryBlocks) -> list[_Actual]:
     ordered = sorted(blocks, key=lambda block: (block.nodes, block.type))
     return [
         {"numa_affinity": list(block.nodes), "type": block.type, "size": block.size}
@@ -312,7 +315,7 @@ def _blocks(blocks: MemoryBlocks) -> list[_Actual]:
     ]
 
 
-def _nodes(nodes: NumaNodeMap) -> _Actual:
+def _nodes_data(nodes: NumaNodeMap) -> _Actual:
     return {
         str(i): {
             "cells": list(node.cells),

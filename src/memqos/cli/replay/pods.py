@@ -26,12 +26,12 @@ _MEMORY_FILES = ("memory.min", "memory.low", "memory.high", "memory.oom.group")
 
 
 def case_release(case: ReplayCase) -> Release:
-    """The release a case was recorded under."""
+    """The release a case was recorded with."""
     return Release.of(case.get("release", "1.38"), case.get("gates") or {})
 
 
 def case_settings(case: ReplayCase) -> Settings:
-    """The kubelet and node a case was recorded under."""
+    """The settings of the kubelet and node a case was recorded with."""
     kubelet, node = case.get("kubelet") or {}, case.get("node") or {}
     return Settings(
         release=case_release(case),
@@ -45,8 +45,8 @@ def case_settings(case: ReplayCase) -> Settings:
 
 def replay_pod_semantics(case: ReplayCase) -> dict[str, Any]:
     """A pod from creation to cgroup values."""
-    terms = case_settings(case)
-    release = terms.release
+    settings = case_settings(case)
+    release = settings.release
     pod = msgspec.convert(case["pod"], Pod)
     shape = apply_defaults(pod, release)
     errors = validate(pod, shape, release)
@@ -79,7 +79,7 @@ def replay_pod_semantics(case: ReplayCase) -> dict[str, Any]:
     }
     if shape.windows:
         return actual
-    plan = plan_pod(shape, terms, compute_qos_class(shape, release))
+    plan = plan_pod(shape, settings, compute_qos_class(shape, release))
     return actual | {
         "oom_score_adj": _oom_scores(pod, plan),
         "pod_cgroup": _pod_cgroup(plan),
@@ -91,11 +91,11 @@ replay_pod_semantics_qos_off = replay_pod_semantics
 
 
 def replay_pod_eras(case: ReplayCase) -> dict[str, Any]:
-    """A valid, already defaulted pod under an older release: its memory files alone."""
-    terms = case_settings(case)
+    """A valid, already defaulted pod in an older release: its memory files alone."""
+    settings = case_settings(case)
     pod = msgspec.convert(case["pod"], Pod)
-    shape = shape_of(pod, terms.release)
-    plan = plan_pod(shape, terms, compute_qos_class(shape, terms.release))
+    shape = shape_of(pod, settings.release)
+    plan = plan_pod(shape, settings, compute_qos_class(shape, settings.release))
     return {
         "qos_class": plan.qos,
         "oom_score_adj": _oom_scores(pod, plan),
@@ -117,7 +117,7 @@ def memory_files(settings: FileSettings) -> dict[str, str]:
 
 
 def shape_data(pod: Pod, shape: Shape) -> dict[str, Any]:
-    """What a pod and its containers ask for, as it is recorded."""
+    """The requests and limits of a pod and its containers, in the recorded form."""
     return {
         "containers": _container_stanzas(pod.spec.containers or (), shape.containers),
         "init_containers": _container_stanzas(
@@ -210,7 +210,7 @@ def _only(values: dict[str, Any], key: str) -> dict[str, Any]:
 
 
 def replay_cgroup_names(case: ReplayCase) -> dict[str, Any]:
-    """Where a pod's cgroups are."""
+    """The names of a pod's cgroups."""
     names = cgroup_names(case["driver"], case["cgroup_root"])
     qos = case["qos_class"]
     return {

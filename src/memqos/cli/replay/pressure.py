@@ -55,7 +55,7 @@ from memqos.release import Release
 
 
 def replay_eviction_rank(case: ReplayCase) -> dict[str, Any]:
-    """The order of eviction and who the event blames."""
+    """The order of eviction, and the containers that the event names."""
     release = case_release(case)
     usage = _usage(case.get("stats") or {})
     pods = msgspec.convert(case["pods"], tuple[Pod, ...])
@@ -67,28 +67,30 @@ def replay_eviction_rank(case: ReplayCase) -> dict[str, Any]:
         "first_evicted": None if first is None else _name(first.pod),
         "offending": None
         if first is None
-        else _blame(first.pod, offending_usage(first.pod, usage.get(_name(first.pod)), release)),
-        "details": {_name(ranked.pod): _details(ranked, release) for ranked in order},
+        else _offending_data(
+            first.pod, offending_usage(first.pod, usage.get(_name(first.pod)), release)
+        ),
+        "details": {_name(ranked.pod): _ranked_data(ranked, release) for ranked in order},
     }
 
 
 def replay_eviction_thresholds(case: ReplayCase) -> dict[str, Any]:
-    """What is read, and which thresholds are met."""
+    """The thresholds as they are read, and which of them are met."""
     read = _read_thresholds(case)
     keys = ("thresholds", "met", "met_with_min_reclaim", "node_conditions")
     if read.faults:
         return {"error": read.faults[0].problem, **dict.fromkeys(keys)}
     observations = {
         signal: SignalObservation(
-            *[whole(milli_of(seen[key])) for key in ("available", "capacity")]
+            *[whole(milli_of(recorded[key])) for key in ("available", "capacity")]
         )
-        for signal, seen in (case.get("observations") or {}).items()
+        for signal, recorded in (case.get("observations") or {}).items()
     }
     found = threshold_readings(read.thresholds, observations)
     met = [reading.threshold for reading in found if reading.met]
     return {
         "error": None,
-        "thresholds": sorted(map(_reading, found), key=_by_signal),
+        "thresholds": sorted(map(_reading_data, found), key=_by_signal),
         "met": sorted(map(_label, met)),
         "met_with_min_reclaim": sorted(
             [_label(reading.threshold) for reading in found if reading.met_until_reclaimed]
@@ -98,7 +100,7 @@ def replay_eviction_thresholds(case: ReplayCase) -> dict[str, Any]:
 
 
 def replay_eviction_sync(case: ReplayCase) -> dict[str, Any]:
-    """The eviction loop, stepped; an evicted pod is gone in the next step."""
+    """The eviction loop, step by step; an evicted pod is removed before the next step."""
     release = case_release(case)
     settings = EvictionSettings(
         thresholds=_read_thresholds(case).thresholds,
@@ -107,16 +109,16 @@ def replay_eviction_sync(case: ReplayCase) -> dict[str, Any]:
     )
     pods = list(msgspec.convert(case["pods"], tuple[Pod, ...]))
     state, steps = EvictionState(), []
-    for given in case["steps"]:
-        available = given["node_available_bytes"]
-        now = int(given["at_seconds"] * SECOND)
-        node = SignalObservation(available, available + given["node_working_set_bytes"], now)
-        usage = _usage(given.get("stats") or {})
+    for recorded in case["steps"]:
+        available = recorded["node_available_bytes"]
+        now = int(recorded["at_seconds"] * SECOND)
+        node = SignalObservation(available, available + recorded["node_working_set_bytes"], now)
+        usage = _usage(recorded.get("stats") or {})
         running = [(pod, usage.get(_name(pod))) for pod in pods]
         step, state = evict_once(state, now, {MEMORY_AVAILABLE: node}, running, settings, release)
         if step.evicted is not None:
             pods.remove(step.evicted.pod)
-        steps.append(_step(step))
+        steps.append(_step_data(step))
     return {"steps": steps}
 
 
@@ -136,14 +138,14 @@ def replay_pressure_admission(case: ReplayCase) -> dict[str, Any]:
 
 
 def replay_scheduler_fit(case: ReplayCase) -> dict[str, Any]:
-    """A pod against one node: the filter, the scores and the requests each sees."""
+    """A pod on one node: the filter, the scores and the requests that each counts."""
     release = case_release(case)
     demand = _demand(msgspec.convert(case["pod"], Pod), release)
     existing = msgspec.convert(case.get("existing_pods") or (), tuple[Pod, ...])
     allocatable = {name: milli_of(raw) for name, raw in case["node"]["allocatable"].items()}
-    room = node_info("node", allocatable, [_demand(pod, release) for pod in existing])
+    node = node_info("node", allocatable, [_demand(pod, release) for pod in existing])
     profile = _profile(case)
-    verdict = judge_fit(demand, room, release, profile)
+    verdict = judge_fit(demand, node, release, profile)
     return {
         "insufficient": [
             {
@@ -156,11 +158,11 @@ def replay_scheduler_fit(case: ReplayCase) -> dict[str, Any]:
             for shortage in sorted(verdict.shortages)
         ],
         "filter_code": verdict.code,
-        "pod_requests": _requests(demand.filtered),
-        "pod_cached_requests": _requests(demand.charged),
-        "pod_non_zero": _non_zero(demand.charged_non_zero),
-        "node_requested": _requests(room.requested),
-        "node_non_zero_requested": _non_zero(room.non_zero_requested),
+        "pod_requests": _requests_data(demand.filtered),
+        "pod_cached_requests": _requests_data(demand.charged),
+        "pod_non_zero": _non_zero_data(demand.charged_non_zero),
+        "node_requested": _requests_data(node.requested),
+        "node_non_zero_requested": _non_zero_data(node.non_zero_requested),
         "fit_score_pod_requests": _score_requests(demand.spread, profile),
         "balanced_pod_requests": _score_requests(demand.charged, profile),
         "scores": {
@@ -182,7 +184,7 @@ def _usage(stats: Mapping[str, Any]) -> dict[str, PodMemoryUsage]:
     }
 
 
-def _details(ranked: RankedPod, release: Release) -> dict[str, Any]:
+def _ranked_data(ranked: RankedPod, release: Release) -> dict[str, Any]:
     return {
         "has_stats": ranked.usage is not None,
         "usage_bytes": ranked.usage,
@@ -196,14 +198,16 @@ def _details(ranked: RankedPod, release: Release) -> dict[str, Any]:
     }
 
 
-def _blame(pod: Pod, blamed: OffendingUsage | None) -> dict[str, Any] | None:
-    if blamed is None:
+def _offending_data(pod: Pod, offending: OffendingUsage | None) -> dict[str, Any] | None:
+    if offending is None:
         return None
     return {
-        "containers": [name for name, _ in blamed.containers],
-        "containers_usage": [format_amount(MEMORY, used * 1000) for _, used in blamed.containers],
-        "pod": None if blamed.pod is None else _name(pod),
-        "pod_usage": None if blamed.pod is None else format_amount(MEMORY, blamed.pod * 1000),
+        "containers": [name for name, _ in offending.containers],
+        "containers_usage": [
+            format_amount(MEMORY, used * 1000) for _, used in offending.containers
+        ],
+        "pod": None if offending.pod is None else _name(pod),
+        "pod_usage": None if offending.pod is None else format_amount(MEMORY, offending.pod * 1000),
     }
 
 
@@ -217,7 +221,7 @@ def _read_thresholds(case: ReplayCase) -> Thresholds:
     )
 
 
-def _reading(reading: ThresholdReading) -> dict[str, Any]:
+def _reading_data(reading: ThresholdReading) -> dict[str, Any]:
     threshold = reading.threshold
     limit, reclaimed = reading.limit, reading.limit_reclaimed
     return {
@@ -225,8 +229,10 @@ def _reading(reading: ThresholdReading) -> dict[str, Any]:
         "operator": "LessThan",
         "kind": _kind(threshold),
         "grace_period_seconds": _seconds(threshold.grace_period),
-        "value": _amount(threshold.value),
-        "min_reclaim": None if threshold.min_reclaim is None else _amount(threshold.min_reclaim),
+        "value": _amount_data(threshold.value),
+        "min_reclaim": None
+        if threshold.min_reclaim is None
+        else _amount_data(threshold.min_reclaim),
         "observed": reading.observation is not None,
         "threshold": None if limit is None else limit.value,
         "threshold_plus_min_reclaim": None if reclaimed is None else reclaimed.value,
@@ -245,7 +251,7 @@ def _seconds(nanoseconds: int) -> int | float:
     return nanoseconds / SECOND if rest else whole_seconds
 
 
-def _amount(amount: ThresholdAmount) -> dict[str, Any]:
+def _amount_data(amount: ThresholdAmount) -> dict[str, Any]:
     return {
         "quantity": None if amount.quantity is None else amount.quantity.canonical,
         "percentage": None if amount.percentage is None else _shortest(amount.percentage),
@@ -253,7 +259,7 @@ def _amount(amount: ThresholdAmount) -> dict[str, Any]:
 
 
 def _shortest(single: float) -> float:
-    """The shortest number that single precision holds as this one."""
+    """The shortest decimal that is the same number in single precision."""
     packed = struct.pack("f", single)
     texts = [float(f"{single:.{digits}g}") for digits in range(1, 10)]
     return next(number for number in texts if struct.pack("f", number) == packed)
@@ -267,7 +273,7 @@ def _label(threshold: Threshold) -> str:
     return f"{_kind(threshold)}/{threshold.signal}"
 
 
-def _step(step: EvictionStep) -> dict[str, Any]:
+def _step_data(step: EvictionStep) -> dict[str, Any]:
     return {
         "node_conditions": sorted(step.conditions),
         "thresholds_met": sorted(map(_label, step.met)),
@@ -289,7 +295,7 @@ def _profile(case: ReplayCase) -> SchedulerProfile:
     )
 
 
-def _requests(amounts: Amounts) -> dict[str, Any]:
+def _requests_data(amounts: Amounts) -> dict[str, Any]:
     return {
         "milli_cpu": amounts.get(CPU, 0),
         "memory": amounts.get(MEMORY, 0),
@@ -298,7 +304,7 @@ def _requests(amounts: Amounts) -> dict[str, Any]:
     }
 
 
-def _non_zero(amounts: Amounts) -> dict[str, Any]:
+def _non_zero_data(amounts: Amounts) -> dict[str, Any]:
     return {"milli_cpu": amounts[CPU], "memory": amounts[MEMORY]}
 
 
