@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from memqos.converge.values import bound_nodes, container_files, node_permit
-from memqos.draw.text.numa_admission import refusal_sentences
 from memqos.errors import InputError
 from memqos.kube.kubelet import STATIC, KubeletConfiguration
 from memqos.kube.pod import Pod
@@ -19,7 +18,7 @@ from memqos.numa.machine_state import MemoryManagerState, MemorySizes, empty_nod
 from memqos.numa.machines import NumaMachine, machine_from_kernel, machine_subset
 from memqos.numa.manager import Manager, ManagerSettings
 from memqos.numa.masks import mask_of
-from memqos.numa.refusal_text import reservation_sentences
+from memqos.numa.refusal_text import refusal_sentences, reservation_sentences
 from memqos.numa.requests import pod_for_kubelet, pod_memory_request
 from memqos.numa.reserved_memory import (
     InvalidReservation,

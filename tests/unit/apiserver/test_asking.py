@@ -18,8 +18,7 @@ from tests.fakes.asking import client, refusal, with_openssl
 from tests.fakes.kubelet import TlsFiles
 
 from memqos.errors import Unreachable
-from memqos.host.apiserver import client as client_module
-from memqos.host.apiserver import pager
+from memqos.host.apiserver import pager, responses
 from memqos.host.apiserver.api_errors import ApiError
 from memqos.host.apiserver.client import TRIES, ApiClient
 from memqos.host.apiserver.kubeconfig import Cluster, ClusterAccess, User
@@ -188,7 +187,7 @@ class TestBounds:
     def test_so_is_one_that_is_read_in_parts(
         self, server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(client_module, "LARGEST_ANSWER", 1 << 20)
+        monkeypatch.setattr(responses, "LARGEST_ANSWER", 1 << 20)
         server.answers["/api/v1/pods"] = (200, {}, b" " * (2 << 20))
 
         def read() -> None:
@@ -201,7 +200,7 @@ class TestBounds:
     def test_and_the_line_of_a_watch(
         self, server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(client_module, "_LONGEST_LINE", 1 << 20)
+        monkeypatch.setattr(responses, "_LONGEST_LINE", 1 << 20)
         server.answers["/api/v1/pods"] = (200, {}, b" " * (2 << 20))
 
         def read() -> None:

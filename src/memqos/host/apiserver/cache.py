@@ -20,7 +20,7 @@ import msgspec
 
 from memqos.errors import InputError
 from memqos.host.apiserver.api_errors import BUSY, GONE, ApiStatus
-from memqos.host.apiserver.client import brief
+from memqos.host.apiserver.responses import short_error
 from memqos.kube.pod import ObjectMeta
 
 CacheChange = Literal["changed", "nothing", "expired"]
@@ -105,7 +105,7 @@ class ObjectCache(Generic[_T]):
                 told = self._apply_event(event.type, self._decoder.decode(event.object), len(line))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise InputError(
-                f"a watch told something that cannot be read ({brief(error)})"
+                f"a watch told something that cannot be read ({short_error(error)})"
             ) from None
         self.version = self.newest_version = version
         return told

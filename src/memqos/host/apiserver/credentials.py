@@ -136,11 +136,11 @@ class ApiCredentials:
         """Whom to trust, and the certificate to show."""
         import ssl
 
-        from memqos.host.apiserver.deadlines import timed_context
+        from memqos.host.apiserver.responses import tls_context
 
         cluster = self._access.cluster
         try:
-            context = timed_context(
+            context = tls_context(
                 cafile=cluster.certificate_authority
                 if cluster.certificate_authority_data is None
                 else None,

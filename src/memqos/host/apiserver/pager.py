@@ -8,7 +8,7 @@ import msgspec
 
 from memqos.errors import InputError
 from memqos.host.apiserver.api_errors import GONE, ApiError
-from memqos.host.apiserver.client import LARGEST_ANSWER, ApiClient, brief
+from memqos.host.apiserver.client import ApiClient
 from memqos.host.apiserver.resources import (
     EVERYTHING,
     ApiRequest,
@@ -18,6 +18,7 @@ from memqos.host.apiserver.resources import (
     get_request,
     list_request,
 )
+from memqos.host.apiserver.responses import LARGEST_ANSWER, short_error
 
 _T = TypeVar("_T")
 LIST_PAGE_SIZE: Final = 500
@@ -206,7 +207,7 @@ def _decode_answer(
             return decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise InputError(
-                f"the answer is not what was asked for ({brief(error)})",
+                f"the answer is not what was asked for ({short_error(error)})",
                 file=f"{server.where}{request.path}",
                 hint="is this the address of an API server?",
             ) from None

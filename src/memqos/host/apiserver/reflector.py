@@ -20,7 +20,7 @@ import msgspec
 from memqos.errors import InputError, MemqosError, Unreachable
 from memqos.host.apiserver.api_errors import GONE, ApiError
 from memqos.host.apiserver.cache import HasMetadata, ObjectCache, WatchInterrupted
-from memqos.host.apiserver.client import ApiClient, ResponseStream
+from memqos.host.apiserver.client import ApiClient
 from memqos.host.apiserver.pager import LIST_PAGE_SIZE, list_objects
 from memqos.host.apiserver.resources import (
     EVERYTHING,
@@ -29,6 +29,7 @@ from memqos.host.apiserver.resources import (
     Selection,
     watch_request,
 )
+from memqos.host.apiserver.responses import ResponseStream
 from memqos.host.backoff import FIRST_DELAY, backoff_delay
 
 _T = TypeVar("_T", bound=HasMetadata)
