@@ -119,7 +119,7 @@ def _client(port: int) -> Any:
     from memqos.host.apiserver.client import ApiClient
     from memqos.host.apiserver.kubeconfig import Cluster, ClusterAccess, User
 
-    return ApiClient(ClusterAccess(Cluster(f"http://127.0.0.1:{port}"), User(), "a bench"))
+    return ApiClient(ClusterAccess(Cluster(server=f"http://127.0.0.1:{port}"), User(), "a bench"))
 
 
 def _follow(port: int) -> None:

@@ -39,7 +39,7 @@ PLAN_FILES = (
 """What is read of every cgroup to plan it."""
 
 
-class NodePlan(msgspec.Struct, frozen=True):
+class NodePlan(msgspec.Struct, frozen=True, kw_only=True):
     """A node's plan and how far the node is from it."""
 
     settings: Settings
@@ -96,16 +96,16 @@ def plan_observation(observation: "ObservedNode", options: PlanOptions) -> NodeP
         tree = with_agent_plan(tree, observation.agent)
     comparison = compare(tree, observation.cgroups, node_settings.names, settings.page_size)
     return NodePlan(
-        settings,
-        node_settings.config,
-        tree,
-        comparison,
-        _protections(observation, tree, settings.page_size),
-        tuple(notes),
-        _pods_without_alignment(
+        settings=settings,
+        config=node_settings.config,
+        tree=tree,
+        comparison=comparison,
+        protections=_protections(observation, tree, settings.page_size),
+        notes=tuple(notes),
+        unaligned=_pods_without_alignment(
             observation, tree, options.numa, node_settings.config, settings.release
         ),
-        tuple(
+        unread=tuple(
             what for what in observation.unreadable if _is_about(what, node_settings.names.kubepods)
         ),
         kubelet_managed=_kubelet_managed(node_settings, tree),

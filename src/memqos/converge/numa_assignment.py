@@ -4,22 +4,24 @@ Nothing is kept in a file: what containers are bound to is what they were given 
 counted once, however often it is looked at.
 """
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from memqos.converge.values import bound_nodes, container_files, node_permit
 from memqos.errors import InputError
+from memqos.kernel.file_formats import describe_nodes
 from memqos.kube.kubelet import STATIC, KubeletConfiguration
 from memqos.kube.pod import Pod
 from memqos.kube.resources_in_use import with_resources_in_use
+from memqos.numa.checkpoint import load_checkpoint
 from memqos.numa.machine_state import MemoryManagerState, MemorySizes, empty_node_map
 from memqos.numa.machines import NumaMachine, machine_from_kernel, machine_subset
 from memqos.numa.manager import Manager, ManagerSettings
 from memqos.numa.masks import mask_of
 from memqos.numa.refusal_text import refusal_sentences, reservation_sentences
-from memqos.numa.requests import pod_for_kubelet, pod_memory_request
+from memqos.numa.requests import PodMemoryRequest, pod_for_kubelet, pod_memory_request
 from memqos.numa.reserved_memory import (
     InvalidReservation,
     even_reservation,
@@ -35,20 +37,9 @@ from memqos.numa.topology_manager import (
     InvalidTopology,
     configure_topology,
 )
-from memqos.plan.cpuset import Assignment, ContainerKey
-from memqos.plan.tree import Tree, cgroup_uid, pod_key
+from memqos.plan.cpuset import MEMS, Assignment, ContainerKey, container_key, with_mems
+from memqos.plan.tree import Cgroup, Tree, cgroup_uid, pod_key
 from memqos.release import Release
-
-if TYPE_CHECKING:
-    from memqos.converge.observation import ObservedNode
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final
-
-from memqos.kernel.file_formats import describe_nodes
-from memqos.numa.checkpoint import load_checkpoint
-from memqos.numa.requests import PodMemoryRequest
-from memqos.plan.cpuset import MEMS, container_key, with_mems
-from memqos.plan.tree import Cgroup
 
 if TYPE_CHECKING:
     from memqos.converge.observation import ObservedNode

@@ -1,35 +1,31 @@
 """A node as it is now, from the live machine or from a snapshot: one struct for both."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from memqos.converge.journal import hierarchy_of, read_journal
 from memqos.converge.pod_sources import PodSource, faults_of
-from memqos.host.cgroups import read_tree
+from memqos.converge.undo import UndoEntries
+from memqos.converge.values import file_fault, value_fault
+from memqos.errors import InputError, MemqosError, Unreachable
+from memqos.host.cgroups import CgroupFs, read_tree
 from memqos.host.machine import SYSTEM, Roots, read_machine
 from memqos.host.manifest_files import load_file
 from memqos.kernel.machine import LAYOUTS, Machine
 from memqos.kube.kubelet import CgroupDriver
 from memqos.kube.kubelet.drivers import kubepods_in
 from memqos.kube.pod import Pod
-from memqos.manifests.agent_state import AgentState
+from memqos.manifests.agent_state import AgentState, FileState, read_agent_state
+from memqos.plan.changes import MANAGED
+from memqos.plan.setting import Rule, Setting
+from memqos.plan.tree import Cgroup, Tree
 
 if TYPE_CHECKING:
     from memqos.converge.running_kubelet import KubeletFacts
     from memqos.kube.node import Node
     from memqos.manifests.snapshot import Snapshot
-from collections.abc import Mapping
-
-from memqos.converge.journal import hierarchy_of, read_journal
-from memqos.converge.undo import UndoEntries
-from memqos.converge.values import file_fault, value_fault
-from memqos.errors import InputError, MemqosError, Unreachable
-from memqos.host.cgroups import CgroupFs
-from memqos.manifests.agent_state import FileState, read_agent_state
-from memqos.plan.changes import MANAGED
-from memqos.plan.setting import Rule, Setting
-from memqos.plan.tree import Cgroup, Tree
 
 LIVE_ORIGIN: Final = "this machine"
 

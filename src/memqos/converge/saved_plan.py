@@ -21,7 +21,7 @@ SAVED_PLAN_FORMAT: Final = 1
 _PLAN_AGAIN: Final = "make it anew with memqos plan --out"
 
 
-class SavedChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class SavedChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One change, the inode of its cgroup, and the rule that asked for it."""
 
     path: str
@@ -121,15 +121,15 @@ def check_same_tree(plan: SavedPlan, hierarchy: Hierarchy, file: str) -> None:
 def _change_to_save(step: WriteStep) -> SavedChange:
     change = step.change
     return SavedChange(
-        change.path,
-        change.file,
-        change.old,
-        change.new,
-        step.cgroup,
-        change.level,
-        change.setting.rule.id,
-        change.pod,
-        change.container,
+        path=change.path,
+        file=change.file,
+        old=change.old,
+        new=change.new,
+        cgroup=step.cgroup,
+        level=change.level,
+        rule=change.setting.rule.id,
+        pod=change.pod,
+        container=change.container,
     )
 
 

@@ -115,7 +115,7 @@ class CensusReader:
         self, number: int, block: DumpBlock, quick: QuickResult | None, scanner: Scanner
     ) -> None:
         line, before = scanner.position
-        self._blocks[number] = _BlockStart(block._replace(text=None), line, before)
+        self._blocks[number] = _BlockStart(msgspec.structs.replace(block, text=None), line, before)
         if quick is None:
             try:
                 found = list(scanner.feed(block_text(block), is_last=block.is_last))
@@ -153,7 +153,8 @@ class CensusReader:
 
     def _read_yaml(self, number: int, file: YamlFile) -> None:
         """YAML, the slow way: what was read is written as JSON and taken from there."""
-        whole = DumpBlock(file.file, DumpLayout("lines", 0, None), 0, 0, is_last=True)
+        layout = DumpLayout("lines", 0, None)
+        whole = DumpBlock(file=file.file, layout=layout, end=0, is_last=True)
         self._blocks[number] = _BlockStart(whole, 1, 0)
         index = 0
         for document in read_documents(file.text, file.file):

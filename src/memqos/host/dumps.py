@@ -12,6 +12,8 @@ import zlib
 from collections.abc import Iterator
 from typing import BinaryIO, Final, NamedTuple, Protocol
 
+import msgspec
+
 from memqos.errors import InputError
 from memqos.manifests.dumps.text import DumpLayout, Size, cut_before, dump_layout, is_json
 
@@ -33,14 +35,14 @@ class Readable(Protocol):
         """So many bytes, fewer only at the end."""
 
 
-class DumpBlock(NamedTuple):
+class DumpBlock(msgspec.Struct, frozen=True, kw_only=True):
     """A part of a dump: its text, or else where in the file it stands."""
 
     file: str
     layout: DumpLayout
-    start: int
+    start: int = 0
     end: int
-    is_last: bool
+    is_last: bool = False
     text: bytes | None = None
     is_text: bool = False
     """Whether it came with its text, and cannot be read again."""
@@ -177,7 +179,7 @@ def _map_blocks(name: str, file: BinaryIO, size: int) -> Iterator[DumpBlock | Ya
         start = layout.start
         while start < size:
             end = _cut(text, layout, start, size)
-            yield DumpBlock(name, layout, start, end, end == size)
+            yield DumpBlock(file=name, layout=layout, start=start, end=end, is_last=end == size)
             start = end
 
 
@@ -217,9 +219,9 @@ def stream_blocks(name: str, file: Readable) -> Iterator[DumpBlock | YamlFile]:
         if found is None:
             reach = max(reach, 2 * len(text)) if len(text) >= reach else reach
             continue
-        yield DumpBlock(name, layout, 0, found, False, text[:found], True)
+        yield DumpBlock(file=name, layout=layout, end=found, text=text[:found], is_text=True)
         text, reach = text[found:], DUMP_BLOCK
-    yield DumpBlock(name, layout, 0, len(text), True, text, True)
+    yield DumpBlock(file=name, layout=layout, end=len(text), is_last=True, text=text, is_text=True)
     if error is not None:
         raise error
 

@@ -6,14 +6,8 @@ from memqos.errors import InputError
 from memqos.host.manifest_files import load_file
 from memqos.manifests.documents import Document, read_documents
 from memqos.manifests.snapshot import Snapshot, read_snapshot
-from memqos.release import Release
-
-if TYPE_CHECKING:
-    from memqos.kube.kubelet.reading import KubeletSettings
-from typing import TYPE_CHECKING
-
 from memqos.plan.names import CgroupNames, cgroup_names
-from memqos.release import DEFAULT_MINOR
+from memqos.release import DEFAULT_MINOR, Release
 
 if TYPE_CHECKING:
     from memqos.kube.kubelet.reading import KubeletSettings

@@ -2,7 +2,9 @@
 
 import zlib
 from http import HTTPStatus
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from memqos.serve.endpoints import PLAIN, HttpReply, PostRoutes, Routes
 
@@ -18,7 +20,7 @@ _POST: Final = b"POST"
 _ALLOWED: Final = {True: b"GET, HEAD, POST", False: b"GET, HEAD"}
 
 
-class HttpRequest(NamedTuple):
+class HttpRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What is asked, and how it wants to be told."""
 
     path: str
@@ -62,13 +64,13 @@ def parse_request(head: bytes, body_limit: int = 0) -> HttpRequest:
         )
     headers = _headers(fields)
     return HttpRequest(
-        _path(target),
-        method == b"HEAD",
-        _takes_gzip(headers.get(b"accept-encoding", b"")),
-        version == _HTTP_1_1 and b"close" not in _words(headers.get(b"connection", b"")),
-        is_post,
-        _length(headers, body_limit if is_post else 0, needed=is_post),
-        headers.get(b"expect", b"").lower() == b"100-continue",
+        path=_path(target),
+        is_head=method == b"HEAD",
+        takes_gzip=_takes_gzip(headers.get(b"accept-encoding", b"")),
+        keep_alive=version == _HTTP_1_1 and b"close" not in _words(headers.get(b"connection", b"")),
+        is_post=is_post,
+        length=_length(headers, body_limit if is_post else 0, needed=is_post),
+        expects_continue=headers.get(b"expect", b"").lower() == b"100-continue",
     )
 
 

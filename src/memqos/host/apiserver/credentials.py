@@ -21,6 +21,7 @@ from urllib.parse import quote
 from memqos.errors import InputError, MemqosError
 from memqos.host.apiserver.exec_plugin import ExecCredential, run_exec_plugin
 from memqos.host.apiserver.kubeconfig import ClusterAccess
+from memqos.host.file_version import FileVersion, file_version
 
 if TYPE_CHECKING:
     import ssl
@@ -128,7 +129,7 @@ class ApiCredentials:
         files = (cluster.certificate_authority, user.client_certificate, user.client_key)
         printed = self._from_plugin()
         return (
-            *(_state(file) for file in files if file),
+            *(_version(file) for file in files if file),
             None if printed is None else printed.client_certificate_data,
         )
 
@@ -280,12 +281,11 @@ def _read(file: str) -> bytes:
         raise InputError((error.strerror or str(error)).lower(), file=file) from None
 
 
-def _state(file: str) -> tuple[str, int, int] | str:
+def _version(file: str) -> tuple[str, FileVersion | None]:
     try:
-        status = os.stat(file)
+        return file, file_version(file)
     except OSError:
-        return file
-    return file, status.st_mtime_ns, status.st_ino
+        return file, None
 
 
 @contextmanager

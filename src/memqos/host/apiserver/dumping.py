@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
 from memqos.errors import InputError
 from memqos.host.apiserver.api_errors import FORBIDDEN, GONE, ApiError
 from memqos.host.apiserver.client import SILENCE_SECONDS, ApiClient
@@ -15,7 +17,7 @@ _TRIES: Final = 3
 _ARRAY: Final = ord("[")
 
 
-class PagedList(NamedTuple):
+class PagedList(msgspec.Struct, frozen=True, kw_only=True):
     """A list read page by page, all of one moment."""
 
     server: ApiClient
@@ -54,7 +56,9 @@ class PagedList(NamedTuple):
             if items[0] == _ARRAY:
                 # A block ends between two items.
                 text = b"".join((items[1:-1], b","))
-                yield DumpBlock(self.name, layout, 0, len(text), False, text, is_text=True)
+                yield DumpBlock(
+                    file=self.name, layout=layout, end=len(text), text=text, is_text=True
+                )
 
 
 class WholeList(NamedTuple):

@@ -228,4 +228,4 @@ def _request(verb: str, told: Create | Refresh) -> ApiRequest:
     path = f"/apis/{_GROUP}/v1/namespaces/{namespace}/events"
     if verb == "patch":
         path = f"{path}/{told.name}"
-    return ApiRequest(verb, path, group=_GROUP, resource="events", namespace=namespace)
+    return ApiRequest(verb=verb, path=path, group=_GROUP, resource="events", namespace=namespace)

@@ -25,7 +25,7 @@ class EnvVariable(msgspec.Struct, frozen=True):
     value: str
 
 
-class ExecPlugin(msgspec.Struct, frozen=True, rename="camel"):
+class ExecPlugin(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A program that prints credentials."""
 
     command: str
@@ -37,7 +37,7 @@ class ExecPlugin(msgspec.Struct, frozen=True, rename="camel"):
     provide_cluster_info: bool = False
 
 
-class User(msgspec.Struct, frozen=True, rename="kebab"):
+class User(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     """Who asks, as a kubeconfig says it. It shows nothing of itself: most of it is secret."""
 
     token: str | None = None
@@ -58,7 +58,7 @@ class User(msgspec.Struct, frozen=True, rename="kebab"):
         return "User(…)"
 
 
-class Cluster(msgspec.Struct, frozen=True, rename="kebab"):
+class Cluster(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     """Where the server is, and whom to trust, as a kubeconfig says it."""
 
     server: str = ""
@@ -109,7 +109,7 @@ def in_cluster(folder: str = SERVICE_ACCOUNT) -> ClusterAccess:
         )
     return ClusterAccess(
         Cluster(
-            f"https://{f'[{host}]' if ':' in host else host}:{port}",
+            server=f"https://{f'[{host}]' if ':' in host else host}:{port}",
             certificate_authority=f"{folder}/ca.crt",
         ),
         User(token_file=token),

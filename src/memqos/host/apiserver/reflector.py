@@ -44,7 +44,7 @@ _LARGEST: Final = 64 << 20
 copy is kept in memory."""
 
 
-class WatchTimings(msgspec.Struct, frozen=True):
+class WatchTimings(msgspec.Struct, frozen=True, kw_only=True):
     """How long things may take, in seconds."""
 
     watch: tuple[int, int] = (240, 480)

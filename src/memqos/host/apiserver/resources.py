@@ -71,7 +71,7 @@ def on_node(name: str) -> Selection:
     return Selection(fields=f"spec.nodeName={name}")
 
 
-class ApiRequest(msgspec.Struct, frozen=True):
+class ApiRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One thing to ask, told so that a refusal can name the right that is missing."""
 
     verb: str
@@ -120,11 +120,11 @@ def _request(
     query: Query | None = None,
 ) -> ApiRequest:
     return ApiRequest(
-        verb,
-        resource.path(namespace, name),
-        query or {},
-        resource.group,
-        resource.plural,
-        namespace if resource.is_namespaced else None,
-        name,
+        verb=verb,
+        path=resource.path(namespace, name),
+        query=query or {},
+        group=resource.group,
+        resource=resource.plural,
+        namespace=namespace if resource.is_namespaced else None,
+        name=name,
     )
