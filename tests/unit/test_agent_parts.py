@@ -58,7 +58,7 @@ class TestInotify:
         (folder / "a").rmdir()
         assert list(watching.read()) == [
             FolderEvent(str(folder), "a", is_folder=True),
-            FolderEvent(str(folder), "a", is_folder=True, is_gone=True),
+            FolderEvent(str(folder), "a", is_folder=True, is_removed=True),
         ]
         assert list(watching.read()) == []
         watching.close()

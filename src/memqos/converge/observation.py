@@ -215,10 +215,10 @@ def values_in_journal(
 
 def _agent_at(socket: str, notes: list[str]) -> AgentState | None:
     # Imported here: a plan of a snapshot opens no socket, and does not pay for the import.
-    from memqos.host.agent_socket import ask_state
+    from memqos.host.agent_socket import fetch_state
 
     try:
-        answer = ask_state(socket)
+        answer = fetch_state(socket)
         return None if answer is None else read_agent_state(answer, socket)
     except (Unreachable, InputError) as error:
         notes.append(f"the agent on this node is not known: {error}")
