@@ -2,8 +2,8 @@
 
 Cgroups are named by their path in the hierarchy, "/" being its root. A cgroup may be removed
 between any two calls: reading a removed one gives None, writing to it is refused with ENOENT or
-ENODEV. The root may be a link. Below it a folder may be a copy of the kernel's tree, with links that lead
-anywhere: a cgroup behind a link has no identity, and nothing is written there.
+ENODEV. The root may be a link. Below it a folder may be a copy of the kernel's tree, with links
+that lead anywhere: a cgroup behind a link has no identity, and nothing is written there.
 """
 
 import errno

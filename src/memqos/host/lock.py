@@ -93,7 +93,7 @@ def _pid_namespace() -> str:
 
 
 def _pid_in_locks(file: os.stat_result) -> int | None:
-    """The owner by /proc/locks, which shows the PID in this PID namespace, or 0 (proc(5))."""
+    """The owner by /proc/locks: its PID in this PID namespace, 0 in others (fs/locks.c)."""
     device = f"{os.major(file.st_dev):02x}:{os.minor(file.st_dev):02x}"
     try:
         with open("/proc/locks", encoding="ascii") as locks:

@@ -1,4 +1,4 @@
-"""An API server's lists as dumps are read: a part at a time, so that memory stays bounded."""
+"""An API server's lists as sources of dump blocks, a page at a time: memory stays bounded."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
@@ -18,22 +18,22 @@ _ARRAY: Final = ord("[")
 
 
 class PagedList(msgspec.Struct, frozen=True, kw_only=True):
-    """A list read page by page, all of one moment."""
+    """A list read page by page, all pages of one resourceVersion."""
 
     server: ApiClient
     resource: ApiResource[Any]
     selection: Selection
     kind: str
     name: str
-    """What a person calls it."""
+    """What messages call the list."""
     expect: Callable[[int], None]
-    """Told how many objects there are, where the server says so."""
+    """Called with the number of objects, where the server counts them."""
     is_required: bool = True
-    """Whether there is no point in going on without it."""
+    """Whether it is an error where the client may not read it."""
 
     def blocks(self) -> Iterator[DumpPart]:
-        """A block a page. Where the server has forgotten the moment they are of, all anew."""
-        for left in reversed(range(_TRIES)):
+        """A block a page. Where the resourceVersion expires meanwhile, the list starts again."""
+        for tries_left in reversed(range(_TRIES)):
             try:
                 yield from self._pages()
                 return
@@ -41,7 +41,7 @@ class PagedList(msgspec.Struct, frozen=True, kw_only=True):
                 if error.status == FORBIDDEN and not self.is_required:
                     yield InputError(error.what, hint=error.hint, snippet=error.snippet)
                     return
-                if error.status != GONE or not left:
+                if error.status != GONE or not tries_left:
                     raise
             yield Restart()
 
@@ -62,7 +62,7 @@ class PagedList(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WholeList(NamedTuple):
-    """A list that comes in one piece, as those of the metrics API do."""
+    """A list that the server sends as a whole, as the metrics API does."""
 
     server: ApiClient
     resource: ApiResource[Any]
@@ -70,7 +70,7 @@ class WholeList(NamedTuple):
     name: str
 
     def blocks(self) -> Iterator[DumpPart]:
-        """The answer as it comes in."""
+        """The answer as it arrives."""
         request = list_request(self.resource, self.selection)
         with self.server.stream(request, SILENCE_SECONDS) as answer:
             yield from stream_blocks(self.name, answer)
