@@ -35,7 +35,7 @@ SETTLING = 15
 """Seconds in which an agent that was just started writes its values and first records."""
 NEW_PODS = 200
 RESIZES = 100
-ASKED_CPU, ASKED_MB = 1.0, 60
+MOST_CPU, MOST_MB = 1.0, 60
 KERNEL = {
     "memory.max": "max",
     "memory.events": "low 0\nhigh 3\nmax 0\noom 0\noom_kill 0\noom_group_kill 0",
@@ -46,7 +46,7 @@ KERNEL = {
 
 def report() -> Iterator[str]:
     """Takes some three minutes: figures are averages over two."""
-    sys.addaudithook(_hear)
+    sys.addaudithook(_count_opens)
     for size in SIZES:
         yield from _counts(size)
         with _Node(size) as node, _Child(node) as child:
@@ -58,7 +58,7 @@ def report() -> Iterator[str]:
 
 
 class _Node:
-    """A folder with a tree of so many pods of two containers, and their manifests."""
+    """A folder with a tree of pods of two containers each, and their manifests."""
 
     def __init__(self, pods: int) -> None:
         self.pods = pods
@@ -72,7 +72,7 @@ class _Node:
         self.bed.crash()
         for number in range(self.pods):
             pod = self.manifest(f"p{number}")
-            self.told(pod)
+            self.write_manifest(pod)
             self.make(pod)
         return self
 
@@ -82,13 +82,13 @@ class _Node:
     def manifest(self, uid: str) -> dict[str, Any]:
         return a_pod(uid, 1, 2, containers=("a", "b"))
 
-    def told(self, pod: dict[str, Any]) -> None:
+    def write_manifest(self, pod: dict[str, Any]) -> None:
         file = self.folder / "manifests" / f"{pod['metadata']['uid']}.json"
         file.with_suffix(".new").write_text(json.dumps(pod))
         file.with_suffix(".new").rename(file)
 
     def make(self, pod: dict[str, Any]) -> None:
-        """As a kernel makes cgroups: with all of their files at once."""
+        """Create cgroups as the kernel does: with all of their files at once."""
         for path in (pod_path(pod), *container_paths(pod)):
             self.bed.kernel.make("/staged", KERNEL)
             os.rename(f"{self.bed.kernel.root}/staged", f"{self.bed.kernel.root}{path}")
@@ -106,9 +106,9 @@ class _Child:
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         assert self.process.stderr is not None
         for line in self.process.stderr:
-            said = json.loads(line)
-            if said["message"] == "started":
-                self.address = said["metrics"]
+            entry = json.loads(line)
+            if entry["message"] == "started":
+                self.address = entry["metrics"]
                 break
         while self.get("/readyz") != 200:
             time.sleep(0.1)
@@ -154,7 +154,7 @@ def serve(folder: Path) -> None:
         def write(self, events: Any) -> None:
             super().write([event for event in events if event.what == "started"])
 
-    witness = Sampler(
+    sampler = Sampler(
         bed.kernel,
         guard=NodeGuard(),
         recorder=RecordWriter(str(folder / "records")),
@@ -168,25 +168,25 @@ def serve(folder: Path) -> None:
             Quiet("json"),
             ServiceNotifier({}),
             "bench",
-            witness,
+            sampler,
         ).run()
 
     asyncio.run(run())
 
 
 def _steady(child: _Child) -> str:
-    """Averaged over two minutes, which hold two resyncs, with a scrape every thirty seconds."""
+    """Averaged over two minutes with two resyncs and a scrape every thirty seconds."""
     time.sleep(SETTLING)
     child.get("/metrics")
-    before, begun = child.cpu, time.monotonic()
+    before, start = child.cpu, time.monotonic()
     for _ in range(SECONDS // SCRAPE):
         time.sleep(SCRAPE)
         child.get("/metrics")
-    share = (child.cpu - before) / (time.monotonic() - begun) * 100
+    share = (child.cpu - before) / (time.monotonic() - start) * 100
     return (
         f"{PODS} pods × 2 containers, {SECONDS} s, a scrape every {SCRAPE} s: "
-        f"{share:.2f} % of a core (at most {ASKED_CPU:g}), "
-        f"{child.resident:.0f} MB resident (at most {ASKED_MB})"
+        f"{share:.2f} % of a core (at most {MOST_CPU:g}), "
+        f"{child.resident:.0f} MB resident (at most {MOST_MB})"
     )
 
 
@@ -200,10 +200,10 @@ def _growth(child: _Child, times: int = 5) -> str:
 
 
 def _latency(node: _Node) -> str:
-    """From the moment a container's cgroup is there to its memory.high, one pod at a time."""
+    """From the creation of a container's cgroup to its memory.high, one pod at a time."""
     pods = [node.manifest(f"n{number}") for number in range(NEW_PODS)]
     for pod in pods:
-        node.told(pod)
+        node.write_manifest(pod)
     time.sleep(3)
     times = []
     for pod in pods:
@@ -217,7 +217,7 @@ def _latency(node: _Node) -> str:
 
 
 def _repair(node: _Node) -> str:
-    """From a resize that takes memory.high away to the moment it is back, one pod at a time."""
+    """From a resize that removes memory.high until it is restored, one pod at a time."""
     times = []
     for number in range(RESIZES):
         path = container_paths(node.manifest(f"p{number}"))[0]
@@ -241,7 +241,7 @@ _opened: list[str] = []
 _is_counting = [False]
 
 
-def _hear(event: str, arguments: tuple[Any, ...]) -> None:
+def _count_opens(event: str, arguments: tuple[Any, ...]) -> None:
     if _is_counting[0] and event == "open" and str(arguments[0]).rpartition("/")[2] in READ_FILES:
         _opened.append(str(arguments[0]))
 
@@ -268,9 +268,9 @@ def _counted(bed: SteppedNode, writes: list[str]) -> str:
     _is_counting[0] = True
     start = time.process_time()
     bed.settle()
-    spent = time.process_time() - start
+    cpu = time.process_time() - start
     _is_counting[0] = False
-    return f"{len(_opened)} files opened, {len(writes)} written, {spent * 1000:.1f} ms of processor"
+    return f"{len(_opened)} files opened, {len(writes)} written, {cpu * 1000:.1f} ms of processor"
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """The agent's own command in a cluster: a node of 250 pods, and a burst of 3,000 watch events.
 
-It is started as a DaemonSet starts it, on a tree that is a copy, and enforces, guards, records and
-tells the cluster in Events. CPU time and memory are those of its process, as the kernel counts.
+It is started as a DaemonSet starts it, on a copy of a tree, and enforces, guards, records and posts
+Events. CPU time and memory are those of its process, as the kernel counts them.
 """
 
 import http.client
@@ -23,7 +23,7 @@ from tests.fakes.cgroups import FakeKernel
 from bench.agent import KERNEL
 from bench.apiserver import EVENTS, FOLLOWED, GO, POSTED, a_pod, environment, server
 
-ASKED_MB = 60
+MOST_MB = 60
 QUIET = 10.0
 """Seconds without much processor time after which a burst is over."""
 
@@ -37,18 +37,18 @@ def report() -> Iterator[str]:
         _Agent(Path(folder), port) as agent,
     ):
         agent.settle()
-        begun = agent.cpu
+        at_start = agent.cpu
         yield f"the agent in a cluster, {FOLLOWED} pods × 2 containers, enforcing"
-        yield f"  from its start to all values in place  {begun:6.2f} s of CPU time"
+        yield f"  from its start to all values in place  {at_start:6.2f} s of CPU time"
         yield f"  resident memory then                   {agent.memory('VmRSS'):6.1f} MB"
         _ask(port, GO)
         agent.settle()
-        spent = agent.cpu - begun
-        yield f"  through {EVENTS} watch events             {spent:6.2f} s of CPU time"
-        yield f"    an event                             {spent / EVENTS * 1e6:6.0f} µs"
+        cpu = agent.cpu - at_start
+        yield f"  through {EVENTS} watch events             {cpu:6.2f} s of CPU time"
+        yield f"    an event                             {cpu / EVENTS * 1e6:6.0f} µs"
         yield (
             f"  resident memory then                   {agent.memory('VmRSS'):6.1f} MB  "
-            f"(at most {ASKED_MB})"
+            f"(at most {MOST_MB})"
         )
         yield f"    at its peak                          {agent.memory('VmHWM'):6.1f} MB"
         yield f"  Events on pods that were sent          {int(_ask(port, POSTED)):6d}"

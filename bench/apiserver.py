@@ -25,11 +25,11 @@ from memqos.kube.pod import Pod
 PODS = 5_000
 PAGE = 500
 ROUNDS = 15
-ASKED = 1.5
+MOST = 1.5
 FOLLOWED = 250
 EVENTS = 3_000
-ASKED_MIB = 60
-HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+MOST_MIB = 60
+PROJECT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 LIST = "/api/v1/pods"
 GO, POSTED = "/go", "/posted"
 
@@ -40,8 +40,8 @@ class _Page(msgspec.Struct):
     kind: str = ""
 
 
-class _Spent(NamedTuple):
-    """Seconds, on the clock and of CPU: the latter does not depend on who else is at work."""
+class _Cost(NamedTuple):
+    """Seconds of wall clock and of CPU; the latter do not depend on other processes."""
 
     wall: float
     cpu: float
@@ -51,60 +51,58 @@ def report() -> Iterator[str]:
     """Best of several rounds, taken in turns; memory and CPU time of a process of its own."""
     into_pods = msgspec.json.Decoder(_Page)
     with server() as port:
-        _listed(port)
-        bare, ours = _best_in_turns(
-            lambda: _downloaded(port, into_pods.decode), lambda: _listed(port)
-        )
-        (plain,) = _best_in_turns(lambda: _downloaded(port, _plain), rounds=1)
-        size = _downloaded(port, into_pods.decode) / 1e6
+        _list(port)
+        bare, ours = _best_in_turns(lambda: _download(port, into_pods.decode), lambda: _list(port))
+        (plain,) = _best_in_turns(lambda: _download(port, _plain), rounds=1)
+        size = _download(port, into_pods.decode) / 1e6
         yield f"first list of {PODS} pods, {size:.1f} MB in pages of {PAGE}     clock       CPU"
-        yield f"  http.client and json.loads            {_shown(plain)}"
-        yield f"  http.client and the same decoder      {_shown(bare)}"
-        yield f"  memqos                                {_shown(ours)}"
+        yield f"  http.client and json.loads            {_cost_text(plain)}"
+        yield f"  http.client and the same decoder      {_cost_text(bare)}"
+        yield f"  memqos                                {_cost_text(ours)}"
         yield (
             f"    beside the same decoder             {ours.wall / bare.wall:7.2f} ×  "
-            f"{ours.cpu / bare.cpu:7.2f} ×   (at most {ASKED:g})"
+            f"{ours.cpu / bare.cpu:7.2f} ×   (at most {MOST:g})"
         )
         yield f"following a node of {FOLLOWED} pods through {EVENTS} events"
         yield from _child("follow", str(port)).splitlines()
 
 
-def _best_in_turns(*asked: Callable[[], object], rounds: int = ROUNDS) -> list[_Spent]:
-    best = [_Spent(float("inf"), float("inf"))] * len(asked)
+def _best_in_turns(*actions: Callable[[], object], rounds: int = ROUNDS) -> list[_Cost]:
+    best = [_Cost(float("inf"), float("inf"))] * len(actions)
     for _ in range(rounds):
-        for index, ask in enumerate(asked):
+        for index, act in enumerate(actions):
             wall, cpu = time.perf_counter(), time.process_time()
-            kept = ask()
-            spent = _Spent(time.perf_counter() - wall, time.process_time() - cpu)
-            best[index] = _Spent(*map(min, best[index], spent))
-            del kept
+            result = act()
+            cost = _Cost(time.perf_counter() - wall, time.process_time() - cpu)
+            best[index] = _Cost(*map(min, best[index], cost))
+            del result
     return best
 
 
-def _shown(spent: _Spent) -> str:
-    return f"{spent.wall * 1000:7.1f} ms  {spent.cpu * 1000:7.1f} ms"
+def _cost_text(cost: _Cost) -> str:
+    return f"{cost.wall * 1000:7.1f} ms  {cost.cpu * 1000:7.1f} ms"
 
 
 def _plain(data: bytes) -> _Page:
     return _Page(**json.loads(data))
 
 
-def _downloaded(port: int, decode: Callable[[bytes], _Page]) -> int:
-    """All pages, decoded and kept; how many bytes they were."""
-    size, token, kept = 0, "", []
+def _download(port: int, decode: Callable[[bytes], _Page]) -> int:
+    """Download all pages, decode and keep them; their bytes."""
+    size, token, pages = 0, "", []
     connection = http.client.HTTPConnection("127.0.0.1", port)
-    while not kept or token:
+    while not pages or token:
         query = f"?limit={PAGE}" + (f"&continue={token}" if token else "")
         connection.request("GET", LIST + query)
         data = connection.getresponse().read()
         size += len(data)
-        kept.append(decode(data))
-        token = kept[-1].metadata.get("continue", "")
+        pages.append(decode(data))
+        token = pages[-1].metadata.get("continue", "")
     connection.close()
     return size
 
 
-def _listed(port: int) -> int:
+def _list(port: int) -> int:
     from memqos.host.apiserver.pager import list_objects
     from memqos.host.apiserver.resources import POD_RESOURCE as RESOURCE
 
@@ -119,7 +117,7 @@ def _client(port: int) -> Any:
     from memqos.host.apiserver.client import ApiClient
     from memqos.host.apiserver.kubeconfig import Cluster, ClusterAccess, User
 
-    return ApiClient(ClusterAccess(Cluster(f"http://127.0.0.1:{port}"), User(), "a bench"))
+    return ApiClient(ClusterAccess(Cluster(server=f"http://127.0.0.1:{port}"), User(), "a bench"))
 
 
 def _follow(port: int) -> None:
@@ -140,7 +138,7 @@ def _follow(port: int) -> None:
         time.sleep(0.05)
     spent = time.process_time() - began
     assert len(source.pods()) == FOLLOWED
-    print(f"  resident memory of the process       {_resident():7.1f} MiB  (at most {ASKED_MIB})")
+    print(f"  resident memory of the process       {_resident():7.1f} MiB  (at most {MOST_MIB})")
     print(f"    of which before the first request  {before:7.1f} MiB")
     print(f"  CPU time for all events              {spent * 1000:7.1f} ms")
     print(f"    a change                           {spent / changes * 1e6:7.1f} µs")
@@ -154,10 +152,10 @@ def _resident() -> float:
 
 @contextmanager
 def server(*options: str) -> Iterator[int]:
-    """Its port; `gated`, it tells of events only once it was asked for /go."""
+    """Its port; a `gated` server sends events only after a request for /go."""
     process = subprocess.Popen(
         [sys.executable, "-m", "bench.apiserver", "serve", *options],
-        cwd=HERE,
+        cwd=PROJECT,
         stdout=subprocess.PIPE,
         text=True,
         env=environment(),
@@ -173,7 +171,7 @@ def server(*options: str) -> Iterator[int]:
 def _child(*arguments: str) -> str:
     return subprocess.run(
         [sys.executable, "-m", "bench.apiserver", *arguments],
-        cwd=HERE,
+        cwd=PROJECT,
         stdout=subprocess.PIPE,
         text=True,
         check=True,
@@ -182,11 +180,11 @@ def _child(*arguments: str) -> str:
 
 
 def environment() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": os.pathsep.join([f"{HERE}/src", *sys.path])}
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([f"{PROJECT}/src", *sys.path])}
 
 
 def a_pod(number: int, version: int, phase: str = "Running") -> dict[str, Any]:
-    """A pod with all that surrounds what memqos looks at."""
+    """A pod with all the fields that memqos does not read."""
     fields = {f"f:field-{index}": {".": {}, "f:value": {}} for index in range(40)}
     probe = {"httpGet": {"path": "/healthz", "port": 8080}, "periodSeconds": 10}
     names = ("app", "proxy")
@@ -289,7 +287,7 @@ class _Handler(BaseHTTPRequestHandler):
         time.sleep(3600)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nobody reads it."""
+        """Not logged."""
 
 
 _NODES = msgspec.json.encode(

@@ -1,8 +1,8 @@
 """What it costs to audit a cluster, beside `json.load` of the same file by the same interpreter.
 
 Costs are seconds of processor time of whole processes, start-up included, the best of several
-rounds in turns: such times say something on a machine that has other things to do as well. Only
-what two processes win is a matter of the clock.
+rounds in turns: such times are comparable on a busy machine. Only the gain by a second process is
+measured by the wall clock.
 """
 
 import os
@@ -38,7 +38,7 @@ class Cost(NamedTuple):
 
 
 def report() -> Iterator[str]:
-    """The figures, each beside what is asked."""
+    """The figures, each beside its bound."""
     with tempfile.TemporaryDirectory() as folder:
         whole, streamed = f"{folder}/20k.json", f"{folder}/100k.ndjson"
         cluster = Cluster(20_000)
@@ -50,14 +50,14 @@ def report() -> Iterator[str]:
         ratio = audit.cpu / load.cpu
         yield f"  the whole audit       {audit.cpu:6.2f} s  {ratio:5.2f} ×  (at most {AT_MOST})"
         times = audit.resident / size
-        asked = f"(at most {RESIDENT:g} × the file)"
-        yield f"  resident at most      {_size(audit)}  {times:5.2f} ×  {asked}"
+        bound = f"(at most {RESIDENT:g} × the file)"
+        yield f"  resident at most      {_size(audit)}  {times:5.2f} ×  {bound}"
         write(streamed, Cluster(100_000), "ndjson")
         (stream,) = _in_turns([_audit(streamed)], 1)
         times = stream.resident / (RESIDENT * size)
         yield f"100,000 pods an object a line: {stream.cpu:.2f} s"
-        asked = f"(at most {STREAMED} × what 20,000 may)"
-        yield f"  resident at most      {_size(stream)}  {times:5.2f} ×  {asked}"
+        bound = f"(at most {STREAMED} × what 20,000 may)"
+        yield f"  resident at most      {_size(stream)}  {times:5.2f} ×  {bound}"
         one, two = _in_turns([_audit(streamed), _audit(streamed, "--jobs", "2")])
         faster = one.wall / two.wall
         yield f"  two processes         {two.wall:6.2f} s  {faster:5.2f} ×  faster ({FASTER} asked)"
@@ -67,12 +67,12 @@ def report() -> Iterator[str]:
 
 
 def _at_once(path: str) -> float:
-    """How much two processes that share nothing win: what two cores are worth just now."""
+    """The gain by two processes that share nothing: what two cores give just now."""
     shares = []
-    with ThreadPoolExecutor(2) as hands:
+    with ThreadPoolExecutor(2) as pool:
         for _ in range(ROUNDS):
             alone = _cost(_audit(path))
-            both = hands.map(_cost, [_audit(path)] * 2)
+            both = pool.map(_cost, [_audit(path)] * 2)
             shares.append(2 * alone.wall / max(each.wall for each in both))
     return max(shares)
 
@@ -89,8 +89,8 @@ def _slopes(folder: str) -> Iterator[str]:
         for place in range(len(SIZES) - 1)
     ]
     change = slopes[1] / slopes[0] - 1
-    told = " and ".join(f"{slope:.1f}" for slope in slopes)
-    yield f"  {told} µs a pod more: {change:+.0%}  (linear within {SLOPE:.0%})"
+    listed = " and ".join(f"{slope:.1f}" for slope in slopes)
+    yield f"  {listed} µs a pod more: {change:+.0%}  (linear within {SLOPE:.0%})"
 
 
 def _size(cost: Cost) -> str:

@@ -1,5 +1,5 @@
-"""A made-up cluster such as one meets: machines of four sizes, more than half full, and pods from
-tiny sidecars to databases, most of which ask for round numbers."""
+"""A generated cluster like real ones: machines of four sizes, more than half full, and pods from
+tiny sidecars to databases, most of which request round numbers."""
 
 import random
 from collections.abc import Iterator
@@ -14,27 +14,27 @@ from memqos.release import Release
 MACHINES = ((4, 16), (8, 32), (16, 64), (32, 128))
 """cpus, GiB."""
 CPU = (10, 25, 50, 100, 100, 200, 250, 500, 500, 1000, 2000, 4000)
-"""Thousandths; what is met more often stands more often."""
+"""Millicores; frequent values are listed several times."""
 MEMORY = (16, 32, 64, 128, 128, 256, 256, 512, 512, 1024, 2048, 4096, 8192)
 """MiB."""
 FULL = (0.4, 0.95)
-"""How much of a node is requested; a scheduler never gives away more than there is."""
+"""The share of a node that is requested; a scheduler never exceeds 1."""
 MOST_PODS = 60
 
 
 def pods(count: int, seed: int = 1) -> list[Pod]:
-    """Pods to be placed, hardly two of them alike."""
+    """Pods to be scheduled, few of them alike."""
     dice = random.Random(seed)
     return [_pod(dice, f"new-{number}", uneven=True) for number in range(count)]
 
 
-def rooms(count: int, release: Release, seed: int = 2) -> list[NodeInfo]:
+def nodes(count: int, release: Release, seed: int = 2) -> list[NodeInfo]:
     """Nodes with the pods that run there."""
     dice = random.Random(seed)
-    return [_room(dice, number, release) for number in range(count)]
+    return [_node(dice, number, release) for number in range(count)]
 
 
-def _room(dice: random.Random, number: int, release: Release) -> NodeInfo:
+def _node(dice: random.Random, number: int, release: Release) -> NodeInfo:
     cpus, memory = dice.choice(MACHINES)
     allocatable: Amounts = {
         "cpu": cpus * 1000 - 200,
@@ -43,13 +43,13 @@ def _room(dice: random.Random, number: int, release: Release) -> NodeInfo:
         "pods": 110 * 1000,
     }
     full = dice.uniform(*FULL)
-    left = {"cpu": allocatable["cpu"] * full, "memory": allocatable["memory"] / 1000 * full}
+    free = {"cpu": allocatable["cpu"] * full, "memory": allocatable["memory"] / 1000 * full}
     running: list[SchedulingDemand] = []
     for index in range(MOST_PODS):
         (demand,) = scheduling_demands([_pod(dice, f"old-{number}-{index}")], release)
-        for name in left:
-            left[name] -= demand.charged.get(name, 0)
-        if min(left.values()) < 0:
+        for name in free:
+            free[name] -= demand.charged.get(name, 0)
+        if min(free.values()) < 0:
             break
         running.append(demand)
     return node_info(f"node-{number}", allocatable, running)

@@ -31,11 +31,11 @@ MI = 1 << 20
 ROUNDS = 5
 _FILES = {"memory.min": "0", "memory.low": "0", "memory.high": "max", "memory.current": "0"}
 _SETTING = Setting(None, Rule("bench", "as the bench says", "bench"))
-_SAYS_MEMORY = "; print(open('/proc/self/status').read().split('VmRSS:')[1].split()[0])"
+_PRINT_MEMORY = "; print(open('/proc/self/status').read().split('VmRSS:')[1].split()[0])"
 
 
 class _Manager(SystemdManager):
-    """systemd without a bus: it writes what it is told, and counts."""
+    """systemd without a bus: it writes the properties, and counts calls."""
 
     def __init__(self, root: str) -> None:
         super().__init__("", 1)
@@ -68,7 +68,7 @@ class _Runtime(CriClient):
 
 
 class _Router(Router):
-    """Routes as ever, to those who only count."""
+    """Routes to drivers whose owners only count calls."""
 
     def __init__(self, root: str) -> None:
         owners = OwnerEndpoints(systemd=root, bus="/", sockets={"containerd": "/"})
@@ -87,10 +87,10 @@ def report() -> Iterator[str]:
     """Calls are counted, and do not depend on the machine."""
     with tempfile.TemporaryDirectory() as folder:
         root = f"{folder}/cgroup"
-        wanted = _made(root)
+        values = _create_tree(root)
         fs = CgroupFs(root)
         for what in ("first", "converged"):
-            steps = _steps(fs, wanted)
+            steps = _steps(fs, values)
             router = _Router(root)
             with (
                 _clock() as seconds,
@@ -114,36 +114,36 @@ def report() -> Iterator[str]:
         yield f"{code}: {milliseconds:.0f} ms, {kilobytes / 1024:.1f} MB"
 
 
-def _made(root: str) -> dict[tuple[str, str], str]:
+def _create_tree(root: str) -> dict[tuple[str, str], str]:
     names = cgroup_names("systemd")
-    wanted = {
+    values = {
         (names.kubepods, "memory.min"): str(PODS * MI),
         (names.kubepods, "memory.low"): str(PODS * MI),
         (names.burstable, "memory.low"): str(PODS * MI),
     }
     for index in range(PODS):
         pod = names.pod(f"{index}", "Burstable")
-        wanted[pod, "memory.low"] = str(2 * MI)
+        values[pod, "memory.low"] = str(2 * MI)
         for number in range(CONTAINERS):
             container = names.container(pod, f"{index}x{number}", "containerd")
-            wanted[container, "memory.low"] = str(MI)
-            wanted[container, "memory.high"] = str(9 * MI)
-    for path in {path for path, _ in wanted}:
+            values[container, "memory.low"] = str(MI)
+            values[container, "memory.high"] = str(9 * MI)
+    for path in {path for path, _ in values}:
         os.makedirs(root + path, exist_ok=True)
         for file, content in _FILES.items():
             _put(root + path, file, content)
-    return wanted
+    return values
 
 
-def _steps(fs: CgroupFs, wanted: Mapping[tuple[str, str], str]) -> tuple[WriteStep, ...]:
+def _steps(fs: CgroupFs, values: Mapping[tuple[str, str], str]) -> tuple[WriteStep, ...]:
     changes = []
-    for (path, file), new in wanted.items():
+    for (path, file), new in values.items():
         level: Level = kind_of(path) or "reserved"
         name = "main" if level == "container" else None
         old = fs.read(path, file) or ""
         if old != new:
             changes.append(Change(path, file, old, new, level, _SETTING, "ns/pod", name))
-    identities = {path: fs.identity(path) or 0 for path, _ in wanted}
+    identities = {path: fs.identity(path) or 0 for path, _ in values}
     return steps_of(changes, identities)
 
 
@@ -161,8 +161,8 @@ def _clock() -> Iterator[list[float]]:
 
 
 def _cost(code: str) -> tuple[float, int]:
-    """The best time to start and end, and the memory held."""
-    command = [sys.executable, "-c", code + _SAYS_MEMORY]
+    """The best time to start and end, and the resident memory."""
+    command = [sys.executable, "-c", code + _PRINT_MEMORY]
     best, kilobytes = float("inf"), 0
     for _ in range(ROUNDS):
         start = time.perf_counter()

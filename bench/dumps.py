@@ -1,5 +1,5 @@
-"""Dumps of made-up clusters, such as `kubectl get pods,nodes,limitranges,resourcequotas -A -o json`
-writes: pods of about 6 KB with all that comes along with them, most of them replicas of others."""
+"""Dumps of generated clusters as by `kubectl get pods,nodes,limitranges,resourcequotas -A -o json`:
+pods of about 6 KB with all the fields that memqos does not read, most of them replicas."""
 
 import json
 import random
@@ -11,7 +11,7 @@ Form = Literal["list", "indented", "ndjson"]
 
 PODS_A_NODE = 40
 REPLICAS = (1, 1, 1, 2, 2, 3, 3, 5, 8, 12, 20, 40)
-"""What is met more often stands more often."""
+"""Frequent values are listed several times."""
 MACHINES = ((8, 32), (16, 64), (32, 128), (64, 256))
 """cpus, GiB."""
 CPU = ("10m", "25m", "50m", "100m", "100m", "200m", "250m", "500m", "1", "2")
@@ -25,7 +25,7 @@ NAME, UID, NODE, IP, TAIL = "@name@", "@uid@", "@node@", "@ip@", "@tail@"
 
 
 class Cluster(NamedTuple):
-    """How many there are of what."""
+    """The size of a cluster."""
 
     pods: int
     seed: int = 1
@@ -403,11 +403,11 @@ def _class_of(containers: list[dict[str, Any]]) -> str:
 
 def _used(container: dict[str, Any], dice: random.Random) -> int:
     """KiB: mostly less than requested, now and then nearly all of the limit."""
-    asked = _mebibytes(container, "requests", 64) << 10
+    request = _mebibytes(container, "requests", 64) << 10
     limit = _mebibytes(container, "limits", 0) << 10
-    if limit > asked and dice.random() < 0.02:
+    if limit > request and dice.random() < 0.02:
         return int(limit * 0.98)
-    return int(asked * dice.choice((0.05, 0.3, 0.5, 0.7, 0.9, 1.0, 1.1)))
+    return int(request * dice.choice((0.05, 0.3, 0.5, 0.7, 0.9, 1.0, 1.1)))
 
 
 def _roomiest(free: list[int], machines: list[tuple[int, int]], dice: random.Random) -> int:

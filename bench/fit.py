@@ -18,11 +18,11 @@ LINEAR = 2.0
 def report() -> Iterator[str]:
     """Seconds of one processor, the best of several rounds in turns, and how they grow."""
     release = Release.of()
-    pods, rooms = cluster.pods(2 * PODS), cluster.rooms(2 * NODES, release)
+    pods, nodes = cluster.pods(2 * PODS), cluster.nodes(2 * NODES, release)
     sizes = {
-        "both": (pods[:PODS], rooms[:NODES]),
-        "twice the pods": (pods, rooms[:NODES]),
-        "twice the nodes": (pods[:PODS], rooms),
+        "both": (pods[:PODS], nodes[:NODES]),
+        "twice the pods": (pods, nodes[:NODES]),
+        "twice the nodes": (pods[:PODS], nodes),
     }
     best = dict.fromkeys(sizes, float("inf"))
     for _ in range(ROUNDS):
@@ -38,8 +38,8 @@ def report() -> Iterator[str]:
         yield f"{name:<26} {seconds:6.2f} s  {growth}"
 
 
-def _seconds(pods: Sequence[Pod], rooms: Sequence[NodeInfo], release: Release) -> float:
+def _seconds(pods: Sequence[Pod], nodes: Sequence[NodeInfo], release: Release) -> float:
     start = time.process_time()
-    for _ in survey_fit(scheduling_demands(pods, release), rooms, release):
+    for _ in survey_fit(scheduling_demands(pods, release), nodes, release):
         pass
     return time.process_time() - start

@@ -1,7 +1,7 @@
 """How long admitting a pod takes as NUMA nodes get more, beside plain enumeration of their sets.
 
-Machines have nodes of several sizes, some of them in use; the pod wants a third of the memory that
-is left, so that the answer is a set of many nodes: the case that is hard to enumerate.
+Machines have nodes of several sizes, some of them in use; the pod requests a third of the free
+memory, so that the answer is a set of many nodes: the case that is hard to enumerate.
 """
 
 import time
@@ -25,9 +25,9 @@ from memqos.numa.topology_manager import MergeContext, TopologySettings, merge_h
 COUNTS = (2, 4, 8, 12, 16, 20, 34, 48, 64)
 ENUMERATED = 20
 """With one more node enumeration takes twice as long."""
-BRIEF = 16
-"""Up to so many nodes it is repeated."""
-ASKED_NODES, ASKED_MS = 34, 50.0
+REPEATED = 16
+"""Up to so many nodes enumeration is repeated."""
+BOUND_NODES, BOUND_MS = 34, 50.0
 ROUNDS = 5
 GI = 1 << 30
 HUGE = ("hugepages-2Mi", "hugepages-1Gi")
@@ -39,17 +39,17 @@ def report() -> Iterator[str]:
     for count in COUNTS:
         nodes = _nodes(count, 1)
         sizes = _third(nodes)
-        fast = _milliseconds(lambda n=nodes, s=sizes: _admitted(n, s, None))
+        fast = _milliseconds(lambda n=nodes, s=sizes: _admit(n, s, None))
         listed = ""
         if count <= ENUMERATED:
-            rounds = ROUNDS if count <= BRIEF else 1
-            listed = f"{_milliseconds(lambda n=nodes, s=sizes: _enumerated(n, s), rounds):.2f}"
-            assert _enumerated(nodes, sizes) == _searched(nodes, sizes) if count <= BRIEF else True
-        near = _milliseconds(lambda n=nodes, s=sizes: _admitted(n, s, _distances(n)), 1)
+            rounds = ROUNDS if count <= REPEATED else 1
+            listed = f"{_milliseconds(lambda n=nodes, s=sizes: _enumerate(n, s), rounds):.2f}"
+            assert _enumerate(nodes, sizes) == _search(nodes, sizes) if count <= REPEATED else True
+        near = _milliseconds(lambda n=nodes, s=sizes: _admit(n, s, _distances(n)), 1)
         several = _nodes(count, 3)
-        many = _milliseconds(lambda n=several: _admitted(n, _third(n), None), 1)
-        asked = f"   (at most {ASKED_MS:g} asked)" if count == ASKED_NODES else ""
-        yield f"{count:5} {fast:8.2f} {listed:>12} {near:9.2f} {many:13.2f}{asked}"
+        many = _milliseconds(lambda n=several: _admit(n, _third(n), None), 1)
+        bound = f"   (at most {BOUND_MS:g} asked)" if count == BOUND_NODES else ""
+        yield f"{count:5} {fast:8.2f} {listed:>12} {near:9.2f} {many:13.2f}{bound}"
 
 
 def _nodes(count: int, resources: int) -> dict[int, NumaNodeState]:
@@ -73,40 +73,40 @@ def _third(nodes: NumaNodeMap) -> MemorySizes:
     }
 
 
-def _admitted(nodes: NumaNodeMap, sizes: MemorySizes, distances: NodeDistances | None) -> None:
+def _admit(nodes: NumaNodeMap, sizes: MemorySizes, distances: NodeDistances | None) -> None:
     topology = TopologySettings("restricted", "container", mask_of(nodes), distances)
-    wants = PodMemoryRequest("uid", True, (ContainerMemoryRequest("c", "regular", sizes),), sizes)
+    request = PodMemoryRequest("uid", True, (ContainerMemoryRequest("c", "regular", sizes),), sizes)
     admit_pod(
         AdmissionRules("Static", topology),
         MemoryManagerState("Static", nodes),
         ReusableMemory(),
-        AdmissionAttempt(wants),
+        AdmissionAttempt(request),
     )
 
 
-def _searched(nodes: NumaNodeMap, sizes: MemorySizes) -> Hint:
+def _search(nodes: NumaNodeMap, sizes: MemorySizes) -> Hint:
     lists = [
         ResourceHints(MEMORY_MANAGER, name, memory_hint_set(nodes, sizes, {})) for name in sizes
     ]
     return merge_hints(lists, MergeContext(mask_of(nodes)))
 
 
-def _enumerated(nodes: NumaNodeMap, sizes: MemorySizes) -> Hint:
+def _enumerate(nodes: NumaNodeMap, sizes: MemorySizes) -> Hint:
     """The same answer, mask by mask, as the kubelet finds it for one resource."""
     (name,) = sizes
-    wanted = sizes[name]
+    requested = sizes[name]
     smallest, fitting = len(nodes), []
     for size in range(1, len(nodes) + 1):
         for members in combinations(nodes, size):
-            if sum([nodes[i].table(name).allocatable for i in members]) < wanted:
+            if sum([nodes[i].table(name).allocatable for i in members]) < requested:
                 continue
             smallest = min(smallest, size)
             if size > 1 and any([nodes[i].assignments for i in members]):
                 continue
-            if sum([nodes[i].table(name).free for i in members]) >= wanted:
+            if sum([nodes[i].table(name).free for i in members]) >= requested:
                 fitting.append(mask_of(members))
     preferred = [mask for mask in fitting if mask.bit_count() == smallest]
-    return Hint(min(preferred), True) if preferred else _searched(nodes, sizes)
+    return Hint(min(preferred), True) if preferred else _search(nodes, sizes)
 
 
 def _distances(nodes: NumaNodeMap) -> NodeDistances:

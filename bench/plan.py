@@ -23,7 +23,7 @@ from memqos.settings.settings import Settings
 
 PODS = 250
 ROUNDS = 7
-ASKED = 3.0
+MOST = 3.0
 MEMORY = 256 << 30
 CONFIG = b"""
 kind: KubeletConfiguration
@@ -47,7 +47,7 @@ def report() -> Iterator[str]:
     """Opens counted once, times as the best of several rounds."""
     pods = [_pod(number) for number in range(PODS)]
     with tempfile.TemporaryDirectory() as root:
-        files = _made(root, _tree(pods))
+        files = _create_tree(root, _tree(pods))
         machine = Machine(layout="v2", meminfo=f"MemTotal: {MEMORY // 1024} kB\n", page_size=4096)
 
         def plan() -> int:
@@ -76,7 +76,7 @@ def report() -> Iterator[str]:
         yield f"{PODS} pods × 2 containers: {plan()} changes, {len(files)} files, {opened} opened"
         yield (
             f"plan {best_plan * 1000:.1f} ms, bare loop {best_bare * 1000:.1f} ms: "
-            f"{best_plan / best_bare:.1f} × (at most {ASKED:g})"
+            f"{best_plan / best_bare:.1f} × (at most {MOST:g})"
         )
 
 
@@ -107,19 +107,19 @@ def _tree(pods: list[Pod]) -> Tree:
     config = with_defaults(
         {"memory_reservation_policy": "TieredReservation", "memory_throttling_factor": 0.9}, 38
     )
-    terms = Settings(
+    settings = Settings(
         Release.of("1.38"),
         0.9,
         "TieredReservation",
         memory_capacity=MEMORY,
         memory_allocatable=MEMORY,
     )
-    return plan_node(pods, terms, config, Capacity(cpu=0, memory=MEMORY))
+    return plan_node(pods, settings, config, Capacity(cpu=0, memory=MEMORY))
 
 
-def _made(root: str, tree: Tree) -> list[str]:
+def _create_tree(root: str, tree: Tree) -> list[str]:
     """Lay the tree out as planned; every cgroup has all the files that a plan reads."""
-    made = []
+    files = []
     for path, cgroup in tree.cgroups.items():
         os.makedirs(root + path, exist_ok=True)
         for file in PLAN_FILES:
@@ -128,8 +128,8 @@ def _made(root: str, tree: Tree) -> list[str]:
             name = f"{root}{path}/{file}"
             with open(name, "w", encoding="ascii") as opened:
                 opened.write((value or DEFAULTS.get(file, "0")) + "\n")
-            made.append(name)
-    return made
+            files.append(name)
+    return files
 
 
 _counted: list[str] = []

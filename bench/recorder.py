@@ -13,13 +13,13 @@ from memqos.record.format import Subject
 CONTAINERS = 20
 HOUR = 3600
 EVERY = 5
-"""Seconds between two looks."""
+"""Seconds between two samples."""
 MIB = 1 << 20
 START = 1_772_445_600
 
 
 def report() -> Iterator[str]:
-    """An hour of several containers, each kind on its own, as an agent looks at them."""
+    """An hour of several containers, each kind on its own, as an agent samples them."""
     for name, life in LIVES.items():
         size, writes, seconds = _hour(life)
         yield (
@@ -35,7 +35,7 @@ def report() -> Iterator[str]:
 
 def _hour(life: Callable[[int], tuple[int, int]]) -> tuple[float, float, float]:
     """Bytes, records and processor seconds of one container."""
-    whose = [
+    subjects = [
         Subject(0, "bench", f"pod-{n}", f"uid-{n}", "app", "Burstable") for n in range(CONTAINERS)
     ]
     with tempfile.TemporaryDirectory() as folder:
@@ -45,26 +45,26 @@ def _hour(life: Callable[[int], tuple[int, int]]) -> tuple[float, float, float]:
             RecordBounds(bytes_each=1 << 30),
             clock=RecordClock(uptime=lambda: now, wall=lambda: now),
         )
-        chronicle = FlightRecorder(recorder)
-        noted = 0
+        flight_recorder = FlightRecorder(recorder)
+        count = 0
         note = recorder.add
 
         def counting(who: Subject, *records: object) -> None:
-            nonlocal noted
-            noted += len(records)
+            nonlocal count
+            count += len(records)
             note(who, *records)  # type: ignore[arg-type]
 
         recorder.add = counting  # type: ignore[method-assign]
-        spent = time.process_time()
+        cpu = time.process_time()
         for second in range(0, HOUR, EVERY):
             now = START + second
             files = _files(*life(second))
-            for number, who in enumerate(whose):
-                chronicle.record_sample(f"/pods/{number}", who, files, int(now * 1000))
+            for number, who in enumerate(subjects):
+                flight_recorder.record_sample(f"/pods/{number}", who, files, int(now * 1000))
             recorder.flush()
-        spent = time.process_time() - spent
+        cpu = time.process_time() - cpu
         size = sum(entry.stat().st_size for entry in os.scandir(folder))
-    return size / CONTAINERS, noted / CONTAINERS, spent / CONTAINERS
+    return size / CONTAINERS, count / CONTAINERS, cpu / CONTAINERS
 
 
 def _files(current: int, high_events: int) -> dict[str, str]:

@@ -20,7 +20,7 @@ BENCHES = (
     "crash",
     "agent",
     "recorder",
-    "witness",
+    "sampler",
     "audit",
     "apiserver",
     "agent_in_cluster",

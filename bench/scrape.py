@@ -16,17 +16,17 @@ ROUNDS = 20
 
 def report() -> Iterator[str]:
     """Processor time, which does not depend on what else the machine does."""
-    held = _labels()
-    size = len(exposition(_families(held)))
-    yield f"{sum(len(list(f.samples)) for f in _families(held)):,} series, {size / 1e6:.1f} MB"
-    yield f"written in       {_best(lambda: exposition(_families(held))):6.1f} ms"
-    plain, zipped = asyncio.run(_scraped(held))
+    texts = _labels()
+    size = len(exposition(_families(texts)))
+    yield f"{sum(len(list(f.samples)) for f in _families(texts)):,} series, {size / 1e6:.1f} MB"
+    yield f"written in       {_best(lambda: exposition(_families(texts))):6.1f} ms"
+    plain, zipped = asyncio.run(_scrape(texts))
     yield f"scraped in       {plain:6.1f} ms, client included"
     yield f"with gzip in     {zipped:6.1f} ms"
 
 
 def _labels() -> list[list[str]]:
-    """What an agent keeps: written once for a container, not for a scrape."""
+    """Labels as an agent keeps them: formatted once for a container, not for each scrape."""
     found = []
     for index in range(CONTAINERS):
         base = labels(
@@ -38,15 +38,15 @@ def _labels() -> list[list[str]]:
     return found
 
 
-def _families(held: list[list[str]]) -> Iterator[Family]:
+def _families(texts: list[list[str]]) -> Iterator[Family]:
     for number in range(FAMILIES):
         kind = number % len(KINDS)
-        samples = (MetricSample(texts[kind], 123_456_789) for texts in held)
+        samples = (MetricSample(each[kind], 123_456_789) for each in texts)
         yield Family(f"memqos_family_{number}_bytes", "gauge", "One of twenty.", samples)
 
 
-async def _scraped(held: list[list[str]]) -> tuple[float, float]:
-    routes = monitoring_routes(lambda: _families(held), lambda: None, lambda: None)
+async def _scrape(texts: list[list[str]]) -> tuple[float, float]:
+    routes = monitoring_routes(lambda: _families(texts), lambda: None, lambda: None)
     listener = await listen(routes, "127.0.0.1", 0)
     times = []
     for header in (b"", b"Accept-Encoding: gzip\r\n"):

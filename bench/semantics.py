@@ -14,26 +14,26 @@ from memqos.settings.settings import Settings
 CASES = "tests/conformance/cases/pod_semantics.jsonl"
 ROUNDS = 15
 NEVER_SEEN, SEEN = 60.0, 20.0
-"""Microseconds asked for, on a machine that reads 1 MB of JSON in 25 ms."""
+"""Bounds in microseconds, on a machine that reads 1 MB of JSON in 25 ms."""
 MEGABYTE_MS = 25.0
 
 
 def report() -> Iterator[str]:
     """Microseconds a pod over the recorded valid pods, best of several rounds."""
     pods = _valid_pods()
-    terms = Settings(
+    settings = Settings(
         Release.of("1.38"),
         0.9,
         "TieredReservation",
         memory_capacity=64 << 30,
         memory_allocatable=60 << 30,
     )
-    planner = Planner(terms)
+    planner = Planner(settings)
     text = _megabyte()
 
     def never_seen() -> None:
         for pod in pods:
-            semantics_of_shape(pod, terms)
+            semantics_of_shape(pod, settings)
 
     def seen() -> None:
         for pod in pods:
@@ -47,13 +47,13 @@ def report() -> Iterator[str]:
         known = min(known, _seconds(seen))
     scale = loads * 1000 / MEGABYTE_MS
     yield f"json.loads of {len(text) / 1e6:.2f} MB          {loads * 1000:6.1f} ms"
-    for name, seconds, asked in (
+    for name, seconds, bound in (
         ("a shape never seen", fresh, NEVER_SEEN),
         ("a shape seen before", known, SEEN),
     ):
         micros = seconds / len(pods) * 1e6
         yield (
-            f"{name:<27} {micros:6.1f} µs a pod  ({asked * scale:.0f} asked at this json.loads;"
+            f"{name:<27} {micros:6.1f} µs a pod  ({bound * scale:.0f} asked at this json.loads;"
             f" {len(pods)} pods)"
         )
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 
 ROUNDS = 15
-ASKED = 10.0
+MOST = 10.0
 ENTRY = "from memqos.cli.main import main; main()"
 """What the installed script runs."""
 COMMANDS = {
@@ -18,7 +18,7 @@ COMMANDS = {
 
 def report() -> Iterator[str]:
     """The best of several rounds, taken in turns so that all see the same machine."""
-    # As installed packages are: some environments keep Python from doing it by itself.
+    # As for installed packages: PYTHONDONTWRITEBYTECODE keeps Python from doing it by itself.
     compileall.compile_dir("src", quiet=1)
     best = {"python -c pass": float("inf")} | dict.fromkeys(COMMANDS, float("inf"))
     arguments = {"python -c pass": ["-c", "pass"]} | COMMANDS
@@ -29,5 +29,5 @@ def report() -> Iterator[str]:
             best[name] = min(best[name], time.perf_counter() - start)
     base = best["python -c pass"]
     for name, seconds in best.items():
-        asked = "" if name not in COMMANDS else f"  (at most {ASKED:g})"
-        yield f"{name:<36} {seconds * 1000:7.1f} ms  {seconds / base:5.1f} ×{asked}"
+        bound = "" if name not in COMMANDS else f"  (at most {MOST:g})"
+        yield f"{name:<36} {seconds * 1000:7.1f} ms  {seconds / base:5.1f} ×{bound}"

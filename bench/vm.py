@@ -5,7 +5,7 @@
     python bench/vm.py protection [RUNS]
 
 Boots the machines of tests/vm, which takes minutes. Counters and outcomes mean what they say;
-seconds are those of an emulated machine and only to be held against each other.
+seconds are those of an emulated machine, and only comparable with each other.
 """
 
 import json
@@ -33,7 +33,7 @@ Figures = dict[str, Any]
 
 
 def main() -> None:
-    """Print the tables asked for."""
+    """Print the tables named on the command line."""
     what, runs = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 3
     factors = [float(word) for word in sys.argv[3:]] or FACTORS.get(what, ())
     rows = protection(runs) if what == "protection" else guard(what, runs, factors)
@@ -50,7 +50,7 @@ def guard(what: str, runs: int, factors: Iterable[float]) -> Iterator[str]:
     )
     yield "|---|---|---|---|---|---|---|---|---|---|"
     for number, factor in enumerate(factors):
-        # Without a memory.high the factor is of no matter.
+        # Without a memory.high the factor has no effect.
         settings = "plain,upstream,memqos" if not number else "upstream,memqos"
         topology = Topology(
             nodes=(memory,),

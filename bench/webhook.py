@@ -1,4 +1,4 @@
-"""What a review costs the admission server, beside one that lets everything through unread."""
+"""What a review costs the admission server, beside a server that allows all without reading."""
 
 import asyncio
 import json
@@ -29,7 +29,7 @@ UID = "705ab4f5-53f2-4c5e-8f0b-5d1c1b9a1f11"
 
 def report() -> Iterator[str]:
     """Processor time of the server, the best of several rounds in turns."""
-    door = PodReviewer(
+    reviewer = PodReviewer(
         AdmissionPolicy(
             POLICY_API_VERSION,
             POLICY_KIND,
@@ -43,8 +43,8 @@ def report() -> Iterator[str]:
     bare = encode_review(Response(UID, True))
     handlers: dict[str, Callable[[bytes], bytes]] = {
         "allow everything": lambda _body: bare,
-        "mutate": lambda body: encode_review(door.mutate(body)),
-        "validate": lambda body: encode_review(door.validate(body)),
+        "mutate": lambda body: encode_review(reviewer.mutate(body)),
+        "validate": lambda body: encode_review(reviewer.validate(body)),
     }
     body = _review()
     servers = {name: _Server(handler) for name, handler in handlers.items()}
@@ -59,8 +59,8 @@ def report() -> Iterator[str]:
     yield f"a review of {len(body) / 1024:.1f} KiB, plain HTTP, one connection"
     for name, seconds in best.items():
         ratio = seconds / best["allow everything"]
-        asked = "" if name == "allow everything" else f"  (at most {MOST:g})"
-        yield f"{name:<20} {seconds * 1e6:6.0f} µs a request  {ratio:5.2f} ×{asked}"
+        bound = "" if name == "allow everything" else f"  (at most {MOST:g})"
+        yield f"{name:<20} {seconds * 1e6:6.0f} µs a request  {ratio:5.2f} ×{bound}"
 
 
 class _Server:
@@ -68,10 +68,10 @@ class _Server:
 
     def __init__(self, handler: Callable[[bytes], bytes]) -> None:
         fork = multiprocessing.get_context("fork")
-        here, there = fork.Pipe()
-        self.process = fork.Process(target=_serve, args=(handler, there), daemon=True)
+        receiver, sender = fork.Pipe(duplex=False)
+        self.process = fork.Process(target=_serve, args=(handler, sender), daemon=True)
         self.process.start()
-        self._client = socket.create_connection(("127.0.0.1", here.recv()))
+        self._client = socket.create_connection(("127.0.0.1", receiver.recv()))
         self._answers = self._client.makefile("rb")
 
     def seconds(self, body: bytes) -> float:
@@ -96,7 +96,7 @@ class _Server:
         return self._answers.read(length)
 
 
-def _serve(handler: Callable[[bytes], bytes], told: Connection) -> None:
+def _serve(handler: Callable[[bytes], bytes], sender: Connection) -> None:
     async def run() -> None:
         listener = await listen(
             {"/cpu": lambda: HttpReply(200, PLAIN, repr(time.process_time()).encode())},
@@ -105,14 +105,14 @@ def _serve(handler: Callable[[bytes], bytes], told: Connection) -> None:
             posts={"/review": lambda body: HttpReply(200, JSON, handler(body))},
             bounds=ClientLimits(body=1 << 20),
         )
-        told.send(int(listener.address.rpartition(":")[2]))
+        sender.send(int(listener.address.rpartition(":")[2]))
         await asyncio.Event().wait()
 
     asyncio.run(run())
 
 
 def _review() -> bytes:
-    """A pod such as one meets: two containers, their environment, volumes and probes."""
+    """A typical pod: two containers, their environment, volumes and probes."""
     environment = [{"name": f"SETTING_{index}", "value": f"value-{index}"} for index in range(25)]
     probe = {"httpGet": {"path": "/healthz", "port": 8080}, "periodSeconds": 10}
     containers = [

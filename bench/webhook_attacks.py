@@ -78,10 +78,12 @@ class _Server:
     def refuses_a_pod_without_limits(self) -> bool:
         """Whether an honest review gets the answer it should."""
         with suppress(OSError, HTTPException):
-            return b"has no memory in its limits" in self.ask(review({"containers": [container()]}))
+            return b"has no memory in its limits" in self.review(
+                review({"containers": [container()]})
+            )
         return False
 
-    def ask(self, body: bytes, patience: float = PATIENCE) -> bytes:
+    def review(self, body: bytes, patience: float = PATIENCE) -> bytes:
         """The answer to a review over a connection of its own."""
         connection = HTTPSConnection(*self.address, context=self.trust, timeout=patience)
         try:
@@ -103,7 +105,7 @@ def _nothing(_server: _Server, _connections: ExitStack) -> None:
 def _without_hello(server: _Server, connections: ExitStack) -> None:
     for _ in range(2000):
         client = connections.enter_context(socket.socket())
-        client.setblocking(False)  # a server that is full would have it wait
+        client.setblocking(False)  # a full backlog would block connect(2)
         client.connect_ex(server.address)
 
 
@@ -139,7 +141,7 @@ def _large_review(server: _Server, _connections: ExitStack) -> None:
     body = review({"containers": ["CONTAINERS"]})
     containers = b",".join([b"{}"] * 1_600_000)
     with suppress(OSError, HTTPException):
-        server.ask(body.replace(b'"CONTAINERS"', containers), patience=60)
+        server.review(body.replace(b'"CONTAINERS"', containers), patience=60)
 
 
 def _largest_reviews(server: _Server, _connections: ExitStack) -> None:
@@ -148,11 +150,11 @@ def _largest_reviews(server: _Server, _connections: ExitStack) -> None:
     metadata = {"name": "web", "labels": labels}
     body = review({}, object={"metadata": metadata, "spec": {"containers": [container()]}})
     with ThreadPoolExecutor(4) as pool:
-        list(pool.map(lambda _: server.ask(body, patience=60), range(12)))
+        list(pool.map(lambda _: server.review(body, patience=60), range(12)))
 
 
 def _long_refusal(server: _Server, connections: ExitStack) -> None:
-    """Refusals of many containers that nobody reads."""
+    """Refusals of many containers that the client does not read."""
     spec = {"containers": [{**container(), "name": f"c{index}"} for index in range(20_000)]}
     body = review(spec)
     for _ in range(100):
@@ -162,13 +164,13 @@ def _long_refusal(server: _Server, connections: ExitStack) -> None:
 
 
 def _distinct_texts(server: _Server, _connections: ExitStack) -> None:
-    """Quantities and names that are never met again, for whatever is kept of them."""
+    """Quantities and names that are sent once, to fill caches."""
     for turn in range(100):
         limits = {f"{'x' * 200}.example.com/{turn}-{n}": f"1{turn}{n}e900" for n in range(200)}
         spec = {"containers": [container(limits=limits)]}
         spec["containers"] += [container(limits={"memory": f"{turn}.{n}e990"}) for n in range(700)]
         with suppress(OSError, HTTPException):
-            server.ask(review(spec))
+            server.review(review(spec))
 
 
 FILES = 4096

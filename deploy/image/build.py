@@ -48,15 +48,15 @@ UNWANTED = (
     "etc/cron.daily",
     "etc/logrotate.d",
 )
-"""What nothing in the image uses. The list of packages stays, for whoever scans images."""
+"""Files that nothing in the image uses. The list of packages stays, for image scanners."""
 
 
 class BuildFailed(Exception):
-    """A step of the build went wrong; the message says which, and what it said."""
+    """A step of the build failed; the message has the step and its output."""
 
 
 def main() -> int:
-    """Build, and say what was built."""
+    """Build the image, and print its name, digest and size."""
     parser = argparse.ArgumentParser(description=__doc__, prog="build")
     parser.add_argument("output", type=Path, help="the tar to write")
     parser.add_argument(
@@ -103,7 +103,7 @@ def build(to: Path, python: Path) -> tuple[str, str]:
 
 
 def _install(site: Path, scratch: Path, python: Path) -> None:
-    """The pinned packages and memqos itself, for the image's Python."""
+    """Install the pinned packages and memqos itself, for the image's Python."""
     pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet")
     _run(
         *(*pip, "install", "--no-compile", "--require-hashes", "--only-binary=:all:"),
@@ -111,7 +111,7 @@ def _install(site: Path, scratch: Path, python: Path) -> None:
         *("--platform=manylinux2014_x86_64", "--platform=manylinux_2_28_x86_64"),
         *("--target", str(site), "--requirement", str(PROJECT / "requirements.txt")),
     )
-    # Of a copy: setuptools leaves its work in the tree it builds.
+    # From a copy: setuptools writes into the tree it builds.
     tree = scratch / "tree"
     tree.mkdir()
     for each in ("pyproject.toml", "README.md", "LICENSE", "src"):
@@ -121,9 +121,9 @@ def _install(site: Path, scratch: Path, python: Path) -> None:
         *("--no-build-isolation", "--target", str(site), str(tree)),
     )
     shutil.rmtree(site / "bin", ignore_errors=True)
-    # Both tell where this was built, and nothing uninstalls anything from an image.
-    for told in (*site.glob("memqos-*/direct_url.json"), *site.glob("memqos-*/RECORD")):
-        told.unlink()
+    # Both name the folder of this build, and nothing is uninstalled from an image.
+    for file in (*site.glob("memqos-*/direct_url.json"), *site.glob("memqos-*/RECORD")):
+        file.unlink()
 
 
 def _copy(what: Path, to: Path) -> None:
@@ -135,11 +135,11 @@ def _copy(what: Path, to: Path) -> None:
 
 
 def _bootstrap(root: Path) -> None:
-    """Python and the libraries it needs, unpacked; nothing is configured, as nothing needs it."""
+    """Unpack Python and the libraries it needs; no package is configured, as none needs it."""
     sources = Path("/etc/apt/sources.list.d")
     listed = [Path("/etc/apt/sources.list"), *sources.glob("*.list"), *sources.glob("*.sources")]
     _run(
-        # Whatever mmdebstrap mounts in the root ends with the namespace.
+        # What mmdebstrap mounts in the root is unmounted with the namespace (unshare(1)).
         *("unshare", "--mount"),
         *("mmdebstrap", "--quiet", "--mode=root", "--variant=extract", "--format=directory"),
         "--hook-dir=/usr/share/mmdebstrap/hooks/merged-usr",
@@ -156,15 +156,15 @@ def _fill(root: Path, site: Path) -> None:
         for path in root.glob(pattern):
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
     shutil.copytree(site, root / SITE, dirs_exist_ok=True)
-    # Whether a source is still the one that was compiled is not asked at every start.
+    # Python does not check at every start whether a source has changed (PEP 552).
     compiling = ("-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash")
     _run("chroot", str(root), f"/usr/bin/python{PYTHON}", *compiling, "/usr/lib", f"/{SITE}")
 
 
 def pack(root: Path, layer: Path) -> None:
-    """A tar that depends on nothing but the files: sorted, owned by root, all of one time.
+    """Write a tar that depends on the files alone: sorted, owned by root, all of one time.
 
-    Everybody may read them, whatever the umask here: not every container is run by root.
+    All users may read them, whatever the umask of the build: not every container runs as root.
     """
 
     def neutral(entry: tarfile.TarInfo) -> tarfile.TarInfo:

@@ -28,7 +28,7 @@ class Descriptor(NamedTuple):
 
 
 class Image(NamedTuple):
-    """What is run, and under which name it is imported."""
+    """The command of an image, and the name under which it is imported."""
 
     name: str
     entrypoint: Sequence[str]
@@ -37,7 +37,7 @@ class Image(NamedTuple):
 
 
 def write(image: Image, layer: Path, to: Path) -> str:
-    """Write the image whose files are in the tar `layer`; its digest.
+    """Write an image with the files in the tar `layer`; its digest.
 
     The same layer gives the same bytes.
     """
@@ -69,7 +69,7 @@ def _fill(tar: tarfile.TarFile, image: Image, packed: Path, unpacked_digest: str
             "rootfs": {"type": "layers", "diff_ids": [unpacked_digest]},
         }
     )
-    config_at = _described(CONFIG, config)
+    config_at = _descriptor(CONFIG, config)
     manifest = _json(
         {
             "schemaVersion": 2,
@@ -78,7 +78,7 @@ def _fill(tar: tarfile.TarFile, image: Image, packed: Path, unpacked_digest: str
             "layers": [layer.data()],
         }
     )
-    manifest_at = _described(MANIFEST, manifest)
+    manifest_at = _descriptor(MANIFEST, manifest)
     names = {
         "io.containerd.image.name": image.name,
         "org.opencontainers.image.ref.name": image.name.rpartition(":")[2],
@@ -101,7 +101,7 @@ def _fill(tar: tarfile.TarFile, image: Image, packed: Path, unpacked_digest: str
 
 
 def _compress(layer: Path, to: Path) -> str:
-    """Pack a layer; the digest of what was packed."""
+    """Compress a layer; the digest of the uncompressed layer."""
     with layer.open("rb") as file:
         digest = _digest(file)
         file.seek(0)
@@ -115,7 +115,7 @@ def _digest(file: io.BufferedReader) -> str:
     return f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
 
 
-def _described(type: str, content: bytes) -> Descriptor:
+def _descriptor(type: str, content: bytes) -> Descriptor:
     return Descriptor(type, f"sha256:{hashlib.sha256(content).hexdigest()}", len(content))
 
 

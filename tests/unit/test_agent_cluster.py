@@ -252,7 +252,7 @@ class TestItsKubelet:
     ) -> Node:
         (folder / "token").write_text("s3cr3t\n")
         access = ClusterAccess(
-            Cluster(server.url, certificate_authority=str(identity.cert)),
+            Cluster(server=server.url, certificate_authority=str(identity.cert)),
             User(token_file=str(folder / "token")),
             "a test",
         )

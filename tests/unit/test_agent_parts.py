@@ -58,7 +58,7 @@ class TestInotify:
         (folder / "a").rmdir()
         assert list(watching.read()) == [
             FolderEvent(str(folder), "a", is_folder=True),
-            FolderEvent(str(folder), "a", is_folder=True, is_gone=True),
+            FolderEvent(str(folder), "a", is_folder=True, is_removed=True),
         ]
         assert list(watching.read()) == []
         watching.close()
@@ -339,7 +339,7 @@ class TestWhatItTells:
         witness = Sampler(bed.kernel, guard=NodeGuard(), recorder=recorder)
         status = AgentStatus(bed.core, "1.0", bed.now, 1.7e9, witness)
         status.resynced = 1.7e9
-        access = ClusterAccess(Cluster("http://127.0.0.1:9"), User(), "a test")
+        access = ClusterAccess(Cluster(server="http://127.0.0.1:9"), User(), "a test")
         status.announcer = Announcer(EventPoster(ApiClient(access), "node-1"))
         (container,) = container_paths(pod)
         status.counters = {

@@ -40,7 +40,9 @@ def server() -> Iterator[FakeApiServer]:
 
 def client(server: FakeApiServer, silence: float = 5.0) -> ApiClient:
     return ApiClient(
-        ClusterAccess(Cluster(server.url), User(), "a test"), silence=silence, sleep=lambda _: None
+        ClusterAccess(Cluster(server=server.url), User(), "a test"),
+        silence=silence,
+        sleep=lambda _: None,
     )
 
 
@@ -350,7 +352,9 @@ class TestBadDays:
     def test_silence_is_no_empty_list(self) -> None:
         with socket.create_server(("127.0.0.1", 0)) as silent:
             url = f"http://127.0.0.1:{silent.getsockname()[1]}"
-            asked = ApiClient(ClusterAccess(Cluster(url), User(), "a test"), silence=PATIENCE)
+            asked = ApiClient(
+                ClusterAccess(Cluster(server=url), User(), "a test"), silence=PATIENCE
+            )
             watch = Reflector(asked, POD_RESOURCE)
             watch.start()
             with pytest.raises(Unreachable, match="no list of pods within"):

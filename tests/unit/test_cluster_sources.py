@@ -26,7 +26,7 @@ def server() -> Iterator[FakeApiServer]:
 
 
 def client(server: FakeApiServer) -> ApiClient:
-    return ApiClient(ClusterAccess(Cluster(server.url), User(), "a test"), silence=PATIENCE)
+    return ApiClient(ClusterAccess(Cluster(server=server.url), User(), "a test"), silence=PATIENCE)
 
 
 def node(name: str = "node-1", memory: str = "7Gi") -> dict[str, Any]:
@@ -101,7 +101,7 @@ class TestFollowed:
             followed.pods()
 
     def test_silence_is_no_empty_node(self) -> None:
-        away = ApiClient(ClusterAccess(Cluster("http://127.0.0.1:1"), User(), "a test"))
+        away = ApiClient(ClusterAccess(Cluster(server="http://127.0.0.1:1"), User(), "a test"))
         source = WatchedNode(away, "node-1", timings=QUICK)
         source.start()
         try:
@@ -118,7 +118,9 @@ def _allocatable(source: WatchedNode) -> object:
 
 class TestItsKubelet:
     KNOWN = ClusterAccess(
-        Cluster("https://api", certificate_authority="/ca.crt"), User(token_file="/token"), "a test"
+        Cluster(server="https://api", certificate_authority="/ca.crt"),
+        User(token_file="/token"),
+        "a test",
     )
 
     def told(self, *addresses: tuple[str, str], port: int = 10250) -> Node:
@@ -147,13 +149,13 @@ class TestItsKubelet:
 
     def test_is_not_asked_where_nobody_vouches_for_it(self) -> None:
         node = self.told(("InternalIP", "10.0.0.7"))
-        unsigned = ClusterAccess(Cluster("https://api"), User(token_file="/token"), "a test")
+        unsigned = ClusterAccess(Cluster(server="https://api"), User(token_file="/token"), "a test")
         assert node_kubelet_endpoint(node, unsigned) is None
 
     def test_is_not_asked_by_who_has_nothing_to_show_it(self) -> None:
         node = self.told(("InternalIP", "10.0.0.7"))
         nobody = ClusterAccess(
-            Cluster("https://api", certificate_authority="/ca.crt"), User(), "a test"
+            Cluster(server="https://api", certificate_authority="/ca.crt"), User(), "a test"
         )
         assert node_kubelet_endpoint(node, nobody) is None
 

@@ -192,7 +192,8 @@ class Restless(NamedTuple):
         for left in reversed(range(self.tries)):
             for number in range(12):
                 text = lines([pod(number), node(f"node-{left}")]).encode()
-                yield DumpBlock("f", DumpLayout("lines", 0, None), 0, len(text), False, text, True)
+                layout = DumpLayout("lines", 0, None)
+                yield DumpBlock(file="f", layout=layout, end=len(text), text=text, is_text=True)
                 yield InputError(f"{number} of {left} cannot be read")
             if left:
                 yield Restart()

@@ -230,7 +230,7 @@ def test_the_answer_does_not_depend_on_how_nodes_and_pods_are_grouped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     release = Release.of()
-    pods, nodes = cluster.pods(20), cluster.rooms(30, release)
+    pods, nodes = cluster.pods(20), cluster.nodes(30, release)
 
     def surveyed() -> list[FitSurvey]:
         return list(survey_fit(scheduling_demands(pods, release), nodes, release))

@@ -39,7 +39,7 @@ from memqos.findings.facts import NodeFacts, PlanFacts
 from memqos.findings.finding import Finding
 from memqos.findings.node import judge_node
 from memqos.host import agent_socket
-from memqos.host.agent_socket import ask_state
+from memqos.host.agent_socket import fetch_state
 from memqos.host.machine import Roots, read_machine
 from memqos.kube.selector import Selector
 from memqos.manifests.agent_state import AgentState, read_agent_state
@@ -312,16 +312,16 @@ class TestTheSocket:
 
     def test_is_answered(self, path: str) -> None:
         with self.serving(path, b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"):
-            assert ask_state(path) == b"{}"
+            assert fetch_state(path) == b"{}"
 
     def test_where_none_is_there_is_no_agent(self, path: str) -> None:
-        assert ask_state(path) is None
-        assert ask_state(f"{path}/below") is None
+        assert fetch_state(path) is None
+        assert fetch_state(f"{path}/below") is None
 
     def test_that_a_killed_agent_left_behind_is_no_agent(self, path: str) -> None:
         with socket.socket(socket.AF_UNIX) as server:
             server.bind(path)
-        assert ask_state(path) is None
+        assert fetch_state(path) is None
 
     @pytest.mark.parametrize(
         ("answer", "why"),
@@ -338,17 +338,17 @@ class TestTheSocket:
     ) -> None:
         monkeypatch.setattr(agent_socket, "STATE_SIZE_LIMIT", 4096)
         with self.serving(path, answer), pytest.raises(Unreachable, match=why):
-            ask_state(path)
+            fetch_state(path)
 
     def test_that_is_large_comes_whole(self, path: str) -> None:
         body = b"x" * (3 << 20)
         head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body)
         with self.serving(path, head + body):
-            assert ask_state(path, PATIENCE) == body
+            assert fetch_state(path, PATIENCE) == body
 
     def test_that_stays_silent_holds_nobody_up(self, path: str) -> None:
         with self.serving(path, None), pytest.raises(Unreachable, match="not answer in time"):
-            ask_state(path, timeout=0.1)
+            fetch_state(path, timeout=0.1)
 
     def test_of_another_user_is_not_asked(self, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
         with socket.socket(socket.AF_UNIX) as server:
@@ -359,7 +359,7 @@ class TestTheSocket:
             else:
                 monkeypatch.setattr(os, "geteuid", lambda: 12345)
             with pytest.raises(Unreachable, match="no socket of root's"):
-                ask_state(path)
+                fetch_state(path)
 
     @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
     def test_that_another_user_answers_is_not_asked(self, path: str) -> None:
@@ -375,7 +375,7 @@ class TestTheSocket:
             self.serving(path, answer, listen_as_another),
             pytest.raises(Unreachable, match="answered by the user 12345"),
         ):
-            ask_state(path)
+            fetch_state(path)
 
     @pytest.mark.parametrize("kind", ["file", "link"])
     def test_that_is_none_is_not_asked(self, path: str, kind: str) -> None:
@@ -384,7 +384,7 @@ class TestTheSocket:
         else:
             Path(path).symlink_to("/run/systemd/notify")
         with pytest.raises(Unreachable, match="no socket of root's"):
-            ask_state(path)
+            fetch_state(path)
 
 
 class Node:
@@ -429,7 +429,7 @@ class Node:
                 process.terminate()
 
     def _is_at_work(self, mode: str) -> bool:
-        answer = ask_state(self.socket)
+        answer = fetch_state(self.socket)
         told = {"pods": []} if answer is None else json.loads(answer)
         cgroups = [each for pod in told["pods"] for each in pod["cgroups"]]
         files = [file for each in cgroups for file in each["files"].values()]
@@ -536,7 +536,7 @@ class TestCommands:
         def never(*_: object) -> None:
             raise AssertionError("it is asked")
 
-        monkeypatch.setattr(agent_socket, "ask_state", never)
+        monkeypatch.setattr(agent_socket, "fetch_state", never)
         monkeypatch.setattr("memqos.converge.observation.read_journal", never)
         assert memqos("plan", *node.tree, *node.pods).code == 0
 

@@ -43,7 +43,7 @@ def happening(uid: str = "u", reason: EventReason = "MemoryProtected", note: str
 
 
 def client(server: FakeApiServer) -> ApiClient:
-    return ApiClient(ClusterAccess(Cluster(server.url), User(), "a test"), silence=PATIENCE)
+    return ApiClient(ClusterAccess(Cluster(server=server.url), User(), "a test"), silence=PATIENCE)
 
 
 class TestBook:
@@ -295,7 +295,7 @@ class TestPoster:
     def test_while_the_server_is_away_events_wait_for_it(self) -> None:
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = taken.getsockname()[1]
-        access = ClusterAccess(Cluster(f"http://127.0.0.1:{port}"), User(), "a test")
+        access = ClusterAccess(Cluster(server=f"http://127.0.0.1:{port}"), User(), "a test")
         poster = EventPoster(ApiClient(access), "node-1", slowness=0.05)
         poster.start()
         poster.post(happening())
@@ -348,7 +348,7 @@ class TestPoster:
     def test_what_waits_is_bounded_and_what_is_too_much_is_counted(
         self, told: list[tuple[int, str]]
     ) -> None:
-        access = ClusterAccess(Cluster("http://127.0.0.1:9"), User(), "a test")
+        access = ClusterAccess(Cluster(server="http://127.0.0.1:9"), User(), "a test")
         poster = EventPoster(ApiClient(access), "node-1")  # its thread is not started
         for uid, note in told:
             poster.post(happening(str(uid), note=note))
@@ -372,7 +372,9 @@ class TestPoster:
     def test_telling_never_waits(self) -> None:
         with socket.create_server(("127.0.0.1", 0)) as silent:
             url = f"http://127.0.0.1:{silent.getsockname()[1]}"
-            asked = ApiClient(ClusterAccess(Cluster(url), User(), "a test"), silence=PATIENCE)
+            asked = ApiClient(
+                ClusterAccess(Cluster(server=url), User(), "a test"), silence=PATIENCE
+            )
             poster = EventPoster(asked, "n")
             poster.start()
             poster.post(happening("first"))

@@ -164,7 +164,7 @@ def test_the_long_gone_are_forgotten_and_the_living_are_not(tmp_path: Path) -> N
     recorder.add(NODE, level(1))
     recorder.flush()
     time.now += 8 * 86_400
-    recorder.prune(living=[WEB])
+    recorder.prune(running=[WEB])
     assert [recording.who for recording in read_recordings(str(tmp_path))] == [WEB]
 
 

@@ -71,7 +71,7 @@ class AsyncKubeletPods(KubeletPods):
 
     def stop(self) -> None:
         """Break off the question under way."""
-        self.endpoint.break_off()
+        self.endpoint.cancel()
 
     def _submit_request(self) -> None:
         self._is_outdated = False

@@ -57,14 +57,14 @@ class FolderWatches:
             if event.folder is None:
                 yield WatchEvent("missed")
             elif not f"{event.folder}/".startswith(f"{self._root}/"):
-                if event.is_folder and not event.is_gone:
+                if event.is_folder and not event.is_removed:
                     self._watch_folder(f"{event.folder}/{event.name}", FILE_EVENTS)
                 yield WatchEvent("pods")
             elif event.is_folder:
                 path = f"{event.folder.removeprefix(self._root)}/{event.name}"
-                if not event.is_gone:
+                if not event.is_removed:
                     self._watch_cgroup(path)
-                yield WatchEvent("vanished" if event.is_gone else "appeared", path)
+                yield WatchEvent("vanished" if event.is_removed else "appeared", path)
             elif event.name == _LIMIT:
                 yield WatchEvent("limited", event.folder.removeprefix(self._root))
 

@@ -38,26 +38,21 @@ def cluster_lists(live: LiveCluster, expect: Callable[[int], None]) -> list[Dump
     server, pods = live.server, live.pod_selection
     in_namespace = Selection(pods.namespace)
     return [
-        PagedList(server, NODE_RESOURCE, EVERYTHING, "Node", LIVE_NODES, expect, is_required=False),
         PagedList(
-            server,
-            LIMIT_RANGE_RESOURCE,
-            in_namespace,
-            "LimitRange",
-            LIVE_LIMITS,
-            expect,
-            is_required=False,
-        ),
-        PagedList(
-            server,
-            QUOTA_RESOURCE,
-            in_namespace,
-            "ResourceQuota",
-            LIVE_QUOTAS,
-            expect,
-            is_required=False,
-        ),
-        PagedList(server, POD_RESOURCE, pods, "Pod", LIVE_PODS, expect),
+            server=server,
+            resource=resource,
+            selection=selection,
+            kind=kind,
+            name=name,
+            expect=expect,
+            is_required=resource is POD_RESOURCE,
+        )
+        for resource, selection, kind, name in (
+            (NODE_RESOURCE, EVERYTHING, "Node", LIVE_NODES),
+            (LIMIT_RANGE_RESOURCE, in_namespace, "LimitRange", LIVE_LIMITS),
+            (QUOTA_RESOURCE, in_namespace, "ResourceQuota", LIVE_QUOTAS),
+            (POD_RESOURCE, pods, "Pod", LIVE_PODS),
+        )
     ]
 
 

@@ -123,7 +123,7 @@ class LiveCluster:
 
         from memqos.host.apiserver.resources import ApiRequest
 
-        data = self.server.get(ApiRequest("get", "/version"))
+        data = self.server.get(ApiRequest(verb="get", path="/version"))
         try:
             version = msgspec.json.decode(data, type=dict[str, Any])["gitVersion"]
         except (msgspec.DecodeError, KeyError):

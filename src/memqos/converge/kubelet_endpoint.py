@@ -1,4 +1,4 @@
-"""What a kubelet says of itself: its version, its configuration, its memory QoS metrics."""
+"""Read a kubelet's version, configuration and memory QoS metrics from its own endpoint."""
 
 import re
 from typing import Final
@@ -14,14 +14,14 @@ _BUILD: Final = re.compile(r'^kubernetes_build_info\{[^}]*\bgit_version="([^"]+)
 
 
 class EndpointFacts(msgspec.Struct, frozen=True):
-    """What it said, and why it did not say the rest."""
+    """What a kubelet answered, and why the rest is missing."""
 
     version: str | None = None
     metrics: tuple[str, ...] = ()
     configuration: RawKubeletConfig | None = None
     notes: tuple[str, ...] = ()
     is_silent: bool = False
-    """Whether it did not answer at all: it may be down, or starting."""
+    """Whether it did not answer a request at all: it may be down, or starting."""
 
 
 class _Configz(msgspec.Struct, frozen=True):
@@ -29,18 +29,19 @@ class _Configz(msgspec.Struct, frozen=True):
 
 
 class _KubeletQueries:
-    """Questions to one kubelet, and what came of them."""
+    """Requests to one kubelet, and notes on those that failed."""
 
     def __init__(self, endpoint: KubeletEndpoint) -> None:
         self._endpoint = endpoint
         self.notes: list[str] = []
         self.is_silent = False
 
-    def ask_metrics(self) -> str:
+    def read_metrics(self) -> str:
         return (self._get("/metrics") or b"").decode("utf-8", "replace")
 
-    def ask_configuration(self) -> RawKubeletConfig | None:
-        """The configuration it runs with; its read-only port does not tell it."""
+    def read_configuration(self) -> RawKubeletConfig | None:
+        """The configuration it runs with; its read-only port does not serve it (kubelet
+        server/server.go, ListenAndServeKubeletReadOnlyServer)."""
         answer = self._get("/configz") if self._endpoint.is_secure else None
         if answer is None:
             return None
@@ -68,15 +69,15 @@ class _KubeletQueries:
 def ask_kubelet(
     endpoint: KubeletEndpoint, *, version: bool = True, configuration: bool = True
 ) -> EndpointFacts:
-    """Ask for all of it, or a part; a kubelet may answer one and refuse another."""
-    talk = _KubeletQueries(endpoint)
-    metrics = talk.ask_metrics() if version else ""
+    """Read all of it, or a part; a kubelet may answer one request and deny another."""
+    queries = _KubeletQueries(endpoint)
+    metrics = queries.read_metrics() if version else ""
     build = _BUILD.search(metrics)
-    found = talk.ask_configuration() if configuration else None
+    found = queries.read_configuration() if configuration else None
     return EndpointFacts(
         version=None if build is None else build[1],
         metrics=tuple(line for line in metrics.splitlines() if line.startswith(_MEMORY_QOS)),
         configuration=found,
-        notes=tuple(talk.notes),
-        is_silent=talk.is_silent,
+        notes=tuple(queries.notes),
+        is_silent=queries.is_silent,
     )

@@ -1,4 +1,4 @@
-"""A node as it should be, held against the node as it is."""
+"""Plan an observed node, and compare the node with the plan."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
@@ -36,11 +36,11 @@ PLAN_FILES = (
     "cpu.max",
     "cpuset.mems",
 )
-"""What is read of every cgroup to plan it."""
+"""The files that are read of every cgroup to plan it."""
 
 
-class NodePlan(msgspec.Struct, frozen=True):
-    """A node's plan and how far the node is from it."""
+class NodePlan(msgspec.Struct, frozen=True, kw_only=True):
+    """A node's plan, and what differs from it on the node."""
 
     settings: Settings
     config: KubeletConfiguration
@@ -52,24 +52,25 @@ class NodePlan(msgspec.Struct, frozen=True):
     unaligned: tuple[str, ...] = ()
     """Pods whose pod-level resources the Memory Manager ignores."""
     unread: tuple[str, ...] = ()
-    """What could not be read of the cgroups that are planned: they may differ all the same."""
+    """What could not be read of the planned cgroups, which may differ from the plan."""
     kubelet_managed: frozenset[CgroupFilePath] = frozenset()
-    """Files in which the running kubelet puts the planned value itself, once a minute."""
+    """Files to which the running kubelet writes the planned value itself, once a minute (kubelet
+    cm/qos_container_manager_linux.go, periodicQOSCgroupUpdateInterval)."""
     doubt: str | None = None
-    """Why it must not be written: see `Ground.doubt`."""
+    """Why the plan must not be written: see `NodeSettings.doubt`."""
     managed: frozenset[str] = frozenset()
-    """The cgroups that are planned as the agent on the node plans them."""
+    """The cgroups whose plan is that of the agent on the node."""
     faults: tuple[str, ...] = ()
     """Files of pods that could not be read: those pods are not planned."""
 
     @property
     def is_complete(self) -> bool:
-        """Whether nothing is missing from it that should be there."""
+        """Whether everything that it depends on could be read."""
         return not self.unread and not self.faults
 
 
 def plan_observation(observation: "ObservedNode", options: PlanOptions) -> NodePlan:
-    """Plan the node that was observed."""
+    """Plan an observed node."""
     node_settings = resolve_node_settings(
         observation.machine,
         observation.configuration,
@@ -96,16 +97,16 @@ def plan_observation(observation: "ObservedNode", options: PlanOptions) -> NodeP
         tree = with_agent_plan(tree, observation.agent)
     comparison = compare(tree, observation.cgroups, node_settings.names, settings.page_size)
     return NodePlan(
-        settings,
-        node_settings.config,
-        tree,
-        comparison,
-        _protections(observation, tree, settings.page_size),
-        tuple(notes),
-        _pods_without_alignment(
+        settings=settings,
+        config=node_settings.config,
+        tree=tree,
+        comparison=comparison,
+        protections=_protections(observation, tree, settings.page_size),
+        notes=tuple(notes),
+        unaligned=_pods_without_alignment(
             observation, tree, options.numa, node_settings.config, settings.release
         ),
-        tuple(
+        unread=tuple(
             what for what in observation.unreadable if _is_about(what, node_settings.names.kubepods)
         ),
         kubelet_managed=_kubelet_managed(node_settings, tree),
@@ -116,7 +117,7 @@ def plan_observation(observation: "ObservedNode", options: PlanOptions) -> NodeP
 
 
 def _kubelet_managed(node_settings: NodeSettings, tree: Tree) -> frozenset[CgroupFilePath]:
-    """Under other options than the kubelet's own, it does not keep what is planned."""
+    """The planned files that the kubelet writes too; none under other options than its own."""
     kubelet, settings, names = node_settings.kubelet, node_settings.settings, node_settings.names
     if kubelet is None or not kubelet.writes_levels:
         return frozenset()
@@ -133,7 +134,7 @@ def _kubelet_managed(node_settings: NodeSettings, tree: Tree) -> frozenset[Cgrou
 
 
 def _is_about(what: str, kubepods: str) -> bool:
-    """Whether what could not be read is kubepods, or lies above or below it."""
+    """Whether an unreadable path is kubepods, or above or below it."""
     above = what == "/" or kubepods.startswith(f"{what}/")
     return above or f"{what}/".startswith(f"{kubepods}/")
 
@@ -159,7 +160,7 @@ def _pods_without_alignment(
 
 
 def _protections(observation: "ObservedNode", tree: Tree, page_size: int) -> dict[str, Protection]:
-    """Effective protection of the tree as planned, by what is in use now."""
+    """Effective protection of the planned tree, by the memory in use now."""
     claims: dict[str, Claim] = {}
     for path, files in observation.cgroups.items():
         usage = files.get("memory.current")

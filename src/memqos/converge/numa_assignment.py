@@ -1,26 +1,27 @@
-"""NUMA memory that memqos gives out itself, on a node whose kubelet gives out none.
+"""Assign NUMA nodes to containers: as a Static kubelet did, or itself where the kubelet does not.
 
-Nothing is kept in a file: what containers are bound to is what they were given before. A pod is
-counted once, however often it is looked at.
+memqos stores no state of its assignments: the nodes that containers are bound to are those they
+were assigned before, so that planning again gives the same.
 """
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from memqos.converge.values import bound_nodes, container_files, node_permit
-from memqos.draw.text.numa_admission import refusal_sentences
 from memqos.errors import InputError
+from memqos.kernel.file_formats import describe_nodes
 from memqos.kube.kubelet import STATIC, KubeletConfiguration
 from memqos.kube.pod import Pod
 from memqos.kube.resources_in_use import with_resources_in_use
+from memqos.numa.checkpoint import load_checkpoint
 from memqos.numa.machine_state import MemoryManagerState, MemorySizes, empty_node_map
 from memqos.numa.machines import NumaMachine, machine_from_kernel, machine_subset
 from memqos.numa.manager import Manager, ManagerSettings
 from memqos.numa.masks import mask_of
-from memqos.numa.refusal_text import reservation_sentences
-from memqos.numa.requests import pod_for_kubelet, pod_memory_request
+from memqos.numa.refusal_text import refusal_sentences, reservation_sentences
+from memqos.numa.requests import PodMemoryRequest, pod_for_kubelet, pod_memory_request
 from memqos.numa.reserved_memory import (
     InvalidReservation,
     even_reservation,
@@ -36,20 +37,9 @@ from memqos.numa.topology_manager import (
     InvalidTopology,
     configure_topology,
 )
-from memqos.plan.cpuset import Assignment, ContainerKey
-from memqos.plan.tree import Tree, cgroup_uid, pod_key
+from memqos.plan.cpuset import MEMS, Assignment, ContainerKey, container_key, with_mems
+from memqos.plan.tree import Cgroup, Tree, cgroup_uid, pod_key
 from memqos.release import Release
-
-if TYPE_CHECKING:
-    from memqos.converge.observation import ObservedNode
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final
-
-from memqos.kernel.file_formats import describe_nodes
-from memqos.numa.checkpoint import load_checkpoint
-from memqos.numa.requests import PodMemoryRequest
-from memqos.plan.cpuset import MEMS, container_key, with_mems
-from memqos.plan.tree import Cgroup
 
 if TYPE_CHECKING:
     from memqos.converge.observation import ObservedNode
@@ -57,7 +47,7 @@ if TYPE_CHECKING:
 
 
 class NumaAllocation(msgspec.Struct, frozen=True):
-    """What each container was given, and the pods for which there is nothing."""
+    """The assignment of each container, and notes on the pods without one."""
 
     assignments: dict[ContainerKey, Assignment]
     notes: tuple[str, ...]
@@ -66,74 +56,74 @@ class NumaAllocation(msgspec.Struct, frozen=True):
 def allocate_numa(
     observation: "ObservedNode", tree: Tree, config: KubeletConfiguration, release: Release
 ) -> NumaAllocation:
-    """Give NUMA memory to all Guaranteed pods of a node, those first that hold some already."""
+    """Assign NUMA memory to all Guaranteed pods of a node, first to those that have some."""
     bound: dict[str, dict[str, frozenset[int]]] = {}
     for cgroup in tree.cgroups.values():
         if cgroup.uid is not None and cgroup.container is not None:
             files = container_files(cgroup.path, observation.cgroups)
             if files is not None:
                 bound.setdefault(cgroup.uid, {})[cgroup.container] = bound_nodes(files)
-    residents = [
-        resident_of(pod, bound[uid], release)
+    running = [
+        running_pod_of(pod, bound[uid], release)
         for pod in observation.pods
         if (uid := cgroup_uid(pod) or "") in bound
     ]
-    manager, left_out = assign_running_pods(
+    manager, unplaced = assign_running_pods(
         manager_of(_numa_machine(observation, tree), config, release),
-        sorted(residents, key=seniority),
+        sorted(running, key=creation_order),
     )
-    keys = {each.uid: pod_key(each.pod) for each in residents}
+    keys = {each.uid: pod_key(each.pod) for each in running}
     return NumaAllocation(
         {
             (uid, container): assignment_of(manager.state, (uid, container))
             for uid, containers in bound.items()
-            if uid not in left_out
+            if uid not in unplaced
             for container in containers
         },
-        tuple(f"{keys[uid]}: left as it is: {skip_reason(each)}" for uid, each in left_out.items()),
+        tuple(f"{keys[uid]}: left as it is: {skip_reason(each)}" for uid, each in unplaced.items()),
     )
 
 
-def resident_of(
-    pod: Pod, present: Mapping[str, frozenset[int]], release: Release, *, ours: bool = True
+def running_pod_of(
+    pod: Pod, bound: Mapping[str, frozenset[int]], release: Release, *, managed: bool = True
 ) -> RunningPod:
-    """A pod as a node holds it, given what those containers are bound to that have a cgroup.
+    """A pod on a node, by the nodes to which its containers that have a cgroup are bound.
 
-    Init containers that are done are left out.
+    It has no init containers that have ended.
     """
-    arrived = pod_for_kubelet(with_resources_in_use(pod), release)
-    spec = arrived.spec
-    begun = any(container.name in present for container in spec.containers or ())
-    left = tuple(
+    received = pod_for_kubelet(with_resources_in_use(pod), release)
+    spec = received.spec
+    is_initialized = any(container.name in bound for container in spec.containers or ())
+    init_containers = tuple(
         [
             container
             for container in spec.init_containers or ()
-            if not begun or container.restart_policy == "Always"
+            if not is_initialized or container.restart_policy == "Always"
         ]
     )
     running = msgspec.structs.replace(
-        arrived,
-        metadata=msgspec.structs.replace(arrived.metadata, uid=cgroup_uid(pod) or ""),
-        spec=msgspec.structs.replace(spec, init_containers=left),
+        received,
+        metadata=msgspec.structs.replace(received.metadata, uid=cgroup_uid(pod) or ""),
+        spec=msgspec.structs.replace(spec, init_containers=init_containers),
     )
-    masks = {name: mask_of(nodes) for name, nodes in present.items() if nodes}
-    return RunningPod(running, pod_memory_request(running, release), masks, ours)
+    masks = {name: mask_of(nodes) for name, nodes in bound.items() if nodes}
+    return RunningPod(running, pod_memory_request(running, release), masks, managed)
 
 
-def seniority(resident: RunningPod) -> tuple[str, str]:
-    """The oldest pods come first."""
-    return resident.pod.metadata.creation_timestamp or "", pod_key(resident.pod)
+def creation_order(running: RunningPod) -> tuple[str, str]:
+    """A sort key: the oldest pods first."""
+    return running.pod.metadata.creation_timestamp or "", pod_key(running.pod)
 
 
-def skip_reason(left_out: UnplacedPod) -> str:
-    """Why there is nothing for a pod."""
-    if left_out.refused is None:
+def skip_reason(unplaced: UnplacedPod) -> str:
+    """Why a pod is assigned no nodes."""
+    if unplaced.refused is None:
         return "no nodes have room for all of it"
-    return "; ".join(refusal_sentences(left_out.refused, left_out.state))
+    return "; ".join(refusal_sentences(unplaced.refused, unplaced.state))
 
 
 def assignment_of(state: MemoryManagerState, place: ContainerKey) -> Assignment:
-    """What memqos has given a container; no nodes where that is nothing."""
+    """What memqos has assigned to a container; perhaps no nodes."""
     blocks = state.blocks(*place) or ()
     holds = tuple([(block.type, block.size) for block in blocks])
     return Assignment(state.container_nodes(*place), holds, "memqos")
@@ -149,15 +139,15 @@ def _numa_machine(observation: "ObservedNode", tree: Tree) -> NumaMachine:
         )
     kubepods = [cgroup.path for cgroup in tree.cgroups.values() if cgroup.level == "kubepods"]
     for path in kubepods:
-        # The trailing "/" asks for what its children may use: its own cpuset.mems counts.
+        # The trailing "/" is for the nodes of its children: then its own cpuset.mems counts.
         found = machine_subset(found, node_permit(f"{path}/", observation.cgroups, found.ids).nodes)
     return found
 
 
 def manager_of(machine: NumaMachine, config: KubeletConfiguration, release: Release) -> Manager:
-    """Who gives out the memory of a machine on which nothing is given out yet."""
-    # max-allowable-numa-nodes (8) bounds the kubelet's search over 2^n masks; memqos bounds its
-    # search by effort, so every node may count.
+    """A Memory Manager of a machine, without assignments."""
+    # The kubelet bounds its search over 2^n masks to 8 nodes (topologymanager/policy_options.go,
+    # max-allowable-numa-nodes); memqos bounds its search by effort, so any number is allowed.
     bound = {MAX_NODES_OPTION: str(max(DEFAULT_MAX_NODES, len(machine.nodes)))}
     topology = configure_topology(
         config.topology_manager_policy,
@@ -194,7 +184,7 @@ KUBELET_ASSIGNS: Final = "this node's kubelet assigns NUMA memory itself: its po
 
 
 class NumaPlan(msgspec.Struct, frozen=True):
-    """A tree whose containers are bound to NUMA nodes, and what a person should know of it."""
+    """A tree whose containers are bound to NUMA nodes, and notes on it."""
 
     tree: Tree
     notes: tuple[str, ...] = ()
@@ -207,7 +197,7 @@ def assign_numa_nodes(
     config: KubeletConfiguration,
     release: Release,
 ) -> NumaPlan:
-    """The plan of a node with cpuset.mems for its containers, as asked."""
+    """The plan of a node with cpuset.mems for its containers, as `numa` says."""
     state = _state(observation)
     if numa == "state":
         found = _state_assignments(state, observation, tree, release)
@@ -216,14 +206,14 @@ def assign_numa_nodes(
     else:
         found = allocate_numa(observation, tree, config, release)
     forbidden = dict(_missing_nodes(observation, tree, found.assignments))
-    free = set(_unbound_containers(observation, tree))
-    kept = {
+    unbound = set(_unbound_containers(observation, tree))
+    assignments = {
         place: each
         for place, each in found.assignments.items()
-        if place not in forbidden and (each.nodes or place not in free)
+        if place not in forbidden and (each.nodes or place not in unbound)
     }
     notes = (*found.notes, *forbidden.values(), *_without_cpuset(observation, tree))
-    return NumaPlan(with_mems(tree, kept), notes)
+    return NumaPlan(with_mems(tree, assignments), notes)
 
 
 def _state(observation: "ObservedNode") -> MemoryManagerState | None:
@@ -243,14 +233,14 @@ def _state_assignments(
         )
     if state.policy != STATIC:
         return NumaAllocation({}, (f"{_STATE_FILE}: {no_assignment_reason(state)}",))
-    wants = dict(_wants(observation.pods, tree, release))
+    requests = dict(_memory_requests(observation.pods, tree, release))
     assignments: dict[ContainerKey, Assignment] = {}
     unknown = []
     for cgroup in tree.cgroups.values():
         place = container_key(cgroup)
         if place is None:
             continue
-        assignment = assignment_in_state(state, place, wants.get(place[0]))
+        assignment = assignment_in_state(state, place, requests.get(place[0]))
         if assignment is not None:
             assignments[place] = assignment
         elif cgroup.path in observation.cgroups:
@@ -260,18 +250,18 @@ def _state_assignments(
 
 
 def assignment_in_state(
-    state: MemoryManagerState, place: ContainerKey, wants: PodMemoryRequest | None
+    state: MemoryManagerState, place: ContainerKey, request: PodMemoryRequest | None
 ) -> Assignment | None:
-    """What a Static kubelet's state says of a container; None where it should, and does not."""
+    """A container's assignment in a Static kubelet's state; None where one is missing there."""
     blocks = state.blocks(*place)
     if blocks is not None:
         holds = tuple([(block.type, block.size) for block in blocks])
         return Assignment(state.container_nodes(*place), holds)
-    return None if _needs_nodes(wants, place[1]) else Assignment()
+    return None if _needs_nodes(request, place[1]) else Assignment()
 
 
 def no_assignment_reason(state: MemoryManagerState) -> str:
-    """Why nothing follows from the state of a kubelet that is not Static."""
+    """Why a kubelet's state has no assignments where its policy is not Static."""
     note = f"the kubelet's policy is {state.policy}: it assigns no NUMA nodes"
     return f"{note}, and {MEMS} is left as it is"
 
@@ -282,7 +272,7 @@ def nodes_fault(
     cgroups: Mapping[str, Mapping[str, str]],
     known: Sequence[int],
 ) -> str | None:
-    """Why a container cannot have its nodes: a cgroup above it, or the machine, lacks some."""
+    """Why a container cannot use its nodes: a cgroup above it, or the machine, lacks some."""
     permit = node_permit(path, cgroups, known or assignment.nodes)
     if permit.nodes.issuperset(assignment.nodes):
         return None
@@ -296,11 +286,11 @@ def nodes_fault(
 def is_unbound(
     bound: frozenset[int], path: str, cgroups: Mapping[str, Mapping[str, str]], known: Sequence[int]
 ) -> bool:
-    """Whether a container is bound to all nodes it could use: nothing is to be taken back then."""
+    """Whether a container is bound to all nodes it could use: then there is nothing to clear."""
     return bool(bound) and bound.issuperset(node_permit(path, cgroups, known or bound).nodes)
 
 
-def _wants(
+def _memory_requests(
     pods: tuple[Pod, ...], tree: Tree, release: Release
 ) -> Iterator[tuple[str, PodMemoryRequest]]:
     planned = {cgroup.uid for cgroup in tree.cgroups.values()}
@@ -313,17 +303,17 @@ def _wants(
             )
 
 
-def _needs_nodes(wants: PodMemoryRequest | None, container: str) -> bool:
-    """Whether a Static kubelet would have given the container memory of its own."""
-    if wants is None or not wants.guaranteed or wants.unmanaged:
+def _needs_nodes(request: PodMemoryRequest | None, container: str) -> bool:
+    """Whether a Static kubelet would have assigned memory to the container."""
+    if request is None or not request.guaranteed or request.unmanaged:
         return False
-    return any(each.name == container and each.sizes for each in wants.containers)
+    return any(each.name == container and each.sizes for each in request.containers)
 
 
 def _missing_nodes(
     observation: "ObservedNode", tree: Tree, assignments: Mapping[ContainerKey, Assignment]
 ) -> Iterator[tuple[ContainerKey, str]]:
-    """Containers whose nodes a cgroup above them, or the machine, does not have."""
+    """Containers with nodes that a cgroup above them, or the machine, lacks; and notes on them."""
     known = [node.number for node in observation.machine.numa_nodes]
     for cgroup in tree.cgroups.values():
         place = container_key(cgroup)

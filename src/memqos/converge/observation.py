@@ -1,41 +1,37 @@
-"""A node as it is now, from the live machine or from a snapshot: one struct for both."""
+"""Observe a node: the live machine or a snapshot, in one struct for both."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from memqos.converge.journal import hierarchy_of, read_journal
 from memqos.converge.pod_sources import PodSource, faults_of
-from memqos.host.cgroups import read_tree
+from memqos.converge.undo import UndoEntries
+from memqos.converge.values import file_fault, value_fault
+from memqos.errors import InputError, MemqosError, Unreachable
+from memqos.host.cgroups import CgroupFs, read_tree
 from memqos.host.machine import SYSTEM, Roots, read_machine
 from memqos.host.manifest_files import load_file
 from memqos.kernel.machine import LAYOUTS, Machine
 from memqos.kube.kubelet import CgroupDriver
 from memqos.kube.kubelet.drivers import kubepods_in
 from memqos.kube.pod import Pod
-from memqos.manifests.agent_state import AgentState
+from memqos.manifests.agent_state import AgentState, FileState, read_agent_state
+from memqos.plan.changes import MANAGED
+from memqos.plan.setting import Rule, Setting
+from memqos.plan.tree import Cgroup, Tree
 
 if TYPE_CHECKING:
     from memqos.converge.running_kubelet import KubeletFacts
     from memqos.kube.node import Node
     from memqos.manifests.snapshot import Snapshot
-from collections.abc import Mapping
-
-from memqos.converge.journal import hierarchy_of, read_journal
-from memqos.converge.undo import UndoEntries
-from memqos.converge.values import file_fault, value_fault
-from memqos.errors import InputError, MemqosError, Unreachable
-from memqos.host.cgroups import CgroupFs
-from memqos.manifests.agent_state import FileState, read_agent_state
-from memqos.plan.changes import MANAGED
-from memqos.plan.setting import Rule, Setting
-from memqos.plan.tree import Cgroup, Tree
 
 LIVE_ORIGIN: Final = "this machine"
 
 
 class RawKubeletConfig(msgspec.Struct, frozen=True):
-    """A KubeletConfiguration as bytes, still to be decoded, and what errors call it."""
+    """A KubeletConfiguration as bytes, still to be decoded, and its name in errors."""
 
     name: str
     data: bytes
@@ -49,25 +45,25 @@ class ObservedNode(msgspec.Struct, frozen=True, kw_only=True):
     machine: Machine
     pods: tuple[Pod, ...] = ()
     cgroups: dict[str, dict[str, str]]
-    """Path → file → content; only the files that were asked for, as far as they are there."""
+    """Path → file → content, of the requested files that exist."""
     identities: dict[str, int] = {}
     """Path → inode, of a live machine."""
     driver: CgroupDriver | None
-    """As the tree's names tell it; None where no kubelet has been at work."""
+    """By the names in the tree; None where no kubelet has created cgroups."""
     configuration: RawKubeletConfig | None = None
     node: "Node | None" = None
-    """As its cluster has it, where one was asked."""
+    """The Node object, where a cluster was read."""
     memory_manager_state: str | None = None
     agent: AgentState | None = None
-    """The agent of memqos on the node, where one answers."""
+    """The state of the agent on the node, where one answers."""
     own_values: dict[str, tuple[str, ...]] = {}
-    """Path → files whose value in place is memqos's own, by its journal."""
+    """Path → files whose current value was written by memqos, by its journal."""
     unreadable: tuple[str, ...] = ()
-    """Cgroups, and files of cgroups, that are there and could not be read."""
+    """Cgroups, and files of cgroups, that exist and could not be read."""
     notes: tuple[str, ...] = ()
     """What is missing or could not be read, in words."""
     faults: tuple[str, ...] = ()
-    """Files in a folder of manifests that could not be read: their pods are not among these."""
+    """Files in a folder of manifests that could not be read: their pods are missing."""
 
     @property
     def is_live(self) -> bool:
@@ -85,11 +81,10 @@ def observe_live(
     kubelet: "KubeletFacts | None" = None,
     node: "Node | None" = None,
 ) -> ObservedNode:
-    """Read the machine: of every cgroup from `below` down, these files, each once.
+    """Read the machine: these files of every cgroup from `below` down, each once.
 
-    Where the machine has no unified hierarchy there are no cgroups; `machine.layout` tells which
-    it has. A configuration that is not given is the running kubelet's as far as that is known, or
-    looked for where kubeadm puts it.
+    Where the machine has no unified hierarchy, by `machine.layout`, there are no cgroups. Without a
+    `configuration`, that of the running kubelet is used, or the file where kubeadm puts it.
     """
     machine = read_machine(roots) if machine is None else machine
     tree = read_tree(roots.cgroup, files, below if machine.layout == "v2" else ())
@@ -127,7 +122,7 @@ def observe_live(
 
 
 def observe_snapshot(snapshot: "Snapshot", file: str) -> ObservedNode:
-    """A node as it was when a snapshot was taken of it."""
+    """The node in a snapshot, as it was at that time."""
     kubepods = kubepods_in(snapshot.cgroups)
     text = snapshot.kubelet_configuration
     return ObservedNode(
@@ -147,7 +142,7 @@ def observe_snapshot(snapshot: "Snapshot", file: str) -> ObservedNode:
 
 
 def load_kubelet_config(file: str | None) -> RawKubeletConfig | None:
-    """The configuration a file holds, still to be decoded; None where no file is given."""
+    """The configuration in a file, still to be decoded; None where no file is given."""
     return None if file is None else RawKubeletConfig(*load_file(file))
 
 
@@ -156,13 +151,13 @@ def _missing(kubelet: "KubeletFacts") -> dict[str, str]:
 
 
 def read_kubelet_config(file: str, notes: list[str]) -> RawKubeletConfig | None:
-    """The one that a file holds, if it is there; why it cannot be read goes to the notes."""
+    """The configuration in a file, if it exists; an error is added to the notes."""
     data = _read_optional(file, notes)
     return None if data is None else RawKubeletConfig(file, data)
 
 
 def _read_optional(file: str, notes: list[str]) -> bytes | None:
-    """What a file holds, if it is there; only root may read the kubelet's."""
+    """A file's content, if it exists; only root may read the kubelet's files."""
     try:
         with open(file, "rb") as opened:
             return opened.read()
@@ -176,12 +171,12 @@ def _read_optional(file: str, notes: list[str]) -> bytes | None:
 def with_agent(
     observation: ObservedNode, root: str, socket: str | None, journal: str | None
 ) -> ObservedNode:
-    """A live node and what memqos itself does there, by an agent's socket and a journal's folder.
+    """A live node with an agent's state, by its socket, and memqos's own values, by its journal.
 
-    Why either does not tell goes to the notes; where there is none, there is nothing to say.
+    An error of either is added to the notes; a missing agent or journal is no error.
     """
     notes: list[str] = []
-    agent = None if socket is None else _agent_at(socket, notes)
+    agent = None if socket is None else _read_agent(socket, notes)
     own = {} if journal is None else _read_journal_values(observation, root, journal, notes)
     return msgspec.structs.replace(
         observation, agent=agent, own_values=own, notes=(*observation.notes, *notes)
@@ -189,9 +184,9 @@ def with_agent(
 
 
 def with_agent_plan(tree: Tree, agent: AgentState) -> Tree:
-    """A tree in which the cgroups that an agent manages are as it wants them.
+    """The tree with an agent's plan of the cgroups that it manages.
 
-    The files that memqos never writes stay as Kubernetes plans them, and so do all other cgroups.
+    Files that memqos never writes stay as Kubernetes plans them, and so do all other cgroups.
     """
     cgroups = dict(tree.cgroups)
     for found, level, pod in agent.managed_cgroups:
@@ -207,22 +202,22 @@ def with_agent_plan(tree: Tree, agent: AgentState) -> Tree:
 def values_in_journal(
     entries: UndoEntries, cgroups: Mapping[str, Mapping[str, str]], identities: Mapping[str, int]
 ) -> dict[str, tuple[str, ...]]:
-    """Path → files whose value in place is one that memqos wrote, of what a journal lists."""
+    """Path → files whose current value was written by memqos, of those in a journal."""
     found: dict[str, tuple[str, ...]] = {}
-    for debt in entries.values():
-        value = cgroups.get(debt.path, {}).get(debt.file, "").strip()
-        is_there = identities.get(debt.path) == debt.cgroup
-        if is_there and value in debt.ours and value != debt.original:
-            found[debt.path] = (*found.get(debt.path, ()), debt.file)
+    for entry in entries.values():
+        value = cgroups.get(entry.path, {}).get(entry.file, "").strip()
+        is_same_cgroup = identities.get(entry.path) == entry.cgroup
+        if is_same_cgroup and value in entry.ours and value != entry.original:
+            found[entry.path] = (*found.get(entry.path, ()), entry.file)
     return found
 
 
-def _agent_at(socket: str, notes: list[str]) -> AgentState | None:
-    # Imported here: a plan of a snapshot opens no socket, and does not pay for the import.
-    from memqos.host.agent_socket import ask_state
+def _read_agent(socket: str, notes: list[str]) -> AgentState | None:
+    # Imported here: the plan of a snapshot opens no socket, and saves the time of the import.
+    from memqos.host.agent_socket import fetch_state
 
     try:
-        answer = ask_state(socket)
+        answer = fetch_state(socket)
         return None if answer is None else read_agent_state(answer, socket)
     except (Unreachable, InputError) as error:
         notes.append(f"the agent on this node is not known: {error}")

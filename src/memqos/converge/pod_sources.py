@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 import msgspec
 
 from memqos.errors import InputError
+from memqos.host.file_version import FileVersion, file_version
 from memqos.host.kubelet import NO_CREDENTIALS, KubeletCredentials, KubeletEndpoint
 from memqos.host.manifest_files import load_files, manifest_paths
 from memqos.kube.pod import ContainerStatus, Pod, PodStatus
@@ -167,11 +168,8 @@ def _pods_of(document: Document) -> Iterator[Pod | NoPods | InputError]:
             yield error
 
 
-_FileVersion = tuple[int, int, int]
-"""What changes with a file's content: time, size, inode."""
 _TICK: Final = 50_000_000
 """Nanoseconds in which a file may be written twice with nothing to show for it."""
-_MAY_CHANGE: Final = (-1, -1, -1)
 
 
 class CachedFilePods:
@@ -184,25 +182,25 @@ class CachedFilePods:
     def __init__(self, paths: Sequence[str]) -> None:
         self._paths = paths
         self.faults: list[InputError] = []
-        self._kept: dict[str, tuple[_FileVersion, list[Pod]]] = {}
+        self._kept: dict[str, tuple[FileVersion | None, list[Pod]]] = {}
         """What each file held when it could last be read as a whole."""
 
     def pods(self) -> list[Pod]:
-        kept: dict[str, tuple[_FileVersion, list[Pod]]] = {}
+        kept: dict[str, tuple[FileVersion | None, list[Pod]]] = {}
         faults: list[InputError] = []
         found: list[Pod] = []
         for file, from_folder in self._files():
-            mark = _file_version(file)
+            version = _stable_version(file)
             before = self._kept.get(file)
-            if before is None or before[0] != mark or mark == _MAY_CHANGE:
+            if before is None or version is None or before[0] != version:
                 now = pods_in_file(file, from_folder=from_folder)
                 faults += now.faults
                 if not now.faults:
-                    before = mark, now.pods
+                    before = version, now.pods
                 elif before is None:
                     found += now.pods
                 else:
-                    before = _MAY_CHANGE, before[1]
+                    before = None, before[1]
             if before is not None:
                 kept[file] = before
                 found += before[1]
@@ -225,14 +223,13 @@ class CachedFilePods:
                 yield found, True
 
 
-def _file_version(file: str) -> _FileVersion:
+def _stable_version(file: str) -> FileVersion | None:
+    """The version of a file; None where another write may still give the same one."""
     try:
-        status = os.stat(file)
+        version = file_version(file)
     except OSError as error:
         raise _unreadable(file, error) from None
-    if time.time_ns() - status.st_mtime_ns < _TICK:
-        return _MAY_CHANGE
-    return status.st_mtime_ns, status.st_size, status.st_ino
+    return None if time.time_ns() - version.modified < _TICK else version
 
 
 def _unreadable(file: str, error: OSError) -> InputError:

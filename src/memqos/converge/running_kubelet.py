@@ -146,7 +146,7 @@ class KubeletSources:
         """Break off the question under way: nobody waits for its answer any more."""
         question, self._question, self._is_outdated = self._question, None, False
         if question is not None:
-            question.endpoint.break_off()
+            question.endpoint.cancel()
             self._ask_at = float("-inf")
 
     def read_facts(

@@ -1,6 +1,6 @@
-"""A plan in a file: what was to be changed, and on which tree.
+"""A plan in a file: the changes to make, and the tree they are for.
 
-The file may have been edited, or made by anyone: every name and value in it is checked.
+The file may have been edited, or come from anyone: every name and value in it is checked.
 """
 
 from collections.abc import Iterable
@@ -21,8 +21,8 @@ SAVED_PLAN_FORMAT: Final = 1
 _PLAN_AGAIN: Final = "make it anew with memqos plan --out"
 
 
-class SavedChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One change, the inode of its cgroup, and the rule that asked for it."""
+class SavedChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One change, the inode of its cgroup, and the rule behind it."""
 
     path: str
     file: str
@@ -40,15 +40,15 @@ class SavedPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     format: int
     memqos: str | None
-    """The version that made it."""
+    """The version of memqos that saved it."""
     boot: str
     root: str
-    """Where the cgroups were."""
+    """Where the cgroup file system was mounted."""
     changes: tuple[SavedChange, ...]
 
     @property
     def steps(self) -> tuple[WriteStep, ...]:
-        """What is to be done."""
+        """The changes as steps to apply."""
         return tuple(map(_step, self.changes))
 
 
@@ -70,12 +70,12 @@ def plan_to_save(
 
 
 def encode_saved_plan(plan: SavedPlan) -> bytes:
-    """The plan as a file, one line a field, for people to read too."""
+    """The plan as a file, one line a field, so that it is readable too."""
     return msgspec.json.format(msgspec.json.encode(plan), indent=2) + b"\n"
 
 
 def decode_saved_plan(data: bytes, file: str) -> SavedPlan:
-    """Read a saved plan; InputError says what is wrong with it."""
+    """Decode and check a saved plan; InputError where it is not valid."""
     try:
         found = msgspec.json.decode(data, type=_Versioned).format
         if found != SAVED_PLAN_FORMAT:
@@ -121,15 +121,15 @@ def check_same_tree(plan: SavedPlan, hierarchy: Hierarchy, file: str) -> None:
 def _change_to_save(step: WriteStep) -> SavedChange:
     change = step.change
     return SavedChange(
-        change.path,
-        change.file,
-        change.old,
-        change.new,
-        step.cgroup,
-        change.level,
-        change.setting.rule.id,
-        change.pod,
-        change.container,
+        path=change.path,
+        file=change.file,
+        old=change.old,
+        new=change.new,
+        cgroup=step.cgroup,
+        level=change.level,
+        rule=change.setting.rule.id,
+        pod=change.pod,
+        container=change.container,
     )
 
 

@@ -1,4 +1,4 @@
-"""Take a snapshot of a node with the recorder's files, encode it in JSON, and load one."""
+"""Take a snapshot of a node, redact it, add the recorder's files, and encode it in JSON."""
 
 import os
 from base64 import b64encode
@@ -51,7 +51,7 @@ _STATISTICS: Final = frozenset(
 
 
 def redact_pod(pod: Pod, *, images: bool) -> Pod:
-    """A pod without its annotations, but for those that say where it comes from."""
+    """A pod without its annotations, except those that name its source."""
     annotations = {
         name: value
         for name, value in (pod.metadata.annotations or {}).items()
@@ -66,13 +66,15 @@ def redact_pod(pod: Pod, *, images: bool) -> Pod:
 
 
 def redact_configuration(data: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """The fields of a KubeletConfiguration that decide about memory, and the names of the rest."""
-    kept = {name: value for name, value in data.items() if name in (*_TYPE_META, *ATTRIBUTES)}
-    return kept, [name for name in data if name not in kept]
+    """The fields of a KubeletConfiguration that concern memory, and the names of the others."""
+    about_memory = {
+        name: value for name, value in data.items() if name in (*_TYPE_META, *ATTRIBUTES)
+    }
+    return about_memory, [name for name in data if name not in about_memory]
 
 
 def redact_cgroup(files: Mapping[str, str]) -> dict[str, str]:
-    """A cgroup's files, of memory.stat only the lines that a decision may rest on."""
+    """A cgroup's files; of memory.stat only the lines that memqos uses."""
     return {
         file: lines_about(content, _STATISTICS) if file == "memory.stat" else content
         for file, content in files.items()
@@ -80,12 +82,12 @@ def redact_cgroup(files: Mapping[str, str]) -> dict[str, str]:
 
 
 def redact_agent(agent: AgentState | None) -> AgentState | None:
-    """What an agent plans, without the error it last met, which may quote anything."""
+    """An agent's state without its last error, which may quote anything."""
     return None if agent is None else msgspec.structs.replace(agent, failing=None)
 
 
 def _without_message(status: PodStatus | None) -> PodStatus | None:
-    """A message may quote anything; that of an eviction is the kubelet's, and about memory."""
+    """A message may quote anything; only that of an eviction, from the kubelet, is about memory."""
     if status is None or status.reason == "Evicted":
         return status
     return msgspec.structs.replace(status, message=None)
@@ -128,7 +130,7 @@ SNAPSHOT_FILES: Final = (
     "cpuset.cpus",
     "pids.max",
 )
-"""What is read of every cgroup, besides a limit for each size of huge pages."""
+"""The files that are read of every cgroup, besides a limit for each size of huge pages."""
 
 
 def take_snapshot(
@@ -141,11 +143,11 @@ def take_snapshot(
     agent: tuple[str | None, str | None] = (None, None),
     step: Callable[[str], None] = lambda what: None,
 ) -> Snapshot:
-    """Everything memqos knows of this machine now, secrets left out; `step` is told what is next.
+    """A snapshot of this machine without secrets; `step` is called before each part of it.
 
-    What is missing is said in its notes, and so is a source that `may_be_silent` and is. What else
-    was given and cannot be read is refused. `agent` is where memqos's own agent answers, and where
-    its journal is.
+    Its notes say what is missing, and why a source that `may_be_silent` did not answer. Any other
+    input that cannot be read is an error. `agent` is the path of the agent's socket, and the folder
+    of its journal.
     """
     notes: list[str] = []
     step(f"reading pods from {source.describe()}")
@@ -167,20 +169,20 @@ def take_snapshot(
     step("reading processes")
     notes += observation.notes
     running = _processes(roots, notes)
-    kept = _configuration(observation.configuration, notes, given=configuration is not None)
+    redacted = _configuration(observation.configuration, notes, given=configuration is not None)
     return Snapshot(
         version=FORM,
         memqos=own_version(),
         taken_at=_now(),
         boot_id=machine.boot_id,
-        driver=observation.driver or _driver_in(kept, notes),
+        driver=observation.driver or _driver_in(redacted, notes),
         kernel=machine.kernel or "",
         runtime=_or_note(runtime_version(), "no runtime: neither containerd nor crio found", notes),
         kubelet=kubelet.version or _note_unknown_version(kubelet, notes),
         meminfo=machine.meminfo or "",
         numa=machine.numa,
         mount=machine.mount,
-        kubelet_configuration=_yaml(kept),
+        kubelet_configuration=_yaml(redacted),
         pods=PodList(tuple(redact_pod(pod, images=images) for pod in pods or ())),
         cgroups={path: redact_cgroup(files) for path, files in observation.cgroups.items()},
         processes=running,
@@ -197,19 +199,19 @@ def take_snapshot(
 
 
 SNAPSHOT_RECORD_BYTES: Final = 4 << 20
-"""Bytes of files; in a snapshot they take a third more."""
+"""Bytes of files; in a snapshot, as base64, they take a third more."""
 _NODE_FILE: Final = record_file_name(NODE_SUBJECT)
 
 
 def add_records(snapshot: Snapshot, folder: str, most: int = SNAPSHOT_RECORD_BYTES) -> Snapshot:
-    """A snapshot that holds the records in a folder too; its notes say which are missing."""
+    """The snapshot with the recordings in a folder; its notes say how many are missing."""
     try:
         names = _latest_first(folder)
     except PermissionError:
         notes = (*snapshot.notes, f"no records: {folder} is not yours to read – run as root")
         return msgspec.structs.replace(snapshot, notes=notes)
-    held: dict[str, str] = {}
-    carried = 0
+    records: dict[str, str] = {}
+    count = 0
     for name in names:
         files = {
             name + suffix: read_record_file(os.path.join(folder, name + suffix))
@@ -218,24 +220,24 @@ def add_records(snapshot: Snapshot, folder: str, most: int = SNAPSHOT_RECORD_BYT
         most -= sum(map(len, files.values()))
         if most < 0:
             break
-        carried += 1
-        held |= {file: b64encode(data).decode() for file, data in files.items() if data}
+        count += 1
+        records |= {file: b64encode(data).decode() for file, data in files.items() if data}
     notes = snapshot.notes
-    if carried < len(names):
-        notes += (f"records: the {carried} last written to, of {len(names)}",)
-    return msgspec.structs.replace(snapshot, records=held, notes=notes)
+    if count < len(names):
+        notes += (f"records: the {count} last written to, of {len(names)}",)
+    return msgspec.structs.replace(snapshot, records=records, notes=notes)
 
 
 def _latest_first(folder: str) -> list[str]:
-    """The names of recordings, the node's own before all others."""
-    touched: dict[str, float] = {}
+    """The names of recordings, the last written to first; the node's own before all others."""
+    written: dict[str, float] = {}
     for name, when in list_record_files(folder):
-        touched[name] = max(when, touched.get(name, 0.0))
-    return sorted(touched, key=lambda name: (name != _NODE_FILE, -touched[name], name))
+        written[name] = max(when, written.get(name, 0.0))
+    return sorted(written, key=lambda name: (name != _NODE_FILE, -written[name], name))
 
 
 def encode_snapshot(snapshot: Snapshot) -> bytes:
-    """The snapshot in JSON, its pods as the list a kubelet answers with."""
+    """The snapshot in JSON, its pods as a PodList, like a kubelet's answer."""
     data = msgspec.to_builtins(snapshot)
     pods = {"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": data["pods"]["items"]}
     ordered = {"version": data.pop("version"), **data, "pods": pods}
@@ -261,18 +263,18 @@ def _pods(source: PodSource, notes: list[str], may_be_silent: bool) -> list[Pod]
 
 
 def _processes(roots: Roots, notes: list[str]) -> dict[str, tuple[Process, ...]]:
-    """Path → the processes there."""
+    """Path of a cgroup → its processes."""
     try:
-        seen = read_processes(roots.proc, CgroupFs(roots.cgroup))
+        listed = read_processes(roots.proc, CgroupFs(roots.cgroup))
     except Unreachable as error:
         notes.append(f"no processes: {error.what}")
         return {}
-    if seen.unreadable:
-        notes.append(f"processes: {seen.unreadable} may not be looked at – run as root")
-    if not seen.complete:
+    if listed.unreadable:
+        notes.append(f"processes: {listed.unreadable} may not be looked at – run as root")
+    if not listed.complete:
         notes.append("processes: only those of this PID namespace")
     found: dict[str, list[Process]] = {}
-    for process in seen.processes:
+    for process in listed.processes:
         # Not stored: the cgroup follows from where the process is listed, its OOM group from the
         # tree.
         alone = msgspec.structs.replace(process, cgroup=None, oom_group=None)
@@ -283,7 +285,7 @@ def _processes(roots: Roots, notes: list[str]) -> dict[str, tuple[Process, ...]]
 def _configuration(
     found: RawKubeletConfig | None, notes: list[str], *, given: bool
 ) -> dict[str, Any]:
-    """What is kept of the kubelet's configuration; nothing where it cannot be read."""
+    """The kubelet's configuration without secrets; empty where it cannot be read."""
     if found is None:
         notes.append("no kubelet_configuration: none found – give one with --kubelet")
         return {}
@@ -295,10 +297,10 @@ def _configuration(
         # As above: the text of the error may quote a secret.
         notes.append(f"{found.name}: line {error.line}: not a configuration that can be read")
         return {}
-    kept, others = redact_configuration(data)
-    if others:
-        notes.append(OMITTED_FIELDS + ", ".join(others))
-    return {"apiVersion": KUBELET_API_VERSION, "kind": KUBELET_KIND, **kept}
+    about_memory, omitted = redact_configuration(data)
+    if omitted:
+        notes.append(OMITTED_FIELDS + ", ".join(omitted))
+    return {"apiVersion": KUBELET_API_VERSION, "kind": KUBELET_KIND, **about_memory}
 
 
 def _document(found: RawKubeletConfig) -> Document:
@@ -322,7 +324,7 @@ def _yaml(data: dict[str, Any]) -> str:
 
 
 def _note_unknown_version(kubelet: KubeletFacts, notes: list[str]) -> str:
-    """No version: that of a program which need not run would be a guess to whoever reads it."""
+    """No version: that of a program on PATH, which may not be the one running, is a guess."""
     found = kubelet_version()
     other = "" if found is None else f"; the one on PATH is {found}"
     notes.append(f"no kubelet: which version runs is not known, {kubelet.why_unknown}{other}")

@@ -1,4 +1,4 @@
-"""What a cgroup file may be given, and how the kernel shows it afterwards."""
+"""The values that a cgroup file takes, and how the kernel shows them afterwards."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -15,8 +15,8 @@ from memqos.plan.cpuset import MEMS
 from memqos.plan.names import inner, kind_of
 from memqos.plan.tree import Level
 
-# 19 digits hold 2^63, above which the kernel shows "max"; NUMA node numbers are below
-# 1 << CONFIG_NODES_SHIFT, at most 1024.
+# 2^63 has 19 digits; the kernel shows higher values as "max" (PAGE_COUNTER_MAX,
+# include/linux/page_counter.h). NUMA node numbers are below 1 << CONFIG_NODES_SHIFT, at most 1024.
 _AMOUNT: Final = re.compile(r"max|[0-9]{1,19}")
 _LIST: Final = re.compile(r"(?:[0-9]{1,5}(?:-[0-9]{1,5})?(?:,[0-9]{1,5}(?:-[0-9]{1,5})?)*)?")
 _FORMS: Final = {
@@ -30,16 +30,16 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 
 
 def file_fault(path: str, file: str) -> str | None:
-    """Why memqos would never write to this place; None where it would."""
+    """Why memqos never writes to this file; None where it does."""
     if file not in MANAGED:
         return f"{file[:80]!r} is no file that memqos writes"
     return path_fault(path)
 
 
 def level_fault(path: str, file: str, level: Level) -> str | None:
-    """Why memqos would never write to this place as one of this level; None where it would.
+    """Why memqos never writes to this file at this level; None where it does.
 
-    What is reserved has a name out of the kubelet's configuration, which may be any.
+    A reserved cgroup may have any name: it comes from the kubelet's configuration.
     """
     if level == "reserved":
         plain = file != "cpuset.mems"
@@ -90,7 +90,7 @@ _SCOPE: Final = ".scope"
 
 
 class NodePermit(msgspec.Struct, frozen=True):
-    """The nodes a cgroup may use, and the cgroup above it that sees to that."""
+    """The nodes a cgroup may use, and the cgroup above it that restricts them."""
 
     nodes: frozenset[int]
     by: str = "/"
@@ -105,7 +105,8 @@ def bound_nodes(files: Mapping[str, str]) -> frozenset[int]:
 def container_files(
     path: str, cgroups: Mapping[str, Mapping[str, str]]
 ) -> Mapping[str, str] | None:
-    """The files that bind a container, if it is there: crun's are in a cgroup within its scope."""
+    """The files that bind a container, if it exists. With crun they are in a cgroup within the
+    scope (libcrun/cgroup-systemd.c, run.oci.systemd.subgroup)."""
     within = cgroups.get(inner(path)) if path.endswith(_SCOPE) else None
     return cgroups.get(path) if within is None else within
 
@@ -113,27 +114,24 @@ def container_files(
 def node_permit(
     path: str, cgroups: Mapping[str, Mapping[str, str]], nodes: Iterable[int]
 ) -> NodePermit:
-    """What the cgroups above this one leave it of the machine's nodes.
+    """The machine's nodes that a cgroup may use, as the cgroups above it restrict them.
 
-    The kernel takes a cpuset.mems that goes beyond its parent's, and then does not heed it: of
-    nodes that are not the parent's, none is used; where no other is left, all of the parent's are.
+    The kernel accepts a cpuset.mems beyond the parent's and ignores the excess: only nodes that the
+    parent has too are used, and all of the parent's where there is none of those.
     """
     # cgroup-v2.rst, cpuset.mems; kernel/cgroup/cpuset.c, update_nodemasks_hier().
     permit = NodePermit(frozenset(nodes))
     parts = path.split("/")[1:]
     for depth in range(1, len(parts)):
         above = "/" + "/".join(parts[:depth])
-        left = permit.nodes & bound_nodes(cgroups.get(above, {}))
-        if left and left != permit.nodes:
-            permit = NodePermit(left, above)
+        allowed = permit.nodes & bound_nodes(cgroups.get(above, {}))
+        if allowed and allowed != permit.nodes:
+            permit = NodePermit(allowed, above)
     return permit
 
 
 def clear_cpuset(path: str, fs: CgroupFs) -> None:
-    """Take a cgroup's list of nodes away.
-
-    The kernel does not let go of one while there are processes: then it is all nodes of the parent.
-    """
+    """Clear a cgroup's cpuset.mems; where it has processes, set it to all nodes of the parent."""
     try:
         fs.write(path, MEMS, "")
     except WriteRefused as error:
@@ -151,7 +149,7 @@ def parent_nodes(path: str, read: Callable[[str, str], str | None]) -> str | Non
 
 
 def cpuset_fault(change: Change, fs: CgroupFs) -> str | None:
-    """Why the kernel would not heed a cpuset.mems; None where it would."""
+    """Why the kernel would ignore a part of a cpuset.mems; None where it would not."""
     if change.file != MEMS:
         return None
     parent = change.path.rpartition("/")[0] or "/"

@@ -1,4 +1,4 @@
-"""The state socket of an agent on this machine, asked for /state."""
+"""Read /state from the state socket of an agent on this machine."""
 
 import os
 import socket
@@ -18,11 +18,11 @@ _CHUNK: Final = 1 << 18
 _CREDENTIALS: Final = struct.Struct("3i")
 
 
-def ask_state(path: str, timeout: float = _TIMEOUT) -> bytes | None:
-    """What the agent answers; None where none listens.
+def fetch_state(path: str, timeout: float = _TIMEOUT) -> bytes | None:
+    """The agent's answer; None where no agent listens, Unreachable where one does not answer.
 
-    Only an agent of root's, or of one's own, is believed: what it says decides what is reported as
-    wrong with the node. Unreachable where one is there and does not answer.
+    Only an agent that runs as root, or as this user, is trusted: its answer decides which problems
+    of the node are reported.
     """
     deadline = time.monotonic() + timeout
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
@@ -32,7 +32,7 @@ def ask_state(path: str, timeout: float = _TIMEOUT) -> bytes | None:
                 raise Unreachable(f"{path} is no socket of root's, so it is not asked")
             connection.connect(path)
         except (FileNotFoundError, NotADirectoryError, ConnectionRefusedError):
-            return None  # an agent that was killed leaves its socket file
+            return None  # a killed agent leaves its socket file behind
         except OSError as error:
             raise _unreachable(path, error) from None
         _, uid, _ = _CREDENTIALS.unpack(
@@ -41,19 +41,19 @@ def ask_state(path: str, timeout: float = _TIMEOUT) -> bytes | None:
         if uid not in (0, os.geteuid()):
             raise Unreachable(f"{path} is answered by the user {uid}, so it is not asked")
         try:
-            return _answer(connection, path, deadline)
+            return _get_state(connection, path, deadline)
         except OSError as error:
             raise _unreachable(path, error) from None
 
 
-def _answer(connection: socket.socket, path: str, deadline: float) -> bytes:
+def _get_state(connection: socket.socket, path: str, deadline: float) -> bytes:
     from http.client import HTTPException, HTTPResponse
 
     connection.sendall(b"GET /state HTTP/1.1\r\nHost: memqos\r\nConnection: close\r\n\r\n")
     response = HTTPResponse(connection)
     try:
         response.begin()
-        body = _body(response, path, deadline)
+        body = _read_body(response, path, deadline)
     except HTTPException as error:
         raise Unreachable(f"{path}: not an answer of an agent: {type(error).__name__}") from None
     finally:
@@ -63,7 +63,7 @@ def _answer(connection: socket.socket, path: str, deadline: float) -> bytes:
     return body
 
 
-def _body(response: "HTTPResponse", path: str, deadline: float) -> bytes:
+def _read_body(response: "HTTPResponse", path: str, deadline: float) -> bytes:
     body = bytearray()
     while chunk := response.read1(_CHUNK):
         body += chunk

@@ -1,4 +1,4 @@
-"""A peer that does not answer is not asked again for a while, or every question would wait."""
+"""How long to wait before a peer that failed is tried again."""
 
 import time
 from typing import Final
@@ -9,7 +9,7 @@ _SECONDS: Final = 30.0
 
 
 class CircuitBreaker:
-    """Whether a peer has been silent of late."""
+    """Fails calls at once while a peer has not answered in time: each would wait for a timeout."""
 
     def __init__(self, seconds: float = _SECONDS) -> None:
         self._seconds = seconds
@@ -17,13 +17,13 @@ class CircuitBreaker:
         self._until = 0.0
 
     def trip(self, why: Unreachable) -> Unreachable:
-        """It has not answered in time."""
+        """The peer has not answered in time: open the circuit. The same error, to raise."""
         self._why = why
         self._until = time.monotonic() + self._seconds
         return why
 
     def check(self) -> None:
-        """Raise what is known of a peer that was silent a moment ago."""
+        """Raise the last error while the circuit is open."""
         if self._why is not None and time.monotonic() < self._until:
             raise self._why
 
@@ -31,15 +31,16 @@ class CircuitBreaker:
 FIRST_DELAY: Final = 0.5
 LONGEST_DELAY: Final = 30.0
 LONGEST_RETRY_AFTER: Final = 60.0
-"""Seconds. No server makes anybody wait longer: a busy API server asks for half a minute."""
+"""Seconds. A longer Retry-After is cut: a busy API server sends half a minute at most."""
 _SPREAD: Final = 0.2
 
 
 def backoff_delay(failures: int, retry_after: float | None, chance: float) -> float:
     """Seconds to wait after so many failures in a row; `chance` is between 0 and 1.
 
-    The bound doubles up to half a minute and chance decides below it, so that the agents of a
-    cluster do not come back all at once. Never sooner than the server asked for, within reason.
+    The bound doubles up to half a minute, and the wait is random between half of it and all of it,
+    so that the agents of a cluster do not retry all at once. It is never shorter than the server's
+    Retry-After, up to a bound.
     """
     bound = min(LONGEST_DELAY, FIRST_DELAY * (1 << min(failures, 10)))
     if retry_after is None:

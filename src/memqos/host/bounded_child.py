@@ -1,4 +1,4 @@
-"""Do something that may block for long in a process of its own, for so long and no longer."""
+"""Run an action that may block in a child process, for a bounded time."""
 
 import os
 import select
@@ -7,50 +7,51 @@ from collections.abc import Callable
 from typing import Final, NoReturn
 
 _ENDS_WITHIN: Final = 1.0
-"""Seconds in which a process is gone that has answered or was killed."""
+"""Seconds in which a process that has answered or was killed usually ends."""
 
 
 def run_bounded(action: Callable[[], bytes], seconds: float) -> bytes | None:
-    """What the action answers; None where it had to be stopped, or ended without an answer.
+    """The action's result; None where it was stopped, or ended without one.
 
-    An answer is at most 4 KiB. A process that the kernel does not let go even when killed is left
-    behind: it holds what it has inherited, locks too, until it ends.
+    A result is at most 4 KiB. A process that does not end even when killed is left behind: it keeps
+    what it has inherited, locks too, until it ends.
     """
-    # A process, as a write that reclaims cannot be interrupted from within. Forked, not spawned:
-    # the flock it inherits keeps other writers out for as long as its write may still come.
-    answers, answering = os.pipe2(os.O_CLOEXEC)
+    # A process: a write to memory.high or memory.max reclaims in the writer's context, and only a
+    # signal ends it (memory_high_write(), mm/memcontrol.c). Forked, not spawned: the flock(2) it
+    # inherits keeps other writers out as long as its write may still happen.
+    read_end, write_end = os.pipe2(os.O_CLOEXEC)
     child = os.fork()
     if not child:
-        _act(action, answering)
+        _run_child(action, write_end)
     try:
-        os.close(answering)
-        answer = os.read(answers, select.PIPE_BUF) if _ready(answers, seconds) else b""
+        os.close(write_end)
+        answer = os.read(read_end, select.PIPE_BUF) if _is_ready(read_end, seconds) else b""
     finally:
-        os.close(answers)
-        _end(child)
+        os.close(read_end)
+        _kill(child)
     return answer[1:] if answer else None
 
 
-def _act(action: Callable[[], bytes], answering: int) -> NoReturn:
-    """The whole life of the forked process: nothing of its parent's is flushed or unwound."""
+def _run_child(action: Callable[[], bytes], write_end: int) -> NoReturn:
+    """Everything the forked process does: it flushes and unwinds nothing of its parent's."""
     try:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        os.write(answering, b"\0" + action())
+        os.write(write_end, b"\0" + action())
     finally:
         os._exit(0)
 
 
-def _end(child: int) -> None:
+def _kill(child: int) -> None:
     os.kill(child, signal.SIGKILL)
     process = os.pidfd_open(child)
     try:
-        if _ready(process, _ENDS_WITHIN):
+        if _is_ready(process, _ENDS_WITHIN):
             os.waitpid(child, 0)
     finally:
         os.close(process)
 
 
-def _ready(handle: int, seconds: float) -> bool:
+def _is_ready(handle: int, seconds: float) -> bool:
     poll = select.poll()
     poll.register(handle, select.POLLIN)
     return bool(poll.poll(seconds * 1000))

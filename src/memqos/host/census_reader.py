@@ -1,4 +1,4 @@
-"""Dumps read into a census: every object found, told apart by its UID, and placed in its file."""
+"""Read dumps into a census: find every object, its position in its file, and duplicate UIDs."""
 
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
@@ -22,13 +22,13 @@ from memqos.manifests.snapshot import is_snapshot, read_snapshot
 from memqos.plan.owners import SANDBOX_NAME, Owners
 
 ReadProgress = Callable[[int, int], None]
-"""Told how many bytes and objects were read since the last time."""
+"""Called with how many bytes and objects were read since the last call."""
 
 FAULTS_LISTED: Final = 1000
 
 
 class _BlockStart(NamedTuple):
-    """A block that was read, and where it starts."""
+    """A block that was read, and the position at which it starts."""
 
     block: DumpBlock
     line: int
@@ -36,7 +36,7 @@ class _BlockStart(NamedTuple):
 
 
 class CensusReader:
-    """Reads dumps, and counts their pods under whatever terms are asked about."""
+    """Reads dumps, and counts their pods under given settings."""
 
     def __init__(self, jobs: int, usage: dict[str, MeasuredUsage], progress: ReadProgress) -> None:
         self.faults: list[InputError] = []
@@ -44,7 +44,7 @@ class CensusReader:
         self._progress = progress
         self._workers = CensusWorkers(jobs, usage)
         self._uids: dict[str, int] = {}
-        """Where they were met first: the number of a block."""
+        """UID → the number of the block in which it was found first."""
         self._duplicates: dict[BlockPosition, str] = {}
         self._blocks: dict[int, _BlockStart] = {}
         self._places: dict[BlockPosition, tuple[str, int, int]] = {}
@@ -56,7 +56,7 @@ class CensusReader:
         self._workers.close()
 
     def read(self, sources: Iterable[DumpSource]) -> None:
-        """Read all of these, one after the other."""
+        """Read all sources, one after the other."""
         for source in sources:
             scanner: Scanner | None = None
             first: int | None = None
@@ -76,27 +76,27 @@ class CensusReader:
                     self._read_block(number, part, quick, scanner)
 
     def cluster_objects(self) -> ClusterObjects:
-        """What was read besides pods, by whomever."""
+        """All objects that were read, other than pods, by this process and the workers."""
         return self._workers.cluster_objects()
 
-    def count_pods(self, order: CountSettings) -> ClusterTotals:
-        """All pods added up, but those whose UID another one has."""
-        return self._workers.count_pods(order._replace(dropped=self._duplicates))
+    def count_pods(self, count: CountSettings) -> ClusterTotals:
+        """The totals of all pods, without those of a UID that was read before."""
+        return self._workers.count_pods(count._replace(dropped=self._duplicates))
 
     def report_duplicates(self) -> None:
-        """List pods that are there twice as faults."""
+        """Add a fault for each pod whose UID was read before."""
         for place, uid in sorted(self._duplicates.items()):
             self.add_fault_at(place, f"the UID {uid} is that of a pod read before: not counted")
 
     def add_fault(self, error: InputError) -> None:
-        """Something could not be read."""
+        """Record that something could not be read."""
         if len(self.faults) < FAULTS_LISTED:
             self.faults.append(error)
         else:
             self.more_faults += 1
 
     def add_fault_at(self, place: BlockPosition, what: str, field: str | None = None) -> None:
-        """Something is wrong with a pod that was read: say where it stands."""
+        """Record a fault of a pod that was read, with its position in its file."""
         if len(self.faults) >= FAULTS_LISTED:
             self.more_faults += 1
             return
@@ -104,7 +104,7 @@ class CensusReader:
         self.add_fault(InputError(what, file=file, line=line, column=column, field=field))
 
     def _discard_from(self, number: int) -> None:
-        """Take back what came of this block and all after it."""
+        """Discard what was read from this block and all after it."""
         self._workers.discard_from(number)
         self._uids = {uid: first for uid, first in self._uids.items() if first < number}
         self._duplicates = {
@@ -115,7 +115,7 @@ class CensusReader:
         self, number: int, block: DumpBlock, quick: QuickResult | None, scanner: Scanner
     ) -> None:
         line, before = scanner.position
-        self._blocks[number] = _BlockStart(block._replace(text=None), line, before)
+        self._blocks[number] = _BlockStart(msgspec.structs.replace(block, text=None), line, before)
         if quick is None:
             try:
                 found = list(scanner.feed(block_text(block), is_last=block.is_last))
@@ -124,14 +124,14 @@ class CensusReader:
             self._add_objects(number, block.file, found)
             self._progress(block.end - block.start, len(found))
             return
-        taken, size = quick
-        # What decodes as a whole started where it was cut: what came before it never ended.
-        self._add_objects(number, block.file, scanner.abandon(), first=taken.objects)
+        result, size = quick
+        # A block that decodes as a whole starts with an object: the text before it was incomplete.
+        self._add_objects(number, block.file, scanner.abandon(), first=result.objects)
         scanner.pass_over(size)
         if block.is_last:
             self._add_objects(number, block.file, scanner.feed(b"", is_last=True))
-        self._identify_all(number, taken.uids)
-        self._progress(block.end - block.start, taken.objects)
+        self._identify_all(number, result.uids)
+        self._progress(block.end - block.start, result.objects)
 
     def _add_objects(
         self, number: int, file: str, found: Iterable[DumpedText | InputError], first: int = 0
@@ -152,8 +152,9 @@ class CensusReader:
             self._identify(where, uid)
 
     def _read_yaml(self, number: int, file: YamlFile) -> None:
-        """YAML, the slow way: what was read is written as JSON and taken from there."""
-        whole = DumpBlock(file.file, DumpLayout("lines", 0, None), 0, 0, is_last=True)
+        """Read YAML, the slow way: each object is written as JSON and read from that."""
+        layout = DumpLayout("lines", 0, None)
+        whole = DumpBlock(file=file.file, layout=layout, end=0, is_last=True)
         self._blocks[number] = _BlockStart(whole, 1, 0)
         index = 0
         for document in read_documents(file.text, file.file):
@@ -167,7 +168,7 @@ class CensusReader:
                 try:
                     self._add_object((number, index), file.file, DumpedText(text, line, column))
                 except InputError as error:
-                    # The place within the JSON says nothing: the field does, in the YAML.
+                    # A position in the JSON means nothing: the field gives one in the YAML.
                     self.add_fault(item.error(error.what, error.field or "", error.hint))
                 index += 1
         self._progress(len(file.text), index)
@@ -202,15 +203,15 @@ class CensusReader:
 
 
 def read_usage(files: Iterable[str]) -> tuple[dict[str, MeasuredUsage], list[InputError]]:
-    """Usage by namespace/name; of several files, the most of each; and what is wrong with them."""
+    """Usage by namespace/name, the highest of several files; and what could not be read."""
     found = Census()
     faults: list[InputError] = []
     for file in files:
         if _is_metrics(file):
-            with CensusReader(1, {}, lambda size, objects: None) as survey:
-                survey.read([dump_of(file)])
-                faults += survey.faults
-                for key, used in survey.cluster_objects().usage.items():
+            with CensusReader(1, {}, lambda size, objects: None) as reader:
+                reader.read([dump_of(file)])
+                faults += reader.faults
+                for key, used in reader.cluster_objects().usage.items():
                     found.merge_usage(key, used)
             continue
         try:
@@ -221,7 +222,7 @@ def read_usage(files: Iterable[str]) -> tuple[dict[str, MeasuredUsage], list[Inp
 
 
 def _is_metrics(file: str) -> bool:
-    """Whether a file starts like an answer of the metrics API, which may be a large one."""
+    """Whether a file starts like a list of the metrics API, which may be large."""
     for block in dump_of(file).blocks():
         if not isinstance(block, DumpBlock):
             return False

@@ -1,4 +1,4 @@
-"""Blocks read and pods counted by this process, and by others beside it where that is asked for."""
+"""Read blocks and count pods in this process, and in worker processes where there are any."""
 
 import gc
 from collections import deque
@@ -26,27 +26,29 @@ if TYPE_CHECKING:
     from memqos.host.workers import WorkerPool
 
 _AHEAD: Final = 6
-"""Blocks given to another process at a time, so that it never waits while this one is busy. Any
-small number does: a block takes a worker longer than this process takes to cut the next one."""
+"""Blocks in a worker's queue, so that it never waits while this process is busy. Any small number
+does: a worker takes longer to read a block than this process takes to cut the next one."""
 
 QuickResult = tuple[BlockResult, Size]
-"""What came of a block that was read the quick way, and how far it moves on."""
+"""The result of a block that was decoded as a whole, and the block's size."""
 
 
 class CountSettings(NamedTuple):
-    """What pods are to be counted under."""
+    """What a count of pods depends on."""
 
-    terms: Settings
+    settings: Settings
     sizes: NodeSizes
     dropped: dict[BlockPosition, str]
     usage: dict[str, MeasuredUsage]
-    """What the dumps themselves say of usage."""
+    """Usage found in the dumps themselves."""
     before: Settings | None = None
+    """Settings to compare with."""
     rows: bool = False
+    """Whether each pod is returned as a row too."""
 
 
 class NumberedPart(NamedTuple):
-    """A part of a dump, with its number, and what came of it the quick way."""
+    """A part of a dump, its number, and its result where it was decoded as a whole."""
 
     number: int
     part: DumpPart
@@ -58,22 +60,22 @@ class _DiscardFrom(NamedTuple):
 
 
 class CensusWorkers:
-    """Does the work, with as many processes as it is given."""
+    """Reads and counts with a given number of processes, this one included."""
 
     def __init__(self, jobs: int, usage: dict[str, MeasuredUsage]) -> None:
         self.own = Census()
-        self._reading = BlockReader()
+        self._block_reader = BlockReader()
         self._usage = usage
         self._number = 0
         self._workers = self._start_workers(jobs - 1) if jobs > 1 else None
 
     def close(self) -> None:
-        """Let the other processes go."""
+        """End the worker processes."""
         if self._workers is not None:
             self._workers.terminate()
 
     def read_parts(self, parts: Iterator[DumpPart]) -> Iterator[NumberedPart]:
-        """Every part in order, with what came of it the quick way."""
+        """Every part in order, with its result where it was decoded as a whole."""
         waiting: deque[NumberedPart] = deque()
         done: dict[int, QuickResult | None] = {}
         free = deque([*range(0 if self._workers is None else len(self._workers))] * _AHEAD)
@@ -87,7 +89,7 @@ class CensusWorkers:
                     free.remove(worker)
                     self._workers.send(worker, (number, part))
                 else:
-                    done[number] = read_block(self.own, self._reading, number, part)
+                    done[number] = read_block(self.own, self._block_reader, number, part)
             if not isinstance(part, InputError | Restart):
                 self._number += 1
             if self._workers is not None:
@@ -102,14 +104,14 @@ class CensusWorkers:
             yield from _ready_parts(waiting, done)
 
     def discard_from(self, number: int) -> None:
-        """Take back what came of this block and all after it; none of them is being read."""
+        """Discard what was read from this block and all after it; none is being read."""
         self.own.discard_from(number)
         if self._workers is not None:
             self._workers.broadcast(_DiscardFrom(number))
             self._workers.gather()
 
     def cluster_objects(self) -> ClusterObjects:
-        """What was read besides pods, by whomever."""
+        """All objects that were read, other than pods, by this process and the workers."""
         total = Census()
         parts: list[tuple[list[NumberedObject], dict[str, MeasuredUsage]]] = [
             (self.own.other_objects, self.own.usage)
@@ -117,17 +119,17 @@ class CensusWorkers:
         if self._workers is not None:
             self._workers.broadcast(None)
             parts += self._workers.gather()
-        for kept, usage in parts:
-            total.other_objects += kept
+        for found, usage in parts:
+            total.other_objects += found
             for key, used in usage.items():
                 total.merge_usage(key, used)
         return collect_objects(total.other_objects, total.usage)
 
-    def count_pods(self, order: CountSettings) -> ClusterTotals:
-        """All pods added up."""
+    def count_pods(self, count: CountSettings) -> ClusterTotals:
+        """The totals of all pods."""
         if self._workers is not None:
-            self._workers.broadcast(order)
-        total = _count_census(self.own, self._usage, order)
+            self._workers.broadcast(count)
+        total = _count_census(self.own, self._usage, count)
         if self._workers is not None:
             for part in self._workers.gather():
                 merge_totals(total, part)
@@ -139,9 +141,9 @@ class CensusWorkers:
         return WorkerPool(count, self._make_handler)
 
     def _make_handler(self) -> Callable[[Any], Any]:
-        """What another process does with a message."""
+        """A worker's message handler."""
         gc.disable()
-        census, reading, usage = Census(), BlockReader(), self._usage
+        census, block_reader, usage = Census(), BlockReader(), self._usage
 
         def handle(message: Any) -> Any:
             if message is None:
@@ -151,29 +153,28 @@ class CensusWorkers:
             if isinstance(message, _DiscardFrom):
                 return census.discard_from(message.number)
             number, block = message
-            return number, read_block(census, reading, number, block)
+            return number, read_block(census, block_reader, number, block)
 
         return handle
 
     def _collect_answers(
         self,
-        crew: "WorkerPool",
+        pool: "WorkerPool",
         free: deque[int],
         done: dict[int, QuickResult | None],
         seconds: float | None,
     ) -> None:
-        for worker, (number, found) in crew.answers(seconds):
+        for worker, (number, found) in pool.answers(seconds):
             free.append(worker)
             done[number] = found
 
 
 def _choose_worker(block: DumpBlock, free: deque[int]) -> int | None:
-    """Who is to read a block; None where nobody is free.
+    """The worker that reads a block; None where all queues are full.
 
-    A text is given only to one who is idle: two who send each other more than the pipe between them
-    holds would wait for ever.
+    A block that has its text with it goes only to an idle worker: a pipe holds 64 KiB (pipe(7)),
+    less than a block, and two processes that both write to full pipes would wait for ever.
     """
-    # A pipe holds 64 KiB (pipe(7)); the text of a block is larger.
     if block.text is None:
         return free[0] if free else None
     return next((worker for worker in free if free.count(worker) == _AHEAD), None)
@@ -192,34 +193,34 @@ def _ready_parts(
 
 
 def read_block(
-    census: Census, reading: BlockReader, number: int, block: DumpBlock
+    census: Census, block_reader: BlockReader, number: int, block: DumpBlock
 ) -> QuickResult | None:
-    """Read a block as a whole; None where that cannot be done."""
+    """Decode a block as a whole; None where that fails."""
     try:
-        read = reading.objects_of(block)
+        read = block_reader.objects_of(block)
     except OSError:
         return None
     if read is None:
         return None
     text, size = read
-    taken = census.read_block(number, text, block.layout.form)
-    return None if taken is None else (taken, size)
+    result = census.read_block(number, text, block.layout.form)
+    return None if result is None else (result, size)
 
 
 def _count_census(
-    census: Census, usage: dict[str, MeasuredUsage], order: CountSettings
+    census: Census, usage: dict[str, MeasuredUsage], count: CountSettings
 ) -> ClusterTotals:
     row = None
-    if order.rows:
+    if count.rows:
         from memqos.draw.audit_report import PodRowEncoder
 
         row = PodRowEncoder().encode
     return count_pods(
         census,
-        SpecCache(census.spec_texts, order.terms),
-        order.sizes,
-        {**usage, **order.usage} if order.usage else usage,
-        order.dropped,
-        before=None if order.before is None else SpecCache(census.spec_texts, order.before),
+        SpecCache(census.spec_texts, count.settings),
+        count.sizes,
+        {**usage, **count.usage} if count.usage else usage,
+        count.dropped,
+        before=None if count.before is None else SpecCache(census.spec_texts, count.before),
         row=row,
     )

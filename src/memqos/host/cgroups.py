@@ -1,9 +1,9 @@
 """The cgroup v2 files of a machine, or of any folder that looks like them.
 
-Cgroups are named by their path in the hierarchy, "/" being its root. A cgroup may vanish between
-any two calls: reading one that is gone gives None, writing to it is refused with ENOENT or ENODEV.
-The root may be a link. Below it a folder may stand for the kernel's tree, with links that lead
-anywhere: a cgroup behind one has no identity, and nothing is written there.
+Cgroups are named by their path in the hierarchy, "/" being its root. A cgroup may be removed
+between any two calls: reading a removed one gives None, writing to it is refused with ENOENT or
+ENODEV. The root may be a link. Below it a folder may be a copy of the kernel's tree, with links
+that lead anywhere: a cgroup behind a link has no identity, and nothing is written there.
 """
 
 import errno
@@ -19,7 +19,8 @@ from memqos.plan.names import is_pod, within_container
 
 SYSTEM_ROOT: Final = "/sys/fs/cgroup"
 VANISHED: Final = frozenset({errno.ENOENT, errno.ENODEV})
-"""What the kernel answers for a cgroup that has vanished."""
+"""What the kernel answers for a cgroup that was removed: kernfs fails with ENODEV on a file that is
+still open (fs/kernfs/file.c)."""
 
 _HINTS: Final = {
     errno.EACCES: "run as root, or with CAP_DAC_OVERRIDE",
@@ -42,11 +43,11 @@ class CgroupFs:
         self.root = root.rstrip("/") or "/"
 
     def read(self, path: str, file: str) -> str | None:
-        """A file's content without its last newline; None where cgroup or file is not there."""
+        """A file's content without its last newline; None where cgroup or file does not exist."""
         return _read_file(self._file(path, file))
 
     def read_all(self, path: str, files: Iterable[str]) -> dict[str, str]:
-        """Of these files those that are there, as `read` has them, of one and the same cgroup."""
+        """The contents of those of these files that exist, all of one and the same cgroup."""
         try:
             folder = os.open(self._folder(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
@@ -60,10 +61,10 @@ class CgroupFs:
             os.close(folder)
 
     def write(self, path: str, file: str, value: str) -> None:
-        """Write a value in one call, as cgroup files want it; raise WriteRefused if not taken.
+        """Write a value in one call, as cgroup files require; raise WriteRefused if that fails.
 
-        As a shell would: with a newline, so that an empty list is written too, and nothing of a
-        longer value is left where a plain folder stands for the kernel.
+        As a shell does, with a newline, so that an empty list is written too; and truncated, so
+        that nothing of a longer value is left in a copy of the tree.
         """
         try:
             handle = self._open_to_write(path, file)
@@ -81,7 +82,7 @@ class CgroupFs:
             ) from None
 
     def identity(self, path: str) -> int | None:
-        """The inode of a cgroup: another cgroup of the same name has another one."""
+        """The inode of a cgroup; a later cgroup of the same name has another one."""
         try:
             found = os.stat(self.root)
             for folder in self._folders(path):
@@ -95,7 +96,7 @@ class CgroupFs:
         return found.st_ino
 
     def _open_to_write(self, path: str, file: str) -> int:
-        """O_NOFOLLOW is about the last name alone, so each folder is opened from the one above."""
+        """O_NOFOLLOW checks the last name alone, so each folder is opened from the one above."""
         self._file(path, file)
         folder = os.open(self.root, _PATH_FLAGS)
         try:
@@ -109,7 +110,7 @@ class CgroupFs:
             os.close(folder)
 
     def _folders(self, path: str) -> Iterator[str]:
-        """Those from the root's child down to the cgroup's own."""
+        """The folders from the root's child down to the cgroup's own."""
         self._folder(path)
         folder = self.root
         for name in filter(None, path.split("/")):
@@ -129,7 +130,8 @@ class CgroupFs:
 
 def _read_file(name: str, folder: int | None = None) -> str | None:
     try:
-        # os, not open(): kernfs builds the content at read, and buffering would read twice.
+        # os, not open(): kernfs builds the content at each read from the start (seq_read_iter(),
+        # fs/seq_file.c), and a buffered file would read twice.
         handle = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=folder)
     except OSError as error:
         if error.errno in VANISHED or error.errno == errno.ENOTDIR:
@@ -153,37 +155,37 @@ _FOLDER_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEX
 _FILE_FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC
 _CHUNK: Final = 1 << 16
 _LEAF: Final = 2
-"""Links to a folder without folders in it, on file systems that count them, as kernfs does
-(fs/kernfs/inode.c): saves reading the folder of every leaf."""
+"""Links to a folder without subfolders, on file systems that count them, as kernfs does
+(fs/kernfs/inode.c). It saves listing the folder of every leaf."""
 DEEPEST: Final = 32
-"""Levels of cgroups below the root: kubelets, systemd and runtimes make six."""
+"""Levels of cgroups below the root; kubelet, systemd and runtimes create six."""
 MOST_CGROUPS: Final = 1 << 14
-"""Cgroups of a branch, which is what lies below the second level: a QoS class, a user, a service.
-Three times as many as 500 pods of ten containers have."""
+"""Cgroups in a branch, that is below the second level: a QoS class, a user, a service. Three
+times as many as 500 pods of ten containers have."""
 
 
 class ReadTree(NamedTuple):
-    """What was read; a cgroup that vanished meanwhile is left out."""
+    """What was read; a cgroup that was removed meanwhile is skipped."""
 
     cgroups: dict[str, dict[str, str]]
     """Path → file → content without its last newline; parents come before children."""
     identities: dict[str, int]
-    """Path → inode: another cgroup of the same name has another one."""
+    """Path → inode; a later cgroup of the same name has another one."""
     unreadable: dict[str, str]
-    """File or folder → why it could not be read, where it is there."""
+    """File or folder that exists → why it could not be read."""
 
 
 def read_tree(root: str, files: Iterable[str], below: Iterable[str] = ("/",)) -> ReadTree:
     """Read these files of every cgroup from `below` down, siblings by name."""
     tree = ReadTree({}, {}, {})
-    wanted = tuple(files)
+    names_to_read = tuple(files)
     found: Counter[str] = Counter()
     for start in _distinct_roots(below):
         waiting = [(start, is_pod(start.rpartition("/")[0]))]
         while waiting:
             path, is_container = waiting.pop()
             room = MOST_CGROUPS - found[_branch(path)] if path.count("/") < DEEPEST else 0
-            names = _read_cgroup(tree, wanted, root, path, room, is_container=is_container)
+            names = _read_cgroup(tree, names_to_read, root, path, room, is_container=is_container)
             found[_branch(path)] += len(names)
             above = "" if path == "/" else path
             is_below_pod = is_container or is_pod(path)
@@ -196,7 +198,7 @@ def _branch(path: str) -> str:
 
 
 def _distinct_roots(starts: Iterable[str]) -> Iterator[str]:
-    """Those that are not below another."""
+    """The starts that are not below another one."""
     kept: list[str] = []
     for start in sorted(set(starts), key=lambda path: path.count("/") if path != "/" else 0):
         if not start.startswith("/") or "\0" in start or ".." in start.split("/"):
@@ -209,11 +211,11 @@ def _distinct_roots(starts: Iterable[str]) -> Iterator[str]:
 def _read_cgroup(
     tree: ReadTree, files: tuple[str, ...], root: str, path: str, room: int, *, is_container: bool
 ) -> Sequence[str]:
-    """Read a cgroup; the names of those in it that are to be read, no more than there is room."""
+    """Read a cgroup; the names of the cgroups in it to read next, at most `room` of them."""
     try:
         folder = os.open(root if path == "/" else root.rstrip("/") + path, _FOLDER_FLAGS)
     except OSError as error:
-        _note(tree, path, error)
+        _note_error(tree, path, error)
         return ()
     try:
         status = os.fstat(folder)
@@ -236,16 +238,17 @@ def _content(tree: ReadTree, file: str, folder: int, path: str) -> str | None:
     try:
         handle = os.open(file, _FILE_FLAGS, dir_fd=folder)
     except OSError as error:
-        _note(tree, f"{path}/{file}", error)
+        _note_error(tree, f"{path}/{file}", error)
         return None
     try:
-        # seq_file fills one read as far as records fit: only lists of processes need several.
+        # One read returns as many whole records as fit (seq_read_iter(), fs/seq_file.c): only lists
+        # of processes need several.
         content = os.read(handle, _CHUNK)
         if len(content) == _CHUNK:
             while more := os.read(handle, _CHUNK):
                 content += more
     except OSError as error:
-        _note(tree, f"{path}/{file}", error)
+        _note_error(tree, f"{path}/{file}", error)
         return None
     finally:
         os.close(handle)
@@ -258,7 +261,7 @@ def _folders(tree: ReadTree, folder: int, path: str, room: int) -> list[str]:
             found = (entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
             names = list(islice(found, room + 1))
     except OSError as error:
-        _note(tree, path, error)
+        _note_error(tree, path, error)
         return []
     if len(names) > room:
         tree.unreadable[_branch(path)] = (
@@ -268,6 +271,6 @@ def _folders(tree: ReadTree, folder: int, path: str, room: int) -> list[str]:
     return sorted(names[:room])
 
 
-def _note(tree: ReadTree, what: str, error: OSError) -> None:
+def _note_error(tree: ReadTree, what: str, error: OSError) -> None:
     if error.errno not in VANISHED:
         tree.unreadable[what] = error.strerror or str(error)

@@ -1,7 +1,7 @@
 """The container runtime over its CRI socket, as far as memory values go.
 
-Field numbers are those of the Container Runtime Interface, runtime.v1; what is not needed is left
-out, and passed over where a runtime sends it.
+Field numbers are those of the Container Runtime Interface, runtime.v1. Fields that memqos does not
+need are not listed here, and are ignored where a runtime sends them.
 """
 
 from collections.abc import Mapping
@@ -46,12 +46,12 @@ CONTAINER: Final[Message] = {
     "labels": ProtoField(8, "map"),
 }
 LIST_RESPONSE: Final[Message] = {"containers": ProtoField(1, Repeated(CONTAINER))}
-_LIVING: Final = (0, 1)
-"""Created and running."""
+_HAS_CGROUP: Final = (0, 1)
+"""The states CONTAINER_CREATED and CONTAINER_RUNNING."""
 
 
 class ListedContainer(msgspec.Struct, frozen=True):
-    """A container that has a cgroup, and how the kubelet has labelled it."""
+    """A container that has a cgroup, and the labels the kubelet gave it."""
 
     id: str
     labels: dict[str, str] = {}
@@ -76,21 +76,21 @@ class _Info(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class StoredResources(msgspec.Struct, frozen=True):
-    """What a runtime puts back whenever it updates a container."""
+    """What a runtime writes again whenever it updates a container."""
 
     unified: dict[str, str] = {}
     cpuset_mems: str = ""
 
 
 class CriClient:
-    """A container runtime; what it refuses raises grpc.Refused, and it may be Unreachable."""
+    """A container runtime; a refused call raises GrpcError, a failed one Unreachable."""
 
     def __init__(self, socket: str, timeout: float) -> None:
         self._channel = grpc.Channel(socket, timeout)
 
     def read_resources(self, container: str) -> StoredResources:
-        """What the runtime has stored of a container, as its own specification says."""
-        answer = self._ask(
+        """What the runtime has stored for a container, by the container's OCI specification."""
+        answer = self._call(
             "ContainerStatus",
             encode_message(STATUS_REQUEST, {"container_id": container, "verbose": True}),
             STATUS_RESPONSE,
@@ -98,26 +98,26 @@ class CriClient:
         return _resources_in(answer)
 
     def update(self, container: str, unified: Mapping[str, str], cpuset_mems: str = "") -> None:
-        """Have the runtime store and write these values; all else stays as it has it."""
+        """Have the runtime store and write these values; it keeps all others."""
         # containerd merges the unified map into its own and takes empty or zero fields for "not
         # given", cpuset_mems included (internal/cri/opts/spec_linux_opts.go, WithResources).
         linux = {"unified": unified, "cpuset_mems": cpuset_mems}
         request = encode_message(UPDATE, {"container_id": container, "linux": linux})
-        self._ask("UpdateContainerResources", request, {})
+        self._call("UpdateContainerResources", request, {})
 
     def containers(self) -> list[ListedContainer]:
-        """All that are created or running."""
-        answer = self._ask("ListContainers", b"", LIST_RESPONSE)
+        """All containers that are created or running."""
+        answer = self._call("ListContainers", b"", LIST_RESPONSE)
         return [
             ListedContainer(each.get("id", ""), each.get("labels", {}), each.get("created_at", 0))
             for each in answer.get("containers", ())
-            if each.get("state", 0) in _LIVING
+            if each.get("state", 0) in _HAS_CGROUP
         ]
 
     def close(self) -> None:
         self._channel.close()
 
-    def _ask(self, method: str, request: bytes, response: Message) -> dict[str, Any]:
+    def _call(self, method: str, request: bytes, response: Message) -> dict[str, Any]:
         answer = self._channel.call(f"{SERVICE}/{method}", request)
         try:
             return decode_message(response, answer)
@@ -128,7 +128,7 @@ class CriClient:
 
 
 def _resources_in(answer: Mapping[str, Any]) -> StoredResources:
-    """From the verbose status, which every runtime fills as it likes, else from the plain one."""
+    """From the verbose status, which each runtime fills in its own way, else from the plain one."""
     # CRI leaves `info` to the runtime: containerd puts JSON with the OCI runtimeSpec under the key
     # "info" (internal/cri/server/container_status.go), and so does CRI-O.
     try:

@@ -1,7 +1,7 @@
-"""Dumps of clusters, read in blocks: plain files, compressed ones and standard input.
+"""Dumps of clusters, cut into blocks: plain files, compressed ones and standard input.
 
-A block of a plain file is named by its bounds and read by whoever works on it; any other comes with
-its text.
+A block of a plain file has only its bounds, and is read by the process that decodes it; any other
+block has its text with it.
 """
 
 import mmap
@@ -11,6 +11,8 @@ import sys
 import zlib
 from collections.abc import Iterator
 from typing import BinaryIO, Final, NamedTuple, Protocol
+
+import msgspec
 
 from memqos.errors import InputError
 from memqos.manifests.dumps.text import DumpLayout, Size, cut_before, dump_layout, is_json
@@ -30,20 +32,20 @@ class Readable(Protocol):
     """A file, or the answer of a server."""
 
     def read(self, count: int, /) -> bytes:
-        """So many bytes, fewer only at the end."""
+        """Up to `count` bytes, fewer only at the end."""
 
 
-class DumpBlock(NamedTuple):
-    """A part of a dump: its text, or else where in the file it stands."""
+class DumpBlock(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of a dump: its text, or else its position in the file."""
 
     file: str
     layout: DumpLayout
-    start: int
+    start: int = 0
     end: int
-    is_last: bool
+    is_last: bool = False
     text: bytes | None = None
     is_text: bool = False
-    """Whether it came with its text, and cannot be read again."""
+    """Whether it was created with its text, and cannot be read again."""
 
 
 class YamlFile(NamedTuple):
@@ -54,27 +56,27 @@ class YamlFile(NamedTuple):
 
 
 class Restart(NamedTuple):
-    """All that came of this source so far is void: it starts from the beginning."""
+    """The source starts again from the beginning: its parts so far are void."""
 
 
 DumpPart = DumpBlock | YamlFile | InputError | Restart
 
 
 class DumpSource(Protocol):
-    """Whatever gives objects block by block: a file, or an API server page by page."""
+    """A source of objects, block by block: a file, or an API server page by page."""
 
     def blocks(self) -> Iterator[DumpPart]:
-        """The parts in order; what cannot be read is an error in its place."""
+        """The parts in order; an error for each that cannot be read."""
 
 
 class Dump(NamedTuple):
-    """A file to be read, and how large it is; 0 where nobody knows before the end."""
+    """A file to be read, and its size; 0 where that is not known in advance."""
 
     name: str
     size: int
 
     def blocks(self) -> Iterator[DumpPart]:
-        """The parts of the file in order; what cannot be read is an error in its place."""
+        """The parts of the file in order; an error for each that cannot be read."""
         try:
             if self.name == STDIN:
                 yield from stream_blocks("<stdin>", sys.stdin.buffer)
@@ -102,44 +104,45 @@ def dump_of(path: str) -> Dump:
 
 
 class BlockReader:
-    """Reads blocks of plain files into the same room again and again."""
+    """Reads blocks, one after the other into the same buffer."""
 
     def __init__(self) -> None:
-        self._room = bytearray(DUMP_BLOCK + 2)
+        self._buffer = bytearray(DUMP_BLOCK + 2)
 
     def objects_of(self, block: DumpBlock) -> tuple[memoryview, Size] | None:
-        """A block as the decoder takes it, and its size; it holds until the next one is read.
+        """A block as the decoder takes it, and its size; valid until the next one is read.
 
-        Items come as an array. None where the block does not end between two of them.
+        Items form an array. None where the block does not end between two items.
         """
         count = block.end - block.start
-        if count + 2 > len(self._room):
-            self._room = bytearray(2 * count)
-        room = self._room
+        if count + 2 > len(self._buffer):
+            self._buffer = bytearray(2 * count)
+        buffer = self._buffer
         if block.text is not None:
-            room[1 : count + 1] = block.text
+            buffer[1 : count + 1] = block.text
         else:
             with open(block.file, "rb", buffering=0) as file:
                 file.seek(block.start)
-                if file.readinto(memoryview(room)[1 : count + 1]) != count:
+                if file.readinto(memoryview(buffer)[1 : count + 1]) != count:
                     return None
-        last = room.rfind(b"\n", 1, count + 1)
-        size = Size(_lines(room, 1, count + 1), count - max(last, 0))
+        last = buffer.rfind(b"\n", 1, count + 1)
+        size = Size(_lines(buffer, 1, count + 1), count - max(last, 0))
         if block.layout.form == "lines":
-            return memoryview(room)[1 : count + 1], size
+            return memoryview(buffer)[1 : count + 1], size
         end = count
-        while end and room[end] in b" \t\r\n":
+        while end and buffer[end] in b" \t\r\n":
             end -= 1
-        if room[end] != _COMMA:
+        if buffer[end] != _COMMA:
             return None
-        room[0], room[end] = b"[]"
-        return memoryview(room)[: end + 1], size
+        buffer[0], buffer[end] = b"[]"
+        return memoryview(buffer)[: end + 1], size
 
 
 def _lines(text: bytearray, start: int, end: int) -> int:
     """How many lines end here.
 
-    From one far away line end to the next is quicker than counting, which looks at every byte.
+    Where lines are long, finding one end after another is faster than counting, which compares
+    every byte.
     """
     if text.count(b"\n", start, min(end, start + _SAMPLE)) > _SAMPLE // _LONG_LINE:
         return text.count(b"\n", start, end)
@@ -150,7 +153,7 @@ def _lines(text: bytearray, start: int, end: int) -> int:
 
 
 def block_text(block: DumpBlock) -> bytes:
-    """The text of a block, read now if it did not come along."""
+    """The text of a block, read from its file where the block has only its bounds."""
     if block.text is not None:
         return block.text
     with open(block.file, "rb", buffering=0) as file:
@@ -177,12 +180,12 @@ def _map_blocks(name: str, file: BinaryIO, size: int) -> Iterator[DumpBlock | Ya
         start = layout.start
         while start < size:
             end = _cut(text, layout, start, size)
-            yield DumpBlock(name, layout, start, end, end == size)
+            yield DumpBlock(file=name, layout=layout, start=start, end=end, is_last=end == size)
             start = end
 
 
 def _cut(text: mmap.mmap, layout: DumpLayout, start: int, size: int) -> int:
-    """Where the block that starts here ends: as far as it may reach, or further if it must."""
+    """Where the block that starts here ends: past the usual size where an object is larger."""
     reach = DUMP_BLOCK
     while start + reach < size:
         found = cut_before(text, layout, start, start + reach)
@@ -193,7 +196,7 @@ def _cut(text: mmap.mmap, layout: DumpLayout, start: int, size: int) -> int:
 
 
 def stream_blocks(name: str, file: Readable) -> Iterator[DumpBlock | YamlFile]:
-    """What comes as a stream, in blocks that have their text with them."""
+    """A stream in blocks, each with its text."""
     head = file.read(_HEAD)
     if head[:2] == _GZIP:
         file = GzipStream(head, file)
@@ -208,7 +211,7 @@ def stream_blocks(name: str, file: Readable) -> Iterator[DumpBlock | YamlFile]:
         try:
             more = file.read(max(_HEAD, reach - len(text)))
         except (OSError, EOFError, zlib.error) as broken:
-            # What was decoded before it counts.
+            # What was decoded before the error counts.
             more, error = b"", broken
         if not more:
             break
@@ -217,9 +220,9 @@ def stream_blocks(name: str, file: Readable) -> Iterator[DumpBlock | YamlFile]:
         if found is None:
             reach = max(reach, 2 * len(text)) if len(text) >= reach else reach
             continue
-        yield DumpBlock(name, layout, 0, found, False, text[:found], True)
+        yield DumpBlock(file=name, layout=layout, end=found, text=text[:found], is_text=True)
         text, reach = text[found:], DUMP_BLOCK
-    yield DumpBlock(name, layout, 0, len(text), True, text, True)
+    yield DumpBlock(file=name, layout=layout, end=len(text), is_last=True, text=text, is_text=True)
     if error is not None:
         raise error
 
@@ -233,17 +236,17 @@ def _yaml(name: str, file: Readable, head: bytes = b"") -> YamlFile:
 
 
 class GzipStream:
-    """A gzip stream, of which everything comes that was there before it broke off."""
+    """A gzip stream; one that breaks off gives everything before that."""
 
     def __init__(self, head: bytes, file: Readable) -> None:
         self._packed = head
-        """Read and not yet unpacked."""
+        """Read, and not yet unpacked."""
         self._file = file
         self._stream = zlib.decompressobj(_AS_GZIP)
         self._broken: Exception | None = None
 
     def read(self, count: int) -> bytes:
-        """So many bytes, fewer only at the end."""
+        """Up to `count` bytes, fewer only at the end."""
         parts: list[bytes] = []
         while count > 0 and self._broken is None:
             try:
@@ -260,9 +263,9 @@ class GzipStream:
         return b"".join(parts)
 
     def _part(self, count: int) -> bytes | None:
-        """At most so many bytes, perhaps none yet; None at the end."""
+        """At most `count` bytes, perhaps none yet; None at the end."""
         if self._stream.eof:
-            # RFC 1952: members may be concatenated. Zeros are the padding of tapes.
+            # RFC 1952: members may be concatenated. Zeros after them pad a tape (gzip(1)).
             self._packed = self._stream.unused_data.lstrip(b"\0")
             while not self._packed:
                 more = self._file.read(_HEAD)

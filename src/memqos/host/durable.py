@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, and on the disk when the call returns."""
+"""Write files atomically: complete or not at all, and on the disk when the call returns."""
 
 import errno
 import os
@@ -14,7 +14,7 @@ _FRESH: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOE
 
 
 def ensure_private_folder(path: str) -> None:
-    """Make a folder for its owner alone, or see to it that only its owner can change it."""
+    """Create a folder for its owner alone, or check that only its owner can change it."""
     os.makedirs(path, mode=0o700, exist_ok=True)
     found = os.stat(path)
     if found.st_uid != os.geteuid():
@@ -30,9 +30,9 @@ def ensure_private_folder(path: str) -> None:
 
 
 def read_plain_file(path: str, largest: int = -1) -> bytes:
-    """A plain file's content, or so many bytes of it.
+    """A plain file's content, or its first `largest` bytes.
 
-    A link is not followed, and nothing that would block is opened.
+    Links are not followed, and opening never blocks, as it would on a pipe.
     """
     handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(handle, "rb") as file:
@@ -42,18 +42,17 @@ def read_plain_file(path: str, largest: int = -1) -> bytes:
 
 
 def append(handle: int, data: bytes) -> None:
-    """Write all of it: a nearly full disk takes a part, and fails only at the next call."""
+    """Write all of it: on a nearly full disk write(2) stores a part, and the next call fails."""
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(handle, rest) :]
 
 
 def replace(path: str, data: bytes, mode: int = 0o600, folder: int | None = None) -> None:
-    """Put a file in the place of another in one step, its content already on the disk.
+    """Replace a file, or create it, in one step; its content is on the disk before.
 
-    A link in that place is replaced, not followed. The content is first written under a name that
-    nobody can foresee, and so have put something else there. With `folder`, an open one, the path
-    is a name in it.
+    A link at the path is replaced, not followed. The content is first written under a random name,
+    which no one else can have created. With `folder`, an open one, the path is a name in it.
     """
     fresh = os.path.join(os.path.dirname(path), f"{_UNFINISHED}{os.urandom(8).hex()}")
     handle = os.open(fresh, _FRESH, mode, dir_fd=folder)
@@ -75,7 +74,7 @@ def replace(path: str, data: bytes, mode: int = 0o600, folder: int | None = None
 
 
 def remove_unfinished(folder: str) -> None:
-    """Remove what a writer that was killed has left in a folder of its own."""
+    """Remove the temporary files that a killed writer has left in its folder."""
     for name in os.listdir(folder):
         if name.startswith(_UNFINISHED):
             with suppress(OSError):
@@ -83,7 +82,7 @@ def remove_unfinished(folder: str) -> None:
 
 
 def remove(path: str) -> None:
-    """Remove a file for good; one that is not there is fine."""
+    """Remove a file, on the disk too; one that does not exist is fine."""
     try:
         os.unlink(path)
     except FileNotFoundError:
@@ -92,7 +91,7 @@ def remove(path: str) -> None:
 
 
 def link_aside(path: str, suffix: str) -> str:
-    """Give a file a second name that nothing has yet, and say which."""
+    """Give a file a second name that is not in use; that name."""
     number = 1
     while True:
         second = f"{path}.{suffix}-{number}"
@@ -105,7 +104,7 @@ def link_aside(path: str, suffix: str) -> str:
 
 
 def sync_folder_of(path: str) -> None:
-    """Have the name of a new, replaced or removed file on the disk."""
+    """Sync the folder that names a new, replaced or removed file: fsync(2) of the file does not."""
     handle = os.open(os.path.dirname(path) or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(handle)

@@ -1,7 +1,7 @@
-"""One gRPC call after another over a unix socket: HTTP/2 by h2, without threads or an event loop.
+"""gRPC calls over a unix socket, one after another: HTTP/2 by h2, without threads or an event loop.
 
-Threads would not survive that what may block is done in a forked process, and a runtime is asked
-one thing at a time.
+Calls that may block run in a forked process, where threads do not survive, and a runtime gets one
+call at a time.
 """
 
 import socket
@@ -23,12 +23,12 @@ _PREFIX: Final = struct.Struct(">BI")
 """Whether a message is compressed, and its length."""
 _OK: Final = "0"
 _DEADLINE_EXCEEDED: Final = "4"
-_AWAY: Final = frozenset({"1", "14"})
-"""Cancelled and unavailable: what a server says that is about to end, or has yet to begin."""
+_UNAVAILABLE: Final = frozenset({"1", "14"})
+"""CANCELLED and UNAVAILABLE: the answer of a server that is stopping or starting."""
 
 
 class GrpcError(MemqosError):
-    """The server answered, and the answer is no."""
+    """The server answered with an error."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message or f"gRPC status {code}")
@@ -36,16 +36,16 @@ class GrpcError(MemqosError):
 
 
 class GrpcReply(NamedTuple):
-    """What has come for one call so far."""
+    """What has arrived for one call so far."""
 
     headers: dict[str, str]
     data: bytearray
 
 
 class Channel:
-    """A server behind a unix socket, connected to when it is first asked.
+    """A server behind a unix socket, connected to at the first call.
 
-    A server that was restarted since the last call is connected to anew.
+    Where the server was restarted since the last call, the channel connects again.
     """
 
     def __init__(self, path: str, timeout: float) -> None:
@@ -57,7 +57,7 @@ class Channel:
         self._breaker = CircuitBreaker()
 
     def call(self, method: str, request: bytes) -> bytes:
-        """The answer's message; Refused with the server's words, or Unreachable."""
+        """The answer's message; GrpcError with the server's text, or Unreachable."""
         self._breaker.check()
         is_used = self._socket is not None
         try:
@@ -80,7 +80,7 @@ class Channel:
             ) from None
 
     def close(self) -> None:
-        """Hang up; the next call connects anew."""
+        """Close the connection; the next call connects again."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None
@@ -155,7 +155,7 @@ def _message(answer: GrpcReply) -> bytes:
     message = answer.headers.get("grpc-message", "")
     if code == _DEADLINE_EXCEEDED:
         raise TimeoutError
-    if code in _AWAY:
+    if code in _UNAVAILABLE:
         raise ConnectionError(message or "unavailable")
     if code != _OK:
         raise GrpcError(code, message)

@@ -1,4 +1,4 @@
-"""Be told by the kernel of what is made or removed in folders, and of files that it changes."""
+"""The kernel's notices of what is created or removed in folders, and of files that it changes."""
 
 import ctypes
 import errno
@@ -25,24 +25,24 @@ _ISDIR: Final = 0x40000000
 _ONESHOT: Final = 0x80000000
 
 FOLDER_EVENTS: Final = _CREATE | _DELETE | _MOVED_FROM | _MOVED_TO
-"""Folders made and removed, here or elsewhere."""
+"""Subfolders created, removed, and moved in or out."""
 WRITE_EVENTS: Final = _CLOSE_WRITE
-"""Files that a process has written. What the kernel itself changes in a cgroup does not count."""
+"""Files that a process has written. What the kernel itself changes in a cgroup is not reported."""
 FILE_EVENTS: Final = _CLOSE_WRITE | _MOVED_FROM | _MOVED_TO | _DELETE | _CREATE
 """Files written, moved and removed."""
 
 
 class FolderEvent(NamedTuple):
-    """What the kernel tells. Without a folder: more has happened than it could remember."""
+    """What happened in a folder; without a folder, the kernel's queue has overflown."""
 
     folder: str | None
     name: str = ""
     is_folder: bool = False
-    is_gone: bool = False
+    is_removed: bool = False
 
 
 class Inotify:
-    """Watches folders; `fileno` is ready to be read when something has happened."""
+    """Watches folders; `fileno` is readable when there are events."""
 
     def __init__(self) -> None:
         self._instance = _Instance()
@@ -53,7 +53,7 @@ class Inotify:
         return self._instance.handle
 
     def watch(self, folder: str, mask: int) -> bool:
-        """Watch a folder; False where there is none. One that is watched already stays so."""
+        """Watch a folder; False where it does not exist. It may be watched already."""
         found = self._instance.add(folder, mask | _ONLYDIR)
         if found is None:
             return False
@@ -65,7 +65,7 @@ class Inotify:
         return folder in self._watches
 
     def read(self) -> Iterator[FolderEvent]:
-        """All that has happened since the last time."""
+        """All events since the last call."""
         for watch, mask, name in self._instance.events():
             yield from self._folder_events(watch, mask, name)
 
@@ -80,20 +80,21 @@ class Inotify:
         if folder is None:
             return
         if mask & _IGNORED:
-            # The watched folder is removed; another one of its name may be watched already.
+            # inotify(7): the watched folder was removed. Another one of its name may be watched
+            # already.
             del self._folders[watch]
             if self._watches.get(folder) == watch:
                 del self._watches[folder]
             return
-        is_gone = bool(mask & (_DELETE | _MOVED_FROM))
-        yield FolderEvent(folder, name, bool(mask & _ISDIR), is_gone)
+        is_removed = bool(mask & (_DELETE | _MOVED_FROM))
+        yield FolderEvent(folder, name, bool(mask & _ISDIR), is_removed)
 
 
 class FileChangeWatch:
-    """Tells of each file once that it was changed; then it has to be watched anew."""
+    """Reports the next change of each file once; then the file has to be watched again."""
 
     # Of cgroup files only those notify that the kernel calls cgroup_file_notify() for, such as
-    # memory.events (cgroup-v2.rst, "file modified event"). IN_ONESHOT: a throttled container
+    # memory.events (cgroup-v2.rst, "file modified event"). IN_ONESHOT, as a throttled container
     # changes it thousands of times a second.
 
     def __init__(self) -> None:
@@ -102,7 +103,7 @@ class FileChangeWatch:
         self._watches: dict[str, int] = {}
 
     def watch(self, file: str) -> bool:
-        """Be told of the next change; False where there is no such file."""
+        """Watch for the next change; False where there is no such file."""
         self.forget(file)
         found = self._instance.add(file, _MODIFY | _ONESHOT)
         if found is None:
@@ -112,7 +113,7 @@ class FileChangeWatch:
         return True
 
     def forget(self, file: str) -> None:
-        """Not to be told any more. A cgroup's files do not tell that they are gone."""
+        """Stop watching a file, as has to be done for one whose cgroup was removed."""
         # kernfs removes a cgroup's files without IN_DELETE_SELF, and the watch would stay.
         watch = self._watches.pop(file, None)
         if watch is not None:
@@ -120,24 +121,24 @@ class FileChangeWatch:
             self._instance.remove(watch)
 
     def read_changes(self) -> frozenset[str] | None:
-        """The files that were changed since; None where the kernel could not remember them all."""
+        """The files that changed since the last call; None where the kernel's queue overflowed."""
         changed: set[str] = set()
-        has_overflown = False
+        has_overflowed = False
         for watch, mask, _ in self._instance.events():
             if mask & _OVERFLOW:
-                has_overflown = True
+                has_overflowed = True
             file = self._files.pop(watch, None)
             if file is not None:
                 del self._watches[file]
                 changed.add(file)
-        return None if has_overflown else frozenset(changed)
+        return None if has_overflowed else frozenset(changed)
 
     def close(self) -> None:
         self._instance.close()
 
 
 class _Instance:
-    """One of the kernel's queues; watches are its numbers."""
+    """An inotify instance; watches are its numbers."""
 
     def __init__(self) -> None:
         self._libc = ctypes.CDLL(None, use_errno=True)
@@ -146,7 +147,7 @@ class _Instance:
             raise _inotify_error("nothing can be watched", ctypes.get_errno())
 
     def add(self, path: str, mask: int) -> int | None:
-        """Watch; None where there is nothing to watch."""
+        """Add a watch; None where the path does not exist."""
         found: int = self._libc.inotify_add_watch(
             self.handle, os.fsencode(path), ctypes.c_uint32(mask)
         )
@@ -158,11 +159,11 @@ class _Instance:
         raise _inotify_error(f"{path}: cannot be watched", code)
 
     def remove(self, watch: int) -> None:
-        """Watch no more; one that has ended by itself does no harm."""
+        """Remove a watch; one that has ended by itself is fine."""
         self._libc.inotify_rm_watch(self.handle, watch)
 
     def events(self) -> Iterator[tuple[int, int, str]]:
-        """Watch, mask and name of all that has happened."""
+        """Watch, mask and name of each event."""
         while True:
             try:
                 data = os.read(self.handle, _BUFFER)

@@ -1,4 +1,4 @@
-"""The kernel's log, record by record, where it may be read."""
+"""The kernel's log, record by record."""
 
 import errno
 import os
@@ -10,7 +10,7 @@ from memqos.kernel.log import LogRecord, record_of
 
 DEVICE: Final = "/dev/kmsg"
 _LONGEST: Final = 8192
-"""Bytes of a record: the kernel refuses to hand out one that does not fit."""
+"""Bytes of a record: devkmsg_read() (kernel/printk/printk.c) fails for one that does not fit."""
 _AT_ONCE: Final = 10_000
 _HINTS: Final = {
     errno.EPERM: "run with CAP_SYSLOG, and not in a container that may not read devices",
@@ -20,7 +20,7 @@ _HINTS: Final = {
 
 
 class KernelLog:
-    """Follows the log. Opening it may be refused: Unreachable says why."""
+    """Follows the log; Unreachable says why it cannot be opened."""
 
     def __init__(self, device: str = DEVICE, *, from_start: bool = False) -> None:
         try:
@@ -36,10 +36,10 @@ class KernelLog:
             raise _unreadable(device, error) from None
         self._device = device
         self.lost = 0
-        """How often records were overwritten before they could be read."""
+        """How many times records were overwritten before they could be read."""
 
     def fileno(self) -> int:
-        """For those who wait until there is something to read."""
+        """To poll for records to read."""
         return self._handle
 
     def records(self) -> Iterator[LogRecord]:
@@ -50,8 +50,7 @@ class KernelLog:
             except BlockingIOError:
                 return
             except OSError as error:
-                # devkmsg_read(): EPIPE where records were overwritten, EINVAL where one does not
-                # fit.
+                # EPIPE: records were overwritten. EINVAL: one does not fit.
                 if error.errno == errno.EPIPE:
                     self.lost += 1
                     continue

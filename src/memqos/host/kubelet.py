@@ -1,6 +1,6 @@
 """The kubelet's own endpoint on its node: pods, configuration and metrics, over HTTP or HTTPS.
 
-Never through the API server: its nodes/proxy would let whoever may read pods run commands in them.
+Never through the API server: the right to its nodes/proxy includes running commands in any pod.
 """
 
 import os
@@ -27,8 +27,9 @@ _CHUNK: Final = 1 << 20
 _LONGEST_TOKEN: Final = 1 << 16
 _TOKEN: Final = re.compile(r"[\x21-\x7e]+")
 _LOOPBACK: Final = re.compile(r"127\.\d+\.\d+\.\d+|::1|localhost")
-_OTHER_NAME: Final = frozenset({62, 63, 64})
-"""OpenSSL's codes of a certificate that is good, but not for this name, mail or address."""
+_NAME_MISMATCH: Final = frozenset({62, 63, 64})
+"""OpenSSL's codes for a valid certificate of another name, mail or address: X509_V_ERR_*_MISMATCH
+(X509_STORE_CTX_get_error(3))."""
 _RIGHTS: Final = {
     "/pods": "nodes/pods (from 1.33 on) or nodes/proxy",
     "/configz": "nodes/configz (from 1.33 on) or nodes/proxy",
@@ -37,7 +38,7 @@ _RIGHTS: Final = {
 
 
 class KubeletCredentials(msgspec.Struct, frozen=True):
-    """Who asks, and whom to trust; all of them files, but for the name in the certificate."""
+    """The client's credentials and the CA to trust, as files; and the name in the certificate."""
 
     token_file: str | None = None
     ca_file: str | None = None
@@ -60,11 +61,11 @@ class _Address(NamedTuple):
 
 
 class KubeletRefusal(Unreachable):
-    """A kubelet that runs and answers, but not with what it was asked for."""
+    """A kubelet that answers, and denies the request."""
 
 
 class KubeletEndpoint:
-    """One kubelet, asked over its address; `timeout` bounds a whole answer, in seconds."""
+    """A kubelet at an address; `timeout` bounds a whole answer, in seconds."""
 
     def __init__(
         self, url: str, credentials: KubeletCredentials = NO_CREDENTIALS, timeout: float = 10.0
@@ -73,7 +74,7 @@ class KubeletEndpoint:
         self._credentials = credentials
         self._timeout = timeout
         self._open: socket.socket | None = None
-        self._is_broken_off = False
+        self._is_cancelled = False
         if credentials.token_file is not None and not self.is_secure:
             raise InputError(
                 f"a token would cross {self._address} in clear text",
@@ -90,7 +91,7 @@ class KubeletEndpoint:
         return self._address.scheme == "https"
 
     def get(self, path: str) -> bytes:
-        """What the kubelet answers; raises Unreachable where that is not a plain success."""
+        """The kubelet's answer; Unreachable where it is not a success."""
         import http.client
 
         deadline = time.monotonic() + self._timeout
@@ -105,7 +106,7 @@ class KubeletEndpoint:
                 with connection.getresponse() as answer:
                     data = self._read(answer, connected, deadline)
         except http.client.IncompleteRead:
-            raise self._broke_off() from None
+            raise self._truncated() from None
         except http.client.HTTPException as error:
             raise self._unreachable(
                 f"the answer is not HTTP ({type(error).__name__})",
@@ -115,46 +116,48 @@ class KubeletEndpoint:
             self._raise_unreachable(error)
         if answer.status != http.client.OK:
             what, hint = _status_error(answer.status, path, data)
-            # Others may pass: the kubelet asks its API server whose the token is (TokenReview) and
-            # what it permits (SubjectAccessReview), and answers 401 or 500 where that fails
-            # (kubelet server/server.go, InstallAuthFilter).
+            # Other answers may be temporary: the kubelet has its API server check a token
+            # (TokenReview) and its rights (SubjectAccessReview), and answers 401 or 500 where that
+            # fails (kubelet server/server.go, InstallAuthFilter).
             is_final = answer.status in (http.client.FORBIDDEN, http.client.NOT_FOUND)
             kind = KubeletRefusal if is_final else Unreachable
             raise kind(f"{self.url}: {what}", hint=hint)
         return data
 
-    def break_off(self) -> None:
-        """End the request under way, from another thread; no other is sent."""
+    def cancel(self) -> None:
+        """End the current request, from another thread; no other is sent."""
         import socket
 
-        self._is_broken_off = True
+        self._is_cancelled = True
         if self._open is not None:
             with suppress(OSError):
-                # Not SSLSocket.shutdown(), which drops the TLS state under the thread that reads.
+                # Not SSLSocket.shutdown(), which drops the TLS state that the reading thread uses
+                # (Lib/ssl.py).
                 socket.socket.shutdown(self._open, socket.SHUT_RDWR)
 
     def _connect(self) -> "socket.socket":
         if not self.is_secure:
-            return self._watched(self._socket())
+            return self._track(self._socket())
         context = self._tls_context()
         *others, last = self._names()
         import ssl
 
         for name in others:
             try:
-                return self._encrypted(context, name)
+                return self._connect_tls(context, name)
             except ssl.SSLCertVerificationError as error:
-                if error.verify_code not in _OTHER_NAME:
+                if error.verify_code not in _NAME_MISMATCH:
                     raise
-        return self._encrypted(context, last)
+        return self._connect_tls(context, last)
 
-    def _encrypted(self, context: "ssl.SSLContext", name: str) -> "socket.socket":
+    def _connect_tls(self, context: "ssl.SSLContext", name: str) -> "socket.socket":
         connected = context.wrap_socket(
             self._socket(), server_hostname=name, do_handshake_on_connect=False
         )
         try:
-            self._watched(connected)
-            # The kernel accepts for a kubelet that is stuck: only the handshake shows it.
+            self._track(connected)
+            # The kernel completes connections for a kubelet that hangs (listen(2), backlog): only
+            # the handshake shows it.
             connected.do_handshake()
         except BaseException:
             connected.close()
@@ -167,16 +170,16 @@ class KubeletEndpoint:
         address = self._address.host, self._address.port
         return socket.create_connection(address, timeout=self._timeout)
 
-    def _watched(self, connected: "socket.socket") -> "socket.socket":
-        """The same, for `break_off` to end."""
+    def _track(self, connected: "socket.socket") -> "socket.socket":
+        """The same socket, which `cancel` shuts down from now on."""
         self._open = connected
-        if self._is_broken_off:
+        if self._is_cancelled:
             connected.close()
             raise ConnectionAbortedError("broken off")
         return connected
 
     def _names(self) -> list[str]:
-        """The names its certificate may have: by default kubelets are given that of the node."""
+        """The names its certificate may have; by default that of the node."""
         if self._credentials.server_name is not None:
             return [self._credentials.server_name]
         # A self-signed certificate has the host name, in lower case (app/server.go,
@@ -188,23 +191,26 @@ class KubeletEndpoint:
     def _tls_context(self) -> "ssl.SSLContext":
         import ssl
 
-        given = self._credentials
+        credentials = self._credentials
         try:
-            context = ssl.create_default_context(cafile=given.ca_file)
+            context = ssl.create_default_context(cafile=credentials.ca_file)
         except OSError as error:
             raise InputError(
                 f"no certificates could be read ({_describe_error(error)})",
-                file=given.ca_file,
+                file=credentials.ca_file,
                 hint="give a file of certificates in PEM",
             ) from None
-        if given.client_cert is not None:
+        if credentials.client_cert is not None:
             try:
-                # Without a password OpenSSL would ask on the terminal for that of an encrypted key.
-                context.load_cert_chain(given.client_cert, given.client_key, password="")
+                # Without a password OpenSSL asks on the terminal for that of an encrypted key
+                # (pem_password_cb(3)).
+                context.load_cert_chain(
+                    credentials.client_cert, credentials.client_key, password=""
+                )
             except (OSError, ValueError) as error:
                 raise InputError(
                     f"no certificate with its key could be read ({_describe_error(error)})",
-                    file=given.client_cert,
+                    file=credentials.client_cert,
                     hint="give --client-cert and --client-key in PEM, the key without passphrase",
                 ) from None
         return context
@@ -221,12 +227,12 @@ class KubeletEndpoint:
                     f"the answer is larger than {ANSWER_SIZE_LIMIT >> 20} MiB",
                     "is this the address of a kubelet?",
                 )
-            left = deadline - time.monotonic()
-            if left <= 0:
+            remaining = deadline - time.monotonic()
+            if remaining <= 0:
                 raise TimeoutError
-            connected.settimeout(left)
+            connected.settimeout(remaining)
         if answer.length:
-            raise self._broke_off()
+            raise self._truncated()
         return b"".join(chunks)
 
     def _raise_unreachable(self, error: OSError) -> NoReturn:
@@ -255,7 +261,7 @@ class KubeletEndpoint:
         raise self._unreachable(what, hint) from None
 
     def _certificate_error(self, error: "ssl.SSLCertVerificationError") -> tuple[str, str]:
-        if error.verify_code in _OTHER_NAME:
+        if error.verify_code in _NAME_MISMATCH:
             names = " or ".join(self._names())
             return (
                 f"its certificate is not for {names}",
@@ -267,7 +273,7 @@ class KubeletEndpoint:
             "/var/lib/kubelet/pki/kubelet.crt",
         )
 
-    def _broke_off(self) -> Unreachable:
+    def _truncated(self) -> Unreachable:
         return self._unreachable("the answer broke off", "try again")
 
     def _unreachable(self, what: str, hint: str) -> Unreachable:

@@ -1,6 +1,6 @@
 """The kubelet that runs on this machine, as /proc shows it: its arguments and its version.
 
-What is believed of a process is what no pod can forge: one of root, in this PID namespace and in no
+A process is trusted by what no pod can forge: it runs as root, in this PID namespace and in no
 pod's cgroup. Reading that takes no rights beyond seeing the process.
 """
 
@@ -12,16 +12,16 @@ from memqos.host.versions import kubelet_version
 
 _NAME: Final = "kubelet"
 _HOSTS: Final = frozenset({"k3s", "k3s-server", "k3s-agent", "kubelite"})
-"""Processes that run a kubelet inside themselves: it has neither flags nor a version of its own."""
+"""Processes that embed a kubelet, which has neither flags nor a version of its own."""
 _KUBEPODS: Final = "kubepods"
-_MAY_BE_CHANGED: Final = stat.S_IWGRP | stat.S_IWOTH
+_WRITABLE_BY_OTHERS: Final = stat.S_IWGRP | stat.S_IWOTH
 # Fields of /proc/PID/stat after the name, which may hold spaces and ")" itself (proc(5)).
 _STATE, _STARTED = 0, 19
 _ENDED: Final = "ZX"
 
 
 class KubeletProcess(NamedTuple):
-    """One process, which is another one after a restart."""
+    """One process; a restarted kubelet is another one."""
 
     pid: int
     started: int
@@ -31,14 +31,14 @@ class KubeletProcess(NamedTuple):
 
 
 class KubeletSearch(NamedTuple):
-    """The kubelet's process, or why it is not known."""
+    """The kubelet's process, or why none was found."""
 
     process: KubeletProcess | None = None
     why: str = "no kubelet process is visible here"
 
 
 def find_kubelet(proc: str = "/proc") -> KubeletSearch:
-    """Look through all processes that can be seen."""
+    """Search all visible processes."""
     found: list[KubeletProcess] = []
     embedded: str | None = None
     try:
@@ -56,7 +56,7 @@ def find_kubelet(proc: str = "/proc") -> KubeletSearch:
                 if process is not None:
                     found.append(process)
         except (OSError, ValueError, IndexError):
-            continue  # it has ended meanwhile, or may not be seen
+            continue  # it has ended meanwhile, or is not readable
     if len(found) > 1:
         return KubeletSearch(why=f"{len(found)} processes are named kubelet")
     if not found and embedded is not None:
@@ -65,7 +65,7 @@ def find_kubelet(proc: str = "/proc") -> KubeletSearch:
 
 
 def is_running(process: KubeletProcess, proc: str = "/proc") -> bool:
-    """Whether a process that was found is still there, and the same."""
+    """Whether a process that was found still runs."""
     try:
         found = _read(f"{proc}/{process.pid}", process.pid)
     except (OSError, ValueError, IndexError):
@@ -74,16 +74,17 @@ def is_running(process: KubeletProcess, proc: str = "/proc") -> bool:
 
 
 def process_version(process: KubeletProcess, proc: str = "/proc") -> str | None:
-    """The version of the program that a kubelet runs from, asked of its file.
+    """The version of a kubelet, printed by the program file that it runs.
 
-    None where that file is another by now, or could be of anybody's making: it is executed.
+    The file is executed: None where it has been replaced since, or where users other than root can
+    write to it.
     """
     file = process.arguments[0]
     if not os.path.isabs(file):
         return None
     try:
         status = os.stat(file)
-        is_own = status.st_uid in (0, os.geteuid()) and not status.st_mode & _MAY_BE_CHANGED
+        is_own = status.st_uid in (0, os.geteuid()) and not status.st_mode & _WRITABLE_BY_OTHERS
         if not is_own or not _runs_from(process, file, status, proc):
             return None
     except (OSError, ValueError, IndexError):
@@ -95,8 +96,8 @@ def _runs_from(process: KubeletProcess, file: str, status: os.stat_result, proc:
     try:
         return os.path.samestat(os.stat(f"{proc}/{process.pid}/exe"), status)
     except PermissionError:
-        # /proc/PID/exe takes CAP_SYS_PTRACE, or all capabilities of the kubelet (ptrace(2), access
-        # mode checks). A file unchanged since the process began is the one it was started from.
+        # Reading /proc/PID/exe takes CAP_SYS_PTRACE, or all capabilities of the kubelet (ptrace(2),
+        # access mode checks). A file unchanged since the process began is the one it started from.
         boot = next(
             int(line.split()[1])
             for line in _text(f"{proc}/stat").splitlines()
@@ -106,15 +107,15 @@ def _runs_from(process: KubeletProcess, file: str, status: os.stat_result, proc:
 
 
 def _is_trusted(folder: str) -> bool:
-    """Whether a process is root's, of this PID namespace, and no pod's."""
+    """Whether a process runs as root, in this PID namespace, and in no pod."""
     fields = dict(
         line.split(":", 1) for line in _text(f"{folder}/status").splitlines() if ":" in line
     )
-    is_roots = fields["Uid"].split()[0] == "0" if "Uid" in fields else False
+    is_root = fields["Uid"].split()[0] == "0" if "Uid" in fields else False
     # NSpid lists the PID in every nested namespace: one number means this namespace (proc(5)).
     is_here = len(fields.get("NSpid", "0").split()) == 1
     cgroups = _text(f"{folder}/cgroup")
-    return is_roots and is_here and _KUBEPODS not in cgroups
+    return is_root and is_here and _KUBEPODS not in cgroups
 
 
 def _read(folder: str, pid: int) -> KubeletProcess | None:
@@ -131,7 +132,8 @@ def _text(path: str) -> str:
 
 
 POD_LOGS: Final = "/var/log/pods"
-"""Of folders namespace_name_uid (kubelet kuberuntime/helpers.go, BuildPodLogsDirectory)."""
+"""Its folders are named namespace_name_uid (kubelet kuberuntime/helpers.go,
+BuildPodLogsDirectory)."""
 
 
 def pod_names(folder: str = POD_LOGS) -> dict[str, str]:

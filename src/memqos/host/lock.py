@@ -1,4 +1,4 @@
-"""One writer at a time: a lock on a file, which also names its holder and its PID namespace."""
+"""One writer at a time: a lock on a file that names its owner's PID and PID namespace."""
 
 import errno
 import fcntl
@@ -8,26 +8,26 @@ from memqos.errors import MemqosError
 
 
 class Locked(MemqosError):
-    """Another process holds the lock."""
+    """Another process has the lock."""
 
 
 class Lock:
-    """A lock that is held until it is released; Locked is raised where another process has it.
+    """An exclusive lock until it is released; Locked is raised where another process has it.
 
-    A process that is forked meanwhile holds it too, for as long as it lives: a write that is
-    still to come from there, after its writer was killed, keeps others out.
+    A process that is forked meanwhile has it too, as long as it runs (flock(2)): after its parent
+    was killed it may still write, and keeps other writers out.
     """
 
     def __init__(self, path: str) -> None:
         self.path = path
         self._handle = _acquire(path)
-        while not _is_at(self._handle, path):
-            # The holder replaced the file between open and flock: what is locked is not it.
+        while not _is_file_at(self._handle, path):
+            # The owner replaced the file between open and flock: the locked one is not at the path.
             os.close(self._handle)
             self._handle = _acquire(path)
 
     def renew(self) -> None:
-        """Hold it anew, and alone: what was forked before no longer counts."""
+        """Lock a new file at the same path, so that processes forked before no longer have it."""
         fresh = f"{self.path}.new"
         old, self._handle = self._handle, _acquire(fresh)
         os.replace(fresh, self.path)
@@ -54,7 +54,7 @@ def _acquire(path: str) -> int:
     return handle
 
 
-def _is_at(handle: int, path: str) -> bool:
+def _is_file_at(handle: int, path: str) -> bool:
     try:
         return os.path.samestat(os.fstat(handle), os.stat(path))
     except FileNotFoundError:
@@ -62,7 +62,7 @@ def _is_at(handle: int, path: str) -> bool:
 
 
 def _lock_conflict(handle: int) -> Locked:
-    """Who holds it, in numbers that are true here: an agent in a container calls itself pid 1."""
+    """The owner by its PID in this PID namespace: an agent in a container calls itself pid 1."""
     pid, _, namespace = os.pread(handle, 64, 0).decode("ascii", "replace").strip().partition(" ")
     if pid.isdigit() and namespace and namespace == _pid_namespace():
         if os.path.exists(f"/proc/{pid}"):
@@ -85,7 +85,7 @@ def _busy(what: str) -> Locked:
 
 
 def _pid_namespace() -> str:
-    """Such as pid:[4026531836]; empty where /proc does not say."""
+    """Such as pid:[4026531836]; empty where /proc cannot be read."""
     try:
         return os.readlink("/proc/self/ns/pid")
     except OSError:
@@ -93,7 +93,7 @@ def _pid_namespace() -> str:
 
 
 def _pid_in_locks(file: os.stat_result) -> int | None:
-    """The holder as /proc/locks has it: by its number in this PID namespace, if it has one here."""
+    """The owner by /proc/locks: its PID in this PID namespace, 0 in others (fs/locks.c)."""
     device = f"{os.major(file.st_dev):02x}:{os.minor(file.st_dev):02x}"
     try:
         with open("/proc/locks", encoding="ascii") as locks:

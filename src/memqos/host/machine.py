@@ -1,4 +1,4 @@
-"""A machine's facts out of /proc and /sys. What cannot be read is left out, with the reason."""
+"""A machine's facts, read from /proc and /sys. What cannot be read is missing, with the reason."""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -11,13 +11,13 @@ from memqos.kernel.machine import CgroupLayout, Machine, NumaTexts, cgroup_layou
 
 _CGROUP_TYPES: Final = frozenset({"cgroup", "cgroup2"})
 _TREE: Final = ("cgroup.controllers", "kubepods", "kubepods.slice")
-"""What a copy of a cgroup v2 tree has one of."""
+"""Names of which a copy of a cgroup v2 tree has at least one."""
 _PRESSURES: Final = ("memory", "cpu", "io")
 _HUGEPAGE_FILES: Final = ("nr_hugepages", "free_hugepages", "resv_hugepages", "surplus_hugepages")
 
 
 class Roots(msgspec.Struct, frozen=True):
-    """Where the outside world is."""
+    """Where the machine's file systems are mounted."""
 
     proc: str = "/proc"
     sys: str = "/sys"
@@ -29,7 +29,7 @@ SYSTEM: Final = Roots()
 
 
 class _Reader:
-    """Reads files, and remembers by field why one was not there."""
+    """Reads files, and records by field why one could not be read."""
 
     def __init__(self) -> None:
         self.missing: dict[str, str] = {}
@@ -78,7 +78,7 @@ def _cgroup_mounts(text: str) -> Iterator[str]:
 
 
 def _layout(mounts: Iterable[str], root: str) -> CgroupLayout:
-    """A folder that is no mount, such as a copy of a tree, is judged by what is in it."""
+    """The layout by the mounts; by its content for a folder that is no mount, such as a copy."""
     found = tuple(mounts_of(mounts))
     if root != SYSTEM_ROOT and not any(f"{root}/".startswith(f"{m.point}/") for m in found):
         return "v2" if any(os.path.exists(f"{root}/{name}") for name in _TREE) else "none"
@@ -103,7 +103,7 @@ def _hugepages(reader: _Reader, folder: str) -> dict[str, dict[str, str]]:
 
 
 def _files(folder: str, names: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Those of the files that are there: a NUMA node counts no reserved huge pages."""
+    """The files that exist. A NUMA node has no resv_hugepages (mm/hugetlb.c)."""
     for name in names:
         content = _Reader().text(name, f"{folder}/{name}")
         if content is not None:

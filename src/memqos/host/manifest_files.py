@@ -23,7 +23,7 @@ LoadedFile = tuple[str, bytes | InputError]
 
 
 def load_files(paths: Iterable[str]) -> Iterator[LoadedFile]:
-    """Load what each path stands for, one file at a time; `-` is standard input."""
+    """Load the files that each path names, one at a time; `-` is standard input."""
     for path in paths:
         if path == _STDIN:
             yield _read_stream("<stdin>", sys.stdin.buffer)
@@ -34,7 +34,7 @@ def load_files(paths: Iterable[str]) -> Iterator[LoadedFile]:
 
 
 def load_file(path: str) -> tuple[str, bytes]:
-    """The name to show for the one file that a path stands for, and its content."""
+    """The name to show for the one file that a path names, and its content."""
     if os.path.isdir(path):
         raise InputError("this is a folder, and one file is wanted", file=_printable_name(path))
     ((name, data),) = load_files([path])
@@ -44,7 +44,7 @@ def load_file(path: str) -> tuple[str, bytes]:
 
 
 def manifest_paths(folder: str) -> Iterator[str | OSError]:
-    """The manifests in a folder and below, in order; where it cannot be looked into, why."""
+    """The manifests in a folder and below, in order; an error for each folder not readable."""
     unreadable: list[OSError] = []
     for parent, folders, files in os.walk(folder, onerror=unreadable.append):
         folders[:] = sorted(name for name in folders if not name.startswith("."))

@@ -1,4 +1,4 @@
-"""Which owners of cgroups can be reached on this machine: the bus, and the runtimes' sockets."""
+"""Discover the owners of this machine's cgroups: systemd's bus, and the runtimes' sockets."""
 
 import os
 import re
@@ -21,29 +21,29 @@ SOCKETS: Final[dict[RuntimeName, tuple[str, ...]]] = {
     "cri-o": ("/run/crio/crio.sock",),
 }
 _MOUNTS: Final = "/proc/self/mountinfo"
-_PATIENCE: Final = 2.0
+_CONNECT_SECONDS: Final = 2.0
 
 
 class OwnerEndpoints(msgspec.Struct, frozen=True):
-    """Who keeps values of this machine's cgroups, and answers."""
+    """The owners of this machine's cgroups that answer."""
 
     is_copy: bool = False
-    """Whether the tree is no kernel's: then it has no owners."""
+    """Whether the tree is a copy, not a cgroup file system: then it has no owners."""
     is_direct: bool = False
-    """Whether somebody asked for values to be written past their owners."""
+    """Whether values are to be written directly, bypassing their owners."""
     systemd: str | None = None
-    """Where systemd keeps what it knows until the next boot, if it runs here."""
+    """systemd's runtime directory, where it is the init."""
     bus: str | None = None
     """The socket of the system bus."""
     sockets: dict[RuntimeName, str] = {}
-    """Those of container runtimes."""
+    """The sockets of container runtimes."""
 
 
 def discover_owners(
     root: str, cri_socket: str | None = None, *, direct: bool = False
 ) -> OwnerEndpoints:
-    """Look who is there; a socket that was named has to answer."""
-    is_copy = not _is_of_kernel(root)
+    """Find the owners that answer; with `cri_socket`, that one has to."""
+    is_copy = not _is_cgroup2(root)
     if is_copy or direct:
         return OwnerEndpoints(is_copy=is_copy, is_direct=direct)
     # sd_booted(3): this folder is there only where systemd is the init.
@@ -52,7 +52,7 @@ def discover_owners(
     bus = named[1] if named else _BUS
     return OwnerEndpoints(
         systemd=systemd,
-        bus=bus if systemd is not None and _is_answered(bus) else None,
+        bus=bus if systemd is not None and _accepts_connections(bus) else None,
         sockets=_sockets() if cri_socket is None else _check_socket(cri_socket),
     )
 
@@ -60,15 +60,15 @@ def discover_owners(
 def _sockets() -> dict[RuntimeName, str]:
     found: dict[RuntimeName, str] = {}
     for runtime, paths in SOCKETS.items():
-        answering = next(filter(_is_answered, paths), None)
-        if answering is not None:
-            found[runtime] = answering
+        socket_path = next(filter(_accepts_connections, paths), None)
+        if socket_path is not None:
+            found[runtime] = socket_path
     return found
 
 
 def _check_socket(path: str) -> dict[RuntimeName, str]:
     path = path.removeprefix("unix://")
-    if not _is_answered(path):
+    if not _accepts_connections(path):
         raise Unreachable(
             f"{path}: no container runtime answers here",
             hint="--cri-socket names its socket, such as /run/containerd/containerd.sock",
@@ -76,9 +76,9 @@ def _check_socket(path: str) -> dict[RuntimeName, str]:
     return dict.fromkeys(SOCKETS, path)
 
 
-def _is_answered(path: str) -> bool:
+def _accepts_connections(path: str) -> bool:
     with socket.socket(socket.AF_UNIX) as client:
-        client.settimeout(_PATIENCE)
+        client.settimeout(_CONNECT_SECONDS)
         try:
             client.connect(path)
         except OSError:
@@ -86,8 +86,8 @@ def _is_answered(path: str) -> bool:
     return True
 
 
-def _is_of_kernel(root: str) -> bool:
-    """Whether a folder is on a file system of cgroups, wherever that is mounted."""
+def _is_cgroup2(root: str) -> bool:
+    """Whether a folder is on a cgroup2 file system, wherever that is mounted."""
     try:
         device = os.stat(root).st_dev
         with open(_MOUNTS, encoding="utf-8", errors="replace") as mounts:

@@ -1,4 +1,4 @@
-"""The processes of this machine, out of /proc. Reading needs no rights beyond seeing them."""
+"""The processes of this machine, by /proc. Reading them takes no rights beyond seeing them."""
 
 import errno
 import os
@@ -10,28 +10,29 @@ from memqos.errors import Unreachable
 from memqos.host.cgroups import CgroupFs
 from memqos.kernel.process import Process
 
-_GONE: Final = (FileNotFoundError, ProcessLookupError, NotADirectoryError)
+_VANISHED: Final = (FileNotFoundError, ProcessLookupError, NotADirectoryError)
 _KERNEL_THREAD: Final = 0x0020_0000
-"""PF_KTHREAD in the flags of /proc/PID/stat."""
+"""PF_KTHREAD (include/linux/sched.h) in the flags of /proc/PID/stat."""
 _ENDED: Final = "ZX"
-"""States in which a process holds no memory any more."""
+"""Zombie and dead: such a process has no memory any more (proc(5))."""
 _KTHREADD: Final = 2
+"""The PID of kthreadd, the second thread that the kernel starts (rest_init(), init/main.c)."""
 # Fields of /proc/PID/stat after the name, which may hold spaces and ")" itself (proc(5)).
 _STATE, _FLAGS, _STARTED = 0, 6, 19
 
 
 class ProcessList(NamedTuple):
-    """What was seen, in the order in which processes were started."""
+    """The processes that can be read, in the order in which they were started."""
 
     processes: tuple[Process, ...]
     unreadable: int
-    """Processes that are there but may not be looked at."""
+    """Processes that exist and may not be read."""
     complete: bool
-    """Whether this is the machine's own list: within a container only its processes show."""
+    """Whether these are all of the machine: in a container /proc lists only its own."""
 
 
 def read_processes(proc: str = "/proc", cgroups: CgroupFs | None = None) -> ProcessList:
-    """Every process that can be seen; one that ends meanwhile is left out."""
+    """Every process that can be read; one that ends meanwhile is skipped."""
     groups = _OomGroups(cgroups or CgroupFs())
     found: list[tuple[int, int, Process]] = []
     unreadable = 0
@@ -45,7 +46,7 @@ def read_processes(proc: str = "/proc", cgroups: CgroupFs | None = None) -> Proc
     for pid in [int(name) for name in names if name.isdigit()]:
         try:
             read = _read(f"{proc}/{pid}", pid, groups)
-        except _GONE:
+        except _VANISHED:
             continue
         except PermissionError:
             unreadable += 1
@@ -101,7 +102,7 @@ def _status(text: str) -> dict[str, int]:
 
 
 def _cgroup(file: str) -> str | None:
-    """The path in the unified hierarchy, or where there is none that of the memory controller."""
+    """The path in the unified hierarchy; in the v1 memory hierarchy where there is none."""
     unified = memory = None
     try:
         lines = _text(file).splitlines()
@@ -117,13 +118,14 @@ def _cgroup(file: str) -> str | None:
             unified = path
         elif "memory" in controllers.split(","):
             memory = path
-    # In the hybrid layout the unified hierarchy has no controllers, and runtimes leave their
-    # processes at its root: then the path of the v1 memory controller names the container.
+    # In systemd's hybrid layout the unified hierarchy has no controllers (systemd,
+    # docs/CGROUP_DELEGATION.md), and runtimes leave their processes at its root: then the path in
+    # the v1 memory hierarchy names the container.
     return memory if memory is not None and unified in (None, "/") else unified
 
 
 class _OomGroups:
-    """Which cgroup dies as a whole with a process of a cgroup; each is read once."""
+    """The cgroup that the OOM killer kills as a whole, by memory.oom.group; each is read once."""
 
     def __init__(self, cgroups: CgroupFs) -> None:
         self._cgroups = cgroups
@@ -132,7 +134,7 @@ class _OomGroups:
     def of(self, path: str | None) -> str | None:
         if path is None or path == "/" or ".." in path:
             return None
-        # Not recursive: a container may have put its processes thousands of levels down.
+        # Not recursive: a container may put its processes thousands of levels down.
         unknown: list[str] = []
         while path and path not in self._known:
             unknown.append(path)

@@ -1,8 +1,8 @@
 """Protocol Buffers on the wire: messages as plain mappings, by a table of their fields.
 
-Only what a container runtime is asked and answers: text, whole numbers, flags, lists of text, maps
-from text to text, and messages in messages, one or many. A field that the table does not have is
-passed over, which is how the format grows.
+Only what the CRI calls of memqos need: text, whole numbers, flags, lists of text, maps from text to
+text, and messages in messages, one or many. A field that is not in the table is skipped, so that
+newer senders can add fields (protobuf.dev, Encoding).
 """
 
 from collections.abc import Iterator, Mapping
@@ -24,7 +24,7 @@ class MalformedMessage(Exception):
 
 
 class ProtoField(NamedTuple):
-    """A field's number, and what it holds."""
+    """A field's number and type."""
 
     number: int
     kind: "FieldKind | Message | Repeated"
@@ -44,14 +44,14 @@ _ENTRY: Final[Message] = {"key": ProtoField(1, "text"), "value": ProtoField(2, "
 
 
 def encode_message(message: Message, values: Mapping[str, Any]) -> bytes:
-    """A message with these values; as the format has it, an empty one is the same as none."""
+    """A message with these values; an empty value is not encoded, as proto3 does by default."""
     return b"".join(
         part for name, value in values.items() for part in _parts(message[name], value) if value
     )
 
 
 def decode_message(message: Message, data: bytes) -> dict[str, Any]:
-    """The values of a message, as far as it has them."""
+    """The values of the fields that a message has."""
     by_number = {field.number: (name, field.kind) for name, field in message.items()}
     values: dict[str, Any] = {}
     for number, value in _fields(data):

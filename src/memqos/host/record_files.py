@@ -24,30 +24,30 @@ from memqos.record.format import (
 from memqos.record.recordings import Recording, decode_recording, to_wall_clock
 
 RECORDS_FOLDER: Final = "/var/lib/memqos/records"
-_MOVED: Final = 2.0
-"""Seconds by which the wall clock must have been set to be marked."""
+_CLOCK_STEP: Final = 2.0
+"""Seconds by which the wall clock must have been set for another clock record."""
 _RETRY: Final = 30.0
-"""Seconds until a disk that was full is tried again."""
+"""Seconds until a write is tried again after one failed."""
 _DAY: Final = 86_400.0
 _LARGEST: Final = 64 << 20
 """Bytes of a file that are read."""
-# A pipe in a file's place would block the open for as long as nobody reads it.
+# Without O_NONBLOCK, opening a pipe in a file's place would block until it is read (fifo(7)).
 _TO_APPEND: Final = (
     os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 )
 
 
 class RecordBounds(msgspec.Struct, frozen=True):
-    """How much is kept."""
+    """How much is kept on the disk."""
 
     bytes_each: int = 64 << 10
-    """Of a container: two halves."""
+    """Of a container, in two files."""
     containers: int = 512
-    """Files in all; the longest untouched go first."""
+    """Containers in all; the one written to longest ago is removed first."""
     days: float = 7.0
-    """How long a removed container is remembered, in uptime of the machine."""
+    """How long the records of a removed container are kept, in uptime of the machine."""
     waiting: int = 4 << 20
-    """Bytes that may wait for the disk."""
+    """Bytes that may wait to be written."""
 
     @property
     def total(self) -> int:
@@ -64,7 +64,7 @@ class _PendingFile(msgspec.Struct):
 
 
 class RecordWriter:
-    """Takes records for containers, and for the node itself."""
+    """Appends records of containers, and of the node itself, to their files."""
 
     def __init__(
         self,
@@ -76,9 +76,9 @@ class RecordWriter:
         self.folder = folder
         self.bounds = bounds or RecordBounds()
         self.fault: str | None = None
-        """Why nothing is recorded at the moment."""
+        """Why nothing can be written now; None where writes succeed."""
         self.lost = 0
-        """Records that could not be kept."""
+        """Records that could not be written."""
         self.clock = clock or RecordClock()
         self._lock = threading.Lock()
         self._waiting: dict[str, _PendingFile] = {}
@@ -88,11 +88,11 @@ class RecordWriter:
         self._pruned_at = float("-inf")
         self._live_names: set[str] = set()
         self._marked: dict[str, float] = {}
-        """File → the error of the wall clock in its last mark."""
+        """File → the wall clock's error in its last clock record."""
         self._ages = FileAges(folder, self.clock)
 
     def add(self, who: Subject, *records: FlightRecord) -> None:
-        """Have records written with the next flush."""
+        """Queue records for the next flush."""
         name = record_file_name(who)
         with self._lock:
             waiting = self._waiting.setdefault(name, _PendingFile(who))
@@ -106,7 +106,7 @@ class RecordWriter:
                 self._bytes += len(data)
 
     def flush(self) -> None:
-        """Have all that was noted on the disk, or say in `fault` why not."""
+        """Write all queued records to the disk; `fault` says why that fails."""
         now = self.clock()
         if self.fault is not None and now - self._tried_at < _RETRY:
             return
@@ -115,7 +115,7 @@ class RecordWriter:
             waiting, self._waiting, self._bytes = self._waiting, {}, 0
         try:
             self._prepare(now, list(waiting))
-            # Whoever is heard of again missed something, maybe.
+            # Each file that is written to now may lack records before these.
             gap = self._gap(now)
             while waiting:
                 name, each = next(iter(waiting.items()))
@@ -126,15 +126,15 @@ class RecordWriter:
             self._note_fault(now, self._describe_error(error))
             self._requeue(waiting)
 
-    def prune(self, living: Collection[Subject] = ()) -> None:
-        """Remove files of containers long gone, and the longest untouched where there are too many.
+    def prune(self, running: Collection[Subject] = ()) -> None:
+        """Remove old files of removed containers, and the oldest where there are too many.
 
-        Files of the living go last.
+        Files of running containers go last.
         """
-        self._live_names = {record_file_name(who) for who in living}
+        self._live_names = {record_file_name(who) for who in running}
         try:
-            stay = self._prune(self._live_names)
-            if stay:
+            remaining = self._prune(self._live_names)
+            if remaining:
                 durable.ensure_private_folder(self.folder)
                 self._ages.save()
         except (OSError, MemqosError) as error:
@@ -155,8 +155,8 @@ class RecordWriter:
         half = self.bounds.bytes_each // 2
         data = gap + b"".join(_latest(waiting.frames, half - len(head) - len(gap)))
         size = _size(path + CURRENT_SUFFIX)
-        has_moved = abs(error - self._marked.get(name, float("inf"))) > _MOVED
-        front = mark if has_moved else b""
+        is_clock_set = abs(error - self._marked.get(name, float("inf"))) > _CLOCK_STEP
+        front = mark if is_clock_set else b""
         if size and size + len(front) + len(data) > half:
             os.replace(path + CURRENT_SUFFIX, path + OLDER_SUFFIX)
             size = 0
@@ -176,7 +176,7 @@ class RecordWriter:
         self._lost_since = 0
 
     def _gap(self, now: float) -> bytes:
-        """What tells of records that are missing, before the first one after them."""
+        """A record of the gap, where records are missing before the next ones."""
         if self.fault is None and not self._lost_since:
             return b""
         since = now if self.fault is None else self._failed_at
@@ -196,9 +196,9 @@ class RecordWriter:
         strerror = error.strerror if isinstance(error, OSError) else None
         return f"{self.folder}: {strerror}" if strerror else str(error)
 
-    def _requeue(self, left: dict[str, _PendingFile]) -> None:
+    def _requeue(self, unwritten: dict[str, _PendingFile]) -> None:
         with self._lock:
-            for name, each in left.items():
+            for name, each in unwritten.items():
                 if self._bytes + each.size > self.bounds.waiting:
                     self._count_lost(len(each.frames))
                     continue
@@ -211,31 +211,31 @@ class RecordWriter:
     def _exists(self, name: str) -> bool:
         return os.path.exists(os.path.join(self.folder, name + CURRENT_SUFFIX))
 
-    def _prune(self, living: set[str]) -> list[str]:
-        """Those that stay."""
+    def _prune(self, running: set[str]) -> list[str]:
+        """Remove files beyond the bounds; the names of those that remain."""
         written: dict[str, float] = {}
         for name, when in list_record_files(self.folder):
             written[name] = max(when, written.get(name, 0.0))
         ages = {name: self._ages.age_of(name) for name in written}
-        # Files of equal age, such as all that have none yet, go by the wall clock.
-        oldest_first = sorted(ages, key=lambda name: (name in living, -ages[name], written[name]))
+        # Files of equal age, such as all new ones, are ordered by the wall clock.
+        oldest_first = sorted(ages, key=lambda name: (name in running, -ages[name], written[name]))
         surplus = len(ages) - self.bounds.containers
-        stay: list[str] = []
+        remaining: list[str] = []
         for index, name in enumerate(oldest_first):
-            is_old = name not in living and ages[name] > self.bounds.days * _DAY
+            is_old = name not in running and ages[name] > self.bounds.days * _DAY
             if index >= surplus and not is_old:
-                stay.append(name)
+                remaining.append(name)
                 continue
             for suffix in HALF_SUFFIXES:
                 durable.remove(os.path.join(self.folder, name + suffix))
-        # At every pruning, not only the hourly one: pods may come and go by the second.
-        self._marked = {name: self._marked[name] for name in stay if name in self._marked}
-        self._ages.retain(stay)
-        return stay
+        # At every pruning, not only the hourly one: pods may be created and removed every second.
+        self._marked = {name: self._marked[name] for name in remaining if name in self._marked}
+        self._ages.retain(remaining)
+        return remaining
 
 
 def list_record_files(folder: str) -> Iterator[tuple[str, float]]:
-    """The records in a folder by name, and when they were last written to."""
+    """The names of recordings in a folder, and when each file was last written to."""
     try:
         with os.scandir(folder) as entries:
             for entry in entries:
@@ -281,7 +281,7 @@ def read_recordings(folder: str) -> Iterator[Recording]:
 
 
 def read_record_file(path: str) -> bytes:
-    """What is in a file; nothing where there is none, or where it is a link or a pipe."""
+    """A file's content; empty where it is missing, a link or a pipe."""
     try:
         return durable.read_plain_file(path, _LARGEST)
     except OSError:

@@ -1,4 +1,4 @@
-"""Tell the service manager how things stand, as sd_notify(3) does."""
+"""Notify the service manager of the service's state, as sd_notify(3) does."""
 
 import os
 import socket
@@ -11,16 +11,16 @@ _WATCHED: Final = "WATCHDOG_PID"
 
 
 class ServiceNotifier:
-    """The manager that started this process; without one nothing is said."""
+    """The manager that started this process; without one nothing is sent."""
 
     def __init__(self, environment: Mapping[str, str] | None = None) -> None:
-        given = os.environ if environment is None else environment
-        self._address = given.get(_SOCKET, "")
-        self.watchdog = _seconds(given)
-        """The manager wants to hear of us this often; None where it does not."""
+        variables = os.environ if environment is None else environment
+        self._address = variables.get(_SOCKET, "")
+        self.watchdog = _watchdog_seconds(variables)
+        """Seconds within which the manager expects a keep-alive; None where it does not."""
 
     def notify(self, **state: str | int) -> None:
-        """Such as READY=1, STATUS="…". A manager that does not listen is no fault."""
+        """Send states such as READY=1 or STATUS="…". A manager that does not listen is no error."""
         if not self._address:
             return
         # sd_notify(3): a leading @ stands for the NUL of an abstract socket.
@@ -34,8 +34,9 @@ class ServiceNotifier:
                 return
 
 
-def _seconds(given: Mapping[str, str]) -> float | None:
-    micro, process = given.get(_WATCHDOG, ""), given.get(_WATCHED, "")
+def _watchdog_seconds(variables: Mapping[str, str]) -> float | None:
+    # sd_watchdog_enabled(3): microseconds, and the process they apply to.
+    micro, process = variables.get(_WATCHDOG, ""), variables.get(_WATCHED, "")
     if not micro.isdecimal() or (process and process != str(os.getpid())):
         return None
     return int(micro) / 1_000_000 or None

@@ -1,4 +1,4 @@
-"""The snapshot of a node in a file."""
+"""Load the snapshot of a node, and the kubelet configuration in it."""
 
 from typing import TYPE_CHECKING
 
@@ -6,21 +6,15 @@ from memqos.errors import InputError
 from memqos.host.manifest_files import load_file
 from memqos.manifests.documents import Document, read_documents
 from memqos.manifests.snapshot import Snapshot, read_snapshot
-from memqos.release import Release
-
-if TYPE_CHECKING:
-    from memqos.kube.kubelet.reading import KubeletSettings
-from typing import TYPE_CHECKING
-
 from memqos.plan.names import CgroupNames, cgroup_names
-from memqos.release import DEFAULT_MINOR
+from memqos.release import DEFAULT_MINOR, Release
 
 if TYPE_CHECKING:
     from memqos.kube.kubelet.reading import KubeletSettings
 
 
 def load_snapshot(file: str) -> Snapshot:
-    """The snapshot in a file; one of a form that is not known is refused."""
+    """The snapshot in a file; an unknown format is refused."""
     name, data = load_file(file)
     return read_snapshot(data, name)
 
@@ -32,7 +26,7 @@ def read_document(file: str, kind: str) -> Document:
 
 
 def find_document(data: bytes, name: str, kind: str) -> Document:
-    """The same of a file that was read; `name` is what errors call it."""
+    """The first document of a kind in a file's content; `name` is the file's in errors."""
     documents: list[Document] = []
     for found in read_documents(data, name):
         if isinstance(found, InputError):
@@ -49,7 +43,7 @@ def find_document(data: bytes, name: str, kind: str) -> Document:
 
 
 def kubelet_in_document(document: Document, release: Release) -> "KubeletSettings":
-    """The configuration a document holds, with the place of what is wrong with it."""
+    """The configuration in a document; an error names the line."""
     from memqos.kube.kubelet.reading import kubelet_from
 
     try:
@@ -59,7 +53,7 @@ def kubelet_in_document(document: Document, release: Release) -> "KubeletSetting
 
 
 def snapshot_configuration(snapshot: Snapshot, file: str) -> Document | None:
-    """The kubelet's configuration as it stands, unread; None where there is none."""
+    """The kubelet's configuration in a snapshot, not yet decoded; None where there is none."""
     if not snapshot.kubelet_configuration:
         return None
     text, name = snapshot.kubelet_configuration.encode(), f"{file} (kubelet_configuration)"
@@ -69,7 +63,7 @@ def snapshot_configuration(snapshot: Snapshot, file: str) -> Document | None:
 def snapshot_kubelet(
     snapshot: Snapshot, file: str, release: Release | None = None
 ) -> "KubeletSettings | None":
-    """The kubelet that is configured so, by default of its own release."""
+    """The kubelet's settings in a snapshot, by default for its own release."""
     document = snapshot_configuration(snapshot, file)
     if document is None:
         return None
@@ -77,7 +71,7 @@ def snapshot_kubelet(
 
 
 def snapshot_cgroup_names(snapshot: Snapshot, file: str) -> CgroupNames:
-    """How the node names its cgroups; without a configuration, as most nodes do."""
+    """How the node names its cgroups; without a configuration, by the default cgroup root."""
     kubelet = snapshot_kubelet(snapshot, file)
     if kubelet is None:
         return cgroup_names(snapshot.driver)

@@ -17,7 +17,7 @@ MANAGER: Final = DBusAddress(
     "/org/freedesktop/systemd1", "org.freedesktop.systemd1", "org.freedesktop.systemd1.Manager"
 )
 NO_SUCH_UNIT: Final = "org.freedesktop.systemd1.NoSuchUnit"
-_AWAY: Final = frozenset(
+_UNAVAILABLE: Final = frozenset(
     f"org.freedesktop.DBus.Error.{name}"
     for name in (
         "Disconnected",
@@ -31,12 +31,12 @@ _AWAY: Final = frozenset(
         "Timeout",
     )
 )
-"""What the bus answers while systemd is not on it, as when it executes itself anew."""
+"""What the bus answers while systemd is not connected to it, as during systemctl daemon-reexec."""
 _CHUNK: Final = 4096
 
 
 class SystemdError(MemqosError):
-    """systemd answered, and the answer is no."""
+    """systemd answered with an error."""
 
     def __init__(self, name: str, message: str) -> None:
         super().__init__(message or name)
@@ -44,7 +44,7 @@ class SystemdError(MemqosError):
 
 
 class SystemdManager:
-    """systemd; connected to when it is first asked, and anew when the bus was restarted."""
+    """systemd over the bus; connected to at the first call, and again after the bus restarted."""
 
     def __init__(self, bus: str, timeout: float) -> None:
         self.bus = bus
@@ -53,14 +53,14 @@ class SystemdManager:
         self._breaker = CircuitBreaker()
 
     def set_properties(self, unit: str, properties: Mapping[str, int]) -> None:
-        """Set properties of a unit until the next boot; all of them or none is taken."""
+        """Set properties of a unit until the next boot; systemd takes all of them or none."""
         # True is `runtime`: the drop-ins go to /run and end with the boot, as the kubelet's and the
         # runtimes' units do (org.freedesktop.systemd1(5), SetUnitProperties).
         values = [(name, ("t", value)) for name, value in properties.items()]
         self._call(new_method_call(MANAGER, "SetUnitProperties", "sba(sv)", (unit, True, values)))
 
     def close(self) -> None:
-        """Hang up; the next call connects anew."""
+        """Close the connection; the next call connects again."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -85,12 +85,12 @@ class SystemdManager:
             if is_used:
                 self._call(call)
                 return
-            raise _away(getattr(error, "strerror", None) or str(error)) from None
-        _check(reply)
+            raise _unavailable(getattr(error, "strerror", None) or str(error)) from None
+        _raise_error(reply)
 
 
 class _Connection:
-    """One client of the bus, that asks and waits for the answer, for so long and no longer."""
+    """One connection to the bus; each call waits for its answer, for a bounded time."""
 
     def __init__(self, bus: str, timeout: float) -> None:
         self._timeout = timeout
@@ -129,17 +129,17 @@ class _Connection:
         self._parser.add_data(received)
 
 
-def _check(reply: Any) -> None:
+def _raise_error(reply: Any) -> None:
     if reply.header.message_type is not MessageType.error:
         return
     name = reply.header.fields.get(HeaderFields.error_name, "")
     message = str(reply.body[0]) if reply.body else ""
-    if name in _AWAY:
-        raise _away(message or name)
+    if name in _UNAVAILABLE:
+        raise _unavailable(message or name)
     raise SystemdError(name, message)
 
 
-def _away(why: str) -> Unreachable:
+def _unavailable(why: str) -> Unreachable:
     return Unreachable(
         f"systemd cannot be reached over the bus: {why}",
         hint="apply again when the bus is back: systemctl status dbus",

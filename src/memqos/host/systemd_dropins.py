@@ -1,6 +1,6 @@
-"""The drop-in files by which systemd remembers, until the next boot, a property it was told.
+"""The drop-in files in which systemd stores, until the next boot, a property set over the bus.
 
-Nothing here follows a link: root writes below a folder that a container may have been given.
+Nothing here follows a link: root writes below a folder that may be mounted into a container.
 """
 
 import errno
@@ -45,20 +45,20 @@ class _Folder(NamedTuple):
 
 
 class DropIns:
-    """Those below systemd's runtime directory, a file for each property of a unit."""
+    """The drop-ins below systemd's runtime directory, a file for each property of a unit."""
 
     def __init__(self, run: str = SYSTEMD_RUN) -> None:
         self.run = run
 
     def read(self, unit: str, name: str) -> str | None:
-        """What it says of a property; None where it says nothing."""
+        """The drop-in of a property; None where there is none."""
         with self._unit_folder(unit) as folder:
             return None if folder is None else _content(folder, name)
 
     def restore(self, unit: str, name: str, content: str | None) -> bool:
-        """Have a drop-in say what it said before; whether it said anything else.
+        """Restore a drop-in's earlier content; whether it had another one.
 
-        One that is not there stays away: somebody has had systemd forget it since.
+        A drop-in that does not exist is not created: it was removed since, as by systemctl revert.
         """
         if content is not None and not is_drop_in(unit, name, content):
             raise MemqosError(f"{unit}: systemd writes no such drop-in for {name}")
@@ -72,7 +72,7 @@ class DropIns:
             with suppress(FileNotFoundError):
                 os.unlink(_file(name), dir_fd=folder.handle)
             with suppress(OSError):
-                # It stays while other drop-ins are in it.
+                # Fails while other drop-ins are in it.
                 os.rmdir(os.path.basename(folder.path), dir_fd=folder.parent)
             return True
 
@@ -80,24 +80,24 @@ class DropIns:
     def _unit_folder(self, unit: str) -> Iterator[_Folder | None]:
         with ExitStack() as opened:
 
-            def step_into(path: str, above: int | None = None) -> int | None:
+            def open_folder(path: str, above: int | None = None) -> int | None:
                 handle = _open_folder(path, above)
                 if handle is not None:
                     opened.callback(os.close, handle)
                 return handle
 
-            run = step_into(self.run)
+            run = open_folder(self.run)
             if run is None:
                 yield None
                 return
             # unit_drop_in_dir() in src/core/unit.c: drop-ins of transient units, as kubelet and
             # runtimes make them, are in /run/systemd/transient and removed with the unit.
-            path, parent = f"{self.run}/transient", step_into(f"{self.run}/transient", run)
+            path, parent = f"{self.run}/transient", open_folder(f"{self.run}/transient", run)
             if parent is None or not _is_in(parent, unit):
                 path = f"{self.run}/system.control"
-                parent = step_into(path, run)
+                parent = open_folder(path, run)
             path = f"{path}/{unit}.d"
-            handle = None if parent is None else step_into(path, parent)
+            handle = None if parent is None else open_folder(path, parent)
             yield None if parent is None or handle is None else _Folder(path, handle, parent)
 
 

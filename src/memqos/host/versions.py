@@ -1,4 +1,4 @@
-"""Versions: of programs on this machine, and of memqos itself."""
+"""The versions of kubelet and container runtime on this machine, and of memqos itself."""
 
 import re
 import shutil
@@ -22,7 +22,7 @@ _KUBELET: Final = _Program("kubelet", re.compile(r"^Kubernetes (v\d+\.\d+\S*)"))
 def runtime_version() -> str | None:
     """The container runtime on this machine, such as `containerd 1.6.20`.
 
-    None where there is none on the path, or more than one: then only the kubelet knows which.
+    None where there is none on the PATH, or more than one: only the kubelet knows which it uses.
     """
     found = {name: _version(program) for name, program in _RUNTIMES.items()}
     known = [f"{name} {version}" for name, version in found.items() if version is not None]
@@ -30,12 +30,12 @@ def runtime_version() -> str | None:
 
 
 def kubelet_version(file: str | None = None) -> str | None:
-    """The version of a kubelet's program; by default that on PATH, which need not be running."""
+    """The version a kubelet's program prints; by default the one on PATH, running or not."""
     return _version(_KUBELET, file)
 
 
 def own_version() -> str | None:
-    """That of memqos; None where it runs from its sources and is not installed."""
+    """The version of memqos; None where it runs from its sources and is not installed."""
     from importlib.metadata import PackageNotFoundError, version
 
     try:

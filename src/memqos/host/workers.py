@@ -1,4 +1,4 @@
-"""Other processes that do a part of the work and keep what they learn between two messages."""
+"""A pool of worker processes that keep their state from one message to the next."""
 
 import multiprocessing
 import signal
@@ -16,7 +16,7 @@ _INTERRUPTS: Final = frozenset({signal.SIGINT})
 
 
 class WorkerPool:
-    """Processes, each with a handler of its own, made in that process."""
+    """Worker processes; each makes its own message handler."""
 
     def __init__(self, count: int, make_handler: Callable[[], Handler]) -> None:
         # Forked: the worker inherits all that was read so far.
@@ -25,7 +25,8 @@ class WorkerPool:
         self._processes = []
         for _ in range(count):
             here, there = context.Pipe()
-            # An inherited end of another worker's pipe would keep that one from seeing its end.
+            # A worker sees the end of its pipe once no process has the other end open (pipe(7)):
+            # the workers forked later inherit it, and close it.
             inherited = (here, *self._ends)
             process = context.Process(
                 target=_work, args=(there, make_handler, inherited), daemon=True
@@ -44,14 +45,14 @@ class WorkerPool:
         return len(self._ends)
 
     def send(self, worker: int, message: Any) -> None:
-        """Give a worker something to do."""
+        """Send a message to one worker."""
         try:
             self._ends[worker].send(message)
         except OSError:
             raise _worker_lost() from None
 
     def answers(self, seconds: float | None = None) -> Iterator[tuple[int, Any]]:
-        """Wait for an answer, so long or until there is one, and give all that are there."""
+        """Wait for answers, at most so many seconds; those that have arrived, by worker."""
         for end in wait(self._ends, seconds):
             assert isinstance(end, Connection)
             try:
@@ -61,19 +62,19 @@ class WorkerPool:
             yield self._ends.index(end), answer
 
     def broadcast(self, message: Any) -> None:
-        """Give all the same to do."""
+        """Send a message to all workers."""
         for worker in range(len(self)):
             self.send(worker, message)
 
     def gather(self) -> list[Any]:
-        """The answers of all to what they were told."""
+        """The answers of all workers to a broadcast, in order."""
         found: dict[int, Any] = {}
         while len(found) < len(self):
             found |= dict(self.answers())
         return [found[worker] for worker in range(len(self))]
 
     def terminate(self) -> None:
-        """End all processes, whatever they are at: they have nothing that anybody else needs."""
+        """Kill all workers; what they have in memory is dropped."""
         for process in self._processes:
             process.kill()
         for end, process in zip(self._ends, self._processes, strict=True):

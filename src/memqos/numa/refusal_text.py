@@ -1,15 +1,22 @@
-"""Sizes of NUMA memory in words."""
+"""Why NUMA memory is refused, in words: to a kubelet that starts, and to a pod."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from memqos.kernel.file_formats import describe_nodes, node_list
 from memqos.kube.quantity import Quantity
 from memqos.kube.resources import MEMORY, legible
+from memqos.numa.admission import MEMORY_MANAGER, RefusedPod
+from memqos.numa.allocation import AllocationCause
+from memqos.numa.hints import HintSet, ResourceHints
+from memqos.numa.largest_fit import LargestFit, largest_fits
+from memqos.numa.machine_state import MemoryManagerState, MemorySizes
 from memqos.numa.manager import StartRefused
+from memqos.numa.masks import nodes_of
 from memqos.numa.reserved_memory import InvalidReservation, ReservationMismatch
 from memqos.numa.restart import MachineStateDifference, UnplacedBlock, UnusableState
-from memqos.numa.topology_manager import MAX_NODES_OPTION, InvalidTopology
+from memqos.numa.topology_manager import MAX_NODES_OPTION, InvalidTopology, Obstruction
+from memqos.units import format_bytes, pluralize
 
 
 def exact_bytes(size: int) -> str:
@@ -125,4 +132,89 @@ def no_room_sentence(unplaced: UnplacedBlock) -> str:
     return (
         f"{who}pod {unplaced.uid} holds {exact_bytes(block.size)} of {block.type} more than "
         f"{describe_nodes(block.nodes)} can give"
+    )
+
+
+_CAUSE_WORDS: Final[Mapping[AllocationCause, str]] = {
+    "not_an_integer": "a size is written so that the kubelet cannot read it as whole bytes",
+    "no_room": "no nodes have enough {resource}",
+    "no_preferred_room": "{nodes} would do, but fewer nodes would on an empty machine",
+    "no_wider_room": "{nodes} lack {resource}, and no nodes added to them help",
+    "no_preferred_wider_room": "it would take {nodes}, but fewer nodes would do on an empty "
+    "machine",
+    "bound_otherwise": "{nodes} cannot be used together: some are in use alone, or with others",
+    "empty_pool": "containers with {resource} of their own leave nothing of the pod's for the rest",
+}
+
+
+def refusal_sentences(refused: RefusedPod, state: MemoryManagerState) -> Iterator[str]:
+    """Why a pod is refused: what was wanted, what stood in the way, where there is room."""
+    whose = "the pod" if refused.container is None else f"container {refused.container}"
+    if refused.sizes:
+        yield f"{whose} wants {_amounts(refused.sizes)}"
+    else:
+        yield f"{whose} wants memory"
+    if refused.obstruction is not None:
+        yield from _obstruction_lines(refused.obstruction)
+    elif refused.cause is not None:
+        if refused.cause != "no_room" and _found_nothing(refused):
+            yield "no nodes have room for it as they are used now"
+        yield _CAUSE_WORDS[refused.cause].format(
+            resource=refused.resource or "memory",
+            nodes="any nodes" if refused.nodes is None else describe_nodes(refused.nodes),
+        )
+    nowhere = refused.obstruction is not None and refused.obstruction.obstacle == "nowhere"
+    if not nowhere and refused.cause not in ("not_an_integer", "empty_pool"):
+        yield from [_room_words(room) for room in largest_fits(state.nodes, refused.sizes)]
+
+
+def _found_nothing(refused: RefusedPod) -> bool:
+    """Whether the Memory Manager had no nodes to offer, so that others decided where to look."""
+    return any([provider.hints == {} for call in refused.calls[-1:] for provider in call.providers])
+
+
+def _obstruction_lines(obstruction: Obstruction) -> Iterator[str]:
+    if obstruction.obstacle == "no_common_nodes":
+        listed = ", ".join([_list_name(line) for line in obstruction.lists])
+        yield f"no nodes are preferred by all of {listed}"
+        return
+    for line in obstruction.lists:
+        yield f"{_list_name(line)}: {_obstacle_words(obstruction, line)}"
+
+
+def _obstacle_words(obstruction: Obstruction, line: ResourceHints) -> str:
+    if obstruction.obstacle == "nowhere" and line.provider == MEMORY_MANAGER:
+        return f"no nodes would do, as {_CAUSE_WORDS['empty_pool'].format(resource=line.resource)}"
+    if not isinstance(line.hints, HintSet):
+        return "no nodes would do"
+    narrowest = line.hints.narrowest()
+    assert narrowest is not None
+    best = describe_nodes(nodes_of(narrowest))
+    if obstruction.obstacle == "more_than_one_node":
+        return f"it takes {line.hints.minimum} nodes, such as {best}; the policy allows one"
+    size = line.hints.minimum
+    return (
+        f"the fewest nodes with room are {best}; on an empty machine "
+        f"{pluralize(size, 'node')} would do, and the policy asks for no more"
+    )
+
+
+def _list_name(line: ResourceHints) -> str:
+    return line.provider if line.resource is None else f"{line.resource} ({line.provider})"
+
+
+def _room_words(room: LargestFit) -> str:
+    parts = []
+    if room.on_one:
+        parts.append(f"{format_bytes(room.on_one)} on {describe_nodes(room.one)}")
+    if room.on_several:
+        parts.append(f"{format_bytes(room.on_several)} on {describe_nodes(room.several)} together")
+    if not parts:
+        return f"room for {room.resource}: none where the other sizes have room"
+    return f"room for {room.resource}: at most {', or '.join(parts)}"
+
+
+def _amounts(sizes: MemorySizes) -> str:
+    return ", ".join(
+        [f"{name} {Quantity.of(size, 'BinarySI').canonical}" for name, size in sizes.items()]
     )

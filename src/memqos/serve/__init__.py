@@ -1,1 +1,1 @@
-"""HTTP: metrics, health and state, for whoever watches; reviews of pods, for the API server."""
+"""HTTP: metrics, health and state for monitoring; reviews of pods for the API server."""

@@ -1,8 +1,8 @@
-"""Reviews of pods: what the mutating and the validating path answer.
+"""The admission webhook: answer reviews of pods on its mutating and its validating path.
 
-The API server has defaulted a pod and filled in limit ranges before it asks, and validates what
-comes back. Whatever cannot be judged here is let through or refused as the policy says, never left
-without an answer. Nor does a review take more memory than a pod that somebody means to run does.
+The API server has defaulted a pod and applied limit ranges before it calls the webhook, and
+validates the patched pod. A pod that cannot be judged is allowed or denied as the policy says:
+every review gets an answer. The size of a pod is bounded, and so is the memory of a review.
 """
 
 import logging
@@ -42,12 +42,13 @@ if TYPE_CHECKING:
 
 
 ALL_NAMESPACES: Final = ""
-"""The namespace of limit ranges that hold everywhere."""
+"""The key of limit ranges that apply in every namespace."""
 _WARNING_SIZE: Final = 240
 _WARNINGS: Final = 16
-"""The API server cuts a warning of more than 256 characters, and drops what is over 4096 in all."""
+"""The API server cuts a warning beyond 256 characters, and drops those beyond 4096 in all
+(apiserver endpoints/filters/warning.go)."""
 _MESSAGE_SIZE: Final = 4096
-"""Characters of a refusal."""
+"""Characters of the message of a denial."""
 _PATCH_SIZE: Final = 64 << 10
 """Bytes of a patch."""
 
@@ -56,13 +57,13 @@ _CONTAINERS: Final = 1_000
 _AMOUNTS: Final = 10_000
 _NAME_SIZE: Final = 253 + len("/") + 63
 _QUANTITY_SIZE: Final = 128
-"""What a pod may have to be judged, far beyond any that runs. A name has a DNS prefix at most."""
+"""Bounds of a pod that is judged, far beyond any that runs. A name has at most a DNS prefix."""
 
 _log = logging.getLogger("memqos.serve")
 
 
 class PodReviewer(msgspec.Struct, frozen=True):
-    """What new pods are held against."""
+    """Judges new pods by a policy, for a Kubernetes release."""
 
     policy: AdmissionPolicy
     release: Release
@@ -70,7 +71,7 @@ class PodReviewer(msgspec.Struct, frozen=True):
     """Namespace → limit ranges with defaults for the pod level."""
 
     def mutate(self, body: bytes | bytearray) -> Response:
-        """Answer a review with what the pod lacks at the pod level; InputError if it is none."""
+        """Answer a review with a patch of the pod-level resources; InputError if it is none."""
         return self._answer(body, self._complete_pod)
 
     def validate(self, body: bytes | bytearray) -> Response:
@@ -84,15 +85,15 @@ class PodReviewer(msgspec.Struct, frozen=True):
         if not _is_about_a_pod(request):
             return Response(request.uid, True)
         try:
-            # Every value of a list or an object but its first comes after a comma. Those in texts
+            # Every value of a list or an object but its first follows a comma. Commas in strings
             # are counted too: a bound that needs no parsing may be too strict. Most reviews have
-            # fewer bytes than that, and nothing in them is counted.
+            # fewer bytes than that, and are not scanned.
             if len(body) > _VALUES and body.count(b",") > _VALUES:
                 raise InputError(f"it may have more than {_VALUES:,} values, by its commas")
             return judge(request)
         except (MemqosError, msgspec.ValidationError, RecursionError) as error:
             return self._answer_failure(request, str(error))
-        except Exception as error:  # whatever a pod may bring about: the policy has an answer to it
+        except Exception as error:  # the policy also answers for a pod that triggers a bug here
             kind = type(error).__name__
             namespace = quote_brief(_namespace(request))
             _log.error("cannot judge a pod of %s: %s: %s", namespace, kind, quote_brief(str(error)))
@@ -111,10 +112,10 @@ class PodReviewer(msgspec.Struct, frozen=True):
         read = decoding_defaults(pod, self.release)
         ranges = [*self.ranges.get(_namespace(request), ()), *self.ranges.get(ALL_NAMESPACES, ())]
         filled = apply_limit_ranges(read, ranges, self.release, pod_defaults=True)
-        # Containers are the API server's to fill in: only the pod level is taken over.
+        # The API server defaults the containers itself: only the pod level is patched.
         to_store = prepare_for_storage(msgspec.structs.replace(read, pod=filled.pod), self.release)
-        wanted = to_store.pod
-        operations = pod_level_patch(_stanza(request.object), wanted) if wanted is not None else []
+        stored = to_store.pod
+        operations = pod_level_patch(_stanza(request.object), stored) if stored is not None else []
         if not operations:
             return Response(request.uid, True)
         patch = encode_patch(operations)
@@ -167,7 +168,7 @@ def _deny(
 
 
 def _join_faults(texts: list[str]) -> str:
-    """As many as a refusal has room for, and how many there are beside them."""
+    """As many faults as a message has room for, and how many more there are."""
     size = len("; and 1000000 more")
     for shown, text in enumerate(texts):
         size += len(text) + len("; ")
@@ -208,12 +209,12 @@ def _pod(raw: msgspec.Raw) -> Pod:
 
 
 def _stanza(raw: msgspec.Raw) -> dict[str, Any]:
-    """`resources` of the pod as it came, and nothing else of what may be a large object."""
+    """`resources` of the pod as it was sent; nothing else of the object is decoded."""
     return {"resources": _sent.decode(raw).spec.resources}
 
 
 def _check_size(pod: Pod) -> None:
-    """Refuse what would be large many times over: in messages, and in caches."""
+    """Refuse a pod whose names and amounts would take much memory in messages and caches."""
     containers = containers_of(pod)
     if len(containers) > _CONTAINERS:
         raise InputError(f"it has {len(containers):,} containers, more than {_CONTAINERS:,}")
@@ -237,7 +238,7 @@ def _check_amounts(resources: ResourceRequirements) -> int:
 
 
 def _check_list(amounts: ResourceList) -> int:
-    # No function a text: every review comes by here, and a call costs more than what it would do.
+    # Inline, not a function for each text: this runs for every review, and calls would dominate it.
     for name, amount in amounts.items():
         if len(name) > _NAME_SIZE:
             raise _too_long(name, _NAME_SIZE)
@@ -255,29 +256,30 @@ VALIDATE: Final = "/validate"
 REVIEW_SIZE_LIMIT: Final = 20 << 20
 """Bytes of a review.
 
-etcd stores objects of 1.5 MiB, of which Go's JSON makes up to six times as much (it writes `<` as
-`\\u003c`), and the review of a resize holds two of them. Were one refused for its size, a pod could
-be written so that `failurePolicy: Ignore` lets it in.
+etcd stores objects of up to 1.5 MiB (--max-request-bytes). Go's encoding/json makes up to six times
+as much of them, as it writes `<` as `\\u003c`, and the review of a resize has two objects. If the
+webhook refused a review for its size, `failurePolicy: Ignore` would admit a pod made that large.
 """
 WEBHOOK_LIMITS: Final = ClientLimits(
     connections=256, handshakes=512, body=REVIEW_SIZE_LIMIT, bodies=24 << 20
 )
-"""An API server has 200 requests that change something under way, each with a connection."""
+"""An API server runs 200 mutating requests at once by default (--max-mutating-requests-inflight),
+each with a connection."""
 _SECONDS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25)
 
 
 class Webhook:
-    """Answers the API server."""
+    """The webhook's HTTP server."""
 
     def __init__(self, reviewer: PodReviewer) -> None:
         self.reviewer = reviewer
-        """Reviews that come from now on are held against it."""
+        """Judges all further reviews; may be replaced."""
         self._verdicts: Counter[tuple[str, str]] = Counter()
         self._closed: Counter[str] = Counter()
         self._seconds = {path: Histogram(_SECONDS) for path in (MUTATE, VALIDATE)}
 
     async def listen(self, address: "ListenAddress", certificate: "Certificate") -> Listener:
-        """Start to answer."""
+        """Listen on an address."""
         listener = await listen(
             monitoring_routes(self._families, lambda: None, lambda: None),
             *address,

@@ -1,9 +1,9 @@
 """Memory for the bodies of requests: all connections share it, and a large body waits for its part.
 
-Bodies that arrive never have to make room for another, so many large reviews at once are all read,
-one after another. Only one that takes its time while others wait has to go. Addresses take turns by
-the bytes that they were granted, so nobody gains by being closed and coming again. Where the first
-in turn has to wait, others go ahead in the memory that it leaves over, and never in its own.
+A body that arrives is never dropped for another one, so many large reviews at once are all read,
+one after another. Only a slow body is dropped while others wait. Client addresses take turns by the
+bytes they were granted, so that reconnecting gains nothing. While the first in turn waits, others
+go ahead in memory that it does not need.
 """
 
 import asyncio
@@ -13,10 +13,10 @@ from typing import Final, NamedTuple
 from memqos.serve.connections import Connection, Connections
 
 SMALL_BODY: Final = 32 << 10
-"""Bytes of a body that waits for nothing: most reviews are a few KiB."""
+"""Bytes of a body that needs no reservation: most reviews are a few KiB."""
 
 PEERS: Final = 1024
-"""Addresses whose turns are remembered."""
+"""Client addresses whose turns are stored."""
 
 
 class _Reservation(NamedTuple):
@@ -31,24 +31,24 @@ class _Wait(NamedTuple):
 
 
 class BodyMemory:
-    """Bytes that are free, reserved and waited for."""
+    """Tracks the bytes that are free, reserved and waited for."""
 
     def __init__(self, size: int, patience: float, connections: Connections) -> None:
         self.free = size
         self._size = size
         self._patience = patience
-        """Seconds that a body may take while others wait."""
+        """Seconds in which a body must arrive while others wait."""
         self._connections = connections
         self._reserved: dict[Connection, _Reservation] = {}
         self._waiting: dict[Connection, _Wait] = {}
         self._turn = 0
-        """The turn of the last that was granted memory in turn: nobody's is before it."""
+        """The turn of the last body that was granted memory in turn; no other is earlier."""
         self._turns: dict[str, int] = {}
-        """The next turn of an address: each grant puts it off by its bytes."""
+        """Address → its next turn, which each grant delays by its bytes."""
         self._loop = asyncio.get_running_loop()
 
     async def reserve(self, connection: Connection, size: int) -> None:
-        """Wait until there is memory for a body; `release` has to follow."""
+        """Wait until there is memory for a body; `release` must follow."""
         if size <= SMALL_BODY:
             return
         granted = self._loop.create_future()
@@ -64,7 +64,7 @@ class BodyMemory:
             raise
 
     def release(self, connection: Connection) -> None:
-        """The body is gone, or does not come."""
+        """Free the memory of a body, or stop waiting for it."""
         self._waiting.pop(connection, None)
         reservation = self._reserved.pop(connection, None)
         if reservation is not None:
@@ -72,7 +72,7 @@ class BodyMemory:
         self._share()
 
     def _share(self) -> None:
-        """Grant what can be."""
+        """Grant memory to waiting bodies, as far as there is some."""
         while self._waiting:
             first, *others = sorted(self._waiting, key=self._turn_of)
             if self._waiting[first].size <= self.free:
@@ -100,7 +100,7 @@ class BodyMemory:
         return max(self._turn, self._turns.get(connection.peer, 0))
 
     def _close_slow(self) -> None:
-        """Close a body that has had its time: the first of the address that has the most."""
+        """Close the connection of a slow body: the first of the address with the most memory."""
         latest = self._loop.time() - self._patience
         slow = [each for each, body in self._reserved.items() if body.since <= latest]
         if slow:

@@ -1,22 +1,13 @@
-"""A certificate that is read again when its files change, without a connection lost."""
+"""A TLS certificate that is loaded again when its files change; open connections stay."""
 
-import os
 import ssl
-from typing import NamedTuple
 
 from memqos.errors import InputError
-
-
-class _Version(NamedTuple):
-    """What tells one version of a file from the next; a mounted secret changes its inode."""
-
-    inode: int
-    size: int
-    changed: int
+from memqos.host.file_version import FileVersion, file_version
 
 
 class Certificate:
-    """A chain and its key, and the context that new connections are made with."""
+    """A certificate chain, its key, and the TLS context for new connections."""
 
     def __init__(self, chain: str, key: str) -> None:
         self.chain = chain
@@ -25,16 +16,16 @@ class Certificate:
         self.context = self._load()
 
     def refresh(self) -> bool:
-        """Take what is in the files now; False where nothing has changed.
+        """Load the files again if they have changed; False where they have not.
 
-        A pair that does not fit, or cannot be read, raises InputError. The context in use stays
-        then, and the next call tries again. Connections that stand keep theirs.
+        A certificate and key that do not match, or cannot be read, raise InputError. Then the
+        context in use stays, and the next call tries again. Open connections keep theirs.
         """
         versions = self._current_versions()
         if versions == self._versions:
             return False
-        # OpenSSL takes a chain before it looks at the key: a context in use would be left with a
-        # chain and no key. So another one is made.
+        # SSL_CTX_use_certificate_chain_file(3) replaces the chain before the key is checked: a
+        # context in use would be left with a chain and no key. So another one is made.
         self.context = self._load()
         self._versions = versions
         return True
@@ -43,7 +34,8 @@ class Certificate:
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         try:
-            # A key that asks for a password would hang: it gets an empty one, and is refused.
+            # OpenSSL asks on the terminal for the password of an encrypted key, and would wait for
+            # ever: with an empty one it refuses the key (pem_password_cb(3)).
             context.load_cert_chain(self.chain, self.key, password="")
         except ssl.SSLError as error:
             raise InputError(
@@ -55,14 +47,13 @@ class Certificate:
             raise _unreadable(self.chain, error) from None
         return context
 
-    def _current_versions(self) -> tuple[_Version, ...]:
+    def _current_versions(self) -> tuple[FileVersion, ...]:
         versions = []
         for file in (self.chain, self.key):
             try:
-                found = os.stat(file)
+                versions.append(file_version(file))
             except OSError as error:
                 raise _unreadable(file, error) from None
-            versions.append(_Version(found.st_ino, found.st_size, found.st_mtime_ns))
         return tuple(versions)
 
 

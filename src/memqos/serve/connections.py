@@ -1,8 +1,8 @@
-"""Clients' connections: sockets that never block, and how many of them are kept.
+"""Clients' connections: non-blocking sockets, and the bounds on their number.
 
-Nothing is read before it is asked for and nothing is written ahead, so a client costs what is held
-for it here and no more. asyncio's own TLS transport holds 256 KiB for a client that has not even
-said hello, and does not tell when what was written has gone.
+Nothing is read ahead and nothing is buffered for writing, so a client takes only the memory that is
+allocated here. asyncio's own TLS transport allocates 256 KiB for a client before its handshake
+(asyncio/sslproto.py, max_size), and does not report when written bytes were sent.
 """
 
 import asyncio
@@ -15,27 +15,27 @@ from typing import Any, Final, NamedTuple
 
 CHUNK: Final = 64 << 10
 GRACE_SECONDS: Final = 0.25
-"""How long a connection is left alone. Where the one that would have to go is that new, no more are
-accepted: the kernel keeps who comes until then, so a burst of clients is served in turn. Whoever
-finishes a TLS handshake has been accepted already and does not wait again: where no other can go,
-one within its grace does."""
+"""How long a new connection is not closed for another. While the next one to close is that new, no
+more are accepted: they wait in the kernel's backlog, so a burst of clients is served in turn. A
+client that finishes its TLS handshake has been accepted and does not wait again: where no other
+connection can be closed for it, one within its grace is."""
 
 
 class ClientLimits(NamedTuple):
-    """How much is taken from clients."""
+    """How much clients may use."""
 
     connections: int = 16
-    """So many at a time, after their TLS handshake."""
+    """Connections at a time, after their TLS handshake."""
     handshakes: int = 16
-    """So many besides, before it."""
+    """Connections at a time before it."""
     body: int = 0
-    """Bytes of a request's body; with none nothing but GET and HEAD is answered."""
+    """Bytes of a request's body; with 0 only GET and HEAD are answered."""
     bodies: int = 0
-    """Bytes of large bodies over all connections; never less than one body has."""
+    """Bytes of large bodies over all connections; never less than one body."""
 
 
 class Connection:
-    """A client: bytes from it and to it, with TLS or without."""
+    """A client's connection, with TLS or without."""
 
     def __init__(self, accepted: socket.socket) -> None:
         accepted.setblocking(False)
@@ -44,13 +44,13 @@ class Connection:
         self._received = bytearray()
         self.peer = _peer(accepted)
         self.is_idle = True
-        """Whether nothing has come from it since it connected, or was last answered."""
+        """Whether nothing has arrived since it connected, or was last answered."""
         self.since = self._loop.time()
-        """When it connected, finished its handshake, began to ask, or was last answered."""
+        """When it connected, finished its handshake, began a request, or was last answered."""
         self.task: asyncio.Task[None] | None = None
 
     async def start_tls(self, context: Callable[[], ssl.SSLContext]) -> None:
-        """Do the server's part of a handshake, once the client has begun."""
+        """Do a TLS handshake as the server, once the client has begun."""
         await self._retry(self._socket.recv, 1, socket.MSG_PEEK)
         self.is_idle = False
         wrapped = context().wrap_socket(
@@ -61,7 +61,7 @@ class Connection:
         self.is_idle = True
 
     async def receive_until(self, end: bytes, limit: int) -> bytes | None:
-        """All up to an end that comes within so many bytes; None if it does not."""
+        """All bytes before `end`; None where it is not within `limit` bytes."""
         start = 0
         while (found := self._received.find(end, start)) < 0:
             start = max(0, len(self._received) - len(end) + 1)
@@ -73,32 +73,32 @@ class Connection:
         return text
 
     async def receive_exactly(self, size: int) -> bytearray:
-        """So many bytes."""
+        """Exactly `size` bytes."""
         taken = self._received[:size]
         del self._received[:size]
         while len(taken) < size:
             taken += await self._receive(min(CHUNK, size - len(taken)))
-            await asyncio.sleep(0)  # others have a turn, however fast this one sends
+            await asyncio.sleep(0)  # other tasks run, however fast this client sends
         return taken
 
     async def send(self, message: bytes) -> None:
-        """Send a message; afterwards all of it is the kernel's."""
+        """Send a message; afterwards the kernel has all of it."""
         view = memoryview(message)
         while view:
-            # A TLS write that would block has to be tried again with the same bytes.
+            # A TLS write that would block has to be repeated with the same bytes (SSL_write(3)).
             view = view[await self._retry(self._socket.send, view[:CHUNK], writes=True) :]
         self.is_idle = not self._received
 
     async def finish(self, reads: int, patience: float) -> None:
-        """Say that no more comes, and take some of what still does.
+        """Shut down the sending side, and read some of what still arrives.
 
-        A socket that is closed over unread bytes resets the connection: the client would lose an
-        answer that it has not read yet.
+        Closing a socket with unread bytes resets the connection (RFC 2525, 2.17): the client would
+        lose an answer that it has not read yet.
         """
         if isinstance(self._socket, ssl.SSLSocket):
             with suppress(OSError, ValueError):
-                self._socket.unwrap()  # sends its goodbye at once, and would wait for the other's
-        # From here on the socket of a TLS connection gives and takes plain bytes.
+                self._socket.unwrap()  # sends close_notify at once, and would wait for the client's
+        # From here on the socket of a TLS connection carries plain bytes.
         self._socket.shutdown(socket.SHUT_WR)
         for _ in range(reads):
             async with asyncio.timeout(patience):
@@ -106,15 +106,15 @@ class Connection:
                     return
 
     def close(self) -> None:
-        """Close it now, whatever is on its way; the task that serves it ends."""
+        """Close it now, even in the middle of a message; the task that serves it ends."""
         descriptor = self._socket.fileno()
         if descriptor >= 0:
             self._loop.remove_reader(descriptor)
             self._loop.remove_writer(descriptor)
             self._socket.close()
         if self.task is not None:
-            # The task must not be found from here: it keeps the cancellation, which keeps the
-            # frames that hold a body, until the garbage collector comes by.
+            # No reference to the task may stay here: it keeps the CancelledError, whose traceback
+            # keeps the frames with a body in memory until the cyclic garbage collector runs.
             task, self.task = self.task, None
             task.cancel()
 
@@ -150,18 +150,18 @@ class Connection:
         try:
             await ready
         finally:
-            # Once closed, the descriptor may be somebody else's.
+            # Once closed, the descriptor may be another connection's.
             if self._socket.fileno() == descriptor:
                 remove(descriptor)
 
 
 class Connections:
-    """Those that are open, within bounds.
+    """The open connections, within bounds.
 
-    Of too many, one is closed: one that has been idle beyond its grace rather than one that asks;
-    one of the address that has more than half of all, if there is one; of the address that has the
-    most of those; the one that has waited the longest. So a request that is on its way is the last
-    to go, and where all ask, whoever floods the server has their own connections closed.
+    Of too many, one is closed: one that has been idle beyond its grace rather than one with a
+    request; one of the address that has more than half of all, if there is one; of the address that
+    has the most of those; the oldest. So a request that is being received is closed last, and where
+    all send requests, a client that floods the server has its own connections closed.
     """
 
     def __init__(self, bounds: ClientLimits) -> None:
@@ -170,7 +170,7 @@ class Connections:
         self._handshakes: dict[Connection, None] = {}
         self._established: dict[Connection, None] = {}
         self.closed: Counter[str] = Counter()
-        """How many were closed, by what there was too much of."""
+        """How many were closed, by the bound that was reached."""
 
     def __len__(self) -> int:
         return len(self._handshakes) + len(self._established)
@@ -179,38 +179,38 @@ class Connections:
         yield from (*self._handshakes, *self._established)
 
     def make_room(self, *, in_handshake: bool) -> bool:
-        """Make sure that another may be added; False where none can go yet."""
+        """Make room for another connection; False where none can be closed yet."""
         if in_handshake:
-            crowd, most, what = self._handshakes, self._bounds.handshakes, "handshakes"
+            group, limit, what = self._handshakes, self._bounds.handshakes, "handshakes"
         else:
-            crowd, most, what = self._established, self._bounds.connections, "connections"
-        return len(crowd) < most or self._close_one(crowd, what)
+            group, limit, what = self._established, self._bounds.connections, "connections"
+        return len(group) < limit or self._close_one(group, what)
 
     def free_descriptor(self) -> bool:
-        """Close one for its file descriptor; False where none can go yet."""
+        """Close one for its file descriptor; False where none can be closed yet."""
         return self._close_one(self._handshakes or self._established, "descriptors")
 
     def add(self, connection: Connection, *, in_handshake: bool) -> None:
-        """Take in a new one."""
+        """Add a new connection."""
         (self._handshakes if in_handshake else self._established)[connection] = None
 
     def establish(self, connection: Connection) -> None:
-        """Its handshake is over: it is taken in at once, whoever has to go for it."""
+        """Its handshake is done: it counts as established, at once, even if another is closed."""
         self._handshakes.pop(connection, None)
         if len(self._established) >= self._bounds.connections:
-            self.drop(self._next_to_go(self._established), "connections")
+            self.drop(self._next_to_close(self._established), "connections")
         connection.since = self._loop.time()
         self._established[connection] = None
 
     def renew(self, connection: Connection) -> None:
-        """It has sent a request: whoever asks has waited the least."""
+        """It has sent a request: it is the last to be closed."""
         if connection in self._established:
             del self._established[connection]
             connection.since = self._loop.time()
             self._established[connection] = None
 
     def drop(self, connection: Connection, what: str) -> None:
-        """Close one of which there is too much of something."""
+        """Close one because a bound is reached."""
         self.closed[what] += 1
         self.remove(connection)
 
@@ -220,23 +220,23 @@ class Connections:
         self._established.pop(connection, None)
         connection.close()
 
-    def _close_one(self, crowd: Iterable[Connection], what: str) -> bool:
-        connection = self._next_to_go(crowd)
+    def _close_one(self, group: Iterable[Connection], what: str) -> bool:
+        connection = self._next_to_close(group)
         is_due = self._is_due(connection)
         if is_due:
             self.drop(connection, what)
         return is_due
 
-    def _next_to_go(self, crowd: Iterable[Connection]) -> Connection:
-        every = list(crowd)
+    def _next_to_close(self, group: Iterable[Connection]) -> Connection:
+        every = list(group)
         idle = [each for each in every if each.is_idle]
         due = [each for each in idle if self._is_due(each)]
-        suspects = _of_one_peer(every)
+        suspects = _of_largest_peer(every)
         if 2 * len(suspects) <= len(every):
             suspects = every
-        # Within its grace a client may just not have had the time to ask. It goes before a request
-        # that is as new, but not before one of a flood that nobody finishes.
-        return _of_one_peer(
+        # Within its grace a client may not have had the time to send a request. It is closed before
+        # a request that is as new, but not before one of a flood of requests that do not end.
+        return _of_largest_peer(
             _common(due, suspects)
             or due
             or _common(idle, suspects)
@@ -254,18 +254,18 @@ def _common(some: list[Connection], others: list[Connection]) -> list[Connection
     return [each for each in some if each in chosen]
 
 
-def _of_one_peer(crowd: list[Connection]) -> list[Connection]:
-    """Those of the address that has the most."""
-    counts = Counter([each.peer for each in crowd])
+def _of_largest_peer(group: list[Connection]) -> list[Connection]:
+    """The connections of the address that has the most."""
+    counts = Counter([each.peer for each in group])
     peer = max(counts, key=counts.__getitem__)
-    return [each for each in crowd if each.peer == peer]
+    return [each for each in group if each.peer == peer]
 
 
 def _peer(accepted: socket.socket) -> str:
-    """The address of a client; all clients of a unix socket are one."""
+    """The address of a client; all clients of a unix socket share one."""
     try:
         name = accepted.getpeername()
-    except OSError:  # it has gone already
+    except OSError:  # it has disconnected already
         return ""
     return name[0] if isinstance(name, tuple) else ""
 

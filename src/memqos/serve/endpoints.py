@@ -24,7 +24,7 @@ class ListenAddress(NamedTuple):
 
 
 def parse_listen_address(text: str) -> ListenAddress:
-    """Read an address; to be reached from elsewhere has to be asked for by address."""
+    """Parse an address; to listen beyond loopback, it has to be given explicitly."""
     found = _ADDRESS.fullmatch(text)
     if found is None or int(found["port"]) > _HIGHEST_PORT:
         raise InputError(
@@ -57,11 +57,11 @@ PLAIN = "text/plain; charset=utf-8"
 JSON = "application/json"
 
 HealthCheck = Callable[[], str | None]
-"""Why it is not so; None where all is well."""
+"""Why the check fails; None where it passes."""
 
 
 class HttpReply(NamedTuple):
-    """What a request is answered with."""
+    """The answer to a request."""
 
     status: int
     type: str
@@ -77,7 +77,7 @@ PostRoutes = Mapping[str, Callable[[bytearray], HttpReply]]
 def monitoring_routes(
     families: Callable[[], Iterable[Family]], healthy: HealthCheck, ready: HealthCheck
 ) -> dict[str, Callable[[], HttpReply]]:
-    """What monitoring asks for."""
+    """The routes for monitoring."""
     return {
         "/metrics": lambda: HttpReply(200, CONTENT_TYPE, exposition(families())),
         "/healthz": lambda: _check_reply(healthy()),
@@ -86,7 +86,7 @@ def monitoring_routes(
 
 
 def state_route(state: Callable[[], Any]) -> dict[str, Callable[[], HttpReply]]:
-    """What a person on the node asks for: plain data or structs, answered as JSON."""
+    """The route for a user on the node: plain data or structs as JSON."""
     return {"/state": lambda: HttpReply(200, JSON, msgspec.json.encode(state()) + b"\n")}
 
 

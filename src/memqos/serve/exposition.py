@@ -8,7 +8,7 @@ CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 MetricKind = Literal["counter", "gauge", "histogram"]
 
-# Where Python's spelling of a number is not that of Go.
+# Numbers that Python and Go, in which Prometheus is written, spell differently.
 _GO: Final = {"inf": "+Inf", "-inf": "-Inf", "nan": "NaN", "True": "1", "False": "0"}
 _IN_LABEL: Final = str.maketrans({"\\": "\\\\", "\n": "\\n", '"': '\\"'})
 _IN_HELP: Final = str.maketrans({"\\": "\\\\", "\n": "\\n"})
@@ -33,27 +33,27 @@ class Family(NamedTuple):
 
 
 def labels(**pairs: str) -> str:
-    """Labels as they stand between braces; whoever keeps them saves writing them again."""
+    """Labels as between braces; callers keep the text, to save formatting it again."""
     return ",".join([f'{name}="{value.translate(_IN_LABEL)}"' for name, value in pairs.items()])
 
 
 def add_labels(first: str, **pairs: str) -> str:
-    """Labels that were written already, and more behind them."""
+    """Formatted labels, and more after them."""
     return f"{first},{labels(**pairs)}" if first and pairs else first or labels(**pairs)
 
 
 def exposition(families: Iterable[Family]) -> bytes:
-    """The answer to a scrape; a family without series is left out."""
+    """The answer to a scrape, without families that have no series."""
     lines: list[str] = []
-    spelled = _GO.get
+    spell = _GO.get
     for name, kind, text, samples in families:
         start = len(lines)
-        # `number`, written out: there are tens of thousands of series.
+        # `metric_number`, inline: there are tens of thousands of series.
         lines += [
-            f"{name}{suffix}{{{labelled}}} {spelled(digits := repr(value), digits)}"
-            if labelled
-            else f"{name}{suffix} {spelled(digits := repr(value), digits)}"
-            for labelled, value, suffix in samples
+            f"{name}{suffix}{{{pairs}}} {spell(digits := repr(value), digits)}"
+            if pairs
+            else f"{name}{suffix} {spell(digits := repr(value), digits)}"
+            for pairs, value, suffix in samples
         ]
         if len(lines) > start:
             lines[start:start] = [
@@ -61,7 +61,7 @@ def exposition(families: Iterable[Family]) -> bytes:
                 f"# TYPE {name} {kind}",
             ]
     lines.append("")
-    # Label values come from outside: what UTF-8 cannot say must not stop a scrape.
+    # Label values are external: a surrogate, which UTF-8 cannot encode, must not fail a scrape.
     return "\n".join(lines).encode("utf-8", "replace")
 
 
@@ -72,7 +72,7 @@ def metric_number(value: float) -> str:
 
 
 class Histogram:
-    """Counts how often values fell up to each of some bounds."""
+    """Counts values by upper bounds."""
 
     def __init__(self, bounds: Sequence[float]) -> None:
         self._bounds = tuple(bounds)
@@ -89,17 +89,17 @@ class Histogram:
         """How many values were counted."""
         return sum(self._counts)
 
-    def samples(self, labelled: str = "") -> Iterator[MetricSample]:
+    def samples(self, pairs: str = "") -> Iterator[MetricSample]:
         """Its series, for a family of kind histogram."""
         total = 0
         for bound, count in zip((*self._bounds, float("inf")), self._counts, strict=True):
             total += count
-            yield MetricSample(add_labels(labelled, le=metric_number(bound)), total, "_bucket")
-        yield MetricSample(labelled, self._sum, "_sum")
-        yield MetricSample(labelled, total, "_count")
+            yield MetricSample(add_labels(pairs, le=metric_number(bound)), total, "_bucket")
+        yield MetricSample(pairs, self._sum, "_sum")
+        yield MetricSample(pairs, total, "_count")
 
 
 def histograms(by_labels: Mapping[str, Histogram]) -> Iterator[MetricSample]:
     """The series of several histograms of one family."""
-    for labelled, histogram in by_labels.items():
-        yield from histogram.samples(labelled)
+    for pairs, histogram in by_labels.items():
+        yield from histogram.samples(pairs)

@@ -1,4 +1,4 @@
-"""A small HTTP server on a TCP address or a unix socket, that no client can wear down."""
+"""A small HTTP server on a TCP address or a unix socket, with bounds on what clients use."""
 
 import asyncio
 import errno
@@ -29,26 +29,26 @@ if TYPE_CHECKING:
     from ssl import SSLContext
 
 REQUEST_SECONDS: Final = 10.0
-"""How long a client may take to ask."""
+"""How long a client may take to send a request."""
 ANSWER_SECONDS: Final = 10.0
-"""How long a client may take to read."""
+"""How long a client may take to read an answer."""
 BODY_SECONDS: Final = 1.0
 """How long a large body may take while others wait to be read. An API server sends one in much
-less, and waits five seconds for its answer."""
+less, and waits for its answer as long as the webhook's timeoutSeconds: five seconds here."""
 IDLE_SECONDS: Final = 120.0
-"""How long a connection is kept between two requests: Prometheus asks once or twice a minute."""
+"""How long a connection is kept between two requests: Prometheus scrapes once or twice a minute."""
 LINGER_READS: Final = 16
 LINGER_SECONDS: Final = 1.0
-"""How much of a refused request is still taken, and how long is waited for each piece of it."""
+"""How many reads a refused request still gets, and how long each may take."""
 BACKLOG: Final = 128
 """Connections that the kernel keeps until they are accepted."""
 SOCKET_BUFFER: Final = 64 << 10
-"""Bytes that the kernel takes from a client, or for one, on its own: they count as memory of a
-container. Left alone, it takes up to 32 MiB of each."""
+"""Bytes that the kernel buffers from a client, and for one: they are charged to the container's
+cgroup. By default it buffers up to 32 MiB (ip-sysctl.rst, tcp_rmem)."""
 ROOM_SECONDS: Final = 0.05
-"""How long nothing is accepted where no connection can be closed yet to make room for another."""
+"""How long no connection is accepted where none can be closed yet to make room for it."""
 RETRY_SECONDS: Final = 1.0
-"""How long nothing is accepted where that fails, whatever is closed."""
+"""How long no connection is accepted after accept(2) failed for another reason."""
 
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 _EXHAUSTED: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
@@ -94,11 +94,11 @@ class Listener:
 
     @property
     def closed(self) -> Counter[str]:
-        """How many connections were closed, by what there was too much of."""
+        """How many connections were closed, by the bound that was reached."""
         return self._connections.closed
 
     async def close(self) -> None:
-        """Stop answering, and leave nothing behind."""
+        """Close all connections and the socket, and remove its file."""
         path = self._bound.getsockname()
         self._loop.remove_reader(self._bound.fileno())
         if self._resume is not None:
@@ -112,7 +112,7 @@ class Listener:
             os.unlink(path)
 
     def _accept(self) -> None:
-        """Take one: called as long as there are some, with those that are served in between."""
+        """Accept one connection; the event loop calls again while there are more."""
         in_handshake = self._tls is not None
         if not self._connections.make_room(in_handshake=in_handshake):
             self._pause(ROOM_SECONDS)
@@ -133,7 +133,7 @@ class Listener:
         connection.task = self._loop.create_task(self._handle_connection(connection))
 
     def _pause(self, seconds: float) -> None:
-        # The kernel would go on to say that there is somebody to accept.
+        # The listening socket stays readable while a connection waits, and would wake the loop.
         self._loop.remove_reader(self._bound.fileno())
         self._resume = self._loop.call_later(
             seconds, self._loop.add_reader, self._bound.fileno(), self._accept
@@ -148,7 +148,7 @@ class Listener:
             await self._serve(connection)
             await connection.finish(LINGER_READS, LINGER_SECONDS)
         except (OSError, EOFError, TimeoutError):
-            pass  # the client has gone, or has to
+            pass  # the client has disconnected, or was too slow
         finally:
             self._connections.remove(connection)
 
@@ -166,10 +166,10 @@ class Listener:
             if not request.keep_alive:
                 return
             patience = IDLE_SECONDS
-            await asyncio.sleep(0)  # others have a turn, even where the next request is here
+            await asyncio.sleep(0)  # other tasks run, even where the next request has arrived
 
     async def _respond(self, connection: Connection, request: HttpRequest) -> bytes:
-        """The answer to a request, whose body is not kept any longer."""
+        """The answer to a request; its body is freed."""
         if not request.length:
             return self._answer(request, bytearray())
         try:
@@ -201,9 +201,9 @@ async def listen(
     bounds: ClientLimits = NO_BODIES,
     tls: "Callable[[], SSLContext] | None" = None,
 ) -> Listener:
-    """Answer on an address; port 0 takes any that is free.
+    """Listen on an address; port 0 takes any that is free.
 
-    With TLS every new connection is made with the context of that moment.
+    `tls` gives the TLS context of each new connection.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
@@ -219,7 +219,7 @@ async def listen(
 
 
 async def listen_on_socket(routes: Routes, path: str) -> Listener:
-    """Answer on a unix socket that only its owner may open."""
+    """Listen on a unix socket that only its owner may open."""
     try:
         bound = _bind_socket(path)
     except OSError as error:
@@ -253,12 +253,12 @@ async def _send(connection: Connection, message: bytes) -> None:
 
 
 def _bind_socket(path: str) -> socket.socket:
-    """A socket of mode 0600 from its first moment on."""
-    _clear(path)
+    """A socket with mode 0600 from its creation on."""
+    _remove_stale_socket(path)
     os.makedirs(os.path.dirname(path) or ".", mode=0o700, exist_ok=True)
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        # Linux gives the file the mode of the socket.
+        # Linux gives the file the mode of the socket (unix_bind(), net/unix/af_unix.c).
         os.fchmod(listening.fileno(), stat.S_IRUSR | stat.S_IWUSR)
         listening.bind(path)
     except OSError:
@@ -267,8 +267,8 @@ def _bind_socket(path: str) -> socket.socket:
     return listening
 
 
-def _clear(path: str) -> None:
-    """Remove the socket that a killed agent has left behind, and nothing else."""
+def _remove_stale_socket(path: str) -> None:
+    """Remove the socket file that a killed agent has left behind, and nothing else."""
     try:
         is_socket = stat.S_ISSOCK(os.lstat(path).st_mode)
     except FileNotFoundError:

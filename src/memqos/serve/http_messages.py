@@ -1,8 +1,10 @@
-"""HTTP/1.1 requests and answers as bytes: GET, HEAD, and POST where bodies are taken."""
+"""HTTP/1.1 requests and answers as bytes: GET, HEAD, and POST where bodies are allowed."""
 
 import zlib
 from http import HTTPStatus
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from memqos.serve.endpoints import PLAIN, HttpReply, PostRoutes, Routes
 
@@ -10,7 +12,7 @@ HEAD_LIMIT: Final = 16 << 10
 """Bytes of a request up to the empty line that ends it."""
 _GZIP_FROM: Final = 1 << 10
 _GZIP_LEVEL: Final = 1
-_GZIP_WINDOW: Final = 31  # zlib's way to ask for a gzip header
+_GZIP_WINDOW: Final = 31  # 16 + the largest window: with a gzip header (zlib.compressobj)
 _HTTP_1_1: Final = b"HTTP/1.1"
 _VERSIONS: Final = (b"HTTP/1.0", _HTTP_1_1)
 _READING: Final = (b"GET", b"HEAD")
@@ -18,8 +20,8 @@ _POST: Final = b"POST"
 _ALLOWED: Final = {True: b"GET, HEAD, POST", False: b"GET, HEAD"}
 
 
-class HttpRequest(NamedTuple):
-    """What is asked, and how it wants to be told."""
+class HttpRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A request's head: what is requested, and how to answer."""
 
     path: str
     is_head: bool
@@ -29,11 +31,11 @@ class HttpRequest(NamedTuple):
     length: int = 0
     """Bytes of the body that follows."""
     expects_continue: bool = False
-    """Whether the body is only sent once it was asked for."""
+    """Whether the client waits for 100 Continue before it sends the body."""
 
 
 class BadRequest(Exception):
-    """A request that cannot be answered; the connection ends with it."""
+    """A request that cannot be answered; its connection is closed."""
 
     def __init__(self, status: HTTPStatus, why: str, *, allow: bytes = b"") -> None:
         super().__init__(why)
@@ -43,9 +45,9 @@ class BadRequest(Exception):
 
 
 def parse_request(head: bytes, body_limit: int = 0) -> HttpRequest:
-    """Read the head of a request, without the empty line that ends it.
+    """Parse the head of a request, without the empty line that ends it.
 
-    Where bodies may have some bytes, a POST is taken too.
+    With a `body_limit`, a POST is allowed too.
     """
     line, *fields = head.lstrip(b"\r\n").split(b"\r\n")
     parts = line.split(b" ")
@@ -62,20 +64,20 @@ def parse_request(head: bytes, body_limit: int = 0) -> HttpRequest:
         )
     headers = _headers(fields)
     return HttpRequest(
-        _path(target),
-        method == b"HEAD",
-        _takes_gzip(headers.get(b"accept-encoding", b"")),
-        version == _HTTP_1_1 and b"close" not in _words(headers.get(b"connection", b"")),
-        is_post,
-        _length(headers, body_limit if is_post else 0, needed=is_post),
-        headers.get(b"expect", b"").lower() == b"100-continue",
+        path=_path(target),
+        is_head=method == b"HEAD",
+        takes_gzip=_takes_gzip(headers.get(b"accept-encoding", b"")),
+        keep_alive=version == _HTTP_1_1 and b"close" not in _words(headers.get(b"connection", b"")),
+        is_post=is_post,
+        length=_length(headers, body_limit if is_post else 0, needed=is_post),
+        expects_continue=headers.get(b"expect", b"").lower() == b"100-continue",
     )
 
 
 def route_request(
     request: HttpRequest, body: bytearray, routes: Routes, posts: PostRoutes
 ) -> HttpReply:
-    """The answer of the route that was asked for."""
+    """The answer of the requested route."""
     if request.path in (routes if request.is_post else posts):
         return HttpReply(405, PLAIN, b"not by this method\n")
     if request.is_post and request.path in posts:
@@ -87,7 +89,7 @@ def route_request(
 
 
 def encode_reply(answer: HttpReply, request: HttpRequest) -> bytes:
-    """An answer as it goes out."""
+    """An answer as bytes."""
     body = answer.body
     fields = [b"Content-Type: " + answer.type.encode("latin-1", "replace")]
     if len(body) >= _GZIP_FROM:
@@ -101,7 +103,7 @@ def encode_reply(answer: HttpReply, request: HttpRequest) -> bytes:
 
 
 def encode_refusal(error: BadRequest) -> bytes:
-    """The answer to what was no request."""
+    """The answer to a request that cannot be answered."""
     fields = [b"Content-Type: " + PLAIN.encode(), b"Connection: close"]
     if error.allow:
         fields.append(b"Allow: " + error.allow)
@@ -143,14 +145,14 @@ def _length(headers: dict[bytes, bytes], limit: int, *, needed: bool) -> int:
     if not given.isdigit():
         raise BadRequest(HTTPStatus.BAD_REQUEST, "the length of the body cannot be read")
     if len(given) > 18 or int(given) > limit:
-        told = f"a body has at most {limit} bytes here" if limit else "a request has no body here"
-        raise BadRequest(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, told)
+        why = f"a body has at most {limit} bytes here" if limit else "a request has no body here"
+        raise BadRequest(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, why)
     return int(given)
 
 
 def _path(target: bytes) -> str:
     if not target.startswith(b"/"):
-        # A proxy is asked by the whole address.
+        # A request to a proxy names the whole address (RFC 9112, 3.2.2).
         _, scheme, rest = target.partition(b"://")
         target = b"/" + rest.partition(b"/")[2] if scheme else target
     return target.partition(b"?")[0].decode("ascii", "replace")

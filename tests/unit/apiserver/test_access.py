@@ -333,7 +333,7 @@ class TestCredentials:
 
     @pytest.mark.parametrize("server", ["https://jane:secret@127.0.0.1:1", "jane:secret@x"])
     def test_nor_the_user_in_an_address(self, server: str) -> None:
-        asked = ClusterAccess(Cluster(server), User(), "a test")
+        asked = ClusterAccess(Cluster(server=server), User(), "a test")
         assert "secret" not in refusal(lambda: list_objects(ApiClient(asked), POD_RESOURCE))
 
     def test_a_short_password_leaves_messages_readable(
@@ -348,7 +348,9 @@ class TestCredentials:
         )
 
     def test_secrets_are_not_shown(self) -> None:
-        asked = ClusterAccess(Cluster("https://x"), User(token="secret", password="secret"), "k")
+        asked = ClusterAccess(
+            Cluster(server="https://x"), User(token="secret", password="secret"), "k"
+        )
         assert "secret" not in repr(asked)
 
 
@@ -386,7 +388,7 @@ class TestPlugins:
     def asked(
         self, secure: FakeApiServer, identity: TlsFiles, user: User, folder: Path, **cluster: Any
     ) -> ApiClient:
-        there = Cluster(secure.url, certificate_authority=str(identity.cert), **cluster)
+        there = Cluster(server=secure.url, certificate_authority=str(identity.cert), **cluster)
         return ApiClient(ClusterAccess(there, user, "a test", folder=str(folder)), silence=PATIENCE)
 
     def runs(self, folder: Path) -> int:
@@ -533,10 +535,12 @@ class TestPlugins:
 
 class TestProxies:
     def proxy(self, server: str, **environment: str) -> str | None:
-        return proxy_of(ClusterAccess(Cluster(server), User(), "a test"), environment)
+        return proxy_of(ClusterAccess(Cluster(server=server), User(), "a test"), environment)
 
     def test_the_kubeconfig_comes_before_the_environment(self) -> None:
-        asked = ClusterAccess(Cluster("https://api", proxy_url="http://mine:3128"), User(), "k")
+        asked = ClusterAccess(
+            Cluster(server="https://api", proxy_url="http://mine:3128"), User(), "k"
+        )
         assert proxy_of(asked, {"HTTPS_PROXY": "http://other"}) == "http://mine:3128"
 
     @pytest.mark.parametrize("name", ["HTTPS_PROXY", "https_proxy"])
@@ -571,7 +575,7 @@ class TestProxies:
 
     @pytest.mark.parametrize("url", ["socks5://p:1080", "://", "http://"])
     def test_what_cannot_be_used_is_refused(self, url: str) -> None:
-        asked = ClusterAccess(Cluster("https://api", proxy_url=url), User(), "k")
+        asked = ClusterAccess(Cluster(server="https://api", proxy_url=url), User(), "k")
         assert "proxies of http:// and https:// can" in refusal(lambda: proxy_of(asked, {}))
 
     @with_openssl

@@ -18,8 +18,7 @@ from tests.fakes.asking import client, refusal, with_openssl
 from tests.fakes.kubelet import TlsFiles
 
 from memqos.errors import Unreachable
-from memqos.host.apiserver import client as client_module
-from memqos.host.apiserver import pager
+from memqos.host.apiserver import pager, responses
 from memqos.host.apiserver.api_errors import ApiError
 from memqos.host.apiserver.client import TRIES, ApiClient
 from memqos.host.apiserver.kubeconfig import Cluster, ClusterAccess, User
@@ -188,7 +187,7 @@ class TestBounds:
     def test_so_is_one_that_is_read_in_parts(
         self, server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(client_module, "LARGEST_ANSWER", 1 << 20)
+        monkeypatch.setattr(responses, "LARGEST_ANSWER", 1 << 20)
         server.answers["/api/v1/pods"] = (200, {}, b" " * (2 << 20))
 
         def read() -> None:
@@ -201,7 +200,7 @@ class TestBounds:
     def test_and_the_line_of_a_watch(
         self, server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(client_module, "_LONGEST_LINE", 1 << 20)
+        monkeypatch.setattr(responses, "_LONGEST_LINE", 1 << 20)
         server.answers["/api/v1/pods"] = (200, {}, b" " * (2 << 20))
 
         def read() -> None:
@@ -253,7 +252,7 @@ class TestBounds:
     ) -> None:
         with dripping(head, drop) as url:
             asked = ApiClient(
-                ClusterAccess(Cluster(url), User(), "a test"), silence=PATIENCE, longest=0.3
+                ClusterAccess(Cluster(server=url), User(), "a test"), silence=PATIENCE, longest=0.3
             )
 
             def read() -> None:
@@ -267,7 +266,7 @@ class TestBounds:
     def test_so_has_a_refusal_that_drips(self) -> None:
         with dripping(b"HTTP/1.1 400 No\r\nContent-Length: 99999999\r\n\r\n", b"x") as url:
             asked = ApiClient(
-                ClusterAccess(Cluster(url), User(), "a test"), silence=PATIENCE, longest=0.3
+                ClusterAccess(Cluster(server=url), User(), "a test"), silence=PATIENCE, longest=0.3
             )
             text = refusal(lambda: list_objects(asked, POD_RESOURCE))
         # Where even the head took so long, it is none.
@@ -277,7 +276,7 @@ class TestBounds:
     def test_so_has_one_over_tls(self, identity: TlsFiles) -> None:
         head = b"HTTP/1.1 200 OK\r\nContent-Length: 999999\r\n\r\n"
         with dripping(head, b" ", identity) as url:
-            cluster = Cluster(url, certificate_authority=str(identity.cert))
+            cluster = Cluster(server=url, certificate_authority=str(identity.cert))
             asked = ApiClient(
                 ClusterAccess(cluster, User(), "a test"), silence=PATIENCE, longest=0.3
             )
@@ -286,7 +285,9 @@ class TestBounds:
             )
 
     def test_the_time_of_one_answer_is_not_that_of_the_next(self, server: FakeApiServer) -> None:
-        asked = ApiClient(ClusterAccess(Cluster(server.url), User(), "a test"), longest=PATIENCE)
+        asked = ApiClient(
+            ClusterAccess(Cluster(server=server.url), User(), "a test"), longest=PATIENCE
+        )
         request = list_request(POD_RESOURCE, EVERYTHING)
         with pytest.raises(Unreachable), asked.stream(request, PATIENCE, longest=0.0):
             pass
@@ -317,7 +318,7 @@ class TestBounds:
             thread.start()
             url = f"http://127.0.0.1:{listening.getsockname()[1]}"
             asked = ApiClient(
-                ClusterAccess(Cluster(url), User(token_file="/none"), "a test"), silence=5
+                ClusterAccess(Cluster(server=url), User(token_file="/none"), "a test"), silence=5
             )
             assert "it does not know who asks (401)" in refusal(
                 lambda: list_objects(asked, POD_RESOURCE)
@@ -330,7 +331,9 @@ class TestRefusals:
     def test_a_busy_server_is_asked_again(self, server: FakeApiServer, status: int) -> None:
         waits: list[float] = []
         server.refusals = [(status, {"Retry-After": "3"}), (status, {})]
-        asked = ApiClient(ClusterAccess(Cluster(server.url), User(), "a test"), sleep=waits.append)
+        asked = ApiClient(
+            ClusterAccess(Cluster(server=server.url), User(), "a test"), sleep=waits.append
+        )
         assert list_objects(asked, POD_RESOURCE).items == []
         assert waits[0] >= 3
         assert len(waits) == 2
@@ -383,7 +386,7 @@ class TestRefusals:
         with socket.socket() as reserved:
             reserved.bind(("127.0.0.1", 0))
             url = f"http://127.0.0.1:{reserved.getsockname()[1]}"
-            asked = ApiClient(ClusterAccess(Cluster(url), User(), "context dev of /k"))
+            asked = ApiClient(ClusterAccess(Cluster(server=url), User(), "context dev of /k"))
             text = refusal(lambda: list_objects(asked, POD_RESOURCE))
         assert text == (
             f"{url} (context dev of /k): nothing listens there"
@@ -391,13 +394,15 @@ class TestRefusals:
         )
 
     def test_a_name_nobody_knows(self) -> None:
-        asked = ApiClient(ClusterAccess(Cluster("https://nowhere.invalid"), User(), "a test"))
+        asked = ApiClient(
+            ClusterAccess(Cluster(server="https://nowhere.invalid"), User(), "a test")
+        )
         assert "not known" in refusal(lambda: list_objects(asked, POD_RESOURCE))
 
     def test_silence_has_an_end(self) -> None:
         with socket.create_server(("127.0.0.1", 0)) as silent:
             url = f"http://127.0.0.1:{silent.getsockname()[1]}"
-            asked = ApiClient(ClusterAccess(Cluster(url), User(), "a test"), silence=0.2)
+            asked = ApiClient(ClusterAccess(Cluster(server=url), User(), "a test"), silence=0.2)
             assert "no answer within 0.2 s" in refusal(lambda: list_objects(asked, POD_RESOURCE))
 
     @pytest.mark.parametrize(
@@ -415,13 +420,17 @@ class TestRefusals:
             thread = threading.Thread(target=answer)
             thread.start()
             url = f"http://127.0.0.1:{listening.getsockname()[1]}"
-            asked = ApiClient(ClusterAccess(Cluster(url), User(), "a test"), silence=PATIENCE)
+            asked = ApiClient(
+                ClusterAccess(Cluster(server=url), User(), "a test"), silence=PATIENCE
+            )
             with pytest.raises(Unreachable, match="broke off"):
                 list_objects(asked, POD_RESOURCE)
             thread.join()
 
     def test_an_address_that_is_none(self) -> None:
-        text = refusal(lambda: ApiClient(ClusterAccess(Cluster("10.0.0.1:6443"), User(), "k")))
+        text = refusal(
+            lambda: ApiClient(ClusterAccess(Cluster(server="10.0.0.1:6443"), User(), "k"))
+        )
         assert "starts with https://" in text
 
 

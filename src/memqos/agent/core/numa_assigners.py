@@ -16,10 +16,10 @@ from memqos.converge.numa_assignment import (
     KUBELET_ASSIGNS,
     assignment_in_state,
     assignment_of,
+    creation_order,
     manager_of,
     no_assignment_reason,
-    resident_of,
-    seniority,
+    running_pod_of,
     skip_reason,
 )
 from memqos.converge.settings import NodeSettings
@@ -69,7 +69,7 @@ class NumaLedger:
             self._release(uid)
             asked[uid] = self._residents[uid]
         self._manager, left_out = assign_running_pods(
-            self._manager, sorted(asked.values(), key=seniority)
+            self._manager, sorted(asked.values(), key=creation_order)
         )
         self.unplaced |= left_out
         return {uid for uid in again if uid not in left_out}
@@ -81,7 +81,7 @@ class NumaLedger:
             for each in self._residents.values()
         ]
         self._manager, self.unplaced = assign_running_pods(
-            manager, sorted(residents, key=seniority)
+            manager, sorted(residents, key=creation_order)
         )
 
     def _is_unchanged(self, resident: RunningPod) -> bool:
@@ -212,7 +212,7 @@ class KubeletAssigner:
         """As it was worked out before, where its pod is the same."""
         kept = self._residents.get(pod.uid)
         if kept is None or kept[0] is not pod.intent:
-            kept = pod.intent, resident_of(pod.intent.pod, {}, self._release)
+            kept = pod.intent, running_pod_of(pod.intent.pod, {}, self._release)
             self._residents[pod.uid] = kept
         return kept[1]
 
@@ -275,11 +275,11 @@ class AgentAssigner:
     def _resident(self, pod: ObservedPod) -> RunningPod:
         kept = self._pods.get(pod.uid)
         if kept is None or not _is_same(kept[0], pod):
-            resident = resident_of(
+            resident = running_pod_of(
                 pod.intent.pod,
                 pod.bound,
                 self._node_settings.settings.release,
-                ours=pod.is_ours,
+                managed=pod.is_ours,
             )
             kept = self._pods[pod.uid] = pod, resident
         return kept[1]

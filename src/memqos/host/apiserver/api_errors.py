@@ -1,4 +1,4 @@
-"""What an API server's refusals mean, and what helps: a missing right comes with its rule."""
+"""Errors of an API server in words, with what helps: for a missing right, the RBAC rule."""
 
 import re
 from typing import Final
@@ -11,18 +11,18 @@ from memqos.host.apiserver.resources import ApiRequest
 FORBIDDEN: Final = 403
 GONE: Final = 410
 BUSY: Final = frozenset({429, 500, 502, 503, 504})
-"""Answers that are worth another try."""
-_ENDING: Final = "NamespaceTerminating"
+"""Answers after which a retry may succeed."""
+_TERMINATING: Final = "NamespaceTerminating"
 _USER: Final = re.compile(r'User "([^"]*)"')
 _SECONDS: Final = re.compile(r"[0-9]{1,6}")
 _MANY: Final = 999_999
 _SHOWN: Final = 300
 _TOGETHER: Final = (("get", "list", "watch"), ("create", "patch"))
-"""Rights that go together: who needs one of them needs the others soon."""
+"""Verbs that are granted together: a client that needs one soon needs the others."""
 
 
 class ApiError(Unreachable):
-    """The server answered, and the answer is no."""
+    """The server answered with an error."""
 
     def __init__(
         self,
@@ -40,9 +40,9 @@ class ApiError(Unreachable):
         self.retry_after = retry_after
         """Seconds."""
         self.is_version_ahead = is_version_ahead
-        """Whether the version asked for is one the server has not come to."""
+        """Whether the requested resourceVersion is newer than the server's."""
         self.is_namespace_terminating = is_namespace_terminating
-        """Whether the namespace is being deleted, so that nothing new may be in it."""
+        """Whether the namespace is being deleted, so that nothing can be created in it."""
 
 
 class _Cause(msgspec.Struct, frozen=True):
@@ -55,7 +55,7 @@ class _Details(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class ApiStatus(msgspec.Struct, frozen=True):
-    """What the server says instead of an answer, and in the middle of a watch."""
+    """A Kubernetes Status: the body of an error, or of an ERROR event in a watch."""
 
     message: str | None = None
     reason: str | None = None
@@ -64,7 +64,7 @@ class ApiStatus(msgspec.Struct, frozen=True):
 
 
 def status_of(body: bytes) -> ApiStatus:
-    """The body of an answer that is no success; a text where it is not a Status."""
+    """The Status in the body of an error; its text where the body is no Status."""
     try:
         return msgspec.json.decode(body, type=ApiStatus)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -72,20 +72,20 @@ def status_of(body: bytes) -> ApiStatus:
 
 
 def api_error(
-    where: str, request: ApiRequest, status: int, said: ApiStatus, retry_after: str | None = None
+    where: str, request: ApiRequest, code: int, status: ApiStatus, retry_after: str | None = None
 ) -> ApiError:
     """The error for an answer that is no success."""
-    what, hint = _describe_status(request, status, said)
+    what, hint = _describe_status(request, code, status)
     return ApiError(
         f"{where}: {what}",
-        status=status,
-        retry_after=_seconds(retry_after, said),
+        status=code,
+        retry_after=_seconds(retry_after, status),
         # Sent with 504 where the watch cache does not reach the version within 3 s (apiserver
-        # storage/errors.go, NewTooLargeResourceVersionError): asking again at once does not help.
-        is_version_ahead=_has_cause(said, "ResourceVersionTooLarge"),
-        is_namespace_terminating=_has_cause(said, _ENDING),
+        # storage/errors.go, NewTooLargeResourceVersionError): a retry at once does not help.
+        is_version_ahead=_has_cause(status, "ResourceVersionTooLarge"),
+        is_namespace_terminating=_has_cause(status, _TERMINATING),
         hint=hint,
-        snippet=rbac_rule(request) if _lacks_right(request, status, said) else (),
+        snippet=rbac_rule(request) if _lacks_right(request, code, status) else (),
     )
 
 
@@ -99,23 +99,23 @@ def rbac_rule(request: ApiRequest) -> tuple[str, ...]:
     )
 
 
-def _describe_status(request: ApiRequest, status: int, said: ApiStatus) -> tuple[str, str | None]:
-    message = (said.message or "").strip()[:_SHOWN]
-    if status == 401:
+def _describe_status(request: ApiRequest, code: int, status: ApiStatus) -> tuple[str, str | None]:
+    message = (status.message or "").strip()[:_SHOWN]
+    if code == 401:
         return "it does not know who asks (401)", "log in anew, or look at the user of the context"
-    if _lacks_right(request, status, said):
+    if _lacks_right(request, code, status):
         return _forbidden(request, message)
-    if status == FORBIDDEN and _has_cause(said, _ENDING):
+    if code == FORBIDDEN and _has_cause(status, _TERMINATING):
         return f"namespace {request.namespace} is being deleted (403)", None
-    if status == FORBIDDEN:
+    if code == FORBIDDEN:
         return f"whoever asks may not {request.verb} {request} (403)", "ask for the right to"
-    if status == 404:
+    if code == 404:
         return f"there is no {request} (404)", "check the name, the namespace and the context"
-    if status == GONE:
+    if code == GONE:
         return f"it no longer knows that version of {request} (410)", None
-    if status == 429:
+    if code == 429:
         return f"it has too much to do (429) to {request.verb} {request}", "try again later"
-    return f"it answered {status} to {request.verb} {request}" + (
+    return f"it answered {code} to {request.verb} {request}" + (
         f": {message}" if message else ""
     ), "look at the API server's log"
 
@@ -131,19 +131,19 @@ def _forbidden(request: ApiRequest, message: str) -> tuple[str, str]:
     )
 
 
-def _lacks_right(request: ApiRequest, status: int, said: ApiStatus) -> bool:
-    """Whether a rule of RBAC would help."""
-    return status == FORBIDDEN and bool(request.resource) and not _has_cause(said, _ENDING)
+def _lacks_right(request: ApiRequest, code: int, status: ApiStatus) -> bool:
+    """Whether an RBAC rule would grant the request."""
+    return code == FORBIDDEN and bool(request.resource) and not _has_cause(status, _TERMINATING)
 
 
-def _seconds(header: str | None, said: ApiStatus) -> float | None:
-    """How long the server asks to wait: whole seconds. Of anything else nothing is made."""
+def _seconds(header: str | None, status: ApiStatus) -> float | None:
+    """How long to wait by the server's answer: whole seconds. Other forms are ignored."""
     if header is not None:
         return float(header) if _SECONDS.fullmatch(header.strip()) else None
-    named = said.details.retry_after_seconds if said.details is not None else None
-    return float(min(named, _MANY)) if named and named > 0 else None
+    seconds = status.details.retry_after_seconds if status.details is not None else None
+    return float(min(seconds, _MANY)) if seconds and seconds > 0 else None
 
 
-def _has_cause(said: ApiStatus, reason: str) -> bool:
-    causes = (said.details.causes if said.details is not None else None) or ()
+def _has_cause(status: ApiStatus, reason: str) -> bool:
+    causes = (status.details.causes if status.details is not None else None) or ()
     return any(cause.reason == reason for cause in causes)

@@ -1,16 +1,16 @@
-"""A copy of what the API server holds, kept true by what a watch tells.
+"""A copy of an API server's objects, kept up to date by the events of a watch.
 
-The invariant: *the copy is what the server held at `version`, whole*. So
-- a list replaces the copy at once, and only when all of its pages have come;
+The invariant: *the copy is all that the server had at `version`*. So
+- a list replaces the copy in one step, and only when all of its pages have arrived;
 - an event is applied in full, together with its version, or not at all: a line that broke off, or
-  that cannot be read, changes nothing;
-- a watch is resumed from `version` alone, as everything before it is in the copy and nothing after
+  that cannot be decoded, changes nothing;
+- a watch is resumed only from `version`, as everything before it is in the copy and nothing after
   it is;
-- where the server cannot go on from there (it has expired, or the watch ended in an error that does
-  not say to come back), there is no resuming: `version` is forgotten and a list follows, not older
-  than what was `seen`, so that the copy never goes back in time;
-- where events would make the copy larger than it may be, they are an error, and a list follows.
-Versions are compared for nothing but being the same: they are opaque.
+- where the server cannot resume from there (the version has expired, or the watch ended in an error
+  that is not temporary), `version` is dropped and a list follows, not older than `newest_version`,
+  so that the copy never goes back in time;
+- where events would make the copy larger than its bound, they are an error, and a list follows.
+Versions are opaque: they are only compared for equality.
 """
 
 from collections.abc import Iterable
@@ -20,16 +20,16 @@ import msgspec
 
 from memqos.errors import InputError
 from memqos.host.apiserver.api_errors import BUSY, GONE, ApiStatus
-from memqos.host.apiserver.client import brief
+from memqos.host.apiserver.responses import short_error
 from memqos.kube.pod import ObjectMeta
 
 CacheChange = Literal["changed", "nothing", "expired"]
 ObjectKey = tuple[str, str]
-"""Namespace and name, as the server keeps objects."""
+"""Namespace and name, by which the server stores objects."""
 
 
 class HasMetadata(Protocol):
-    """What can be kept."""
+    """An object that can be cached."""
 
     @property
     def metadata(self) -> ObjectMeta: ...
@@ -39,7 +39,7 @@ _T = TypeVar("_T", bound=HasMetadata)
 
 
 class WatchInterrupted(Exception):
-    """The server ended the watch with an error, and it may go on later from the same version."""
+    """The server ended the watch with an error; where `version` stays, it can be resumed."""
 
     def __init__(self, status: ApiStatus) -> None:
         super().__init__(status.message)
@@ -65,50 +65,51 @@ _status: Final = msgspec.json.Decoder(ApiStatus)
 
 
 class ObjectCache(Generic[_T]):
-    """The copy, and the version it is of. It does not know threads, clocks or sockets."""
+    """The copy and its version, without threads, clocks or sockets."""
 
     def __init__(self, type: type[_T], largest: int) -> None:
-        """`largest` is what list and events may have together, in bytes as they came."""
+        """`largest` bounds list and events together, in bytes as received."""
         self.objects: dict[ObjectKey, _T] = {}
         self.version: str | None = None
-        """Where a watch goes on; None where a list has to come first."""
+        """Where a watch resumes; None where a list has to come first."""
         self.newest_version = ""
-        """The newest version known to have existed; empty before the first list."""
+        """The newest version observed; empty before the first list."""
         self._decoder = msgspec.json.Decoder(type)
         self._largest = largest
         self._size = 0
-        """Of the list, and of the events whose objects are in the copy. What was listed and has
-        changed since is counted twice, as nobody knows how large each object of a list was."""
+        """Bytes of the list, and of the events whose objects are in the copy. An object that was
+        listed and has changed since is counted twice: its size in the list is not known."""
         self._sizes: dict[ObjectKey, int] = {}
-        """Of those events."""
+        """Bytes of each of those events."""
 
     def replace(self, objects: Iterable[_T], version: str, size: int = 0) -> bool:
-        """Take a whole list of so many bytes over; tell whether anything is different now."""
+        """Replace the copy by a list of so many bytes; whether the copy changed."""
         before, self.objects = self.objects, {_key(each): each for each in objects}
         self.version = self.newest_version = version
         self._size, self._sizes = size, {}
         return before != self.objects
 
     def forget_version(self) -> None:
-        """Demand a list before anything else; the copy stays until it comes."""
+        """Require a list before the next watch; the copy stays until it arrives."""
         self.version = None
 
     def apply(self, line: bytes) -> CacheChange:
-        """Take one line of a watch over."""
+        """Apply one line of a watch."""
         try:
             event = _event.decode(line)
             if event.type == "ERROR":
                 return self._apply_error(_status.decode(event.object))
             version = _versioned.decode(event.object).metadata.resource_version
-            told: CacheChange = "nothing"
+            change: CacheChange = "nothing"
             if event.type != "BOOKMARK":
-                told = self._apply_event(event.type, self._decoder.decode(event.object), len(line))
+                item = self._decoder.decode(event.object)
+                change = self._apply_event(event.type, item, len(line))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise InputError(
-                f"a watch told something that cannot be read ({brief(error)})"
+                f"a watch told something that cannot be read ({short_error(error)})"
             ) from None
         self.version = self.newest_version = version
-        return told
+        return change
 
     def _apply_event(self, type: str, item: _T, size: int) -> CacheChange:
         key = _key(item)

@@ -1,16 +1,13 @@
-"""Answers of an API server as they come in: none is larger than memory allows for.
-
-urllib3 unpacks no more of a compressed answer than is asked for, so a small one that would unpack
-to a huge one is noticed at the same bound.
-"""
+"""The API server of one cluster, over urllib3: requests, retries, and errors in words."""
 
 import random
 import socket
+import ssl
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from threading import Lock
-from typing import Final
+from typing import Final, NamedTuple, TypedDict
 
 import msgspec
 import urllib3
@@ -28,93 +25,20 @@ from urllib3.exceptions import (
 from memqos.errors import InputError, MemqosError, Unreachable
 from memqos.host.apiserver.api_errors import BUSY, ApiError, ApiStatus, api_error, status_of
 from memqos.host.apiserver.credentials import ApiCredentials, TlsFingerprint
-from memqos.host.apiserver.deadlines import Deadline, time_connections, timed_context
-from memqos.host.apiserver.deadlines import request as send_request
 from memqos.host.apiserver.kubeconfig import ClusterAccess
 from memqos.host.apiserver.proxies import proxy_of
 from memqos.host.apiserver.resources import ApiRequest
+from memqos.host.apiserver.responses import (
+    LARGEST_ANSWER,
+    Deadline,
+    ResponseStream,
+    enforce_deadlines,
+    read_body,
+    send_request,
+    short_error,
+    tls_context,
+)
 from memqos.host.backoff import backoff_delay
-
-LARGEST_ANSWER: Final = 256 << 20
-"""Bytes, unpacked. A page of 500 pods is 5 MiB; etcd stores no object above 1.5 MiB by default."""
-_CHUNK: Final = 1 << 16
-_BLOCK: Final = 1 << 20
-_LONGEST_LINE: Final = 8 << 20
-_LONGEST_QUOTE: Final = 500
-
-
-def brief(error: Exception) -> str:
-    """What a decoder says is wrong. It may quote all of an answer: then only its name is told."""
-    text = str(error)
-    return text if len(text) <= _LONGEST_QUOTE else type(error).__name__
-
-
-class ResponseStream:
-    """An answer that goes on; another thread may end it."""
-
-    def __init__(
-        self, answer: urllib3.BaseHTTPResponse, deadline: Deadline, line_seconds: float
-    ) -> None:
-        self._answer = answer
-        self._deadline = deadline
-        self._line_seconds = line_seconds
-        self._left = LARGEST_ANSWER
-
-    def lines(self) -> Iterator[bytes]:
-        """Every line that has come in full; one that broke off was never said."""
-        rest: list[bytes] = []
-        size = 0
-        while chunk := self._answer.read1(_CHUNK):
-            *lines, tail = chunk.split(b"\n")
-            if lines:
-                lines[0] = b"".join(rest) + lines[0]
-                rest, size = [], 0
-                yield from filter(None, lines)
-            self._time_line(is_new=not size, has_begun=bool(size or tail))
-            rest.append(tail)
-            size += len(tail)
-            if size > _LONGEST_LINE:
-                raise _too_large(_LONGEST_LINE, "an event of a watch")
-
-    def _time_line(self, *, is_new: bool, has_begun: bool) -> None:
-        if not has_begun:
-            self._deadline.end_part()
-        elif is_new:
-            self._deadline.begin_part(self._line_seconds)
-
-    def read(self, count: int) -> bytes:
-        """So many bytes, fewer only at the end."""
-        data = self._answer.read(count)
-        self._left -= len(data)
-        if self._left < 0:
-            raise _too_large(LARGEST_ANSWER)
-        return data
-
-    def stop(self) -> None:
-        """End it, whoever is reading."""
-        try:
-            self._answer.shutdown()
-        except (OSError, RuntimeError, ValueError):
-            self._answer.close()
-
-
-def read_body(answer: urllib3.BaseHTTPResponse, largest: int) -> bytes:
-    """All of an answer, unpacked no further than it may be large."""
-    chunks, size = [], 0
-    while chunk := answer.read(_BLOCK):
-        chunks.append(chunk)
-        size += len(chunk)
-        if size > largest:
-            raise _too_large(largest)
-    return b"".join(chunks)
-
-
-def _too_large(largest: int, what: str = "the API server's answer") -> InputError:
-    return InputError(
-        f"{what} is larger than {largest >> 20} MiB",
-        hint="is this the address of an API server?",
-    )
-
 
 CONNECT_SECONDS: Final = 10.0
 SILENCE_SECONDS: Final = 60.0
@@ -135,6 +59,27 @@ _KEEPALIVE: Final = [
     (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10),
     (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
 ]
+
+
+class _Outgoing(NamedTuple):
+    """What is sent: a request, and the body that goes with it."""
+
+    method: str
+    request: ApiRequest
+    body: bytes | None = None
+    content_type: str | None = None
+
+
+class _PoolOptions(TypedDict, total=False):
+    """The options of urllib3's connection pools that memqos sets."""
+
+    maxsize: int
+    socket_options: list[tuple[int, int, int | bytes]]
+    ssl_context: ssl.SSLContext
+    cert_reqs: str
+    server_hostname: str
+    assert_hostname: str
+    proxy_ssl_context: ssl.SSLContext
 
 
 class ApiClient:
@@ -166,42 +111,37 @@ class ApiClient:
 
     @property
     def where(self) -> str:
-        """What errors call it."""
+        """The server's address and where it comes from, as errors show it."""
         return self._credentials.secrets.redact(f"{self._base} ({self.access.origin})")
 
     def get(self, request: ApiRequest, largest: int = LARGEST_ANSWER) -> bytes:
-        """The answer, if it is no larger; a server that is busy is asked again, for a while."""
+        """The answer, if it is no larger; a request to a busy server is retried a few times."""
         with self.redacted_errors():
-            return self._get_with_retry("GET", request, largest)
+            return self._get_with_retry(request, largest)
 
     def error_of(
-        self, request: ApiRequest, status: int, said: ApiStatus, retry_after: str | None = None
+        self, request: ApiRequest, code: int, status: ApiStatus, retry_after: str | None = None
     ) -> ApiError:
         """The error for an answer that is no success."""
-        if said.message is not None:
+        if status.message is not None:
             # Redact before cutting: a part of a secret would not be recognised.
-            message = self._credentials.secrets.redact(said.message)
-            said = msgspec.structs.replace(said, message=message)
-        return api_error(self.where, request, status, said, retry_after)
+            message = self._credentials.secrets.redact(status.message)
+            status = msgspec.structs.replace(status, message=message)
+        return api_error(self.where, request, code, status, retry_after)
 
     @contextmanager
     def redacted_errors(self) -> Iterator[None]:
-        """The way out of every error of this client: none leaves with a credential in it."""
+        """Remove credentials from every error that leaves this client."""
         try:
             yield
         except MemqosError as error:
             self._credentials.secrets.redact_error(error)
             raise
 
-    def send(self, method: str, request: ApiRequest, body: bytes, kind: str) -> bytes:
-        """The answer to something sent, asked once."""
-        with (
-            self.redacted_errors(),
-            self._open_response(method, request, self._silence, body=body, kind=kind) as (
-                answer,
-                _,
-            ),
-        ):
+    def send(self, method: str, request: ApiRequest, body: bytes, content_type: str) -> bytes:
+        """Send a body, without retries; the answer."""
+        outgoing = _Outgoing(method, request, body, content_type)
+        with self.redacted_errors(), self._open_response(outgoing, self._silence) as (answer, _):
             return read_body(answer, LARGEST_ANSWER)
 
     @contextmanager
@@ -212,13 +152,13 @@ class ApiClient:
         longest: float | None = None,
         line_seconds: float = SILENCE_SECONDS,
     ) -> Iterator[ResponseStream]:
-        """An answer that goes on, until nothing has come for so many seconds.
+        """An answer that goes on, until nothing has arrived for `silence` seconds.
 
-        It has to end within `longest`, and every line once begun within `line_seconds`.
+        It must end within `longest`, and a line that has begun must end within `line_seconds`.
         """
         with (
             self.redacted_errors(),
-            self._open_response("GET", request, silence, longest) as (answer, deadline),
+            self._open_response(_Outgoing("GET", request), silence, longest) as (answer, deadline),
         ):
             try:
                 yield ResponseStream(answer, deadline, line_seconds)
@@ -226,55 +166,50 @@ class ApiClient:
                 answer.close()
 
     def close(self) -> None:
-        """Let go of all connections."""
+        """Close all connections."""
         with self._lock:
             if self._pool is not None:
                 self._pool[1].clear()
                 self._pool = None
 
-    def _get_with_retry(self, method: str, request: ApiRequest, largest: int) -> bytes:
+    def _get_with_retry(self, request: ApiRequest, largest: int) -> bytes:
+        outgoing = _Outgoing("GET", request)
         for attempt in range(TRIES):
             try:
-                with self._open_response(method, request, self._silence) as (answer, _):
+                with self._open_response(outgoing, self._silence) as (answer, _):
                     return read_body(answer, largest)
             except ApiError as error:
                 wait = backoff_delay(attempt, error.retry_after, random.random())
-                is_worth_it = (
+                may_retry = (
                     error.status in BUSY and not error.is_version_ahead and wait < _LONGEST_WAIT
                 )
-                if not is_worth_it or attempt == TRIES - 1:
+                if not may_retry or attempt == TRIES - 1:
                     raise
                 self._sleep(wait)
         raise AssertionError
 
     @contextmanager
     def _open_response(
-        self,
-        method: str,
-        request: ApiRequest,
-        silence: float,
-        longest: float | None = None,
-        body: bytes | None = None,
-        kind: str | None = None,
+        self, outgoing: _Outgoing, silence: float, longest: float | None = None
     ) -> Iterator[tuple[urllib3.BaseHTTPResponse, Deadline]]:
         if longest is None:
             longest = self._longest
-        answer, deadline = self._send_once(method, request, silence, longest, body, kind)
+        answer, deadline = self._send_once(outgoing, silence, longest)
         if answer.status == 401 and self._credentials.is_renewable:
             # Closed, not drained: the server may never end the body.
             answer.close()
             self._credentials.invalidate()
-            answer, deadline = self._send_once(method, request, silence, longest, body, kind)
+            answer, deadline = self._send_once(outgoing, silence, longest)
         done = False
         try:
             if not 200 <= answer.status < 300:
-                said = b""
+                body = b""
                 with suppress(HTTPError, OSError):  # the status counts, even if the body breaks off
-                    said = answer.read(_LONGEST_REFUSAL + 1)
-                if len(said) > _LONGEST_REFUSAL:
-                    said = b""  # a cut in the middle of a secret would defeat redaction
+                    body = answer.read(_LONGEST_REFUSAL + 1)
+                if len(body) > _LONGEST_REFUSAL:
+                    body = b""  # a cut in the middle of a secret would defeat redaction
                 after = answer.headers.get("Retry-After")
-                raise self.error_of(request, answer.status, status_of(said), after)
+                raise self.error_of(outgoing.request, answer.status, status_of(body), after)
             with self._translate_errors(silence, deadline):
                 yield answer, deadline
             done = True
@@ -286,38 +221,30 @@ class ApiClient:
                 answer.close()
 
     def _send_once(
-        self,
-        method: str,
-        request: ApiRequest,
-        silence: float,
-        longest: float,
-        body: bytes | None,
-        kind: str | None,
+        self, outgoing: _Outgoing, silence: float, longest: float
     ) -> tuple[urllib3.BaseHTTPResponse, Deadline]:
         headers = urllib3.HTTPHeaderDict(
             {"Accept": "application/json", "User-Agent": "memqos", **self._credentials.headers()}
         )
         for group in self._credentials.groups:
             headers.add("Impersonate-Group", group)
+        method, request, body, content_type = outgoing
         if request.verb == "list" and not self.access.cluster.disable_compression:
             headers["Accept-Encoding"] = "gzip"
-        if kind is not None:
-            headers["Content-Type"] = kind
+        if content_type is not None:
+            headers["Content-Type"] = content_type
         try:
-            pooled = self._current_pool()
+            pool = self._current_pool()
             # Counted from here: an exec plugin may have waited for a password before.
             deadline = Deadline(longest)
             with self._translate_errors(silence, deadline):
                 answer = send_request(
-                    pooled,
+                    pool,
                     deadline,
                     method,
                     self._base + request.target,
-                    body=body,
                     headers=headers,
-                    preload_content=False,
-                    redirect=False,
-                    retries=False,
+                    body=body,
                     timeout=urllib3.Timeout(connect=CONNECT_SECONDS, read=silence),
                 )
                 return answer, deadline
@@ -327,29 +254,27 @@ class ApiClient:
             raise Unreachable(f"{self.where}: {what}", hint="look at the kubeconfig") from None
 
     def _current_pool(self) -> urllib3.PoolManager:
-        """Connections under the certificates in force: when those change, new ones are made."""
-        stamp = self._credentials.tls_fingerprint()
+        """The connection pool; replaced when the certificates change."""
+        fingerprint = self._credentials.tls_fingerprint()
         with self._lock:
-            if self._pool is None or self._pool[0] != stamp:
-                self._pool = stamp, self._make_pool()
+            if self._pool is None or self._pool[0] != fingerprint:
+                self._pool = fingerprint, self._make_pool()
             return self._pool[1]
 
     def _make_pool(self) -> urllib3.PoolManager:
         proxy = proxy_of(self.access)
         name = self.access.cluster.tls_server_name
-        options: dict[str, object] = {"maxsize": 4, "socket_options": _KEEPALIVE}
+        options: _PoolOptions = {"maxsize": 4, "socket_options": _KEEPALIVE}
         if self._base.startswith("https://"):
             options["ssl_context"] = self._credentials.tls_context()
             if self.access.cluster.insecure_skip_tls_verify:
                 options["cert_reqs"] = "CERT_NONE"
-                # The kubeconfig asks for it: no warning with every request.
+                # Configured in the kubeconfig: no warning with every request.
                 urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
             if name:
-                options |= {"server_hostname": name, "assert_hostname": name}
+                options["server_hostname"] = options["assert_hostname"] = name
         if proxy is None:
-            manager = urllib3.PoolManager(**options)  # type: ignore[arg-type]
-            time_connections(manager)
-            return manager
+            return enforce_deadlines(urllib3.PoolManager(**options))
         parts = urllib3.util.parse_url(proxy)
         headers = None
         if parts.auth:
@@ -357,18 +282,14 @@ class ApiClient:
             user, _, password = parts.auth.partition(":")
             self._credentials.secrets.add_pair(user, password)
         if parts.scheme == "https":
-            options["proxy_ssl_context"] = timed_context()
-        manager = urllib3.ProxyManager(
-            parts._replace(auth=None).url,
-            proxy_headers=headers,
-            **options,  # type: ignore[arg-type]
+            options["proxy_ssl_context"] = tls_context()
+        return enforce_deadlines(
+            urllib3.ProxyManager(parts._replace(auth=None).url, proxy_headers=headers, **options)
         )
-        time_connections(manager)
-        return manager
 
     @contextmanager
     def _translate_errors(self, silence: float, deadline: Deadline) -> Iterator[None]:
-        """Errors of the connection, in words."""
+        """Turn urllib3's errors into memqos's own."""
         try:
             yield
         except HTTPError as error:
@@ -404,4 +325,4 @@ def _describe_error(error: HTTPError, silence: float, deadline: Deadline) -> tup
         return f"no connection within {CONNECT_SECONDS:g} s", (
             "check the server's address, the VPN and the firewall"
         )
-    return f"the answer broke off ({brief(error)})", "try again"
+    return f"the answer broke off ({short_error(error)})", "try again"

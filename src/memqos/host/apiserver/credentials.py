@@ -1,10 +1,10 @@
-"""Who asks: tokens and certificates, always the ones in force.
+"""The client's credentials: tokens and certificates, always the current ones.
 
-A token in a file is read anew for every request, because kubelets replace those of pods every hour
-and the API server reports whoever goes on with the old one. A plugin is run again when what it
-printed has expired or was refused. Keys never touch a disk: Python's TLS reads certificates from
-files only, so they are handed over in memory that looks like one. What was a credential once is
-remembered, so that no message ever holds it.
+A token in a file is read for every request, because kubelets replace those of pods every hour and
+the API server flags requests with an old one (Kubernetes docs, "Managing Service Accounts"). A
+plugin runs again when its credential has expired or was refused. Keys are never written to a disk:
+Python's TLS reads certificates from files only, so it gets them in a memfd. Every credential that
+was ever in use is remembered, so that it can be redacted from errors.
 """
 
 import base64
@@ -21,6 +21,7 @@ from urllib.parse import quote
 from memqos.errors import InputError, MemqosError
 from memqos.host.apiserver.exec_plugin import ExecCredential, run_exec_plugin
 from memqos.host.apiserver.kubeconfig import ClusterAccess
+from memqos.host.file_version import FileVersion, file_version
 
 if TYPE_CHECKING:
     import ssl
@@ -28,49 +29,49 @@ if TYPE_CHECKING:
 _LONGEST_TOKEN: Final = 1 << 16
 _TOKEN: Final = re.compile(r"[\x21-\x7e]+")
 _NO_VALUE: Final = re.compile(r"[\x00-\x1f\x7f]")
-"""What no header's value may hold. Checked here: Python's complaint would quote the value."""
+"""Not allowed in the value of a header. Checked here: Python's error would quote the value."""
 
 _MOST_SECRETS: Final = 64
-"""So many are remembered. Kubelets replace a token every hour, and none is good for long after."""
+"""Remembered secrets. Kubelets replace a token every hour, and an old one soon expires."""
 _WORD: Final = 4
-"""A shorter secret is one only as a word of its own: else no message could be read."""
+"""A shorter secret is redacted only as a whole word: else most of a message would be."""
 _SHAPES: Final = (
     r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)",
     r"\beyJ[\w-]{8,}(?:\.[\w-]*)*",
     r"(?<=//)[^\s/@]+(?=@)",
 )
-"""Secrets that are known by their form: keys, JSON web tokens, and the user in an address."""
+"""Secrets recognised by their form: keys, JSON web tokens, and the user in an address."""
 
 TlsFingerprint = tuple[object, ...]
-"""Equal as long as certificates are the same."""
+"""Equal as long as the certificates are the same."""
 
 
 class Secrets:
-    """Credentials that are or were in use. No message holds one, in any form that was sent."""
+    """Credentials that are or were in use, to be redacted in every form that errors may quote."""
 
     def __init__(self) -> None:
         self._known: tuple[str, ...] = ()
         self._pattern = _pattern(())
 
     def add(self, *secrets: str | None) -> None:
-        """Remember these; beyond the bound the oldest are forgotten."""
+        """Remember secrets; beyond the bound the oldest are dropped."""
         new = [each for each in secrets if each and each not in self._known]
         if new:  # replaced, not changed: another thread may be reading them
             self._known = (*self._known, *new)[-_MOST_SECRETS:]
             self._pattern = _pattern(self._known)
 
     def add_pair(self, user: str, password: str) -> str:
-        """Remember a user's password; what a header of basic authentication holds of both."""
+        """Remember a user's password; the value of a header of basic authentication."""
         header = base64.b64encode(f"{user}:{password}".encode()).decode()
         self.add(password, header)
         return header
 
     def redact(self, text: str) -> str:
-        """The text without them."""
+        """The text without secrets."""
         return self._pattern.sub("…", text)
 
     def redact_error(self, error: MemqosError) -> None:
-        """Take them out of all that an error says."""
+        """Remove secrets from an error."""
         error.what = self.redact(error.what)
         error.args = (error.what,)
         error.hint = error.hint and self.redact(error.hint)
@@ -79,7 +80,7 @@ class Secrets:
 
 
 class ApiCredentials:
-    """One user of one cluster; threads may share it."""
+    """The credentials of one user of one cluster; threads may share them."""
 
     def __init__(self, access: ClusterAccess) -> None:
         self._access = access
@@ -90,11 +91,11 @@ class ApiCredentials:
 
     @property
     def is_renewable(self) -> bool:
-        """Whether asking again could bring other credentials than those refused."""
+        """Whether reading them again could give other credentials than those refused."""
         return self._access.user.exec is not None or self._access.user.token_file is not None
 
     def headers(self) -> dict[str, str]:
-        """Those that say who asks. Over a plain connection nobody says it."""
+        """The headers that authenticate the client; none over a connection without TLS."""
         if not self._is_secure:
             return {}
         user = self._access.user
@@ -113,34 +114,34 @@ class ApiCredentials:
 
     @property
     def groups(self) -> tuple[str, ...]:
-        """The groups to be taken for; a header each."""
+        """The groups to impersonate; a header each."""
         groups = (self._access.user.impersonate_groups or ()) if self._is_secure else ()
         return tuple([self._value("as-groups", group) for group in groups])
 
     def invalidate(self) -> None:
-        """The server did not take them: a plugin is asked again the next time."""
+        """The server refused them: run a plugin again the next time."""
         with self._lock:
             self._printed = None
 
     def tls_fingerprint(self) -> TlsFingerprint:
-        """What TLS depends on now."""
+        """The versions of the certificates that TLS uses now."""
         cluster, user = self._access.cluster, self._access.user
         files = (cluster.certificate_authority, user.client_certificate, user.client_key)
         printed = self._from_plugin()
         return (
-            *(_state(file) for file in files if file),
+            *(_version(file) for file in files if file),
             None if printed is None else printed.client_certificate_data,
         )
 
     def tls_context(self) -> "ssl.SSLContext":
-        """Whom to trust, and the certificate to show."""
+        """The CA to trust, and the client certificate."""
         import ssl
 
-        from memqos.host.apiserver.deadlines import timed_context
+        from memqos.host.apiserver.responses import tls_context
 
         cluster = self._access.cluster
         try:
-            context = timed_context(
+            context = tls_context(
                 cafile=cluster.certificate_authority
                 if cluster.certificate_authority_data is None
                 else None,
@@ -181,7 +182,7 @@ class ApiCredentials:
         return printed.token
 
     def _value(self, field: str, text: str) -> str:
-        """A name as it goes into a header, where the API server reads UTF-8."""
+        """A name as the value of a header: UTF-8, which http.client writes as Latin-1."""
         if _NO_VALUE.search(text):
             what = "a name with a control character in it"
             raise InputError(what, file=self._access.origin, field=field, hint="write it anew")
@@ -210,7 +211,8 @@ class ApiCredentials:
             return
         try:
             with _as_file(b"\n".join(pair)) as path:
-                # Without a password OpenSSL would ask on the terminal for that of an encrypted key.
+                # Without a password OpenSSL asks on the terminal for that of an encrypted key
+                # (pem_password_cb(3)).
                 context.load_cert_chain(path, password="")
         except (OSError, ValueError) as error:
             raise InputError(
@@ -220,7 +222,7 @@ class ApiCredentials:
             ) from None
 
     def _content(self, field: str, file: str | None) -> bytes:
-        """What a kubeconfig holds of a certificate or key, else its file."""
+        """A certificate or key in a kubeconfig, else the content of its file."""
         if getattr(self._access.user, f"{field}-data".replace("-", "_")):
             return self._decode_field(f"{field}-data")
         if file is None:
@@ -238,7 +240,7 @@ class ApiCredentials:
 
 
 def _pattern(secrets: tuple[str, ...]) -> re.Pattern[str]:
-    """What finds secrets as they are, as they are quoted, and in base64; the longest first."""
+    """Finds secrets as they are, quoted, and in base64; the longest first."""
     forms = {form for secret in secrets for show in _FORMS for form in [show(secret)]}
     known = [
         re.escape(form) if len(form) >= _WORD else rf"(?<!\w){re.escape(form)}(?!\w)"
@@ -280,12 +282,11 @@ def _read(file: str) -> bytes:
         raise InputError((error.strerror or str(error)).lower(), file=file) from None
 
 
-def _state(file: str) -> tuple[str, int, int] | str:
+def _version(file: str) -> tuple[str, FileVersion | None]:
     try:
-        status = os.stat(file)
+        return file, file_version(file)
     except OSError:
-        return file
-    return file, status.st_mtime_ns, status.st_ino
+        return file, None
 
 
 @contextmanager

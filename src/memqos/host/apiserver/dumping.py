@@ -1,7 +1,9 @@
-"""An API server's lists as dumps are read: a part at a time, so that memory stays bounded."""
+"""An API server's lists as sources of dump blocks, a page at a time: memory stays bounded."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
+
+import msgspec
 
 from memqos.errors import InputError
 from memqos.host.apiserver.api_errors import FORBIDDEN, GONE, ApiError
@@ -15,23 +17,23 @@ _TRIES: Final = 3
 _ARRAY: Final = ord("[")
 
 
-class PagedList(NamedTuple):
-    """A list read page by page, all of one moment."""
+class PagedList(msgspec.Struct, frozen=True, kw_only=True):
+    """A list read page by page, all pages of one resourceVersion."""
 
     server: ApiClient
     resource: ApiResource[Any]
     selection: Selection
     kind: str
     name: str
-    """What a person calls it."""
+    """What messages call the list."""
     expect: Callable[[int], None]
-    """Told how many objects there are, where the server says so."""
+    """Called with the number of objects, where the server counts them."""
     is_required: bool = True
-    """Whether there is no point in going on without it."""
+    """Whether it is an error where the client may not read it."""
 
     def blocks(self) -> Iterator[DumpPart]:
-        """A block a page. Where the server has forgotten the moment they are of, all anew."""
-        for left in reversed(range(_TRIES)):
+        """A block a page. Where the resourceVersion expires meanwhile, the list starts again."""
+        for tries_left in reversed(range(_TRIES)):
             try:
                 yield from self._pages()
                 return
@@ -39,7 +41,7 @@ class PagedList(NamedTuple):
                 if error.status == FORBIDDEN and not self.is_required:
                     yield InputError(error.what, hint=error.hint, snippet=error.snippet)
                     return
-                if error.status != GONE or not left:
+                if error.status != GONE or not tries_left:
                     raise
             yield Restart()
 
@@ -54,11 +56,13 @@ class PagedList(NamedTuple):
             if items[0] == _ARRAY:
                 # A block ends between two items.
                 text = b"".join((items[1:-1], b","))
-                yield DumpBlock(self.name, layout, 0, len(text), False, text, is_text=True)
+                yield DumpBlock(
+                    file=self.name, layout=layout, end=len(text), text=text, is_text=True
+                )
 
 
 class WholeList(NamedTuple):
-    """A list that comes in one piece, as those of the metrics API do."""
+    """A list that the server sends as a whole, as the metrics API does."""
 
     server: ApiClient
     resource: ApiResource[Any]
@@ -66,7 +70,7 @@ class WholeList(NamedTuple):
     name: str
 
     def blocks(self) -> Iterator[DumpPart]:
-        """The answer as it comes in."""
+        """The answer as it arrives."""
         request = list_request(self.resource, self.selection)
         with self.server.stream(request, SILENCE_SECONDS) as answer:
             yield from stream_blocks(self.name, answer)

@@ -1,8 +1,8 @@
-"""Events on pods, sent from a thread of its own: nobody waits for them, and none is worth trouble.
+"""Post Events on pods from a thread of its own: no caller waits for them, and losing one is fine.
 
-What is worth telling is decided by `memqos.kube.events`. What is to be sent waits in a queue that
-never grows beyond its bound; it is sent a little at a time, and tried again while the server is
-away or busy. What a right is missing for is dropped, and asked for again after a pause.
+`memqos.kube.events` decides which Events are sent. They wait in a bounded queue, are sent at a
+bounded rate, and retried while the server is unreachable or busy. Events that RBAC forbids are
+dropped, and their namespace is tried again after a pause.
 """
 
 import random
@@ -23,23 +23,23 @@ from memqos.host.backoff import backoff_delay
 from memqos.kube.events import Bucket, Create, EventBook, PodEvent, Refresh, event_of, series_of
 
 QUEUE_LIMIT: Final = 512
-"""More than this are dropped, the oldest first."""
+"""Beyond this the oldest are dropped."""
 PAUSE_SECONDS: Final = 300.0
-"""How long nothing is sent to a namespace that would not have it."""
+"""How long nothing is sent to a namespace that forbids it."""
 AT_ONCE: Final = 30
 SECONDS_EACH: Final = 5.0
-"""So many events of a node are sent at once, and then one in so many seconds."""
-_LATER: Final = BUSY | {0, 401}
-"""Answers that may be others soon; 0 is none at all."""
+"""A node sends so many Events at once, then one in so many seconds."""
+_TEMPORARY: Final = BUSY | {0, 401}
+"""Statuses that may soon be others; 0 is no answer at all."""
 _EXISTS: Final = 409
-_GONE: Final = 404
+_NOT_FOUND: Final = 404
 _FORBIDDEN: Final = 403
 _GROUP: Final = "events.k8s.io"
 _STOP_SECONDS: Final = 2.0
 
 
 class EventPoster:
-    """Takes what happened, at once, and sends what of it is worth telling."""
+    """Queues what happened, without waiting, and sends it as Events."""
 
     def __init__(
         self,
@@ -50,9 +50,9 @@ class EventPoster:
         slowness: float = 1.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`instance` is who reports: the node's name. Pauses are `slowness` times as long."""
+        """`instance` is the reporter: the node's name. Pauses are `slowness` times as long."""
         self.sent = 0
-        """Events that the server has taken."""
+        """Events that the server accepted."""
         self._server = server
         self._instance = instance
         self._pause = pause
@@ -75,7 +75,7 @@ class EventPoster:
         self._thread.start()
 
     def stop(self) -> None:
-        """End; what still waits is sent if it can be at once."""
+        """End; Events in the queue are sent if that needs no waiting."""
         with self._turn:
             self._is_stopped = True
             self._turn.notify()
@@ -83,57 +83,57 @@ class EventPoster:
             self._thread.join(_STOP_SECONDS)
 
     def post(self, happening: PodEvent, ago: float = 0.0) -> None:
-        """Something happened, so many seconds ago. Never waits, and never fails."""
+        """Queue what happened so many seconds ago. Never waits, and never fails."""
         with self._turn:
             if self._clock() < self._muted_until.get(happening.namespace, 0.0):
                 self._book.dropped += 1
                 return
             now = time.time()
-            told = self._book.decide(happening, now)
-            if told is not None:
-                told = msgspec.structs.replace(told, at=now - ago)
+            action = self._book.decide(happening, now)
+            if action is not None:
+                action = msgspec.structs.replace(action, at=now - ago)
                 if len(self._waiting) >= QUEUE_LIMIT:
                     self._drop(self._waiting.popleft())
-                self._waiting.append(told)
+                self._waiting.append(action)
                 self._turn.notify()
 
     def forget_pods_but(self, uids: set[str]) -> None:
-        """These are the pods there are: what is known of others can go."""
+        """Drop the state of all pods but these."""
         with self._turn:
             self._book.forget_pods_but(uids)
 
     @property
     def dropped(self) -> int:
-        """How many were too many, or could not be sent."""
+        """How many Events were dropped: too many, or not sent."""
         return self._book.dropped
 
     @property
     def waiting(self) -> int:
-        """How many are still to be sent."""
+        """How many Events are in the queue."""
         return len(self._waiting)
 
     @property
     def fault(self) -> MemqosError | None:
-        """Why nothing is sent now; a missing right comes with its rule."""
+        """Why nothing can be sent now; for a missing right, with its RBAC rule."""
         return self._fault
 
     def complaint(self) -> MemqosError | None:
-        """What a person should know of, once."""
+        """An error to report to the user, once."""
         with self._turn:
             complaint, self._complaint = self._complaint, None
         return complaint
 
     def _run(self) -> None:
-        while (told := self._next()) is not None:
+        while (action := self._next()) is not None:
             try:
-                self._send(told)
+                self._send(action)
             except MemqosError as error:
-                self._record_failure(told, error)
+                self._record_failure(action, error)
             else:
                 self._record_success()
 
     def _next(self) -> Create | Refresh | None:
-        """The next to send, when its time has come; None where there will be none."""
+        """The next Event, when the rate allows it; None where there will be none."""
         with self._turn:
             while True:
                 if not self._waiting:
@@ -148,16 +148,16 @@ class EventPoster:
                 else:
                     self._turn.wait(self._of_node.next_in)
 
-    def _send(self, told: Create | Refresh) -> None:
-        happened = datetime.fromtimestamp(told.at, UTC)
+    def _send(self, action: Create | Refresh) -> None:
+        happened = datetime.fromtimestamp(action.at, UTC)
         at = happened.isoformat(timespec="microseconds").replace("+00:00", "Z")
-        if isinstance(told, Create):
-            body = msgspec.json.encode(event_of(told, self._instance, at))
-            self._server.send("POST", _request("create", told), body, "application/json")
+        if isinstance(action, Create):
+            body = msgspec.json.encode(event_of(action, self._instance, at))
+            self._server.send("POST", _request("create", action), body, "application/json")
         else:
-            body = msgspec.json.encode(series_of(told, at))
+            body = msgspec.json.encode(series_of(action, at))
             kind = "application/merge-patch+json"
-            self._server.send("PATCH", _request("patch", told), body, kind)
+            self._server.send("PATCH", _request("patch", action), body, kind)
 
     def _record_success(self) -> None:
         with self._turn:
@@ -167,39 +167,41 @@ class EventPoster:
             # A right may be granted in one namespace and missing in another.
             self._complained &= {_FORBIDDEN}
 
-    def _record_failure(self, told: Create | Refresh, error: MemqosError) -> None:
+    def _record_failure(self, action: Create | Refresh, error: MemqosError) -> None:
         status = error.status if isinstance(error, ApiError) else 0
         with self._turn:
-            if status == _EXISTS and isinstance(told, Create):
-                return  # an earlier agent has sent it
-            if status == _GONE or (isinstance(error, ApiError) and error.is_namespace_terminating):
+            if status == _EXISTS and isinstance(action, Create):
+                return  # an earlier agent sent it
+            if status == _NOT_FOUND or (
+                isinstance(error, ApiError) and error.is_namespace_terminating
+            ):
                 # The event expired, or its namespace is being deleted.
-                self._book.forget(told.happening)
+                self._book.forget(action.happening)
                 return
             self._fault = error
             if status not in self._complained:
                 self._complained.add(status)
                 self._complaint = error
-            if status in _LATER:
-                self._try_again(told, error)
+            if status in _TEMPORARY:
+                self._try_again(action, error)
                 return
-            self._drop(told)
+            self._drop(action)
             if status == _FORBIDDEN:
-                self._mute_namespace(told.happening.namespace)
+                self._mute_namespace(action.happening.namespace)
 
-    def _try_again(self, told: Create | Refresh, error: MemqosError) -> None:
-        """Wait, with all others, for the server to come back."""
+    def _try_again(self, action: Create | Refresh, error: MemqosError) -> None:
+        """Requeue an Event, and wait before the next one is sent."""
         if len(self._waiting) < QUEUE_LIMIT:
-            self._waiting.appendleft(told)
+            self._waiting.appendleft(action)
         else:
-            self._drop(told)
+            self._drop(action)
         after = error.retry_after if isinstance(error, ApiError) else None
         until = (
             self._clock() + backoff_delay(self._failures, after, random.random()) * self._slowness
         )
         self._failures += 1
-        while not self._is_stopped and (left := until - self._clock()) > 0:
-            self._turn.wait(left)
+        while not self._is_stopped and (remaining := until - self._clock()) > 0:
+            self._turn.wait(remaining)
         if self._is_stopped:
             for each in self._waiting:
                 self._drop(each)
@@ -217,15 +219,15 @@ class EventPoster:
                 self._drop(each)
         self._waiting = deque(kept)
 
-    def _drop(self, told: Create | Refresh) -> None:
-        """Count it; that it happens again would be news."""
+    def _drop(self, action: Create | Refresh) -> None:
+        """Count a dropped Event, and have the next of its kind sent again."""
         self._book.dropped += 1
-        self._book.forget(told.happening)
+        self._book.forget(action.happening)
 
 
-def _request(verb: str, told: Create | Refresh) -> ApiRequest:
-    namespace = told.happening.namespace
+def _request(verb: str, action: Create | Refresh) -> ApiRequest:
+    namespace = action.happening.namespace
     path = f"/apis/{_GROUP}/v1/namespaces/{namespace}/events"
     if verb == "patch":
-        path = f"{path}/{told.name}"
-    return ApiRequest(verb, path, group=_GROUP, resource="events", namespace=namespace)
+        path = f"{path}/{action.name}"
+    return ApiRequest(verb=verb, path=path, group=_GROUP, resource="events", namespace=namespace)

@@ -1,4 +1,4 @@
-"""Exec plugins: programs that print credentials, as client.authentication.k8s.io has it."""
+"""Exec plugins: programs that print credentials, by the API client.authentication.k8s.io."""
 
 import os
 import sys
@@ -26,7 +26,7 @@ _CLUSTER_FIELDS: Final = (
 
 
 class ExecCredential(msgspec.Struct, frozen=True, rename="camel"):
-    """What a plugin printed. It shows nothing of itself."""
+    """The credential that a plugin printed. Its repr shows nothing of it."""
 
     token: str | None = None
     client_certificate_data: str | None = None
@@ -37,7 +37,7 @@ class ExecCredential(msgspec.Struct, frozen=True, rename="camel"):
         return "Credential(…)"
 
     def is_good(self, now: datetime) -> bool:
-        """Whether it has not come to its end."""
+        """Whether it has not expired."""
         until = self.expiration_timestamp
         return until is None or now < (until if until.tzinfo else until.replace(tzinfo=UTC))
 
@@ -49,7 +49,7 @@ class _Printed(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def run_exec_plugin(access: ClusterAccess, redact: Callable[[str], str]) -> ExecCredential:
-    """Run the plugin of a user and read what it prints; of what it complains of secrets go out."""
+    """Run the plugin of a user and decode what it prints; its errors are redacted."""
     plugin = access.user.exec
     assert plugin is not None
     if plugin.api_version not in _VERSIONS:
@@ -96,12 +96,12 @@ def _run(plugin: ExecPlugin, access: ClusterAccess, redact: Callable[[str], str]
         raise Unreachable(what, hint="run it by hand: does it wait for somebody?") from None
     if done.returncode:
         # Redact before cutting: a part of a secret would not be recognised.
-        said = redact(" ".join((done.stderr or b"").decode("utf-8", "replace").split()))[
+        complaint = redact(" ".join((done.stderr or b"").decode("utf-8", "replace").split()))[
             -_STDERR_SHOWN:
         ]
         raise Unreachable(
             f"the exec plugin {plugin.command} failed ({done.returncode})"
-            + (f": {said}" if said else ""),
+            + (f": {complaint}" if complaint else ""),
             hint="run it by hand, or log in anew",
         )
     return done.stdout
@@ -119,13 +119,13 @@ def _is_interactive(plugin: ExecPlugin, access: ClusterAccess) -> bool:
 
 
 def _cluster_info(access: ClusterAccess) -> dict[str, Any]:
-    """What the plugin is told of the cluster, and the part of the kubeconfig meant for it."""
-    told = msgspec.to_builtins(access.cluster)
+    """The cluster for the plugin's environment, with the part of the kubeconfig meant for it."""
+    cluster = msgspec.to_builtins(access.cluster)
     own = next(
         (each for each in access.cluster.extensions or () if each.get("name") == _CLUSTER_CONFIG),
         {},
     )
-    info = {name: told[name] for name in _CLUSTER_FIELDS if told.get(name)}
+    info = {name: cluster[name] for name in _CLUSTER_FIELDS if cluster.get(name)}
     return info | ({"config": own["extension"]} if "extension" in own else {})
 
 

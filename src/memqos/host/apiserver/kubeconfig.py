@@ -1,7 +1,7 @@
-"""Kubeconfig files: found, merged, and a context of them picked.
+"""Find kubeconfig files, merge them, and select a context.
 
-The first file that has a cluster, user or context of a name decides about all of it, and a path in
-a file is relative to that file: what kubectl does.
+As in kubectl, the first file that has a cluster, user or context of a name provides all of it, and
+a path in a file is relative to that file.
 """
 
 import os
@@ -25,7 +25,7 @@ class EnvVariable(msgspec.Struct, frozen=True):
     value: str
 
 
-class ExecPlugin(msgspec.Struct, frozen=True, rename="camel"):
+class ExecPlugin(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A program that prints credentials."""
 
     command: str
@@ -37,8 +37,8 @@ class ExecPlugin(msgspec.Struct, frozen=True, rename="camel"):
     provide_cluster_info: bool = False
 
 
-class User(msgspec.Struct, frozen=True, rename="kebab"):
-    """Who asks, as a kubeconfig says it. It shows nothing of itself: most of it is secret."""
+class User(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+    """A user of a kubeconfig. Its repr shows nothing of it: most of it is secret."""
 
     token: str | None = None
     token_file: str | None = msgspec.field(default=None, name="tokenFile")
@@ -58,8 +58,8 @@ class User(msgspec.Struct, frozen=True, rename="kebab"):
         return "User(…)"
 
 
-class Cluster(msgspec.Struct, frozen=True, rename="kebab"):
-    """Where the server is, and whom to trust, as a kubeconfig says it."""
+class Cluster(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+    """A cluster of a kubeconfig: the server's address, and the CA to trust."""
 
     server: str = ""
     certificate_authority: str | None = None
@@ -72,28 +72,27 @@ class Cluster(msgspec.Struct, frozen=True, rename="kebab"):
 
 
 class ClusterAccess(msgspec.Struct, frozen=True):
-    """All it takes to ask an API server."""
+    """All it takes to access an API server."""
 
     cluster: Cluster
     user: User
     origin: str
-    """What a person would call it: a context and its file, or this pod's service account."""
+    """What messages call it: a context and its file, or this pod's service account."""
     namespace: str = "default"
     folder: str = ""
-    """What an exec plugin's relative path is relative to."""
+    """The folder that an exec plugin's path is relative to."""
 
 
 def cluster_access(context: str | None = None) -> ClusterAccess:
-    """The way into the cluster that is meant: of a context, of the current one, or of this pod."""
-
-    named = kubeconfig_paths()
-    if context is None and not any(map(os.path.exists, named)) and os.environ.get(_HOST):
+    """Access to a cluster: of a context, of the current context, or of this pod."""
+    paths = kubeconfig_paths()
+    if context is None and not any(map(os.path.exists, paths)) and os.environ.get(_HOST):
         return in_cluster()
-    return load_kubeconfig(named, context)
+    return load_kubeconfig(paths, context)
 
 
 def in_cluster(folder: str = SERVICE_ACCOUNT) -> ClusterAccess:
-    """The way a pod has into its own cluster."""
+    """The access that a pod has to its own cluster."""
     host, port = os.environ.get(_HOST), os.environ.get(_PORT)
     token = f"{folder}/token"
     if not host or not port:
@@ -109,7 +108,7 @@ def in_cluster(folder: str = SERVICE_ACCOUNT) -> ClusterAccess:
         )
     return ClusterAccess(
         Cluster(
-            f"https://{f'[{host}]' if ':' in host else host}:{port}",
+            server=f"https://{f'[{host}]' if ':' in host else host}:{port}",
             certificate_authority=f"{folder}/ca.crt",
         ),
         User(token_file=token),
@@ -176,7 +175,7 @@ def kubeconfig_paths() -> list[str]:
 
 
 def load_kubeconfig(paths: Sequence[str], context: str | None = None) -> ClusterAccess:
-    """What a context of these files gives access to, by default the current one."""
+    """Access to the cluster of a context in these files, by default of the current one."""
     found = [_File(path, _config(document)) for path, document in _documents(paths)]
     if not found:
         raise InputError(
@@ -197,7 +196,7 @@ def load_kubeconfig(paths: Sequence[str], context: str | None = None) -> Cluster
 
 
 def _select_context(found: Sequence[_File], name: str) -> ClusterAccess:
-    file, (chosen) = _first([(each, each.config.contexts) for each in found], name)
+    file, chosen = _first([(each, each.config.contexts) for each in found], name)
     if file is None or chosen is None:
         raise InputError(
             f"there is no context {name}",
@@ -274,13 +273,13 @@ def _some(names: Sequence[str]) -> str:
 _Paths = TypeVar("_Paths", Cluster, User)
 
 
-def _resolve_paths(given: _Paths, file: str, fields: Iterable[str]) -> _Paths:
-    """The same with paths that no longer depend on where the file is."""
+def _resolve_paths(entry: _Paths, file: str, fields: Iterable[str]) -> _Paths:
+    """The same entry with absolute paths."""
     folder = os.path.dirname(os.path.abspath(file))
     changes = {
-        field: os.path.join(folder, value) for field in fields if (value := getattr(given, field))
+        field: os.path.join(folder, value) for field in fields if (value := getattr(entry, field))
     }
-    return msgspec.structs.replace(given, **changes)
+    return msgspec.structs.replace(entry, **changes)
 
 
 def _check_user(named: _NamedUser, file: str) -> User:

@@ -1,4 +1,4 @@
-"""Lists of objects, page by page, all of one moment."""
+"""Lists of objects, page by page, all pages of one resourceVersion."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -8,7 +8,7 @@ import msgspec
 
 from memqos.errors import InputError
 from memqos.host.apiserver.api_errors import GONE, ApiError
-from memqos.host.apiserver.client import LARGEST_ANSWER, ApiClient, brief
+from memqos.host.apiserver.client import ApiClient
 from memqos.host.apiserver.resources import (
     EVERYTHING,
     ApiRequest,
@@ -18,14 +18,15 @@ from memqos.host.apiserver.resources import (
     get_request,
     list_request,
 )
+from memqos.host.apiserver.responses import LARGEST_ANSWER, short_error
 
 _T = TypeVar("_T")
 LIST_PAGE_SIZE: Final = 500
 MOST_PAGES: Final = 10_000
 LIST_SECONDS: Final = 3600.0
-"""How long the pages of a list may take together."""
+"""How long all pages of a list may take together."""
 LARGEST_LIST: Final = 4 << 30
-"""Bytes of all pages together, where they are kept: several times the largest cluster there is."""
+"""Bytes of all pages together, where they are kept: several times the largest known cluster."""
 
 
 class _ListMeta(msgspec.Struct, frozen=True, rename="camel"):
@@ -44,17 +45,17 @@ class _Page(_Head, Generic[_T], frozen=True):
 
 
 class RawPage(_Head, frozen=True):
-    """A page whose items are left as they came, an array."""
+    """A page whose items are not decoded: a JSON array."""
 
     items: msgspec.Raw = msgspec.Raw(b"[]")
 
 
-class _HasHead(Protocol):
+class _HasMetadata(Protocol):
     @property
     def metadata(self) -> _ListMeta: ...
 
 
-_P = TypeVar("_P", bound=_HasHead)
+_P = TypeVar("_P", bound=_HasMetadata)
 
 
 class _Bytes(msgspec.Struct, frozen=True):
@@ -63,7 +64,7 @@ class _Bytes(msgspec.Struct, frozen=True):
 
 
 class ObjectList(msgspec.Struct, Generic[_T], frozen=True):
-    """Objects, and the version of the cluster they are of."""
+    """Objects, and the resourceVersion of the list."""
 
     items: list[_T]
     version: str
@@ -80,10 +81,10 @@ def list_objects(
     page: int = LIST_PAGE_SIZE,
     largest: int = LARGEST_LIST,
 ) -> ObjectList[_T]:
-    """All objects selected, if they are no larger together.
+    """All selected objects, if they are no larger than `largest` together.
 
-    Without a version they are as of now; with one they may come from the server's memory, which
-    spares its database and is what many nodes asking at once should do: "0" takes what is there.
+    Without a version they are the most recent; with one they may come from the server's watch
+    cache, which saves a read of etcd, as many nodes at once should: "0" takes any version.
     """
     decoder = msgspec.json.Decoder(_page_of(resource))
     query = {"limit": str(page)}
@@ -97,7 +98,7 @@ def list_objects(
 def list_raw_pages(
     server: ApiClient, resource: ApiResource[_T], selection: Selection = EVERYTHING
 ) -> list[bytes]:
-    """The same as the server sent it: a list object a page."""
+    """All selected objects as the server sent them: a list object a page."""
     decoder = msgspec.json.Decoder(_Head)
 
     def keep_raw(data: bytes) -> _Bytes:
@@ -111,7 +112,7 @@ def list_raw_pages(
 def raw_pages(
     server: ApiClient, resource: ApiResource[_T], selection: Selection
 ) -> Iterator[RawPage]:
-    """The same one by one, nothing kept; Refused as GONE where the moment they are of is over."""
+    """Page after page, none of them kept; ApiError GONE where the continue token expired."""
     decode = msgspec.json.Decoder(RawPage).decode
     return (
         page
@@ -122,7 +123,7 @@ def raw_pages(
 def get_object(
     server: ApiClient, resource: ApiResource[_T], name: str, namespace: str | None = None
 ) -> _T | None:
-    """One object; None where there is none of that name."""
+    """One object; None where it does not exist."""
     request = get_request(resource, name, namespace)
     try:
         data = server.get(request)
@@ -141,8 +142,8 @@ def _pages(
     decode: Callable[[bytes], _P],
     largest: int = LARGEST_ANSWER,
 ) -> Iterator[tuple[_P, int]]:
-    """Page after page, with its size. One that is named as the next again and again has an end."""
-    until = time.monotonic() + LIST_SECONDS
+    """Page after page, with its size; bounded, should a server always name another one."""
+    deadline = time.monotonic() + LIST_SECONDS
     for _ in range(MOST_PAGES):
         request = list_request(resource, selection, **query)
         data = server.get(request, largest)
@@ -150,7 +151,7 @@ def _pages(
         yield page, len(data)
         if not page.metadata.more:
             return
-        if time.monotonic() > until:
+        if time.monotonic() > deadline:
             raise _endless(server, request, f"{LIST_SECONDS:g} s")
         query = {"limit": query["limit"], "continue": page.metadata.more}
     raise _endless(server, request, f"{MOST_PAGES:,} pages")
@@ -164,15 +165,15 @@ def _all_pages(
     decode: Callable[[bytes], _P],
     largest: int,
 ) -> tuple[list[_P], int]:
-    """All pages, and their size."""
+    """All pages, and their size together."""
     pages: list[_P] = []
     size = 0
     request = list_request(resource, selection)
-    at_once = min(largest, LARGEST_ANSWER)
+    page_limit = min(largest, LARGEST_ANSWER)
     try:
-        for page, of_page in _pages(server, resource, selection, query, decode, at_once):
+        for page, page_size in _pages(server, resource, selection, query, decode, page_limit):
             pages.append(page)
-            size += of_page
+            size += page_size
             if size > largest:
                 raise _endless(server, request, f"{largest >> 20:,} MiB")
         return pages, size
@@ -180,7 +181,7 @@ def _all_pages(
         if error.status != GONE or not pages:
             raise
     # A continue token expires when etcd compacts, by default after 5 minutes, and pages of two
-    # versions are no list. As client-go's pager: once more without a limit.
+    # versions are no list. As client-go's pager (tools/pager): once more without a limit.
     data = server.get(request, largest)
     return [_decode_answer(server, request, data, decode)], len(data)
 
@@ -206,7 +207,7 @@ def _decode_answer(
             return decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise InputError(
-                f"the answer is not what was asked for ({brief(error)})",
+                f"the answer is not what was asked for ({short_error(error)})",
                 file=f"{server.where}{request.path}",
                 hint="is this the address of an API server?",
             ) from None

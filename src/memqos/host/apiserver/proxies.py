@@ -1,4 +1,4 @@
-"""Which proxy stands between here and a server, as kubeconfigs and the environment say it."""
+"""The proxy to an API server, by its kubeconfig or by the environment."""
 
 import ipaddress
 import os
@@ -10,7 +10,7 @@ from memqos.host.apiserver.kubeconfig import ClusterAccess
 
 
 def proxy_of(access: ClusterAccess, environment: Mapping[str, str] = os.environ) -> str | None:
-    """The proxy's address; None where the server is asked directly."""
+    """The proxy's address; None where the server is reached directly."""
     proxy = access.cluster.proxy_url
     origin = access.origin
     if not proxy:
@@ -46,7 +46,7 @@ def _port(port: int | None, scheme: str) -> int:
 
 
 def _bypasses_proxy(host: str, port: int, exceptions: str) -> bool:
-    """Whether a host is asked directly: names, domains, addresses and networks are exceptions."""
+    """Whether a host is reached directly: exceptions are names, domains, addresses and networks."""
     address = _address(host)
     if host == "localhost" or (address is not None and address.is_loopback):
         return True

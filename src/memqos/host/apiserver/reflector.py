@@ -1,10 +1,9 @@
-"""A copy of the cluster that follows it: list, watch, and again, whatever happens in between.
+"""Keep a copy of a cluster's objects up to date: list, watch, and again.
 
-`mirror` states what the copy promises. Here is what keeps it: a thread that lists, watches from
-the version of the list, goes on from the last version heard when a watch ends or breaks off, and
-lists again when the server no longer knows that version. A watch that is silent past its time is
-given up, as the connection may be gone without a word; one that lasted long is followed by a list
-once an hour all the same, in case the cluster's database was put back to an earlier state.
+`cache` states the invariant of the copy. The thread here lists, watches from the list's version,
+resumes from the last version received when a watch ends or breaks off, and lists again when that
+version has expired. A watch without a word past its time is ended, as the connection may be dead;
+and once an hour a list is taken all the same, in case etcd was restored to an earlier state.
 """
 
 import os
@@ -20,7 +19,7 @@ import msgspec
 from memqos.errors import InputError, MemqosError, Unreachable
 from memqos.host.apiserver.api_errors import GONE, ApiError
 from memqos.host.apiserver.cache import HasMetadata, ObjectCache, WatchInterrupted
-from memqos.host.apiserver.client import ApiClient, ResponseStream
+from memqos.host.apiserver.client import ApiClient
 from memqos.host.apiserver.pager import LIST_PAGE_SIZE, list_objects
 from memqos.host.apiserver.resources import (
     EVERYTHING,
@@ -29,38 +28,39 @@ from memqos.host.apiserver.resources import (
     Selection,
     watch_request,
 )
+from memqos.host.apiserver.responses import ResponseStream
 from memqos.host.backoff import FIRST_DELAY, backoff_delay
 
 _T = TypeVar("_T", bound=HasMetadata)
 
-# resourceVersion "0" is served from the watch cache, whatever its age; none reads etcd, which the
-# agents of all nodes at once would overload (API concepts, Resource versions).
-_FROM_MEMORY: Final = "0"
-_NOW: Final = ""
+# resourceVersion "0" is served from the watch cache, whatever its age; without one the server reads
+# etcd, which the agents of all nodes at once would overload (Kubernetes docs, "API concepts").
+_ANY_VERSION: Final = "0"
+_MOST_RECENT: Final = ""
 _STOP_SECONDS: Final = 2.0
 _LARGEST: Final = 64 << 20
 """Bytes of a list and of the events after it. The list of a node with 500 pods is 10 MiB, and the
 copy is kept in memory."""
 
 
-class WatchTimings(msgspec.Struct, frozen=True):
+class WatchTimings(msgspec.Struct, frozen=True, kw_only=True):
     """How long things may take, in seconds."""
 
     watch: tuple[int, int] = (240, 480)
-    """How long the server keeps a watch open: chance decides, so that not all end at once."""
+    """How long the server keeps a watch open: random in between, so that not all end at once."""
     silence: float = 15.0
-    """What is granted on top before a watch counts as gone; twice as much if it goes on talking."""
+    """What is added to that before a watch counts as dead; twice as much while data arrives."""
     event: float = 60.0
-    """How long an event may take to come in whole, once it has begun to."""
+    """How long an event may take to arrive, once its first byte has."""
     stale: float = 600.0
-    """A copy of which nothing whole has come for longer does not count as synced. A watch that
-    has nothing to tell ends sooner, and its end is whole."""
+    """A copy does not count as synced after this long without a complete list, event or end of a
+    watch. A watch without events ends sooner."""
     relist: float = 3600.0
-    """After this a list is taken even if nothing seems wrong."""
+    """After this a list is taken even without an error."""
     short: float = 1.0
-    """A watch that ended sooner and told nothing is followed by a pause."""
+    """A watch that ended sooner, without an event, is followed by a pause."""
     slowness: float = 1.0
-    """Pauses are so many times as long."""
+    """A factor for all pauses."""
 
 
 DEFAULT_TIMINGS: Final = WatchTimings()
@@ -79,7 +79,7 @@ class Reflector(Generic[_T]):
         timings: WatchTimings = DEFAULT_TIMINGS,
         page: int = LIST_PAGE_SIZE,
     ) -> None:
-        """`on_change` is called in the watch's thread whenever the copy has become different."""
+        """`on_change` is called in the watch's thread whenever the copy has changed."""
         self._server = server
         self._resource = resource
         self._selection = selection
@@ -88,25 +88,25 @@ class Reflector(Generic[_T]):
         self._page = page
         self._cache: ObjectCache[_T] = ObjectCache(resource.type, _LARGEST)
         self._turn = Condition()
-        """Held while the copy changes, and told when it has."""
+        """Locked while the copy changes, and notified when it has."""
         self._stopped = Event()
         self._stream: ResponseStream | None = None
         self._fault: MemqosError | None = None
         self._is_synced = False
-        self._heard_at = 0.0
-        self._whole_at = 0.0
-        """When the last list, event or end of a watch came."""
+        self._answered_at = 0.0
+        self._received_at = 0.0
+        """When the last complete list, event or end of a watch arrived."""
         self._listed_at = 0.0
         self._failures = 0
-        self._lists_from = _FROM_MEMORY
+        self._lists_from = _ANY_VERSION
         self._thread = Thread(target=self._run, name=f"watch {resource.plural}", daemon=True)
 
     def start(self) -> None:
-        """Begin; nothing is known until `wait` says so."""
+        """Start the thread; the copy is empty until `wait` returns."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End, and give the thread a moment to."""
+        """End the thread; waits for it a moment."""
         self._stopped.set()
         with self._turn:
             stream = self._stream
@@ -118,7 +118,7 @@ class Reflector(Generic[_T]):
             self._thread.join(_STOP_SECONDS)
 
     def wait(self, seconds: float) -> None:
-        """Until the first list has come; raises what keeps it from coming, else Unreachable."""
+        """Wait for the first list; raises the error that prevents it, else Unreachable."""
         with self._turn:
             self._turn.wait_for(lambda: self._is_synced or self._stopped.is_set(), seconds)
             if self._is_synced:
@@ -131,24 +131,24 @@ class Reflector(Generic[_T]):
         )
 
     def objects(self) -> list[_T]:
-        """The copy as it is now; empty before the first list, so `wait` for that."""
+        """The current copy; empty before the first list, so `wait` for that."""
         with self._turn:
             return list(self._cache.objects.values())
 
     @property
     def is_synced(self) -> bool:
-        """Whether there has been a list, and the watch goes on: else the copy says nothing."""
+        """Whether there has been a list, and the watch goes on: else the copy may be outdated."""
         return self._is_synced and not self._is_stale
 
     @property
     def version(self) -> str:
-        """The newest version of the cluster known; empty before the first list."""
+        """The newest resourceVersion observed; empty before the first list."""
         with self._turn:
             return self._cache.newest_version
 
     @property
     def fault(self) -> MemqosError | None:
-        """What keeps the copy from being followed now; None where nothing does."""
+        """Why the copy is not kept up to date now; None where it is."""
         if self._fault is None and self._is_synced and self._is_stale:
             what = (
                 f"nothing whole has come of {self._resource.plural} for {self._timings.stale:g} s"
@@ -158,12 +158,12 @@ class Reflector(Generic[_T]):
 
     @property
     def silent_for(self) -> float:
-        """Seconds since the server was last heard."""
-        return time.monotonic() - self._heard_at
+        """Seconds since the server's last answer."""
+        return time.monotonic() - self._answered_at
 
     @property
     def _is_stale(self) -> bool:
-        return time.monotonic() - self._whole_at > self._timings.stale
+        return time.monotonic() - self._received_at > self._timings.stale
 
     def _run(self) -> None:
         try:
@@ -172,7 +172,7 @@ class Reflector(Generic[_T]):
                 if error is not None:
                     self._pause(error)
         finally:
-            # Whatever ended it, the copy is followed no more.
+            # Whatever ended it, the copy is not updated any more.
             with self._turn:
                 self._is_synced = False
                 if not self._stopped.is_set():
@@ -183,14 +183,14 @@ class Reflector(Generic[_T]):
                 self._turn.notify_all()
 
     def _list_and_follow(self) -> MemqosError | None:
-        """List where that is due, and follow until the watch ends; what went wrong with it."""
+        """List where that is due, and watch until the watch ends; the error that ended it."""
         try:
             if self._cache.version is None or self._is_due:
                 self._list()
             self._follow()
         except WatchInterrupted as error:
-            said = error.status
-            return self._server.error_of(self._request(), said.code or 500, said)
+            status = error.status
+            return self._server.error_of(self._request(), status.code or 500, status)
         except MemqosError as error:
             return error
         except Exception as error:
@@ -217,7 +217,7 @@ class Reflector(Generic[_T]):
             # As client-go's reflector does: 410 for a version the cache has dropped, a version too
             # large for one it has not reached (after a restore of etcd): list from etcd next.
             if error.status == GONE or error.is_version_ahead:
-                self._lists_from = _NOW
+                self._lists_from = _MOST_RECENT
             raise
         with self._turn:
             changed = self._cache.replace(found.items, found.version, found.size)
@@ -229,7 +229,7 @@ class Reflector(Generic[_T]):
         self._notify_change(changed)
 
     def _follow(self) -> None:
-        began, told_anything = time.monotonic(), False
+        began, had_events = time.monotonic(), False
         open_for = random.randint(*self._timings.watch)
         request = self._request(open_for)
         try:
@@ -243,34 +243,34 @@ class Reflector(Generic[_T]):
                     return
                 for line in stream.lines():
                     with self._turn:
-                        told = self._cache.apply(line)
+                        change = self._cache.apply(line)
                         self._record_answer(self._cache.newest_version)
-                    if told == "expired":
+                    if change == "expired":
                         self._schedule_relist()
                         return
-                    told_anything, self._failures = True, 0
-                    self._notify_change(told == "changed")
+                    had_events, self._failures = True, 0
+                    self._notify_change(change == "changed")
         except ApiError as error:
             if error.status != GONE and not error.is_version_ahead:
                 raise
             if error.is_version_ahead:
-                self._lists_from = _NOW
+                self._lists_from = _MOST_RECENT
             self._schedule_relist()
             return
         finally:
             with self._turn:
                 self._stream = None
         if time.monotonic() - began < self._timings.short and not self._stopped.is_set():
-            if told_anything:
+            if had_events:
                 self._stopped.wait(FIRST_DELAY * self._timings.slowness)
                 return
             what = f"{self._server.where}: a watch of {self._resource.plural} ended at once"
             raise Unreachable(what, hint="look at the API server's log")
         self._failures = 0
-        self._whole_at = time.monotonic()
+        self._received_at = time.monotonic()
 
     def _schedule_relist(self) -> None:
-        """A list comes next: at once, unless the last one did not last either."""
+        """Have a list come next: at once, unless the last one expired at once too."""
         self._cache.forget_version()
         if self._failures:
             self._stopped.wait(
@@ -288,15 +288,16 @@ class Reflector(Generic[_T]):
         )
 
     def _record_answer(self, version: str) -> None:
-        self._heard_at = self._whole_at = time.monotonic()
+        self._answered_at = self._received_at = time.monotonic()
         self._fault = None
-        self._lists_from = version or _NOW
+        self._lists_from = version or _MOST_RECENT
 
     def _mark_connected(self) -> None:
-        """The server answers a watch, though there may be nothing to tell for a long time."""
-        if not isinstance(self._fault, InputError):  # an object that cannot be read comes again
+        """Record that the server has accepted a watch: its first event may be long in coming."""
+        # An object that cannot be decoded is sent again with each list.
+        if not isinstance(self._fault, InputError):
             self._fault = None
-            self._heard_at = time.monotonic()
+            self._answered_at = time.monotonic()
 
     def _notify_change(self, changed: bool) -> None:
         if changed and self._on_change is not None:
@@ -315,6 +316,6 @@ class Reflector(Generic[_T]):
 
 
 def _place_of(error: Exception) -> str:
-    """Where an error of memqos's own came up. Its text may quote anything, even a secret."""
+    """Where an unexpected error was raised, without its text, which may quote a secret."""
     *_, last = extract_tb(error.__traceback__)
     return f"{type(error).__name__} in {os.path.basename(last.filename)}, line {last.lineno}"

@@ -21,7 +21,7 @@ class NamespaceObject(msgspec.Struct, frozen=True):
 
 
 class ApiResource(msgspec.Struct, Generic[_T], frozen=True):
-    """A kind of objects and the struct they are decoded into."""
+    """A kind of object, and the struct it is decoded into."""
 
     group: str
     version: str
@@ -30,7 +30,7 @@ class ApiResource(msgspec.Struct, Generic[_T], frozen=True):
     is_namespaced: bool = True
 
     def path(self, namespace: str | None = None, name: str | None = None) -> str:
-        """Of one object, or of all: in a namespace, or everywhere."""
+        """The path of one object, or of all: in a namespace, or in the cluster."""
         parts = ["apis", self.group] if self.group else ["api"]
         parts.append(self.version)
         if namespace and self.is_namespaced:
@@ -51,7 +51,7 @@ QUOTA_RESOURCE: Final = ApiResource("", "v1", "resourcequotas", ResourceQuota)
 
 
 class Selection(msgspec.Struct, frozen=True):
-    """Which of them; all where nothing is said."""
+    """Which objects; by default all."""
 
     namespace: str | None = None
     fields: str | None = None
@@ -59,8 +59,8 @@ class Selection(msgspec.Struct, frozen=True):
 
     @property
     def query(self) -> Query:
-        asked = {"fieldSelector": self.fields, "labelSelector": self.labels}
-        return {name: text for name, text in asked.items() if text}
+        selectors = {"fieldSelector": self.fields, "labelSelector": self.labels}
+        return {name: text for name, text in selectors.items() if text}
 
 
 EVERYTHING: Final = Selection()
@@ -71,21 +71,21 @@ def on_node(name: str) -> Selection:
     return Selection(fields=f"spec.nodeName={name}")
 
 
-class ApiRequest(msgspec.Struct, frozen=True):
-    """One thing to ask, told so that a refusal can name the right that is missing."""
+class ApiRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A request, with all that an error needs to name the missing right."""
 
     verb: str
     path: str
     query: Query = {}
     group: str = ""
     resource: str = ""
-    """Empty for what is no resource, such as /version."""
+    """Empty where the path is no resource, such as /version."""
     namespace: str | None = None
     name: str | None = None
 
     @property
     def target(self) -> str:
-        """What stands in the request's first line."""
+        """Path and query, as in the request's first line."""
         return f"{self.path}?{urlencode(self.query)}" if self.query else self.path
 
     def __str__(self) -> str:
@@ -96,17 +96,17 @@ class ApiRequest(msgspec.Struct, frozen=True):
 
 
 def get_request(resource: ApiResource[_T], name: str, namespace: str | None = None) -> ApiRequest:
-    """One object."""
+    """Read one object."""
     return _request("get", resource, namespace, name)
 
 
 def list_request(resource: ApiResource[_T], selection: Selection, **query: str) -> ApiRequest:
-    """Objects, or a page of them."""
+    """List objects, or a page of them."""
     return _request("list", resource, selection.namespace, None, selection.query | query)
 
 
 def watch_request(resource: ApiResource[_T], selection: Selection, **query: str) -> ApiRequest:
-    """What happens to them."""
+    """Watch objects."""
     return _request(
         "watch", resource, selection.namespace, None, selection.query | {"watch": "1"} | query
     )
@@ -120,11 +120,11 @@ def _request(
     query: Query | None = None,
 ) -> ApiRequest:
     return ApiRequest(
-        verb,
-        resource.path(namespace, name),
-        query or {},
-        resource.group,
-        resource.plural,
-        namespace if resource.is_namespaced else None,
-        name,
+        verb=verb,
+        path=resource.path(namespace, name),
+        query=query or {},
+        group=resource.group,
+        resource=resource.plural,
+        namespace=namespace if resource.is_namespaced else None,
+        name=name,
     )

@@ -29,7 +29,7 @@ FILES = {
 
 
 def report() -> Iterator[str]:
-    """Two minutes of looks, as an agent takes them, without the time between."""
+    """Two minutes of samples, as an agent takes them, without the time between."""
     with memory_folder() as folder:
         bed, guard = SteppedNode(folder), NodeGuard()
         bed.core = build_reconciler(bed.node, bed.now, guard)
@@ -40,26 +40,26 @@ def report() -> Iterator[str]:
                 bed.kernel.make(path, FILES)
         run_pass(bed.core, bed.node, lambda: bed.now)
         clock = RecordClock(uptime=lambda: bed.now, wall=lambda: bed.now)
-        witness = Sampler(
+        sampler = Sampler(
             bed.kernel,
             guard=guard,
             recorder=RecordWriter(str(folder / "records"), clock=clock),
             proc=str(folder / "proc"),
         )
-        first, *looks = [_look(witness, bed) for _ in range(0, SECONDS + EVERY, EVERY)]
-        begun = time.process_time()
-        witness.close()
-        spent = sum(looks) + time.process_time() - begun
+        first, *samples = [_sample(sampler, bed) for _ in range(0, SECONDS + EVERY, EVERY)]
+        start = time.process_time()
+        sampler.close()
+        cpu = sum(samples) + time.process_time() - start
         bed.crash()
     yield (
-        f"{2 * PODS} containers every {EVERY} s: {spent / SECONDS * 100:.2f} % of a core, a look "
-        f"{median(looks) * 1000:.0f} ms, the longest {max(looks) * 1000:.0f} ms; "
+        f"{2 * PODS} containers every {EVERY} s: {cpu / SECONDS * 100:.2f} % of a core, a look "
+        f"{median(samples) * 1000:.0f} ms, the longest {max(samples) * 1000:.0f} ms; "
         f"the first of all {first * 1000:.0f} ms"
     )
 
 
-def _look(witness: Sampler, bed: SteppedNode) -> float:
+def _sample(sampler: Sampler, bed: SteppedNode) -> float:
     bed.now += EVERY
     start = time.process_time()
-    witness.sample(bed.core, bed.now)
+    sampler.sample(bed.core, bed.now)
     return time.process_time() - start

@@ -1,0 +1,250 @@
+"""Answers of an API server as they come in, bounded in time and in size.
+
+A socket's own timeout bounds a single pause, and an answer that comes a byte at a time never pauses
+for long. The reader cannot check a clock either: one call of `read` waits for many bytes, in the
+head of an answer, in the head of a chunk, or in data that unpacks to nothing. So the socket checks
+its deadline before every read.
+
+urllib3 unpacks no more of a compressed answer than `read` asks for, so a small answer that would
+unpack to a huge one is noticed at the same bound.
+"""
+
+import socket
+import ssl
+import time
+from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
+from math import inf
+from typing import Any, Final
+
+import urllib3
+from urllib3.connection import HTTPConnection, HTTPSConnection
+
+from memqos.errors import InputError
+
+
+class Deadline:
+    """When an answer must be complete, and the part of it that is arriving."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.part_seconds = inf
+        self._whole = time.monotonic() + seconds
+        self._part = inf
+
+    def begin_part(self, seconds: float) -> None:
+        """A part begins to arrive, and must be complete within so many seconds."""
+        self._part, self.part_seconds = time.monotonic() + seconds, seconds
+
+    def end_part(self) -> None:
+        self._part = inf
+
+    @property
+    def left(self) -> float:
+        """Seconds."""
+        return min(self._whole, self._part) - time.monotonic()
+
+    @property
+    def has_part_passed(self) -> bool:
+        return self._part <= time.monotonic()
+
+    @property
+    def has_passed(self) -> bool:
+        return self._whole <= time.monotonic()
+
+
+_current: Final[ContextVar[Deadline | None]] = ContextVar("deadline", default=None)
+"""Of the request that this thread sends: urllib3 passes nothing of a request to its connection."""
+
+
+class _DeadlineSocket:
+    """A socket whose reads time out at a deadline."""
+
+    deadline: Deadline | None = None
+    _pause: float | None = None
+
+    def settimeout(self, value: float | None) -> None:
+        self._pause = value
+        super().settimeout(value)  # type: ignore[misc]
+
+    def recv(self, *args: Any) -> bytes:
+        self._apply_deadline()
+        return super().recv(*args)  # type: ignore[misc, no-any-return]
+
+    def recv_into(self, *args: Any) -> int:
+        self._apply_deadline()
+        return super().recv_into(*args)  # type: ignore[misc, no-any-return]
+
+    def _apply_deadline(self) -> None:
+        if self.deadline is None:
+            return
+        left = self.deadline.left
+        if left <= 0:
+            raise TimeoutError("timed out")
+        super().settimeout(left if self._pause is None else min(left, self._pause))  # type: ignore[misc]
+
+
+class _Socket(_DeadlineSocket, socket.socket):
+    pass
+
+
+class _TlsSocket(_DeadlineSocket, ssl.SSLSocket):
+    pass
+
+
+class _DeadlineConnection:
+    sock: Any
+
+    def _new_conn(self) -> socket.socket:
+        plain = super()._new_conn()  # type: ignore[misc]
+        timeout = plain.gettimeout()
+        replacement = _Socket(fileno=plain.detach())
+        replacement.settimeout(timeout)
+        replacement.deadline = _current.get()
+        return replacement
+
+    def getresponse(self) -> Any:
+        # Behind an https:// proxy urllib3 wraps the socket in an SSLTransport
+        # (urllib3/util/ssltransport.py).
+        getattr(self.sock, "socket", self.sock).deadline = _current.get()
+        return super().getresponse()  # type: ignore[misc]
+
+
+class _Http(_DeadlineConnection, HTTPConnection):
+    pass
+
+
+class _Https(_DeadlineConnection, HTTPSConnection):
+    pass
+
+
+class _HttpPool(urllib3.HTTPConnectionPool):
+    ConnectionCls = _Http
+
+
+class _HttpsPool(urllib3.HTTPSConnectionPool):
+    ConnectionCls = _Https
+
+
+def enforce_deadlines(manager: urllib3.PoolManager) -> urllib3.PoolManager:
+    """The same manager; connections it makes from now on enforce deadlines."""
+    manager.pool_classes_by_scheme = {"http": _HttpPool, "https": _HttpsPool}
+    return manager
+
+
+def tls_context(*, cafile: str | None = None, cadata: str | None = None) -> ssl.SSLContext:
+    """A TLS context whose sockets enforce deadlines."""
+    context = ssl.create_default_context(cafile=cafile, cadata=cadata)
+    context.sslsocket_class = _TlsSocket
+    return context
+
+
+def send_request(
+    manager: urllib3.PoolManager,
+    deadline: Deadline,
+    method: str,
+    url: str,
+    *,
+    headers: Mapping[str, str],
+    body: bytes | None,
+    timeout: urllib3.Timeout,
+) -> urllib3.BaseHTTPResponse:
+    """An answer whose head and body arrive before the deadline, or end in a timeout.
+
+    Its body is still to be read; redirects are not followed, and nothing is retried.
+    """
+    token = _current.set(deadline)
+    try:
+        return manager.request(
+            method,
+            url,
+            headers=headers,
+            body=body,
+            timeout=timeout,
+            preload_content=False,
+            redirect=False,
+            retries=False,
+        )
+    finally:
+        _current.reset(token)
+
+
+LARGEST_ANSWER: Final = 256 << 20
+"""Bytes, unpacked. A page of 500 pods is 5 MiB; etcd stores no object above 1.5 MiB by default."""
+_CHUNK: Final = 1 << 16
+_BLOCK: Final = 1 << 20
+_LONGEST_LINE: Final = 8 << 20
+_LONGEST_QUOTE: Final = 500
+
+
+def short_error(error: Exception) -> str:
+    """The text of an error; only its type where the text is long, as it may quote an answer."""
+    text = str(error)
+    return text if len(text) <= _LONGEST_QUOTE else type(error).__name__
+
+
+class ResponseStream:
+    """An answer that is read as it arrives; another thread may end it."""
+
+    def __init__(
+        self, answer: urllib3.BaseHTTPResponse, deadline: Deadline, line_seconds: float
+    ) -> None:
+        self._answer = answer
+        self._deadline = deadline
+        self._line_seconds = line_seconds
+        self._remaining = LARGEST_ANSWER
+
+    def lines(self) -> Iterator[bytes]:
+        """Every complete line; one that breaks off is dropped."""
+        rest: list[bytes] = []
+        size = 0
+        while chunk := self._answer.read1(_CHUNK):
+            *lines, tail = chunk.split(b"\n")
+            if lines:
+                lines[0] = b"".join(rest) + lines[0]
+                rest, size = [], 0
+                yield from filter(None, lines)
+            self._time_line(is_new=not size, has_begun=bool(size or tail))
+            rest.append(tail)
+            size += len(tail)
+            if size > _LONGEST_LINE:
+                raise _too_large(_LONGEST_LINE, "an event of a watch")
+
+    def _time_line(self, *, is_new: bool, has_begun: bool) -> None:
+        if not has_begun:
+            self._deadline.end_part()
+        elif is_new:
+            self._deadline.begin_part(self._line_seconds)
+
+    def read(self, count: int) -> bytes:
+        """Up to `count` bytes, fewer only at the end."""
+        data = self._answer.read(count)
+        self._remaining -= len(data)
+        if self._remaining < 0:
+            raise _too_large(LARGEST_ANSWER)
+        return data
+
+    def stop(self) -> None:
+        """End it, even while another thread reads."""
+        try:
+            self._answer.shutdown()
+        except (OSError, RuntimeError, ValueError):
+            self._answer.close()
+
+
+def read_body(answer: urllib3.BaseHTTPResponse, largest: int) -> bytes:
+    """All of an answer; an error once it unpacks to more than `largest` bytes."""
+    chunks, size = [], 0
+    while chunk := answer.read(_BLOCK):
+        chunks.append(chunk)
+        size += len(chunk)
+        if size > largest:
+            raise _too_large(largest)
+    return b"".join(chunks)
+
+
+def _too_large(largest: int, what: str = "the API server's answer") -> InputError:
+    return InputError(
+        f"{what} is larger than {largest >> 20} MiB",
+        hint="is this the address of an API server?",
+    )
