@@ -90,8 +90,8 @@ def test_reserved_cpus_take_the_place_of_any_amount_of_cpu() -> None:
     assert left.enforced["cpu"].value == 1
 
 
-@pytest.mark.parametrize(("minor", "milli"), [(26, 3998), (27, 3997)])
-def test_reserved_cpu_is_rounded_to_the_nearest_thousandth_from_1_27_on(
+@pytest.mark.parametrize(("minor", "milli"), [(36, 3998), (37, 3997)])
+def test_reserved_cpu_is_rounded_to_the_nearest_thousandth_from_1_37_on(
     minor: int, milli: int
 ) -> None:
     release = Release.of(minor)
