@@ -45,7 +45,7 @@ def test_no_node_is_promised_more_than_it_has(site: Site) -> None:
         if setting is None or not setting.value or cgroup.pod in pools:
             continue
         (assignment,) = setting.inputs
-        held = sum(size for _, size in assignment.holds)
+        held = sum(size for _, size in assignment.amounts)
         together += held
         if len(assignment.nodes) == 1:
             promised[assignment.nodes[0]] += held

@@ -8,7 +8,7 @@ import pytest
 from memqos.errors import InputError
 from memqos.plan.effective import Claim, ClaimAmount, ClaimShare, Protection, because, effective
 
-KEPT_NOTHING_ASKED = ClaimShare(effective=0, lost=0, taken_by=None, unasked=0)
+NOTHING_CLAIMED = ClaimShare(effective=0, lost=0, taken_by=None, unclaimed=0)
 
 
 def hard(minimum: ClaimAmount, usage: int) -> Claim:
@@ -46,16 +46,16 @@ def test_with_recursive_protection_tiered_gives_hard_protection_to_pods_that_nev
         "/kubepods/besteffort": 15,
         "/kubepods/besteffort/podc": 15,
     }
-    assert protection["/kubepods/burstable/poda"].min.unasked == 30
-    assert protection["/kubepods/besteffort/podc"].min.unasked == 15
-    assert protection["/kubepods/podg"].min.unasked == 0
+    assert protection["/kubepods/burstable/poda"].min.unclaimed == 30
+    assert protection["/kubepods/besteffort/podc"].min.unclaimed == 15
+    assert protection["/kubepods/podg"].min.unclaimed == 0
 
 
 def test_without_recursive_protection_tiered_protects_whom_it_names() -> None:
     protection = protect(TIERED)
     hard_protected = {path for path, found in protection.items() if found.min.effective}
     assert hard_protected == {"/kubepods", "/kubepods/podg"}
-    assert all(found.min.unasked == 0 for found in protection.values())
+    assert all(found.min.unclaimed == 0 for found in protection.values())
 
 
 @pytest.mark.parametrize("recursive", [False, True])
@@ -63,7 +63,7 @@ def test_tiered_honours_the_low_of_burstable_pods_in_full(recursive: bool) -> No
     protection = protect(TIERED, recursive=recursive)
     assert protection["/kubepods/burstable/poda"].low == ClaimShare(40, 0, None, 0)
     assert protection["/kubepods/burstable/podb"].low == ClaimShare(20, 0, None, 0)
-    assert protection["/kubepods/besteffort/podc"].low == KEPT_NOTHING_ASKED
+    assert protection["/kubepods/besteffort/podc"].low == NOTHING_CLAIMED
 
 
 def test_children_of_the_reclaim_target_hold_their_claims_beyond_their_usage() -> None:
@@ -96,7 +96,7 @@ def test_an_ancestor_without_a_claim_takes_everything_below_it() -> None:
             "/kubepods/burstable/poda/c": hard(50, 80),
         }
     )
-    assert protection["/kubepods/burstable"].min == KEPT_NOTHING_ASKED
+    assert protection["/kubepods/burstable"].min == NOTHING_CLAIMED
     assert protection["/kubepods/burstable/poda"].min == ClaimShare(0, 50, "/kubepods/burstable", 0)
     assert protection["/kubepods/burstable/poda/c"].min == ClaimShare(
         0, 50, "/kubepods/burstable", 0
@@ -127,7 +127,9 @@ def test_what_was_received_unasked_can_still_be_too_little_for_the_claims_below(
 
 def test_a_surplus_beyond_all_usage_protects_no_more_than_is_used() -> None:
     protection = protect({"/a": hard(1000, 100), "/a/b": hard(0, 100)}, recursive=True)
-    assert protection["/a/b"].min == ClaimShare(effective=1000, lost=0, taken_by=None, unasked=100)
+    assert protection["/a/b"].min == ClaimShare(
+        effective=1000, lost=0, taken_by=None, unclaimed=100
+    )
 
 
 def test_memory_the_parent_uses_itself_keeps_its_part_of_the_surplus() -> None:
@@ -156,7 +158,7 @@ def test_the_claim_of_the_reclaim_target_is_ignored_and_its_childrens_is_not() -
     claims = {"/a": hard(0, 50), "/a/b": hard(0, 50), "/a/b/c": hard(50, 50), "/d": hard(9, 9)}
     assert protect(claims)["/a/b/c"].min.effective == 0
     assert protect(claims, target="/a/b") == {
-        "/a/b/c": Protection(min=ClaimShare(50, 0, None, 0), low=KEPT_NOTHING_ASKED)
+        "/a/b/c": Protection(min=ClaimShare(50, 0, None, 0), low=NOTHING_CLAIMED)
     }
 
 

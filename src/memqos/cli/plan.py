@@ -299,7 +299,7 @@ def plan_caveats(plan: NodePlan) -> list[str]:
     """What a person should know before believing a plan."""
     comparison = plan.comparison
     doubt = [] if plan.doubt is None else [f"memqos apply refuses this plan: {plan.doubt}"]
-    gaps = gaps_text(plan.tree.unresolved, comparison.nobodys, comparison.missing)
+    gaps = gaps_text(plan.tree.unresolved, comparison.orphans, comparison.missing)
     notes = [*plan.notes, *doubt, *(f"{pod}: {UNALIGNED_NOTICE}" for pod in plan.unaligned)]
     return [*(f"note: {note}" for note in notes), *gaps]
 
@@ -330,14 +330,14 @@ def _data(plan: NodePlan, router: "Router | None") -> dict[str, Any]:
         "factor": plan.settings.factor,
         "converged": not plan.comparison.changes and plan.is_complete,
         "changes": changes,
-        "foreign": changes_data(plan.comparison.foreign, {}),
+        "foreign": changes_data(plan.comparison.unmanaged, {}),
         "missing": [cgroup.path for cgroup in plan.comparison.missing],
         "unresolved": [
             {"pod": each.pod, "container": each.container, "why": each.why}
             for each in plan.tree.unresolved
         ],
         "unaligned": list(plan.unaligned),
-        "unknown": list(plan.comparison.nobodys),
+        "unknown": list(plan.comparison.orphans),
         "unread": list(plan.unread),
         "doubt": plan.doubt,
         "faults": list(plan.faults),
