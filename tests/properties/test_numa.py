@@ -284,7 +284,11 @@ def kubelets(draw: st.DrawFn) -> Manager:
     assert isinstance(topology, TopologySettings)
     gates = {"PodLevelResourceManagers": draw(st.booleans())}
     settings = ManagerSettings(
-        machine, "Static", topology, Release.of("1.38", gates), {0: {"memory": 1}}
+        machine=machine,
+        policy="Static",
+        topology=topology,
+        release=Release.of("1.38", gates),
+        reserved={0: {"memory": 1}},
     )
     manager = start_manager(settings)
     assert isinstance(manager, Manager)

@@ -49,7 +49,12 @@ def kubelets(draw: st.DrawFn) -> Manager:
         for i in range(count)
     )
     settings = ManagerSettings(
-        machine, "Static", topology, Release.of("1.38"), {0: {"memory": GI}}, as_kubelet=True
+        machine=machine,
+        policy="Static",
+        topology=topology,
+        release=Release.of("1.38"),
+        reserved={0: {"memory": GI}},
+        as_kubelet=True,
     )
     manager = start_manager(settings)
     assert isinstance(manager, Manager)

@@ -192,7 +192,15 @@ class Restless(NamedTuple):
         for left in reversed(range(self.tries)):
             for number in range(12):
                 text = lines([pod(number), node(f"node-{left}")]).encode()
-                yield DumpBlock("f", DumpLayout("lines", 0, None), 0, len(text), False, text, True)
+                yield DumpBlock(
+                    "f",
+                    DumpLayout(form="lines", start=0, opening=None),
+                    0,
+                    len(text),
+                    False,
+                    text,
+                    True,
+                )
                 yield InputError(f"{number} of {left} cannot be read")
             if left:
                 yield Restart()
@@ -365,7 +373,7 @@ def test_an_empty_list_holds_nothing() -> None:
 
 
 def test_a_scanner_goes_on_where_a_block_ends() -> None:
-    scanner = Scanner("f", DumpLayout("lines", 0, None))
+    scanner = Scanner("f", DumpLayout(form="lines", start=0, opening=None))
     first = list(scanner.feed(b'{"a":1}\n{"b":', is_last=False))
     second = list(scanner.feed(b"2}\n", is_last=True))
     assert [each.text for each in first + second if isinstance(each, DumpedText)] == [

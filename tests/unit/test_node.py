@@ -124,7 +124,7 @@ def test_a_compressible_reservation_is_neither_limited_nor_protected() -> None:
         system_reserved={"cpu": "500m", "memory": "512Mi"},
         system_reserved_cgroup="/system",
     )[1]
-    assert reserved == NodeCgroup("system-reserved", "/system", cpu=500)
+    assert reserved == NodeCgroup(kind="system-reserved", name="/system", cpu=500)
 
 
 def test_turning_memory_qos_off_takes_protection_back_from_1_37_on() -> None:

@@ -37,7 +37,18 @@ def test_a_kill_in_a_cgroup_names_the_cgroup_the_victim_and_the_others() -> None
     assert the_report(OF_CGROUP) == OomReport(
         at=5_000_000,
         sequence=100,
-        victims=(Victim(4711, "worker 1", 517996 << 10, 4 << 10, 0, 1000, 1068 << 10, 953),),
+        victims=(
+            Victim(
+                pid=4711,
+                comm="worker 1",
+                anon=517996 << 10,
+                file=4 << 10,
+                shmem=0,
+                uid=1000,
+                page_tables=1068 << 10,
+                oom_score_adj=953,
+            ),
+        ),
         constraint="memcg",
         oom_cgroup=POD,
         task_cgroup=SCOPE,
@@ -45,9 +56,27 @@ def test_a_kill_in_a_cgroup_names_the_cgroup_the_victim_and_the_others() -> None
         memory=LimitUsage(512 << 20, 512 << 20),
         swap=LimitUsage(0, None),
         tasks=(
-            Task(4700, "pause", -998, 1, 0, 28672, 0),
-            Task(4711, "worker 1", 953, 129500, 0, 1093632, 1000),
-            Task(4712, "sh", 953, 300, 12, 45056, 1000),
+            Task(
+                pid=4700, comm="pause", oom_score_adj=-998, rss=1, swap=0, page_tables=28672, uid=0
+            ),
+            Task(
+                pid=4711,
+                comm="worker 1",
+                oom_score_adj=953,
+                rss=129500,
+                swap=0,
+                page_tables=1093632,
+                uid=1000,
+            ),
+            Task(
+                pid=4712,
+                comm="sh",
+                oom_score_adj=953,
+                rss=300,
+                swap=12,
+                page_tables=45056,
+                uid=1000,
+            ),
         ),
     )
 
@@ -58,7 +87,15 @@ def test_a_kill_on_the_whole_machine_is_told_apart() -> None:
     assert report.oom_cgroup is None
     assert report.task_cgroup == "/kubepods/besteffort/pod9/x"
     assert report.victims[0].comm == "stress-ng-vm (1)"
-    assert report.tasks[1] == Task(812, "stress-ng-vm (1)", 1000, 150000, 500, 1300000, 0)
+    assert report.tasks[1] == Task(
+        pid=812,
+        comm="stress-ng-vm (1)",
+        oom_score_adj=1000,
+        rss=150000,
+        swap=500,
+        page_tables=1300000,
+        uid=0,
+    )
 
 
 def test_all_that_die_with_the_victim_are_named_once() -> None:
@@ -70,7 +107,7 @@ def test_all_that_die_with_the_victim_are_named_once() -> None:
 def test_a_report_of_which_only_the_last_line_is_left_still_tells_of_the_kill() -> None:
     report = the_report(KILLED_4_19)
     assert report.constraint == "memcg"
-    assert report.victims == (Victim(77, "java", 800 << 10, 0, 0),)
+    assert report.victims == (Victim(pid=77, comm="java", anon=800 << 10, file=0, shmem=0),)
 
 
 def test_reports_one_after_another_are_not_mixed_up() -> None:

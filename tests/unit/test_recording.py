@@ -206,7 +206,12 @@ def test_steps_of_the_guard_and_values_are_recorded_with_their_reasons(
         GuardMove(SCOPE, GuardDecision("widen", 95 * MI, 1, signs), 90 * MI, 90 * MI), 4, 2
     )
     setting = Setting(90 * MI, ABOVE_REQUEST, (1, 2, "limit", 0.9, 4096))
-    chronicle.record_write(Change(SCOPE, "memory.high", "max", "90", "container", setting), 3)
+    chronicle.record_write(
+        Change(
+            path=SCOPE, file="memory.high", old="max", new="90", level="container", setting=setting
+        ),
+        3,
+    )
     chronicle.record_drift(SCOPE, "memory.high", "90", "max", "daemon-reload", 4)
     assert told(chronicle)[2:] == [
         GuardRecord(2, "widen", 90 * MI, 95 * MI, 1, 4, 41, 660),

@@ -165,7 +165,9 @@ def _aggregate(shape: Shape, requests: list[Amounts], defaults: Amounts) -> Amou
         for part, amounts in zip(_parts(shape), requests, strict=True)
     ]
     init = len(shape.init_containers)
-    return aggregate_requests(Shape(tuple(parts[init:]), tuple(parts[:init])))
+    return aggregate_requests(
+        Shape(containers=tuple(parts[init:]), init_containers=tuple(parts[:init]))
+    )
 
 
 def _max_amounts(*lists: Amounts) -> Amounts:

@@ -46,7 +46,7 @@ class FilledValue(msgspec.Struct, frozen=True):
     """`limit range NAME`, or how the API server itself came to it."""
 
 
-class Creation(msgspec.Struct, frozen=True):
+class Creation(msgspec.Struct, frozen=True, kw_only=True):
     """What became of a new pod. Later steps are None where an earlier one stopped it."""
 
     written: Shape
@@ -80,7 +80,9 @@ def create_pod(
     # The API server drops a status that comes with a manifest (podStrategy.PrepareForCreate).
     pod = msgspec.structs.replace(pod, status=None)
     as_written, stored, filled = _shapes_to_store(pod, ranges, release, pod_defaults=pod_defaults)
-    outcome = Creation(as_written, stored, qos_class(stored, release), filled)
+    outcome = Creation(
+        written=as_written, stored=stored, qos=qos_class(stored, release), filled=filled
+    )
     errors = tuple(validate(pod, stored, release))
     if errors:
         return msgspec.structs.replace(outcome, errors=errors)

@@ -44,7 +44,7 @@ class EvictionState(msgspec.Struct, frozen=True):
     last_observations: SignalObservations = {}
 
 
-class EvictionStep(msgspec.Struct, frozen=True):
+class EvictionStep(msgspec.Struct, frozen=True, kw_only=True):
     """What one step decided."""
 
     conditions: tuple[NodeCondition, ...]

@@ -179,7 +179,7 @@ component-helpers has (limitranger/admission.go, supportedPodLevelResources)."""
 _LARGEST_IN_THOUSANDTHS: Final = MAX_INT64 // 1000
 
 
-class LimitRangeViolation(msgspec.Struct, frozen=True):
+class LimitRangeViolation(msgspec.Struct, frozen=True, kw_only=True):
     """One constraint that is not kept: by what, and by how much.
 
     `asked` and `allowed` are thousandths, of the resource or of the ratio; `asked` is None where
@@ -261,7 +261,14 @@ def _check_bounds(
             if fault is not None:
                 which, asked = fault
                 yield LimitRangeViolation(
-                    name, where, bounds.type, resource, constraint, which, asked, allowed
+                    range=name,
+                    where=where,
+                    type=bounds.type,
+                    resource=resource,
+                    constraint=constraint,
+                    which=which,
+                    asked=asked,
+                    allowed=allowed,
                 )
 
 

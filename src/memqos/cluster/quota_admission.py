@@ -50,7 +50,7 @@ class MissingResource(msgspec.Struct, frozen=True):
     containers: tuple[str, ...]
 
 
-class QuotaVerdict(msgspec.Struct, frozen=True):
+class QuotaVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """What quotas say about a pod.
 
     `quota` is the one that refuses; `new_used` is what every quota would have used, by its name.
@@ -80,10 +80,22 @@ def check_quotas(
     for quota in matching:
         missing = _missing(quota, pod, release)
         if missing:
-            return QuotaVerdict(False, names, "missing_required", quota.name, missing=missing)
+            return QuotaVerdict(
+                allowed=False,
+                matching=names,
+                reason="missing_required",
+                quota=quota.name,
+                missing=missing,
+            )
         unknown = tuple(sorted(filter(is_pod_quota, quota.hard.keys() - quota.used.keys())))
         if unknown:
-            return QuotaVerdict(False, names, "status_unknown", quota.name, unknown=unknown)
+            return QuotaVerdict(
+                allowed=False,
+                matching=names,
+                reason="status_unknown",
+                quota=quota.name,
+                unknown=unknown,
+            )
 
     asked = quota_usage(pod, release, now)
     added = (
@@ -99,11 +111,17 @@ def check_quotas(
             if quota.used.get(name, 0) + amount > quota.hard[name]
         )
         if exceeded:
-            return QuotaVerdict(False, names, "exceeded", quota.name, exceeded=exceeded)
+            return QuotaVerdict(
+                allowed=False,
+                matching=names,
+                reason="exceeded",
+                quota=quota.name,
+                exceeded=exceeded,
+            )
         new_used[quota.name] = quota.used | {
             name: quota.used.get(name, 0) + amount for name, amount in delta.items()
         }
-    return QuotaVerdict(True, names, new_used=new_used)
+    return QuotaVerdict(allowed=True, matching=names, new_used=new_used)
 
 
 def _missing(quota: Quota, pod: Pod, release: Release) -> tuple[MissingResource, ...]:

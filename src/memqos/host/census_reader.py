@@ -153,7 +153,9 @@ class CensusReader:
 
     def _read_yaml(self, number: int, file: YamlFile) -> None:
         """YAML, the slow way: what was read is written as JSON and taken from there."""
-        whole = DumpBlock(file.file, DumpLayout("lines", 0, None), 0, 0, is_last=True)
+        whole = DumpBlock(
+            file.file, DumpLayout(form="lines", start=0, opening=None), 0, 0, is_last=True
+        )
         self._blocks[number] = _BlockStart(whole, 1, 0)
         index = 0
         for document in read_documents(file.text, file.file):
@@ -193,7 +195,7 @@ class CensusReader:
         block, line, before = self._blocks[place[0]]
         if block.is_text:
             return block.file, None, None
-        layout = block.layout._replace(lines=line - 1, before=before)
+        layout = msgspec.structs.replace(block.layout, lines=line - 1, before=before)
         found = Scanner(block.file, layout).feed(block_text(block), is_last=False)
         for index, each in enumerate(found):
             if index == place[1] and isinstance(each, DumpedText):

@@ -1,7 +1,7 @@
-"""A machine as its kernel shows it: the texts as read, and what they say.
+"""A machine as its kernel shows it: the texts as read, and their values.
 
 Texts are kept as they are, so that a machine looks the same live and out of a snapshot. What could
-not be read is None or empty, and `missing` says why.
+not be read is None or empty, and `missing` has the reason.
 """
 
 import re
@@ -97,7 +97,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     kubelet_on_path: str | None = None
     """That of the program on PATH, which need not be the one that runs."""
     missing: dict[str, str] = {}
-    """Field → why it is not there."""
+    """Field → why it is missing."""
 
     @property
     def kernel_version(self) -> VersionNumbers | None:

@@ -1,4 +1,4 @@
-"""oom_score_adj: whom the kernel kills first when the node has no memory left.
+"""oom_score_adj: which containers the kernel kills first when the node has no memory left.
 
 Division is that of integers, truncating, as the kubelet does it.
 """
@@ -23,7 +23,7 @@ end would take the pod's network with it (kubernetes#47938)."""
 
 
 class Score(msgspec.Struct, frozen=True, gc=False):
-    """A score and what it was computed from; None where the node's memory is not known."""
+    """A score and what it was computed from; None where the node's memory is unknown."""
 
     value: int | None
     request: int = 0

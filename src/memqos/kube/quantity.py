@@ -1,4 +1,4 @@
-"""Quantities: Kubernetes' numbers with units, held exactly.
+"""Quantities: Kubernetes' numbers with units, kept exactly.
 
 A quantity is a whole number of nanos (Kubernetes keeps nothing finer), the suffix family it is
 printed in, and the spelling that was typed for as long as Kubernetes would keep it.
@@ -31,10 +31,10 @@ _SHAPE: Final = re.compile(
     r"([+-]?)0*([0-9]*)(\.([0-9]*))?(?:([eEinumkKMGTP]*)([+-]?)([0-9]*))", re.ASCII
 )
 _FAST_DIGITS: Final = 18
-"""Digits Kubernetes holds in an int64; longer numbers lose the spelling that was typed."""
+"""Digits Kubernetes keeps in an int64; longer numbers lose the spelling that was typed."""
 _MOST_DIGITS: Final = 1001
-"""Before the point. Kubernetes has no bound here and answers nonsense; a bound keeps `1e999999999`
-from hanging, and sums and products below the 4,300 digits that Python turns into text."""
+"""Before the point. Kubernetes has no bound here and returns wrong values; with a bound
+`1e999999999` does not hang, and sums and products stay below the 4,300 digits that Python prints."""
 _SHOWN: Final = 20
 _LEGIBLE: Final = 32
 
@@ -57,7 +57,7 @@ class Quantity(msgspec.Struct, frozen=True, eq=False, gc=False):
 
     @classmethod
     def parse_bare(cls, text: str) -> Self:
-        """Read a quantity text as it stands."""
+        """Read a quantity text, without trimming spaces."""
         shape = _SHAPE.fullmatch(text) if text else None
         if shape is None:
             raise _error(text)
@@ -78,8 +78,8 @@ class Quantity(msgspec.Struct, frozen=True, eq=False, gc=False):
         if family == "BinarySI":
             # ParseQuantity() (resource/quantity.go) keeps an int64 for up to 14 digits, of which
             # the suffix takes 3 for every 2^10; only that path keeps the spelling.
-            room = 15 - len(number or "0") - int(exponent * 3 / 10) - 1
-            in_range = not fraction and room >= 0
+            spare_digits = 15 - len(number or "0") - int(exponent * 3 / 10) - 1
+            in_range = not fraction and spare_digits >= 0
             if in_range:
                 if magnitude & 0x07:
                     spelling = text
@@ -93,7 +93,7 @@ class Quantity(msgspec.Struct, frozen=True, eq=False, gc=False):
             if in_range and scale % 3 == 0 and not digits.endswith("000") and digits[0] != "0":
                 spelling = text
         # The int64 path reads "" as 0, so "." and "-" are quantities; inf.Dec.SetString(), which
-        # reads all others, wants a digit.
+        # reads all others, requires a digit.
         if not in_range and not any(map(str.isdigit, text[: shape.start(5)])):
             raise _error(text)
         return cls(-nano if sign == "-" else nano, family, spelling)
@@ -143,7 +143,7 @@ class Quantity(msgspec.Struct, frozen=True, eq=False, gc=False):
 
     @property
     def legible(self) -> str:
-        """The spelling for a person, to whom a long number is told by about how much it is."""
+        """The spelling in messages, where a long number is rounded to a power of ten."""
         text = str(self)
         return text if len(text) <= _LEGIBLE else scientific(self.value)
 
@@ -188,7 +188,7 @@ def nano_of(raw: Raw) -> int:
 
 
 def whole(amount: int, unit: int = 1000) -> int:
-    """Whole units of an amount, by default one held in thousandths, rounded away from zero."""
+    """Whole units of an amount, by default one in thousandths, rounded away from zero."""
     return -(-amount // unit) if amount >= 0 else amount // unit
 
 

@@ -23,7 +23,7 @@ class PodList(msgspec.Struct, frozen=True):
     items: tuple[Pod, ...] | None = None
 
 
-class Snapshot(msgspec.Struct, frozen=True):
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """A node at one moment. Keys that are not listed here are passed over.
 
     A text that was not to be had is empty, and `notes` says why.

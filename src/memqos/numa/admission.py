@@ -52,7 +52,7 @@ class AdmittedPod(msgspec.Struct, frozen=True):
     """Whether a search ended early, so that there may be better nodes."""
 
 
-class RefusedPod(msgspec.Struct, frozen=True):
+class RefusedPod(msgspec.Struct, frozen=True, kw_only=True):
     """A pod the kubelet fails, with all that led to it.
 
     `obstruction` says why the policy did not like the merged hint, `cause` why an allocation
@@ -257,11 +257,11 @@ class _Admission:
         self, decision: TopologyDecision, container: str | None, sizes: MemorySizes | None
     ) -> RefusedPod:
         return RefusedPod(
-            "TopologyAffinityError",
-            tuple(self.calls),
-            self.affinity,
-            container,
-            sizes or {},
+            reason="TopologyAffinityError",
+            calls=tuple(self.calls),
+            affinity=self.affinity,
+            container=container,
+            sizes=sizes or {},
             obstruction=decision.obstruction,
             gave_up=self.effort.gave_up,
         )
@@ -271,14 +271,14 @@ class _Admission:
         # an empty shared pool.
         of_pool = container is None and denied.cause in ("empty_pool", "not_an_integer")
         return RefusedPod(
-            "EmptyPodSharedPoolError" if of_pool else "UnexpectedAdmissionError",
-            tuple(self.calls),
-            self.affinity,
-            container,
-            denied.sizes,
-            denied.cause,
-            denied.resource,
-            denied.nodes,
+            reason="EmptyPodSharedPoolError" if of_pool else "UnexpectedAdmissionError",
+            calls=tuple(self.calls),
+            affinity=self.affinity,
+            container=container,
+            sizes=denied.sizes,
+            cause=denied.cause,
+            resource=denied.resource,
+            nodes=denied.nodes,
             gave_up=self.effort.gave_up,
         )
 

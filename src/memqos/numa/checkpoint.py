@@ -60,7 +60,7 @@ class UnreadableCheckpoint(msgspec.Struct, frozen=True):
     computed: int | None = None
 
 
-class _CheckpointData(msgspec.Struct, frozen=True, rename="camel"):
+class _CheckpointData(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """The fields of the second format, which are also those of the text in `data`."""
 
     policy_name: str = ""
@@ -69,7 +69,7 @@ class _CheckpointData(msgspec.Struct, frozen=True, rename="camel"):
     pod_entries: WirePools | None = {}
 
 
-class CheckpointFields(_CheckpointData, frozen=True):
+class CheckpointFields(_CheckpointData, frozen=True, kw_only=True):
     """A file's fields, whatever they are worth."""
 
     checksum: int = 0

@@ -49,7 +49,7 @@ StartFault = (
 MEMORY_POLICIES: Final[tuple[MemoryPolicy, ...]] = get_args(MemoryPolicy)
 
 
-class ManagerSettings(msgspec.Struct, frozen=True):
+class ManagerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What a kubelet is started with.
 
     `reserved` is what `reserved.system_reserved` makes of the reservations. `as_kubelet` is for

@@ -19,7 +19,7 @@ ChangeKind = Literal["+", "~", "-"]
 """Default → set, changed, set → default."""
 
 MANAGED: Final = ("memory.min", "memory.low", "memory.high", "cpuset.mems")
-"""What memqos writes, cpuset.mems only where it is configured to; other files are compared and shown."""
+"""What memqos writes, cpuset.mems only where configured; other files are compared and shown."""
 DEFAULTS: Final[dict[str, str]] = {
     "memory.min": "0",
     "memory.low": "0",
@@ -46,7 +46,7 @@ SANDBOX_RULE: Final = Rule(
 )
 
 
-class Change(msgspec.Struct, frozen=True):
+class Change(msgspec.Struct, frozen=True, kw_only=True):
     """One file whose value is not as planned."""
 
     path: str
@@ -109,7 +109,7 @@ def order(changes: list[Change]) -> list[Change]:
     """Raise parents before their children, then lower children before their parents.
 
     A child is protected only as far as its parent is, and a limit may not fall below what the
-    cgroups below it still use. memory.high is a limit too: it is raised before protection is lowered.
+    cgroups below it use. memory.high is a limit too: it is raised before protection is lowered.
     """
     # Protection is effective only within that of all ancestors, and limits bound the whole subtree
     # (cgroup-v2.rst, Resource Distribution Models).
@@ -157,7 +157,14 @@ def _differing(cgroup: Cgroup, files: Files, page_size: int) -> Iterator[Change]
         old, new = files[file].strip(), as_stored(file, setting.value, page_size)
         if old != new:
             yield Change(
-                cgroup.path, file, old, new, cgroup.level, setting, cgroup.pod, cgroup.container
+                path=cgroup.path,
+                file=file,
+                old=old,
+                new=new,
+                level=cgroup.level,
+                setting=setting,
+                pod=cgroup.pod,
+                container=cgroup.container,
             )
 
 

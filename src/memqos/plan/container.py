@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -81,7 +81,7 @@ SCORE: Final = Rule(
 )
 
 
-class ContainerRules(NamedTuple):
+class ContainerRules(msgspec.Struct, frozen=True, kw_only=True):
     """What decides a container's values in one release, looked up once."""
 
     memory_qos: bool

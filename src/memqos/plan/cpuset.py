@@ -18,7 +18,7 @@ Chosen = Literal["kubelet", "memqos"]
 
 
 class Assignment(msgspec.Struct, frozen=True):
-    """The NUMA nodes a container is bound to, and what is allocated to it there; empty: any node."""
+    """The NUMA nodes a container is bound to, and its allocations there; empty: any node."""
 
     nodes: tuple[int, ...] = ()
     amounts: tuple[tuple[str, int], ...] = ()

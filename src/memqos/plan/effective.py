@@ -10,11 +10,11 @@ from the reclaim target down, and each cgroup distributes its effective protecti
   cgroups claim protection or not.
 
 The target's own protection is ignored, so the claims of its children are effective as written,
-even beyond their usage. When a whole node runs short the target is the root cgroup "/". A pod at its
-memory.max or memory.high is itself the target: its claims do not shield it from its own limit.
+even beyond their usage. When a whole node runs short the target is the root cgroup "/". A pod at
+its memory.max or memory.high is itself the target: its claims do not shield it from its own limit.
 
 The kernel counts in pages and divides towards zero (mm/memcontrol.c, mm/page_counter.c in newer
-releases), and so does this. Two of its quirks are not modelled: products that overflow 64 bits below a
+releases), and so does this. Two quirks are not modelled: products that overflow 64 bits below a
 parent that claims "max", and the stale numbers of a cgroup that uses nothing.
 """
 
@@ -218,7 +218,7 @@ def _inherited_pages(
 
 
 def _taker(parent: str, short_itself: int, parent_share: ClaimShare, page_size: int) -> str | None:
-    """The ancestor whose claim is too small for most of it: the parent, or the one that limits that."""
+    """The ancestor that most of the loss is due to: the parent, or the one that limits it."""
     short_above = parent_share.lost // page_size
     return parent if short_itself >= short_above else parent_share.taken_by
 

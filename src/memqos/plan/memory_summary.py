@@ -1,7 +1,7 @@
-"""The memory half of a pod's plan, as bare numbers: for those who plan thousands.
+"""The memory half of a pod's plan, as bare numbers: for planning thousands of pods.
 
-The rules are those of `plan_pod`; what is left out are the reasons, processors and hugepages. What
-does not depend on the node is worked out once: the outline.
+The rules are those of `plan_pod`, without reasons, CPU and hugepages. What does not depend on the
+node is computed once: the outline.
 """
 
 import msgspec
@@ -24,7 +24,7 @@ from memqos.plan.setting import NEEDS_NODE, FileValue
 from memqos.settings.settings import Settings
 
 
-class ContainerMemory(msgspec.Struct, frozen=True, gc=False):
+class ContainerMemory(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """One container: bytes; None where nothing is written."""
 
     role: Role
@@ -37,7 +37,7 @@ class ContainerMemory(msgspec.Struct, frozen=True, gc=False):
     oom_score_adj: int | None
 
 
-class PodMemory(msgspec.Struct, frozen=True, gc=False):
+class PodMemory(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A pod and its containers, in the order of `Shape.parts`."""
 
     qos: QosClass
@@ -51,7 +51,7 @@ class PodMemory(msgspec.Struct, frozen=True, gc=False):
 
 
 class Outline(msgspec.Struct, frozen=True, gc=False):
-    """A plan for a node that is not known, and what it takes to finish it for one that is."""
+    """A plan for an unknown node, and what is needed to complete it for a known one."""
 
     memory: PodMemory
     scores: tuple[Score, ...]
@@ -60,7 +60,7 @@ class Outline(msgspec.Struct, frozen=True, gc=False):
 
 
 def outline_of(shape: Shape, settings: Settings, qos: QosClass) -> Outline:
-    """The memory values of a valid, defaulted pod, under terms that know no node."""
+    """The memory values of a valid, defaulted pod, under settings without a node."""
     assert settings.memory_capacity is None and settings.memory_allocatable is None
     release = settings.release
     of_containers = aggregate_requests(shape)
@@ -76,32 +76,32 @@ def outline_of(shape: Shape, settings: Settings, qos: QosClass) -> Outline:
         minimum, low, high, maximum = memory_of_container(part, settings, rules, qos, level_limits)
         containers.append(
             ContainerMemory(
-                part.role,
-                memory_in(part.requests),
-                memory_in(part.limits),
-                minimum.value,
-                low.value,
-                high.value,
-                maximum.value,
-                score.value,
+                role=part.role,
+                request=memory_in(part.requests),
+                limit=memory_in(part.limits),
+                min=minimum.value,
+                low=low.value,
+                high=high.value,
+                max=maximum.value,
+                oom_score_adj=score.value,
             )
         )
     memory = PodMemory(
-        qos,
-        request,
-        limit,
-        own[0].value,
-        own[1].value,
-        own[2].value,
-        own[3].value,
-        tuple(containers),
+        qos=qos,
+        request=request,
+        limit=limit,
+        min=own[0].value,
+        low=own[1].value,
+        high=own[2].value,
+        max=own[3].value,
+        containers=tuple(containers),
     )
     needs_node = any([each.oom_score_adj is None or each.high == NEEDS_NODE for each in containers])
     return Outline(memory, tuple(scores), bool(level_limits.get(MEMORY)), needs_node)
 
 
 def memory_on_node(outline: Outline, settings: Settings) -> PodMemory:
-    """The same on the node these terms are about."""
+    """The same on the node of these settings."""
     if not outline.needs_node:
         return outline.memory
     memory, capacity = outline.memory, settings.memory_capacity
@@ -120,23 +120,23 @@ def memory_on_node(outline: Outline, settings: Settings) -> PodMemory:
             high = high_of(resources, settings).value
         containers.append(
             ContainerMemory(
-                each.role,
-                each.request,
-                each.limit,
-                each.min,
-                each.low,
-                high,
-                each.max,
-                adjustment,
+                role=each.role,
+                request=each.request,
+                limit=each.limit,
+                min=each.min,
+                low=each.low,
+                high=high,
+                max=each.max,
+                oom_score_adj=adjustment,
             )
         )
     return PodMemory(
-        memory.qos,
-        memory.request,
-        memory.limit,
-        memory.min,
-        memory.low,
-        memory.high,
-        memory.max,
-        tuple(containers),
+        qos=memory.qos,
+        request=memory.request,
+        limit=memory.limit,
+        min=memory.min,
+        low=memory.low,
+        high=memory.high,
+        max=memory.max,
+        containers=tuple(containers),
     )

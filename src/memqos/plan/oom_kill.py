@@ -6,7 +6,7 @@ processes with oom_score_adj -1000 are never killed. Where a cgroup on the way u
 memory.oom.group set, all of the highest such cgroup dies together (mm/oom_kill.c; since Linux 5.9
 scores may be negative, before that the least was 1).
 
-A cgroup that reaches its own memory.max is not this case: then only its own processes are candidates.
+When a cgroup reaches its own memory.max, only its own processes are candidates.
 """
 
 from collections.abc import Iterable

@@ -34,7 +34,7 @@ _MARK: Final = b"\xef\xbb\xbf"
 _raw: Final = msgspec.json.Decoder(msgspec.Raw)
 
 
-class DumpLayout(NamedTuple):
+class DumpLayout(msgspec.Struct, frozen=True, kw_only=True):
     """How the objects of a text follow each other."""
 
     form: DumpForm
@@ -79,18 +79,18 @@ def dump_layout(head: bytes) -> DumpLayout:
     mark = len(_MARK) if head.startswith(_MARK) else 0
     found = _HEAD.match(head, mark)
     if found is None:
-        return DumpLayout("lines", mark, None)
+        return DumpLayout(form="lines", start=mark, opening=None)
     start = found.end()
     opening = _OPENING.match(head, start)
     lines, before = head.count(b"\n", 0, start), start - head.rfind(b"\n", 0, start) - 1
     return DumpLayout(
-        "items",
-        start,
-        None if opening is None else opening[1],
-        lines,
-        before,
-        _is_bare(found),
-        _kind_of(found),
+        form="items",
+        start=start,
+        opening=None if opening is None else opening[1],
+        lines=lines,
+        before=before,
+        is_bare=_is_bare(found),
+        kind=_kind_of(found),
     )
 
 
