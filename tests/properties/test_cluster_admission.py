@@ -121,7 +121,7 @@ def test_a_range_never_misses_the_min_or_max_that_it_fills_in(
         for violation in limit_range_violations(shape, limits, release)
         if violation.type == "Container"
         and violation.constraint != "ratio"
-        and violation.asked is None
+        and violation.value is None
     ]
 
 
@@ -174,7 +174,7 @@ def test_what_exceeds_a_quota_asks_for_more_than_is_left(
 ) -> None:
     verdict = check_quotas(stored(found, release), [bound], release, NOW)
     assert verdict.allowed is (verdict.reason is None)
-    assert all(one.asked > one.allowed for one in verdict.exceeded)
+    assert all(one.requested > one.allowed for one in verdict.exceeded)
     assert bool(verdict.exceeded) is (verdict.reason == "exceeded")
 
 

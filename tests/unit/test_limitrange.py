@@ -186,7 +186,7 @@ def test_a_request_below_the_minimum_is_refused_with_both_numbers() -> None:
         resource="memory",
         constraint="min",
         which="request",
-        asked=64 * MILLI_MI,
+        value=64 * MILLI_MI,
         allowed=128 * MILLI_MI,
     )
 
@@ -194,7 +194,7 @@ def test_a_request_below_the_minimum_is_refused_with_both_numbers() -> None:
 def test_a_limit_below_the_minimum_is_refused_even_with_a_large_request() -> None:
     shape = shape_of(pod([box("2Gi", "1Gi")]), NEWEST)
     (violation,) = limit_range_violations(shape, limits(item(min=memory("2Gi"))), NEWEST)
-    assert (violation.which, violation.asked) == ("limit", MILLI_GI)
+    assert (violation.which, violation.value) == ("limit", MILLI_GI)
 
 
 def test_a_limit_above_the_maximum_is_refused() -> None:
@@ -204,7 +204,7 @@ def test_a_limit_above_the_maximum_is_refused() -> None:
 
 def test_a_request_above_the_maximum_is_refused_where_the_limit_was_filled_in() -> None:
     violation = the_violation(pod([box("2Gi")]), limits(item(max=memory("1Gi"))))
-    assert (violation.which, violation.asked) == ("request", 2 * MILLI_GI)
+    assert (violation.which, violation.value) == ("request", 2 * MILLI_GI)
 
 
 @pytest.mark.parametrize(
@@ -217,7 +217,7 @@ def test_a_request_above_the_maximum_is_refused_where_the_limit_was_filled_in() 
 )
 def test_what_a_whole_pod_does_not_say_breaks_every_bound_on_it(bounds: Json, which: str) -> None:
     violation = the_violation(pod([box(cpu=("1", "1"))]), limits(item("Pod", **bounds)))
-    assert (violation.where, violation.which, violation.asked) == ("spec", which, None)
+    assert (violation.where, violation.which, violation.value) == ("spec", which, None)
 
 
 def test_a_zero_has_no_ratio() -> None:
@@ -237,11 +237,11 @@ def test_a_zero_has_no_ratio() -> None:
     ],
 )
 def test_a_ratio_is_exact_where_kubernetes_can_no_longer_tell_it(
-    asked: str, limit: str, most: str, times: int | None
+    value: str, limit: str, most: str, times: int | None
 ) -> None:
     ratio = limits(item(maxLimitRequestRatio=memory(most)))
-    found = refused(pod([box(asked, limit)]), ratio)
-    passed = [] if found is None else [each.asked for each in found.violations]
+    found = refused(pod([box(value, limit)]), ratio)
+    passed = [] if found is None else [each.value for each in found.violations]
     assert passed == ([] if times is None else [times])
 
 
@@ -249,7 +249,7 @@ def test_a_ratio_may_be_reached_but_not_passed() -> None:
     ratio = limits(item(maxLimitRequestRatio=memory("1.5")))
     assert refused(pod([box("2Gi", "3Gi")]), ratio) is None
     violation = the_violation(pod([box("1Gi", "2Gi")]), ratio)
-    assert (violation.which, violation.asked, violation.allowed) == ("ratio", 2000, 1500)
+    assert (violation.which, violation.value, violation.allowed) == ("ratio", 2000, 1500)
 
 
 def test_init_containers_are_checked_one_by_one() -> None:
@@ -265,7 +265,7 @@ def test_init_containers_are_checked_one_by_one() -> None:
 def test_a_whole_pod_is_the_sum_of_containers_and_sidecars() -> None:
     found = pod([box("1Gi", "1Gi")], init=[box("1Gi", "1Gi", sidecar=True)])
     violation = the_violation(found, limits(item("Pod", max=memory("1Gi"))))
-    assert violation.asked == 2 * MILLI_GI
+    assert violation.value == 2 * MILLI_GI
 
 
 def test_before_sidecars_existed_init_containers_did_not_add_up() -> None:
@@ -277,14 +277,14 @@ def test_before_sidecars_existed_init_containers_did_not_add_up() -> None:
 
 def test_pod_level_memory_stands_for_the_whole_pod() -> None:
     found = pod([box("1Gi", "1Gi")], resources=stanza("2Gi", "2Gi"))
-    assert the_violation(found, limits(item("Pod", max=memory("1Gi")))).asked == 2 * MILLI_GI
+    assert the_violation(found, limits(item("Pod", max=memory("1Gi")))).value == 2 * MILLI_GI
 
 
 def test_pod_level_hugepages_are_not_seen_by_limit_ranges() -> None:
     pages = {"hugepages-2Mi": "4Mi"}
     found = pod([box("1Gi", "1Gi")], resources=stanza("2Gi", "2Gi", requests=pages, limits=pages))
     violation = the_violation(found, limits(item("Pod", max={"hugepages-2Mi": "8Mi"})))
-    assert violation.asked is None
+    assert violation.value is None
 
 
 def test_overhead_is_not_counted() -> None:

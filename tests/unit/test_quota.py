@@ -317,7 +317,9 @@ def test_a_refusal_names_the_bound_and_what_is_left_of_it() -> None:
     verdict = asked(pod([box("1Gi", "3Gi")]), bound)
     assert (verdict.allowed, verdict.reason, verdict.quota) == (False, "exceeded", "quota")
     assert verdict.exceeded == (
-        ExceededQuota("limits.memory", asked=3 * MILLI_GI, used=2 * MILLI_GI, hard=4 * MILLI_GI),
+        ExceededQuota(
+            "limits.memory", requested=3 * MILLI_GI, used=2 * MILLI_GI, hard=4 * MILLI_GI
+        ),
     )
     assert verdict.exceeded[0].allowed == 2 * MILLI_GI
 
@@ -366,7 +368,7 @@ def test_a_resize_is_charged_what_it_adds() -> None:
     assert grown.new_used == {"quota": {"requests.memory": 1536 * MILLI_MI, "pods": 1000}}
     too_much = asked(pod([box("3Gi")]), bound, resized_from=before)
     assert too_much.exceeded == (
-        ExceededQuota("requests.memory", asked=2 * MILLI_GI, used=MILLI_GI, hard=2 * MILLI_GI),
+        ExceededQuota("requests.memory", requested=2 * MILLI_GI, used=MILLI_GI, hard=2 * MILLI_GI),
     )
 
 

@@ -1,7 +1,7 @@
 """Creating a pod in a namespace, from the manifest to the last admission check.
 
 The API server reads the pod and defaults it, limit ranges fill in what is missing, what is then to
-be stored is validated, and limit ranges and quotas have the last word, in this order.
+be stored is validated, and limit ranges and quotas are checked last, in this order.
 """
 
 from collections.abc import Iterator, Sequence
@@ -47,7 +47,7 @@ class FilledValue(msgspec.Struct, frozen=True):
 
 
 class Creation(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a new pod. Later steps are None where an earlier one stopped it."""
+    """The outcome for a new pod. Later steps are None where an earlier one stopped it."""
 
     written: Shape
     stored: Shape
@@ -73,7 +73,7 @@ def create_pod(
     *,
     pod_defaults: bool = False,
 ) -> Creation:
-    """Create a pod where these limit ranges and quotas hold.
+    """Create a pod in a namespace with these limit ranges and quotas.
 
     `pod_defaults` lets ranges of type Pod have defaults, as KEP-2837 proposes.
     """

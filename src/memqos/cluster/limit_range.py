@@ -1,7 +1,7 @@
 """Limit ranges, and what they fill into a new pod.
 
 Ranges apply in the order given. The first range that has a default for a resource wins; inside one
-range the later item does. Ranges of type PersistentVolumeClaim say nothing about pods.
+range the later item does. Ranges of type PersistentVolumeClaim do not concern pods.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -180,9 +180,9 @@ _LARGEST_IN_THOUSANDTHS: Final = MAX_INT64 // 1000
 
 
 class LimitRangeViolation(msgspec.Struct, frozen=True, kw_only=True):
-    """One constraint that is not kept: by what, and by how much.
+    """One violated constraint: by what, and by how much.
 
-    `asked` and `allowed` are thousandths, of the resource or of the ratio; `asked` is None where
+    `value` and `allowed` are thousandths, of the resource or of the ratio; `value` is None where
     the value is missing, or is a zero that no ratio can be taken of.
     """
 
@@ -192,7 +192,7 @@ class LimitRangeViolation(msgspec.Struct, frozen=True, kw_only=True):
     resource: str
     constraint: LimitRangeConstraint
     which: ConstrainedValue
-    asked: float | None
+    value: float | None
     allowed: int
 
 
@@ -259,7 +259,7 @@ def _check_bounds(
         for resource, allowed in enforced.items():
             fault = _BOUND_CHECKS[constraint](requests.get(resource), limits.get(resource), allowed)
             if fault is not None:
-                which, asked = fault
+                which, value = fault
                 yield LimitRangeViolation(
                     range=name,
                     where=where,
@@ -267,7 +267,7 @@ def _check_bounds(
                     resource=resource,
                     constraint=constraint,
                     which=which,
-                    asked=asked,
+                    value=value,
                     allowed=allowed,
                 )
 

@@ -30,10 +30,10 @@ REQUIRED_BY_QUOTA: Final = frozenset(
 
 
 class ExceededQuota(msgspec.Struct, frozen=True):
-    """One bound of a quota that a pod would pass, in thousandths."""
+    """One bound of a quota that a pod would exceed, in thousandths."""
 
     resource: str
-    asked: int
+    requested: int
     used: int
     hard: int
 
@@ -51,7 +51,7 @@ class MissingResource(msgspec.Struct, frozen=True):
 
 
 class QuotaVerdict(msgspec.Struct, frozen=True, kw_only=True):
-    """What quotas say about a pod.
+    """The verdict of the quotas on a pod.
 
     `quota` is the one that refuses; `new_used` is what every quota would have used, by its name.
     """
@@ -97,14 +97,16 @@ def check_quotas(
                 unknown=unknown,
             )
 
-    asked = quota_usage(pod, release, now)
+    requested = quota_usage(pod, release, now)
     added = (
-        asked if resized_from is None else _increase(asked, quota_usage(resized_from, release, now))
+        requested
+        if resized_from is None
+        else _increase(requested, quota_usage(resized_from, release, now))
     )
     new_used = {quota.name: quota.used for quota in quotas}
     for quota in matching:
         counted = resized_from is not None and quota_applies(quota, resized_from, release)
-        delta = _quota_delta(added if counted else asked, quota)
+        delta = _quota_delta(added if counted else requested, quota)
         exceeded = tuple(
             ExceededQuota(name, amount, quota.used.get(name, 0), quota.hard[name])
             for name, amount in sorted(delta.items())
@@ -147,10 +149,10 @@ def _missing(quota: Quota, pod: Pod, release: Release) -> tuple[MissingResource,
     return tuple(missing for missing in found if missing.containers)
 
 
-def _increase(asked: Amounts, before: Amounts) -> Amounts:
-    return {name: max(0, amount - before.get(name, 0)) for name, amount in asked.items()}
+def _increase(requested: Amounts, before: Amounts) -> Amounts:
+    return {name: max(0, amount - before.get(name, 0)) for name, amount in requested.items()}
 
 
 def _quota_delta(charged: Amounts, quota: Quota) -> Amounts:
-    """What counts against a quota. Nothing is no change, even where the bound is passed already."""
+    """What counts against a quota: a charge of 0 does not, even where the bound is exceeded."""
     return {name: amount for name, amount in charged.items() if amount and name in quota.hard}

@@ -127,7 +127,7 @@ class CensusReader:
         taken, size = quick
         # What decodes as a whole started where it was cut: what came before it never ended.
         self._add_objects(number, block.file, scanner.abandon(), first=taken.objects)
-        scanner.pass_over(size)
+        scanner.skip_block(size)
         if block.is_last:
             self._add_objects(number, block.file, scanner.feed(b"", is_last=True))
         self._identify_all(number, taken.uids)

@@ -34,7 +34,8 @@ _FAST_DIGITS: Final = 18
 """Digits Kubernetes keeps in an int64; longer numbers lose the spelling that was typed."""
 _MOST_DIGITS: Final = 1001
 """Before the point. Kubernetes has no bound here and returns wrong values; with a bound
-`1e999999999` does not hang, and sums and products stay below the 4,300 digits that Python prints."""
+`1e999999999` does not hang, and sums and products stay below the 4,300 digits of Python's str().
+"""
 _SHOWN: Final = 20
 _LEGIBLE: Final = 32
 

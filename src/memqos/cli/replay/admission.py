@@ -108,7 +108,7 @@ def replay_quota_admission(case: ReplayCase) -> dict[str, Any]:
         "matching_quotas": list(verdict.matching),
         "exceeded": {
             item.resource: {
-                "requested": format_amount(item.resource, item.asked),
+                "requested": format_amount(item.resource, item.requested),
                 "used": format_amount(item.resource, item.used),
                 "hard": format_amount(item.resource, item.hard),
             }
@@ -197,7 +197,7 @@ def _request(request: int | autoscaling.UnknownRequest) -> dict[str, Any]:
 
 
 def _violation(item: LimitRangeViolation, texts: Mapping[int, str]) -> dict[str, Any]:
-    asked = item.asked
+    asked = item.value
     if asked is None:
         actual = None
     elif item.which == "ratio":
