@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.builders import Json, pod
+from tests.builders import Json, default_new_pod, pod
 
 from memqos.cluster.autoscaling import UnknownRequest, cluster_autoscaler_requests, hpa_request
 from memqos.cluster.limit_range import (
@@ -14,7 +14,6 @@ from memqos.cluster.limit_range import (
     LimitRangeBounds,
     apply_limit_ranges,
     complete_limit_range,
-    default_new_pod,
     limit_range_denial,
     limit_range_violations,
 )

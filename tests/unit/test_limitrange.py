@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.builders import GI, MI, Json, box, pod, stanza
+from tests.builders import GI, MI, Json, box, default_new_pod, pod, stanza
 
 from memqos.cluster.limit_range import (
     LimitRange,
@@ -13,7 +13,6 @@ from memqos.cluster.limit_range import (
     LimitRangeViolation,
     apply_limit_ranges,
     complete_limit_range,
-    default_new_pod,
     limit_range_amounts,
     limit_range_denial,
     limit_range_violations,
@@ -227,7 +226,7 @@ def test_a_zero_has_no_ratio() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "limit", "most", "times"),
+    ("value", "limit", "most", "times"),
     [
         ("1e999", "1.5e999", "1.5", None),
         ("1e999", "1.501e999", "1.5", 1501),

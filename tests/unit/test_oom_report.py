@@ -4,11 +4,12 @@ import os
 from pathlib import Path
 
 import pytest
+from tests.builders import oom_reports
 
 from memqos.errors import Unreachable
 from memqos.host.kmsg import KernelLog
 from memqos.kernel.log import LogRecord, record_of
-from memqos.kernel.oom_report import LimitUsage, OomReader, OomReport, Task, Victim, oom_reports
+from memqos.kernel.oom_report import LimitUsage, OomReader, OomReport, Task, Victim
 
 POD = "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod7.slice"
 SCOPE = f"{POD}/cri-containerd-ab12.scope"

@@ -5,14 +5,13 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.builders import box, pod
+from tests.builders import box, oom_reports, pod
 from tests.unit.test_oom_report import OF_CGROUP, OF_MACHINE, POD, SCOPE, log
 
 from memqos.agent.core.guard import GuardDecision, StallSigns
 from memqos.agent.core.node_guard import GuardMove
 from memqos.agent.flight_recorder import FlightRecorder
 from memqos.host.record_files import RecordWriter, read_recordings
-from memqos.kernel.oom_report import oom_reports
 from memqos.plan.changes import Change
 from memqos.plan.memory import ABOVE_REQUEST, SHARE_OF_LIMIT
 from memqos.plan.setting import Setting

@@ -10,8 +10,7 @@ from typing import Final, Literal
 import msgspec
 
 from memqos.kube.aggregate import aggregate_limits, aggregate_requests
-from memqos.kube.defaulting import decoding_defaults, prepare_for_storage
-from memqos.kube.pod import ObjectMeta, Pod, ResourceList
+from memqos.kube.pod import ObjectMeta, ResourceList
 from memqos.kube.quantity import MAX_INT64
 from memqos.kube.resources import CPU, MEMORY, POD_LEVEL, Amounts, Resources, whole
 from memqos.kube.shape import Part, Shape, amounts_of
@@ -82,16 +81,6 @@ def complete_limit_range(limits: LimitRangeAmounts) -> LimitRangeAmounts:
     return LimitRangeAmounts(
         limits.name, tuple(_complete_bounds(bounds) for bounds in limits.bounds)
     )
-
-
-def default_new_pod(
-    pod: Pod, ranges: Iterable[LimitRangeAmounts], release: Release, *, pod_defaults: bool = False
-) -> Shape:
-    """The shape of a newly created pod after all defaulting, that of limit ranges included."""
-    changed = apply_limit_ranges(
-        decoding_defaults(pod, release), ranges, release, pod_defaults=pod_defaults
-    )
-    return prepare_for_storage(changed, release)
 
 
 def apply_limit_ranges(

@@ -10,7 +10,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from memqos.kernel.file_formats import Stall, meminfo_of, stall_of
+from memqos.kernel.file_formats import meminfo_of
 
 CgroupLayout = Literal["v2", "hybrid", "v1", "none"]
 LAYOUTS: Final[Mapping[CgroupLayout, str]] = {
@@ -140,11 +140,6 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     def huge_pages(self) -> tuple[HugePages, ...]:
         """Those of the whole machine, the smallest first."""
         return huge_pages_of(self.hugepages)
-
-    @property
-    def stalls(self) -> dict[str, Stall]:
-        """Pressure stall information: memory, cpu, io."""
-        return {name: stall_of(text) for name, text in self.pressure.items()}
 
     @property
     def runtime_version(self) -> tuple[str, VersionNumbers] | None:

@@ -7,7 +7,7 @@ like came with 6.9). Everything a process chooses itself, its name above all, ma
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Final, Literal
 
 import msgspec
@@ -170,13 +170,6 @@ class OomReader:
         self._parts = _Parts()
         if report is not None:
             yield report
-
-
-def oom_reports(records: Iterable[LogRecord]) -> list[OomReport]:
-    """All reports in a log."""
-    reader = OomReader()
-    found = [report for record in records for report in reader.feed(record)]
-    return [*found, *reader.flush()]
 
 
 class _Parts:

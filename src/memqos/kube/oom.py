@@ -13,13 +13,11 @@ from memqos.kube.resources import MEMORY, Amounts, memory_in
 from memqos.kube.shape import Part, Shape
 from memqos.release import Release, Since
 
-# kubelet qos/policy.go. -1000 exempts from killing, -999 is the kubelet's own, -998 a sandbox's.
+# kubelet qos/policy.go. -1000 exempts from killing, -999 is the kubelet's own, -998 that of pause
+# containers: their end would take the pod's network with it (kubernetes#47938).
 GUARANTEED: Final = -997
 BEST_EFFORT_SCORE: Final = 1000
 LOWEST_BURSTABLE: Final = 1000 + GUARANTEED
-SANDBOX_SCORE: Final = -998
-"""The pause container of every pod: set by the runtime (containerd, defaultSandboxOOMAdj), as its
-end would take the pod's network with it (kubernetes#47938)."""
 
 
 class Score(msgspec.Struct, frozen=True, gc=False):

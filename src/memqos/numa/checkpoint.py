@@ -50,8 +50,7 @@ class LoadedCheckpoint(msgspec.Struct, frozen=True):
 class UnreadableCheckpoint(msgspec.Struct, frozen=True):
     """A file the kubelet does not start over.
 
-    A corrupt one says which checksum it carries and which its content has; one that is no JSON says
-    where.
+    Of a corrupt one: the checksum stored and the one computed; of one that is not JSON: where.
     """
 
     kind: CheckpointFault
@@ -70,7 +69,7 @@ class _CheckpointData(msgspec.Struct, frozen=True, rename="camel", kw_only=True)
 
 
 class CheckpointFields(_CheckpointData, frozen=True, kw_only=True):
-    """A file's fields, whatever they are worth."""
+    """A file's fields, unverified."""
 
     checksum: int = 0
     data: str = ""
@@ -282,7 +281,7 @@ _VERIFY: Final = "memqos numa checkpoint verify says what it is worth"
 
 
 def load_checkpoint(text: str, file: str) -> LoadedCheckpoint:
-    """The state in a file that a kubelet would take."""
+    """The state in a file that a kubelet accepts; raise InputError for any other."""
     found = read_checkpoint(text)
     if isinstance(found, UnreadableCheckpoint):
         raise checkpoint_error(found, file, _VERIFY)
@@ -298,7 +297,7 @@ def checkpoint_error(found: UnreadableCheckpoint, file: str, hint: str | None = 
 
 
 def checkpoint_fault_text(found: UnreadableCheckpoint) -> tuple[str, int | None]:
-    """What is wrong with a state file, and at which byte, where that is known."""
+    """What is wrong with a state file, and at which byte, if it is at one."""
     if found.kind == "checkpoint_corrupt":
         return f"corrupt: {found.detail}", None
     byte = _BYTE.search(found.detail)

@@ -22,7 +22,7 @@ class SizeTarget(msgspec.Struct, frozen=True):
 
     @property
     def unit(self) -> int:
-        """The steps in which a person would change it."""
+        """The steps in which it is changed."""
         if is_hugepages(self.resource):
             return hugepage_size(self.resource) or _MIB
         return _MIB if self.size > _MIB else 1

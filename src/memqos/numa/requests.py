@@ -1,4 +1,4 @@
-"""What memory a pod asks the Memory Manager for, container by container and as a whole."""
+"""What memory a pod requests of the Memory Manager, container by container and as a whole."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -23,7 +23,7 @@ _EXPONENT: Final = re.compile(r"[eE]([+-]?[0-9]+)", re.ASCII)
 
 
 class ContainerMemoryRequest(msgspec.Struct, frozen=True):
-    """What one container wants; `sizes` is None where the kubelet cannot read it as bytes."""
+    """What one container requests; `sizes` is None where the kubelet cannot read it as bytes."""
 
     name: str
     role: Role
@@ -31,10 +31,10 @@ class ContainerMemoryRequest(msgspec.Struct, frozen=True):
 
 
 class PodMemoryRequest(msgspec.Struct, frozen=True):
-    """What a pod wants: its init containers and containers in the order in which they start.
+    """What a pod requests: its init containers and containers in the order in which they start.
 
-    `pooled` means that the pod level says what the pod gets as a whole; `unmanaged` that it does
-    but that this kubelet does not manage such pods.
+    `pooled` means that pod-level resources decide what the pod gets as a whole; `unmanaged` that it
+    has such resources but that this kubelet does not manage such pods.
     """
 
     uid: str
@@ -46,7 +46,7 @@ class PodMemoryRequest(msgspec.Struct, frozen=True):
 
 
 def pod_memory_request(pod: Pod, release: Release) -> PodMemoryRequest:
-    """What a pod wants from the Memory Manager of a release."""
+    """What a pod requests of the Memory Manager of a release."""
     shape = shape_of(pod, release)
     leveled = has_pod_level(shape, release)
     pooled = leveled and release.is_enabled("PodLevelResourceManagers")
@@ -82,9 +82,9 @@ def is_exclusive(part: Part) -> bool:
 
 
 def as_int64(raw: Raw) -> int | None:
-    """A quantity as the kubelet's managers read it: in bytes if it is held as an integer.
+    """A quantity as the kubelet's managers read it: in bytes if it is stored as an integer.
 
-    Kubernetes holds a quantity as an integer by its spelling, not by its value: `1.5G` is one, but
+    Kubernetes stores a quantity as an integer by its spelling, not by its value: `1.5G` is one, but
     `1.0Gi`, `1000m` and `100000Gi` are not.
     """
     text = "0" if raw is None else raw.strip() if isinstance(raw, str) else repr(raw)
@@ -218,12 +218,12 @@ UNALIGNED_REMEDY: Final = (
 
 
 def is_unaligned(request: PodMemoryRequest) -> bool:
-    """Whether a pod would have memory aligned, if it did not ask for it at pod level."""
+    """Whether a pod would have memory aligned, if it did not request it at pod level."""
     return request.guaranteed and request.unmanaged
 
 
 def pods_without_alignment(pods: Iterable[Pod], release: Release) -> Iterator[Pod]:
-    """Those of the pods that are due the notice."""
+    """The pods whose memory is not aligned because it is requested at pod level."""
     for pod in pods:
         if pod.spec.resources is not None and is_unaligned(pod_memory_request(pod, release)):
             yield pod

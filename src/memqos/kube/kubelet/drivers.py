@@ -32,11 +32,6 @@ def kubepods_in(paths: Iterable[str]) -> list[Kubepods]:
     return sorted(found, key=lambda kubepods: -kubepods.below)
 
 
-def detect_driver(paths: Iterable[str]) -> CgroupDriver | None:
-    """The driver that created these cgroups; None where no kubelet did."""
-    return next((kubepods.driver for kubepods in kubepods_in(paths)), None)
-
-
 def _driver(path: str) -> CgroupDriver | None:
     name = path.rpartition("/")[2]
     if name == "kubepods":

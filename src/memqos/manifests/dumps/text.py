@@ -1,8 +1,8 @@
 """Find the objects in the text of a dump, which arrives in blocks.
 
 A block that was cut between two objects is decoded as a whole: the quick way. What does not decode
-so is scanned object by object: the end of a list, broken objects, blocks
-that were cut in the wrong place.
+so is scanned object by object: the end of a list, broken objects, blocks that were cut in the wrong
+place.
 """
 
 import re
