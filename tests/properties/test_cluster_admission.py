@@ -168,7 +168,7 @@ def test_what_a_quota_admits_a_larger_one_admits(
 
 
 @given(pods, quotas, releases)
-def test_what_exceeds_a_quota_asks_for_more_than_is_left(
+def test_what_exceeds_a_quota_requests_more_than_is_left(
     found: Pod, bound: Quota, release: Release
 ) -> None:
     verdict = check_quotas(stored(found, release), [bound], release, NOW)

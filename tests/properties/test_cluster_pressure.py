@@ -85,7 +85,7 @@ class TestEvictionOrder:
         )
 
     @given(named_pods(), releases)
-    def test_pods_that_no_key_tells_apart_keep_their_order(
+    def test_pods_with_equal_keys_keep_their_order(
         self, given_pods: list[tuple[Pod, PodMemoryUsage | None]], release: Release
     ) -> None:
         groups = tie_groups(eviction_order(given_pods, release))
@@ -106,7 +106,7 @@ class TestEvictionOrder:
         assert groups(given_pods) == groups(shuffled)
 
     @given(named_pods(), releases)
-    def test_the_key_that_is_told_does_put_the_pod_ahead(
+    def test_the_key_that_is_named_does_put_the_pod_ahead(
         self, given_pods: list[tuple[Pod, PodMemoryUsage | None]], release: Release
     ) -> None:
         order = eviction_order(given_pods, release)
@@ -263,7 +263,7 @@ class TestFit:
         assert balanced is None or 50 <= balanced <= 100
 
     @given(st.data(), st.lists(pods(), max_size=2), profiles, releases)
-    def test_a_survey_says_what_judging_every_node_says(
+    def test_a_survey_agrees_with_judging_every_node(
         self,
         data: st.DataObject,
         given_pods: list[Pod],

@@ -59,7 +59,7 @@ def test_siblings_together_never_have_more_than_their_parent(
 
 
 @given(trees())
-def test_without_recursive_protection_nobody_gets_more_than_asked(tree: dict[str, Claim]) -> None:
+def test_without_recursive_protection_no_cgroup_gets_more_than_it_claims(tree: dict[str, Claim]) -> None:
     for knob, by_path in enumerate(shares(tree, recursive=False)):
         for path, share in by_path.items():
             assert share.unclaimed == 0
@@ -97,7 +97,7 @@ def test_recursive_protection_takes_nothing_away(tree: dict[str, Claim]) -> None
 
 
 @given(trees(), st.booleans())
-def test_where_nobody_claims_nothing_is_protected(tree: dict[str, Claim], recursive: bool) -> None:
+def test_without_claims_nothing_is_protected(tree: dict[str, Claim], recursive: bool) -> None:
     bare = {path: Claim(0, 0, claim.usage) for path, claim in tree.items()}
     nothing = ClaimShare(effective=0, lost=0, taken_by=None, unclaimed=0)
     for by_path in shares(bare, recursive=recursive):

@@ -137,7 +137,7 @@ def hint_lists(nodes: NumaNodeMap) -> st.SearchStrategy[Hints]:
 
 
 @given(node_maps(10), requests(), st.data())
-def test_an_offer_is_the_list_of_all_masks_that_hold_the_request(
+def test_an_offer_is_the_list_of_all_masks_that_satisfy_the_request(
     nodes: dict[int, NumaNodeState], sizes: dict[str, int], data: st.DataObject
 ) -> None:
     amounts = st.fixed_dictionaries({name: st.integers(0, 8) for name in RESOURCES})
@@ -312,7 +312,7 @@ def held(manager: Manager, resource: str) -> int:
 
 
 @given(kubelets(), lives())
-def test_no_memory_is_handed_out_twice(manager: Manager, life: list[Step]) -> None:
+def test_no_memory_is_allocated_twice(manager: Manager, life: list[Step]) -> None:
     for step in life:
         manager = step(manager)
         nodes = manager.state.nodes.values()
@@ -324,7 +324,7 @@ def test_no_memory_is_handed_out_twice(manager: Manager, life: list[Step]) -> No
 
 
 @given(kubelets(), lives())
-def test_when_all_pods_are_gone_the_machine_is_as_new(manager: Manager, life: list[Step]) -> None:
+def test_when_all_pods_are_removed_the_machine_is_as_new(manager: Manager, life: list[Step]) -> None:
     fresh = manager.state
     manager = lived(manager, life)
     for uid in list(manager.active):
@@ -360,7 +360,7 @@ def test_admitting_a_running_pod_again_takes_nothing_more(
     st.integers(0, 1 << 41),
     st.integers(0, 1024),
 )
-def test_a_split_adds_up_to_what_the_kubelet_wants_and_fits_the_nodes(
+def test_a_split_adds_up_to_what_the_kubelet_requires_and_fits_the_nodes(
     sizes: list[tuple[int, int]], memory: int, pages: int
 ) -> None:
     page = 1 << 21

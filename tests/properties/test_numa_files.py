@@ -79,6 +79,6 @@ def test_a_damaged_file_gets_a_verdict_and_stays_as_it_is(folder: Path, data: by
 
 
 @given(st.text() | st.binary().map(lambda data: data.decode("latin1")))
-def test_any_text_is_a_state_or_is_said_to_be_none(text: str) -> None:
+def test_any_text_is_a_state_or_an_error(text: str) -> None:
     assert read_checkpoint(text) is not None
     assert salvage_state(text) is not None

@@ -89,13 +89,13 @@ class TestMemoryHigh:
 
 class TestProtection:
     @given(pods, all_terms())
-    def test_nobody_is_protected_twice(self, pod: Pod, terms: Settings) -> None:
+    def test_no_pod_is_protected_twice(self, pod: Pod, terms: Settings) -> None:
         _, plan = valid(pod, terms)
         for settings in cgroups(plan):
             assert not (settings["memory.min"].value and settings["memory.low"].value)
 
     @given(pods, all_terms(oldest=36))
-    def test_policy_none_protects_nobody(self, pod: Pod, terms: Settings) -> None:
+    def test_policy_none_protects_no_pod(self, pod: Pod, terms: Settings) -> None:
         _, plan = valid(pod, msgspec.structs.replace(terms, policy="None"))
         for settings in cgroups(plan):
             assert not settings["memory.min"].value
@@ -167,7 +167,7 @@ class TestScores:
 
 class TestWithoutANode:
     @given(pods, all_terms(node=False), st.integers(1, LARGEST), st.integers(0, LARGEST))
-    def test_what_is_told_holds_on_every_node(
+    def test_what_is_planned_without_a_node_is_right_on_every_node(
         self, pod: Pod, terms: Settings, capacity: int, allocatable: int
     ) -> None:
         _, plan = valid(pod, terms)

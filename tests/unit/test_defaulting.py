@@ -64,7 +64,7 @@ class TestContainers:
 
 class TestPodLevel:
     @pytest.mark.parametrize("resources", [None, {}, {"requests": {}, "limits": {}}])
-    def test_nothing_is_completed_where_the_pod_level_says_nothing(
+    def test_nothing_is_completed_without_pod_level_values(
         self, resources: Json | None
     ) -> None:
         full = box("1Gi", "2Gi", cpu=("1", "2"))
@@ -82,7 +82,7 @@ class TestPodLevel:
             {"cpu": "4", "memory": "4Gi"},
         )
 
-    def test_a_request_nobody_makes_is_taken_from_the_pod_limit(self) -> None:
+    def test_a_request_no_container_makes_is_taken_from_the_pod_limit(self) -> None:
         some = pod([box("1Gi")], resources=stanza(None, "8Gi", cpu=(None, "4")))
         assert pod_level(some) == (
             {"memory": "1Gi", "cpu": "4"},
@@ -236,7 +236,7 @@ class TestWhy:
         names = [container.name for container in containers_of(pod)]
         return list(why_defaulted(before, apply_defaults(pod, release), names, release))
 
-    def test_nothing_is_said_where_nothing_is_filled_in(self) -> None:
+    def test_there_is_no_explanation_where_nothing_is_filled_in(self) -> None:
         assert self.sentences(pod([box("1Gi", "2Gi")], resources=stanza("1Gi", "2Gi"))) == []
 
     def test_a_request_names_its_container_and_its_source(self) -> None:
@@ -267,7 +267,7 @@ class TestWhy:
             f"pod: limits.{HUGE} = 4Mi, what the containers may use together",
         ]
 
-    def test_what_is_dropped_is_said(self) -> None:
+    def test_what_is_dropped_is_explained(self) -> None:
         some = pod([box()], resources=stanza("1Gi"))
         assert self.sentences(some, Release.of("1.31")) == [
             "spec.resources is dropped: the gate PodLevelResources is off"

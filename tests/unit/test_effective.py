@@ -34,7 +34,7 @@ TIERED = {
 }
 
 
-def test_with_recursive_protection_tiered_gives_hard_protection_to_pods_that_never_asked() -> None:
+def test_with_recursive_protection_tiered_gives_hard_protection_to_pods_that_claim_none() -> None:
     protection = protect(TIERED, recursive=True)
     # 100 held, 40 asked for: 60 are spread over the 80 that nobody claims.
     assert {path: found.min.effective for path, found in protection.items()} == {
@@ -51,7 +51,7 @@ def test_with_recursive_protection_tiered_gives_hard_protection_to_pods_that_nev
     assert protection["/kubepods/podg"].min.unclaimed == 0
 
 
-def test_without_recursive_protection_tiered_protects_whom_it_names() -> None:
+def test_without_recursive_protection_tiered_protects_only_claims() -> None:
     protection = protect(TIERED)
     hard_protected = {path for path, found in protection.items() if found.min.effective}
     assert hard_protected == {"/kubepods", "/kubepods/podg"}
@@ -70,7 +70,7 @@ def test_children_of_the_reclaim_target_hold_their_claims_beyond_their_usage() -
     assert protect({"/a": hard(100, 30)})["/a"].min == ClaimShare(100, 0, None, 0)
 
 
-def test_below_that_a_cgroup_asks_for_no_more_than_it_uses_and_loses_nothing_by_it() -> None:
+def test_below_that_only_the_claim_on_memory_in_use_counts_and_nothing_is_lost() -> None:
     protection = protect({"/a": hard(100, 30), "/a/b": hard(100, 30)})
     assert protection["/a/b"].min == ClaimShare(30, 0, None, 0)
 
@@ -81,7 +81,7 @@ def test_siblings_that_ask_for_more_than_their_parent_holds_share_in_proportion(
     assert protection["/a/c"].min == ClaimShare(25, 25, "/a", 0)
 
 
-def test_shares_are_rounded_down_so_that_no_more_is_given_than_held() -> None:
+def test_shares_are_rounded_down_so_that_children_never_get_more_than_their_parent_has() -> None:
     claims = {"/a": hard(10, 21), **{f"/a/{name}": hard(7, 7) for name in "bcd"}}
     protection = protect(claims)
     assert [protection[f"/a/{name}"].min.effective for name in "bcd"] == [3, 3, 3]
@@ -116,7 +116,7 @@ def test_a_loss_is_laid_to_the_ancestor_that_causes_most_of_it() -> None:
     assert taker(100, 100) is None
 
 
-def test_what_was_received_unasked_can_still_be_too_little_for_the_claims_below() -> None:
+def test_unclaimed_protection_can_still_be_too_little_for_the_claims_below() -> None:
     protection = protect(
         {"/a": hard(40, 100), "/a/b": hard(0, 50), "/a/b/c": hard(50, 50), "/a/d": hard(0, 50)},
         recursive=True,
@@ -187,13 +187,13 @@ def test_a_cgroup_without_its_parent_is_refused() -> None:
                          "bytes of this claim are lost"),
     ],
 )  # fmt: skip
-def test_every_cgroup_can_say_why(path: str, recursive: bool, reason: str) -> None:
+def test_every_protection_has_a_reason(path: str, recursive: bool, reason: str) -> None:
     claims = {"/k": hard(100, 120), "/k/g": hard(40, 40), "/k/b": hard(0, 80),
               "/k/b/p": hard(80, 80)}  # fmt: skip
     assert because(path, "min", claims, protect(claims, recursive=recursive)) == reason
 
 
-def test_a_reason_speaks_of_the_knob_it_was_asked_about() -> None:
+def test_a_reason_is_about_the_file_in_question() -> None:
     claims = {"/a": Claim(min=0, low="max", usage=10)}
     protection = protect(claims)
     assert because("/a", "min", claims, protection) == "/a claims no memory.min"

@@ -113,7 +113,7 @@ class TestOrder:
         assert first is not None
         assert first.pod.metadata.name == "other"
 
-    def test_nobody_goes_where_all_are_critical(self) -> None:
+    def test_no_pod_is_evicted_where_all_are_critical(self) -> None:
         order = eviction_order([(pod("only", priority=2_000_001_000), using(1))], R138)
         assert first_evictable(order) is None
 
@@ -167,7 +167,7 @@ class TestBlame:
         assert old is not None
         assert old.pod is None
 
-    def test_nobody_is_blamed_without_statistics(self) -> None:
+    def test_no_usage_is_named_without_statistics(self) -> None:
         assert offending_usage(pod("p"), None, R138) is None
 
 
@@ -257,7 +257,7 @@ class TestLoop:
         assert node.step(59, 100).evicted is None
         assert node.step(60, 100).evicted is not None
 
-    def test_a_relief_starts_the_grace_period_anew(self) -> None:
+    def test_a_relief_starts_the_grace_period_again(self) -> None:
         node = Node(settings(thresholds(None, "1Gi")), pod("a"))
         for at, available in ((0, 100), (50, 2000), (60, 100), (119, 100)):
             assert node.step(at, available).evicted is None

@@ -47,7 +47,7 @@ def room(name: str = "node", *running: SchedulingDemand, **allocatable: str) -> 
 
 
 class TestFilter:
-    def test_a_shortage_says_what_is_asked_used_and_there(self) -> None:
+    def test_a_shortage_has_what_is_requested_used_and_allocatable(self) -> None:
         verdict = judge_fit(asking(memory="6Gi"), room("node", asking(memory="5Gi")), R138)
         assert verdict.shortages == (
             Shortage("memory", 6144 * MI, 5120 * MI, 8192 * MI, unresolvable=False),
@@ -62,10 +62,10 @@ class TestFilter:
     def test_a_node_too_small_when_empty_cannot_be_helped_by_preemption(self) -> None:
         assert judge_fit(asking(memory="9Gi"), room(), R138).code == "UnschedulableAndUnresolvable"
 
-    def test_until_1_33_the_filter_does_not_tell_too_small_nodes_apart(self) -> None:
+    def test_until_1_33_the_filter_does_not_separate_nodes_that_are_too_small(self) -> None:
         assert judge_fit(asking(memory="9Gi"), room(), Release.of("1.33")).code == "Unschedulable"
 
-    def test_a_full_node_takes_not_even_a_pod_that_asks_for_nothing(self) -> None:
+    def test_a_full_node_takes_not_even_a_pod_without_requests(self) -> None:
         verdict = judge_fit(demand(pod({})), room("node", demand(pod({})), pods="1"), R138)
         assert [shortage.resource for shortage in verdict.shortages] == ["pods"]
 
@@ -102,12 +102,12 @@ class TestDemand:
         found = demand(pod({"memory": "1Gi"}, resources={"requests": {"memory": "2Gi"}}))
         assert found.spread == {"memory": 1024 * MI, "cpu": 100}
 
-    def test_each_container_that_asks_for_nothing_is_assumed_to_need_a_little(self) -> None:
+    def test_each_container_without_requests_is_assumed_to_need_a_little(self) -> None:
         found = demand(pod({}, {}))
         assert found.filtered == {}
         assert found.charged_non_zero == {"cpu": 200, "memory": 400 * MI}
 
-    def test_with_pod_level_requests_only_a_resource_nobody_asks_for_is_assumed(self) -> None:
+    def test_with_pod_level_requests_only_a_resource_without_request_is_assumed(self) -> None:
         found = demand(pod({}, {}, resources={"requests": {"memory": "1Gi"}}))
         assert found.charged_non_zero == {"cpu": 200, "memory": 1024 * MI}
 
@@ -119,10 +119,10 @@ class TestDemand:
         }
         return pod({"memory": "4Gi"}, status={"containerStatuses": [reported], **more})
 
-    def test_a_resized_pod_holds_the_most_of_asked_granted_and_actual(self) -> None:
+    def test_a_resized_pod_is_charged_the_most_of_specified_allocated_and_actual(self) -> None:
         assert demand(self.resized()).charged == {"memory": 4096 * MI}
 
-    def test_a_resize_that_can_never_be_granted_is_not_held(self) -> None:
+    def test_an_infeasible_resize_is_not_charged(self) -> None:
         infeasible = {"type": "PodResizePending", "status": "True", "reason": "Infeasible"}
         found = self.resized(conditions=[infeasible])
         assert demand(found).charged == {"memory": 3072 * MI}
@@ -189,7 +189,7 @@ class TestScores:
         uneven = room("node", asking(cpu="2"))
         assert node_scores(asking(memory="4Gi"), uneven, Release.of(release)).balanced == score
 
-    def test_from_1_33_a_pod_that_asks_for_nothing_is_not_scored_for_balance(self) -> None:
+    def test_from_1_33_a_pod_without_requests_is_not_scored_for_balance(self) -> None:
         nothing = demand(pod({}))
         assert node_scores(nothing, room(), R138).balanced is None
         assert node_scores(nothing, room(), Release.of("1.32")).balanced == 100
@@ -207,7 +207,7 @@ class TestSurvey:
         assert (found.nodes, found.fitting, found.best) == (2, 2, "large")
         assert found.scarce == {}
 
-    def test_where_a_pod_fits_nowhere_the_nearest_miss_is_told(self) -> None:
+    def test_where_a_pod_fits_nowhere_the_nearest_miss_is_reported(self) -> None:
         nodes = [room("a", memory="2Gi"), room("b", asking(memory="6Gi")), room("c", memory="1Gi")]
         (found,) = survey_fit([asking(memory="3Gi")], nodes, R138)
         assert (found.fitting, found.best, found.scores) == (0, None, None)

@@ -66,7 +66,7 @@ def test_a_container_gets_the_default_limit_and_request_it_lacks() -> None:
     assert shape.containers[0].limits == {"memory": MILLI_GI}
 
 
-def test_what_a_container_says_itself_is_never_overruled() -> None:
+def test_a_containers_own_values_are_never_overruled() -> None:
     shape = default_new_pod(
         pod([box("64Mi", "128Mi")]),
         [limits(item(default=memory("1Gi"), defaultRequest=memory("512Mi")))],
@@ -76,7 +76,7 @@ def test_what_a_container_says_itself_is_never_overruled() -> None:
     assert shape.containers[0].limits == {"memory": 128 * MILLI_MI}
 
 
-def test_a_limit_becomes_the_request_before_any_limit_range_is_asked() -> None:
+def test_a_limit_becomes_the_request_before_any_limit_range_applies() -> None:
     shape = default_new_pod(
         pod([box(limit="2Gi")]), [limits(item(defaultRequest=memory("512Mi")))], NEWEST
     )
@@ -161,7 +161,7 @@ def test_pod_defaults_as_the_enhancement_proposes_them_fill_the_pod_level() -> N
     assert shape.containers[0].limits == {}
 
 
-def test_proposed_pod_defaults_leave_alone_what_the_pod_says_and_cannot_say() -> None:
+def test_proposed_pod_defaults_do_not_change_what_the_pod_sets_or_cannot_set() -> None:
     default = memory("1Gi") | {"ephemeral-storage": "1Gi"}
     ranges = [limits(item("Pod", default=default, defaultRequest=default))]
     shape = decoding_defaults(pod([box()], resources=stanza("2Gi", "4Gi")), NEWEST)
@@ -214,7 +214,7 @@ def test_a_request_above_the_maximum_is_refused_where_the_limit_was_filled_in() 
         ({"maxLimitRequestRatio": memory("2")}, "request"),
     ],
 )
-def test_what_a_whole_pod_does_not_say_breaks_every_bound_on_it(bounds: Json, which: str) -> None:
+def test_a_value_missing_in_the_whole_pod_breaks_every_bound_on_it(bounds: Json, which: str) -> None:
     violation = the_violation(pod([box(cpu=("1", "1"))]), limits(item("Pod", **bounds)))
     assert (violation.where, violation.which, violation.value) == ("spec", which, None)
 
@@ -235,7 +235,7 @@ def test_a_zero_has_no_ratio() -> None:
         ("1Gi", "2Gi", "-1e999", 2000),
     ],
 )
-def test_a_ratio_is_exact_where_kubernetes_can_no_longer_tell_it(
+def test_a_ratio_is_exact_where_kubernetes_overflows(
     value: str, limit: str, most: str, times: int | None
 ) -> None:
     ratio = limits(item(maxLimitRequestRatio=memory(most)))

@@ -101,7 +101,7 @@ class TestLayout:
         ("mounts", "layout"),
         [([UNIFIED], "v2"), ([V1], "v1"), ([V1, BESIDE], "hybrid"), ([], "none")],
     )
-    def test_is_told_from_the_mounts(self, mounts: list[str], layout: CgroupLayout) -> None:
+    def test_is_detected_by_the_mounts(self, mounts: list[str], layout: CgroupLayout) -> None:
         assert cgroup_layout(mounts_of(mounts)) == layout
 
     @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ class TestVersions:
             ({"containerd": "containerd x 1.7.0", "crio": "crio version 1.28.1"}, None),
         ],
     )  # fmt: skip
-    def test_programs_say_their_own(
+    def test_programs_report_their_own(
         self,
         programs: dict[str, str],
         found: str | None,

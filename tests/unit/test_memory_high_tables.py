@@ -111,7 +111,7 @@ class TestWithoutALimit:
         assert high_of(box("1Gi"), release, allocatable=10 * GI) == expected
 
     @pytest.mark.parametrize("release", ALL_RELEASES)
-    def test_without_a_node_it_is_said_to_need_one(self, release: str) -> None:
+    def test_without_a_node_it_needs_one(self, release: str) -> None:
         assert high_of(box("1Gi"), release) == NEEDS_NODE
 
     @pytest.mark.parametrize("release", ALL_RELEASES)
@@ -119,11 +119,11 @@ class TestWithoutALimit:
         assert isinstance(high_of(box("1Gi", "2Gi"), release), int)
 
     @pytest.mark.parametrize("release", ALL_RELEASES)
-    def test_a_node_with_nothing_to_give_throttles_nobody(self, release: str) -> None:
+    def test_a_node_with_nothing_allocatable_throttles_no_container(self, release: str) -> None:
         assert high_of(box("1Gi"), release, allocatable=0) is NOT_WRITTEN
 
     @pytest.mark.parametrize("release", ALL_RELEASES)
-    def test_a_request_above_what_the_node_has_throttles_nobody(self, release: str) -> None:
+    def test_a_request_above_what_the_node_has_throttles_no_container(self, release: str) -> None:
         assert high_of(box("20Gi"), release, allocatable=10 * GI) is NOT_WRITTEN
 
 

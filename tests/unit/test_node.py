@@ -74,7 +74,7 @@ def test_nothing_is_less_than_nothing() -> None:
     assert left.enforced["cpu"].value == 0
 
 
-def test_keeping_back_more_than_there_is_is_told_by_resource() -> None:
+def test_reserving_more_than_the_capacity_is_reported_by_resource() -> None:
     left = allocatable(MACHINE, config(kube_reserved={"memory": "9Gi", "cpu": "4"}), ON)
     assert [(over.resource, over.reserved.value) for over in left.over_reserved] == [
         ("memory", 9 * GI)
@@ -150,7 +150,7 @@ def test_without_qos_cgroups_there_is_no_kubepods() -> None:
     assert cgroups(cgroups_per_qos=False, enforce_node_allocatable=("none",)) == []
 
 
-def test_a_node_tells_its_capacity() -> None:
+def test_a_node_has_its_capacity() -> None:
     node = msgspec.convert(
         {
             "metadata": {"name": "worker-1"},
@@ -179,7 +179,7 @@ def test_a_node_tells_its_capacity() -> None:
         ({"capacity": {"memory": "16GB"}}, "status.capacity[memory]"),
     ],
 )
-def test_a_node_that_does_not_tell_is_refused(status: dict[str, Any], field: str) -> None:
+def test_a_node_without_capacity_is_refused(status: dict[str, Any], field: str) -> None:
     with pytest.raises(InputError) as caught:
         capacity_of(msgspec.convert({"status": status}, Node))
     assert caught.value.field == field
@@ -191,7 +191,7 @@ def test_a_node_that_does_not_tell_is_refused(status: dict[str, Any], field: str
     st.one_of(st.integers(0, 4 * GI).map(str), st.integers(0, 50).map("{}%".format)),
     st.integers(0, 1024).map((2 * MI).__mul__),
 )
-def test_a_node_s_own_word_tells_what_memory_high_counts(
+def test_what_memory_high_counts_is_derived_from_the_nodes_allocatable(
     memory: int, reserved: int, threshold: str, huge: int
 ) -> None:
     capacity = Capacity(cpu=4000, memory=memory, hugepages={"hugepages-2Mi": huge})

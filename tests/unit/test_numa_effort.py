@@ -53,7 +53,7 @@ def test_a_search_among_few_nodes_goes_to_its_end() -> None:
     assert not found.gave_up
 
 
-def test_a_search_that_is_given_up_says_so_and_still_finds_room(
+def test_a_search_that_is_given_up_is_marked_and_still_finds_nodes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     on = nodes(34)

@@ -97,7 +97,7 @@ def test_34_nodes_are_no_harder_than_two(monkeypatch: pytest.MonkeyPatch) -> Non
     assert len(steps) < 1_000
 
 
-def test_the_room_there_is_is_told_by_resource() -> None:
+def test_the_largest_fit_is_given_by_resource() -> None:
     nodes = {
         0: node(0, used=7, count=1, pages=4),
         1: node(1, 2, used=9, count=1),

@@ -49,7 +49,7 @@ def test_a_thousandth_is_a_whole_number_of_pages() -> None:
     assert kill.victim.adjustment == -500
 
 
-def test_negative_counts_are_told_apart() -> None:
+def test_negative_scores_are_distinguished() -> None:
     found = order(process("small", 1 * MI, -900), process("large", 2 * MI, -900))
     assert names(found) == ["large", "small"]
 

@@ -82,7 +82,7 @@ def test_a_kill_in_a_cgroup_names_the_cgroup_the_victim_and_the_others() -> None
     )
 
 
-def test_a_kill_on_the_whole_machine_is_told_apart() -> None:
+def test_a_kill_on_the_whole_machine_has_no_cgroup() -> None:
     report = the_report(OF_MACHINE)
     assert report.constraint == "none"
     assert report.oom_cgroup is None
@@ -105,7 +105,7 @@ def test_all_that_die_with_the_victim_are_named_once() -> None:
     assert [victim.pid for victim in report.victims] == [4711, 4712]
 
 
-def test_a_report_of_which_only_the_last_line_is_left_still_tells_of_the_kill() -> None:
+def test_a_report_of_which_only_the_last_line_is_left_still_has_the_kill() -> None:
     report = the_report(KILLED_4_19)
     assert report.constraint == "memcg"
     assert report.victims == (Victim(pid=77, comm="java", anon=800 << 10, file=0, shmem=0),)
@@ -137,7 +137,7 @@ def test_records_that_were_lost_show() -> None:
     assert report.victims
 
 
-def test_a_report_is_held_back_until_it_has_ended() -> None:
+def test_a_report_is_returned_only_when_it_has_ended() -> None:
     reader = OomReader()
     assert [r for record in log(OF_CGROUP) for r in reader.feed(record)] == []
     assert len(list(reader.flush())) == 1
@@ -158,11 +158,11 @@ def test_a_report_is_held_back_until_it_has_ended() -> None:
         ("", None),
     ],
 )
-def test_records_are_read_as_the_kernel_hands_them_out(line: str, record: LogRecord | None) -> None:
+def test_records_are_read_as_the_kernel_returns_them(line: str, record: LogRecord | None) -> None:
     assert record_of(line) == record
 
 
-def test_a_log_that_may_not_be_read_says_why(tmp_path: Path) -> None:
+def test_a_log_that_may_not_be_read_is_an_error_with_its_reason(tmp_path: Path) -> None:
     with pytest.raises(Unreachable, match="only privileged ones have it"):
         KernelLog(str(tmp_path / "kmsg"))
 

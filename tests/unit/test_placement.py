@@ -55,7 +55,7 @@ def test_what_claims_nothing_is_the_same_wherever_it_is_claimed(placement: Place
     assert plan(placement, nothing) == plan("containers", nothing)
 
 
-def test_the_reason_tells_where_the_claim_went() -> None:
+def test_the_reason_names_the_cgroup_that_claims() -> None:
     because = plan("pods", GUARANTEED).containers[0].settings["memory.min"].because
     assert because.rule == "protection/at-pod"
     assert because.steps == ("claim of the container = 512Mi, held by its pod",)

@@ -47,7 +47,7 @@ def client(server: FakeApiServer) -> ApiClient:
 
 
 class TestBook:
-    def test_the_first_time_is_told(self) -> None:
+    def test_the_first_time_creates_an_event(self) -> None:
         assert isinstance(EventBook().decide(happening(), START), Create)
 
     def test_the_next_times_are_counted(self) -> None:
@@ -58,7 +58,7 @@ class TestBook:
         again = book.decide(happening(), START + REFRESH_SECONDS)
         assert again == Refresh(happening(), first.name, 5)
 
-    def test_a_clock_that_is_set_back_silences_nobody(self) -> None:
+    def test_a_clock_that_is_set_back_drops_no_event(self) -> None:
         book = EventBook()
         assert isinstance(book.decide(happening(note="1"), START), Create)
         assert isinstance(book.decide(happening(note="2"), START - 7200), Create)
@@ -76,13 +76,13 @@ class TestBook:
         assert isinstance(book.decide(happening(note="64Mi"), START), Create)
         assert isinstance(book.decide(happening(note="65Mi"), START), Create)
 
-    def test_a_pod_that_flaps_is_not_told_for_ever(self) -> None:
+    def test_events_of_a_pod_that_flaps_are_limited(self) -> None:
         book = EventBook()
         created = [book.decide(happening(note=str(n)), START + n) for n in range(60)]
         assert sum(each is not None for each in created) == 5
         assert book.dropped == 55
 
-    def test_what_was_too_much_may_be_told_later(self) -> None:
+    def test_what_exceeded_the_limit_may_be_sent_later(self) -> None:
         book = EventBook()
         for n in range(60):
             book.decide(happening(note=str(n)), START + n)
@@ -95,7 +95,7 @@ class TestBook:
         others = [happening("v"), happening(reason="MemoryDrifted"), happening(note="m")]
         assert all(EventBook().decide(other, START) != first for other in others)
 
-    def test_pods_that_are_gone_are_forgotten(self) -> None:
+    def test_removed_pods_are_forgotten(self) -> None:
         book = EventBook()
         book.decide(happening("a"), START)
         book.forget_pods_but(["b"])
@@ -129,7 +129,7 @@ class TestBook:
 
 class TestEvents:
     @pytest.mark.parametrize("reason", get_args(EventReason))
-    def test_they_have_what_the_server_wants(self, reason: EventReason) -> None:
+    def test_they_have_what_the_server_requires(self, reason: EventReason) -> None:
         create = Create(happening(reason=reason, note="€" * 2000), "web-u.1")
         event = event_of(create, "n" * 300, "2026-01-01T00:00:00.000000Z")
         assert len(event["note"].encode()) <= 1024
@@ -146,7 +146,7 @@ class TestEvents:
         assert ".." not in created.name
 
 
-def test_of_which_containers_a_note_is_can_be_told() -> None:
+def test_the_containers_of_a_note_are_found() -> None:
     note = "kept while others are short of memory: memory.min 5Mi of b-2; memory.low 5Mi of the pod"
     assert clauses("MemoryProtected", note) == (
         Clause("memory.min 5Mi of b-2", "b-2", "memory.min", "5Mi"),
@@ -229,7 +229,7 @@ class TestPoster:
         assert asked.headers["Content-Type"] == "application/merge-patch+json"
         assert json.loads(asked.body)["series"]["count"] == 2
 
-    def test_a_missing_right_is_told_once_and_not_asked_for_again_and_again(
+    def test_a_missing_right_is_reported_once_and_not_tried_again_and_again(
         self, server: FakeApiServer, timed: EventPoster, clock: Clock
     ) -> None:
         poster = timed
@@ -250,7 +250,7 @@ class TestPoster:
         assert len(server.asked) == 2
         assert poster.complaint() is None
 
-    def test_another_namespace_is_told_all_the_same(
+    def test_events_of_another_namespace_are_sent_all_the_same(
         self, server: FakeApiServer, poster: EventPoster
     ) -> None:
         server.refusals = [(403, {})]
@@ -271,7 +271,7 @@ class TestPoster:
         assert timed.fault is None
 
     @pytest.mark.parametrize("status", [401, 429, 500, 503])
-    def test_a_busy_server_is_asked_again_and_nothing_is_lost(
+    def test_a_busy_server_is_tried_again_and_nothing_is_lost(
         self, server: FakeApiServer, poster: EventPoster, status: int
     ) -> None:
         server.refusals = [(status, {"Retry-After": "0"} if status == 429 else {})] * 2
@@ -282,7 +282,7 @@ class TestPoster:
         assert str(status) in str(poster.complaint())
         assert poster.complaint() is None
 
-    def test_it_waits_as_long_as_the_server_asks_for(self, server: FakeApiServer) -> None:
+    def test_it_waits_as_long_as_the_server_requests(self, server: FakeApiServer) -> None:
         poster = EventPoster(client(server), "node-1")
         server.refusals = [(429, {"Retry-After": "1"})]
         poster.start()
@@ -306,7 +306,7 @@ class TestPoster:
         poster.stop()
         assert poster.dropped == 0
 
-    def test_one_that_another_agent_has_told_is_not_told_again(
+    def test_one_that_another_agent_has_sent_is_not_sent_again(
         self, server: FakeApiServer, poster: EventPoster
     ) -> None:
         for number in range(2):
@@ -331,7 +331,7 @@ class TestPoster:
         eventually("it is sent", lambda: poster.sent == 1)
         assert poster.complaint() is None
 
-    def test_a_node_full_of_pods_is_not_told_all_at_once(
+    def test_events_of_a_node_full_of_pods_are_not_sent_all_at_once(
         self, timed: EventPoster, clock: Clock
     ) -> None:
         for n in range(250):
@@ -369,7 +369,7 @@ class TestPoster:
         assert poster.sent > 200
         poster.stop()
 
-    def test_telling_never_waits(self) -> None:
+    def test_sending_never_blocks(self) -> None:
         with socket.create_server(("127.0.0.1", 0)) as silent:
             url = f"http://127.0.0.1:{silent.getsockname()[1]}"
             asked = ApiClient(ClusterAccess(Cluster(url), User(), "a test"), silence=PATIENCE)

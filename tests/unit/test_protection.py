@@ -65,7 +65,7 @@ class TestBeforePolicies:
 class TestNone:
     @pytest.mark.parametrize("release", WITH_POLICIES)
     @pytest.mark.parametrize("container", [GUARANTEED, BURSTABLE, box()])
-    def test_policy_none_protects_nobody(self, release: str, container: Json) -> None:
+    def test_policy_none_protects_no_pod(self, release: str, container: Json) -> None:
         of_pod, of_container = protection_of(container, memory_qos_settings(release))
         assert of_pod == {}
         assert of_container == {"memory.min": 0, "memory.low": 0}
@@ -103,7 +103,7 @@ class TestTiered:
         assert of_containers(plan, "memory.min") == [None, None, 0]
         assert of_containers(plan, "memory.low") == [GI, GI, 0]
 
-    def test_the_stored_class_decides_even_where_requests_say_otherwise(self) -> None:
+    def test_the_stored_class_decides_even_where_requests_give_another(self) -> None:
         kept = pod([BURSTABLE], qos_class="Guaranteed")
         plan = planned(kept, memory_qos_settings(policy="TieredReservation"))
         assert plan.settings["memory.min"].value == GI

@@ -137,7 +137,7 @@ def test_while_a_pod_shrinks_it_is_charged_what_it_still_has() -> None:
     assert (charged["memory"], charged["limits.memory"]) == (3 * MILLI_GI, 4 * MILLI_GI)
 
 
-def test_while_a_pod_grows_it_is_charged_what_it_asks_for() -> None:
+def test_while_a_pod_grows_it_is_charged_what_it_requests() -> None:
     small = stanza(request="512Mi", limit="512Mi")
     charged = quota_usage(
         resizing(allocatedResources={"memory": "512Mi"}, resources=small), NEWEST, NOW
@@ -324,14 +324,14 @@ def test_a_refusal_names_the_bound_and_what_is_left_of_it() -> None:
     assert verdict.exceeded[0].allowed == 2 * MILLI_GI
 
 
-def test_a_quota_on_memory_wants_every_container_to_declare_it() -> None:
+def test_a_quota_on_memory_requires_every_container_to_declare_it() -> None:
     found = pod([box("1Gi"), box()], init=[box(cpu=("1", "1"))])
     verdict = asked(found, quota({"requests.memory": "9Gi", "pods": "9"}))
     assert verdict.reason == "missing_required"
     assert verdict.missing == (MissingResource("requests.memory", ("c1", "i0")),)
 
 
-def test_a_quota_on_storage_wants_no_declaration() -> None:
+def test_a_quota_on_storage_requires_no_declaration() -> None:
     assert asked(pod([box()]), quota({"requests.ephemeral-storage": "1Gi"})).allowed
 
 

@@ -148,7 +148,7 @@ class TestSettingGates:
 
 
 class TestEnabled:
-    def test_a_gate_nobody_sets_is_at_its_default(self) -> None:
+    def test_a_gate_that_is_not_set_is_at_its_default(self) -> None:
         assert not Release.of("1.36").is_enabled("MemoryQoS")
         assert Release.of("1.37").is_enabled("MemoryQoS")
 

@@ -102,7 +102,7 @@ class TestTotals:
             "memory": "3Gi"
         }
 
-    def test_overhead_can_be_left_out(self) -> None:
+    def test_overhead_can_be_omitted(self) -> None:
         shape = apply_defaults(pod([box("1Gi")], overhead={"memory": "1Gi"}), NEWEST)
         assert pod_requests(shape, NEWEST, overhead=False) == {"memory": GI * 1000}
 
@@ -155,7 +155,7 @@ class TestTotals:
             ),
         ],
     )
-    def test_a_total_is_told_with_its_parts(
+    def test_a_total_is_explained_with_its_parts(
         self, written: Pod, resource: str, side: str, reason: str
     ) -> None:
         shape = apply_defaults(written, NEWEST)
@@ -252,7 +252,7 @@ class TestOomGroup:
         ]
         assert found == [None] * 6 + [1] * 11
 
-    def test_unless_asked_not_to_which_1_32_made_possible(self) -> None:
+    def test_unless_configured_otherwise_since_1_32(self) -> None:
         found = [
             of_containers(
                 planned(pod([box()]), memory_qos_settings(release, single_process_oom_kill=True)),
@@ -336,7 +336,7 @@ class TestHugepages:
             assert of_containers(plan, "hugetlb.2MB.max") == [4 * MI, expected]
             assert plan.settings["hugetlb.2MB.max"].value == 8 * MI
 
-    def test_a_pod_has_what_it_requests_and_says_nothing_of_other_sizes(self) -> None:
+    def test_a_pod_has_what_it_requests_and_no_limit_of_other_sizes(self) -> None:
         plan = planned(pod([box("1Gi", limits={HUGE: "4Mi"})] * 2), memory_qos_settings())
         huge = {name: value for name, value in written(plan.settings).items() if "huge" in name}
         assert huge == {"hugetlb.2MB.max": 8 * MI}
@@ -357,7 +357,7 @@ class TestValidity:
         assert [error.field for error in found.errors] == ["spec.containers[0].resources.requests"]
         assert found.plan is None
 
-    def test_faults_of_names_and_of_resources_are_told_together(self) -> None:
+    def test_faults_of_names_and_of_resources_are_reported_together(self) -> None:
         found = semantics(pod([{**box("2Gi", "1Gi"), "image": ""}]), memory_qos_settings())
         assert [error.field for error in found.errors] == [
             "spec.containers[0].image",
@@ -480,7 +480,7 @@ class TestStored:
         held = pod([box("1Gi")], uid="1", qos_class="Guaranteed")
         assert planned(held, memory_qos_settings()).qos == "Guaranteed"
 
-    def test_what_its_status_reports_is_in_force(self) -> None:
+    def test_what_its_status_reports_is_planned(self) -> None:
         status = {"containerStatuses": [{"name": "c0", "resources": stanza("1Gi", "2Gi")}]}
         resizing = pod([box("3Gi", "4Gi")], uid="1", status=status)
         plan = planned(resizing, memory_qos_settings(policy="HardReservation"))
@@ -613,7 +613,7 @@ class TestReasons:
                     text = "; ".join(because.steps)
                     assert all(mentions(text, given) for given in setting.inputs)
 
-    def test_a_reason_is_put_into_words_only_when_asked_for(self) -> None:
+    def test_a_reason_is_put_into_words_only_when_read(self) -> None:
         setting = (
             planned(pod([box("1Gi", "2Gi")]), memory_qos_settings())
             .containers[0]
@@ -626,7 +626,7 @@ class TestReasons:
             "rounded down to a page of 4096 bytes",
         )
 
-    def test_a_score_is_told_with_its_share_and_the_smallest_container(self) -> None:
+    def test_a_score_is_explained_with_its_share_and_the_smallest_container(self) -> None:
         some = pod([box("2Gi")], init=[box("1Gi", sidecar=True)], resources=stanza("5Gi"))
         plan = planned(some, memory_qos_settings(capacity=10 * GI))
         sidecar = plan.containers[0].settings["oom_score_adj"]
@@ -660,5 +660,5 @@ class TestReasons:
             (-1, "-1"),
         ],
     )
-    def test_bytes_are_told_exactly(self, amount: int, text: str) -> None:
+    def test_bytes_are_spelled_exactly(self, amount: int, text: str) -> None:
         assert format_exact_bytes(amount) == text

@@ -97,13 +97,13 @@ def small_node(**status: Any) -> Tree:
     )
 
 
-def test_a_container_without_an_id_is_unresolved_and_said_so() -> None:
+def test_a_container_without_an_id_is_unresolved() -> None:
     (unresolved,) = small_node().unresolved
     assert (unresolved.pod, unresolved.container) == ("n/p", "c")
     assert "no container ID" in unresolved.why
 
 
-def test_a_runtime_nobody_knows_is_unresolved() -> None:
+def test_an_unknown_runtime_is_unresolved() -> None:
     statuses = [{"name": "c", "containerID": "docker://abc"}]
     (unresolved,) = small_node(containerStatuses=statuses).unresolved
     assert "docker" in unresolved.why
@@ -185,7 +185,7 @@ def test_a_reserved_cgroup_is_protected_whatever_the_policy() -> None:
     assert tree.cgroups["/kubepods"].settings["memory.max"].value == (1 << 34) - (1 << 30)
 
 
-def test_a_resize_that_is_pending_is_not_in_force() -> None:
+def test_a_pending_resize_is_not_planned() -> None:
     pod = {
         "metadata": {"name": "p", "uid": "u-1"},
         "spec": {

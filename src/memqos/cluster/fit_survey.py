@@ -129,9 +129,9 @@ class _PodSurvey:
             fitting = [node for node in fitting if of_group[node] >= amount]
         if fitting:
             self.fitting += len(fitting)
-            node, liked = _best_node(self.demand, group, fitting, release, profile)
-            if liked > self.highest:
-                self.best, self.highest = node, liked
+            node, score = _best_node(self.demand, group, fitting, release, profile)
+            if score > self.highest:
+                self.best, self.highest = node, score
 
 
 def _survey_batch(

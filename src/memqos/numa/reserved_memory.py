@@ -16,7 +16,7 @@ from memqos.kube.kubelet import KubeletConfiguration, MemoryReservation
 from memqos.kube.kubelet.reservations import read_reservations
 from memqos.kube.node import Capacity, eviction_reserve
 from memqos.kube.pod import ResourceList
-from memqos.kube.quantity import NANOS, Quantity
+from memqos.kube.quantity import NANOS, Quantity, as_int64
 from memqos.kube.resources import MEMORY, format_amount, hugepage_size, is_hugepages
 from memqos.numa.machine_state import (
     MachineMemory,
@@ -26,7 +26,6 @@ from memqos.numa.machine_state import (
     over_reserved,
 )
 from memqos.numa.machines import NumaMachine
-from memqos.numa.requests import as_int64
 from memqos.release import Release
 
 ReservationFault = Literal["numa_node_not_found", "total_mismatch", "not_an_integer"]

@@ -130,6 +130,6 @@ def _lifespan(name: str, minor: int) -> str:
 def _suggestion(name: str) -> str:
     from difflib import get_close_matches
 
-    spelled = {known.casefold(): known for known in (*HISTORY, *ALIASES)}
+    spelled = {gate.casefold(): gate for gate in (*HISTORY, *ALIASES)}
     close = get_close_matches(name.casefold(), spelled, n=1)
     return f"did you mean {spelled[close[0]]}?" if close else "check the spelling"
