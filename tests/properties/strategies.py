@@ -143,8 +143,10 @@ _FACTORS: Final = st.sampled_from([0.9, None, 0.1, 0.8, 1.0]) | st.floats(0.01, 
 _MEMORY: Final = st.sampled_from([64 * GI, 5 * GI, 100 * MI, 4097]) | st.integers(1, LARGEST)
 
 
-def all_terms(oldest: int = OLDEST, *, node: bool | None = None) -> st.SearchStrategy[Settings]:
-    """Terms with MemoryQoS on; a node's facts are there or not, unless `node` says which."""
+def settings_strategy(
+    oldest: int = OLDEST, *, node: bool | None = None
+) -> st.SearchStrategy[Settings]:
+    """Settings with MemoryQoS on; with or without a node, unless `node` decides."""
     facts = {True: _MEMORY, False: st.none(), None: st.none() | _MEMORY}[node]
     return st.builds(
         lambda release, **more: memory_qos_settings(

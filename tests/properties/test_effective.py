@@ -59,7 +59,9 @@ def test_siblings_together_never_have_more_than_their_parent(
 
 
 @given(trees())
-def test_without_recursive_protection_no_cgroup_gets_more_than_it_claims(tree: dict[str, Claim]) -> None:
+def test_without_recursive_protection_no_cgroup_gets_more_than_it_claims(
+    tree: dict[str, Claim],
+) -> None:
     for knob, by_path in enumerate(shares(tree, recursive=False)):
         for path, share in by_path.items():
             assert share.unclaimed == 0

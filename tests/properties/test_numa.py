@@ -324,7 +324,9 @@ def test_no_memory_is_allocated_twice(manager: Manager, life: list[Step]) -> Non
 
 
 @given(kubelets(), lives())
-def test_when_all_pods_are_removed_the_machine_is_as_new(manager: Manager, life: list[Step]) -> None:
+def test_when_all_pods_are_removed_the_machine_is_as_new(
+    manager: Manager, life: list[Step]
+) -> None:
     fresh = manager.state
     manager = lived(manager, life)
     for uid in list(manager.active):

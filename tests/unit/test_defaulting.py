@@ -64,9 +64,7 @@ class TestContainers:
 
 class TestPodLevel:
     @pytest.mark.parametrize("resources", [None, {}, {"requests": {}, "limits": {}}])
-    def test_nothing_is_completed_without_pod_level_values(
-        self, resources: Json | None
-    ) -> None:
+    def test_nothing_is_completed_without_pod_level_values(self, resources: Json | None) -> None:
         full = box("1Gi", "2Gi", cpu=("1", "2"))
         expected: tuple[Json, Json] | None = None if resources is None else ({}, {})
         assert pod_level(pod([full], resources=resources)) == expected

@@ -214,7 +214,9 @@ def test_a_request_above_the_maximum_is_refused_where_the_limit_was_filled_in() 
         ({"maxLimitRequestRatio": memory("2")}, "request"),
     ],
 )
-def test_a_value_missing_in_the_whole_pod_breaks_every_bound_on_it(bounds: Json, which: str) -> None:
+def test_a_value_missing_in_the_whole_pod_breaks_every_bound_on_it(
+    bounds: Json, which: str
+) -> None:
     violation = the_violation(pod([box(cpu=("1", "1"))]), limits(item("Pod", **bounds)))
     assert (violation.where, violation.which, violation.value) == ("spec", which, None)
 

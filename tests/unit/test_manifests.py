@@ -125,7 +125,9 @@ def test_a_file_without_rights_is_reported(tmp_path: Path, monkeypatch: pytest.M
     assert fault(file) == f"{file}: permission denied – reading it takes other rights"
 
 
-def test_a_folder_without_rights_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_without_rights_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(os, "scandir", refuse)
     assert fault(tmp_path) == f"{tmp_path}: permission denied – reading it takes other rights"
 
