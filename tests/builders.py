@@ -1,4 +1,4 @@
-"""Pods and terms out of plain data, as short as a sentence about them."""
+"""Pods and settings out of plain data, in short."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
@@ -33,9 +33,9 @@ def stanza(
     limits: Mapping[str, object] | None = None,
 ) -> Json:
     """A `resources` stanza: memory first, cpu as (request, limit), other resources by name."""
-    asked = {"cpu": cpu[0], "memory": request} | dict(requests or {})
+    requested = {"cpu": cpu[0], "memory": request} | dict(requests or {})
     limited = {"cpu": cpu[1], "memory": limit} | dict(limits or {})
-    sides = {"requests": _present(asked), "limits": _present(limited)}
+    sides = {"requests": _present(requested), "limits": _present(limited)}
     return {side: amounts for side, amounts in sides.items() if amounts}
 
 
@@ -132,7 +132,7 @@ def oom_reports(records: Iterable[LogRecord]) -> list[OomReport]:
 
 
 def of_containers(plan: PodPlan, name: str) -> list[FileValue]:
-    """What one file of each container holds: init, regular, then ephemeral containers."""
+    """The value of one file of each container: init, regular, then ephemeral containers."""
     return [container.settings[name].value for container in plan.containers]
 
 

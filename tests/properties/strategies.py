@@ -1,4 +1,4 @@
-"""Quantities, pods and terms for properties to hold over.
+"""Quantities, pods and settings to check properties over.
 
 Pods are mostly valid: requests stay within limits, and a pod level mostly covers its containers.
 Those that are not are for the properties of validation.
@@ -109,7 +109,7 @@ pods: Final = st.builds(
 )
 """Pods with init containers, sidecars, pod-level resources and overhead."""
 
-# Terms
+# Settings
 
 _SETTABLE: Final = {
     OLDEST: (),

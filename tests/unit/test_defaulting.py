@@ -1,4 +1,4 @@
-"""What the API server fills in when a pod is created, and the sentences that say so."""
+"""What the API server fills in when a pod is created, and the sentences that explain it."""
 
 import pytest
 from tests.builders import Json, box, pod, stanza
@@ -136,9 +136,9 @@ class TestHugepages:
         some = pod(
             [box("1Gi", limits={HUGE: "4Mi"})], resources=stanza("2Gi", requests={HUGE: "4Mi"})
         )
-        asked = {"memory": "2Gi", HUGE: "4Mi"}
-        assert pod_level(some, UNFIXED) == (asked, {})
-        assert pod_level(some, FIXED) == (asked, {HUGE: "4Mi"})
+        requested = {"memory": "2Gi", HUGE: "4Mi"}
+        assert pod_level(some, UNFIXED) == (requested, {})
+        assert pod_level(some, FIXED) == (requested, {HUGE: "4Mi"})
 
     def test_1_32_knew_no_pod_level_hugepages(self) -> None:
         some = pod([box("1Gi", limits={HUGE: "4Mi"})], resources=stanza(None, "2Gi"))

@@ -518,8 +518,8 @@ def test_fields_are_found_in_json_too(field: str, place: tuple[int, int]) -> Non
 
 def test_positions_are_right_in_whatever_order_they_are_looked_up() -> None:
     document = documents('{"x": 1}\n{"a": 1,\n "b": [2,\n 3], "é": {"c": 4}}')[1]
-    asked = ["b[1]", "a", "é.c", "b[0]", "a"]
-    assert [document.position(field) for field in asked] == [
+    fields = ["b[1]", "a", "é.c", "b[0]", "a"]
+    assert [document.position(field) for field in fields] == [
         (4, 2), (2, 7), (4, 17), (3, 8), (2, 7),
     ]  # fmt: skip
 

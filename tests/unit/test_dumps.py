@@ -19,7 +19,7 @@ from memqos.manifests.dumps.text import DumpedText, DumpLayout, Scanner, dump_la
 from memqos.release import Release
 from memqos.settings.settings import Settings
 
-TERMS = Settings(Release.of("1.36", {"MemoryQoS": True}), 0.9, "TieredReservation")
+SETTINGS = Settings(Release.of("1.36", {"MemoryQoS": True}), 0.9, "TieredReservation")
 
 
 def pod(number: int, **more: Any) -> dict[str, Any]:
@@ -70,7 +70,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 def surveyed(*files: Path | str, jobs: int = 1) -> tuple[ClusterTotals, list[str], CensusReader]:
     with CensusReader(jobs, {}, lambda size, objects: None) as survey:
         survey.read(dump_of(str(file)) for file in files)
-        found = survey.count_pods(CountSettings(TERMS, NodeSizes({}, 4096), {}, {}))
+        found = survey.count_pods(CountSettings(SETTINGS, NodeSizes({}, 4096), {}, {}))
         survey.report_duplicates()
         for place, name, what, field in found.unreadable:
             survey.add_fault_at(place, f"{name}: {what}", field)
@@ -184,7 +184,7 @@ def test_usage_that_is_there_again_is_a_history_whoever_reads_it(jobs: int, tmp_
 
 
 class Restless(NamedTuple):
-    """A source that starts anew now and then, and cannot read some of it."""
+    """A source that starts again now and then, and cannot read some of it."""
 
     tries: int
 
@@ -213,7 +213,7 @@ def test_a_source_that_starts_again_counts_once(jobs: int, tries: int, tmp_path:
     file.write_text(lines([pod(number) for number in range(20, 40)]))
     with CensusReader(jobs, {}, lambda size, objects: None) as survey:
         survey.read([dump_of(str(file)), Restless(tries)])
-        found = survey.count_pods(CountSettings(TERMS, NodeSizes({}, 4096), {}, {}))
+        found = survey.count_pods(CountSettings(SETTINGS, NodeSizes({}, 4096), {}, {}))
         survey.report_duplicates()
         assert count(found) == 32
         assert set(survey.cluster_objects().nodes) == {"node-0"}
@@ -279,7 +279,7 @@ def test_a_list_that_is_cut_between_two_pods_is_reported(tmp_path: Path) -> None
 @pytest.mark.parametrize("jobs", [1, 2])
 @pytest.mark.parametrize("form", ["as kubectl writes it", "on one line", "an object a line"])
 @pytest.mark.parametrize(
-    ("good", "bad", "told"),
+    ("good", "bad", "message"),
     [
         ('"web-17"', "17", "expected a string, got an integer"),
         ('"web-17"', '"web-17" "x"', "this object is broken"),
@@ -289,7 +289,7 @@ def test_a_list_that_is_cut_between_two_pods_is_reported(tmp_path: Path) -> None
     ],
 )
 def test_one_broken_pod_costs_no_other(
-    form: str, jobs: int, good: str, bad: str, told: str, tmp_path: Path
+    form: str, jobs: int, good: str, bad: str, message: str, tmp_path: Path
 ) -> None:
     objects = [pod(number) for number in range(40)]
     text = FORMS[form](objects)
@@ -298,14 +298,14 @@ def test_one_broken_pod_costs_no_other(
     found, faults, _ = surveyed(file, jobs=jobs)
     assert count(found) == 39
     assert len(faults) == 1
-    assert told in faults[0]
+    assert message in faults[0]
     place = text.index(good)
     lines_before = text.count("\n", 0, place)
-    told_line = int(faults[0].removeprefix(f"{file}:").split(":")[0])
+    reported_line = int(faults[0].removeprefix(f"{file}:").split(":")[0])
     if form == "an object a line":
-        assert told_line == lines_before + 1
+        assert reported_line == lines_before + 1
     else:
-        assert lines_before - 12 <= told_line <= lines_before + 2
+        assert lines_before - 12 <= reported_line <= lines_before + 2
 
 
 def test_a_text_that_is_no_quantity_is_reported_with_its_position(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What the kernel honours of memory.min and memory.low, worked out by hand.
+"""What the kernel honours of memory.min and memory.low, computed by hand.
 
 Pages of one byte keep the numbers small, except where rounding itself is the subject.
 """
@@ -21,7 +21,7 @@ def protect(
     return effective(claims, recursive=recursive, page_size=page_size, target=target)
 
 
-# TieredReservation: kubepods holds Guaranteed + Burstable requests as memory.min and the Burstable
+# TieredReservation: kubepods has Guaranteed + Burstable requests as memory.min and the Burstable
 # ones as memory.low, which the burstable cgroup and its pods claim again.
 TIERED = {
     "/kubepods": Claim(min=100, low=60, usage=120),
@@ -36,7 +36,7 @@ TIERED = {
 
 def test_with_recursive_protection_tiered_gives_hard_protection_to_pods_that_claim_none() -> None:
     protection = protect(TIERED, recursive=True)
-    # 100 held, 40 asked for: 60 are spread over the 80 that nobody claims.
+    # 100 effective, 40 claimed: 60 are spread over the 80 that no pod claims.
     assert {path: found.min.effective for path, found in protection.items()} == {
         "/kubepods": 100,
         "/kubepods/podg": 40,

@@ -107,8 +107,8 @@ def test_one_that_cannot_be_read_is_reported_and_the_others_are_planned(
             assert "shop/odd" in [each["pod"] for each in done.data["unresolved"]]
             continue
         assert done.code == 1, command
-        told = done.err + (done.out if command == "audit" else "")
-        assert "is not a quantity" in told, command
+        shown = done.err + (done.out if command == "audit" else "")
+        assert "is not a quantity" in shown, command
         assert max(map(len, done.err.splitlines()), default=0) < 300, command
         assert command == "audit" or "good" in done.out, command
 
@@ -117,7 +117,7 @@ def test_one_that_cannot_be_read_is_reported_and_the_others_are_planned(
 def test_a_resize_to_such_an_amount_leaves_the_plan_of_a_node_as_it_was(
     tmp_path: Path, amount: str
 ) -> None:
-    """Until a kubelet has carried it out, what the status says is in force."""
+    """Until a kubelet has carried it out, the resources of the status count."""
     snapshot = json.loads((ROOT / "tests/nodes/numa.json").read_text())
     before, after = tmp_path / "before.json", tmp_path / "after.json"
     before.write_text(json.dumps(snapshot))
@@ -228,7 +228,7 @@ class TestReviews:
         assert (answer.allowed, answer.status.code) == (False, 500)
 
     @pytest.mark.parametrize(
-        ("asked", "limit", "allowed"),
+        ("requested", "limit", "allowed"),
         [
             ("10", "23", True),
             ("10", "24", False),
@@ -238,12 +238,12 @@ class TestReviews:
         ],
     )
     def test_ratios_are_exact_however_large_the_amounts(
-        self, asked: str, limit: str, allowed: bool
+        self, requested: str, limit: str, allowed: bool
     ) -> None:
-        assert self.DOOR.validate(self.reviewed(asked, limit)).allowed is allowed
+        assert self.DOOR.validate(self.reviewed(requested, limit)).allowed is allowed
 
     @pytest.mark.parametrize("amount", [*ODD, *NEGATIVE, *UNREADABLE])
     def test_every_amount_has_an_answer(self, amount: str) -> None:
         for limit in ("1Gi", amount):
-            for ask in (self.DOOR.validate, self.DOOR.mutate):
-                assert ask(self.reviewed(amount, limit)).uid
+            for check in (self.DOOR.validate, self.DOOR.mutate):
+                assert check(self.reviewed(amount, limit)).uid

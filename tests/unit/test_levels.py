@@ -1,4 +1,4 @@
-"""kubepods, burstable and besteffort: what the levels hold for the pods below them."""
+"""kubepods, burstable and besteffort: the values of the levels above the pods."""
 
 import pytest
 from tests.builders import GI, Json, box, memory_qos_settings, planned, pod, stanza, written
@@ -13,7 +13,7 @@ OFF = {"MemoryQoS": False}
 
 SOME = ClassDemand(guaranteed=3 * GI, burstable=2 * GI, burstable_cpu=1500)
 ONLY_GUARANTEED = ClassDemand(guaranteed=3 * GI)
-NOBODY = ClassDemand()
+NO_PODS = ClassDemand()
 
 
 def memory_of(levels: Levels) -> tuple[Json, Json, Json]:
@@ -45,7 +45,7 @@ class TestDemand:
 
     def test_best_effort_pods_request_nothing_whatever_their_overhead(self) -> None:
         pods = [pod([box()], overhead={"memory": "1Gi", "cpu": "1"})]
-        assert class_demand(planned(each, memory_qos_settings()) for each in pods) == NOBODY
+        assert class_demand(planned(each, memory_qos_settings()) for each in pods) == NO_PODS
 
     def test_a_part_of_a_byte_counts_as_a_byte_of_its_pod(self) -> None:
         pods = [pod([box("500m")]), pod([box("500m")])]
@@ -67,7 +67,7 @@ class TestBeforePolicies:
 
     @pytest.mark.parametrize("release", BEFORE_POLICIES)
     def test_nothing_is_written_where_nothing_is_requested(self, release: str) -> None:
-        assert memory_of(plan_levels(NOBODY, memory_qos_settings(release))) == ({}, {}, {})
+        assert memory_of(plan_levels(NO_PODS, memory_qos_settings(release))) == ({}, {}, {})
         assert memory_of(plan_levels(ONLY_GUARANTEED, memory_qos_settings(release))) == (
             {"memory.min": 3 * GI},
             {},
@@ -77,7 +77,7 @@ class TestBeforePolicies:
 
 class TestNone:
     def test_1_36_takes_min_and_low_back_but_not_low_of_kubepods(self) -> None:
-        for demand in (SOME, NOBODY):
+        for demand in (SOME, NO_PODS):
             assert memory_of(plan_levels(demand, memory_qos_settings("1.36"))) == (
                 {"memory.min": 0},
                 {"memory.low": 0},
@@ -117,7 +117,7 @@ class TestTiered:
     @pytest.mark.parametrize("release", ["1.37", "1.38"])
     def test_zero_is_written_where_nothing_is_requested(self, release: str) -> None:
         at = memory_qos_settings(release, policy="TieredReservation")
-        assert memory_of(plan_levels(NOBODY, at)) == (
+        assert memory_of(plan_levels(NO_PODS, at)) == (
             {"memory.min": 0, "memory.low": 0},
             {"memory.low": 0},
             {},
@@ -167,7 +167,7 @@ class TestCpu:
     def test_burstable_weighs_what_its_pods_request(self) -> None:
         levels = plan_levels(SOME, memory_qos_settings())
         assert levels.burstable["cpu.shares"].value == 1536
-        assert plan_levels(NOBODY, memory_qos_settings()).burstable["cpu.shares"].value == 2
+        assert plan_levels(NO_PODS, memory_qos_settings()).burstable["cpu.shares"].value == 2
 
     def test_best_effort_weighs_the_least_there_is(self) -> None:
         for phase in ("start", "steady"):
@@ -201,7 +201,7 @@ class TestWhy:
         self, release: str, policy: Policy, on: bool, phase: Phase
     ) -> None:
         at = memory_qos_settings(release, policy=policy, gates={"MemoryQoS": on})
-        for demand in (SOME, NOBODY):
+        for demand in (SOME, NO_PODS):
             levels = plan_levels(demand, at, phase)
             for level in (levels.kubepods, levels.burstable, levels.besteffort):
                 for setting in level.values():

@@ -309,13 +309,13 @@ def test_the_first_range_that_refuses_is_named_with_all_it_refuses() -> None:
 
 
 def test_numbers_too_large_for_thousandths_are_compared_in_whole_units() -> None:
-    def asking(memory_limit: str) -> Shape:
+    def shape_with(memory_limit: str) -> Shape:
         return shape_of(pod([box("1", memory_limit)]), NEWEST)
 
     half = limits(item(max=memory("9223372036854775.5")))
-    assert limit_range_denial(asking("9223372036854775600m"), [half], NEWEST) is None
+    assert limit_range_denial(shape_with("9223372036854775600m"), [half], NEWEST) is None
     small = limits(item(max=memory("1.5")))
-    assert limit_range_denial(asking("1600m"), [small], NEWEST) is not None
+    assert limit_range_denial(shape_with("1600m"), [small], NEWEST) is not None
 
 
 def test_a_broken_quantity_is_named_by_its_field() -> None:

@@ -1,4 +1,4 @@
-"""A machine's facts, as the kernel shows them; what is not there is told, never raised."""
+"""A machine's facts, as the kernel shows them; what is missing is reported, never raised."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Manifests are loaded from files, folders and standard input; what cannot be is told why."""
+"""Manifests are loaded from files, folders and standard input; the rest is reported."""
 
 import io
 import os

@@ -1,4 +1,4 @@
-"""What a node has left for pods, and the cgroups that hold it to that."""
+"""What a node has left for pods, and the cgroups that enforce it."""
 
 import json
 from pathlib import Path
@@ -199,6 +199,6 @@ def test_what_memory_high_counts_is_derived_from_the_nodes_allocatable(
         kube_reserved={"memory": str(reserved)}, eviction_hard={"memory.available": threshold}
     )
     left = allocatable(capacity, written, ON)
-    if left.published_memory:  # what is kept back beyond all there is cannot be told from it
+    if left.published_memory:  # a reservation beyond the capacity does not show in it
         found = before_eviction(capacity, left.published_memory, written)
         assert found == left.enforced_memory

@@ -1,4 +1,4 @@
-"""A kubelet hands memory of NUMA nodes to Guaranteed pods, and takes it back."""
+"""A kubelet allocates memory of NUMA nodes to Guaranteed pods, and releases it."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -151,8 +151,8 @@ def test_a_refused_pod_keeps_what_it_got_until_the_next_one_comes() -> None:
 def test_later_containers_use_the_memory_of_init_containers_again() -> None:
     manager = admitted(kubelet(9), named("a", full("5Gi"), init=[full("6Gi"), full("2Gi")]))
     assert free(manager) == [2]
-    held = manager.state.assignments["a"]
-    assert {name: block.size // GI for name, (block,) in held.items()} == {
+    assigned = manager.state.assignments["a"]
+    assert {name: block.size // GI for name, (block,) in assigned.items()} == {
         "i0": 0, "i1": 1, "c0": 5,
     }  # fmt: skip
 
@@ -240,8 +240,8 @@ def test_in_pod_scope_exclusive_containers_get_their_size_and_the_others_share_t
     manager = kubelet(9, scope="pod", gates=POOLS)
     manager = admitted(manager, pooled("a", "6Gi", full("2Gi"), box(), init=[full("3Gi"), box()]))
     assert [block.size for block in manager.state.pools["a"]] == [6 * GI]
-    held = manager.state.assignments["a"]
-    assert {name: block.size // GI for name, (block,) in held.items()} == {
+    assigned = manager.state.assignments["a"]
+    assert {name: block.size // GI for name, (block,) in assigned.items()} == {
         "i0": 3, "i1": 6, "c0": 2, "c1": 4,
     }  # fmt: skip
     assert free(manager) == [2]

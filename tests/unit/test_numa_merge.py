@@ -48,9 +48,9 @@ def test_providers_that_agree_on_a_node_get_it() -> None:
     assert found == TopologyDecision(hint(2), True)
 
 
-@pytest.mark.parametrize("silence", [None, {}, {"cpu": None}])
-def test_a_provider_without_hints_does_not_count(silence: ProviderHints) -> None:
-    assert decided("single-numa-node", silence, {"memory": (hint(3),)}).hint == hint(3)
+@pytest.mark.parametrize("no_hints", [None, {}, {"cpu": None}])
+def test_a_provider_without_hints_does_not_count(no_hints: ProviderHints) -> None:
+    assert decided("single-numa-node", no_hints, {"memory": (hint(3),)}).hint == hint(3)
 
 
 def test_without_any_hints_all_nodes_suffice_and_are_preferred() -> None:

@@ -1,4 +1,4 @@
-"""reservedMemory must add up to what the node keeps back, and memqos says to what."""
+"""reservedMemory must add up to what the node keeps back, and memqos reports to what."""
 
 import pytest
 from tests.builders import GI, MI

@@ -1,4 +1,4 @@
-"""Whom the kernel kills when the whole machine is out of memory."""
+"""Which processes the kernel kills when the whole machine is out of memory."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""oom_score_adj: whom the kernel kills first when the node has no memory left."""
+"""oom_score_adj: which containers the kernel kills first when the node has no memory left."""
 
 from typing import Any
 

@@ -86,10 +86,10 @@ def test_what_the_kernel_holds_off_the_container(
         "/kubepods/pod": Claim(of_pod, 0, full),
         "/kubepods/pod/container": Claim(of_container, 0, full),
     }
-    held = [
+    protected = [
         effective(claims, recursive=recursive, page_size=4096, target=target)[
             "/kubepods/pod/container"
         ].min.effective
         for target in ("/kubepods/pod", "/")
     ]
-    assert [round(each / MI) for each in held] == [at_own_limit, node_short]
+    assert [round(each / MI) for each in protected] == [at_own_limit, node_short]

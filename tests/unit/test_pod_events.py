@@ -1,4 +1,4 @@
-"""Pods are told what is done to them: once, briefly, and never in a flood."""
+"""Events about what is done to pods: once, short, and never in a flood."""
 
 import json
 import socket
@@ -379,6 +379,6 @@ class TestPoster:
             eventually("the first is being sent", lambda: poster.waiting == 0)
             for n in range(1000):
                 poster.post(happening(str(n)))
-            # All of them were told while nobody had answered the first.
+            # All of them were passed on while the first had no response.
             assert poster.waiting + poster.dropped == 1000
         poster.stop()

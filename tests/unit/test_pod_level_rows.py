@@ -1,4 +1,4 @@
-"""The sixteen rows of KEP-2837: what is written, what becomes of it, and what the cgroups hold.
+"""The sixteen rows of KEP-2837: what is written, what becomes of it, and the values of the cgroups.
 
 CR and CL are the containers' requests and limits, PR and PL those of the pod. All is memory; in
 the cgroups None is "not written", which leaves the kernel's own "max".
@@ -24,7 +24,7 @@ NO = (None, None)
 
 
 class Row(NamedTuple):
-    """One row: as written, as defaulted, and as the cgroups hold it."""
+    """One row: as written, as defaulted, and as the cgroups have it."""
 
     number: int
     cr: tuple[str | None, str | None]
@@ -65,7 +65,7 @@ ROWS = [
 ]
 
 LIMITS_LEFT_OPEN = {10: 70 * GI, 12: 70 * GI}
-"""Rows whose pod limit is completed only by the fix; the sum of limits holds without it."""
+"""Rows whose pod limit is completed only by the fix; the sum of limits applies without it."""
 
 
 def written_as(row: Row) -> tuple[list[Json], Json | None]:

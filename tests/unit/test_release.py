@@ -187,10 +187,10 @@ class TestEnabled:
     def test_a_gate_falls_with_what_its_dependency_depends_on(self) -> None:
         assert dependencies("WorkloadAwarePreemption", 36) == ("GangScheduling",)
         assert dependencies("GangScheduling", 36) == ("GenericWorkload",)
-        wanted = {"WorkloadAwarePreemption": True, "GangScheduling": True}
-        assert not Release.of("1.36", wanted).is_enabled("WorkloadAwarePreemption")
-        wanted["GenericWorkload"] = True
-        assert Release.of("1.36", wanted).is_enabled("WorkloadAwarePreemption")
+        gates = {"WorkloadAwarePreemption": True, "GangScheduling": True}
+        assert not Release.of("1.36", gates).is_enabled("WorkloadAwarePreemption")
+        gates["GenericWorkload"] = True
+        assert Release.of("1.36", gates).is_enabled("WorkloadAwarePreemption")
 
     def test_all_alpha_sets_the_alpha_gates_not_set_by_name(self) -> None:
         release = Release.of("1.36", {"AllAlpha": True, "PodLevelResourceManagers": False})

@@ -448,17 +448,17 @@ class TestPlanner:
 
 
 class TestStored:
-    """A pod that a cluster holds was defaulted and accepted when it was created."""
+    """A pod that a cluster has stored was defaulted and accepted when it was created."""
 
     def test_it_is_not_defaulted_again(self) -> None:
         as_new = pod([box(None, "2Gi")], resources=stanza(None, "4Gi"))
-        as_held = pod([box(None, "2Gi")], resources=stanza(None, "4Gi"), uid="1", status={})
+        as_stored = pod([box(None, "2Gi")], resources=stanza(None, "4Gi"), uid="1", status={})
         assert planned(as_new, memory_qos_settings()).requests == {"memory": 2 * GI * 1000}
-        assert planned(as_held, memory_qos_settings()).requests == {}
+        assert planned(as_stored, memory_qos_settings()).requests == {}
 
     def test_it_is_not_refused_again(self) -> None:
-        held = pod([box("1Gi")], ephemeral=[box()], uid="1", status={})
-        assert [part.role for part in planned(held, memory_qos_settings()).containers] == [
+        stored = pod([box("1Gi")], ephemeral=[box()], uid="1", status={})
+        assert [part.role for part in planned(stored, memory_qos_settings()).containers] == [
             "regular",
             "ephemeral",
         ]
@@ -477,8 +477,8 @@ class TestStored:
         assert of_containers(planned(alone, at), "oom_score_adj") == [900]
 
     def test_its_class_is_the_one_it_was_given(self) -> None:
-        held = pod([box("1Gi")], uid="1", qos_class="Guaranteed")
-        assert planned(held, memory_qos_settings()).qos == "Guaranteed"
+        stored = pod([box("1Gi")], uid="1", qos_class="Guaranteed")
+        assert planned(stored, memory_qos_settings()).qos == "Guaranteed"
 
     def test_what_its_status_reports_is_planned(self) -> None:
         status = {"containerStatuses": [{"name": "c0", "resources": stanza("1Gi", "2Gi")}]}
@@ -498,7 +498,7 @@ class TestStored:
 
 
 class TestWithoutANode:
-    """What needs the node's memory is said to need it, never guessed; nothing else does."""
+    """What needs the node's memory is marked so, never guessed; nothing else does."""
 
     @pytest.mark.parametrize("release", ALL_RELEASES)
     def test_only_scores_and_throttling_without_a_limit_need_one(self, release: str) -> None:

@@ -1,4 +1,4 @@
-"""The desired tree of a node, held against nodes that a real kubelet kept."""
+"""The desired tree of a node, compared with nodes of a real kubelet."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What pods and nodes use, out of what kubelets, metrics and kernels say."""
+"""What pods and nodes use, as kubelets, metrics and kernels report it."""
 
 import json
 from typing import Any

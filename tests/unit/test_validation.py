@@ -29,7 +29,7 @@ def faults(pod: Pod, release: Release = NEWEST) -> list[tuple[str, str]]:
 
 
 def of_container(container: Json) -> list[tuple[str, str]]:
-    """The same for the stanza of a pod's only container, which fields are told relative to."""
+    """The same for the stanza of a pod's only container, which fields are relative to."""
     stem = "spec.containers[0].resources"
     found = faults(pod([container]))
     assert all(field.startswith(stem) for field, _ in found)

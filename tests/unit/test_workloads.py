@@ -1,4 +1,4 @@
-"""Pods are found wherever Kubernetes objects hold them, and refused where they are written."""
+"""Pods are found wherever Kubernetes objects contain them, and refused where they are written."""
 
 from typing import Any
 
