@@ -219,6 +219,8 @@ def _limits_by_sum(pod: Pod, shape: Shape) -> Iterator[Shape]:
         yield shape
 
 
+# component-helpers resource/helpers.go, AggregateContainerLimits(): since 1.33 the maximum of spec
+# and actual limits is taken container by container, since 1.37 of the two sums.
 _LIMIT_VIEWS: Final[Since[Callable[[Pod, Shape], Iterator[Shape]]]] = Since(
     {22: _spec_limits, 33: _limits_by_container, 37: _limits_by_sum}
 )

@@ -261,6 +261,7 @@ def _with_pod_level_request(pod: Pod, usage: PodMemoryUsage, release: Release) -
     return usage.working_set or 0 if MEMORY in (resources.requests or {}) else None
 
 
+# evictionMessage(), kubelet eviction/helpers.go: pod-level requests since 1.34.
 _OFFENDING_POD: Final[Since[Callable[[Pod, PodMemoryUsage, Release], int | None]]] = Since(
     {22: _no_pod_usage, 34: _with_pod_level_request}
 )

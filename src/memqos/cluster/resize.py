@@ -95,6 +95,7 @@ def _is_windows(change: ResizeRequest, _: Release) -> str | None:
     return "Windows pods cannot be resized" if change.before.windows else None
 
 
+# ValidatePodResize(), pkg/apis/core/validation/validation.go; resize is a subresource since 1.32.
 _REFUSAL_REASONS: Final[Since[tuple[Callable[[ResizeRequest, Release], str | None], ...]]] = Since(
     {
         22: (_no_subresource,),
@@ -191,6 +192,7 @@ def _container_field(field: str) -> str:
     return field
 
 
+# ValidatePodResize(): until 1.35 the error names spec, since 1.36 the container.
 _ERROR_FIELD: Final = Since({22: _spec_field, 36: _container_field})
 """Where a change of an init container beyond cpu and memory is reported."""
 
@@ -313,6 +315,7 @@ def _all_resources(old: Pod, new: Pod) -> Pod:
     return msgspec.structs.replace(old, spec=spec)
 
 
+# dropNonResizeUpdates(), pkg/registry/core/pod/strategy.go.
 _POD_TO_STORE: Final[Since[Callable[[Pod, Pod], Pod]]] = Since(
     {22: _regular_containers, 33: _all_resources}
 )

@@ -86,6 +86,7 @@ def _cpu_memory_and_hugepages(name: str) -> bool:
     return name in (CPU, MEMORY) or name.startswith(HUGEPAGES)
 
 
+# component-helpers resource/helpers.go, IsSupportedPodLevelResource(): hugepages since 1.33.
 POD_LEVEL: Final = Since({22: _cpu_and_memory, 33: _cpu_memory_and_hugepages})
 """Which resources a pod-level stanza may set."""
 

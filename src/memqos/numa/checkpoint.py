@@ -271,6 +271,7 @@ def _write_v3(state: MemoryManagerState, pools: bool) -> str:
     )
 
 
+# MemoryManagerCheckpoint, kubelet memorymanager/state/checkpoint.go.
 _WRITE: Final[Since[Callable[[MemoryManagerState, bool], str]]] = Since(
     {22: _write_v1, 36: _write_v2, 37: _write_v3}
 )

@@ -169,6 +169,8 @@ def _oom_group_unless_single(settings: Settings) -> Setting:
     return _KILL_ONE if settings.single_process_oom_kill else _KILL_TOGETHER
 
 
+# kuberuntime_container_linux.go, generateLinuxContainerResources(): memory.oom.group since 1.28,
+# unless singleProcessOOMKill is set, since 1.32.
 _OOM_GROUP: Final = Since({22: _no_oom_group, 28: _oom_group_always, 32: _oom_group_unless_single})
 
 

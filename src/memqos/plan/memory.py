@@ -164,6 +164,7 @@ NOT_RESERVED_POD: Final = Rule(
     "protection/none", "policy None: pod cgroups are left alone", "kubelet 1.36"
 )
 _NOT_RESERVED_POD: Final = Setting(None, NOT_RESERVED_POD)
+# ResourceConfigForPod(), kubelet cm/helpers_linux.go: since 1.36 the policy decides.
 POD_PROTECTION: Final = Since({22: _min_is_request, 36: _pod_by_policy})
 
 
@@ -332,6 +333,7 @@ def _of_pod_level(resources: MemoryResources, settings: Settings) -> Setting:
     return _between(resources, settings)
 
 
+# ApplyPodLevelMemoryHigh(), kubelet cm/helpers_linux.go: since 1.37, for pod-level resources alone.
 POD_HIGH: Final = Since({22: _never, 37: _of_pod_level})
 
 _UNTOUCHED: Final = Setting(None, GATE_OFF)

@@ -37,6 +37,7 @@ _UNTIL_29: Final = {
     "nodefs.inodesFree": "5%",
     "imagefs.available": "15%",
 }
+# DefaultEvictionHard, kubelet eviction/defaults_linux.go: imagefs.inodesFree since 1.30.
 DEFAULT_HARD: Final[Since[Mapping[str, str]]] = Since(
     {22: _UNTIL_29, 30: {**_UNTIL_29, "imagefs.inodesFree": "5%"}}
 )

@@ -42,6 +42,7 @@ FORMER_DEFAULT_FACTOR: Final = 0.9
 
 _CGROUP_OF: Final = {KUBE_RESERVED: "kubeReservedCgroup", SYSTEM_RESERVED: "systemReservedCgroup"}
 _UNTIL_31: Final = (_PODS, SYSTEM_RESERVED, KUBE_RESERVED, NONE)
+# The compressible ones enforce cpu alone, since 1.32 (validation.go).
 ENFORCEMENTS: Final[Since[tuple[str, ...]]] = Since(
     {22: _UNTIL_31, 32: (*_UNTIL_31, SYSTEM_RESERVED + COMPRESSIBLE, KUBE_RESERVED + COMPRESSIBLE)}
 )
@@ -217,6 +218,8 @@ def _check_enforced_one_by_one(
             )
 
 
+# ValidateKubeletConfiguration(), validation.go: since 1.31 each value is checked on its own, and a
+# second one of the same is refused.
 _ENFORCEMENT: Final = Since({22: _check_enforced_together, 31: _check_enforced_one_by_one})
 
 
