@@ -73,7 +73,7 @@ def _with_pod_level_share(
     return max(0, left) // max(1, sharing), smallest
 
 
-# GetContainerOOMScoreAdjust(), kubelet qos/policy.go: with pod-level requests since 1.32 (KEP-2837).
+# GetContainerOOMScoreAdjust(), kubelet qos/policy.go: pod-level requests since 1.32 (KEP-2837).
 _BURSTABLE: Final = Since({22: _request_alone, 32: _with_pod_level_share})
 
 
