@@ -142,7 +142,18 @@ def _steps(fs: CgroupFs, values: Mapping[tuple[str, str], str]) -> tuple[WriteSt
         name = "main" if level == "container" else None
         old = fs.read(path, file) or ""
         if old != new:
-            changes.append(Change(path, file, old, new, level, _SETTING, "ns/pod", name))
+            changes.append(
+                Change(
+                    path=path,
+                    file=file,
+                    old=old,
+                    new=new,
+                    level=level,
+                    setting=_SETTING,
+                    pod="ns/pod",
+                    container=name,
+                )
+            )
     identities = {path: fs.identity(path) or 0 for path, _ in values}
     return steps_of(changes, identities)
 

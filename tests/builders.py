@@ -1,11 +1,16 @@
-"""Pods and terms out of plain data, as short as a sentence about them."""
+"""Pods and settings out of plain data, in short."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
 
+from memqos.cluster.limit_range import LimitRangeAmounts, apply_limit_ranges
+from memqos.kernel.log import LogRecord
+from memqos.kernel.oom_report import OomReader, OomReport
+from memqos.kube.defaulting import decoding_defaults, prepare_for_storage
 from memqos.kube.pod import Pod
+from memqos.kube.shape import Shape
 from memqos.plan.pod import PodPlan
 from memqos.plan.semantics import semantics
 from memqos.plan.setting import FileSettings, FileValue
@@ -28,9 +33,9 @@ def stanza(
     limits: Mapping[str, object] | None = None,
 ) -> Json:
     """A `resources` stanza: memory first, cpu as (request, limit), other resources by name."""
-    asked = {"cpu": cpu[0], "memory": request} | dict(requests or {})
+    requested = {"cpu": cpu[0], "memory": request} | dict(requests or {})
     limited = {"cpu": cpu[1], "memory": limit} | dict(limits or {})
-    sides = {"requests": _present(asked), "limits": _present(limited)}
+    sides = {"requests": _present(requested), "limits": _present(limited)}
     return {side: amounts for side, amounts in sides.items() if amounts}
 
 
@@ -71,7 +76,7 @@ def pod(
     return msgspec.convert(data, Pod)
 
 
-def terms(
+def memory_qos_settings(
     release: str = "1.38",
     *,
     factor: float | None = 0.9,
@@ -83,7 +88,7 @@ def terms(
     single_process_oom_kill: bool = False,
     placement: Placement = "containers",
 ) -> Settings:
-    """Terms with MemoryQoS on, whatever the release's own default is."""
+    """Settings with MemoryQoS on, whatever the release's own default is."""
     return Settings(
         release=Release.of(release, {"MemoryQoS": True, **(gates or {})}),
         factor=factor,
@@ -96,9 +101,9 @@ def terms(
     )
 
 
-def planned(pod: Pod, terms: Settings) -> PodPlan:
+def planned(pod: Pod, settings: Settings) -> PodPlan:
     """The plan of a pod that is valid."""
-    found = semantics(pod, terms)
+    found = semantics(pod, settings)
     assert not found.errors
     assert found.plan is not None
     return found.plan
@@ -109,8 +114,25 @@ def written(settings: FileSettings) -> dict[str, FileValue]:
     return {name: setting.value for name, setting in settings.items() if setting.value is not None}
 
 
+def default_new_pod(
+    pod: Pod, ranges: Iterable[LimitRangeAmounts], release: Release, *, pod_defaults: bool = False
+) -> Shape:
+    """The shape of a newly created pod after all defaulting, that of limit ranges included."""
+    changed = apply_limit_ranges(
+        decoding_defaults(pod, release), ranges, release, pod_defaults=pod_defaults
+    )
+    return prepare_for_storage(changed, release)
+
+
+def oom_reports(records: Iterable[LogRecord]) -> list[OomReport]:
+    """All reports in a log."""
+    reader = OomReader()
+    found = [report for record in records for report in reader.feed(record)]
+    return [*found, *reader.flush()]
+
+
 def of_containers(plan: PodPlan, name: str) -> list[FileValue]:
-    """What one file of each container holds: init, regular, then ephemeral containers."""
+    """The value of one file of each container: init, regular, then ephemeral containers."""
     return [container.settings[name].value for container in plan.containers]
 
 

@@ -30,7 +30,7 @@ class MemqosError(Exception):
 
     @property
     def where(self) -> str | None:
-        """Where it went wrong, as a person would look it up; None where there is no place."""
+        """Where it went wrong, in a form to search for; None where there is no place."""
         return None
 
     @property

@@ -71,7 +71,17 @@ class Node:
             assert old is not None
             level: Level = CGROUPS.get(path) or kind_of(path) or "reserved"
             pod = "ns/pod" if level in ("pod", "container") else None
-            changes.append(Change(path, file, old, new, level, Setting(new, RULE), pod))
+            changes.append(
+                Change(
+                    path=path,
+                    file=file,
+                    old=old,
+                    new=new,
+                    level=level,
+                    setting=Setting(new, RULE),
+                    pod=pod,
+                )
+            )
         identities = {path: self.kernel.identity(path) for path, _ in wanted}
         return steps_of(changes, {path: inode for path, inode in identities.items() if inode})
 

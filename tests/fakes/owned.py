@@ -107,7 +107,16 @@ class OwnedNode(Node):
         level = SLICES.get(path, "container")
         container = container_of(path) if level == "container" else None
         name = None if container is None else container.container_id
-        return Change(path, file, old, new, level, Setting(new, RULE), "ns/pod", name)
+        return Change(
+            path=path,
+            file=file,
+            old=old,
+            new=new,
+            level=level,
+            setting=Setting(new, RULE),
+            pod="ns/pod",
+            container=name,
+        )
 
 
 def a_plan(size: int = 1 << 20) -> dict[tuple[str, str], str]:

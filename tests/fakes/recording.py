@@ -111,14 +111,41 @@ def _api(flight_recorder: FlightRecorder) -> None:
     report = OomReport(
         at=0,
         sequence=0,
-        victims=(Victim(4711, "api-server", 503 * MI, 2 * MI, 0, 1000, 2 * MI, 953),),
+        victims=(
+            Victim(
+                pid=4711,
+                comm="api-server",
+                anon=503 * MI,
+                file=2 * MI,
+                shmem=0,
+                uid=1000,
+                page_tables=2 * MI,
+                oom_score_adj=953,
+            ),
+        ),
         constraint="memcg",
         oom_cgroup=API_1,
         task_cgroup=API_1,
         memory=LimitUsage(512 * MI, 512 * MI),
         tasks=(
-            Task(4700, "sh", 953, 280, 0, 45_056, 1000),
-            Task(4711, "api-server", 953, 129_280, 0, 2_097_152, 1000),
+            Task(
+                pid=4700,
+                comm="sh",
+                oom_score_adj=953,
+                rss=280,
+                swap=0,
+                page_tables=45_056,
+                uid=1000,
+            ),
+            Task(
+                pid=4711,
+                comm="api-server",
+                oom_score_adj=953,
+                rss=129_280,
+                swap=0,
+                page_tables=2_097_152,
+                uid=1000,
+            ),
         ),
     )
     flight_recorder.record_kill(report, TEN + second * 1000, 16 * GI, 4096)
@@ -165,17 +192,59 @@ def _db(flight_recorder: FlightRecorder) -> None:
         at=0,
         sequence=0,
         victims=(
-            Victim(5120, "postgres", 180 * MI, 30 * MI, 0, 999, MI, -997),
-            Victim(5121, "postgres", 20 * MI, 30 * MI, 0, 999, MI, -997),
+            Victim(
+                pid=5120,
+                comm="postgres",
+                anon=180 * MI,
+                file=30 * MI,
+                shmem=0,
+                uid=999,
+                page_tables=MI,
+                oom_score_adj=-997,
+            ),
+            Victim(
+                pid=5121,
+                comm="postgres",
+                anon=20 * MI,
+                file=30 * MI,
+                shmem=0,
+                uid=999,
+                page_tables=MI,
+                oom_score_adj=-997,
+            ),
         ),
         constraint="memcg",
         oom_cgroup=DB_POD,
         task_cgroup=DB_1,
         memory=LimitUsage(GI, GI),
         tasks=(
-            Task(5001, "pause", -998, 1, 0, 28_672, 65_535),
-            Task(5120, "postgres", -997, 53_760, 0, MI, 999),
-            Task(5121, "postgres", -997, 12_800, 0, MI, 999),
+            Task(
+                pid=5001,
+                comm="pause",
+                oom_score_adj=-998,
+                rss=1,
+                swap=0,
+                page_tables=28_672,
+                uid=65_535,
+            ),
+            Task(
+                pid=5120,
+                comm="postgres",
+                oom_score_adj=-997,
+                rss=53_760,
+                swap=0,
+                page_tables=MI,
+                uid=999,
+            ),
+            Task(
+                pid=5121,
+                comm="postgres",
+                oom_score_adj=-997,
+                rss=12_800,
+                swap=0,
+                page_tables=MI,
+                uid=999,
+            ),
         ),
         together=DB_1,
     )
@@ -219,7 +288,8 @@ def _wrote(
 ) -> None:
     setting = Setting(new, rule, inputs)
     flight_recorder.record_write(
-        Change(path, file, old, str(new), "container", setting), TEN + 1000
+        Change(path=path, file=file, old=old, new=str(new), level="container", setting=setting),
+        TEN + 1000,
     )
 
 

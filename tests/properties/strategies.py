@@ -1,4 +1,4 @@
-"""Quantities, pods and terms for properties to hold over.
+"""Quantities, pods and settings to check properties over.
 
 Pods are mostly valid: requests stay within limits, and a pod level mostly covers its containers.
 Those that are not are for the properties of validation.
@@ -8,7 +8,7 @@ from itertools import combinations_with_replacement, product
 from typing import Final
 
 from hypothesis import strategies as st
-from tests.builders import GI, MI, Json, pod, stanza, terms
+from tests.builders import GI, MI, Json, memory_qos_settings, pod, stanza
 
 from memqos.kube.quantity import Quantity
 from memqos.release import NEWEST, OLDEST, Release
@@ -109,7 +109,7 @@ pods: Final = st.builds(
 )
 """Pods with init containers, sidecars, pod-level resources and overhead."""
 
-# Terms
+# Settings
 
 _SETTABLE: Final = {
     OLDEST: (),
@@ -143,11 +143,15 @@ _FACTORS: Final = st.sampled_from([0.9, None, 0.1, 0.8, 1.0]) | st.floats(0.01, 
 _MEMORY: Final = st.sampled_from([64 * GI, 5 * GI, 100 * MI, 4097]) | st.integers(1, LARGEST)
 
 
-def all_terms(oldest: int = OLDEST, *, node: bool | None = None) -> st.SearchStrategy[Settings]:
-    """Terms with MemoryQoS on; a node's facts are there or not, unless `node` says which."""
+def settings_strategy(
+    oldest: int = OLDEST, *, node: bool | None = None
+) -> st.SearchStrategy[Settings]:
+    """Settings with MemoryQoS on; with or without a node, unless `node` decides."""
     facts = {True: _MEMORY, False: st.none(), None: st.none() | _MEMORY}[node]
     return st.builds(
-        lambda release, **more: terms(str(release), gates=dict(release.gates), **more),
+        lambda release, **more: memory_qos_settings(
+            str(release), gates=dict(release.gates), **more
+        ),
         releases(oldest),
         factor=_FACTORS,
         policy=st.sampled_from(_POLICIES),

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.builders import Json, pod
+from tests.builders import Json, default_new_pod, pod
 
 from memqos.cluster.autoscaling import UnknownRequest, cluster_autoscaler_requests, hpa_request
 from memqos.cluster.limit_range import (
@@ -14,7 +14,6 @@ from memqos.cluster.limit_range import (
     LimitRangeBounds,
     apply_limit_ranges,
     complete_limit_range,
-    default_new_pod,
     limit_range_denial,
     limit_range_violations,
 )
@@ -121,7 +120,7 @@ def test_a_range_never_misses_the_min_or_max_that_it_fills_in(
         for violation in limit_range_violations(shape, limits, release)
         if violation.type == "Container"
         and violation.constraint != "ratio"
-        and violation.asked is None
+        and violation.value is None
     ]
 
 
@@ -169,12 +168,12 @@ def test_what_a_quota_admits_a_larger_one_admits(
 
 
 @given(pods, quotas, releases)
-def test_what_exceeds_a_quota_asks_for_more_than_is_left(
+def test_what_exceeds_a_quota_requests_more_than_is_left(
     found: Pod, bound: Quota, release: Release
 ) -> None:
     verdict = check_quotas(stored(found, release), [bound], release, NOW)
     assert verdict.allowed is (verdict.reason is None)
-    assert all(one.asked > one.allowed for one in verdict.exceeded)
+    assert all(one.requested > one.allowed for one in verdict.exceeded)
     assert bool(verdict.exceeded) is (verdict.reason == "exceeded")
 
 

@@ -85,7 +85,7 @@ class TestEvictionOrder:
         )
 
     @given(named_pods(), releases)
-    def test_pods_that_no_key_tells_apart_keep_their_order(
+    def test_pods_with_equal_keys_keep_their_order(
         self, given_pods: list[tuple[Pod, PodMemoryUsage | None]], release: Release
     ) -> None:
         groups = tie_groups(eviction_order(given_pods, release))
@@ -106,7 +106,7 @@ class TestEvictionOrder:
         assert groups(given_pods) == groups(shuffled)
 
     @given(named_pods(), releases)
-    def test_the_key_that_is_told_does_put_the_pod_ahead(
+    def test_the_key_that_is_named_does_put_the_pod_ahead(
         self, given_pods: list[tuple[Pod, PodMemoryUsage | None]], release: Release
     ) -> None:
         order = eviction_order(given_pods, release)
@@ -213,7 +213,7 @@ profiles = st.builds(
 
 
 @st.composite
-def rooms(draw: st.DrawFn, release: Release) -> NodeInfo:
+def node_infos(draw: st.DrawFn, release: Release) -> NodeInfo:
     names = ["cpu", "memory", "ephemeral-storage", "example.com/gpu", "hugepages-2Mi", "pods"]
     sizes = draw(st.tuples(*[st.sampled_from([0, 1, 3, 10, 100]) for _ in names]))
     has = {name: size * 1000 for name, size in zip(names, sizes, strict=True)}
@@ -230,13 +230,13 @@ class TestFit:
     def test_a_larger_node_never_refuses_what_a_smaller_one_takes(
         self, data: st.DataObject, pod: Pod, release: Release
     ) -> None:
-        room = data.draw(rooms(release))
-        grown = data.draw(st.sampled_from(sorted(room.allocatable)))
+        node = data.draw(node_infos(release))
+        grown = data.draw(st.sampled_from(sorted(node.allocatable)))
         larger = msgspec.structs.replace(
-            room, allocatable=room.allocatable | {grown: room.allocatable[grown] + 1000}
+            node, allocatable=node.allocatable | {grown: node.allocatable[grown] + 1000}
         )
-        asked = demand(pod, release)
-        before, after = judge_fit(asked, room, release), judge_fit(asked, larger, release)
+        demanded = demand(pod, release)
+        before, after = judge_fit(demanded, node, release), judge_fit(demanded, larger, release)
         short = {shortage.resource for shortage in before.shortages}
         assert {shortage.resource for shortage in after.shortages} <= short
 
@@ -245,16 +245,16 @@ class TestFit:
         self, pod: Pod, other: Pod, release: Release
     ) -> None:
         has = {"cpu": 10_000, "memory": 10_000, "pods": 2_000}
-        asked = demand(pod, release)
-        alone = judge_fit(asked, node_info("n", has, []), release)
-        shared = judge_fit(asked, node_info("n", has, [demand(other, release)]), release)
+        demanded = demand(pod, release)
+        alone = judge_fit(demanded, node_info("n", has, []), release)
+        shared = judge_fit(demanded, node_info("n", has, [demand(other, release)]), release)
         assert len(alone.shortages) <= len(shared.shortages)
 
     @given(st.data(), pods(), profiles, releases)
     def test_shortages_lack_something_and_scores_are_percentages(
         self, data: st.DataObject, pod: Pod, profile: SchedulerProfile, release: Release
     ) -> None:
-        verdict = judge_fit(demand(pod, release), data.draw(rooms(release)), release, profile)
+        verdict = judge_fit(demand(pod, release), data.draw(node_infos(release)), release, profile)
         assert all(shortage.lacking > 0 for shortage in verdict.shortages)
         least, most, balanced = verdict.scores
         assert 0 <= least <= 100
@@ -263,7 +263,7 @@ class TestFit:
         assert balanced is None or 50 <= balanced <= 100
 
     @given(st.data(), st.lists(pods(), max_size=2), profiles, releases)
-    def test_a_survey_says_what_judging_every_node_says(
+    def test_a_survey_agrees_with_judging_every_node(
         self,
         data: st.DataObject,
         given_pods: list[Pod],
@@ -271,12 +271,14 @@ class TestFit:
         release: Release,
     ) -> None:
         nodes = [
-            msgspec.structs.replace(room, name=str(index))
-            for index, room in enumerate(data.draw(st.lists(rooms(release), max_size=4)))
+            msgspec.structs.replace(node, name=str(index))
+            for index, node in enumerate(data.draw(st.lists(node_infos(release), max_size=4)))
         ]
         demands = list(scheduling_demands(given_pods, release))
-        for asked, found in zip(demands, survey_fit(demands, nodes, release, profile), strict=True):
-            verdicts = [judge_fit(asked, node, release, profile) for node in nodes]
+        for demanded, found in zip(
+            demands, survey_fit(demands, nodes, release, profile), strict=True
+        ):
+            verdicts = [judge_fit(demanded, node, release, profile) for node in nodes]
             fitting = {
                 verdict.node: verdict.scores for verdict in verdicts if verdict.code == "Success"
             }

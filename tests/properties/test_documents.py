@@ -174,6 +174,6 @@ def same(left: Any, right: Any) -> bool:
 
 
 @given(st.lists(OBJECTS, min_size=1, max_size=4), st.sampled_from([b"", b"\n", b" ", b"\n---\n"]))
-def test_json_values_are_told_apart(values: list[dict[str, Any]], glue: bytes) -> None:
+def test_json_values_are_separated(values: list[dict[str, Any]], glue: bytes) -> None:
     found = list(read_documents(glue.join(msgspec.json.encode(value) for value in values), "f"))
     assert [item.data if isinstance(item, Document) else item for item in found] == values

@@ -59,10 +59,12 @@ def test_siblings_together_never_have_more_than_their_parent(
 
 
 @given(trees())
-def test_without_recursive_protection_nobody_gets_more_than_asked(tree: dict[str, Claim]) -> None:
+def test_without_recursive_protection_no_cgroup_gets_more_than_it_claims(
+    tree: dict[str, Claim],
+) -> None:
     for knob, by_path in enumerate(shares(tree, recursive=False)):
         for path, share in by_path.items():
-            assert share.unasked == 0
+            assert share.unclaimed == 0
             if parent_of(path):
                 assert share.effective <= claimed(tree, path, knob)
 
@@ -74,8 +76,8 @@ def test_what_is_in_use_and_claimed_is_either_protected_or_lost(
     for knob, by_path in enumerate(shares(tree, recursive=recursive)):
         for path, share in by_path.items():
             protected = min(share.effective, tree[path].usage)
-            assert protected == claimed(tree, path, knob) - share.lost + share.unasked
-            assert not (share.lost and share.unasked)
+            assert protected == claimed(tree, path, knob) - share.lost + share.unclaimed
+            assert not (share.lost and share.unclaimed)
 
 
 @given(trees(), st.booleans())
@@ -97,9 +99,9 @@ def test_recursive_protection_takes_nothing_away(tree: dict[str, Claim]) -> None
 
 
 @given(trees(), st.booleans())
-def test_where_nobody_claims_nothing_is_protected(tree: dict[str, Claim], recursive: bool) -> None:
+def test_without_claims_nothing_is_protected(tree: dict[str, Claim], recursive: bool) -> None:
     bare = {path: Claim(0, 0, claim.usage) for path, claim in tree.items()}
-    nothing = ClaimShare(effective=0, lost=0, taken_by=None, unasked=0)
+    nothing = ClaimShare(effective=0, lost=0, taken_by=None, unclaimed=0)
     for by_path in shares(bare, recursive=recursive):
         assert all(share == nothing for share in by_path.values())
 
@@ -150,5 +152,5 @@ def test_a_tree_of_larger_pages_is_the_same_tree_scaled(
                 before.effective * factor,
                 before.lost * factor,
                 before.taken_by,
-                before.unasked * factor,
+                before.unclaimed * factor,
             )

@@ -49,7 +49,7 @@ from memqos.release import Release
 
 RESOURCES = ("hugepages-2Mi", "memory")
 
-# Brute force: the rules as they are told, mask by mask and hint by hint
+# Brute force: the rules as documented, mask by mask and hint by hint
 
 
 def listed_masks(nodes: NumaNodeMap, sizes: MemorySizes, reusable: ReusableByMask) -> list[Hint]:
@@ -57,7 +57,7 @@ def listed_masks(nodes: NumaNodeMap, sizes: MemorySizes, reusable: ReusableByMas
     for size in range(1, len(nodes) + 1):
         for members in combinations(sorted(nodes), size):
             total = {name: sum(nodes[i].table(name).allocatable for i in members) for name in sizes}
-            if any(total[name] < wanted for name, wanted in sizes.items()):
+            if any(total[name] < needed for name, needed in sizes.items()):
                 continue
             minimum = min(minimum, size)
             if size == 1 and len(nodes[members[0]].cells) > 1:
@@ -68,8 +68,8 @@ def listed_masks(nodes: NumaNodeMap, sizes: MemorySizes, reusable: ReusableByMas
                 continue
             again = reusable.get(mask_of(members), {})
             if all(
-                sum(nodes[i].table(name).free for i in members) + again.get(name, 0) >= wanted
-                for name, wanted in sizes.items()
+                sum(nodes[i].table(name).free for i in members) + again.get(name, 0) >= needed
+                for name, needed in sizes.items()
             ):
                 found.append(mask_of(members))
     return [Hint(mask, mask.bit_count() == minimum) for mask in found]
@@ -137,17 +137,17 @@ def hint_lists(nodes: NumaNodeMap) -> st.SearchStrategy[Hints]:
 
 
 @given(node_maps(10), requests(), st.data())
-def test_an_offer_is_the_list_of_all_masks_that_hold_the_request(
+def test_an_offer_is_the_list_of_all_masks_that_satisfy_the_request(
     nodes: dict[int, NumaNodeState], sizes: dict[str, int], data: st.DataObject
 ) -> None:
     amounts = st.fixed_dictionaries({name: st.integers(0, 8) for name in RESOURCES})
     reusable = data.draw(st.dictionaries(masks_in(nodes), amounts, max_size=2))
     offer = memory_hint_set(nodes, sizes, reusable)
-    wanted = listed_masks(nodes, sizes, reusable)
-    assert list(iterate_hints(offer)) == wanted
-    assert bool(offer) == bool(wanted)
+    needed = listed_masks(nodes, sizes, reusable)
+    assert list(iterate_hints(offer)) == needed
+    assert bool(offer) == bool(needed)
     including = data.draw(masks_in(nodes) | st.just(0))
-    wide = [hint.mask for hint in wanted if hint.mask is not None]
+    wide = [hint.mask for hint in needed if hint.mask is not None]
     wide = [mask for mask in wide if mask & including == including]
     narrowest = min(wide, key=lambda mask: (mask.bit_count(), mask), default=None)
     assert offer.narrowest(including=including) == narrowest
@@ -284,7 +284,11 @@ def kubelets(draw: st.DrawFn) -> Manager:
     assert isinstance(topology, TopologySettings)
     gates = {"PodLevelResourceManagers": draw(st.booleans())}
     settings = ManagerSettings(
-        machine, "Static", topology, Release.of("1.38", gates), {0: {"memory": 1}}
+        machine=machine,
+        policy="Static",
+        topology=topology,
+        release=Release.of("1.38", gates),
+        reserved={0: {"memory": 1}},
     )
     manager = start_manager(settings)
     assert isinstance(manager, Manager)
@@ -297,8 +301,8 @@ def lived(manager: Manager, life: list[Step]) -> Manager:
     return manager
 
 
-def held(manager: Manager, resource: str) -> int:
-    """What containers and pools hold; the containers of a pool hold parts of it."""
+def allocated(manager: Manager, resource: str) -> int:
+    """What is allocated to containers and pools; the containers of a pool have parts of it."""
     state = manager.state
     blocks = [block for pool in state.pools.values() for block in pool]
     for uid, of_pod in state.assignments.items():
@@ -308,7 +312,7 @@ def held(manager: Manager, resource: str) -> int:
 
 
 @given(kubelets(), lives())
-def test_no_memory_is_handed_out_twice(manager: Manager, life: list[Step]) -> None:
+def test_no_memory_is_allocated_twice(manager: Manager, life: list[Step]) -> None:
     for step in life:
         manager = step(manager)
         nodes = manager.state.nodes.values()
@@ -316,11 +320,13 @@ def test_no_memory_is_handed_out_twice(manager: Manager, life: list[Step]) -> No
             tables = [node.table(name) for node in nodes]
             assert all(table.free >= 0 and table.reserved >= 0 for table in tables)
             assert all(table.free + table.reserved == table.allocatable for table in tables)
-            assert sum(table.reserved for table in tables) == held(manager, name)
+            assert sum(table.reserved for table in tables) == allocated(manager, name)
 
 
 @given(kubelets(), lives())
-def test_when_all_pods_are_gone_the_machine_is_as_new(manager: Manager, life: list[Step]) -> None:
+def test_when_all_pods_are_removed_the_machine_is_as_new(
+    manager: Manager, life: list[Step]
+) -> None:
     fresh = manager.state
     manager = lived(manager, life)
     for uid in list(manager.active):
@@ -356,7 +362,7 @@ def test_admitting_a_running_pod_again_takes_nothing_more(
     st.integers(0, 1 << 41),
     st.integers(0, 1024),
 )
-def test_a_split_adds_up_to_what_the_kubelet_wants_and_fits_the_nodes(
+def test_a_split_adds_up_to_what_the_kubelet_requires_and_fits_the_nodes(
     sizes: list[tuple[int, int]], memory: int, pages: int
 ) -> None:
     page = 1 << 21

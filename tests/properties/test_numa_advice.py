@@ -49,7 +49,12 @@ def kubelets(draw: st.DrawFn) -> Manager:
         for i in range(count)
     )
     settings = ManagerSettings(
-        machine, "Static", topology, Release.of("1.38"), {0: {"memory": GI}}, as_kubelet=True
+        machine=machine,
+        policy="Static",
+        topology=topology,
+        release=Release.of("1.38"),
+        reserved={0: {"memory": GI}},
+        as_kubelet=True,
     )
     manager = start_manager(settings)
     assert isinstance(manager, Manager)
@@ -58,7 +63,7 @@ def kubelets(draw: st.DrawFn) -> Manager:
     return manager
 
 
-def changed(manager: Manager, asked: Pod, change: AdvisedChange) -> tuple[Manager, Pod]:
+def changed(manager: Manager, refused_pod: Pod, change: AdvisedChange) -> tuple[Manager, Pod]:
     """The change made by hand, as somebody would who reads the advice."""
     for uid in change.uids:
         manager = manager.delete_pod(uid)
@@ -73,7 +78,7 @@ def changed(manager: Manager, asked: Pod, change: AdvisedChange) -> tuple[Manage
         topology = msgspec.structs.replace(topology, scope=other)
     policy_now = change.value if change.kind == "memory_policy" else settings.policy
     settings = msgspec.structs.replace(settings, topology=topology, policy=policy_now)
-    data = msgspec.to_builtins(asked)
+    data = msgspec.to_builtins(refused_pod)
     for size in change.sizes:
         for group in ("initContainers", "containers"):
             for container in data["spec"].get(group, ()):
@@ -84,29 +89,29 @@ def changed(manager: Manager, asked: Pod, change: AdvisedChange) -> tuple[Manage
 
 
 @given(kubelets(), pods())
-def test_every_change_lets_the_pod_in(manager: Manager, asked: Pod) -> None:
-    _, outcome = manager.admit(asked)
+def test_every_change_lets_the_pod_in(manager: Manager, refused_pod: Pod) -> None:
+    _, outcome = manager.admit(refused_pod)
     if not isinstance(outcome, RefusedPod):
         return
-    advice = advise(manager, asked, outcome)
+    advice = advise(manager, refused_pod, outcome)
     assert advice.changes
     assert not advice.gave_up
     for change in advice.changes:
-        other, smaller = changed(manager, asked, change)
+        other, smaller = changed(manager, refused_pod, change)
         _, after = other.admit(smaller)
         assert isinstance(after, AdmittedPod), change
 
 
 @given(kubelets(), pods())
-def test_no_pod_of_several_goes_in_vain(manager: Manager, asked: Pod) -> None:
-    _, outcome = manager.admit(asked)
+def test_no_pod_of_several_goes_in_vain(manager: Manager, refused_pod: Pod) -> None:
+    _, outcome = manager.admit(refused_pod)
     if not isinstance(outcome, RefusedPod):
         return
-    for change in advise(manager, asked, outcome).changes:
+    for change in advise(manager, refused_pod, outcome).changes:
         for kept in change.uids:
             fewer = msgspec.structs.replace(
                 change, uids=tuple(uid for uid in change.uids if uid != kept)
             )
-            other, _ = changed(manager, asked, fewer)
-            _, after = other.admit(asked)
+            other, _ = changed(manager, refused_pod, fewer)
+            _, after = other.admit(refused_pod)
             assert isinstance(after, RefusedPod)

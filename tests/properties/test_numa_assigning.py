@@ -1,4 +1,4 @@
-"""Whatever containers are bound to, memqos's own allocation is sound, and asked again the same."""
+"""Whatever containers are bound to, memqos's own allocation is sound, and stable when repeated."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,7 +8,7 @@ from tests.fakes.numa import MEMS, POOLS, Site, full
 from memqos.numa.topology_manager import TOPOLOGY_POLICY_NAMES
 
 NODES = 3
-HELD_BACK = GI
+RESERVED = GI
 
 
 def mems() -> st.SearchStrategy[str]:
@@ -45,12 +45,12 @@ def test_no_node_is_promised_more_than_it_has(site: Site) -> None:
         if setting is None or not setting.value or cgroup.pod in pools:
             continue
         (assignment,) = setting.inputs
-        held = sum(size for _, size in assignment.holds)
-        together += held
+        allocated = sum(size for _, size in assignment.amounts)
+        together += allocated
         if len(assignment.nodes) == 1:
-            promised[assignment.nodes[0]] += held
-    assert all(held <= 10 * GI for held in promised.values())
-    assert together <= NODES * 10 * GI - HELD_BACK
+            promised[assignment.nodes[0]] += allocated
+    assert all(allocated <= 10 * GI for allocated in promised.values())
+    assert together <= NODES * 10 * GI - RESERVED
 
 
 @given(sites())

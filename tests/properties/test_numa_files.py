@@ -36,7 +36,7 @@ WORDS = [
 
 @st.composite
 def damaged(draw: st.DrawFn) -> bytes:
-    """A state file cut off, gone on after its end, or with something else in some places."""
+    """A state file cut off, continued after its end, or with something else in some places."""
     data = draw(st.sampled_from(FILES))
     for _ in range(draw(st.integers(1, 3))):
         start = draw(st.integers(0, len(data)))
@@ -54,8 +54,8 @@ def folder() -> Iterator[Path]:
         yield Path(name)
 
 
-def said(*arguments: str) -> str:
-    """What a command says, on either channel; anything but an answer or a refusal is raised."""
+def output_of(*arguments: str) -> str:
+    """What a command prints, on either channel; anything but an answer or a refusal is raised."""
     try:
         done = CliRunner().invoke(cli, arguments, standalone_mode=False, catch_exceptions=False)
     except MemqosError as error:
@@ -69,8 +69,8 @@ def test_a_damaged_file_gets_a_verdict_and_stays_as_it_is(folder: Path, data: by
     repaired = folder / "memory_manager_state.repaired"
     file.write_bytes(data)
     for command in ("verify", "repair"):
-        told = said("numa", "checkpoint", command, str(file))
-        assert told.startswith((str(file), f"refused: {file}"))
+        output = output_of("numa", "checkpoint", command, str(file))
+        assert output.startswith((str(file), f"refused: {file}"))
         assert file.read_bytes() == data
     if repaired.exists():
         assert isinstance(read_checkpoint(repaired.read_text()), LoadedCheckpoint)
@@ -79,6 +79,6 @@ def test_a_damaged_file_gets_a_verdict_and_stays_as_it_is(folder: Path, data: by
 
 
 @given(st.text() | st.binary().map(lambda data: data.decode("latin1")))
-def test_any_text_is_a_state_or_is_said_to_be_none(text: str) -> None:
+def test_any_text_is_a_state_or_an_error(text: str) -> None:
     assert read_checkpoint(text) is not None
     assert salvage_state(text) is not None

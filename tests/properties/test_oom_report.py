@@ -2,10 +2,10 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.builders import oom_reports
 from tests.unit.test_oom_report import OF_CGROUP, OF_MACHINE, TOGETHER, log
 
 from memqos.kernel.log import LogRecord, record_of
-from memqos.kernel.oom_report import oom_reports
 
 REAL = [*log(OF_CGROUP), *log(TOGETHER, 120), *log(OF_MACHINE, 140)]
 PIECES = st.sampled_from([record.text for record in REAL])

@@ -320,7 +320,7 @@ def test_an_answer_names_some_of_many_faults_and_how_many_there_are(mode: Policy
         b"[" * 100_000,
     ],
 )
-def test_what_is_no_review_is_told_apart(body: bytes) -> None:
+def test_what_is_no_review_is_refused(body: bytes) -> None:
     with pytest.raises(InputError):
         door().validate(body)
 

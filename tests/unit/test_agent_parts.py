@@ -220,7 +220,9 @@ class TestPacing:
         self, old: str, usage: int, expected: str | None
     ) -> None:
         setting = Setting(100, Rule("r", "s", "t"))
-        change = Change("/p", HIGH, old, "100", "container", setting)
+        change = Change(
+            path="/p", file=HIGH, old=old, new="100", level="container", setting=setting
+        )
         assert next_ramp_value(change, usage, RampConfig(step=0.1), 1) == expected
 
     def test_waits_double_up_to_a_limit(self) -> None:

@@ -36,7 +36,7 @@ from memqos.manifests.dumps.objects import (
     pod_decoder,
 )
 from memqos.plan.effective import Claim, effective
-from memqos.plan.memory_summary import brief_on, outline_of
+from memqos.plan.memory_summary import memory_on_node, outline_of
 from memqos.plan.pod import plan_pod
 from memqos.plan.semantics import semantics
 from memqos.release import Release
@@ -127,7 +127,7 @@ def test_the_brief_plan_has_the_numbers_of_the_full_one(release: str, policy: Po
         qos = qos_class(shape, node.release)
         for under in (unknown, node):
             full = plan_pod(shape, under, qos)
-            brief = brief_on(outline_of(shape, unknown, qos), under)
+            brief = memory_on_node(outline_of(shape, unknown, qos), under)
             assert (brief.qos, brief.min, brief.low, brief.high, brief.max) == (
                 full.qos,
                 *[full.settings[f"memory.{file}"].value for file in ("min", "low", "high", "max")],
@@ -230,7 +230,7 @@ def test_what_is_protected_unasked_is_what_the_kernel_gives(release: str, policy
     pages = 8 * 4096
     for knob, own in (("min", node.unasked_min), ("low", node.unasked_low)):
         kernel = {
-            path.rpartition("/")[2]: getattr(each, knob).unasked
+            path.rpartition("/")[2]: getattr(each, knob).unclaimed
             for path, each in honoured.items()
             if path not in ("/k", "/k/b", "/k/e")
         }

@@ -298,5 +298,5 @@ def test_what_is_not_kubernetes_layout_is_not_recognised_by_cgroupfs_names(path:
         (f"/{'a' * 300}.slice", None),
     ],
 )
-def test_a_unit_of_systemd_is_told_by_its_place(path: str, unit: str | None) -> None:
+def test_a_systemd_unit_is_recognised_by_its_path(path: str, unit: str | None) -> None:
     assert systemd_unit(path) == unit

@@ -1,4 +1,4 @@
-"""What the API server fills in when a pod is created, and the sentences that say so."""
+"""What the API server fills in when a pod is created, and the sentences that explain it."""
 
 import pytest
 from tests.builders import Json, box, pod, stanza
@@ -64,9 +64,7 @@ class TestContainers:
 
 class TestPodLevel:
     @pytest.mark.parametrize("resources", [None, {}, {"requests": {}, "limits": {}}])
-    def test_nothing_is_completed_where_the_pod_level_says_nothing(
-        self, resources: Json | None
-    ) -> None:
+    def test_nothing_is_completed_without_pod_level_values(self, resources: Json | None) -> None:
         full = box("1Gi", "2Gi", cpu=("1", "2"))
         expected: tuple[Json, Json] | None = None if resources is None else ({}, {})
         assert pod_level(pod([full], resources=resources)) == expected
@@ -82,7 +80,7 @@ class TestPodLevel:
             {"cpu": "4", "memory": "4Gi"},
         )
 
-    def test_a_request_nobody_makes_is_taken_from_the_pod_limit(self) -> None:
+    def test_a_request_no_container_makes_is_taken_from_the_pod_limit(self) -> None:
         some = pod([box("1Gi")], resources=stanza(None, "8Gi", cpu=(None, "4")))
         assert pod_level(some) == (
             {"memory": "1Gi", "cpu": "4"},
@@ -138,9 +136,9 @@ class TestHugepages:
         some = pod(
             [box("1Gi", limits={HUGE: "4Mi"})], resources=stanza("2Gi", requests={HUGE: "4Mi"})
         )
-        asked = {"memory": "2Gi", HUGE: "4Mi"}
-        assert pod_level(some, UNFIXED) == (asked, {})
-        assert pod_level(some, FIXED) == (asked, {HUGE: "4Mi"})
+        requested = {"memory": "2Gi", HUGE: "4Mi"}
+        assert pod_level(some, UNFIXED) == (requested, {})
+        assert pod_level(some, FIXED) == (requested, {HUGE: "4Mi"})
 
     def test_1_32_knew_no_pod_level_hugepages(self) -> None:
         some = pod([box("1Gi", limits={HUGE: "4Mi"})], resources=stanza(None, "2Gi"))
@@ -236,7 +234,7 @@ class TestWhy:
         names = [container.name for container in containers_of(pod)]
         return list(why_defaulted(before, apply_defaults(pod, release), names, release))
 
-    def test_nothing_is_said_where_nothing_is_filled_in(self) -> None:
+    def test_there_is_no_explanation_where_nothing_is_filled_in(self) -> None:
         assert self.sentences(pod([box("1Gi", "2Gi")], resources=stanza("1Gi", "2Gi"))) == []
 
     def test_a_request_names_its_container_and_its_source(self) -> None:
@@ -267,7 +265,7 @@ class TestWhy:
             f"pod: limits.{HUGE} = 4Mi, what the containers may use together",
         ]
 
-    def test_what_is_dropped_is_said(self) -> None:
+    def test_what_is_dropped_is_explained(self) -> None:
         some = pod([box()], resources=stanza("1Gi"))
         assert self.sentences(some, Release.of("1.31")) == [
             "spec.resources is dropped: the gate PodLevelResources is off"

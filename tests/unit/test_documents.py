@@ -295,7 +295,7 @@ def test_a_tag_that_is_not_plain_data_is_refused(text: str, tag: str) -> None:
     assert fault(text) == f"f:1:4: the tag '{tag}' is not allowed – remove the tag"
 
 
-def test_a_value_must_be_what_its_tag_says() -> None:
+def test_a_value_must_fit_its_tag() -> None:
     assert fault("a: !!int x") == "f:1:4: 'x' is not of its tag '!!int' – remove the tag"
 
 
@@ -324,7 +324,7 @@ def test_an_alias_stands_for_its_anchor() -> None:
     assert data_of("a: &x {b: 1}\nc: *x\nd: [*x]\n") == {"a": inner, "c": inner, "d": [inner]}
 
 
-def test_an_anchor_may_be_defined_anew() -> None:
+def test_an_anchor_may_be_defined_again() -> None:
     assert data_of("a: &x 1\nb: *x\nc: &x 2\nd: *x\n") == {"a": 1, "b": 1, "c": 2, "d": 2}
 
 
@@ -516,10 +516,10 @@ def test_fields_are_found_in_json_too(field: str, place: tuple[int, int]) -> Non
     assert document.position(field) == place
 
 
-def test_places_are_right_in_whatever_order_they_are_asked_for() -> None:
+def test_positions_are_right_in_whatever_order_they_are_looked_up() -> None:
     document = documents('{"x": 1}\n{"a": 1,\n "b": [2,\n 3], "é": {"c": 4}}')[1]
-    asked = ["b[1]", "a", "é.c", "b[0]", "a"]
-    assert [document.position(field) for field in asked] == [
+    fields = ["b[1]", "a", "é.c", "b[0]", "a"]
+    assert [document.position(field) for field in fields] == [
         (4, 2), (2, 7), (4, 17), (3, 8), (2, 7),
     ]  # fmt: skip
 

@@ -19,7 +19,7 @@ from memqos.manifests.dumps.text import DumpedText, DumpLayout, Scanner, dump_la
 from memqos.release import Release
 from memqos.settings.settings import Settings
 
-TERMS = Settings(Release.of("1.36", {"MemoryQoS": True}), 0.9, "TieredReservation")
+SETTINGS = Settings(Release.of("1.36", {"MemoryQoS": True}), 0.9, "TieredReservation")
 
 
 def pod(number: int, **more: Any) -> dict[str, Any]:
@@ -70,7 +70,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 def surveyed(*files: Path | str, jobs: int = 1) -> tuple[ClusterTotals, list[str], CensusReader]:
     with CensusReader(jobs, {}, lambda size, objects: None) as survey:
         survey.read(dump_of(str(file)) for file in files)
-        found = survey.count_pods(CountSettings(TERMS, NodeSizes({}, 4096), {}, {}))
+        found = survey.count_pods(CountSettings(SETTINGS, NodeSizes({}, 4096), {}, {}))
         survey.report_duplicates()
         for place, name, what, field in found.unreadable:
             survey.add_fault_at(place, f"{name}: {what}", field)
@@ -121,7 +121,7 @@ def test_a_dump_is_read_in_whatever_form_it_comes(form: str, jobs: int, tmp_path
     assert not survey.faults
 
 
-def test_a_pod_list_of_the_api_does_not_say_the_kind_of_its_items(tmp_path: Path) -> None:
+def test_items_of_a_pod_list_of_the_api_have_no_kind(tmp_path: Path) -> None:
     items = [pod(number) for number in range(20)]
     for item in items:
         del item["kind"], item["apiVersion"]
@@ -184,7 +184,7 @@ def test_usage_that_is_there_again_is_a_history_whoever_reads_it(jobs: int, tmp_
 
 
 class Restless(NamedTuple):
-    """A source that starts anew now and then, and cannot read some of it."""
+    """A source that starts again now and then, and cannot read some of it."""
 
     tries: int
 
@@ -192,7 +192,7 @@ class Restless(NamedTuple):
         for left in reversed(range(self.tries)):
             for number in range(12):
                 text = lines([pod(number), node(f"node-{left}")]).encode()
-                layout = DumpLayout("lines", 0, None)
+                layout = DumpLayout(form="lines", start=0, opening=None)
                 yield DumpBlock(file="f", layout=layout, end=len(text), text=text, is_text=True)
                 yield InputError(f"{number} of {left} cannot be read")
             if left:
@@ -201,12 +201,12 @@ class Restless(NamedTuple):
 
 @pytest.mark.parametrize("jobs", [1, 2, 3])
 @pytest.mark.parametrize("tries", [1, 3])
-def test_a_source_that_starts_anew_counts_once(jobs: int, tries: int, tmp_path: Path) -> None:
+def test_a_source_that_starts_again_counts_once(jobs: int, tries: int, tmp_path: Path) -> None:
     file = tmp_path / "before.ndjson"
     file.write_text(lines([pod(number) for number in range(20, 40)]))
     with CensusReader(jobs, {}, lambda size, objects: None) as survey:
         survey.read([dump_of(str(file)), Restless(tries)])
-        found = survey.count_pods(CountSettings(TERMS, NodeSizes({}, 4096), {}, {}))
+        found = survey.count_pods(CountSettings(SETTINGS, NodeSizes({}, 4096), {}, {}))
         survey.report_duplicates()
         assert count(found) == 32
         assert set(survey.cluster_objects().nodes) == {"node-0"}
@@ -258,7 +258,7 @@ def test_of_a_dump_that_was_cut_short_all_whole_pods_are_read(
     assert faults[0].startswith(f"{file}:{line}:{opening - whole.rfind(chr(10), 0, opening)}: ")
 
 
-def test_a_list_that_is_cut_between_two_pods_is_told(tmp_path: Path) -> None:
+def test_a_list_that_is_cut_between_two_pods_is_reported(tmp_path: Path) -> None:
     whole = listed([pod(number) for number in range(40)])
     file = tmp_path / "dump.json"
     file.write_text(
@@ -272,7 +272,7 @@ def test_a_list_that_is_cut_between_two_pods_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize("jobs", [1, 2])
 @pytest.mark.parametrize("form", ["as kubectl writes it", "on one line", "an object a line"])
 @pytest.mark.parametrize(
-    ("good", "bad", "told"),
+    ("good", "bad", "message"),
     [
         ('"web-17"', "17", "expected a string, got an integer"),
         ('"web-17"', '"web-17" "x"', "this object is broken"),
@@ -282,7 +282,7 @@ def test_a_list_that_is_cut_between_two_pods_is_told(tmp_path: Path) -> None:
     ],
 )
 def test_one_broken_pod_costs_no_other(
-    form: str, jobs: int, good: str, bad: str, told: str, tmp_path: Path
+    form: str, jobs: int, good: str, bad: str, message: str, tmp_path: Path
 ) -> None:
     objects = [pod(number) for number in range(40)]
     text = FORMS[form](objects)
@@ -291,17 +291,17 @@ def test_one_broken_pod_costs_no_other(
     found, faults, _ = surveyed(file, jobs=jobs)
     assert count(found) == 39
     assert len(faults) == 1
-    assert told in faults[0]
+    assert message in faults[0]
     place = text.index(good)
     lines_before = text.count("\n", 0, place)
-    told_line = int(faults[0].removeprefix(f"{file}:").split(":")[0])
+    reported_line = int(faults[0].removeprefix(f"{file}:").split(":")[0])
     if form == "an object a line":
-        assert told_line == lines_before + 1
+        assert reported_line == lines_before + 1
     else:
-        assert lines_before - 12 <= told_line <= lines_before + 2
+        assert lines_before - 12 <= reported_line <= lines_before + 2
 
 
-def test_a_quantity_that_is_none_is_told_with_its_place(tmp_path: Path) -> None:
+def test_a_text_that_is_no_quantity_is_reported_with_its_position(tmp_path: Path) -> None:
     objects = [pod(number) for number in range(40)]
     objects[23]["spec"]["containers"][0]["resources"] = {"limits": {"memory": "much"}}
     file = tmp_path / "dump.ndjson"
@@ -325,7 +325,7 @@ def test_a_pod_that_is_there_twice_counts_once(jobs: int, tmp_path: Path) -> Non
     assert faults[0].startswith(f"{second}:1:1: the UID uid-15 is that of a pod read before")
 
 
-def test_other_kinds_are_counted_and_passed_over(tmp_path: Path) -> None:
+def test_other_kinds_are_counted_and_skipped(tmp_path: Path) -> None:
     file = tmp_path / "dump.json"
     other = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "x"}, "spec": {}}
     file.write_text(listed([pod(1), other, other, node("node-1"), pod(2)]))
@@ -366,7 +366,7 @@ def test_an_empty_list_holds_nothing() -> None:
 
 
 def test_a_scanner_goes_on_where_a_block_ends() -> None:
-    scanner = Scanner("f", DumpLayout("lines", 0, None))
+    scanner = Scanner("f", DumpLayout(form="lines", start=0, opening=None))
     first = list(scanner.feed(b'{"a":1}\n{"b":', is_last=False))
     second = list(scanner.feed(b"2}\n", is_last=True))
     assert [each.text for each in first + second if isinstance(each, DumpedText)] == [

@@ -1,4 +1,4 @@
-"""What the kernel honours of memory.min and memory.low, worked out by hand.
+"""What the kernel honours of memory.min and memory.low, computed by hand.
 
 Pages of one byte keep the numbers small, except where rounding itself is the subject.
 """
@@ -8,7 +8,7 @@ import pytest
 from memqos.errors import InputError
 from memqos.plan.effective import Claim, ClaimAmount, ClaimShare, Protection, because, effective
 
-KEPT_NOTHING_ASKED = ClaimShare(effective=0, lost=0, taken_by=None, unasked=0)
+NOTHING_CLAIMED = ClaimShare(effective=0, lost=0, taken_by=None, unclaimed=0)
 
 
 def hard(minimum: ClaimAmount, usage: int) -> Claim:
@@ -21,7 +21,7 @@ def protect(
     return effective(claims, recursive=recursive, page_size=page_size, target=target)
 
 
-# TieredReservation: kubepods holds Guaranteed + Burstable requests as memory.min and the Burstable
+# TieredReservation: kubepods has Guaranteed + Burstable requests as memory.min and the Burstable
 # ones as memory.low, which the burstable cgroup and its pods claim again.
 TIERED = {
     "/kubepods": Claim(min=100, low=60, usage=120),
@@ -34,9 +34,9 @@ TIERED = {
 }
 
 
-def test_with_recursive_protection_tiered_gives_hard_protection_to_pods_that_never_asked() -> None:
+def test_with_recursive_protection_tiered_gives_hard_protection_to_pods_that_claim_none() -> None:
     protection = protect(TIERED, recursive=True)
-    # 100 held, 40 asked for: 60 are spread over the 80 that nobody claims.
+    # 100 effective, 40 claimed: 60 are spread over the 80 that no pod claims.
     assert {path: found.min.effective for path, found in protection.items()} == {
         "/kubepods": 100,
         "/kubepods/podg": 40,
@@ -46,16 +46,16 @@ def test_with_recursive_protection_tiered_gives_hard_protection_to_pods_that_nev
         "/kubepods/besteffort": 15,
         "/kubepods/besteffort/podc": 15,
     }
-    assert protection["/kubepods/burstable/poda"].min.unasked == 30
-    assert protection["/kubepods/besteffort/podc"].min.unasked == 15
-    assert protection["/kubepods/podg"].min.unasked == 0
+    assert protection["/kubepods/burstable/poda"].min.unclaimed == 30
+    assert protection["/kubepods/besteffort/podc"].min.unclaimed == 15
+    assert protection["/kubepods/podg"].min.unclaimed == 0
 
 
-def test_without_recursive_protection_tiered_protects_whom_it_names() -> None:
+def test_without_recursive_protection_tiered_protects_only_claims() -> None:
     protection = protect(TIERED)
     hard_protected = {path for path, found in protection.items() if found.min.effective}
     assert hard_protected == {"/kubepods", "/kubepods/podg"}
-    assert all(found.min.unasked == 0 for found in protection.values())
+    assert all(found.min.unclaimed == 0 for found in protection.values())
 
 
 @pytest.mark.parametrize("recursive", [False, True])
@@ -63,14 +63,14 @@ def test_tiered_honours_the_low_of_burstable_pods_in_full(recursive: bool) -> No
     protection = protect(TIERED, recursive=recursive)
     assert protection["/kubepods/burstable/poda"].low == ClaimShare(40, 0, None, 0)
     assert protection["/kubepods/burstable/podb"].low == ClaimShare(20, 0, None, 0)
-    assert protection["/kubepods/besteffort/podc"].low == KEPT_NOTHING_ASKED
+    assert protection["/kubepods/besteffort/podc"].low == NOTHING_CLAIMED
 
 
 def test_children_of_the_reclaim_target_hold_their_claims_beyond_their_usage() -> None:
     assert protect({"/a": hard(100, 30)})["/a"].min == ClaimShare(100, 0, None, 0)
 
 
-def test_below_that_a_cgroup_asks_for_no_more_than_it_uses_and_loses_nothing_by_it() -> None:
+def test_below_that_only_the_claim_on_memory_in_use_counts_and_nothing_is_lost() -> None:
     protection = protect({"/a": hard(100, 30), "/a/b": hard(100, 30)})
     assert protection["/a/b"].min == ClaimShare(30, 0, None, 0)
 
@@ -81,7 +81,7 @@ def test_siblings_that_ask_for_more_than_their_parent_holds_share_in_proportion(
     assert protection["/a/c"].min == ClaimShare(25, 25, "/a", 0)
 
 
-def test_shares_are_rounded_down_so_that_no_more_is_given_than_held() -> None:
+def test_shares_are_rounded_down_so_that_children_never_get_more_than_their_parent_has() -> None:
     claims = {"/a": hard(10, 21), **{f"/a/{name}": hard(7, 7) for name in "bcd"}}
     protection = protect(claims)
     assert [protection[f"/a/{name}"].min.effective for name in "bcd"] == [3, 3, 3]
@@ -96,7 +96,7 @@ def test_an_ancestor_without_a_claim_takes_everything_below_it() -> None:
             "/kubepods/burstable/poda/c": hard(50, 80),
         }
     )
-    assert protection["/kubepods/burstable"].min == KEPT_NOTHING_ASKED
+    assert protection["/kubepods/burstable"].min == NOTHING_CLAIMED
     assert protection["/kubepods/burstable/poda"].min == ClaimShare(0, 50, "/kubepods/burstable", 0)
     assert protection["/kubepods/burstable/poda/c"].min == ClaimShare(
         0, 50, "/kubepods/burstable", 0
@@ -116,7 +116,7 @@ def test_a_loss_is_laid_to_the_ancestor_that_causes_most_of_it() -> None:
     assert taker(100, 100) is None
 
 
-def test_what_was_received_unasked_can_still_be_too_little_for_the_claims_below() -> None:
+def test_unclaimed_protection_can_still_be_too_little_for_the_claims_below() -> None:
     protection = protect(
         {"/a": hard(40, 100), "/a/b": hard(0, 50), "/a/b/c": hard(50, 50), "/a/d": hard(0, 50)},
         recursive=True,
@@ -127,7 +127,9 @@ def test_what_was_received_unasked_can_still_be_too_little_for_the_claims_below(
 
 def test_a_surplus_beyond_all_usage_protects_no_more_than_is_used() -> None:
     protection = protect({"/a": hard(1000, 100), "/a/b": hard(0, 100)}, recursive=True)
-    assert protection["/a/b"].min == ClaimShare(effective=1000, lost=0, taken_by=None, unasked=100)
+    assert protection["/a/b"].min == ClaimShare(
+        effective=1000, lost=0, taken_by=None, unclaimed=100
+    )
 
 
 def test_memory_the_parent_uses_itself_keeps_its_part_of_the_surplus() -> None:
@@ -156,7 +158,7 @@ def test_the_claim_of_the_reclaim_target_is_ignored_and_its_childrens_is_not() -
     claims = {"/a": hard(0, 50), "/a/b": hard(0, 50), "/a/b/c": hard(50, 50), "/d": hard(9, 9)}
     assert protect(claims)["/a/b/c"].min.effective == 0
     assert protect(claims, target="/a/b") == {
-        "/a/b/c": Protection(min=ClaimShare(50, 0, None, 0), low=KEPT_NOTHING_ASKED)
+        "/a/b/c": Protection(min=ClaimShare(50, 0, None, 0), low=NOTHING_CLAIMED)
     }
 
 
@@ -185,13 +187,13 @@ def test_a_cgroup_without_its_parent_is_refused() -> None:
                          "bytes of this claim are lost"),
     ],
 )  # fmt: skip
-def test_every_cgroup_can_say_why(path: str, recursive: bool, reason: str) -> None:
+def test_every_protection_has_a_reason(path: str, recursive: bool, reason: str) -> None:
     claims = {"/k": hard(100, 120), "/k/g": hard(40, 40), "/k/b": hard(0, 80),
               "/k/b/p": hard(80, 80)}  # fmt: skip
     assert because(path, "min", claims, protect(claims, recursive=recursive)) == reason
 
 
-def test_a_reason_speaks_of_the_knob_it_was_asked_about() -> None:
+def test_a_reason_is_about_the_file_in_question() -> None:
     claims = {"/a": Claim(min=0, low="max", usage=10)}
     protection = protect(claims)
     assert because("/a", "min", claims, protection) == "/a claims no memory.min"

@@ -43,7 +43,7 @@ def test_a_refused_write_names_the_file_and_the_value() -> None:
     assert (error.path, error.value, error.errno) == ("/sys/fs/cgroup/a/memory.high", "4096", 16)
 
 
-def test_where_is_told_apart_from_what() -> None:
+def test_where_is_separate_from_what() -> None:
     error = InputError("is empty", file="pod.yaml", line=2, column=5, field="spec", hint="fill it")
     assert (error.where, error.what, error.hint) == ("pod.yaml:2:5: spec", "is empty", "fill it")
     assert (error.file, error.line, error.column, error.field) == ("pod.yaml", 2, 5, "spec")

@@ -1,4 +1,4 @@
-"""Whom the kubelet evicts under memory pressure, when, and with how much grace."""
+"""Which pods the kubelet evicts under memory pressure, when, and with how much grace."""
 
 from typing import Any
 
@@ -113,7 +113,7 @@ class TestOrder:
         assert first is not None
         assert first.pod.metadata.name == "other"
 
-    def test_nobody_goes_where_all_are_critical(self) -> None:
+    def test_no_pod_is_evicted_where_all_are_critical(self) -> None:
         order = eviction_order([(pod("only", priority=2_000_001_000), using(1))], R138)
         assert first_evictable(order) is None
 
@@ -130,12 +130,12 @@ class TestRequest:
     def test_any_pod_level_value_discards_what_containers_request(self) -> None:
         limited = {"resources": {"limits": {"cpu": "1"}}}
         assert self.request("1.38", request="5Mi", **limited) == 0
-        asked = {"resources": {"requests": {"memory": "7Mi"}}}
-        assert self.request("1.38", request="5Mi", **asked) == 7 * MI
+        with_pod_level = {"resources": {"requests": {"memory": "7Mi"}}}
+        assert self.request("1.38", request="5Mi", **with_pod_level) == 7 * MI
 
     def test_until_1_33_the_pod_level_is_not_looked_at(self) -> None:
-        asked = {"resources": {"requests": {"memory": "7Mi"}}}
-        assert self.request("1.33", request="5Mi", **asked) == 5 * MI
+        with_pod_level = {"resources": {"requests": {"memory": "7Mi"}}}
+        assert self.request("1.33", request="5Mi", **with_pod_level) == 5 * MI
 
     @pytest.mark.parametrize(("release", "mebibytes"), [("1.33", 5), ("1.34", 8)])
     def test_sidecars_are_summed_from_1_34(self, release: str, mebibytes: int) -> None:
@@ -156,18 +156,18 @@ class TestBlame:
         assert blamed.pod is None
 
     def test_a_pod_with_a_pod_level_request_is_named_from_1_34(self) -> None:
-        asked = pod("p", "10Mi", resources={"requests": {"memory": "50Mi"}})
+        with_pod_level = pod("p", "10Mi", resources={"requests": {"memory": "50Mi"}})
         usage = PodMemoryUsage(30 * MI, {})
         new, old = (
-            offending_usage(asked, usage, R138),
-            offending_usage(asked, usage, Release.of("1.33")),
+            offending_usage(with_pod_level, usage, R138),
+            offending_usage(with_pod_level, usage, Release.of("1.33")),
         )
         assert new is not None
         assert new.pod == 30 * MI
         assert old is not None
         assert old.pod is None
 
-    def test_nobody_is_blamed_without_statistics(self) -> None:
+    def test_no_usage_is_named_without_statistics(self) -> None:
         assert offending_usage(pod("p"), None, R138) is None
 
 
@@ -257,7 +257,7 @@ class TestLoop:
         assert node.step(59, 100).evicted is None
         assert node.step(60, 100).evicted is not None
 
-    def test_a_relief_starts_the_grace_period_anew(self) -> None:
+    def test_a_relief_starts_the_grace_period_again(self) -> None:
         node = Node(settings(thresholds(None, "1Gi")), pod("a"))
         for at, available in ((0, 100), (50, 2000), (60, 100), (119, 100)):
             assert node.step(at, available).evicted is None

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.builders import box, pod, terms
+from tests.builders import box, memory_qos_settings, pod
 from tests.commands import ROOT, Done, memqos
 from tests.fakes.reviews import container, review
 
@@ -99,7 +99,7 @@ def test_a_pod_with_any_amount_is_answered_for_beside_the_others(
 
 
 @pytest.mark.parametrize("amount", UNREADABLE)
-def test_one_that_cannot_be_read_is_told_of_and_the_others_are_answered_for(
+def test_one_that_cannot_be_read_is_reported_and_the_others_are_planned(
     cluster: Cluster, amount: str
 ) -> None:
     for command, done in cluster.runs(amount, "json"):
@@ -107,8 +107,8 @@ def test_one_that_cannot_be_read_is_told_of_and_the_others_are_answered_for(
             assert "shop/odd" in [each["pod"] for each in done.data["unresolved"]]
             continue
         assert done.code == 1, command
-        told = done.err + (done.out if command == "audit" else "")
-        assert "is not a quantity" in told, command
+        shown = done.err + (done.out if command == "audit" else "")
+        assert "is not a quantity" in shown, command
         assert max(map(len, done.err.splitlines()), default=0) < 300, command
         assert command == "audit" or "good" in done.out, command
 
@@ -117,7 +117,7 @@ def test_one_that_cannot_be_read_is_told_of_and_the_others_are_answered_for(
 def test_a_resize_to_such_an_amount_leaves_the_plan_of_a_node_as_it_was(
     tmp_path: Path, amount: str
 ) -> None:
-    """Until a kubelet has carried it out, what the status says is in force."""
+    """Until a kubelet has carried it out, the resources of the status count."""
     snapshot = json.loads((ROOT / "tests/nodes/numa.json").read_text())
     before, after = tmp_path / "before.json", tmp_path / "after.json"
     before.write_text(json.dumps(snapshot))
@@ -138,14 +138,14 @@ def test_pictures_and_pages_are_drawn_all_the_same(cluster: Cluster, amount: str
 
 
 @pytest.mark.parametrize("amount", HUGE)
-def test_what_nobody_can_hold_fills_no_node_in_an_audit(cluster: Cluster, amount: str) -> None:
+def test_what_overflows_fills_no_node_in_an_audit(cluster: Cluster, amount: str) -> None:
     pods = cluster.write("pods.json", stored("odd", amount), stored("good", "4Gi"))
     done = memqos("audit", pods, cluster.write("nodes.json", node_named("n1")), "-o", "json")
     (audited,) = done.data["nodes"]
     assert audited["requested"] == 4 << 30
 
 
-def test_nor_for_the_next_pod_that_looks_for_room(cluster: Cluster) -> None:
+def test_what_overflows_fills_no_node_for_the_next_pod(cluster: Cluster) -> None:
     there = cluster.write("pods.json", stored("odd", "1e999"), stored("good", "4"))
     new = cluster.write("new.json", stored("new", "2", node=None), stored("huge", "1e999"))
     done = memqos(
@@ -159,7 +159,7 @@ def test_nor_for_the_next_pod_that_looks_for_room(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("memory", ["1e999", "8Ei1", "-1", "9223372036854775808"])
-def test_a_node_that_no_machine_can_be_is_told_of_beside_the_others(
+def test_a_node_that_no_machine_can_be_is_reported_beside_the_others(
     cluster: Cluster, memory: str
 ) -> None:
     nodes = cluster.write("nodes.json", node_named("n1", memory), node_named("n2"))
@@ -172,22 +172,24 @@ def test_a_node_that_no_machine_can_be_is_told_of_beside_the_others(
 
 @pytest.mark.parametrize("amount", HUGE)
 @pytest.mark.parametrize("policy", ["TieredReservation", "HardReservation"])
-def test_nobody_is_protected_by_a_number_that_overflows(amount: str, policy: Reservation) -> None:
+def test_no_pod_is_protected_by_a_number_that_overflows(amount: str, policy: Reservation) -> None:
     """The scheduler places such a pod anywhere: it must not get all of a node by it."""
-    plan = semantics(pod([box(amount, amount)]), terms("1.38", policy=policy)).plan
+    plan = semantics(pod([box(amount, amount)]), memory_qos_settings("1.38", policy=policy)).plan
     assert plan is not None
     for settings in (plan.settings, plan.containers[0].settings):
         assert not settings["memory.min"].value
         assert not settings["memory.low"].value
 
 
-def test_the_largest_amount_that_can_be_held_is_planned_as_it_is() -> None:
-    plan = semantics(pod([box("8Ei", "8Ei")]), terms("1.38", policy="HardReservation")).plan
+def test_the_largest_int64_is_planned_as_it_is() -> None:
+    plan = semantics(
+        pod([box("8Ei", "8Ei")]), memory_qos_settings("1.38", policy="HardReservation")
+    ).plan
     assert plan is not None
     assert plan.settings["memory.max"].value == (1 << 63) - 1
 
 
-def test_who_explains_such_a_pod_says_what_becomes_of_it(cluster: Cluster) -> None:
+def test_the_explanation_of_such_a_pod_names_the_overflow(cluster: Cluster) -> None:
     done = memqos("explain", cluster.write("pods.json", stored("odd", "10e399")))
     assert "1e400 of memory is more than 2⁶³ − 1" in done.out
 
@@ -226,7 +228,7 @@ class TestReviews:
         assert (answer.allowed, answer.status.code) == (False, 500)
 
     @pytest.mark.parametrize(
-        ("asked", "limit", "allowed"),
+        ("requested", "limit", "allowed"),
         [
             ("10", "23", True),
             ("10", "24", False),
@@ -236,12 +238,12 @@ class TestReviews:
         ],
     )
     def test_ratios_are_exact_however_large_the_amounts(
-        self, asked: str, limit: str, allowed: bool
+        self, requested: str, limit: str, allowed: bool
     ) -> None:
-        assert self.DOOR.validate(self.reviewed(asked, limit)).allowed is allowed
+        assert self.DOOR.validate(self.reviewed(requested, limit)).allowed is allowed
 
     @pytest.mark.parametrize("amount", [*ODD, *NEGATIVE, *UNREADABLE])
     def test_every_amount_has_an_answer(self, amount: str) -> None:
         for limit in ("1Gi", amount):
-            for ask in (self.DOOR.validate, self.DOOR.mutate):
-                assert ask(self.reviewed(amount, limit)).uid
+            for check in (self.DOOR.validate, self.DOOR.mutate):
+                assert check(self.reviewed(amount, limit)).uid

@@ -55,12 +55,12 @@ def test_a_container_without_a_request_makes_the_pod_unknown() -> None:
     )
 
 
-def test_pod_level_requests_that_do_not_say_it_make_the_pod_unknown() -> None:
+def test_pod_level_requests_without_the_resource_make_the_pod_unknown() -> None:
     found = pod([box()], resources=stanza(cpu=("1", None)))
     assert memory_of(found) == UnknownRequest("missing_pod_level_request", "pod", "memory")
 
 
-def test_a_named_container_is_asked_itself_whatever_the_pod_level_says() -> None:
+def test_a_named_container_counts_itself_whatever_the_pod_level_requests() -> None:
     found = pod([box("1Gi"), box()], init=[box("2Gi", sidecar=True)], resources=stanza("8Gi"))
     assert memory_of(found, container="c0") == MILLI_GI
     assert memory_of(found, container="i0") == 2 * MILLI_GI

@@ -105,7 +105,7 @@ def test_an_unknown_driver_is_cgroupfs_to_the_kubelet() -> None:
     assert in_force({"cgroupDriver": "Systemd"}).driver == "cgroupfs"
 
 
-def test_a_field_of_a_later_release_is_ignored_and_said_so() -> None:
+def test_a_field_of_a_later_release_is_ignored_with_a_note() -> None:
     reading = read({"memoryReservationPolicy": "TieredReservation"}, 35)
     assert reading.faults == ()
     assert [str(note) for note in reading.notes] == [
@@ -195,7 +195,7 @@ def test_a_factor_without_the_gate_is_refused_from_1_37_on_but_for_the_former_de
     assert len(refused({**off, "memoryThrottlingFactor": 2}, 38)[1]) == 2
 
 
-def test_gates_of_the_configuration_are_in_force_afterwards() -> None:
+def test_gates_of_the_configuration_are_set_on_the_release() -> None:
     kubelet = kubelet_from({"featureGates": {"MemoryQoS": True}}, Release.of(36))
     assert kubelet.release.is_enabled("MemoryQoS")
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.builders import GI, MI, Json, box, pod, stanza
+from tests.builders import GI, MI, Json, box, default_new_pod, pod, stanza
 
 from memqos.cluster.limit_range import (
     LimitRange,
@@ -13,7 +13,6 @@ from memqos.cluster.limit_range import (
     LimitRangeViolation,
     apply_limit_ranges,
     complete_limit_range,
-    default_new_pod,
     limit_range_amounts,
     limit_range_denial,
     limit_range_violations,
@@ -67,7 +66,7 @@ def test_a_container_gets_the_default_limit_and_request_it_lacks() -> None:
     assert shape.containers[0].limits == {"memory": MILLI_GI}
 
 
-def test_what_a_container_says_itself_is_never_overruled() -> None:
+def test_a_containers_own_values_are_never_overruled() -> None:
     shape = default_new_pod(
         pod([box("64Mi", "128Mi")]),
         [limits(item(default=memory("1Gi"), defaultRequest=memory("512Mi")))],
@@ -77,7 +76,7 @@ def test_what_a_container_says_itself_is_never_overruled() -> None:
     assert shape.containers[0].limits == {"memory": 128 * MILLI_MI}
 
 
-def test_a_limit_becomes_the_request_before_any_limit_range_is_asked() -> None:
+def test_a_limit_becomes_the_request_before_any_limit_range_applies() -> None:
     shape = default_new_pod(
         pod([box(limit="2Gi")]), [limits(item(defaultRequest=memory("512Mi")))], NEWEST
     )
@@ -162,7 +161,7 @@ def test_pod_defaults_as_the_enhancement_proposes_them_fill_the_pod_level() -> N
     assert shape.containers[0].limits == {}
 
 
-def test_proposed_pod_defaults_leave_alone_what_the_pod_says_and_cannot_say() -> None:
+def test_proposed_pod_defaults_do_not_change_what_the_pod_sets_or_cannot_set() -> None:
     default = memory("1Gi") | {"ephemeral-storage": "1Gi"}
     ranges = [limits(item("Pod", default=default, defaultRequest=default))]
     shape = decoding_defaults(pod([box()], resources=stanza("2Gi", "4Gi")), NEWEST)
@@ -186,7 +185,7 @@ def test_a_request_below_the_minimum_is_refused_with_both_numbers() -> None:
         resource="memory",
         constraint="min",
         which="request",
-        asked=64 * MILLI_MI,
+        value=64 * MILLI_MI,
         allowed=128 * MILLI_MI,
     )
 
@@ -194,7 +193,7 @@ def test_a_request_below_the_minimum_is_refused_with_both_numbers() -> None:
 def test_a_limit_below_the_minimum_is_refused_even_with_a_large_request() -> None:
     shape = shape_of(pod([box("2Gi", "1Gi")]), NEWEST)
     (violation,) = limit_range_violations(shape, limits(item(min=memory("2Gi"))), NEWEST)
-    assert (violation.which, violation.asked) == ("limit", MILLI_GI)
+    assert (violation.which, violation.value) == ("limit", MILLI_GI)
 
 
 def test_a_limit_above_the_maximum_is_refused() -> None:
@@ -204,7 +203,7 @@ def test_a_limit_above_the_maximum_is_refused() -> None:
 
 def test_a_request_above_the_maximum_is_refused_where_the_limit_was_filled_in() -> None:
     violation = the_violation(pod([box("2Gi")]), limits(item(max=memory("1Gi"))))
-    assert (violation.which, violation.asked) == ("request", 2 * MILLI_GI)
+    assert (violation.which, violation.value) == ("request", 2 * MILLI_GI)
 
 
 @pytest.mark.parametrize(
@@ -215,9 +214,11 @@ def test_a_request_above_the_maximum_is_refused_where_the_limit_was_filled_in() 
         ({"maxLimitRequestRatio": memory("2")}, "request"),
     ],
 )
-def test_what_a_whole_pod_does_not_say_breaks_every_bound_on_it(bounds: Json, which: str) -> None:
+def test_a_value_missing_in_the_whole_pod_breaks_every_bound_on_it(
+    bounds: Json, which: str
+) -> None:
     violation = the_violation(pod([box(cpu=("1", "1"))]), limits(item("Pod", **bounds)))
-    assert (violation.where, violation.which, violation.asked) == ("spec", which, None)
+    assert (violation.where, violation.which, violation.value) == ("spec", which, None)
 
 
 def test_a_zero_has_no_ratio() -> None:
@@ -227,7 +228,7 @@ def test_a_zero_has_no_ratio() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "limit", "most", "times"),
+    ("value", "limit", "most", "times"),
     [
         ("1e999", "1.5e999", "1.5", None),
         ("1e999", "1.501e999", "1.5", 1501),
@@ -236,12 +237,12 @@ def test_a_zero_has_no_ratio() -> None:
         ("1Gi", "2Gi", "-1e999", 2000),
     ],
 )
-def test_a_ratio_is_exact_where_kubernetes_can_no_longer_tell_it(
-    asked: str, limit: str, most: str, times: int | None
+def test_a_ratio_is_exact_where_kubernetes_overflows(
+    value: str, limit: str, most: str, times: int | None
 ) -> None:
     ratio = limits(item(maxLimitRequestRatio=memory(most)))
-    found = refused(pod([box(asked, limit)]), ratio)
-    passed = [] if found is None else [each.asked for each in found.violations]
+    found = refused(pod([box(value, limit)]), ratio)
+    passed = [] if found is None else [each.value for each in found.violations]
     assert passed == ([] if times is None else [times])
 
 
@@ -249,7 +250,7 @@ def test_a_ratio_may_be_reached_but_not_passed() -> None:
     ratio = limits(item(maxLimitRequestRatio=memory("1.5")))
     assert refused(pod([box("2Gi", "3Gi")]), ratio) is None
     violation = the_violation(pod([box("1Gi", "2Gi")]), ratio)
-    assert (violation.which, violation.asked, violation.allowed) == ("ratio", 2000, 1500)
+    assert (violation.which, violation.value, violation.allowed) == ("ratio", 2000, 1500)
 
 
 def test_init_containers_are_checked_one_by_one() -> None:
@@ -265,7 +266,7 @@ def test_init_containers_are_checked_one_by_one() -> None:
 def test_a_whole_pod_is_the_sum_of_containers_and_sidecars() -> None:
     found = pod([box("1Gi", "1Gi")], init=[box("1Gi", "1Gi", sidecar=True)])
     violation = the_violation(found, limits(item("Pod", max=memory("1Gi"))))
-    assert violation.asked == 2 * MILLI_GI
+    assert violation.value == 2 * MILLI_GI
 
 
 def test_before_sidecars_existed_init_containers_did_not_add_up() -> None:
@@ -277,14 +278,14 @@ def test_before_sidecars_existed_init_containers_did_not_add_up() -> None:
 
 def test_pod_level_memory_stands_for_the_whole_pod() -> None:
     found = pod([box("1Gi", "1Gi")], resources=stanza("2Gi", "2Gi"))
-    assert the_violation(found, limits(item("Pod", max=memory("1Gi")))).asked == 2 * MILLI_GI
+    assert the_violation(found, limits(item("Pod", max=memory("1Gi")))).value == 2 * MILLI_GI
 
 
 def test_pod_level_hugepages_are_not_seen_by_limit_ranges() -> None:
     pages = {"hugepages-2Mi": "4Mi"}
     found = pod([box("1Gi", "1Gi")], resources=stanza("2Gi", "2Gi", requests=pages, limits=pages))
     violation = the_violation(found, limits(item("Pod", max={"hugepages-2Mi": "8Mi"})))
-    assert violation.asked is None
+    assert violation.value is None
 
 
 def test_overhead_is_not_counted() -> None:
@@ -308,13 +309,13 @@ def test_the_first_range_that_refuses_is_named_with_all_it_refuses() -> None:
 
 
 def test_numbers_too_large_for_thousandths_are_compared_in_whole_units() -> None:
-    def asking(memory_limit: str) -> Shape:
+    def shape_with(memory_limit: str) -> Shape:
         return shape_of(pod([box("1", memory_limit)]), NEWEST)
 
     half = limits(item(max=memory("9223372036854775.5")))
-    assert limit_range_denial(asking("9223372036854775600m"), [half], NEWEST) is None
+    assert limit_range_denial(shape_with("9223372036854775600m"), [half], NEWEST) is None
     small = limits(item(max=memory("1.5")))
-    assert limit_range_denial(asking("1600m"), [small], NEWEST) is not None
+    assert limit_range_denial(shape_with("1600m"), [small], NEWEST) is not None
 
 
 def test_a_broken_quantity_is_named_by_its_field() -> None:

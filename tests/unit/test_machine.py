@@ -1,4 +1,4 @@
-"""A machine's facts, as the kernel shows them; what is not there is told, never raised."""
+"""A machine's facts, as the kernel shows them; what is missing is reported, never raised."""
 
 import os
 from pathlib import Path
@@ -29,7 +29,7 @@ from memqos.kernel.machine import (
     mounts_of,
     version_numbers,
 )
-from memqos.kube.kubelet.drivers import detect_driver, kubepods_in
+from memqos.kube.kubelet.drivers import kubepods_in
 
 KI, MI, GI = 1 << 10, 1 << 20, 1 << 30
 V1 = "cgroup /sys/fs/cgroup/memory cgroup rw,relatime,memory 0 0"
@@ -52,7 +52,7 @@ class TestReading:
             NumaNode(0, 1514420 * KI, (10, 20), (HugePages(2 * MI, 8, 3),)),
             NumaNode(1, 1480360 * KI, (20, 10), ()),
         )
-        assert machine.stalls["memory"] == Stall(
+        assert stall_of(machine.pressure["memory"]) == Stall(
             Stalled(1.5, 0.25, 0.0, 4242), Stalled(0.5, 0.0, 0.0, 42)
         )
         assert machine.missing == {}
@@ -86,7 +86,7 @@ class TestReading:
     def test_pressure_that_was_turned_off_at_boot_is_missing(self, tmp_path: Path) -> None:
         proc = {**PROC, "pressure": {}}
         machine = read_machine(roots(tmp_path, proc=proc))
-        assert machine.stalls == {}
+        assert machine.pressure == {}
         assert machine.missing["pressure"].endswith("pressure/memory: no such file or directory")
 
     def test_ten_numa_nodes_are_in_the_order_of_their_numbers(self, tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ class TestLayout:
         ("mounts", "layout"),
         [([UNIFIED], "v2"), ([V1], "v1"), ([V1, BESIDE], "hybrid"), ([], "none")],
     )
-    def test_is_told_from_the_mounts(self, mounts: list[str], layout: CgroupLayout) -> None:
+    def test_is_detected_by_the_mounts(self, mounts: list[str], layout: CgroupLayout) -> None:
         assert cgroup_layout(mounts_of(mounts)) == layout
 
     @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ class TestVersions:
             ({"containerd": "containerd x 1.7.0", "crio": "crio version 1.28.1"}, None),
         ],
     )  # fmt: skip
-    def test_programs_say_their_own(
+    def test_programs_report_their_own(
         self,
         programs: dict[str, str],
         found: str | None,
@@ -212,12 +212,12 @@ class TestDriver:
             (["/not-kubepods", "/kubepodss.slice"], None),
         ],
     )
-    def test_is_told_from_the_names(self, paths: list[str], driver: str | None) -> None:
-        assert detect_driver(paths) == driver
+    def test_is_detected_by_the_names(self, paths: list[str], driver: str | None) -> None:
+        assert [each.driver for each in kubepods_in(paths)][:1] == ([driver] if driver else [])
 
     def test_a_kubelet_within_a_container_is_not_the_nodes(self) -> None:
         paths = ["/docker/abc/kubepods.slice", "/docker/abc/kubepods.slice/x", "/kubepods"]
-        assert detect_driver(paths) == "cgroupfs"
+        assert kubepods_in(paths)[0].driver == "cgroupfs"
 
     def test_what_an_earlier_driver_left_behind_counts_less(self) -> None:
         paths = ["/kubepods", "/kubepods.slice", "/kubepods.slice/kubepods-burstable.slice"]

@@ -1,4 +1,4 @@
-"""Manifests are loaded from files, folders and standard input; what cannot be is told why."""
+"""Manifests are loaded from files, folders and standard input; the rest is reported."""
 
 import io
 import os
@@ -35,7 +35,7 @@ def test_a_file_is_loaded_whatever_its_name(tmp_path: Path) -> None:
     assert loaded(file) == {str(file): b"\0\xff"}
 
 
-def test_files_come_in_the_order_they_are_asked_for(tmp_path: Path) -> None:
+def test_files_come_in_the_order_they_are_given(tmp_path: Path) -> None:
     second, first = put(tmp_path / "a.yaml"), put(tmp_path / "b.yaml")
     assert list(loaded(first, second)) == [str(first), str(second)]
 
@@ -69,7 +69,7 @@ def test_a_folder_gives_its_manifests_in_order(tmp_path: Path) -> None:
     ]
 
 
-def test_a_hidden_folder_is_walked_when_asked_for_by_name(tmp_path: Path) -> None:
+def test_a_hidden_folder_is_walked_when_given_by_name(tmp_path: Path) -> None:
     file = put(tmp_path / ".config" / "a.yaml")
     assert list(loaded(file.parent)) == [str(file)]
 
@@ -90,7 +90,7 @@ def test_a_pipe_in_a_folder_does_not_block(tmp_path: Path) -> None:
     assert list(loaded(tmp_path)) == [str(file)]
 
 
-def test_a_pipe_asked_for_by_name_is_read() -> None:
+def test_a_pipe_given_by_name_is_read() -> None:
     reading, writing = os.pipe()
     os.write(writing, b"a: 1\n")
     os.close(writing)
@@ -100,7 +100,7 @@ def test_a_pipe_asked_for_by_name_is_read() -> None:
         os.close(reading)
 
 
-def test_a_missing_file_is_told_and_the_others_are_loaded(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported_and_the_others_are_loaded(tmp_path: Path) -> None:
     missing, file = tmp_path / "missing.yaml", put(tmp_path / "a.yaml")
     (first, error), second = load_files([str(missing), str(file)])
     assert first == str(missing)
@@ -108,7 +108,7 @@ def test_a_missing_file_is_told_and_the_others_are_loaded(tmp_path: Path) -> Non
     assert second == (str(file), b"a: 1\n")
 
 
-def test_a_folder_without_manifests_is_told(tmp_path: Path) -> None:
+def test_a_folder_without_manifests_is_reported(tmp_path: Path) -> None:
     put(tmp_path / "notes.txt")
     assert fault(tmp_path) == (
         f"{tmp_path}: no manifest in this folder – files must end in .yaml, .yml, .json"
@@ -119,18 +119,20 @@ def refuse(path: str) -> None:
     raise PermissionError(13, "Permission denied", path)
 
 
-def test_a_file_without_rights_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_without_rights_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = put(tmp_path / "a.yaml")
     monkeypatch.setattr("builtins.open", lambda path, mode: refuse(path))
     assert fault(file) == f"{file}: permission denied – reading it takes other rights"
 
 
-def test_a_folder_without_rights_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_without_rights_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(os, "scandir", refuse)
     assert fault(tmp_path) == f"{tmp_path}: permission denied – reading it takes other rights"
 
 
-def test_a_fault_while_reading_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_while_reading_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Failing(io.BytesIO):
         def read(self, size: int | None = -1, /) -> bytes:
             raise OSError(5, "Input/output error")

@@ -1,4 +1,4 @@
-"""What a node has left for pods, and the cgroups that hold it to that."""
+"""What a node has left for pods, and the cgroups that enforce it."""
 
 import json
 from pathlib import Path
@@ -74,7 +74,7 @@ def test_nothing_is_less_than_nothing() -> None:
     assert left.enforced["cpu"].value == 0
 
 
-def test_keeping_back_more_than_there_is_is_told_by_resource() -> None:
+def test_reserving_more_than_the_capacity_is_reported_by_resource() -> None:
     left = allocatable(MACHINE, config(kube_reserved={"memory": "9Gi", "cpu": "4"}), ON)
     assert [(over.resource, over.reserved.value) for over in left.over_reserved] == [
         ("memory", 9 * GI)
@@ -90,8 +90,8 @@ def test_reserved_cpus_take_the_place_of_any_amount_of_cpu() -> None:
     assert left.enforced["cpu"].value == 1
 
 
-@pytest.mark.parametrize(("minor", "milli"), [(26, 3998), (27, 3997)])
-def test_reserved_cpu_is_rounded_to_the_nearest_thousandth_from_1_27_on(
+@pytest.mark.parametrize(("minor", "milli"), [(36, 3998), (37, 3997)])
+def test_reserved_cpu_is_rounded_to_the_nearest_thousandth_from_1_37_on(
     minor: int, milli: int
 ) -> None:
     release = Release.of(minor)
@@ -124,7 +124,7 @@ def test_a_compressible_reservation_is_neither_limited_nor_protected() -> None:
         system_reserved={"cpu": "500m", "memory": "512Mi"},
         system_reserved_cgroup="/system",
     )[1]
-    assert reserved == NodeCgroup("system-reserved", "/system", cpu=500)
+    assert reserved == NodeCgroup(kind="system-reserved", name="/system", cpu=500)
 
 
 def test_turning_memory_qos_off_takes_protection_back_from_1_37_on() -> None:
@@ -150,7 +150,7 @@ def test_without_qos_cgroups_there_is_no_kubepods() -> None:
     assert cgroups(cgroups_per_qos=False, enforce_node_allocatable=("none",)) == []
 
 
-def test_a_node_tells_its_capacity() -> None:
+def test_a_node_has_its_capacity() -> None:
     node = msgspec.convert(
         {
             "metadata": {"name": "worker-1"},
@@ -179,7 +179,7 @@ def test_a_node_tells_its_capacity() -> None:
         ({"capacity": {"memory": "16GB"}}, "status.capacity[memory]"),
     ],
 )
-def test_a_node_that_does_not_tell_is_refused(status: dict[str, Any], field: str) -> None:
+def test_a_node_without_capacity_is_refused(status: dict[str, Any], field: str) -> None:
     with pytest.raises(InputError) as caught:
         capacity_of(msgspec.convert({"status": status}, Node))
     assert caught.value.field == field
@@ -191,7 +191,7 @@ def test_a_node_that_does_not_tell_is_refused(status: dict[str, Any], field: str
     st.one_of(st.integers(0, 4 * GI).map(str), st.integers(0, 50).map("{}%".format)),
     st.integers(0, 1024).map((2 * MI).__mul__),
 )
-def test_a_node_s_own_word_tells_what_memory_high_counts(
+def test_what_memory_high_counts_is_derived_from_the_nodes_allocatable(
     memory: int, reserved: int, threshold: str, huge: int
 ) -> None:
     capacity = Capacity(cpu=4000, memory=memory, hugepages={"hugepages-2Mi": huge})
@@ -199,6 +199,6 @@ def test_a_node_s_own_word_tells_what_memory_high_counts(
         kube_reserved={"memory": str(reserved)}, eviction_hard={"memory.available": threshold}
     )
     left = allocatable(capacity, written, ON)
-    if left.published_memory:  # what is kept back beyond all there is cannot be told from it
+    if left.published_memory:  # a reservation beyond the capacity does not show in it
         found = before_eviction(capacity, left.published_memory, written)
         assert found == left.enforced_memory

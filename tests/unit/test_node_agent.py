@@ -201,7 +201,7 @@ def test_all_is_known_without_a_source_of_pods(folder: Path) -> None:
     alone = msgspec.structs.replace(observed(bed), pods=())
     plan = plan_observation(alone, PlanOptions(agent=True))
     assert plan.comparison.changes == ()
-    assert plan.comparison.nobodys == ()
+    assert plan.comparison.orphans == ()
 
 
 @pytest.mark.parametrize("change", [{"mode": "observe"}, {"doubt": "the release is a guess"}])

@@ -59,7 +59,7 @@ def test_nodes_are_written_in_the_order_of_their_names_as_text() -> None:
     ]  # fmt: skip
 
 
-def test_a_changed_file_is_corrupt_and_says_which_checksum_it_should_have() -> None:
+def test_a_changed_file_is_corrupt_with_the_checksum_it_should_have() -> None:
     file = json.loads(encode_checkpoint(STATE, Release.of("1.38")))
     file["data"] = file["data"].replace('"size":6', '"size":7')
     found = read_checkpoint(json.dumps(file))

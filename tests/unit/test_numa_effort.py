@@ -1,4 +1,4 @@
-"""A search for nodes ends in time, and says when it ended before the end."""
+"""A search for nodes ends in time, and reports when it ended early."""
 
 import pytest
 from tests.fakes.numa import count_steps
@@ -33,10 +33,10 @@ def outcome(
     on: NumaNodeMap, sizes: dict[str, int], distances: NodeDistances | None = None
 ) -> AdmittedPod | RefusedPod:
     topology = TopologySettings("best-effort", "container", mask_of(on), distances)
-    wants = PodMemoryRequest("uid", True, (ContainerMemoryRequest("c", "regular", sizes),), sizes)
+    request = PodMemoryRequest("uid", True, (ContainerMemoryRequest("c", "regular", sizes),), sizes)
     rules = AdmissionRules("Static", topology)
     _, _, found = admit_pod(
-        rules, MemoryManagerState("Static", on), ReusableMemory(), AdmissionAttempt(wants)
+        rules, MemoryManagerState("Static", on), ReusableMemory(), AdmissionAttempt(request)
     )
     return found
 
@@ -53,7 +53,7 @@ def test_a_search_among_few_nodes_goes_to_its_end() -> None:
     assert not found.gave_up
 
 
-def test_a_search_that_is_given_up_says_so_and_still_finds_room(
+def test_a_search_that_is_given_up_is_marked_and_still_finds_nodes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     on = nodes(34)

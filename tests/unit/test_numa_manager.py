@@ -1,4 +1,4 @@
-"""A kubelet hands memory of NUMA nodes to Guaranteed pods, and takes it back."""
+"""A kubelet allocates memory of NUMA nodes to Guaranteed pods, and releases it."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,13 +9,13 @@ from tests.builders import GI, Json, box, pod, stanza
 from tests.fakes.numa import count_steps
 
 from memqos.kube.pod import Pod
+from memqos.kube.quantity import as_int64
 from memqos.numa.admission import AdmissionOutcome, AdmittedPod, RefusedPod
 from memqos.numa.checkpoint import LoadedCheckpoint, encode_checkpoint, read_checkpoint
 from memqos.numa.hints import Hint, HintProvider
 from memqos.numa.machine_state import NumaMemory
 from memqos.numa.manager import Manager, ManagerSettings, StartRefused, start_manager
 from memqos.numa.masks import mask_of
-from memqos.numa.requests import as_int64
 from memqos.numa.topology_manager import TopologySettings, configure_topology
 from memqos.release import Release
 
@@ -82,7 +82,7 @@ def free(manager: Manager, resource: str = "memory") -> list[int]:
     return [node.table(resource).free // GI for node in manager.state.nodes.values()]
 
 
-def test_a_guaranteed_container_is_pinned_to_the_lowest_node_with_room() -> None:
+def test_a_guaranteed_container_is_pinned_to_the_lowest_node_with_enough() -> None:
     manager = admitted(kubelet(9, 8), named("a", full("8Gi")), named("b", full("3Gi")))
     assert manager.cpuset_nodes("a", "c0") == (0,)
     assert manager.cpuset_nodes("b", "c0") == (1,)
@@ -131,7 +131,7 @@ def test_restricted_refuses_nodes_that_an_empty_machine_would_not_need() -> None
     assert [line.resource for line in outcome.obstruction.lists] == ["memory"]
 
 
-def test_another_providers_wish_can_refuse_a_pod() -> None:
+def test_another_providers_hint_can_refuse_a_pod() -> None:
     cpus = HintProvider("cpumanager", {"cpu": (Hint(mask_of([1]), True),)})
     manager = kubelet(9, 2, topology="single-numa-node")
     outcome = refused(manager, named("a", full("5Gi")), other_providers=(cpus,))
@@ -151,8 +151,8 @@ def test_a_refused_pod_keeps_what_it_got_until_the_next_one_comes() -> None:
 def test_later_containers_use_the_memory_of_init_containers_again() -> None:
     manager = admitted(kubelet(9), named("a", full("5Gi"), init=[full("6Gi"), full("2Gi")]))
     assert free(manager) == [2]
-    held = manager.state.assignments["a"]
-    assert {name: block.size // GI for name, (block,) in held.items()} == {
+    assigned = manager.state.assignments["a"]
+    assert {name: block.size // GI for name, (block,) in assigned.items()} == {
         "i0": 0, "i1": 1, "c0": 5,
     }  # fmt: skip
 
@@ -186,7 +186,7 @@ def test_admitting_a_pod_again_changes_nothing() -> None:
     assert admitted(once, named("a", full("3Gi"), init=[full("4Gi")])).state == once.state
 
 
-def test_memory_that_was_given_back_is_not_used_again_by_a_pod_admitted_anew() -> None:
+def test_memory_that_was_released_is_not_reused_by_a_pod_admitted_again() -> None:
     again = named("a", full("1Gi"), init=[full("5Gi")])
     for as_kubelet, left in ((False, [2]), (True, [6])):
         manager = admitted(kubelet(9, as_kubelet=as_kubelet), again).start_container("a", "c0")
@@ -194,7 +194,7 @@ def test_memory_that_was_given_back_is_not_used_again_by_a_pod_admitted_anew() -
         assert free(admitted(manager, again)) == left
 
 
-def test_a_resize_neither_asks_nor_allocates() -> None:
+def test_a_resize_neither_collects_hints_nor_allocates() -> None:
     manager = admitted(kubelet(9), named("a", full("30Gi")), operation="resize")
     assert free(manager) == [8]
 
@@ -207,7 +207,7 @@ def test_a_step_leaves_the_manager_it_starts_from_alone() -> None:
 
 
 @pytest.mark.parametrize("size", ["1.5Gi", "2000m", "100000Gi", "1.0"])
-def test_a_size_that_is_not_held_as_an_integer_is_refused(size: str) -> None:
+def test_a_size_that_is_not_stored_as_an_integer_is_refused(size: str) -> None:
     assert as_int64(size) is None
     outcome = refused(kubelet(9), named("a", full(size)))
     assert (outcome.reason, outcome.cause) == ("UnexpectedAdmissionError", "not_an_integer")
@@ -218,7 +218,7 @@ def test_a_size_that_is_not_held_as_an_integer_is_refused(size: str) -> None:
     [("1.5G", 1_500_000_000), ("1e3", 1000), ("0", 0), ("99999Gi", 99999 * GI), ("+8Ki", 8192),
      (" 5 ", 5), (7, 7), (None, 0), ("1.Gi", GI)],
 )  # fmt: skip
-def test_sizes_held_as_integers_are_read(text: str | int | None, size: int) -> None:
+def test_sizes_stored_as_integers_are_read(text: str | int | None, size: int) -> None:
     assert as_int64(text) == size
 
 
@@ -240,8 +240,8 @@ def test_in_pod_scope_exclusive_containers_get_their_size_and_the_others_share_t
     manager = kubelet(9, scope="pod", gates=POOLS)
     manager = admitted(manager, pooled("a", "6Gi", full("2Gi"), box(), init=[full("3Gi"), box()]))
     assert [block.size for block in manager.state.pools["a"]] == [6 * GI]
-    held = manager.state.assignments["a"]
-    assert {name: block.size // GI for name, (block,) in held.items()} == {
+    assigned = manager.state.assignments["a"]
+    assert {name: block.size // GI for name, (block,) in assigned.items()} == {
         "i0": 3, "i1": 6, "c0": 2, "c1": 4,
     }  # fmt: skip
     assert free(manager) == [2]
@@ -308,7 +308,7 @@ def test_a_kubelet_starts_over_the_state_it_left() -> None:
     assert again.state == manager.state
 
 
-def test_after_a_reboot_changed_the_sizes_the_difference_is_told_and_how_to_go_on() -> None:
+def test_after_a_reboot_changed_the_sizes_the_difference_is_reported_with_the_remedy() -> None:
     manager = admitted(kubelet(9, 8), named("a", full("5Gi")))
     smaller = settings(8, 8)
     verdict = restarted(manager, smaller)
@@ -325,7 +325,7 @@ def test_after_a_reboot_changed_the_sizes_the_difference_is_told_and_how_to_go_o
     )
 
 
-def test_what_a_smaller_machine_has_no_room_for_is_named() -> None:
+def test_what_does_not_fit_a_smaller_machine_is_named() -> None:
     manager = admitted(kubelet(9, 8), named("a", full("7Gi")))
     verdict = restarted(manager, settings(6, 8))
     assert isinstance(verdict, StartRefused)
@@ -334,7 +334,7 @@ def test_what_a_smaller_machine_has_no_room_for_is_named() -> None:
     assert (lost.uid, lost.container, lost.block.size) == ("a", "c0", 2 * GI)
 
 
-def test_an_assignment_on_a_node_that_is_gone_is_named() -> None:
+def test_an_assignment_on_a_removed_node_is_named() -> None:
     manager = admitted(kubelet(5, 8), named("a", full("7Gi")))
     verdict = restarted(manager, settings(5))
     assert isinstance(verdict, StartRefused)
@@ -355,7 +355,7 @@ def test_an_assignment_on_a_node_that_is_gone_is_named() -> None:
         ({"policy": "None"}, "state_policy_mismatch"),
     ],
 )
-def test_a_kubelet_that_cannot_start_says_why(changed: dict[str, Any], kind: str) -> None:
+def test_a_kubelet_that_cannot_start_has_a_reason(changed: dict[str, Any], kind: str) -> None:
     given = msgspec.structs.replace(settings(9), **changed)
     verdict = start_manager(given, kubelet(9).state)
     assert isinstance(verdict, StartRefused)

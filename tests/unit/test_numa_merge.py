@@ -48,17 +48,17 @@ def test_providers_that_agree_on_a_node_get_it() -> None:
     assert found == TopologyDecision(hint(2), True)
 
 
-@pytest.mark.parametrize("silence", [None, {}, {"cpu": None}])
-def test_a_provider_without_a_wish_does_not_count(silence: ProviderHints) -> None:
-    assert decided("single-numa-node", silence, {"memory": (hint(3),)}).hint == hint(3)
+@pytest.mark.parametrize("no_hints", [None, {}, {"cpu": None}])
+def test_a_provider_without_hints_does_not_count(no_hints: ProviderHints) -> None:
+    assert decided("single-numa-node", no_hints, {"memory": (hint(3),)}).hint == hint(3)
 
 
-def test_if_nobody_has_a_wish_all_nodes_will_do_and_are_preferred() -> None:
+def test_without_any_hints_all_nodes_suffice_and_are_preferred() -> None:
     assert decided("restricted", None) == TopologyDecision(hint(0, 1, 2, 3), True)
     assert decided("single-numa-node", None) == TopologyDecision(Hint(None, True), True)
 
 
-def test_none_asks_nobody_and_admits() -> None:
+def test_none_collects_no_hints_and_admits() -> None:
     assert decided("none", {"memory": ()}) == TopologyDecision(Hint(None, False), True)
 
 
@@ -88,7 +88,7 @@ def test_of_results_that_are_not_preferred_the_size_of_the_most_demanding_list_i
     assert found.hint == hint(0, 1, preferred=False)
 
 
-def test_closer_nodes_win_only_where_that_is_asked_for() -> None:
+def test_closer_nodes_win_only_where_that_is_configured() -> None:
     answer: ProviderHints = {"memory": (hint(0, 3), hint(2, 3))}
     assert decided("restricted", answer).hint == hint(0, 3)
     assert decided("restricted", answer, prefer_closest_numa_nodes="true").hint == hint(2, 3)

@@ -1,4 +1,4 @@
-"""Which nodes could hold a request depends on their memory and on who uses them already."""
+"""Which nodes could satisfy a request depends on their memory and on who uses them already."""
 
 import pytest
 from tests.fakes.numa import count_steps
@@ -43,7 +43,7 @@ def test_preferred_is_what_an_empty_machine_would_need() -> None:
     crowded = {**full, 2: node(2, used=6, count=1)}
     assert next(iterate_hints(offered(full, 5))) == Hint(mask_of([2]), True)
     assert list(iterate_hints(offered(crowded, 8))) == [Hint(mask_of([3]), True)]
-    # Two idle nodes hold what one could on an empty machine: offered, but not preferred.
+    # Two idle nodes have what one would have on an empty machine: offered, but not preferred.
     small = {0: node(0, size=20, used=20, count=1), 1: node(1), 2: node(2)}
     assert list(iterate_hints(offered(small, 15))) == [Hint(mask_of([1, 2]), False)]
 
@@ -97,7 +97,7 @@ def test_34_nodes_are_no_harder_than_two(monkeypatch: pytest.MonkeyPatch) -> Non
     assert len(steps) < 1_000
 
 
-def test_the_room_there_is_is_told_by_resource() -> None:
+def test_the_largest_fit_is_given_by_resource() -> None:
     nodes = {
         0: node(0, used=7, count=1, pages=4),
         1: node(1, 2, used=9, count=1),

@@ -1,4 +1,4 @@
-"""reservedMemory must add up to what the node keeps back, and memqos says to what."""
+"""reservedMemory must add up to what the node keeps back, and memqos reports to what."""
 
 import pytest
 from tests.builders import GI, MI
@@ -30,7 +30,7 @@ def quantities(**texts: str) -> dict[str, Quantity]:
     return {name.replace("_", "-"): Quantity.parse(text) for name, text in texts.items()}
 
 
-def test_both_spellings_say_the_same() -> None:
+def test_both_spellings_mean_the_same() -> None:
     assert parse_reserved_memory(FLAG) == LIST
     assert format_reserved_memory(LIST) == FLAG
     assert parse_reserved_memory("") == ()
@@ -58,7 +58,7 @@ def test_reservations_that_add_up_are_bytes_by_node() -> None:
     }
 
 
-def test_a_sum_that_does_not_add_up_says_what_it_is_and_must_be() -> None:
+def test_a_sum_that_does_not_add_up_has_both_numbers() -> None:
     refused = system_reserved([0, 1], LIST, quantities(memory="3172Mi"))
     assert isinstance(refused, InvalidReservation)
     assert refused.kind == "total_mismatch"

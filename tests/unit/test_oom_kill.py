@@ -1,4 +1,4 @@
-"""Whom the kernel kills when the whole machine is out of memory."""
+"""Which processes the kernel kills when the whole machine is out of memory."""
 
 import pytest
 
@@ -11,7 +11,7 @@ MI = 1 << 20
 
 
 def process(comm: str, rss: int = 0, adj: int = 0, **more: object) -> Process:
-    return Process(comm, adj, rss=rss, **more)  # type: ignore[arg-type]
+    return Process(comm=comm, oom_score_adj=adj, rss=rss, **more)  # type: ignore[arg-type]
 
 
 def order(*processes: Process, total: int = 16 * GI) -> KillOrder:
@@ -49,7 +49,7 @@ def test_a_thousandth_is_a_whole_number_of_pages() -> None:
     assert kill.victim.adjustment == -500
 
 
-def test_negative_counts_are_told_apart() -> None:
+def test_negative_scores_are_distinguished() -> None:
     found = order(process("small", 1 * MI, -900), process("large", 2 * MI, -900))
     assert names(found) == ["large", "small"]
 
@@ -93,4 +93,7 @@ def test_the_score_is_that_of_proc(points: int, score: int) -> None:
 
 
 def test_unmeasured_memory_counts_as_none() -> None:
-    assert names(order(Process("unknown", 500), process("known", 1 * GI))) == ["unknown", "known"]
+    assert names(order(Process(comm="unknown", oom_score_adj=500), process("known", 1 * GI))) == [
+        "unknown",
+        "known",
+    ]

@@ -4,11 +4,12 @@ import os
 from pathlib import Path
 
 import pytest
+from tests.builders import oom_reports
 
 from memqos.errors import Unreachable
 from memqos.host.kmsg import KernelLog
 from memqos.kernel.log import LogRecord, record_of
-from memqos.kernel.oom_report import LimitUsage, OomReader, OomReport, Task, Victim, oom_reports
+from memqos.kernel.oom_report import LimitUsage, OomReader, OomReport, Task, Victim
 
 POD = "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod7.slice"
 SCOPE = f"{POD}/cri-containerd-ab12.scope"
@@ -37,7 +38,18 @@ def test_a_kill_in_a_cgroup_names_the_cgroup_the_victim_and_the_others() -> None
     assert the_report(OF_CGROUP) == OomReport(
         at=5_000_000,
         sequence=100,
-        victims=(Victim(4711, "worker 1", 517996 << 10, 4 << 10, 0, 1000, 1068 << 10, 953),),
+        victims=(
+            Victim(
+                pid=4711,
+                comm="worker 1",
+                anon=517996 << 10,
+                file=4 << 10,
+                shmem=0,
+                uid=1000,
+                page_tables=1068 << 10,
+                oom_score_adj=953,
+            ),
+        ),
         constraint="memcg",
         oom_cgroup=POD,
         task_cgroup=SCOPE,
@@ -45,20 +57,46 @@ def test_a_kill_in_a_cgroup_names_the_cgroup_the_victim_and_the_others() -> None
         memory=LimitUsage(512 << 20, 512 << 20),
         swap=LimitUsage(0, None),
         tasks=(
-            Task(4700, "pause", -998, 1, 0, 28672, 0),
-            Task(4711, "worker 1", 953, 129500, 0, 1093632, 1000),
-            Task(4712, "sh", 953, 300, 12, 45056, 1000),
+            Task(
+                pid=4700, comm="pause", oom_score_adj=-998, rss=1, swap=0, page_tables=28672, uid=0
+            ),
+            Task(
+                pid=4711,
+                comm="worker 1",
+                oom_score_adj=953,
+                rss=129500,
+                swap=0,
+                page_tables=1093632,
+                uid=1000,
+            ),
+            Task(
+                pid=4712,
+                comm="sh",
+                oom_score_adj=953,
+                rss=300,
+                swap=12,
+                page_tables=45056,
+                uid=1000,
+            ),
         ),
     )
 
 
-def test_a_kill_on_the_whole_machine_is_told_apart() -> None:
+def test_a_kill_on_the_whole_machine_has_no_cgroup() -> None:
     report = the_report(OF_MACHINE)
     assert report.constraint == "none"
     assert report.oom_cgroup is None
     assert report.task_cgroup == "/kubepods/besteffort/pod9/x"
     assert report.victims[0].comm == "stress-ng-vm (1)"
-    assert report.tasks[1] == Task(812, "stress-ng-vm (1)", 1000, 150000, 500, 1300000, 0)
+    assert report.tasks[1] == Task(
+        pid=812,
+        comm="stress-ng-vm (1)",
+        oom_score_adj=1000,
+        rss=150000,
+        swap=500,
+        page_tables=1300000,
+        uid=0,
+    )
 
 
 def test_all_that_die_with_the_victim_are_named_once() -> None:
@@ -67,10 +105,10 @@ def test_all_that_die_with_the_victim_are_named_once() -> None:
     assert [victim.pid for victim in report.victims] == [4711, 4712]
 
 
-def test_a_report_of_which_only_the_last_line_is_left_still_tells_of_the_kill() -> None:
+def test_a_report_of_which_only_the_last_line_is_left_still_has_the_kill() -> None:
     report = the_report(KILLED_4_19)
     assert report.constraint == "memcg"
-    assert report.victims == (Victim(77, "java", 800 << 10, 0, 0),)
+    assert report.victims == (Victim(pid=77, comm="java", anon=800 << 10, file=0, shmem=0),)
 
 
 def test_reports_one_after_another_are_not_mixed_up() -> None:
@@ -99,7 +137,7 @@ def test_records_that_were_lost_show() -> None:
     assert report.victims
 
 
-def test_a_report_is_held_back_until_it_has_ended() -> None:
+def test_a_report_is_returned_only_when_it_has_ended() -> None:
     reader = OomReader()
     assert [r for record in log(OF_CGROUP) for r in reader.feed(record)] == []
     assert len(list(reader.flush())) == 1
@@ -120,11 +158,11 @@ def test_a_report_is_held_back_until_it_has_ended() -> None:
         ("", None),
     ],
 )
-def test_records_are_read_as_the_kernel_hands_them_out(line: str, record: LogRecord | None) -> None:
+def test_records_are_read_as_the_kernel_returns_them(line: str, record: LogRecord | None) -> None:
     assert record_of(line) == record
 
 
-def test_a_log_that_may_not_be_read_says_why(tmp_path: Path) -> None:
+def test_a_log_that_may_not_be_read_is_an_error_with_its_reason(tmp_path: Path) -> None:
     with pytest.raises(Unreachable, match="only privileged ones have it"):
         KernelLog(str(tmp_path / "kmsg"))
 

@@ -1,7 +1,7 @@
 """Where protection is claimed: by containers, by pods, or with a margin."""
 
 import pytest
-from tests.builders import MI, Json, box, of_containers, planned, pod, terms
+from tests.builders import MI, Json, box, memory_qos_settings, of_containers, planned, pod
 
 from memqos.plan.effective import Claim, effective
 from memqos.plan.pod import PodPlan
@@ -15,7 +15,7 @@ HARD: list[Placement] = ["containers", "pods", "margin"]
 
 
 def plan(placement: Placement, *containers: Json, release: str = "1.38") -> PodPlan:
-    at = terms(release, policy="TieredReservation", placement=placement)
+    at = memory_qos_settings(release, policy="TieredReservation", placement=placement)
     return planned(pod(containers), at)
 
 
@@ -55,7 +55,7 @@ def test_what_claims_nothing_is_the_same_wherever_it_is_claimed(placement: Place
     assert plan(placement, nothing) == plan("containers", nothing)
 
 
-def test_the_reason_tells_where_the_claim_went() -> None:
+def test_the_reason_names_the_cgroup_that_claims() -> None:
     because = plan("pods", GUARANTEED).containers[0].settings["memory.min"].because
     assert because.rule == "protection/at-pod"
     assert because.steps == ("claim of the container = 512Mi, held by its pod",)
@@ -86,10 +86,10 @@ def test_what_the_kernel_holds_off_the_container(
         "/kubepods/pod": Claim(of_pod, 0, full),
         "/kubepods/pod/container": Claim(of_container, 0, full),
     }
-    held = [
+    protected = [
         effective(claims, recursive=recursive, page_size=4096, target=target)[
             "/kubepods/pod/container"
         ].min.effective
         for target in ("/kubepods/pod", "/")
     ]
-    assert [round(each / MI) for each in held] == [at_own_limit, node_short]
+    assert [round(each / MI) for each in protected] == [at_own_limit, node_short]

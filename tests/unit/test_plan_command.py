@@ -120,7 +120,7 @@ def test_what_is_not_memqoss_is_shown_apart_and_changes_nothing(file: str) -> No
     observation = observe_snapshot(read_snapshot(json.dumps(node).encode(), "node"), "node")
     plan = plan_observation(observation, PlanOptions(release="1.38"))
     assert plan.comparison.changes == ()
-    assert [(change.path, change.file) for change in plan.comparison.foreign] == [(path, file)]
+    assert [(change.path, change.file) for change in plan.comparison.unmanaged] == [(path, file)]
 
 
 def test_a_value_that_is_set_changed_or_taken_back_is_told_as_such(tmp_path: Path) -> None:
@@ -238,7 +238,7 @@ class TestAContainerOfCrun:
         self, node: dict[str, Any], scope: str
     ) -> None:
         observation = observe_snapshot(read_snapshot(json.dumps(node).encode(), "node"), "node")
-        assert plan_observation(observation, PlanOptions(release="1.38")).comparison.foreign == ()
+        assert plan_observation(observation, PlanOptions(release="1.38")).comparison.unmanaged == ()
 
     def test_has_its_values_planned_where_its_processes_are(
         self, node: dict[str, Any], scope: str
@@ -247,8 +247,10 @@ class TestAContainerOfCrun:
         node["cgroups"][f"{scope}/container"]["memory.max"] = "4096\n"
         assert (f"{scope}/container", "memory.low") in changed(node)
         observation = observe_snapshot(read_snapshot(json.dumps(node).encode(), "node"), "node")
-        (foreign,) = plan_observation(observation, PlanOptions(release="1.38")).comparison.foreign
-        assert (foreign.path, foreign.file) == (f"{scope}/container", "memory.max")
+        (unmanaged,) = plan_observation(
+            observation, PlanOptions(release="1.38")
+        ).comparison.unmanaged
+        assert (unmanaged.path, unmanaged.file) == (f"{scope}/container", "memory.max")
 
 
 def test_a_plan_of_a_snapshot_does_not_ask_for_owners() -> None:

@@ -1,4 +1,4 @@
-"""Pods are told what is done to them: once, briefly, and never in a flood."""
+"""Events about what is done to pods: once, short, and never in a flood."""
 
 import json
 import socket
@@ -23,7 +23,7 @@ from memqos.host.apiserver.events import (
 from memqos.host.apiserver.kubeconfig import Cluster, ClusterAccess, User
 from memqos.kube.events import (
     FORGET_SECONDS,
-    KNOWN,
+    MAX_TRACKED,
     REFRESH_SECONDS,
     Clause,
     Create,
@@ -47,7 +47,7 @@ def client(server: FakeApiServer) -> ApiClient:
 
 
 class TestBook:
-    def test_the_first_time_is_told(self) -> None:
+    def test_the_first_time_creates_an_event(self) -> None:
         assert isinstance(EventBook().decide(happening(), START), Create)
 
     def test_the_next_times_are_counted(self) -> None:
@@ -58,7 +58,7 @@ class TestBook:
         again = book.decide(happening(), START + REFRESH_SECONDS)
         assert again == Refresh(happening(), first.name, 5)
 
-    def test_a_clock_that_is_set_back_silences_nobody(self) -> None:
+    def test_a_clock_that_is_set_back_drops_no_event(self) -> None:
         book = EventBook()
         assert isinstance(book.decide(happening(note="1"), START), Create)
         assert isinstance(book.decide(happening(note="2"), START - 7200), Create)
@@ -76,13 +76,13 @@ class TestBook:
         assert isinstance(book.decide(happening(note="64Mi"), START), Create)
         assert isinstance(book.decide(happening(note="65Mi"), START), Create)
 
-    def test_a_pod_that_flaps_is_not_told_for_ever(self) -> None:
+    def test_events_of_a_pod_that_flaps_are_limited(self) -> None:
         book = EventBook()
-        told = [book.decide(happening(note=str(n)), START + n) for n in range(60)]
-        assert sum(each is not None for each in told) == 5
+        created = [book.decide(happening(note=str(n)), START + n) for n in range(60)]
+        assert sum(each is not None for each in created) == 5
         assert book.dropped == 55
 
-    def test_what_was_too_much_may_be_told_later(self) -> None:
+    def test_what_exceeded_the_limit_may_be_sent_later(self) -> None:
         book = EventBook()
         for n in range(60):
             book.decide(happening(note=str(n)), START + n)
@@ -95,7 +95,7 @@ class TestBook:
         others = [happening("v"), happening(reason="MemoryDrifted"), happening(note="m")]
         assert all(EventBook().decide(other, START) != first for other in others)
 
-    def test_pods_that_are_gone_are_forgotten(self) -> None:
+    def test_removed_pods_are_forgotten(self) -> None:
         book = EventBook()
         book.decide(happening("a"), START)
         book.forget_pods_but(["b"])
@@ -103,9 +103,9 @@ class TestBook:
 
     def test_memory_is_bounded(self) -> None:
         book = EventBook()
-        for n in range(KNOWN + 50):
+        for n in range(MAX_TRACKED + 50):
             assert isinstance(book.decide(happening(str(n)), START + 10 * n), Create)
-        assert len(book._known) <= KNOWN
+        assert len(book._sent) <= MAX_TRACKED
 
     @given(
         st.lists(
@@ -118,18 +118,18 @@ class TestBook:
         for uid, note, wait in happened:
             now += wait
             it = happening(uid, note=note)
-            told = book.decide(it, now)
-            if isinstance(told, Create):
+            created = book.decide(it, now)
+            if isinstance(created, Create):
                 counted[it] = 1
             elif it in counted:
                 counted[it] += 1
-            if isinstance(told, Refresh):
-                assert told.count == counted[it]
+            if isinstance(created, Refresh):
+                assert created.count == counted[it]
 
 
 class TestEvents:
     @pytest.mark.parametrize("reason", get_args(EventReason))
-    def test_they_have_what_the_server_wants(self, reason: EventReason) -> None:
+    def test_they_have_what_the_server_requires(self, reason: EventReason) -> None:
         create = Create(happening(reason=reason, note="€" * 2000), "web-u.1")
         event = event_of(create, "n" * 300, "2026-01-01T00:00:00.000000Z")
         assert len(event["note"].encode()) <= 1024
@@ -140,13 +140,13 @@ class TestEvents:
 
     def test_their_names_are_names(self) -> None:
         long = PodEvent("shop", "x" * 199 + "." + "y" * 53, "u", "MemoryDrifted", "n")
-        told = EventBook().decide(long, START)
-        assert isinstance(told, Create)
-        assert len(told.name) <= 253
-        assert ".." not in told.name
+        created = EventBook().decide(long, START)
+        assert isinstance(created, Create)
+        assert len(created.name) <= 253
+        assert ".." not in created.name
 
 
-def test_of_which_containers_a_note_is_can_be_told() -> None:
+def test_the_containers_of_a_note_are_found() -> None:
     note = "kept while others are short of memory: memory.min 5Mi of b-2; memory.low 5Mi of the pod"
     assert clauses("MemoryProtected", note) == (
         Clause("memory.min 5Mi of b-2", "b-2", "memory.min", "5Mi"),
@@ -229,7 +229,7 @@ class TestPoster:
         assert asked.headers["Content-Type"] == "application/merge-patch+json"
         assert json.loads(asked.body)["series"]["count"] == 2
 
-    def test_a_missing_right_is_told_once_and_not_asked_for_again_and_again(
+    def test_a_missing_right_is_reported_once_and_not_tried_again_and_again(
         self, server: FakeApiServer, timed: EventPoster, clock: Clock
     ) -> None:
         poster = timed
@@ -250,7 +250,7 @@ class TestPoster:
         assert len(server.asked) == 2
         assert poster.complaint() is None
 
-    def test_another_namespace_is_told_all_the_same(
+    def test_events_of_another_namespace_are_sent_all_the_same(
         self, server: FakeApiServer, poster: EventPoster
     ) -> None:
         server.refusals = [(403, {})]
@@ -271,7 +271,7 @@ class TestPoster:
         assert timed.fault is None
 
     @pytest.mark.parametrize("status", [401, 429, 500, 503])
-    def test_a_busy_server_is_asked_again_and_nothing_is_lost(
+    def test_a_busy_server_is_tried_again_and_nothing_is_lost(
         self, server: FakeApiServer, poster: EventPoster, status: int
     ) -> None:
         server.refusals = [(status, {"Retry-After": "0"} if status == 429 else {})] * 2
@@ -282,7 +282,7 @@ class TestPoster:
         assert str(status) in str(poster.complaint())
         assert poster.complaint() is None
 
-    def test_it_waits_as_long_as_the_server_asks_for(self, server: FakeApiServer) -> None:
+    def test_it_waits_as_long_as_the_server_requests(self, server: FakeApiServer) -> None:
         poster = EventPoster(client(server), "node-1")
         server.refusals = [(429, {"Retry-After": "1"})]
         poster.start()
@@ -306,7 +306,7 @@ class TestPoster:
         poster.stop()
         assert poster.dropped == 0
 
-    def test_one_that_another_agent_has_told_is_not_told_again(
+    def test_one_that_another_agent_has_sent_is_not_sent_again(
         self, server: FakeApiServer, poster: EventPoster
     ) -> None:
         for number in range(2):
@@ -331,7 +331,7 @@ class TestPoster:
         eventually("it is sent", lambda: poster.sent == 1)
         assert poster.complaint() is None
 
-    def test_a_node_full_of_pods_is_not_told_all_at_once(
+    def test_events_of_a_node_full_of_pods_are_not_sent_all_at_once(
         self, timed: EventPoster, clock: Clock
     ) -> None:
         for n in range(250):
@@ -346,15 +346,15 @@ class TestPoster:
     @given(st.lists(st.tuples(st.integers(0, 900), st.sampled_from("abc")), max_size=1500))
     @settings(max_examples=25)
     def test_what_waits_is_bounded_and_what_is_too_much_is_counted(
-        self, told: list[tuple[int, str]]
+        self, created: list[tuple[int, str]]
     ) -> None:
         access = ClusterAccess(Cluster(server="http://127.0.0.1:9"), User(), "a test")
         poster = EventPoster(ApiClient(access), "node-1")  # its thread is not started
-        for uid, note in told:
+        for uid, note in created:
             poster.post(happening(str(uid), note=note))
             assert poster.waiting <= QUEUE_LIMIT
-        assert poster.waiting + poster.dropped + poster.sent <= len(told)
-        assert poster.dropped or poster.waiting == len(set(told))
+        assert poster.waiting + poster.dropped + poster.sent <= len(created)
+        assert poster.dropped or poster.waiting == len(set(created))
 
     def test_bad_days_of_a_server_cost_nothing_but_time(self, server: FakeApiServer) -> None:
         poster = EventPoster(client(server), "node-1", pause=0.01, slowness=0.001)
@@ -369,7 +369,7 @@ class TestPoster:
         assert poster.sent > 200
         poster.stop()
 
-    def test_telling_never_waits(self) -> None:
+    def test_sending_never_blocks(self) -> None:
         with socket.create_server(("127.0.0.1", 0)) as silent:
             url = f"http://127.0.0.1:{silent.getsockname()[1]}"
             asked = ApiClient(
@@ -381,6 +381,6 @@ class TestPoster:
             eventually("the first is being sent", lambda: poster.waiting == 0)
             for n in range(1000):
                 poster.post(happening(str(n)))
-            # All of them were told while nobody had answered the first.
+            # All of them were passed on while the first had no response.
             assert poster.waiting + poster.dropped == 1000
         poster.stop()

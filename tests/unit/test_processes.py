@@ -65,8 +65,8 @@ def test_memory_is_read_in_bytes(machine: Machine) -> None:
     machine.add(42, "java", adj=985)
     assert machine.seen().processes == (
         Process(
-            "java",
-            985,
+            comm="java",
+            oom_score_adj=985,
             pid=42,
             rss=2 << 20,
             swap=16 << 10,

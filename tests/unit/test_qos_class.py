@@ -65,7 +65,7 @@ class TestContainers:
         assert class_of(pod([NOTHING], ephemeral=[FULL])) == "BestEffort"
         assert class_of(pod([NOTHING], overhead={"memory": "1Gi", "cpu": "1"})) == "BestEffort"
 
-    def test_a_pod_without_containers_asks_for_nothing(self) -> None:
+    def test_a_pod_without_containers_requests_nothing(self) -> None:
         assert class_of(pod([])) == "BestEffort"
 
 

@@ -239,7 +239,7 @@ class TestLargeNumbers:
             (1 << 70, "1.181e21"),
         ],
     )
-    def test_one_that_no_unit_is_large_enough_for_is_told_in_powers_of_ten(
+    def test_one_that_no_unit_is_large_enough_for_is_spelled_in_powers_of_ten(
         self, amount: int, text: str
     ) -> None:
         assert scientific(amount) == format_bytes(amount) == format_exact_bytes(amount) == text
@@ -259,7 +259,7 @@ class TestLargeNumbers:
         assert format_amount(name, milli_of(text)) == str(parse(text))
         assert milli_of(format_amount(name, milli_of(text))) == milli_of(text)
 
-    def test_a_long_one_is_told_by_about_how_much_it_is(self) -> None:
+    def test_a_long_one_is_rounded_to_a_power_of_ten(self) -> None:
         assert legible("memory", milli_of("9" * 400)) == "1e400"
         assert legible("memory", milli_of("64Mi")) == "64Mi"
         assert (parse("1e999") + parse("1")).legible == "1e999"

@@ -5,14 +5,13 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.builders import box, pod
+from tests.builders import box, oom_reports, pod
 from tests.unit.test_oom_report import OF_CGROUP, OF_MACHINE, POD, SCOPE, log
 
 from memqos.agent.core.guard import GuardDecision, StallSigns
 from memqos.agent.core.node_guard import GuardMove
 from memqos.agent.flight_recorder import FlightRecorder
 from memqos.host.record_files import RecordWriter, read_recordings
-from memqos.kernel.oom_report import oom_reports
 from memqos.plan.changes import Change
 from memqos.plan.memory import ABOVE_REQUEST, SHARE_OF_LIMIT
 from memqos.plan.setting import Setting
@@ -206,7 +205,12 @@ def test_steps_of_the_guard_and_values_are_recorded_with_their_reasons(
         GuardMove(SCOPE, GuardDecision("widen", 95 * MI, 1, signs), 90 * MI, 90 * MI), 4, 2
     )
     setting = Setting(90 * MI, ABOVE_REQUEST, (1, 2, "limit", 0.9, 4096))
-    chronicle.record_write(Change(SCOPE, "memory.high", "max", "90", "container", setting), 3)
+    chronicle.record_write(
+        Change(
+            path=SCOPE, file="memory.high", old="max", new="90", level="container", setting=setting
+        ),
+        3,
+    )
     chronicle.record_drift(SCOPE, "memory.high", "90", "max", "daemon-reload", 4)
     assert told(chronicle)[2:] == [
         GuardRecord(2, "widen", 90 * MI, 95 * MI, 1, 4, 41, 660),

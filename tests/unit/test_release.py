@@ -148,7 +148,7 @@ class TestSettingGates:
 
 
 class TestEnabled:
-    def test_a_gate_nobody_sets_is_at_its_default(self) -> None:
+    def test_a_gate_that_is_not_set_is_at_its_default(self) -> None:
         assert not Release.of("1.36").is_enabled("MemoryQoS")
         assert Release.of("1.37").is_enabled("MemoryQoS")
 
@@ -187,10 +187,10 @@ class TestEnabled:
     def test_a_gate_falls_with_what_its_dependency_depends_on(self) -> None:
         assert dependencies("WorkloadAwarePreemption", 36) == ("GangScheduling",)
         assert dependencies("GangScheduling", 36) == ("GenericWorkload",)
-        wanted = {"WorkloadAwarePreemption": True, "GangScheduling": True}
-        assert not Release.of("1.36", wanted).is_enabled("WorkloadAwarePreemption")
-        wanted["GenericWorkload"] = True
-        assert Release.of("1.36", wanted).is_enabled("WorkloadAwarePreemption")
+        gates = {"WorkloadAwarePreemption": True, "GangScheduling": True}
+        assert not Release.of("1.36", gates).is_enabled("WorkloadAwarePreemption")
+        gates["GenericWorkload"] = True
+        assert Release.of("1.36", gates).is_enabled("WorkloadAwarePreemption")
 
     def test_all_alpha_sets_the_alpha_gates_not_set_by_name(self) -> None:
         release = Release.of("1.36", {"AllAlpha": True, "PodLevelResourceManagers": False})

@@ -36,7 +36,16 @@ def change(
     container: str | None = "main",
 ) -> Change:
     name = container if level == "container" else None
-    return Change(path, file, old, new, level, Setting(new, RULE), "ns/pod", name)
+    return Change(
+        path=path,
+        file=file,
+        old=old,
+        new=new,
+        level=level,
+        setting=Setting(new, RULE),
+        pod="ns/pod",
+        container=name,
+    )
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,7 @@ def test_no_text_of_a_rule_is_spelled_twice() -> None:
 
 
 @pytest.mark.parametrize("rule", RULES.values(), ids=lambda rule: rule.id)
-def test_a_rule_says_something_and_where_it_comes_from(rule: object) -> None:
+def test_a_rule_has_a_text_and_a_source(rule: object) -> None:
     assert getattr(rule, "says", "")
     assert getattr(rule, "source", "")
 

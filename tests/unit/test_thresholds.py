@@ -120,7 +120,7 @@ def test_faults_come_in_the_order_in_which_the_kubelet_looks() -> None:
     ]
 
 
-def test_a_fault_says_what_is_wrong_and_what_to_write() -> None:
+def test_a_fault_has_what_is_wrong_and_what_to_write() -> None:
     fault = ThresholdFault("evictionHard", "memory.available", "percentage_parse", "5 %")
     assert fault.what == "'5 %' is not a percentage"
     assert fault.hint == "write a number right before %, such as 7.5%"

@@ -1,4 +1,4 @@
-"""The desired tree of a node, held against nodes that a real kubelet kept."""
+"""The desired tree of a node, compared with nodes of a real kubelet."""
 
 import json
 from pathlib import Path
@@ -31,7 +31,7 @@ def tree_of(node: dict[str, Any]) -> Tree:
     kubelet = kubelet_from(yaml.safe_load(node["kubelet_configuration"]), Release.of("1.38"))
     memory = int(str(node["meminfo"]).split("MemTotal:")[1].split()[0]) * 1024
     capacity = Capacity(cpu=2000, memory=memory)
-    terms = Settings(
+    settings = Settings(
         kubelet.release,
         kubelet.config.memory_throttling_factor,
         kubelet.config.policy,
@@ -39,7 +39,7 @@ def tree_of(node: dict[str, Any]) -> Tree:
         memory_allocatable=allocatable(capacity, kubelet.config, kubelet.release).enforced_memory,
     )
     pods = msgspec.convert(node["pods"]["items"], tuple[Pod, ...])
-    return plan_node(pods, terms, kubelet.config, capacity)
+    return plan_node(pods, settings, kubelet.config, capacity)
 
 
 @pytest.mark.parametrize("name", ["cgroupfs", "systemd", "numa"])
@@ -97,13 +97,13 @@ def small_node(**status: Any) -> Tree:
     )
 
 
-def test_a_container_without_an_id_is_unresolved_and_said_so() -> None:
+def test_a_container_without_an_id_is_unresolved() -> None:
     (unresolved,) = small_node().unresolved
     assert (unresolved.pod, unresolved.container) == ("n/p", "c")
     assert "no container ID" in unresolved.why
 
 
-def test_a_runtime_nobody_knows_is_unresolved() -> None:
+def test_an_unknown_runtime_is_unresolved() -> None:
     statuses = [{"name": "c", "containerID": "docker://abc"}]
     (unresolved,) = small_node(containerStatuses=statuses).unresolved
     assert "docker" in unresolved.why
@@ -185,7 +185,7 @@ def test_a_reserved_cgroup_is_protected_whatever_the_policy() -> None:
     assert tree.cgroups["/kubepods"].settings["memory.max"].value == (1 << 34) - (1 << 30)
 
 
-def test_a_resize_that_is_pending_is_not_in_force() -> None:
+def test_a_pending_resize_is_not_planned() -> None:
     pod = {
         "metadata": {"name": "p", "uid": "u-1"},
         "spec": {

@@ -1,4 +1,4 @@
-"""What pods and nodes use, out of what kubelets, metrics and kernels say."""
+"""What pods and nodes use, as kubelets, metrics and kernels report it."""
 
 import json
 from typing import Any
@@ -78,7 +78,7 @@ def test_the_kubelets_summary_has_the_pods_own_number_and_the_nodes() -> None:
     }
 
 
-def test_a_mapping_is_the_shortest_way_to_say_it() -> None:
+def test_a_mapping_is_the_shortest_form() -> None:
     data = {"shop/web": "512Mi", "job": 1048576, "shop/db": {"a": "1Gi", "b": "1Gi"}, "x/y": None}
     found = read_usage_report(document(data))
     assert {name: usage.working_set for name, usage in found.pods.items()} == {

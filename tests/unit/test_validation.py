@@ -29,7 +29,7 @@ def faults(pod: Pod, release: Release = NEWEST) -> list[tuple[str, str]]:
 
 
 def of_container(container: Json) -> list[tuple[str, str]]:
-    """The same for the stanza of a pod's only container, which fields are told relative to."""
+    """The same for the stanza of a pod's only container, which fields are relative to."""
     stem = "spec.containers[0].resources"
     found = faults(pod([container]))
     assert all(field.startswith(stem) for field, _ in found)
@@ -54,10 +54,10 @@ class TestContainers:
     def test_reasonable_resources_are_taken(self, container: Json) -> None:
         assert of_container(container) == []
 
-    def test_a_request_above_its_limit_is_told_at_the_requests(self) -> None:
+    def test_a_request_above_its_limit_is_reported_at_the_requests(self) -> None:
         assert of_container(box("2Gi", "1Gi")) == [(".requests", INVALID)]
 
-    def test_every_resource_is_told(self) -> None:
+    def test_every_resource_is_reported(self) -> None:
         both = box("2Gi", "1Gi", cpu=("2", "1"))
         assert of_container(both) == [(".requests", INVALID), (".requests", INVALID)]
 
@@ -148,7 +148,7 @@ class TestNamesAndImages:
             {},
         ],
     )
-    def test_whatever_its_pod_level_says(self, resources: Json) -> None:
+    def test_whatever_its_pod_level_sets(self, resources: Json) -> None:
         assert faults(pod([], resources=resources)) == [("spec.containers", REQUIRED)]
 
     def test_every_container_has_a_name_and_an_image(self) -> None:
@@ -169,7 +169,7 @@ class TestNamesAndImages:
 
 
 class TestOverhead:
-    def test_it_is_told_as_if_it_were_limits(self) -> None:
+    def test_it_is_reported_as_if_it_were_limits(self) -> None:
         assert faults(pod([box()], overhead={"memory": "-1", "gpu": "1"})) == [
             ("spec.overhead.limits[gpu]", INVALID),
             ("spec.overhead.limits[gpu]", INVALID),
@@ -194,7 +194,7 @@ class TestPodLevel:
     def test_overhead_need_not_be_covered(self) -> None:
         assert self.refused(stanza("1Gi"), box("1Gi"), overhead={"memory": "1Gi"}) == []
 
-    def test_only_regular_containers_are_held_to_the_pod_limit(self) -> None:
+    def test_only_regular_containers_are_compared_with_the_pod_limit(self) -> None:
         resources = stanza("1Gi", "2Gi")
         assert self.refused(resources, box("1Gi", "3Gi"), box("0", "4Gi")) == [
             ("spec.resources.containers[0][memory].limits", INVALID),
@@ -214,7 +214,7 @@ class TestPodLevel:
             ("spec.resources.requests[hugepages-2Mi]", INVALID),
         ]
 
-    def test_a_request_above_its_limit_is_told_at_the_requests(self) -> None:
+    def test_a_request_above_its_limit_is_reported_at_the_requests(self) -> None:
         assert self.refused(stanza("2Gi", "1Gi")) == [("spec.resources.requests", INVALID)]
 
     def test_hugepages_need_cpu_or_memory_and_a_limit(self) -> None:
@@ -243,7 +243,7 @@ class TestPodLevel:
         ]
 
     @pytest.mark.parametrize("resources", [{}, stanza("1Gi"), stanza("2Gi", "1Gi")])
-    def test_windows_has_none_and_nothing_more_is_said(self, resources: Json) -> None:
+    def test_windows_has_none_and_nothing_more_is_reported(self, resources: Json) -> None:
         assert self.refused(resources, os={"name": "windows"}) == [("spec.resources", FORBIDDEN)]
         assert faults(pod([box()], os={"name": "windows"})) == []
 
@@ -252,7 +252,7 @@ class TestPodLevel:
         assert faults(pod([box("2Gi")], resources=stanza("1Gi", "1Mi")), off) == []
         assert faults(pod([box()], resources=stanza("1Gi")), Release.of("1.31")) == []
 
-    def test_nothing_is_said_of_an_empty_one(self) -> None:
+    def test_nothing_is_reported_of_an_empty_one(self) -> None:
         assert self.refused({}) == []
 
 
@@ -289,7 +289,7 @@ class TestSentences:
     def test_with_a_value_or_without(self, error: FieldError, sentence: str) -> None:
         assert str(error) == sentence
 
-    def test_what_does_not_add_up_is_told_with_both_numbers(self) -> None:
+    def test_what_does_not_add_up_is_reported_with_both_numbers(self) -> None:
         written = pod([box("3Gi", "5Gi")], resources=stanza("2Gi", "4Gi"))
         found = validate(written, apply_defaults(written, NEWEST), NEWEST)
         assert {error.message for error in found} == {
@@ -316,7 +316,7 @@ class TestUnreadable:
             (pod([box()], overhead={"memory": "x"}), "spec.overhead[memory]"),
         ],
     )
-    def test_it_is_told_with_its_field_and_a_hint(self, written: Pod, field: str) -> None:
+    def test_it_is_reported_with_its_field_and_a_hint(self, written: Pod, field: str) -> None:
         with pytest.raises(InputError, match="is not a quantity") as refused:
             apply_defaults(written, NEWEST)
         assert refused.value.field == field

@@ -1,4 +1,4 @@
-"""Pods are found wherever Kubernetes objects hold them, and refused where they are written."""
+"""Pods are found wherever Kubernetes objects contain them, and refused where they are written."""
 
 from typing import Any
 
@@ -111,7 +111,7 @@ items:
     }
 
 
-def test_the_items_of_a_typed_list_need_not_say_their_kind() -> None:
+def test_the_items_of_a_typed_list_need_no_kind() -> None:
     pod_list = '{"apiVersion": "v1", "kind": "PodList", "items": [{"metadata": {"name": "a"}}]}'
     assert [pod.label for pod in templates(pod_list)] == ["pod/a"]
     jobs = "{apiVersion: batch/v1, kind: JobList, items: [{spec: {template: {}}}]}"

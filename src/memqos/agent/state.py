@@ -170,7 +170,7 @@ def _numa(core: Reconciler) -> dict[str, Any]:
                 "pod": intents[path].key,
                 "container": container,
                 "nodes": list(each.nodes),
-                "holds": dict(each.holds),
+                "holds": dict(each.amounts),
             }
             for path, assignments in tuple(bindings.assignments.items())
             if path in intents

@@ -15,7 +15,7 @@ from memqos.kube.resources_in_use import with_resources_in_use
 from memqos.kube.shape import Shape, containers_of, shape_of
 from memqos.kube.validation import container_errors, shape_errors
 from memqos.manifests.dumps.objects import pod_decoder
-from memqos.plan.memory_summary import Outline, PodBrief, brief_on, outline_of
+from memqos.plan.memory_summary import Outline, PodMemory, memory_on_node, outline_of
 from memqos.plan.semantics import is_stored
 from memqos.plan.setting import FileValue
 from memqos.settings.settings import Settings
@@ -44,7 +44,7 @@ class SpecMemory(msgspec.Struct, frozen=True, gc=False):
     """A case on nodes of one size, made ready to be added up."""
 
     spec: SpecOutline
-    brief: PodBrief
+    brief: PodMemory
     min: int
     """What the pod's cgroup claims; 0 where nothing is written."""
     low: int
@@ -68,7 +68,7 @@ def spec_outline(text: bytes, terms: Settings) -> SpecOutline:
         if not _is_resize_done(pod):
             shape = shape_of(with_resources_in_use(pod), release)
     outline = outline_of(shape, terms, qos_class(shape, release))
-    held = outline.brief.request
+    held = outline.memory.request
     if shape is not asked:
         held = memory_in(request_charge(pod, asked, release))
     errors = (*container_errors(pod), *shape_errors(asked, release))
@@ -93,7 +93,7 @@ def spec_outline(text: bytes, terms: Settings) -> SpecOutline:
 
 def spec_memory(spec: SpecOutline, terms: Settings) -> SpecMemory:
     """A case on nodes with the memory these terms say."""
-    brief = brief_on(spec.outline, terms)
+    brief = memory_on_node(spec.outline, terms)
     highs: list[tuple[int, int]] = []
     worst: tuple[int, int] | None = None
     for number, each in enumerate(brief.containers):

@@ -110,7 +110,7 @@ def _rows(
 
 
 def _explain_pod(planner: Planner, pod: Pod, template: Template) -> PodExplanation:
-    release = planner.terms.release
+    release = planner.settings.release
     written, semantics = shape_of(pod, release), planner.semantics(pod)
     notes = [*_drop_notes(written, semantics.shape, release), *_overflow_notes(written)]
     if is_stored(pod):

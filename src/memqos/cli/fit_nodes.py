@@ -152,9 +152,9 @@ def _read_node(item: "Item") -> FitNode:
 
 
 def _read_snapshot(item: "Item", notes: list[str]) -> tuple[FitNode, list[LocatedPod]]:
-    from memqos.manifests.snapshot import Snapshot, of_known_form
+    from memqos.manifests.snapshot import Snapshot, check_form
 
-    snapshot = of_known_form(item.decode(Snapshot), item.document.file)
+    snapshot = check_form(item.decode(Snapshot), item.document.file)
     names = [pod.spec.node_name for pod in snapshot.running if pod.spec.node_name]
     name = names[0] if names else item.document.file
     notes.append(f"{name} is made of a snapshot: only cpu, memory and places for pods are known")

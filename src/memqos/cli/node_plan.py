@@ -195,7 +195,7 @@ def plan_caveats(plan: NodePlan) -> list[str]:
     """What a person should know before believing a plan."""
     comparison = plan.comparison
     doubt = [] if plan.doubt is None else [f"memqos apply refuses this plan: {plan.doubt}"]
-    gaps = gaps_text(plan.tree.unresolved, comparison.nobodys, comparison.missing)
+    gaps = gaps_text(plan.tree.unresolved, comparison.orphans, comparison.missing)
     notes = [*plan.notes, *doubt, *(f"{pod}: {UNALIGNED_NOTICE}" for pod in plan.unaligned)]
     return [*(f"note: {note}" for note in notes), *gaps]
 

@@ -166,14 +166,14 @@ def _data(plan: NodePlan, router: "Router | None") -> dict[str, Any]:
         "factor": plan.settings.factor,
         "converged": not plan.comparison.changes and plan.is_complete,
         "changes": changes,
-        "foreign": changes_data(plan.comparison.foreign, {}),
+        "foreign": changes_data(plan.comparison.unmanaged, {}),
         "missing": [cgroup.path for cgroup in plan.comparison.missing],
         "unresolved": [
             {"pod": each.pod, "container": each.container, "why": each.why}
             for each in plan.tree.unresolved
         ],
         "unaligned": list(plan.unaligned),
-        "unknown": list(plan.comparison.nobodys),
+        "unknown": list(plan.comparison.orphans),
         "unread": list(plan.unread),
         "doubt": plan.doubt,
         "faults": list(plan.faults),

@@ -1,4 +1,4 @@
-"""The requests autoscalers see: what utilization is divided by, what nodes are added for."""
+"""The requests autoscalers use: what utilization is divided by, what nodes are added for."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, Literal, NamedTuple
@@ -17,7 +17,7 @@ HpaFailure = Literal[
 
 
 class UnknownRequest(msgspec.Struct, frozen=True):
-    """Why the horizontal autoscaler cannot tell what a pod requests."""
+    """Why the horizontal autoscaler has no request of a pod."""
 
     failure: HpaFailure
     pod: str
@@ -34,7 +34,7 @@ class _HpaRules(NamedTuple):
 
 
 # podautoscaler/replica_calculator.go: 1.29 adds sidecars, 1.34 pod-level requests (KEP-2837), 1.35
-# fails for a named container that is not there, which summed up to 0 before.
+# fails for a named container that does not exist, which summed up to 0 before.
 _HPA_RULES: Final = Since(
     {
         22: _HpaRules(sidecars=False, pod_level=False, missing_containers=False),
@@ -48,7 +48,7 @@ _HPA_RULES: Final = Since(
 def hpa_requests(
     pods: Iterable[Pod], resource: str, release: Release, container: str = ""
 ) -> dict[str, int] | UnknownRequest:
-    """What each pod requests, by its name, in thousandths; one unknown pod spoils them all."""
+    """What each pod requests, by its name, in thousandths; one unknown request fails them all."""
     requests = {}
     for pod in pods:
         request = hpa_request(pod, resource, release, container)
@@ -63,7 +63,7 @@ def hpa_request(
 ) -> int | UnknownRequest:
     """What the horizontal autoscaler divides the usage of a pod by, in thousandths.
 
-    Pod-level requests stand for the whole pod, with init containers and overhead. Otherwise, and
+    Pod-level requests count for the whole pod, with init containers and overhead. Otherwise, and
     for a container that is named, the containers that keep running are summed, without overhead.
     """
     sees = _HPA_RULES.at(release.minor)

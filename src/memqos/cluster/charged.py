@@ -1,8 +1,8 @@
-"""What a pod holds of its node while it may be resized: the most of asked, granted and actual.
+"""What a pod is charged while it may be resized: the maximum of specified, allocated and actual.
 
-A container's status says what the kubelet granted it (`allocatedResources`) and what it runs with
-(`resources`); a resize that the node can never grant does not count as asked. An empty list in a
-status says no more than a missing one: the API server stores neither.
+A container's status has what the kubelet allocated (`allocatedResources`) and what it runs with
+(`resources`); an infeasible resize does not count as specified. An empty list in a status is the
+same as a missing one: the API server stores neither.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -45,7 +45,7 @@ def requests_with_defaults(shape: Shape, defaults: Amounts) -> Amounts:
 
 
 def is_resize_infeasible(pod: Pod) -> bool:
-    """Whether the kubelet said that it can never grant the resize asked for."""
+    """Whether the kubelet has reported the requested resize as infeasible."""
     for condition in (pod.status and pod.status.conditions) or ():
         if condition.type == "PodResizePending":
             return condition.reason == "Infeasible"
@@ -64,25 +64,25 @@ def _requests_by_container(pod: Pod, shape: Shape, release: Release, defaults: A
         if status is None or status.resources is None or part.role == "init":
             requests.append(part.requests)
         else:
-            asked = {} if infeasible else part.requests
-            requests.append(_max_amounts(asked, _actual_requests(status), _allocation(status)))
+            specified = {} if infeasible else part.requests
+            requests.append(_max_amounts(specified, _actual_requests(status), _allocation(status)))
     return _aggregate(shape, requests, defaults)
 
 
 def _requests_by_sum(pod: Pod, shape: Shape, release: Release, defaults: Amounts) -> Amounts:
     infeasible = is_resize_infeasible(pod)
-    asked = {} if infeasible else requests_with_defaults(shape, defaults)
+    specified = {} if infeasible else requests_with_defaults(shape, defaults)
     if release.is_enabled("InPlacePodLevelResourcesVerticalScaling"):
         actual_of_pod, granted_of_pod = _pod_status_requests(pod)
         if actual_of_pod and granted_of_pod:
-            return _max_amounts(asked, actual_of_pod, granted_of_pod)
+            return _max_amounts(specified, actual_of_pod, granted_of_pod)
     granted, actual = [], []
     for part, status in _with_status(pod, shape):
         fallback = {} if infeasible else part.requests
         granted.append((status and _allocation(status)) or fallback)
         actual.append((status and _actual_requests(status)) or granted[-1])
     return _max_amounts(
-        asked, _aggregate(shape, actual, defaults), _aggregate(shape, granted, defaults)
+        specified, _aggregate(shape, actual, defaults), _aggregate(shape, granted, defaults)
     )
 
 
@@ -94,7 +94,7 @@ _CONTAINER_REQUESTS: Final[Since[Callable[[Pod, Shape, Release, Amounts], Amount
 
 
 def _pod_level_requests(pod: Pod, shape: Shape, release: Release) -> Amounts:
-    """The pod-level values that take the place of the containers' sum."""
+    """The pod-level values that replace the containers' sum."""
     assert shape.pod is not None
     requests = shape.pod.requests
     if (
@@ -102,19 +102,19 @@ def _pod_level_requests(pod: Pod, shape: Shape, release: Release) -> Amounts:
         and pod.status is not None
         and pod.status.resources is not None
     ):
-        asked = {} if is_resize_infeasible(pod) else requests
+        specified = {} if is_resize_infeasible(pod) else requests
         requests = _POD_STATUS_REQUESTS.at(release.minor)(
-            requests, _max_amounts(asked, *_pod_status_requests(pod))
+            requests, _max_amounts(specified, *_pod_status_requests(pod))
         )
     supported = POD_LEVEL.at(release.minor)
     return {name: amount for name, amount in requests.items() if supported(name)}
 
 
-def _of_spec_resources(asked: Amounts, most: Amounts) -> Amounts:
-    return {name: most.get(name, 0) for name in asked}
+def _of_spec_resources(specified: Amounts, most: Amounts) -> Amounts:
+    return {name: most.get(name, 0) for name in specified}
 
 
-def _of_status_resources(asked: Amounts, most: Amounts) -> Amounts:
+def _of_status_resources(specified: Amounts, most: Amounts) -> Amounts:
     return most
 
 
@@ -165,7 +165,9 @@ def _aggregate(shape: Shape, requests: list[Amounts], defaults: Amounts) -> Amou
         for part, amounts in zip(_parts(shape), requests, strict=True)
     ]
     init = len(shape.init_containers)
-    return aggregate_requests(Shape(tuple(parts[init:]), tuple(parts[:init])))
+    return aggregate_requests(
+        Shape(containers=tuple(parts[init:]), init_containers=tuple(parts[:init]))
+    )
 
 
 def _max_amounts(*lists: Amounts) -> Amounts:
@@ -217,10 +219,12 @@ def _limits_by_sum(pod: Pod, shape: Shape) -> Iterator[Shape]:
         yield shape
 
 
+# component-helpers resource/helpers.go, AggregateContainerLimits(): since 1.33 the maximum of spec
+# and actual limits is taken container by container, since 1.37 of the two sums.
 _LIMIT_VIEWS: Final[Since[Callable[[Pod, Shape], Iterator[Shape]]]] = Since(
     {22: _spec_limits, 33: _limits_by_container, 37: _limits_by_sum}
 )
-"""The shapes whose sums compete: the most of them is in force."""
+"""The shapes whose sums compete: the largest is charged."""
 
 
 def _with_limits(

@@ -1,7 +1,7 @@
 """Creating a pod in a namespace, from the manifest to the last admission check.
 
 The API server reads the pod and defaults it, limit ranges fill in what is missing, what is then to
-be stored is validated, and limit ranges and quotas have the last word, in this order.
+be stored is validated, and limit ranges and quotas are checked last, in this order.
 """
 
 from collections.abc import Iterator, Sequence
@@ -46,8 +46,8 @@ class FilledValue(msgspec.Struct, frozen=True):
     """`limit range NAME`, or how the API server itself came to it."""
 
 
-class Creation(msgspec.Struct, frozen=True):
-    """What became of a new pod. Later steps are None where an earlier one stopped it."""
+class Creation(msgspec.Struct, frozen=True, kw_only=True):
+    """The outcome for a new pod. Later steps are None where an earlier one stopped it."""
 
     written: Shape
     stored: Shape
@@ -73,14 +73,16 @@ def create_pod(
     *,
     pod_defaults: bool = False,
 ) -> Creation:
-    """Create a pod where these limit ranges and quotas hold.
+    """Create a pod in a namespace with these limit ranges and quotas.
 
     `pod_defaults` lets ranges of type Pod have defaults, as KEP-2837 proposes.
     """
     # The API server drops a status that comes with a manifest (podStrategy.PrepareForCreate).
     pod = msgspec.structs.replace(pod, status=None)
     as_written, stored, filled = _shapes_to_store(pod, ranges, release, pod_defaults=pod_defaults)
-    outcome = Creation(as_written, stored, qos_class(stored, release), filled)
+    outcome = Creation(
+        written=as_written, stored=stored, qos=qos_class(stored, release), filled=filled
+    )
     errors = tuple(validate(pod, stored, release))
     if errors:
         return msgspec.structs.replace(outcome, errors=errors)

@@ -1,8 +1,8 @@
 """The kubelet's eviction loop under memory pressure, one step at a time.
 
-A step is told the time, what was observed and which pods run; it gives the state to take the next
-step with. Signals of disks and process numbers put the node into their conditions, but whom they
-evict depends on more than memory and is not told here.
+A step gets the time, the observations and the running pods; it returns the state for the next step.
+Signals of disks and process numbers put the node into their conditions, but which pods they evict
+depends on more than memory and is not modelled here.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -40,11 +40,11 @@ class EvictionState(msgspec.Struct, frozen=True):
     first_met: Mapping[Threshold, int] = {}
     condition_last_observed: Mapping[NodeCondition, int] = {}
     acting: tuple[Threshold, ...] = ()
-    """Thresholds whose grace period had passed."""
+    """Thresholds whose grace period is over."""
     last_observations: SignalObservations = {}
 
 
-class EvictionStep(msgspec.Struct, frozen=True):
+class EvictionStep(msgspec.Struct, frozen=True, kw_only=True):
     """What one step decided."""
 
     conditions: tuple[NodeCondition, ...]
@@ -69,7 +69,7 @@ def evict_once(
     settings: EvictionSettings,
     release: Release,
 ) -> tuple[EvictionStep, EvictionState]:
-    """One step: at most one pod goes."""
+    """One step: at most one pod is evicted."""
     met = [
         reading.threshold
         for reading in threshold_readings(settings.thresholds, observations)
@@ -79,13 +79,13 @@ def evict_once(
         if reading.met_until_reclaimed and reading.threshold not in met:
             met.append(reading.threshold)
     first_met = {threshold: state.first_met.get(threshold, now) for threshold in met}
-    last_seen = {**state.condition_last_observed, **dict.fromkeys(node_conditions(met), now)}
+    last_observed = {**state.condition_last_observed, **dict.fromkeys(node_conditions(met), now)}
     acting = [
         threshold for threshold, since in first_met.items() if now - since >= threshold.grace_period
     ]
     step = EvictionStep(
         conditions=tuple(
-            [name for name, seen in last_seen.items() if now - seen < settings.transition_period]
+            [name for name, at in last_observed.items() if now - at < settings.transition_period]
         ),
         met=tuple(acting),
         waiting=tuple([threshold for threshold in met if threshold not in acting]),
@@ -96,22 +96,22 @@ def evict_once(
     reclaiming = _most_urgent(fresh)
     if reclaiming is not None and reclaiming.signal in _MEMORY_SIGNALS:
         step = _with_eviction(step, reclaiming, pods, settings, release)
-    return step, EvictionState(first_met, last_seen, tuple(acting), observations)
+    return step, EvictionState(first_met, last_observed, tuple(acting), observations)
 
 
 def _has_new_measurement(
     threshold: Threshold, observations: SignalObservations, state: EvictionState
 ) -> bool:
     """Whether the signal was measured again since the last step."""
-    seen = observations.get(threshold.signal)
-    if seen is None:
+    observation = observations.get(threshold.signal)
+    if observation is None:
         return False
     last = state.last_observations.get(threshold.signal)
-    return last is None or seen.at is None or last.at is None or seen.at > last.at
+    return last is None or observation.at is None or last.at is None or observation.at > last.at
 
 
 def _most_urgent(acting: list[Threshold]) -> Threshold | None:
-    """Memory goes before all else, and of several thresholds on memory the last in order."""
+    """Memory comes first, and of several thresholds on memory the last in order."""
     # byEvictionPriority (kubelet eviction/helpers.go) calls every memory threshold less than any
     # other, so sorting reverses them. thresholdsMetGracePeriod() walks a Go map: now and then
     # another one comes last there, which is not modelled.

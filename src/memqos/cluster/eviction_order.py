@@ -1,4 +1,4 @@
-"""Whom the kubelet evicts first when memory runs short.
+"""The order in which the kubelet evicts pods when memory runs short.
 
 Pods without statistics come first, then pods that use more than they request, then those of lower
 priority, then those that use the most above their request. The QoS class is no key.
@@ -34,7 +34,7 @@ class RankedPod(msgspec.Struct, frozen=True):
     pod: Pod
     priority: int
     critical: bool
-    """Keeps its place, but is never evicted."""
+    """Ranked, but never evicted."""
     request: int
     """Thousandths of a byte."""
     usage: int | None
@@ -43,7 +43,7 @@ class RankedPod(msgspec.Struct, frozen=True):
 
     @property
     def excess(self) -> int | None:
-        """Bytes used above the request; negative where there is room left."""
+        """Bytes used above the request; negative below the request."""
         return None if self.usage is None else whole(self.usage * 1000 - self.request)
 
     @property
@@ -54,7 +54,7 @@ class RankedPod(msgspec.Struct, frozen=True):
 def eviction_order(
     pods: Iterable[tuple[Pod, PodMemoryUsage | None]], release: Release
 ) -> list[RankedPod]:
-    """All pods, the first to go first; pods that no key tells apart keep their order."""
+    """All pods, the first to be evicted first; pods with equal keys keep their order."""
     order = sorted([_rank(pod, usage, release) for pod, usage in pods], key=_sort_key)
     return [
         msgspec.structs.replace(this, ahead_by=_first_difference(this, following))
@@ -63,7 +63,7 @@ def eviction_order(
 
 
 def tie_groups(order: Sequence[RankedPod]) -> list[list[RankedPod]]:
-    """The order, pods that no key tells apart taken together."""
+    """The order, pods with equal keys grouped."""
     groups: list[list[RankedPod]] = []
     joins = False
     for ranked in order:
@@ -139,7 +139,7 @@ DOCUMENTED_CLASS_ORDER: Final[Mapping[QosClass, int]] = {
     "Burstable": 1,
     "Guaranteed": 2,
 }
-"""The order in which the documentation says that classes are evicted."""
+"""The order of eviction by class, as documented."""
 
 
 class FreedMemory(NamedTuple):
@@ -147,13 +147,13 @@ class FreedMemory(NamedTuple):
 
     ranked: RankedPod
     frees: int
-    """Its usage; nothing where the pod is never evicted or nobody knows."""
+    """Its usage; 0 where the pod is never evicted or its usage is unknown."""
     freed: int
-    """With all that went before."""
+    """With all before it."""
 
 
 class QosInversion(NamedTuple):
-    """A pod that goes before one of a class that is said to go first, and what decided it."""
+    """A pod evicted before one of a class that is documented to go first, and the deciding key."""
 
     first: RankedPod
     then: RankedPod
@@ -171,18 +171,18 @@ def memory_freed(order: Sequence[RankedPod]) -> Iterator[FreedMemory]:
 
 def evictions_needed(order: Sequence[RankedPod], need: int) -> int | None:
     """How many pods are evicted until so much is free; None where all of them are not enough."""
-    gone = 0
+    evicted = 0
     for relief in memory_freed(order):
-        gone += not relief.ranked.critical
+        evicted += not relief.ranked.critical
         if relief.freed >= need and not relief.ranked.critical:
-            return gone
+            return evicted
     return None
 
 
 def qos_inversions(
     order: Sequence[RankedPod], classes: Sequence[QosClass]
 ) -> Iterator[QosInversion]:
-    """Each pod with the next one behind it that is said to go first; `classes` are the pods'."""
+    """Each pod with the next one after it whose class is documented to go first."""
     for index, first in enumerate(order):
         if first.critical:
             continue
@@ -199,13 +199,13 @@ def qos_inversions(
 
 
 def _stronger_key(one: EvictionKey, other: EvictionKey | None) -> EvictionKey:
-    """Of the keys that tell neighbours apart, the first in rank tells the outermost apart."""
+    """Of the keys in which neighbours differ, the first in rank decides between the outermost."""
     ranks = (*EVICTION_KEYS, "input order")
     return min(one, other or "input order", key=ranks.index)
 
 
 class OffendingUsage(NamedTuple):
-    """What the event about an evicted pod names: who used more than requested, in bytes."""
+    """What the event about an evicted pod names: usage above requests, in bytes."""
 
     containers: list[tuple[str, int]]
     pod: int | None
@@ -215,7 +215,7 @@ class OffendingUsage(NamedTuple):
 def offending_usage(
     pod: Pod, usage: PodMemoryUsage | None, release: Release
 ) -> OffendingUsage | None:
-    """None where there are no statistics to blame anyone by."""
+    """None where there are no statistics."""
     if usage is None:
         return None
     requests = {
@@ -261,6 +261,7 @@ def _with_pod_level_request(pod: Pod, usage: PodMemoryUsage, release: Release) -
     return usage.working_set or 0 if MEMORY in (resources.requests or {}) else None
 
 
+# evictionMessage(), kubelet eviction/helpers.go: pod-level requests since 1.34.
 _OFFENDING_POD: Final[Since[Callable[[Pod, PodMemoryUsage, Release], int | None]]] = Since(
     {22: _no_pod_usage, 34: _with_pod_level_request}
 )

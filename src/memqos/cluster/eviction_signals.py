@@ -11,12 +11,12 @@ from memqos.release import Release, Since
 
 
 class SignalObservation(NamedTuple):
-    """What a signal read: what is available, and of how much."""
+    """The reading of a signal: what is available, and of how much."""
 
     available: int
     capacity: int
     at: int | None = None
-    """When it was measured, in nanoseconds; None where nobody said."""
+    """When it was measured, in nanoseconds; None where that is unknown."""
 
 
 SignalObservations = Mapping[str, SignalObservation]
@@ -56,19 +56,23 @@ def node_conditions(met: Iterable[Threshold]) -> list[NodeCondition]:
     return list(dict.fromkeys([threshold.condition for threshold in met]))
 
 
-def _read_threshold(threshold: Threshold, seen: SignalObservation | None) -> ThresholdReading:
-    if seen is None:
+def _read_threshold(
+    threshold: Threshold, observation: SignalObservation | None
+) -> ThresholdReading:
+    if observation is None:
         return ThresholdReading(threshold, None, None, None)
     return ThresholdReading(
         threshold,
-        seen,
-        threshold.limit(seen.capacity),
-        threshold.limit(seen.capacity, reclaimed=True),
+        observation,
+        threshold.limit(observation.capacity),
+        threshold.limit(observation.capacity, reclaimed=True),
     )
 
 
-def _is_below(seen: SignalObservation | None, limit: Quantity | None) -> bool:
-    return seen is not None and limit is not None and Quantity.of(seen.available) < limit
+def _is_below(observation: SignalObservation | None, limit: Quantity | None) -> bool:
+    return (
+        observation is not None and limit is not None and Quantity.of(observation.available) < limit
+    )
 
 
 _INACTIVE_FILE: Final = "inactive_file"

@@ -38,7 +38,7 @@ class Shortage(NamedTuple):
 
 
 class NodeScores(NamedTuple):
-    """0 to 100 each; balanced is None where the scheduler leaves that score out."""
+    """0 to 100 each; balanced is None where the scheduler skips that score."""
 
     least_allocated: int
     most_allocated: int
@@ -86,7 +86,7 @@ def node_scores(
     release: Release,
     profile: SchedulerProfile = DEFAULT_PROFILE,
 ) -> NodeScores:
-    """How much the scheduler likes one node for a pod."""
+    """The scores of one node for a pod."""
     (loads,) = node_loads([node], profile)
     even = balance_scores(demand, loads, profile, release)
     return NodeScores(
@@ -100,15 +100,17 @@ def resource_needs(
     demand: SchedulingDemand, release: Release, profile: SchedulerProfile = DEFAULT_PROFILE
 ) -> list[tuple[str, int]]:
     """What must be free on a node, resource by resource, and one place for the pod itself."""
-    asked = demand.filtered
+    requested = demand.filtered
     needs = [(PODS_RESOURCE, 1)]
-    if any(asked.get(resource) for resource in _BASIC) or asked.keys() - _BASIC:
+    if any(requested.get(resource) for resource in _BASIC) or requested.keys() - _BASIC:
         least = _SMALLEST_CHECKED.at(release.minor)
-        needs += [(name, asked.get(name, 0)) for name in _BASIC if asked.get(name, 0) >= least]
+        needs += [
+            (name, requested.get(name, 0)) for name in _BASIC if requested.get(name, 0) >= least
+        ]
     needs += [
-        (name, asked[name])
-        for name in sorted(asked.keys() - _BASIC)
-        if asked[name] > 0 and not _is_ignored(name, profile)
+        (name, requested[name])
+        for name in sorted(requested.keys() - _BASIC)
+        if requested[name] > 0 and not _is_ignored(name, profile)
     ]
     return needs
 
@@ -117,7 +119,7 @@ _SMALLEST_CHECKED: Final = Since({22: 0, 28: 1})
 """Until 1.27 an overcommitted node refused pods that request none of what it lacks: fitsRequest()
 compared a request of 0 with a negative rest (scheduler noderesources/fit.go)."""
 REPORTS_UNRESOLVABLE: Final = Since({22: False, 34: True})
-"""Whether the filter tells nodes that could never fit from those that are merely full: since 1.34
+"""Whether the filter separates nodes that could never fit from those that are full: since 1.34
 InsufficientResource.Unresolvable keeps preemption from trying those (noderesources/fit.go)."""
 
 

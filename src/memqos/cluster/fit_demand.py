@@ -1,4 +1,4 @@
-"""What a pod asks of a node, as each part of the scheduler sees it."""
+"""What a pod requests of a node, as each part of the scheduler counts it."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
@@ -35,13 +35,13 @@ class SchedulingDemand(msgspec.Struct, frozen=True):
     charged: Amounts
     """What the node is charged with once the pod is on it; BalancedAllocation sees it as well."""
     charged_non_zero: Amounts
-    """The same of cpu and memory, with defaults for containers that ask for nothing."""
+    """The same of cpu and memory, with defaults for containers without requests."""
     spread: Amounts
     """What LeastAllocated and MostAllocated add to the node: defaults, and no pod-level values."""
 
 
 class NodeInfo(msgspec.Struct, frozen=True):
-    """A node as the scheduler counts it, in the units of Demand."""
+    """A node as the scheduler counts it, in the units of SchedulingDemand."""
 
     name: str
     allocatable: Amounts
@@ -56,24 +56,24 @@ class NodeInfo(msgspec.Struct, frozen=True):
         return self.allocatable.get(resource, 0) - self.requested.get(resource, 0)
 
     def free_non_zero(self, resource: str) -> int:
-        """The same, with defaults for containers that ask for nothing."""
+        """The same, with defaults for containers without requests."""
         used = self.non_zero_requested.get(resource, self.requested.get(resource, 0))
         return self.allocatable.get(resource, 0) - used
 
 
 def scheduling_demand(pod: Pod, shape: Shape, release: Release) -> SchedulingDemand:
     """The demand of a pod; `shape` is that of the pod, as written or after defaulting."""
-    held = request_charge(pod, shape, release)
+    charged = request_charge(pod, shape, release)
     missing = DEFAULT_REQUESTS
     if release.is_enabled("PodLevelResources") and has_pod_level_requests(shape, release):
-        missing = {name: amount for name, amount in missing.items() if name not in held}
-    non_zero = request_charge(pod, shape, release, missing) if missing else held
+        missing = {name: amount for name, amount in missing.items() if name not in charged}
+    non_zero = request_charge(pod, shape, release, missing) if missing else charged
     spread = requests_with_defaults(shape, DEFAULT_REQUESTS)
     for name, amount in shape.overhead.items():
         spread[name] = spread.get(name, 0) + amount
     return SchedulingDemand(
         filtered=_scheduler_amounts(pod_requests(shape, release)),
-        charged=_storable_amounts(held),
+        charged=_storable_amounts(charged),
         charged_non_zero=_storable_amounts(
             {CPU: non_zero.get(CPU, 0), MEMORY: non_zero.get(MEMORY, 0)}
         ),
@@ -86,13 +86,13 @@ def scheduling_demands(
     release: Release,
     shape: Callable[[Pod, Release], Shape] = shape_of,
 ) -> Iterator[SchedulingDemand]:
-    """The demand of each pod; `shape` says how to take one. Pods that are alike share theirs."""
-    known: dict[bytes, SchedulingDemand] = {}
+    """The demand of each pod; `shape` derives that of a pod. Equal pods share theirs."""
+    demands: dict[bytes, SchedulingDemand] = {}
     for pod in pods:
         key = shape_key(pod) + _status_key(pod)
-        if key not in known:
-            known[key] = scheduling_demand(pod, shape(pod, release), release)
-        yield known[key]
+        if key not in demands:
+            demands[key] = scheduling_demand(pod, shape(pod, release), release)
+        yield demands[key]
 
 
 def node_info(name: str, allocatable: Amounts, assigned: Iterable[SchedulingDemand]) -> NodeInfo:
@@ -112,7 +112,7 @@ def node_info(name: str, allocatable: Amounts, assigned: Iterable[SchedulingDema
 
 
 def occupies_node(pod: Pod) -> bool:
-    """Whether the scheduler counts a pod that is bound to a node: until it has come to its end."""
+    """Whether the scheduler counts a pod that is bound to a node: until it has ended."""
     return pod.status is None or pod.status.phase not in _TERMINAL
 
 
@@ -130,7 +130,7 @@ _encoder: Final = msgspec.msgpack.Encoder()
 
 
 def encode_key(parts: object) -> bytes:
-    """A key that only equals share."""
+    """A key that only equal values share."""
     try:
         return _encoder.encode(parts)
     except OverflowError:  # a number of more than 64 bits
@@ -138,7 +138,7 @@ def encode_key(parts: object) -> bytes:
 
 
 def _status_key(pod: Pod) -> bytes:
-    """All of a pod, beside its shape, that decides what it holds."""
+    """All of a pod, beside its shape, that decides what it is charged."""
     status = pod.status
     if status is None:
         return b""
@@ -155,7 +155,7 @@ def _status_key(pod: Pod) -> bytes:
 
 
 def _storable_amounts(amounts: Amounts) -> Amounts:
-    """The same, as far as the scheduler can add it up: a pod must not fill a node by a number."""
+    """The same, as far as the scheduler's int64 can add it up: larger amounts count as 0."""
     return {name: storable(amount) for name, amount in _scheduler_amounts(amounts).items()}
 
 

@@ -1,4 +1,4 @@
-"""How much the scheduler likes nodes for a pod: LeastAllocated, MostAllocated, balance.
+"""The scheduler's scores of nodes for a pod: LeastAllocated, MostAllocated, balance.
 
 Nodes are scored side by side, column by column: a cluster has thousands of them.
 """
@@ -16,11 +16,11 @@ from memqos.release import Release, Since
 
 MAX_NODE_SCORE: Final = 100
 NODE_BLOCK: Final = 2048
-"""Nodes that are scored together: no more than a processor's cache holds."""
+"""Nodes that are scored together: no more than fit into a processor's cache."""
 
 
 _LARGEST_SIZE: Final = 10**300
-"""Of a node, where it becomes a floating point number: what no scheduler can hold is all alike."""
+"""Of a node, where it becomes a floating point number: more does not fit into an int64."""
 
 
 class SchedulerProfile(msgspec.Struct, frozen=True):
@@ -41,27 +41,27 @@ class ResourceLoad(NamedTuple):
     weight: int
     capacity: list[int]
     left_non_zero: list[int]
-    """A hundred times what is left, with defaults for containers that ask for nothing."""
+    """A hundred times what is left, with defaults for containers without requests."""
     used: list[int]
     size: list[float]
     """The capacity once more: fractions are those of double precision."""
 
 
 class NodeLoads:
-    """Nodes that have the same of the scored resources; the others are passed over."""
+    """Nodes that have the same set of scored resources; other resources are skipped."""
 
     def __init__(self, rooms: list[NodeInfo], columns: list[ResourceLoad]) -> None:
         self.nodes = rooms
         self.columns = columns
-        self._known: dict[tuple[str | int, ...], list[int]] = {}
+        self._computed: dict[tuple[str | int, ...], list[int]] = {}
 
     def get_or_compute(
         self, key: tuple[str | int, ...], work: Callable[[], list[int]]
     ) -> list[int]:
-        """Scores that are the same for many pods, worked out once."""
-        if key not in self._known:
-            self._known[key] = work()
-        return self._known[key]
+        """Scores that are the same for many pods, computed once."""
+        if key not in self._computed:
+            self._computed[key] = work()
+        return self._computed[key]
 
     def select(self, nodes: Sequence[int]) -> "NodeLoads":
         """Some of the nodes, by their places."""
@@ -80,11 +80,11 @@ class NodeLoads:
 
 
 def node_loads(nodes: Sequence[NodeInfo], profile: SchedulerProfile) -> list[NodeLoads]:
-    """What scoring looks at."""
+    """The nodes in groups, as columns of numbers."""
     alike: dict[tuple[tuple[str, int], ...], list[NodeInfo]] = {}
-    for room in nodes:
-        scored = tuple([term for term in profile.weights if room.allocatable.get(term[0])])
-        alike.setdefault(scored, []).append(room)
+    for node in nodes:
+        scored = tuple([term for term in profile.weights if node.allocatable.get(term[0])])
+        alike.setdefault(scored, []).append(node)
     return [
         NodeLoads(block, [_resource_load(resource, weight, block) for resource, weight in scored])
         for scored, group in alike.items()
@@ -118,45 +118,45 @@ def most_allocated(demand: SchedulingDemand, loads: NodeLoads) -> list[int]:
 def balance_scores(
     demand: SchedulingDemand, loads: NodeLoads, profile: SchedulerProfile, release: Release
 ) -> list[int] | None:
-    """How evenly resources are used; None where the scheduler leaves this score out."""
+    """How evenly resources are used; None where the scheduler skips this score."""
     if _skips_balance(demand, profile, release):
         return None
-    asked = _loads_to_score(demand.charged, loads)
-    fractions = [_fractions(load, demand.charged.get(load.resource, 0)) for load in asked]
+    scored_loads = _loads_to_score(demand.charged, loads)
+    fractions = [_fractions(load, demand.charged.get(load.resource, 0)) for load in scored_loads]
     evenness = _evenness(fractions, len(loads.nodes))
-    return _BALANCED.at(release.minor)(evenness, asked, loads)
+    return _BALANCED.at(release.minor)(evenness, scored_loads, loads)
 
 
 def balance_upper_bounds(
     demand: SchedulingDemand, loads: NodeLoads, profile: SchedulerProfile, release: Release
 ) -> list[int]:
-    """What `balanced` cannot exceed, whatever the pod asks for of these resources."""
+    """What `balanced` cannot exceed, whatever the pod requests of these resources."""
     if _skips_balance(demand, profile, release):
         return [0] * len(loads.nodes)
-    asked = _loads_to_score(demand.charged, loads)
+    scored_loads = _loads_to_score(demand.charged, loads)
     perfect = [MAX_NODE_SCORE] * len(loads.nodes)
     return loads.get_or_compute(
-        (release.minor, *_resources(asked)),
-        lambda: _BALANCED.at(release.minor)(perfect, asked, loads),
+        (release.minor, *_resources(scored_loads)),
+        lambda: _BALANCED.at(release.minor)(perfect, scored_loads, loads),
     )
 
 
 def _skips_balance(demand: SchedulingDemand, profile: SchedulerProfile, release: Release) -> bool:
-    """A pod that asks for none of the scored resources is not scored for balance."""
-    asks_nothing = not any([demand.charged.get(resource) for resource, _ in profile.weights])
-    return asks_nothing and _SKIPS_EMPTY_REQUESTS.at(release.minor)
+    """A pod that requests none of the scored resources is not scored for balance."""
+    is_empty = not any([demand.charged.get(resource) for resource, _ in profile.weights])
+    return is_empty and _SKIPS_EMPTY_REQUESTS.at(release.minor)
 
 
 def _resource_load(resource: str, weight: int, nodes: list[NodeInfo]) -> ResourceLoad:
-    capacity = [room.allocatable[resource] for room in nodes]
-    used = [room.requested.get(resource, 0) for room in nodes]
-    left = [room.free_non_zero(resource) * MAX_NODE_SCORE for room in nodes]
+    capacity = [node.allocatable[resource] for node in nodes]
+    used = [node.requested.get(resource, 0) for node in nodes]
+    left = [node.free_non_zero(resource) * MAX_NODE_SCORE for node in nodes]
     size = [float(min(amount, _LARGEST_SIZE)) for amount in capacity]
     return ResourceLoad(resource, weight, capacity, left, used, size)
 
 
 def _loads_to_score(requests: dict[str, int], loads: NodeLoads) -> list[ResourceLoad]:
-    """Resources counted by name are scored only for pods that ask for them."""
+    """Resources counted by name are scored only for pods that request them."""
     return [
         load
         for load in loads.columns
@@ -164,8 +164,8 @@ def _loads_to_score(requests: dict[str, int], loads: NodeLoads) -> list[Resource
     ]
 
 
-def _resources(asked: list[ResourceLoad]) -> tuple[str, ...]:
-    return tuple([load.resource for load in asked])
+def _resources(scored_loads: list[ResourceLoad]) -> tuple[str, ...]:
+    return tuple([load.resource for load in scored_loads])
 
 
 def _percent(hundredfold: list[int], capacity: list[int]) -> list[int]:
@@ -220,16 +220,20 @@ def _deviation(fractions: tuple[float, ...]) -> float:
     return math.sqrt(squares / len(fractions))
 
 
-def _final_balance(with_pod: list[int], asked: list[ResourceLoad], loads: NodeLoads) -> list[int]:
+def _final_balance(
+    with_pod: list[int], scored_loads: list[ResourceLoad], loads: NodeLoads
+) -> list[int]:
     return with_pod
 
 
-def _balance_change(with_pod: list[int], asked: list[ResourceLoad], loads: NodeLoads) -> list[int]:
+def _balance_change(
+    with_pod: list[int], scored_loads: list[ResourceLoad], loads: NodeLoads
+) -> list[int]:
     """75 where the pod changes nothing, up to 100 where it evens the node out."""
     half = MAX_NODE_SCORE // 2
     idle = loads.get_or_compute(
-        _resources(asked),
-        lambda: _evenness([_fractions(load, 0) for load in asked], len(loads.nodes)),
+        _resources(scored_loads),
+        lambda: _evenness([_fractions(load, 0) for load in scored_loads], len(loads.nodes)),
     )
     pairs = zip(with_pod, idle, strict=True)
     return [half + (half + after - before) // 2 for after, before in pairs]

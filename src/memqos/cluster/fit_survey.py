@@ -1,4 +1,4 @@
-"""Which nodes of a cluster a pod fits, what is scarce, and where it would best go."""
+"""Which nodes of a cluster a pod fits, what is scarce, and the best node for it."""
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,7 +22,7 @@ from memqos.cluster.fit_scores import (
 from memqos.release import Release
 
 BATCH: Final = 64
-"""Pods that are looked at together."""
+"""Pods that are surveyed together."""
 
 
 class Scarcity(NamedTuple):
@@ -53,21 +53,21 @@ def survey_fit(
 ) -> Iterator[FitSurvey]:
     """Each pod on its own against all nodes, in time linear in either.
 
-    Pods that ask for the same are judged once.
+    Pods with equal demands are surveyed once.
     """
     cluster = _Cluster(nodes, profile)
-    known: dict[bytes, FitSurvey] = {}
+    surveys: dict[bytes, FitSurvey] = {}
     ahead = iter(demands)
     while batch := [(encode_key(demand), demand) for demand in islice(ahead, BATCH)]:
-        unknown = {key: demand for key, demand in batch if key not in known}
+        unknown = {key: demand for key, demand in batch if key not in surveys}
         found = _survey_batch(list(unknown.values()), cluster, release, profile)
-        known.update(zip(unknown, found, strict=True))
+        surveys.update(zip(unknown, found, strict=True))
         for key, _ in batch:
-            yield known[key]
+            yield surveys[key]
 
 
 class _Cluster:
-    """All nodes, resource by resource; what is sorted out once serves every pod."""
+    """All nodes, resource by resource; sorted once for all pods."""
 
     def __init__(self, rooms: Sequence[NodeInfo], profile: SchedulerProfile) -> None:
         self.nodes = rooms
@@ -79,14 +79,14 @@ class _Cluster:
         """What is free on each node of each group."""
         if resource not in self._free:
             self._free[resource] = [
-                [room.free(resource) for room in group.nodes] for group in self.groups
+                [node.free(resource) for node in group.nodes] for group in self.groups
             ]
         return self._free[resource]
 
     def scarcity(self, resource: str, amount: int, *, too_small: bool) -> Scarcity | None:
         """How scarce a resource is; None where every node has that much."""
         if resource not in self._sorted:
-            sizes = sorted([room.allocatable.get(resource, 0) for room in self.nodes])
+            sizes = sorted([node.allocatable.get(resource, 0) for node in self.nodes])
             self._sorted[resource] = sorted(chain(*self.free(resource))), sizes
         free, sizes = self._sorted[resource]
         short = bisect_left(free, amount)
@@ -97,7 +97,7 @@ class _Cluster:
 
 
 class _PodSurvey:
-    """What is known of one pod so far."""
+    """The survey of one pod so far."""
 
     def __init__(
         self,
@@ -129,9 +129,9 @@ class _PodSurvey:
             fitting = [node for node in fitting if of_group[node] >= amount]
         if fitting:
             self.fitting += len(fitting)
-            room, liked = _best_node(self.demand, group, fitting, release, profile)
-            if liked > self.highest:
-                self.best, self.highest = room, liked
+            node, score = _best_node(self.demand, group, fitting, release, profile)
+            if score > self.highest:
+                self.best, self.highest = node, score
 
 
 def _survey_batch(
@@ -141,18 +141,18 @@ def _survey_batch(
     profile: SchedulerProfile,
 ) -> Iterator[FitSurvey]:
     """All pods against one group of nodes, then against the next, while it is in the cache."""
-    tallies = [_PodSurvey(demand, cluster, release, profile) for demand in demands]
+    pods = [_PodSurvey(demand, cluster, release, profile) for demand in demands]
     for index, group in enumerate(cluster.groups):
-        for tally in tallies:
-            tally.add(index, group, release, profile)
-    for tally in tallies:
-        best = tally.best
+        for pod in pods:
+            pod.add(index, group, release, profile)
+    for pod in pods:
+        best = pod.best
         yield FitSurvey(
             nodes=len(cluster.nodes),
-            fitting=tally.fitting,
-            scarce=tally.scarce,
+            fitting=pod.fitting,
+            scarce=pod.scarce,
             best=None if best is None else best.name,
-            scores=None if best is None else node_scores(tally.demand, best, release, profile),
+            scores=None if best is None else node_scores(pod.demand, best, release, profile),
         )
 
 

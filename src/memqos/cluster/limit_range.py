@@ -1,7 +1,7 @@
 """Limit ranges, and what they fill into a new pod.
 
 Ranges apply in the order given. The first range that has a default for a resource wins; inside one
-range the later item does. Ranges of type PersistentVolumeClaim say nothing about pods.
+range the later item does. Ranges of type PersistentVolumeClaim do not concern pods.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,8 +10,7 @@ from typing import Final, Literal
 import msgspec
 
 from memqos.kube.aggregate import aggregate_limits, aggregate_requests
-from memqos.kube.defaulting import decoding_defaults, prepare_for_storage
-from memqos.kube.pod import ObjectMeta, Pod, ResourceList
+from memqos.kube.pod import ObjectMeta, ResourceList
 from memqos.kube.quantity import MAX_INT64
 from memqos.kube.resources import CPU, MEMORY, POD_LEVEL, Amounts, Resources, whole
 from memqos.kube.shape import Part, Shape, amounts_of
@@ -82,16 +81,6 @@ def complete_limit_range(limits: LimitRangeAmounts) -> LimitRangeAmounts:
     return LimitRangeAmounts(
         limits.name, tuple(_complete_bounds(bounds) for bounds in limits.bounds)
     )
-
-
-def default_new_pod(
-    pod: Pod, ranges: Iterable[LimitRangeAmounts], release: Release, *, pod_defaults: bool = False
-) -> Shape:
-    """The shape of a newly created pod after all defaulting, that of limit ranges included."""
-    changed = apply_limit_ranges(
-        decoding_defaults(pod, release), ranges, release, pod_defaults=pod_defaults
-    )
-    return prepare_for_storage(changed, release)
 
 
 def apply_limit_ranges(
@@ -179,10 +168,10 @@ component-helpers has (limitranger/admission.go, supportedPodLevelResources)."""
 _LARGEST_IN_THOUSANDTHS: Final = MAX_INT64 // 1000
 
 
-class LimitRangeViolation(msgspec.Struct, frozen=True):
-    """One constraint that is not kept: by what, and by how much.
+class LimitRangeViolation(msgspec.Struct, frozen=True, kw_only=True):
+    """One violated constraint: by what, and by how much.
 
-    `asked` and `allowed` are thousandths, of the resource or of the ratio; `asked` is None where
+    `value` and `allowed` are thousandths, of the resource or of the ratio; `value` is None where
     the value is missing, or is a zero that no ratio can be taken of.
     """
 
@@ -192,7 +181,7 @@ class LimitRangeViolation(msgspec.Struct, frozen=True):
     resource: str
     constraint: LimitRangeConstraint
     which: ConstrainedValue
-    asked: float | None
+    value: float | None
     allowed: int
 
 
@@ -259,9 +248,16 @@ def _check_bounds(
         for resource, allowed in enforced.items():
             fault = _BOUND_CHECKS[constraint](requests.get(resource), limits.get(resource), allowed)
             if fault is not None:
-                which, asked = fault
+                which, value = fault
                 yield LimitRangeViolation(
-                    name, where, bounds.type, resource, constraint, which, asked, allowed
+                    range=name,
+                    where=where,
+                    type=bounds.type,
+                    resource=resource,
+                    constraint=constraint,
+                    which=which,
+                    value=value,
+                    allowed=allowed,
                 )
 
 

@@ -1,4 +1,4 @@
-"""Whether a kubelet takes a pod while its node is under pressure."""
+"""Whether a kubelet admits a pod while its node is under pressure."""
 
 from collections.abc import Collection
 from typing import Final, Literal, NamedTuple
@@ -28,7 +28,7 @@ _ADMITS: Final[frozenset[PressureReason]] = frozenset(
 
 
 class PressureAdmission(NamedTuple):
-    """The kubelet's answer and what decided it."""
+    """The kubelet's verdict and what decided it."""
 
     because: PressureReason
     qos: QosClass
@@ -46,7 +46,7 @@ class PressureAdmission(NamedTuple):
 def pressure_admission(
     pod: Pod, shape: Shape, conditions: Collection[NodeCondition], release: Release
 ) -> PressureAdmission:
-    """The answer to a pod that was bound to a node in these conditions."""
+    """The verdict on a pod that was bound to a node in these conditions."""
     qos, critical = qos_class(shape, release), is_critical(pod)
     return PressureAdmission(
         _admission_reason(pod, qos, critical, frozenset(conditions)), qos, critical

@@ -59,7 +59,7 @@ def is_pod_quota(name: str) -> bool:
 
 
 def has_ended(pod: Pod, now: datetime) -> bool:
-    """Whether a pod ran to its end, or should have been gone by now."""
+    """Whether a pod has ended, or its time to end after deletion is over."""
     if pod.status is not None and pod.status.phase in _TERMINAL_PHASES:
         return True
     deleted, grace = pod.metadata.deletion_timestamp, pod.metadata.deletion_grace_period_seconds
@@ -95,7 +95,7 @@ _POD_QUOTAS: Final = frozenset(
 
 
 def _without_pod_resources(pod: Pod) -> Pod:
-    """Quotas look at what containers report, never at what is reported for the whole pod."""
+    """Quotas count what containers report, never what is reported for the whole pod."""
     if pod.status is None:
         return pod
     status = msgspec.structs.replace(pod.status, resources=None, allocated_resources=None)
@@ -125,7 +125,7 @@ class ResourceQuotaSpec(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class ResourceQuotaStatus(msgspec.Struct, frozen=True):
-    """`status` of a quota: the bounds in force, and what is used of them."""
+    """`status` of a quota: the enforced bounds, and what is used of them."""
 
     hard: ResourceList | None = None
     used: ResourceList | None = None
@@ -149,7 +149,7 @@ class Quota(msgspec.Struct, frozen=True):
 
 
 def quota_of(quota: ResourceQuota) -> Quota:
-    """A quota as numbers. Admission goes by its status, which a controller keeps."""
+    """A quota as numbers. Admission uses its status, which a controller updates."""
     spec, selector = quota.spec, quota.spec.scope_selector
     return Quota(
         quota.metadata.name or "",
@@ -229,7 +229,7 @@ _SCOPE_MATCHERS: Final[dict[str, _ScopeMatcher]] = {
     "CrossNamespacePodAffinity": _cross_namespace_affinity,
 }
 QUOTA_SCOPES: Final = tuple(_SCOPE_MATCHERS)
-"""The scopes that are about pods. Only PriorityClass looks at the operator."""
+"""The scopes that are about pods. Only PriorityClass uses the operator."""
 
 _OPERATORS: Final[dict[str, Callable[[str | None, tuple[str, ...]], bool]]] = {
     "In": lambda name, values: name in values,

@@ -30,10 +30,10 @@ REQUIRED_BY_QUOTA: Final = frozenset(
 
 
 class ExceededQuota(msgspec.Struct, frozen=True):
-    """One bound of a quota that a pod would pass, in thousandths."""
+    """One bound of a quota that a pod would exceed, in thousandths."""
 
     resource: str
-    asked: int
+    requested: int
     used: int
     hard: int
 
@@ -50,8 +50,8 @@ class MissingResource(msgspec.Struct, frozen=True):
     containers: tuple[str, ...]
 
 
-class QuotaVerdict(msgspec.Struct, frozen=True):
-    """What quotas say about a pod.
+class QuotaVerdict(msgspec.Struct, frozen=True, kw_only=True):
+    """The verdict of the quotas on a pod.
 
     `quota` is the one that refuses; `new_used` is what every quota would have used, by its name.
     """
@@ -80,30 +80,50 @@ def check_quotas(
     for quota in matching:
         missing = _missing(quota, pod, release)
         if missing:
-            return QuotaVerdict(False, names, "missing_required", quota.name, missing=missing)
+            return QuotaVerdict(
+                allowed=False,
+                matching=names,
+                reason="missing_required",
+                quota=quota.name,
+                missing=missing,
+            )
         unknown = tuple(sorted(filter(is_pod_quota, quota.hard.keys() - quota.used.keys())))
         if unknown:
-            return QuotaVerdict(False, names, "status_unknown", quota.name, unknown=unknown)
+            return QuotaVerdict(
+                allowed=False,
+                matching=names,
+                reason="status_unknown",
+                quota=quota.name,
+                unknown=unknown,
+            )
 
-    asked = quota_usage(pod, release, now)
+    requested = quota_usage(pod, release, now)
     added = (
-        asked if resized_from is None else _increase(asked, quota_usage(resized_from, release, now))
+        requested
+        if resized_from is None
+        else _increase(requested, quota_usage(resized_from, release, now))
     )
     new_used = {quota.name: quota.used for quota in quotas}
     for quota in matching:
         counted = resized_from is not None and quota_applies(quota, resized_from, release)
-        delta = _quota_delta(added if counted else asked, quota)
+        delta = _quota_delta(added if counted else requested, quota)
         exceeded = tuple(
             ExceededQuota(name, amount, quota.used.get(name, 0), quota.hard[name])
             for name, amount in sorted(delta.items())
             if quota.used.get(name, 0) + amount > quota.hard[name]
         )
         if exceeded:
-            return QuotaVerdict(False, names, "exceeded", quota.name, exceeded=exceeded)
+            return QuotaVerdict(
+                allowed=False,
+                matching=names,
+                reason="exceeded",
+                quota=quota.name,
+                exceeded=exceeded,
+            )
         new_used[quota.name] = quota.used | {
             name: quota.used.get(name, 0) + amount for name, amount in delta.items()
         }
-    return QuotaVerdict(True, names, new_used=new_used)
+    return QuotaVerdict(allowed=True, matching=names, new_used=new_used)
 
 
 def _missing(quota: Quota, pod: Pod, release: Release) -> tuple[MissingResource, ...]:
@@ -129,10 +149,10 @@ def _missing(quota: Quota, pod: Pod, release: Release) -> tuple[MissingResource,
     return tuple(missing for missing in found if missing.containers)
 
 
-def _increase(asked: Amounts, before: Amounts) -> Amounts:
-    return {name: max(0, amount - before.get(name, 0)) for name, amount in asked.items()}
+def _increase(requested: Amounts, before: Amounts) -> Amounts:
+    return {name: max(0, amount - before.get(name, 0)) for name, amount in requested.items()}
 
 
 def _quota_delta(charged: Amounts, quota: Quota) -> Amounts:
-    """What counts against a quota. Nothing is no change, even where the bound is passed already."""
+    """What counts against a quota: a charge of 0 does not, even where the bound is exceeded."""
     return {name: amount for name, amount in charged.items() if amount and name in quota.hard}

@@ -62,7 +62,7 @@ def resize_errors(change: ResizeRequest, release: Release) -> list[FieldError]:
 
 
 def has_resources(pod: Resources | None) -> bool:
-    """Whether a pod-level stanza holds anything, supported or not."""
+    """Whether a pod-level stanza has any resource, supported or not."""
     return pod is not None and bool(pod.requests or pod.limits)
 
 
@@ -95,6 +95,7 @@ def _is_windows(change: ResizeRequest, _: Release) -> str | None:
     return "Windows pods cannot be resized" if change.before.windows else None
 
 
+# ValidatePodResize(), pkg/apis/core/validation/validation.go; resize is a subresource since 1.32.
 _REFUSAL_REASONS: Final[Since[tuple[Callable[[ResizeRequest, Release], str | None], ...]]] = Since(
     {
         22: (_no_subresource,),
@@ -102,7 +103,7 @@ _REFUSAL_REASONS: Final[Since[tuple[Callable[[ResizeRequest, Release], str | Non
         35: (_gate_is_off, _is_static, _is_windows),
     }
 )
-"""Reasons after which nothing else is looked at."""
+"""Reasons after which nothing else is checked."""
 
 
 def _pod_errors(change: ResizeRequest) -> Iterator[FieldError]:
@@ -191,6 +192,7 @@ def _container_field(field: str) -> str:
     return field
 
 
+# ValidatePodResize(): until 1.35 the error names spec, since 1.36 the container.
 _ERROR_FIELD: Final = Since({22: _spec_field, 36: _container_field})
 """Where a change of an init container beyond cpu and memory is reported."""
 
@@ -233,9 +235,9 @@ def _removal_errors(
 ) -> Iterator[FieldError]:
     sides = (("requests", before.requests, after.requests), ("limits", before.limits, after.limits))
     for side, old, new in sides:
-        gone = sorted(old.keys() - new.keys())
-        if gone:
-            yield _forbidden(f"{field}.{side}", f"{', '.join(gone)} cannot be removed")
+        removed = sorted(old.keys() - new.keys())
+        if removed:
+            yield _forbidden(f"{field}.{side}", f"{', '.join(removed)} cannot be removed")
 
 
 def _other_resources(resources: Part | Resources | None) -> tuple[Amounts, Amounts]:
@@ -286,7 +288,7 @@ def resize_pod(old: Pod, new: Pod, release: Release) -> Resize:
 
 
 def _regular_containers(old: Pod, new: Pod) -> Pod:
-    """Until 1.32 only regular containers were looked at, each found by its name."""
+    """Until 1.32 only regular containers were compared, each found by its name."""
     sent = {container.name: container.resources for container in new.spec.containers or ()}
     containers = tuple(
         msgspec.structs.replace(container, resources=sent.get(container.name, container.resources))
@@ -313,6 +315,7 @@ def _all_resources(old: Pod, new: Pod) -> Pod:
     return msgspec.structs.replace(old, spec=spec)
 
 
+# dropNonResizeUpdates(), pkg/registry/core/pod/strategy.go.
 _POD_TO_STORE: Final[Since[Callable[[Pod, Pod], Pod]]] = Since(
     {22: _regular_containers, 33: _all_resources}
 )

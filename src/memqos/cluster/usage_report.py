@@ -122,11 +122,13 @@ def _summary(document: Document) -> UsageReport:
         )
         for stats in summary.pods
     }
-    seen = {MEMORY_AVAILABLE: _observation(summary.node.memory)}
+    observations = {MEMORY_AVAILABLE: _observation(summary.node.memory)}
     for container in summary.node.system_containers or ():
         if container.name == _ALL_PODS:
-            seen[ALLOCATABLE_MEMORY] = _observation(container.memory)
-    return UsageReport(pods, {signal: each for signal, each in seen.items() if each is not None})
+            observations[ALLOCATABLE_MEMORY] = _observation(container.memory)
+    return UsageReport(
+        pods, {signal: each for signal, each in observations.items() if each is not None}
+    )
 
 
 def _observation(memory: _Memory | None) -> SignalObservation | None:

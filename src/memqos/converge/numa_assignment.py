@@ -158,7 +158,9 @@ def manager_of(machine: NumaMachine, config: KubeletConfiguration, release: Rele
     )
     if isinstance(topology, InvalidTopology):
         raise InputError(topology.detail, hint="correct it in the kubelet's configuration")
-    settings = ManagerSettings(machine.nodes, STATIC, topology, release)
+    settings = ManagerSettings(
+        machine=machine.nodes, policy=STATIC, topology=topology, release=release
+    )
     nodes = empty_node_map(machine.nodes, _memory_reservations(machine, config, release))
     return Manager(settings, MemoryManagerState(STATIC, nodes))
 

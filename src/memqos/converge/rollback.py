@@ -207,13 +207,13 @@ def _step(found: UndoCheck) -> WriteStep:
     debt = found.entry
     assert found.value is not None
     change = Change(
-        debt.path,
-        debt.file,
-        found.value,
-        debt.original,
-        debt.level,
-        Setting(debt.original, RESTORE_RULE),
-        debt.pod,
-        debt.container,
+        path=debt.path,
+        file=debt.file,
+        old=found.value,
+        new=debt.original,
+        level=debt.level,
+        setting=Setting(debt.original, RESTORE_RULE),
+        pod=debt.pod,
+        container=debt.container,
     )
     return WriteStep(change, debt.cgroup)

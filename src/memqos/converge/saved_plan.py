@@ -139,13 +139,13 @@ def _step(saved: SavedChange) -> WriteStep:
     says = "as planned when the plan was saved" if known is None else known.says
     rule = Rule(saved.rule, says, "saved plan")
     change = Change(
-        saved.path,
-        saved.file,
-        saved.old,
-        saved.new,
-        saved.level,
-        Setting(saved.new, rule),
-        saved.pod,
-        saved.container,
+        path=saved.path,
+        file=saved.file,
+        old=saved.old,
+        new=saved.new,
+        level=saved.level,
+        setting=Setting(saved.new, rule),
+        pod=saved.pod,
+        container=saved.container,
     )
     return WriteStep(change, saved.cgroup)

@@ -121,8 +121,8 @@ def _unrequested_protection(
 ) -> Iterator[Finding]:
     """Protection is left over where a claim is not in use, and where more is claimed above than
     below; exact sums help against the second alone."""
-    given = {path: _knob_share(each, knob).unasked for path, each in shares.items()}
-    given = {path: unasked for path, unasked in given.items() if unasked}
+    given = {path: _knob_share(each, knob).unclaimed for path, each in shares.items()}
+    given = {path: unclaimed for path, unclaimed in given.items() if unclaimed}
     # Protection is handed down, never sideways: it stays below the same child of the root.
     tops = set(map(_top_level_cgroup, given))
     near = {path: claim for path, claim in claims.items() if _top_level_cgroup(path) in tops}

@@ -234,7 +234,7 @@ def check_unresolved_cgroups(facts: NodeFacts) -> Iterator[Finding]:
             if missing.container is None
             else "look again once the container has started",
         )
-    nobodys = facts.planned.comparison.nobodys
+    nobodys = facts.planned.comparison.orphans
     if nobodys:
         yield Finding(
             PLAN_UNNAMED.id,

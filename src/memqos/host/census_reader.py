@@ -127,7 +127,7 @@ class CensusReader:
         result, size = quick
         # A block that decodes as a whole starts with an object: the text before it was incomplete.
         self._add_objects(number, block.file, scanner.abandon(), first=result.objects)
-        scanner.pass_over(size)
+        scanner.skip_block(size)
         if block.is_last:
             self._add_objects(number, block.file, scanner.feed(b"", is_last=True))
         self._identify_all(number, result.uids)
@@ -153,7 +153,7 @@ class CensusReader:
 
     def _read_yaml(self, number: int, file: YamlFile) -> None:
         """Read YAML, the slow way: each object is written as JSON and read from that."""
-        layout = DumpLayout("lines", 0, None)
+        layout = DumpLayout(form="lines", start=0, opening=None)
         whole = DumpBlock(file=file.file, layout=layout, end=0, is_last=True)
         self._blocks[number] = _BlockStart(whole, 1, 0)
         index = 0
@@ -194,7 +194,7 @@ class CensusReader:
         block, line, before = self._blocks[place[0]]
         if block.is_text:
             return block.file, None, None
-        layout = block.layout._replace(lines=line - 1, before=before)
+        layout = msgspec.structs.replace(block.layout, lines=line - 1, before=before)
         found = Scanner(block.file, layout).feed(block_text(block), is_last=False)
         for index, each in enumerate(found):
             if index == place[1] and isinstance(each, DumpedText):

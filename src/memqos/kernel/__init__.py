@@ -1,1 +1,1 @@
-"""The kernel's texts as values: cgroup files, /proc, pressure, reports of kills."""
+"""The kernel's texts as values: cgroup files, /proc, pressure, reports of kills. Pure: no I/O."""

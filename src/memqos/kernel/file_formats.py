@@ -1,4 +1,4 @@
-"""Cgroup files that hold more than one value, as numbers and names."""
+"""Cgroup files with more than one value, as numbers and names."""
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -13,7 +13,7 @@ _KINDS: Final = re.compile(r"^(anon|file|shmem) (\d+)$", re.MULTILINE)
 
 
 class Controllers(msgspec.Struct, frozen=True):
-    """What a cgroup has been given, and what it passes on to its children."""
+    """The controllers a cgroup has, and those it enables for its children."""
 
     available: frozenset[str]
     enabled: frozenset[str]
@@ -27,7 +27,7 @@ def parse_keyed(text: str) -> dict[str, int]:
 
 @lru_cache(maxsize=1 << 12)
 def events_of(text: str) -> Mapping[str, int]:
-    """The same of memory.events, kept: most cgroups meet nothing for long, and many the same."""
+    """The same of memory.events, cached: the text changes rarely, and many cgroups share it."""
     return parse_keyed(text)
 
 
@@ -82,7 +82,7 @@ def meminfo_of(text: str) -> dict[str, int]:
 
 
 def memory_of(text: str, name: str) -> int:
-    """Bytes of one line, which must be there."""
+    """Bytes of one line, which must exist."""
     found = meminfo_of(text).get(name)
     if found is None:
         raise InputError(
@@ -112,7 +112,7 @@ class Stall(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=1 << 10)
 def stall_of(text: str) -> Stall:
-    """A pressure file; lines that are not there count as nothing."""
+    """A pressure file; missing lines count as 0."""
     # cpu has a "full" line since 5.13 only, and zeros in it for the whole machine (psi.rst).
     lines = dict(line.partition(" ")[::2] for line in text.splitlines())
     return Stall(_parse_line(lines.get("some", "")), _parse_line(lines.get("full", "")))

@@ -1,4 +1,4 @@
-"""The kernel's log: one record as /dev/kmsg hands it out."""
+"""The kernel's log: one record as /dev/kmsg returns it."""
 
 import re
 from typing import Final
@@ -8,7 +8,7 @@ import msgspec
 _CONTINUES: Final = frozenset("c+")
 """How a fragment of a line is marked, in newer and older kernels (ABI/testing/dev-kmsg)."""
 _FACILITY: Final = 3
-"""Bits of the level below those that tell who wrote a record; 0 is the kernel."""
+"""Bits of the level; those above are the facility that wrote a record, 0 for the kernel."""
 _ESCAPED: Final = re.compile(r"\\x([0-9a-f]{2})")
 
 
@@ -24,10 +24,10 @@ class LogRecord(msgspec.Struct, frozen=True):
 
 
 def record_of(line: str) -> LogRecord | None:
-    """A record as /dev/kmsg hands it out: `6,1234,5678,-;text`; None where it is no such record,
+    """A record as /dev/kmsg returns it: `6,1234,5678,-;text`; None where it is no such record,
     or not the kernel's own.
 
-    Lines below it that start with a space are properties of a device, and left out.
+    Lines below it that start with a space are properties of a device, and skipped.
     """
     head, semicolon, body = line.partition(";")
     fields = head.split(",")

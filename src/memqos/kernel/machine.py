@@ -1,7 +1,7 @@
-"""A machine as its kernel shows it: the texts as read, and what they say.
+"""A machine as its kernel shows it: the texts as read, and their values.
 
 Texts are kept as they are, so that a machine looks the same live and out of a snapshot. What could
-not be read is None or empty, and `missing` says why.
+not be read is None or empty, and `missing` has the reason.
 """
 
 import re
@@ -10,7 +10,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from memqos.kernel.file_formats import Stall, meminfo_of, stall_of
+from memqos.kernel.file_formats import meminfo_of
 
 CgroupLayout = Literal["v2", "hybrid", "v1", "none"]
 LAYOUTS: Final[Mapping[CgroupLayout, str]] = {
@@ -97,7 +97,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     kubelet_on_path: str | None = None
     """That of the program on PATH, which need not be the one that runs."""
     missing: dict[str, str] = {}
-    """Field → why it is not there."""
+    """Field → why it is missing."""
 
     @property
     def kernel_version(self) -> VersionNumbers | None:
@@ -140,11 +140,6 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     def huge_pages(self) -> tuple[HugePages, ...]:
         """Those of the whole machine, the smallest first."""
         return huge_pages_of(self.hugepages)
-
-    @property
-    def stalls(self) -> dict[str, Stall]:
-        """Pressure stall information: memory, cpu, io."""
-        return {name: stall_of(text) for name, text in self.pressure.items()}
 
     @property
     def runtime_version(self) -> tuple[str, VersionNumbers] | None:

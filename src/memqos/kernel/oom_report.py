@@ -1,13 +1,13 @@
 """The kernel's report of an out-of-memory kill, line by line out of its log.
 
-A report has four parts, of which any may be missing: who asked for memory, the state of the memory
-(of a cgroup, or of the machine), a table of the tasks that could have been killed, and who was.
+A report has four parts, of which any may be missing: the task that allocated memory, the state of
+the memory (of a cgroup, or of the machine), a table of the candidates, and the victims.
 Columns of the table are found by their headings, as they differ between releases (rss_anon and its
-like came with 6.9). Everything a process chooses itself, its name above all, may hold anything.
+like came with 6.9). Everything a process chooses itself, its name above all, may contain anything.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Final, Literal
 
 import msgspec
@@ -54,7 +54,7 @@ _CONSTRAINTS: Final[dict[str, OomConstraint]] = {
 }
 
 
-class Task(msgspec.Struct, frozen=True):
+class Task(msgspec.Struct, frozen=True, kw_only=True):
     """A row of the table: a task that could have been killed. Memory is in pages."""
 
     pid: int
@@ -67,8 +67,8 @@ class Task(msgspec.Struct, frozen=True):
     uid: int | None = None
 
 
-class Victim(msgspec.Struct, frozen=True):
-    """A process that was killed. Memory is in bytes; what an older kernel does not tell is None."""
+class Victim(msgspec.Struct, frozen=True, kw_only=True):
+    """A process that was killed. Memory is in bytes; what an older kernel does not log is None."""
 
     pid: int
     comm: str
@@ -87,8 +87,8 @@ class LimitUsage(msgspec.Struct, frozen=True):
     limit: int | None
 
 
-class OomReport(msgspec.Struct, frozen=True):
-    """One time out of memory: why, who, and among whom."""
+class OomReport(msgspec.Struct, frozen=True, kw_only=True):
+    """One out-of-memory event: the cause, the victims and the candidates."""
 
     at: int
     """Microseconds since the machine was started."""
@@ -97,7 +97,7 @@ class OomReport(msgspec.Struct, frozen=True):
     victims: tuple[Victim, ...]
     """The first was chosen; others die with it where memory.oom.group is set."""
     constraint: OomConstraint | None = None
-    """Whose memory had run out: a cgroup's, or the machine's (`none`)."""
+    """What was out of memory: a cgroup, or the machine (`none`)."""
     oom_cgroup: str | None = None
     """The cgroup that had reached its limit."""
     task_cgroup: str | None = None
@@ -129,52 +129,47 @@ class OomReport(msgspec.Struct, frozen=True):
 class OomReader:
     """Finds reports in records as they come.
 
-    A report is given out when the next one begins, or by `flush`: call that when the log has been
+    A report is returned when the next one begins, or by `flush`: call that when the log has been
     silent for a while, as the kills of a whole cgroup may be logged one after another.
     """
 
     def __init__(self) -> None:
         self._parts = _Parts()
-        self._held: LogRecord | None = None
+        self._pending: LogRecord | None = None
         self._next: int | None = None
 
     def feed(self, record: LogRecord) -> Iterator[OomReport]:
         """Reports that have ended before this record."""
-        if record.continues and self._held is not None:
-            self._held = msgspec.structs.replace(self._held, text=self._held.text + record.text)
+        if record.continues and self._pending is not None:
+            self._pending = msgspec.structs.replace(
+                self._pending, text=self._pending.text + record.text
+            )
             self._next = record.sequence + 1
             return
-        if self._held is not None:
-            yield from self._read_record(self._held)
+        if self._pending is not None:
+            yield from self._read_record(self._pending)
         if self._next is not None and record.sequence > self._next:
             self._parts.lost = True
-        self._held, self._next = record, record.sequence + 1
+        self._pending, self._next = record, record.sequence + 1
 
     def flush(self) -> Iterator[OomReport]:
-        """What is known of a report that nothing more is heard of, if it tells of a victim."""
-        if self._held is not None:
-            yield from self._read_record(self._held)
-            self._held = None
+        """The last report, as far as it was logged, if it names a victim."""
+        if self._pending is not None:
+            yield from self._read_record(self._pending)
+            self._pending = None
         yield from self._finish_report()
 
     def _read_record(self, record: LogRecord) -> Iterator[OomReport]:
         for line in record.text.split("\n"):
             if self._parts.ends_before(line):
                 yield from self._finish_report()
-            self._parts.take(line, record)
+            self._parts.add_line(line, record)
 
     def _finish_report(self) -> Iterator[OomReport]:
         report = self._parts.report()
         self._parts = _Parts()
         if report is not None:
             yield report
-
-
-def oom_reports(records: Iterable[LogRecord]) -> list[OomReport]:
-    """All reports in a log."""
-    reader = OomReader()
-    found = [report for record in records for report in reader.feed(record)]
-    return [*found, *reader.flush()]
 
 
 class _Parts:
@@ -186,18 +181,20 @@ class _Parts:
         self._columns: list[str] | None = None
         self._tasks: list[Task] = []
         self._victims: list[Victim] = []
-        self._told: dict[str, str] = {}
+        self._values: dict[str, str] = {}
         self._usages: dict[str, LimitUsage] = {}
         self._constraint: OomConstraint | None = None
 
     def ends_before(self, line: str) -> bool:
         """Whether a line belongs to the next report."""
-        another = bool(self._victims) and "together" not in self._told and _KILLED.match(line)
-        return bool(another or _INVOKED.match(line))
+        is_next_victim = (
+            bool(self._victims) and "together" not in self._values and _KILLED.match(line)
+        )
+        return bool(is_next_victim or _INVOKED.match(line))
 
-    def take(self, line: str, record: LogRecord) -> None:
-        """Learn from a line, if there is anything in it."""
-        if self._learn(line) and self._first is None:
+    def add_line(self, line: str, record: LogRecord) -> None:
+        """Parse a line, if it is part of a report."""
+        if self._parse(line) and self._first is None:
             self._first = record
 
     def report(self) -> OomReport | None:
@@ -208,17 +205,17 @@ class _Parts:
             sequence=self._first.sequence,
             victims=tuple(self._victims),
             constraint=self._constraint,
-            oom_cgroup=self._told.get("oom"),
-            task_cgroup=self._told.get("task"),
-            invoked_by=self._told.get("invoked"),
+            oom_cgroup=self._values.get("oom"),
+            task_cgroup=self._values.get("task"),
+            invoked_by=self._values.get("invoked"),
             memory=self._usages.get("memory"),
             swap=self._usages.get("swap"),
             tasks=tuple(self._tasks),
-            together=self._told.get("together"),
+            together=self._values.get("together"),
             complete=not self.lost,
         )
 
-    def _learn(self, line: str) -> bool:
+    def _parse(self, line: str) -> bool:
         return (
             self._is_invocation(line)
             or self._is_usage(line)
@@ -229,7 +226,7 @@ class _Parts:
 
     def _is_invocation(self, line: str) -> bool:
         if found := _INVOKED.match(line):
-            self._told["invoked"] = found["comm"]
+            self._values["invoked"] = found["comm"]
         return found is not None
 
     def _is_usage(self, line: str) -> bool:
@@ -259,12 +256,12 @@ class _Parts:
         if victim := _VICTIM.search(chosen["rest"]):
             before = chosen["rest"][: victim.start()]
             found = _MEMCG.search(before) or _GLOBAL.search(before)
-            self._told |= found.groupdict() if found else {}
+            self._values |= found.groupdict() if found else {}
         return True
 
     def _is_victim(self, line: str) -> bool:
         if together := _TOGETHER.match(line):
-            self._told["together"] = together["path"]
+            self._values["together"] = together["path"]
             return True
         found = _KILLED.match(line)
         if found is None:

@@ -9,8 +9,8 @@ from memqos.kube.quantity import MAX_INT64
 ByteCount = Annotated[int, msgspec.Meta(ge=0, le=MAX_INT64)]
 
 
-class Process(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One process. Memory is in bytes; `rss` is None where nobody measured it."""
+class Process(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """One process. Memory is in bytes; `rss` is None where it was not measured."""
 
     comm: str
     oom_score_adj: int

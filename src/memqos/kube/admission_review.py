@@ -1,6 +1,6 @@
-"""AdmissionReview v1: what the API server asks before it stores an object, and how it is answered.
+"""AdmissionReview v1: the request before the API server stores an object, and the response.
 
-Only pods are decoded here; the object itself stays as it came, since a patch must fit it.
+Only pods are decoded here; the object itself stays as sent, since a patch must fit it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -32,11 +32,11 @@ class ReviewResource(msgspec.Struct, frozen=True):
     resource: str = ""
 
 
-class ReviewRequest(msgspec.Struct, frozen=True, rename="camel"):
+class ReviewRequest(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """What is about to happen to one object."""
 
     uid: Annotated[str, Meta(max_length=253)]
-    """It goes into the answer."""
+    """Copied into the response."""
     kind: ReviewKind = ReviewKind()
     resource: ReviewResource = ReviewResource()
     sub_resource: str = ""
@@ -62,7 +62,7 @@ class ReviewStatus(msgspec.Struct, frozen=True):
 
 
 class Response(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """The answer to one request."""
+    """The response to one request."""
 
     uid: str
     allowed: bool
@@ -96,7 +96,7 @@ _encoder: Final = msgspec.json.Encoder()
 
 
 def encode_review(response: Response) -> bytes:
-    """The review that carries an answer."""
+    """The review that carries a response."""
     answer: dict[str, Any] = {
         "apiVersion": REVIEW_API_VERSION,
         "kind": REVIEW_KIND,
@@ -108,13 +108,13 @@ def encode_review(response: Response) -> bytes:
 _STANZA: Final = ("spec", "resources")
 
 
-def pod_level_patch(spec: Mapping[str, Any], wanted: Resources) -> list[dict[str, Any]]:
-    """What makes `spec.resources` of a pod hold all of these amounts; what it holds already stays.
+def pod_level_patch(spec: Mapping[str, Any], desired: Resources) -> list[dict[str, Any]]:
+    """A patch that adds the desired amounts which `spec.resources` lacks; those it has stay.
 
-    A patch can only add below what is there, so missing stanzas are added first. `null` is as good
+    A patch can only add to an object that exists, so missing stanzas are added first. `null` counts
     as missing.
     """
-    return list(_operations(spec, wanted))
+    return list(_operations(spec, desired))
 
 
 def encode_patch(operations: list[dict[str, Any]]) -> bytes:
@@ -122,14 +122,14 @@ def encode_patch(operations: list[dict[str, Any]]) -> bytes:
     return msgspec.json.encode(operations)
 
 
-def _operations(spec: Mapping[str, Any], wanted: Resources) -> Iterator[dict[str, Any]]:
+def _operations(spec: Mapping[str, Any], desired: Resources) -> Iterator[dict[str, Any]]:
     resources = spec.get("resources")
     if resources is None:
         resources = {}
-        if wanted.requests or wanted.limits:
+        if desired.requests or desired.limits:
             yield _add(_STANZA, {})
     for side in ("requests", "limits"):
-        amounts = getattr(wanted, side)
+        amounts = getattr(desired, side)
         present = resources.get(side)
         missing = [name for name in amounts if name not in (present or {})]
         if missing and present is None:

@@ -14,7 +14,7 @@ from memqos.release import Release
 
 
 def aggregate_requests(shape: Shape) -> Amounts:
-    """What the containers request together, whatever the pod level says."""
+    """What the containers request together, regardless of pod-level requests."""
     running = _sum([part.requests for part in shape.containers])
     if shape.init_containers:
         _with_init(
@@ -24,7 +24,7 @@ def aggregate_requests(shape: Shape) -> Amounts:
 
 
 def aggregate_limits(shape: Shape) -> Amounts:
-    """What the containers may use together, whatever the pod level says."""
+    """What the containers may use together, regardless of pod-level limits."""
     running = _sum([part.limits for part in shape.containers])
     if shape.init_containers:
         _with_init(
@@ -36,7 +36,7 @@ def aggregate_limits(shape: Shape) -> Amounts:
 def pod_requests(
     shape: Shape, release: Release, *, overhead: bool = True, of_containers: Amounts | None = None
 ) -> Amounts:
-    """What the pod requests; `of_containers` is their aggregate where it is known already."""
+    """What the pod requests; `of_containers` is their aggregate where it is computed already."""
     result = aggregate_requests(shape) if of_containers is None else of_containers.copy()
     if shape.pod is not None and release.is_enabled("PodLevelResources"):
         _override(result, shape.pod.requests, release)
@@ -71,7 +71,7 @@ def has_pod_level_requests(shape: Shape, release: Release) -> bool:
 
 
 def limits_while_starting(init_containers: Iterable[Part]) -> Iterable[Amounts]:
-    """For each init container, the limits in force while it starts: its own and the sidecars'."""
+    """For each init container, the limits that apply while it starts: its own and the sidecars'."""
     sidecars: Amounts = {}
     for part in init_containers:
         together = sidecars.copy()

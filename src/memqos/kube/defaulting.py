@@ -97,7 +97,7 @@ def _requests(
 
 
 def _round_up(shape: Shape) -> Shape:
-    """A shape held in nanos, rounded up to thousandths."""
+    """A shape in nanos, rounded up to thousandths."""
     return msgspec.structs.replace(
         shape,
         containers=tuple([_round_up_part(part) for part in shape.containers]),

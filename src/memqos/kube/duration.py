@@ -1,4 +1,4 @@
-"""Durations as Kubernetes writes them: `1m30s`, `100ms`; held in whole nanoseconds."""
+"""Durations as Kubernetes writes them: `1m30s`, `100ms`; as whole nanoseconds."""
 
 import re
 from typing import Final

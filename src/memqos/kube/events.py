@@ -1,8 +1,8 @@
-"""Events on pods about what memqos does to them, and how few of them are enough.
+"""Events on pods about what memqos does to them, deduplicated and rate-limited.
 
-What is told again is counted, not told again: an event that exists is refreshed with how often it
-happened, at most every few minutes. A pod may only be told so much. An event is named by what it
-says and the hour it says it in, so that an agent that is started anew meets its own.
+A repetition is counted, not sent again: the existing event gets a new count, at most every few
+minutes. The number of events per pod is limited. The name of an event is derived from its content
+and the hour, so that a restarted agent finds its own events.
 """
 
 import re
@@ -29,28 +29,29 @@ GROUP_VERSION: Final = "events.k8s.io/v1"
 REFRESH_SECONDS: Final = 300.0
 """How long repetitions are only counted."""
 FORGET_SECONDS: Final = 3600.0
-"""API servers keep events for an hour; what happens again after that is news."""
-KNOWN: Final = 4096
+"""API servers keep events for an hour; a repetition after that is a new event."""
+MAX_TRACKED: Final = 4096
+"""Events, and pods, that are remembered."""
 # Bounds of the API server: pkg/apis/core/validation/events.go.
 _LONGEST_NOTE: Final = 1024
 _LONGEST_INSTANCE: Final = 128
 _LONGEST_POD_IN_NAME: Final = 200
 
 
-class _Told(NamedTuple):
+class _EventType(NamedTuple):
     severity: EventSeverity
     action: str
 
 
-_TOLD: Final[dict[EventReason, _Told]] = {
-    "MemoryProtected": _Told("Normal", "Protect"),
-    "ThrottleLimitSet": _Told("Normal", "Throttle"),
-    "GuardWidened": _Told("Warning", "Widen"),
-    "GuardNarrowed": _Told("Normal", "Narrow"),
-    "MemoryDrifted": _Told("Warning", "Restore"),
-    "MemoryContested": _Told("Warning", "LeaveAlone"),
-    "AnnotationIgnored": _Told("Warning", "Ignore"),
-    "NumaNotAligned": _Told("Warning", "Align"),
+_EVENT_TYPES: Final[dict[EventReason, _EventType]] = {
+    "MemoryProtected": _EventType("Normal", "Protect"),
+    "ThrottleLimitSet": _EventType("Normal", "Throttle"),
+    "GuardWidened": _EventType("Warning", "Widen"),
+    "GuardNarrowed": _EventType("Normal", "Narrow"),
+    "MemoryDrifted": _EventType("Warning", "Restore"),
+    "MemoryContested": _EventType("Warning", "LeaveAlone"),
+    "AnnotationIgnored": _EventType("Warning", "Ignore"),
+    "NumaNotAligned": _EventType("Warning", "Align"),
 }
 
 
@@ -64,33 +65,33 @@ _VALUE: Final = re.compile(
     r"(memory\.[a-z]+|cpuset\.mems)(?: (?P<set>\S+))? of (the pod|[a-z0-9-]+)"
     r"(?: put back to (?P<restored>[^:\s]+))?"
 )
-_OF_VALUES: Final = frozenset(_TOLD) - {"AnnotationIgnored", "NumaNotAligned"}
+_OF_VALUES: Final = frozenset(_EVENT_TYPES) - {"AnnotationIgnored", "NumaNotAligned"}
 
 
 class Clause(NamedTuple):
-    """One of the things that a note says."""
+    """One clause of a note."""
 
-    says: str
+    text: str
     container: str | None = None
-    """None where it is about the whole pod, or does not say."""
+    """None where it is about the whole pod, or names no container."""
     file: str = ""
     value: str = ""
-    """What the file was set to, if that is what it says."""
+    """What the file was set to, where the clause is about that."""
 
 
 def clauses(reason: str, note: str) -> tuple[Clause, ...]:
-    """What a note of memqos says, one thing after the other: containers of a pod share a note."""
+    """The clauses of a note of memqos: containers of a pod share a note."""
     if reason not in _OF_VALUES:
         return (Clause(note),)
     return tuple(map(_clause, note.removeprefix(FRONT.get(reason, "")).split(BETWEEN)))
 
 
-def _clause(says: str) -> Clause:
-    found = _VALUE.match(says)
+def _clause(text: str) -> Clause:
+    found = _VALUE.match(text)
     if found is None:
-        return Clause(says)
+        return Clause(text)
     container = None if found[3] == "the pod" else found[3]
-    return Clause(says, container, found[1], found["set"] or found["restored"] or "")
+    return Clause(text, container, found[1], found["set"] or found["restored"] or "")
 
 
 class PodEvent(msgspec.Struct, frozen=True):
@@ -104,7 +105,7 @@ class PodEvent(msgspec.Struct, frozen=True):
 
 
 class Create(msgspec.Struct, frozen=True):
-    """Tell of it for the first time."""
+    """Create an event."""
 
     happening: PodEvent
     name: str
@@ -113,7 +114,7 @@ class Create(msgspec.Struct, frozen=True):
 
 
 class Refresh(msgspec.Struct, frozen=True):
-    """Tell how often it has happened by now."""
+    """Update the count of an existing event."""
 
     happening: PodEvent
     name: str
@@ -123,7 +124,7 @@ class Refresh(msgspec.Struct, frozen=True):
 
 
 class Bucket:
-    """So many at once, and one more every so many seconds."""
+    """A token bucket: `size` at once, and one more every `seconds`."""
 
     def __init__(self, size: int, seconds: float) -> None:
         self._size = size
@@ -149,57 +150,57 @@ class Bucket:
         return max(0.0, 1 - self._left) * self._seconds
 
 
-class _Known(msgspec.Struct):
+class _SentEvent(msgspec.Struct):
     name: str
     count: int
-    told_at: float
+    sent_at: float
     happened_at: float
 
 
 class EventBook:
-    """What has been told, and to whom. Time comes in as seconds, from wherever."""
+    """The events sent so far. The caller passes the time, in seconds of any clock."""
 
     def __init__(self) -> None:
         self.dropped = 0
-        """Those that were too many."""
-        self._known: dict[PodEvent, _Known] = {}
+        """How many exceeded the limit of their pod."""
+        self._sent: dict[PodEvent, _SentEvent] = {}
         self._of_pods: dict[str, Bucket] = {}
 
     def decide(self, happening: PodEvent, now: float) -> Create | Refresh | None:
-        """What to send about something that happened; None where nothing has to be."""
-        known = self._known.get(happening)
-        if known is not None and now - known.happened_at < FORGET_SECONDS:
-            known.count += 1
-            known.happened_at = now
-            if now - known.told_at < REFRESH_SECONDS:
+        """What to send about something that happened; None where nothing is sent."""
+        sent = self._sent.get(happening)
+        if sent is not None and now - sent.happened_at < FORGET_SECONDS:
+            sent.count += 1
+            sent.happened_at = now
+            if now - sent.sent_at < REFRESH_SECONDS:
                 return None
         else:
-            known = None
-        if not self._may(happening.uid, now):
+            sent = None
+        if not self._take_token(happening.uid, now):
             self.dropped += 1
             return None
-        if known is not None:
-            known.told_at = now
-            return Refresh(happening, known.name, known.count)
-        self._make_room(now)
+        if sent is not None:
+            sent.sent_at = now
+            return Refresh(happening, sent.name, sent.count)
+        self._evict(now)
         name = _name(happening, now)
-        self._known[happening] = _Known(name, 1, now, now)
+        self._sent[happening] = _SentEvent(name, 1, now, now)
         return Create(happening, name)
 
     def forget(self, happening: PodEvent) -> None:
-        """The event is gone, or never came to be: the next time is the first again."""
-        self._known.pop(happening, None)
+        """The event was deleted or never stored: the next repetition creates it again."""
+        self._sent.pop(happening, None)
 
     def forget_pods_but(self, uids: Iterable[str]) -> None:
-        """Pods that are gone are not told of again."""
-        there = set(uids)
-        self._of_pods = {uid: each for uid, each in self._of_pods.items() if uid in there}
-        self._known = {key: each for key, each in self._known.items() if key.uid in there}
+        """Forget the events of all pods but these."""
+        current = set(uids)
+        self._of_pods = {uid: each for uid, each in self._of_pods.items() if uid in current}
+        self._sent = {key: each for key, each in self._sent.items() if key.uid in current}
 
-    def _may(self, uid: str, now: float) -> bool:
+    def _take_token(self, uid: str, now: float) -> bool:
         of_pod = self._of_pods.get(uid)
         if of_pod is None:
-            if len(self._of_pods) >= KNOWN:
+            if len(self._of_pods) >= MAX_TRACKED:
                 del self._of_pods[next(iter(self._of_pods))]
             of_pod = self._of_pods[uid] = Bucket(5, 300.0)
         if not of_pod.has(now):
@@ -207,26 +208,26 @@ class EventBook:
         of_pod.take()
         return True
 
-    def _make_room(self, now: float) -> None:
-        if len(self._known) < KNOWN:
+    def _evict(self, now: float) -> None:
+        if len(self._sent) < MAX_TRACKED:
             return
-        old = {key for key, each in self._known.items() if now - each.happened_at > FORGET_SECONDS}
-        for key in old or {next(iter(self._known))}:
-            del self._known[key]
+        old = {key for key, each in self._sent.items() if now - each.happened_at > FORGET_SECONDS}
+        for key in old or {next(iter(self._sent))}:
+            del self._sent[key]
 
 
 def event_of(create: Create, instance: str, at: str) -> dict[str, Any]:
     """The Event as the API server takes it; `at` is a time with microseconds."""
     happening = create.happening
-    told = _TOLD[happening.reason]
+    event_type = _EVENT_TYPES[happening.reason]
     return {
         "apiVersion": GROUP_VERSION,
         "kind": "Event",
         "metadata": {"name": create.name, "namespace": happening.namespace},
         "eventTime": at,
-        "type": told.severity,
+        "type": event_type.severity,
         "reason": happening.reason,
-        "action": told.action,
+        "action": event_type.action,
         "note": _short(happening.note),
         "regarding": {
             "apiVersion": "v1",
@@ -246,7 +247,7 @@ def series_of(refresh: Refresh, at: str) -> dict[str, Any]:
 
 
 def _short(note: str) -> str:
-    """The note in so many bytes as events may have."""
+    """The note, cut to the bytes that an event may have."""
     data = note.encode()
     if len(data) <= _LONGEST_NOTE:
         return note
@@ -254,7 +255,7 @@ def _short(note: str) -> str:
 
 
 def _name(happening: PodEvent, now: float) -> str:
-    """The same for the same within an hour, whoever asks."""
-    said = (happening.uid, happening.reason, happening.note, str(int(now // FORGET_SECONDS)))
-    digest = blake2b("\0".join(said).encode("utf-8", "replace"), digest_size=8).hexdigest()
+    """The same name for the same event within an hour, whichever process derives it."""
+    identity = (happening.uid, happening.reason, happening.note, str(int(now // FORGET_SECONDS)))
+    digest = blake2b("\0".join(identity).encode("utf-8", "replace"), digest_size=8).hexdigest()
     return f"{happening.pod[:_LONGEST_POD_IN_NAME].rstrip('.-')}.{digest}"

@@ -1,4 +1,4 @@
-"""Why the API server made of a pod what it made of it, in sentences."""
+"""Why a pod has its QoS class, defaults and totals, in sentences."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,7 @@ from memqos.release import Release
 
 
 def why_class(shape: Shape, names: list[str], release: Release) -> str:
-    """What made the QoS class."""
+    """What decides the QoS class."""
     qos = compute_qos_class(shape, release)
     if shape.stored_class in CLASSES and shape.stored_class != qos:
         return f"given at creation and kept, though requests and limits would now give {qos}"
@@ -42,10 +42,10 @@ def _gap(part: Part) -> str | None:
                 f"{resource} request {_format(resource, request)} "
                 f"≠ limit {_format(resource, limit)}"
             )
-    asked = [resource for resource in (CPU, MEMORY) if part.requests.get(resource)]
-    if len(asked) == 1:
-        other = MEMORY if asked == [CPU] else CPU
-        return f"{asked[0]} is requested but {other} is not"
+    requested = [resource for resource in (CPU, MEMORY) if part.requests.get(resource)]
+    if len(requested) == 1:
+        other = MEMORY if requested == [CPU] else CPU
+        return f"{requested[0]} is requested but {other} is not"
     return None
 
 
@@ -56,7 +56,7 @@ def _format(name: str, amount: int | None) -> str:
 def why_defaulted(
     written: Shape, defaulted: Shape, names: list[str], release: Release
 ) -> Iterator[str]:
-    """One sentence for every value the API server filled in or left out."""
+    """One sentence for every value the API server filled in or dropped."""
     for name, before, after in zip(names, written.parts, defaulted.parts, strict=True):
         for resource, amount in after.requests.items():
             if resource not in before.requests:
@@ -97,9 +97,9 @@ def why_total(shape: Shape, total: Amounts, resource: str, side: str, release: R
         sidecars = _amounts(
             tuple(part for part in shape.init_containers if part.role == "sidecar"), side, resource
         )
-        terms = [legible(resource, amount) for amount in regular + sidecars]
+        summands = [legible(resource, amount) for amount in regular + sidecars]
         running = sum(regular) + sum(sidecars)
-        together = " + ".join(terms) or "nothing"
+        together = " + ".join(summands) or "nothing"
         counted = aggregate_requests(shape) if side == "requests" else aggregate_limits(shape)
         peak = counted.get(resource, 0)
         text = (

@@ -28,7 +28,7 @@ NodeCgroupKind = Literal["kubepods", "kube-reserved", "system-reserved"]
 
 
 class NodeSystemInfo(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """`status.nodeInfo`, as far as it says which rules hold."""
+    """`status.nodeInfo`, as far as it decides which rules apply."""
 
     kubelet_version: str | None = None
 
@@ -53,7 +53,7 @@ class DaemonEndpoints(msgspec.Struct, frozen=True, rename="camel", omit_defaults
 
 
 class NodeStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """`status`, as far as it is about resources, and about whom to ask for more."""
+    """`status`, as far as it is about resources and the kubelet's address."""
 
     capacity: ResourceList | None = None
     allocatable: ResourceList | None = None
@@ -70,7 +70,7 @@ class Node(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
 
 class Capacity(msgspec.Struct, frozen=True):
-    """What the machine has. `pids` is None where nobody said how many processes fit."""
+    """What the machine has. `pids` is None where the limit of processes is unknown."""
 
     cpu: int
     """Thousandths of a core."""
@@ -98,14 +98,14 @@ class OverReserved(msgspec.Struct, frozen=True):
 
 
 class Allocatable(msgspec.Struct, frozen=True):
-    """What is left for pods, told two ways."""
+    """What is left for pods: as published and as enforced."""
 
     published: Quantities
     """On the Node, for the scheduler: less reservations, eviction threshold and hugepages."""
     enforced: Quantities
     """On the kubepods cgroup and in memory.high: less reservations alone."""
     reservation: Quantities
-    """Everything kept back, eviction threshold included; resources kept whole are left out."""
+    """Everything kept back, eviction threshold included; only resources of which something is."""
     over_reserved: tuple[OverReserved, ...] = ()
 
     @property
@@ -117,8 +117,8 @@ class Allocatable(msgspec.Struct, frozen=True):
         return self.enforced[MEMORY].value
 
 
-class NodeCgroup(msgspec.Struct, frozen=True):
-    """What the kubelet sets on a cgroup that holds no pod itself; None is not set."""
+class NodeCgroup(msgspec.Struct, frozen=True, kw_only=True):
+    """What the kubelet sets on a cgroup above the pods or beside them; None: not set."""
 
     kind: NodeCgroupKind
     name: str
@@ -142,7 +142,7 @@ class NodeCgroups(msgspec.Struct, frozen=True):
 
 
 def capacity_of(node: Node) -> Capacity:
-    """What a Node says it has."""
+    """The capacity in a Node's status."""
     stated = node.status.capacity
     if not stated or MEMORY not in stated:
         raise InputError(
@@ -159,7 +159,7 @@ def capacity_of(node: Node) -> Capacity:
 
 
 def published_memory(node: Node) -> int | None:
-    """What a Node says is left for pods; None where it does not say."""
+    """Allocatable memory in a Node's status; None where it has none."""
     stated = node.status.allocatable or {}
     if stated.get(MEMORY) is None:
         return None
@@ -167,7 +167,7 @@ def published_memory(node: Node) -> int | None:
 
 
 def amount_in(amounts: ResourceList, name: str, side: str) -> Quantity:
-    """What a Node says of a resource; raise InputError where no machine can have that."""
+    """A resource in a Node's status; raise InputError where no machine can have that much."""
     field = f"status.{side}[{name}]"
     try:
         amount = Quantity.parse(amounts[name])
@@ -229,7 +229,7 @@ def eviction_reserve(capacity: Capacity, config: KubeletConfiguration) -> Quanti
 
 
 def node_cgroups(capacity: Capacity, config: KubeletConfiguration, release: Release) -> NodeCgroups:
-    """What the kubelet sets on kubepods and on the reserved cgroups it was told to enforce."""
+    """What the kubelet sets on kubepods and on the reserved cgroups it is configured to enforce."""
     reserved = read_reservations(config, release.minor)
     cgroups = [_kubepods(capacity, reserved, config, release)] if config.cgroups_per_qos else []
     for enforcement in _ENFORCED_IN_ORDER:
@@ -244,7 +244,7 @@ def node_cgroups(capacity: Capacity, config: KubeletConfiguration, release: Rele
         if not amounts:
             return NodeCgroups(tuple(cgroups), failed=kind)
         if enforcement.endswith(COMPRESSIBLE):
-            cgroups.append(NodeCgroup(kind, name, cpu=_milli(amounts)))
+            cgroups.append(NodeCgroup(kind=kind, name=name, cpu=_milli(amounts)))
         else:
             cgroups.append(_node_cgroup(kind, name, amounts, release))
     return NodeCgroups(tuple(cgroups))
@@ -269,8 +269,8 @@ def _kubepods(
         amounts = _less(amounts, _sum((reserved.system, reserved.kube)))
     reset = None if release.is_enabled("MemoryQoS") else _RESET_WHILE_OFF.at(release.minor)
     return NodeCgroup(
-        "kubepods",
-        "",
+        kind="kubepods",
+        name="",
         memory_max=_whole(amounts, MEMORY),
         memory_min=reset,
         memory_low=reset,
@@ -294,8 +294,8 @@ def _node_cgroup(
 ) -> NodeCgroup:
     memory = _whole(amounts, MEMORY)
     return NodeCgroup(
-        kind,
-        name,
+        kind=kind,
+        name=name,
         memory_max=memory,
         memory_min=memory if release.is_enabled("MemoryQoS") else None,
         cpu=_milli(amounts),

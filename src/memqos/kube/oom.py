@@ -1,4 +1,4 @@
-"""oom_score_adj: whom the kernel kills first when the node has no memory left.
+"""oom_score_adj: which containers the kernel kills first when the node has no memory left.
 
 Division is that of integers, truncating, as the kubelet does it.
 """
@@ -13,17 +13,15 @@ from memqos.kube.resources import MEMORY, Amounts, memory_in
 from memqos.kube.shape import Part, Shape
 from memqos.release import Release, Since
 
-# kubelet qos/policy.go. -1000 exempts from killing, -999 is the kubelet's own, -998 a sandbox's.
+# kubelet qos/policy.go. -1000 exempts from killing, -999 is the kubelet's own, -998 that of pause
+# containers: their end would take the pod's network with it (kubernetes#47938).
 GUARANTEED: Final = -997
 BEST_EFFORT_SCORE: Final = 1000
 LOWEST_BURSTABLE: Final = 1000 + GUARANTEED
-SANDBOX_SCORE: Final = -998
-"""The pause container of every pod: set by the runtime (containerd, defaultSandboxOOMAdj), as its
-end would take the pod's network with it (kubernetes#47938)."""
 
 
 class Score(msgspec.Struct, frozen=True, gc=False):
-    """A score and what it was computed from; None where the node's memory is not known."""
+    """A score and what it was computed from; None where the node's memory is unknown."""
 
     value: int | None
     request: int = 0
@@ -75,6 +73,7 @@ def _with_pod_level_share(
     return max(0, left) // max(1, sharing), smallest
 
 
+# GetContainerOOMScoreAdjust(), kubelet qos/policy.go: pod-level requests since 1.32 (KEP-2837).
 _BURSTABLE: Final = Since({22: _request_alone, 32: _with_pod_level_share})
 
 

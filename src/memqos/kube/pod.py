@@ -89,7 +89,7 @@ class Affinity(_Object, frozen=True):
     pod_anti_affinity: PodAffinity | None = None
 
 
-class PodSpec(_Object, frozen=True):
+class PodSpec(_Object, frozen=True, kw_only=True):
     """`spec`, as far as it decides about resources."""
 
     containers: tuple[Container, ...] | None = None
@@ -127,7 +127,7 @@ class ContainerState(_Object, frozen=True):
     terminated: Terminated | None = None
 
 
-class ContainerStatus(_Object, frozen=True):
+class ContainerStatus(_Object, frozen=True, kw_only=True):
     """What the kubelet reported of one container."""
 
     name: str = ""
@@ -147,8 +147,8 @@ class PodCondition(_Object, frozen=True):
     reason: str | None = None
 
 
-class PodStatus(_Object, frozen=True):
-    """`status`, as far as it decides about resources in force."""
+class PodStatus(_Object, frozen=True, kw_only=True):
+    """`status`, as far as it decides about resources in use."""
 
     phase: str | None = None
     reason: str | None = None
@@ -163,7 +163,7 @@ class PodStatus(_Object, frozen=True):
     allocated_resources: ResourceList | None = None
 
 
-class ObjectMeta(_Object, frozen=True):
+class ObjectMeta(_Object, frozen=True, kw_only=True):
     """`metadata`, as far as it identifies a pod."""
 
     name: str | None = None

@@ -8,7 +8,7 @@ import msgspec
 from memqos.kube.pod import ContainerStatus, ObjectMeta, PodSpec, PodStatus
 
 MIRROR: Final = "kubernetes.io/config.mirror"
-"""Where a static pod's twin at the API server keeps the UID that its node knows it by."""
+"""The annotation of a mirror pod with the UID that the static pod has on its node."""
 
 
 class _Object(msgspec.Struct, frozen=True, rename="camel"):
@@ -40,7 +40,7 @@ class ContainerState(_Object, frozen=True):
 
 
 class PastContainer(_Object, frozen=True):
-    """A container as the kubelet last told of it."""
+    """A container as the kubelet last reported it."""
 
     name: str = ""
     restart_count: int = 0
@@ -58,8 +58,8 @@ class Condition(_Object, frozen=True):
     last_transition_time: str | None = None
 
 
-class PastStatus(_Object, frozen=True):
-    """`status`, as far as it tells of the past."""
+class PastStatus(_Object, frozen=True, kw_only=True):
+    """`status`, as far as it is about the past."""
 
     reason: str | None = None
     message: str | None = None
@@ -72,7 +72,7 @@ class PastStatus(_Object, frozen=True):
 
 
 class PastPod(_Object, frozen=True):
-    """A pod, for what has become of it."""
+    """A pod and its history."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: PodSpec = PodSpec()
@@ -80,7 +80,7 @@ class PastPod(_Object, frozen=True):
 
     @property
     def uids(self) -> frozenset[str]:
-        """What events may call it."""
+        """The UIDs that events may name it by."""
         named = (self.metadata.uid, (self.metadata.annotations or {}).get(MIRROR))
         return frozenset(filter(None, named))
 
@@ -94,7 +94,7 @@ class Regarded(_Object, frozen=True):
 
 
 class EventSource(_Object, frozen=True):
-    """Who made an event of the older kind."""
+    """The reporter of an event of the older kind."""
 
     component: str | None = None
 
@@ -106,7 +106,7 @@ class Series(_Object, frozen=True):
     last_observed_time: str | None = None
 
 
-class KubeEvent(_Object, frozen=True):
+class KubeEvent(_Object, frozen=True, kw_only=True):
     """An Event of v1, which has those of events.k8s.io too."""
 
     metadata: ObjectMeta = ObjectMeta()
@@ -123,15 +123,15 @@ class KubeEvent(_Object, frozen=True):
 
     @property
     def by(self) -> str:
-        """Who says so; everybody who may make events can say to be anybody."""
+        """The reporter, unverified: whoever may create events can put any name there."""
         old = self.source.component if self.source is not None else None
         return self.reporting_component or old or "somebody"
 
     @property
     def times(self) -> int:
         """How often."""
-        told = self.series.count if self.series is not None else None
-        return told or self.count or 1
+        in_series = self.series.count if self.series is not None else None
+        return in_series or self.count or 1
 
     @property
     def at(self) -> int | None:
@@ -147,7 +147,7 @@ class KubeEvent(_Object, frozen=True):
 
     @property
     def container(self) -> str | None:
-        """Whom it is about; None for the whole pod."""
+        """The container it is about; None for the whole pod."""
         _, _, rest = (self.involved_object.field_path or "").partition("{")
         return rest.removesuffix("}") or None
 

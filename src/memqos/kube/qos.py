@@ -12,7 +12,7 @@ CLASSES: Final[tuple[QosClass, ...]] = get_args(QosClass)
 
 
 def qos_class(shape: Shape, release: Release) -> QosClass:
-    """The class in force: the stored one, which never changes, else the computed one."""
+    """The class of a pod: the stored one, which never changes, else the computed one."""
     if shape.stored_class in CLASSES:
         return shape.stored_class
     return compute_qos_class(shape, release)

@@ -1,4 +1,4 @@
-"""Quantities: Kubernetes' numbers with units, held exactly.
+"""Quantities: Kubernetes' numbers with units, kept exactly.
 
 A quantity is a whole number of nanos (Kubernetes keeps nothing finer), the suffix family it is
 printed in, and the spelling that was typed for as long as Kubernetes would keep it.
@@ -31,10 +31,12 @@ _SHAPE: Final = re.compile(
     r"([+-]?)0*([0-9]*)(\.([0-9]*))?(?:([eEinumkKMGTP]*)([+-]?)([0-9]*))", re.ASCII
 )
 _FAST_DIGITS: Final = 18
-"""Digits Kubernetes holds in an int64; longer numbers lose the spelling that was typed."""
+"""maxInt64Factors (apimachinery resource/math.go), the decimal digits that surely fit an int64;
+longer numbers lose the spelling that was typed."""
 _MOST_DIGITS: Final = 1001
-"""Before the point. Kubernetes has no bound here and answers nonsense; a bound keeps `1e999999999`
-from hanging, and sums and products below the 4,300 digits that Python turns into text."""
+"""Before the point. Kubernetes has no bound here and returns wrong values; with a bound
+`1e999999999` does not hang, and sums and products stay below the 4,300 digits of Python's str().
+"""
 _SHOWN: Final = 20
 _LEGIBLE: Final = 32
 
@@ -57,7 +59,7 @@ class Quantity(msgspec.Struct, frozen=True, eq=False, gc=False):
 
     @classmethod
     def parse_bare(cls, text: str) -> Self:
-        """Read a quantity text as it stands."""
+        """Read a quantity text, without trimming spaces."""
         shape = _SHAPE.fullmatch(text) if text else None
         if shape is None:
             raise _error(text)
@@ -76,10 +78,8 @@ class Quantity(msgspec.Struct, frozen=True, eq=False, gc=False):
         nano, exact = _to_nano(magnitude, len(fraction), family, exponent)
         spelling = None
         if family == "BinarySI":
-            # ParseQuantity() (resource/quantity.go) keeps an int64 for up to 14 digits, of which
-            # the suffix takes 3 for every 2^10; only that path keeps the spelling.
-            room = 15 - len(number or "0") - int(exponent * 3 / 10) - 1
-            in_range = not fraction and room >= 0
+            # Only the int64 path keeps the spelling.
+            in_range = not fraction and _is_binary_int64(number or "0", exponent)
             if in_range:
                 if magnitude & 0x07:
                     spelling = text
@@ -93,7 +93,7 @@ class Quantity(msgspec.Struct, frozen=True, eq=False, gc=False):
             if in_range and scale % 3 == 0 and not digits.endswith("000") and digits[0] != "0":
                 spelling = text
         # The int64 path reads "" as 0, so "." and "-" are quantities; inf.Dec.SetString(), which
-        # reads all others, wants a digit.
+        # reads all others, requires a digit.
         if not in_range and not any(map(str.isdigit, text[: shape.start(5)])):
             raise _error(text)
         return cls(-nano if sign == "-" else nano, family, spelling)
@@ -143,7 +143,7 @@ class Quantity(msgspec.Struct, frozen=True, eq=False, gc=False):
 
     @property
     def legible(self) -> str:
-        """The spelling for a person, to whom a long number is told by about how much it is."""
+        """The spelling in messages, where a long number is rounded to a power of ten."""
         text = str(self)
         return text if len(text) <= _LEGIBLE else scientific(self.value)
 
@@ -188,8 +188,38 @@ def nano_of(raw: Raw) -> int:
 
 
 def whole(amount: int, unit: int = 1000) -> int:
-    """Whole units of an amount, by default one held in thousandths, rounded away from zero."""
+    """Whole units of an amount, by default one in thousandths, rounded away from zero."""
     return -(-amount // unit) if amount >= 0 else amount // unit
+
+
+def as_int64(raw: Raw) -> int | None:
+    """A quantity as the kubelet's managers read it: in bytes if it is stored as an integer.
+
+    Kubernetes stores a quantity as an integer by its spelling, not by its value: `1.5G` is one, but
+    `1.0Gi`, `1000m` and `100000Gi` are not.
+    """
+    text = "0" if raw is None else raw.strip() if isinstance(raw, str) else repr(raw)
+    shape = _SHAPE.fullmatch(text)
+    if shape is None:
+        return None
+    sign, number, _, fraction, letters, exponent_sign, exponent_digits = shape.groups()
+    try:
+        family, exponent = _suffix(text, letters + exponent_sign + exponent_digits)
+    except InputError:
+        return None
+    digits, fraction = number or "0", fraction or ""
+    if family == "BinarySI":
+        if fraction or not _is_binary_int64(digits, exponent):
+            return None
+        value = int(digits) << exponent
+    else:
+        scale = exponent - len(fraction)
+        if scale < 0 or len(digits) + len(fraction) > _FAST_DIGITS:
+            return None
+        value = int(digits + fraction) * 10 ** min(scale, 19)
+    if value > MAX_INT64:
+        return None
+    return -value if sign == "-" else value
 
 
 def times(part: int, whole: int) -> str:
@@ -211,6 +241,12 @@ def _suffix(text: str, suffix: str) -> tuple[Format, int]:
         except ValueError:
             pass
     raise _error(text, hint="suffixes are n u m k M G T P E, Ki Mi Gi Ti Pi Ei, or an exponent")
+
+
+def _is_binary_int64(digits: str, exponent: int) -> bool:
+    # ParseQuantity() (apimachinery resource/quantity.go) keeps an int64 for up to 14 digits, of
+    # which the suffix takes 3 for every 2^10.
+    return len(digits) + exponent * 3 // 10 <= 14
 
 
 def _whole(text: str, digits: str) -> int:

@@ -59,16 +59,16 @@ _SUBDOMAIN: Final = re.compile(
 
 
 def memory_in(amounts: Amounts) -> int:
-    """Bytes of memory in a resource list, as far as a kubelet can hold them."""
+    """Bytes of memory in a resource list, as far as they fit into the kubelet's int64."""
     return storable(whole(amounts.get(MEMORY, 0)))
 
 
 def storable(amount: int) -> int:
-    """The amount, or nothing where it is not one that an int64 holds.
+    """The amount, or 0 where it does not fit into an int64.
 
     Kubernetes takes larger ones, which its components then cut to 64 bits: of 1e64 and all greater
     powers of ten nothing is left, so the scheduler places such a pod anywhere and the kubelet sets
-    nothing for it. Nobody is to be protected by such a number.
+    nothing for it. So memqos protects nothing by such a number.
     """
     return amount if 0 <= amount <= MAX_INT64 else 0
 
@@ -86,6 +86,7 @@ def _cpu_memory_and_hugepages(name: str) -> bool:
     return name in (CPU, MEMORY) or name.startswith(HUGEPAGES)
 
 
+# component-helpers resource/helpers.go, IsSupportedPodLevelResource(): hugepages since 1.33.
 POD_LEVEL: Final = Since({22: _cpu_and_memory, 33: _cpu_memory_and_hugepages})
 """Which resources a pod-level stanza may set."""
 
@@ -114,12 +115,12 @@ def is_counted_in_wholes(name: str) -> bool:
 
 
 def is_of_containers(name: str) -> bool:
-    """Standard resources a container may ask for."""
+    """Standard resources a container may request."""
     return name in _ALWAYS_OF_CONTAINERS or is_hugepages(name)
 
 
 def is_standard(name: str) -> bool:
-    """Names Kubernetes knows without a domain."""
+    """Kubernetes' own names, which have no domain."""
     return name in _STANDARD or is_hugepages(name) or name.startswith("requests.hugepages-")
 
 
@@ -150,7 +151,7 @@ def qualified_name_faults(name: str) -> list[str]:
 
 @lru_cache(maxsize=256)
 def hugepage_size(name: str) -> int | None:
-    """Bytes of one page of a hugepage resource; None where the name holds no positive size."""
+    """Bytes of one page of a hugepage resource; None where the name has no positive size."""
     try:
         size = Quantity.parse_bare(name.removeprefix(HUGEPAGES))
     except InputError:
@@ -182,7 +183,7 @@ def format_amount(name: str, milli: int) -> str:
 
 
 def legible(name: str, milli: int) -> str:
-    """The same for a person, to whom a long number is told by about how much it is."""
+    """The same in messages, where a long number is rounded to a power of ten."""
     return _quantity(name, milli).legible
 
 

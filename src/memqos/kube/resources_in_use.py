@@ -1,4 +1,4 @@
-"""What is in force on a node for a pod that runs there: a pending resize is not yet."""
+"""The resources a pod uses on its node: a pending resize does not count yet."""
 
 from collections.abc import Iterable
 
@@ -10,18 +10,18 @@ _TERMINAL = frozenset({"Succeeded", "Failed"})
 
 
 def is_terminal(pod: Pod) -> bool:
-    """Whether the pod has ended: its containers own nothing any more."""
+    """Whether the pod has ended: its containers use nothing any more."""
     return pod.status is not None and pod.status.phase in _TERMINAL
 
 
 def with_resources_in_use(pod: Pod) -> Pod:
-    """The pod with the resources its status reports in the place of those its spec asks for."""
+    """The pod with the resources of its status in place of those of its spec."""
     spec, status = pod.spec, pod.status
     if status is None:
         return pod
     resources = spec.resources
-    # status.resources holds the pod's totals whether or not the spec has pod-level resources; only
-    # with them do they stand for spec.resources.
+    # status.resources has the pod's totals whether or not the spec has pod-level resources; only
+    # with them do they replace spec.resources.
     if resources is not None:
         resources = _status_resources(resources, status.resources, status.allocated_resources)
     return msgspec.structs.replace(
@@ -73,12 +73,12 @@ def _each(
 
 
 def _status_resources(
-    asked: ResourceRequirements | None,
+    specified: ResourceRequirements | None,
     actual: ResourceRequirements | None,
     allocated: dict[str, str | int | float | None] | None,
 ) -> ResourceRequirements | None:
     if actual is not None:
         return actual
     if allocated is not None:
-        return ResourceRequirements(allocated, asked.limits if asked is not None else None)
-    return asked
+        return ResourceRequirements(allocated, specified.limits if specified is not None else None)
+    return specified

@@ -1,4 +1,4 @@
-"""Which pods are meant: by namespace and by label."""
+"""Selectors of pods, by namespace and by label."""
 
 import re
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ class Requirement(NamedTuple):
     values: frozenset[str] = frozenset()
 
     def holds(self, labels: Mapping[str, str]) -> bool:
-        """Whether labels meet it; a label that is not there differs from every value."""
+        """Whether labels meet it; a missing label differs from every value."""
         if self.operator == "in":
             return labels.get(self.key) in self.values
         if self.operator == "notin":
@@ -39,7 +39,7 @@ class Requirement(NamedTuple):
 
 @lru_cache
 def requirements(text: str) -> tuple[Requirement, ...]:
-    """The conditions of a selector, all of which must hold; an empty one has none."""
+    """The conditions of a selector, all of which must be met; an empty one has none."""
     tokens = _Tokens(text)
     found: list[Requirement] = []
     while not tokens.at_end:
@@ -120,9 +120,9 @@ def _values(tokens: _Tokens) -> frozenset[str]:
     return frozenset(values)
 
 
-def _check(tokens: _Tokens, shape: re.Pattern[str], wanted: str) -> str:
+def _check(tokens: _Tokens, shape: re.Pattern[str], expected: str) -> str:
     if not shape.fullmatch(tokens.ahead) or not tokens.ahead:
-        raise tokens.error(f"expected {wanted}")
+        raise tokens.error(f"expected {expected}")
     return tokens.take()
 
 
@@ -137,7 +137,7 @@ Namespace = Annotated[
 class Selector(
     msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True
 ):
-    """Pods by namespace and label; one that says nothing picks all."""
+    """Pods by namespace and label; an empty one selects all."""
 
     namespaces: Annotated[
         tuple[Namespace, ...], Meta(description="Only pods of these namespaces.")
@@ -154,7 +154,7 @@ class Selector(
     ] = ""
 
     def picks(self, pod: Pod, namespace: str | None = None) -> bool:
-        """Whether a pod is meant, which may not yet say which namespace it goes to."""
+        """Whether a pod is selected; `namespace` is where a pod without one will be created."""
         where = namespace or pod.metadata.namespace or "default"
         labels: Mapping[str, str] = pod.metadata.labels or {}
         return (

@@ -31,7 +31,7 @@ class Part(msgspec.Struct, frozen=True, gc=False):
     limits: Amounts
 
 
-class Shape(msgspec.Struct, frozen=True, gc=False):
+class Shape(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Resources of a pod and what else decides about them.
 
     `pod` is None where the pod has no `spec.resources` at all; an empty stanza is not the same.
@@ -59,7 +59,7 @@ def shape_of(
     *,
     as_created: bool = False,
 ) -> Shape:
-    """The shape of a pod as written; `amount` says in which unit quantities are held.
+    """The shape of a pod as written; `amount` converts quantities to the unit of the shape.
 
     With `as_created` every missing request of a container takes the container's limit.
     """

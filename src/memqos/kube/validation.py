@@ -35,7 +35,7 @@ ErrorType = Literal[
     "FieldValueNotSupported",
     "FieldValueDuplicate",
 ]
-_SAYS: Final[dict[ErrorType, str]] = {
+_MESSAGES: Final[dict[ErrorType, str]] = {
     "FieldValueRequired": "Required value",
     "FieldValueInvalid": "Invalid value",
     "FieldValueForbidden": "Forbidden",
@@ -43,7 +43,7 @@ _SAYS: Final[dict[ErrorType, str]] = {
     "FieldValueDuplicate": "Duplicate value",
 }
 _PLAIN: Final = frozenset({CPU, MEMORY})
-"""Names that need no look: valid in any stanza."""
+"""Names that need no check: valid in any stanza."""
 
 
 class FieldError(msgspec.Struct, frozen=True):
@@ -58,7 +58,7 @@ class FieldError(msgspec.Struct, frozen=True):
     def message(self) -> str:
         """The error without its field, as Kubernetes words it."""
         value = "" if self.value is None else f' "{self.value}":'
-        return f"{_SAYS[self.type]}:{value} {self.detail}"
+        return f"{_MESSAGES[self.type]}:{value} {self.detail}"
 
     def __str__(self) -> str:
         return f"{self.field}: {self.message}"
@@ -139,7 +139,7 @@ def _plainly_valid(requests: Amounts, limits: Amounts) -> bool:
 def _requirements(
     field: str, requests: Amounts, limits: Amounts, name_faults: NameRule
 ) -> Iterator[FieldError]:
-    """What one stanza must keep on its own."""
+    """Rules within one stanza."""
     for name, amount in limits.items():
         yield from _amount(f"{field}.limits[{name}]", name, amount, name_faults)
     for name, amount in requests.items():
@@ -232,7 +232,7 @@ def _pod_level(shape: Shape, release: Release) -> Iterator[FieldError]:
 def _covers(
     field: str, pod_level: Amounts, of_containers: Amounts, what: str
 ) -> Iterator[FieldError]:
-    """A pod-level value must hold what its containers need together."""
+    """A pod-level value must not be less than its containers need together."""
     for name, needed in of_containers.items():
         if name in pod_level and needed > pod_level[name]:
             yield FieldError(

@@ -1,1 +1,2 @@
-"""Manifests: from bytes to plain data with positions, and to the pods a document holds."""
+"""Manifests, dumps and snapshots: from bytes to plain data with positions, and to objects. Pure: no
+I/O."""

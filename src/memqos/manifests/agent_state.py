@@ -1,4 +1,4 @@
-"""What an agent of memqos answers on its state socket, as far as others go by it."""
+"""The state an agent of memqos serves on its socket, as far as other commands use it."""
 
 from collections.abc import Iterator
 from typing import Annotated, Final, Literal, NamedTuple
@@ -9,7 +9,7 @@ from memqos.errors import InputError
 
 
 class FileState(msgspec.Struct, frozen=True):
-    """The value that an agent wants in a file, and why."""
+    """The value that an agent desires in a file, and why."""
 
     desired: str
     rule: str
@@ -19,7 +19,7 @@ class FileState(msgspec.Struct, frozen=True):
 
 
 class CgroupState(msgspec.Struct, frozen=True):
-    """One cgroup, as an agent wants it."""
+    """One cgroup with the values that an agent desires."""
 
     path: str
     files: dict[str, FileState]
@@ -44,7 +44,7 @@ class ManagedCgroup(NamedTuple):
 
 
 class LeftAlone(msgspec.Struct, frozen=True):
-    """A value that an agent no longer puts back, as somebody else keeps changing it."""
+    """A value that an agent no longer restores, as another process keeps changing it."""
 
     path: str
     file: str
@@ -52,7 +52,7 @@ class LeftAlone(msgspec.Struct, frozen=True):
 
 
 class AgentState(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """An agent at one moment; keys that are not listed here are passed over."""
+    """An agent at one moment; keys that are not listed here are skipped."""
 
     version: str
     mode: Literal["observe", "enforce"]
@@ -60,9 +60,9 @@ class AgentState(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     policy: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z]+$")]
     factor: float | None = None
     failing: str | None = None
-    """Why its last pass did not end well."""
+    """Why its last pass failed."""
     doubt: str | None = None
-    """Why it writes nothing though it should: what its plan rests on is a guess."""
+    """Why it does not write although configured to: its settings are a guess."""
     levels: tuple[CgroupState, ...] = ()
     reserved: tuple[CgroupState, ...] = ()
     pods: tuple[PodState, ...] = ()

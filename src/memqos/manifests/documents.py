@@ -1,4 +1,4 @@
-"""Cut a file into documents, and read each into plain data whatever the others hold."""
+"""Cut a file into documents, and read each into plain data, independently of the others."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -36,7 +36,7 @@ _MEANT_AS_JSON = re.compile(rb'\{\s*+["}]|\[\s*+[]["{]')
 
 
 class Document(msgspec.Struct, frozen=True):
-    """One object of a file: plain data that knows where its fields stand."""
+    """One object of a file: plain data with the positions of its fields."""
 
     file: str
     index: int
@@ -59,7 +59,7 @@ class Document(msgspec.Struct, frozen=True):
         return nearest_position(self.root, steps(field) if isinstance(field, str) else field)
 
     def error(self, what: str, field: FieldPath | str = (), hint: str | None = None) -> InputError:
-        """Say what is wrong with a field, and where it stands."""
+        """An error about a field, with its position."""
         path = steps(field) if isinstance(field, str) else field
         line, column = self.position(path)
         return InputError(
@@ -73,7 +73,7 @@ class Document(msgspec.Struct, frozen=True):
 
 
 def read_documents(data: bytes, file: str) -> Iterator[Document | InputError]:
-    """Read the documents of a file in order; in the place of a broken one comes its fault."""
+    """Read the documents of a file in order; in place of a broken one comes its error."""
     index = -1
     faults = 0
     for index, found in enumerate(_found(data, file)):
@@ -135,13 +135,13 @@ def _cut(rest: DocumentText, json_met: bool) -> DocumentText:
 
 
 def _after_idle_lines(data: bytes, start: int) -> int:
-    """Skip lines that hold nothing but space, a comment or a separator."""
+    """Skip lines with nothing but space, a comment or a separator."""
     idle = _IDLE_LINES.match(data, start)
     return idle.end() if idle else start
 
 
 def _read_json(rest: DocumentText, json_met: bool) -> tuple[_Found | InputError, int]:
-    """Read the JSON value at the start of a text; tell where to read on."""
+    """Read the JSON value at the start of a text, and where the rest starts."""
     try:
         value, text = jsontext.read_json(rest)
     except InputError as error:
@@ -162,7 +162,7 @@ def _read_json(rest: DocumentText, json_met: bool) -> tuple[_Found | InputError,
 def _read_malformed(
     text: DocumentText, as_json: jsontext.MalformedJson | None
 ) -> _Found | InputError:
-    """Read as YAML what could not be read as JSON; if that fails too, tell what is wrong."""
+    """Read as YAML what could not be read as JSON; if that fails too, yield the error."""
     fault = _not_text(text)
     if fault is not None:
         return fault
@@ -250,7 +250,7 @@ def decoding_error(
 
 
 def unlike(value: object, expected: type) -> tuple[str, str | None]:
-    """Say that a value is not of the type a field takes, and what to do."""
+    """What is wrong with a value of another type than the field's, and a hint."""
     return _wrong_type([_TYPES[expected]], _TYPES[type(value)])
 
 
@@ -267,7 +267,7 @@ def _any_of(expected: Iterable[str]) -> str:
 
 
 def _with_keys(path: FieldPath, data: Any, is_guilty: Callable[[Any], bool]) -> FieldPath:
-    """Find the keys that msgspec leaves out of the path of a value inside a dict."""
+    """Find the keys that msgspec omits from the path of a value inside a dict."""
     if _ANY_KEY not in path:
         return path
     found = _first_guilty(path, data, is_guilty)

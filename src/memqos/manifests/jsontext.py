@@ -1,4 +1,4 @@
-"""Read JSON text, one value at a time, and find the places of its fields."""
+"""Read JSON text, one value at a time, and find the positions of its fields."""
 
 import re
 from collections.abc import Iterator
@@ -62,7 +62,7 @@ def read_json(text: DocumentText) -> tuple[Any, DocumentText]:
 def check(value: Any, text: DocumentText) -> None:
     """Raise InputError if a value is nested too deep, or has lost one of two equal keys."""
     compact = msgspec.json.encode(value)
-    # Laid out with one space a level: no string holds a raw line break.
+    # Laid out with one space a level: no string contains a raw line break.
     if b"\n" + b" " * (DEPTH_LIMIT + 1) in msgspec.json.format(compact, indent=1):
         raise text.too_deep(text.place(text.start))
     # The decoder keeps the last of two equal keys; the lost one takes its quotes with it.
@@ -96,7 +96,7 @@ def _refuse_duplicates(text: DocumentText) -> None:
 
 
 class JsonSpot:
-    """A JSON value; what is inside it is looked up when asked for, and then remembered."""
+    """A JSON value; the values inside it are located on first use, and cached."""
 
     def __init__(self, text: DocumentText, key: int | None = None) -> None:
         self._text = text

@@ -14,7 +14,7 @@ _Decoded = TypeVar("_Decoded")
 
 
 class _Workload(msgspec.Struct, frozen=True):
-    """Where a kind belongs to, and where it holds its pod."""
+    """The API group of a kind, and the path of its pod."""
 
     group: str
     path: tuple[str, ...]
@@ -60,7 +60,7 @@ class Template(msgspec.Struct, frozen=True):
             raise decoding_error(error, self.data, self.document, self.path) from None
 
     def error(self, what: str, field: str = "", hint: str | None = None) -> InputError:
-        """Say what is wrong with a field of the pod, and where it stands."""
+        """An error about a field of the pod, with its position."""
         return self.document.error(what, self.path + steps(field), hint)
 
     def field_error(self, field: str, message: str) -> InputError:
@@ -69,19 +69,19 @@ class Template(msgspec.Struct, frozen=True):
         return InputError(message, file=self.document.file, line=line, column=column, field=field)
 
     def with_position(self, error: InputError) -> InputError:
-        """Add the place to an error that knows at most its field."""
+        """Add the position to an error that has at most its field."""
         if error.file is not None:
             return error
         return self.error(error.what, error.field or "", error.hint)
 
 
 class NoPods(msgspec.Struct, frozen=True):
-    """An object of a kind that holds no pods."""
+    """An object of a kind without pods."""
 
     kind: str
-    """Empty where it does not say."""
+    """Empty where the object has none."""
     fault: InputError
-    """What to say of it where there should have been pods."""
+    """The message where pods were expected."""
 
 
 class _Identity(msgspec.Struct, frozen=True):
@@ -111,11 +111,11 @@ class _Object(msgspec.Struct, frozen=True):
         raise self.error(field, *unlike(value, expected))
 
     def error(self, field: str, what: str, hint: str | None = None) -> InputError:
-        """Say what is wrong with a field, and where it stands."""
+        """An error about a field, with its position."""
         return self.document.error(what, (*self.path, field), hint)
 
     def inside(self, *fields: str) -> "_Object":
-        """Go down to a mapping that must be there."""
+        """Go down to a mapping that must exist."""
         here = self
         for field in fields:
             data: dict[str, Any] | None = here.get(field, dict)
@@ -169,7 +169,7 @@ def _identity(here: _Object, kind: str, unless_given: _Identity) -> _Identity:
 def _unknown(kind: str) -> tuple[str, str]:
     if not kind:
         return _MISSING, _SUPPORTED
-    meant = next((known for known in _GROUPS if known.lower() == kind.lower()), None)
+    meant = next((spelled for spelled in _GROUPS if spelled.lower() == kind.lower()), None)
     return f"{quote_brief(kind)} is not supported", f"write {meant}" if meant else _SUPPORTED
 
 
@@ -192,7 +192,7 @@ def _template(here: _Object, identity: _Identity) -> Template:
 
 
 SNAPSHOT: Final = "Snapshot"
-"""The kind a snapshot goes by: it does not say one itself."""
+"""The kind given to a snapshot, which has none itself."""
 _LIST_SUFFIX: Final = "List"
 
 

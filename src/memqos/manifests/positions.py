@@ -1,4 +1,4 @@
-"""Find places in a file, and name the fields that stand there."""
+"""Positions in a file, and paths of fields."""
 
 import re
 from collections.abc import Mapping
@@ -12,21 +12,21 @@ FieldPath = tuple[FieldStep, ...]
 # Far above any Kubernetes object, far below what would exhaust a stack.
 DEPTH_LIMIT = 100
 
-# A step of `spec.containers[0].resources.limits[memory]`: what brackets hold, or a bare name.
+# A step of `spec.containers[0].resources.limits[memory]`: the text in brackets, or a bare name.
 _STEP = re.compile(r"\[([^\]]*)\]|([^.\[\]]+)")
 _BARE_NAME = re.compile(r"[\w-]+")
 _INDEX = re.compile(r"[0-9]{1,9}")
 
 
 class Position(NamedTuple):
-    """Where a person would look: both counted from 1, the column in characters."""
+    """Line and column, both counted from 1, the column in characters."""
 
     line: int
     column: int
 
 
 class Spot(Protocol):
-    """One value of a document: where it stands, and the values inside it."""
+    """One value of a document: its position, and the values inside it."""
 
     @property
     def place(self) -> Position: ...
@@ -50,11 +50,14 @@ def nearest_position(root: Spot, path: FieldPath) -> Position:
 def steps(field: str) -> FieldPath:
     """Read a path as Kubernetes (`spec.containers[0]`) or msgspec (`$.spec`) writes it."""
     found = _STEP.findall(field.removeprefix("$"))
-    return tuple(int(held) if _INDEX.fullmatch(held) else held or name for held, name in found)
+    return tuple(
+        int(bracketed) if _INDEX.fullmatch(bracketed) else bracketed or name
+        for bracketed, name in found
+    )
 
 
 def format_path(path: FieldPath) -> str:
-    """Write a path as Kubernetes does; brackets hold indexes and keys with special characters."""
+    """Write a path as Kubernetes does; indexes and keys with special characters are in brackets."""
     parts = [
         f".{step}" if isinstance(step, str) and _BARE_NAME.fullmatch(step) else f"[{step}]"
         for step in path
@@ -63,7 +66,7 @@ def format_path(path: FieldPath) -> str:
 
 
 class Lines:
-    """The lines of a file; places asked for in rising order cost one pass over it altogether."""
+    """The lines of a file; positions looked up in rising order cost one pass in all."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -85,7 +88,7 @@ class Lines:
 
 
 class DocumentText(NamedTuple):
-    """The stretch of a file that holds one document, and the ways to refuse it."""
+    """The part of a file with one document, and the errors about it."""
 
     file: str
     lines: Lines
@@ -102,7 +105,7 @@ class DocumentText(NamedTuple):
         return self.lines.place(offset)
 
     def error(self, what: str, place: Position, hint: str | None = None) -> InputError:
-        """Say what is wrong, and where."""
+        """An error at a position."""
         return InputError(what, file=self.file, line=place.line, column=place.column, hint=hint)
 
     def too_deep(self, place: Position) -> InputError:

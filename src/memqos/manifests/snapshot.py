@@ -18,15 +18,15 @@ OMITTED_FIELDS: Final = "kubelet_configuration: left out, as of no use here: "
 
 
 class PodList(msgspec.Struct, frozen=True):
-    """What a kubelet's pods endpoint answers."""
+    """The response of a kubelet's pods endpoint."""
 
     items: tuple[Pod, ...] | None = None
 
 
-class Snapshot(msgspec.Struct, frozen=True):
-    """A node at one moment. Keys that are not listed here are passed over.
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """A node at one moment. Keys that are not listed here are skipped.
 
-    A text that was not to be had is empty, and `notes` says why.
+    A text that could not be read is empty, and `notes` has the reason.
     """
 
     driver: Literal["cgroupfs", "systemd"]
@@ -64,11 +64,11 @@ class Snapshot(msgspec.Struct, frozen=True):
     records: dict[str, str] = {}
     """Files of the agent's recorder → content in base64."""
     agent: AgentState | None = None
-    """The agent of memqos on the node, as its state socket answered."""
+    """The state of the agent of memqos on the node."""
     own_values: dict[str, tuple[str, ...]] = {}
     """Path → files whose value in place is memqos's own, by its journal."""
     notes: tuple[str, ...] = ()
-    """What is missing, and why; what was left out on purpose has `LEFT_OUT` before it."""
+    """What is missing, and why; what was omitted on purpose has `OMITTED_FIELDS` before it."""
 
     @property
     def machine(self) -> Machine:
@@ -89,7 +89,7 @@ class Snapshot(msgspec.Struct, frozen=True):
 
     @property
     def gaps(self) -> tuple[str, ...]:
-        """The notes that a reader of the node needs: fields left out on purpose are not missed."""
+        """The notes that a reader of the node needs: fields omitted on purpose are no gaps."""
         return tuple(note for note in self.notes if not note.startswith(OMITTED_FIELDS))
 
     @property
@@ -107,7 +107,7 @@ class Snapshot(msgspec.Struct, frozen=True):
 
     @property
     def all_processes(self) -> Iterator[Process]:
-        """Every process, told its cgroup and the one that dies with it."""
+        """Every process, with its cgroup and the one that is killed with it."""
         for path, processes in self.processes.items():
             group = self._oom_group(path)
             for process in processes:
@@ -123,20 +123,20 @@ class Snapshot(msgspec.Struct, frozen=True):
 
 
 FORM: Final = 1
-"""The newest form of snapshots that is known here."""
-_TOLD_BY: Final = frozenset({"driver", "cgroups", "pods", "processes"})
+"""The newest form of snapshots that this version reads."""
+_REQUIRED_KEYS: Final = frozenset({"driver", "cgroups", "pods", "processes"})
 _decoder: Final = msgspec.json.Decoder(Snapshot)
 
 
 def is_snapshot(data: Mapping[str, Any]) -> bool:
-    """Whether an object without a kind is meant as a snapshot."""
-    return "kind" not in data and data.keys() >= _TOLD_BY
+    """Whether an object without a kind is a snapshot."""
+    return "kind" not in data and data.keys() >= _REQUIRED_KEYS
 
 
 def read_snapshot(data: bytes, file: str) -> Snapshot:
-    """The snapshot in a file; one of a form that is not known is refused."""
+    """The snapshot in a file; one of a newer form is refused."""
     try:
-        return of_known_form(_decoder.decode(data), file)
+        return check_form(_decoder.decode(data), file)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         # Read again for the place of what is wrong.
         document = next(iter(read_documents(data, file)))
@@ -146,16 +146,16 @@ def read_snapshot(data: bytes, file: str) -> Snapshot:
         kind = f"a {document.kind}" if document.kind else "something else"
         raise document.error(
             f"the file holds {kind}, not a snapshot of a node",
-            hint=f"a snapshot has {', '.join(sorted(_TOLD_BY))} and more",
+            hint=f"a snapshot has {', '.join(sorted(_REQUIRED_KEYS))} and more",
         )
     try:
-        return of_known_form(msgspec.convert(document.data, Snapshot), file)
+        return check_form(msgspec.convert(document.data, Snapshot), file)
     except msgspec.ValidationError as error:
         raise decoding_error(error, document.data, document) from None
 
 
-def of_known_form(snapshot: Snapshot, file: str) -> Snapshot:
-    """The snapshot, unless it is of a form that is yet to come."""
+def check_form(snapshot: Snapshot, file: str) -> Snapshot:
+    """The snapshot; refuses one of a newer form."""
     if isinstance(snapshot.version, int) and snapshot.version > FORM:
         raise InputError(
             f"this snapshot has the form {snapshot.version}, and {FORM} is the newest known",

@@ -1,4 +1,4 @@
-"""Say in plain words why a text is not YAML."""
+"""Why a text is not YAML, in plain words."""
 
 import re
 from typing import NamedTuple
@@ -59,7 +59,7 @@ def position_of(mark: yaml.Mark, text: DocumentText) -> Position:
 
 
 def in_plain_words(error: yaml.YAMLError, text: DocumentText) -> InputError:
-    """Turn what the parser says into an error with a place and, where there is one, a hint."""
+    """Turn a parser error into one with a position and, where there is one, a hint."""
     if isinstance(error, ReaderError):
         place = text.place(text.start + error.position)
         return text.error(f"the character U+{error.character:04X} is not allowed", place)
@@ -70,7 +70,7 @@ def in_plain_words(error: yaml.YAMLError, text: DocumentText) -> InputError:
 
 
 def at_mark(what: str, mark: yaml.Mark, text: DocumentText, hint: str | None = None) -> InputError:
-    """Refuse what stands at a mark; a template that was not rendered gets its own hint."""
+    """An error at a mark; a template that was not rendered gets its own hint."""
     is_template = "{{" in _line(mark, text)
     return text.error(what, position_of(mark, text), TEMPLATE_HINT if is_template else hint)
 

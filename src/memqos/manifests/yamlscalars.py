@@ -1,6 +1,6 @@
-"""Tell what a YAML scalar means to Kubernetes.
+"""The value of a YAML scalar, as Kubernetes reads it.
 
-Kubernetes turns YAML into JSON with go-yaml 2 and knows JSON only from there on. Those rules are
+Kubernetes turns YAML into JSON with go-yaml 2 and works with JSON from there on. Those rules are
 neither YAML 1.2 nor PyYAML's: `y` and `off` are booleans, `1e3` and `0o17` are numbers, `1_000`
 too, while `12:30` and `2024-01-01` are text, and a number without a fraction is an integer.
 """
@@ -59,7 +59,7 @@ def resolve_scalar(text: str) -> Scalar:
 
 
 def resolve_tagged(tag: str, text: str) -> Scalar:
-    """Give the value of a scalar with a tag; raise Meaningless if it is not what the tag says."""
+    """Give the value of a scalar with a tag; raise Meaningless if it does not fit the tag."""
     if tag in _TAGGED_AS_TEXT:
         return text
     name = tag.removeprefix(_TAG_PREFIX)

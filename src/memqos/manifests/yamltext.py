@@ -1,4 +1,4 @@
-"""Read one YAML document into plain data, and find the places of its fields."""
+"""Read one YAML document into plain data, and find the positions of its fields."""
 
 from collections.abc import Callable
 from functools import cached_property
@@ -32,7 +32,7 @@ _MERGE_KEY = "<<"
 
 
 class YamlSpot(NamedTuple):
-    """A YAML value; an alias has the children of what it stands for."""
+    """A YAML value; an alias has the children of its anchor."""
 
     place: Position
     children: "dict[FieldStep, YamlSpot]"
@@ -45,7 +45,7 @@ def read_yaml(text: DocumentText) -> "tuple[Any, YamlRoot]":
 
 
 class YamlRoot:
-    """A whole document, read again for its places when one inside it is asked for."""
+    """A whole document, read again for positions when the first one is looked up."""
 
     def __init__(self, text: DocumentText, mark: Any) -> None:
         self._text = text
@@ -66,7 +66,7 @@ _NO_CHILDREN: dict[FieldStep, YamlSpot] = {}
 
 
 class _Anchored(NamedTuple):
-    """What an alias stands for; how many values that is, and how many levels of them."""
+    """The value of an anchor; how many values that is, and how many levels of them."""
 
     value: Any
     children: dict[FieldStep, YamlSpot]
@@ -115,7 +115,7 @@ class _Reading:
         if isinstance(next_event(), DocumentStartEvent):
             self._document(next_event)
             next_event()
-            # Only when asked for more does the parser look for text behind the document.
+            # Only a further event makes the parser look for text behind the document.
             next_event()
 
     def _document(self, next_event: Callable[[], Any]) -> None:
@@ -210,7 +210,7 @@ class _Reading:
             container[step] = value
             parent.key = None
         if self.with_places:
-            shown = mark if _is_seen(event) else parent.keys.get(str(step), mark)
+            shown = mark if _has_text(event) else parent.keys.get(str(step), mark)
             parent.children[step] = YamlSpot(position_of(shown, self.text), children)
 
     def _begin(self, parent: _Open, event: Any, value: Any, mark: Any) -> None:
@@ -246,8 +246,8 @@ class _Reading:
         parent.key, parent.is_merge = None, False
 
 
-def _is_seen(event: Any) -> bool:
-    """Tell if a value has a text of its own; another is best shown by the key it belongs to."""
+def _has_text(event: Any) -> bool:
+    """Whether a value has a text of its own; any other is best shown by its key."""
     if event.__class__ is ScalarEvent:
         return bool(event.value or event.style)
     return event.__class__ is AliasEvent

@@ -3,8 +3,10 @@
 Pure: machines, pods, kubelet settings and state files come in as values; admissions, refusals and
 new state go out as values. Nothing here touches files, clocks or processes.
 
-    masks → subsets → offers → merge → topology        which nodes would do, and which is best
-    memory → state → allocation, pool → manager        who holds what, what an admission changes
-    reserved, checkpoint, restart                      what the kubelet is told, what it remembers
-    room                                               what would fit
+    masks → hints → topology_manager                   which nodes suffice, and which are best
+    requests, machine_state → allocation → admission   what pods request, what is allocated to them
+    manager, restart, running_pods                     a kubelet from start to restart
+    reserved_memory, checkpoint…                       its reservations, and its state file
+    largest_fit, pod_sizes → advice                    what would fit
+    machines, refusal_text                             machines as input, refusals in words
 """

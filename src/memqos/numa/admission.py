@@ -1,4 +1,4 @@
-"""Admission: asking the providers, merging what they answer, allocating what was settled on."""
+"""Admission: collect hints from the providers, merge them, allocate from the result."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -41,7 +41,7 @@ class HintRound(msgspec.Struct, frozen=True):
 
 
 class AdmittedPod(msgspec.Struct, frozen=True):
-    """A pod the kubelet runs, and the blocks each of its containers holds."""
+    """A pod the kubelet runs, and the blocks of each of its containers."""
 
     calls: tuple[HintRound, ...]
     affinity: Mapping[str, Hint]
@@ -52,11 +52,11 @@ class AdmittedPod(msgspec.Struct, frozen=True):
     """Whether a search ended early, so that there may be better nodes."""
 
 
-class RefusedPod(msgspec.Struct, frozen=True):
-    """A pod the kubelet fails, with all that led to it.
+class RefusedPod(msgspec.Struct, frozen=True, kw_only=True):
+    """A pod the kubelet refuses, with all that led to it.
 
-    `obstruction` says why the policy did not like the merged hint, `cause` why an allocation
-    failed: one of them is there. `nodes` are those to allocate from; None means any.
+    `obstruction` is why the policy refused the merged hint, `cause` why an allocation failed: one
+    of them is set. `nodes` are those to allocate from; None means any.
     """
 
     reason: PodRefusal
@@ -76,9 +76,9 @@ AdmissionOutcome = AdmittedPod | RefusedPod
 
 
 class AdmissionRules(msgspec.Struct, frozen=True):
-    """What the managers of a kubelet admit by.
+    """The rules by which the managers of a kubelet admit.
 
-    `as_kubelet` repeats what upstream gets wrong when a pod is admitted again, as after a restart:
+    `as_kubelet` repeats an upstream bug when a pod is admitted again, as after a restart:
     a pool is taken a second time.
     """
 
@@ -88,7 +88,7 @@ class AdmissionRules(msgspec.Struct, frozen=True):
 
 
 class AdmissionAttempt(msgspec.Struct, frozen=True):
-    """One pod to admit; `others` are the answers of other providers to every call.
+    """One pod to admit; `others` are the hints of other providers in every call.
 
     `cpu_nodes` are the nodes of containers' exclusive CPUs, which BestEffort follows on Windows.
     """
@@ -105,7 +105,7 @@ def admit_pod(
     reusable: ReusableMemory,
     attempt: AdmissionAttempt,
 ) -> tuple[MemoryManagerState, ReusableMemory, AdmissionOutcome]:
-    """Admit a pod or refuse it; a refused pod keeps what it got until then."""
+    """Admit a pod or refuse it; a refused pod keeps what was allocated until then."""
     admission = _Admission(rules, state, reusable, attempt)
     outcome = admission.run()
     return admission.state, admission.reusable, outcome
@@ -183,25 +183,25 @@ class _Admission:
         return self._memory_hints(container.sizes)
 
     def _pod_hints(self) -> ProviderHints:
-        wants = self.request
+        request = self.request
         # The policy for Windows has no hints for a whole pod (policy_best_effort.go), nor has the
         # static one where a size is no int64 (policy_static.go, GetPodTopologyHints).
-        if not self._is_managed() or self.rules.policy == "BestEffort" or wants.total is None:
+        if not self._is_managed() or self.rules.policy == "BestEffort" or request.total is None:
             return None
-        if wants.pooled and pool_fault(wants) is not None:
-            return dict.fromkeys(wants.total, ())
-        if not wants.total:
+        if request.pooled and pool_fault(request) is not None:
+            return dict.fromkeys(request.total, ())
+        if not request.total:
             return None
         # A kubelet does not look for the pool of an earlier run: GetPodTopologyHints() goes by the
         # blocks of the first container, and AllocatePod() allocates again (policy_static.go).
-        pool = self.state.pools.get(wants.uid)
+        pool = self.state.pools.get(request.uid)
         if pool is not None and not self.rules.as_kubelet:
-            return _hints_of_blocks(pool, wants.total)
-        for container in wants.containers:
-            present = self.state.blocks(wants.uid, container.name)
+            return _hints_of_blocks(pool, request.total)
+        for container in request.containers:
+            present = self.state.blocks(request.uid, container.name)
             if present is not None:
-                return _hints_of_blocks(present, wants.total)
-        return self._memory_hints(wants.total)
+                return _hints_of_blocks(present, request.total)
+        return self._memory_hints(request.total)
 
     def _memory_hints(self, sizes: MemorySizes) -> ProviderHints:
         offer = memory_hint_set(
@@ -257,11 +257,11 @@ class _Admission:
         self, decision: TopologyDecision, container: str | None, sizes: MemorySizes | None
     ) -> RefusedPod:
         return RefusedPod(
-            "TopologyAffinityError",
-            tuple(self.calls),
-            self.affinity,
-            container,
-            sizes or {},
+            reason="TopologyAffinityError",
+            calls=tuple(self.calls),
+            affinity=self.affinity,
+            container=container,
+            sizes=sizes or {},
             obstruction=decision.obstruction,
             gave_up=self.effort.gave_up,
         )
@@ -271,20 +271,20 @@ class _Admission:
         # an empty shared pool.
         of_pool = container is None and denied.cause in ("empty_pool", "not_an_integer")
         return RefusedPod(
-            "EmptyPodSharedPoolError" if of_pool else "UnexpectedAdmissionError",
-            tuple(self.calls),
-            self.affinity,
-            container,
-            denied.sizes,
-            denied.cause,
-            denied.resource,
-            denied.nodes,
+            reason="EmptyPodSharedPoolError" if of_pool else "UnexpectedAdmissionError",
+            calls=tuple(self.calls),
+            affinity=self.affinity,
+            container=container,
+            sizes=denied.sizes,
+            cause=denied.cause,
+            resource=denied.resource,
+            nodes=denied.nodes,
             gave_up=self.effort.gave_up,
         )
 
 
 def _hints_of_blocks(blocks: MemoryBlocks, sizes: MemorySizes) -> Mapping[str, Hints] | None:
-    """Hints for memory that is assigned already; none if it is not what is wanted now."""
+    """Hints for memory that is assigned already; none if the sizes requested differ."""
     if {block.type: block.size for block in blocks} != sizes or len(blocks) != len(sizes):
         return None
     return {block.type: (Hint(mask_of(block.nodes), True),) for block in blocks}

@@ -2,8 +2,8 @@
 
 A change is tried by admitting the changed pod, or the pod on a changed node, and dropping the
 result. What is tried comes from the node map (what nodes, groups and idle nodes have free); where
-that is not exact, as with several containers or resources, a bisection closes in on the most that
-fits. Sizes are whole mebibytes, or pages.
+that is not exact, as with several containers or resources, a bisection finds the most that fits.
+Sizes are whole mebibytes, or pages.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -35,7 +35,7 @@ AdviceKind = Literal["smaller", "spelling", "without", "topology_policy", "scope
 
 _MAX_TRIALS: Final = 2000
 _MAX_PODS: Final = 3
-"""How many pods are named of which one would have to go."""
+"""How many pods are named, each of which would have to be removed."""
 
 
 class FittingSize(msgspec.Struct, frozen=True):
@@ -55,13 +55,13 @@ class AdvisedChange(msgspec.Struct, frozen=True):
     kind: AdviceKind
     sizes: tuple[FittingSize, ...] = ()
     uids: tuple[str, ...] = ()
-    """Pods that would have to go, all of them."""
+    """Pods that would have to be removed, all of them."""
     value: str | None = None
-    """The policy or scope it would take."""
+    """The policy or scope to set."""
 
 
 class Advice(msgspec.Struct, frozen=True):
-    """All changes that were found, how many were tried, and whether there was no end to it."""
+    """All changes that were found, how many were tried, and whether the search was cut short."""
 
     changes: tuple[AdvisedChange, ...]
     trials: int
@@ -75,7 +75,7 @@ class _GaveUp(Exception):
 
 
 def advise(manager: Manager, pod: Pod, refused: RefusedPod) -> Advice:
-    """What would let a pod in that a manager refuses."""
+    """Changes after which a refused pod would be admitted."""
     trials = _Trials(manager, pod)
     changes: list[AdvisedChange] = []
     gave_up = False
@@ -147,7 +147,7 @@ def _shrink_one(trials: _Trials, refused: RefusedPod) -> Iterator[AdvisedChange]
 def _shrink_all(
     trials: _Trials, refused: RefusedPod, targets: Sequence[SizeTarget]
 ) -> Iterator[AdvisedChange]:
-    """Several sizes at once, each as large as the others leave it."""
+    """Several sizes at once, each as large as the others allow."""
     sizes = {target: target.unit for target in targets}
     if len(targets) < 2 or not trials.fits(sizes):
         return
@@ -193,14 +193,14 @@ def _bisect(fits: Callable[[int], bool], fitting: int, failing: int, unit: int) 
 
 
 def _candidates(manager: Manager, refused: RefusedPod, target: SizeTarget) -> list[int]:
-    """Sizes at which the answer may change, largest first.
+    """Sizes at which the outcome may change, largest first.
 
-    Where the pod was looked at as a whole, what it lacks is taken off the one size.
+    Where the pod was admitted as a whole, what it lacks is deducted from the one size.
     """
     lacking_of = refused.sizes[target.resource]
     sizes = set()
-    for room in _free_sizes(manager.state.nodes, target.resource):
-        for size in (room, target.size - (lacking_of - room)):
+    for free in _free_sizes(manager.state.nodes, target.resource):
+        for size in (free, target.size - (lacking_of - free)):
             whole = size // target.unit * target.unit
             if target.unit <= whole < target.size:
                 sizes.add(whole)
@@ -230,8 +230,8 @@ def _free_sizes(nodes: NumaNodeMap, resource: str) -> set[int]:
 def _without(trials: _Trials, refused: RefusedPod) -> Iterator[AdvisedChange]:
     manager = trials.manager
     own = trials.pod.metadata.uid or ""
-    held = {uid: _pod_bytes(manager.state, uid) for uid in manager.state.assignments if uid != own}
-    order = sorted(held, key=lambda uid: (held[uid], uid))
+    sizes = {uid: _pod_bytes(manager.state, uid) for uid in manager.state.assignments if uid != own}
+    order = sorted(sizes, key=lambda uid: (sizes[uid], uid))
     found = 0
     for uid in order:
         if trials.admits(manager.delete_pod(uid), trials.pod):
@@ -244,23 +244,23 @@ def _without(trials: _Trials, refused: RefusedPod) -> Iterator[AdvisedChange]:
 
 
 def _without_several(trials: _Trials, order: Sequence[str]) -> Iterator[AdvisedChange]:
-    """The largest go until there is room; then those stay that need not have gone."""
-    gone: list[str] = []
+    """Remove the largest until the pod fits; then put back those that need not be removed."""
+    removed: list[str] = []
     for uid in reversed(order):
-        gone.append(uid)
-        if trials.admits(_without_pods(trials.manager, gone), trials.pod):
+        removed.append(uid)
+        if trials.admits(_without_pods(trials.manager, removed), trials.pod):
             break
     else:
         return
-    for uid in sorted(gone, key=order.index, reverse=True):
-        fewer = [other for other in gone if other != uid]
+    for uid in sorted(removed, key=order.index, reverse=True):
+        fewer = [other for other in removed if other != uid]
         if fewer and trials.admits(_without_pods(trials.manager, fewer), trials.pod):
-            gone = fewer
-    yield AdvisedChange("without", uids=tuple(sorted(gone, key=order.index)))
+            removed = fewer
+    yield AdvisedChange("without", uids=tuple(sorted(removed, key=order.index)))
 
 
 def _other_topology(trials: _Trials, refused: RefusedPod) -> Iterator[AdvisedChange]:
-    """The strictest of the laxer topology policies that lets the pod in; the other scope."""
+    """The strictest of the laxer topology policies that admits the pod; the other scope."""
     topology = trials.manager.settings.topology
     if topology.policy == "none":
         return

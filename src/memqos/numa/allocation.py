@@ -1,4 +1,4 @@
-"""Allocation: memory for one container, as the Static policy gives it."""
+"""Allocation: memory for one container or a pod's pool, as the Static policy allocates it."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -33,7 +33,7 @@ AllocationCause = Literal[
 not_an_integer            a size the kubelet cannot read as bytes
 no_room                   no nodes have enough
 no_preferred_room         some have, but more of them than an empty machine would need
-no_wider_room             the nodes settled on lack memory, and adding others does not help
+no_wider_room             the nodes of the hint lack memory, and adding others does not help
 no_preferred_wider_room   adding others would, but takes more than an empty machine would need
 bound_otherwise           the nodes are in use alone, or within another group
 empty_pool                nothing of the pod's pool is left for the containers that share it
@@ -41,7 +41,7 @@ empty_pool                nothing of the pod's pool is left for the containers t
 
 
 class AllocationFailure(msgspec.Struct, frozen=True):
-    """An allocation that failed: why, what was asked for, and of which nodes, None meaning any."""
+    """An allocation that failed: why, the sizes requested, and the nodes, None meaning any."""
 
     cause: AllocationCause
     sizes: MemorySizes
@@ -83,9 +83,9 @@ def allocate_container(
     extend: bool = True,
     effort: SearchEffort | None = None,
 ) -> tuple[MemoryManagerState, ReusableMemory] | AllocationFailure:
-    """Give a container the memory it wants from the nodes of a hint; done twice, it is done once.
+    """Allocate the memory a container requests from the nodes of a hint; idempotent.
 
-    Without `extend` the hint stands even if its nodes lack memory.
+    Without `extend` the nodes of the hint are used even if they lack memory.
     """
     uid, sizes = request.uid, container.sizes
     if sizes is None:
@@ -120,7 +120,7 @@ def choose_nodes(
     extend: bool = True,
     effort: SearchEffort | None = None,
 ) -> Mask | AllocationFailure:
-    """The nodes to allocate from, given the hint the Topology Manager settled on."""
+    """The nodes to allocate from, given the merged hint of the Topology Manager."""
     mask, preferred = hint.mask, hint.preferred
     offer: HintSet | None = None
     if mask is None:
@@ -157,7 +157,7 @@ def make_blocks(sizes: MemorySizes, nodes: tuple[int, ...]) -> MemoryBlocks:
 
 
 def _scarcest(nodes: NumaNodeMap, members: tuple[int, ...], sizes: MemorySizes) -> str:
-    """The resource that is furthest from enough, measured against what is wanted of it."""
+    """The resource that is furthest from enough, relative to the size requested."""
     return min(
         sizes,
         key=lambda name: free_memory(nodes, members, name) / sizes[name] if sizes[name] else 1,
@@ -170,20 +170,20 @@ def _deduct_reused(
     container: ContainerMemoryRequest,
     blocks: MemoryBlocks,
 ) -> MemoryManagerState:
-    """Take what a container uses again off the init containers before it.
+    """Deduct what a container reuses from the init containers before it.
 
-    Thus the blocks of all containers add up to what the pod really took.
+    Thus the blocks of all containers add up to what the pod takes.
     """
     for block in blocks:
         left = block.size
         for earlier in request.containers:
             if earlier.name == container.name or earlier.role == "regular" or not left:
                 break
-            held = state.blocks(request.uid, earlier.name)
-            if earlier.role == "sidecar" or not held:
+            earlier_blocks = state.blocks(request.uid, earlier.name)
+            if earlier.role == "sidecar" or not earlier_blocks:
                 continue
             shrunk = []
-            for own in held:
+            for own in earlier_blocks:
                 part = min(own.size, left) if _same_place(own, block) else 0
                 left -= part
                 shrunk.append(MemoryBlock(own.type, own.nodes, own.size - part))
@@ -196,7 +196,7 @@ def _same_place(a: MemoryBlock, b: MemoryBlock) -> bool:
 
 
 def pool_fault(request: PodMemoryRequest) -> AllocationFailure | None:
-    """Why a pod cannot be served from a pool: a size, or nothing left for those who share it."""
+    """Why a pod cannot have a pool: a size, or nothing left for the containers that share it."""
     total = request.total or {}
     lasting: dict[str, int] = {}
     shared = False

@@ -50,8 +50,7 @@ class LoadedCheckpoint(msgspec.Struct, frozen=True):
 class UnreadableCheckpoint(msgspec.Struct, frozen=True):
     """A file the kubelet does not start over.
 
-    A corrupt one says which checksum it carries and which its content has; one that is no JSON says
-    where.
+    Of a corrupt one: the checksum stored and the one computed; of one that is not JSON: where.
     """
 
     kind: CheckpointFault
@@ -60,7 +59,7 @@ class UnreadableCheckpoint(msgspec.Struct, frozen=True):
     computed: int | None = None
 
 
-class _CheckpointData(msgspec.Struct, frozen=True, rename="camel"):
+class _CheckpointData(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """The fields of the second format, which are also those of the text in `data`."""
 
     policy_name: str = ""
@@ -69,8 +68,8 @@ class _CheckpointData(msgspec.Struct, frozen=True, rename="camel"):
     pod_entries: WirePools | None = {}
 
 
-class CheckpointFields(_CheckpointData, frozen=True):
-    """A file's fields, whatever they are worth."""
+class CheckpointFields(_CheckpointData, frozen=True, kw_only=True):
+    """A file's fields, unverified."""
 
     checksum: int = 0
     data: str = ""
@@ -272,6 +271,7 @@ def _write_v3(state: MemoryManagerState, pools: bool) -> str:
     )
 
 
+# MemoryManagerCheckpoint, kubelet memorymanager/state/checkpoint.go.
 _WRITE: Final[Since[Callable[[MemoryManagerState, bool], str]]] = Since(
     {22: _write_v1, 36: _write_v2, 37: _write_v3}
 )
@@ -282,7 +282,7 @@ _VERIFY: Final = "memqos numa checkpoint verify says what it is worth"
 
 
 def load_checkpoint(text: str, file: str) -> LoadedCheckpoint:
-    """The state in a file that a kubelet would take."""
+    """The state in a file that a kubelet accepts; raise InputError for any other."""
     found = read_checkpoint(text)
     if isinstance(found, UnreadableCheckpoint):
         raise checkpoint_error(found, file, _VERIFY)
@@ -298,7 +298,7 @@ def checkpoint_error(found: UnreadableCheckpoint, file: str, hint: str | None = 
 
 
 def checkpoint_fault_text(found: UnreadableCheckpoint) -> tuple[str, int | None]:
-    """What is wrong with a state file, and at which byte, where that is known."""
+    """What is wrong with a state file, and at which byte, if it is at one."""
     if found.kind == "checkpoint_corrupt":
         return f"corrupt: {found.detail}", None
     byte = _BYTE.search(found.detail)

@@ -1,7 +1,8 @@
-"""Repairing a state file: what it still tells, made into a state over which a kubelet starts.
+"""Repairing a state file: turn what can be read of it into a state that a kubelet starts with.
 
-Assignments are kept and the node map is made anew from them on the machine as it is. A pod whose
-memory is not there any more is left out as a whole: the kubelet admits it anew when it starts.
+Assignments are kept and the node map is computed again from them on the machine as it is. A pod
+whose memory does not exist any more is skipped as a whole: the kubelet admits it again when it
+starts.
 """
 
 import json
@@ -33,8 +34,8 @@ SalvageSource = Literal["whole", "without_garbage", "first_format", "unverified"
 
 whole             the file as it is
 without_garbage   the file up to the end of its JSON
-first_format      the fields for older kubelets, whose checksum holds while that of `data` does not
-unverified        what the file says, though no checksum vouches for it
+first_format      the fields for older kubelets: their checksum matches, that of `data` does not
+unverified        the content of the file, though no checksum matches
 """
 
 _WRITERS: dict[CheckpointVersion, Release] = {
@@ -45,7 +46,7 @@ _WRITERS: dict[CheckpointVersion, Release] = {
 
 
 class CheckpointChecksum(msgspec.Struct, frozen=True):
-    """One checksum of a file; the deciding one is what a kubelet looks at."""
+    """One checksum of a file; the deciding one is what a kubelet compares."""
 
     field: str
     stored: int
@@ -65,7 +66,7 @@ class SalvagedState(msgspec.Struct, frozen=True):
 
 
 class RebuiltState(msgspec.Struct, frozen=True):
-    """A state over which a kubelet starts, and the pods that are not in it any more."""
+    """A state that a kubelet starts with, and the pods that were skipped."""
 
     state: MemoryManagerState
     excluded: tuple[str, ...] = ()
@@ -88,7 +89,7 @@ def checkpoint_checksums(found: CheckpointFields) -> list[CheckpointChecksum]:
 
 
 def salvage_state(text: str) -> SalvagedState | UnreadableCheckpoint:
-    """The state of a file, also of one no kubelet would take."""
+    """The state of a file, also of one that no kubelet accepts."""
     loaded = read_checkpoint(text)
     if isinstance(loaded, LoadedCheckpoint):
         return SalvagedState(loaded, "whole")
@@ -126,21 +127,21 @@ def salvage_state(text: str) -> SalvagedState | UnreadableCheckpoint:
 def rebuild_state(state: MemoryManagerState, machine: NumaNodeMap) -> RebuiltState | UnusableState:
     """A state of the same assignments on a machine, given its empty node map."""
     nodes: NumaNodeMap = machine
-    assignments, pools, left_out = {}, {}, []
+    assignments, pools, skipped = {}, {}, []
     for uid, containers in state.assignments.items():
         pool = state.pools.get(uid)
         blocks = pool or tuple([block for own in containers.values() for block in own])
         placed = _place_blocks(nodes, blocks)
         if placed is None:
-            left_out.append(uid)
+            skipped.append(uid)
             continue
         nodes = placed
         assignments[uid] = containers
         if pool:
             pools[uid] = pool
-    made = MemoryManagerState(state.policy, nodes, assignments, pools)
-    proof = resume_state(made, machine)
-    return proof if isinstance(proof, UnusableState) else RebuiltState(made, tuple(left_out))
+    rebuilt = MemoryManagerState(state.policy, nodes, assignments, pools)
+    proof = resume_state(rebuilt, machine)
+    return proof if isinstance(proof, UnusableState) else RebuiltState(rebuilt, tuple(skipped))
 
 
 def release_writing(version: CheckpointVersion) -> Release:

@@ -1,4 +1,4 @@
-"""Hints: which NUMA nodes could provide a resource, as the Topology Manager is told."""
+"""Hints: which NUMA nodes could provide a resource, as the Topology Manager receives them."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
@@ -24,7 +24,7 @@ ReusableByMask = Mapping[Mask, MemorySizes]
 
 
 class HintSet(msgspec.Struct, frozen=True):
-    """The masks that could hold a request, and how many nodes an empty machine would need."""
+    """The masks that could satisfy a request, and how many nodes an empty machine would need."""
 
     nodes: tuple[int, ...]
     minimum: int
@@ -32,7 +32,7 @@ class HintSet(msgspec.Struct, frozen=True):
     idle: WeightedNodes
     needs: WeightVector
     effort: SearchEffort = msgspec.field(default_factory=SearchEffort)
-    """What questions about it have cost so far."""
+    """What searches in it have cost so far."""
 
     def __bool__(self) -> bool:
         return bool(self.explicit) or _is_enough(self.idle, self.needs)
@@ -79,7 +79,7 @@ class HintSet(msgspec.Struct, frozen=True):
 
         The nodes of `mask` not in common are shared out, each to a copy that does without it, and
         no copy can do without more than it has to spare. The best size is `target`, or all nodes
-        there are if they are fewer; where that cannot be had, the smallest larger one.
+        there are if they are fewer; where that is impossible, the smallest larger one.
         """
         common = self.idle.within(mask)
         if not common.nodes or not _is_enough(self.idle, self.needs):
@@ -125,7 +125,7 @@ def memory_hint_set(
     reusable: ReusableByMask,
     effort: SearchEffort | None = None,
 ) -> HintSet:
-    """What a node map offers for some sizes, given what the pod may use again."""
+    """What a node map offers for some sizes, given what the pod may reuse."""
     effort = effort or SearchEffort()
     ids = tuple(sorted(nodes))
     needs = tuple(sizes.values())
@@ -211,7 +211,7 @@ def _packs(
         if (index, bins) in dead_ends or effort.runs_out():
             return False
         for bin_ in sorted(set(bins)):
-            rest = tuple([room - own for room, own in zip(bin_, items[index], strict=True)])
+            rest = tuple([free - own for free, own in zip(bin_, items[index], strict=True)])
             if min(rest) >= 0:
                 others = list(bins)
                 others.remove(bin_)
@@ -224,7 +224,7 @@ def _packs(
 
 
 class Hint(msgspec.Struct, frozen=True):
-    """Nodes that would do, None standing for any, and whether there are no better ones."""
+    """Nodes that suffice, None meaning any, and whether there are no better ones."""
 
     mask: Mask | None
     preferred: bool
@@ -232,21 +232,21 @@ class Hint(msgspec.Struct, frozen=True):
 
 Hints = tuple[Hint, ...]
 ProviderHints = Mapping[str, Hints | HintSet | None] | None
-"""A provider's answer: resource → hints. No answer, no resource, or None: any node will do."""
+"""The hints of a provider, by resource. No hints, no resource, or None: any node suffices."""
 
 ANY_NODE: Final = Hint(None, True)
 NO_NODE: Final = Hint(None, False)
 
 
 class HintProvider(msgspec.Struct, frozen=True):
-    """A resource manager of the kubelet and what it answered."""
+    """A resource manager of the kubelet and its hints."""
 
     name: str
     hints: ProviderHints
 
 
 class ResourceHints(msgspec.Struct, frozen=True):
-    """What one provider said about one resource; `resource` is None if it said nothing at all."""
+    """The hints of one provider for one resource; `resource` is None if it gave none at all."""
 
     provider: str
     resource: str | None

@@ -1,4 +1,4 @@
-"""Room: the most that would fit, resource by resource, while everything else stays as asked for."""
+"""The most that would fit, resource by resource, while the rest of a request stays the same."""
 
 from collections.abc import Iterable
 
@@ -9,13 +9,14 @@ from memqos.numa.masks import mask_of
 
 
 class LargestFit(msgspec.Struct, frozen=True):
-    """How much of a resource was wanted, and the most one node, or several together, could give.
+    """How much of a resource was requested, and the most one node, or several together, have free.
 
-    No nodes means that none could give what is wanted of the other resources.
+    No nodes means that none has what is requested of the other resources.
     """
 
     resource: str
-    wanted: int
+    requested: int = msgspec.field(name="wanted")
+    """`wanted` in JSON output."""
     on_one: int
     one: tuple[int, ...]
     on_several: int
@@ -23,20 +24,20 @@ class LargestFit(msgspec.Struct, frozen=True):
 
 
 def largest_fits(nodes: NumaNodeMap, sizes: MemorySizes) -> tuple[LargestFit, ...]:
-    """What each resource of a request could at most be, given who uses which nodes now."""
+    """What each resource of a request could at most be, given the current use of the nodes."""
     singles = [(i,) for i in sorted(nodes) if len(nodes[i].cells) == 1]
     groups = {
         nodes[i].cells for i in nodes if len(nodes[i].cells) > 1 and _is_whole_group(nodes, i)
     }
     idle = tuple([i for i in sorted(nodes) if nodes[i].assignments <= 0])
     several = [*sorted(groups), *([idle] if len(idle) > 1 else [])]
-    rooms = []
-    for name, wanted in sizes.items():
+    fits = []
+    for name, requested in sizes.items():
         others = {other: size for other, size in sizes.items() if other != name}
         on_one, one = _largest_free(nodes, name, others, singles)
         on_several, these = _largest_free(nodes, name, others, several)
-        rooms.append(LargestFit(name, wanted, on_one, one, on_several, these))
-    return tuple(rooms)
+        fits.append(LargestFit(name, requested, on_one, one, on_several, these))
+    return tuple(fits)
 
 
 def _is_whole_group(nodes: NumaNodeMap, node: int) -> bool:

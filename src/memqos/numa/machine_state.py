@@ -11,7 +11,7 @@ MemorySizes = Mapping[str, int]
 
 
 class NumaMemory(msgspec.Struct, frozen=True):
-    """The memory of one NUMA node of a machine: all bytes, and those set aside as hugepages."""
+    """The memory of one NUMA node of a machine: all bytes, and those reserved as hugepages."""
 
     id: int
     memory: int
@@ -92,7 +92,7 @@ def free_memory(nodes: NumaNodeMap, members: Iterable[int], resource: str) -> in
 
 
 def allocatable_blocks(nodes: NumaNodeMap) -> MemoryBlocks:
-    """What each node has to give, as the kubelet reports it to monitoring."""
+    """The allocatable memory of each node, as the kubelet reports it to monitoring."""
     return tuple(
         [
             MemoryBlock(name, (node,), table.allocatable)
@@ -109,7 +109,7 @@ def assign_block(
     """The node map once a block is assigned, filling its nodes in ascending order.
 
     Every node of the block counts the assignment, also where nothing is taken from it. `size` is
-    what to take if the block holds memory that was taken before.
+    what to take if the block includes memory that was taken before.
     """
     left = block.size if size is None else size
     result = dict(nodes)
@@ -124,7 +124,7 @@ def assign_block(
 
 
 def release_blocks(nodes: NumaNodeMap, blocks: MemoryBlocks) -> dict[int, NumaNodeState]:
-    """The node map once blocks are given back, emptying their nodes in ascending order."""
+    """The node map once blocks are released, emptying their nodes in ascending order."""
     result = dict(nodes)
     for block in blocks:
         left = block.size
@@ -163,7 +163,7 @@ def _reserve(tables: dict[str, MemoryTable], resource: str, size: int) -> dict[s
 class MemoryManagerState(msgspec.Struct, frozen=True):
     """What the kubelet keeps in its state file.
 
-    `assignments` holds the blocks of containers by pod, `pools` those of pods which got memory as a
+    `assignments` has the blocks of containers by pod, `pools` those of pods which got memory as a
     whole; the containers of such a pod share its pool.
     """
 
@@ -177,7 +177,7 @@ class MemoryManagerState(msgspec.Struct, frozen=True):
         return self.assignments.get(uid, {}).get(container)
 
     def container_nodes(self, uid: str, container: str) -> tuple[int, ...]:
-        """The nodes of which a container holds memory, ascending."""
+        """The nodes from which a container has memory, ascending."""
         blocks = self.blocks(uid, container) or ()
         return tuple(sorted({node for block in blocks for node in block.nodes}))
 
@@ -192,9 +192,9 @@ class MemoryManagerState(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, pools={**self.pools, uid: blocks})
 
     def without_container(self, uid: str, container: str) -> "MemoryManagerState":
-        """The state once a container is gone and its memory free.
+        """The state once a container is removed and its memory free.
 
-        A pool is given back with the pod's last container.
+        A pool is released with the pod's last container.
         """
         own = self.blocks(uid, container)
         left = self._without_entry(uid, container)

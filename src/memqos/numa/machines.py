@@ -24,7 +24,7 @@ DistanceRows = tuple[tuple[int, ...], ...]
 
 
 class NumaMachine(msgspec.Struct, frozen=True):
-    """NUMA nodes in ascending order, and how far they are apart where that is known."""
+    """NUMA nodes in ascending order, and their distances, None where unknown."""
 
     nodes: MachineMemory
     distances: DistanceRows | None = None
@@ -40,7 +40,7 @@ class NumaMachine(msgspec.Struct, frozen=True):
 
     @property
     def page_sizes(self) -> tuple[str, ...]:
-        """The hugepage resources any node knows, smallest pages first."""
+        """The hugepage resources of any node, smallest pages first."""
         return _by_size({name for node in self.nodes for name in node.hugepages})
 
 
@@ -66,19 +66,19 @@ def machine_from_file(document: Document) -> NumaMachine:
     if not 0 < len(file.numa) <= MAX_NUMA_NODES:
         what = f"{len(file.numa)} NUMA nodes" if file.numa else "no NUMA node"
         raise document.error(what, ("numa",), f"a machine has 1 to {MAX_NUMA_NODES}")
-    seen: dict[int, int] = {}
+    index_of: dict[int, int] = {}
     for index, node in enumerate(file.numa):
-        if node.id in seen:
-            what = f"node {node.id} is given by numa[{seen[node.id]}] already"
+        if node.id in index_of:
+            what = f"node {node.id} is given by numa[{index_of[node.id]}] already"
             raise document.error(what, ("numa", index, "id"), "number the nodes apart")
         if not 0 <= node.id < MAX_NUMA_NODES:
             what = f"{node.id} is not the number of a node"
             raise document.error(what, ("numa", index, "id"), f"0 to {MAX_NUMA_NODES - 1} are")
-        seen[node.id] = index
-    order = sorted(seen)
+        index_of[node.id] = index
+    order = sorted(index_of)
     return NumaMachine(
-        tuple([_memory(document, seen[i], file.numa[seen[i]]) for i in order]),
-        _distances(document, file.numa, [seen[i] for i in order]),
+        tuple([_memory(document, index_of[i], file.numa[index_of[i]]) for i in order]),
+        _distances(document, file.numa, [index_of[i] for i in order]),
     )
 
 
@@ -125,19 +125,19 @@ def machine_from_state(state: MemoryManagerState) -> NumaMachine:
 def with_page_sizes(machine: NumaMachine, state: MemoryManagerState) -> NumaMachine:
     """The machine with no pages of those sizes that a state lists and the machine does not.
 
-    Whoever describes a machine leaves out page sizes of which it has no page; the kubelet lists
-    them, and does not start over a state that does not.
+    A description of a machine omits page sizes of which it has no page; the kubelet lists them, and
+    does not start with a state that does not.
     """
     nodes = []
     for node in machine.nodes:
         listed = state.nodes[node.id].memory if node.id in state.nodes else {}
-        known = {name: 0 for name in listed if name != MEMORY} | node.hugepages
-        nodes.append(NumaMemory(node.id, node.memory, known))
+        pages = {name: 0 for name in listed if name != MEMORY} | node.hugepages
+        nodes.append(NumaMemory(node.id, node.memory, pages))
     return NumaMachine(tuple(nodes), machine.distances)
 
 
 def machine_subset(machine: NumaMachine, allowed: Collection[int]) -> NumaMachine:
-    """The machine as somebody sees it who may use some of its nodes only."""
+    """The machine reduced to the nodes that may be used."""
     kept = [index for index, node in enumerate(machine.nodes) if node.id in allowed]
     rows = machine.distances
     return NumaMachine(

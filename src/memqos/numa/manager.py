@@ -1,7 +1,7 @@
-"""A kubelet's NUMA view over its whole life: start, pods and containers coming and going, restart.
+"""A kubelet's NUMA state over its lifetime: start, pods and containers added and removed, restart.
 
-Every step is a value: it leaves the manager as it was and gives the next one, so that a what-if is
-a step whose result is dropped.
+Every step is a value: it leaves the manager as it was and returns the next one, so that a what-if
+is a step whose result is dropped.
 """
 
 from collections.abc import Mapping
@@ -49,11 +49,11 @@ StartFault = (
 MEMORY_POLICIES: Final[tuple[MemoryPolicy, ...]] = get_args(MemoryPolicy)
 
 
-class ManagerSettings(msgspec.Struct, frozen=True):
+class ManagerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What a kubelet is started with.
 
-    `reserved` is what `reserved.system_reserved` makes of the reservations. `as_kubelet` is for
-    foretelling a real kubelet, whose mistakes are then made as well.
+    `reserved` is the result of `reserved_memory.system_reserved`. `as_kubelet` is for predicting a
+    real kubelet, with its bugs.
     """
 
     machine: MachineMemory
@@ -66,7 +66,7 @@ class ManagerSettings(msgspec.Struct, frozen=True):
 
 
 class StartRefused(msgspec.Struct, frozen=True):
-    """A kubelet that does not start: over its reservations, its policy or the state it left."""
+    """A kubelet that does not start: because of its reservations, its policy or its state file."""
 
     kind: StartFault
     reservations: InvalidReservation | None = None
@@ -92,11 +92,11 @@ class Manager(msgspec.Struct, frozen=True):
         other_providers: tuple[HintProvider, ...] = (),
         cpu_nodes: Mapping[str, tuple[int, ...]] | None = None,
     ) -> "tuple[Manager, AdmissionOutcome]":
-        """The next manager and what became of the pod."""
+        """The next manager and the outcome for the pod."""
         settings = self.settings
-        wants = pod_memory_request(pod, settings.release)
+        request = pod_memory_request(pod, settings.release)
         manager = msgspec.structs.replace(
-            self, active={**self.active, wants.uid: wants}
+            self, active={**self.active, request.uid: request}
         )._remove_stale_state()
         state, leftovers, outcome = admit_pod(
             AdmissionRules(
@@ -104,30 +104,30 @@ class Manager(msgspec.Struct, frozen=True):
             ),
             manager.state,
             manager.leftovers,
-            AdmissionAttempt(wants, operation, other_providers, cpu_nodes or {}),
+            AdmissionAttempt(request, operation, other_providers, cpu_nodes or {}),
         )
         active = dict(manager.active)
         if not isinstance(outcome, AdmittedPod):
-            del active[wants.uid]
-        known = {**self.affinity.get(wants.uid, {}), **outcome.affinity}
+            del active[request.uid]
+        affinity = {**self.affinity.get(request.uid, {}), **outcome.affinity}
         return (
             msgspec.structs.replace(
                 manager,
                 state=state,
                 leftovers=leftovers,
                 active=active,
-                affinity={**self.affinity, wants.uid: known},
+                affinity={**self.affinity, request.uid: affinity},
             ),
             outcome,
         )
 
     def start_container(self, uid: str, container: str) -> "Manager":
         """A container of a running pod starts: plain init containers before it are done."""
-        wants = self.active.get(uid)
-        if wants is None:
+        request = self.active.get(uid)
+        if request is None:
             return self
         manager = msgspec.structs.replace(self, started=self.started | {(uid, container)})
-        for earlier in wants.containers:
+        for earlier in request.containers:
             if earlier.name == container or earlier.role == "regular":
                 break
             if earlier.role == "init":
@@ -135,18 +135,18 @@ class Manager(msgspec.Struct, frozen=True):
         return manager
 
     def remove_container(self, uid: str, container: str) -> "Manager":
-        """A container is gone for good; one that was never started is left alone."""
+        """A container is removed for good; one that was never started has no effect."""
         if (uid, container) not in self.started:
             return self
         return self._without_container(uid, container)
 
     def delete_pod(self, uid: str) -> "Manager":
-        """A pod is gone; what it held is given back when the next one is admitted."""
-        active = {other: wants for other, wants in self.active.items() if other != uid}
+        """A pod is deleted; its memory is released when the next one is admitted."""
+        active = {other: request for other, request in self.active.items() if other != uid}
         return msgspec.structs.replace(self, active=active)
 
     def free_pod(self, uid: str) -> "Manager":
-        """A pod is gone, and what it held is free at once."""
+        """A pod is deleted, and its memory released at once."""
         manager = self.delete_pod(uid)
         for container in self.state.assignments.get(uid, {}):
             manager = manager._without_container(uid, container)
@@ -156,7 +156,7 @@ class Manager(msgspec.Struct, frozen=True):
     def restart(
         self, settings: ManagerSettings, running: frozenset[tuple[str, str]] = frozenset()
     ) -> "Manager | StartRefused":
-        """A new kubelet over the same state and pods; the runtime says what is still running."""
+        """A new kubelet with the same state and pods; `running` containers have started."""
         successor = start_manager(settings, self.state)
         if isinstance(successor, StartRefused):
             return successor
@@ -167,15 +167,15 @@ class Manager(msgspec.Struct, frozen=True):
         return () if self.settings.windows else self.state.container_nodes(uid, container)
 
     def get_affinity(self, uid: str, container: str) -> Hint:
-        """The hint the Topology Manager settled on for a container."""
+        """The hint that the Topology Manager chose for a container."""
         return self.affinity.get(uid, {}).get(container, UNSET_HINT)
 
     def _remove_stale_state(self) -> "Manager":
-        """Without what pods hold that do not run any more."""
+        """Without the memory of pods that do not run any more."""
         manager = self
         for uid, containers in self.state.assignments.items():
-            wants = self.active.get(uid)
-            alive = set() if wants is None else {c.name for c in wants.containers}
+            request = self.active.get(uid)
+            alive = set() if request is None else {c.name for c in request.containers}
             for name in containers:
                 if name not in alive:
                     manager = manager._without_container(uid, name)
@@ -202,7 +202,7 @@ class Manager(msgspec.Struct, frozen=True):
 def start_manager(
     settings: ManagerSettings, state: MemoryManagerState | None = None
 ) -> Manager | StartRefused:
-    """Start a kubelet, over the state it left if there is one."""
+    """Start a kubelet, with the state of an earlier run if there is one."""
     fault = _policy_fault(settings)
     if fault is not None:
         return StartRefused(fault)

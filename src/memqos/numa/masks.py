@@ -1,4 +1,4 @@
-"""Node masks: sets of NUMA node numbers, held as the bits of an integer."""
+"""Node masks: sets of NUMA node numbers, as the bits of an integer."""
 
 from bisect import insort
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -51,7 +51,7 @@ MaskPredicate = Callable[[Mask], bool]
 
 
 class SearchEffort:
-    """What the searches for one answer have cost, and whether one of them ended early."""
+    """What the searches for one result have cost, and whether one of them ended early."""
 
     __slots__ = ("gave_up", "left", "steps")
 
@@ -75,7 +75,7 @@ class SearchEffort:
 
 
 class WeightedNodes(msgspec.Struct, frozen=True):
-    """Ascending nodes to choose from, and what each of them weighs in every respect that counts."""
+    """Ascending nodes to choose from, and their weights, one for each resource that counts."""
 
     nodes: tuple[int, ...]
     weights: tuple[WeightVector, ...]
@@ -133,8 +133,8 @@ def lowest_mask(
     """The best subset of exactly `size` nodes that weighs at least `needs`.
 
     Best is nearest together, where distances count, and to the nodes `beside` it, which are not in
-    the pool; then of the lowest mask. `accept` is asked last; it may judge by nothing but the
-    weights of the nodes.
+    the pool; then of the lowest mask. `accept` is called last; it may decide by nothing but
+    the weights of the nodes.
     """
     effort = effort or SearchEffort()
     effort.begin()
@@ -226,7 +226,7 @@ class _Search:
         self.descend(index, size - 1, left, chosen | 1 << node, full | 1 << kind, cost, prices)
 
     def _is_futile(self, index: int, size: int, cost: int, prices: list[int]) -> bool:
-        """Whether nothing closer than what was found can come of this choice."""
+        """Whether no result closer than the best so far is possible."""
         if self.found is None:
             return False
         others = size - 1
@@ -243,7 +243,7 @@ _CACHED: Final = 64
 
 @lru_cache(maxsize=_CACHED)
 def _best_sums(pool: WeightedNodes) -> tuple[tuple[tuple[int, ...], ...], ...]:
-    """For the lowest i nodes, in every respect: the most that 0, 1, 2 … of them weigh together."""
+    """For the lowest i nodes, for every weight: the most that 0, 1, 2 … of them weigh together."""
     columns: list[list[int]] = [[] for _ in (pool.weights[0] if pool.weights else ())]
     result: list[tuple[tuple[int, ...], ...]] = [((0,),) * len(columns)]
     for weight in pool.weights:
@@ -271,7 +271,7 @@ def _kinds(pool: WeightedNodes, distances: NodeDistances | None) -> list[int]:
 
 
 def _alike(a: int, b: int, distances: NodeDistances) -> bool:
-    """Whether changing places with each other changes nobody's distance."""
+    """Whether swapping the two nodes changes no distance."""
     return (
         distances[a][a] == distances[b][b]
         and distances[a][b] == distances[b][a]

@@ -6,9 +6,8 @@ from typing import Final
 import msgspec
 
 from memqos.kube.pod import Container, Pod, ResourceRequirements
-from memqos.kube.quantity import Quantity
+from memqos.kube.quantity import Quantity, as_int64
 from memqos.kube.resources import MEMORY, format_amount, hugepage_size, is_hugepages
-from memqos.numa.requests import as_int64
 
 _MIB: Final = 1 << 20
 
@@ -22,7 +21,7 @@ class SizeTarget(msgspec.Struct, frozen=True):
 
     @property
     def unit(self) -> int:
-        """The steps in which a person would change it."""
+        """The steps in which it is changed."""
         if is_hugepages(self.resource):
             return hugepage_size(self.resource) or _MIB
         return _MIB if self.size > _MIB else 1

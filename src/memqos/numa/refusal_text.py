@@ -82,17 +82,17 @@ def reservation_sentences(refused: InvalidReservation) -> Iterator[str]:
 
 
 def mismatch_sentence(mismatch: ReservationMismatch) -> str:
-    """A sum that is not what it must be."""
-    own, wanted = mismatch.reserved, mismatch.required
-    off = Quantity(abs(own.nano - wanted.nano), "BinarySI")
+    """A sum of reservations that does not add up."""
+    own, needed = mismatch.reserved, mismatch.required
+    off = Quantity(abs(own.nano - needed.nano), "BinarySI")
     return (
         f"{mismatch.resource}: the nodes reserve {own.legible} together, it must be "
-        f"{wanted.legible}: {off.legible} too {'much' if own > wanted else 'little'}"
+        f"{needed.legible}: {off.legible} too {'much' if own > needed else 'little'}"
     )
 
 
 def state_sentences(unfit: UnusableState) -> Iterator[str]:
-    """What a state says otherwise than the machine."""
+    """How a state differs from the machine."""
     if not unfit.differences:
         yield _REFUSALS[unfit.kind]
     for difference in unfit.differences:
@@ -102,11 +102,11 @@ def state_sentences(unfit: UnusableState) -> Iterator[str]:
 
 
 def difference_sentence(difference: MachineStateDifference) -> str:
-    """One value the state has otherwise."""
+    """One value that differs."""
     node, stored, found = difference.node, difference.stored, difference.found
     if difference.field == "node":
-        known = "the state knows node" if found is None else "the machine has node"
-        return f"{known} {node}, " + ("the machine does not" if found is None else "the state not")
+        owner = "the state knows node" if found is None else "the machine has node"
+        return f"{owner} {node}, " + ("the machine does not" if found is None else "the state not")
     if difference.field == "cells":
         assert isinstance(stored, tuple)
         assert isinstance(found, tuple)
@@ -126,7 +126,7 @@ def difference_sentence(difference: MachineStateDifference) -> str:
 
 
 def no_room_sentence(unplaced: UnplacedBlock) -> str:
-    """Memory that somebody holds and the machine has no room for."""
+    """Assigned memory that does not fit the machine."""
     block = unplaced.block
     who = f"container {unplaced.container} of " if unplaced.container is not None else ""
     return (

@@ -1,6 +1,5 @@
-"""What memory a pod asks the Memory Manager for, container by container and as a whole."""
+"""What memory a pod requests of the Memory Manager, container by container and as a whole."""
 
-import re
 from collections.abc import Iterable, Iterator
 from typing import Final
 
@@ -10,20 +9,15 @@ from memqos.kube.aggregate import has_pod_level
 from memqos.kube.defaulting import apply_defaults
 from memqos.kube.pod import Container, Pod, ResourceList, ResourceRequirements
 from memqos.kube.qos import qos_class
-from memqos.kube.quantity import MAX_INT64, Quantity, Raw, milli_of
+from memqos.kube.quantity import Quantity, as_int64, milli_of
 from memqos.kube.resources import CPU, MEMORY, Amounts, Resources, format_amount, is_hugepages
 from memqos.kube.shape import Part, Role, shape_of
 from memqos.numa.machine_state import MemorySizes
 from memqos.release import Release
 
-_DECIMAL: Final = {"": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
-_BINARY: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
-_NUMBER: Final = re.compile(r"([+-]?)0*([0-9]*)(?:\.([0-9]*))?([a-zA-Z]*[+-]?[0-9]*)", re.ASCII)
-_EXPONENT: Final = re.compile(r"[eE]([+-]?[0-9]+)", re.ASCII)
-
 
 class ContainerMemoryRequest(msgspec.Struct, frozen=True):
-    """What one container wants; `sizes` is None where the kubelet cannot read it as bytes."""
+    """What one container requests; `sizes` is None where the kubelet cannot read it as bytes."""
 
     name: str
     role: Role
@@ -31,10 +25,10 @@ class ContainerMemoryRequest(msgspec.Struct, frozen=True):
 
 
 class PodMemoryRequest(msgspec.Struct, frozen=True):
-    """What a pod wants: its init containers and containers in the order in which they start.
+    """What a pod requests: its init containers and containers in the order in which they start.
 
-    `pooled` means that the pod level says what the pod gets as a whole; `unmanaged` that it does
-    but that this kubelet does not manage such pods.
+    `pooled` means that pod-level resources decide what the pod gets as a whole; `unmanaged` that it
+    has such resources but that this kubelet does not manage such pods.
     """
 
     uid: str
@@ -46,7 +40,7 @@ class PodMemoryRequest(msgspec.Struct, frozen=True):
 
 
 def pod_memory_request(pod: Pod, release: Release) -> PodMemoryRequest:
-    """What a pod wants from the Memory Manager of a release."""
+    """What a pod requests of the Memory Manager of a release."""
     shape = shape_of(pod, release)
     leveled = has_pod_level(shape, release)
     pooled = leveled and release.is_enabled("PodLevelResourceManagers")
@@ -79,43 +73,6 @@ def is_exclusive(part: Part) -> bool:
             for name in (CPU, MEMORY)
         ]
     )
-
-
-def as_int64(raw: Raw) -> int | None:
-    """A quantity as the kubelet's managers read it: in bytes if it is held as an integer.
-
-    Kubernetes holds a quantity as an integer by its spelling, not by its value: `1.5G` is one, but
-    `1.0Gi`, `1000m` and `100000Gi` are not.
-    """
-    text = "0" if raw is None else raw.strip() if isinstance(raw, str) else repr(raw)
-    shape = _NUMBER.fullmatch(text)
-    if shape is None:
-        return None
-    sign, digits, decimals, suffix = shape.groups()
-    digits, decimals = digits or "0", decimals or ""
-    if suffix in _BINARY:
-        exponent = _BINARY[suffix]
-        # ParseQuantity() (apimachinery resource/quantity.go) keeps an int64 for up to 14 digits, of
-        # which the suffix takes 3 for every 2^10.
-        if decimals or 14 - len(digits) - exponent * 3 // 10 < 0:
-            return None
-        value = int(digits) << exponent
-    else:
-        power = _power(suffix)
-        # 18 is maxInt64Factors, the decimal digits that surely fit an int64 (resource/math.go).
-        if power is None or power < len(decimals) or len(digits) + len(decimals) > 18:
-            return None
-        value = int(digits + decimals) * 10 ** min(power - len(decimals), 19)
-    if value > MAX_INT64:
-        return None
-    return -value if sign == "-" else value
-
-
-def _power(suffix: str) -> int | None:
-    if suffix in _DECIMAL:
-        return _DECIMAL[suffix]
-    exponent = _EXPONENT.fullmatch(suffix)
-    return None if exponent is None else int(exponent[1])
 
 
 def _sizes(resources: ResourceRequirements | None) -> MemorySizes | None:
@@ -218,12 +175,12 @@ UNALIGNED_REMEDY: Final = (
 
 
 def is_unaligned(request: PodMemoryRequest) -> bool:
-    """Whether a pod would have memory aligned, if it did not ask for it at pod level."""
+    """Whether a pod would have memory aligned, if it did not request it at pod level."""
     return request.guaranteed and request.unmanaged
 
 
 def pods_without_alignment(pods: Iterable[Pod], release: Release) -> Iterator[Pod]:
-    """Those of the pods that are due the notice."""
+    """The pods whose memory is not aligned because it is requested at pod level."""
     for pod in pods:
         if pod.spec.resources is not None and is_unaligned(pod_memory_request(pod, release)):
             yield pod

@@ -1,6 +1,6 @@
-"""reservedMemory: reading it, judging it, and a split that satisfies the kubelet.
+"""reservedMemory: reading it, validating it, and a split that satisfies the kubelet.
 
-The kubelet wants, for memory and each hugepage size,
+The kubelet requires, for memory and each hugepage size,
 
     Σ reservedMemory[i] = kubeReserved + systemReserved + evictionHard memory.available
 """
@@ -16,7 +16,7 @@ from memqos.kube.kubelet import KubeletConfiguration, MemoryReservation
 from memqos.kube.kubelet.reservations import read_reservations
 from memqos.kube.node import Capacity, eviction_reserve
 from memqos.kube.pod import ResourceList
-from memqos.kube.quantity import NANOS, Quantity
+from memqos.kube.quantity import NANOS, Quantity, as_int64
 from memqos.kube.resources import MEMORY, format_amount, hugepage_size, is_hugepages
 from memqos.numa.machine_state import (
     MachineMemory,
@@ -26,7 +26,6 @@ from memqos.numa.machine_state import (
     over_reserved,
 )
 from memqos.numa.machines import NumaMachine
-from memqos.numa.requests import as_int64
 from memqos.release import Release
 
 ReservationFault = Literal["numa_node_not_found", "total_mismatch", "not_an_integer"]
@@ -37,7 +36,7 @@ _MIB: Final = 1 << 20
 
 
 class NumaReservation(msgspec.Struct, frozen=True):
-    """What one node keeps, its quantities as written: the kubelet's verdict hangs on spelling."""
+    """What one node reserves, its quantities as written: the verdict depends on their spelling."""
 
     numa_node: int
     limits: ResourceList = {}
@@ -74,7 +73,7 @@ def parse_reserved_memory(text: str) -> NumaReservations:
 
 
 def reservation_config_faults(reservations: Iterable[NumaReservation]) -> tuple[ConfigFault, ...]:
-    """What the kubelet refuses in the list before it looks at the machine, sorted."""
+    """What the kubelet refuses in the list before it reads the machine, sorted."""
     faults: set[ConfigFault] = set()
     seen = set()
     for entry in reservations:
@@ -92,7 +91,7 @@ def reservation_config_faults(reservations: Iterable[NumaReservation]) -> tuple[
 def system_reserved(
     nodes: Sequence[int], reservations: Iterable[NumaReservation], required: Mapping[str, Quantity]
 ) -> dict[int, dict[str, int]] | InvalidReservation:
-    """What each node keeps for the system, in bytes, or why the Memory Manager refuses it.
+    """What each node reserves for the system, in bytes, or why the Memory Manager refuses it.
 
     `required` is what the node keeps back for system, kubelet and eviction together.
     """
@@ -131,16 +130,16 @@ def even_split(nodes: NumaNodeMap, required: Mapping[str, Quantity]) -> NumaRese
     """Reservations that satisfy the kubelet, as even as the nodes' sizes allow.
 
     Memory is split in whole MiB as far as possible, hugepages in whole pages. None if the machine
-    is too small, or if no whole number of bytes will do. The node map is that of the machine with
-    nothing reserved.
+    is too small, or if the sum is no whole number of bytes. The node map is that of the machine
+    with nothing reserved.
     """
     parts: dict[int, ResourceList] = {node: {} for node in sorted(nodes)}
     for name, quantity in required.items():
         if not _is_memory(name):
             continue
-        room = {node: nodes[node].table(name).allocatable for node in parts}
+        free = {node: nodes[node].table(name).allocatable for node in parts}
         unit = _MIB if name == MEMORY else hugepage_size(name) or 1
-        shares = None if quantity.nano % NANOS else _shares(quantity.value, room, unit)
+        shares = None if quantity.nano % NANOS else _shares(quantity.value, free, unit)
         if shares is None:
             return None
         for node, share in shares.items():
@@ -160,18 +159,18 @@ def format_reserved_memory(reservations: Iterable[NumaReservation]) -> str:
     )
 
 
-def _shares(total: int, room: Mapping[int, int], unit: int) -> dict[int, int] | None:
-    """Shares of a total, each within its room, in whole units as far as possible."""
-    shares = dict.fromkeys(room, 0)
+def _shares(total: int, free: Mapping[int, int], unit: int) -> dict[int, int] | None:
+    """Shares of a total, each within what is free, in whole units as far as possible."""
+    shares = dict.fromkeys(free, 0)
     left = total
     # Smallest node first: what it cannot take is shared among the larger ones.
-    order = sorted(room, key=lambda node: (room[node], -node))
+    order = sorted(free, key=lambda node: (free[node], -node))
     for index, node in enumerate(order):
         even = left // (len(order) - index) // unit * unit
-        shares[node] = min(even, room[node] // unit * unit)
+        shares[node] = min(even, free[node] // unit * unit)
         left -= shares[node]
     for node in reversed(order):
-        rest = min(left, room[node] - shares[node])
+        rest = min(left, free[node] - shares[node])
         shares[node] += rest
         left -= rest
     return None if left else shares
@@ -182,9 +181,9 @@ def _mismatches(
 ) -> Iterable[ReservationMismatch]:
     none = Quantity(0)
     for name in sorted({*reserved, *filter(_is_memory, required)}):
-        own, wanted = reserved.get(name, none), required.get(name, none)
-        if own.nano != wanted.nano:
-            yield ReservationMismatch(name, own, wanted)
+        own, needed = reserved.get(name, none), required.get(name, none)
+        if own.nano != needed.nano:
+            yield ReservationMismatch(name, own, needed)
 
 
 def _parse_node(text: str) -> NumaReservation:
@@ -278,8 +277,8 @@ class ReservationEquation(msgspec.Struct, frozen=True):
 class SplitShortfall(msgspec.Struct, frozen=True):
     """A split that is not possible, and by how many bytes.
 
-    `node` cannot give what is asked of it; None means that the rest has no room, or, if `missing`
-    is negative, that more is asked for than must be reserved.
+    `node` has less than it is to reserve; None means that the rest does not fit, or, if `missing`
+    is negative, that more is to be reserved than must be.
     """
 
     missing: int
@@ -301,7 +300,7 @@ def kubelet_equation(
 def even_reservation(
     machine: NumaMachine, equation: ReservationEquation
 ) -> dict[int, dict[str, int]]:
-    """What each node keeps back if all share it evenly; nothing where there is no room for it."""
+    """What each node reserves if all share it evenly; nothing where that does not fit."""
     split = even_split(empty_node_map(machine.nodes, {}), equation.required) or ()
     reserved = system_reserved(machine.ids, split, reservation_totals(split))
     assert isinstance(reserved, dict)
@@ -311,16 +310,16 @@ def even_reservation(
 def split_reservation(
     nodes: NumaNodeMap, total: int, requested: Mapping[int, int]
 ) -> NumaReservations | SplitShortfall:
-    """Reservations of so many bytes; nodes that were not asked for share the rest evenly."""
+    """Reservations of so many bytes; nodes that are not named share the rest evenly."""
     for node, size in sorted(requested.items()):
-        room = nodes[node].table(MEMORY).allocatable
-        if size > room:
-            return SplitShortfall(size - room, node)
+        free = nodes[node].table(MEMORY).allocatable
+        if size > free:
+            return SplitShortfall(size - free, node)
     rest = total - sum(requested.values())
     others = {i: node for i, node in nodes.items() if i not in requested}
-    room = sum([node.table(MEMORY).allocatable for node in others.values()])
-    if rest < 0 or rest > room:
-        return SplitShortfall(rest if rest < 0 else rest - room)
+    free = sum([node.table(MEMORY).allocatable for node in others.values()])
+    if rest < 0 or rest > free:
+        return SplitShortfall(rest if rest < 0 else rest - free)
     split = even_split(others, {MEMORY: Quantity(rest * NANOS, "BinarySI")}) if rest else ()
     assert split is not None
     shares = [

@@ -1,4 +1,4 @@
-"""Restart: whether a kubelet starts over the state it left, and if not, what differs."""
+"""Restart: whether a kubelet starts with the state of its last run, and if not, what differs."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -28,7 +28,7 @@ MachineStateField = Literal[
 
 
 class MachineStateDifference(msgspec.Struct, frozen=True):
-    """What the state says otherwise than the machine; free and reserved are those of a group."""
+    """How the state differs from the machine; free and reserved are those of a group."""
 
     node: int
     field: MachineStateField
@@ -38,7 +38,7 @@ class MachineStateDifference(msgspec.Struct, frozen=True):
 
 
 class UnplacedBlock(msgspec.Struct, frozen=True):
-    """Memory that a container, or with None a pod's pool, holds and the machine has no room for."""
+    """Memory of a container, or with None of a pod's pool, that does not fit the machine."""
 
     uid: str
     container: str | None
@@ -46,7 +46,7 @@ class UnplacedBlock(msgspec.Struct, frozen=True):
 
 
 class UnusableState(msgspec.Struct, frozen=True):
-    """A state over which the kubelet does not start.
+    """A state with which the kubelet does not start.
 
     `rebuilt` is the node map the same assignments give on the machine as it is; where everything is
     placed, a state with this map lets the kubelet start.
@@ -61,7 +61,7 @@ class UnusableState(msgspec.Struct, frozen=True):
 def resume_state(
     state: MemoryManagerState, machine: NumaNodeMap
 ) -> MemoryManagerState | UnusableState:
-    """The state a Static kubelet goes on with, given the empty node map of its machine."""
+    """The state a Static kubelet continues with, given the empty node map of its machine."""
     if not state.nodes:
         if state.assignments:
             return UnusableState("empty_machine_state_with_assignments")

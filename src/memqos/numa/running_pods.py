@@ -1,7 +1,7 @@
-"""Adoption: a manager that comes to a node whose containers are bound to nodes already.
+"""Adoption: a manager that starts on a machine whose containers are bound to NUMA nodes already.
 
-What a container is bound to is kept where the rules would let it be had: thus the kernel remembers
-what was assigned, and to ask again changes nothing.
+The binding of a container is kept where the rules would allow it: thus the kernel keeps the state,
+and assigning again changes nothing.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,9 +23,9 @@ _LENIENT_POLICIES = ("none", "best-effort")
 
 
 def adopt_pod(manager: Manager, request: PodMemoryRequest, bound: Mapping[str, Mask]) -> Manager:
-    """The manager once a pod holds what its containers are bound to, as far as it may.
+    """The manager once a pod is assigned what its containers are bound to, as far as allowed.
 
-    In the scope of pods a container that is not bound yet belongs where the others of its pod are.
+    In the scope of pods a container that is not bound yet belongs to the nodes of its pod.
     """
     masks = set(bound.values())
     if manager.settings.topology.scope != "pod":
@@ -43,16 +43,16 @@ def adopt_pod(manager: Manager, request: PodMemoryRequest, bound: Mapping[str, M
 
 
 def is_spread(manager: Manager, uid: str) -> bool:
-    """Whether a pod's containers are on other nodes than each other, and may not be.
+    """Whether a pod's containers are on different nodes although the scope does not allow it.
 
-    The kubelet admits such a pod where no nodes have room for it as a whole: its Memory Manager
-    then has no hint to give, and no hint means that any node will do.
+    The kubelet admits such a pod where no nodes have enough for it as a whole: its Memory Manager
+    then gives no hint, and no hint means any node.
     """
     topology = manager.settings.topology
     if topology.scope != "pod" or topology.policy in _LENIENT_POLICIES:
         return False
-    held = manager.state.assignments.get(uid, {}).values()
-    return len({block.nodes for blocks in held for block in blocks}) > 1
+    assigned = manager.state.assignments.get(uid, {}).values()
+    return len({block.nodes for blocks in assigned for block in blocks}) > 1
 
 
 def _adopt_whole_pod(
@@ -102,13 +102,13 @@ def _is_allowed(
 
 
 class RunningPod(msgspec.Struct, frozen=True):
-    """A pod as it runs now, and the nodes that its containers are bound to, where they are."""
+    """A running pod, and the nodes that its containers are bound to, where they are."""
 
     pod: Pod
     request: PodMemoryRequest
     bound: Mapping[str, Mask] = {}
     managed: bool = True
-    """Whether it is given memory; others hold what they are bound to, and nothing more."""
+    """Whether it is assigned memory; others only keep what they are bound to."""
 
     @property
     def uid(self) -> str:
@@ -116,22 +116,22 @@ class RunningPod(msgspec.Struct, frozen=True):
 
     @property
     def is_eligible(self) -> bool:
-        """Whether the Static policy would give it memory at all."""
+        """Whether the Static policy would assign memory to it at all."""
         return self.request.guaranteed and not self.request.unmanaged
 
 
 class UnplacedPod(msgspec.Struct, frozen=True):
-    """A resident there is nothing for; without a refusal it would be spread, and may not be."""
+    """A running pod that no memory is assigned to; without a refusal it would be spread."""
 
     refused: RefusedPod | None
     state: MemoryManagerState
-    """Of the node when it was asked."""
+    """Of the node when it was refused."""
 
 
 def assign_running_pods(
     manager: Manager, running: Sequence[RunningPod]
 ) -> tuple[Manager, dict[str, UnplacedPod]]:
-    """Give memory to residents, the first of them first; by UID those for whom there is none."""
+    """Assign memory to running pods in order; by UID those that get none."""
     due = [each for each in running if each.is_eligible]
     for each in due:
         manager = adopt_pod(manager, each.request, each.bound)
@@ -152,15 +152,15 @@ def assign_running_pods(
 def pods_in_state(
     state: MemoryManagerState, pods: tuple[Pod, ...] = (), release: Release | None = None
 ) -> dict[str, PodMemoryRequest]:
-    """Every pod with memory of its own; one that is known is taken as it is.
+    """Every pod with memory assigned; `pods` are used as they are.
 
-    Of the others the state tells all that counts here: the names of those who hold memory, which
-    they keep for as long as their pod runs.
+    For other pods the state has all that is needed here: the names of the containers with memory,
+    which they keep for as long as their pod runs.
     """
-    known = {pod.metadata.uid: pod for pod in pods}
+    by_uid = {pod.metadata.uid: pod for pod in pods}
     running = {}
     for uid, containers in state.assignments.items():
-        pod = known.get(uid)
+        pod = by_uid.get(uid)
         if pod is not None and release is not None:
             running[uid] = pod_memory_request(pod, release)
             continue

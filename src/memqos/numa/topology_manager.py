@@ -30,7 +30,7 @@ Obstacle = Literal["nowhere", "not_preferred", "more_than_one_node", "no_common_
 
 
 class MergeContext(msgspec.Struct, frozen=True):
-    """What a merge knows of the machine; distances only where closer nodes are better."""
+    """The machine for a merge; distances only where closer nodes are better."""
 
     nodes: Mask
     distances: NodeDistances | None = None
@@ -45,7 +45,7 @@ class MergeContext(msgspec.Struct, frozen=True):
 
 
 class Obstruction(msgspec.Struct, frozen=True):
-    """Why no result is preferred, and the lists that are to blame."""
+    """Why no result is preferred, and the lists that prevent it."""
 
     obstacle: Obstacle
     lists: tuple[ResourceHints, ...]
@@ -126,7 +126,7 @@ def _best_other(lines: _HintLists, context: MergeContext) -> Mask | None:
     if offer is None:
         return min(common, key=lambda mask: context.key(mask, target), default=None)
 
-    # The Memory Manager answers with one list a resource, all alike: some of these copies give an
+    # The Memory Manager gives one list a resource, all alike: some of these copies give an
     # explicit mask, the others one of idle nodes.
     layers = [common]
     for _ in range(lines.copies):
@@ -223,7 +223,7 @@ class InvalidTopology(msgspec.Struct, frozen=True):
 
 
 class TopologyDecision(msgspec.Struct, frozen=True):
-    """The merged hint, and whether the policy admits it; if not, what stood in the way."""
+    """The merged hint, and whether the policy admits it; if not, the obstruction."""
 
     hint: Hint
     admit: bool
@@ -267,7 +267,7 @@ def configure_topology(
 def decide_affinity(
     topology: TopologySettings, providers: Sequence[HintProvider]
 ) -> TopologyDecision:
-    """Merge what the providers answered and say whether the policy admits the result."""
+    """Merge the providers' hints and decide whether the policy admits the result."""
     return _DECIDE[topology.policy](topology, providers)
 
 

@@ -19,7 +19,7 @@ ChangeKind = Literal["+", "~", "-"]
 """Default → set, changed, set → default."""
 
 MANAGED: Final = ("memory.min", "memory.low", "memory.high", "cpuset.mems")
-"""What memqos writes, cpuset.mems only when asked; everything else is compared and shown."""
+"""What memqos writes, cpuset.mems only where configured; other files are compared and shown."""
 DEFAULTS: Final[dict[str, str]] = {
     "memory.min": "0",
     "memory.low": "0",
@@ -33,7 +33,7 @@ DEFAULTS: Final[dict[str, str]] = {
 _ROUNDED: Final = frozenset({"memory.min", "memory.low", "memory.high", "memory.max"})
 _ALWAYS_COMPARED: Final = ("memory.min", "memory.low", "memory.high")
 _WITHIN: Final = ("memory.", "cpuset.")
-"""What crun is known to write within the scope, and not to the scope."""
+"""What crun writes to the cgroup within the scope, and not to the scope itself."""
 _LARGEST: Final = 1 << 63  # above any amount that the kernel shows
 
 NOT_PLANNED: Final = Rule(
@@ -46,7 +46,7 @@ SANDBOX_RULE: Final = Rule(
 )
 
 
-class Change(msgspec.Struct, frozen=True):
+class Change(msgspec.Struct, frozen=True, kw_only=True):
     """One file whose value is not as planned."""
 
     path: str
@@ -61,7 +61,7 @@ class Change(msgspec.Struct, frozen=True):
 
     @property
     def kind(self) -> ChangeKind:
-        """Whether a value is set, changed or taken back."""
+        """Whether a value is set, changed or reset to the default."""
         default = DEFAULTS.get(self.file)
         if self.old == default:
             return "+"
@@ -74,24 +74,24 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """A node held against its plan."""
+    """How a node differs from its plan."""
 
     changes: tuple[Change, ...]
     """What memqos would write, in order; empty means converged."""
-    foreign: tuple[Change, ...]
-    """What differs and belongs to the kubelet or the runtime."""
+    unmanaged: tuple[Change, ...]
+    """Differences in files that the kubelet or the runtime writes."""
     missing: tuple[Cgroup, ...]
-    """Planned cgroups that are not there: containers that have not started or have ended."""
-    nobodys: tuple[str, ...] = ()
-    """Cgroups of pods that are there, though no pod that is known has them."""
+    """Planned cgroups that do not exist: containers that have not started or have ended."""
+    orphans: tuple[str, ...] = ()
+    """Pod cgroups that belong to none of the planned pods."""
 
 
 def compare(
     tree: Tree, observed: Mapping[str, Files], names: CgroupNames, page_size: int
 ) -> Comparison:
-    """Hold what is observed, path → file → content, against the plan."""
+    """Compare what is observed, path → file → content, with the plan."""
     managed: list[Change] = []
-    foreign: list[Change] = []
+    unmanaged: list[Change] = []
     missing: list[Cgroup] = []
     planned = [*tree.cgroups.values(), *_containers_without_status(tree, observed, names)]
     for cgroup in (part for whole in planned for part in parts(whole, observed, names)):
@@ -100,16 +100,16 @@ def compare(
             missing.append(cgroup)
             continue
         for change in _differing(cgroup, files, page_size):
-            (managed if change.file in MANAGED else foreign).append(change)
-    nobodys = tuple(_nobodys(tree, observed, names))
-    return Comparison(tuple(order(managed)), tuple(foreign), tuple(missing), nobodys)
+            (managed if change.file in MANAGED else unmanaged).append(change)
+    orphans = tuple(_orphans(tree, observed, names))
+    return Comparison(tuple(order(managed)), tuple(unmanaged), tuple(missing), orphans)
 
 
 def order(changes: list[Change]) -> list[Change]:
     """Raise parents before their children, then lower children before their parents.
 
-    A child is protected only as far as its parent is, and a limit may not fall below what is
-    below it still holds. memory.high is a limit too: it is raised before protection is lowered.
+    A child is protected only as far as its parent is, and a limit may not fall below what the
+    cgroups below it use. memory.high is a limit too: it is raised before protection is lowered.
     """
     # Protection is effective only within that of all ancestors, and limits bound the whole subtree
     # (cgroup-v2.rst, Resource Distribution Models).
@@ -148,8 +148,8 @@ def _differing(cgroup: Cgroup, files: Files, page_size: int) -> Iterator[Change]
     for file, setting in settings.items():
         if file not in files or setting.value == NEEDS_NODE:
             continue
-        # Containers hold "max" where the runtime leaves hugetlb alone (containerd's default,
-        # disable_hugetlb_controller): the limit of 0 on their pod holds all the same.
+        # Containers have "max" where the runtime leaves hugetlb alone (containerd's default,
+        # disable_hugetlb_controller): the limit of 0 on their pod applies all the same.
         if file.startswith("hugetlb.") and setting.value == 0 and cgroup.level == "container":
             continue
         if setting.value is None and file not in DEFAULTS:
@@ -157,11 +157,18 @@ def _differing(cgroup: Cgroup, files: Files, page_size: int) -> Iterator[Change]
         old, new = files[file].strip(), as_stored(file, setting.value, page_size)
         if old != new:
             yield Change(
-                cgroup.path, file, old, new, cgroup.level, setting, cgroup.pod, cgroup.container
+                path=cgroup.path,
+                file=file,
+                old=old,
+                new=new,
+                level=cgroup.level,
+                setting=setting,
+                pod=cgroup.pod,
+                container=cgroup.container,
             )
 
 
-def _nobodys(tree: Tree, observed: Mapping[str, Files], names: CgroupNames) -> Iterator[str]:
+def _orphans(tree: Tree, observed: Mapping[str, Files], names: CgroupNames) -> Iterator[str]:
     for path in observed:
         place = None if path in tree.cgroups else names.recognise(path)
         if place is not None and place.kind == "pod":

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -81,12 +81,12 @@ SCORE: Final = Rule(
 )
 
 
-class ContainerRules(NamedTuple):
+class ContainerRules(msgspec.Struct, frozen=True, kw_only=True):
     """What decides a container's values in one release, looked up once."""
 
     memory_qos: bool
-    protection: Callable[[memory.Ask, Settings], memory.ContainerProtection]
-    high: Callable[[memory.Ask, Settings], Setting]
+    protection: Callable[[memory.MemoryResources, Settings], memory.ContainerProtection]
+    high: Callable[[memory.MemoryResources, Settings], Setting]
     high_off: Setting
     oom_group: Callable[[Settings], Setting]
     shares: Callable[[Amounts, int], Setting]
@@ -96,42 +96,44 @@ class ContainerRules(NamedTuple):
 def plan_container(
     part: Part,
     score: Score,
-    terms: Settings,
+    settings: Settings,
     rules: ContainerRules,
     qos: QosClass,
     pod_limits: Amounts,
 ) -> ContainerPlan:
-    """Every value of one container; `pod_limits` are the pod-level limits in force."""
+    """Every value of one container; `pod_limits` are the pod-level limits that apply."""
     cpu_limit = part.limits.get(CPU) or pod_limits.get(CPU, 0)
-    minimum, low, high, maximum = memory_of_container(part, terms, rules, qos, pod_limits)
-    settings: FileSettings = {
+    minimum, low, high, maximum = memory_of_container(part, settings, rules, qos, pod_limits)
+    values: FileSettings = {
         "memory.min": minimum,
         "memory.low": low,
         "memory.high": high,
         "memory.max": maximum,
-        "memory.oom.group": rules.oom_group(terms),
+        "memory.oom.group": rules.oom_group(settings),
         "cpu.shares": rules.shares(part.requests, cpu_limit),
-        "cpu.max": cpu.quota(cpu_limit, terms.cpu_period, terms.cpu_quota),
-        "oom_score_adj": _oom_score_adj(score, qos, terms.memory_capacity),
+        "cpu.max": cpu.quota(cpu_limit, settings.cpu_period, settings.cpu_quota),
+        "oom_score_adj": _oom_score_adj(score, qos, settings.memory_capacity),
     }
-    settings.update(hugepages.none_of(terms.hugepage_sizes))
+    values.update(hugepages.none_of(settings.hugepage_sizes))
     for page, amount in rules.hugepages(part.limits, pod_limits).items():
-        if page in terms.hugepage_sizes:
-            settings[f"hugetlb.{page}.max"] = Setting(amount, hugepages.HUGE, (amount,))
-    return ContainerPlan(part.role, settings)
+        if page in settings.hugepage_sizes:
+            values[f"hugetlb.{page}.max"] = Setting(amount, hugepages.HUGE, (amount,))
+    return ContainerPlan(part.role, values)
 
 
 def memory_of_container(
-    part: Part, terms: Settings, rules: ContainerRules, qos: QosClass, pod_limits: Amounts
+    part: Part, settings: Settings, rules: ContainerRules, qos: QosClass, pod_limits: Amounts
 ) -> tuple[Setting, Setting, Setting, Setting]:
     """memory.min, memory.low, memory.high and memory.max of one container."""
     limit = memory_in(part.limits)
     if rules.memory_qos:
-        ask = memory.Ask(qos, memory_in(part.requests), limit, bool(pod_limits.get(MEMORY)))
-        minimum, low = rules.protection(ask, terms)
-        if terms.placement != "containers":
-            minimum, low = memory.place_protection(minimum, low, ask, terms)
-        high = rules.high(ask, terms)
+        resources = memory.MemoryResources(
+            qos, memory_in(part.requests), limit, bool(pod_limits.get(MEMORY))
+        )
+        minimum, low = rules.protection(resources, settings)
+        if settings.placement != "containers":
+            minimum, low = memory.place_protection(minimum, low, resources, settings)
+        high = rules.high(resources, settings)
     else:
         minimum, low, high = memory.OFF, memory.OFF, rules.high_off
     return minimum, low, high, _maximum(limit, pod_limits)
@@ -155,18 +157,20 @@ def _oom_score_adj(score: Score, qos: QosClass, capacity: int | None) -> Setting
     return Setting(score.value, SCORE_CLASS, ("system-node-critical" if critical else qos,))
 
 
-def _no_oom_group(terms: Settings) -> Setting:
+def _no_oom_group(settings: Settings) -> Setting:
     return _BEFORE_OOM_GROUP
 
 
-def _oom_group_always(terms: Settings) -> Setting:
+def _oom_group_always(settings: Settings) -> Setting:
     return _KILL_TOGETHER
 
 
-def _oom_group_unless_single(terms: Settings) -> Setting:
-    return _KILL_ONE if terms.single_process_oom_kill else _KILL_TOGETHER
+def _oom_group_unless_single(settings: Settings) -> Setting:
+    return _KILL_ONE if settings.single_process_oom_kill else _KILL_TOGETHER
 
 
+# kuberuntime_container_linux.go, generateLinuxContainerResources(): memory.oom.group since 1.28,
+# unless singleProcessOOMKill is set, since 1.32.
 _OOM_GROUP: Final = Since({22: _no_oom_group, 28: _oom_group_always, 32: _oom_group_unless_single})
 
 

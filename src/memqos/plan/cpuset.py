@@ -1,4 +1,4 @@
-"""cpuset.mems of containers, from NUMA assignments that come in as values."""
+"""cpuset.mems of containers, from NUMA assignments passed in as values."""
 
 from collections.abc import Mapping
 from typing import Final, Literal
@@ -18,10 +18,10 @@ Chosen = Literal["kubelet", "memqos"]
 
 
 class Assignment(msgspec.Struct, frozen=True):
-    """The NUMA nodes a container is bound to, and what it holds of them; none of both: any node."""
+    """The NUMA nodes a container is bound to, and its allocations there; empty: any node."""
 
     nodes: tuple[int, ...] = ()
-    holds: tuple[tuple[str, int], ...] = ()
+    amounts: tuple[tuple[str, int], ...] = ()
     """Resource and bytes."""
     chosen_by: Chosen = "kubelet"
 
@@ -29,7 +29,7 @@ class Assignment(msgspec.Struct, frozen=True):
 def _steps(assignment: Assignment) -> tuple[str, ...]:
     nodes = describe_nodes(assignment.nodes)
     return tuple(
-        [f"{name} {format_exact_bytes(amount)} of {nodes}" for name, amount in assignment.holds]
+        [f"{name} {format_exact_bytes(amount)} of {nodes}" for name, amount in assignment.amounts]
     )
 
 
@@ -55,7 +55,7 @@ UNASSIGNED: Final = Rule(
 
 
 def with_mems(tree: Tree, assignments: Mapping[ContainerKey, Assignment]) -> Tree:
-    """The tree with containers bound as assigned; those without an assignment are left out."""
+    """The tree with containers bound as assigned; others stay as they are."""
     return msgspec.structs.replace(
         tree,
         cgroups={path: _with_mems(cgroup, assignments) for path, cgroup in tree.cgroups.items()},
@@ -63,7 +63,7 @@ def with_mems(tree: Tree, assignments: Mapping[ContainerKey, Assignment]) -> Tre
 
 
 def container_key(cgroup: Cgroup) -> ContainerKey | None:
-    """Whose cgroup it is; None for those of no container."""
+    """The container whose cgroup it is; None where it belongs to none."""
     if cgroup.uid is None or cgroup.container is None:
         return None
     return cgroup.uid, cgroup.container

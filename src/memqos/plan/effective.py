@@ -1,20 +1,20 @@
 """Effective protection: how much of memory.min and memory.low the kernel will really honour.
 
 A claim protects nothing by itself. When memory is reclaimed from the outside, the kernel walks
-from the reclaim target down, and each cgroup hands its children what it holds:
+from the reclaim target down, and each cgroup distributes its effective protection to its children:
 
-- A cgroup asks for no more than it uses: the smaller of its claim and its usage.
-- Where children ask for more than their parent holds, each gets its part in proportion.
-- Where they ask for less, each gets what it asks for. The rest goes nowhere, unless the hierarchy
-  is mounted with memory_recursiveprot: then it is spread over the usage that no child claimed,
-  whether those cgroups asked for protection or not.
+- A cgroup is protected for no more than it uses: the smaller of its claim and its usage counts.
+- Where these exceed the protection of the parent, each child gets its part in proportion.
+- Where they do not, each child gets all of it. The rest is lost, unless the hierarchy is mounted
+  with memory_recursiveprot: then it is spread over the usage that no child claimed, whether those
+  cgroups claim protection or not.
 
-The target's own protection is ignored, so its children hold their claims as they stand, even
-beyond their usage. When a whole node runs short the target is the root cgroup "/". A pod at its
-memory.max or memory.high is itself the target: its claims do not shield it from its own limit.
+The target's own protection is ignored, so the claims of its children are effective as written,
+even beyond their usage. When a whole node runs short the target is the root cgroup "/". A pod at
+its memory.max or memory.high is itself the target: its claims do not shield it from its own limit.
 
 The kernel counts in pages and divides towards zero (mm/memcontrol.c, mm/page_counter.c in newer
-releases), and so does this. Two accidents are left out: products that overflow 64 bits below a
+releases), and so does this. Two quirks are not modelled: products that overflow 64 bits below a
 parent that claims "max", and the stale numbers of a cgroup that uses nothing.
 """
 
@@ -43,14 +43,14 @@ class Claim(Struct, frozen=True):
 class ClaimShare(Struct, frozen=True):
     """What becomes of one claim, in bytes.
 
-    `effective` is the kernel's own number and may exceed the usage. `lost` and `unasked` speak of
+    `effective` is the kernel's own number and may exceed the usage. `lost` and `unclaimed` count
     memory in use: claimed but not protected, and protected but not claimed.
     """
 
     effective: int
     lost: int
     taken_by: str | None
-    unasked: int
+    unclaimed: int
 
 
 class Protection(Struct, frozen=True):
@@ -65,7 +65,7 @@ class _Pages(NamedTuple):
     usage: int
 
     @property
-    def asked(self) -> int:
+    def protected(self) -> int:
         return min(self.claim, self.usage)
 
 
@@ -75,7 +75,7 @@ def effective(
     """The protection of every cgroup below `target`, by path, when `target` is reclaimed.
 
     `claims` maps a cgroup's path to its claim. Cgroups outside the target, and the target itself,
-    need not be there and play no part; every cgroup in between must be. `recursive` tells whether
+    may be missing and have no effect; every cgroup in between must be given. `recursive`: whether
     the hierarchy is mounted with memory_recursiveprot. Children are expected to use no more than
     their parent, which counts their usage as its own.
     """
@@ -104,10 +104,10 @@ def because(
     parent = _parent(path)
     if share.taken_by is not None:
         return _because_taken(share, share.taken_by, knob, claims, protections)
-    if share.unasked:
+    if share.unclaimed:
         return (
             f"{parent} holds more memory.{knob} than its children claim, and memory_recursiveprot "
-            f"spreads it by usage: {share.unasked} bytes are protected here without a claim"
+            f"spreads it by usage: {share.unclaimed} bytes are protected here without a claim"
         )
     if claim == 0:
         return f"{path} claims no memory.{knob}"
@@ -136,7 +136,7 @@ def _because_taken(
 
 
 def _families(claims: Mapping[str, Claim], target: str) -> Iterator[tuple[str | None, list[str]]]:
-    """Parents with their children, from the target down; the target itself stands as None."""
+    """Parents with their children, from the target down; None is the target itself."""
     children: dict[str, list[str]] = {}
     for path in claims:
         if path != "/":
@@ -166,47 +166,59 @@ def _shares(
     recursive: bool,
     page_size: int,
 ) -> dict[str, ClaimShare]:
-    held: dict[str, int] = {}
+    effective_pages: dict[str, int] = {}
     shares: dict[str, ClaimShare] = {}
     for parent, children in families:
-        siblings_ask = sum(pages[child].asked for child in children)
+        siblings_protected = sum(pages[child].protected for child in children)
         taker = None
-        if parent is not None and siblings_ask > held[parent]:
-            taker = _taker(parent, siblings_ask - pages[parent].asked, shares[parent], page_size)
+        if parent is not None and siblings_protected > effective_pages[parent]:
+            taker = _taker(
+                parent, siblings_protected - pages[parent].protected, shares[parent], page_size
+            )
         for child in children:
             own = pages[child]
             if parent is None:
-                held[child] = own.claim
+                effective_pages[child] = own.claim
             else:
-                held[child] = _inherited_pages(
-                    own, siblings_ask, held[parent], pages[parent].usage, recursive=recursive
+                effective_pages[child] = _inherited_pages(
+                    own,
+                    siblings_protected,
+                    effective_pages[parent],
+                    pages[parent].usage,
+                    recursive=recursive,
                 )
-            lost = max(0, own.asked - held[child])
+            lost = max(0, own.protected - effective_pages[child])
             shares[child] = ClaimShare(
-                effective=held[child] * page_size,
+                effective=effective_pages[child] * page_size,
                 lost=lost * page_size,
                 taken_by=taker if lost else None,
-                unasked=max(0, min(held[child], own.usage) - own.asked) * page_size,
+                unclaimed=max(0, min(effective_pages[child], own.usage) - own.protected)
+                * page_size,
             )
     return shares
 
 
 def _inherited_pages(
-    own: _Pages, siblings_ask: int, parent_holds: int, parent_uses: int, *, recursive: bool
+    own: _Pages,
+    siblings_protected: int,
+    parent_effective: int,
+    parent_usage: int,
+    *,
+    recursive: bool,
 ) -> int:
-    """The pages a cgroup gets of its parent's; `siblings_ask` counts the cgroup itself."""
+    """The pages a cgroup gets of its parent's; `siblings_protected` includes the cgroup itself."""
     # effective_protection(): mm/page_counter.c since 6.12, mm/memcontrol.c before.
-    if siblings_ask > parent_holds:
-        return own.asked * parent_holds // siblings_ask
-    left_over = parent_holds - siblings_ask
-    unclaimed_usage = parent_uses - siblings_ask
+    if siblings_protected > parent_effective:
+        return own.protected * parent_effective // siblings_protected
+    left_over = parent_effective - siblings_protected
+    unclaimed_usage = parent_usage - siblings_protected
     if not recursive or unclaimed_usage <= 0:
-        return own.asked
-    return own.asked + left_over * (own.usage - own.asked) // unclaimed_usage
+        return own.protected
+    return own.protected + left_over * (own.usage - own.protected) // unclaimed_usage
 
 
 def _taker(parent: str, short_itself: int, parent_share: ClaimShare, page_size: int) -> str | None:
-    """The ancestor to blame for most of what a family lacks: its parent, or who took from that."""
+    """The ancestor that most of the loss is due to: the parent, or the one that limits it."""
     short_above = parent_share.lost // page_size
     return parent if short_itself >= short_above else parent_share.taken_by
 

@@ -1,4 +1,4 @@
-"""The QoS levels: what kubepods, burstable and besteffort hold for the pods below them."""
+"""The QoS levels: the values of kubepods, burstable and besteffort, above the pods."""
 
 from collections.abc import Iterable
 from typing import Final, Literal
@@ -98,11 +98,11 @@ def class_demand(plans: Iterable[PodPlan]) -> ClassDemand:
     return ClassDemand(guaranteed, burstable, burstable_cpu)
 
 
-def plan_levels(demand: ClassDemand, terms: Settings, phase: Phase = "steady") -> Levels:
+def plan_levels(demand: ClassDemand, settings: Settings, phase: Phase = "steady") -> Levels:
     """What the kubelet writes on the three levels."""
-    minor = terms.release.minor
-    if terms.release.is_enabled("MemoryQoS"):
-        kubepods, burstable = _LEVELS.at(minor)(terms.policy, demand, phase)
+    minor = settings.release.minor
+    if settings.release.is_enabled("MemoryQoS"):
+        kubepods, burstable = _LEVELS.at(minor)(settings.policy, demand, phase)
     else:
         kubepods, burstable = _LEVELS_OFF.at(minor)
     # The settings of a gate that is off are module constants: add to a copy.

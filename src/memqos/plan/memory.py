@@ -1,7 +1,7 @@
-"""memory.min, memory.low and memory.high: what Memory QoS asks of the kernel, release by release.
+"""memory.min, memory.low and memory.high: what Memory QoS sets, release by release.
 
 Each rule that changed is a table from minor version to a small function. The functions take bytes
-and give settings; a setting whose value is None says why nothing is written.
+and return settings; one whose value is None gives the reason why nothing is written.
 """
 
 from typing import Final
@@ -20,8 +20,8 @@ ContainerProtection = tuple[Setting, Setting]
 """memory.min and memory.low."""
 
 
-class Ask(msgspec.Struct, frozen=True, gc=False):
-    """What a container or a pod asks for, in bytes; 0 is nothing."""
+class MemoryResources(msgspec.Struct, frozen=True, gc=False):
+    """Memory request and limit of a container or a pod, in bytes; 0 means none."""
 
     qos: QosClass
     request: int
@@ -85,23 +85,23 @@ _OTHER_TIER: Final = Setting(None, OTHER_TIER)
 _NO_LOW: Final = Setting(None, NO_LOW)
 
 
-def _min_is_request(ask: Ask, terms: Settings) -> ContainerProtection:
+def _min_is_request(resources: MemoryResources, settings: Settings) -> ContainerProtection:
     low = _NO_LOW
-    if not ask.request:
+    if not resources.request:
         return _NO_REQUEST, low
-    return Setting(ask.request, REQUEST_IS_MIN, (ask.request,)), low
+    return Setting(resources.request, REQUEST_IS_MIN, (resources.request,)), low
 
 
-def _by_policy(ask: Ask, terms: Settings) -> ContainerProtection:
-    request = ask.request
+def _by_policy(resources: MemoryResources, settings: Settings) -> ContainerProtection:
+    request = resources.request
     if request:
-        if terms.policy == "TieredReservation":
-            if ask.qos == "Guaranteed":
+        if settings.policy == "TieredReservation":
+            if resources.qos == "Guaranteed":
                 return Setting(request, TIERED_MIN, (request,)), _OTHER_TIER
             return _OTHER_TIER, Setting(request, TIERED_LOW, (request,))
-        if terms.policy == "HardReservation":
+        if settings.policy == "HardReservation":
             return Setting(request, HARD, (request,)), _NO_LOW
-    reset = Setting(0, NOT_RESERVED, (terms.policy, request))
+    reset = Setting(0, NOT_RESERVED, (settings.policy, request))
     return reset, reset
 
 
@@ -136,15 +136,15 @@ UNPROTECTED_MARGIN: Final = 10
 
 
 def place_protection(
-    minimum: Setting, low: Setting, ask: Ask, terms: Settings
+    minimum: Setting, low: Setting, resources: MemoryResources, settings: Settings
 ) -> ContainerProtection:
     """What a container claims of its protection where it is not to claim all of it."""
-    if terms.placement == "pods":
+    if settings.placement == "pods":
         return _at_pod(minimum), _at_pod(low)
-    if not ask.limit or not isinstance(minimum.value, int) or minimum.value < ask.limit:
+    if not resources.limit or not isinstance(minimum.value, int) or minimum.value < resources.limit:
         return minimum, low
-    margin = -(-ask.request // UNPROTECTED_MARGIN // terms.page_size) * terms.page_size
-    return Setting(ask.request - margin, BELOW_LIMIT, (ask.request, margin)), low
+    margin = -(-resources.request // UNPROTECTED_MARGIN // settings.page_size) * settings.page_size
+    return Setting(resources.request - margin, BELOW_LIMIT, (resources.request, margin)), low
 
 
 def _at_pod(setting: Setting) -> Setting:
@@ -153,17 +153,18 @@ def _at_pod(setting: Setting) -> Setting:
     return Setting(0, AT_POD, (setting.value,))
 
 
-def _pod_by_policy(ask: Ask, terms: Settings) -> ContainerProtection:
-    if terms.policy == "None" or not ask.request:
-        nothing = _NOT_RESERVED_POD if terms.policy == "None" else _NO_REQUEST
+def _pod_by_policy(resources: MemoryResources, settings: Settings) -> ContainerProtection:
+    if settings.policy == "None" or not resources.request:
+        nothing = _NOT_RESERVED_POD if settings.policy == "None" else _NO_REQUEST
         return nothing, nothing
-    return _by_policy(ask, terms)
+    return _by_policy(resources, settings)
 
 
 NOT_RESERVED_POD: Final = Rule(
     "protection/none", "policy None: pod cgroups are left alone", "kubelet 1.36"
 )
 _NOT_RESERVED_POD: Final = Setting(None, NOT_RESERVED_POD)
+# ResourceConfigForPod(), kubelet cm/helpers_linux.go: since 1.36 the policy decides.
 POD_PROTECTION: Final = Since({22: _min_is_request, 36: _pod_by_policy})
 
 
@@ -258,39 +259,39 @@ _NOT_POD_LEVEL: Final = Setting(None, NOT_POD_LEVEL)
 _POD_UNLIMITED: Final = Setting(None, POD_UNLIMITED)
 
 
-def _share_of_limit(ask: Ask, terms: Settings) -> Setting:
-    if terms.factor is None:
+def _share_of_limit(resources: MemoryResources, settings: Settings) -> Setting:
+    if settings.factor is None:
         return _NO_FACTOR
-    base, base_is = _base(ask, terms)
+    base, base_is = _base(resources, settings)
     if base is None:
-        return Setting(NEEDS_NODE, BASE_NEEDS_NODE, (ask.request,))
+        return Setting(NEEDS_NODE, BASE_NEEDS_NODE, (resources.request,))
     if not base:
         return _NO_BASE
-    high = int(base * terms.factor)
-    if high > ask.request:
-        return Setting(high, SHARE_OF_LIMIT, (base, base_is, terms.factor))
-    return Setting(None, HIGH_UNDER_REQUEST, (high, ask.request))
+    high = int(base * settings.factor)
+    if high > resources.request:
+        return Setting(high, SHARE_OF_LIMIT, (base, base_is, settings.factor))
+    return Setting(None, HIGH_UNDER_REQUEST, (high, resources.request))
 
 
-def _above_request(ask: Ask, terms: Settings) -> Setting:
-    if ask.request == ask.limit:
-        return _REQUEST_IS_LIMIT if ask.request else _NEITHER
-    return _between(ask, terms)
+def _above_request(resources: MemoryResources, settings: Settings) -> Setting:
+    if resources.request == resources.limit:
+        return _REQUEST_IS_LIMIT if resources.request else _NEITHER
+    return _between(resources, settings)
 
 
-def _above_request_or_nothing(ask: Ask, terms: Settings) -> Setting:
-    if ask.request == ask.limit and ask.request:
+def _above_request_or_nothing(resources: MemoryResources, settings: Settings) -> Setting:
+    if resources.request == resources.limit and resources.request:
         return _REQUEST_IS_LIMIT
-    if ask.under_pod_level and not ask.limit:
+    if resources.under_pod_level and not resources.limit:
         return _POD_LIMIT_INSTEAD
-    return _between(ask, terms)
+    return _between(resources, settings)
 
 
-def _between(ask: Ask, terms: Settings) -> Setting:
-    request, factor, page = ask.request, terms.factor, terms.page_size
+def _between(resources: MemoryResources, settings: Settings) -> Setting:
+    request, factor, page = resources.request, settings.factor, settings.page_size
     if factor is None:
         return _NO_FACTOR
-    base, base_is = _base(ask, terms)
+    base, base_is = _base(resources, settings)
     if base is None:
         return Setting(NEEDS_NODE, BASE_NEEDS_NODE, (request,))
     if base <= 0:
@@ -303,8 +304,12 @@ def _between(ask: Ask, terms: Settings) -> Setting:
     return Setting(None, HIGH_UNDER_REQUEST, (high, request))
 
 
-def _base(ask: Ask, terms: Settings) -> tuple[int | None, str]:
-    return (ask.limit, "limit") if ask.limit else (terms.memory_allocatable, "allocatable")
+def _base(resources: MemoryResources, settings: Settings) -> tuple[int | None, str]:
+    return (
+        (resources.limit, "limit")
+        if resources.limit
+        else (settings.memory_allocatable, "allocatable")
+    )
 
 
 # A share of the limit may lie below the request, so 1.27 takes it of what is above the request
@@ -314,20 +319,21 @@ CONTAINER_HIGH: Final = Since(
 )
 
 
-def _never(ask: Ask, terms: Settings) -> Setting:
+def _never(resources: MemoryResources, settings: Settings) -> Setting:
     return _NO_POD_HIGH
 
 
-def _of_pod_level(ask: Ask, terms: Settings) -> Setting:
-    if not ask.under_pod_level:
+def _of_pod_level(resources: MemoryResources, settings: Settings) -> Setting:
+    if not resources.under_pod_level:
         return _NOT_POD_LEVEL
-    if not ask.limit:
+    if not resources.limit:
         return _POD_UNLIMITED
-    if ask.request == ask.limit:
+    if resources.request == resources.limit:
         return _REQUEST_IS_LIMIT
-    return _between(ask, terms)
+    return _between(resources, settings)
 
 
+# ApplyPodLevelMemoryHigh(), kubelet cm/helpers_linux.go: since 1.37, for pod-level resources alone.
 POD_HIGH: Final = Since({22: _never, 37: _of_pod_level})
 
 _UNTOUCHED: Final = Setting(None, GATE_OFF)

@@ -189,7 +189,7 @@ def inner(container: str) -> str:
 
 
 def outer(path: str) -> str:
-    """The scope around a cgroup that crun made; any other cgroup is its own."""
+    """The scope around a cgroup that crun created in it; any other cgroup itself."""
     return path.removesuffix(_INNER) if path.endswith(f".scope{_INNER}") else path
 
 
@@ -199,7 +199,7 @@ def is_pod(path: str) -> bool:
 
 
 def kind_of(path: str) -> Literal["kubepods", "qos", "pod", "container"] | None:
-    """What a cgroup is to Kubernetes, told likewise; None where a kubelet makes none of the name.
+    """What a cgroup is to Kubernetes, by the same names; None where no kubelet uses the name.
 
     The cgroup that crun makes within a container's scope is the container's.
     """
@@ -214,16 +214,16 @@ def kind_of(path: str) -> Literal["kubepods", "qos", "pod", "container"] | None:
 
 
 def within_container(path: str) -> tuple[str, ...]:
-    """The names of what is not a container's own doing, in its cgroup or the one crun makes in it.
+    """Child cgroups of a container that its runtime creates: the one that crun makes in a scope.
 
-    Whatever else there is below, it has made itself.
+    The container has created every other one itself.
     """
     is_scope = path.endswith(".scope") and is_pod(path.rpartition("/")[0])
     return (_INNER.removeprefix("/"),) if is_scope else ()
 
 
 def systemd_unit(path: str) -> str | None:
-    """The unit of systemd whose cgroup this is, told by its place; None where it is no unit's.
+    """The systemd unit whose cgroup this is, by its path; None where it is no unit's.
 
     Slices are in those that their names spell out, and scopes and services are in slices. A cgroup
     that is only named like a unit, as a container may make one, is in neither.
@@ -237,7 +237,7 @@ def systemd_unit(path: str) -> str | None:
 
 
 class ContainerName(NamedTuple):
-    """What the name of a container's cgroup says."""
+    """The parts of the name of a container's cgroup."""
 
     container_id: str
     runtime: RuntimeName
@@ -246,7 +246,7 @@ class ContainerName(NamedTuple):
 
 
 def container_of(path: str) -> ContainerName | None:
-    """Whose container a cgroup is, told by its name alone; None where it names none."""
+    """The container of a cgroup, by its name alone; None where the name is no container's."""
     name = path.removesuffix(_INNER).rpartition("/")[2]
     for driver, forms in _CONTAINER_FORMS.items():
         for runtime, (prefix, suffix) in reversed(forms.items()):

@@ -1,12 +1,12 @@
-"""Whom the kernel kills when the whole machine is out of memory, one after another.
+"""The order in which the kernel kills processes when the whole machine is out of memory.
 
-A process counts as the pages it holds, in RAM, in swap and as page tables, and as oom_score_adj
-thousandths of all RAM and swap on top; the one that counts most is killed. Init, kernel threads and
+A process scores the pages it uses, in RAM, in swap and as page tables, plus oom_score_adj
+thousandths of all RAM and swap; the one with the highest score is killed. Init, kernel threads and
 processes with oom_score_adj -1000 are never killed. Where a cgroup on the way up has
 memory.oom.group set, all of the highest such cgroup dies together (mm/oom_kill.c; since Linux 5.9
-counts may be negative, before that they ended at 1).
+scores may be negative, before that the least was 1).
 
-A cgroup that reaches its own memory.max is another matter: then only its own processes count.
+When a cgroup reaches its own memory.max, only its own processes are candidates.
 """
 
 from collections.abc import Iterable
@@ -26,7 +26,7 @@ class Candidate(msgspec.Struct, frozen=True):
     """A process that may be killed; amounts in pages."""
 
     process: Process
-    held: int
+    pages: int
     adjustment: int
     total: int
     """RAM and swap of the machine."""
@@ -34,7 +34,7 @@ class Candidate(msgspec.Struct, frozen=True):
     @property
     def points(self) -> int:
         """What the kernel compares; may be below 0."""
-        return self.held + self.adjustment
+        return self.pages + self.adjustment
 
     @property
     def score(self) -> int:
@@ -87,10 +87,10 @@ def _why_spared(process: Process) -> Spared | None:
 
 
 def _candidate(process: Process, total: int, page_size: int) -> Candidate:
-    held = ((process.rss or 0) + process.swap) // page_size + process.page_tables // page_size
+    pages = ((process.rss or 0) + process.swap) // page_size + process.page_tables // page_size
     # oom_badness() divides first (adj × (totalpages / 1000)): a thousandth is a whole number of
     # pages.
-    return Candidate(process, held, process.oom_score_adj * (total // 1000), max(1, total))
+    return Candidate(process, pages, process.oom_score_adj * (total // 1000), max(1, total))
 
 
 def _kills(candidates: list[Candidate]) -> Iterable[Kill]:

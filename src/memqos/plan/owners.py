@@ -1,4 +1,4 @@
-"""Whose processes a cgroup holds: the pod and the container, by its path."""
+"""The pod and the container that a cgroup belongs to, by its path."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -9,7 +9,7 @@ from memqos.plan.names import CgroupNames, CgroupPlace
 from memqos.plan.tree import cgroup_uid, container_ids, pod_key
 
 SANDBOX_NAME = "(sandbox)"
-"""The pause container: its pod knows every other one by its ID."""
+"""The pause container: the pod's status names every other one by its ID."""
 _SHORT_ID = 12
 
 
@@ -24,7 +24,7 @@ class CgroupOwner(msgspec.Struct, frozen=True):
         return self.pod if self.container is None else f"{self.pod} {self.container}"
 
 
-class _Known(msgspec.Struct, frozen=True):
+class _PodNames(msgspec.Struct, frozen=True):
     key: str
     containers: Mapping[str, str]
     """Bare container ID → name."""
@@ -36,7 +36,7 @@ class Owners:
     def __init__(self, layouts: Sequence[CgroupNames], pods: Iterable[Pod] = ()) -> None:
         self._layouts = layouts
         self._pods = {
-            uid: _Known(
+            uid: _PodNames(
                 pod_key(pod),
                 {id.partition("://")[2]: name for name, id in container_ids(pod).items()},
             )
@@ -54,14 +54,14 @@ class Owners:
         return None
 
     def _owner(self, place: CgroupPlace, uid: str) -> CgroupOwner:
-        known = self._pods.get(uid)
-        if known is None:
+        pod = self._pods.get(uid)
+        if pod is None:
             container = place.container_id and place.container_id[:_SHORT_ID]
             return CgroupOwner(f"pod {uid}", container, place.qos_class)
         if place.container_id is None:
-            return CgroupOwner(known.key, None, place.qos_class)
-        name = known.containers.get(place.container_id, SANDBOX_NAME)
-        return CgroupOwner(known.key, name, place.qos_class)
+            return CgroupOwner(pod.key, None, place.qos_class)
+        name = pod.containers.get(place.container_id, SANDBOX_NAME)
+        return CgroupOwner(pod.key, name, place.qos_class)
 
 
 def _recognise(names: CgroupNames, path: str) -> CgroupPlace | None:

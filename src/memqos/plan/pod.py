@@ -1,6 +1,6 @@
 """One pod: the values of its own cgroup and of its containers'.
 
-Everything here follows from the defaulted shape of the pod and the terms it is planned under.
+Everything here follows from the defaulted shape of the pod and the settings of its node.
 """
 
 from typing import Final
@@ -60,42 +60,42 @@ BEST_EFFORT_MAX: Final = Rule(
 )
 
 
-def plan_pod(shape: Shape, terms: Settings, qos: QosClass) -> PodPlan:
+def plan_pod(shape: Shape, settings: Settings, qos: QosClass) -> PodPlan:
     """Every value of a valid, defaulted pod."""
-    release = terms.release
+    release = settings.release
     of_containers = aggregate_requests(shape)
     pod_level = release.is_enabled("PodLevelResources") and has_pod_level(shape, release)
     level_limits = shape.pod.limits if shape.pod is not None and pod_level else {}
     requests = pod_requests(shape, release, of_containers=of_containers)
     limits = pod_limits(shape, release, of_containers=aggregate_limits(shape))
-    scores = oom_scores(shape, release, qos, terms.memory_capacity, of_containers=of_containers)
+    scores = oom_scores(shape, release, qos, settings.memory_capacity, of_containers=of_containers)
     rules = container_rules(release)
     return PodPlan(
         qos,
         requests,
         limits,
-        _settings(shape, terms, qos, requests, limits, pod_level, level_limits),
+        _pod_values(shape, settings, qos, requests, limits, pod_level, level_limits),
         tuple(
             [
-                plan_container(part, score, terms, rules, qos, level_limits)
+                plan_container(part, score, settings, rules, qos, level_limits)
                 for part, score in zip(shape.parts, scores, strict=True)
             ]
         ),
     )
 
 
-def _settings(
+def _pod_values(
     shape: Shape,
-    terms: Settings,
+    settings: Settings,
     qos: QosClass,
     requests: Amounts,
     limits: Amounts,
     pod_level: bool,
     level_limits: Amounts,
 ) -> FileSettings:
-    minor = terms.release.minor
+    minor = settings.release.minor
     minimum, low, high, maximum = memory_of_pod(
-        shape, terms, qos, memory_in(requests), memory_in(limits), pod_level, level_limits
+        shape, settings, qos, memory_in(requests), memory_in(limits), pod_level, level_limits
     )
     if qos == "BestEffort":
         shares = Setting(cpu.MIN_SHARES, cpu.LEAST)
@@ -103,11 +103,11 @@ def _settings(
     else:
         shares = cpu.shares(requests.get(CPU, 0), "request")
         quota = (
-            cpu.quota(limits.get(CPU, 0), terms.cpu_period, terms.cpu_quota)
+            cpu.quota(limits.get(CPU, 0), settings.cpu_period, settings.cpu_quota)
             if qos == "Guaranteed" or level_limits.get(CPU) or _LIMITED.at(minor)(shape, CPU)
             else Setting(None, cpu.NOT_ALL_CPU_LIMITED)
         )
-    settings = {
+    values = {
         "memory.min": minimum,
         "memory.low": low,
         "memory.high": high,
@@ -116,13 +116,13 @@ def _settings(
         "cpu.max": quota,
     }
     for page, amount in hugepages.OF_POD.at(minor)(shape, requests).items():
-        settings[f"hugetlb.{page}.max"] = Setting(amount, hugepages.HUGE, (amount,))
-    return settings
+        values[f"hugetlb.{page}.max"] = Setting(amount, hugepages.HUGE, (amount,))
+    return values
 
 
 def memory_of_pod(
     shape: Shape,
-    terms: Settings,
+    settings: Settings,
     qos: QosClass,
     request: int,
     limit: int,
@@ -130,12 +130,12 @@ def memory_of_pod(
     level_limits: Amounts,
 ) -> tuple[Setting, Setting, Setting, Setting]:
     """memory.min, memory.low, memory.high and memory.max of a pod's own cgroup."""
-    minor = terms.release.minor
+    minor = settings.release.minor
     is_limited = bool(level_limits.get(MEMORY)) or _LIMITED.at(minor)(shape, MEMORY)
-    if terms.release.is_enabled("MemoryQoS"):
-        ask = memory.Ask(qos, request, limit if is_limited else 0, pod_level)
-        minimum, low = memory.POD_PROTECTION.at(minor)(ask, terms)
-        high = memory.POD_HIGH.at(minor)(ask, terms)
+    if settings.release.is_enabled("MemoryQoS"):
+        resources = memory.MemoryResources(qos, request, limit if is_limited else 0, pod_level)
+        minimum, low = memory.POD_PROTECTION.at(minor)(resources, settings)
+        high = memory.POD_HIGH.at(minor)(resources, settings)
     else:
         minimum = low = high = memory.OFF
     if qos == "BestEffort":

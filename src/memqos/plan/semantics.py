@@ -14,7 +14,7 @@ from memqos.plan.pod import PodPlan, plan_pod
 from memqos.settings.settings import Settings
 
 REMEMBERED: Final = 100_000
-"""Shapes kept; past that the memory starts afresh, which bounds it without bookkeeping."""
+"""Shapes cached; past that the cache is cleared, which bounds it without bookkeeping."""
 
 
 class Semantics(msgspec.Struct, frozen=True, gc=False):
@@ -26,31 +26,31 @@ class Semantics(msgspec.Struct, frozen=True, gc=False):
 
 
 class Planner:
-    """Semantics of pods under fixed terms; pods of one shape are worked out once."""
+    """Semantics of pods under fixed settings; pods of one shape are computed once."""
 
-    def __init__(self, terms: Settings) -> None:
-        self.terms = terms
-        self._known: dict[bytes, Semantics] = {}
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self._by_shape: dict[bytes, Semantics] = {}
 
     def semantics(self, pod: Pod) -> Semantics:
         """What Kubernetes makes of a pod: a new one is defaulted and validated first."""
         if is_stored(pod):
-            return semantics_of_stored(pod, self.terms)
+            return semantics_of_stored(pod, self.settings)
         key = shape_key(pod)
-        known = self._known.get(key)
-        if known is None:
-            if len(self._known) >= REMEMBERED:
-                self._known.clear()
-            known = self._known[key] = semantics_of_shape(pod, self.terms)
+        found = self._by_shape.get(key)
+        if found is None:
+            if len(self._by_shape) >= REMEMBERED:
+                self._by_shape.clear()
+            found = self._by_shape[key] = semantics_of_shape(pod, self.settings)
         errors = tuple(container_errors(pod))
         if not errors:
-            return known
-        return Semantics(known.shape, errors + known.errors, None)
+            return found
+        return Semantics(found.shape, errors + found.errors, None)
 
 
-def semantics(pod: Pod, terms: Settings) -> Semantics:
+def semantics(pod: Pod, settings: Settings) -> Semantics:
     """What Kubernetes makes of a pod; see `Planner` for many of them."""
-    return Planner(terms).semantics(pod)
+    return Planner(settings).semantics(pod)
 
 
 def is_stored(pod: Pod) -> bool:
@@ -58,17 +58,17 @@ def is_stored(pod: Pod) -> bool:
     return pod.metadata.uid is not None and pod.status is not None
 
 
-def semantics_of_stored(pod: Pod, terms: Settings) -> Semantics:
-    """What a node makes of a pod that a cluster holds: nothing is defaulted or refused again."""
-    shape = shape_of(with_resources_in_use(pod), terms.release)
-    return Semantics(shape, (), plan_pod(shape, terms, qos_class(shape, terms.release)))
+def semantics_of_stored(pod: Pod, settings: Settings) -> Semantics:
+    """The semantics of a pod that a cluster has stored: it is not defaulted or validated again."""
+    shape = shape_of(with_resources_in_use(pod), settings.release)
+    return Semantics(shape, (), plan_pod(shape, settings, qos_class(shape, settings.release)))
 
 
-def semantics_of_shape(pod: Pod, terms: Settings) -> Semantics:
+def semantics_of_shape(pod: Pod, settings: Settings) -> Semantics:
     """The same, as far as it depends on the pod's shape alone."""
-    shape = apply_defaults(pod, terms.release)
-    errors = shape_errors(shape, terms.release)
+    shape = apply_defaults(pod, settings.release)
+    errors = shape_errors(shape, settings.release)
     if errors:
         return Semantics(shape, tuple(errors), None)
-    plan = plan_pod(shape, terms, qos_class(shape, terms.release))
+    plan = plan_pod(shape, settings, qos_class(shape, settings.release))
     return Semantics(shape, (), plan)

@@ -11,7 +11,7 @@ NEEDS_NODE: Final = "needs node"
 """A value that depends on the node's memory, planned without knowing the node."""
 
 FileValue = int | str | None
-"""Bytes or a count; a text for files that hold one; None where nothing is written."""
+"""Bytes or a count; a text for files that contain one; None where nothing is written."""
 
 
 class Reason(msgspec.Struct, frozen=True):
@@ -24,14 +24,14 @@ class Reason(msgspec.Struct, frozen=True):
 
 
 class Rule(msgspec.Struct, frozen=True):
-    """A rule that decides a value. `steps` tells its derivation from the rule's inputs."""
+    """A rule that decides a value. `steps` derives the value from the rule's inputs, in words."""
 
     id: str
     says: str
     source: str
     steps: Callable[..., tuple[str, ...]] = lambda *_: ()
     resets: bool = False
-    """Whether the rule takes a value back to the kernel's default."""
+    """Whether the rule resets a value to the kernel's default."""
 
 
 class Setting(msgspec.Struct, frozen=True, gc=False):

@@ -84,7 +84,7 @@ class Tree(msgspec.Struct, frozen=True):
 
 def plan_node(
     pods: Iterable[Pod],
-    terms: Settings,
+    settings: Settings,
     config: KubeletConfiguration,
     capacity: Capacity,
 ) -> Tree:
@@ -96,7 +96,7 @@ def plan_node(
             hint="memqos needs it on, which is the kubelet's default",
         )
     names = cgroup_names(config.driver, config.cgroup_root)
-    planner = Planner(terms)
+    planner = Planner(settings)
     unresolved: list[Unresolved] = []
     running: list[Pod] = []
     plans: list[PodPlan] = []
@@ -113,7 +113,9 @@ def plan_node(
         else:
             running.append(pod)
             plans.append(judged.plan)
-    cgroups = {cgroup.path: cgroup for cgroup in _above_pods(names, plans, terms, config, capacity)}
+    cgroups = {
+        cgroup.path: cgroup for cgroup in _above_pods(names, plans, settings, config, capacity)
+    }
     for pod, plan in zip(running, plans, strict=True):
         for found in pod_cgroups(pod, plan, names):
             if isinstance(found, Unresolved):
@@ -124,7 +126,7 @@ def plan_node(
 
 
 def pod_key(pod: Pod) -> str:
-    """namespace/name, as a person would say it."""
+    """namespace/name, as kubectl shows it."""
     return f"{pod.metadata.namespace or 'default'}/{pod.metadata.name or '?'}"
 
 
@@ -139,25 +141,25 @@ def cgroup_uid(pod: Pod) -> str | None:
 def _above_pods(
     names: CgroupNames,
     plans: list[PodPlan],
-    terms: Settings,
+    settings: Settings,
     config: KubeletConfiguration,
     capacity: Capacity,
 ) -> Iterator[Cgroup]:
-    levels = plan_levels(class_demand(plans), terms)
-    for node in node_cgroups(capacity, config, terms.release).cgroups:
+    levels = plan_levels(class_demand(plans), settings)
+    for node in node_cgroups(capacity, config, settings.release).cgroups:
         if node.kind == "kubepods":
-            settings = _node_settings(node, ALLOCATABLE_MAX) | by_file(levels.kubepods)
-            yield Cgroup(names.kubepods, "kubepods", settings)
-    yield from reserved_cgroups(names, terms, config, capacity)
+            values = _node_settings(node, ALLOCATABLE_MAX) | by_file(levels.kubepods)
+            yield Cgroup(names.kubepods, "kubepods", values)
+    yield from reserved_cgroups(names, settings, config, capacity)
     yield Cgroup(names.burstable, "qos", by_file(levels.burstable))
     yield Cgroup(names.besteffort, "qos", by_file(levels.besteffort))
 
 
 def reserved_cgroups(
-    names: CgroupNames, terms: Settings, config: KubeletConfiguration, capacity: Capacity
+    names: CgroupNames, settings: Settings, config: KubeletConfiguration, capacity: Capacity
 ) -> Iterator[Cgroup]:
     """The cgroups of the system itself, where their reservations are enforced."""
-    for node in node_cgroups(capacity, config, terms.release).cgroups:
+    for node in node_cgroups(capacity, config, settings.release).cgroups:
         if node.kind != "kubepods" and node.name:
             yield Cgroup(
                 names.reserved_cgroup(node.name), "reserved", _node_settings(node, RESERVED_MAX)

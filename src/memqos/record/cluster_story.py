@@ -84,7 +84,7 @@ def _with_clauses(
     """An event that says no more than some of its clauses; None without any."""
     if len(some) in (0, len(said)):
         return event if some else None
-    message = BETWEEN.join(clause.says for clause in some)
+    message = BETWEEN.join(clause.text for clause in some)
     return msgspec.structs.replace(event, message=message)
 
 
@@ -127,7 +127,7 @@ def add_evidence(chapters: list[Chapter], event: KubeEvent) -> KubeEvent | None:
             rest.append(clause)
             continue
         known = chapters[index]
-        line = event_chapter(msgspec.structs.replace(event, message=clause.says)).what
+        line = event_chapter(msgspec.structs.replace(event, message=clause.text)).what
         chapters[index] = msgspec.structs.replace(known, evidence=(*known.evidence, line))
     return _with_clauses(event, rest, said)
 

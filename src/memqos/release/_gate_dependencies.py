@@ -1,6 +1,6 @@
 """The facts about gates that need other gates: which, and from which release on.
 
-Releases before 1.35 register no dependencies: there, every gate stands alone.
+Releases before 1.35 register no dependencies: there, every gate is independent.
 """
 
 from collections.abc import Mapping

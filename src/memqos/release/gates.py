@@ -16,7 +16,7 @@ GateStage = Literal["alpha", "beta", "GA", "deprecated", "gone"]
 
 
 class GateState(msgspec.Struct, frozen=True):
-    """What a gate is in one release; a gone gate is on where its feature is there to stay."""
+    """What a gate is in one release; a removed gate is on where its feature became permanent."""
 
     stage: GateStage
     on: bool
@@ -43,7 +43,7 @@ _STAGE_SWITCHES: Mapping[str, GateStage] = {"AllAlpha": "alpha", "AllBeta": "bet
 
 
 def canonical(name: str) -> str:
-    """The name Kubernetes knows a gate by; refuses one that no release has."""
+    """The name of a gate as Kubernetes spells it; refuses one that no release has."""
     if name in HISTORY:
         return name
     if name in ALIASES:
@@ -66,7 +66,7 @@ def stage(name: str, minor: int) -> GateStage | None:
 
 
 def default(name: str, minor: int) -> bool:
-    """Whether the gate is on in that release when nobody sets it."""
+    """Whether the gate is on by default in that release."""
     found = gate_state(name, minor)
     return found is not None and found.on
 
@@ -77,7 +77,7 @@ def dependencies(name: str, minor: int) -> tuple[str, ...]:
 
 
 def settable(name: str, on: bool, minor: int) -> str:
-    """The canonical name of a gate that the release lets one set so; refuses any other."""
+    """The canonical name of a gate that may be set to this value; refuses any other."""
     name = canonical(name)
     found = gate_state(name, minor)
     if found is None or found.stage == "gone":
@@ -94,15 +94,15 @@ def settable(name: str, on: bool, minor: int) -> str:
 
 @lru_cache
 def enabled_gates(minor: int, settings: tuple[tuple[str, bool], ...]) -> frozenset[str]:
-    """The gates that are on: a gate falls with any gate it depends on."""
+    """The gates that are on: a gate is off where one that it depends on is off."""
     overrides = dict(settings)
     on = {name for name in HISTORY if default(name, minor)}
     for switch, switched in _STAGE_SWITCHES.items():
         if switch in overrides:
             of_stage = {name for name in HISTORY if stage(name, minor) == switched}
             on = on | of_stage if overrides[switch] else on - of_stage
-    on |= {name for name, wanted in settings if wanted}
-    on -= {name for name, wanted in settings if not wanted}
+    on |= {name for name, is_on in settings if is_on}
+    on -= {name for name, is_on in settings if not is_on}
     while fallen := {
         name for name in DEPENDENCIES if name in on and not on.issuperset(dependencies(name, minor))
     }:
@@ -130,6 +130,6 @@ def _lifespan(name: str, minor: int) -> str:
 def _suggestion(name: str) -> str:
     from difflib import get_close_matches
 
-    spelled = {known.casefold(): known for known in (*HISTORY, *ALIASES)}
+    spelled = {gate.casefold(): gate for gate in (*HISTORY, *ALIASES)}
     close = get_close_matches(name.casefold(), spelled, n=1)
     return f"did you mean {spelled[close[0]]}?" if close else "check the spelling"

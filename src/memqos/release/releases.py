@@ -18,7 +18,7 @@ _VERSION = re.compile(r"v?(\d{1,9})\.(\d{1,9})(?:\.\d+(?:[-+].+)?)?", re.ASCII)
 
 
 class Release(msgspec.Struct, frozen=True):
-    """A release and the gates set on it; made by `Release.of`, decided once and passed along."""
+    """A release and the gates set on it; built by `Release.of`, once, and passed along."""
 
     minor: int
     gates: tuple[tuple[str, bool], ...]

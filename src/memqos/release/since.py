@@ -9,7 +9,7 @@ _T = TypeVar("_T")
 
 
 class Since(Generic[_T]):
-    """What holds since which minor version, e.g. `Since({22: none, 27: throttled})`."""
+    """What applies since which minor version, e.g. `Since({22: none, 27: throttled})`."""
 
     __slots__ = ("_entries", "_first", "_values")
 

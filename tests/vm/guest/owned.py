@@ -63,7 +63,16 @@ class Memqos:
             self._reserved.add(path)
         cgroup = ROOT / path.removeprefix("/")
         old = (cgroup / file).read_text().strip()
-        change = Change(path, file, old, str(new), level, SETTING, "default/pod", name)
+        change = Change(
+            path=path,
+            file=file,
+            old=old,
+            new=str(new),
+            level=level,
+            setting=SETTING,
+            pod="default/pod",
+            container=name,
+        )
         return WriteStep(change, cgroup.stat().st_ino)
 
     def apply(

@@ -4,7 +4,7 @@ import resource
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.builders import box, planned, pod, terms
+from tests.builders import box, memory_qos_settings, planned, pod
 from tests.eventually import eventually
 from tests.vm.guest.support import MI, Cgroup, protection_is_recursive
 
@@ -76,7 +76,7 @@ def _files(placement: Placement | None) -> tuple[dict[str, int], dict[str, int]]
     """What the plan writes to a Guaranteed pod's cgroup and to its container's."""
     if placement is None:
         return {"memory_min": 0}, {"memory_min": 0}
-    at = terms("1.38", policy="TieredReservation", placement=placement)
+    at = memory_qos_settings("1.38", policy="TieredReservation", placement=placement)
     plan = planned(pod([box(str(LIMIT), str(LIMIT), cpu=("1", "1"))]), at)
     return _minimum(plan.settings), _minimum(plan.containers[0].settings)
 

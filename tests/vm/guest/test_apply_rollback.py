@@ -48,7 +48,10 @@ class Writer:
         level: Level = kind_of(path) or "reserved"
         if level == "reserved":
             self.reserved.add(path)
-        return WriteStep(Change(path, file, old, new, level, SETTING), cgroup.stat().st_ino)
+        return WriteStep(
+            Change(path=path, file=file, old=old, new=new, level=level, setting=SETTING),
+            cgroup.stat().st_ino,
+        )
 
     def apply(
         self, *steps: WriteStep, timeout: float = PATIENCE, force: bool = False

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from tests.builders import oom_reports
 from tests.eventually import PATIENCE, eventually
 from tests.vm.guest.pods import SETTINGS, Outcome, Setting_, burstable, file_of, watched
 from tests.vm.guest.support import MI, Cgroup
@@ -10,7 +11,7 @@ from tests.vm.harness.topology import Topology
 
 from memqos.agent.core.guard import GuardTuning
 from memqos.host.kmsg import KernelLog
-from memqos.kernel.oom_report import OomReport, oom_reports
+from memqos.kernel.oom_report import OomReport
 from memqos.record.readings import kill_record
 
 MACHINES = {"small": Topology(nodes=(512,))}
@@ -79,11 +80,11 @@ def test_the_kernels_own_report_of_a_kill_is_understood(cgroup: Cgroup) -> None:
     eventually("the leak has ended", lambda: program.killed)
     reports: list[OomReport] = []
 
-    def told() -> bool:
+    def is_logged() -> bool:
         reports.extend(oom_reports(log.records()))
         return bool(reports)
 
-    eventually("the kernel tells", told)
+    eventually("the kernel has logged it", is_logged)
     log.close()
     (report,) = reports
     assert report.complete

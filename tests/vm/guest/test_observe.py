@@ -38,7 +38,7 @@ class TestMachine:
         assert machine.kernel_version is not None
         assert machine.kernel_version >= (5, 9, 0)
         assert machine.page_size == 4096
-        assert {"memory", "cpu", "io"} == machine.stalls.keys()
+        assert {"memory", "cpu", "io"} == machine.pressure.keys()
         assert {"2MB"} <= {pages.name for pages in machine.huge_pages}
         assert machine.boot_id
 

@@ -110,7 +110,7 @@ def replay_quota_admission(case: ReplayCase) -> dict[str, Any]:
         "matching_quotas": list(verdict.matching),
         "exceeded": {
             item.resource: {
-                "requested": format_amount(item.resource, item.asked),
+                "requested": format_amount(item.resource, item.requested),
                 "used": format_amount(item.resource, item.used),
                 "hard": format_amount(item.resource, item.hard),
             }
@@ -201,7 +201,7 @@ def _request_data(request: int | autoscaling.UnknownRequest) -> dict[str, Any]:
 
 
 def _violation_data(item: LimitRangeViolation, texts: Mapping[int, str]) -> dict[str, Any]:
-    requested = item.asked
+    requested = item.value
     if requested is None:
         actual = None
     elif item.which == "ratio":

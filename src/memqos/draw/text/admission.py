@@ -103,9 +103,9 @@ def _quota_refusal_lines(verdict: QuotaVerdict) -> Iterator[str]:
     for each in verdict.exceeded:
         name, left = each.resource, each.hard - each.used
         yield (
-            f"{name}: asks for {short_amount(name, each.asked)}, "
+            f"{name}: asks for {short_amount(name, each.requested)}, "
             f"{short_amount(name, max(0, left))} of {short_amount(name, each.hard)} is left: "
-            f"{short_amount(name, each.asked - left)} too much"
+            f"{short_amount(name, each.requested - left)} too much"
         )
     for missing in verdict.missing:
         yield (
@@ -124,13 +124,13 @@ def violation_text(violation: LimitRangeViolation) -> str:
     name, which, allowed = violation.resource, violation.which, violation.allowed
     if violation.constraint == "ratio":
         bound = f"maxLimitRequestRatio is {short_ratio(allowed)}"
-        if violation.asked is None:
+        if violation.value is None:
             return f"{name} {which} is missing, and {bound}"
-        return f"{name} limit is {short_ratio(violation.asked)} times the request, {bound}"
+        return f"{name} limit is {short_ratio(violation.value)} times the request, {bound}"
     bound = f"{violation.constraint} of a {violation.type} is {short_amount(name, allowed)}"
-    if violation.asked is None:
+    if violation.value is None:
         return f"{name} {which} is missing, and {bound}"
-    asked = int(violation.asked)
+    asked = int(violation.value)
     by = short_amount(name, abs(asked - allowed))
     return (
         f"{name} {which} {short_amount(name, asked)}, {bound}: "
@@ -312,10 +312,10 @@ def admission_data(admitted: AdmissionReport, *, why: bool) -> dict[str, Any]:
             "exceeded": [
                 {
                     "resource": each.resource,
-                    "asked": _quantity_text(each.resource, each.asked),
+                    "asked": _quantity_text(each.resource, each.requested),
                     "used": _quantity_text(each.resource, each.used),
                     "hard": _quantity_text(each.resource, each.hard),
-                    "by": _quantity_text(each.resource, each.asked - (each.hard - each.used)),
+                    "by": _quantity_text(each.resource, each.requested - (each.hard - each.used)),
                 }
                 for each in verdict.exceeded
             ],
@@ -360,7 +360,7 @@ def _violation_data(admitted: AdmissionReport, violation: LimitRangeViolation) -
         "resource": violation.resource,
         "constraint": violation.constraint,
         "which": violation.which,
-        "asked": amount_text(violation.asked, is_ratio=violation.which == "ratio"),
+        "asked": amount_text(violation.value, is_ratio=violation.which == "ratio"),
         "allowed": amount_text(violation.allowed, is_ratio=violation.constraint == "ratio"),
         "says": violation_text(violation),
     }

@@ -32,9 +32,9 @@ def changes_text(
         if why:
             for change in comparison.changes:
                 lines += ["", *_reason_lines(change, change.setting.because)]
-    if comparison.foreign:
+    if comparison.unmanaged:
         lines += ["", "not memqos's to write, and not as the kubelet would have it:"]
-        rows = [[" ", _cgroup_name(c), c.file, c.old, "≠", c.new] for c in comparison.foreign]
+        rows = [[" ", _cgroup_name(c), c.file, c.old, "≠", c.new] for c in comparison.unmanaged]
         lines += table(rows, left=6)
     return lines
 

@@ -68,7 +68,7 @@ def _kill_row(place: str, kill: Kill, found: OomKillReport) -> list[str]:
         belongs,
         "–" if process.pid is None else str(process.pid),
         str(process.oom_score_adj).replace("-", "−"),
-        "?" if process.rss is None else format_bytes(victim.held * page),
+        "?" if process.rss is None else format_bytes(victim.pages * page),
         format_bytes(victim.adjustment * page),
         format_bytes(victim.points * page),
         str(victim.score),
@@ -99,7 +99,7 @@ def _points_words(kill: Kill, found: OomKillReport) -> str:
     if process.rss is not None:
         held = (
             f"rss {format_bytes(process.rss)} + swap {format_bytes(process.swap)} + page tables "
-            f"{format_bytes(process.page_tables)} = {victim.held:,}"
+            f"{format_bytes(process.page_tables)} = {victim.pages:,}"
         )
     adjustment = (
         f"{process.oom_score_adj} × {found.total // found.page_size // 1000:,} = "

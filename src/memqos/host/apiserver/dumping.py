@@ -46,7 +46,7 @@ class PagedList(msgspec.Struct, frozen=True, kw_only=True):
             yield Restart()
 
     def _pages(self) -> Iterator[DumpBlock]:
-        layout = DumpLayout("items", 0, None, kind=self.kind)
+        layout = DumpLayout(form="items", start=0, opening=None, kind=self.kind)
         is_first = True
         for page in raw_pages(self.server, self.resource, self.selection):
             if is_first and page.metadata.remaining is not None:

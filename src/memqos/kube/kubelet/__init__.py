@@ -21,13 +21,13 @@ STATIC: Final = "Static"
 
 
 class KubeletFault(msgspec.Struct, frozen=True):
-    """One thing the kubelet refuses: where, why, and how far it got before it noticed."""
+    """One thing the kubelet refuses: where, why, and at which stage."""
 
     stage: FaultStage
     field: str
     what: str
     involves: tuple[str, ...] = ()
-    """Other fields it would take to put it right."""
+    """Other fields that are part of the conflict."""
     hint: str | None = None
 
     def __str__(self) -> str:
@@ -89,7 +89,7 @@ class KubeletConfiguration(msgspec.Struct, frozen=True, rename="camel", kw_only=
 
     @property
     def policy(self) -> ReservationPolicy:
-        """memoryReservationPolicy of a configuration that was found valid."""
+        """memoryReservationPolicy of a valid configuration."""
         return _POLICIES.get(self.memory_reservation_policy, "None")
 
 

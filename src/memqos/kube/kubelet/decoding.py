@@ -1,4 +1,4 @@
-"""A KubeletConfiguration out of plain data: types are strict, unknown fields are passed over."""
+"""A KubeletConfiguration out of plain data: types are strict, unknown fields are skipped."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -113,11 +113,11 @@ KUBELET_KIND: Final = "KubeletConfiguration"
 _TYPE_META: Final = {"apiVersion": KUBELET_API_VERSION, "kind": KUBELET_KIND}
 
 FieldReader = Callable[[Any, str], Any]
-"""A value and the field it stands in → what it means; raises InputError."""
+"""A value and the path of its field → the decoded value; raises InputError."""
 
 
 class DecodedKubelet(msgspec.Struct, frozen=True):
-    """What is written, by the struct's names; fields the release does not know; what is wrong."""
+    """What is written, by the struct's names; fields the release does not have; what is wrong."""
 
     written: dict[str, Any]
     unknown: tuple[str, ...] = ()
@@ -125,7 +125,7 @@ class DecodedKubelet(msgspec.Struct, frozen=True):
 
 
 def decode_kubelet(data: object, minor: int) -> DecodedKubelet:
-    """Read what a document says; what counts as not set, such as null, is left out."""
+    """Read a document; what counts as not set, such as null, is skipped."""
     if not isinstance(data, Mapping):
         return DecodedKubelet({}, faults=(_fault(_mismatch(data, "", "an object")),))
     written: dict[str, Any] = {}
@@ -161,8 +161,8 @@ def _fault(error: InputError) -> KubeletFault:
     return KubeletFault("decode", error.field or "", error.what, hint=error.hint)
 
 
-def _mismatch(value: object, field: str, wanted: str) -> InputError:
-    return InputError(f"{_describe_value(value)} is not {wanted}", field=field)
+def _mismatch(value: object, field: str, expected: str) -> InputError:
+    return InputError(f"{_describe_value(value)} is not {expected}", field=field)
 
 
 def _describe_value(value: object) -> str:
@@ -252,7 +252,7 @@ def _map(item: FieldReader) -> FieldReader:
 
 
 def _quantity(value: Any, field: str) -> Raw:
-    """A quantity as written, once it is known to be one."""
+    """A quantity as written, after it was parsed without error."""
     if isinstance(value, bool) or not (value is None or isinstance(value, str | int | float)):
         raise _mismatch(value, field, "a quantity")
     try:
@@ -296,15 +296,15 @@ _READERS: Final[Mapping[str, FieldReader]] = {
     "MemorySwapConfiguration": _memory_swap,
 }
 
-_KNOWN_BELOW: Final = {
+_NESTED_FIELDS: Final = {
     "memorySwap": frozenset({"swapBehavior"}),
     "reservedMemory": frozenset({"numaNode", "limits"}),
 }
 
 
 def _unknown_below(name: str, value: object) -> list[str]:
-    """Fields inside one that memqos uses which no release knows."""
-    if name not in _KNOWN_BELOW:
+    """Unknown fields within a field that memqos uses."""
+    if name not in _NESTED_FIELDS:
         return []
     entries = enumerate(value) if isinstance(value, list | tuple) else ()
     places = [(name, value), *((f"{name}[{index}]", entry) for index, entry in entries)]
@@ -313,5 +313,5 @@ def _unknown_below(name: str, value: object) -> list[str]:
         for place, entry in places
         if isinstance(entry, Mapping)
         for key in entry
-        if key not in _KNOWN_BELOW[name]
+        if key not in _NESTED_FIELDS[name]
     ]

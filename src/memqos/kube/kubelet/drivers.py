@@ -1,4 +1,4 @@
-"""Tell a kubelet's cgroup driver from the names of the cgroups it has made."""
+"""Detect a kubelet's cgroup driver by the names of the cgroups it has created."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -7,7 +7,7 @@ from memqos.kube.kubelet import CgroupDriver
 
 
 class Kubepods(NamedTuple):
-    """A cgroup that holds a kubelet's pods."""
+    """A cgroup with a kubelet's pods below it."""
 
     path: str
     driver: CgroupDriver
@@ -18,8 +18,8 @@ class Kubepods(NamedTuple):
 def kubepods_in(paths: Iterable[str]) -> list[Kubepods]:
     """Those of the node's own kubelet, the one with most in it first.
 
-    A kubelet within a container of another keeps its cgroups further down. After a change of
-    driver the old one's stay behind.
+    A kubelet within a container of another has its cgroups further down. After a change of
+    driver those of the old one remain.
     """
     all_paths = list(paths)
     drivers = {path: driver for path in all_paths if (driver := _driver(path)) is not None}
@@ -30,11 +30,6 @@ def kubepods_in(paths: Iterable[str]) -> list[Kubepods]:
         if _depth(path) == highest
     ]
     return sorted(found, key=lambda kubepods: -kubepods.below)
-
-
-def detect_driver(paths: Iterable[str]) -> CgroupDriver | None:
-    """The driver these cgroups were made by; None where no kubelet has been at work."""
-    return next((kubepods.driver for kubepods in kubepods_in(paths)), None)
 
 
 def _driver(path: str) -> CgroupDriver | None:

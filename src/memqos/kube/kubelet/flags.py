@@ -1,4 +1,4 @@
-"""The kubelet's command line: its flags override what its configuration files say.
+"""The kubelet's command line: its flags override its configuration files.
 
 Flags and their precedence are those of cmd/kubelet/app (options.go, server.go) in Kubernetes: the
 file of `--config`, then each drop-in of `--config-dir` as a JSON merge patch (RFC 7386), then the
@@ -152,7 +152,7 @@ def _pairs(flag: str, text: str, separator: str = "=") -> list[tuple[str, str]]:
 
 
 def _parse_reserved_memory(flag: str, text: str) -> list[dict[str, Any]]:
-    """Such as 0:memory=1Gi,hugepages-1M=2Gi; NUMA nodes are apart by semicolons."""
+    """Such as 0:memory=1Gi,hugepages-1M=2Gi; NUMA nodes are separated by semicolons."""
     found = []
     for each in filter(None, text.split(";")):
         number, _, limits = each.partition(":")

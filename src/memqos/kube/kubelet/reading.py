@@ -17,7 +17,7 @@ from memqos.release import Release
 
 
 class Note(msgspec.Struct, frozen=True):
-    """Something that holds the kubelet back from nothing, but that a person should know."""
+    """Something that does not stop the kubelet, but that its administrator should know."""
 
     field: str
     what: str
@@ -28,11 +28,11 @@ class Note(msgspec.Struct, frozen=True):
 
 
 IGNORED: Final = "ignored by Kubernetes"
-"""What is said of a field that a release does not have."""
+"""The note on a field that a release does not have."""
 
 
 class KubeletSettings(msgspec.Struct, frozen=True):
-    """A configuration in force, and the release with the gates it sets."""
+    """A valid configuration, and the release with the gates it sets."""
 
     config: KubeletConfiguration
     release: Release
@@ -40,13 +40,13 @@ class KubeletSettings(msgspec.Struct, frozen=True):
 
 
 class Reading(msgspec.Struct, frozen=True):
-    """What reading came to. There is no configuration where it could not even be decoded."""
+    """The result. There is no configuration where it could not be decoded."""
 
     config: KubeletConfiguration | None
     release: Release
     faults: tuple[KubeletFault, ...] = ()
     unknown: tuple[str, ...] = ()
-    """Fields the release does not know, and passes over."""
+    """Fields the release does not have, and ignores."""
     notes: tuple[Note, ...] = ()
 
     @property

@@ -96,8 +96,8 @@ def _nearest_thousandth(cpu: Quantity) -> Quantity:
     return Quantity((whole(cpu.nano, _MICRO) + 500) // 1000 * MILLI, cpu.format)
 
 
-# parseResourceList(), cmd/kubelet/app/server.go: a Node's status has thousandths of a core, and a
-# finer reservation would make it look changed at every report.
+# parseResourceList(), cmd/kubelet/app/server.go, rounds since 1.37 (commit e0a651d42e5): a Node's
+# status has thousandths of a core, and with a finer reservation it looked changed at every report.
 _CPU_ROUNDING: Final[Since[Callable[[Quantity], Quantity]]] = Since(
-    {22: _as_written, 27: _nearest_thousandth}
+    {22: _as_written, 37: _nearest_thousandth}
 )

@@ -29,7 +29,7 @@ SIGNALS: Final[Mapping[str, NodeCondition]] = {
     "containerfs.inodesFree": "DiskPressure",
     "pid.available": "PIDPressure",
 }
-"""What can be watched, and the condition its shortage puts the node into."""
+"""Eviction signal → the node condition that it sets."""
 
 _UNTIL_29: Final = {
     MEMORY_AVAILABLE: "100Mi",
@@ -37,6 +37,7 @@ _UNTIL_29: Final = {
     "nodefs.inodesFree": "5%",
     "imagefs.available": "15%",
 }
+# DefaultEvictionHard, kubelet eviction/defaults_linux.go: imagefs.inodesFree since 1.30.
 DEFAULT_HARD: Final[Since[Mapping[str, str]]] = Since(
     {22: _UNTIL_29, 30: {**_UNTIL_29, "imagefs.inodesFree": "5%"}}
 )
@@ -54,7 +55,7 @@ ThresholdProblem = Literal[
     "min_reclaim_percentage_not_positive",
     "min_reclaim_negative",
 ]
-_SAYS: Final[Mapping[ThresholdProblem, str]] = {
+_MESSAGES: Final[Mapping[ThresholdProblem, str]] = {
     "unsupported_signal": f"is not a signal the kubelet watches: {', '.join(SIGNALS)}",
     "percentage_parse": "is not a percentage",
     "percentage_below_0": "is below 0%",
@@ -83,7 +84,7 @@ class ThresholdAmount(msgspec.Struct, frozen=True):
 
     quantity: Quantity | None = None
     percentage: float | None = None
-    """1.0 is all of it. The kubelet holds it in single precision, and so does this."""
+    """1.0 is all of it. The kubelet computes in single precision, and so does this."""
 
     def of(self, capacity: int) -> Quantity:
         """The amount, given all there is; a share is truncated to a whole."""
@@ -131,7 +132,7 @@ class ThresholdFault(msgspec.Struct, frozen=True):
     def what(self) -> str:
         subject = self.signal if self.problem == "unsupported_signal" else self.written
         quoted = f"{subject!r} " if self.problem != "missing_grace_period" else ""
-        return quoted + _SAYS[self.problem]
+        return quoted + _MESSAGES[self.problem]
 
     @property
     def hint(self) -> str | None:
@@ -151,7 +152,7 @@ _T = TypeVar("_T", ThresholdAmount, ThresholdAmount | None, int)
 def hard_with_defaults(
     written: Mapping[str, str] | None, *, merge: bool, minor: int
 ) -> dict[str, str]:
-    """evictionHard in force: what is written stands alone, unless the defaults are merged in."""
+    """The effective evictionHard: as written, unless the defaults are merged in."""
     defaults = DEFAULT_HARD.at(minor)
     if written is None:
         return dict(defaults)
@@ -167,7 +168,7 @@ def read_thresholds(
 ) -> Thresholds:
     """Thresholds of the configuration fields of these names; `enforced` is enforceNodeAllocatable.
 
-    Where pods are enforced, hard thresholds on memory also hold for what pods may use together.
+    Where pods are enforced, hard thresholds on memory also apply to what pods may use together.
     """
     faults: list[ThresholdFault] = []
 

@@ -1,7 +1,7 @@
 """What the kubelet refuses in its configuration, before it runs and as it starts.
 
-Only fields that memqos uses are judged. What depends on the machine (NUMA nodes, capacity, the
-options of the Topology Manager, which the policy `none` never reads) is judged elsewhere.
+Only fields that memqos uses are checked. What depends on the machine (NUMA nodes, capacity, the
+options of the Topology Manager, which the policy `none` never reads) is checked elsewhere.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -23,7 +23,7 @@ from memqos.kube.resources import MEMORY, is_hugepages
 from memqos.release import Release, Since, dependencies, stage
 
 CheckProfile = Literal["kubelet", "memqos"]
-"""Whose reading it is: the release's own kubelet, or memqos, which knows more policies."""
+"""Whose rules apply: those of the release's kubelet, or of memqos, which has more policies."""
 
 NONE: Final = "none"
 
@@ -42,6 +42,7 @@ FORMER_DEFAULT_FACTOR: Final = 0.9
 
 _CGROUP_OF: Final = {KUBE_RESERVED: "kubeReservedCgroup", SYSTEM_RESERVED: "systemReservedCgroup"}
 _UNTIL_31: Final = (_PODS, SYSTEM_RESERVED, KUBE_RESERVED, NONE)
+# The compressible ones enforce cpu alone, since 1.32 (validation.go).
 ENFORCEMENTS: Final[Since[tuple[str, ...]]] = Since(
     {22: _UNTIL_31, 32: (*_UNTIL_31, SYSTEM_RESERVED + COMPRESSIBLE, KUBE_RESERVED + COMPRESSIBLE)}
 )
@@ -50,15 +51,15 @@ KubeletCheck = Callable[[KubeletConfiguration, Release], Iterator[KubeletFault]]
 
 
 def gate_faults(config: KubeletConfiguration, release: Release) -> list[KubeletFault]:
-    """Gates the release does not have or does not let one set so, or that need others."""
-    noticed_at = _GATES_NOTICED.at(release.minor)
+    """Gates the release does not have, does not allow to be set so, or that need others."""
+    stage_of_check = _GATES_CHECKED_AT.at(release.minor)
     faults = []
     for name, on in config.feature_gates.items():
         try:
             release.with_gates({name: on})
         except UnsupportedRelease as error:
             field = f"featureGates[{name}]"
-            faults.append(KubeletFault(noticed_at, field, error.what, hint=error.hint))
+            faults.append(KubeletFault(stage_of_check, field, error.what, hint=error.hint))
     return faults or _GATE_CONFLICTS.at(release.minor)(config, release)
 
 
@@ -90,9 +91,9 @@ def start_faults(config: KubeletConfiguration, release: Release) -> list[Kubelet
 
 
 def _choice(stage: FaultStage, field: str, value: str, choices: Iterable[str]) -> KubeletFault:
-    known = [*choices]
-    same = [choice for choice in known if choice.casefold() == value.casefold()]
-    hint = f"did you mean {same[0]}?" if same else f"write {' or '.join(known)}"
+    allowed = [*choices]
+    same = [choice for choice in allowed if choice.casefold() == value.casefold()]
+    hint = f"did you mean {same[0]}?" if same else f"write {' or '.join(allowed)}"
     return KubeletFault(stage, field, f"{value!r} is not known", hint=hint)
 
 
@@ -102,7 +103,7 @@ def _fault(field: str, what: str, *involves: str, hint: str | None = None) -> Ku
 
 # Since 1.32 SetDefaults_KubeletConfiguration() evaluates the gates, and panics at a bad one before
 # anything is validated (kubelet apis/config/v1beta1/defaults.go).
-_GATES_NOTICED: Final[Since[FaultStage]] = Since({22: "validate", 32: "decode"})
+_GATES_CHECKED_AT: Final[Since[FaultStage]] = Since({22: "validate", 32: "decode"})
 
 
 _STAGE_SWITCHES: Final[Mapping[str | None, str]] = {"alpha": "AllAlpha", "beta": "AllBeta"}
@@ -115,13 +116,13 @@ def _no_conflicts(config: KubeletConfiguration, release: Release) -> list[Kubele
 def _gate_conflicts(config: KubeletConfiguration, release: Release) -> list[KubeletFault]:
     """Gates that stay on by default or by name although one they depend on is off."""
     usual = Release.of(release.minor).on
-    wanted = dict(release.with_gates(config.feature_gates).gates)
+    configured = dict(release.with_gates(config.feature_gates).gates)
 
     def on(name: str) -> bool:
         switch = _STAGE_SWITCHES.get(stage(name, release.minor), "")
-        return wanted.get(name, wanted.get(switch, name in usual))
+        return configured.get(name, configured.get(switch, name in usual))
 
-    candidates = {name for name, wish in wanted.items() if wish} | usual
+    candidates = {name for name, is_on in configured.items() if is_on} | usual
     conflicts = {
         name: [needed for needed in dependencies(name, release.minor) if not on(needed)]
         for name in sorted(candidates)
@@ -129,7 +130,7 @@ def _gate_conflicts(config: KubeletConfiguration, release: Release) -> list[Kube
     }
     return [
         KubeletFault(
-            _GATES_NOTICED.at(release.minor),
+            _GATES_CHECKED_AT.at(release.minor),
             f"featureGates[{name}]",
             f"is on, but needs {', '.join(missing)}",
             hint=f"set {name}: false as well",
@@ -162,21 +163,21 @@ def _topology(config: KubeletConfiguration, release: Release) -> Iterator[Kubele
         ("topologyManagerPolicy", config.topology_manager_policy, TOPOLOGY_POLICIES),
         ("topologyManagerScope", config.topology_manager_scope, TOPOLOGY_SCOPES),
     )
-    for field, value, known in choices:
-        if value not in known:
-            yield _choice("validate", field, value, known)
-        if value != known[0] and not release.is_enabled("TopologyManager"):
+    for field, value, allowed in choices:
+        if value not in allowed:
+            yield _choice("validate", field, value, allowed)
+        if value != allowed[0] and not release.is_enabled("TopologyManager"):
             yield _fault(field, f"{value!r} needs the feature gate TopologyManager")
 
 
 def _swap(config: KubeletConfiguration, release: Release) -> Iterator[KubeletFault]:
-    behavior, known = config.memory_swap.swap_behavior, SWAP_BEHAVIORS.at(release.minor)
+    behavior, allowed = config.memory_swap.swap_behavior, SWAP_BEHAVIORS.at(release.minor)
     if not behavior:
         return
     if not release.is_enabled("NodeSwap"):
         yield _fault("memorySwap.swapBehavior", "cannot be set: the feature gate NodeSwap is off")
-    elif behavior not in known:
-        yield _choice("validate", "memorySwap.swapBehavior", behavior, known)
+    elif behavior not in allowed:
+        yield _choice("validate", "memorySwap.swapBehavior", behavior, allowed)
 
 
 def _enforcement(config: KubeletConfiguration, release: Release) -> Iterator[KubeletFault]:
@@ -187,22 +188,22 @@ _ENFORCED: Final = "enforceNodeAllocatable"
 
 
 def _check_enforced_together(
-    config: KubeletConfiguration, known: tuple[str, ...]
+    config: KubeletConfiguration, allowed: tuple[str, ...]
 ) -> Iterator[KubeletFault]:
     enforced = config.enforce_node_allocatable
     if enforced and not config.cgroups_per_qos:
         yield _fault(_ENFORCED, "is not possible without cgroupsPerQOS", "cgroupsPerQOS")
     for value in enforced:
-        yield from _check_enforced_value(config, value, known)
+        yield from _check_enforced_value(config, value, allowed)
 
 
 def _check_enforced_one_by_one(
-    config: KubeletConfiguration, known: tuple[str, ...]
+    config: KubeletConfiguration, allowed: tuple[str, ...]
 ) -> Iterator[KubeletFault]:
     enforced = config.enforce_node_allocatable
     for reserved in (SYSTEM_RESERVED, KUBE_RESERVED):
         both = {reserved, reserved + COMPRESSIBLE}
-        if both.issubset(enforced) and both.issubset(known):
+        if both.issubset(enforced) and both.issubset(allowed):
             yield _fault(_ENFORCED, f"{reserved} and {reserved}{COMPRESSIBLE} exclude each other")
     seen: set[str] = set()
     for value in enforced:
@@ -210,26 +211,28 @@ def _check_enforced_one_by_one(
             yield _fault(_ENFORCED, f"{value!r} is there twice")
             continue
         seen.add(value)
-        yield from _check_enforced_value(config, value, known)
-        if value in known and value != NONE and not config.cgroups_per_qos:
+        yield from _check_enforced_value(config, value, allowed)
+        if value in allowed and value != NONE and not config.cgroups_per_qos:
             yield _fault(
                 _ENFORCED, f"{value!r} is not possible without cgroupsPerQOS", "cgroupsPerQOS"
             )
 
 
+# ValidateKubeletConfiguration(), validation.go: since 1.31 each value is checked on its own, and a
+# second one of the same is refused.
 _ENFORCEMENT: Final = Since({22: _check_enforced_together, 31: _check_enforced_one_by_one})
 
 
 def _check_enforced_value(
-    config: KubeletConfiguration, value: str, known: tuple[str, ...]
+    config: KubeletConfiguration, value: str, allowed: tuple[str, ...]
 ) -> Iterator[KubeletFault]:
     cgroups = {
         "kubeReservedCgroup": config.kube_reserved_cgroup,
         "systemReservedCgroup": config.system_reserved_cgroup,
     }
     cgroup = _CGROUP_OF.get(value.removesuffix(COMPRESSIBLE))
-    if value not in known:
-        yield _choice("validate", _ENFORCED, value, known)
+    if value not in allowed:
+        yield _choice("validate", _ENFORCED, value, allowed)
     elif value == NONE:
         if len(config.enforce_node_allocatable) > 1:
             yield _fault(_ENFORCED, f"{NONE!r} stands alone or not at all")
@@ -287,9 +290,9 @@ _IGNORED_WHILE_OFF: Final[Since[Callable[[float], bool]]] = Since(
 def _reservation_policy(
     config: KubeletConfiguration, release: Release, profile: CheckProfile
 ) -> Iterator[KubeletFault]:
-    policy, known = config.memory_reservation_policy, MANAGER_POLICIES[profile]
-    if policy not in known:
-        yield _choice("validate", "memoryReservationPolicy", policy, known)
+    policy, allowed = config.memory_reservation_policy, MANAGER_POLICIES[profile]
+    if policy not in allowed:
+        yield _choice("validate", "memoryReservationPolicy", policy, allowed)
     elif policy != "None" and not release.is_enabled("MemoryQoS"):
         yield _fault("memoryReservationPolicy", f"{policy} needs the feature gate MemoryQoS")
 

@@ -1,8 +1,8 @@
-"""Objects of a dump, decoded only as far as it takes to tell pods apart.
+"""Objects of a dump, decoded only as far as needed to distinguish pods.
 
 A cluster repeats the same few resources endlessly. What decides about a pod's memory is left as
 the text it came in, and put together into a text of its own: the abridged pod. Pods whose abridged
-texts are equal have equal values, so that each text is decoded in full and worked out once.
+texts are equal have equal values, so that each text is decoded in full and planned once.
 """
 
 from typing import Final
@@ -42,7 +42,7 @@ class DumpedStatus(_Lean, frozen=True, gc=False):
 
 
 class _Annotations(msgspec.Struct, frozen=True, gc=False):
-    """Those that mark a pod the kubelet has from elsewhere."""
+    """Those that mark a static or mirror pod."""
 
     source: str = msgspec.field(default="api", name="kubernetes.io/config.source")
     mirror: str | None = msgspec.field(default=None, name="kubernetes.io/config.mirror")
@@ -80,7 +80,7 @@ class _Status(_Lean, frozen=True, gc=False):
 
 
 class Dumped(_Lean, frozen=True, gc=False):
-    """An object of any kind; what is no part of a pod or of its metrics is passed over."""
+    """An object of any kind; what is no part of a pod or of its metrics is skipped."""
 
     kind: str | None = None
     metadata: _Metadata = _Metadata()
@@ -93,7 +93,7 @@ class Dumped(_Lean, frozen=True, gc=False):
 
     @property
     def is_pod(self) -> bool:
-        """Items of a PodList do not say their kind."""
+        """Items of a PodList have no kind."""
         kind = self.kind
         if kind is None:
             return self.spec is not None and self.spec.containers is not None
@@ -119,7 +119,7 @@ class Dumped(_Lean, frozen=True, gc=False):
 
     @property
     def has_ended(self) -> bool:
-        """Whether its containers own nothing any more."""
+        """Whether its containers use nothing any more."""
         return self.status is not None and self.status.phase in _ENDED
 
     @property
@@ -154,7 +154,7 @@ def container_names(pod: Dumped) -> tuple[str, ...]:
 
 
 def likeness(pod: Dumped, names: tuple[str, ...]) -> tuple[object, ...]:
-    """What pods with equal abridged texts have in common, and others do not; quick to make."""
+    """A key that is equal for pods with equal abridged texts, and only for them; quick to make."""
     spec, status = pod.spec, pod.status
     if spec is None or status is None or not spec.containers or _is_unusual(spec, status):
         return (encode_abridged(pod, names),)
@@ -170,9 +170,9 @@ def likeness(pod: Dumped, names: tuple[str, ...]) -> tuple[object, ...]:
             return (encode_abridged(pod, names),)
         if started:
             order = tuple([each.restart_policy == "Always" for each in spec.init_containers or ()])
-    told = tuple([each.name for each in reported])
-    if told != names:
-        order = (order, *[names.index(name) if name in names else None for name in told])
+    reported_names = tuple([each.name for each in reported])
+    if reported_names != names:
+        order = (order, *[names.index(name) if name in names else None for name in reported_names])
     texts = []
     for container in containers:
         if not container.image or not container.name:
@@ -181,7 +181,7 @@ def likeness(pod: Dumped, names: tuple[str, ...]) -> tuple[object, ...]:
     for each in reported:
         texts.append(each.resources)
         texts.append(each.allocated_resources)
-    # Each text is a whole JSON value or empty: joined, they can be told apart.
+    # Each text is a whole JSON value or empty: joined, they are still distinct.
     joined = b"|".join(texts)
     return joined, len(containers), started, order, status.qos_class, pod.metadata.uid is None
 
@@ -204,7 +204,7 @@ def encode_abridged(pod: Dumped, names: tuple[str, ...]) -> bytes:
     """A pod as JSON with all that decides about its memory and nothing that does not.
 
     Containers go by their number, as what they are called decides nothing; but where two have one
-    name, or one has none, that is an error which must be seen.
+    name, or one has none, the names stay, so that validation reports it.
     """
     spec, status = pod.spec, pod.status
     if spec is None:

@@ -1,8 +1,8 @@
 """Find the objects in the text of a dump, which arrives in blocks.
 
-Two ways lead there. A block that was cut between two objects is decoded as it stands: this is the
-quick one. Whatever does not decode so is scanned object by object: the end of a list, objects that
-are broken, blocks that were cut in the wrong place.
+A block that was cut between two objects is decoded as a whole: the quick way. What does not decode
+so is scanned object by object: the end of a list, broken objects, blocks that were cut in the wrong
+place.
 """
 
 import re
@@ -34,14 +34,14 @@ _MARK: Final = b"\xef\xbb\xbf"
 _raw: Final = msgspec.json.Decoder(msgspec.Raw)
 
 
-class DumpLayout(NamedTuple):
+class DumpLayout(msgspec.Struct, frozen=True, kw_only=True):
     """How the objects of a text follow each other."""
 
     form: DumpForm
     start: int
     """Where the first object, or the first item of the list, is looked for."""
     opening: bytes | None
-    """What every item starts with; None where that is not known."""
+    """What every item starts with; None where that is unknown."""
     lines: int = 0
     """Before the start."""
     before: int = 0
@@ -49,7 +49,7 @@ class DumpLayout(NamedTuple):
     is_bare: bool = False
     """Whether the items are those of an array that is no part of an object."""
     kind: str = ""
-    """Of items that do not say it themselves, as in what an API server sends."""
+    """Of items without one of their own, as in a list from an API server."""
 
 
 class Size(NamedTuple):
@@ -66,7 +66,7 @@ class DumpedText(NamedTuple):
     line: int
     column: int
     kind: str = ""
-    """What it is, unless it says something else."""
+    """Its kind, unless the object has one."""
 
 
 def is_json(head: bytes) -> bool:
@@ -75,22 +75,22 @@ def is_json(head: bytes) -> bool:
 
 
 def dump_layout(head: bytes) -> DumpLayout:
-    """What the first bytes of a JSON text tell about the rest."""
+    """The layout of a JSON text, by its first bytes."""
     mark = len(_MARK) if head.startswith(_MARK) else 0
     found = _HEAD.match(head, mark)
     if found is None:
-        return DumpLayout("lines", mark, None)
+        return DumpLayout(form="lines", start=mark, opening=None)
     start = found.end()
     opening = _OPENING.match(head, start)
     lines, before = head.count(b"\n", 0, start), start - head.rfind(b"\n", 0, start) - 1
     return DumpLayout(
-        "items",
-        start,
-        None if opening is None else opening[1],
-        lines,
-        before,
-        _is_bare(found),
-        _kind_of(found),
+        form="items",
+        start=start,
+        opening=None if opening is None else opening[1],
+        lines=lines,
+        before=before,
+        is_bare=_is_bare(found),
+        kind=_kind_of(found),
     )
 
 
@@ -113,7 +113,7 @@ def cut_before(text: Searchable, layout: DumpLayout, start: int, end: int) -> in
 
 
 class Scanner:
-    """Finds objects one by one, over the bounds of blocks, and says what is broken."""
+    """Finds objects one by one, across blocks, and reports broken ones."""
 
     def __init__(self, file: str, layout: DumpLayout) -> None:
         self._file = file
@@ -126,11 +126,11 @@ class Scanner:
         self._rest = b""
         self._line = 1 + layout.lines
         self._before = layout.before
-        """Bytes on the first line of the text at hand that came before it."""
+        """Bytes on the first line of the current text that came before it."""
         self._counted = 0
-        """Up to where in the text at hand lines are counted."""
+        """Up to where in the current text lines are counted."""
 
-    def pass_over(self, size: Size) -> None:
+    def skip_block(self, size: Size) -> None:
         """Count a block that was read the quick way."""
         self._line += size.lines
         self._before = size.after + (0 if size.lines else self._before)
@@ -141,7 +141,7 @@ class Scanner:
         return self._line, self._before
 
     def abandon(self) -> Iterator[DumpedText | InputError]:
-        """Give up what did not end so far: the block to come was found to start afresh."""
+        """Give up the unfinished object: the next block starts with a new one."""
         rest, self._rest = self._rest, b""
         if rest.strip():
             yield from self._ending(rest)
@@ -267,14 +267,14 @@ class Scanner:
         return InputError(what, file=self._file, line=line, column=column, hint=hint)
 
     def _place(self, text: bytes, at: int) -> tuple[int, int]:
-        """Line and column of a place that is not before the last one asked for."""
+        """Line and column of a place that is not before the last one looked up."""
         self._line += text.count(b"\n", self._counted, at)
         self._counted = at
         last = text.rfind(b"\n", 0, at)
         return self._line, at - last + (self._before if last < 0 else 0)
 
     def _pass(self, text: bytes, at: int) -> None:
-        """Leave all behind that stands before a place."""
+        """Drop the text before a place."""
         self._before = self._place(text, at)[1] - 1
         self._counted = 0
 
@@ -306,7 +306,7 @@ def _is_bare(head: re.Match[bytes]) -> bool:
 
 
 def _kind_of(head: re.Match[bytes]) -> str:
-    """Of the items of a list of one kind; empty where they say it themselves."""
+    """Of the items of a list of one kind; empty where they have their own."""
     found = _KIND.search(head[0])
     return "" if found is None else found[1].decode("utf-8", "replace")
 
